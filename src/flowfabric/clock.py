@@ -1,0 +1,55 @@
+"""The only module that reads time.
+
+The store's clock decides everything that is recorded. A `ManualClock` replaces it in tests.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """Something that knows the present, in UTC milliseconds."""
+
+    def now_ms(self) -> int:
+        """Milliseconds since 1970-01-01T00:00Z."""
+        ...
+
+
+class SystemClock:
+    """The clock of this machine."""
+
+    def now_ms(self) -> int:
+        """Milliseconds since 1970-01-01T00:00Z."""
+        return time.time_ns() // 1_000_000
+
+
+class ManualClock:
+    """A clock that stands still until a test moves it.
+
+    >>> clock = ManualClock(1_000)
+    >>> clock.advance(500)
+    >>> clock.now_ms()
+    1500
+    """
+
+    def __init__(self, now_ms: int = 1_700_000_000_000) -> None:
+        self._now_ms = now_ms
+
+    def now_ms(self) -> int:
+        """The instant last set."""
+        return self._now_ms
+
+    def advance(self, by_ms: int) -> None:
+        """Move forward by so many milliseconds."""
+        self._now_ms += by_ms
+
+    def set(self, now_ms: int) -> None:
+        """Jump to an instant."""
+        self._now_ms = now_ms
+
+
+def monotonic() -> float:
+    """Seconds on a clock that never goes back: for waiting and measuring, never recorded."""
+    return time.monotonic()

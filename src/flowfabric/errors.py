@@ -1,0 +1,313 @@
+"""Every error a caller can meet, as one tree.
+
+```
+FlowFabricError
+  NotFound               the named thing does not exist (or is not visible to you)
+  ValidationError        the request is wrong; nothing was changed; do not retry unchanged
+    InvalidInput  InvalidCapabilities  InvalidTagKey  InvalidBlockingReason  CapabilityMismatch
+    PayloadTooLarge  FenceRequired  PartialFence  HandleFromOtherBackend  Corruption
+  ContentionError        somebody else got there first, or the moment is wrong; re-read and retry
+    ExecutionNotActive  ExecutionNotLeaseable  ExecutionNotEligible  ExecutionNotReclaimable
+    LeaseConflict  InvalidClaimGrant  ClaimGrantExpired  UseClaimResumedExecution
+    NotAResumedExecution  RetryExhausted
+  ConflictError          it contradicts what is already recorded; do not retry
+    IdempotencyConflict
+  StateError             the execution's life has moved on; do not retry
+    StaleLease  LeaseExpired  LeaseRevoked  ExecutionNotTerminal  MaxReplaysExhausted
+    GrantAlreadyExists  LaneClosed
+  StoreError             the storage, not the request
+    StoreUnavailable     nothing was written; retrying is safe
+    OutcomeUnknown       it may have been written; repeat it with the same fence or key
+    SchemaMismatch       the database and this program disagree; the text says what to do
+  WaitTimeout            the caller stopped waiting; the work itself goes on
+```
+
+Inside the kernel a refusal is a value; the engine turns it into one of these at the edge.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+
+class FlowFabricError(Exception):
+    """Something FlowFabric refused or could not do."""
+
+    code: ClassVar[str] = "error"
+    retryable: ClassVar[bool] = False
+    status: ClassVar[int] = 500
+
+    def __init__(self, detail: str = "", **fields: Any) -> None:
+        self.detail = detail
+        self.fields = fields
+        super().__init__(detail)
+
+    def __str__(self) -> str:
+        """The class's advice, the specific detail, and the fields that locate the problem."""
+        advice = (type(self).__doc__ or "").strip().splitlines()[0]
+        return f"{self.code}: {self.detail}" if self.detail else f"{self.code}: {advice}"
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            type(self) is type(other)
+            and isinstance(other, FlowFabricError)
+            and (self.detail, self.fields) == (other.detail, other.fields)
+        )
+
+    def __hash__(self) -> int:
+        return hash((type(self), self.detail))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (_rebuild, (type(self), self.detail, self.fields))
+
+    def as_dict(self) -> dict[str, Any]:
+        """The error as plain data: what `--json` prints and the HTTP body carries."""
+        body = {"code": self.code, "detail": str(self), "retryable": self.retryable}
+        return {**body, **self.fields}
+
+
+def _rebuild(kind: type[FlowFabricError], detail: str, fields: dict[str, Any]) -> FlowFabricError:
+    return kind(detail, **fields)
+
+
+class NotFound(FlowFabricError):
+    """No such thing. Check the id; finished work is removed when its retention ends."""
+
+    code, status = "not_found", 404
+
+
+# --- the request is wrong ---------------------------------------------------------------------
+
+
+class ValidationError(FlowFabricError):
+    """The request is wrong. Correct the named field; nothing was changed."""
+
+    code, status = "validation_error", 400
+
+
+class InvalidInput(ValidationError):
+    """An argument is malformed. The detail names the field; nothing was changed."""
+
+    code = "invalid_input"
+
+
+class InvalidCapabilities(ValidationError):
+    """A capability list is malformed or too large."""
+
+    code = "invalid_capabilities"
+
+
+class InvalidTagKey(ValidationError):
+    """A tag key must look like `team.name`: lowercase words with at least one dot."""
+
+    code = "invalid_tag_key"
+
+
+class InvalidBlockingReason(ValidationError):
+    """That is not a reason an execution can be blocked for."""
+
+    code = "invalid_blocking_reason"
+
+
+class CapabilityMismatch(ValidationError):
+    """This worker lacks capabilities the execution needs; the detail lists them."""
+
+    code = "capability_mismatch"
+
+
+class PayloadTooLarge(ValidationError):
+    """The payload is over the limit. Store it elsewhere and pass a reference."""
+
+    code, status = "payload_too_large", 413
+
+
+class FenceRequired(ValidationError):
+    """This change needs the lease's fence, or an explicit operator source."""
+
+    code = "fence_required"
+
+
+class PartialFence(ValidationError):
+    """A fence is lease_id, lease_epoch and attempt_id: give all three or none."""
+
+    code = "partial_fence_triple"
+
+
+class HandleFromOtherBackend(ValidationError):
+    """This handle was issued by another kind of store."""
+
+    code = "handle_from_other_backend"
+
+
+class Corruption(ValidationError):
+    """A stored record cannot be read. Run `ff doctor`; other work is not affected."""
+
+    code, status = "corruption", 500
+
+
+# --- somebody else was first -------------------------------------------------------------------
+
+
+class ContentionError(FlowFabricError):
+    """The moment is wrong. Read the state again and retry."""
+
+    code, retryable, status = "contention", True, 409
+
+
+class ExecutionNotActive(ContentionError):
+    """The execution is not running. The fields say how it stands, so a repeated call can tell."""
+
+    code = "execution_not_active"
+
+
+class ExecutionNotLeaseable(ContentionError):
+    """The execution cannot be leased in its present state."""
+
+    code = "execution_not_leaseable"
+
+
+class ExecutionNotEligible(ContentionError):
+    """The execution is not in a state that allows this; it changed or is not waiting."""
+
+    code = "execution_not_eligible"
+
+
+class ExecutionNotReclaimable(ContentionError):
+    """Only an execution whose lease expired or was revoked can be reclaimed."""
+
+    code = "execution_not_reclaimable"
+
+
+class LeaseConflict(ContentionError):
+    """Another worker holds the lease. Pick other work."""
+
+    code = "lease_conflict"
+
+
+class InvalidClaimGrant(ContentionError):
+    """There is no such grant for this worker. Ask for a new one."""
+
+    code = "invalid_claim_grant"
+
+
+class ClaimGrantExpired(ContentionError):
+    """The grant's time is over. Ask for a new one."""
+
+    code = "claim_grant_expired"
+
+
+class UseClaimResumedExecution(ContentionError):
+    """The attempt was interrupted and continues: use claim_resumed_execution."""
+
+    code = "use_claim_resumed_execution"
+
+
+class NotAResumedExecution(ContentionError):
+    """No interrupted attempt waits here: use claim_execution."""
+
+    code = "not_a_resumed_execution"
+
+
+class RetryExhausted(ContentionError):
+    """The store stayed too contended for every retry. Nothing was written; try again later."""
+
+    code, status = "retry_exhausted", 503
+
+
+# --- contradicts the record --------------------------------------------------------------------
+
+
+class ConflictError(FlowFabricError):
+    """This contradicts what is already recorded."""
+
+    code, status = "conflict", 409
+
+
+class IdempotencyConflict(ConflictError):
+    """The idempotency key was used with other content. Use another key or the same content."""
+
+    code = "idempotency_conflict"
+
+
+# --- life has moved on -------------------------------------------------------------------------
+
+
+class StateError(FlowFabricError):
+    """The execution has moved on; the same call cannot succeed."""
+
+    code, status = "state_conflict", 409
+
+
+class StaleLease(StateError):
+    """Another lease owns this execution now. Drop the result; do not retry."""
+
+    code = "stale_lease"
+
+
+class LeaseExpired(StateError):
+    """Your lease ended before this call. Drop the result; the work is run again."""
+
+    code = "lease_expired"
+
+
+class LeaseRevoked(StateError):
+    """An operator revoked your lease. Stop the work."""
+
+    code = "lease_revoked"
+
+
+class ExecutionNotTerminal(StateError):
+    """Only a finished execution can be replayed."""
+
+    code = "execution_not_terminal"
+
+
+class MaxReplaysExhausted(StateError):
+    """The execution was replayed as often as its policy allows."""
+
+    code = "max_replays_exhausted"
+
+
+class GrantAlreadyExists(StateError):
+    """A live grant for this execution exists already."""
+
+    code = "grant_already_exists"
+
+
+class LaneClosed(StateError):
+    """The lane takes no new work: it is draining or disabled."""
+
+    code = "lane_closed"
+
+
+# --- the storage -------------------------------------------------------------------------------
+
+
+class StoreError(FlowFabricError):
+    """The store failed."""
+
+    code, status = "store_error", 500
+
+
+class StoreUnavailable(StoreError):
+    """The store cannot be reached. Nothing was written; retrying is safe."""
+
+    code, retryable, status = "store_unavailable", True, 503
+
+
+class OutcomeUnknown(StoreError):
+    """The connection broke during the commit. Repeat the same call with the same fence or key."""
+
+    code, retryable, status = "outcome_unknown", True, 503
+
+
+class SchemaMismatch(StoreError):
+    """The database schema and this version of FlowFabric disagree."""
+
+    code = "schema_mismatch"
+
+
+class WaitTimeout(FlowFabricError):
+    """The wait is over but the execution is not. Ask again later."""
+
+    code, retryable, status = "timeout", True, 504

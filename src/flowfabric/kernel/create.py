@@ -1,0 +1,124 @@
+"""Create: record new work, once per idempotency key."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+
+from flowfabric.errors import IdempotencyConflict, LaneClosed
+from flowfabric.kernel.decision import Decision, Moment, refuse
+from flowfabric.kernel.transition import wait_until
+from flowfabric.model.execution import Body, Execution, IdempotencyRecord
+from flowfabric.model.policy import ExecutionPolicy
+from flowfabric.model.record import Record, replace, to_json
+from flowfabric.model.results import Created, Duplicate
+from flowfabric.model.route import LaneState, Route
+from flowfabric.model.state import AttemptState, BlockingReason
+
+
+class CreateExecution(Record, frozen=True):
+    """Somebody wants work done. The id is minted by the engine before the first try."""
+
+    execution_id: str
+    route: Route
+    priority: int
+    policy: ExecutionPolicy
+    body: Body
+    tags: Mapping[str, str]
+    delay_until: int | None = None
+    deadline_at: int | None = None
+    fingerprint: bytes = b""
+
+    @property
+    def idempotency_key(self) -> str | None:
+        """The key that makes a repeated create answer with the first one's id."""
+        return self.body.idempotency_key
+
+
+def fingerprint_of(
+    route: Route, priority: int, policy: ExecutionPolicy, body: Body, tags: Mapping[str, str]
+) -> bytes:
+    """What must be equal for two creates to be the same request.
+
+    Instants are left out: `delay="10s"` names another instant on every call.
+    """
+    digest = hashlib.sha256()
+    timeless = replace(policy, delay_until=None)
+    for part in (route, priority, timeless, tags, body.payload_encoding, body.creator_identity):
+        digest.update(to_json(part))
+        digest.update(b"\x00")
+    digest.update(body.payload)
+    return digest.digest()
+
+
+def create(
+    execution: Execution | None,
+    idempotency: IdempotencyRecord | None,
+    lane_state: LaneState,
+    command: CreateExecution,
+    at: Moment,
+) -> Decision:
+    """A new waiting (or delayed) execution; the same key and content answers with the first."""
+    if execution is not None:  # our own earlier try committed and its answer was lost
+        return Decision(Created(execution.execution_id, execution.public_state))
+    if idempotency is not None and at.now < idempotency.expires_at:
+        if idempotency.fingerprint != command.fingerprint:
+            return refuse(
+                IdempotencyConflict,
+                f"key {command.idempotency_key!r} was used for other content by "
+                f"{idempotency.execution_id}",
+                field="idempotency_key",
+                execution_id=idempotency.execution_id,
+            )
+        return Decision(Duplicate(idempotency.execution_id))
+    if not lane_state.takes_in:
+        return refuse(
+            LaneClosed, f"lane {command.route.lane_id} is {lane_state.value}", field="lane_id"
+        )
+    new = _new_execution(command, at)
+    return Decision(
+        Created(new.execution_id, new.public_state),
+        new,
+        body=command.body,
+        idempotency=_remember_key(command, at),
+    )
+
+
+def _new_execution(command: CreateExecution, at: Moment) -> Execution:
+    policy, now = command.policy, at.now
+    eligible_at = command.delay_until if command.delay_until is not None else policy.delay_until
+    eligible_at = now if eligible_at is None else eligible_at
+    state, detail = wait_until(
+        eligible_at, AttemptState.PENDING_FIRST_ATTEMPT, now, BlockingReason.WAITING_FOR_DELAY
+    )
+    deadline_at, relative = command.deadline_at, policy.timeout_policy.execution_deadline_ms
+    if relative is not None:
+        deadline_at = min(
+            now + relative, deadline_at if deadline_at is not None else now + relative
+        )
+    return Execution(
+        execution_id=command.execution_id,
+        route=command.route,
+        state=state,
+        priority=command.priority,
+        created_at=now,
+        eligible_at=eligible_at,
+        last_transition_at=now,
+        last_mutation_at=now,
+        blocking_detail=detail,
+        deadline_at=deadline_at,
+        policy=policy,
+        tags=command.tags,
+    )
+
+
+def _remember_key(command: CreateExecution, at: Moment) -> IdempotencyRecord | None:
+    if command.idempotency_key is None:
+        return None
+    return IdempotencyRecord(
+        command.route.namespace,
+        command.idempotency_key,
+        command.execution_id,
+        command.fingerprint,
+        at.now + command.policy.dedup_window_ms,
+    )

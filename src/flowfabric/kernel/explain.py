@@ -1,0 +1,144 @@
+"""Why is this not running? The answer, from the record, the lane and the live workers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from flowfabric.kernel.routing import misfit, missing_capabilities
+from flowfabric.model.execution import Execution
+from flowfabric.model.record import Record
+from flowfabric.model.results import Explanation, WorkerFit
+from flowfabric.model.route import LaneState
+from flowfabric.model.state import (
+    BlockingReason,
+    EligibilityState,
+    LifecyclePhase,
+    OwnershipState,
+)
+from flowfabric.model.worker import Worker
+
+
+class _Cause(Record, frozen=True):
+    waiting_for: str
+    summary: str
+    due_at: int | None = None
+    hints: tuple[str, ...] = ()
+
+
+def explain(
+    execution: Execution, lane_state: LaneState, workers: Sequence[Worker], now: int
+) -> Explanation:
+    """State, since when, waiting for what, who could run it, and when it is due."""
+    fits = tuple(
+        WorkerFit(worker.worker_id, worker.worker_instance_id, not lacks, lacks)
+        for worker in workers
+        if worker.namespace == execution.namespace and worker.is_live(now)
+        for lacks in (misfit(worker, execution.route),)
+    )
+    missing = _missing_everywhere(execution, workers, now)
+    cause = _cause(execution, lane_state, fits, missing, now)
+    return Explanation(
+        execution_id=execution.execution_id,
+        public_state=execution.public_state,
+        since=execution.last_transition_at,
+        waiting_for=cause.waiting_for,
+        summary=cause.summary,
+        due_at=cause.due_at,
+        missing_capabilities=missing,
+        could_run=fits,
+        hints=cause.hints,
+    )
+
+
+def _missing_everywhere(
+    execution: Execution, workers: Sequence[Worker], now: int
+) -> tuple[str, ...]:
+    """What the best-equipped live worker of the lane still lacks; empty when one has it all."""
+    required = execution.route.required_capabilities
+    lacks = [
+        missing_capabilities(required, worker.capabilities)
+        for worker in workers
+        if worker.is_live(now)
+        and worker.namespace == execution.namespace
+        and execution.lane_id in worker.lanes
+    ]
+    return min(lacks, key=len, default=tuple(required))
+
+
+def _cause(
+    execution: Execution,
+    lane_state: LaneState,
+    fits: Sequence[WorkerFit],
+    missing: tuple[str, ...],
+    now: int,
+) -> _Cause:
+    match execution.state.lifecycle_phase:
+        case LifecyclePhase.TERMINAL:
+            return _ended(execution)
+        case LifecyclePhase.ACTIVE:
+            return _running(execution, now)
+        case LifecyclePhase.SUSPENDED:
+            reason = execution.state.blocking_reason.value
+            return _Cause(reason, f"suspended: {execution.blocking_detail or reason}")
+        case LifecyclePhase.RUNNABLE:
+            if execution.is_waiting:
+                return _waiting(execution, lane_state, fits, missing, now)
+            return _held_back(execution)
+
+
+def _ended(execution: Execution) -> _Cause:
+    why = execution.failure_reason or execution.cancellation_reason or ""
+    first_line = why.strip().splitlines()[-1] if why.strip() else ""
+    summary = f"ended: {execution.public_state.value}" + (f" ({first_line})" if first_line else "")
+    return _Cause("nothing", summary, hints=("ff retry runs it again",))
+
+
+def _running(execution: Execution, now: int) -> _Cause:
+    if execution.state.ownership_state is OwnershipState.LEASED:
+        if (execution.lease_expires_at or 0) <= now:
+            return _Cause("lease_expiry", "its lease has lapsed; it is about to be run again", now)
+        owner = f"{execution.worker_id}/{execution.worker_instance_id}"
+        return _Cause("nothing", f"running on {owner}", execution.lease_expires_at)
+    return _Cause("reclaim", execution.blocking_detail, execution.lease_lost_at)
+
+
+def _held_back(execution: Execution) -> _Cause:
+    reason = execution.state.blocking_reason
+    due = None
+    if execution.state.eligibility_state is EligibilityState.NOT_ELIGIBLE_UNTIL_TIME:
+        due = execution.eligible_at
+    hints = ("ff release lets it go on",) if reason is BlockingReason.PAUSED_BY_OPERATOR else ()
+    return _Cause(reason.value, execution.blocking_detail or reason.value, due, hints)
+
+
+def _waiting(
+    execution: Execution,
+    lane_state: LaneState,
+    fits: Sequence[WorkerFit],
+    missing: tuple[str, ...],
+    now: int,
+) -> _Cause:
+    lane = execution.lane_id
+    if not lane_state.hands_out:
+        return _Cause(
+            "lane_state",
+            f"lane {lane} is {lane_state.value}",
+            hints=(f"ff lanes resume {lane}",),
+        )
+    if execution.grant is not None and execution.grant.is_live(now):
+        promised = f"promised to worker {execution.grant.worker_id}"
+        return _Cause("grant", promised, execution.grant.expires_at)
+    if any(fit.fits for fit in fits):
+        return _Cause("worker", "a worker that can run it is alive; it waits for a free slot")
+    if missing and fits:
+        return _Cause(
+            BlockingReason.WAITING_FOR_CAPABLE_WORKER.value,
+            f"no live worker offers {', '.join(missing)}",
+            hints=(f"start a worker with --capability {' --capability '.join(missing)}",),
+        )
+    hint = f"start a worker on lane {lane} that handles {execution.execution_kind}"
+    return _Cause(
+        BlockingReason.WAITING_FOR_CAPABLE_WORKER.value if missing else "worker",
+        "no live worker can run it" if fits else "no live worker is registered",
+        hints=(hint,),
+    )

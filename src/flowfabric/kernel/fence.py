@@ -1,0 +1,103 @@
+"""The one fence: only the live owner writes."""
+
+from __future__ import annotations
+
+import hmac
+from typing import Any
+
+from flowfabric.errors import (
+    ExecutionNotActive,
+    FenceRequired,
+    LeaseExpired,
+    LeaseRevoked,
+    NotFound,
+    StaleLease,
+)
+from flowfabric.kernel.decision import Refused
+from flowfabric.model.execution import Execution, Fence
+from flowfabric.model.state import LifecyclePhase, OwnershipState
+
+OPERATOR_OVERRIDE = "operator_override"
+LEASE_HOLDER = "lease_holder"
+
+
+def not_found(execution_id: str) -> Refused:
+    """No such execution."""
+    return Refused(NotFound, f"execution {execution_id}", {"entity": "execution"})
+
+
+def not_active(execution: Execution) -> Refused:
+    """Not running; with what a caller needs to see whether its own earlier call did that."""
+    fields: dict[str, Any] = {
+        "terminal_outcome": execution.state.terminal_outcome.value,
+        "lease_epoch": execution.lease_epoch,
+        "lifecycle_phase": execution.state.lifecycle_phase.value,
+        "attempt_id": execution.attempt_id,
+        "public_state": execution.public_state.value,
+    }
+    detail = f"execution {execution.execution_id} is {execution.public_state.value}"
+    return Refused(ExecutionNotActive, detail, fields)
+
+
+def refuse_unless_owner(
+    execution: Execution | None, execution_id: str, fence: Fence, now: int
+) -> Refused | None:
+    """The refusal a worker's call meets, or None when it comes from the live owner."""
+    if execution is None:
+        return not_found(execution_id)
+    if execution.state.lifecycle_phase is not LifecyclePhase.ACTIVE:
+        return not_active(execution)
+    if execution.state.ownership_state is OwnershipState.LEASE_REVOKED:
+        return Refused(LeaseRevoked, execution.blocking_detail)
+    if execution.lease_epoch != fence.lease_epoch and not _lapsed_since(execution, fence):
+        return Refused(StaleLease, f"epoch {fence.lease_epoch} is not {execution.lease_epoch}")
+    if not same_secrets(execution, fence):
+        return Refused(StaleLease, "the lease id or attempt id is not the current one")
+    if not execution.is_leased or (execution.lease_expires_at or 0) <= now:
+        return Refused(LeaseExpired, f"expired at {execution.lease_expires_at}")
+    return None
+
+
+def refuse_unfenced(
+    execution: Execution | None, execution_id: str, source: str, now: int
+) -> Refused | None:
+    """A call without a fence: only an explicit operator may, and only while a lease is live."""
+    if source != OPERATOR_OVERRIDE:
+        return Refused(FenceRequired, f"source: {source or 'missing'}", {"field": "fence"})
+    if execution is None:
+        return not_found(execution_id)
+    own = Fence(execution.lease_id or "", execution.lease_epoch, execution.attempt_id or "")
+    return refuse_unless_owner(execution, execution_id, own, now)
+
+
+def refuse_writer(
+    execution: Execution | None, execution_id: str, fence: Fence | None, source: str, now: int
+) -> Refused | None:
+    """The fence if there is one, else the operator's right."""
+    if fence is None:
+        return refuse_unfenced(execution, execution_id, source, now)
+    return refuse_unless_owner(execution, execution_id, fence, now)
+
+
+def _lapsed_since(execution: Execution, fence: Fence) -> bool:
+    """Expiry raises the epoch by one: the same lease, noticed as lapsed."""
+    return (
+        execution.state.ownership_state is OwnershipState.LEASE_EXPIRED_RECLAIMABLE
+        and execution.lease_epoch == fence.lease_epoch + 1
+    )
+
+
+def same_secrets(execution: Execution, fence: Fence) -> bool:
+    """Whether lease id and attempt id are the recorded ones, compared in constant time."""
+    lease = hmac.compare_digest((execution.lease_id or "").encode(), fence.lease_id.encode())
+    attempt = hmac.compare_digest((execution.attempt_id or "").encode(), fence.attempt_id.encode())
+    return lease and attempt
+
+
+def released_by(execution: Execution, fence: Fence | None) -> bool:
+    """Whether this fence made the release the execution shows: its owner repeats a call."""
+    return (
+        fence is not None
+        and execution.lease_epoch == fence.lease_epoch + 1
+        and same_secrets(execution, fence)
+    )

@@ -1,0 +1,248 @@
+"""The transitions every rule shares: taking a lease, letting it go, waiting again, ending."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from flowfabric.kernel.decision import Decision, Moment
+from flowfabric.model.attempt import Attempt, AttemptOutcome, AttemptType
+from flowfabric.model.event import (
+    CompletionEvent,
+    LeaseEvent,
+    LeaseEventType,
+    OperatorEvent,
+    OperatorEventType,
+)
+from flowfabric.model.execution import Execution
+from flowfabric.model.record import replace
+from flowfabric.model.state import (
+    LEASED,
+    AttemptState,
+    BlockingReason,
+    StateVector,
+    TerminalOutcome,
+    delayed,
+    terminal,
+    waiting,
+)
+
+_LIVE_ATTEMPT = (AttemptState.RUNNING_ATTEMPT, AttemptState.ATTEMPT_INTERRUPTED)
+
+
+def lease_event(
+    execution: Execution, event_type: LeaseEventType, reason: str, now: int
+) -> LeaseEvent:
+    """One change of ownership, as published."""
+    return LeaseEvent(
+        execution.execution_id,
+        event_type,
+        reason,
+        execution.lease_epoch,
+        execution.attempt_index or 0,
+        execution.worker_id,
+        execution.worker_instance_id,
+        execution.route.namespace,
+        execution.tags,
+        now,
+    )
+
+
+def operator_event(
+    execution: Execution, event_type: OperatorEventType, now: int, **details: Any
+) -> OperatorEvent:
+    """One operator action, as audited."""
+    return OperatorEvent(
+        execution.execution_id,
+        event_type,
+        details,
+        execution.route.namespace,
+        execution.tags,
+        now,
+    )
+
+
+def acquire(
+    execution: Execution,
+    *,
+    worker_id: str,
+    worker_instance_id: str,
+    lease_id: str,
+    attempt_id: str,
+    lease_ttl_ms: int,
+    at: Moment,
+) -> Execution:
+    """Give the execution to a worker: a new attempt, or the interrupted one continued."""
+    now = at.now
+    epoch = execution.lease_epoch + 1
+    if execution.is_interrupted and execution.lease_lost_at is None:
+        index, attempt_id = execution.attempt_index, execution.attempt_id or attempt_id
+        kind, started, spent = (
+            execution.attempt_type,
+            execution.attempt_started_at,
+            execution.attempt_spent_ms,
+        )
+        total = execution.total_attempt_count
+    else:
+        index, total = execution.total_attempt_count, execution.total_attempt_count + 1
+        kind, started, spent = execution.next_attempt_type, now, 0
+    timeout = execution.policy.timeout_policy.attempt_timeout_ms
+    due = None if timeout is None else now + max(0, timeout - spent)
+    return replace(
+        execution,
+        state=LEASED,
+        blocking_detail="",
+        lease_epoch=epoch,
+        lease_id=lease_id,
+        worker_id=worker_id,
+        worker_instance_id=worker_instance_id,
+        lease_acquired_at=now,
+        lease_expires_at=lease_horizon(now + lease_ttl_ms, execution.deadline_at, due),
+        lease_renewed_at=None,
+        lease_lost_at=None,
+        attempt_index=index,
+        attempt_id=attempt_id,
+        attempt_type=kind,
+        attempt_started_at=started,
+        attempt_due_at=due,
+        attempt_spent_ms=spent,
+        total_attempt_count=total,
+        started_at=execution.started_at or now,
+        grant=None,
+        last_transition_at=now,
+        last_mutation_at=now,
+    )
+
+
+def lease_horizon(wanted: int, deadline_at: int | None, attempt_due_at: int | None) -> int:
+    """A lease never outlives the deadline or the attempt's time."""
+    if deadline_at is not None and deadline_at < wanted:
+        wanted = deadline_at
+    if attempt_due_at is not None and attempt_due_at < wanted:
+        wanted = attempt_due_at
+    return wanted
+
+
+def let_go(execution: Execution, state: StateVector, at: Moment, **changes: Any) -> Execution:
+    """End ownership: the worker's fields go, the epoch rises, grants and timers are cleared."""
+    return replace(
+        execution,
+        state=state,
+        lease_epoch=execution.lease_epoch + 1,
+        worker_id=None,
+        worker_instance_id=None,
+        lease_acquired_at=None,
+        lease_expires_at=None,
+        lease_renewed_at=None,
+        lease_lost_at=None,
+        attempt_due_at=None,
+        grant=None,
+        last_transition_at=at.now,
+        last_mutation_at=at.now,
+        **changes,
+    )
+
+
+def wait_until(
+    until: int, attempt: AttemptState, now: int, reason: BlockingReason
+) -> tuple[StateVector, str]:
+    """Waiting at once or delayed, with the sentence that explains it."""
+    if until <= now:
+        return waiting(attempt), ""
+    return delayed(reason, attempt), f"{reason.value.replace('_', ' ')} until {until}"
+
+
+def delay_reason(attempt: AttemptState) -> BlockingReason:
+    """Which delay an attempt state implies when a block is lifted before its time."""
+    if attempt is AttemptState.PENDING_RETRY_ATTEMPT:
+        return BlockingReason.WAITING_FOR_RETRY_BACKOFF
+    return BlockingReason.WAITING_FOR_DELAY
+
+
+def ended_attempt(
+    execution: Execution,
+    outcome: AttemptOutcome,
+    now: int,
+    *,
+    failure_reason: str | None = None,
+    failure_category: str | None = None,
+    result: bytes | None = None,
+    result_encoding: str | None = None,
+) -> Attempt:
+    """The line of history for the attempt that ends now."""
+    return Attempt(
+        execution.execution_id,
+        execution.attempt_index or 0,
+        execution.attempt_id or "",
+        execution.attempt_type or AttemptType.INITIAL,
+        outcome,
+        execution.lease_epoch,
+        execution.worker_id,
+        execution.worker_instance_id,
+        execution.attempt_started_at or now,
+        now,
+        failure_reason,
+        failure_category,
+        result,
+        result_encoding,
+    )
+
+
+def finish(
+    execution: Execution,
+    outcome: TerminalOutcome,
+    at: Moment,
+    *,
+    attempt_outcome: AttemptOutcome,
+    reason: str,
+    failure_reason: str | None = None,
+    failure_category: str | None = None,
+    cancellation_reason: str | None = None,
+    cancelled_by: str | None = None,
+    result: bytes | None = None,
+    result_encoding: str | None = None,
+    reply: Any = None,
+) -> Decision:
+    """Every end of an execution, whatever its cause.
+
+    The current attempt is ended, the lease released and fenced, the grant and timers dropped, one
+    lease event (if it was owned) and one completion event written, and the purge time set.
+    """
+    now = at.now
+    attempted = execution.attempt_index is not None
+    keep_ms = execution.policy.retention_ttl_ms
+    done = let_go(
+        execution,
+        terminal(outcome, attempted=attempted),
+        at,
+        blocking_detail="",
+        completed_at=now,
+        purge_at=now + (at.retention_ms if keep_ms is None else keep_ms),
+        failure_reason=failure_reason,
+        failure_category=failure_category,
+        cancellation_reason=cancellation_reason,
+        cancelled_by=cancelled_by,
+    )
+    attempt = None
+    if execution.state.attempt_state in _LIVE_ATTEMPT:
+        attempt = ended_attempt(
+            execution,
+            attempt_outcome,
+            now,
+            failure_reason=failure_reason or cancellation_reason,
+            failure_category=failure_category,
+            result=result,
+            result_encoding=result_encoding,
+        )
+    completion = CompletionEvent(
+        execution.execution_id,
+        outcome,
+        execution.attempt_index,
+        execution.flow_id,
+        execution.route.namespace,
+        execution.tags,
+        now,
+    )
+    if execution.is_leased:
+        released = lease_event(execution, LeaseEventType.RELEASED, reason, now)
+        return Decision(reply, done, attempt, (released, completion))
+    return Decision(reply, done, attempt, (completion,))

@@ -1,0 +1,60 @@
+"""Every bound, with its reason."""
+
+from __future__ import annotations
+
+from typing import Final
+
+# Input
+PAYLOAD_BYTES_DEFAULT: Final = 1024 * 1024  # larger bodies belong in an object store
+LANE_ID_BYTES: Final = 64  # printable and short enough for every listing
+NAME_BYTES: Final = 256  # kinds, namespaces, workers, creators: they stand in indexes
+IDEMPOTENCY_KEY_BYTES: Final = 512  # room for composed keys, still an index key
+REASON_BYTES: Final = 4096  # a sentence or a short trace, not a log
+FAILURE_REASON_BYTES: Final = 65_536  # a whole traceback; longer text is cut, never refused
+TAG_VALUE_BYTES: Final = 1024  # tags are filtered by value and so indexed
+TAGS_MAX: Final = 64
+CAPABILITY_TOKENS_MAX: Final = 256
+CAPABILITY_CSV_BYTES: Final = 4096
+MARK_DEAD_REASON_BYTES: Final = 256
+
+# Scheduling
+PRIORITY_MIN: Final = 0
+PRIORITY_MAX: Final = 9000  # the seeds' range; values outside are clamped, not refused
+LEASE_TTL_MS_MIN: Final = 1_000  # below a second a pause of the collector loses the lease
+LEASE_TTL_MS_MAX: Final = 3_600_000  # above an hour a crash strands work too long
+LEASE_TTL_MS_DEFAULT: Final = 30_000
+GRANT_TTL_MS_MAX: Final = 60_000
+GRANT_TTL_MS_DEFAULT: Final = 5_000
+WORKER_TTL_MS_MIN: Final = 1_000
+WORKER_TTL_MS_MAX: Final = 3_600_000
+CLAIM_MAX: Final = 1_000  # executions in one claim: bounds the rows one transaction locks
+CREATE_MAX: Final = 10_000  # executions in one create_executions call
+BATCH_MAX: Final = 1_000  # commands one commit may carry
+
+# Policies
+RETRIES_MAX: Final = 1_000_000
+RETRY_DELAY_MS_MAX: Final = 7 * 86_400_000
+RECLAIM_COUNT_DEFAULT: Final = 1000
+REPLAY_COUNT_DEFAULT: Final = 10
+DEDUP_WINDOW_MS_DEFAULT: Final = 86_400_000
+DURATION_MS_MAX: Final = 100 * 365 * 86_400_000
+INSTANT_MS_MAX: Final = 253_402_300_799_999  # the last millisecond of the year 9999
+
+# Reading
+PAGE_DEFAULT: Final = 100
+PAGE_MAX: Final = 1000  # rows in one answer
+TEXT_SCAN_ROWS: Final = 20_000  # rows one page of a text search may look at
+EXPIRED_LEASES_PAGE_MAX: Final = 10_000
+
+# Background work
+DUE_BATCH: Final = 500  # records one tick of a loop moves in one transaction
+RETENTION_MS_DEFAULT: Final = 86_400_000
+WORKER_EVENT_RETENTION_MS: Final = 7 * 86_400_000
+
+# Conflict handling
+CONFLICT_TRIES: Final = 5
+CONFLICT_DELAY_MS_BASE: Final = 5
+CONFLICT_DELAY_MS_CAP: Final = 250
+
+# Partitions are part of the execution id; the count is fixed at installation.
+FLOW_PARTITIONS_DEFAULT: Final = 256

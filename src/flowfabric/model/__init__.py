@@ -1,0 +1,1 @@
+"""What is remembered: frozen values without I/O and without a clock."""

@@ -1,0 +1,150 @@
+"""The grammar of every name and number a caller may give, in one place for every entrance."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from flowfabric import limits
+from flowfabric.errors import InvalidCapabilities, InvalidInput, InvalidTagKey
+
+_TAG_KEY: Final = re.compile(r"[a-z][a-z0-9_]*\.[a-z0-9_][a-z0-9_.]*")
+_EXECUTION_ID: Final = re.compile(
+    r"\{fp:(0|[1-9][0-9]{0,4})\}:"
+    r"([0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12})"
+)
+_LANE: Final = re.compile(r"[\x20-\x7e]+")
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
+
+
+def check_execution_id(value: object, *, partitions: int, field: str = "execution_id") -> str:
+    """An id in the one spelling that is stored: `{fp:N}:<lowercase uuid>`, N below the count."""
+    match = _EXECUTION_ID.fullmatch(value) if isinstance(value, str) else None
+    if match is None:
+        raise InvalidInput(f"{field}: expected {{fp:N}}:<uuid>, got {value!r:.80}", field=field)
+    if int(match[1]) >= partitions:
+        raise InvalidInput(f"{field}: partition {match[1]} is not below {partitions}", field=field)
+    return match[0]
+
+
+def check_text(
+    value: object, *, field: str, max_bytes: int, empty: bool = False, control: bool = False
+) -> str:
+    """Text every store can keep: no NUL, no lone surrogate, within the limit."""
+    if not isinstance(value, str):
+        raise InvalidInput(f"{field}: expected text, got {type(value).__name__}", field=field)
+    if not value and not empty:
+        raise InvalidInput(f"{field}: must not be empty", field=field)
+    try:
+        size = len(value.encode())
+    except UnicodeEncodeError:
+        raise InvalidInput(f"{field}: is not valid Unicode", field=field) from None
+    if size > max_bytes:
+        raise InvalidInput(f"{field}: {size} bytes is over the limit {max_bytes}", field=field)
+    if "\x00" in value or (not control and _CONTROL.search(value)):
+        raise InvalidInput(f"{field}: control characters are not allowed", field=field)
+    return value
+
+
+def clip_text(value: str, max_bytes: int) -> str:
+    """Free text made storable: NUL and lone surrogates replaced, cut at the limit."""
+    clean = value.replace("\x00", "\ufffd").encode(errors="replace")
+    return clean[:max_bytes].decode(errors="ignore")
+
+
+def check_name(value: object, *, field: str) -> str:
+    """A kind, namespace, worker or creator."""
+    return check_text(value, field=field, max_bytes=limits.NAME_BYTES)
+
+
+def check_lane(value: object, *, field: str = "lane_id") -> str:
+    """A lane: 1 to 64 bytes of printable ASCII."""
+    lane = check_text(value, field=field, max_bytes=limits.LANE_ID_BYTES)
+    if not _LANE.fullmatch(lane):
+        raise InvalidInput(f"{field}: only printable ASCII is allowed", field=field)
+    return lane
+
+
+def check_integer(value: object, *, field: str, least: int, most: int) -> int:
+    """A whole number within bounds."""
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise InvalidInput(f"{field}: expected a whole number, got {value!r:.40}", field=field)
+    if not least <= value <= most:
+        raise InvalidInput(f"{field}: {value} is not between {least} and {most}", field=field)
+    return value
+
+
+def check_instant(value: object, *, field: str) -> int:
+    """An instant in UTC milliseconds."""
+    return check_integer(value, field=field, least=0, most=limits.INSTANT_MS_MAX)
+
+
+def check_lease_ttl(value: object, *, field: str = "lease_ttl_ms") -> int:
+    """A lease length: long enough to renew, short enough to recover."""
+    return check_integer(
+        value, field=field, least=limits.LEASE_TTL_MS_MIN, most=limits.LEASE_TTL_MS_MAX
+    )
+
+
+def check_capabilities(values: object, *, field: str) -> tuple[str, ...]:
+    """Capability tokens, sorted and unique: the same grammar for workers and executions."""
+    if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable):
+        raise InvalidCapabilities(f"{field}: expected a list of words", field=field)
+    tokens: set[str] = set()
+    for token in values:
+        if not isinstance(token, str):
+            raise InvalidCapabilities(f"{field}: {token!r:.40} is not text", field=field)
+        if not token:
+            raise InvalidCapabilities(f"{field}: an empty word", field=field)
+        if "," in token:
+            raise InvalidCapabilities(f"{field}: {token!r:.80} contains a comma", field=field)
+        if not token.isprintable() or any(character.isspace() for character in token):
+            raise InvalidCapabilities(
+                f"{field}: {token!r:.80} contains a space or control character", field=field
+            )
+        tokens.add(token)
+    if len(tokens) > limits.CAPABILITY_TOKENS_MAX:
+        raise InvalidCapabilities(
+            f"{field}: more than {limits.CAPABILITY_TOKENS_MAX} words", field=field
+        )
+    ordered = tuple(sorted(tokens))
+    if len(",".join(ordered).encode()) > limits.CAPABILITY_CSV_BYTES:
+        raise InvalidCapabilities(
+            f"{field}: more than {limits.CAPABILITY_CSV_BYTES} bytes", field=field
+        )
+    return ordered
+
+
+def check_tag_key(key: object, *, field: str = "key") -> str:
+    """A tag key: lowercase words, at least one dot, so it never meets an engine field."""
+    if not isinstance(key, str) or not _TAG_KEY.fullmatch(key) or len(key) > limits.NAME_BYTES:
+        raise InvalidTagKey(f"{field}: {key!r:.80}", field=field)
+    return key
+
+
+def check_tag_value(value: object, *, field: str = "value") -> str:
+    """A tag value: any text within the limit."""
+    return check_text(value, field=field, max_bytes=limits.TAG_VALUE_BYTES, empty=True)
+
+
+def check_tags(tags: object, *, field: str = "tags") -> dict[str, str]:
+    """Tags with valid keys and values, sorted so that equal tags are stored equally."""
+    if not isinstance(tags, Mapping):
+        raise InvalidInput(f"{field}: expected a map of text to text", field=field)
+    if len(tags) > limits.TAGS_MAX:
+        raise InvalidInput(f"{field}: more than {limits.TAGS_MAX}", field=field)
+    checked = {
+        check_tag_key(key, field=f"{field}.{key!s:.80}"): check_tag_value(
+            value, field=f"{field}.{key!s:.80}"
+        )
+        for key, value in tags.items()
+    }
+    return dict(sorted(checked.items()))
+
+
+def clamp_priority(value: object, *, field: str = "priority") -> int:
+    """A priority inside 0..9000; values outside are clamped, as the seeds ask."""
+    bound = 2**31
+    number = check_integer(value, field=field, least=-bound, most=bound)
+    return max(limits.PRIORITY_MIN, min(limits.PRIORITY_MAX, number))

@@ -1,0 +1,168 @@
+"""The execution: one unit of durable work, and everything a rule needs to decide about it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+
+from flowfabric.model.attempt import AttemptType
+from flowfabric.model.policy import DEFAULT_POLICY, ExecutionPolicy
+from flowfabric.model.record import Record
+from flowfabric.model.route import Route
+from flowfabric.model.state import (
+    AttemptState,
+    EligibilityState,
+    OwnershipState,
+    PublicState,
+    StateVector,
+)
+
+
+class GrantKind(StrEnum):
+    """What a grant lets its worker do."""
+
+    CLAIM = "claim"
+    RECLAIM = "reclaim"
+
+
+class Grant(Record, frozen=True):
+    """A short-lived right of one worker to take one execution.
+
+    It lives inside the execution: one at most, bound to this life, gone with any transition.
+    """
+
+    kind: GrantKind
+    grant_id: str
+    worker_id: str
+    worker_instance_id: str
+    expires_at: int
+
+    def is_live(self, now: int) -> bool:
+        """Whether it still keeps others away. The instant of expiry itself is still valid."""
+        return now <= self.expires_at
+
+
+class Fence(Record, frozen=True):
+    """Proof of ownership. The epoch stops accidents, the secret lease id stops malice."""
+
+    lease_id: str
+    lease_epoch: int
+    attempt_id: str
+
+    def __repr__(self) -> str:
+        return f"Fence(lease_epoch={self.lease_epoch}, attempt_id={self.attempt_id!r})"
+
+
+class Execution(Record, frozen=True):
+    """The present image of one execution. A transition makes a new one."""
+
+    execution_id: str
+    route: Route
+    state: StateVector
+    priority: int
+    created_at: int
+    eligible_at: int  # when it may be claimed; kept afterwards as the record of the last delay
+    last_transition_at: int
+    last_mutation_at: int
+    flow_id: str | None = None
+    blocking_detail: str = ""
+    # the lease: the id stays after release so that its owner's repeated call is recognised
+    lease_epoch: int = 0
+    lease_id: str | None = None
+    worker_id: str | None = None
+    worker_instance_id: str | None = None
+    lease_acquired_at: int | None = None
+    lease_expires_at: int | None = None
+    lease_renewed_at: int | None = None
+    lease_lost_at: int | None = None  # expired or revoked, awaiting reclaim
+    # the attempt that holds or last held the lease
+    attempt_index: int | None = None
+    attempt_id: str | None = None
+    attempt_type: AttemptType | None = None
+    attempt_started_at: int | None = None
+    attempt_due_at: int | None = None
+    attempt_spent_ms: int = 0  # running time of the attempt before its present lease
+    next_attempt_type: AttemptType = AttemptType.INITIAL
+    total_attempt_count: int = 0
+    retry_count: int = 0
+    replay_count: int = 0
+    reclaim_count: int = 0
+    deadline_at: int | None = None
+    started_at: int | None = None
+    completed_at: int | None = None
+    purge_at: int | None = None
+    failure_reason: str | None = None
+    failure_category: str | None = None
+    cancellation_reason: str | None = None
+    cancelled_by: str | None = None
+    progress_pct: int | None = None
+    progress_message: str | None = None
+    progress_updated_at: int | None = None
+    grant: Grant | None = None
+    # written once with the body
+    policy: ExecutionPolicy = DEFAULT_POLICY
+    tags: Mapping[str, str] = {}
+
+    @property
+    def namespace(self) -> str:
+        """The tenant it belongs to."""
+        return self.route.namespace
+
+    @property
+    def lane_id(self) -> str:
+        """The lane it waits on."""
+        return self.route.lane_id
+
+    @property
+    def execution_kind(self) -> str:
+        """The name of the work."""
+        return self.route.execution_kind
+
+    @property
+    def public_state(self) -> PublicState:
+        """The one word shown to people."""
+        return self.state.public_state
+
+    @property
+    def is_terminal(self) -> bool:
+        """Whether it has ended."""
+        return self.state.is_terminal
+
+    @property
+    def is_leased(self) -> bool:
+        """Whether a lease is recorded as valid (it may have lapsed unnoticed)."""
+        return self.state.ownership_state is OwnershipState.LEASED
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether a worker may claim it."""
+        return self.state.eligibility_state is EligibilityState.ELIGIBLE_NOW
+
+    @property
+    def is_interrupted(self) -> bool:
+        """Whether its attempt was paused and goes on when claimed."""
+        return self.state.attempt_state is AttemptState.ATTEMPT_INTERRUPTED
+
+    def granted_to_other(self, now: int) -> bool:
+        """Whether a live grant keeps it from the common claim."""
+        return self.grant is not None and self.grant.is_live(now)
+
+
+class Body(Record, frozen=True):
+    """What is written once at creation and handed to the worker."""
+
+    execution_id: str
+    payload: bytes = b""
+    payload_encoding: str | None = None
+    creator_identity: str = ""
+    idempotency_key: str | None = None
+
+
+class IdempotencyRecord(Record, frozen=True):
+    """One key under which an execution was created, until its window ends."""
+
+    namespace: str
+    idempotency_key: str
+    execution_id: str
+    fingerprint: bytes
+    expires_at: int

@@ -1,0 +1,121 @@
+"""Policies frozen at creation. Every field here changes behaviour; any other is refused."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from flowfabric import limits
+from flowfabric.errors import InvalidInput
+from flowfabric.model.checks import check_capabilities, check_instant, check_integer
+from flowfabric.model.record import Record, convert
+
+
+class FixedBackoff(Record, frozen=True, kw_only=True, tag="fixed", tag_field="type"):
+    """The same pause before every retry."""
+
+    delay_ms: int = 1000
+
+    def __post_init__(self) -> None:
+        check_integer(
+            self.delay_ms, field="backoff.delay_ms", least=0, most=limits.RETRY_DELAY_MS_MAX
+        )
+
+
+class ExponentialBackoff(Record, frozen=True, kw_only=True, tag="exponential", tag_field="type"):
+    """min(initial · multiplier^retries, max), optionally spread over [0, that] by jitter."""
+
+    initial_delay_ms: int = 1000
+    max_delay_ms: int = 60_000
+    multiplier: float = 2.0
+    jitter: bool = False
+
+    def __post_init__(self) -> None:
+        most = limits.RETRY_DELAY_MS_MAX
+        check_integer(self.initial_delay_ms, field="backoff.initial_delay_ms", least=0, most=most)
+        check_integer(self.max_delay_ms, field="backoff.max_delay_ms", least=0, most=most)
+        if not math.isfinite(self.multiplier) or not 1.0 <= self.multiplier <= 1000.0:
+            raise InvalidInput(
+                "backoff.multiplier: must be between 1 and 1000", field="backoff.multiplier"
+            )
+
+
+class RetryPolicy(Record, frozen=True, kw_only=True):
+    """How often and how soon a failed attempt is tried again."""
+
+    max_retries: int = 3
+    backoff: FixedBackoff | ExponentialBackoff = ExponentialBackoff()
+    retryable_categories: tuple[str, ...] = ()  # empty: every category that may be retried at all
+
+    def __post_init__(self) -> None:
+        check_integer(
+            self.max_retries, field="retry_policy.max_retries", least=0, most=limits.RETRIES_MAX
+        )
+
+
+class TimeoutPolicy(Record, frozen=True, kw_only=True):
+    """Bounds on one attempt and on the whole execution, as durations."""
+
+    attempt_timeout_ms: int | None = None
+    execution_deadline_ms: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("attempt_timeout_ms", "execution_deadline_ms"):
+            value = getattr(self, name)
+            if value is not None:
+                check_integer(
+                    value, field=f"timeout_policy.{name}", least=1, most=limits.DURATION_MS_MAX
+                )
+
+
+class RoutingRequirements(Record, frozen=True, kw_only=True):
+    """What a worker must offer to run this."""
+
+    required_capabilities: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        check_capabilities(
+            self.required_capabilities, field="routing_requirements.required_capabilities"
+        )
+
+
+class ExecutionPolicy(Record, frozen=True, kw_only=True):
+    """The rules one execution lives by.
+
+    >>> ExecutionPolicy(retry_policy=RetryPolicy(max_retries=2)).max_replay_count
+    10
+    """
+
+    priority: int | None = None  # used when the create call names none
+    delay_until: int | None = None  # used when the create call names none
+    retry_policy: RetryPolicy | None = None  # none: no retries
+    timeout_policy: TimeoutPolicy = TimeoutPolicy()
+    max_reclaim_count: int | None = None  # precedence: call, then this, then 1000
+    max_replay_count: int = limits.REPLAY_COUNT_DEFAULT
+    routing_requirements: RoutingRequirements = RoutingRequirements()
+    dedup_window_ms: int = limits.DEDUP_WINDOW_MS_DEFAULT
+    retention_ttl_ms: int | None = None  # how long after its end it is kept; none: the engine's
+
+    def __post_init__(self) -> None:
+        if self.delay_until is not None:
+            check_instant(self.delay_until, field="policy.delay_until")
+        for name, value, least, most in (
+            ("max_reclaim_count", self.max_reclaim_count, 0, limits.RETRIES_MAX),
+            ("max_replay_count", self.max_replay_count, 0, limits.RETRIES_MAX),
+            ("dedup_window_ms", self.dedup_window_ms, 1, limits.DURATION_MS_MAX),
+            ("retention_ttl_ms", self.retention_ttl_ms, 0, limits.DURATION_MS_MAX),
+        ):
+            if value is not None:
+                check_integer(value, field=f"policy.{name}", least=least, most=most)
+
+
+DEFAULT_POLICY = ExecutionPolicy()
+
+
+def policy_from(value: ExecutionPolicy | dict[str, Any] | None) -> ExecutionPolicy:
+    """A checked policy from whatever the caller holds; unknown fields are refused by name."""
+    if value is None:
+        return DEFAULT_POLICY
+    if isinstance(value, ExecutionPolicy):
+        return value
+    return convert(value, ExecutionPolicy, field="policy")

@@ -1,0 +1,459 @@
+"""What operations answer: small frozen structs named after what happened."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from flowfabric.model.attempt import AttemptType
+from flowfabric.model.execution import Execution
+from flowfabric.model.handle import Handle
+from flowfabric.model.record import Record
+from flowfabric.model.route import LaneState
+from flowfabric.model.state import BlockingReason, PublicState, StateVector
+from flowfabric.model.worker import Worker
+
+# --- creating ----------------------------------------------------------------------------------
+
+
+class Created(Record, frozen=True, tag=True):
+    """A new execution was recorded."""
+
+    execution_id: str
+    public_state: PublicState
+
+
+class Duplicate(Record, frozen=True, tag=True):
+    """The idempotency key names an execution that exists already."""
+
+    execution_id: str
+
+
+CreateResult = Created | Duplicate
+
+# --- owning ------------------------------------------------------------------------------------
+
+
+class Claimed(Record, frozen=True, tag=True):
+    """A lease was won, with what the worker needs to start."""
+
+    execution_id: str
+    lease_id: str
+    lease_epoch: int
+    attempt_index: int
+    attempt_id: str
+    attempt_type: AttemptType
+    lease_expires_at: int
+    handle: Handle
+    execution_kind: str
+    lane_id: str
+    namespace: str
+    priority: int
+    created_at: int
+    deadline_at: int | None
+    tags: Mapping[str, str]
+    payload: bytes = b""
+    payload_encoding: str | None = None
+    idempotency_key: str | None = None
+
+    def __repr__(self) -> str:
+        return f"Claimed({self.execution_id}, attempt={self.attempt_index})"
+
+
+class LeaseRenewal(Record, frozen=True, tag=True):
+    """The lease was extended."""
+
+    expires_at_ms: int
+    lease_epoch: int
+
+
+class Progressed(Record, frozen=True, tag=True):
+    """The progress was recorded."""
+
+    execution_id: str
+
+
+class Completed(Record, frozen=True, tag=True):
+    """The execution succeeded."""
+
+    execution_id: str
+    public_state: PublicState
+    completed_at: int
+
+
+class RetryScheduled(Record, frozen=True, tag=True):
+    """The attempt failed; another one follows at `delay_until`."""
+
+    delay_until: int
+    next_attempt_index: int
+
+
+class TerminalFailed(Record, frozen=True, tag=True):
+    """The attempt failed and no other follows."""
+
+    public_state: PublicState = PublicState.FAILED
+
+
+FailResult = RetryScheduled | TerminalFailed
+
+
+class Delayed(Record, frozen=True, tag=True):
+    """The attempt is parked and goes on at `delay_until`."""
+
+    execution_id: str
+    delay_until: int
+
+
+# --- grants and reclaim ------------------------------------------------------------------------
+
+
+class GrantIssued(Record, frozen=True, tag=True):
+    """One worker may claim the execution until the grant expires."""
+
+    execution_id: str
+    partition_key: int
+    grant_key: str
+    expires_at_ms: int
+    lane_id: str
+
+
+class NoWork(Record, frozen=True, tag=True):
+    """Nothing waits that this worker could run."""
+
+
+class NotReclaimable(Record, frozen=True, tag=True):
+    """The execution's lease is not lost, or the worker does not fit."""
+
+    execution_id: str
+    detail: str
+
+
+class ReclaimCapExceeded(Record, frozen=True, tag=True):
+    """The execution lost its lease too often; it has failed."""
+
+    execution_id: str
+    reclaim_count: int
+    max_reclaim_count: int
+
+
+class GrantNotFound(Record, frozen=True, tag=True):
+    """No live reclaim grant of this worker exists."""
+
+    execution_id: str
+
+
+ReclaimGrantResult = GrantIssued | NotReclaimable | ReclaimCapExceeded
+ReclaimResult = Claimed | NotReclaimable | ReclaimCapExceeded | GrantNotFound
+
+# --- operating ---------------------------------------------------------------------------------
+
+
+class Cancelled(Record, frozen=True, tag=True):
+    """The execution is cancelled."""
+
+    execution_id: str
+    public_state: PublicState
+
+
+class PriorityChanged(Record, frozen=True, tag=True):
+    """The priority is changed."""
+
+    execution_id: str
+    old_priority: int
+    new_priority: int
+
+
+class Replayed(Record, frozen=True, tag=True):
+    """The finished execution will run again."""
+
+    execution_id: str
+    public_state: PublicState
+    replay_count: int
+
+
+class Revoked(Record, frozen=True, tag=True):
+    """The lease was taken away."""
+
+    execution_id: str
+    lease_epoch: int
+
+
+class AlreadySatisfied(Record, frozen=True, tag=True):
+    """Nothing to do, and why."""
+
+    reason: str
+
+
+class Blocked(Record, frozen=True, tag=True):
+    """The execution is kept from being claimed."""
+
+    execution_id: str
+    reason: BlockingReason
+
+
+class Unblocked(Record, frozen=True, tag=True):
+    """The execution waits again, or is delayed again."""
+
+    execution_id: str
+    public_state: PublicState
+
+
+class Rejected(Record, frozen=True, tag=True):
+    """The block did not apply: the execution was not waiting."""
+
+    message: str
+
+
+class LaneChanged(Record, frozen=True, tag=True):
+    """The lane's switch stands as asked."""
+
+    lane_id: str
+    lane_state: LaneState
+    previous: LaneState
+
+
+# --- things that happen by themselves ----------------------------------------------------------
+
+
+class Moved(Record, frozen=True, tag=True):
+    """What a due transition did to one execution; `unchanged` when it was not due after all."""
+
+    execution_id: str
+    what: str
+
+
+# --- workers -----------------------------------------------------------------------------------
+
+
+class Registered(Record, frozen=True, tag=True):
+    """The worker is new here."""
+
+    next_expiry_ms: int
+
+
+class Refreshed(Record, frozen=True, tag=True):
+    """The worker was known and is alive."""
+
+    next_expiry_ms: int
+
+
+class NotRegistered(Record, frozen=True, tag=True):
+    """The worker is unknown or lapsed: register again."""
+
+
+class Marked(Record, frozen=True, tag=True):
+    """The worker was taken off the registry."""
+
+    revoked_leases: int = 0
+
+
+# --- reading -----------------------------------------------------------------------------------
+
+
+class AttemptRef(Record, frozen=True):
+    """Which attempt is current."""
+
+    attempt_id: str
+    attempt_index: int
+
+
+class LeaseSummary(Record, frozen=True):
+    """The current lease without its secret."""
+
+    lease_epoch: int
+    worker_id: str
+    worker_instance_id: str
+    expires_at: int
+    acquired_at: int
+    last_heartbeat_at: int | None
+    attempt_index: int
+
+
+class ExecutionSnapshot(Record, frozen=True):
+    """An execution as `describe_execution` shows it."""
+
+    execution_id: str
+    namespace: str
+    lane_id: str
+    execution_kind: str
+    public_state: PublicState
+    state: StateVector
+    blocking_reason: BlockingReason
+    blocking_detail: str
+    priority: int
+    required_capabilities: tuple[str, ...]
+    created_at: int
+    last_transition_at: int
+    last_mutation_at: int
+    eligible_at: int
+    total_attempt_count: int
+    retry_count: int
+    replay_count: int
+    reclaim_count: int
+    tags: Mapping[str, str]
+    flow_id: str | None = None
+    current_attempt: AttemptRef | None = None
+    current_lease: LeaseSummary | None = None
+    started_at: int | None = None
+    completed_at: int | None = None
+    deadline_at: int | None = None
+    purge_at: int | None = None
+    failure_reason: str | None = None
+    failure_category: str | None = None
+    cancellation_reason: str | None = None
+    cancelled_by: str | None = None
+    progress_pct: int | None = None
+    progress_message: str | None = None
+
+
+class ExecutionContext(Record, frozen=True):
+    """What a handler needs: the input and its labels."""
+
+    input_payload: bytes
+    payload_encoding: str | None
+    execution_kind: str
+    tags: Mapping[str, str]
+
+
+class AttemptInfo(Record, frozen=True):
+    """One attempt in an execution's history, ended or not."""
+
+    attempt_index: int
+    attempt_id: str
+    attempt_type: AttemptType
+    outcome: str
+    lease_epoch: int
+    worker_id: str | None
+    worker_instance_id: str | None
+    started_at: int
+    ended_at: int | None
+    failure_reason: str | None
+    failure_category: str | None
+
+
+class ExpiredLease(Record, frozen=True):
+    """A lease past its time."""
+
+    execution_id: str
+    lease_epoch: int
+    worker_id: str
+    worker_instance_id: str
+    expires_at_ms: int
+    attempt_index: int
+
+
+class ExecutionPage(Record, frozen=True):
+    """One page of a listing; hand `next_cursor` back for the next."""
+
+    executions: tuple[ExecutionSnapshot, ...]
+    next_cursor: str | None
+
+
+class ExpiredLeasePage(Record, frozen=True):
+    """One page of lapsed leases."""
+
+    entries: tuple[ExpiredLease, ...]
+    next_cursor: str | None
+
+
+class LaneSummary(Record, frozen=True):
+    """A lane, its switch and how much is on it."""
+
+    lane_id: str
+    lane_state: LaneState
+    reason: str
+    registered_at: int
+    counts: Mapping[str, int]
+
+
+class LanePage(Record, frozen=True):
+    """One page of lanes."""
+
+    lanes: tuple[LaneSummary, ...]
+    next_cursor: str | None
+
+
+class WorkerPage(Record, frozen=True):
+    """One page of live workers."""
+
+    entries: tuple[Worker, ...]
+    next_cursor: str | None
+
+
+class WorkerFit(Record, frozen=True):
+    """Whether one live worker could run an execution, and what it lacks."""
+
+    worker_id: str
+    worker_instance_id: str
+    fits: bool
+    lacks: str = ""
+
+
+class Explanation(Record, frozen=True):
+    """Why an execution is not running (or that it is), in parts a program can use."""
+
+    execution_id: str
+    public_state: PublicState
+    since: int
+    waiting_for: str
+    summary: str
+    due_at: int | None
+    missing_capabilities: tuple[str, ...]
+    could_run: tuple[WorkerFit, ...]
+    hints: tuple[str, ...]
+
+
+class Reconciled(Record, frozen=True):
+    """What an audit of indexes against records saw."""
+
+    processed: int
+    errors: int
+    problems: tuple[str, ...] = ()
+
+
+class BackendCapabilities(Record, frozen=True):
+    """Which store this is and which operations it supports."""
+
+    family: str
+    version: str
+    schema_version: int
+    supports: Mapping[str, bool]
+
+
+class Prepared(Record, frozen=True):
+    """What `prepare` did."""
+
+    applied: tuple[str, ...]
+
+
+def snapshot_of(execution: Execution) -> ExecutionSnapshot:
+    """The public picture of a record: everything but secrets."""
+    lease = None
+    if execution.is_leased:
+        lease = LeaseSummary(
+            lease_epoch=execution.lease_epoch,
+            worker_id=execution.worker_id or "",
+            worker_instance_id=execution.worker_instance_id or "",
+            expires_at=execution.lease_expires_at or 0,
+            acquired_at=execution.lease_acquired_at or 0,
+            last_heartbeat_at=execution.lease_renewed_at,
+            attempt_index=execution.attempt_index or 0,
+        )
+    attempt = None
+    if execution.attempt_id is not None and execution.attempt_index is not None:
+        attempt = AttemptRef(execution.attempt_id, execution.attempt_index)
+    same: dict[str, Any] = {name: getattr(execution, name) for name in _SAME_FIELDS}
+    return ExecutionSnapshot(
+        **same,
+        blocking_reason=execution.state.blocking_reason,
+        required_capabilities=execution.route.required_capabilities,
+        current_attempt=attempt,
+        current_lease=lease,
+    )
+
+
+_SAME_FIELDS = tuple(
+    name
+    for name in ExecutionSnapshot.__struct_fields__
+    if name not in ("blocking_reason", "required_capabilities", "current_attempt", "current_lease")
+)

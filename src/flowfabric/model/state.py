@@ -1,0 +1,388 @@
+"""The state vector: six independent dimensions and one derived label.
+
+Only legal vectors exist. Each one is built here, once, and looked up ever after, so a transition
+cannot invent a combination and a corrupted row is recognised when it is read.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from itertools import product
+from typing import Final
+
+from flowfabric.errors import Corruption, InvalidBlockingReason
+from flowfabric.model.record import Record
+
+
+class LifecyclePhase(StrEnum):
+    """Where in its life an execution is."""
+
+    RUNNABLE = "runnable"
+    ACTIVE = "active"
+    SUSPENDED = "suspended"
+    TERMINAL = "terminal"
+
+
+class OwnershipState(StrEnum):
+    """Who holds it."""
+
+    UNOWNED = "unowned"
+    LEASED = "leased"
+    LEASE_EXPIRED_RECLAIMABLE = "lease_expired_reclaimable"
+    LEASE_REVOKED = "lease_revoked"
+
+
+class EligibilityState(StrEnum):
+    """Whether a worker may claim it."""
+
+    ELIGIBLE_NOW = "eligible_now"
+    NOT_ELIGIBLE_UNTIL_TIME = "not_eligible_until_time"
+    BLOCKED_BY_DEPENDENCIES = "blocked_by_dependencies"
+    BLOCKED_BY_BUDGET = "blocked_by_budget"
+    BLOCKED_BY_QUOTA = "blocked_by_quota"
+    BLOCKED_BY_ROUTE = "blocked_by_route"
+    BLOCKED_BY_LANE_STATE = "blocked_by_lane_state"
+    BLOCKED_BY_OPERATOR = "blocked_by_operator"
+    NOT_APPLICABLE = "not_applicable"
+
+
+class BlockingReason(StrEnum):
+    """What it waits for."""
+
+    NONE = "none"
+    WAITING_FOR_WORKER = "waiting_for_worker"
+    WAITING_FOR_RETRY_BACKOFF = "waiting_for_retry_backoff"
+    WAITING_FOR_RESUME_DELAY = "waiting_for_resume_delay"
+    WAITING_FOR_DELAY = "waiting_for_delay"
+    WAITING_FOR_SIGNAL = "waiting_for_signal"
+    WAITING_FOR_APPROVAL = "waiting_for_approval"
+    WAITING_FOR_CALLBACK = "waiting_for_callback"
+    WAITING_FOR_TOOL_RESULT = "waiting_for_tool_result"
+    WAITING_FOR_CHILDREN = "waiting_for_children"
+    WAITING_FOR_BUDGET = "waiting_for_budget"
+    WAITING_FOR_QUOTA = "waiting_for_quota"
+    WAITING_FOR_CAPABLE_WORKER = "waiting_for_capable_worker"
+    PAUSED_BY_OPERATOR = "paused_by_operator"
+    PAUSED_BY_POLICY = "paused_by_policy"
+
+
+class TerminalOutcome(StrEnum):
+    """How it ended."""
+
+    NONE = "none"
+    SUCCESS = "success"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    EXPIRED = "expired"
+    SKIPPED = "skipped"
+
+
+class AttemptState(StrEnum):
+    """What its current or next attempt is doing."""
+
+    NONE = "none"
+    PENDING_FIRST_ATTEMPT = "pending_first_attempt"
+    RUNNING_ATTEMPT = "running_attempt"
+    ATTEMPT_INTERRUPTED = "attempt_interrupted"
+    PENDING_RETRY_ATTEMPT = "pending_retry_attempt"
+    PENDING_REPLAY_ATTEMPT = "pending_replay_attempt"
+    ATTEMPT_TERMINAL = "attempt_terminal"
+
+
+class PublicState(StrEnum):
+    """The one word shown to people."""
+
+    WAITING = "waiting"
+    DELAYED = "delayed"
+    RATE_LIMITED = "rate_limited"
+    WAITING_CHILDREN = "waiting_children"
+    ACTIVE = "active"
+    SUSPENDED = "suspended"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    EXPIRED = "expired"
+    SKIPPED = "skipped"
+
+
+PUBLIC_OF_OUTCOME: Final = {
+    TerminalOutcome.SUCCESS: PublicState.COMPLETED,
+    TerminalOutcome.FAILED: PublicState.FAILED,
+    TerminalOutcome.CANCELLED: PublicState.CANCELLED,
+    TerminalOutcome.EXPIRED: PublicState.EXPIRED,
+    TerminalOutcome.SKIPPED: PublicState.SKIPPED,
+}
+TERMINAL_STATES: Final = frozenset(PUBLIC_OF_OUTCOME.values())
+
+_PUBLIC_OF_ELIGIBILITY: Final = {
+    EligibilityState.ELIGIBLE_NOW: PublicState.WAITING,
+    EligibilityState.NOT_ELIGIBLE_UNTIL_TIME: PublicState.DELAYED,
+    EligibilityState.BLOCKED_BY_DEPENDENCIES: PublicState.WAITING_CHILDREN,
+    EligibilityState.BLOCKED_BY_BUDGET: PublicState.RATE_LIMITED,
+    EligibilityState.BLOCKED_BY_QUOTA: PublicState.RATE_LIMITED,
+    EligibilityState.BLOCKED_BY_ROUTE: PublicState.WAITING,
+    EligibilityState.BLOCKED_BY_LANE_STATE: PublicState.WAITING,
+    EligibilityState.BLOCKED_BY_OPERATOR: PublicState.WAITING,
+}
+
+# A runnable execution that may not be claimed: the reason decides the eligibility.
+ELIGIBILITY_OF_BLOCK: Final = {
+    BlockingReason.WAITING_FOR_CHILDREN: EligibilityState.BLOCKED_BY_DEPENDENCIES,
+    BlockingReason.WAITING_FOR_BUDGET: EligibilityState.BLOCKED_BY_BUDGET,
+    BlockingReason.WAITING_FOR_QUOTA: EligibilityState.BLOCKED_BY_QUOTA,
+    BlockingReason.WAITING_FOR_CAPABLE_WORKER: EligibilityState.BLOCKED_BY_ROUTE,
+    BlockingReason.PAUSED_BY_OPERATOR: EligibilityState.BLOCKED_BY_OPERATOR,
+    BlockingReason.PAUSED_BY_POLICY: EligibilityState.BLOCKED_BY_LANE_STATE,
+}
+# What `block_execution_for_admission` may be asked for; dependencies belong to flows.
+ADMISSION_BLOCK_REASONS: Final = frozenset(ELIGIBILITY_OF_BLOCK) - {
+    BlockingReason.WAITING_FOR_CHILDREN
+}
+DELAY_REASONS: Final = (
+    BlockingReason.WAITING_FOR_DELAY,
+    BlockingReason.WAITING_FOR_RETRY_BACKOFF,
+    BlockingReason.WAITING_FOR_RESUME_DELAY,
+)
+SUSPENSION_REASONS: Final = (
+    BlockingReason.WAITING_FOR_SIGNAL,
+    BlockingReason.WAITING_FOR_APPROVAL,
+    BlockingReason.WAITING_FOR_CALLBACK,
+    BlockingReason.WAITING_FOR_TOOL_RESULT,
+    BlockingReason.WAITING_FOR_BUDGET,
+    BlockingReason.PAUSED_BY_OPERATOR,
+    BlockingReason.PAUSED_BY_POLICY,
+)
+# The attempt states of work that waits for a claim.
+PENDING_ATTEMPTS: Final = (
+    AttemptState.PENDING_FIRST_ATTEMPT,
+    AttemptState.PENDING_RETRY_ATTEMPT,
+    AttemptState.PENDING_REPLAY_ATTEMPT,
+    AttemptState.ATTEMPT_INTERRUPTED,
+)
+
+
+class StateVector(Record, frozen=True):
+    """One legal combination. Get one from `waiting`, `delayed`, `blocked`, … never build one."""
+
+    lifecycle_phase: LifecyclePhase
+    ownership_state: OwnershipState
+    eligibility_state: EligibilityState
+    blocking_reason: BlockingReason
+    terminal_outcome: TerminalOutcome
+    attempt_state: AttemptState
+
+    def __post_init__(self) -> None:
+        if problem := _illegal(self):
+            raise Corruption(f"state vector: {problem}", field="state")
+
+    @property
+    def public_state(self) -> PublicState:
+        """The derived label."""
+        return derive_public_state(self)
+
+    @property
+    def is_terminal(self) -> bool:
+        """Whether nothing but a replay can follow."""
+        return self.lifecycle_phase is LifecyclePhase.TERMINAL
+
+
+def derive_public_state(vector: StateVector) -> PublicState:
+    """The only derivation of `public_state`."""
+    match vector.lifecycle_phase:
+        case LifecyclePhase.TERMINAL:
+            return PUBLIC_OF_OUTCOME[vector.terminal_outcome]
+        case LifecyclePhase.SUSPENDED:
+            return PublicState.SUSPENDED
+        case LifecyclePhase.ACTIVE:
+            return PublicState.ACTIVE
+        case LifecyclePhase.RUNNABLE:
+            return _PUBLIC_OF_ELIGIBILITY[vector.eligibility_state]
+
+
+def _illegal(vector: StateVector) -> str | None:
+    """Why a combination cannot exist, or None (rules V1 to V6 of the specification)."""
+    phase, eligibility = vector.lifecycle_phase, vector.eligibility_state
+    if (phase is LifecyclePhase.TERMINAL) != (vector.terminal_outcome is not TerminalOutcome.NONE):
+        return "an outcome exactly when terminal"
+    if (phase is LifecyclePhase.RUNNABLE) == (eligibility is EligibilityState.NOT_APPLICABLE):
+        return "an eligibility exactly when runnable"
+    if (phase is LifecyclePhase.ACTIVE) == (vector.ownership_state is OwnershipState.UNOWNED):
+        return "an owner exactly when active"
+    match phase:
+        case LifecyclePhase.RUNNABLE:
+            return _illegal_runnable(vector)
+        case LifecyclePhase.ACTIVE:
+            return _illegal_active(vector)
+        case LifecyclePhase.SUSPENDED:
+            if vector.blocking_reason not in SUSPENSION_REASONS:
+                return "a suspended execution waits for something"
+            if vector.attempt_state is not AttemptState.ATTEMPT_INTERRUPTED:
+                return "suspension interrupts an attempt"
+        case LifecyclePhase.TERMINAL:
+            if vector.blocking_reason is not BlockingReason.NONE:
+                return "a finished execution waits for nothing"
+            if vector.attempt_state not in (AttemptState.ATTEMPT_TERMINAL, AttemptState.NONE):
+                return "a finished execution has no attempt to come"
+    return None
+
+
+def _illegal_runnable(vector: StateVector) -> str | None:
+    if vector.attempt_state not in PENDING_ATTEMPTS:
+        return "a runnable execution has an attempt to come"
+    match vector.eligibility_state:
+        case EligibilityState.ELIGIBLE_NOW:
+            fits = vector.blocking_reason is BlockingReason.WAITING_FOR_WORKER
+        case EligibilityState.NOT_ELIGIBLE_UNTIL_TIME:
+            fits = vector.blocking_reason in DELAY_REASONS
+        case blocked:
+            fits = ELIGIBILITY_OF_BLOCK.get(vector.blocking_reason) is blocked
+    return None if fits else "the blocking reason explains the eligibility"
+
+
+def _illegal_active(vector: StateVector) -> str | None:
+    leased = vector.ownership_state is OwnershipState.LEASED
+    if leased != (vector.attempt_state is AttemptState.RUNNING_ATTEMPT):
+        return "an attempt runs exactly when leased"
+    if not leased and vector.attempt_state is not AttemptState.ATTEMPT_INTERRUPTED:
+        return "a lost lease interrupts the attempt"
+    expected = BlockingReason.NONE if leased else BlockingReason.WAITING_FOR_WORKER
+    return None if vector.blocking_reason is expected else "the blocking reason fits the ownership"
+
+
+def _runnable(
+    eligibility: EligibilityState, reason: BlockingReason, attempt: AttemptState
+) -> StateVector:
+    return StateVector(
+        LifecyclePhase.RUNNABLE,
+        OwnershipState.UNOWNED,
+        eligibility,
+        reason,
+        TerminalOutcome.NONE,
+        attempt,
+    )
+
+
+def _active(ownership: OwnershipState) -> StateVector:
+    leased = ownership is OwnershipState.LEASED
+    return StateVector(
+        LifecyclePhase.ACTIVE,
+        ownership,
+        EligibilityState.NOT_APPLICABLE,
+        BlockingReason.NONE if leased else BlockingReason.WAITING_FOR_WORKER,
+        TerminalOutcome.NONE,
+        AttemptState.RUNNING_ATTEMPT if leased else AttemptState.ATTEMPT_INTERRUPTED,
+    )
+
+
+def _ended(outcome: TerminalOutcome, attempt: AttemptState) -> StateVector:
+    return StateVector(
+        LifecyclePhase.TERMINAL,
+        OwnershipState.UNOWNED,
+        EligibilityState.NOT_APPLICABLE,
+        BlockingReason.NONE,
+        outcome,
+        attempt,
+    )
+
+
+LEASED: Final = _active(OwnershipState.LEASED)
+LEASE_EXPIRED: Final = _active(OwnershipState.LEASE_EXPIRED_RECLAIMABLE)
+LEASE_REVOKED: Final = _active(OwnershipState.LEASE_REVOKED)
+
+_WAITING: Final = {
+    attempt: _runnable(EligibilityState.ELIGIBLE_NOW, BlockingReason.WAITING_FOR_WORKER, attempt)
+    for attempt in PENDING_ATTEMPTS
+}
+_DELAYED: Final = {
+    (reason, attempt): _runnable(EligibilityState.NOT_ELIGIBLE_UNTIL_TIME, reason, attempt)
+    for reason, attempt in product(DELAY_REASONS, PENDING_ATTEMPTS)
+}
+_BLOCKED: Final = {
+    (reason, attempt): _runnable(eligibility, reason, attempt)
+    for (reason, eligibility), attempt in product(ELIGIBILITY_OF_BLOCK.items(), PENDING_ATTEMPTS)
+}
+_SUSPENDED: Final = {
+    reason: StateVector(
+        LifecyclePhase.SUSPENDED,
+        OwnershipState.UNOWNED,
+        EligibilityState.NOT_APPLICABLE,
+        reason,
+        TerminalOutcome.NONE,
+        AttemptState.ATTEMPT_INTERRUPTED,
+    )
+    for reason in SUSPENSION_REASONS
+}
+_TERMINAL: Final = {
+    (outcome, attempt): _ended(outcome, attempt)
+    for outcome, attempt in product(
+        PUBLIC_OF_OUTCOME, (AttemptState.ATTEMPT_TERMINAL, AttemptState.NONE)
+    )
+}
+
+ALL_VECTORS: Final = (
+    LEASED,
+    LEASE_EXPIRED,
+    LEASE_REVOKED,
+    *_WAITING.values(),
+    *_DELAYED.values(),
+    *_BLOCKED.values(),
+    *_SUSPENDED.values(),
+    *_TERMINAL.values(),
+)
+
+
+def waiting(attempt: AttemptState) -> StateVector:
+    """Ready for a worker."""
+    return _WAITING[attempt]
+
+
+def delayed(reason: BlockingReason, attempt: AttemptState) -> StateVector:
+    """Ready at a later instant."""
+    return _DELAYED[reason, attempt]
+
+
+def blocked(reason: BlockingReason, attempt: AttemptState) -> StateVector:
+    """Kept from being claimed until the reason is gone."""
+    try:
+        return _BLOCKED[reason, attempt]
+    except KeyError:
+        raise InvalidBlockingReason(f"reason: {reason}", field="reason") from None
+
+
+def suspended(reason: BlockingReason) -> StateVector:
+    """Parked on waitpoints."""
+    return _SUSPENDED[reason]
+
+
+def terminal(outcome: TerminalOutcome, *, attempted: bool) -> StateVector:
+    """Finished; `attempted` says whether any attempt ever existed."""
+    state = AttemptState.ATTEMPT_TERMINAL if attempted else AttemptState.NONE
+    return _TERMINAL[outcome, state]
+
+
+# How a vector is stored: its six words and the derived label, as plain text.
+VECTOR_COLUMNS: Final = (
+    "lifecycle_phase",
+    "ownership_state",
+    "eligibility_state",
+    "blocking_reason",
+    "terminal_outcome",
+    "attempt_state",
+    "public_state",
+)
+WORDS_OF_VECTOR: Final = {
+    vector: tuple(
+        str(word)
+        for word in (
+            vector.lifecycle_phase.value,
+            vector.ownership_state.value,
+            vector.eligibility_state.value,
+            vector.blocking_reason.value,
+            vector.terminal_outcome.value,
+            vector.attempt_state.value,
+            vector.public_state.value,
+        )
+    )
+    for vector in ALL_VECTORS
+}
+VECTOR_OF_WORDS: Final = {words: vector for vector, words in WORDS_OF_VECTOR.items()}

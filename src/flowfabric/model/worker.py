@@ -1,0 +1,48 @@
+"""Workers that have said they are there."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from flowfabric.model.record import Record
+
+
+class Worker(Record, frozen=True):
+    """One running worker process."""
+
+    namespace: str
+    worker_instance_id: str
+    worker_id: str
+    lanes: tuple[str, ...]
+    capabilities: tuple[str, ...]
+    kinds: tuple[str, ...] | None  # none: every kind
+    last_heartbeat_at: int
+    liveness_ttl_ms: int
+    registered_at: int
+
+    @property
+    def expires_at(self) -> int:
+        """When it counts as gone unless it is heard from."""
+        return self.last_heartbeat_at + self.liveness_ttl_ms
+
+    def is_live(self, now: int) -> bool:
+        """Whether it was heard from within its time."""
+        return now < self.expires_at
+
+
+class WorkerEventType(StrEnum):
+    """Changes of the registry; heartbeats are not among them."""
+
+    REGISTERED = "registered"
+    MARKED_DEAD = "marked_dead"
+    TTL_SWEPT = "ttl_swept"
+
+
+class WorkerEvent(Record, frozen=True):
+    """One change of the registry."""
+
+    namespace: str
+    worker_instance_id: str
+    event_type: WorkerEventType
+    reason: str
+    occurred_at: int

@@ -1,0 +1,103 @@
+"""Imports follow the arrows of the architecture. Every arrow reads "is imported by".
+
+    errors, limits ── everywhere
+
+    model ──► kernel ──► engine ──► loops ──► sdk ──► cli
+      └─────► stores ──► assemble ──────────────┘
+                └─ stores.base (the protocol) ──► engine, loops
+
+Only assemble.py, the composition root, knows which concrete stores exist. Imports that happen only
+for type checking count: a name in an annotation is knowledge too.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+PACKAGE = "flowfabric"
+EVERYWHERE = {"errors", "limits"}
+OUTSIDE = {"clock", "ids", "config"}
+BELOW_SDK = {"model", "kernel", "engine", "loops", "stores", "assemble"} | EVERYWHERE | OUTSIDE
+
+# A component is the first name below the package. An allowed name covers everything below it.
+ALLOWED: dict[str, set[str]] = {
+    "errors": set(),
+    "limits": set(),
+    "clock": EVERYWHERE,
+    "ids": {"model", "clock"} | EVERYWHERE,
+    "config": {"model"} | EVERYWHERE,
+    "model": EVERYWHERE,
+    "kernel": {"model"} | EVERYWHERE,
+    "stores": {"model", "ids", "clock"} | EVERYWHERE,
+    "engine": {"model", "kernel", "stores.base"} | EVERYWHERE | OUTSIDE,
+    "loops": {"engine", "model", "kernel", "stores.base", "clock"} | EVERYWHERE,
+    "assemble": BELOW_SDK,
+    "sdk": BELOW_SDK,
+    "cli": BELOW_SDK | {"sdk", PACKAGE},
+    PACKAGE: BELOW_SDK | {"sdk"},  # the public names in __init__.py
+    "__main__": {"cli"},
+}
+# The bare package counts as concrete because it could re-export any of them.
+CONCRETE_STORES = {"stores.memory", "stores.sqlite", "stores.postgres", "stores.valkey"}
+KNOWS_CONCRETE_STORES = {"stores", "assemble"}
+# Pure components and the only libraries they may see besides the standard one.
+LIBRARIES = {"model": {"msgspec"}, "kernel": set[str]()}
+
+
+def imported(tree: ast.AST, package: list[str], modules: set[str]) -> Iterator[tuple[int, str]]:
+    """Every imported module as (line, dotted name), relative ones resolved against `package`."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            above = package[: len(package) - node.level + 1] if node.level else []
+            base = ".".join([*above, *filter(None, [node.module])])
+            for alias in node.names:
+                # `from flowfabric.stores import sqlite` names a module, not something inside one.
+                full = f"{base}.{alias.name}"
+                yield node.lineno, full if full in modules else base
+
+
+def is_below(name: str, roots: set[str]) -> bool:
+    return any(name == root or name.startswith(f"{root}.") for root in roots)
+
+
+def is_allowed(source: str, target: str) -> bool:
+    library = target.split(".")[0]
+    if library != PACKAGE:
+        allowed = LIBRARIES.get(source)
+        return allowed is None or library in allowed or library in sys.stdlib_module_names
+    inner = target.removeprefix(PACKAGE).removeprefix(".") or PACKAGE
+    concrete = inner == "stores" or is_below(inner, CONCRETE_STORES)
+    if concrete and source not in KNOWS_CONCRETE_STORES:
+        return False
+    return is_below(inner, ALLOWED.get(source, set()) | {source})
+
+
+def violations(src: Path) -> Iterator[str]:
+    files = sorted((src / PACKAGE).rglob("*.py"))
+    names = {file: list(file.relative_to(src).with_suffix("").parts) for file in files}
+    modules = {".".join(name).removesuffix(".__init__") for name in names.values()}
+    for file, name in names.items():
+        component = PACKAGE if name[1:] == ["__init__"] else name[1]
+        if component not in ALLOWED:
+            yield f"{file}:1 {component} has no place in the arrows; give it one in {__file__}"
+            continue
+        tree = ast.parse(file.read_text(encoding="utf-8"), filename=str(file))
+        for line, target in imported(tree, name[:-1], modules):
+            if not is_allowed(component, target):
+                source = ".".join(name).removesuffix(".__init__")
+                yield f"{file}:{line} {source} -> {target} not allowed"
+
+
+def main(src: Path) -> int:
+    found = list(violations(src))
+    print("\n".join(found) or "imports follow the arrows")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(__file__).resolve().parent.parent / "src"))
