@@ -214,15 +214,24 @@ def _illegal(vector: StateVector) -> str | None:
         case LifecyclePhase.ACTIVE:
             return _illegal_active(vector)
         case LifecyclePhase.SUSPENDED:
-            if vector.blocking_reason not in SUSPENSION_REASONS:
-                return "a suspended execution waits for something"
-            if vector.attempt_state is not AttemptState.ATTEMPT_INTERRUPTED:
-                return "suspension interrupts an attempt"
+            return _illegal_suspended(vector)
         case LifecyclePhase.TERMINAL:
-            if vector.blocking_reason is not BlockingReason.NONE:
-                return "a finished execution waits for nothing"
-            if vector.attempt_state not in (AttemptState.ATTEMPT_TERMINAL, AttemptState.NONE):
-                return "a finished execution has no attempt to come"
+            return _illegal_terminal(vector)
+
+
+def _illegal_suspended(vector: StateVector) -> str | None:
+    if vector.blocking_reason not in SUSPENSION_REASONS:
+        return "a suspended execution waits for something"
+    if vector.attempt_state is not AttemptState.ATTEMPT_INTERRUPTED:
+        return "suspension interrupts an attempt"
+    return None
+
+
+def _illegal_terminal(vector: StateVector) -> str | None:
+    if vector.blocking_reason is not BlockingReason.NONE:
+        return "a finished execution waits for nothing"
+    if vector.attempt_state not in (AttemptState.ATTEMPT_TERMINAL, AttemptState.NONE):
+        return "a finished execution has no attempt to come"
     return None
 
 

@@ -1,0 +1,196 @@
+"""See durability in under a minute: retries, progress, and a worker killed in mid-work.
+
+Everything happens on a fresh SQLite file in a temporary folder. The workers are processes of their
+own, started as anyone would start them: `ff worker demo_jobs:ff`. The tasks are in demo_jobs.py.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import demo_jobs as jobs
+
+from flowfabric import Fabric
+from flowfabric.cli import main as run_ff
+from flowfabric.config import EngineConfig
+
+HERE = Path(__file__).resolve().parent
+LEASE = "2s"  # how soon a dead worker is noticed; the default is 30 seconds
+PAGES = 8
+
+
+class Stage:
+    """Tells the story and keeps count of what did not go as told."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.failures: list[str] = []
+        self.is_watched = sys.stdout.isatty()
+
+    def chapter(self, title: str) -> None:
+        print(f"\n── {title} {'─' * max(0, 70 - len(title))}")
+
+    def say(self, text: str) -> None:
+        print(f"   {text}", flush=True)
+
+    def expect(self, what: str, holds: bool) -> None:
+        print(f"   {'✓' if holds else '✗'} {what}", flush=True)
+        if not holds:
+            self.failures.append(what)
+
+    def ff(self, *words: str) -> None:
+        """Show a command of the `ff` program and run it."""
+        print(f"\n   $ ff {' '.join(words)}", flush=True)
+        code = run_ff([*words, "--url", self.url])
+        print(flush=True)
+        if code != 0:
+            self.failures.append(f"ff {words[0]} ended with exit code {code}")
+
+    def bar(self, percent: int, text: str) -> None:
+        """A progress bar: redrawn on a terminal, a line for every quarter elsewhere."""
+        line = f"   [{'#' * (percent // 4):<25}] {percent:3d}%  {text:<20}"
+        if self.is_watched:
+            print(f"\r{line}", end="\n" if percent == 100 else "", flush=True)
+        elif percent % 25 == 0:
+            print(line.rstrip(), flush=True)
+
+
+class WorkerProcess:
+    """A worker as an operating-system process, so that it can really be killed."""
+
+    def __init__(self, url: str, log: Path) -> None:
+        command = [sys.executable, "-m", "flowfabric.cli", "worker", "demo_jobs:ff"]
+        options = ["--url", url, "--lease-ttl", LEASE, "--concurrency", "4"]
+        with log.open("ab") as output:
+            self.process = subprocess.Popen(
+                [*command, *options], cwd=HERE, stdout=output, stderr=subprocess.STDOUT
+            )
+
+    def kill(self) -> None:
+        """kill -9: no goodbye, no clean-up."""
+        self.process.kill()
+        self.process.wait()
+
+    def stop(self) -> None:
+        """SIGTERM: the worker finishes what it has and leaves."""
+        self.process.terminate()
+        try:
+            self.process.wait(timeout=10)
+        except subprocess.TimeoutExpired:
+            self.kill()
+
+
+def everyday_work(stage: Stage, ff: Any) -> None:
+    stage.chapter("1. Everyday work: a job set, a failure that is retried, live progress")
+    greetings = ff.submit_many(jobs.greet, ["Ada", "Grace", "Katherine"])
+    rate = ff.submit(jobs.exchange_rate, "EUR")
+    film = ff.submit(jobs.render, 20)
+    stage.say("submitted: three greetings, an exchange rate from an unreliable service, a film")
+
+    said = [run.result(timeout="20s") for run in greetings]
+    stage.expect(f"greetings came back: {', '.join(said)}", len(said) == 3)
+
+    watch(stage, film)
+    stage.expect(f"the film is done: {film.result(timeout='20s')}", True)
+
+    answer = rate.result(timeout="20s")
+    stage.say("the exchange failed twice; the task's policy (retries=3) tried again by itself:")
+    stage.ff("show", rate.id)
+    stage.expect(
+        f"third attempt, result {answer}", answer == 1.08 and rate.info().total_attempt_count == 3
+    )
+
+
+def watch(stage: Stage, run: Any) -> None:
+    """Follow the progress that the task reports."""
+    shown = -1
+    give_up = time.monotonic() + 20
+    while shown < 100 and time.monotonic() < give_up:
+        info = run.info()
+        percent = 100 if info.public_state.value == "completed" else info.progress_pct or 0
+        for step in range(shown + 1, percent + 1):
+            if step % 5 == 0:
+                stage.bar(step, info.progress_message or "")
+        shown = max(shown, percent)
+        time.sleep(0.05)
+
+
+def killed_in_the_middle(stage: Stage, ff: Any, worker: WorkerProcess, folder: Path) -> Any:
+    stage.chapter("2. kill -9 in the middle of an execution")
+    run = ff.submit(jobs.report, PAGES, str(folder / "ledger.txt"))
+    wait_until(lambda: (run.info().progress_pct or 0) >= 50)
+    stage.say(f"worker {worker.process.pid} is at: {run.info().progress_message}")
+    worker.kill()
+    stage.say(f"kill -9 {worker.process.pid}: it could not say goodbye, and no worker is left")
+    stage.expect("the execution is still on record as running", run.state().value == "active")
+
+    lease = run.info().current_lease
+    wait_until(lambda: lease is None or time.time() * 1000 > lease.expires_at)
+    stage.say(f"its lease of {LEASE} has run out. Why is it not running?")
+    stage.ff("why", run.id)
+    return run
+
+
+def recovered(stage: Stage, run: Any, url: str, folder: Path) -> WorkerProcess:
+    stage.chapter("3. Another worker appears, and nobody has to do anything")
+    began = time.monotonic()
+    worker = WorkerProcess(url, folder / "worker-2.log")
+    result = run.result(timeout="30s")
+    stage.say(f"worker {worker.process.pid} took over: {time.monotonic() - began:.1f} s to the end")
+    stage.expect(f"result: {result}", result == f"a report of {PAGES} pages")
+    stage.ff("show", run.id)
+
+    info = run.info()
+    lines = (folder / "ledger.txt").read_text(encoding="utf-8").splitlines()
+    finished = [line for line in lines if line.endswith("finished")]
+    stage.say("the ledger that the task itself kept:")
+    for line in lines:
+        stage.say(f"   {line}")
+    stage.expect("one recovery is on record", info.reclaim_count == 1)
+    stage.expect("two attempts, and only the second one finished", len(finished) == 1)
+    return worker
+
+
+def wait_until(is_so: Any, timeout: float = 20.0) -> None:
+    give_up = time.monotonic() + timeout
+    while not is_so() and time.monotonic() < give_up:
+        time.sleep(0.05)
+
+
+def main() -> int:
+    began = time.monotonic()
+    folder = Path(tempfile.mkdtemp(prefix="flowfabric-demo-"))
+    url = f"sqlite:///{folder / 'demo.db'}"
+    stage = Stage(url)
+    print("FlowFabric: work that survives the death of its workers.")
+    stage.say(f"database: {url}")
+    workers = [WorkerProcess(url, folder / "worker-1.log")]
+    stage.say(f"worker:   process {workers[0].process.pid}, leases of {LEASE}")
+    # This process only submits and looks; recovery is left to the workers.
+    try:
+        with Fabric(url, config=EngineConfig(loops=False)).sync as ff:
+            everyday_work(stage, ff)
+            run = killed_in_the_middle(stage, ff, workers[0], folder)
+            workers.append(recovered(stage, run, url, folder))
+    finally:
+        workers[-1].stop()
+    stage.chapter("4. What is on record")
+    stage.ff("ps")
+    stage.say("look further:")
+    for command in ("ps", "lanes", "doctor", f"show '{run.id}'"):
+        stage.say(f"  ff {command} --url {url}")
+    stage.say(f"and clean up with: rm -r {folder}")
+    for failure in stage.failures:
+        print(f"\n✗ expected: {failure}", file=sys.stderr)
+    if not stage.failures:
+        print(f"\nEverything went as told, in {time.monotonic() - began:.0f} s.")
+    return 1 if stage.failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,62 @@
+"""The composition root: the only module that knows every store."""
+
+from __future__ import annotations
+
+from urllib.parse import unquote, urlsplit
+
+from flowfabric.clock import Clock
+from flowfabric.config import EngineConfig
+from flowfabric.engine.engine import Engine
+from flowfabric.errors import InvalidInput
+from flowfabric.loops.timekeeper import Timekeeper
+from flowfabric.stores.base import Store
+
+_FORMS = "memory://, sqlite:///path or postgresql://…"
+
+
+def open_store(
+    url: str, *, config: EngineConfig | None = None, clock: Clock | None = None
+) -> Store:
+    """The store a URL names; it is not connected yet.
+
+    >>> open_store("memory://").family
+    'memory'
+    """
+    config = config or EngineConfig()
+    scheme = urlsplit(url).scheme if isinstance(url, str) else ""
+    if scheme == "memory":
+        from flowfabric.stores.memory import MemoryStore
+
+        return MemoryStore(clock=clock, partitions=config.partitions)
+    if scheme == "sqlite":
+        from flowfabric.stores.sqlite.store import SqliteStore
+
+        return SqliteStore(_sqlite_path(url), config=config, clock=clock)
+    if scheme in ("postgresql", "postgres"):
+        from flowfabric.stores.postgres.store import PostgresStore
+
+        return PostgresStore(url, config=config, clock=clock)
+    raise InvalidInput(f"url: expected {_FORMS}, got scheme {scheme!r}", field="url")
+
+
+def _sqlite_path(url: str) -> str:
+    """sqlite:///relative.db and sqlite:////absolute.db, as SQLAlchemy made familiar."""
+    path = unquote(urlsplit(url).path)
+    if urlsplit(url).netloc or not path.startswith("/") or len(path) < 2:
+        raise InvalidInput(
+            "url: expected sqlite:///relative.db or sqlite:////absolute/path.db", field="url"
+        )
+    return path[1:]
+
+
+def open_engine(
+    url: str, *, config: EngineConfig | None = None, clock: Clock | None = None
+) -> Engine:
+    """An engine over the store a URL names; `await engine.start()` connects it.
+
+    >>> open_engine("memory://").backend_label()
+    'memory'
+    """
+    config = config or EngineConfig()
+    store = open_store(url, config=config, clock=clock)
+    return Engine(store, config, loop=Timekeeper)

@@ -1,0 +1,70 @@
+"""One call of a command: its arguments, its terminal, and the engine it may open."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import unquote
+
+from flowfabric.cli.exits import not_found
+from flowfabric.cli.terminal import Terminal
+from flowfabric.config import DEFAULT_URL, EngineConfig, url_from_environment
+from flowfabric.engine.engine import Engine
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """What a command is given."""
+
+    arguments: Namespace
+    terminal: Terminal
+
+    @property
+    def url(self) -> str:
+        """The store: the option, else the environment, else a file here."""
+        return self.arguments.url or url_from_environment() or DEFAULT_URL
+
+    @property
+    def config(self) -> EngineConfig:
+        """A command only asks and tells: the background work is left to the workers."""
+        if self.arguments.namespace is None:
+            return EngineConfig(loops=False)
+        return EngineConfig(loops=False, namespace=self.arguments.namespace)
+
+    def unopened(self) -> Engine:
+        """An engine that has not touched its store."""
+        from flowfabric.assemble import open_engine  # drivers load when needed
+
+        return open_engine(self.url, config=self.config)
+
+    @asynccontextmanager
+    async def engine(self, *, creates: bool = False) -> AsyncIterator[Engine]:
+        """A started engine; only a command that `creates` makes a database that is missing."""
+        if not creates:
+            self.refuse_missing_file()
+        engine = self.unopened()
+        try:
+            await engine.start(migrate=creates)
+            yield engine
+        finally:
+            await engine.close()
+
+    def refuse_missing_file(self) -> None:
+        """Looking must not leave an empty database behind."""
+        path = sqlite_path(self.url)
+        if path is not None and not path.exists():
+            raise not_found(
+                f"no database at {path}",
+                advice="name one with --url or FLOWFABRIC_URL, or make one with ff db migrate",
+            )
+
+
+def sqlite_path(url: str) -> Path | None:
+    """The file behind a SQLite URL: three slashes and a relative path, four and an absolute one."""
+    prefix = "sqlite:///"
+    if not url.startswith(prefix):
+        return None
+    return Path(unquote(url.removeprefix(prefix).partition("?")[0]))

@@ -1,0 +1,113 @@
+"""How a command ends: the exit codes, and the one-line failure a person can act on.
+
+The codes are part of the interface: scripts branch on them, so a number never changes its meaning.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Any, Final
+
+from flowfabric.errors import (
+    ContentionError,
+    Corruption,
+    FlowFabricError,
+    NotFound,
+    RetryExhausted,
+    ValidationError,
+    WaitTimeout,
+)
+
+
+class Exit(IntEnum):
+    """What the shell sees."""
+
+    OK = 0
+    FAILED = 1
+    USAGE = 2
+    NOT_FOUND = 3
+    REFUSED = 4
+    UNAVAILABLE = 5
+    TIMEOUT = 6
+    INTERRUPTED = 130
+
+
+EXIT_MEANINGS: Final = {
+    Exit.OK: "done",
+    Exit.FAILED: "the thing asked about failed or is unhealthy",
+    Exit.USAGE: "the command line is wrong",
+    Exit.NOT_FOUND: "no such execution, module or database",
+    Exit.REFUSED: "understood and refused; repeating it will not help",
+    Exit.UNAVAILABLE: "the store is unavailable or busy; repeating it is safe",
+    Exit.TIMEOUT: "not finished within the wait; the work goes on",
+    Exit.INTERRUPTED: "interrupted by Ctrl-C",
+}
+
+
+class CommandFailed(Exception):
+    """A failure found by the command line itself: what happened and what to do about it."""
+
+    def __init__(self, what: str, *, advice: str, exit_code: Exit, code: str) -> None:
+        super().__init__(what)
+        self.what, self.advice, self.exit_code, self.code = what, advice, exit_code, code
+
+    def as_dict(self) -> dict[str, Any]:
+        """What `--json` prints; the same keys as an engine error."""
+        retryable = self.exit_code in (Exit.UNAVAILABLE, Exit.TIMEOUT)
+        detail = f"{self.what} — {self.advice}"
+        return {"code": self.code, "detail": detail, "retryable": retryable}
+
+
+def usage(what: str, *, advice: str = "see ff --help") -> CommandFailed:
+    """The command line is wrong."""
+    return CommandFailed(what, advice=advice, exit_code=Exit.USAGE, code="usage")
+
+
+def not_found(what: str, *, advice: str) -> CommandFailed:
+    """Something named on the command line does not exist."""
+    return CommandFailed(what, advice=advice, exit_code=Exit.NOT_FOUND, code="not_found")
+
+
+def exit_of(error: Exception) -> Exit:
+    """The exit code an error leads to."""
+    match error:
+        case CommandFailed():
+            return error.exit_code
+        case NotFound():
+            return Exit.NOT_FOUND
+        case WaitTimeout():
+            return Exit.TIMEOUT
+        case ValidationError() if not isinstance(error, Corruption):
+            return Exit.USAGE
+        case ContentionError() if not isinstance(error, RetryExhausted):
+            # A program may re-read and try again; a person was told that the moment is wrong.
+            return Exit.REFUSED
+        case FlowFabricError() if error.retryable:
+            return Exit.UNAVAILABLE
+        case FlowFabricError():
+            return Exit.REFUSED
+        case _:
+            return Exit.FAILED
+
+
+def describe(error: Exception) -> str:
+    """`<what> — <what to do>`, on one line."""
+    match error:
+        case CommandFailed():
+            text = f"{error.what} — {error.advice}"
+        case FlowFabricError():
+            text = _describe_engine_error(error)
+        case _:
+            text = f"{type(error).__name__}: {error} — run again with --debug for the traceback"
+    return " ".join(text.split())
+
+
+def _describe_engine_error(error: FlowFabricError) -> str:
+    """The specific detail, then the advice every error class carries in its docstring."""
+    lines = (type(error).__doc__ or "").strip().splitlines()
+    first, _, rest = (lines[0] if lines else error.code).partition(". ")
+    what = error.detail or first.rstrip(".")
+    advice = (rest or first).rstrip(".")
+    if not error.detail and not rest:
+        return f"{what} ({error.code})"
+    return f"{what} — {advice[:1].lower()}{advice[1:]}"

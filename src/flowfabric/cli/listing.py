@@ -1,0 +1,108 @@
+"""`ff ps`: what is there, newest first."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from typing import Any, Final
+
+from flowfabric.cli.call import Call
+from flowfabric.cli.exits import Exit
+from flowfabric.cli.plain import plain
+from flowfabric.cli.terminal import Column
+from flowfabric.cli.times import relative, span
+from flowfabric.engine.engine import Engine
+from flowfabric.limits import PAGE_MAX
+from flowfabric.model.results import ExecutionSnapshot
+
+_COLUMNS: Final = (
+    Column("ID"),
+    Column("STATE", styled=True),
+    Column("KIND", shrinks=True),
+    Column("LANE", shrinks=True),
+    Column("PRI", right=True),
+    Column("TRY", right=True),
+    Column("AGE", right=True),
+    Column("NOTE", shrinks=True),
+)
+
+
+async def ps(call: Call) -> Exit:
+    """One page, or all of them."""
+    async with call.engine() as engine:
+        now = await engine.server_time_ms()
+        filters = _filters(call.arguments, now)
+        rows, cursor = await _gather(engine, call, filters)
+    if call.terminal.as_json:
+        call.terminal.document({"executions": plain(rows), "next_cursor": cursor})
+        return Exit.OK
+    if not rows:
+        call.terminal.note("no executions match" if len(filters) > 1 else "no executions yet")
+    else:
+        call.terminal.table(_COLUMNS, [_row(snapshot, now) for snapshot in rows])
+    if cursor is not None:
+        call.terminal.note(f"more: the same command with --cursor {cursor}, or --all")
+    return Exit.OK
+
+
+async def _gather(
+    engine: Engine, call: Call, filters: dict[str, Any]
+) -> tuple[list[ExecutionSnapshot], str | None]:
+    rows: list[ExecutionSnapshot] = []
+    cursor = call.arguments.cursor
+    everything, limit = call.arguments.all, call.arguments.limit
+    while True:
+        size = PAGE_MAX if everything else min(PAGE_MAX, limit - len(rows))
+        page = await engine.list_executions(**filters, cursor=cursor, limit=size)
+        rows.extend(page.executions)
+        cursor = page.next_cursor
+        # A text search may return a short page and still have more to look at.
+        if cursor is None or (not everything and len(rows) >= limit):
+            return rows, cursor
+        call.terminal.status(f"{len(rows)} executions …")
+
+
+def _filters(arguments: Namespace, now: int) -> dict[str, Any]:
+    given: dict[str, Any] = {
+        "states": tuple(arguments.state),
+        "lane_id": arguments.lane,
+        "execution_kind": arguments.kind,
+        "tag": arguments.tag,
+        "text": arguments.text,
+    }
+    if arguments.since is not None:
+        how, value = arguments.since
+        given["created_after"] = max(0, now - value) if how == "ago" else value
+    return {"namespace": arguments.namespace, **{k: v for k, v in given.items() if v}}
+
+
+def _row(snapshot: ExecutionSnapshot, now: int) -> tuple[object, ...]:
+    return (
+        snapshot.execution_id,
+        snapshot.public_state.value,
+        snapshot.execution_kind,
+        snapshot.lane_id,
+        snapshot.priority,
+        snapshot.total_attempt_count,
+        span(max(0, now - snapshot.created_at)),
+        note(snapshot, now),
+    )
+
+
+def note(snapshot: ExecutionSnapshot, now: int) -> str:
+    """The one thing worth knowing about it besides its state."""
+    state = snapshot.public_state.value
+    if state == "active":
+        percent = "" if snapshot.progress_pct is None else f"{snapshot.progress_pct}%"
+        owner = snapshot.current_lease.worker_id if snapshot.current_lease else "no owner"
+        return " ".join(filter(None, (percent, snapshot.progress_message, f"on {owner}")))
+    if state == "delayed":
+        return f"{relative(snapshot.eligible_at, now)} {snapshot.blocking_detail}".strip()
+    if snapshot.failure_reason or snapshot.cancellation_reason:
+        return headline(snapshot.failure_reason or snapshot.cancellation_reason or "")
+    return snapshot.blocking_detail
+
+
+def headline(text: str) -> str:
+    """The line of a reason that is meant for people: the first; a traceback follows it."""
+    lines = [line for line in text.strip().splitlines() if line.strip()]
+    return lines[0].strip() if lines else ""

@@ -1,0 +1,267 @@
+"""The grammar of the command line: every command, its options and the function that serves it.
+
+Handlers are named, not imported: `ff --help` loads nothing that talks to a store.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, NoReturn
+
+from flowfabric import limits
+from flowfabric.cli import values
+from flowfabric.cli.exits import EXIT_MEANINGS, usage
+
+_EXAMPLES: Final = """examples:
+  ff worker app:ff                        run a worker for the tasks of app.py
+  ff submit greet name=ada times:=3       text as name=text, JSON as name:=json
+  ff ps --state failed --since 1h         what failed in the last hour
+  ff why ID                               why is this not running?
+"""
+_EPILOG: Final = (
+    _EXAMPLES
+    + "\nexit codes:\n"
+    + "\n".join(f"  {code.value:<4}{meaning}" for code, meaning in EXIT_MEANINGS.items())
+)
+
+
+class FfParser(argparse.ArgumentParser):
+    """An argument parser whose complaints are one line and name the nearest word."""
+
+    def error(self, message: str) -> NoReturn:
+        raise usage(message, advice=f"see {self.prog} --help")
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if action.choices is None or value in action.choices:
+            return
+        known = [str(choice) for choice in action.choices]
+        what = "command" if isinstance(action, argparse._SubParsersAction) else "choice"
+        advice = values.nearest(str(value), known) or f"one of {', '.join(known)}"
+        raise usage(f"unknown {what} {value!r}", advice=advice)
+
+    def option_words(self) -> list[str]:
+        """Every option this command knows."""
+        return list(self._option_string_actions)
+
+
+if TYPE_CHECKING:  # argparse has no public name for it, and at run time no type arguments
+    Commands = argparse._SubParsersAction[FfParser]
+
+
+def build_parser() -> FfParser:
+    parser = FfParser(
+        prog="ff",
+        description="FlowFabric: durable execution. Run, see and operate it.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+        parents=[_common(None)],
+    )
+    parser.add_argument("--version", action="version", version=_version())
+    commands = parser.add_subparsers(metavar="COMMAND", parser_class=FfParser, title="commands")
+    for add in (_add_running, _add_reading, _add_operating, _add_places, _add_keeping):
+        add(commands)
+    return parser
+
+
+def _version() -> str:
+    from importlib.metadata import PackageNotFoundError, version  # rarely needed
+
+    try:
+        return f"ff {version('flowfabric')}"
+    except PackageNotFoundError:
+        return "ff (not installed)"
+
+
+def _common(default: Any) -> FfParser:
+    """The options every command takes. After the command they must not reset those before it."""
+    common = FfParser(add_help=False)
+    group = common.add_argument_group("common options")
+    group.add_argument(
+        "--url",
+        default=default,
+        metavar="URL",
+        help="the store; else FLOWFABRIC_URL, else sqlite:///flowfabric.db",
+    )
+    group.add_argument(
+        "--namespace", default=default, metavar="NAME", help="the tenant (default: default)"
+    )
+    flag = False if default is None else default
+    group.add_argument("--json", action="store_true", default=flag, help="one JSON document")
+    group.add_argument("--no-color", action="store_true", default=flag, help="no colours")
+    group.add_argument("--debug", action="store_true", default=flag, help="show tracebacks")
+    return common
+
+
+def _command(commands: Commands, name: str, handler: str, text: str) -> FfParser:
+    parser: FfParser = commands.add_parser(
+        name,
+        help=text,
+        description=text[0].upper() + text[1:] + ".",
+        allow_abbrev=False,
+        parents=[_common(argparse.SUPPRESS)],
+    )
+    parser.set_defaults(handler=f"flowfabric.cli.{handler}", parser=parser, command=name)
+    return parser
+
+
+def _list_of(
+    parser: FfParser,
+    name: str,
+    convert: Callable[[str], Any],
+    *,
+    least: str,
+    metavar: str,
+    text: str,
+) -> None:
+    """A list of positionals that options may interrupt."""
+    parser.add_argument(name, nargs=least, type=convert, metavar=metavar, help=text)
+    parser.set_defaults(rest=(name, convert))
+
+
+def _add_running(commands: Commands) -> None:
+    worker = _command(commands, "worker", "serving:worker", "run a worker until Ctrl-C or SIGTERM")
+    worker.add_argument("app", metavar="MODULE:APP", help="where the Fabric is, e.g. app:ff")
+    worker.add_argument(
+        "--concurrency", type=values.whole_number, metavar="N", help="executions at once"
+    )
+    worker.add_argument(
+        "--lane", action="append", metavar="LANE", help="serve this lane (repeat; default: its own)"
+    )
+    worker.add_argument(
+        "--capability", action="append", metavar="WORD", help="offer this capability (repeat)"
+    )
+    worker.add_argument(
+        "--lease-ttl", type=values.duration_ms, metavar="TIME", help="how soon a crash is noticed"
+    )
+    worker.add_argument(
+        "--drain-timeout", type=values.duration_ms, metavar="TIME", help="to finish when stopped"
+    )
+    _add_submit(commands)
+
+
+def _add_submit(commands: Commands) -> None:
+    submit = _command(commands, "submit", "submitting:submit", "create an execution")
+    submit.add_argument("kind", metavar="KIND", help="the name of the task")
+    _list_of(
+        submit,
+        "payload",
+        values.argument,
+        least="*",
+        metavar="ARGUMENT",
+        text="name=text or name:=json",
+    )
+    submit.add_argument("--key", metavar="KEY", help="idempotency key: the same key runs once")
+    submit.add_argument("--priority", type=int, metavar="N", help="higher runs sooner")
+    submit.add_argument("--delay", type=values.duration_ms, metavar="TIME", help="not before then")
+    submit.add_argument("--lane", default="default", metavar="LANE", help="default: default")
+    submit.add_argument(
+        "--tag", action="append", type=values.tag, default=[], metavar="K=V", help="repeat"
+    )
+    submit.add_argument(
+        "--needs", action="append", default=[], metavar="WORD", help="needed capability (repeat)"
+    )
+    submit.add_argument("--retries", type=int, metavar="N", help="tries after the first fails")
+    submit.add_argument("--wait", action="store_true", help="wait for the result and print it")
+    submit.add_argument(
+        "--timeout", type=values.duration_ms, metavar="TIME", help="longest wait (with --wait)"
+    )
+
+
+def _add_reading(commands: Commands) -> None:
+    ps = _command(commands, "ps", "listing:ps", "list executions, newest first")
+    ps.add_argument(
+        "--state", action="extend", type=values.states, default=[], metavar="STATE", help="a,b too"
+    )
+    ps.add_argument("--lane", metavar="LANE")
+    ps.add_argument("--kind", metavar="KIND")
+    ps.add_argument("--tag", type=values.tag, metavar="K=V")
+    ps.add_argument(
+        "--since", type=values.ago_or_instant, metavar="TIME", help="1h, or 2026-11-16T08:00"
+    )
+    ps.add_argument("--text", metavar="WORDS", help="found in kind, lane, tags or reasons")
+    ps.add_argument(
+        "--limit", type=values.whole_number, default=50, metavar="N", help="rows (default 50)"
+    )
+    ps.add_argument("--cursor", metavar="CURSOR", help="go on where a listing stopped")
+    ps.add_argument("--all", action="store_true", help="every page")
+    show = _command(commands, "show", "inspect:show", "everything about one execution")
+    _one_id(show)
+    why = _command(commands, "why", "inspect:why", "why is this not running?")
+    _one_id(why)
+    result = _command(commands, "result", "inspect:result", "print the result of an execution")
+    _one_id(result)
+    result.add_argument(
+        "--wait", type=values.duration_ms, default=0, metavar="SECONDS", help="wait so long for it"
+    )
+    result.add_argument("--raw", action="store_true", help="the stored bytes, unchanged")
+
+
+def _one_id(parser: FfParser) -> None:
+    parser.add_argument("id", type=values.execution_id, metavar="ID", help="full id or its UUID")
+
+
+def _ids(parser: FfParser) -> None:
+    _list_of(
+        parser,
+        "ids",
+        values.execution_id,
+        least="+",
+        metavar="ID",
+        text="full ids or their UUIDs",
+    )
+
+
+def _add_operating(commands: Commands) -> None:
+    for name, text in (
+        ("cancel", "cancel executions, whatever they are doing"),
+        ("retry", "run finished executions again"),
+        ("hold", "keep waiting executions from being claimed"),
+        ("release", "end a hold"),
+        ("revoke", "take the lease from the worker that has it; the work is run again"),
+    ):
+        parser = _command(commands, name, f"operate:{name}", text)
+        _ids(parser)
+        if name != "release":
+            parser.add_argument("--reason", default="", metavar="TEXT", help="for the record")
+    priority = _command(commands, "priority", "operate:priority", "move waiting work up or down")
+    _one_id(priority)
+    priority.add_argument(
+        "priority",
+        type=int,
+        metavar="N",
+        help=f"{limits.PRIORITY_MIN} to {limits.PRIORITY_MAX}; higher runs sooner",
+    )
+
+
+def _add_places(commands: Commands) -> None:
+    lanes = _command(commands, "lanes", "places:lanes", "list lanes, or switch one")
+    lanes.add_argument(
+        "action",
+        nargs="?",
+        choices=("pause", "resume", "drain", "disable"),
+        metavar="pause|resume|drain|disable",
+        help="pause: take work, hand none out; drain: the reverse; disable: neither",
+    )
+    lanes.add_argument("lane", nargs="?", metavar="LANE")
+    lanes.add_argument("--reason", default="", metavar="TEXT", help="for the record")
+    _command(commands, "workers", "places:workers", "list live workers")
+
+
+def _add_keeping(commands: Commands) -> None:
+    db = _command(commands, "db", "keeping:db", "the database schema: migrate, check, print")
+    db.add_argument(
+        "action",
+        choices=("migrate", "check", "sql"),
+        metavar="migrate|check|sql",
+        help="migrate: bring it up to date; check: compare; sql: print the statements",
+    )
+    bench = _command(commands, "bench", "keeping:bench", "measure this machine")
+    bench.add_argument(
+        "scenario", choices=("cycle", "worker", "latency"), metavar="cycle|worker|latency"
+    )
+    bench.add_argument("--store", choices=("sqlite", "postgres"), default="sqlite")
+    bench.add_argument("--n", type=values.whole_number, metavar="N", help="executions")
+    _command(commands, "doctor", "keeping:doctor", "check store, schema, indexes and stuck rows")
+    _command(commands, "version", "keeping:version", "versions of this program and its parts")

@@ -1,0 +1,135 @@
+"""`ff lanes` and `ff workers`: where work waits and who does it."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from flowfabric.cli.call import Call
+from flowfabric.cli.exits import Exit, usage
+from flowfabric.cli.plain import plain
+from flowfabric.cli.terminal import Column
+from flowfabric.cli.times import relative
+from flowfabric.engine.engine import Engine
+from flowfabric.limits import PAGE_MAX
+from flowfabric.model.results import LaneSummary
+from flowfabric.model.route import LaneState
+from flowfabric.model.state import PublicState
+from flowfabric.model.worker import Worker
+
+_STATE_AFTER: Final = {
+    "pause": LaneState.PAUSED,
+    "resume": LaneState.ACTIVE,
+    "drain": LaneState.DRAINING,
+    "disable": LaneState.DISABLED,
+}
+_WORKER_COLUMNS: Final = (
+    Column("WORKER"),
+    Column("INSTANCE", shrinks=True),
+    Column("NAMESPACE", shrinks=True),
+    Column("LANES", shrinks=True),
+    Column("CAPABILITIES", shrinks=True),
+    Column("KINDS", shrinks=True),
+    Column("SEEN"),
+    Column("SINCE"),
+)
+
+
+async def lanes(call: Call) -> Exit:
+    """List the lanes, or switch one."""
+    if call.arguments.action is not None:
+        return await _switch(call)
+    async with call.engine() as engine:
+        found = await _all_lanes(engine)
+    if call.terminal.as_json:
+        call.terminal.document(plain(found))
+    elif not found:
+        call.terminal.note("no lanes yet: a lane appears with its first execution")
+    else:
+        _show_lanes(call, found)
+    return Exit.OK
+
+
+def _show_lanes(call: Call, found: list[LaneSummary]) -> None:
+    """A column for each state that occurs."""
+    states = [
+        state.value for state in PublicState if any(lane.counts.get(state.value) for lane in found)
+    ]
+    columns = (
+        Column("LANE"),
+        Column("SWITCH", styled=True),
+        *(Column(state.upper(), right=True) for state in states),
+        Column("REASON", shrinks=True),
+    )
+    rows = [
+        (
+            lane.lane_id,
+            lane.lane_state.value,
+            *(lane.counts.get(state, 0) for state in states),
+            lane.reason,
+        )
+        for lane in found
+    ]
+    call.terminal.table(columns, rows)
+
+
+async def _all_lanes(engine: Engine) -> list[LaneSummary]:
+    found: list[LaneSummary] = []
+    cursor = None
+    while True:
+        page = await engine.list_lanes(cursor=cursor, limit=PAGE_MAX)
+        found.extend(page.lanes)
+        cursor = page.next_cursor
+        if cursor is None:
+            return found
+
+
+async def _switch(call: Call) -> Exit:
+    action, lane_id = call.arguments.action, call.arguments.lane
+    if lane_id is None:
+        raise usage(f"which lane to {action}?", advice=f"ff lanes {action} LANE")
+    async with call.engine() as engine:
+        changed = await engine.set_lane_state(
+            lane_id=lane_id, lane_state=_STATE_AFTER[action], reason=call.arguments.reason
+        )
+    if call.terminal.as_json:
+        call.terminal.document(plain(changed))
+    else:
+        new = call.terminal.state(changed.lane_state.value)
+        call.terminal.line(f"lane {changed.lane_id}: {changed.previous.value} → {new}")
+    return Exit.OK
+
+
+async def workers(call: Call) -> Exit:
+    """Who said within its time that it is there."""
+    found: list[Worker] = []
+    cursor = None
+    async with call.engine() as engine:
+        now = await engine.server_time_ms()
+        while True:
+            page = await engine.list_workers(
+                namespace=call.arguments.namespace, cursor=cursor, limit=PAGE_MAX
+            )
+            found.extend(page.entries)
+            cursor = page.next_cursor
+            if cursor is None:
+                break
+    if call.terminal.as_json:
+        call.terminal.document(plain(found))
+    elif not found:
+        call.terminal.note("no live workers: start one with ff worker MODULE:APP")
+    else:
+        call.terminal.table(_WORKER_COLUMNS, [_worker_row(worker, now) for worker in found])
+    return Exit.OK
+
+
+def _worker_row(worker: Worker, now: int) -> tuple[object, ...]:
+    return (
+        worker.worker_id,
+        worker.worker_instance_id,
+        worker.namespace,
+        ", ".join(worker.lanes),
+        ", ".join(worker.capabilities) or "-",
+        "all" if worker.kinds is None else ", ".join(worker.kinds),
+        relative(worker.last_heartbeat_at, now),
+        relative(worker.registered_at, now),
+    )

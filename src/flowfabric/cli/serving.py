@@ -1,0 +1,135 @@
+"""`ff worker MODULE:APP`: find the app, run a worker for it."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from flowfabric.cli.call import Call
+from flowfabric.cli.exits import CommandFailed, Exit, not_found, usage
+from flowfabric.cli.terminal import mask
+from flowfabric.cli.values import nearest
+from flowfabric.model.record import replace
+from flowfabric.sdk.fabric import Fabric
+from flowfabric.sdk.worker import Worker
+
+
+async def worker(call: Call) -> Exit:
+    """Work until Ctrl-C or SIGTERM; then finish what is in hand."""
+    arguments = call.arguments
+    app = load(arguments.app)
+    if arguments.url is not None:
+        app.url = arguments.url
+    if arguments.namespace is not None:
+        app.config = replace(app.config, namespace=arguments.namespace)
+    options: dict[str, Any] = {
+        "lanes": arguments.lane,
+        "capabilities": arguments.capability,
+        "concurrency": arguments.concurrency,
+        "lease_ttl": _seconds(arguments.lease_ttl),
+        "drain_timeout": _seconds(arguments.drain_timeout),
+    }
+    chosen = Worker(app, **{name: value for name, value in options.items() if value is not None})
+    logging.basicConfig(
+        level=logging.DEBUG if arguments.debug else logging.INFO,
+        format="%(asctime)s %(levelname)-7s %(name)s: %(message)s",
+        stream=call.terminal.err,
+    )
+    _announce(call, chosen, app)
+    await chosen.run()
+    call.terminal.note("stopped")
+    return Exit.OK
+
+
+def _seconds(milliseconds: int | None) -> float | None:
+    return None if milliseconds is None else milliseconds / 1000
+
+
+def _announce(call: Call, chosen: Worker, app: Fabric) -> None:
+    settings = chosen.settings
+    if call.terminal.as_json:
+        document = {
+            "worker_id": settings.worker_id,
+            "worker_instance_id": settings.instance_id,
+            "url": mask(app.url),
+            "lanes": list(settings.lanes),
+            "kinds": list(settings.kinds),
+            "capabilities": list(settings.capabilities),
+            "concurrency": settings.concurrency,
+            "lease_ttl_ms": settings.lease_ttl_ms,
+        }
+        call.terminal.document(document)
+        call.terminal.out.flush()
+        return
+    offers = ", ".join(settings.capabilities)
+    pairs = [
+        ("worker", settings.instance_id),
+        ("store", mask(app.url)),
+        ("lanes", ", ".join(settings.lanes)),
+        ("tasks", ", ".join(settings.kinds)),
+        *([("offers", offers)] if offers else []),
+        ("at once", f"{settings.concurrency}; Ctrl-C finishes what is running and stops"),
+    ]
+    for name, value in pairs:
+        call.terminal.note(f"{name:8}{value}")
+
+
+def load(target: str) -> Fabric:
+    """The Fabric that MODULE:APP names."""
+    module_name, colon, path = target.partition(":")
+    if not colon or not module_name or not path:
+        raise usage(f"{target!r} is not MODULE:APP", advice="write for example app:ff")
+    module = _import(module_name)
+    found: Any = module
+    for name in path.split("."):
+        if not hasattr(found, name):
+            raise _no_attribute(module, target, name)
+        found = getattr(found, name)
+    if not isinstance(found, Fabric):
+        raise usage(
+            f"{target} is a {type(found).__name__}, not a Fabric", advice=_fabrics_in(module)
+        )
+    return found
+
+
+def _import(name: str) -> ModuleType:
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        return import_module(name)
+    except ModuleNotFoundError as error:
+        missing = error.name or ""
+        if name == missing or name.startswith(f"{missing}."):
+            raise not_found(
+                f"no module {name!r} in {here} or on the Python path",
+                advice="start ff in the folder of the module, or set PYTHONPATH",
+            ) from error
+        raise _broken(name, error) from error
+    except Exception as error:  # the module's own code may raise anything
+        raise _broken(name, error) from error
+
+
+def _broken(name: str, error: Exception) -> CommandFailed:
+    return CommandFailed(
+        f"module {name} cannot be loaded: {type(error).__name__}: {error}",
+        advice="correct it; --debug shows where",
+        exit_code=Exit.FAILED,
+        code="import_failed",
+    )
+
+
+def _no_attribute(module: ModuleType, target: str, name: str) -> CommandFailed:
+    hint = nearest(name, vars(module)) or _fabrics_in(module)
+    return not_found(f"module {module.__name__} has no {name!r} (in {target})", advice=hint)
+
+
+def _fabrics_in(module: ModuleType) -> str:
+    names = [name for name, value in vars(module).items() if isinstance(value, Fabric)]
+    if names:
+        return f"did you mean {module.__name__}:{names[0]}?"
+    return f"make one in {module.__name__}: ff = Fabric()"

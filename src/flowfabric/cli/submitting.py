@@ -1,0 +1,89 @@
+"""`ff submit`: give work."""
+
+from __future__ import annotations
+
+import json
+from argparse import Namespace
+from typing import Any
+
+from flowfabric.cli.call import Call
+from flowfabric.cli.exits import CommandFailed, Exit, usage
+from flowfabric.cli.inspect import show_result
+from flowfabric.cli.plain import plain
+from flowfabric.cli.watching import watch
+from flowfabric.errors import WaitTimeout
+from flowfabric.model.policy import ExecutionPolicy, RetryPolicy, RoutingRequirements
+from flowfabric.model.results import Duplicate
+
+
+async def submit(call: Call) -> Exit:
+    """Create an execution; with --wait stay until it ends and answer with its result."""
+    arguments = call.arguments
+    payload = _payload(arguments)
+    if call.url.startswith("memory:"):
+        raise usage(
+            "memory:// is forgotten when the command ends",
+            advice="name a file or a Postgres database with --url",
+        )
+    async with call.engine(creates=True) as engine:
+        delay_until = None
+        if arguments.delay is not None:
+            delay_until = await engine.server_time_ms() + arguments.delay
+        reply = await engine.create_execution(
+            lane_id=arguments.lane,
+            execution_kind=arguments.kind,
+            input_payload=payload,
+            payload_encoding="json",
+            priority=arguments.priority,
+            creator_identity="ff",
+            idempotency_key=arguments.key,
+            tags=dict(arguments.tag),
+            policy=_policy(arguments),
+            delay_until=delay_until,
+        )
+        if not arguments.wait:
+            return _answer(call, reply)
+        call.terminal.note(reply.execution_id)
+        try:
+            snapshot = await watch(engine, call, reply.execution_id, timeout_ms=arguments.timeout)
+        except WaitTimeout:
+            raise _not_finished(reply.execution_id) from None
+        data = await engine.get_execution_result(execution_id=reply.execution_id)
+    return show_result(call, snapshot, data)
+
+
+def _not_finished(execution_id: str) -> CommandFailed:
+    return CommandFailed(
+        f"{execution_id} is not finished",
+        advice=f"ask again with ff result {execution_id} --wait 30s",
+        exit_code=Exit.TIMEOUT,
+        code="timeout",
+    )
+
+
+def _payload(arguments: Namespace) -> bytes:
+    named: dict[str, Any] = {}
+    for name, value in arguments.payload:
+        if name in named:
+            raise usage(f"argument {name} is given twice", advice="give each argument once")
+        named[name] = value
+    return json.dumps(named, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def _policy(arguments: Namespace) -> ExecutionPolicy:
+    retries = arguments.retries
+    return ExecutionPolicy(
+        retry_policy=None if not retries else RetryPolicy(max_retries=retries),
+        routing_requirements=RoutingRequirements(required_capabilities=tuple(arguments.needs)),
+    )
+
+
+def _answer(call: Call, reply: Any) -> Exit:
+    duplicate = isinstance(reply, Duplicate)
+    if call.terminal.as_json:
+        call.terminal.document(plain(reply) | {"duplicate": duplicate})
+        return Exit.OK
+    call.terminal.line(reply.execution_id)
+    if duplicate:
+        call.terminal.note("this key was used before: the execution it made is shown")
+    return Exit.OK

@@ -1,0 +1,187 @@
+"""What people see: lines, aligned tables, colours on a terminal, one JSON document otherwise."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TextIO
+
+_STYLES: Final = {
+    "bold": "1",
+    "dim": "2",
+    "red": "31",
+    "green": "32",
+    "yellow": "33",
+    "blue": "34",
+    "cyan": "36",
+}
+STYLE_OF_STATE: Final = {
+    "waiting": "cyan",
+    "delayed": "cyan",
+    "active": "blue",
+    "completed": "green",
+    "failed": "red",
+    "expired": "red",
+    "cancelled": "yellow",
+    "paused": "yellow",
+    "draining": "yellow",
+    "disabled": "red",
+}
+_PASSWORD: Final = re.compile(r"(://[^:/@\s]*:)[^@\s]*(?=@)|([?&]password=)[^&\s]*")
+_COLUMN_MIN: Final = 8  # narrower than this a shortened cell says nothing
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column: `shrinks` may lose its tail on a narrow terminal, an id may not."""
+
+    title: str
+    shrinks: bool = False
+    right: bool = False
+    styled: bool = False  # the cell's own word chooses its colour
+
+
+def clean(value: object) -> str:
+    """Stored text made safe to print: one line, and no control character reaches the terminal."""
+    text = " ".join(str(value).split()) if not isinstance(value, str) else value
+    return "".join(c if c.isprintable() else ("⏎" if c == "\n" else "�") for c in text.strip())
+
+
+def mask(text: str) -> str:
+    """Text without the passwords of the URLs in it: output ends in logs and screenshots.
+
+    >>> mask("postgresql://ada:secret@db/app")
+    'postgresql://ada:***@db/app'
+    """
+    return _PASSWORD.sub(lambda found: f"{found[1] or found[2]}***", text)
+
+
+def shorten(text: str, width: int) -> str:
+    """At most so many characters, the loss marked."""
+    return text if len(text) <= width else text[: max(0, width - 1)] + "…"
+
+
+class Terminal:
+    """The two streams of one command and how they may be used."""
+
+    def __init__(self, *, as_json: bool = False, color: bool = True) -> None:
+        self.out: TextIO = sys.stdout
+        self.err: TextIO = sys.stderr
+        self.as_json = as_json
+        self.is_tty = self.out.isatty()
+        self._color = color and self.is_tty and not as_json
+        self._status_shown = False
+
+    @property
+    def shows_progress(self) -> bool:
+        """Whether somebody watches: a line may be rewritten in place."""
+        return self.err.isatty() and not self.as_json
+
+    def paint(self, text: str, style: str | None) -> str:
+        """The text in a style, where colours are welcome."""
+        if not self._color or style is None:
+            return text
+        return f"\x1b[{_STYLES[style]}m{text}\x1b[0m"
+
+    def state(self, word: str) -> str:
+        """A state in its colour."""
+        return self.paint(word, STYLE_OF_STATE.get(word))
+
+    def line(self, text: str = "") -> None:
+        """One line of the answer."""
+        self.end_status()
+        print(text, file=self.out)
+
+    def document(self, value: Any) -> None:
+        """The whole answer as one JSON document."""
+        self.end_status()
+        json.dump(value, self.out, indent=2, ensure_ascii=False)
+        print(file=self.out)
+
+    def bytes(self, data: bytes) -> None:
+        """The answer as it is stored."""
+        self.end_status()
+        self.out.flush()
+        self.out.buffer.write(data)
+        self.out.buffer.flush()
+
+    def complain(self, text: str) -> None:
+        """One line on the error stream."""
+        self.end_status()
+        print(f"ff: {clean(mask(text))}", file=self.err)
+
+    def note(self, text: str) -> None:
+        """Something aside from the answer: on the error stream, and never with --json."""
+        if not self.as_json:
+            self.end_status()
+            print(text, file=self.err)
+
+    def status(self, text: str) -> None:
+        """Rewrite the progress line; nothing when nobody watches."""
+        if self.shows_progress:
+            width = shutil.get_terminal_size().columns - 1
+            print(f"\r\x1b[2K{shorten(clean(text), width)}", end="", file=self.err, flush=True)
+            self._status_shown = True
+
+    def end_status(self) -> None:
+        """Wipe the progress line."""
+        if self._status_shown:
+            print("\r\x1b[2K", end="", file=self.err, flush=True)
+            self._status_shown = False
+
+    def facts(self, pairs: Sequence[tuple[str, str]], *, indent: int = 2) -> None:
+        """Names and values, the values aligned."""
+        width = max((len(name) for name, _ in pairs), default=0)
+        for name, value in pairs:
+            label = self.paint(name.ljust(width), "dim")
+            self.line(f"{' ' * indent}{label}  {value}".rstrip())
+
+    def table(self, columns: Sequence[Column], rows: Sequence[Sequence[object]]) -> None:
+        """Aligned columns that fit the terminal; piped output is never shortened."""
+        cells = [[clean("" if cell is None else cell) for cell in row] for row in rows]
+        widths = [
+            max(len(column.title), *(len(row[i]) for row in cells), 0)
+            if cells
+            else len(column.title)
+            for i, column in enumerate(columns)
+        ]
+        if self.is_tty:
+            widths = _fit(columns, widths, shutil.get_terminal_size().columns)
+        self.line(self.paint(_join(columns, [c.title for c in columns], widths), "dim"))
+        for row in cells:
+            self.line(self._row(columns, row, widths))
+
+    def _row(self, columns: Sequence[Column], row: Sequence[str], widths: Sequence[int]) -> str:
+        parts = []
+        for column, cell, width in zip(columns, row, widths, strict=True):
+            padded = _pad(column, cell, width)
+            style = STYLE_OF_STATE.get(cell) if column.styled else None
+            parts.append(self.paint(padded, style))
+        return "  ".join(parts).rstrip()
+
+
+def _pad(column: Column, cell: str, width: int) -> str:
+    short = shorten(cell, width)
+    return short.rjust(width) if column.right else short.ljust(width)
+
+
+def _join(columns: Sequence[Column], row: Sequence[str], widths: Sequence[int]) -> str:
+    cells = zip(columns, row, widths, strict=True)
+    return "  ".join(_pad(column, cell, width) for column, cell, width in cells).rstrip()
+
+
+def _fit(columns: Sequence[Column], widths: list[int], available: int) -> list[int]:
+    """Take the excess from the widest columns that may shrink, one character at a time."""
+    fitted = list(widths)
+    excess = sum(fitted) + 2 * (len(fitted) - 1) - available
+    while excess > 0:
+        wide = [i for i, c in enumerate(columns) if c.shrinks and fitted[i] > _COLUMN_MIN]
+        if not wide:
+            break
+        fitted[max(wide, key=lambda i: fitted[i])] -= 1
+        excess -= 1
+    return fitted

@@ -1,0 +1,124 @@
+"""What people type, turned into what the engine takes."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from argparse import ArgumentTypeError
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from flowfabric.errors import InvalidInput
+from flowfabric.ids import partition_of
+
+_UUID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """` did you mean ps?` when something known is close, else nothing."""
+    close = difflib.get_close_matches(word.lower(), list(known), n=1, cutoff=0.5)
+    return f"did you mean {close[0]}?" if close else ""
+
+
+def duration_ms(text: str) -> int:
+    """`90`, `1.5s`, `10m`, `1h30m`, `250ms`, `2d`; a bare number counts seconds.
+
+    >>> duration_ms("1h30m")
+    5400000
+    """
+    from flowfabric.sdk.durations import to_ms  # keeps --help fast
+
+    compact = text.strip().lower()
+    number = re.fullmatch(r"\d+(\.\d+)?", compact)
+    try:
+        return to_ms(float(compact) if number else compact, field="duration")
+    except InvalidInput:
+        raise ArgumentTypeError(
+            f"{text!r} is not a duration; write 30s, 10m, 1h30m or 2d"
+        ) from None
+
+
+def ago_or_instant(text: str) -> tuple[str, int]:
+    """`1h` as ("ago", ms) or `2026-11-16T08:00` (UTC unless it says otherwise) as ("at", ms)."""
+    try:
+        return "ago", duration_ms(text)
+    except ArgumentTypeError:
+        pass
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise ArgumentTypeError(
+            f"{text!r} is neither a duration (1h) nor a date (2026-11-16T08:00)"
+        ) from None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return "at", round(moment.timestamp() * 1000)
+
+
+def execution_id(text: str) -> str:
+    """An execution id, full or as its bare UUID; the engine judges anything else."""
+    compact = text.strip().lower()
+    if _UUID.fullmatch(compact):
+        return f"{{fp:{partition_of(compact)}}}:{compact}"
+    return compact
+
+
+def argument(text: str) -> tuple[str, Any]:
+    """`name=text` or `name:=json`.
+
+    >>> argument("frames:=[1, 2]")
+    ('frames', [1, 2])
+    """
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise ArgumentTypeError(f"{text!r} is not name=text or name:=json")
+    is_json = name.endswith(":")
+    name = name.removesuffix(":")
+    if not name.isidentifier():
+        raise ArgumentTypeError(f"{name!r} is not an argument name (in {text!r})")
+    if not is_json:
+        return name, value
+    try:
+        return name, json.loads(value, parse_constant=_no_constant)
+    except ValueError as error:
+        raise ArgumentTypeError(
+            f"{name}: {value!r} is not JSON ({error}); for plain text write {name}={value}"
+        ) from None
+
+
+def _no_constant(word: str) -> Any:
+    raise ValueError(f"{word} is not JSON")
+
+
+def tag(text: str) -> tuple[str, str]:
+    """`team.name=value`."""
+    key, equals, value = text.partition("=")
+    if not equals or not key:
+        raise ArgumentTypeError(f"{text!r} is not key=value")
+    return key, value
+
+
+def states(text: str) -> list[str]:
+    """One state or several with commas between; a mistyped one meets its nearest."""
+    from flowfabric.model.state import PublicState  # keeps --help fast
+
+    known = [state.value for state in PublicState]
+    chosen = [word.strip().lower() for word in text.split(",") if word.strip()]
+    for word in chosen:
+        if word not in known:
+            hint = nearest(word, known) or f"states are {', '.join(known)}"
+            raise ArgumentTypeError(f"{word!r} is not a state; {hint}")
+    return chosen
+
+
+def whole_number(text: str) -> int:
+    """A whole number of at least one."""
+    try:
+        value = int(text)
+    except ValueError:
+        raise ArgumentTypeError(f"{text!r} is not a whole number") from None
+    if value < 1:
+        raise ArgumentTypeError(f"{value} is not at least 1")
+    return value

@@ -1,0 +1,67 @@
+"""Every setting, in one place; the only module that reads the environment."""
+
+from __future__ import annotations
+
+import os
+from typing import Final, Literal
+
+from flowfabric import limits
+from flowfabric.errors import InvalidInput
+from flowfabric.model.checks import check_integer, check_lease_ttl, check_name
+from flowfabric.model.record import Record
+
+URL_VARIABLE: Final = "FLOWFABRIC_URL"
+DEFAULT_URL: Final = "sqlite:///flowfabric.db"
+
+
+class EngineConfig(Record, frozen=True, kw_only=True):
+    """How an engine behaves. Every option is here and in `docs/configuration.md`.
+
+    >>> EngineConfig(lease_ttl_ms=10_000).namespace
+    'default'
+    """
+
+    namespace: str = "default"  # the tenant of calls that name none
+    payload_bytes_max: int = limits.PAYLOAD_BYTES_DEFAULT  # input and result, each
+    lease_ttl_ms: int = limits.LEASE_TTL_MS_DEFAULT  # for claims that name none
+    retention_ms: int = limits.RETENTION_MS_DEFAULT  # how long finished executions are kept
+    event_retention_ms: int = limits.WORKER_EVENT_RETENTION_MS  # how long events are kept
+    reclaim_grace_ms: int = 0  # how long a lost lease waits for an explicit reclaim
+    loops: bool = True  # run recovery, timers and retention in this process
+    poll_interval_ms: int = 1_000  # how long a wait trusts hints before it looks by itself
+    batch_max: int = 500  # commands one commit may carry
+    batches_in_flight: int = 2  # commits at once (SQLite: always one writer)
+    partitions: int = limits.FLOW_PARTITIONS_DEFAULT  # fixed when a database is first migrated
+    synchronous: Literal["full", "normal"] = "full"  # SQLite: survive power loss, or only crashes
+    pool_size: int = 6  # Postgres connections of this process, besides the listener
+    statement_cache_size: int = 256  # Postgres: 0 behind PgBouncer in transaction mode
+
+    def __post_init__(self) -> None:
+        check_name(self.namespace, field="namespace")
+        check_lease_ttl(self.lease_ttl_ms)
+        most = limits.DURATION_MS_MAX
+        for field, least, bound in (
+            ("payload_bytes_max", 1, 1 << 30),
+            ("retention_ms", 0, most),
+            ("event_retention_ms", 0, most),
+            ("reclaim_grace_ms", 0, most),
+            ("poll_interval_ms", 10, 3_600_000),
+            ("batch_max", 1, limits.BATCH_MAX),
+            ("batches_in_flight", 1, 64),
+            ("partitions", 1, 65_536),
+            ("pool_size", 2, 1000),
+            ("statement_cache_size", 0, 100_000),
+        ):
+            check_integer(getattr(self, field), field=field, least=least, most=bound)
+        if self.synchronous not in ("full", "normal"):
+            raise InvalidInput("synchronous: full or normal", field="synchronous")
+
+
+def url_from_environment() -> str | None:
+    """The store's URL from FLOWFABRIC_URL, if set."""
+    return os.environ.get(URL_VARIABLE) or None
+
+
+def environment_flag(name: str) -> bool:
+    """Whether an environment variable is set to anything."""
+    return bool(os.environ.get(name))

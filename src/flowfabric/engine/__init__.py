@@ -1,0 +1,1 @@
+"""How it runs: gather commands, load, decide, save, publish."""

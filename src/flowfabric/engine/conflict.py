@@ -1,0 +1,27 @@
+"""Running a transaction again when rivals collided, and only then."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from flowfabric.errors import RetryExhausted
+from flowfabric.ids import jitter
+from flowfabric.limits import CONFLICT_DELAY_MS_BASE, CONFLICT_DELAY_MS_CAP, CONFLICT_TRIES
+from flowfabric.stores.base import Store, StoreConflict, Transaction
+
+T = TypeVar("T")
+
+
+async def transact(store: Store, work: Callable[[Transaction], Awaitable[T]]) -> T:
+    """Run until it commits: up to five tries, full jitter between them, then RetryExhausted."""
+    last: StoreConflict | None = None
+    for attempt in range(CONFLICT_TRIES):
+        try:
+            return await store.transact(work)
+        except StoreConflict as conflict:
+            last = conflict
+            ceiling = min(CONFLICT_DELAY_MS_CAP, CONFLICT_DELAY_MS_BASE * 2**attempt)
+            await asyncio.sleep(ceiling * jitter() / 1000)
+    raise RetryExhausted(f"{CONFLICT_TRIES} tries: {last}")

@@ -1,0 +1,113 @@
+"""Operations that record new work."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from flowfabric import limits
+from flowfabric.engine.core import EngineCore
+from flowfabric.engine.requests import NewExecution, to_create
+from flowfabric.engine.view import Effects
+from flowfabric.errors import FlowFabricError, InvalidInput
+from flowfabric.kernel.create import CreateExecution
+from flowfabric.kernel.decision import Refused
+from flowfabric.model.results import CreateResult
+from flowfabric.stores.base import Transaction
+
+
+class Creating(EngineCore):
+    """create_execution and its bulk and transactional forms."""
+
+    async def create_execution(self, *, execution_kind: str, **fields: Any) -> CreateResult:
+        """Record one execution; the fields are those of `NewExecution`.
+
+        >>> await engine.create_execution(execution_kind="brief")  # doctest: +SKIP
+        Created(execution_id='{fp:7}:…', public_state=<PublicState.WAITING: 'waiting'>)
+
+        A repeated idempotency key answers `Duplicate` with the first execution's id; other content
+        under the key is an `IdempotencyConflict`.
+        """
+        request = _request({"execution_kind": execution_kind, **fields})
+        command = to_create(request, self.config, self.store.partitions)
+        await self.ensure_routes((command,))
+        result: CreateResult = await self.execute(command)
+        return result
+
+    async def create_executions(self, requests: Sequence[NewExecution]) -> list[CreateResult]:
+        """Record thousands in one transaction: all of them or, if one is refused, none."""
+        commands = self._checked(requests)
+        await self.ensure_routes(commands)
+
+        async def work(tx: Transaction) -> tuple[list[Any], Effects]:
+            replies, effects = await self.fold(tx, commands)
+            _raise_first_refusal(replies)
+            return replies, effects
+
+        replies, effects = await self.transact(work)
+        self.publish(effects)
+        return replies
+
+    async def create_executions_in(
+        self, connection: Any, requests: Sequence[NewExecution]
+    ) -> list[CreateResult]:
+        """Record executions inside the caller's own open Postgres transaction.
+
+        They exist when, and only if, the caller commits. A refusal is raised before anything is
+        written. Workers notice at their next look, or at once after `engine.hint(...)`.
+        """
+        join = getattr(self.store, "join", None)
+        if join is None:
+            raise InvalidInput(
+                f"connection: {self.store.family} cannot join a caller's transaction",
+                field="connection",
+            )
+        commands = self._checked(requests)
+        await self.ensure_routes(commands)
+
+        async def work(tx: Transaction) -> list[Any]:
+            replies, _ = await self.fold(tx, commands)
+            _raise_first_refusal(replies)
+            return replies
+
+        replies: list[CreateResult] = await join(connection, work)
+        return replies
+
+    def _checked(self, requests: Sequence[NewExecution]) -> list[CreateExecution]:
+        if len(requests) > limits.CREATE_MAX:
+            raise InvalidInput(
+                f"requests: {len(requests)} is over the limit {limits.CREATE_MAX}",
+                field="requests",
+            )
+        commands = []
+        for index, request in enumerate(requests):
+            try:
+                commands.append(to_create(_request(request), self.config, self.store.partitions))
+            except FlowFabricError as error:
+                error.detail = f"requests[{index}]: {error.detail}"
+                error.fields["index"] = index
+                raise
+        return commands
+
+
+def _request(given: NewExecution | dict[str, Any]) -> NewExecution:
+    if isinstance(given, NewExecution):
+        return given
+    unknown = set(given) - set(NewExecution.__struct_fields__)
+    if unknown:
+        name = min(unknown)
+        raise InvalidInput(f"{name}: unknown field", field=name)
+    missing = {"execution_kind"} - set(given)
+    if missing:
+        raise InvalidInput("execution_kind: is required", field="execution_kind")
+    present = {name: value for name, value in given.items() if value is not None}
+    return NewExecution(**present)
+
+
+def _raise_first_refusal(replies: Sequence[Any]) -> None:
+    for index, reply in enumerate(replies):
+        if isinstance(reply, Refused):
+            error = reply.to_error()
+            error.detail = f"requests[{index}]: {error.detail}"
+            error.fields["index"] = index
+            raise error

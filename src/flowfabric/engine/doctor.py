@@ -1,0 +1,84 @@
+"""The audit behind `ff doctor`: schema, indexes against records, and no stuck rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from flowfabric.engine.core import EngineCore
+from flowfabric.limits import PAGE_MAX
+from flowfabric.model.execution import Execution
+from flowfabric.model.record import Record, replace
+from flowfabric.stores.base import Corrupt, ListFilter, Reader
+from flowfabric.stores.indexes import DUE, newest_first
+
+OVERDUE_MS = 60_000  # the loops of any engine would have dealt with it by then
+
+
+class Problem(Record, frozen=True):
+    """One thing that should not be."""
+
+    code: str
+    subject: str
+    detail: str
+
+
+class DoctorReport(Record, frozen=True):
+    """What was looked at and what was found."""
+
+    problems: tuple[Problem, ...]
+    facts: dict[str, Any]
+
+    @property
+    def healthy(self) -> bool:
+        """Whether nothing was found."""
+        return not self.problems
+
+
+async def examine(engine: EngineCore) -> DoctorReport:
+    """Look at everything; slow on a large store, harmless while work goes on."""
+    problems = [
+        Problem("schema", str(status.version), f"{status.name}: {_schema_word(status)}")
+        for status in await engine.store.migration_status()
+        if status.applied_at is None or not status.checksum_ok
+    ]
+    differences = await engine.read(lambda reader: reader.audit())
+    problems += [Problem("index", index, what) for index, what in differences]
+    looked, found = await engine.read(_rows)
+    facts = {"store": engine.store.family, **await engine.store.facts(), "looked_at": looked}
+    return DoctorReport((*problems, *found), facts)
+
+
+def _schema_word(status: Any) -> str:
+    return "not applied" if status.applied_at is None else "the applied file differs"
+
+
+async def _rows(reader: Reader) -> tuple[int, list[Problem]]:
+    await reader.catalog()
+    looked, problems = 0, []
+    wanted = ListFilter()
+    while rows := await reader.list_executions(wanted, PAGE_MAX):
+        looked += len(rows)
+        for row in rows:
+            if isinstance(row, Corrupt):
+                problems.append(Problem("corrupt", row.execution_id, row.detail))
+            else:
+                problems.extend(_stuck(row, reader.now))
+        readable = [row for row in rows if isinstance(row, Execution)]
+        if len(rows) < PAGE_MAX or not readable:
+            break
+        wanted = replace(wanted, before=newest_first(readable[-1]))
+    return looked, problems
+
+
+def _stuck(execution: Execution, now: int) -> list[Problem]:
+    """Every live row has a due wake-up, a worker to wait for, or a named external cause (I9)."""
+    problems = []
+    times = [when for index in DUE.values() if (when := index.at(execution)) is not None]
+    if times and min(times) < now - OVERDUE_MS:
+        late = f"due {now - min(times)} ms ago and not moved: is an engine with loops running?"
+        problems.append(Problem("overdue", execution.execution_id, late))
+    idle = not execution.is_terminal and not execution.is_waiting and not times
+    blocked = execution.state.blocking_reason.value
+    if idle and blocked in ("none", "waiting_for_worker"):
+        problems.append(Problem("stuck", execution.execution_id, "nothing will wake it"))
+    return problems

@@ -1,0 +1,124 @@
+"""The engine: every operation over any store."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+from flowfabric.config import EngineConfig
+from flowfabric.engine.creating import Creating
+from flowfabric.engine.doctor import DoctorReport, examine
+from flowfabric.engine.granting import Granting
+from flowfabric.engine.operating import Operating
+from flowfabric.engine.reading import Reading
+from flowfabric.engine.registry import Registry
+from flowfabric.engine.timing import Timing
+from flowfabric.errors import WaitTimeout
+from flowfabric.model.checks import check_integer
+from flowfabric.model.results import BackendCapabilities, Prepared
+from flowfabric.stores.base import Reader, Store
+
+VERSION = "0.1.0"
+
+
+class BackgroundLoop(Protocol):
+    """What happens by itself while the engine is open."""
+
+    def start(self) -> None:
+        """Begin in the running event loop."""
+        ...
+
+    async def stop(self) -> None:
+        """End."""
+        ...
+
+
+class Engine(Creating, Granting, Operating, Reading, Registry, Timing):
+    """All operations of one execution's life, the same on every store.
+
+    >>> async with open_engine("memory://") as engine:  # doctest: +SKIP
+    ...     await engine.create_execution(execution_kind="brief")
+    """
+
+    def __init__(
+        self, store: Store, config: EngineConfig, *, loop: Callable[[Any], BackgroundLoop]
+    ) -> None:
+        super().__init__(store, config)
+        self._make_loop = loop
+        self._loop: BackgroundLoop | None = None
+
+    async def start(self, *, migrate: bool = True) -> None:
+        """Connect, bring the schema up to date if asked, and start the loops."""
+        await self.store.open(migrate=migrate)
+        if self.config.loops:
+            self._loop = self._make_loop(self)
+            self._loop.start()
+
+    async def close(self) -> None:
+        """Stop the loops, finish what is in flight, let go of the store."""
+        if self._loop is not None:
+            await self._loop.stop()
+            self._loop = None
+        await self.close_core()
+        await self.store.close()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    # --- about the store -----------------------------------------------------------------------
+
+    def backend_label(self) -> str:
+        """memory, sqlite or postgres."""
+        return self.store.family
+
+    def capabilities(self) -> BackendCapabilities:
+        """Which operations this engine supports; derived from the implementation."""
+        names = [name for name in dir(type(self)) if not name.startswith("_")]
+        supports = {name: True for name in names if callable(getattr(type(self), name))}
+        supports["create_executions_in"] = hasattr(self.store, "join")
+        return BackendCapabilities(self.store.family, VERSION, 1, supports)
+
+    async def ping(self) -> None:
+        """Answers when the store does."""
+        await self.server_time_ms()
+
+    async def server_time_ms(self) -> int:
+        """The store's clock."""
+
+        async def work(reader: Reader) -> int:
+            await reader.catalog()
+            return reader.now
+
+        return await self.read(work)
+
+    async def prepare(self) -> Prepared:
+        """Bring the schema up to date."""
+        return Prepared(tuple(await self.store.migrate()))
+
+    async def shutdown_prepare(self, *, grace_ms: int) -> None:
+        """Wait until nothing is in flight; WaitTimeout when that takes longer than the grace."""
+        check_integer(grace_ms, field="grace_ms", least=0, most=3_600_000)
+        try:
+            async with asyncio.timeout(grace_ms / 1000):
+                await self.batches.idle()
+        except TimeoutError:
+            raise WaitTimeout(f"commits still in flight after {grace_ms} ms") from None
+
+    async def doctor(self) -> DoctorReport:
+        """Check store, schema, indexes and records; see `ff doctor`."""
+        return await examine(self)
+
+    async def dump(self) -> dict[str, list[Any]]:
+        """Everything stored, in a comparable order."""
+        return await self.store.dump()

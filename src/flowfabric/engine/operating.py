@@ -1,0 +1,196 @@
+"""Operations of an operator."""
+
+from __future__ import annotations
+
+from flowfabric import limits
+from flowfabric.engine.core import EngineCore
+from flowfabric.engine.working import check_fence
+from flowfabric.errors import InvalidBlockingReason, InvalidInput
+from flowfabric.kernel.cancel import Cancel
+from flowfabric.kernel.operate import Block, ChangePriority, Hold, Release, SetTag, Unblock
+from flowfabric.kernel.replay import Replay
+from flowfabric.kernel.revoke import RevokeLease
+from flowfabric.model.checks import (
+    check_instant,
+    check_lane,
+    check_name,
+    check_tag_key,
+    check_tag_value,
+    check_text,
+    clamp_priority,
+    clip_text,
+)
+from flowfabric.model.event import OperatorEvent, OperatorEventType
+from flowfabric.model.execution import Fence
+from flowfabric.model.results import (
+    AlreadySatisfied,
+    Blocked,
+    Cancelled,
+    LaneChanged,
+    PriorityChanged,
+    Rejected,
+    Replayed,
+    Revoked,
+    Unblocked,
+)
+from flowfabric.model.route import Lane, LaneState
+from flowfabric.model.state import BlockingReason
+from flowfabric.stores.base import Changes, Transaction
+
+
+class Operating(EngineCore):
+    """Each of these is audited as an operator event in its own transaction."""
+
+    async def cancel_execution(
+        self, *, execution_id: str, reason: str, source: str, fence: Fence | None = None
+    ) -> Cancelled:
+        """Stop an execution in whatever phase; `source="operator_override"` needs no fence."""
+        command = Cancel(
+            self.check_id(execution_id),
+            clip_text(reason, limits.REASON_BYTES),
+            check_name(source, field="source"),
+            check_fence(fence),
+        )
+        reply: Cancelled = await self.execute(command)
+        return reply
+
+    async def change_priority(self, *, execution_id: str, new_priority: int) -> PriorityChanged:
+        """Move work that does not run up or down; clamped to 0..9000."""
+        rank = clamp_priority(new_priority, field="new_priority")
+        reply: PriorityChanged = await self.execute(
+            ChangePriority(self.check_id(execution_id), rank)
+        )
+        return reply
+
+    async def replay_execution(
+        self,
+        *,
+        execution_id: str,
+        requested_by: str = "",
+        reason: str = "",
+        deadline_at: int | None = None,
+    ) -> Replayed:
+        """Run a finished execution again as a new attempt; its history stays."""
+        command = Replay(
+            self.check_id(execution_id),
+            check_text(requested_by, field="requested_by", max_bytes=limits.NAME_BYTES, empty=True),
+            clip_text(reason, limits.REASON_BYTES),
+            None if deadline_at is None else check_instant(deadline_at, field="deadline_at"),
+        )
+        reply: Replayed = await self.execute(command)
+        return reply
+
+    async def revoke_lease(
+        self,
+        *,
+        execution_id: str,
+        reason: str,
+        expected_lease_id: str = "",
+        worker_instance_id: str = "",
+    ) -> Revoked | AlreadySatisfied:
+        """Take a lease away from its worker; the work is run again."""
+        command = RevokeLease(
+            self.check_id(execution_id),
+            clip_text(reason, limits.REASON_BYTES),
+            expected_lease_id,
+            worker_instance_id,
+        )
+        reply: Revoked | AlreadySatisfied = await self.execute(command)
+        return reply
+
+    async def hold_execution(self, *, execution_id: str, reason: str = "") -> Blocked:
+        """Keep runnable work from being claimed until it is released."""
+        text = clip_text(reason, limits.REASON_BYTES)
+        reply: Blocked = await self.execute(Hold(self.check_id(execution_id), text))
+        return reply
+
+    async def release_execution(self, *, execution_id: str) -> Unblocked:
+        """End a hold."""
+        reply: Unblocked = await self.execute(Release(self.check_id(execution_id)))
+        return reply
+
+    async def block_execution_for_admission(
+        self, *, execution_id: str, reason: BlockingReason | str, reason_detail: str = ""
+    ) -> Blocked | Rejected:
+        """Keep waiting work from being claimed because admission said no."""
+        command = Block(
+            self.check_id(execution_id),
+            _reason(reason),
+            clip_text(reason_detail, limits.REASON_BYTES),
+        )
+        reply: Blocked | Rejected = await self.execute(command)
+        return reply
+
+    async def unblock_execution(
+        self, *, execution_id: str, expected_reason: BlockingReason | str | None = None
+    ) -> Unblocked:
+        """Lift a block; `expected_reason` guards against lifting another one."""
+        expected = None if expected_reason is None else _reason(expected_reason)
+        reply: Unblocked = await self.execute(Unblock(self.check_id(execution_id), expected))
+        return reply
+
+    async def set_execution_tag(self, *, execution_id: str, key: str, value: str) -> None:
+        """Set or overwrite one tag."""
+        command = SetTag(self.check_id(execution_id), check_tag_key(key), check_tag_value(value))
+        await self.execute(command)
+
+    # --- lanes ---------------------------------------------------------------------------------
+
+    async def set_lane_state(
+        self, *, lane_id: str, lane_state: LaneState | str, reason: str = ""
+    ) -> LaneChanged:
+        """Switch a lane: active, paused (no claims), draining (no creates), disabled (neither)."""
+        lane, text = check_lane(lane_id), clip_text(reason, limits.REASON_BYTES)
+        try:
+            wanted = LaneState(lane_state)
+        except ValueError:
+            known = ", ".join(state.value for state in LaneState)
+            raise InvalidInput(f"lane_state: one of {known}", field="lane_state") from None
+
+        async def work(tx: Transaction) -> LaneChanged:
+            return await _switch(tx, lane, wanted, text)
+
+        reply = await self.transact(work)
+        if wanted.hands_out:
+            self.store.hints.publish({f"lane:{lane}": 1_000_000})
+        return reply
+
+    async def pause_lane(self, *, lane_id: str, reason: str = "") -> LaneChanged:
+        """Hand no work out; work is still taken in."""
+        return await self.set_lane_state(
+            lane_id=lane_id, lane_state=LaneState.PAUSED, reason=reason
+        )
+
+    async def resume_lane(self, *, lane_id: str, reason: str = "") -> LaneChanged:
+        """Open the lane again."""
+        return await self.set_lane_state(
+            lane_id=lane_id, lane_state=LaneState.ACTIVE, reason=reason
+        )
+
+    async def drain_lane(self, *, lane_id: str, reason: str = "") -> LaneChanged:
+        """Take no work in; what is there is still handed out."""
+        return await self.set_lane_state(
+            lane_id=lane_id, lane_state=LaneState.DRAINING, reason=reason
+        )
+
+
+async def _switch(tx: Transaction, lane_id: str, wanted: LaneState, reason: str) -> LaneChanged:
+    catalog = await tx.catalog()
+    previous = catalog.lane_state(lane_id)
+    known = catalog.lanes.get(lane_id)
+    registered_at = known.registered_at if known else tx.now
+    await tx.save_lane(Lane(lane_id, wanted, registered_at, tx.now, reason))
+    changes = Changes()
+    details = {"previous": previous.value, "lane_state": wanted.value, "reason": reason}
+    changes.operator_events.append(
+        OperatorEvent(lane_id, OperatorEventType.LANE_CHANGED, details, "", {}, tx.now)
+    )
+    await tx.save(changes)
+    return LaneChanged(lane_id, wanted, previous)
+
+
+def _reason(reason: BlockingReason | str) -> BlockingReason:
+    try:
+        return BlockingReason(reason)
+    except ValueError:
+        raise InvalidBlockingReason(f"reason: {reason!r:.80}", field="reason") from None

@@ -1,0 +1,161 @@
+"""Operations on the worker registry."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from typing import Any
+
+from flowfabric import limits
+from flowfabric.engine.view import Effects
+from flowfabric.engine.working import Working
+from flowfabric.errors import InvalidInput
+from flowfabric.kernel.decision import Refused
+from flowfabric.kernel.revoke import RevokeLease
+from flowfabric.kernel.workers import RegistryDecision, heartbeat_worker, register_worker
+from flowfabric.model.checks import check_integer, check_name, check_text
+from flowfabric.model.results import Marked, NotRegistered, Refreshed, Registered, WorkerPage
+from flowfabric.model.worker import WorkerEvent, WorkerEventType
+from flowfabric.stores.base import Reader, Transaction
+
+
+class Registry(Working):
+    """Workers announce themselves; claims do not depend on it, explanations and operators do."""
+
+    async def register_worker(
+        self,
+        *,
+        worker_id: str,
+        worker_instance_id: str,
+        lanes: Sequence[str],
+        liveness_ttl_ms: int,
+        capabilities: Sequence[str] = (),
+        kinds: Sequence[str] | None = None,
+        namespace: str | None = None,
+    ) -> Registered | Refreshed:
+        """Say that a worker is there, and what it can do."""
+        offer = self.offer(lanes, capabilities, kinds, namespace)
+        name = check_name(worker_id, field="worker_id")
+        instance = check_name(worker_instance_id, field="worker_instance_id")
+        ttl = check_integer(
+            liveness_ttl_ms,
+            field="liveness_ttl_ms",
+            least=limits.WORKER_TTL_MS_MIN,
+            most=limits.WORKER_TTL_MS_MAX,
+        )
+
+        async def work(tx: Transaction) -> Any:
+            await tx.catalog()
+            known = await tx.load_worker(offer.namespace, instance)
+            decision = register_worker(
+                known,
+                offer=offer,
+                worker_id=name,
+                worker_instance_id=instance,
+                liveness_ttl_ms=ttl,
+                at=self.moment(tx.now),
+            )
+            await _keep(tx, decision, known=known is not None)
+            return decision.reply
+
+        reply: Registered | Refreshed = _answer(await self.transact(work))
+        return reply
+
+    async def heartbeat_worker(
+        self, *, worker_instance_id: str, namespace: str | None = None
+    ) -> Refreshed | NotRegistered:
+        """Still there. `NotRegistered` asks to register again."""
+        tenant = self.namespace(namespace)
+        instance = check_name(worker_instance_id, field="worker_instance_id")
+
+        async def work(tx: Transaction) -> Any:
+            await tx.catalog()
+            known = await tx.load_worker(tenant, instance)
+            decision = heartbeat_worker(known, self.moment(tx.now))
+            await _keep(tx, decision, known=True)
+            return decision.reply
+
+        reply: Refreshed | NotRegistered = _answer(await self.transact(work))
+        return reply
+
+    async def mark_worker_dead(
+        self,
+        *,
+        worker_instance_id: str,
+        reason: str,
+        namespace: str | None = None,
+        revoke_leases: bool = False,
+    ) -> Marked | NotRegistered:
+        """Take a worker off the registry; with `revoke_leases` its work is run again at once."""
+        tenant = self.namespace(namespace)
+        instance = check_name(worker_instance_id, field="worker_instance_id")
+        text = check_text(
+            reason, field="reason", max_bytes=limits.MARK_DEAD_REASON_BYTES, empty=True
+        )
+
+        async def work(tx: Transaction) -> tuple[Marked | NotRegistered, Effects | None]:
+            await tx.catalog()
+            if await tx.load_worker(tenant, instance) is None:
+                return NotRegistered(), None
+            await tx.delete_worker(tenant, instance)
+            event = WorkerEvent(tenant, instance, WorkerEventType.MARKED_DEAD, text, tx.now)
+            await tx.append_worker_event(event)
+            if not revoke_leases:
+                return Marked(), None
+            owned = await tx.owned_by(tenant, instance, limits.CLAIM_MAX)
+            commands = [RevokeLease(key, text or "worker marked dead") for key in owned]
+            _, effects = await self.fold(tx, commands)
+            return Marked(len(owned)), effects
+
+        reply, effects = await self.transact(work)
+        if effects is not None:
+            self.publish(effects)
+        return reply
+
+    async def list_workers(
+        self, *, namespace: str | None = None, cursor: str | None = None, limit: int = 1000
+    ) -> WorkerPage:
+        """Live workers by namespace and instance; every namespace when none is named."""
+        check_integer(limit, field="limit", least=1, most=limits.PAGE_MAX)
+        after = _position(cursor)
+
+        async def work(reader: Reader) -> WorkerPage:
+            await reader.catalog()
+            live = [
+                worker
+                for worker in await reader.workers(namespace)
+                if worker.is_live(reader.now)
+                and (after is None or (worker.namespace, worker.worker_instance_id) > after)
+            ]
+            page = tuple(live[:limit])
+            if len(live) <= limit:
+                return WorkerPage(page, None)
+            last = f"{page[-1].namespace}\x00{page[-1].worker_instance_id}"
+            return WorkerPage(page, base64.urlsafe_b64encode(last.encode()).decode())
+
+        return await self.read(work)
+
+
+async def _keep(tx: Transaction, decision: RegistryDecision, *, known: bool) -> None:
+    if decision.worker is not None:
+        await tx.save_worker(decision.worker, known=known)
+    if decision.event is not None:
+        await tx.append_worker_event(decision.event)
+
+
+def _answer(reply: Any) -> Any:
+    if isinstance(reply, Refused):
+        raise reply.to_error()
+    return reply
+
+
+def _position(cursor: str | None) -> tuple[str, str] | None:
+    if cursor is None:
+        return None
+    try:
+        namespace, _, instance = (
+            base64.urlsafe_b64decode(cursor.encode()).decode().partition("\x00")
+        )
+    except ValueError:
+        raise InvalidInput("cursor: not one of ours", field="cursor") from None
+    return namespace, instance

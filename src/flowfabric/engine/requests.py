@@ -1,0 +1,149 @@
+"""Requests with several fields, and the checks that turn them into commands."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from flowfabric import limits
+from flowfabric.config import EngineConfig
+from flowfabric.errors import InvalidInput, PayloadTooLarge
+from flowfabric.ids import new_execution_id
+from flowfabric.kernel.create import CreateExecution, fingerprint_of
+from flowfabric.model.attempt import FailureClass
+from flowfabric.model.checks import (
+    check_capabilities,
+    check_instant,
+    check_lane,
+    check_name,
+    check_tags,
+    check_text,
+    clamp_priority,
+)
+from flowfabric.model.execution import Body
+from flowfabric.model.handle import Handle
+from flowfabric.model.policy import ExecutionPolicy, policy_from
+from flowfabric.model.record import Record
+from flowfabric.model.route import Route
+
+
+class NewExecution(Record, frozen=True, kw_only=True):
+    """One execution to create.
+
+    >>> NewExecution(execution_kind="brief", input_payload=b'"solar"').lane_id
+    'default'
+    """
+
+    execution_kind: str
+    input_payload: bytes = b""
+    payload_encoding: str | None = None
+    lane_id: str = "default"
+    namespace: str | None = None  # none: the engine's
+    priority: int | None = None  # none: the policy's, else 0
+    creator_identity: str = ""
+    idempotency_key: str | None = None
+    tags: Mapping[str, str] = {}
+    policy: ExecutionPolicy | dict[str, Any] | None = None
+    delay_until: int | None = None
+    execution_deadline_at: int | None = None
+
+
+class CompleteRequest(Record, frozen=True):
+    """One success to record."""
+
+    handle: Handle
+    result: bytes | None = None
+    result_encoding: str | None = None
+
+
+class FailRequest(Record, frozen=True):
+    """One failure to record."""
+
+    handle: Handle
+    reason: str
+    failure_class: FailureClass = FailureClass.TRANSIENT
+    category: str | None = None
+    retry_after_ms: int | None = None
+
+
+_route_cache: dict[tuple[str, str, str, tuple[str, ...]], Route] = {}
+
+
+def to_create(request: NewExecution, config: EngineConfig, partitions: int) -> CreateExecution:
+    """Check a request and mint its id; every problem names its field."""
+    policy = policy_from(request.policy)
+    route = _route(request, policy, config)
+    payload = check_payload(request.input_payload, config, field="input_payload")
+    priority = request.priority if request.priority is not None else policy.priority
+    execution_id = new_execution_id(partitions)
+    body = Body(
+        execution_id,
+        payload,
+        _optional(request.payload_encoding, "payload_encoding", limits.NAME_BYTES),
+        check_text(
+            request.creator_identity,
+            field="creator_identity",
+            max_bytes=limits.NAME_BYTES,
+            empty=True,
+        ),
+        _optional(request.idempotency_key, "idempotency_key", limits.IDEMPOTENCY_KEY_BYTES),
+    )
+    tags = check_tags(request.tags) if request.tags else {}
+    rank = 0 if priority is None else clamp_priority(priority)
+    keyed = body.idempotency_key is not None
+    return CreateExecution(
+        execution_id,
+        route,
+        rank,
+        policy,
+        body,
+        tags,
+        _instant(request.delay_until, "delay_until"),
+        _instant(request.execution_deadline_at, "execution_deadline_at"),
+        fingerprint_of(route, rank, policy, body, tags) if keyed else b"",
+    )
+
+
+def _route(request: NewExecution, policy: ExecutionPolicy, config: EngineConfig) -> Route:
+    """The route, checked once and shared by every request that names it."""
+    needs = policy.routing_requirements.required_capabilities
+    namespace = config.namespace if request.namespace is None else request.namespace
+    try:
+        key = (namespace, request.lane_id, request.execution_kind, needs)
+        return _route_cache[key]
+    except (KeyError, TypeError):
+        pass
+    route = Route(
+        check_name(namespace, field="namespace"),
+        check_lane(request.lane_id),
+        check_name(request.execution_kind, field="execution_kind"),
+        check_capabilities(needs, field="policy.routing_requirements.required_capabilities"),
+    )
+    if len(_route_cache) > limits.CREATE_MAX:
+        _route_cache.clear()
+    _route_cache[route.namespace, route.lane_id, route.execution_kind, needs] = route
+    return route
+
+
+def check_payload(payload: object, config: EngineConfig, *, field: str) -> bytes:
+    """Bytes within the configured limit."""
+    if not isinstance(payload, bytes | bytearray | memoryview):
+        raise InvalidInput(f"{field}: expected bytes, got {type(payload).__name__}", field=field)
+    data = bytes(payload)
+    if len(data) > config.payload_bytes_max:
+        raise PayloadTooLarge(
+            f"{field}: {len(data)} bytes is over the limit {config.payload_bytes_max}",
+            field=field,
+            limit=config.payload_bytes_max,
+        )
+    return data
+
+
+def _optional(value: str | None, field: str, max_bytes: int) -> str | None:
+    if value is None or value == "":
+        return None
+    return check_text(value, field=field, max_bytes=max_bytes)
+
+
+def _instant(value: int | None, field: str) -> int | None:
+    return None if value is None else check_instant(value, field=field)

@@ -1,0 +1,144 @@
+"""What happens by itself, as operations: each is what a loop does to one execution or to all."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from flowfabric import limits
+from flowfabric.engine.core import DueCommands, EngineCore
+from flowfabric.errors import InvalidInput
+from flowfabric.ids import jitter
+from flowfabric.kernel.expire import (
+    ATTEMPT_TIMEOUT,
+    EXECUTION_DEADLINE,
+    ExpireAttempt,
+    ExpireDeadline,
+    ExpireLease,
+    PromoteDelayed,
+)
+from flowfabric.kernel.reclaim import RequeueLost
+from flowfabric.model.checks import check_integer
+from flowfabric.model.results import Moved, Reconciled
+from flowfabric.model.worker import WorkerEvent, WorkerEventType
+from flowfabric.stores.base import Reader, Transaction
+from flowfabric.stores.indexes import DueIndex
+
+
+def _expire_attempt(execution_id: str) -> ExpireAttempt:
+    return ExpireAttempt(execution_id, jitter())
+
+
+# The order matters where several are due at one instant: a deadline beats an attempt's time, which
+# beats a lapsed lease.
+DUE_RULES: tuple[tuple[DueIndex, Any], ...] = (
+    (DueIndex.DEADLINE, ExpireDeadline),
+    (DueIndex.ATTEMPT, _expire_attempt),
+    (DueIndex.LEASE, ExpireLease),
+    (DueIndex.LOST, RequeueLost),
+    (DueIndex.DELAY, PromoteDelayed),
+)
+
+
+class Timing(EngineCore):
+    """The hooks of the background loops."""
+
+    async def mark_lease_expired_if_due(self, *, execution_id: str) -> Moved:
+        """Mark a lapsed lease; nothing when it has not lapsed."""
+        reply: Moved = await self.execute(ExpireLease(self.check_id(execution_id)))
+        return reply
+
+    async def promote_delayed(self, *, execution_id: str) -> Moved:
+        """Make delayed work wait when its time has come."""
+        reply: Moved = await self.execute(PromoteDelayed(self.check_id(execution_id)))
+        return reply
+
+    async def expire_execution(self, *, execution_id: str, phase: str) -> Moved:
+        """Apply the attempt timeout or the execution deadline, if due."""
+        checked = self.check_id(execution_id)
+        match phase:
+            case "attempt_timeout":
+                command: Any = _expire_attempt(checked)
+            case "execution_deadline":
+                command = ExpireDeadline(checked)
+            case _:
+                known = f"{ATTEMPT_TIMEOUT} or {EXECUTION_DEADLINE}"
+                raise InvalidInput(f"phase: {known}", field="phase")
+        reply: Moved = await self.execute(command)
+        return reply
+
+    async def move_due(self, *, limit: int = limits.DUE_BATCH) -> int:
+        """Everything whose time has come, in one transaction; how many were moved."""
+        searches = [
+            DueCommands(index, limit, rule, self._grace(index)) for index, rule in DUE_RULES
+        ]
+
+        async def work(tx: Transaction) -> Any:
+            return await self.fold(tx, searches)
+
+        replies, effects = await self.transact(work)
+        self.publish(effects)
+        return sum(replies)
+
+    def _grace(self, index: DueIndex) -> int:
+        return self.config.reclaim_grace_ms if index is DueIndex.LOST else 0
+
+    async def trim_retention(self, *, limit: int = limits.DUE_BATCH) -> int:
+        """Delete executions past their retention, with everything that belongs to them."""
+        check_integer(limit, field="limit", least=1, most=limits.CREATE_MAX)
+
+        async def work(tx: Transaction) -> int:
+            await tx.catalog()
+            return await tx.purge(tx.now, limit)
+
+        return await self.transact(work)
+
+    async def sweep(self, *, limit: int = limits.DUE_BATCH) -> int:
+        """Delete expired idempotency keys, old events and workers not heard from."""
+
+        async def work(tx: Transaction) -> int:
+            await tx.catalog()
+            swept = await tx.sweep(
+                keys_until=tx.now,
+                events_until=tx.now - self.config.event_retention_ms,
+                limit=limit,
+            )
+            lapsed = await tx.lapsed_workers(tx.now, limit)
+            for worker in lapsed:
+                await tx.delete_worker(worker.namespace, worker.worker_instance_id)
+                event = WorkerEvent(
+                    worker.namespace,
+                    worker.worker_instance_id,
+                    WorkerEventType.TTL_SWEPT,
+                    "not heard from",
+                    tx.now,
+                )
+                await tx.append_worker_event(event)
+            return swept + len(lapsed)
+
+        return await self.transact(work)
+
+    async def next_due(self) -> int | None:
+        """How many milliseconds until something is due by itself; None when nothing is."""
+
+        async def work(reader: Reader) -> int | None:
+            due = await reader.next_due()
+            times = [when + self._grace(index) for index, when in due.items()]
+            return max(0, min(times) - reader.now) if times else None
+
+        return await self.read(work)
+
+    async def tick(self) -> int:
+        """Run every loop once: what is due, retention, sweeps. How many records moved."""
+        moved = await self.move_due()
+        return moved + await self.trim_retention() + await self.sweep()
+
+    async def reconcile_execution_index(self) -> Reconciled:
+        """Compare every index with the records; report what differs."""
+        problems = await self.read(_audit)
+        counted = sum(number for _, _, number in await self.read(lambda reader: reader.count()))
+        texts = tuple(f"{index}: {what}" for index, what in problems)
+        return Reconciled(counted, len(problems), texts)
+
+
+async def _audit(reader: Reader) -> list[tuple[str, str]]:
+    return await reader.audit()

@@ -1,0 +1,73 @@
+"""Waiting for something to happen, with hints that shorten the wait."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+
+DUE_TOPIC = "due"
+EVERY_END = "done:*"
+
+
+def lane_topic(lane_id: str) -> str:
+    """Work began to wait on a lane."""
+    return f"lane:{lane_id}"
+
+
+def end_topic(execution_id: str) -> str:
+    """An execution ended."""
+    return f"done:{execution_id}"
+
+
+class Wakeups:
+    """Who waits for what in this process."""
+
+    def __init__(self) -> None:
+        self._waiters: defaultdict[str, set[asyncio.Event]] = defaultdict(set)
+
+    @contextmanager
+    def listening(self, topics: Iterable[str]) -> Iterator[asyncio.Event]:
+        """An event that is set when any of the topics is hinted at; take it before you look, so
+        that nothing happens between the look and the wait."""
+        event, names = asyncio.Event(), tuple(topics)
+        for name in names:
+            self._waiters[name].add(event)
+        try:
+            yield event
+        finally:
+            for name in names:
+                self._waiters[name].discard(event)
+                if not self._waiters[name]:
+                    del self._waiters[name]
+
+    def wake(self, topics: Mapping[str, int]) -> None:
+        """Something may have happened; as many waiters are woken as there is work for."""
+        for name, count in topics.items():
+            if name == EVERY_END:
+                self._wake_all("done:")
+                continue
+            for event in tuple(self._waiters.get(name, ()))[: max(count, 1)]:
+                event.set()
+
+    def _wake_all(self, prefix: str) -> None:
+        for name, events in tuple(self._waiters.items()):
+            if name.startswith(prefix):
+                for event in events:
+                    event.set()
+
+    def waits_for(self, topic: str) -> bool:
+        """Whether anybody waits for it."""
+        return topic in self._waiters
+
+
+async def wait_event(event: asyncio.Event, timeout_s: float) -> bool:
+    """Whether the event came within the time."""
+    try:
+        async with asyncio.timeout(max(0.0, timeout_s)):
+            await event.wait()
+    except TimeoutError:
+        return False
+    event.clear()
+    return True

@@ -1,0 +1,357 @@
+"""Operations of a worker: claim, renew, report, finish."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+from flowfabric import limits
+from flowfabric.clock import monotonic
+from flowfabric.engine.core import EngineCore
+from flowfabric.engine.requests import CompleteRequest, FailRequest, check_payload
+from flowfabric.engine.wakeups import lane_topic, wait_event
+from flowfabric.errors import FenceRequired, FlowFabricError, InvalidInput, PartialFence
+from flowfabric.ids import jitter
+from flowfabric.kernel.cancel import Cancel
+from flowfabric.kernel.claim import Claim
+from flowfabric.kernel.complete import Complete
+from flowfabric.kernel.fail import Fail
+from flowfabric.kernel.fence import LEASE_HOLDER
+from flowfabric.kernel.own import Delay, Progress, Renew
+from flowfabric.kernel.routing import Offer
+from flowfabric.model.attempt import FailureClass
+from flowfabric.model.checks import (
+    check_capabilities,
+    check_instant,
+    check_integer,
+    check_lane,
+    check_lease_ttl,
+    check_name,
+    check_text,
+    clip_text,
+)
+from flowfabric.model.execution import Fence
+from flowfabric.model.handle import Handle
+from flowfabric.model.results import (
+    Cancelled,
+    Claimed,
+    Completed,
+    Delayed,
+    FailResult,
+    LeaseRenewal,
+)
+
+T = TypeVar("T")
+
+
+class Working(EngineCore):
+    """What a lease holder calls; lists answer each item with its result or its error."""
+
+    async def claim(
+        self,
+        *,
+        lanes: Sequence[str],
+        worker_id: str,
+        worker_instance_id: str,
+        capabilities: Sequence[str] = (),
+        kinds: Sequence[str] | None = None,
+        limit: int = 1,
+        lease_ttl_ms: int | None = None,
+        namespace: str | None = None,
+        max_wait_ms: int = 0,
+    ) -> list[Claimed]:
+        """Up to `limit` executions over several lanes in one transaction, best first.
+
+        Waits up to `max_wait_ms` when there is none. Only work this worker can run is looked at.
+        """
+        command = Claim(
+            self.offer(lanes, capabilities, kinds, namespace),
+            check_name(worker_id, field="worker_id"),
+            check_name(worker_instance_id, field="worker_instance_id"),
+            self.lease_ttl(lease_ttl_ms),
+            check_integer(limit, field="limit", least=1, most=limits.CLAIM_MAX),
+            self.store.family,
+        )
+        check_integer(max_wait_ms, field="max_wait_ms", least=0, most=limits.DURATION_MS_MAX)
+        until = monotonic() + max_wait_ms / 1000
+        with self.wakeups.listening(map(lane_topic, command.offer.lanes)) as woken:
+            while True:
+                claimed: list[Claimed] = await self.execute(command)
+                remaining = until - monotonic()
+                if claimed or remaining <= 0:
+                    return claimed
+                await wait_event(woken, min(remaining, self.config.poll_interval_ms / 1000))
+
+    def offer(
+        self,
+        lanes: Sequence[str],
+        capabilities: Sequence[str],
+        kinds: Sequence[str] | None,
+        namespace: str | None,
+    ) -> Offer:
+        """What a worker offers, checked."""
+        if isinstance(lanes, str) or not lanes:
+            raise InvalidInput("lanes: name at least one", field="lanes")
+        checked_kinds = None
+        if kinds is not None:
+            checked_kinds = tuple(sorted({check_name(kind, field="kinds") for kind in kinds}))
+        return Offer(
+            self.namespace(namespace),
+            tuple(sorted({check_lane(lane, field="lanes") for lane in lanes})),
+            check_capabilities(capabilities, field="capabilities"),
+            checked_kinds,
+        )
+
+    def lease_ttl(self, lease_ttl_ms: int | None) -> int:
+        """The lease length of a call."""
+        return self.config.lease_ttl_ms if lease_ttl_ms is None else check_lease_ttl(lease_ttl_ms)
+
+    # --- renew ---------------------------------------------------------------------------------
+
+    async def renew(self, handle: Handle) -> LeaseRenewal:
+        """Extend the lease by its own length."""
+        return _raised((await self.renew_many((handle,)))[0])
+
+    async def renew_many(self, handles: Sequence[Handle]) -> list[LeaseRenewal | FlowFabricError]:
+        """Extend many leases in one commit."""
+        return await self.batches.run(
+            [
+                Renew(checked.execution_id, checked.fence, checked.lease_ttl_ms)
+                for checked in map(self.check_handle, handles)
+            ]
+        )
+
+    async def renew_lease(
+        self, *, execution_id: str, fence: Fence, lease_ttl_ms: int
+    ) -> LeaseRenewal:
+        """Extend a lease named by its fence."""
+        checked = check_fence(fence)
+        if checked is None:
+            raise FenceRequired("renew needs the lease's fence", field="fence")
+        command = Renew(self.check_id(execution_id), checked, check_lease_ttl(lease_ttl_ms))
+        result: LeaseRenewal = await self.execute(command)
+        return result
+
+    # --- progress and parking ------------------------------------------------------------------
+
+    async def progress(
+        self, handle: Handle, *, percent: int | None = None, message: str | None = None
+    ) -> None:
+        """How far the work is: 0 to 100, and a line of text; what is absent stays."""
+        checked = self.check_handle(handle)
+        if percent is not None:
+            check_integer(percent, field="percent", least=0, most=100)
+        if message is not None:
+            message = check_text(
+                message,
+                field="message",
+                max_bytes=limits.REASON_BYTES,
+                empty=True,
+                control=True,
+            )
+        await self.execute(Progress(checked.execution_id, checked.fence, percent, message))
+
+    async def delay(self, handle: Handle, *, delay_until: int) -> Delayed:
+        """Park the attempt until an instant; the same attempt is claimed again then."""
+        checked = self.check_handle(handle)
+        until = check_instant(delay_until, field="delay_until")
+        command = Delay(checked.execution_id, checked.fence, until, LEASE_HOLDER)
+        result: Delayed = await self.execute(command)
+        return result
+
+    # --- finish --------------------------------------------------------------------------------
+
+    async def complete(
+        self, handle: Handle, *, result: bytes | None = None, result_encoding: str | None = None
+    ) -> Completed:
+        """The work succeeded. Repeating the call with the same handle answers the same."""
+        request = CompleteRequest(handle, result, result_encoding)
+        return _raised((await self.complete_many((request,)))[0])
+
+    async def complete_many(
+        self, requests: Sequence[CompleteRequest]
+    ) -> list[Completed | FlowFabricError]:
+        """Many successes in one commit."""
+        return await self._run_checked(requests, self._complete_command)
+
+    def _complete_command(self, request: CompleteRequest) -> Complete:
+        checked = self.check_handle(request.handle)
+        return self.complete_command(
+            checked.execution_id,
+            checked.fence,
+            LEASE_HOLDER,
+            request.result,
+            request.result_encoding,
+        )
+
+    def complete_command(
+        self,
+        execution_id: str,
+        fence: Fence | None,
+        source: str,
+        result: bytes | None,
+        result_encoding: str | None,
+    ) -> Complete:
+        """A checked Complete."""
+        data = None if result is None else check_payload(result, self.config, field="result")
+        if result_encoding is not None:
+            check_name(result_encoding, field="result_encoding")
+        return Complete(execution_id, fence, source, data, result_encoding)
+
+    async def complete_execution(
+        self,
+        *,
+        execution_id: str,
+        source: str,
+        fence: Fence | None = None,
+        result_payload: bytes | None = None,
+        result_encoding: str | None = None,
+    ) -> Completed:
+        """Complete by fence, or without one as `source="operator_override"`."""
+        command = self.complete_command(
+            self.check_id(execution_id),
+            check_fence(fence),
+            check_name(source, field="source"),
+            result_payload,
+            result_encoding,
+        )
+        reply: Completed = await self.execute(command)
+        return reply
+
+    async def fail(
+        self,
+        handle: Handle,
+        *,
+        reason: str,
+        failure_class: FailureClass = FailureClass.TRANSIENT,
+        category: str | None = None,
+        retry_after_ms: int | None = None,
+    ) -> FailResult:
+        """The attempt failed; the policy decides whether another follows."""
+        request = FailRequest(handle, reason, failure_class, category, retry_after_ms)
+        reply: FailResult = _raised((await self.fail_many((request,)))[0])
+        return reply
+
+    async def fail_many(
+        self, requests: Sequence[FailRequest]
+    ) -> list[FailResult | FlowFabricError]:
+        """Many failures in one commit."""
+        return await self._run_checked(requests, self._fail_command)
+
+    def _fail_command(self, request: FailRequest) -> Fail:
+        checked = self.check_handle(request.handle)
+        return self.fail_command(
+            checked.execution_id,
+            checked.fence,
+            LEASE_HOLDER,
+            request.reason,
+            request.failure_class,
+            request.category,
+            request.retry_after_ms,
+        )
+
+    def fail_command(
+        self,
+        execution_id: str,
+        fence: Fence | None,
+        source: str,
+        reason: str,
+        failure_class: FailureClass | str,
+        category: str | None,
+        retry_after_ms: int | None,
+    ) -> Fail:
+        """A checked Fail."""
+        kind = check_failure_class(failure_class)
+        if retry_after_ms is not None:
+            check_integer(
+                retry_after_ms, field="retry_after_ms", least=0, most=limits.RETRY_DELAY_MS_MAX
+            )
+        if not isinstance(reason, str):
+            raise InvalidInput("reason: expected text", field="reason")
+        return Fail(
+            execution_id,
+            fence,
+            source,
+            clip_text(reason, limits.FAILURE_REASON_BYTES),
+            kind,
+            kind.value if category is None else check_name(category, field="category"),
+            jitter(),
+            retry_after_ms,
+        )
+
+    async def fail_execution(
+        self,
+        *,
+        execution_id: str,
+        source: str,
+        failure_reason: str,
+        fence: Fence | None = None,
+        failure_class: FailureClass | str = FailureClass.TRANSIENT,
+        failure_category: str | None = None,
+        retry_after_ms: int | None = None,
+    ) -> FailResult:
+        """Fail by fence, or without one as `source="operator_override"`."""
+        command = self.fail_command(
+            self.check_id(execution_id),
+            check_fence(fence),
+            check_name(source, field="source"),
+            failure_reason,
+            failure_class,
+            failure_category,
+            retry_after_ms,
+        )
+        reply: FailResult = await self.execute(command)
+        return reply
+
+    async def cancel(self, handle: Handle, *, reason: str) -> Cancelled:
+        """The owner gives up for good."""
+        checked = self.check_handle(handle)
+        text = clip_text(reason, limits.REASON_BYTES)
+        command = Cancel(checked.execution_id, text, LEASE_HOLDER, checked.fence)
+        reply: Cancelled = await self.execute(command)
+        return reply
+
+    async def _run_checked(self, requests: Sequence[Any], check: Any) -> list[Any]:
+        """Run what passes its check; what does not is answered with its error, alone."""
+        answers: list[Any] = []
+        commands = []
+        for request in requests:
+            try:
+                commands.append(check(request))
+                answers.append(None)
+            except FlowFabricError as error:
+                answers.append(error)
+        replies = iter(await self.batches.run(commands))
+        return [next(replies) if answer is None else answer for answer in answers]
+
+
+def _raised(reply: T | FlowFabricError) -> T:
+    if isinstance(reply, FlowFabricError):
+        raise reply
+    return reply
+
+
+def check_failure_class(value: FailureClass | str) -> FailureClass:
+    """A known failure class."""
+    try:
+        return FailureClass(value)
+    except ValueError:
+        known = ", ".join(member.value for member in FailureClass)
+        raise InvalidInput(f"failure_class: one of {known}", field="failure_class") from None
+
+
+def check_fence(fence: Fence | None) -> Fence | None:
+    """All three parts or none."""
+    if fence is None:
+        return None
+    if not isinstance(fence, Fence):
+        raise InvalidInput("fence: expected a Fence", field="fence")
+    parts = (fence.lease_id, fence.lease_epoch, fence.attempt_id)
+    if not all(parts):
+        if any(parts):
+            raise PartialFence(field="fence")
+        return None
+    if not isinstance(fence.lease_id, str) or not isinstance(fence.attempt_id, str):
+        raise InvalidInput("fence: ids are text", field="fence")
+    check_integer(fence.lease_epoch, field="fence.lease_epoch", least=1, most=1 << 62)
+    return fence

@@ -1,0 +1,1 @@
+"""What a program writes: a fabric, tasks, runs and a worker."""

@@ -1,0 +1,157 @@
+"""The fabric for code without asyncio: an event loop in a thread of its own, and calls that wait.
+
+It may be used anywhere, also inside a running event loop, where it blocks like any other call. It
+opens an engine of its own; with `memory://` that is a memory of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Coroutine, Iterable
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, overload
+
+from flowfabric.model.results import ExecutionSnapshot, Explanation
+from flowfabric.model.state import PublicState
+from flowfabric.sdk.durations import Duration
+from flowfabric.sdk.run import Run
+from flowfabric.sdk.task import Call, Task
+
+if TYPE_CHECKING:  # the fabric makes its own blocking twin
+    from flowfabric.sdk.fabric import Fabric
+
+R = TypeVar("R")
+T = TypeVar("T")
+
+
+class SyncFabric:
+    """`ff.sync`: submit and wait without asyncio.
+
+    ```
+    run = ff.sync.submit(brief, "solar")
+    print(run.result(timeout="5m"))
+    ```
+    """
+
+    def __init__(self, fabric: Fabric) -> None:
+        self._fabric = fabric.sibling()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self._lock = threading.Lock()
+
+    @overload
+    def submit(self, task: Task[..., R], /, *args: Any, **kwargs: Any) -> SyncRun[R]: ...
+    @overload
+    def submit(self, task: str, /, *args: Any, **kwargs: Any) -> SyncRun[Any]: ...
+
+    def submit(self, task: Any, /, *args: Any, **kwargs: Any) -> SyncRun[Any]:
+        """Record work durably: arguments and options as in `Fabric.submit`."""
+        run: Run[Any] = self.wait(self._fabric.submit(task, *args, **kwargs))
+        return SyncRun(self, run)
+
+    @overload
+    def submit_many(self, task: Task[..., R], items: Iterable[Any], /) -> list[SyncRun[R]]: ...
+    @overload
+    def submit_many(self, task: Iterable[Call[R]], /) -> list[SyncRun[R]]: ...
+
+    def submit_many(self, task: Any, items: Iterable[Any] = (), /) -> list[SyncRun[Any]]:
+        """Record much work in one transaction: see `Fabric.submit_many`."""
+        runs: list[Run[Any]] = self.wait(self._fabric.submit_many(task, items))
+        return [SyncRun(self, run) for run in runs]
+
+    @overload
+    def run(self, execution_id: str, task: Task[..., R]) -> SyncRun[R]: ...
+    @overload
+    def run(self, execution_id: str, task: None = None) -> SyncRun[Any]: ...
+
+    def run(self, execution_id: str, task: Task[..., Any] | None = None) -> SyncRun[Any]:
+        """The handle of an execution; with its task the result is typed."""
+        return SyncRun(self, Run(self._fabric, execution_id, task))
+
+    def result(self, run: Run[R] | SyncRun[R], timeout: Duration | None = None) -> R:
+        """Wait for the result of a run, whichever fabric submitted it."""
+        return self.wait(Run(self._fabric, run.id, run.task).result(timeout))
+
+    def close(self) -> None:
+        """Release the store and end the thread. The next call starts anew."""
+        with self._lock:
+            loop, thread, self._loop, self._thread = self._loop, self._thread, None, None
+        if loop is None or thread is None:
+            return
+        asyncio.run_coroutine_threadsafe(self._fabric.close(), loop).result()
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def wait(self, operation: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine on the thread's loop and wait for its answer."""
+        future = asyncio.run_coroutine_threadsafe(operation, self._running_loop())
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()  # on Ctrl-C the operation is not left behind
+            raise
+
+    def _running_loop(self) -> asyncio.AbstractEventLoop:
+        with self._lock:
+            if self._loop is None:
+                self._loop = asyncio.new_event_loop()
+                self._thread = threading.Thread(
+                    target=self._loop.run_forever, name="flowfabric-sync", daemon=True
+                )
+                self._thread.start()
+            return self._loop
+
+
+class SyncRun(Generic[R]):
+    """A `Run` whose methods block."""
+
+    __slots__ = ("_run", "_sync")
+
+    def __init__(self, sync: SyncFabric, run: Run[R]) -> None:
+        self._sync = sync
+        self._run = run
+
+    def __repr__(self) -> str:
+        return f"SyncRun({self.id!r})"
+
+    @property
+    def id(self) -> str:
+        """The id of the execution."""
+        return self._run.id
+
+    @property
+    def task(self) -> Task[..., R] | None:
+        """The task it runs, if known."""
+        return self._run.task
+
+    @property
+    def is_new(self) -> bool:
+        """False when the idempotency key found an earlier submission."""
+        return self._run.is_new
+
+    def result(self, timeout: Duration | None = None) -> R:
+        """Wait for the end and give the result: see `Run.result`."""
+        return self._sync.wait(self._run.result(timeout))
+
+    def state(self) -> PublicState:
+        """How it stands, in one word."""
+        return self._sync.wait(self._run.state())
+
+    def info(self) -> ExecutionSnapshot:
+        """Everything that is known about it."""
+        return self._sync.wait(self._run.info())
+
+    def explain(self) -> Explanation:
+        """Why it is not running, or that it is."""
+        return self._sync.wait(self._run.explain())
+
+    def cancel(self, reason: str = "") -> None:
+        """Stop it, whatever it is doing."""
+        self._sync.wait(self._run.cancel(reason))

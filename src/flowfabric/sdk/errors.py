@@ -1,0 +1,116 @@
+"""What a program that submits or runs tasks can meet, besides the engine's own errors.
+
+```
+FlowFabricError
+  RunError               the run ended without a result; `.reason` says why
+    RunFailed  RunCancelled  RunExpired
+  ResultMismatch         the run succeeded, but its result is not of the annotated type
+  InvalidTask            the function cannot be a task; the detail says what to change
+
+Exception
+  Retry  Fatal           raised by a handler to say what its failure means
+
+BaseException            so that a handler's `except Exception` does not swallow them
+  Parked                 raised by `ctx.delay`: the attempt goes on later
+  Stopped                raised by `ctx.raise_if_cancelled`: the work is no longer this handler's
+```
+"""
+
+from __future__ import annotations
+
+from flowfabric.errors import FlowFabricError, InvalidInput
+from flowfabric.sdk.durations import Duration, Moment, to_ms
+
+
+class RunError(FlowFabricError):
+    """The run ended without a result."""
+
+    code, status = "run_error", 409
+
+    @property
+    def execution_id(self) -> str:
+        """Which run it was."""
+        return str(self.fields.get("execution_id", ""))
+
+    @property
+    def reason(self) -> str:
+        """Why it ended: the first line for people, a traceback below it where there is one."""
+        return str(self.fields.get("reason", ""))
+
+    @property
+    def category(self) -> str | None:
+        """The kind of failure: mostly the name of the exception's class."""
+        category = self.fields.get("category")
+        return None if category is None else str(category)
+
+
+class RunFailed(RunError):
+    """Every attempt the policy allows has failed. `reason` holds the last failure."""
+
+    code = "run_failed"
+
+
+class RunCancelled(RunError):
+    """Somebody cancelled the run. `reason` is what they gave."""
+
+    code = "run_cancelled"
+
+
+class RunExpired(RunError):
+    """The run reached its deadline, or its last attempt ran out of time."""
+
+    code = "run_expired"
+
+
+class ResultMismatch(FlowFabricError):
+    """The result is not of the type the task is annotated with. Correct one of the two."""
+
+    code, status = "result_mismatch", 500
+
+
+class InvalidTask(InvalidInput):
+    """The function cannot be a task as it stands."""
+
+    code = "invalid_task"
+
+
+class Retry(Exception):
+    """Raise in a handler: this attempt failed, another one may succeed.
+
+    `after` replaces the policy's pause before the next attempt. The retries that the task allows
+    still bound how often.
+
+    >>> raise Retry(after="30s", reason="rate limited")
+    Traceback (most recent call last):
+    flowfabric.sdk.errors.Retry: rate limited
+    """
+
+    def __init__(self, *, after: Duration | None = None, reason: str = "") -> None:
+        super().__init__(reason or "retry")
+        self.after_ms = None if after is None else to_ms(after, field="after")
+        self.reason = reason
+
+
+class Fatal(Exception):
+    """Raise in a handler: no further attempt can succeed, whatever the policy allows.
+
+    >>> raise Fatal("the account is closed")
+    Traceback (most recent call last):
+    flowfabric.sdk.errors.Fatal: the account is closed
+    """
+
+    def __init__(self, reason: str = "") -> None:
+        super().__init__(reason or "fatal")
+        self.reason = reason
+
+
+class Parked(BaseException):
+    """The handler asked to go on later. Let it pass: the worker catches it."""
+
+    def __init__(self, until: Moment) -> None:
+        super().__init__(until)
+        self.until = until
+
+
+class Stopped(BaseException):
+    """The execution is no longer this handler's. Let it pass: the worker catches it."""

@@ -1,0 +1,312 @@
+"""Fabric: the one object a program holds."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from functools import cached_property
+from itertools import islice
+from types import MappingProxyType, TracebackType
+from typing import Any, Self, TypeVar, overload
+
+import msgspec
+
+from flowfabric import limits
+from flowfabric.assemble import open_engine
+from flowfabric.config import DEFAULT_URL, EngineConfig, url_from_environment
+from flowfabric.engine.engine import Engine
+from flowfabric.errors import InvalidInput
+from flowfabric.model.record import replace
+from flowfabric.model.results import Created, CreateResult
+from flowfabric.sdk import codec
+from flowfabric.sdk.blocking import SyncFabric
+from flowfabric.sdk.durations import Moment
+from flowfabric.sdk.errors import InvalidTask
+from flowfabric.sdk.options import SubmitOptions
+from flowfabric.sdk.run import Run
+from flowfabric.sdk.task import Call, Task, TaskDecorator
+
+R = TypeVar("R")
+
+
+class Fabric:
+    """Tasks and a store to keep their executions in.
+
+    The URL is `sqlite:///file.db`, `postgresql://…` or `memory://`; without one the environment's
+    FLOWFABRIC_URL counts, else `sqlite:///flowfabric.db`. Nothing is opened before first use. A
+    fabric may be a global of a module; it belongs to one running event loop at a time.
+
+    ```
+    ff = Fabric()
+
+    @ff.task(retries=3, timeout="10m")
+    async def brief(ctx: Context, topic: str) -> str: ...
+
+    async def main() -> None:
+        async with ff:
+            run = await ff.submit(brief, "solar", key="solar-2026", priority=10)
+            print(await run.result())
+    ```
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        namespace: str | None = None,
+        config: EngineConfig | None = None,
+    ) -> None:
+        self.url = url or url_from_environment() or DEFAULT_URL
+        self.config = config or EngineConfig()
+        if namespace is not None:
+            self.config = replace(self.config, namespace=namespace)
+        self._tasks: dict[str, Task[..., Any]] = {}
+        self._engine: Engine | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._starting = asyncio.Lock()
+
+    def __repr__(self) -> str:
+        return f"<Fabric with {len(self._tasks)} tasks>"  # the URL may hold a password
+
+    # --- tasks ---------------------------------------------------------------------------------
+
+    @property
+    def task(self) -> TaskDecorator:
+        """Decorates functions: `@ff.task` or `@ff.task(lane=…, retries=…)`."""
+        return TaskDecorator(self)
+
+    @property
+    def tasks(self) -> Mapping[str, Task[..., Any]]:
+        """Every task by its name."""
+        return MappingProxyType(self._tasks)
+
+    def add_task(self, task: Task[..., Any]) -> Task[..., Any]:
+        """Make a task known; its name must be free, or belong to the same function reloaded."""
+        known = self._tasks.get(task.name)
+        if known is not None and _origin(known) != _origin(task):
+            detail = f"{task.name}: the name is taken by {known.function!r}; give name=…"
+            raise InvalidTask(detail, field="name")
+        self._tasks[task.name] = task
+        return task
+
+    # --- the engine ----------------------------------------------------------------------------
+
+    async def start(self) -> Engine:
+        """The running engine of this event loop, started on first use."""
+        loop = asyncio.get_running_loop()
+        if self._engine is not None and self._loop is loop:
+            return self._engine
+        if self._loop is not None and self._loop is not loop and self._loop.is_running():
+            detail = "fabric: it is in use on another running event loop; make one Fabric for each"
+            raise InvalidInput(detail, field="fabric")
+        if self._loop is not loop:
+            # The former loop is over and its engine with it: nothing of it can be closed here.
+            self._engine, self._loop, self._starting = None, loop, asyncio.Lock()
+        async with self._starting:
+            if self._engine is None:
+                engine = open_engine(self.url, config=self.config)
+                await engine.start(migrate=True)
+                self._engine = engine
+        return self._engine
+
+    @property
+    def is_started(self) -> bool:
+        """Whether the engine runs on the present event loop."""
+        return self._engine is not None and self._loop is asyncio.get_running_loop()
+
+    async def close(self) -> None:
+        """Release the store. The fabric can be used again afterwards."""
+        if not self.is_started:
+            return
+        engine, self._engine = self._engine, None
+        if engine is not None:
+            await engine.close()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    @cached_property
+    def sync(self) -> SyncFabric:
+        """The same fabric for code without asyncio: its calls block."""
+        return SyncFabric(self)
+
+    # --- submitting ----------------------------------------------------------------------------
+
+    @overload
+    async def submit(
+        self,
+        task: Task[..., R],
+        /,
+        *args: Any,
+        key: str | None = None,
+        priority: int | None = None,
+        delay: Moment | None = None,
+        lane: str | None = None,
+        tags: Mapping[str, str] | None = None,
+        deadline: Moment | None = None,
+        connection: Any = None,
+        **kwargs: Any,
+    ) -> Run[R]: ...
+    @overload
+    async def submit(
+        self,
+        task: str,
+        payload: Any = ...,
+        /,
+        *,
+        key: str | None = None,
+        priority: int | None = None,
+        delay: Moment | None = None,
+        lane: str | None = None,
+        tags: Mapping[str, str] | None = None,
+        deadline: Moment | None = None,
+        connection: Any = None,
+        **kwargs: Any,
+    ) -> Run[Any]: ...
+
+    async def submit(
+        self,
+        task: Task[..., Any] | str,
+        /,
+        *args: Any,
+        key: str | None = None,
+        priority: int | None = None,
+        delay: Moment | None = None,
+        lane: str | None = None,
+        tags: Mapping[str, str] | None = None,
+        deadline: Moment | None = None,
+        connection: Any = None,
+        **kwargs: Any,
+    ) -> Run[Any]:
+        """Record work durably: a task with its arguments, or the name of one with its payload.
+
+        `key` makes a repeated submit answer with the first run. `delay` is a duration or an aware
+        datetime, `deadline` too. `connection` is an asyncpg connection in your own transaction:
+        the work then exists exactly if that commits. The names of these options cannot be
+        names of a task's arguments. A wrong argument is refused here, by name.
+
+        ```
+        await ff.submit(brief, "solar", key="solar-2026", delay="10m", tags={"team.name": "a"})
+        await ff.submit("brief", {"topic": "solar"})  # a task that is not imported here
+        ```
+        """
+        options = SubmitOptions(
+            key=key,
+            priority=priority,
+            delay=delay,
+            lane=lane,
+            tags=tags,
+            deadline=deadline,
+            connection=connection,
+        )
+        return await self.submit_call(self._call(task, options, args, kwargs))
+
+    async def submit_call(self, call: Call[R]) -> Run[R]:
+        """Submit a prepared call."""
+        connection = call.options.connection
+        engine = await self.start()
+        request = call.request(await engine.server_time_ms() if call.options.needs_now else 0)
+        if connection is not None:
+            (answer,) = await engine.create_executions_in(connection, [request])
+        else:
+            answer = await engine.create_execution(**msgspec.structs.asdict(request))
+        return self._run(call, answer)
+
+    @overload
+    async def submit_many(self, task: Task[..., R], items: Iterable[Any], /) -> list[Run[R]]: ...
+    @overload
+    async def submit_many(self, task: Iterable[Call[R]], /) -> list[Run[R]]: ...
+
+    async def submit_many(
+        self, task: Task[..., Any] | Iterable[Call[Any]], items: Iterable[Any] = (), /
+    ) -> list[Run[Any]]:
+        """Record much work in one transaction (one per ten thousand); runs come in the same order.
+
+        An item is a tuple of positional arguments, a single argument that is not a tuple, or a
+        `Call`. Everything is checked before anything is recorded.
+
+        ```
+        await ff.submit_many(resize, [("a.png", 100), ("b.png", 200)])
+        await ff.submit_many([brief.call("solar"), brief.options(key="w").call("wind")])
+        ```
+        """
+        calls = [_as_call(task, item) for item in items] if isinstance(task, Task) else list(task)
+        engine = await self.start()
+        needs_now = any(call.options.needs_now for call in calls)
+        now = await engine.server_time_ms() if needs_now else 0
+        requests = iter([call.request(now) for call in calls])
+        answers: list[CreateResult] = []
+        while chunk := list(islice(requests, limits.CREATE_MAX)):
+            answers += await engine.create_executions(chunk)
+        return [self._run(call, answer) for call, answer in zip(calls, answers, strict=True)]
+
+    # --- finding again -------------------------------------------------------------------------
+
+    @overload
+    def run(self, execution_id: str, task: Task[..., R]) -> Run[R]: ...
+    @overload
+    def run(self, execution_id: str, task: None = None) -> Run[Any]: ...
+
+    def run(self, execution_id: str, task: Task[..., Any] | None = None) -> Run[Any]:
+        """The handle of an execution; with its task the result is typed."""
+        return Run(self, execution_id, task)
+
+    def sibling(self) -> Fabric:
+        """The same tasks and store for another event loop."""
+        twin = Fabric(self.url, config=self.config)
+        twin._tasks = self._tasks
+        return twin
+
+    def _call(
+        self,
+        task: object,
+        options: SubmitOptions,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> Call[Any]:
+        if isinstance(task, Task):
+            return task.call_with(options, args, kwargs)
+        if not isinstance(task, str):
+            detail = f"task: {task!r:.80} is not a task; decorate it with @ff.task"
+            raise InvalidInput(detail, field="task")
+        known = self._tasks.get(task)
+        payload = _payload(task, args, kwargs)
+        if known is not None:
+            known.signature.check(payload)
+        return Call(task, payload, options, known)
+
+    def _run(self, call: Call[R], answer: CreateResult) -> Run[R]:
+        return Run(self, answer.execution_id, call.task, is_new=isinstance(answer, Created))
+
+
+def _as_call(task: Task[..., R], item: Any) -> Call[R]:
+    if isinstance(item, Call):
+        return item
+    return task.call(*item) if isinstance(item, tuple) else task.call(item)
+
+
+def _payload(kind: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
+    """The payload of a task known only by name: one object, or its named arguments."""
+    if len(args) > 1 or (args and kwargs):
+        detail = f"{kind}: by name, give one payload or named arguments, not both"
+        raise InvalidInput(detail, field="payload")
+    value = args[0] if args else kwargs
+    if isinstance(value, bytes):
+        return value
+    try:
+        return codec.encode(value)
+    except codec.EncodeErrors as error:
+        raise InvalidInput(f"{kind}: payload: {error}", field="payload") from None
+
+
+def _origin(task: Task[..., Any]) -> tuple[str, str]:
+    return task.function.__module__, task.function.__qualname__

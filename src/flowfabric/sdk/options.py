@@ -1,0 +1,153 @@
+"""What can be said about a task once, and about one submission of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields, replace
+from datetime import datetime
+from typing import Any, Final
+
+from flowfabric.errors import InvalidInput
+from flowfabric.model.checks import check_capabilities, check_lane, check_name, clamp_priority
+from flowfabric.model.policy import (
+    ExecutionPolicy,
+    ExponentialBackoff,
+    FixedBackoff,
+    RetryPolicy,
+    RoutingRequirements,
+    TimeoutPolicy,
+)
+from flowfabric.model.record import replace as changed
+from flowfabric.sdk.durations import Duration, Moment, instant_ms, to_ms
+
+Backoff = FixedBackoff | ExponentialBackoff | str | int | float
+_TIMEOUT_CATEGORY: Final = "timeout"  # what an attempt that ran out of time is recorded as
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskOptions:
+    """The arguments of `@ff.task(...)`."""
+
+    name: str | None = None
+    lane: str = "default"
+    needs: Iterable[str] = ()
+    retries: int | RetryPolicy = 0
+    retry_on: Iterable[type[BaseException] | str] = ()
+    backoff: Backoff | None = None
+    timeout: Duration | None = None
+    deadline: Duration | None = None
+    priority: int = 0
+    recoveries: int = 20
+    retention: Duration | None = None
+
+    def check(self) -> None:
+        """Refuse what no engine would accept, where the task is written."""
+        if self.name is not None:
+            check_name(self.name, field="name")
+        check_lane(self.lane, field="lane")
+        clamp_priority(self.priority)
+
+    def policy(self) -> ExecutionPolicy:
+        """The rules every execution of the task lives by."""
+        return ExecutionPolicy(
+            retry_policy=self._retry_policy(),
+            timeout_policy=TimeoutPolicy(
+                attempt_timeout_ms=_optional_ms(self.timeout, "timeout"),
+                execution_deadline_ms=_optional_ms(self.deadline, "deadline"),
+            ),
+            max_reclaim_count=self.recoveries,
+            routing_requirements=RoutingRequirements(
+                required_capabilities=check_capabilities(self.needs, field="needs")
+            ),
+            retention_ttl_ms=_optional_ms(self.retention, "retention"),
+        )
+
+    def _retry_policy(self) -> RetryPolicy | None:
+        if isinstance(self.retries, RetryPolicy):
+            if self.backoff is not None or self.retry_on:
+                detail = "retries: a RetryPolicy says backoff and retry_on itself"
+                raise InvalidInput(detail, field="retries")
+            return self.retries
+        if self.retries == 0:
+            return None
+        return RetryPolicy(
+            max_retries=self.retries,
+            backoff=_backoff(self.backoff),
+            retryable_categories=_categories(self.retry_on),
+        )
+
+
+def _backoff(value: Backoff | None) -> FixedBackoff | ExponentialBackoff:
+    if value is None:
+        return ExponentialBackoff()
+    if isinstance(value, FixedBackoff | ExponentialBackoff):
+        return value
+    return FixedBackoff(delay_ms=to_ms(value, field="backoff"))
+
+
+def _categories(kinds: Iterable[type[BaseException] | str]) -> tuple[str, ...]:
+    """Names of exception classes. `Retry` is a wish to be tried again and always belongs."""
+    names = {kind if isinstance(kind, str) else kind.__name__ for kind in kinds}
+    if not names:
+        return ()
+    if TimeoutError.__name__ in names:
+        names.add(_TIMEOUT_CATEGORY)
+    return tuple(sorted(names | {"Retry"}))
+
+
+def _optional_ms(value: Duration | None, field: str) -> int | None:
+    return None if value is None else to_ms(value, field=field)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubmitOptions:
+    """What one submission says about itself; what it leaves out the task says."""
+
+    key: str | None = None
+    priority: int | None = None
+    delay: Moment | None = None
+    lane: str | None = None
+    tags: Mapping[str, str] | None = None
+    deadline: Moment | None = None
+    connection: Any = None
+
+    def but(self, **changes: Any) -> SubmitOptions:
+        """A copy with some options changed; an unknown one is named."""
+        for name in changes:
+            if name not in OPTION_NAMES:
+                known = ", ".join(sorted(OPTION_NAMES))
+                raise InvalidInput(f"{name}: no such option; there are {known}", field=name)
+        return replace(self, **changes)
+
+    def delay_until(self, now: int) -> int | None:
+        """When it may start, from the store's present."""
+        if self.delay is None:
+            return None
+        if isinstance(self.delay, datetime):
+            return instant_ms(self.delay, field="delay")
+        return now + to_ms(self.delay, field="delay")
+
+    @property
+    def needs_now(self) -> bool:
+        """Whether the store must be asked for the time."""
+        return self.delay is not None and not isinstance(self.delay, datetime)
+
+    def deadline_at(self) -> int | None:
+        """A deadline given as an instant."""
+        if isinstance(self.deadline, datetime):
+            return instant_ms(self.deadline, field="deadline")
+        return None
+
+    def applied_to(self, policy: ExecutionPolicy) -> ExecutionPolicy:
+        """The task's policy, with this submission's own deadline instead of the task's."""
+        if self.deadline is None:
+            return policy
+        relative = None
+        if not isinstance(self.deadline, datetime):
+            relative = to_ms(self.deadline, field="deadline")
+        timeouts = changed(policy.timeout_policy, execution_deadline_ms=relative)
+        return changed(policy, timeout_policy=timeouts)
+
+
+OPTION_NAMES: Final = frozenset(field.name for field in fields(SubmitOptions))
+NO_OPTIONS: Final = SubmitOptions()

@@ -1,0 +1,131 @@
+"""A run: the handle of one submitted execution."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+import msgspec
+
+from flowfabric.errors import NotFound
+from flowfabric.model.results import ExecutionSnapshot, Explanation
+from flowfabric.model.state import PublicState
+from flowfabric.sdk import codec
+from flowfabric.sdk.durations import Duration, to_ms
+from flowfabric.sdk.errors import ResultMismatch, RunCancelled, RunError, RunExpired, RunFailed
+from flowfabric.sdk.task import Task
+
+if TYPE_CHECKING:  # the fabric makes runs; a run only remembers where it belongs
+    from flowfabric.sdk.fabric import Fabric
+
+R = TypeVar("R")
+
+_ENDS: dict[PublicState, type[RunError]] = {
+    PublicState.FAILED: RunFailed,
+    PublicState.CANCELLED: RunCancelled,
+    PublicState.EXPIRED: RunExpired,
+}
+_PLAIN = msgspec.json.Decoder()
+
+
+class Run(Generic[R]):
+    """One submitted execution. It can be had again from its id with `ff.run(id, task)`.
+
+    ```
+    run = await ff.submit(brief, "solar")
+    report = await run.result(timeout="5m")
+    ```
+    """
+
+    __slots__ = ("_fabric", "id", "is_new", "task")
+
+    def __init__(
+        self,
+        fabric: Fabric,
+        execution_id: str,
+        task: Task[..., R] | None = None,
+        *,
+        is_new: bool = False,
+    ) -> None:
+        self.id = execution_id
+        self.is_new = is_new  # false when the idempotency key found an earlier submission
+        self._fabric = fabric
+        self.task = task
+
+    def __repr__(self) -> str:
+        return f"Run({self.id!r})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Run) and self.id == other.id
+
+    def __hash__(self) -> int:
+        return hash(self.id)
+
+    async def result(self, timeout: Duration | None = None) -> R:
+        """Wait for the end and give the result.
+
+        Raises `RunFailed`, `RunCancelled` or `RunExpired` with the reason, and `WaitTimeout` when
+        the time is over first; the work itself goes on then.
+        """
+        engine = await self._fabric.start()
+        timeout_ms = None if timeout is None else to_ms(timeout, field="timeout")
+        ended = await engine.wait_for_result(execution_id=self.id, timeout_ms=timeout_ms)
+        if ended.public_state is not PublicState.COMPLETED:
+            raise _error_of(ended)
+        return self._decode(await engine.get_execution_result(execution_id=self.id))
+
+    async def state(self) -> PublicState:
+        """How it stands, in one word."""
+        engine = await self._fabric.start()
+        state: PublicState | None = await engine.read_execution_state(execution_id=self.id)
+        if state is None:
+            raise self._not_found()
+        return state
+
+    async def info(self) -> ExecutionSnapshot:
+        """Everything that is known about it."""
+        engine = await self._fabric.start()
+        snapshot: ExecutionSnapshot | None = await engine.describe_execution(execution_id=self.id)
+        if snapshot is None:
+            raise self._not_found()
+        return snapshot
+
+    async def explain(self) -> Explanation:
+        """Why it is not running, or that it is."""
+        engine = await self._fabric.start()
+        explanation: Explanation = await engine.explain(execution_id=self.id)
+        return explanation
+
+    async def cancel(self, reason: str = "") -> None:
+        """Stop it, whatever it is doing. Cancelling twice is no error.
+
+        A running handler mostly learns of it at once, by a hint; at the latest when its worker
+        renews the lease, after a third of the lease's length.
+        """
+        engine = await self._fabric.start()
+        await engine.cancel_execution(
+            execution_id=self.id, reason=reason, source="operator_override"
+        )
+
+    def _decode(self, result: bytes | None) -> R:
+        decoder: Any = self.task.signature.result_decoder if self.task else _PLAIN
+        try:
+            value: R = decoder.decode(b"null" if result is None else result)
+        except codec.DecodeError as error:
+            detail = f"{self.id}: {error}"
+            raise ResultMismatch(detail, execution_id=self.id, result=result) from None
+        return value
+
+    def _not_found(self) -> NotFound:
+        return NotFound(f"execution {self.id}", entity="execution")
+
+
+def _error_of(ended: ExecutionSnapshot) -> RunError:
+    reason = ended.cancellation_reason or ended.failure_reason or ended.public_state.value
+    headline = reason.strip().splitlines()[0] if reason.strip() else ended.public_state.value
+    return _ENDS.get(ended.public_state, RunError)(
+        f"{ended.execution_kind}: {headline}",
+        execution_id=ended.execution_id,
+        reason=reason,
+        category=ended.failure_category,
+        attempts=ended.total_attempt_count,
+    )

@@ -1,0 +1,221 @@
+"""Tasks: functions that can be submitted. A task can still be called as the function it was."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from functools import update_wrapper
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, cast, overload
+
+from flowfabric.engine.requests import NewExecution
+from flowfabric.model.policy import DEFAULT_POLICY
+from flowfabric.sdk import codec
+from flowfabric.sdk.context import Context, SyncContext
+from flowfabric.sdk.errors import InvalidTask
+from flowfabric.sdk.options import NO_OPTIONS, SubmitOptions, TaskOptions
+from flowfabric.sdk.signature import Signature
+
+if TYPE_CHECKING:  # the fabric makes tasks; a task only remembers where it belongs
+    from flowfabric.sdk.fabric import Fabric
+    from flowfabric.sdk.run import Run
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Task(Generic[P, R]):
+    """A named, typed piece of work. Made by `@ff.task`.
+
+    ```
+    run = await brief.submit("solar")                        # arguments checked by your editor
+    run = await brief.options(key="solar-2026").submit("solar")
+    run = await ff.submit(brief, "solar", key="solar-2026")  # the same, in one call
+    ```
+    """
+
+    __name__: str
+
+    def __init__(
+        self, fabric: Fabric, function: Callable[..., Any], options: TaskOptions, form: Signature
+    ) -> None:
+        update_wrapper(cast("Callable[..., Any]", self), function)
+        options.check()
+        self.fabric = fabric
+        self.function = function
+        self.signature = form
+        self.name = form.task
+        self.lane = options.lane
+        self.priority = options.priority
+        self.is_async = inspect.iscoroutinefunction(function)
+        self.policy = options.policy()
+        retry = self.policy.retry_policy
+        self.retry_on = frozenset(retry.retryable_categories if retry else ())
+
+    def __repr__(self) -> str:
+        return f"<task {self.name} on lane {self.lane}>"
+
+    async def submit(self, *args: P.args, **kwargs: P.kwargs) -> Run[R]:
+        """Record the work durably; a worker runs it."""
+        return await self.fabric.submit_call(self.call(*args, **kwargs))
+
+    def call(self, *args: P.args, **kwargs: P.kwargs) -> Call[R]:
+        """The task with its arguments, checked and not yet submitted: see `submit_many`."""
+        return self.call_with(NO_OPTIONS, args, kwargs)
+
+    def options(self, **options: Any) -> TaskWithOptions[P, R]:
+        """The task with submit options: key, priority, delay, lane, tags, deadline, connection."""
+        return TaskWithOptions(self, NO_OPTIONS.but(**options))
+
+    def call_with(
+        self, options: SubmitOptions, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Call[R]:
+        """Bind and check the arguments."""
+        payload = self.signature.encode(self.signature.bind(args, kwargs))
+        return Call(self.name, payload, options, self)
+
+
+@dataclass(frozen=True, slots=True)
+class TaskWithOptions(Generic[P, R]):
+    """A task and how it is to be submitted."""
+
+    task: Task[P, R]
+    chosen: SubmitOptions
+
+    async def submit(self, *args: P.args, **kwargs: P.kwargs) -> Run[R]:
+        """Record the work durably; a worker runs it."""
+        return await self.task.fabric.submit_call(self.call(*args, **kwargs))
+
+    def call(self, *args: P.args, **kwargs: P.kwargs) -> Call[R]:
+        """The task with its arguments and options, not yet submitted: see `submit_many`."""
+        return self.task.call_with(self.chosen, args, kwargs)
+
+
+@dataclass(frozen=True, slots=True)
+class Call(Generic[R]):
+    """One piece of work, ready to be submitted."""
+
+    kind: str
+    payload: bytes
+    options: SubmitOptions = NO_OPTIONS
+    task: Task[..., R] | None = None
+
+    def request(self, now: int) -> NewExecution:
+        """What the engine is asked for. `now` counts only where the delay is relative."""
+        options, task = self.options, self.task
+        lane = options.lane or (task.lane if task else "default")
+        priority = options.priority
+        if priority is None and task is not None:
+            priority = task.priority
+        return NewExecution(
+            lane_id=lane,
+            execution_kind=self.kind,
+            input_payload=self.payload,
+            payload_encoding=codec.JSON,
+            priority=priority,
+            idempotency_key=options.key,
+            tags=options.tags or {},
+            policy=options.applied_to(task.policy if task else DEFAULT_POLICY),
+            delay_until=options.delay_until(now),
+            execution_deadline_at=options.deadline_at(),
+        )
+
+
+class AsyncTask(Task[P, R]):
+    """A task made of an async function."""
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]:
+        """Call the function itself, here and now."""
+        result: Coroutine[Any, Any, R] = self.function(*args, **kwargs)
+        return result
+
+
+class AsyncContextTask(Task[P, R]):
+    """A task made of an async function that takes a context."""
+
+    def __call__(
+        self, ctx: Context, /, *args: P.args, **kwargs: P.kwargs
+    ) -> Coroutine[Any, Any, R]:
+        """Call the function itself, here and now."""
+        result: Coroutine[Any, Any, R] = self.function(ctx, *args, **kwargs)
+        return result
+
+
+class SyncTask(Task[P, R]):
+    """A task made of a plain function: a worker runs it in a thread."""
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Call the function itself, here and now."""
+        result: R = self.function(*args, **kwargs)
+        return result
+
+
+class SyncContextTask(Task[P, R]):
+    """A task made of a plain function that takes a context: a worker runs it in a thread."""
+
+    def __call__(self, ctx: SyncContext, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Call the function itself, here and now."""
+        result: R = self.function(ctx, *args, **kwargs)
+        return result
+
+
+_CLASSES: dict[tuple[bool, bool], type[Task[..., Any]]] = {
+    (True, False): AsyncTask,
+    (True, True): AsyncContextTask,
+    (False, False): SyncTask,
+    (False, True): SyncContextTask,
+}
+
+
+class TaskDecorator:
+    """`@ff.task` and `@ff.task(lane=…, retries=…)`.
+
+    `name`: the kind of the executions, the function's name unless given. `lane`: the queue.
+    `needs`: capabilities a worker must offer. `retries`: how many attempts may follow a failed
+    one, or a `RetryPolicy`. `retry_on`: only these exceptions (classes or names, subclasses
+    included) are retried. `backoff`: the pause between attempts, a duration or a policy.
+    `timeout`: for one attempt. `deadline`: for the whole execution. `priority`: larger first.
+    `recoveries`: how many lost workers are forgiven. `retention`: how long it is kept when done.
+    """
+
+    def __init__(self, fabric: Fabric, options: TaskOptions | None = None) -> None:
+        self._fabric = fabric
+        self._options = options or TaskOptions()
+
+    # A coroutine function is also a function that returns something, so mypy sees an overlap. The
+    # first overload that matches is the one that is meant.
+    @overload
+    def __call__(  # type: ignore[overload-overlap]
+        self, function: Callable[Concatenate[Context, P], Coroutine[Any, Any, R]], /
+    ) -> AsyncContextTask[P, R]: ...
+    @overload
+    def __call__(  # type: ignore[overload-overlap]
+        self, function: Callable[P, Coroutine[Any, Any, R]], /
+    ) -> AsyncTask[P, R]: ...
+    @overload
+    def __call__(
+        self, function: Callable[Concatenate[SyncContext, P], R], /
+    ) -> SyncContextTask[P, R]: ...
+    @overload
+    def __call__(self, function: Callable[P, R], /) -> SyncTask[P, R]: ...
+    @overload
+    def __call__(self, function: None = None, /, **options: Any) -> TaskDecorator: ...
+
+    def __call__(self, function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
+        """Make a task of a function, or a decorator with these options."""
+        if function is not None:
+            return self._fabric.add_task(make_task(self._fabric, function, self._options))
+        try:
+            return TaskDecorator(self._fabric, TaskOptions(**options))
+        except TypeError as error:
+            raise InvalidTask(f"task: {error}", field="options") from None
+
+
+def make_task(fabric: Fabric, function: Callable[..., Any], options: TaskOptions) -> Task[..., Any]:
+    """A task of the class that fits the function."""
+    if not inspect.isroutine(function):
+        raise InvalidTask(f"{function!r:.80} is not a function", field="function")
+    form = Signature(function, task=options.name or function.__name__)
+    form.resolve()
+    fitting = _CLASSES[inspect.iscoroutinefunction(function), form.takes_context]
+    return fitting(fabric, function, options, form)

@@ -1,0 +1,108 @@
+"""Runs one handler and judges how it ended. Nothing here waits for the store."""
+
+from __future__ import annotations
+
+import traceback
+from typing import Any, Final
+
+from flowfabric.model.attempt import FailureClass
+from flowfabric.model.checks import clip_text
+from flowfabric.sdk import codec
+from flowfabric.sdk.context import Context, SyncContext
+from flowfabric.sdk.errors import Fatal, Parked, Retry, Stopped
+from flowfabric.sdk.worker.held import Held
+from flowfabric.sdk.worker.reports import Failed, Postponed, Report, Succeeded
+
+_REASON_BYTES: Final = 16_384  # a traceback people still read
+_FRAMES: Final = 20
+_OWN_CODE: Final = __file__
+
+
+async def run_async(held: Held) -> Report | None:
+    """Run an async handler; none when its end no longer counts."""
+    held.is_started = True
+    try:
+        args, kwargs = _arguments(held)
+        if held.task.signature.takes_context:
+            value = await held.task.function(Context(held), *args, **kwargs)
+        else:
+            value = await held.task.function(*args, **kwargs)
+        return _succeeded(held, value)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # noqa: BLE001 - whatever a handler raises is its answer
+        return judge(held, error)
+
+
+def run_sync(held: Held) -> Report | None:
+    """Run a sync handler in the thread this is called in."""
+    held.is_started = True
+    try:
+        args, kwargs = _arguments(held)
+        if held.task.signature.takes_context:
+            value = held.task.function(SyncContext(held), *args, **kwargs)
+        else:
+            value = held.task.function(*args, **kwargs)
+        return _succeeded(held, value)
+    except BaseException as error:  # noqa: BLE001 - whatever a handler raises is its answer
+        return judge(held, error)
+
+
+def _arguments(held: Held) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The decoded arguments; ones that do not fit the function never will."""
+    if held.is_stopped:
+        raise Stopped(held.claimed.execution_id)
+    encoding = held.claimed.payload_encoding
+    if encoding not in (None, codec.JSON):
+        raise Fatal(f"the payload is {encoding}, not JSON")
+    try:
+        return held.task.signature.arguments(held.claimed.payload)
+    except codec.DecodeError as error:
+        raise Fatal(f"the arguments do not fit {held.task.name}: {error}") from None
+
+
+def _succeeded(held: Held, value: Any) -> Report | None:
+    if held.is_stopped and not held.is_drained:
+        return None
+    try:
+        return Succeeded(held, codec.encode(value))
+    except codec.EncodeErrors as error:
+        raise Fatal(f"the result cannot be written as JSON: {error}") from error
+
+
+def judge(held: Held, error: BaseException) -> Report | None:
+    """What an exception means for the execution."""
+    if held.is_stopped and not held.is_drained:
+        return None
+    if isinstance(error, Parked):
+        return Postponed(held, error.until)
+    if held.is_drained:
+        return Postponed(held, None)
+    if isinstance(error, Fatal):
+        return Failed(
+            held=held,
+            reason=_reason(error),
+            failure_class=FailureClass.PERMANENT,
+            category=Fatal.__name__,
+        )
+    after_ms = error.after_ms if isinstance(error, Retry) else None
+    category = _category(error, held.task.retry_on)
+    return Failed(held=held, reason=_reason(error), category=category, retry_after_ms=after_ms)
+
+
+def _category(error: BaseException, known: frozenset[str]) -> str:
+    """The name of the class, or of the nearest ancestor that `retry_on` names."""
+    names = [kind.__name__ for kind in type(error).__mro__]
+    return next((name for name in names if name in known), names[0])
+
+
+def _reason(error: BaseException) -> str:
+    """What went wrong in a line, and below it where, without the worker's own frames."""
+    headline = "".join(traceback.format_exception_only(error)).strip()
+    if isinstance(error, Retry | Fatal) and error.__cause__ is None:
+        return clip_text(error.reason or headline, _REASON_BYTES)
+    frames = error.__traceback__
+    while frames is not None and frames.tb_frame.f_code.co_filename == _OWN_CODE:
+        frames = frames.tb_next
+    where = "".join(traceback.format_tb(frames, limit=-_FRAMES)).rstrip()
+    return clip_text(f"{headline}\n{where}" if where else headline, _REASON_BYTES)

@@ -1,0 +1,156 @@
+"""Every lease this worker holds, and the one loop that keeps them alive.
+
+Renewal runs on the event loop, so sync tasks, which have threads of their own, never hold it up.
+An async task that blocks the loop does: such code belongs in a sync task.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, Final
+
+from flowfabric.clock import SystemClock, monotonic
+from flowfabric.engine.engine import Engine
+from flowfabric.engine.wakeups import end_topic
+from flowfabric.model.results import Claimed, LeaseRenewal
+from flowfabric.sdk.task import Task
+from flowfabric.sdk.worker.held import LOST, Desk, Held
+from flowfabric.sdk.worker.outage import Outage, Patience
+
+_LOGGER = logging.getLogger("flowfabric.worker")
+_TICK_S_MAX: Final = 1.0
+_RENEWALS_PER_LEASE: Final = 3
+_CLOCK: Final = SystemClock()
+END_PREFIX: Final = end_topic("")
+
+
+class Leases:
+    """The executions in hand."""
+
+    def __init__(self, engine: Engine, ttl_ms: int, outage: Outage) -> None:
+        self._engine = engine
+        self._desk = Desk(engine, self.lose)
+        self._ttl_s = ttl_ms / 1000
+        self._tick_s = min(_TICK_S_MAX, self._ttl_s / 12)
+        self._held: dict[str, Held] = {}
+        self._patience = Patience(outage)
+        self._wake = asyncio.Event()
+        self._renewing: asyncio.Task[None] | None = None
+        self._ticked_at = monotonic()
+        self._clock_skew_ms = 0
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def __iter__(self) -> Iterator[Held]:
+        return iter(list(self._held.values()))
+
+    def take(self, claimed: Claimed, task: Task[..., Any], asked_at: float) -> Held:
+        """Begin to keep a lease alive that was asked for at this time."""
+        renew_at = asked_at + self._pause_s(claimed.lease_expires_at)
+        held = Held(claimed, task, self._desk, renew_at, asked_at + self._ttl_s)
+        self._held[claimed.execution_id] = held
+        return held
+
+    def drop(self, held: Held) -> None:
+        """The lease is over, one way or another."""
+        execution_id = held.claimed.execution_id
+        if self._held.get(execution_id) is held:  # an old handler may end after a new claim
+            del self._held[execution_id]
+
+    def lose(self, held: Held, why: str) -> None:
+        """The lease is gone: what its handler still does will not count."""
+        if held.is_finished or held.is_stopped:
+            return  # a finished handler's report gets its own answer
+        claimed = held.claimed
+        _LOGGER.warning("%s %s: stopped, %s", claimed.execution_kind, claimed.execution_id, why)
+        held.stop()
+
+    def _hinted(self, topics: Mapping[str, int]) -> None:
+        """Executions ended; one whose handler runs was ended by somebody else: look at it now."""
+        for topic in topics:
+            held = self._held.get(topic.removeprefix(END_PREFIX))
+            if held is not None and not held.is_finished:
+                held.renew_at = 0.0
+                self._wake.set()
+
+    def set_clock_skew(self, milliseconds: int) -> None:
+        """The store's clock minus ours."""
+        self._clock_skew_ms = milliseconds
+
+    async def run(self) -> None:
+        """Tick until cancelled."""
+        forget = self._engine.store.hints.subscribe(self._hinted)
+        try:
+            while True:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(self._tick_s):
+                        await self._wake.wait()
+                self._wake.clear()
+                self.tick()
+        finally:
+            forget()
+
+    def tick(self) -> None:
+        """Give up what surely lapsed, and renew what is due, in one call for all."""
+        now = monotonic()
+        self._warn_if_late(now)
+        for held in self:
+            if held.lapse_at <= now:
+                self.lose(held, "the lease ran out before it could be renewed")
+        due = [held for held in self if held.renew_at <= now and not held.is_stopped]
+        if due and self._renewing is None:
+            self._renewing = asyncio.create_task(self._renew(due))
+            self._renewing.add_done_callback(self._renewed)
+
+    async def _renew(self, due: list[Held]) -> None:
+        asked_at = monotonic()
+        answers: Sequence[LeaseRenewal | Exception]
+        try:
+            answers = await self._engine.renew_many([held.claimed.handle for held in due])
+        except Exception as error:  # noqa: BLE001 - a lease is worth another try, whatever it was
+            answers = [error] * len(due)
+        failure = next(filter(None, map(_failure, answers)), None)
+        pause_s = 0.0
+        if failure is None:
+            self._patience.reset()
+        else:
+            pause_s = min(self._patience.next_pause_s(failure), self._ttl_s / 12)
+        for held, answer in zip(due, answers, strict=True):
+            if isinstance(answer, LeaseRenewal):
+                held.renew_at = asked_at + self._pause_s(answer.expires_at_ms)
+                held.lapse_at = asked_at + self._ttl_s
+            elif isinstance(answer, LOST):
+                held.renew_at = float("inf")
+                self.lose(held, str(answer))
+            else:
+                held.renew_at = monotonic() + pause_s
+
+    def _renewed(self, renewal: asyncio.Task[None]) -> None:
+        self._renewing = None
+        if not renewal.cancelled() and (error := renewal.exception()) is not None:
+            _LOGGER.error("renewal failed", exc_info=error)
+
+    def _pause_s(self, expires_at: int) -> float:
+        """A third of the lease; sooner when a deadline or a timeout has cut it short."""
+        usual = self._ttl_s / _RENEWALS_PER_LEASE
+        remaining_ms = expires_at - self._clock_skew_ms - _CLOCK.now_ms()
+        return min(usual, max(remaining_ms / 1000, _TICK_S_MAX / 20))
+
+    def _warn_if_late(self, now: float) -> None:
+        late = now - self._ticked_at - self._tick_s
+        self._ticked_at = now
+        if self._held and late > self._ttl_s / _RENEWALS_PER_LEASE:
+            _LOGGER.warning(
+                "the event loop was blocked for %.1f s, leases were not renewed: "
+                "move blocking code into a sync task",
+                late,
+            )
+
+
+def _failure(answer: object) -> Exception | None:
+    """Neither renewed nor lost: the call itself went wrong."""
+    return answer if isinstance(answer, Exception) and not isinstance(answer, LOST) else None

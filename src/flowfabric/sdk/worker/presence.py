@@ -1,0 +1,71 @@
+"""The worker's entry in the registry: made at the start, kept alive, taken off at the end."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from flowfabric.clock import SystemClock
+from flowfabric.engine.engine import Engine
+from flowfabric.errors import FlowFabricError
+from flowfabric.model.results import NotRegistered
+from flowfabric.sdk.worker.outage import Outage, Patience
+from flowfabric.sdk.worker.settings import Settings
+
+_LOGGER = logging.getLogger("flowfabric.worker")
+_LIVENESS_MS: Final = 30_000
+_BEATS: Final = 3
+_CLOCK: Final = SystemClock()
+
+
+class Presence:
+    """Tells the engine that this worker is there, what it offers, and reads the store's clock."""
+
+    def __init__(
+        self, engine: Engine, settings: Settings, outage: Outage, skew: Callable[[int], None]
+    ) -> None:
+        self._engine = engine
+        self._settings = settings
+        self._patience = Patience(outage)
+        self._skew = skew
+
+    async def run(self) -> None:
+        """Register, then beat until cancelled."""
+        registered = False
+        while True:
+            try:
+                registered = await self._beat() if registered else await self._register()
+                self._patience.reset()
+            except (FlowFabricError, OSError) as error:
+                await self._patience.pause(error)
+                continue
+            if registered:
+                await asyncio.sleep(_LIVENESS_MS / 1000 / _BEATS)
+
+    async def leave(self) -> None:
+        """Take the worker off the registry; if that fails, its entry lapses by itself."""
+        try:
+            await self._engine.mark_worker_dead(
+                worker_instance_id=self._settings.instance_id, reason="stopped"
+            )
+        except (FlowFabricError, OSError) as error:
+            _LOGGER.info("could not sign off: %s", error)
+
+    async def _register(self) -> bool:
+        settings = self._settings
+        await self._engine.register_worker(
+            worker_id=settings.worker_id,
+            worker_instance_id=settings.instance_id,
+            lanes=settings.lanes,
+            capabilities=settings.capabilities,
+            kinds=settings.kinds,
+            liveness_ttl_ms=_LIVENESS_MS,
+        )
+        self._skew(await self._engine.server_time_ms() - _CLOCK.now_ms())
+        return True
+
+    async def _beat(self) -> bool:
+        answer = await self._engine.heartbeat_worker(worker_instance_id=self._settings.instance_id)
+        return not isinstance(answer, NotRegistered)

@@ -1,0 +1,188 @@
+"""How handlers ended, told to the engine in batches.
+
+There is no timer: while one batch is being committed the next gathers. A report is repeated with
+the same fence until the engine answers it, so an outage or a lost answer costs time, not results.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+from flowfabric import limits
+from flowfabric.engine.engine import Engine
+from flowfabric.engine.requests import CompleteRequest, FailRequest
+from flowfabric.errors import FlowFabricError, ValidationError
+from flowfabric.model.attempt import FailureClass
+from flowfabric.sdk.codec import JSON
+from flowfabric.sdk.durations import Moment, instant_ms, to_ms
+from flowfabric.sdk.worker.held import Held
+from flowfabric.sdk.worker.outage import Outage, Patience, is_outage
+
+_LOGGER = logging.getLogger("flowfabric.worker")
+_BATCH: Final = limits.BATCH_MAX
+
+
+class Succeeded:
+    """The handler returned."""
+
+    __slots__ = ("held", "result")
+
+    def __init__(self, held: Held, result: bytes) -> None:
+        self.held = held
+        self.result = result
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failed:
+    """The handler raised."""
+
+    held: Held
+    reason: str
+    failure_class: FailureClass = FailureClass.TRANSIENT
+    category: str | None = None
+    retry_after_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Postponed:
+    """The handler wants to go on later, or this worker stops and gives the work back."""
+
+    held: Held
+    until: Moment | None  # none: at once
+
+
+Report = Succeeded | Failed | Postponed
+
+
+class Reporter:
+    """The queue of reports and the one task that sends them."""
+
+    def __init__(self, engine: Engine, outage: Outage, answered: Callable[[Held], None]) -> None:
+        self._engine = engine
+        self._answered = answered
+        self._patience = Patience(outage)
+        self._waiting: list[Report] = []
+        self._awake = asyncio.Event()
+        self._sending = False
+        self._empty = asyncio.Event()
+        self._empty.set()
+
+    def put(self, report: Report) -> None:
+        """Add a report. Call it on the loop's own thread."""
+        self._waiting.append(report)
+        self._awake.set()
+        self._empty.clear()
+
+    async def flushed(self) -> None:
+        """Return when every report was answered."""
+        await self._empty.wait()
+
+    async def run(self) -> None:
+        """Send what has gathered, again and again, until cancelled."""
+        while True:
+            await self._awake.wait()
+            self._awake.clear()
+            while self._waiting:
+                batch, self._waiting = self._waiting[:_BATCH], self._waiting[_BATCH:]
+                await self._send(batch)
+            self._empty.set()
+
+    async def _send(self, batch: list[Report]) -> None:
+        completed = [each for each in batch if isinstance(each, Succeeded)]
+        failed = [each for each in batch if isinstance(each, Failed)]
+        postponed = [each for each in batch if isinstance(each, Postponed)]
+        # Called together, they share a commit.
+        outcomes = await asyncio.gather(
+            self._ask(completed, self._complete),
+            self._ask(failed, self._fail),
+            self._ask(postponed, self._postpone),
+        )
+        failure = next((error for error in outcomes if error is not None), None)
+        if failure is None:
+            self._patience.reset()
+        else:
+            await self._patience.pause(failure)
+
+    async def _ask(
+        self, reports: list[Any], ask: Callable[[list[Any]], Awaitable[Sequence[Any]]]
+    ) -> BaseException | None:
+        """Send one kind of report; gives the outage that some of them met, if any."""
+        if not reports:
+            return None
+        answers: Sequence[Any]
+        try:
+            answers = await ask(reports)
+        except Exception as error:  # noqa: BLE001 - judged for each report below
+            answers = [error] * len(reports)
+        failure = None
+        for report, answer in zip(reports, answers, strict=True):
+            if not isinstance(answer, Exception):
+                self._answered(report.held)
+            elif is_outage(answer):
+                failure = answer
+                self.put(report)
+            else:
+                self._refused(report, answer)
+        return failure
+
+    def _refused(self, report: Report, error: Exception) -> None:
+        """A result the engine cannot keep fails its execution; any other refusal drops it."""
+        claimed = report.held.claimed
+        if isinstance(report, Succeeded) and isinstance(error, ValidationError):
+            self.put(
+                Failed(
+                    held=report.held,
+                    reason=f"the result was refused: {error}",
+                    failure_class=FailureClass.PERMANENT,
+                    category=type(error).__name__,
+                )
+            )
+            return
+        kind, execution_id = claimed.execution_kind, claimed.execution_id
+        if isinstance(error, FlowFabricError):
+            _LOGGER.warning("%s %s: report refused, %s", kind, execution_id, error)
+        else:
+            _LOGGER.error("%s %s: report failed", kind, execution_id, exc_info=error)
+        self._answered(report.held)
+
+    async def _complete(self, reports: list[Succeeded]) -> Sequence[Any]:
+        return await self._engine.complete_many(
+            [CompleteRequest(each.held.claimed.handle, each.result, JSON) for each in reports]
+        )
+
+    async def _fail(self, reports: list[Failed]) -> Sequence[Any]:
+        return await self._engine.fail_many(
+            [
+                FailRequest(
+                    each.held.claimed.handle,
+                    each.reason,
+                    each.failure_class,
+                    each.category,
+                    each.retry_after_ms,
+                )
+                for each in reports
+            ]
+        )
+
+    async def _postpone(self, reports: list[Postponed]) -> Sequence[Any]:
+        now = await self._engine.server_time_ms()
+        return await asyncio.gather(
+            *(
+                self._engine.delay(each.held.claimed.handle, delay_until=_instant(each.until, now))
+                for each in reports
+            ),
+            return_exceptions=True,
+        )
+
+
+def _instant(until: Moment | None, now: int) -> int:
+    if until is None:
+        return now
+    if isinstance(until, datetime):
+        return instant_ms(until, field="until")
+    return now + to_ms(until, field="until")

@@ -1,0 +1,68 @@
+"""How one worker behaves, checked where it is made."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from flowfabric.errors import InvalidInput
+from flowfabric.ids import new_name
+from flowfabric.model.checks import (
+    check_capabilities,
+    check_integer,
+    check_lane,
+    check_lease_ttl,
+    check_name,
+)
+from flowfabric.sdk.durations import Duration, to_ms
+from flowfabric.sdk.task import Task
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """The arguments of `Worker`, in the engine's units."""
+
+    worker_id: str
+    instance_id: str
+    lanes: tuple[str, ...]
+    kinds: tuple[str, ...]
+    capabilities: tuple[str, ...]
+    concurrency: int
+    lease_ttl_ms: int
+    poll_interval_ms: int
+    drain_timeout_s: float
+
+
+def read_settings(
+    tasks: Mapping[str, Task[..., Any]],
+    *,
+    lanes: Iterable[str] | None,
+    concurrency: int,
+    capabilities: Iterable[str],
+    worker_id: str | None,
+    lease_ttl: Duration,
+    poll_interval: Duration,
+    drain_timeout: Duration,
+) -> Settings:
+    """Checked settings; without lanes, those of the tasks."""
+    if not tasks:
+        raise InvalidInput("tasks: the fabric has no task to run", field="tasks")
+    if isinstance(lanes, str):
+        raise InvalidInput(f"lanes: write [{lanes!r}]", field="lanes")
+    chosen = {task.lane for task in tasks.values()} if lanes is None else set(lanes)
+    if not chosen:
+        raise InvalidInput("lanes: give at least one", field="lanes")
+    name = check_name(worker_id or socket.gethostname() or "worker", field="worker_id")
+    return Settings(
+        worker_id=name,
+        instance_id=new_name(name[:200]),
+        lanes=tuple(sorted(check_lane(lane, field="lanes") for lane in chosen)),
+        kinds=tuple(sorted(tasks)),
+        capabilities=check_capabilities(capabilities, field="capabilities"),
+        concurrency=check_integer(concurrency, field="concurrency", least=1, most=100_000),
+        lease_ttl_ms=check_lease_ttl(to_ms(lease_ttl, field="lease_ttl"), field="lease_ttl"),
+        poll_interval_ms=max(1, to_ms(poll_interval, field="poll_interval")),
+        drain_timeout_s=to_ms(drain_timeout, field="drain_timeout") / 1000,
+    )

@@ -1,0 +1,316 @@
+"""The worker's own life: start, claim, run, drain."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, nullcontext, suppress
+from functools import partial
+from typing import Any
+
+from flowfabric import limits
+from flowfabric.clock import monotonic
+from flowfabric.engine.engine import Engine
+from flowfabric.errors import FlowFabricError, SchemaMismatch, StoreError
+from flowfabric.sdk.durations import Duration
+from flowfabric.sdk.fabric import Fabric
+from flowfabric.sdk.worker.handlers import run_async, run_sync
+from flowfabric.sdk.worker.held import Held
+from flowfabric.sdk.worker.leases import Leases
+from flowfabric.sdk.worker.outage import Outage, Patience, is_outage
+from flowfabric.sdk.worker.presence import Presence
+from flowfabric.sdk.worker.reports import Postponed, Report, Reporter
+from flowfabric.sdk.worker.settings import Settings, read_settings
+from flowfabric.sdk.worker.threads import Threads
+
+_LOGGER = logging.getLogger("flowfabric.worker")
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+_INTERRUPTED_S = 1.0  # for handlers to clean up after their interruption
+
+
+class Worker:
+    """Runs the tasks of a fabric until it is stopped.
+
+    `lanes`: where to look, by default where the tasks are. `concurrency`: how many handlers run at
+    once. `capabilities`: what this worker offers to tasks that need something. `lease_ttl`: how
+    soon another worker takes over when this one dies; renewed at a third of it.
+
+    On SIGTERM or Ctrl-C it claims no more, lets the handlers finish for `drain_timeout`, then
+    interrupts the rest and gives their executions back; a second signal skips the wait.
+
+    ```
+    asyncio.run(Worker(ff, concurrency=50).run())
+    ```
+    """
+
+    def __init__(
+        self,
+        fabric: Fabric,
+        *,
+        lanes: Iterable[str] | None = None,
+        concurrency: int = 100,
+        capabilities: Iterable[str] = (),
+        worker_id: str | None = None,
+        lease_ttl: Duration = "30s",
+        poll_interval: Duration = "1s",
+        drain_timeout: Duration = "30s",
+    ) -> None:
+        self._fabric = fabric
+        self._settings = read_settings(
+            fabric.tasks,
+            lanes=lanes,
+            concurrency=concurrency,
+            capabilities=capabilities,
+            worker_id=worker_id,
+            lease_ttl=lease_ttl,
+            poll_interval=poll_interval,
+            drain_timeout=drain_timeout,
+        )
+        self._shift: Shift | None = None
+        self._is_stopped_early = False
+
+    @property
+    def settings(self) -> Settings:
+        """What it was told, and the names it goes by."""
+        return self._settings
+
+    async def run(self, *, handle_signals: bool = True) -> None:
+        """Work until stopped. A store that is down is waited for."""
+        started_here = not self._fabric.is_started
+        outage = Outage()
+        engine = await _start(self._fabric, Patience(outage))
+        self._shift = Shift(self._fabric, engine, self._settings, outage)
+        try:
+            if self._is_stopped_early:
+                return
+            with _stopping_on_signals(self) if handle_signals else nullcontext():
+                await self._shift.work()
+        finally:
+            self._shift = None
+            self._is_stopped_early = False
+            if started_here:
+                await self._fabric.close()
+
+    def stop(self, *, immediately: bool = False) -> None:
+        """Drain and return from `run`; `immediately` skips the wait. Any thread may call it."""
+        if self._shift is None:
+            self._is_stopped_early = True
+        else:
+            self._shift.stop(immediately=immediately)
+
+
+class Shift:
+    """One run of a worker, from its first claim to its last report."""
+
+    def __init__(self, fabric: Fabric, engine: Engine, settings: Settings, outage: Outage) -> None:
+        self._tasks = fabric.tasks
+        self._engine = engine
+        self._settings = settings
+        self._loop = asyncio.get_running_loop()
+        self._leases = Leases(engine, settings.lease_ttl_ms, outage)
+        self._reporter = Reporter(engine, outage, self._answered)
+        self._presence = Presence(engine, settings, outage, self._leases.set_clock_skew)
+        self._patience = Patience(outage)
+        self._threads = Threads(settings.concurrency)
+        self._running: set[Held] = set()
+        self._room = asyncio.Event()
+        self._stopping = asyncio.Event()
+        self._hurry = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    def stop(self, *, immediately: bool) -> None:
+        """Claim no more; end the work that is in hand."""
+        wanted = [self._stopping, self._room, *([self._hurry] if immediately else [])]
+        for event in wanted:
+            self._loop.call_soon_threadsafe(event.set)
+
+    async def work(self) -> None:
+        """Claim and run until stopped, then drain."""
+        background = [
+            asyncio.create_task(part.run())
+            for part in (self._presence, self._reporter, self._leases)
+        ]
+        try:
+            await self._claim_until_stopped()
+        except asyncio.CancelledError:
+            self._hurry.set()  # whoever cancels us does not want to wait
+            raise
+        finally:
+            await self._drain()
+            await _end(background)
+            self._threads.close()
+            await self._presence.leave()
+
+    # --- claiming ------------------------------------------------------------------------------
+
+    async def _claim_until_stopped(self) -> None:
+        settings = self._settings
+        while not self._stopping.is_set():
+            free = self._free_slots()
+            if free <= 0:
+                self._room.clear()
+                await self._room.wait()
+                continue
+            asked_at = monotonic()
+            try:
+                # Never cancelled: a claim that was cut off would leave leases nobody works on.
+                claims = await self._engine.claim(
+                    lanes=settings.lanes,
+                    worker_id=settings.worker_id,
+                    worker_instance_id=settings.instance_id,
+                    capabilities=settings.capabilities,
+                    kinds=settings.kinds,
+                    limit=free,
+                    lease_ttl_ms=settings.lease_ttl_ms,
+                    max_wait_ms=settings.poll_interval_ms,
+                )
+            except (FlowFabricError, OSError) as error:
+                if not _is_survivable(error):
+                    raise
+                await self._patience.pause(error, unless=self._stopping)
+                continue
+            self._patience.reset()
+            for claimed in claims:
+                self._begin(claimed, asked_at)
+
+    def _free_slots(self) -> int:
+        """Slots without a handler, but no more than reports can follow."""
+        most = self._settings.concurrency
+        free = min(most - len(self._running), 2 * most - len(self._leases))
+        return min(free, limits.CLAIM_MAX)
+
+    # --- running -------------------------------------------------------------------------------
+
+    def _begin(self, claimed: Any, asked_at: float) -> None:
+        task = self._tasks[claimed.execution_kind]
+        held = self._leases.take(claimed, task, asked_at)
+        self._running.add(held)
+        self._idle.clear()
+        if task.is_async:
+            held.handler = self._loop.create_task(self._run_async(held))
+        else:
+            self._threads.run(partial(self._run_sync, held))
+
+    async def _run_async(self, held: Held) -> None:
+        self._end(held, await run_async(held))
+
+    def _run_sync(self, held: Held) -> None:
+        """In a thread of its own: the end is told to the loop."""
+        report = run_sync(held)
+        with suppress(RuntimeError):  # the loop is gone: this handler outlived its worker
+            self._loop.call_soon_threadsafe(self._end, held, report)
+
+    def _end(self, held: Held, report: Report | None) -> None:
+        """A handler ended: its slot is free, its lease stays until the report is answered."""
+        if held not in self._running:
+            return  # already given back by the drain
+        held.is_finished = True
+        self._running.discard(held)
+        if report is None:
+            self._leases.drop(held)
+        else:
+            self._reporter.put(report)
+        self._made_room()
+
+    def _answered(self, held: Held) -> None:
+        self._leases.drop(held)
+        self._made_room()
+
+    def _made_room(self) -> None:
+        self._room.set()
+        if not self._running:
+            self._idle.set()
+
+    # --- draining ------------------------------------------------------------------------------
+
+    async def _drain(self) -> None:
+        """Let handlers finish, interrupt the rest, give back what is left, report everything."""
+        if self._running:
+            _LOGGER.info("draining: %d handlers are running", len(self._running))
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._settings.drain_timeout_s):
+                await _first(self._idle.wait(), self._hurry.wait())
+        for held in list(self._running):
+            held.is_drained = True
+            held.stop()
+        await asyncio.sleep(0)
+        await self._give_back()
+        await self._flush()
+
+    async def _give_back(self) -> None:
+        """Hand over what did not end when interrupted: its fence is closed, so it cannot report."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_INTERRUPTED_S):
+                await self._idle.wait()
+        for held in list(self._running):
+            self._end(held, Postponed(held, None))
+
+    async def _flush(self) -> None:
+        """Reports are worth a wait, but not for a store that does not come back."""
+        try:
+            async with asyncio.timeout(max(self._settings.drain_timeout_s, _INTERRUPTED_S)):
+                await self._reporter.flushed()
+        except TimeoutError:
+            _LOGGER.error("stopped with unreported work; it is run again when its leases lapse")
+
+
+def _is_survivable(error: Exception) -> bool:
+    if isinstance(error, StoreError):
+        return not isinstance(error, SchemaMismatch)
+    return is_outage(error)
+
+
+async def _start(fabric: Fabric, patience: Patience) -> Engine:
+    while True:
+        try:
+            return await fabric.start()
+        except (FlowFabricError, OSError) as error:
+            if not is_outage(error):
+                raise
+            await patience.pause(error)
+
+
+async def _first(*waits: Any) -> None:
+    """Return when the first of them does."""
+    tasks = [asyncio.ensure_future(wait) for wait in waits]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        await _end(tasks)
+
+
+async def _end(tasks: Iterable[asyncio.Task[Any]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+@contextmanager
+def _stopping_on_signals(worker: Worker) -> Iterator[None]:
+    """The first signal drains, the second hurries, a third has its usual effect."""
+    loop = asyncio.get_running_loop()
+    installed: list[signal.Signals] = []
+    count = 0
+
+    def on_signal() -> None:
+        nonlocal count
+        count += 1
+        worker.stop(immediately=count > 1)
+        if count > 1:
+            restore()
+
+    def restore() -> None:
+        while installed:
+            loop.remove_signal_handler(installed.pop())
+
+    for number in _SIGNALS:
+        with suppress(NotImplementedError, RuntimeError, ValueError):  # not the main thread
+            loop.add_signal_handler(number, on_signal)
+            installed.append(number)
+    try:
+        yield
+    finally:
+        restore()

@@ -1,0 +1,289 @@
+"""What a store must offer. Conformance of every store is proved by one suite.
+
+A transaction is handed to a coroutine that awaits nothing but the transaction's own methods. On
+Postgres those really wait; on SQLite the whole coroutine runs inside the writer thread; in memory
+it runs at once. So each operation is written once and no store knows any rule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Protocol, TypeVar
+
+from flowfabric.model.attempt import Attempt
+from flowfabric.model.event import CompletionEvent, LeaseEvent, OperatorEvent
+from flowfabric.model.execution import Body, Execution, IdempotencyRecord
+from flowfabric.model.record import Record
+from flowfabric.model.route import Catalog, Lane, Route
+from flowfabric.model.worker import Worker, WorkerEvent
+from flowfabric.stores.indexes import DueIndex
+
+T = TypeVar("T")
+
+
+class StoreConflict(Exception):
+    """Rivals collided (serialization, deadlock, busy, a key taken): nothing was written, run the
+    whole transaction again."""
+
+
+class Corrupt(Record, frozen=True):
+    """A row that cannot be read as a record. It stands in for the record it should be."""
+
+    execution_id: str
+    detail: str
+
+
+class Changes:
+    """Everything one transaction writes: the last image of each record, and what is appended."""
+
+    __slots__ = (
+        "attempts",
+        "completion_events",
+        "created",
+        "idempotency",
+        "lease_events",
+        "operator_events",
+        "retagged",
+        "updated",
+    )
+
+    def __init__(self) -> None:
+        self.created: dict[str, tuple[Execution, Body]] = {}
+        self.updated: dict[str, Execution] = {}
+        self.retagged: set[str] = set()  # ids whose tags changed after creation
+        self.attempts: list[Attempt] = []
+        self.lease_events: list[LeaseEvent] = []
+        self.completion_events: list[CompletionEvent] = []
+        self.operator_events: list[OperatorEvent] = []
+        # (record, whether an expired record of the same key is replaced)
+        self.idempotency: list[tuple[IdempotencyRecord, bool]] = []
+
+    def __bool__(self) -> bool:
+        return any(getattr(self, name) for name in self.__slots__)
+
+
+class ListFilter(Record, frozen=True, kw_only=True):
+    """Which executions a listing shows. Empty parts do not filter."""
+
+    routes: tuple[Route, ...] | None = None  # namespace, lane and kind, resolved by the catalog
+    states: tuple[str, ...] = ()
+    tag: tuple[str, str] | None = None
+    created_after: int | None = None  # inclusive
+    created_before: int | None = None  # exclusive
+    partition: int | None = None
+    before: tuple[int, str] | None = None  # the cursor: (created_at, uuid) of the last one shown
+
+
+class Transaction(Protocol):
+    """One atomic step. What `load`, `ready` and `due` return is held until the end."""
+
+    @property
+    def now(self) -> int:
+        """The store's clock, the same throughout the transaction."""
+        ...
+
+    async def catalog(self) -> Catalog:
+        """The routes and lanes as of now."""
+        ...
+
+    async def load(self, ids: Sequence[str]) -> dict[str, Execution | Corrupt]:
+        """The named executions that exist, held."""
+        ...
+
+    async def load_keys(
+        self, keys: Sequence[tuple[str, str]]
+    ) -> dict[tuple[str, str], IdempotencyRecord]:
+        """The idempotency records of (namespace, key) pairs, held."""
+        ...
+
+    async def ready(self, routes: Sequence[Route], limit: int) -> list[Execution]:
+        """Waiting executions of these routes without a live grant, best first, held; what others
+        hold is skipped."""
+        ...
+
+    async def due(self, index: DueIndex, until: int, limit: int) -> list[Execution]:
+        """Executions whose time in this index has come, earliest first, held; others' skipped."""
+        ...
+
+    async def bodies(self, ids: Sequence[str]) -> dict[str, Body]:
+        """The immutable parts."""
+        ...
+
+    async def save(self, changes: Changes) -> None:
+        """Write; later calls in this transaction see it."""
+        ...
+
+    async def purge(self, until: int, limit: int) -> int:
+        """Delete executions past their purge time with everything that belongs to them."""
+        ...
+
+    async def sweep(self, *, keys_until: int, events_until: int, limit: int) -> int:
+        """Delete expired idempotency records and old events."""
+        ...
+
+    async def load_worker(self, namespace: str, worker_instance_id: str) -> Worker | None:
+        """One registered worker, held."""
+        ...
+
+    async def save_worker(self, worker: Worker, *, known: bool) -> None:
+        """Insert, or update when it was loaded before."""
+        ...
+
+    async def delete_worker(self, namespace: str, worker_instance_id: str) -> None:
+        """Take it off the registry."""
+        ...
+
+    async def lapsed_workers(self, until: int, limit: int) -> list[Worker]:
+        """Workers not heard from, held; others' skipped."""
+        ...
+
+    async def append_worker_event(self, event: WorkerEvent) -> None:
+        """Record a change of the registry."""
+        ...
+
+    async def owned_by(self, namespace: str, worker_instance_id: str, limit: int) -> list[str]:
+        """Ids of executions a worker instance holds leases on."""
+        ...
+
+    async def save_lane(self, lane: Lane) -> None:
+        """Insert or change a lane; the catalog's version moves."""
+        ...
+
+
+class Reader(Protocol):
+    """Reads outside a transaction; nothing is held."""
+
+    @property
+    def now(self) -> int:
+        """The store's clock."""
+        ...
+
+    async def catalog(self) -> Catalog:
+        """The routes and lanes as of now."""
+        ...
+
+    async def get(self, ids: Sequence[str]) -> dict[str, Execution | Corrupt]:
+        """The named executions that exist."""
+        ...
+
+    async def bodies(self, ids: Sequence[str]) -> dict[str, Body]:
+        """The immutable parts."""
+        ...
+
+    async def attempts(self, execution_id: str) -> list[Attempt]:
+        """The ended attempts, oldest first, without results."""
+        ...
+
+    async def result(self, execution_id: str, attempt_index: int) -> Attempt | None:
+        """One ended attempt with its result."""
+        ...
+
+    async def list_executions(self, wanted: ListFilter, limit: int) -> list[Execution | Corrupt]:
+        """Executions, newest first."""
+        ...
+
+    async def count(self) -> list[tuple[Route, str, int]]:
+        """How many executions per route and public state."""
+        ...
+
+    async def peek_ready(self, routes: Sequence[Route], limit: int) -> list[str]:
+        """Ids of waiting executions, best first."""
+        ...
+
+    async def expired_leases(
+        self, until: int, after: tuple[int, str] | None, limit: int
+    ) -> list[Execution]:
+        """Leased executions past their time by (expiry, uuid)."""
+        ...
+
+    async def workers(self, namespace: str | None) -> list[Worker]:
+        """Registered workers by namespace and instance, lapsed ones included."""
+        ...
+
+    async def next_due(self) -> dict[DueIndex, int]:
+        """The earliest time in each index that has any."""
+        ...
+
+    async def audit(self) -> list[tuple[str, str]]:
+        """Differences between indexes and records, as (index, what)."""
+        ...
+
+
+class Store(Protocol):
+    """A place where executions are kept."""
+
+    @property
+    def family(self) -> str:
+        """memory, sqlite or postgres."""
+        ...
+
+    @property
+    def partitions(self) -> int:
+        """How many partitions ids are spread over; fixed at installation."""
+        ...
+
+    @property
+    def hints(self) -> Hints:
+        """Wake-up hints of this store."""
+        ...
+
+    async def open(self, *, migrate: bool) -> None:
+        """Connect; migrate, or refuse an unknown or older schema and say what to do."""
+        ...
+
+    async def close(self) -> None:
+        """Let go of everything."""
+        ...
+
+    async def transact(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
+        """Run one transaction once. Raises StoreConflict when it should be run again."""
+        ...
+
+    async def read(self, work: Callable[[Reader], Awaitable[T]]) -> T:
+        """Run reads."""
+        ...
+
+    async def intern_routes(self, routes: Sequence[Route]) -> None:
+        """Make routes and their lanes known, in a step of their own: they outlive any rollback."""
+        ...
+
+    async def migration_status(self) -> list[MigrationStatus]:
+        """Every known migration and whether it is applied."""
+        ...
+
+    async def migrate(self) -> list[str]:
+        """Apply what is missing; the names of what was applied."""
+        ...
+
+    def migration_sql(self) -> str:
+        """The whole schema as SQL text."""
+        ...
+
+    async def facts(self) -> dict[str, Any]:
+        """What doctor prints about the store itself."""
+        ...
+
+    async def dump(self) -> dict[str, list[Any]]:
+        """Everything stored, in a comparable order: the oracle of parity tests and audits."""
+        ...
+
+
+class MigrationStatus(Record, frozen=True):
+    """One migration and how it stands."""
+
+    version: int
+    name: str
+    applied_at: int | None
+    checksum_ok: bool
+
+
+class Hints(Protocol):
+    """Wake-ups that shorten a wait. Losing all of them costs latency, never correctness."""
+
+    def subscribe(self, callback: Callable[[Mapping[str, int]], None]) -> Callable[[], None]:
+        """Call back with {topic: count} when something may have happened; returns the undo."""
+        ...
+
+    def publish(self, topics: Mapping[str, int]) -> None:
+        """Tell listeners in this process and, as far as the store can, in others."""
+        ...

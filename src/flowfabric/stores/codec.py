@@ -1,0 +1,304 @@
+"""Records to rows and back, once for every SQL store."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from flowfabric.errors import FlowFabricError
+from flowfabric.model.attempt import Attempt, AttemptOutcome, AttemptType
+from flowfabric.model.execution import Body, Execution, Grant, GrantKind
+from flowfabric.model.policy import DEFAULT_POLICY, ExecutionPolicy
+from flowfabric.model.record import from_json, to_json
+from flowfabric.model.route import Route
+from flowfabric.model.state import VECTOR_COLUMNS, VECTOR_OF_WORDS, WORDS_OF_VECTOR
+from flowfabric.stores.base import Corrupt
+
+# Written at creation and never again.
+KEY_COLUMNS: Final = ("execution_id", "partition_key", "route_id", "created_at")
+# Written by every transition.
+STATE_COLUMNS: Final = (
+    *VECTOR_COLUMNS,
+    "priority",
+    "eligible_at",
+    "last_transition_at",
+    "last_mutation_at",
+    "flow_id",
+    "blocking_detail",
+    "lease_epoch",
+    "lease_id",
+    "worker_id",
+    "worker_instance_id",
+    "lease_acquired_at",
+    "lease_expires_at",
+    "lease_renewed_at",
+    "lease_lost_at",
+    "attempt_index",
+    "attempt_id",
+    "attempt_type",
+    "attempt_started_at",
+    "attempt_due_at",
+    "attempt_spent_ms",
+    "next_attempt_type",
+    "total_attempt_count",
+    "retry_count",
+    "replay_count",
+    "reclaim_count",
+    "deadline_at",
+    "started_at",
+    "completed_at",
+    "purge_at",
+    "failure_reason",
+    "failure_category",
+    "cancellation_reason",
+    "cancelled_by",
+    "progress_pct",
+    "progress_message",
+    "progress_updated_at",
+    "grant_kind",
+    "grant_id",
+    "grant_worker_id",
+    "grant_worker_instance_id",
+    "grant_expires_at",
+)
+CORE_COLUMNS: Final = (*KEY_COLUMNS, *STATE_COLUMNS)
+BODY_COLUMNS: Final = (
+    "execution_id",
+    "route_id",
+    "created_at",
+    "payload",
+    "payload_encoding",
+    "creator_identity",
+    "idempotency_key",
+    "policy",
+    "tags",
+)
+ATTEMPT_COLUMNS: Final = (
+    "execution_id",
+    "attempt_index",
+    "attempt_id",
+    "attempt_type",
+    "outcome",
+    "lease_epoch",
+    "worker_id",
+    "worker_instance_id",
+    "started_at",
+    "ended_at",
+    "failure_reason",
+    "failure_category",
+    "result",
+    "result_encoding",
+)
+
+_NO_GRANT: Final = (None, None, None, None, None)
+_ATTEMPT_TYPE: Final = {member.value: member for member in AttemptType} | {None: None}
+_POLICY_CACHE_MAX: Final = 10_000
+_policies: dict[str, ExecutionPolicy] = {}
+_policy_texts: dict[ExecutionPolicy, str | None] = {}
+
+
+def execution_id_of(partition_key: int, uuid: str) -> str:
+    """The wire form of an id."""
+    return f"{{fp:{partition_key}}}:{uuid}"
+
+
+def partition_key_of(execution_id: str) -> int:
+    """The partition written in an id."""
+    return int(execution_id[4 : execution_id.index("}")])
+
+
+def state_row(execution: Execution) -> tuple[Any, ...]:
+    """The columns a transition writes, in the order of STATE_COLUMNS."""
+    grant = execution.grant
+    kind = execution.attempt_type
+    return (
+        *WORDS_OF_VECTOR[execution.state],
+        execution.priority,
+        execution.eligible_at,
+        execution.last_transition_at,
+        execution.last_mutation_at,
+        execution.flow_id,
+        execution.blocking_detail,
+        execution.lease_epoch,
+        execution.lease_id,
+        execution.worker_id,
+        execution.worker_instance_id,
+        execution.lease_acquired_at,
+        execution.lease_expires_at,
+        execution.lease_renewed_at,
+        execution.lease_lost_at,
+        execution.attempt_index,
+        execution.attempt_id,
+        None if kind is None else kind._value_,
+        execution.attempt_started_at,
+        execution.attempt_due_at,
+        execution.attempt_spent_ms,
+        execution.next_attempt_type._value_,
+        execution.total_attempt_count,
+        execution.retry_count,
+        execution.replay_count,
+        execution.reclaim_count,
+        execution.deadline_at,
+        execution.started_at,
+        execution.completed_at,
+        execution.purge_at,
+        execution.failure_reason,
+        execution.failure_category,
+        execution.cancellation_reason,
+        execution.cancelled_by,
+        execution.progress_pct,
+        execution.progress_message,
+        execution.progress_updated_at,
+        *(_NO_GRANT if grant is None else _grant_row(grant)),
+    )
+
+
+def key_row(execution: Execution, route_id: int) -> tuple[Any, ...]:
+    """The columns written at creation, in the order of KEY_COLUMNS."""
+    text = execution.execution_id
+    return (text[-36:], partition_key_of(text), route_id, execution.created_at)
+
+
+def body_row(execution: Execution, body: Body, route_id: int) -> tuple[Any, ...]:
+    """The immutable part, in the order of BODY_COLUMNS."""
+    return (
+        body.execution_id[-36:],
+        route_id,
+        execution.created_at,
+        body.payload,
+        body.payload_encoding,
+        body.creator_identity,
+        body.idempotency_key,
+        policy_text(execution.policy),
+        tags_text(execution.tags),
+    )
+
+
+def attempt_row(attempt: Attempt) -> tuple[Any, ...]:
+    """A line of history, in the order of ATTEMPT_COLUMNS."""
+    return (
+        attempt.execution_id[-36:],
+        attempt.attempt_index,
+        attempt.attempt_id,
+        attempt.attempt_type._value_,
+        attempt.outcome._value_,
+        attempt.lease_epoch,
+        attempt.worker_id,
+        attempt.worker_instance_id,
+        attempt.started_at,
+        attempt.ended_at,
+        attempt.failure_reason,
+        attempt.failure_category,
+        attempt.result,
+        attempt.result_encoding,
+    )
+
+
+def attempt_from_row(execution_id: str, row: Sequence[Any]) -> Attempt:
+    """A line of history from its row."""
+    return Attempt(
+        execution_id,
+        row[1],
+        str(row[2]),
+        AttemptType(row[3]),
+        AttemptOutcome(row[4]),
+        *row[5:14],
+    )
+
+
+def execution_from_row(row: Sequence[Any], routes: Mapping[int, Route]) -> Execution | Corrupt:
+    """CORE_COLUMNS followed by policy and tags, read back; a broken row is reported, not raised."""
+    wire_id = execution_id_of(row[1], str(row[0]))
+    try:
+        return _decode(wire_id, row, routes)
+    except (KeyError, ValueError, TypeError, FlowFabricError) as error:
+        return Corrupt(wire_id, f"{type(error).__name__}: {error}")
+
+
+_FIRST_STATE: Final = len(KEY_COLUMNS)
+_AFTER_WORDS: Final = _FIRST_STATE + len(VECTOR_COLUMNS)
+
+
+def _decode(wire_id: str, row: Sequence[Any], routes: Mapping[int, Route]) -> Execution:
+    """The columns after the words stand in the order of the record's fields."""
+    kind = row[-7]
+    fields: list[Any] = [
+        wire_id,
+        routes[row[2]],
+        VECTOR_OF_WORDS[tuple(row[_FIRST_STATE:_AFTER_WORDS])],
+        row[_AFTER_WORDS],
+        row[3],
+        *row[_AFTER_WORDS + 1 : -7],
+        None if kind is None else Grant(GrantKind(kind), *row[-6:-2]),
+        policy_from_text(row[-2]),
+        tags_from_text(row[-1]),
+    ]
+    fields[_TYPE_FIELD] = _ATTEMPT_TYPE[fields[_TYPE_FIELD]]
+    fields[_NEXT_TYPE_FIELD] = AttemptType(fields[_NEXT_TYPE_FIELD])
+    return Execution(*fields)
+
+
+_TYPE_FIELD: Final = Execution.__struct_fields__.index("attempt_type")
+_NEXT_TYPE_FIELD: Final = Execution.__struct_fields__.index("next_attempt_type")
+
+
+def _grant_row(grant: Grant) -> tuple[Any, ...]:
+    return (
+        grant.kind._value_,
+        grant.grant_id,
+        grant.worker_id,
+        grant.worker_instance_id,
+        grant.expires_at,
+    )
+
+
+def policy_text(policy: ExecutionPolicy) -> str | None:
+    """A policy as stored: nothing for the default one. Executions share few policies: cached."""
+    if policy is DEFAULT_POLICY:
+        return None
+    try:
+        return _policy_texts[policy]
+    except KeyError:
+        text = None if policy == DEFAULT_POLICY else to_json(policy).decode()
+        if len(_policy_texts) >= _POLICY_CACHE_MAX:
+            _policy_texts.clear()
+        _policy_texts[policy] = text
+        return text
+
+
+def policy_from_text(text: str | None) -> ExecutionPolicy:
+    """A policy as read."""
+    if text is None:
+        return DEFAULT_POLICY
+    policy = _policies.get(text)
+    if policy is None:
+        policy = from_json(text, ExecutionPolicy, field="policy")
+        if len(_policies) >= _POLICY_CACHE_MAX:
+            _policies.clear()
+        _policies[text] = policy
+    return policy
+
+
+def tags_text(tags: Mapping[str, Any]) -> str | None:
+    """Tags (or event details) as stored: nothing when there are none."""
+    return to_json(tags).decode() if tags else None
+
+
+def tags_from_text(text: str | None) -> dict[str, str]:
+    """Tags as read."""
+    return from_json(text, dict[str, str], field="tags") if text else {}
+
+
+def body_from_row(execution_id: str, row: Sequence[Any]) -> Body:
+    """The immutable part from (payload, encoding, creator, key)."""
+    return Body(execution_id, bytes(row[0]), row[1], row[2], row[3])
+
+
+def capabilities_text(tokens: Sequence[str]) -> str:
+    """Capability words joined by the comma no word can contain."""
+    return ",".join(tokens)
+
+
+def capabilities_from_text(text: str) -> tuple[str, ...]:
+    """Capability words as read."""
+    return tuple(text.split(",")) if text else ()

@@ -1,0 +1,339 @@
+"""The store in memory: the oracle of parity tests, and `memory://` for users' tests."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Any, TypeVar
+
+from flowfabric.clock import Clock, SystemClock
+from flowfabric.limits import FLOW_PARTITIONS_DEFAULT
+from flowfabric.model.attempt import Attempt
+from flowfabric.model.execution import Body, Execution, IdempotencyRecord
+from flowfabric.model.record import replace
+from flowfabric.model.route import Catalog, Lane, LaneState, Route
+from flowfabric.model.worker import Worker, WorkerEvent
+from flowfabric.stores.base import Changes, Corrupt, ListFilter, MigrationStatus, StoreConflict
+from flowfabric.stores.drive import drive
+from flowfabric.stores.hints import LocalHints
+from flowfabric.stores.indexes import DUE, DueIndex, newest_first, ready_order, uuid_of
+
+T = TypeVar("T")
+
+
+class _Tables:
+    """Everything remembered. Records are frozen, so a shallow copy is a snapshot."""
+
+    def __init__(self) -> None:
+        self.executions: dict[str, Execution] = {}
+        self.live: dict[str, Execution] = {}  # those that have not ended
+        self.bodies: dict[str, Body] = {}
+        self.attempts: dict[str, list[Attempt]] = {}
+        self.idempotency: dict[tuple[str, str], IdempotencyRecord] = {}
+        self.lease_events: list[Any] = []
+        self.completion_events: list[Any] = []
+        self.operator_events: list[Any] = []
+        self.workers: dict[tuple[str, str], Worker] = {}
+        self.worker_events: list[WorkerEvent] = []
+        self.routes: dict[Route, None] = {}
+        self.lanes: dict[str, Lane] = {}
+        self.catalog_version = 0
+
+
+class MemoryView:
+    """Reads and transactions over the same tables; each change remembers how to undo it."""
+
+    def __init__(self, tables: _Tables, now: int) -> None:
+        self._tables = tables
+        self._undo: list[Callable[[], object]] = []
+        self.now = now
+
+    def undo(self) -> None:
+        """Take every change back, last first."""
+        while self._undo:
+            self._undo.pop()()
+
+    def _put(self, table: dict[Any, Any], key: Any, value: Any) -> None:
+        if key in table:
+            old = table[key]
+            self._undo.append(lambda: table.__setitem__(key, old))
+        else:
+            self._undo.append(lambda: table.pop(key))
+        table[key] = value
+
+    def _pop(self, table: dict[Any, Any], key: Any) -> None:
+        if key in table:
+            old = table.pop(key)
+            self._undo.append(lambda: table.__setitem__(key, old))
+
+    def _append(self, table: list[Any], values: Iterable[Any]) -> None:
+        size = len(table)
+        table.extend(values)
+        self._undo.append(lambda: table.__delitem__(slice(size, None)))
+
+    # --- what both readers and transactions ask ------------------------------------------------
+
+    async def catalog(self) -> Catalog:
+        tables = self._tables
+        return Catalog(tables.catalog_version, tuple(tables.routes), dict(tables.lanes))
+
+    async def load(self, ids: Sequence[str]) -> dict[str, Execution | Corrupt]:
+        found = self._tables.executions
+        return {key: found[key] for key in ids if key in found}
+
+    get = load
+
+    async def bodies(self, ids: Sequence[str]) -> dict[str, Body]:
+        return {key: self._tables.bodies[key] for key in ids if key in self._tables.bodies}
+
+    # --- transaction ---------------------------------------------------------------------------
+
+    async def load_keys(
+        self, keys: Sequence[tuple[str, str]]
+    ) -> dict[tuple[str, str], IdempotencyRecord]:
+        found = self._tables.idempotency
+        return {key: found[key] for key in keys if key in found}
+
+    async def ready(self, routes: Sequence[Route], limit: int) -> list[Execution]:
+        wanted = frozenset(routes)
+        waiting = (
+            execution
+            for execution in self._tables.live.values()
+            if execution.is_waiting
+            and execution.route in wanted
+            and not execution.granted_to_other(self.now)
+        )
+        return sorted(waiting, key=ready_order)[:limit]
+
+    async def due(self, index: DueIndex, until: int, limit: int) -> list[Execution]:
+        at = DUE[index].at
+        timed = ((at(execution), execution) for execution in self._tables.executions.values())
+        found = [(when, execution) for when, execution in timed if when is not None]
+        found = [pair for pair in found if pair[0] <= until]
+        found.sort(key=lambda pair: (pair[0], uuid_of(pair[1].execution_id)))
+        return [execution for _, execution in found[:limit]]
+
+    async def save(self, changes: Changes) -> None:
+        tables = self._tables
+        for key, (execution, body) in changes.created.items():
+            if key in tables.executions:
+                raise StoreConflict(key)
+            self._put_execution(execution)
+            self._put(tables.bodies, key, body)
+        for execution in changes.updated.values():
+            self._put_execution(execution)
+        for attempt in changes.attempts:
+            history = tables.attempts.setdefault(attempt.execution_id, [])
+            self._append(history, (attempt,))
+        self._append(tables.lease_events, changes.lease_events)
+        self._append(tables.completion_events, changes.completion_events)
+        self._append(tables.operator_events, changes.operator_events)
+        for record, _ in changes.idempotency:
+            self._put(tables.idempotency, (record.namespace, record.idempotency_key), record)
+
+    def _put_execution(self, execution: Execution) -> None:
+        self._put(self._tables.executions, execution.execution_id, execution)
+        if execution.is_terminal:
+            self._pop(self._tables.live, execution.execution_id)
+        else:
+            self._put(self._tables.live, execution.execution_id, execution)
+
+    async def purge(self, until: int, limit: int) -> int:
+        gone = await self.due(DueIndex.PURGE, until, limit)
+        for execution in gone:
+            key = execution.execution_id
+            self._pop(self._tables.executions, key)
+            self._pop(self._tables.bodies, key)
+            self._pop(self._tables.attempts, key)
+        return len(gone)
+
+    async def sweep(self, *, keys_until: int, events_until: int, limit: int) -> int:
+        tables = self._tables
+        stale = [
+            key for key, record in tables.idempotency.items() if record.expires_at <= keys_until
+        ]
+        for key in stale[:limit]:
+            self._pop(tables.idempotency, key)
+        swept = len(stale[:limit])
+        for name in ("lease_events", "completion_events", "operator_events", "worker_events"):
+            events = getattr(tables, name)
+            old = 0
+            while old < min(limit, len(events)) and events[old].occurred_at < events_until:
+                old += 1
+            del events[:old]
+            swept += old
+        return swept
+
+    async def load_worker(self, namespace: str, worker_instance_id: str) -> Worker | None:
+        return self._tables.workers.get((namespace, worker_instance_id))
+
+    async def save_worker(self, worker: Worker, *, known: bool) -> None:
+        self._put(self._tables.workers, (worker.namespace, worker.worker_instance_id), worker)
+
+    async def delete_worker(self, namespace: str, worker_instance_id: str) -> None:
+        self._pop(self._tables.workers, (namespace, worker_instance_id))
+
+    async def lapsed_workers(self, until: int, limit: int) -> list[Worker]:
+        lapsed = [worker for worker in self._tables.workers.values() if worker.expires_at <= until]
+        return lapsed[:limit]
+
+    async def append_worker_event(self, event: WorkerEvent) -> None:
+        self._append(self._tables.worker_events, (event,))
+
+    async def owned_by(self, namespace: str, worker_instance_id: str, limit: int) -> list[str]:
+        owned = (
+            execution.execution_id
+            for execution in self._tables.live.values()
+            if execution.is_leased
+            and execution.worker_instance_id == worker_instance_id
+            and execution.namespace == namespace
+        )
+        return sorted(owned)[:limit]
+
+    async def save_lane(self, lane: Lane) -> None:
+        self._put(self._tables.lanes, lane.lane_id, lane)
+        self._tables.catalog_version += 1
+
+    # --- reader --------------------------------------------------------------------------------
+
+    async def attempts(self, execution_id: str) -> list[Attempt]:
+        history = self._tables.attempts.get(execution_id, [])
+        return [replace(attempt, result=None, result_encoding=None) for attempt in history]
+
+    async def result(self, execution_id: str, attempt_index: int) -> Attempt | None:
+        for attempt in self._tables.attempts.get(execution_id, []):
+            if attempt.attempt_index == attempt_index:
+                return attempt
+        return None
+
+    async def list_executions(self, wanted: ListFilter, limit: int) -> list[Execution | Corrupt]:
+        chosen = (e for e in self._tables.executions.values() if _shows(wanted, e))
+        found: list[Execution | Corrupt] = []
+        found.extend(sorted(chosen, key=newest_first, reverse=True)[:limit])
+        return found
+
+    async def count(self) -> list[tuple[Route, str, int]]:
+        counted: dict[tuple[Route, str], int] = {}
+        for execution in self._tables.executions.values():
+            key = (execution.route, execution.public_state.value)
+            counted[key] = counted.get(key, 0) + 1
+        return [(route, state, number) for (route, state), number in counted.items()]
+
+    async def peek_ready(self, routes: Sequence[Route], limit: int) -> list[str]:
+        return [execution.execution_id for execution in await self.ready(routes, limit)]
+
+    async def expired_leases(
+        self, until: int, after: tuple[int, str] | None, limit: int
+    ) -> list[Execution]:
+        found = await self.due(DueIndex.LEASE, until, len(self._tables.executions))
+        if after is not None:
+            found = [
+                e for e in found if ((e.lease_expires_at or 0), uuid_of(e.execution_id)) > after
+            ]
+        return found[:limit]
+
+    async def workers(self, namespace: str | None) -> list[Worker]:
+        rows = self._tables.workers
+        return [rows[key] for key in sorted(rows) if namespace is None or key[0] == namespace]
+
+    async def next_due(self) -> dict[DueIndex, int]:
+        found = {}
+        for name, index in DUE.items():
+            times = [index.at(e) for e in self._tables.executions.values()]
+            if known := [when for when in times if when is not None]:
+                found[name] = min(known)
+        return found
+
+    async def audit(self) -> list[tuple[str, str]]:
+        live = {key for key, e in self._tables.executions.items() if not e.is_terminal}
+        return [("live", key) for key in live ^ set(self._tables.live)]
+
+
+def _shows(wanted: ListFilter, execution: Execution) -> bool:
+    tag, after, before = wanted.tag, wanted.created_after, wanted.created_before
+    return (
+        (wanted.routes is None or execution.route in wanted.routes)
+        and (not wanted.states or execution.public_state.value in wanted.states)
+        and (tag is None or execution.tags.get(tag[0]) == tag[1])
+        and (after is None or execution.created_at >= after)
+        and (before is None or execution.created_at < before)
+        and (wanted.before is None or newest_first(execution) < wanted.before)
+        and (
+            wanted.partition is None
+            or execution.execution_id.startswith(f"{{fp:{wanted.partition}}}:")
+        )
+    )
+
+
+class MemoryStore:
+    """Keeps everything in this process and forgets it at the end."""
+
+    family = "memory"
+
+    def __init__(
+        self, *, clock: Clock | None = None, partitions: int = FLOW_PARTITIONS_DEFAULT
+    ) -> None:
+        self._tables = _Tables()
+        self._clock = clock or SystemClock()
+        self.partitions = partitions
+        self.hints = LocalHints()
+
+    async def open(self, *, migrate: bool) -> None:
+        """Nothing to connect to."""
+
+    async def close(self) -> None:
+        """Nothing to let go of: what was stored stays until the object is gone."""
+
+    async def transact(self, work: Callable[[Any], Awaitable[T]]) -> T:
+        """Run at once; an error undoes every change."""
+        view = MemoryView(self._tables, self._clock.now_ms())
+        try:
+            return drive(work(view))
+        except BaseException:
+            view.undo()
+            raise
+
+    async def read(self, work: Callable[[Any], Awaitable[T]]) -> T:
+        """Run reads."""
+        return drive(work(MemoryView(self._tables, self._clock.now_ms())))
+
+    async def intern_routes(self, routes: Sequence[Route]) -> None:
+        """Make routes and lanes known."""
+        tables, now = self._tables, self._clock.now_ms()
+        for route in routes:
+            if route not in tables.routes:
+                tables.routes[route] = None
+                tables.catalog_version += 1
+            if route.lane_id not in tables.lanes:
+                tables.lanes[route.lane_id] = Lane(route.lane_id, LaneState.ACTIVE, now, now)
+
+    async def migration_status(self) -> list[MigrationStatus]:
+        """There is no schema."""
+        return []
+
+    async def migrate(self) -> list[str]:
+        """There is no schema."""
+        return []
+
+    def migration_sql(self) -> str:
+        """There is no schema."""
+        return ""
+
+    async def facts(self) -> dict[str, Any]:
+        """What doctor prints."""
+        return {"executions": len(self._tables.executions)}
+
+    async def dump(self) -> dict[str, list[Any]]:
+        """Everything stored."""
+        tables = self._tables
+        return {
+            "executions": sorted(tables.executions.values(), key=lambda e: e.execution_id),
+            "bodies": [tables.bodies[key] for key in sorted(tables.bodies)],
+            "attempts": [a for key in sorted(tables.attempts) for a in tables.attempts[key]],
+            "lease_events": list(tables.lease_events),
+            "completion_events": list(tables.completion_events),
+            "operator_events": list(tables.operator_events),
+            "idempotency": [tables.idempotency[key] for key in sorted(tables.idempotency)],
+            "workers": [tables.workers[key] for key in sorted(tables.workers)],
+            "worker_events": list(tables.worker_events),
+            "lanes": [tables.lanes[key] for key in sorted(tables.lanes)],
+        }

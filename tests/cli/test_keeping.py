@@ -1,0 +1,130 @@
+"""db, doctor, workers, version and bench: the place itself."""
+
+from __future__ import annotations
+
+import sqlite3
+import sys
+import types
+
+import pytest
+
+from flowfabric.cli import main
+from flowfabric.cli.exits import Exit
+from flowfabric.engine.engine import Engine
+from tests.cli.desk import Desk
+
+
+def test_db_migrate_makes_a_database_and_says_what_it_did(desk: Desk) -> None:
+    assert desk.ff("db", "migrate") == Exit.OK
+    assert "applied " in desk.out
+    assert desk.path.exists()
+    assert desk.json("db", "migrate")["applied"] == []
+
+
+def test_db_check_compares_the_schema(desk: Desk) -> None:
+    desk.ff("db", "migrate")
+    checked = desk.json("db", "check")
+    assert checked["up_to_date"] is True
+    assert all(row["applied_at"] for row in checked["migrations"])
+    assert desk.ff("db", "check") == Exit.OK
+
+
+def test_db_check_finds_an_empty_database(desk: Desk) -> None:
+    sqlite3.connect(desk.path).execute("create table unrelated (x)").connection.close()
+    assert desk.json("db", "check", code=Exit.FAILED)["up_to_date"] is False
+    assert desk.ff("db", "check") == Exit.FAILED
+    assert "ff db migrate" in desk.err
+
+
+def test_a_database_without_our_schema_is_refused_with_what_to_do(desk: Desk) -> None:
+    sqlite3.connect(desk.path).execute("create table unrelated (x)").connection.close()
+    assert desk.ff("ps") == Exit.REFUSED
+    assert "ff db migrate" in desk.err
+    diagnosed = desk.json("doctor", code=Exit.FAILED)
+    assert diagnosed["problems"][0]["code"] == "schema_mismatch"
+
+
+def test_db_sql_prints_the_schema_and_touches_nothing(desk: Desk) -> None:
+    assert desk.ff("db", "sql") == Exit.OK
+    assert "ff_exec_core" in desk.out
+    assert not desk.path.exists()
+    assert "ff_exec_core" in desk.json("db", "sql")["sql"]
+
+
+def test_doctor_finds_a_healthy_database_healthy(desk: Desk) -> None:
+    desk.completed()
+    assert desk.ff("doctor") == Exit.OK
+    assert "healthy" in desk.out
+    assert desk.json("doctor")["problems"] == []
+
+
+def test_workers_lists_who_is_alive(desk: Desk) -> None:
+    desk.submit()
+    assert desk.ff("workers") == Exit.OK
+    assert "ff worker MODULE:APP" in desk.err
+
+    async def register(engine: Engine) -> None:
+        await engine.register_worker(
+            worker_id="ada",
+            worker_instance_id="ada-1",
+            lanes=["default"],
+            capabilities=["gpu"],
+            liveness_ttl_ms=60_000,
+        )
+
+    desk.given(register)
+    assert desk.ff("workers") == Exit.OK
+    assert "ada" in desk.out
+    assert "gpu" in desk.out
+    assert desk.json("workers")[0]["lanes"] == ["default"]
+
+
+def test_version_names_the_parts(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["version"]) == Exit.OK
+    assert sqlite3.sqlite_version in capsys.readouterr().out
+
+
+def test_bench_hands_over_to_the_benchmark(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[object] = []
+    stand_in = types.ModuleType("flowfabric.bench.main")
+    stand_in.__dict__["run"] = lambda *words: calls.append(words)
+    monkeypatch.setitem(sys.modules, "flowfabric.bench", types.ModuleType("flowfabric.bench"))
+    monkeypatch.setitem(sys.modules, "flowfabric.bench.main", stand_in)
+    assert main(["bench", "cycle", "--store", "sqlite", "--n", "10", "--json"]) == Exit.OK
+    assert calls == [("cycle", "sqlite", 10, None, True)]
+
+
+def test_an_unreachable_store_exits_with_five_and_hides_the_password(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    pytest.importorskip("asyncpg")
+    assert main(["ps", "--url", "postgresql://ada:hunter2@127.0.0.1:1/none"]) == Exit.UNAVAILABLE
+    captured = capsys.readouterr()
+    assert "hunter2" not in captured.out + captured.err
+    assert captured.err.count("\n") == 1
+
+
+def test_an_unknown_kind_of_url_is_a_mistake(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["ps", "--url", "mongodb://somewhere"]) == Exit.USAGE
+    assert "mongodb" in capsys.readouterr().err
+
+
+def test_a_file_that_is_no_database_is_reported_in_one_line(desk: Desk) -> None:
+    desk.path.write_text("this is not a database " * 100)
+    assert desk.ff("ps") in (Exit.REFUSED, Exit.UNAVAILABLE, Exit.USAGE)
+    assert desk.err.count("\n") == 1
+
+
+def test_memory_serves_commands_that_need_nothing_kept(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["doctor", "--url", "memory://", "--json"]) == Exit.OK
+    assert '"healthy": true' in capsys.readouterr().out
+
+
+def test_the_environment_names_the_store(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    desk.submit()
+    monkeypatch.setenv("FLOWFABRIC_URL", desk.url)
+    assert main(["ps"]) == Exit.OK
+    monkeypatch.setenv("FLOWFABRIC_URL", desk.url + ".missing")
+    assert main(["ps"]) == Exit.NOT_FOUND

@@ -1,0 +1,73 @@
+"""Fixtures every test may use: a real PostgreSQL, and an engine on each store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+from flowfabric.engine.engine import Engine
+from tests.support.databases import PostgresServer, postgres_server
+from tests.support.lab import DURABLE_STORES, STORES, Lab
+
+# A fixture is shared by the examples of one test on purpose; how fast one runs depends on a store.
+settings.register_profile(
+    "flowfabric",
+    deadline=None,
+    database=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+settings.load_profile("flowfabric")
+
+
+@pytest.fixture(scope="session")
+def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PostgresServer]:
+    """One server per test process."""
+    with postgres_server(tmp_path_factory.mktemp("pg")) as server:
+        yield server
+
+
+@pytest.fixture
+def postgres_url(postgres: PostgresServer) -> Iterator[str]:
+    """A migrated, empty database of its own."""
+    with postgres.database() as url:
+        yield url
+
+
+def open_lab(
+    store: str, directory: Path, request: pytest.FixtureRequest, stack: ExitStack
+) -> Lab:
+    if store == "memory":
+        url = "memory://"
+    elif store == "sqlite":
+        url = f"sqlite:///{directory / 'lab.db'}"
+    else:
+        server: PostgresServer = request.getfixturevalue("postgres")
+        url = stack.enter_context(server.database())
+    lab = Lab(url)
+    lab.open()
+    stack.callback(lab.close)
+    return lab
+
+
+@pytest.fixture(params=STORES)
+def lab(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Lab]:
+    """An engine with its loops off and a clock that stands still, on every store."""
+    with ExitStack() as stack:
+        yield open_lab(request.param, tmp_path, request, stack)
+
+
+@pytest.fixture
+def engine(lab: Lab) -> Engine:
+    """The lab's engine."""
+    return lab.engine
+
+
+@pytest.fixture(params=DURABLE_STORES)
+def durable_lab(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Lab]:
+    """The same where rows can be spoiled behind the engine's back."""
+    with ExitStack() as stack:
+        yield open_lab(request.param, tmp_path, request, stack)

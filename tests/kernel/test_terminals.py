@@ -1,0 +1,301 @@
+"""The end of an execution: once, complete, and final."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from flowfabric.errors import ExecutionNotActive
+from flowfabric.kernel.cancel import Cancel
+from flowfabric.kernel.claim import NewIds
+from flowfabric.kernel.decision import Decision, Refused
+from flowfabric.kernel.expire import (
+    ExpireAttempt,
+    ExpireDeadline,
+    ExpireLease,
+    PromoteDelayed,
+)
+from flowfabric.kernel.fence import LEASE_HOLDER, OPERATOR_OVERRIDE
+from flowfabric.kernel.grant import ClaimGranted, ClaimNamed, IssueClaimGrant
+from flowfabric.kernel.operate import Block, ChangePriority, Hold, Release, SetTag, Unblock
+from flowfabric.kernel.own import Progress, Renew
+from flowfabric.kernel.reclaim import IssueReclaimGrant, ReclaimExecution, RequeueLost
+from flowfabric.kernel.replay import Replay
+from flowfabric.kernel.revoke import RevokeLease
+from flowfabric.kernel.rules import RULES
+from flowfabric.model.attempt import AttemptOutcome
+from flowfabric.model.event import CompletionEvent, LeaseEvent, LeaseEventType, OperatorEvent
+from flowfabric.model.execution import Execution, Fence, Grant, GrantKind
+from flowfabric.model.policy import ExecutionPolicy
+from flowfabric.model.record import replace
+from flowfabric.model.results import Cancelled, Completed, Delayed
+from flowfabric.model.state import BlockingReason, PublicState, TerminalOutcome
+from tests.support import builders as make
+from tests.support.builders import EXECUTION_ID, NOW, TTL_MS, decide, fence_of
+
+RETENTION_MS = 5000
+
+
+def end(execution: Execution, how: str, now: int = NOW) -> Decision:
+    """Finish an execution in one of the ways that apply to its situation."""
+    fence = fence_of(execution) if execution.is_leased else None
+    commands: dict[str, Any] = {
+        "complete": make.complete_with(fence, result=b"done"),
+        "fail": make.fail_with(fence),
+        "cancel": make.cancel_by_operator(),
+        "deadline": ExpireDeadline(EXECUTION_ID),
+        "timeout": ExpireAttempt(EXECUTION_ID, 0.5),
+        "cap": RequeueLost(EXECUTION_ID),
+    }
+    return decide(execution, commands[how], now, retention_ms=RETENTION_MS)
+
+
+PLAIN = ExecutionPolicy()
+TIMED = make.policy(attempt_timeout_ms=1)
+DUE = make.policy(execution_deadline_ms=1)
+CAPPED = make.policy(max_reclaim_count=0)
+
+# (situation, how it ends, policy, when, expected outcome)
+ENDS = [
+    ("leased", "complete", PLAIN, NOW, TerminalOutcome.SUCCESS),
+    ("leased", "fail", PLAIN, NOW, TerminalOutcome.FAILED),
+    ("leased", "timeout", TIMED, NOW + 1, TerminalOutcome.EXPIRED),
+    ("lapsed", "cap", CAPPED, NOW, TerminalOutcome.FAILED),
+    ("revoked", "cap", CAPPED, NOW, TerminalOutcome.FAILED),
+    *[(name, "cancel", PLAIN, NOW, TerminalOutcome.CANCELLED) for name in make.LIVE],
+    *[
+        (name, "deadline", DUE, NOW + 1, TerminalOutcome.EXPIRED)
+        for name in ("waiting", "delayed", "held", "leased", "parked", "lapsed", "requeued")
+    ],
+]
+every_end = pytest.mark.parametrize(
+    ("situation", "how", "policy", "now", "outcome"),
+    ENDS,
+    ids=[f"{situation}-{how}" for situation, how, *_ in ENDS],
+)
+
+
+def before_end(situation: str, policy: ExecutionPolicy) -> Execution:
+    if situation == "retrying":
+        policy = make.policy(retry_policy=make.retries(3))
+    execution = make.LIVE[situation](policy=policy)
+    grant = Grant(GrantKind.CLAIM, "grant", "w9", "w9-1", NOW + 60_000)
+    return replace(execution, grant=grant)
+
+
+@every_end
+def test_every_end_does_the_same_things(
+    situation: str, how: str, policy: ExecutionPolicy, now: int, outcome: TerminalOutcome
+) -> None:
+    """Rule 8, D14, D16, D24, D41, D56, I2: attempt, lease, fence, grant, timers, events."""
+    before = before_end(situation, policy)
+    if how == "cap":
+        before = replace(before, grant=None)  # a promised takeover would come first
+    decision = end(before, how, now)
+    after = decision.execution
+    assert after is not None
+    assert after.state.terminal_outcome is outcome
+    # the lease is released and fenced, nothing is owned any more
+    assert after.lease_epoch > before.lease_epoch
+    assert after.worker_id is None
+    assert after.worker_instance_id is None
+    assert after.lease_expires_at is None
+    assert after.lease_acquired_at is None
+    assert after.lease_lost_at is None
+    # no grant and no timer is left to wake it
+    assert after.grant is None
+    assert after.attempt_due_at is None
+    assert after.completed_at == now
+    assert after.purge_at == now + RETENTION_MS
+    assert after.last_transition_at == now
+    # one completion event, one lease event exactly if somebody owned it
+    completions = [event for event in decision.events if isinstance(event, CompletionEvent)]
+    assert [(event.outcome, event.namespace, event.tags) for event in completions] == [
+        (outcome, "default", {"team.name": "a"})
+    ]
+    released = [event for event in decision.events if isinstance(event, LeaseEvent)]
+    assert [event.event_type for event in released] == (
+        [LeaseEventType.RELEASED] if before.is_leased else []
+    )
+
+
+@every_end
+def test_every_end_leaves_no_attempt_open(
+    situation: str, how: str, policy: ExecutionPolicy, now: int, outcome: TerminalOutcome
+) -> None:
+    """Scenario 8, D24, I5: a running or parked attempt gets its one outcome."""
+    before = before_end(situation, policy)
+    if how == "cap":
+        before = replace(before, grant=None)
+    decision = end(before, how, now)
+    open_before = situation in ("leased", "parked", "lapsed", "revoked")
+    assert (decision.attempt is not None) == open_before
+    if decision.attempt is not None:
+        assert decision.attempt.attempt_id == before.attempt_id
+        assert decision.attempt.ended_at == now
+        assert decision.attempt.outcome not in (AttemptOutcome.STARTED, AttemptOutcome.SUSPENDED)
+
+
+def test_the_result_is_kept_with_the_attempt_that_made_it() -> None:
+    decision = end(make.leased(), "complete")
+    assert decision.attempt is not None
+    assert decision.attempt.result == b"done"
+    assert decision.attempt.outcome is AttemptOutcome.ENDED_SUCCESS
+
+
+def test_the_executions_own_retention_goes_before_the_engines() -> None:
+    """D32: purge_at is stored per execution, shorter as well as longer."""
+    for keep_ms in (0, 1, 10 * RETENTION_MS):
+        running = make.leased(policy=ExecutionPolicy(retention_ttl_ms=keep_ms))
+        after = end(running, "complete").execution
+        assert after is not None
+        assert after.purge_at == NOW + keep_ms
+
+
+def every_command(fence: Fence) -> list[Any]:
+    """One command for every rule."""
+    ids = NewIds("lease-new", "attempt-new")
+    return [
+        Renew(EXECUTION_ID, fence, TTL_MS),
+        Progress(EXECUTION_ID, fence, 1, "x"),
+        make.delay_with(fence, NOW + 1),
+        make.complete_with(fence),
+        make.fail_with(fence),
+        make.cancel_by_operator(),
+        RevokeLease(EXECUTION_ID, "x"),
+        ExpireLease(EXECUTION_ID),
+        ExpireAttempt(EXECUTION_ID, 0.5),
+        ExpireDeadline(EXECUTION_ID),
+        PromoteDelayed(EXECUTION_ID),
+        RequeueLost(EXECUTION_ID),
+        IssueReclaimGrant(EXECUTION_ID, "w2", "w2-1", (), 1000, "grant"),
+        ReclaimExecution(EXECUTION_ID, "w2", "w2-1", TTL_MS, "memory", ids),
+        IssueClaimGrant(EXECUTION_ID, "w2", "w2-1", (), 1000, "grant"),
+        ClaimGranted(EXECUTION_ID, "w2", "w2-1", TTL_MS, "memory", ids, resumed=False),
+        ClaimNamed(EXECUTION_ID, TTL_MS, "memory", ids),
+        ChangePriority(EXECUTION_ID, 5),
+        Hold(EXECUTION_ID, "x"),
+        Release(EXECUTION_ID),
+        Block(EXECUTION_ID, BlockingReason.WAITING_FOR_BUDGET, "x"),
+        Unblock(EXECUTION_ID, None),
+        SetTag(EXECUTION_ID, "team.name", "b"),
+        Replay(EXECUTION_ID),
+    ]
+
+
+def test_every_rule_is_in_the_list_of_commands() -> None:
+    assert {type(command) for command in every_command(Fence("l", 1, "a"))} == set(RULES)
+
+
+@pytest.mark.parametrize("ended", make.ENDED)
+def test_an_end_is_final_for_every_command_but_replay(ended: str) -> None:
+    """I2: nothing follows an end except a replay (and a label)."""
+    done = make.ENDED[ended](policy=make.policy(execution_deadline_ms=1, attempt_timeout_ms=1))
+    stranger = Fence("lease-x", done.lease_epoch, done.attempt_id or "attempt-0")
+    for command in every_command(stranger):
+        decision = decide(done, command, NOW + 100 * TTL_MS)
+        if isinstance(command, Replay | SetTag):
+            continue
+        assert decision.execution is None, command
+        assert decision.attempt is None
+        assert decision.events == ()
+
+
+@pytest.mark.parametrize("situation", make.SITUATIONS)
+def test_no_command_lowers_the_epoch_or_loses_a_counter(situation: str) -> None:
+    """I4, rule 3."""
+    before = make.SITUATIONS[situation]()
+    fence = Fence(before.lease_id or "l", before.lease_epoch, before.attempt_id or "a")
+    for command in every_command(fence):
+        after = decide(before, command, NOW).execution
+        if after is None:
+            continue
+        assert after.lease_epoch >= before.lease_epoch
+        assert after.total_attempt_count >= before.total_attempt_count
+        assert after.created_at == before.created_at
+        assert after.last_mutation_at >= before.last_mutation_at
+
+
+# --- the owner's repeated call -----------------------------------------------------------------
+
+
+def repeat(execution: Execution, command: Any) -> tuple[Decision, Decision]:
+    """The same call twice; the second must change nothing."""
+    first = decide(execution, command)
+    second = decide(first.execution, command, NOW + 3)
+    assert second.execution is None
+    assert second.attempt is None
+    assert second.events == ()
+    return first, second
+
+
+def test_completing_twice_answers_the_first_outcome() -> None:
+    """Scenario 4, rule 9, I6: also the instant of the first completion."""
+    running = make.leased()
+    first, second = repeat(running, make.complete_with(fence_of(running), result=b"x"))
+    assert second.reply == first.reply == Completed(EXECUTION_ID, PublicState.COMPLETED, NOW)
+
+
+@pytest.mark.parametrize("most", [0, 2])
+def test_failing_twice_answers_the_first_outcome(most: int) -> None:
+    """Rule 9, I6: the scheduled retry or the end."""
+    running = make.leased(policy=make.policy(retry_policy=make.retries(most)))
+    first, second = repeat(running, make.fail_with(fence_of(running)))
+    assert second.reply == first.reply
+
+
+def test_parking_twice_answers_the_first_outcome() -> None:
+    """I6."""
+    running = make.leased()
+    first, second = repeat(running, make.delay_with(fence_of(running), NOW + 50))
+    assert second.reply == first.reply == Delayed(EXECUTION_ID, NOW + 50)
+
+
+@pytest.mark.parametrize("situation", make.LIVE)
+def test_cancelling_twice_answers_the_first_outcome(situation: str) -> None:
+    """D38, I6."""
+    first, second = repeat(make.LIVE[situation](), make.cancel_by_operator())
+    assert second.reply == first.reply == Cancelled(EXECUTION_ID, PublicState.CANCELLED)
+
+
+def test_the_owners_cancel_is_answered_again() -> None:
+    """D10, rule 9."""
+    running = make.leased()
+    command = Cancel(EXECUTION_ID, "enough", LEASE_HOLDER, fence_of(running))
+    first, second = repeat(running, command)
+    assert second.reply == first.reply
+
+
+@pytest.mark.parametrize("wrong", ["lease_id", "attempt_id"])
+def test_a_stranger_is_not_answered_as_the_owner(wrong: str) -> None:
+    """I3: a repeated call is recognised by the whole fence."""
+    running = make.leased()
+    done = make.image(running, make.complete_with(fence_of(running)))
+    forged = replace(fence_of(running), **{wrong: "guess"})
+    reply = decide(done, make.complete_with(forged)).reply
+    assert isinstance(reply, Refused)
+    assert reply.error is ExecutionNotActive
+
+
+def test_another_end_than_the_first_is_refused_with_details() -> None:
+    """Rule 9, scenario 4: complete after cancel."""
+    running = make.leased()
+    gone = make.image(running, make.cancel_by_operator())
+    for command in (make.complete_with(fence_of(running)), make.fail_with(fence_of(running))):
+        reply = decide(gone, command).reply
+        assert isinstance(reply, Refused)
+        assert reply.error is ExecutionNotActive
+        assert reply.fields["terminal_outcome"] == "cancelled"
+    assert make.refusal(decide(make.completed(), make.cancel_by_operator())) is ExecutionNotActive
+
+
+def test_an_operators_end_is_audited() -> None:
+    """core 8.8 row 112."""
+    for command in (
+        make.complete_with(None, OPERATOR_OVERRIDE),
+        make.fail_with(None, source=OPERATOR_OVERRIDE),
+        make.cancel_by_operator(),
+    ):
+        events = decide(make.leased(), command).events
+        assert sum(isinstance(event, OperatorEvent) for event in events) == 1

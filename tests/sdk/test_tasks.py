@@ -1,0 +1,174 @@
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+import flowfabric
+from flowfabric import (
+    Context,
+    ExponentialBackoff,
+    Fabric,
+    FixedBackoff,
+    InvalidInput,
+    InvalidTask,
+    RetryPolicy,
+    SyncContext,
+)
+from flowfabric.sdk.durations import to_ms
+
+
+def test_a_task_is_still_the_function_it_was() -> None:
+    ff = Fabric("memory://")
+
+    @ff.task
+    def double(number: int) -> int:
+        """Twice as much."""
+        return 2 * number
+
+    @ff.task(name="math.triple")
+    async def triple(number: int) -> int:
+        return 3 * number
+
+    assert double(4) == 8
+    assert asyncio.run(triple(4)) == 12
+    assert (double.name, double.__doc__) == ("double", "Twice as much.")
+    assert set(ff.tasks) == {"double", "math.triple"}
+
+
+def test_options_become_the_policy() -> None:
+    ff = Fabric("memory://")
+
+    @ff.task(
+        lane="research",
+        needs={"llm", "gpu"},
+        retries=3,
+        retry_on=(TimeoutError, "HTTPError"),
+        backoff="2s",
+        timeout="10m",
+        deadline=timedelta(hours=1),
+        recoveries=5,
+        retention="7d",
+    )
+    def brief() -> None: ...
+
+    policy = brief.policy
+    assert policy.retry_policy == RetryPolicy(
+        max_retries=3,
+        backoff=FixedBackoff(delay_ms=2000),
+        retryable_categories=("HTTPError", "Retry", "TimeoutError", "timeout"),
+    )
+    assert policy.timeout_policy.attempt_timeout_ms == 600_000
+    assert policy.timeout_policy.execution_deadline_ms == 3_600_000
+    assert policy.routing_requirements.required_capabilities == ("gpu", "llm")
+    assert (policy.max_reclaim_count, policy.retention_ttl_ms) == (5, 7 * 86_400_000)
+
+
+@pytest.mark.parametrize(
+    ("options", "field"),
+    [
+        ({"lain": "x"}, "options"),
+        ({"lane": ""}, "lane"),
+        ({"timeout": "soon"}, "timeout"),
+        ({"timeout": "0s"}, "timeout_policy.attempt_timeout_ms"),
+        ({"retries": -1}, "retry_policy.max_retries"),
+        ({"needs": "llm"}, "needs"),
+        ({"needs": ["a,b"]}, "needs"),
+        ({"retries": RetryPolicy(), "backoff": ExponentialBackoff()}, "retries"),
+    ],
+)
+def test_a_wrong_option_is_refused_where_the_task_is_written(
+    options: dict[str, Any], field: str
+) -> None:
+    ff = Fabric("memory://")
+    with pytest.raises(flowfabric.errors.ValidationError) as caught:
+
+        @ff.task(**options)
+        def brief() -> None: ...
+
+    assert caught.value.fields["field"] == field
+    assert not ff.tasks
+
+
+def test_an_argument_named_like_a_submit_option_is_refused() -> None:
+    ff = Fabric("memory://")
+    with pytest.raises(InvalidTask, match="fetch: the argument 'key' is also a submit option"):
+
+        @ff.task
+        def fetch(key: str) -> None: ...
+
+
+def test_variadic_and_unreadable_arguments_are_refused() -> None:
+    ff = Fabric("memory://")
+    with pytest.raises(InvalidTask, match=r"\*rest: the arguments of a task have names"):
+
+        @ff.task
+        def gather(*rest: int) -> None: ...
+
+    with pytest.raises(InvalidTask, match=r"fetch\.source: Fabric cannot be read from JSON"):
+
+        @ff.task
+        def fetch(source: Fabric) -> None: ...
+
+    with pytest.raises(InvalidTask, match="result of give"):
+
+        @ff.task
+        def give() -> list[Fabric]:
+            return []
+
+
+def test_the_context_must_fit_the_function() -> None:
+    ff = Fabric("memory://")
+    with pytest.raises(InvalidTask, match="is not async: annotate ctx: SyncContext"):
+
+        @ff.task
+        def blocking(ctx: Context) -> None: ...
+
+    with pytest.raises(InvalidTask, match="is async: annotate context: Context"):
+
+        @ff.task
+        async def waiting(context: SyncContext) -> None: ...
+
+
+def test_two_tasks_cannot_share_a_name() -> None:
+    ff = Fabric("memory://")
+
+    @ff.task
+    def brief() -> None: ...
+
+    with pytest.raises(InvalidTask, match="the name is taken"):
+
+        @ff.task(name="brief")
+        def other() -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("text", "milliseconds"),
+    [
+        ("500ms", 500),
+        ("30s", 30_000),
+        ("1h30m", 5_400_000),
+        ("1.5h", 5_400_000),
+        ("2d", 172_800_000),
+        (2, 2_000),
+        (0.25, 250),
+        (timedelta(minutes=1), 60_000),
+    ],
+)
+def test_durations_are_read_as_people_write_them(text: Any, milliseconds: int) -> None:
+    assert to_ms(text, field="timeout") == milliseconds
+
+
+@pytest.mark.parametrize("text", ["", "10", "10 parsecs", "-5s", -1, True, None, float("nan")])
+def test_what_is_not_a_duration_is_refused_with_examples(text: Any) -> None:
+    with pytest.raises(InvalidInput, match="^invalid_input: timeout: ") as caught:
+        to_ms(text, field="timeout")
+    assert caught.value.fields == {"field": "timeout"}
+
+
+def test_the_public_names_are_sorted_and_exist() -> None:
+    names = flowfabric.__all__
+    assert names == sorted(names)
+    assert all(hasattr(flowfabric, name) for name in names)

@@ -1,0 +1,218 @@
+"""Executions in every situation, built by the kernel's own rules from plain commands."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from flowfabric.kernel.cancel import Cancel
+from flowfabric.kernel.claim import Claim, NewIds, claim
+from flowfabric.kernel.complete import Complete
+from flowfabric.kernel.create import CreateExecution, create
+from flowfabric.kernel.decision import Decision, Moment, Refused
+from flowfabric.kernel.expire import ExpireLease
+from flowfabric.kernel.fail import Fail
+from flowfabric.kernel.fence import LEASE_HOLDER, OPERATOR_OVERRIDE
+from flowfabric.kernel.operate import Hold
+from flowfabric.kernel.own import Delay
+from flowfabric.kernel.reclaim import RequeueLost
+from flowfabric.kernel.revoke import RevokeLease
+from flowfabric.kernel.routing import Offer
+from flowfabric.kernel.rules import RULES
+from flowfabric.model.attempt import FailureClass
+from flowfabric.model.execution import Body, Execution, Fence
+from flowfabric.model.policy import (
+    ExecutionPolicy,
+    FixedBackoff,
+    RetryPolicy,
+    TimeoutPolicy,
+)
+from flowfabric.model.route import LaneState, Route
+
+NOW = 1_000_000
+TTL_MS = 10_000
+EXECUTION_ID = "{fp:7}:01890000-0000-7000-8000-000000000001"
+ROUTE = Route("default", "lane", "kind", ())
+
+
+def retries(most: int, delay_ms: int = 1000, **rest: Any) -> RetryPolicy:
+    return RetryPolicy(max_retries=most, backoff=FixedBackoff(delay_ms=delay_ms), **rest)
+
+
+def policy(
+    *,
+    attempt_timeout_ms: int | None = None,
+    execution_deadline_ms: int | None = None,
+    **fields: Any,
+) -> ExecutionPolicy:
+    timeouts = TimeoutPolicy(
+        attempt_timeout_ms=attempt_timeout_ms, execution_deadline_ms=execution_deadline_ms
+    )
+    return ExecutionPolicy(timeout_policy=timeouts, **fields)
+
+
+def decide(execution: Execution | None, command: Any, now: int = NOW, **settings: int) -> Decision:
+    return RULES[type(command)](execution, command, Moment(now, **settings))
+
+
+def image(execution: Execution | None, command: Any, now: int = NOW, **settings: int) -> Execution:
+    """The new image after a command that must change something."""
+    decision = decide(execution, command, now, **settings)
+    assert decision.execution is not None, decision.reply
+    return decision.execution
+
+
+def refusal(decision: Decision) -> type:
+    """The error a decision refuses with; it must change nothing."""
+    assert isinstance(decision.reply, Refused), decision.reply
+    assert decision.execution is None
+    assert decision.attempt is None
+    assert decision.events == ()
+    return decision.reply.error
+
+
+# --- commands with the usual values ------------------------------------------------------------
+
+
+def fence_of(execution: Execution) -> Fence:
+    assert execution.lease_id is not None
+    assert execution.attempt_id is not None
+    return Fence(execution.lease_id, execution.lease_epoch, execution.attempt_id)
+
+
+def complete_with(fence: Fence | None, source: str = LEASE_HOLDER, **fields: Any) -> Complete:
+    return Complete(EXECUTION_ID, fence, source, **fields)
+
+
+def fail_with(
+    fence: Fence | None,
+    *,
+    source: str = LEASE_HOLDER,
+    failure_class: FailureClass = FailureClass.TRANSIENT,
+    category: str = "transient",
+    **fields: Any,
+) -> Fail:
+    return Fail(
+        EXECUTION_ID,
+        fence,
+        source,
+        "it broke",
+        failure_class,
+        category,
+        fields.pop("jitter", 0.5),
+        **fields,
+    )
+
+
+def delay_with(fence: Fence | None, until: int, source: str = LEASE_HOLDER) -> Delay:
+    return Delay(EXECUTION_ID, fence, until, source)
+
+
+def cancel_by_operator(reason: str = "no longer needed") -> Cancel:
+    return Cancel(EXECUTION_ID, reason, OPERATOR_OVERRIDE)
+
+
+# --- situations --------------------------------------------------------------------------------
+
+
+def created(now: int = NOW, **fields: Any) -> Execution:
+    rules: ExecutionPolicy = fields.pop("policy", ExecutionPolicy())
+    command = CreateExecution(
+        EXECUTION_ID,
+        fields.pop("route", ROUTE),
+        fields.pop("priority", 0),
+        rules,
+        Body(EXECUTION_ID, b"payload"),
+        fields.pop("tags", {"team.name": "a"}),
+        **fields,
+    )
+    decision = create(None, None, LaneState.ACTIVE, command, Moment(now))
+    assert decision.execution is not None
+    return decision.execution
+
+
+def claim_command(worker: str = "w1", ttl_ms: int = TTL_MS) -> Claim:
+    offer = Offer("default", ("lane",))
+    return Claim(offer, worker, f"{worker}-1", ttl_ms, 1, "memory")
+
+
+def claim_of(
+    execution: Execution, worker: str = "w1", now: int = NOW, ttl_ms: int = TTL_MS
+) -> Decision:
+    epoch = execution.lease_epoch + 1
+    ids = NewIds(f"lease-{worker}-{epoch}", f"attempt-{execution.total_attempt_count}")
+    return claim(execution, claim_command(worker, ttl_ms), ids, Moment(now))
+
+
+def claimed(
+    execution: Execution, worker: str = "w1", now: int = NOW, ttl_ms: int = TTL_MS
+) -> Execution:
+    after = claim_of(execution, worker, now, ttl_ms).execution
+    assert after is not None
+    return after
+
+
+def leased(now: int = NOW, ttl_ms: int = TTL_MS, **fields: Any) -> Execution:
+    return claimed(created(now, **fields), now=now, ttl_ms=ttl_ms)
+
+
+def delayed(now: int = NOW, delay_ms: int = 1000, **fields: Any) -> Execution:
+    return created(now, delay_until=now + delay_ms, **fields)
+
+
+def parked(now: int = NOW, delay_ms: int = 1000, **fields: Any) -> Execution:
+    running = leased(now, **fields)
+    return image(running, delay_with(fence_of(running), now + delay_ms), now)
+
+
+def held(now: int = NOW, **fields: Any) -> Execution:
+    return image(created(now, **fields), Hold(EXECUTION_ID, "wait"), now)
+
+
+def lapsed(now: int = NOW, **fields: Any) -> Execution:
+    """Its lease ended at `now` and that was noticed."""
+    running = leased(now - TTL_MS, **fields)
+    return image(running, ExpireLease(EXECUTION_ID), now)
+
+
+def revoked(now: int = NOW, **fields: Any) -> Execution:
+    return image(leased(now, **fields), RevokeLease(EXECUTION_ID, "suspect"), now)
+
+
+def requeued(now: int = NOW, **fields: Any) -> Execution:
+    return image(lapsed(now, **fields), RequeueLost(EXECUTION_ID), now)
+
+
+def retrying(now: int = NOW, **fields: Any) -> Execution:
+    fields.setdefault("policy", policy(retry_policy=retries(3)))
+    running = leased(now, **fields)
+    return image(running, fail_with(fence_of(running)), now)
+
+
+def completed(now: int = NOW, **fields: Any) -> Execution:
+    running = leased(now, **fields)
+    return image(running, complete_with(fence_of(running), result=b"done"), now)
+
+
+def failed(now: int = NOW, **fields: Any) -> Execution:
+    running = leased(now, **fields)
+    fatal = fail_with(fence_of(running), failure_class=FailureClass.PERMANENT)
+    return image(running, fatal, now)
+
+
+def cancelled(now: int = NOW, **fields: Any) -> Execution:
+    return image(created(now, **fields), cancel_by_operator(), now)
+
+
+LIVE = {
+    "waiting": created,
+    "delayed": delayed,
+    "held": held,
+    "leased": leased,
+    "parked": parked,
+    "retrying": retrying,
+    "lapsed": lapsed,
+    "revoked": revoked,
+    "requeued": requeued,
+}
+ENDED = {"completed": completed, "failed": failed, "cancelled": cancelled}
+SITUATIONS = {**LIVE, **ENDED}

