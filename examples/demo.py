@@ -6,6 +6,9 @@ own, started as anyone would start them: `ff worker demo_jobs:ff`. The tasks are
 
 from __future__ import annotations
 
+import contextlib
+import io
+import json
 import subprocess
 import sys
 import tempfile
@@ -15,7 +18,7 @@ from typing import Any
 
 import demo_jobs as jobs
 
-from flowfabric import Fabric
+from flowfabric import Fabric, FlowFabricError
 from flowfabric.cli import main as run_ff
 from flowfabric.config import EngineConfig
 
@@ -50,6 +53,13 @@ class Stage:
         print(flush=True)
         if code != 0:
             self.failures.append(f"ff {words[0]} ended with exit code {code}")
+
+    def history(self, execution_id: str) -> list[str]:
+        """How each attempt ended, from the JSON that every command can print."""
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed):
+            run_ff(["show", execution_id, "--json", "--url", self.url])
+        return [attempt["outcome"] for attempt in json.loads(printed.getvalue())["attempts"]]
 
     def bar(self, percent: int, text: str) -> None:
         """A progress bar: redrawn on a terminal, a line for every quarter elsewhere."""
@@ -93,7 +103,7 @@ def everyday_work(stage: Stage, ff: Any) -> None:
     stage.say("submitted: three greetings, an exchange rate from an unreliable service, a film")
 
     said = [run.result(timeout="20s") for run in greetings]
-    stage.expect(f"greetings came back: {', '.join(said)}", len(said) == 3)
+    stage.expect(f"the greetings came back: {' / '.join(said)}", len(said) == 3)
 
     watch(stage, film)
     stage.expect(f"the film is done: {film.result(timeout='20s')}", True)
@@ -136,10 +146,9 @@ def killed_in_the_middle(stage: Stage, ff: Any, worker: WorkerProcess, folder: P
     return run
 
 
-def recovered(stage: Stage, run: Any, url: str, folder: Path) -> WorkerProcess:
+def recovered(stage: Stage, run: Any, worker: WorkerProcess, folder: Path) -> None:
     stage.chapter("3. Another worker appears, and nobody has to do anything")
     began = time.monotonic()
-    worker = WorkerProcess(url, folder / "worker-2.log")
     result = run.result(timeout="30s")
     stage.say(f"worker {worker.process.pid} took over: {time.monotonic() - began:.1f} s to the end")
     stage.expect(f"result: {result}", result == f"a report of {PAGES} pages")
@@ -152,8 +161,11 @@ def recovered(stage: Stage, run: Any, url: str, folder: Path) -> WorkerProcess:
     for line in lines:
         stage.say(f"   {line}")
     stage.expect("one recovery is on record", info.reclaim_count == 1)
-    stage.expect("two attempts, and only the second one finished", len(finished) == 1)
-    return worker
+    stage.expect(
+        "the first attempt was interrupted, the second one succeeded",
+        stage.history(run.id) == ["interrupted_reclaimed", "ended_success"],
+    )
+    stage.expect("it was finished exactly once", len(finished) == 1)
 
 
 def wait_until(is_so: Any, timeout: float = 20.0) -> None:
@@ -162,34 +174,45 @@ def wait_until(is_so: Any, timeout: float = 20.0) -> None:
         time.sleep(0.05)
 
 
-def main() -> int:
-    began = time.monotonic()
-    folder = Path(tempfile.mkdtemp(prefix="flowfabric-demo-"))
-    url = f"sqlite:///{folder / 'demo.db'}"
-    stage = Stage(url)
-    print("FlowFabric: work that survives the death of its workers.")
-    stage.say(f"database: {url}")
-    workers = [WorkerProcess(url, folder / "worker-1.log")]
+def tell(stage: Stage, folder: Path) -> None:
+    """The whole story; the last worker is stopped however it ends."""
+    workers = [WorkerProcess(stage.url, folder / "worker-1.log")]
     stage.say(f"worker:   process {workers[0].process.pid}, leases of {LEASE}")
     # This process only submits and looks; recovery is left to the workers.
-    try:
-        with Fabric(url, config=EngineConfig(loops=False)).sync as ff:
+    with Fabric(stage.url, config=EngineConfig(loops=False)).sync as ff:
+        try:
             everyday_work(stage, ff)
             run = killed_in_the_middle(stage, ff, workers[0], folder)
-            workers.append(recovered(stage, run, url, folder))
-    finally:
-        workers[-1].stop()
+            workers.append(WorkerProcess(stage.url, folder / "worker-2.log"))
+            recovered(stage, run, workers[1], folder)
+        finally:
+            workers[-1].stop()
     stage.chapter("4. What is on record")
     stage.ff("ps")
     stage.say("look further:")
     for command in ("ps", "lanes", "doctor", f"show '{run.id}'"):
-        stage.say(f"  ff {command} --url {url}")
+        stage.say(f"  ff {command} --url {stage.url}")
     stage.say(f"and clean up with: rm -r {folder}")
-    for failure in stage.failures:
-        print(f"\n✗ expected: {failure}", file=sys.stderr)
+
+
+def main() -> int:
+    began = time.monotonic()
+    folder = Path(tempfile.mkdtemp(prefix="flowfabric-demo-"))
+    stage = Stage(f"sqlite:///{folder / 'demo.db'}")
+    print("FlowFabric: work that survives the death of its workers.")
+    stage.say(f"database: {stage.url}")
+    try:
+        tell(stage, folder)
+    except FlowFabricError as error:
+        stage.failures.append(str(error))
     if not stage.failures:
         print(f"\nEverything went as told, in {time.monotonic() - began:.0f} s.")
-    return 1 if stage.failures else 0
+        return 0
+    for failure in stage.failures:
+        print(f"\n✗ not as told: {failure}", file=sys.stderr)
+    for log in sorted(folder.glob("*.log")):
+        print(f"\n{log}:\n{log.read_text(encoding='utf-8')}", file=sys.stderr)
+    return 1
 
 
 if __name__ == "__main__":

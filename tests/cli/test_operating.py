@@ -50,7 +50,7 @@ def test_submit_with_the_same_key_creates_once(desk: Desk) -> None:
         (("--needs", "a,b"), "required_capabilities"),
         (("--retries", "-1"), "max_retries"),
         (("--lane", "x" * 65), "lane_id"),
-        (("--key", ""), "idempotency_key"),
+        (("--key", "k" * 600), "idempotency_key"),
         (("name=" + "x" * 1_100_000,), "payload"),
     ],
 )

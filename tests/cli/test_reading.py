@@ -179,12 +179,9 @@ def test_result_of_unfinished_work_exits_with_six(desk: Desk) -> None:
     assert desk.ff("result", waiting, "--wait", "0.05") == Exit.TIMEOUT
 
 
-def test_result_raw_is_byte_for_byte(desk: Desk, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+def test_result_raw_is_byte_for_byte(desk: Desk) -> None:
     desk.submit()
     claimed = desk.claim()
-    desk.complete(claimed, b"\x00\xff binary")
-    capfdbinary.readouterr()
-    from flowfabric.cli import main
-
-    assert main(["result", claimed.execution_id, "--raw", "--url", desk.url]) == Exit.OK
-    assert capfdbinary.readouterr().out == b"\x00\xff binary"
+    desk.complete(claimed, b'{"a":   1}\x00')
+    assert desk.ff("result", claimed.execution_id, "--raw") == Exit.OK
+    assert desk.out == '{"a":   1}\x00'

@@ -39,6 +39,7 @@ def command_names() -> list[str]:
         (["submit", "greet", "n:={"], "is not JSON"),
         (["submit", "greet", "n=1", "n=2", "--url", "memory://"], "given twice"),
         (["submit", "greet", "--url", "memory://"], "is forgotten"),
+        (["submit", "greet", "--key", ""], "--key is empty"),
         (["priority", ID, "high"], "high"),
         (["result", ID, "--wait", "soon"], "is not a duration"),
         (["ps", "--limit", "0"], "at least 1"),

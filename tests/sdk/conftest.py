@@ -51,7 +51,7 @@ def _new_database(request: pytest.FixtureRequest) -> str:
 
 
 async def _create_database(uri: str, name: str) -> None:
-    import asyncpg  # noqa: PLC0415 - only where Postgres is tested
+    import asyncpg
 
     connection = await asyncpg.connect(uri)
     try:

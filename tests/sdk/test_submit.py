@@ -113,10 +113,12 @@ def test_an_unknown_option_is_named_with_the_known_ones() -> None:
     @ff.task
     def paint(count: int) -> None: ...
 
-    with pytest.raises(InvalidInput, match="colour: no such option; there are connection, deadline"):
-        paint.options(colour="red")
-    with pytest.raises(InvalidInput, match="has no argument 'prio'.*submit options are.*priority"):
-        asyncio.run(ff.submit(paint, 1, prio=3))  # type: ignore[arg-type]
+    with pytest.raises(
+        InvalidInput, match="colour: no such option; there are connection, deadline"
+    ):
+        paint.options(colour="red")  # type: ignore[call-arg]
+    with pytest.raises(InvalidInput, match=r"has no argument 'prio'.*submit options are.*priority"):
+        asyncio.run(ff.submit(paint, 1, prio=3))
 
 
 def test_the_same_key_answers_with_the_first_run(url: str) -> None:
@@ -151,7 +153,13 @@ def test_options_reach_the_execution(url: str) -> None:
             assert (plain.lane_id, plain.priority) == ("slow", 3)
             assert 3_590_000 < (plain.deadline_at or 0) - now <= 3_700_000
             run = await ff.submit(
-                paint, 1, lane="fast", priority=9, delay="1d", deadline="2d", tags={"team.name": "a"}
+                paint,
+                1,
+                lane="fast",
+                priority=9,
+                delay="1d",
+                deadline="2d",
+                tags={"team.name": "a"},
             )
             info = await run.info()
             assert (info.lane_id, info.priority, dict(info.tags)) == ("fast", 9, {"team.name": "a"})
@@ -208,7 +216,7 @@ def test_a_task_can_be_submitted_by_its_name(url: str) -> None:
                     assert await run.result("20s") == "hello ada"
                     assert await other.result("20s") == "hello bob"
         async with elsewhere:
-            with pytest.raises(InvalidInput, match="greet: .*nam"):
+            with pytest.raises(InvalidInput, match=r"greet: .*nam"):
                 await elsewhere.submit("greet", nam="x")
 
     asyncio.run(main())
@@ -262,7 +270,7 @@ def test_work_submitted_in_the_callers_transaction_exists_if_that_commits(
     postgres_url: str,
 ) -> None:
     """Only Postgres can take part in a caller's transaction."""
-    import asyncpg  # noqa: PLC0415 - only where Postgres is tested
+    import asyncpg
 
     ff = Fabric(postgres_url)
 

@@ -1,8 +1,9 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import fields
 from datetime import timedelta
-from typing import Any
+from typing import Any, assert_type
 
 import pytest
 
@@ -15,9 +16,11 @@ from flowfabric import (
     InvalidInput,
     InvalidTask,
     RetryPolicy,
+    Run,
     SyncContext,
 )
 from flowfabric.sdk.durations import to_ms
+from flowfabric.sdk.options import SubmitKeywords, SubmitOptions, TaskKeywords, TaskOptions
 
 
 def test_a_task_is_still_the_function_it_was() -> None:
@@ -36,6 +39,31 @@ def test_a_task_is_still_the_function_it_was() -> None:
     assert asyncio.run(triple(4)) == 12
     assert (double.name, double.__doc__) == ("double", "Twice as much.")
     assert set(ff.tasks) == {"double", "math.triple"}
+
+
+def test_type_checkers_see_arguments_and_results() -> None:
+    ff = Fabric("memory://")
+
+    @ff.task
+    def double(number: int) -> int:
+        return 2 * number
+
+    @ff.task(lane="slow")
+    async def shout(ctx: Context, text: str) -> str:
+        return text.upper()
+
+    async def main() -> None:
+        async with ff:
+            assert_type(double(4), int)
+            assert_type(await ff.submit(double, 4), Run[int])
+            assert_type(await double.submit(4), Run[int])
+            assert_type(await ff.submit_many(shout, ["a"]), list[Run[str]])
+            assert_type(await shout.options(key="k").submit("a"), Run[str])
+            assert_type(ff.run("id", shout), Run[str])
+            with pytest.raises(InvalidInput, match="shout: text"):
+                await shout.submit(4)  # type: ignore[arg-type]
+
+    asyncio.run(main())
 
 
 def test_options_become_the_policy() -> None:
@@ -163,7 +191,7 @@ def test_durations_are_read_as_people_write_them(text: Any, milliseconds: int) -
 
 @pytest.mark.parametrize("text", ["", "10", "10 parsecs", "-5s", -1, True, None, float("nan")])
 def test_what_is_not_a_duration_is_refused_with_examples(text: Any) -> None:
-    with pytest.raises(InvalidInput, match="^invalid_input: timeout: ") as caught:
+    with pytest.raises(InvalidInput, match=r"^invalid_input: timeout: ") as caught:
         to_ms(text, field="timeout")
     assert caught.value.fields == {"field": "timeout"}
 
@@ -172,3 +200,8 @@ def test_the_public_names_are_sorted_and_exist() -> None:
     names = flowfabric.__all__
     assert names == sorted(names)
     assert all(hasattr(flowfabric, name) for name in names)
+
+
+def test_the_keywords_type_checkers_see_are_the_options_there_are() -> None:
+    for keywords, options in ((TaskKeywords, TaskOptions), (SubmitKeywords, SubmitOptions)):
+        assert list(keywords.__annotations__) == [field.name for field in fields(options)]

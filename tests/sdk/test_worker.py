@@ -21,6 +21,7 @@ from flowfabric import (
     SyncContext,
     Worker,
 )
+from flowfabric.errors import ValidationError
 from tests.sdk.workshop import until, within, working
 
 
@@ -224,8 +225,7 @@ def test_progress_is_visible_while_the_handler_runs(url: str) -> None:
     @ff.task
     async def read(ctx: Context) -> None:
         await ctx.progress(10, "reading")
-        while not go_on.is_set():
-            await asyncio.sleep(0.01)
+        await asyncio.to_thread(go_on.wait, 20)
 
     @ff.task
     def write(ctx: SyncContext) -> None:
@@ -529,8 +529,6 @@ def test_a_wrong_setting_is_refused_where_the_worker_is_made(
 
     @ff.task
     def paint() -> None: ...
-
-    from flowfabric.errors import ValidationError
 
     with pytest.raises(ValidationError) as caught:
         Worker(ff, **settings)

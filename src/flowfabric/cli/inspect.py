@@ -57,21 +57,16 @@ async def show(call: Call) -> Exit:
     terminal = call.terminal
     state = terminal.state(snapshot.public_state.value)
     terminal.line(f"{terminal.paint(snapshot.execution_id, 'bold')}  {state}")
-    terminal.facts(_facts(snapshot, now))
     data = [("input", preview(context.input_payload))]
     if snapshot.public_state is PublicState.COMPLETED:
         data.append(("result", preview(result)))
-    for name, text in data:
-        terminal.facts([(name, shorten(clean(text), _PREVIEW_CHARACTERS))])
+    short = [(name, shorten(clean(text), _PREVIEW_CHARACTERS)) for name, text in data]
+    terminal.facts([*_facts(snapshot, now), *short])
     show_attempts(call, attempts, now)
     return Exit.OK
 
 
 def _facts(snapshot: ExecutionSnapshot, now: int) -> list[tuple[str, str]]:
-    counts = (
-        f"{snapshot.total_attempt_count} ({snapshot.retry_count} retries, "
-        f"{snapshot.reclaim_count} recoveries, {snapshot.replay_count} replays)"
-    )
     lease = snapshot.current_lease
     owner = f"{lease.worker_id}/{lease.worker_instance_id}" if lease else ""
     delayed = snapshot.eligible_at if snapshot.public_state is PublicState.DELAYED else None
@@ -91,7 +86,7 @@ def _facts(snapshot: ExecutionSnapshot, now: int) -> list[tuple[str, str]]:
         ("deadline", both(snapshot.deadline_at, now)),
         ("ended", both(snapshot.completed_at, now)),
         ("removed", both(snapshot.purge_at, now)),
-        ("attempts", counts),
+        ("attempts", _counts(snapshot)),
         ("owner", owner),
         ("lease ends", both(lease.expires_at, now) if lease else ""),
         ("progress", f"{progress} {snapshot.progress_message or ''}".strip()),
@@ -102,6 +97,16 @@ def _facts(snapshot: ExecutionSnapshot, now: int) -> list[tuple[str, str]]:
     return [(name, clean(value)) for name, value in pairs if value]
 
 
+def _counts(snapshot: ExecutionSnapshot) -> str:
+    kinds = (
+        (snapshot.retry_count, "retry", "retries"),
+        (snapshot.reclaim_count, "recovery", "recoveries"),
+        (snapshot.replay_count, "replay", "replays"),
+    )
+    parts = [f"{n} {one if n == 1 else many}" for n, one, many in kinds if n]
+    return ", ".join([f"{snapshot.total_attempt_count} started", *parts])
+
+
 def show_attempts(call: Call, attempts: tuple[AttemptInfo, ...], now: int) -> None:
     """The history as a table."""
     if not attempts:
@@ -109,10 +114,10 @@ def show_attempts(call: Call, attempts: tuple[AttemptInfo, ...], now: int) -> No
     call.terminal.line()
     rows = [
         (
-            attempt.attempt_index,
+            attempt.attempt_index + 1,
             attempt.attempt_type.value,
             attempt.outcome,
-            attempt.worker_id,
+            attempt.worker_instance_id or attempt.worker_id,
             relative(attempt.started_at, now),
             span(max(0, (attempt.ended_at or now) - attempt.started_at)),
             headline(attempt.failure_reason or ""),

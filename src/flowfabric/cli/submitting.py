@@ -20,6 +20,9 @@ async def submit(call: Call) -> Exit:
     """Create an execution; with --wait stay until it ends and answer with its result."""
     arguments = call.arguments
     payload = _payload(arguments)
+    if arguments.key == "":
+        # Mostly an unset shell variable; without a key a repeated command would run twice.
+        raise usage("--key is empty", advice="give a key, or leave the option out")
     if call.url.startswith("memory:"):
         raise usage(
             "memory:// is forgotten when the command ends",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, TypedDict, Unpack
 
 from flowfabric.errors import InvalidInput
 from flowfabric.model.checks import check_capabilities, check_lane, check_name, clamp_priority
@@ -22,6 +22,22 @@ from flowfabric.sdk.durations import Duration, Moment, instant_ms, to_ms
 
 Backoff = FixedBackoff | ExponentialBackoff | str | int | float
 _TIMEOUT_CATEGORY: Final = "timeout"  # what an attempt that ran out of time is recorded as
+
+
+class TaskKeywords(TypedDict, total=False):
+    """The fields of `TaskOptions`, as type checkers see the arguments of `@ff.task(...)`."""
+
+    name: str | None
+    lane: str
+    needs: Iterable[str]
+    retries: int | RetryPolicy
+    retry_on: Iterable[type[BaseException] | str]
+    backoff: Backoff | None
+    timeout: Duration | None
+    deadline: Duration | None
+    priority: int
+    recoveries: int
+    retention: Duration | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,6 +115,18 @@ def _optional_ms(value: Duration | None, field: str) -> int | None:
     return None if value is None else to_ms(value, field=field)
 
 
+class SubmitKeywords(TypedDict, total=False):
+    """The fields of `SubmitOptions`, as type checkers see the arguments of `task.options(...)`."""
+
+    key: str | None
+    priority: int | None
+    delay: Moment | None
+    lane: str | None
+    tags: Mapping[str, str] | None
+    deadline: Moment | None
+    connection: Any
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubmitOptions:
     """What one submission says about itself; what it leaves out the task says."""
@@ -111,7 +139,7 @@ class SubmitOptions:
     deadline: Moment | None = None
     connection: Any = None
 
-    def but(self, **changes: Any) -> SubmitOptions:
+    def but(self, **changes: Unpack[SubmitKeywords]) -> SubmitOptions:
         """A copy with some options changed; an unknown one is named."""
         for name in changes:
             if name not in OPTION_NAMES:

@@ -6,14 +6,30 @@ import inspect
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from functools import update_wrapper
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, cast, overload
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Concatenate,
+    Generic,
+    ParamSpec,
+    TypeVar,
+    Unpack,
+    cast,
+    overload,
+)
 
 from flowfabric.engine.requests import NewExecution
 from flowfabric.model.policy import DEFAULT_POLICY
 from flowfabric.sdk import codec
 from flowfabric.sdk.context import Context, SyncContext
 from flowfabric.sdk.errors import InvalidTask
-from flowfabric.sdk.options import NO_OPTIONS, SubmitOptions, TaskOptions
+from flowfabric.sdk.options import (
+    NO_OPTIONS,
+    SubmitKeywords,
+    SubmitOptions,
+    TaskKeywords,
+    TaskOptions,
+)
 from flowfabric.sdk.signature import Signature
 
 if TYPE_CHECKING:  # the fabric makes tasks; a task only remembers where it belongs
@@ -63,7 +79,7 @@ class Task(Generic[P, R]):
         """The task with its arguments, checked and not yet submitted: see `submit_many`."""
         return self.call_with(NO_OPTIONS, args, kwargs)
 
-    def options(self, **options: Any) -> TaskWithOptions[P, R]:
+    def options(self, **options: Unpack[SubmitKeywords]) -> TaskWithOptions[P, R]:
         """The task with submit options: key, priority, delay, lane, tags, deadline, connection."""
         return TaskWithOptions(self, NO_OPTIONS.but(**options))
 
@@ -199,16 +215,19 @@ class TaskDecorator:
     @overload
     def __call__(self, function: Callable[P, R], /) -> SyncTask[P, R]: ...
     @overload
-    def __call__(self, function: None = None, /, **options: Any) -> TaskDecorator: ...
+    def __call__(
+        self, function: None = None, /, **options: Unpack[TaskKeywords]
+    ) -> TaskDecorator: ...
 
     def __call__(self, function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
         """Make a task of a function, or a decorator with these options."""
-        if function is not None:
-            return self._fabric.add_task(make_task(self._fabric, function, self._options))
         try:
-            return TaskDecorator(self._fabric, TaskOptions(**options))
+            chosen = TaskOptions(**options) if options else self._options
         except TypeError as error:
             raise InvalidTask(f"task: {error}", field="options") from None
+        if function is None:
+            return TaskDecorator(self._fabric, chosen)
+        return self._fabric.add_task(make_task(self._fabric, function, chosen))
 
 
 def make_task(fabric: Fabric, function: Callable[..., Any], options: TaskOptions) -> Task[..., Any]:

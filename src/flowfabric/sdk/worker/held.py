@@ -106,4 +106,7 @@ class Held:
 
     def wait_for(self, operation: Any) -> Any:
         """Run a coroutine on the worker's loop and block this thread for its answer."""
+        if self.is_stopped:  # the loop may be gone with the worker
+            operation.close()
+            raise Stopped(self.claimed.execution_id)
         return asyncio.run_coroutine_threadsafe(operation, self.desk.loop).result()

@@ -50,6 +50,9 @@ class Leases:
 
     def take(self, claimed: Claimed, task: Task[..., Any], asked_at: float) -> Held:
         """Begin to keep a lease alive that was asked for at this time."""
+        former = self._held.get(claimed.execution_id)
+        if former is not None:
+            self.lose(former, "its lease was lost and won again")
         renew_at = asked_at + self._pause_s(claimed.lease_expires_at)
         held = Held(claimed, task, self._desk, renew_at, asked_at + self._ttl_s)
         self._held[claimed.execution_id] = held

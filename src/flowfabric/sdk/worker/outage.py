@@ -22,22 +22,23 @@ def is_outage(error: BaseException) -> bool:
 
 
 class Outage:
-    """What one worker knows about the health of its store."""
+    """What one worker knows about the health of its store: which of its loops are failing."""
 
     def __init__(self) -> None:
-        self._since: BaseException | None = None
+        self._failing: set[Patience] = set()
 
-    def noticed(self, error: BaseException) -> None:
-        """A call failed; only the first of an outage is logged."""
-        if self._since is None:
+    def begin(self, loop: Patience, error: BaseException) -> None:
+        """A loop's call failed; only the first of an outage is logged."""
+        if not self._failing:
             _LOGGER.warning("the store is failing, trying on: %s", error)
-        self._since = error
+        self._failing.add(loop)
 
-    def over(self) -> None:
-        """A call succeeded."""
-        if self._since is not None:
-            _LOGGER.warning("the store is back")
-            self._since = None
+    def end(self, loop: Patience) -> None:
+        """A loop's call succeeded; the outage is over when all of them do."""
+        if loop in self._failing:
+            self._failing.discard(loop)
+            if not self._failing:
+                _LOGGER.warning("the store is back")
 
 
 class Patience:
@@ -50,11 +51,11 @@ class Patience:
     def reset(self) -> None:
         """A call succeeded: the next pause is short again."""
         self._tries = 0
-        self._outage.over()
+        self._outage.end(self)
 
     def next_pause_s(self, error: BaseException) -> float:
         """How long to wait after this failure; half to all of a doubling length."""
-        self._outage.noticed(error)
+        self._outage.begin(self, error)
         longest = min(_LONGEST_S, _FIRST_S * 2.0 ** min(self._tries, 20))
         self._tries += 1
         return longest * (0.5 + jitter() / 2)

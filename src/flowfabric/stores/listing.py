@@ -1,0 +1,50 @@
+"""The one listing statement, put together from fixed fragments; values are always bound."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from flowfabric.stores.base import ListFilter
+from flowfabric.stores.queries import RECORD_COLUMNS
+
+Placeholder = Callable[[Any], str]
+
+
+def listing_sql(
+    wanted: ListFilter, route_ids: list[int] | None, limit: int, bind: Placeholder
+) -> str:
+    """SELECT … newest first. `bind` takes a value and returns its placeholder."""
+    # State filters are driven by the hot table's partial index, all others by the body's indexes.
+    by_state = bool(wanted.states) and "completed" not in wanted.states
+    lead = "c" if by_state else "b"
+    where: list[str] = []
+    if wanted.states:
+        where.append(f"c.public_state IN ({_many(wanted.states, bind)})")
+    if route_ids is not None:
+        where.append(f"{lead}.route_id IN ({_many(route_ids, bind)})")
+    if wanted.created_after is not None:
+        where.append(f"{lead}.created_at >= {bind(wanted.created_after)}")
+    if wanted.created_before is not None:
+        where.append(f"{lead}.created_at < {bind(wanted.created_before)}")
+    if wanted.partition is not None:
+        where.append(f"c.partition_key = {bind(wanted.partition)}")
+    if wanted.before is not None:
+        when, uuid = (bind(value) for value in wanted.before)
+        where.append(f"({lead}.created_at, {lead}.execution_id) < ({when}, {uuid})")
+    joins = "JOIN ff_exec_body AS b ON b.execution_id = c.execution_id"
+    if wanted.tag is not None:
+        key, value = (bind(part) for part in wanted.tag)
+        joins += (
+            " JOIN ff_exec_tag AS t ON t.execution_id = c.execution_id"
+            f" AND t.tag_key = {key} AND t.tag_value = {value}"
+        )
+    condition = f" WHERE {' AND '.join(where)}" if where else ""
+    return (
+        f"SELECT {RECORD_COLUMNS} FROM ff_exec_core AS c {joins}{condition}"
+        f" ORDER BY {lead}.created_at DESC, {lead}.execution_id DESC LIMIT {bind(limit)}"
+    )
+
+
+def _many(values: tuple[str, ...] | list[int], bind: Placeholder) -> str:
+    return ", ".join(bind(value) for value in values)

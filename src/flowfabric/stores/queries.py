@@ -1,0 +1,35 @@
+"""Named statements from a store's `queries.sql`, with column lists filled in from the codec."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from importlib import resources
+from typing import Final
+
+from flowfabric.stores.codec import ATTEMPT_COLUMNS, BODY_COLUMNS, CORE_COLUMNS, STATE_COLUMNS
+
+_BLOCK: Final = re.compile(r"^-- name: (\w+)\n(.*?)(?=^-- name: |\Z)", re.MULTILINE | re.DOTALL)
+
+# What a full record is read from: the hot row, then policy and tags of the body.
+RECORD_COLUMNS: Final = ", ".join([*(f"c.{name}" for name in CORE_COLUMNS), "b.policy", "b.tags"])
+
+_LISTS: Final = {
+    "record": RECORD_COLUMNS,
+    "core": ", ".join(CORE_COLUMNS),
+    "body": ", ".join(BODY_COLUMNS),
+    "attempt": ", ".join(ATTEMPT_COLUMNS),
+    "set_state": ", ".join(f"{name} = v.{name}" for name in STATE_COLUMNS),
+    "state": ", ".join(STATE_COLUMNS),
+}
+
+
+@cache
+def queries_of(family: str, extra: tuple[tuple[str, str], ...] = ()) -> dict[str, str]:
+    """Every statement of a store by name."""
+    text = (resources.files("flowfabric.stores") / family / "queries.sql").read_text("utf-8")
+    lists = {**_LISTS, **dict(extra)}
+    return {
+        name: re.sub(r"\[\[(\w+)\]\]", lambda match: lists[match[1]], body).strip()
+        for name, body in _BLOCK.findall(text)
+    }

@@ -1,0 +1,169 @@
+"""Rows of the smaller tables to records and back, for every SQL store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from flowfabric.model.event import (
+    CompletionEvent,
+    LeaseEvent,
+    LeaseEventType,
+    OperatorEvent,
+    OperatorEventType,
+)
+from flowfabric.model.execution import IdempotencyRecord
+from flowfabric.model.record import from_json, to_json
+from flowfabric.model.route import Lane
+from flowfabric.model.state import TerminalOutcome
+from flowfabric.model.worker import Worker, WorkerEvent, WorkerEventType
+from flowfabric.stores.codec import (
+    attempt_from_row,
+    body_from_row,
+    capabilities_from_text,
+    capabilities_text,
+    execution_id_of,
+    tags_from_text,
+    tags_text,
+)
+
+Row = Sequence[Any]
+
+
+def lease_event_row(event: LeaseEvent) -> tuple[Any, ...]:
+    return (
+        event.execution_id,
+        event.event_type._value_,
+        event.reason,
+        event.lease_epoch,
+        event.attempt_index,
+        event.worker_id,
+        event.worker_instance_id,
+        event.namespace,
+        tags_text(event.tags),
+        event.occurred_at,
+    )
+
+
+def completion_event_row(event: CompletionEvent) -> tuple[Any, ...]:
+    return (
+        event.execution_id,
+        event.outcome._value_,
+        event.attempt_index,
+        event.flow_id,
+        event.namespace,
+        tags_text(event.tags),
+        event.occurred_at,
+    )
+
+
+def operator_event_row(event: OperatorEvent) -> tuple[Any, ...]:
+    return (
+        event.subject,
+        event.event_type._value_,
+        tags_text(event.details),
+        event.namespace,
+        tags_text(event.tags),
+        event.occurred_at,
+    )
+
+
+def worker_row(worker: Worker) -> tuple[Any, ...]:
+    """In the order of the insert and update statements: the key last."""
+    return (
+        worker.worker_id,
+        to_json(worker.lanes).decode(),
+        capabilities_text(worker.capabilities),
+        None if worker.kinds is None else to_json(worker.kinds).decode(),
+        worker.last_heartbeat_at,
+        worker.liveness_ttl_ms,
+        worker.registered_at,
+        worker.expires_at,
+        worker.namespace,
+        worker.worker_instance_id,
+    )
+
+
+def worker_from_row(row: Row) -> Worker:
+    kinds = None if row[5] is None else from_json(row[5], tuple[str, ...], field="kinds")
+    return Worker(
+        row[0],
+        row[1],
+        row[2],
+        from_json(row[3], tuple[str, ...], field="lanes"),
+        capabilities_from_text(row[4]),
+        kinds,
+        row[6],
+        row[7],
+        row[8],
+    )
+
+
+def worker_event_row(event: WorkerEvent) -> tuple[Any, ...]:
+    return (
+        event.namespace,
+        event.worker_instance_id,
+        event.event_type._value_,
+        event.reason,
+        event.occurred_at,
+    )
+
+
+def lane_row(lane: Lane) -> tuple[Any, ...]:
+    return (lane.lane_id, lane.lane_state.value, lane.registered_at, lane.changed_at, lane.reason)
+
+
+def key_record_row(record: IdempotencyRecord) -> tuple[Any, ...]:
+    return (
+        record.namespace,
+        record.idempotency_key,
+        record.execution_id,
+        record.fingerprint,
+        record.expires_at,
+    )
+
+
+def key_record_from_row(row: Row) -> IdempotencyRecord:
+    return IdempotencyRecord(row[0], row[1], row[2], bytes(row[3]), row[4])
+
+
+def dump_of(tables: Mapping[str, Iterable[Row]], executions: Iterable[Any]) -> dict[str, list[Any]]:
+    """Everything stored as records in a comparable order."""
+    bodies = [
+        body_from_row(execution_id_of(row[1], str(row[0])), row[2:]) for row in tables["bodies"]
+    ]
+    attempts = [
+        attempt_from_row(execution_id_of(row[14], str(row[0])), row) for row in tables["attempts"]
+    ]
+    return {
+        "executions": sorted(executions, key=lambda record: record.execution_id),
+        "bodies": sorted(bodies, key=lambda body: body.execution_id),
+        "attempts": sorted(attempts, key=lambda each: (each.execution_id, each.attempt_index)),
+        "lease_events": [
+            LeaseEvent(row[0], LeaseEventType(row[1]), *row[2:8], tags_from_text(row[8]), row[9])
+            for row in tables["lease_events"]
+        ],
+        "completion_events": [
+            CompletionEvent(
+                row[0], TerminalOutcome(row[1]), *row[2:5], tags_from_text(row[5]), row[6]
+            )
+            for row in tables["completion_events"]
+        ],
+        "operator_events": [
+            OperatorEvent(
+                row[0],
+                OperatorEventType(row[1]),
+                from_json(row[2], dict[str, Any], field="details") if row[2] else {},
+                row[3],
+                tags_from_text(row[4]),
+                row[5],
+            )
+            for row in tables["operator_events"]
+        ],
+        "idempotency": [key_record_from_row(row) for row in tables["idempotency"]],
+        "workers": [worker_from_row(row) for row in tables["workers"]],
+        "worker_events": [
+            WorkerEvent(row[0], row[1], WorkerEventType(row[2]), row[3], row[4])
+            for row in tables["worker_events"]
+        ],
+    }

@@ -1,0 +1,157 @@
+-- name: catalog_version
+SELECT catalog_version FROM ff_partition_config
+-- name: bump_catalog
+UPDATE ff_partition_config SET catalog_version = catalog_version + 1
+-- name: routes
+SELECT route_id, namespace, lane_id, execution_kind, required_capabilities FROM ff_route ORDER BY route_id
+-- name: lanes
+SELECT lane_id, lane_state, registered_at, changed_at, reason FROM ff_lane_registry ORDER BY lane_id
+-- name: insert_route
+INSERT INTO ff_route (namespace, lane_id, execution_kind, required_capabilities)
+VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING
+-- name: insert_lane
+INSERT INTO ff_lane_registry (lane_id, lane_state, registered_at, changed_at, reason)
+VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING
+-- name: save_lane
+INSERT INTO ff_lane_registry (lane_id, lane_state, registered_at, changed_at, reason)
+VALUES (?, ?, ?, ?, ?)
+ON CONFLICT (lane_id) DO UPDATE SET
+    lane_state = excluded.lane_state, changed_at = excluded.changed_at, reason = excluded.reason
+-- name: load
+SELECT [[record]] FROM json_each(?) AS wanted
+JOIN ff_exec_core AS c ON c.execution_id = wanted.value
+JOIN ff_exec_body AS b ON b.execution_id = c.execution_id
+-- name: load_keys
+SELECT k.namespace, k.idempotency_key, k.execution_id, k.fingerprint, k.expires_at
+FROM json_each(?) AS wanted
+JOIN ff_idempotency AS k
+    ON k.namespace = wanted.value ->> 0 AND k.idempotency_key = wanted.value ->> 1
+-- name: ready
+SELECT [[record]] FROM ff_exec_core AS c INDEXED BY ff_exec_ready
+JOIN ff_exec_body AS b ON b.execution_id = c.execution_id
+WHERE c.route_id = ? AND c.eligibility_state = 'eligible_now'
+    AND (c.grant_expires_at IS NULL OR c.grant_expires_at < ?)
+ORDER BY c.priority DESC, c.created_at, c.execution_id LIMIT ?
+-- name: bodies
+SELECT c.execution_id, c.partition_key,
+    b.payload, b.payload_encoding, b.creator_identity, b.idempotency_key
+FROM json_each(?) AS wanted
+JOIN ff_exec_core AS c ON c.execution_id = wanted.value
+JOIN ff_exec_body AS b ON b.execution_id = c.execution_id
+-- name: insert_core
+INSERT INTO ff_exec_core ([[core]]) VALUES ([[core_marks]])
+-- name: insert_body
+INSERT INTO ff_exec_body ([[body]]) VALUES ([[body_marks]])
+-- name: update_core
+UPDATE ff_exec_core SET [[state_marks]] WHERE execution_id = ?
+-- name: insert_attempt
+INSERT INTO ff_attempt ([[attempt]]) VALUES ([[attempt_marks]])
+-- name: insert_tag
+INSERT INTO ff_exec_tag (execution_id, tag_key, tag_value) VALUES (?, ?, ?)
+-- name: update_tags
+UPDATE ff_exec_body SET tags = ? WHERE execution_id = ?
+-- name: delete_tags
+DELETE FROM ff_exec_tag WHERE execution_id = ?
+-- name: insert_key
+INSERT INTO ff_idempotency (namespace, idempotency_key, execution_id, fingerprint, expires_at)
+VALUES (?, ?, ?, ?, ?)
+-- name: replace_key
+UPDATE ff_idempotency SET execution_id = ?3, fingerprint = ?4, expires_at = ?5
+WHERE namespace = ?1 AND idempotency_key = ?2
+-- name: insert_lease_event
+INSERT INTO ff_lease_event (execution_id, event_type, reason, lease_epoch, attempt_index,
+    worker_id, worker_instance_id, namespace, tags, occurred_at)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+-- name: insert_completion_event
+INSERT INTO ff_completion_event (execution_id, outcome, attempt_index, flow_id, namespace, tags,
+    occurred_at)
+VALUES (?, ?, ?, ?, ?, ?, ?)
+-- name: insert_operator_event
+INSERT INTO ff_operator_event (subject, event_type, details, namespace, tags, occurred_at)
+VALUES (?, ?, ?, ?, ?, ?)
+-- name: purgeable
+SELECT execution_id FROM ff_exec_core WHERE purge_at IS NOT NULL AND purge_at <= ?
+ORDER BY purge_at, execution_id LIMIT ?
+-- name: purge_tags
+DELETE FROM ff_exec_tag WHERE execution_id = ?
+-- name: purge_attempts
+DELETE FROM ff_attempt WHERE execution_id = ?
+-- name: purge_body
+DELETE FROM ff_exec_body WHERE execution_id = ?
+-- name: purge_core
+DELETE FROM ff_exec_core WHERE execution_id = ?
+-- name: sweep_keys
+DELETE FROM ff_idempotency WHERE (namespace, idempotency_key) IN (
+    SELECT namespace, idempotency_key FROM ff_idempotency WHERE expires_at <= ? LIMIT ?)
+-- name: load_worker
+SELECT namespace, worker_instance_id, worker_id, lanes, capabilities, kinds, last_heartbeat_at,
+    liveness_ttl_ms, registered_at
+FROM ff_worker_registry WHERE namespace = ? AND worker_instance_id = ?
+-- name: insert_worker
+INSERT INTO ff_worker_registry (worker_id, lanes, capabilities, kinds, last_heartbeat_at,
+    liveness_ttl_ms, registered_at, expires_at, namespace, worker_instance_id)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+-- name: update_worker
+UPDATE ff_worker_registry SET worker_id = ?, lanes = ?, capabilities = ?, kinds = ?,
+    last_heartbeat_at = ?, liveness_ttl_ms = ?, registered_at = ?, expires_at = ?
+WHERE namespace = ? AND worker_instance_id = ?
+-- name: delete_worker
+DELETE FROM ff_worker_registry WHERE namespace = ? AND worker_instance_id = ?
+-- name: lapsed_workers
+SELECT namespace, worker_instance_id, worker_id, lanes, capabilities, kinds, last_heartbeat_at,
+    liveness_ttl_ms, registered_at
+FROM ff_worker_registry WHERE expires_at <= ? ORDER BY expires_at LIMIT ?
+-- name: workers
+SELECT namespace, worker_instance_id, worker_id, lanes, capabilities, kinds, last_heartbeat_at,
+    liveness_ttl_ms, registered_at
+FROM ff_worker_registry ORDER BY namespace, worker_instance_id
+-- name: insert_worker_event
+INSERT INTO ff_worker_registry_event (namespace, worker_instance_id, event_type, reason, occurred_at)
+VALUES (?, ?, ?, ?, ?)
+-- name: owned_by
+SELECT c.partition_key, c.execution_id FROM ff_exec_core AS c
+JOIN ff_route AS r ON r.route_id = c.route_id
+WHERE c.ownership_state = 'leased' AND c.worker_instance_id = ? AND r.namespace = ?
+ORDER BY c.execution_id LIMIT ?
+-- name: attempts
+SELECT execution_id, attempt_index, attempt_id, attempt_type, outcome, lease_epoch, worker_id,
+    worker_instance_id, started_at, ended_at, failure_reason, failure_category, NULL, NULL
+FROM ff_attempt WHERE execution_id = ? ORDER BY attempt_index
+-- name: result
+SELECT [[attempt]] FROM ff_attempt WHERE execution_id = ? AND attempt_index = ?
+-- name: count
+SELECT route_id, public_state, count(*) FROM ff_exec_core GROUP BY route_id, public_state
+-- name: expired_leases
+SELECT [[record]] FROM ff_exec_core AS c INDEXED BY ff_exec_due_lease
+JOIN ff_exec_body AS b ON b.execution_id = c.execution_id
+WHERE c.ownership_state = 'leased' AND c.lease_expires_at <= ?
+    AND (c.lease_expires_at, c.execution_id) > (?, ?)
+ORDER BY c.lease_expires_at, c.execution_id LIMIT ?
+-- name: all_records
+SELECT [[record]] FROM ff_exec_core AS c
+JOIN ff_exec_body AS b ON b.execution_id = c.execution_id
+-- name: all_bodies
+SELECT c.execution_id, c.partition_key,
+    b.payload, b.payload_encoding, b.creator_identity, b.idempotency_key
+FROM ff_exec_core AS c JOIN ff_exec_body AS b ON b.execution_id = c.execution_id
+-- name: all_attempts
+SELECT a.execution_id, a.attempt_index, a.attempt_id, a.attempt_type, a.outcome, a.lease_epoch,
+    a.worker_id, a.worker_instance_id, a.started_at, a.ended_at, a.failure_reason,
+    a.failure_category, a.result, a.result_encoding, c.partition_key
+FROM ff_attempt AS a JOIN ff_exec_core AS c ON c.execution_id = a.execution_id
+-- name: all_lease_events
+SELECT execution_id, event_type, reason, lease_epoch, attempt_index, worker_id,
+    worker_instance_id, namespace, tags, occurred_at
+FROM ff_lease_event ORDER BY event_id
+-- name: all_completion_events
+SELECT execution_id, outcome, attempt_index, flow_id, namespace, tags, occurred_at
+FROM ff_completion_event ORDER BY event_id
+-- name: all_operator_events
+SELECT subject, event_type, details, namespace, tags, occurred_at
+FROM ff_operator_event ORDER BY event_id
+-- name: all_keys
+SELECT namespace, idempotency_key, execution_id, fingerprint, expires_at
+FROM ff_idempotency ORDER BY namespace, idempotency_key
+-- name: all_worker_events
+SELECT namespace, worker_instance_id, event_type, reason, occurred_at
+FROM ff_worker_registry_event ORDER BY event_id

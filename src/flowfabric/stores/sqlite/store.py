@@ -1,0 +1,264 @@
+"""The SQLite store: one writer thread, readers beside it, WAL, several processes on one file."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Awaitable, Callable, Sequence
+from itertools import cycle
+from typing import Any, TypeVar
+
+from flowfabric.clock import Clock, SystemClock
+from flowfabric.config import EngineConfig
+from flowfabric.errors import SchemaMismatch
+from flowfabric.model.route import LaneState, Route
+from flowfabric.stores.base import MigrationStatus, Reader, Transaction
+from flowfabric.stores.codec import capabilities_text
+from flowfabric.stores.drive import drive
+from flowfabric.stores.migrations import Applied, all_sql, migrations_of, refuse_unfit, status_of
+from flowfabric.stores.routebook import EMPTY_BOOK
+from flowfabric.stores.rows import dump_of
+from flowfabric.stores.sqlite.connection import WorkThread
+from flowfabric.stores.sqlite.hints import SocketHints
+from flowfabric.stores.sqlite.view import SQL, SqliteView
+
+T = TypeVar("T")
+
+READERS = 2
+_ANNOTATION_TABLE = (
+    "CREATE TABLE IF NOT EXISTS ff_migration_annotation (version INTEGER PRIMARY KEY, "
+    "name TEXT NOT NULL, checksum TEXT NOT NULL, applied_at INTEGER NOT NULL) STRICT"
+)
+
+
+class SqliteStore:
+    """One file; a supported production target for one machine."""
+
+    family = "sqlite"
+
+    def __init__(
+        self, path: str, *, config: EngineConfig | None = None, clock: Clock | None = None
+    ) -> None:
+        config = config or EngineConfig()
+        self.path = path
+        self.partitions = config.partitions
+        self.hints = SocketHints(path)
+        self._clock = clock or SystemClock()
+        self._synchronous = config.synchronous
+        self._writer: WorkThread | None = None
+        self._readers: list[WorkThread] = []
+        self._turns = cycle(range(READERS))
+        self._book = EMPTY_BOOK
+
+    # --- life ----------------------------------------------------------------------------------
+
+    async def open(self, *, migrate: bool) -> None:
+        """Start the threads and check or bring up the schema."""
+        self._start()
+        try:
+            applied = await self._write(_applied)
+            refuse_unfit(self.family, applied, migrate=migrate)
+            await self.migrate()
+            stored = await self._write(_stored_partitions)
+            if stored != self.partitions:
+                raise SchemaMismatch(
+                    f"the database was made with {stored} partitions, the configuration says "
+                    f"{self.partitions}: set partitions={stored}"
+                )
+        except BaseException:
+            await self.close()
+            raise
+        self.hints.start()
+
+    def _start(self) -> None:
+        if self._writer is None:
+            make = {"synchronous": self._synchronous}
+            self._writer = WorkThread(self.path, name="flowfabric-writer", **make)
+            self._readers = [
+                WorkThread(self.path, name=f"flowfabric-reader-{number}", **make)
+                for number in range(READERS)
+            ]
+
+    async def close(self) -> None:
+        """End the threads."""
+        self.hints.stop()
+        threads = [*self._readers, *([self._writer] if self._writer else [])]
+        self._writer, self._readers = None, []
+        await asyncio.gather(*(thread.close() for thread in threads))
+
+    # --- transactions --------------------------------------------------------------------------
+
+    async def transact(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
+        """Run the whole transaction in the writer thread."""
+
+        def job(connection: sqlite3.Connection) -> T:
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                view = SqliteView(connection, self._clock.now_ms(), self._book)
+                result = drive(work(view))
+                connection.execute("COMMIT")
+            except BaseException:
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
+                raise
+            self._book = view.book
+            return result
+
+        return await self._write(job)
+
+    async def read(self, work: Callable[[Reader], Awaitable[T]]) -> T:
+        """Run reads in a reader thread, in one snapshot."""
+        self._start()
+
+        def job(connection: sqlite3.Connection) -> T:
+            connection.execute("BEGIN")
+            try:
+                return drive(work(SqliteView(connection, self._clock.now_ms(), self._book)))
+            finally:
+                connection.execute("ROLLBACK")
+
+        return await self._readers[next(self._turns)].call(job)
+
+    async def _write(self, job: Callable[[sqlite3.Connection], T]) -> T:
+        self._start()
+        if self._writer is None:
+            raise RuntimeError("the store is closed")
+        return await self._writer.call(job)
+
+    async def intern_routes(self, routes: Sequence[Route]) -> None:
+        """Make routes and lanes known."""
+        now = self._clock.now_ms()
+
+        def job(connection: sqlite3.Connection) -> None:
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                for route in routes:
+                    lane = (route.lane_id, LaneState.ACTIVE.value, now, now, "")
+                    connection.execute(SQL["insert_lane"], lane)
+                    needs = capabilities_text(route.required_capabilities)
+                    values = (route.namespace, route.lane_id, route.execution_kind, needs)
+                    connection.execute(SQL["insert_route"], values)
+                connection.execute(SQL["bump_catalog"])
+                connection.execute("COMMIT")
+            except BaseException:
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
+                raise
+
+        await self._write(job)
+
+    # --- schema --------------------------------------------------------------------------------
+
+    async def migration_status(self) -> list[MigrationStatus]:
+        """Every known migration and whether it is applied."""
+        return status_of(self.family, await self._write(_applied))
+
+    async def migrate(self) -> list[str]:
+        """Apply what is missing, each file in one transaction."""
+        now, partitions = self._clock.now_ms(), self.partitions
+        return await self._write(lambda connection: _migrate(connection, now, partitions))
+
+    def migration_sql(self) -> str:
+        """The schema as text."""
+        return all_sql(self.family)
+
+    # --- audits --------------------------------------------------------------------------------
+
+    async def facts(self) -> dict[str, Any]:
+        """What doctor prints about the file."""
+
+        def job(connection: sqlite3.Connection) -> dict[str, Any]:
+            pages = connection.execute("PRAGMA page_count").fetchone()[0]
+            size = connection.execute("PRAGMA page_size").fetchone()[0]
+            mode = connection.execute("PRAGMA journal_mode").fetchone()[0]
+            return {
+                "path": self.path,
+                "bytes": pages * size,
+                "journal_mode": mode,
+                "synchronous": self._synchronous,
+                "sqlite": sqlite3.sqlite_version,
+            }
+
+        return await self._write(job)
+
+    async def dump(self) -> dict[str, list[Any]]:
+        """Everything stored, in a comparable order."""
+
+        def job(connection: sqlite3.Connection) -> dict[str, list[Any]]:
+            view = SqliteView(connection, self._clock.now_ms(), EMPTY_BOOK)
+            lanes = drive(view.catalog()).lanes
+            tables = {
+                name: connection.execute(SQL[query]).fetchall() for name, query in _DUMPED.items()
+            }
+            records = view.records(connection.execute(SQL["all_records"]).fetchall())
+            return {**dump_of(tables, records), "lanes": [lanes[key] for key in sorted(lanes)]}
+
+        return await self._write(job)
+
+
+_DUMPED = {
+    "bodies": "all_bodies",
+    "attempts": "all_attempts",
+    "lease_events": "all_lease_events",
+    "completion_events": "all_completion_events",
+    "operator_events": "all_operator_events",
+    "idempotency": "all_keys",
+    "workers": "workers",
+    "worker_events": "all_worker_events",
+}
+
+
+def _applied(connection: sqlite3.Connection) -> dict[int, Applied]:
+    exists = connection.execute(
+        "SELECT 1 FROM sqlite_master WHERE name = 'ff_migration_annotation'"
+    ).fetchone()
+    if not exists:
+        return {}
+    rows = connection.execute("SELECT version, checksum, applied_at FROM ff_migration_annotation")
+    return {row[0]: Applied(row[1], row[2]) for row in rows.fetchall()}
+
+
+def _stored_partitions(connection: sqlite3.Connection) -> int:
+    row = connection.execute("SELECT num_flow_partitions FROM ff_partition_config").fetchone()
+    return int(row[0])
+
+
+def _migrate(connection: sqlite3.Connection, now: int, partitions: int) -> list[str]:
+    """Under the write lock, so that two processes starting at once do not collide."""
+    done: list[str] = []
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        connection.execute(_ANNOTATION_TABLE)
+        applied = _applied(connection)
+        for migration in migrations_of("sqlite"):
+            if migration.version in applied:
+                continue
+            for statement in _statements(migration.sql):
+                connection.execute(statement)
+            connection.execute(
+                "INSERT INTO ff_migration_annotation VALUES (?, ?, ?, ?)",
+                (migration.version, migration.name, migration.checksum, now),
+            )
+            done.append(f"{migration.version:04d}_{migration.name}")
+        connection.execute(
+            "INSERT INTO ff_partition_config (singleton, num_flow_partitions) VALUES (1, ?) "
+            "ON CONFLICT DO NOTHING",
+            (partitions,),
+        )
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+    return done
+
+
+def _statements(script: str) -> list[str]:
+    """Split a script where SQLite itself sees a complete statement."""
+    found, current = [], ""
+    for line in script.splitlines(keepends=True):
+        current += line
+        if line.rstrip().endswith(";") and sqlite3.complete_statement(current):
+            found.append(current)
+            current = ""
+    return found

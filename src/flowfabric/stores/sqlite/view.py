@@ -1,0 +1,294 @@
+"""Reads and writes over one SQLite connection; every call answers at once."""
+
+from __future__ import annotations
+
+import heapq
+import sqlite3
+from collections.abc import Iterable, Sequence
+from itertools import islice
+from typing import Any, Final
+
+from flowfabric.model.attempt import Attempt
+from flowfabric.model.execution import Body, Execution, IdempotencyRecord
+from flowfabric.model.record import to_json
+from flowfabric.model.route import Catalog, Lane, Route
+from flowfabric.model.worker import Worker, WorkerEvent
+from flowfabric.stores.base import Changes, Corrupt, ListFilter
+from flowfabric.stores.codec import (
+    ATTEMPT_COLUMNS,
+    BODY_COLUMNS,
+    CORE_COLUMNS,
+    STATE_COLUMNS,
+    attempt_from_row,
+    attempt_row,
+    body_from_row,
+    body_row,
+    execution_from_row,
+    execution_id_of,
+    key_row,
+    state_row,
+    tags_text,
+)
+from flowfabric.stores.indexes import DUE, DueIndex, ready_order
+from flowfabric.stores.listing import listing_sql
+from flowfabric.stores.queries import RECORD_COLUMNS, queries_of
+from flowfabric.stores.routebook import EMPTY_BOOK, RouteBook
+from flowfabric.stores.rows import (
+    completion_event_row,
+    key_record_from_row,
+    key_record_row,
+    lane_row,
+    lease_event_row,
+    operator_event_row,
+    worker_event_row,
+    worker_from_row,
+    worker_row,
+)
+
+
+def _marks(columns: Sequence[str]) -> str:
+    return ", ".join("?" * len(columns))
+
+
+SQL: Final = queries_of(
+    "sqlite",
+    (
+        ("core_marks", _marks(CORE_COLUMNS)),
+        ("body_marks", _marks(BODY_COLUMNS)),
+        ("attempt_marks", _marks(ATTEMPT_COLUMNS)),
+        ("state_marks", ", ".join(f"{name} = ?" for name in STATE_COLUMNS)),
+    ),
+)
+_DUE_SQL: Final = {
+    name: (
+        f"SELECT {RECORD_COLUMNS} FROM ff_exec_core AS c INDEXED BY ff_exec_due_{name.value} "
+        "JOIN ff_exec_body AS b ON b.execution_id = c.execution_id "
+        f"WHERE {index.where} AND c.{index.column} <= ? "
+        f"ORDER BY c.{index.column}, c.execution_id LIMIT ?"
+    )
+    for name, index in DUE.items()
+}
+_NEXT_DUE_SQL: Final = "SELECT " + ", ".join(
+    f"(SELECT min({index.column}) FROM ff_exec_core INDEXED BY ff_exec_due_{name.value} "
+    f"WHERE {index.where})"
+    for name, index in DUE.items()
+)
+_EVENT_TABLES: Final = (
+    "ff_lease_event",
+    "ff_completion_event",
+    "ff_operator_event",
+    "ff_worker_registry_event",
+)
+
+
+class SqliteView:
+    """One transaction, or one read, on a connection."""
+
+    def __init__(self, connection: sqlite3.Connection, now: int, book: RouteBook) -> None:
+        self._connection = connection
+        self._book = book
+        self.now = now
+
+    @property
+    def book(self) -> RouteBook:
+        """The routes as of this view, for the next one to start from."""
+        return self._book
+
+    def _all(self, name: str, *values: Any) -> list[Any]:
+        return self._connection.execute(SQL[name], values).fetchall()
+
+    def _many(self, name: str, rows: Iterable[tuple[Any, ...]]) -> None:
+        self._connection.executemany(SQL[name], rows)
+
+    def _routes(self) -> RouteBook:
+        version = self._all("catalog_version")[0][0]
+        if version != self._book.catalog.version:
+            self._book = RouteBook(version, self._all("routes"), self._all("lanes"))
+        return self._book
+
+    def records(self, rows: Sequence[Any]) -> list[Execution | Corrupt]:
+        routes = self._book.by_id
+        if any(row[2] not in routes for row in rows):
+            routes = self._routes().by_id
+        return [execution_from_row(row, routes) for row in rows]
+
+    def _executions(self, rows: Sequence[Any]) -> list[Execution]:
+        """Readable ones only: a corrupt row must not keep a loop or a claim from its work."""
+        return [record for record in self.records(rows) if isinstance(record, Execution)]
+
+    # --- reads ---------------------------------------------------------------------------------
+
+    async def catalog(self) -> Catalog:
+        return self._routes().catalog
+
+    async def load(self, ids: Sequence[str]) -> dict[str, Execution | Corrupt]:
+        wanted = to_json([key[-36:] for key in ids]).decode()
+        found = {record.execution_id: record for record in self.records(self._all("load", wanted))}
+        return {key: found[key] for key in ids if key in found}
+
+    get = load
+
+    async def load_keys(
+        self, keys: Sequence[tuple[str, str]]
+    ) -> dict[tuple[str, str], IdempotencyRecord]:
+        rows = self._all("load_keys", to_json(keys).decode())
+        return {(row[0], row[1]): key_record_from_row(row) for row in rows}
+
+    async def ready(self, routes: Sequence[Route], limit: int) -> list[Execution]:
+        ids = self._routes().ids
+        heads = [
+            self._executions(self._all("ready", ids[route], self.now, limit))
+            for route in routes
+            if route in ids
+        ]
+        if len(heads) == 1:
+            return heads[0]
+        return list(islice(heapq.merge(*heads, key=ready_order), limit))
+
+    async def due(self, index: DueIndex, until: int, limit: int) -> list[Execution]:
+        rows = self._connection.execute(_DUE_SQL[index], (until, limit)).fetchall()
+        return self._executions(rows)
+
+    async def bodies(self, ids: Sequence[str]) -> dict[str, Body]:
+        rows = self._all("bodies", to_json([key[-36:] for key in ids]).decode())
+        found = {}
+        for row in rows:
+            key = execution_id_of(row[1], row[0])
+            found[key] = body_from_row(key, row[2:])
+        return found
+
+    async def attempts(self, execution_id: str) -> list[Attempt]:
+        rows = self._all("attempts", execution_id[-36:])
+        return [attempt_from_row(execution_id, row) for row in rows]
+
+    async def result(self, execution_id: str, attempt_index: int) -> Attempt | None:
+        rows = self._all("result", execution_id[-36:], attempt_index)
+        return attempt_from_row(execution_id, rows[0]) if rows else None
+
+    async def list_executions(self, wanted: ListFilter, limit: int) -> list[Execution | Corrupt]:
+        values: list[Any] = []
+
+        def bind(value: Any) -> str:
+            values.append(value)
+            return f"?{len(values)}"
+
+        ids = self._routes().ids
+        numbers = None
+        if wanted.routes is not None:
+            numbers = [ids[route] for route in wanted.routes if route in ids]
+        sql = listing_sql(wanted, numbers, limit, bind)
+        return self.records(self._connection.execute(sql, values).fetchall())
+
+    async def count(self) -> list[tuple[Route, str, int]]:
+        routes = self._routes().by_id
+        return [(routes[row[0]], row[1], row[2]) for row in self._all("count") if row[0] in routes]
+
+    async def peek_ready(self, routes: Sequence[Route], limit: int) -> list[str]:
+        return [execution.execution_id for execution in await self.ready(routes, limit)]
+
+    async def expired_leases(
+        self, until: int, after: tuple[int, str] | None, limit: int
+    ) -> list[Execution]:
+        when, uuid = after if after is not None else (-1, "")
+        return self._executions(self._all("expired_leases", until, when, uuid, limit))
+
+    async def workers(self, namespace: str | None) -> list[Worker]:
+        found = [worker_from_row(row) for row in self._all("workers")]
+        return [each for each in found if namespace is None or each.namespace == namespace]
+
+    async def next_due(self) -> dict[DueIndex, int]:
+        row = self._connection.execute(_NEXT_DUE_SQL).fetchone()
+        return {name: when for name, when in zip(DUE, row, strict=True) if when is not None}
+
+    async def audit(self) -> list[tuple[str, str]]:
+        found = self._connection.execute("PRAGMA integrity_check(20)").fetchall()
+        problems = [("integrity", row[0]) for row in found if row[0] != "ok"]
+        for name, index in DUE.items():
+            sql = f"SELECT count(*) FROM ff_exec_core {{}} WHERE {index.where}"
+            hint = f"INDEXED BY ff_exec_due_{name.value}"
+            indexed = self._connection.execute(sql.format(hint)).fetchone()[0]
+            counted = self._connection.execute(sql.format("NOT INDEXED")).fetchone()[0]
+            if indexed != counted:
+                problems.append((name.value, f"{indexed} in the index, {counted} rows"))
+        return problems
+
+    # --- writes --------------------------------------------------------------------------------
+
+    async def save(self, changes: Changes) -> None:
+        if changes.created:
+            self._insert(changes)
+        if changes.updated:
+            self._many(
+                "update_core",
+                [(*state_row(e), key[-36:]) for key, e in changes.updated.items()],
+            )
+        if changes.retagged:
+            self._retag(changes)
+        for name, rows in (
+            ("insert_attempt", map(attempt_row, changes.attempts)),
+            ("insert_lease_event", map(lease_event_row, changes.lease_events)),
+            ("insert_completion_event", map(completion_event_row, changes.completion_events)),
+            ("insert_operator_event", map(operator_event_row, changes.operator_events)),
+        ):
+            self._many(name, rows)
+        for record, replaces in changes.idempotency:
+            name = "replace_key" if replaces else "insert_key"
+            self._connection.execute(SQL[name], key_record_row(record))
+
+    def _insert(self, changes: Changes) -> None:
+        ids = self._book.ids
+        created = changes.created.values()
+        self._many("insert_core", [(*key_row(e, ids[e.route]), *state_row(e)) for e, _ in created])
+        self._many("insert_body", [body_row(e, body, ids[e.route]) for e, body in created])
+        tags = [(e.execution_id[-36:], *pair) for e, _ in created for pair in e.tags.items()]
+        if tags:
+            self._many("insert_tag", tags)
+
+    def _retag(self, changes: Changes) -> None:
+        for key in changes.retagged:
+            uuid, tags = key[-36:], changes.updated[key].tags
+            self._connection.execute(SQL["update_tags"], (tags_text(tags), uuid))
+            self._connection.execute(SQL["delete_tags"], (uuid,))
+            self._many("insert_tag", [(uuid, *pair) for pair in tags.items()])
+
+    async def purge(self, until: int, limit: int) -> int:
+        gone = self._all("purgeable", until, limit)
+        for name in ("purge_tags", "purge_attempts", "purge_body", "purge_core"):
+            self._many(name, gone)
+        return len(gone)
+
+    async def sweep(self, *, keys_until: int, events_until: int, limit: int) -> int:
+        swept = self._connection.execute(SQL["sweep_keys"], (keys_until, limit)).rowcount
+        for table in _EVENT_TABLES:
+            sql = (
+                f"DELETE FROM {table} WHERE occurred_at < ? AND event_id IN "
+                f"(SELECT event_id FROM {table} ORDER BY event_id LIMIT ?)"
+            )
+            swept += self._connection.execute(sql, (events_until, limit)).rowcount
+        return swept
+
+    async def load_worker(self, namespace: str, worker_instance_id: str) -> Worker | None:
+        rows = self._all("load_worker", namespace, worker_instance_id)
+        return worker_from_row(rows[0]) if rows else None
+
+    async def save_worker(self, worker: Worker, *, known: bool) -> None:
+        name = "update_worker" if known else "insert_worker"
+        self._connection.execute(SQL[name], worker_row(worker))
+
+    async def delete_worker(self, namespace: str, worker_instance_id: str) -> None:
+        self._all("delete_worker", namespace, worker_instance_id)
+
+    async def lapsed_workers(self, until: int, limit: int) -> list[Worker]:
+        return [worker_from_row(row) for row in self._all("lapsed_workers", until, limit)]
+
+    async def append_worker_event(self, event: WorkerEvent) -> None:
+        self._connection.execute(SQL["insert_worker_event"], worker_event_row(event))
+
+    async def owned_by(self, namespace: str, worker_instance_id: str, limit: int) -> list[str]:
+        rows = self._all("owned_by", worker_instance_id, namespace, limit)
+        return [execution_id_of(row[0], row[1]) for row in rows]
+
+    async def save_lane(self, lane: Lane) -> None:
+        self._connection.execute(SQL["save_lane"], lane_row(lane))
+        self._connection.execute(SQL["bump_catalog"])
+        self._book = EMPTY_BOOK
