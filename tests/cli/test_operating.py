@@ -132,7 +132,7 @@ def test_lanes_are_listed_with_counts_and_switched(desk: Desk) -> None:
     desk.submit()
     desk.completed()
     assert desk.ff("lanes") == Exit.OK
-    assert desk.out.splitlines()[0].split() == ["LANE", "SWITCH", "WAITING", "COMPLETED", "REASON"]
+    assert desk.out.splitlines()[0].split() == ["LANE", "SWITCH", "WAITING", "COMPLETED"]
     for action, expected in (
         ("pause", "paused"),
         ("drain", "draining"),

@@ -153,7 +153,8 @@ def show_explanation(call: Call, explanation: Explanation, now: int) -> None:
         *(("try", hint) for hint in explanation.hints),
     ]
     terminal.facts([(name, clean(value)) for name, value in pairs if value])
-    if explanation.could_run and explanation.public_state not in TERMINAL_STATES:
+    settled = explanation.public_state in TERMINAL_STATES | {PublicState.ACTIVE}
+    if explanation.could_run and not settled:
         terminal.line()
         rows = [
             (f"{fit.worker_id}/{fit.worker_instance_id}", "yes" if fit.fits else "no", fit.lacks)

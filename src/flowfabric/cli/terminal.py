@@ -141,12 +141,16 @@ class Terminal:
             self.line(f"{' ' * indent}{label}  {value}".rstrip())
 
     def table(self, columns: Sequence[Column], rows: Sequence[Sequence[object]]) -> None:
-        """Aligned columns that fit the terminal; piped output is never shortened."""
+        """Aligned columns that fit the terminal; piped output is never shortened.
+
+        A column that may shrink and has nothing to say is left out.
+        """
         cells = [[clean("" if cell is None else cell) for cell in row] for row in rows]
+        kept = [i for i, c in enumerate(columns) if not c.shrinks or any(row[i] for row in cells)]
+        columns = [columns[i] for i in kept]
+        cells = [[row[i] for i in kept] for row in cells]
         widths = [
-            max(len(column.title), *(len(row[i]) for row in cells), 0)
-            if cells
-            else len(column.title)
+            max([len(column.title), *(len(row[i]) for row in cells)])
             for i, column in enumerate(columns)
         ]
         if self.is_tty:

@@ -1,0 +1,187 @@
+-- name: clock
+SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint, catalog_version FROM ff_partition_config
+-- name: bump_catalog
+UPDATE ff_partition_config SET catalog_version = catalog_version + 1
+-- name: routes
+SELECT route_id, namespace, lane_id, execution_kind, required_capabilities FROM ff_route ORDER BY route_id
+-- name: lanes
+SELECT lane_id, lane_state, registered_at, changed_at, reason FROM ff_lane_registry ORDER BY lane_id
+-- name: insert_routes
+INSERT INTO ff_route (namespace, lane_id, execution_kind, required_capabilities)
+SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::text[]) ON CONFLICT DO NOTHING
+-- name: insert_lanes
+INSERT INTO ff_lane_registry (lane_id, lane_state, registered_at, changed_at)
+SELECT DISTINCT lane, 'active', $2::bigint, $2::bigint FROM unnest($1::text[]) AS lane
+ON CONFLICT DO NOTHING
+-- name: save_lane
+INSERT INTO ff_lane_registry (lane_id, lane_state, registered_at, changed_at, reason)
+VALUES ($1, $2, $3, $4, $5)
+ON CONFLICT (lane_id) DO UPDATE SET
+    lane_state = excluded.lane_state, changed_at = excluded.changed_at, reason = excluded.reason
+-- name: load
+SELECT [[record]], (extract(epoch FROM clock_timestamp()) * 1000)::bigint
+FROM ff_exec_core AS c JOIN ff_exec_body AS b ON b.execution_id = c.execution_id
+WHERE c.execution_id = ANY($1::uuid[]) ORDER BY c.execution_id FOR UPDATE OF c
+-- name: get
+SELECT [[record]]
+FROM ff_exec_core AS c JOIN ff_exec_body AS b ON b.execution_id = c.execution_id
+WHERE c.execution_id = ANY($1::uuid[])
+-- name: load_keys
+SELECT k.namespace, k.idempotency_key, k.execution_id, k.fingerprint, k.expires_at
+FROM unnest($1::text[], $2::text[]) AS wanted (namespace, idempotency_key)
+JOIN ff_idempotency AS k
+    ON k.namespace = wanted.namespace AND k.idempotency_key = wanted.idempotency_key
+ORDER BY k.namespace, k.idempotency_key FOR UPDATE OF k
+-- name: ready_one
+SELECT [[record]] FROM ff_exec_core AS c JOIN ff_exec_body AS b ON b.execution_id = c.execution_id
+WHERE c.route_id = $1 AND c.eligibility_state = 'eligible_now'
+    AND (c.grant_expires_at IS NULL OR c.grant_expires_at < $2)
+ORDER BY c.priority DESC, c.created_at, c.execution_id LIMIT $3 FOR UPDATE OF c SKIP LOCKED
+-- name: ready_many
+SELECT [[record]] FROM unnest($1::int[]) AS wanted (route_id)
+CROSS JOIN LATERAL (
+    SELECT e.* FROM ff_exec_core AS e
+    WHERE e.route_id = wanted.route_id AND e.eligibility_state = 'eligible_now'
+        AND (e.grant_expires_at IS NULL OR e.grant_expires_at < $2)
+    ORDER BY e.priority DESC, e.created_at, e.execution_id LIMIT $3 FOR UPDATE SKIP LOCKED
+) AS c
+JOIN ff_exec_body AS b ON b.execution_id = c.execution_id
+ORDER BY c.priority DESC, c.created_at, c.execution_id LIMIT $3
+-- name: peek_ready
+SELECT c.partition_key, c.execution_id FROM unnest($1::int[]) AS wanted (route_id)
+CROSS JOIN LATERAL (
+    SELECT e.* FROM ff_exec_core AS e
+    WHERE e.route_id = wanted.route_id AND e.eligibility_state = 'eligible_now'
+        AND (e.grant_expires_at IS NULL OR e.grant_expires_at < $2)
+    ORDER BY e.priority DESC, e.created_at, e.execution_id LIMIT $3
+) AS c
+ORDER BY c.priority DESC, c.created_at, c.execution_id LIMIT $3
+-- name: bodies
+SELECT c.execution_id, c.partition_key,
+    b.payload, b.payload_encoding, b.creator_identity, b.idempotency_key
+FROM ff_exec_core AS c JOIN ff_exec_body AS b ON b.execution_id = c.execution_id
+WHERE c.execution_id = ANY($1::uuid[])
+-- name: insert_core
+INSERT INTO ff_exec_core ([[core]]) SELECT * FROM unnest([[core_arrays]])
+-- name: insert_body
+INSERT INTO ff_exec_body ([[body]]) SELECT * FROM unnest([[body_arrays]])
+-- name: update_core
+UPDATE ff_exec_core AS c SET [[set_state]]
+FROM unnest([[state_arrays]]) AS v ([[state]], execution_id)
+WHERE c.execution_id = v.execution_id
+-- name: insert_attempt
+INSERT INTO ff_attempt ([[attempt]]) SELECT * FROM unnest([[attempt_arrays]])
+-- name: insert_tag
+INSERT INTO ff_exec_tag (execution_id, tag_key, tag_value)
+SELECT * FROM unnest($1::uuid[], $2::text[], $3::text[])
+-- name: update_tags
+UPDATE ff_exec_body SET tags = $2 WHERE execution_id = $1
+-- name: delete_tags
+DELETE FROM ff_exec_tag WHERE execution_id = $1
+-- name: insert_key
+INSERT INTO ff_idempotency (namespace, idempotency_key, execution_id, fingerprint, expires_at)
+SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::bytea[], $5::bigint[])
+-- name: replace_key
+UPDATE ff_idempotency AS k
+SET execution_id = v.execution_id, fingerprint = v.fingerprint, expires_at = v.expires_at
+FROM unnest($1::text[], $2::text[], $3::text[], $4::bytea[], $5::bigint[])
+    AS v (namespace, idempotency_key, execution_id, fingerprint, expires_at)
+WHERE k.namespace = v.namespace AND k.idempotency_key = v.idempotency_key
+-- name: insert_lease_event
+INSERT INTO ff_lease_event (execution_id, event_type, reason, lease_epoch, attempt_index,
+    worker_id, worker_instance_id, namespace, tags, occurred_at)
+SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::bigint[], $5::int[], $6::text[],
+    $7::text[], $8::text[], $9::text[], $10::bigint[])
+-- name: insert_completion_event
+INSERT INTO ff_completion_event (execution_id, outcome, attempt_index, flow_id, namespace, tags,
+    occurred_at)
+SELECT * FROM unnest($1::text[], $2::text[], $3::int[], $4::text[], $5::text[], $6::text[],
+    $7::bigint[])
+-- name: insert_operator_event
+INSERT INTO ff_operator_event (subject, event_type, details, namespace, tags, occurred_at)
+SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::bigint[])
+-- name: purgeable
+SELECT execution_id FROM ff_exec_core WHERE purge_at IS NOT NULL AND purge_at <= $1
+ORDER BY purge_at, execution_id LIMIT $2 FOR UPDATE SKIP LOCKED
+-- name: purge_tags
+DELETE FROM ff_exec_tag WHERE execution_id = ANY($1::uuid[])
+-- name: purge_attempts
+DELETE FROM ff_attempt WHERE execution_id = ANY($1::uuid[])
+-- name: purge_body
+DELETE FROM ff_exec_body WHERE execution_id = ANY($1::uuid[])
+-- name: purge_core
+DELETE FROM ff_exec_core WHERE execution_id = ANY($1::uuid[])
+-- name: sweep_keys
+DELETE FROM ff_idempotency WHERE (namespace, idempotency_key) IN (
+    SELECT namespace, idempotency_key FROM ff_idempotency WHERE expires_at <= $1
+    ORDER BY namespace, idempotency_key LIMIT $2 FOR UPDATE SKIP LOCKED)
+-- name: load_worker
+SELECT namespace, worker_instance_id, worker_id, lanes, capabilities, kinds, last_heartbeat_at,
+    liveness_ttl_ms, registered_at
+FROM ff_worker_registry WHERE namespace = $1 AND worker_instance_id = $2 FOR UPDATE
+-- name: insert_worker
+INSERT INTO ff_worker_registry (worker_id, lanes, capabilities, kinds, last_heartbeat_at,
+    liveness_ttl_ms, registered_at, expires_at, namespace, worker_instance_id)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
+-- name: update_worker
+UPDATE ff_worker_registry SET worker_id = $1, lanes = $2, capabilities = $3, kinds = $4,
+    last_heartbeat_at = $5, liveness_ttl_ms = $6, registered_at = $7, expires_at = $8
+WHERE namespace = $9 AND worker_instance_id = $10
+-- name: delete_worker
+DELETE FROM ff_worker_registry WHERE namespace = $1 AND worker_instance_id = $2
+-- name: lapsed_workers
+SELECT namespace, worker_instance_id, worker_id, lanes, capabilities, kinds, last_heartbeat_at,
+    liveness_ttl_ms, registered_at
+FROM ff_worker_registry WHERE expires_at <= $1 ORDER BY expires_at LIMIT $2 FOR UPDATE SKIP LOCKED
+-- name: workers
+SELECT namespace, worker_instance_id, worker_id, lanes, capabilities, kinds, last_heartbeat_at,
+    liveness_ttl_ms, registered_at
+FROM ff_worker_registry ORDER BY namespace, worker_instance_id
+-- name: insert_worker_event
+INSERT INTO ff_worker_registry_event (namespace, worker_instance_id, event_type, reason, occurred_at)
+VALUES ($1, $2, $3, $4, $5)
+-- name: owned_by
+SELECT c.partition_key, c.execution_id FROM ff_exec_core AS c
+JOIN ff_route AS r ON r.route_id = c.route_id
+WHERE c.ownership_state = 'leased' AND c.worker_instance_id = $1 AND r.namespace = $2
+ORDER BY c.execution_id LIMIT $3
+-- name: attempts
+SELECT execution_id, attempt_index, attempt_id, attempt_type, outcome, lease_epoch, worker_id,
+    worker_instance_id, started_at, ended_at, failure_reason, failure_category, NULL, NULL
+FROM ff_attempt WHERE execution_id = $1 ORDER BY attempt_index
+-- name: result
+SELECT [[attempt]] FROM ff_attempt WHERE execution_id = $1 AND attempt_index = $2
+-- name: count
+SELECT route_id, public_state, count(*) FROM ff_exec_core GROUP BY route_id, public_state
+-- name: expired_leases
+SELECT [[record]] FROM ff_exec_core AS c JOIN ff_exec_body AS b ON b.execution_id = c.execution_id
+WHERE c.ownership_state = 'leased' AND c.lease_expires_at <= $1
+    AND (c.lease_expires_at, c.execution_id) > ($2, $3::uuid)
+ORDER BY c.lease_expires_at, c.execution_id LIMIT $4
+-- name: all_records
+SELECT [[record]] FROM ff_exec_core AS c JOIN ff_exec_body AS b ON b.execution_id = c.execution_id
+-- name: all_bodies
+SELECT c.execution_id, c.partition_key,
+    b.payload, b.payload_encoding, b.creator_identity, b.idempotency_key
+FROM ff_exec_core AS c JOIN ff_exec_body AS b ON b.execution_id = c.execution_id
+-- name: all_attempts
+SELECT a.execution_id, a.attempt_index, a.attempt_id, a.attempt_type, a.outcome, a.lease_epoch,
+    a.worker_id, a.worker_instance_id, a.started_at, a.ended_at, a.failure_reason,
+    a.failure_category, a.result, a.result_encoding, c.partition_key
+FROM ff_attempt AS a JOIN ff_exec_core AS c ON c.execution_id = a.execution_id
+-- name: all_lease_events
+SELECT execution_id, event_type, reason, lease_epoch, attempt_index, worker_id,
+    worker_instance_id, namespace, tags, occurred_at
+FROM ff_lease_event ORDER BY event_id
+-- name: all_completion_events
+SELECT execution_id, outcome, attempt_index, flow_id, namespace, tags, occurred_at
+FROM ff_completion_event ORDER BY event_id
+-- name: all_operator_events
+SELECT subject, event_type, details, namespace, tags, occurred_at
+FROM ff_operator_event ORDER BY event_id
+-- name: all_keys
+SELECT namespace, idempotency_key, execution_id, fingerprint, expires_at
+FROM ff_idempotency ORDER BY namespace, idempotency_key
+-- name: all_worker_events
+SELECT namespace, worker_instance_id, event_type, reason, occurred_at
+FROM ff_worker_registry_event ORDER BY event_id

@@ -1,0 +1,328 @@
+"""Reads and writes over one Postgres connection."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from flowfabric.clock import Clock
+from flowfabric.model.attempt import Attempt
+from flowfabric.model.execution import Body, Execution, IdempotencyRecord
+from flowfabric.model.route import Catalog, Lane, Route
+from flowfabric.model.worker import Worker, WorkerEvent
+from flowfabric.stores.base import Changes, Corrupt, ListFilter
+from flowfabric.stores.codec import (
+    attempt_from_row,
+    attempt_row,
+    body_from_row,
+    body_row,
+    execution_from_row,
+    execution_id_of,
+    key_row,
+    state_row,
+    tags_text,
+)
+from flowfabric.stores.indexes import DUE, DueIndex
+from flowfabric.stores.listing import listing_sql
+from flowfabric.stores.postgres.arrays import ARRAYS
+from flowfabric.stores.queries import RECORD_COLUMNS, queries_of
+from flowfabric.stores.routebook import EMPTY_BOOK, RouteBook
+from flowfabric.stores.rows import (
+    completion_event_row,
+    key_record_from_row,
+    key_record_row,
+    lane_row,
+    lease_event_row,
+    operator_event_row,
+    worker_event_row,
+    worker_from_row,
+    worker_row,
+)
+
+SQL: Final = queries_of("postgres", ARRAYS)
+_DUE_SQL: Final = {
+    name: (
+        f"SELECT {RECORD_COLUMNS} FROM ff_exec_core AS c "
+        "JOIN ff_exec_body AS b ON b.execution_id = c.execution_id "
+        f"WHERE {index.where} AND c.{index.column} <= $1 "
+        f"ORDER BY c.{index.column}, c.execution_id LIMIT $2 FOR UPDATE OF c SKIP LOCKED"
+    )
+    for name, index in DUE.items()
+}
+_NEXT_DUE_SQL: Final = (
+    "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint, "
+    + ", ".join(
+        f"(SELECT min({index.column}) FROM ff_exec_core WHERE {index.where})"
+        for index in DUE.values()
+    )
+)
+_EVENT_TABLES: Final = (
+    "ff_lease_event",
+    "ff_completion_event",
+    "ff_operator_event",
+    "ff_worker_registry_event",
+)
+
+
+class PostgresView:
+    """One transaction, or one read, on a connection. The database's clock is read along the way."""
+
+    def __init__(self, connection: Any, clock: Clock | None, book: RouteBook) -> None:
+        self._connection = connection
+        self._clock = clock
+        self._book = book
+        self._now: int | None = None if clock is None else clock.now_ms()
+
+    @property
+    def book(self) -> RouteBook:
+        """The routes as of this view, for the next one to start from."""
+        return self._book
+
+    @property
+    def now(self) -> int:
+        if self._now is None:
+            raise RuntimeError("the clock is read with the first load or the catalog")
+        return self._now
+
+    def _see_clock(self, milliseconds: int) -> None:
+        if self._now is None:
+            self._now = milliseconds
+
+    async def run(self, name: str, *values: Any) -> list[Any]:
+        rows: list[Any] = await self._connection.fetch(SQL[name], *values)
+        return rows
+
+    async def _insert(self, name: str, rows: Sequence[tuple[Any, ...]]) -> None:
+        if rows:
+            await self._connection.fetch(SQL[name], *map(list, zip(*rows, strict=True)))
+
+    async def _routes(self) -> RouteBook:
+        row = (await self.run("clock"))[0]
+        self._see_clock(row[0])
+        if row[1] != self._book.catalog.version:
+            self._book = RouteBook(row[1], await self.run("routes"), await self.run("lanes"))
+        return self._book
+
+    async def records(self, rows: Sequence[Any]) -> list[Execution | Corrupt]:
+        routes = self._book.by_id
+        if any(row[2] not in routes for row in rows):
+            routes = (await self._routes()).by_id
+        return [execution_from_row(row, routes) for row in rows]
+
+    async def _executions(self, rows: Sequence[Any]) -> list[Execution]:
+        """Readable ones only: a corrupt row must not keep a loop or a claim from its work."""
+        records = await self.records(rows)
+        return [record for record in records if isinstance(record, Execution)]
+
+    # --- reads ---------------------------------------------------------------------------------
+
+    async def catalog(self) -> Catalog:
+        return (await self._routes()).catalog
+
+    async def load(self, ids: Sequence[str]) -> dict[str, Execution | Corrupt]:
+        rows = await self.run("load", [key[-36:] for key in ids])
+        if rows:
+            self._see_clock(rows[-1][-1])
+        else:
+            await self._routes()
+        return _by_id(ids, await self.records([tuple(row)[:-1] for row in rows]))
+
+    async def get(self, ids: Sequence[str]) -> dict[str, Execution | Corrupt]:
+        rows = await self.run("get", [key[-36:] for key in ids])
+        return _by_id(ids, await self.records([tuple(row) for row in rows]))
+
+    async def load_keys(
+        self, keys: Sequence[tuple[str, str]]
+    ) -> dict[tuple[str, str], IdempotencyRecord]:
+        rows = await self.run("load_keys", [key[0] for key in keys], [key[1] for key in keys])
+        return {(row[0], row[1]): key_record_from_row(row) for row in rows}
+
+    async def ready(self, routes: Sequence[Route], limit: int) -> list[Execution]:
+        book = self._book if self._book is not EMPTY_BOOK else await self._routes()
+        numbers = [book.ids[route] for route in routes if route in book.ids]
+        if not numbers:
+            return []
+        if len(numbers) == 1:
+            rows = await self.run("ready_one", numbers[0], self.now, limit)
+        else:
+            rows = await self.run("ready_many", numbers, self.now, limit)
+        return await self._executions([tuple(row) for row in rows])
+
+    async def due(self, index: DueIndex, until: int, limit: int) -> list[Execution]:
+        rows = await self._connection.fetch(_DUE_SQL[index], until, limit)
+        return await self._executions([tuple(row) for row in rows])
+
+    async def bodies(self, ids: Sequence[str]) -> dict[str, Body]:
+        found = {}
+        for row in await self.run("bodies", [key[-36:] for key in ids]):
+            key = execution_id_of(row[1], str(row[0]))
+            found[key] = body_from_row(key, (row[2], row[3], row[4], row[5]))
+        return found
+
+    async def attempts(self, execution_id: str) -> list[Attempt]:
+        rows = await self.run("attempts", execution_id[-36:])
+        return [attempt_from_row(execution_id, tuple(row)) for row in rows]
+
+    async def result(self, execution_id: str, attempt_index: int) -> Attempt | None:
+        rows = await self.run("result", execution_id[-36:], attempt_index)
+        return attempt_from_row(execution_id, tuple(rows[0])) if rows else None
+
+    async def list_executions(self, wanted: ListFilter, limit: int) -> list[Execution | Corrupt]:
+        values: list[Any] = []
+
+        def bind(value: Any) -> str:
+            values.append(value)
+            return f"${len(values)}"
+
+        ids = (await self._routes()).ids
+        numbers = None
+        if wanted.routes is not None:
+            numbers = [ids[route] for route in wanted.routes if route in ids]
+        rows = await self._connection.fetch(listing_sql(wanted, numbers, limit, bind), *values)
+        return await self.records([tuple(row) for row in rows])
+
+    async def count(self) -> list[tuple[Route, str, int]]:
+        routes = (await self._routes()).by_id
+        rows = await self.run("count")
+        return [(routes[row[0]], row[1], row[2]) for row in rows if row[0] in routes]
+
+    async def peek_ready(self, routes: Sequence[Route], limit: int) -> list[str]:
+        book = await self._routes()
+        numbers = [book.ids[route] for route in routes if route in book.ids]
+        rows = await self.run("peek_ready", numbers, self.now, limit)
+        return [execution_id_of(row[0], str(row[1])) for row in rows]
+
+    async def expired_leases(
+        self, until: int, after: tuple[int, str] | None, limit: int
+    ) -> list[Execution]:
+        when, uuid = after if after is not None else (-1, "0" * 32)
+        rows = await self.run("expired_leases", until, when, uuid, limit)
+        return await self._executions([tuple(row) for row in rows])
+
+    async def workers(self, namespace: str | None) -> list[Worker]:
+        found = [worker_from_row(row) for row in await self.run("workers")]
+        return [each for each in found if namespace is None or each.namespace == namespace]
+
+    async def next_due(self) -> dict[DueIndex, int]:
+        row = await self._connection.fetchrow(_NEXT_DUE_SQL)
+        self._see_clock(row[0])
+        times = tuple(row)[1:]
+        return {name: when for name, when in zip(DUE, times, strict=True) if when is not None}
+
+    async def audit(self) -> list[tuple[str, str]]:
+        problems = []
+        for name, index in DUE.items():
+            sql = f"SELECT count(*) FROM ff_exec_core WHERE {index.where}"
+            counts = []
+            for off in ("enable_seqscan", "enable_indexscan"):
+                async with self._connection.transaction():
+                    await self._connection.execute(f"SET LOCAL {off} = off")
+                    if off == "enable_indexscan":
+                        await self._connection.execute("SET LOCAL enable_indexonlyscan = off")
+                        await self._connection.execute("SET LOCAL enable_bitmapscan = off")
+                    counts.append(await self._connection.fetchval(sql))
+            if counts[0] != counts[1]:
+                problems.append((name.value, f"{counts[0]} in the index, {counts[1]} rows"))
+        return problems
+
+    # --- writes --------------------------------------------------------------------------------
+
+    async def save(self, changes: Changes) -> None:
+        if changes.created:
+            await self._create(changes)
+        # In key order, like every load, so that two batches never wait for each other in a ring.
+        updated = sorted(changes.updated.items(), key=lambda item: item[0][-36:])
+        await self._insert("update_core", [(*state_row(e), key[-36:]) for key, e in updated])
+        if changes.retagged:
+            await self._retag(changes)
+        await self._insert("insert_attempt", list(map(attempt_row, changes.attempts)))
+        await self._save_keys(changes)
+        await self._insert("insert_lease_event", list(map(lease_event_row, changes.lease_events)))
+        await self._insert(
+            "insert_completion_event", list(map(completion_event_row, changes.completion_events))
+        )
+        await self._insert(
+            "insert_operator_event", list(map(operator_event_row, changes.operator_events))
+        )
+
+    async def _create(self, changes: Changes) -> None:
+        """Insert, never upsert: an absent row cannot be locked, so rivals must collide here."""
+        book = self._book
+        if any(e.route not in book.ids for e, _ in changes.created.values()):
+            book = await self._routes()
+        created, ids = changes.created.values(), book.ids
+        await self._insert(
+            "insert_core", [(*key_row(e, ids[e.route]), *state_row(e)) for e, _ in created]
+        )
+        await self._insert("insert_body", [body_row(e, body, ids[e.route]) for e, body in created])
+        tags = [(e.execution_id[-36:], *pair) for e, _ in created for pair in e.tags.items()]
+        await self._insert("insert_tag", tags)
+
+    async def _save_keys(self, changes: Changes) -> None:
+        ordered = sorted(
+            changes.idempotency, key=lambda pair: (pair[0].namespace, pair[0].idempotency_key)
+        )
+        fresh = [key_record_row(record) for record, replaces in ordered if not replaces]
+        renewed = [key_record_row(record) for record, replaces in ordered if replaces]
+        await self._insert("insert_key", fresh)
+        await self._insert("replace_key", renewed)
+
+    async def _retag(self, changes: Changes) -> None:
+        for key in sorted(changes.retagged, key=lambda each: each[-36:]):
+            uuid, tags = key[-36:], changes.updated[key].tags
+            await self.run("update_tags", uuid, tags_text(tags))
+            await self.run("delete_tags", uuid)
+            await self._insert("insert_tag", [(uuid, *pair) for pair in tags.items()])
+
+    async def purge(self, until: int, limit: int) -> int:
+        gone = [row[0] for row in await self.run("purgeable", until, limit)]
+        if gone:
+            for name in ("purge_tags", "purge_attempts", "purge_body", "purge_core"):
+                await self.run(name, gone)
+        return len(gone)
+
+    async def sweep(self, *, keys_until: int, events_until: int, limit: int) -> int:
+        swept = _affected(await self._connection.execute(SQL["sweep_keys"], keys_until, limit))
+        for table in _EVENT_TABLES:
+            sql = (
+                f"DELETE FROM {table} WHERE occurred_at < $1 AND event_id IN "
+                f"(SELECT event_id FROM {table} ORDER BY event_id LIMIT $2)"
+            )
+            swept += _affected(await self._connection.execute(sql, events_until, limit))
+        return swept
+
+    async def load_worker(self, namespace: str, worker_instance_id: str) -> Worker | None:
+        rows = await self.run("load_worker", namespace, worker_instance_id)
+        return worker_from_row(rows[0]) if rows else None
+
+    async def save_worker(self, worker: Worker, *, known: bool) -> None:
+        await self.run("update_worker" if known else "insert_worker", *worker_row(worker))
+
+    async def delete_worker(self, namespace: str, worker_instance_id: str) -> None:
+        await self.run("delete_worker", namespace, worker_instance_id)
+
+    async def lapsed_workers(self, until: int, limit: int) -> list[Worker]:
+        return [worker_from_row(row) for row in await self.run("lapsed_workers", until, limit)]
+
+    async def append_worker_event(self, event: WorkerEvent) -> None:
+        await self.run("insert_worker_event", *worker_event_row(event))
+
+    async def owned_by(self, namespace: str, worker_instance_id: str, limit: int) -> list[str]:
+        rows = await self.run("owned_by", worker_instance_id, namespace, limit)
+        return [execution_id_of(row[0], str(row[1])) for row in rows]
+
+    async def save_lane(self, lane: Lane) -> None:
+        await self.run("save_lane", *lane_row(lane))
+        await self.run("bump_catalog")
+        self._book = EMPTY_BOOK
+
+
+def _by_id(
+    ids: Sequence[str], records: Sequence[Execution | Corrupt]
+) -> dict[str, Execution | Corrupt]:
+    found = {record.execution_id: record for record in records}
+    return {key: found[key] for key in ids if key in found}
+
+
+def _affected(status: str) -> int:
+    return int(status.rsplit(" ", 1)[-1])
