@@ -4,7 +4,7 @@
 
     model ──► kernel ──► engine ──► loops ──► sdk ──► cli
       └─────► stores ──► assemble ──────────────┘
-                └─ stores.base (the protocol) ──► engine, loops
+                └─ stores.base (the protocol), stores.indexes (declarations) ──► engine, loops
 
 Only assemble.py, the composition root, knows which concrete stores exist. Imports that happen only
 for type checking count: a name in an annotation is knowledge too.
@@ -31,9 +31,9 @@ ALLOWED: dict[str, set[str]] = {
     "config": {"model"} | EVERYWHERE,
     "model": EVERYWHERE,
     "kernel": {"model"} | EVERYWHERE,
-    "stores": {"model", "ids", "clock"} | EVERYWHERE,
-    "engine": {"model", "kernel", "stores.base"} | EVERYWHERE | OUTSIDE,
-    "loops": {"engine", "model", "kernel", "stores.base", "clock"} | EVERYWHERE,
+    "stores": {"model"} | EVERYWHERE | OUTSIDE,
+    "engine": {"model", "kernel", "stores.base", "stores.indexes"} | EVERYWHERE | OUTSIDE,
+    "loops": {"engine", "model", "kernel", "stores.base", "clock", "ids"} | EVERYWHERE,
     "assemble": BELOW_SDK,
     "sdk": BELOW_SDK,
     "cli": BELOW_SDK | {"sdk", PACKAGE},

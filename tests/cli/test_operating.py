@@ -90,6 +90,13 @@ def test_cancel_of_an_unknown_id_is_not_found(desk: Desk) -> None:
     assert desk.ff("cancel", new_execution_id()) == Exit.NOT_FOUND
 
 
+def test_a_malformed_id_among_several_stops_the_command(desk: Desk) -> None:
+    waiting = desk.submit()
+    assert desk.ff("cancel", waiting, "nonsense") == Exit.USAGE
+    assert desk.ff("cancel", waiting, "--reason", "x", "nonsense") == Exit.USAGE
+    assert state(desk, waiting) == "waiting"
+
+
 def test_retry_runs_finished_work_again(desk: Desk) -> None:
     failed = desk.failed()
     assert desk.ff("retry", failed) == Exit.OK

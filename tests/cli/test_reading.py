@@ -48,6 +48,10 @@ def test_an_unknown_id_is_not_found(desk: Desk, command: str) -> None:
 def test_a_malformed_id_is_a_mistake_of_the_command_line(desk: Desk, command: str) -> None:
     desk.submit()
     assert desk.ff(command, "nonsense") == Exit.USAGE
+    assert "is not an execution id" in desk.err
+    assert desk.ff(command, new_execution_id().replace("fp:", "fp:9")[:40]) == Exit.USAGE
+    beyond = "{fp:999}:" + new_execution_id().partition("}:")[2]
+    assert desk.ff(command, beyond) == Exit.USAGE
     assert "execution_id" in desk.err
 
 

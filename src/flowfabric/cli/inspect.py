@@ -145,16 +145,17 @@ def show_explanation(call: Call, explanation: Explanation, now: int) -> None:
     terminal = call.terminal
     state = terminal.state(explanation.public_state.value)
     terminal.line(f"{state}: {clean(explanation.summary)}")
+    is_running = explanation.public_state is PublicState.ACTIVE
     pairs = [
         ("since", both(explanation.since, now)),
         ("waiting for", explanation.waiting_for.replace("_", " ")),
-        ("due", both(explanation.due_at, now)),
+        ("lease ends" if is_running else "due", both(explanation.due_at, now)),
         ("missing", ", ".join(explanation.missing_capabilities)),
         *(("try", hint) for hint in explanation.hints),
     ]
     terminal.facts([(name, clean(value)) for name, value in pairs if value])
-    settled = explanation.public_state in TERMINAL_STATES | {PublicState.ACTIVE}
-    if explanation.could_run and not settled:
+    is_ended = explanation.public_state in TERMINAL_STATES
+    if explanation.could_run and not is_running and not is_ended:
         terminal.line()
         rows = [
             (f"{fit.worker_id}/{fit.worker_instance_id}", "yes" if fit.fits else "no", fit.lacks)

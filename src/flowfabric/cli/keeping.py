@@ -13,7 +13,7 @@ from flowfabric.cli.call import Call
 from flowfabric.cli.exits import CommandFailed, Exit
 from flowfabric.cli.plain import plain
 from flowfabric.cli.terminal import Column, clean, mask
-from flowfabric.cli.times import absolute
+from flowfabric.cli.times import absolute, count
 from flowfabric.errors import SchemaMismatch
 from flowfabric.stores.base import MigrationStatus
 
@@ -73,7 +73,9 @@ async def _check(call: Call) -> Exit:
     else:
         call.terminal.table(_MIGRATION_COLUMNS, [_migration_row(status) for status in found])
         if pending:
-            call.terminal.complain(f"{len(pending)} migrations are missing — run ff db migrate")
+            call.terminal.complain(
+                f"{count(len(pending), 'migration')} to apply — run ff db migrate"
+            )
         if changed:
             names = ", ".join(status.name for status in changed)
             call.terminal.complain(
@@ -127,7 +129,7 @@ def _show_diagnosis(call: Call, facts: dict[str, Any], problems: list[dict[str, 
         return
     rows = [(found["code"], found["subject"], found["detail"]) for found in problems]
     call.terminal.table(_PROBLEM_COLUMNS, rows)
-    call.terminal.complain(f"{len(problems)} problems found — the table says where")
+    call.terminal.complain(f"{count(len(problems), 'problem')} found — the table says where")
 
 
 def _words(value: Any) -> str:

@@ -8,7 +8,7 @@ import io
 import os
 import sys
 import traceback
-from argparse import Namespace
+from argparse import ArgumentTypeError, Namespace
 from collections.abc import Sequence
 from importlib import import_module
 
@@ -74,7 +74,10 @@ def parse(words: Sequence[str]) -> Namespace:
         if word.startswith("-") or rest is None:
             raise _unknown(word, arguments.parser)
         target, convert = rest
-        getattr(arguments, target).append(convert(word))
+        try:
+            getattr(arguments, target).append(convert(word))
+        except ArgumentTypeError as error:
+            raise usage(str(error), advice=f"see {arguments.parser.prog} --help") from None
     return arguments
 
 

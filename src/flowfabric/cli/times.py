@@ -48,3 +48,8 @@ def absolute(instant: int) -> str:
 def both(instant: int | None, now: int) -> str:
     """`3m ago (2026-11-16T08:00:00Z)`."""
     return "" if instant is None else f"{relative(instant, now)} ({absolute(instant)})"
+
+
+def count(number: int, one: str) -> str:
+    """A number with its noun: `1 problem`, `2 problems`."""
+    return f"{number} {one}" if number == 1 else f"{number} {one}s"

@@ -13,7 +13,7 @@ from typing import Any, Final
 from flowfabric.errors import InvalidInput
 from flowfabric.ids import partition_of
 
-_UUID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_ID: Final = re.compile(r"(\{fp:\d{1,5}\}:)?([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})")
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
@@ -58,11 +58,13 @@ def ago_or_instant(text: str) -> tuple[str, int]:
 
 
 def execution_id(text: str) -> str:
-    """An execution id, full or as its bare UUID; the engine judges anything else."""
+    """An execution id, full or as its bare UUID. A malformed one stops the command at once:
+    with several ids nothing is done for the others."""
     compact = text.strip().lower()
-    if _UUID.fullmatch(compact):
-        return f"{{fp:{partition_of(compact)}}}:{compact}"
-    return compact
+    match = _ID.fullmatch(compact)
+    if match is None:
+        raise ArgumentTypeError(f"{text!r:.80} is not an execution id; ff ps lists them")
+    return compact if match[1] else f"{{fp:{partition_of(compact)}}}:{compact}"
 
 
 def argument(text: str) -> tuple[str, Any]:

@@ -39,6 +39,8 @@ from flowfabric.model.results import (
     Delayed,
     FailResult,
     LeaseRenewal,
+    RetryScheduled,
+    TerminalFailed,
 )
 
 T = TypeVar("T")
@@ -229,12 +231,14 @@ class Working(EngineCore):
     ) -> FailResult:
         """The attempt failed; the policy decides whether another follows."""
         request = FailRequest(handle, reason, failure_class, category, retry_after_ms)
-        reply: FailResult = _raised((await self.fail_many((request,)))[0])
+        reply = (await self.fail_many((request,)))[0]
+        if isinstance(reply, FlowFabricError):
+            raise reply
         return reply
 
     async def fail_many(
         self, requests: Sequence[FailRequest]
-    ) -> list[FailResult | FlowFabricError]:
+    ) -> list[RetryScheduled | TerminalFailed | FlowFabricError]:
         """Many failures in one commit."""
         return await self._run_checked(requests, self._fail_command)
 

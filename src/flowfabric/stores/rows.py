@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
 
 from flowfabric.model.event import (
     CompletionEvent,
@@ -28,6 +28,7 @@ from flowfabric.stores.codec import (
 )
 
 Row = Sequence[Any]
+T = TypeVar("T")
 
 
 def lease_event_row(event: LeaseEvent) -> tuple[Any, ...]:
@@ -127,6 +128,13 @@ def key_record_from_row(row: Row) -> IdempotencyRecord:
     return IdempotencyRecord(row[0], row[1], row[2], bytes(row[3]), row[4])
 
 
+def _record(kind: Callable[..., T], row: Row, word: object, *, tags: int) -> T:
+    """A record whose fields stand in the row's order, with its word and its tags read back."""
+    fields = list(row)
+    fields[1], fields[tags] = word, tags_from_text(row[tags])
+    return kind(*fields)
+
+
 def dump_of(tables: Mapping[str, Iterable[Row]], executions: Iterable[Any]) -> dict[str, list[Any]]:
     """Everything stored as records in a comparable order."""
     bodies = [
@@ -140,13 +148,11 @@ def dump_of(tables: Mapping[str, Iterable[Row]], executions: Iterable[Any]) -> d
         "bodies": sorted(bodies, key=lambda body: body.execution_id),
         "attempts": sorted(attempts, key=lambda each: (each.execution_id, each.attempt_index)),
         "lease_events": [
-            LeaseEvent(row[0], LeaseEventType(row[1]), *row[2:8], tags_from_text(row[8]), row[9])
+            _record(LeaseEvent, row, LeaseEventType(row[1]), tags=8)
             for row in tables["lease_events"]
         ],
         "completion_events": [
-            CompletionEvent(
-                row[0], TerminalOutcome(row[1]), *row[2:5], tags_from_text(row[5]), row[6]
-            )
+            _record(CompletionEvent, row, TerminalOutcome(row[1]), tags=5)
             for row in tables["completion_events"]
         ],
         "operator_events": [

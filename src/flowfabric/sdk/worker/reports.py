@@ -96,13 +96,15 @@ class Reporter:
         completed = [each for each in batch if isinstance(each, Succeeded)]
         failed = [each for each in batch if isinstance(each, Failed)]
         postponed = [each for each in batch if isinstance(each, Postponed)]
-        # Called together, they share a commit.
-        outcomes = await asyncio.gather(
-            self._ask(completed, self._complete),
-            self._ask(failed, self._fail),
-            self._ask(postponed, self._postpone),
-        )
-        failure = next((error for error in outcomes if error is not None), None)
+        if not failed and not postponed:  # the common case needs no tasks of its own
+            failure = await self._ask(completed, self._complete)
+        else:  # called together, they share a commit
+            outcomes = await asyncio.gather(
+                self._ask(completed, self._complete),
+                self._ask(failed, self._fail),
+                self._ask(postponed, self._postpone),
+            )
+            failure = next((error for error in outcomes if error is not None), None)
         if failure is None:
             self._patience.reset()
         else:
