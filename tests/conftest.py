@@ -37,9 +37,7 @@ def postgres_url(postgres: PostgresServer) -> Iterator[str]:
         yield url
 
 
-def open_lab(
-    store: str, directory: Path, request: pytest.FixtureRequest, stack: ExitStack
-) -> Lab:
+def open_lab(store: str, directory: Path, request: pytest.FixtureRequest, stack: ExitStack) -> Lab:
     if store == "memory":
         url = "memory://"
     elif store == "sqlite":

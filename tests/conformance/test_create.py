@@ -63,9 +63,7 @@ async def test_the_policys_fields_are_honoured_where_the_call_names_none(lab: La
     assert snapshot.eligible_at == lab.now + 500
     assert snapshot.deadline_at == lab.now + 9000
     assert snapshot.required_capabilities == ("gpu",)
-    named = await lab.describe(
-        await lab.create(policy=policy, priority=1, delay_until=lab.now + 1)
-    )
+    named = await lab.describe(await lab.create(policy=policy, priority=1, delay_until=lab.now + 1))
     assert (named.priority, named.eligible_at) == (1, lab.now + 1)
 
 

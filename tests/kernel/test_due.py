@@ -6,9 +6,11 @@ import pytest
 
 from flowfabric.kernel.claim import is_claimable
 from flowfabric.kernel.expire import ExpireAttempt, ExpireDeadline, PromoteDelayed
+from flowfabric.kernel.wake import Wake
 from flowfabric.model.attempt import AttemptOutcome, AttemptType
 from flowfabric.model.results import Moved
 from flowfabric.model.state import AttemptState, BlockingReason, PublicState
+from flowfabric.stores.indexes import due_at
 from tests.support import builders as make
 from tests.support.builders import EXECUTION_ID, NOW, TTL_MS, decide, fence_of, image
 
@@ -139,3 +141,45 @@ def test_a_call_goes_before_the_policy() -> None:
     rules = make.policy(delay_until=NOW + 500)
     assert make.created(policy=rules).eligible_at == NOW + 500
     assert make.created(policy=rules, delay_until=NOW + 900).eligible_at == NOW + 900
+
+
+@pytest.mark.parametrize(
+    ("timeouts", "label", "what"),
+    [
+        ({"execution_deadline_ms": 5, "attempt_timeout_ms": 5}, "expired", "execution_deadline"),
+        ({"attempt_timeout_ms": 5}, "expired", "attempt_timeout"),
+    ],
+)
+def test_of_several_times_at_one_instant_the_weightier_counts(
+    timeouts: dict[str, int], label: str, what: str
+) -> None:
+    """D39: the lease ends at the same instant and decides nothing."""
+    running = make.leased(policy=make.policy(**timeouts))  # type: ignore[arg-type]
+    assert running.lease_expires_at == NOW + 5
+    assert decide(running, Wake(EXECUTION_ID, 0.5), NOW + 4).execution is None
+    decision = decide(running, Wake(EXECUTION_ID, 0.5), NOW + 5)
+    assert decision.reply.what == what
+    assert decision.execution is not None
+    assert decision.execution.public_state == label
+
+
+@pytest.mark.parametrize("situation", make.LIVE)
+def test_whatever_is_due_is_woken_exactly_then(situation: str) -> None:
+    """I8, I9: the one indexed due time is the earliest at which a wake changes something."""
+    rules = make.policy(
+        attempt_timeout_ms=7 * TTL_MS,
+        execution_deadline_ms=9 * TTL_MS,
+        retry_policy=make.retries(3),
+    )
+    execution = make.LIVE[situation](policy=rules)
+    when = due_at(execution)
+    assert when is not None
+    if when > NOW:
+        assert decide(execution, Wake(EXECUTION_ID, 0.5), when - 1).execution is None
+    assert decide(execution, Wake(EXECUTION_ID, 0.5), when).execution is not None
+
+
+@pytest.mark.parametrize("ended", make.ENDED)
+def test_what_has_ended_is_due_for_nothing(ended: str) -> None:
+    """I2, I8."""
+    assert due_at(make.ENDED[ended](policy=make.policy(execution_deadline_ms=5))) is None

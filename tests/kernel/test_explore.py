@@ -273,7 +273,7 @@ FAULTS: dict[str, tuple[list[Mutant], Callable[[], None]]] = {
     ),
     "a live lease is reclaimed": (
         [
-            Mutant(reclaim.reclaim_execution, "if execution.lease_lost_at is None:", "if False:"),
+            Mutant(reclaim.reclaim_execution, "if execution.reclaim_at is None:", "if False:"),
             Mutant(reclaim.reclaim_execution, "if not mine:", "if False:"),
         ],
         TAKEN,

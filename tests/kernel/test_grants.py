@@ -237,7 +237,7 @@ def test_the_chosen_worker_takes_over_with_a_new_attempt(situation: str) -> None
     assert after.reclaim_count == 1
     assert after.lease_epoch > lost.lease_epoch
     assert after.grant is None
-    assert after.lease_lost_at is None
+    assert after.reclaim_at is None
     assert old.outcome is AttemptOutcome.INTERRUPTED_RECLAIMED
     assert old.attempt_index == 0
 

@@ -35,7 +35,7 @@ def test_a_lapsed_lease_raises_the_epoch_and_keeps_its_owner_on_record() -> None
     assert lapsed is not None
     assert lapsed.lease_epoch == running.lease_epoch + 1
     assert lapsed.worker_id == "w1"
-    assert lapsed.lease_lost_at == NOW + TTL_MS
+    assert lapsed.reclaim_at == NOW + TTL_MS
     assert [(event.event_type, event.lease_epoch) for event in decision.events] == [  # type: ignore[union-attr]
         (LeaseEventType.EXPIRED, running.lease_epoch)
     ]
@@ -94,11 +94,10 @@ def test_a_renewal_stops_at_the_horizon() -> None:
 
 def test_a_lost_lease_is_requeued_when_its_grace_is_over() -> None:
     """D8: automatic, with a new attempt that counts against the cap."""
-    lapsed = make.lapsed()
-    assert decide(lapsed, RequeueLost(EXECUTION_ID), NOW + 99, reclaim_grace_ms=100).reply.what == (
-        "unchanged"
-    )
-    decision = decide(lapsed, RequeueLost(EXECUTION_ID), NOW + 100, reclaim_grace_ms=100)
+    running = make.leased(NOW - TTL_MS)
+    lapsed = image(running, ExpireLease(EXECUTION_ID), NOW, reclaim_grace_ms=100)
+    assert decide(lapsed, RequeueLost(EXECUTION_ID), NOW + 99).reply.what == "unchanged"
+    decision = decide(lapsed, RequeueLost(EXECUTION_ID), NOW + 100)
     requeued, attempt = decision.execution, decision.attempt
     assert requeued is not None
     assert attempt is not None

@@ -168,7 +168,7 @@ def test_a_revoked_lease_is_fenced_at_once() -> None:
     assert after is not None
     assert decision.reply == Revoked(EXECUTION_ID, running.lease_epoch + 1)
     assert after.lease_epoch == running.lease_epoch + 1
-    assert after.lease_lost_at == NOW
+    assert after.reclaim_at == NOW
     assert "suspect" in after.blocking_detail
     assert {type(event) for event in decision.events} == {LeaseEvent, OperatorEvent}
 

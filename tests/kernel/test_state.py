@@ -109,13 +109,25 @@ def test_no_legal_vector_is_listed_twice() -> None:
     assert len(set(ALL_VECTORS)) == len(ALL_VECTORS)
 
 
-def test_every_legal_vector_has_a_label_and_is_stored_by_its_words() -> None:
-    """D4, D25: one derivation; the stored words lead back to the same vector."""
+def test_every_legal_vector_has_a_label_and_a_number_of_its_own() -> None:
+    """D4, D25: one derivation; the stored number leads back to the same vector."""
+    assert set(s.ID_OF_VECTOR) == set(ALL_VECTORS)
     for vector in ALL_VECTORS:
-        words = s.WORDS_OF_VECTOR[vector]
-        assert s.VECTOR_OF_WORDS[words] is vector
-        assert words[-1] == vector.public_state.value
+        number = s.ID_OF_VECTOR[vector]
+        assert s.VECTOR_OF_ID[number] is vector
+        assert number in s.IDS_OF_PUBLIC_STATE[vector.public_state.value]
         assert vector.is_terminal == (vector.public_state in s.TERMINAL_STATES)
+
+
+def test_the_stored_numbers_are_for_ever() -> None:
+    """A database of yesterday must mean the same today: a few numbers pinned by hand."""
+    pending, interrupted = AttemptState.PENDING_FIRST_ATTEMPT, AttemptState.ATTEMPT_INTERRUPTED
+    assert s.ID_OF_VECTOR[s.waiting(pending)] == 1
+    assert s.ID_OF_VECTOR[s.waiting(interrupted)] == 4
+    assert s.ID_OF_VECTOR[s.delayed(BlockingReason.WAITING_FOR_DELAY, pending)] == 10
+    assert s.ID_OF_VECTOR[s.blocked(BlockingReason.WAITING_FOR_CHILDREN, pending)] == 30
+    assert s.ID_OF_VECTOR[s.LEASED] == 60
+    assert s.ID_OF_VECTOR[s.terminal(TerminalOutcome.SUCCESS, attempted=True)] == 80
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,7 @@ from flowfabric.kernel.reclaim import IssueReclaimGrant, ReclaimExecution, Reque
 from flowfabric.kernel.replay import Replay
 from flowfabric.kernel.revoke import RevokeLease
 from flowfabric.kernel.rules import RULES
+from flowfabric.kernel.wake import Wake
 from flowfabric.model.attempt import AttemptOutcome
 from flowfabric.model.event import CompletionEvent, LeaseEvent, LeaseEventType, OperatorEvent
 from flowfabric.model.execution import Execution, Fence, Grant, GrantKind
@@ -102,7 +103,7 @@ def test_every_end_does_the_same_things(
     assert after.worker_instance_id is None
     assert after.lease_expires_at is None
     assert after.lease_acquired_at is None
-    assert after.lease_lost_at is None
+    assert after.reclaim_at is None
     # no grant and no timer is left to wake it
     assert after.grant is None
     assert after.attempt_due_at is None
@@ -181,6 +182,7 @@ def every_command(fence: Fence) -> list[Any]:
         Unblock(EXECUTION_ID, None),
         SetTag(EXECUTION_ID, "team.name", "b"),
         Replay(EXECUTION_ID),
+        Wake(EXECUTION_ID, 0.5),
     ]
 
 

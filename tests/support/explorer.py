@@ -30,6 +30,7 @@ from flowfabric.kernel.reclaim import IssueReclaimGrant, ReclaimExecution, Reque
 from flowfabric.kernel.replay import Replay
 from flowfabric.kernel.revoke import RevokeLease
 from flowfabric.kernel.rules import RULES
+from flowfabric.kernel.wake import Wake
 from flowfabric.model.event import CompletionEvent, LeaseEvent, LeaseEventType
 from flowfabric.model.execution import Execution, Fence
 from flowfabric.model.policy import ExecutionPolicy
@@ -131,6 +132,7 @@ _BY_ITSELF: Final = (
     ExpireLease(EXECUTION_ID),
     RequeueLost(EXECUTION_ID),
     PromoteDelayed(EXECUTION_ID),
+    Wake(EXECUTION_ID, 0.5),
 )
 
 
@@ -195,7 +197,7 @@ def _judge_ownership(world: World, after: Execution, command: Any) -> None:
         mine = (before.lease_id, before.lease_epoch, before.attempt_id)
         assert mine == (fence.lease_id, fence.lease_epoch, fence.attempt_id), "I3: the live owner"
         assert (before.lease_expires_at or 0) > world.now, "I3: a lapsed lease gives no right"
-    elif before.is_leased and isinstance(command, ExpireLease):
+    elif before.is_leased and isinstance(command, ExpireLease | Wake):
         assert (before.lease_expires_at or 0) <= world.now, "I3: a live lease is not taken away"
 
 
@@ -246,7 +248,7 @@ def _has_wake_up(after: Execution) -> bool:
         case PublicState.DELAYED:
             return after.eligible_at > 0
         case _:
-            return (after.lease_expires_at if after.is_leased else after.lease_lost_at) is not None
+            return (after.lease_expires_at if after.is_leased else after.reclaim_at) is not None
 
 
 def _judge_reply(world: World, command: Any, decision: Decision) -> None:

@@ -17,26 +17,23 @@ from flowfabric.kernel.claim import Claim, NewIds, claim
 from flowfabric.kernel.create import CreateExecution
 from flowfabric.kernel.decision import Moment
 from flowfabric.kernel.routing import matching_routes
+from flowfabric.kernel.wake import Wake
 from flowfabric.model.checks import check_execution_id, check_name
 from flowfabric.model.handle import Handle
 from flowfabric.model.record import Record, replace
 from flowfabric.model.results import Claimed
 from flowfabric.model.route import Catalog, Route
 from flowfabric.stores.base import Reader, Store, Transaction
-from flowfabric.stores.indexes import DueIndex
 
 T = TypeVar("T")
 
 COMPLETIONS_HINTED_MAX = 50  # above that a hint says only that some executions ended
 
 
-class DueCommands(Record, frozen=True):
-    """Everything in one due index whose time has come, up to a limit."""
+class WakeDue(Record, frozen=True):
+    """Move everything whose due time has come, up to a limit."""
 
-    index: DueIndex
     limit: int
-    command_for: Callable[[str], Any]
-    grace_ms: int = 0
 
 
 class EngineCore:
@@ -91,7 +88,7 @@ class EngineCore:
         for command in commands:
             if type(command) is Claim:
                 replies.append(await self._claim(tx, view, command))
-            elif type(command) is DueCommands:
+            elif type(command) is WakeDue:
                 replies.append(await self._due(tx, view, command))
             else:
                 replies.append(view.decide(command))
@@ -112,7 +109,7 @@ class EngineCore:
                 if command.idempotency_key is not None:
                     keys.add((command.route.namespace, command.idempotency_key))
                     wanted.add(command.execution_id)
-            elif kind is Claim or kind is DueCommands:
+            elif kind is Claim or kind is WakeDue:
                 needs_catalog = True
             else:
                 wanted.add(command.execution_id)
@@ -161,16 +158,18 @@ class EngineCore:
             )
         return complete
 
-    async def _due(self, tx: Transaction, view: View, search: DueCommands) -> int:
-        """Apply the rule of a due index to everything that is due; how many were moved."""
+    async def _due(self, tx: Transaction, view: View, search: WakeDue) -> int:
+        """Do what is due, for every execution whose time has come; how many were moved."""
         if changes := view.take_changes():
             await tx.save(changes)
-        until = view.at.now - search.grace_ms
-        found = await tx.due(search.index, until, search.limit)
-        for execution in found:
-            view.executions[execution.execution_id] = execution
-            view.decide(search.command_for(execution.execution_id))
-        return len(found)
+        moved = 0
+        for execution in await tx.due(view.at.now, search.limit):
+            key = execution.execution_id
+            view.executions[key] = execution
+            # A lapsed lease may be due for reclaim at once, so look again until nothing is due.
+            while view.decide(Wake(key, ids.jitter())).what != "unchanged":
+                moved += 1
+        return moved
 
     def publish(self, effects: Effects) -> None:
         """Wake whoever may be waiting for what committed."""

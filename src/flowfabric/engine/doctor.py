@@ -9,7 +9,7 @@ from flowfabric.limits import PAGE_MAX
 from flowfabric.model.execution import Execution
 from flowfabric.model.record import Record, replace
 from flowfabric.stores.base import Corrupt, ListFilter, Reader
-from flowfabric.stores.indexes import DUE, newest_first
+from flowfabric.stores.indexes import due_at, newest_first
 
 OVERDUE_MS = 60_000  # the loops of any engine would have dealt with it by then
 
@@ -73,11 +73,11 @@ async def _rows(reader: Reader) -> tuple[int, list[Problem]]:
 def _stuck(execution: Execution, now: int) -> list[Problem]:
     """Every live row has a due wake-up, a worker to wait for, or a named external cause (I9)."""
     problems = []
-    times = [when for index in DUE.values() if (when := index.at(execution)) is not None]
-    if times and min(times) < now - OVERDUE_MS:
-        late = f"due {now - min(times)} ms ago and not moved: is an engine with loops running?"
+    due = due_at(execution) or execution.purge_at
+    if due is not None and due < now - OVERDUE_MS:
+        late = f"due {now - due} ms ago and not moved: is an engine with loops running?"
         problems.append(Problem("overdue", execution.execution_id, late))
-    idle = not execution.is_terminal and not execution.is_waiting and not times
+    idle = not execution.is_terminal and not execution.is_waiting and due is None
     blocked = execution.state.blocking_reason.value
     if idle and blocked in ("none", "waiting_for_worker"):
         problems.append(Problem("stuck", execution.execution_id, "nothing will wake it"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from flowfabric import limits
-from flowfabric.engine.core import DueCommands, EngineCore
+from flowfabric.engine.core import EngineCore, WakeDue
 from flowfabric.errors import InvalidInput
 from flowfabric.ids import jitter
 from flowfabric.kernel.expire import (
@@ -16,27 +16,14 @@ from flowfabric.kernel.expire import (
     ExpireLease,
     PromoteDelayed,
 )
-from flowfabric.kernel.reclaim import RequeueLost
 from flowfabric.model.checks import check_integer
 from flowfabric.model.results import Moved, Reconciled
 from flowfabric.model.worker import WorkerEvent, WorkerEventType
 from flowfabric.stores.base import Reader, Transaction
-from flowfabric.stores.indexes import DueIndex
 
 
 def _expire_attempt(execution_id: str) -> ExpireAttempt:
     return ExpireAttempt(execution_id, jitter())
-
-
-# The order matters where several are due at one instant: a deadline beats an attempt's time, which
-# beats a lapsed lease.
-DUE_RULES: tuple[tuple[DueIndex, Any], ...] = (
-    (DueIndex.DEADLINE, ExpireDeadline),
-    (DueIndex.ATTEMPT, _expire_attempt),
-    (DueIndex.LEASE, ExpireLease),
-    (DueIndex.LOST, RequeueLost),
-    (DueIndex.DELAY, PromoteDelayed),
-)
 
 
 class Timing(EngineCore):
@@ -68,19 +55,13 @@ class Timing(EngineCore):
 
     async def move_due(self, *, limit: int = limits.DUE_BATCH) -> int:
         """Everything whose time has come, in one transaction; how many were moved."""
-        searches = [
-            DueCommands(index, limit, rule, self._grace(index)) for index, rule in DUE_RULES
-        ]
 
         async def work(tx: Transaction) -> Any:
-            return await self.fold(tx, searches)
+            return await self.fold(tx, [WakeDue(limit)])
 
         replies, effects = await self.transact(work)
         self.publish(effects)
-        return sum(replies)
-
-    def _grace(self, index: DueIndex) -> int:
-        return self.config.reclaim_grace_ms if index is DueIndex.LOST else 0
+        return int(replies[0])
 
     async def trim_retention(self, *, limit: int = limits.DUE_BATCH) -> int:
         """Delete executions past their retention, with everything that belongs to them."""
@@ -121,9 +102,8 @@ class Timing(EngineCore):
         """How many milliseconds until something is due by itself; None when nothing is."""
 
         async def work(reader: Reader) -> int | None:
-            due = await reader.next_due()
-            times = [when + self._grace(index) for index, when in due.items()]
-            return max(0, min(times) - reader.now) if times else None
+            when = await reader.next_due()
+            return None if when is None else max(0, when - reader.now)
 
         return await self.read(work)
 

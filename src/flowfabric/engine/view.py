@@ -14,7 +14,7 @@ from flowfabric.model.event import CompletionEvent, LeaseEvent
 from flowfabric.model.execution import Execution, IdempotencyRecord
 from flowfabric.model.route import Catalog
 from flowfabric.stores.base import Changes, Corrupt
-from flowfabric.stores.indexes import DUE
+from flowfabric.stores.indexes import due_at
 
 
 class InvariantViolated(RuntimeError):
@@ -40,10 +40,9 @@ class Effects:
         if after.is_waiting:
             lane = after.route.lane_id
             self.woken[lane] = self.woken.get(lane, 0) + 1
-        for index in DUE.values():
-            when = index.at(after)
-            if when is not None and (self.due_at is None or when < self.due_at):
-                self.due_at = when
+        when = due_at(after)
+        if when is not None and (self.due_at is None or when < self.due_at):
+            self.due_at = when
 
 
 class View:

@@ -66,7 +66,7 @@ def expire_lease(execution: Execution | None, command: ExpireLease, at: Moment) 
         state=LEASE_EXPIRED,
         blocking_detail="lease expired, awaiting reclaim",
         lease_epoch=execution.lease_epoch + 1,
-        lease_lost_at=at.now,
+        reclaim_at=at.now + at.reclaim_grace_ms,
         last_transition_at=at.now,
         last_mutation_at=at.now,
     )

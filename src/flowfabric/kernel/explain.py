@@ -99,7 +99,7 @@ def _running(execution: Execution, now: int) -> _Cause:
             return _Cause("lease_expiry", "its lease has lapsed; it is about to be run again", now)
         owner = f"{execution.worker_id}/{execution.worker_instance_id}"
         return _Cause("nothing", f"running on {owner}", execution.lease_expires_at)
-    return _Cause("reclaim", execution.blocking_detail, execution.lease_lost_at)
+    return _Cause("reclaim", execution.blocking_detail, execution.reclaim_at)
 
 
 def _held_back(execution: Execution) -> _Cause:

@@ -59,8 +59,7 @@ def reclaim_cap(execution: Execution, asked: int | None = None) -> int:
 
 def requeue_lost(execution: Execution | None, command: RequeueLost, at: Moment) -> Decision:
     """End the interrupted attempt and let the next worker start a new one."""
-    due = execution is not None and execution.lease_lost_at is not None
-    if execution is None or not due or _grace_ends(execution, at) > at.now:
+    if execution is None or execution.reclaim_at is None or execution.reclaim_at > at.now:
         return Decision(Moved(command.execution_id, "unchanged"))
     if execution.reclaim_count >= reclaim_cap(execution):
         return _give_up(execution, at, Moved(execution.execution_id, MAX_RECLAIMS_EXCEEDED))
@@ -77,21 +76,13 @@ def requeue_lost(execution: Execution | None, command: RequeueLost, at: Moment) 
     return Decision(moved, requeued, _interrupted(execution, at))
 
 
-def _grace_ends(execution: Execution, at: Moment) -> int:
-    """A live reclaim grant lengthens the grace: its worker was promised the work."""
-    ends = (execution.lease_lost_at or 0) + at.reclaim_grace_ms
-    if execution.grant is not None and execution.grant.is_live(at.now):
-        return max(ends, execution.grant.expires_at + 1)
-    return ends
-
-
 def issue_reclaim_grant(
     execution: Execution | None, command: IssueReclaimGrant, at: Moment
 ) -> Decision:
     """One worker may take the lost work over, until the grant expires."""
     if execution is None:
         return Decision(not_found(command.execution_id))
-    if execution.lease_lost_at is None:
+    if execution.reclaim_at is None:
         return Decision(_not_reclaimable(execution))
     if execution.reclaim_count >= reclaim_cap(execution):
         return Decision(_cap_reply(execution, reclaim_cap(execution)))
@@ -110,7 +101,13 @@ def issue_reclaim_grant(
         command.worker_instance_id,
         at.now + command.grant_ttl_ms,
     )
-    granted = replace(execution, grant=grant, last_mutation_at=at.now)
+    granted = replace(
+        execution,
+        grant=grant,
+        # Its worker was promised the work: nobody else gets it before the grant has lapsed.
+        reclaim_at=max(execution.reclaim_at, grant.expires_at + 1),
+        last_mutation_at=at.now,
+    )
     return Decision(grant_reply(granted, grant), granted)
 
 
@@ -120,7 +117,7 @@ def reclaim_execution(
     """Consume the grant and start a new attempt, or end the work when the cap is reached."""
     if execution is None:
         return Decision(not_found(command.execution_id))
-    if execution.lease_lost_at is None:
+    if execution.reclaim_at is None:
         return Decision(_not_reclaimable(execution))
     cap = reclaim_cap(execution, command.max_reclaim_count)
     if execution.reclaim_count >= cap:

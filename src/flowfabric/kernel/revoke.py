@@ -48,7 +48,7 @@ def revoke_lease(execution: Execution | None, command: RevokeLease, at: Moment) 
         blocking_detail=f"lease revoked: {command.reason}",
         lease_epoch=execution.lease_epoch + 1,
         lease_expires_at=None,
-        lease_lost_at=at.now,
+        reclaim_at=at.now + at.reclaim_grace_ms,
         last_transition_at=at.now,
         last_mutation_at=at.now,
     )

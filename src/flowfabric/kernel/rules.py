@@ -16,6 +16,7 @@ from flowfabric.kernel import (
     reclaim,
     replay,
     revoke,
+    wake,
 )
 from flowfabric.kernel.decision import Decision, Moment
 from flowfabric.model.execution import Execution
@@ -34,6 +35,7 @@ RULES: dict[type, Rule] = {
     expire.ExpireAttempt: expire.expire_attempt,
     expire.ExpireDeadline: expire.expire_deadline,
     expire.PromoteDelayed: expire.promote_delayed,
+    wake.Wake: wake.wake,
     reclaim.RequeueLost: reclaim.requeue_lost,
     reclaim.IssueReclaimGrant: reclaim.issue_reclaim_grant,
     reclaim.ReclaimExecution: reclaim.reclaim_execution,

@@ -74,7 +74,7 @@ def acquire(
     """Give the execution to a worker: a new attempt, or the interrupted one continued."""
     now = at.now
     epoch = execution.lease_epoch + 1
-    if execution.is_interrupted and execution.lease_lost_at is None:
+    if execution.is_interrupted and execution.reclaim_at is None:
         index, attempt_id = execution.attempt_index, execution.attempt_id or attempt_id
         kind, started, spent = (
             execution.attempt_type,
@@ -98,7 +98,7 @@ def acquire(
         lease_acquired_at=now,
         lease_expires_at=lease_horizon(now + lease_ttl_ms, execution.deadline_at, due),
         lease_renewed_at=None,
-        lease_lost_at=None,
+        reclaim_at=None,
         attempt_index=index,
         attempt_id=attempt_id,
         attempt_type=kind,
@@ -133,7 +133,7 @@ def let_go(execution: Execution, state: StateVector, at: Moment, **changes: Any)
         lease_acquired_at=None,
         lease_expires_at=None,
         lease_renewed_at=None,
-        lease_lost_at=None,
+        reclaim_at=None,
         attempt_due_at=None,
         grant=None,
         last_transition_at=at.now,

@@ -67,10 +67,10 @@ class Timekeeper:
         try:
             due_in_ms = await self._engine.next_due()
             if due_in_ms == 0:
-                await self._engine.move_due()
-                if await self._engine.trim_retention() or await self._engine.move_due():
+                moved = await self._engine.move_due() + await self._engine.trim_retention()
+                if moved:
                     return 0.0
-                due_in_ms = await self._engine.next_due()
+                due_in_ms = None  # what is due cannot be read: doctor reports it, others go on
             if housekeeping:
                 await self._engine.sweep()
         except FlowFabricError as error:

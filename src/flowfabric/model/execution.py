@@ -74,7 +74,7 @@ class Execution(Record, frozen=True):
     lease_acquired_at: int | None = None
     lease_expires_at: int | None = None
     lease_renewed_at: int | None = None
-    lease_lost_at: int | None = None  # expired or revoked, awaiting reclaim
+    reclaim_at: int | None = None  # lost (expired or revoked): when it is run again by itself
     # the attempt that holds or last held the lease
     attempt_index: int | None = None
     attempt_id: str | None = None

@@ -369,29 +369,35 @@ def terminal(outcome: TerminalOutcome, *, attempted: bool) -> StateVector:
     return _TERMINAL[outcome, state]
 
 
-# How a vector is stored: its six words and the derived label, as plain text.
-VECTOR_COLUMNS: Final = (
-    "lifecycle_phase",
-    "ownership_state",
-    "eligibility_state",
-    "blocking_reason",
-    "terminal_outcome",
-    "attempt_state",
-    "public_state",
-)
-WORDS_OF_VECTOR: Final = {
-    vector: tuple(
-        str(word)
-        for word in (
-            vector.lifecycle_phase.value,
-            vector.ownership_state.value,
-            vector.eligibility_state.value,
-            vector.blocking_reason.value,
-            vector.terminal_outcome.value,
-            vector.attempt_state.value,
-            vector.public_state.value,
-        )
+# How a vector is stored: one small number that names it, so the hot row stays narrow and nothing
+# illegal can be written. The words stand once in the table ff_state, which a test compares with
+# this numbering. Numbers are for ever; groups are contiguous so that indexes can select ranges.
+_WAITING_FROM: Final = 1
+_DELAYED_FROM: Final = 10
+_BLOCKED_FROM: Final = 30
+_ACTIVE_FROM: Final = 60
+_SUSPENDED_FROM: Final = 70
+_TERMINAL_FROM: Final = 80
+
+VECTOR_OF_ID: Final = {
+    first + offset: vector
+    for first, group in (
+        (_WAITING_FROM, _WAITING.values()),
+        (_DELAYED_FROM, _DELAYED.values()),
+        (_BLOCKED_FROM, _BLOCKED.values()),
+        (_ACTIVE_FROM, (LEASED, LEASE_EXPIRED, LEASE_REVOKED)),
+        (_SUSPENDED_FROM, _SUSPENDED.values()),
+        (_TERMINAL_FROM, _TERMINAL.values()),
     )
-    for vector in ALL_VECTORS
+    for offset, vector in enumerate(group)
 }
-VECTOR_OF_WORDS: Final = {words: vector for vector, words in WORDS_OF_VECTOR.items()}
+ID_OF_VECTOR: Final = {vector: number for number, vector in VECTOR_OF_ID.items()}
+IDS_OF_PUBLIC_STATE: Final = {
+    state.value: tuple(
+        number for number, vector in VECTOR_OF_ID.items() if vector.public_state is state
+    )
+    for state in PublicState
+}
+PUBLIC_STATE_OF_ID: Final = {
+    number: vector.public_state.value for number, vector in VECTOR_OF_ID.items()
+}

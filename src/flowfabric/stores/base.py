@@ -16,7 +16,6 @@ from flowfabric.model.execution import Body, Execution, IdempotencyRecord
 from flowfabric.model.record import Record
 from flowfabric.model.route import Catalog, Lane, Route
 from flowfabric.model.worker import Worker, WorkerEvent
-from flowfabric.stores.indexes import DueIndex
 
 T = TypeVar("T")
 
@@ -101,8 +100,8 @@ class Transaction(Protocol):
         hold is skipped."""
         ...
 
-    async def due(self, index: DueIndex, until: int, limit: int) -> list[Execution]:
-        """Executions whose time in this index has come, earliest first, held; others' skipped."""
+    async def due(self, until: int, limit: int) -> list[Execution]:
+        """Executions whose due time has come, earliest first, held; others' skipped."""
         ...
 
     async def bodies(self, ids: Sequence[str]) -> dict[str, Body]:
@@ -200,8 +199,8 @@ class Reader(Protocol):
         """Registered workers by namespace and instance, lapsed ones included."""
         ...
 
-    async def next_due(self) -> dict[DueIndex, int]:
-        """The earliest time in each index that has any."""
+    async def next_due(self) -> int | None:
+        """The earliest time at which something is due or to be purged."""
         ...
 
     async def audit(self) -> list[tuple[str, str]]:

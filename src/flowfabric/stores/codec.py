@@ -11,14 +11,16 @@ from flowfabric.model.execution import Body, Execution, Grant, GrantKind
 from flowfabric.model.policy import DEFAULT_POLICY, ExecutionPolicy
 from flowfabric.model.record import from_json, to_json
 from flowfabric.model.route import Route
-from flowfabric.model.state import VECTOR_COLUMNS, VECTOR_OF_WORDS, WORDS_OF_VECTOR
+from flowfabric.model.state import ID_OF_VECTOR, VECTOR_OF_ID
 from flowfabric.stores.base import Corrupt
+from flowfabric.stores.indexes import due_at
 
 # Written at creation and never again.
 KEY_COLUMNS: Final = ("execution_id", "partition_key", "route_id", "created_at")
 # Written by every transition.
 STATE_COLUMNS: Final = (
-    *VECTOR_COLUMNS,
+    "state_id",
+    "due_at",  # derived: see indexes.due_at
     "priority",
     "eligible_at",
     "last_transition_at",
@@ -32,7 +34,7 @@ STATE_COLUMNS: Final = (
     "lease_acquired_at",
     "lease_expires_at",
     "lease_renewed_at",
-    "lease_lost_at",
+    "reclaim_at",
     "attempt_index",
     "attempt_id",
     "attempt_type",
@@ -112,7 +114,8 @@ def state_row(execution: Execution) -> tuple[Any, ...]:
     grant = execution.grant
     kind = execution.attempt_type
     return (
-        *WORDS_OF_VECTOR[execution.state],
+        ID_OF_VECTOR[execution.state],
+        due_at(execution),
         execution.priority,
         execution.eligible_at,
         execution.last_transition_at,
@@ -126,7 +129,7 @@ def state_row(execution: Execution) -> tuple[Any, ...]:
         execution.lease_acquired_at,
         execution.lease_expires_at,
         execution.lease_renewed_at,
-        execution.lease_lost_at,
+        execution.reclaim_at,
         execution.attempt_index,
         execution.attempt_id,
         None if kind is None else kind._value_,
@@ -215,20 +218,20 @@ def execution_from_row(row: Sequence[Any], routes: Mapping[int, Route]) -> Execu
         return Corrupt(wire_id, f"{type(error).__name__}: {error}")
 
 
-_FIRST_STATE: Final = len(KEY_COLUMNS)
-_AFTER_WORDS: Final = _FIRST_STATE + len(VECTOR_COLUMNS)
+_STATE: Final = len(KEY_COLUMNS)
+_PRIORITY: Final = _STATE + 2
 
 
 def _decode(wire_id: str, row: Sequence[Any], routes: Mapping[int, Route]) -> Execution:
-    """The columns after the words stand in the order of the record's fields."""
+    """The columns after the due time stand in the order of the record's fields."""
     kind = row[-7]
     fields: list[Any] = [
         wire_id,
         routes[row[2]],
-        VECTOR_OF_WORDS[tuple(row[_FIRST_STATE:_AFTER_WORDS])],
-        row[_AFTER_WORDS],
+        VECTOR_OF_ID[row[_STATE]],
+        row[_PRIORITY],
         row[3],
-        *row[_AFTER_WORDS + 1 : -7],
+        *row[_PRIORITY + 1 : -7],
         None if kind is None else Grant(GrantKind(kind), *row[-6:-2]),
         policy_from_text(row[-2]),
         tags_from_text(row[-1]),

@@ -1,67 +1,46 @@
 """Every index, declared once next to what it orders.
 
-SQL stores turn each into a partial index of the same name; the memory store evaluates it; the
-audit compares the two. A due index is also what a background loop sleeps on.
+SQL stores hold each as a partial index; the memory store evaluates it; the audit compares the two.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from enum import StrEnum
-from typing import Final, NamedTuple
+from typing import Final
 
 from flowfabric.model.execution import Execution
 from flowfabric.model.state import EligibilityState
 
-
-class DueIndex(StrEnum):
-    """The times at which something happens by itself."""
-
-    DEADLINE = "deadline"
-    ATTEMPT = "attempt"
-    LEASE = "lease"
-    LOST = "lost"
-    DELAY = "delay"
-    PURGE = "purge"
-
-
-class Due(NamedTuple):
-    """Which column holds the time, which rows belong (in SQL), and the same for a record."""
-
-    column: str
-    where: str
-    at: Callable[[Execution], int | None]
+# Which rows belong to each index, in SQL, by the numbers of their state vectors.
+READY_WHERE: Final = "state_id < 10"
+DUE_WHERE: Final = "due_at IS NOT NULL"
+PURGE_WHERE: Final = "purge_at IS NOT NULL"
+AUDITED_INDEXES: Final = (
+    ("ff_exec_ready", READY_WHERE),
+    ("ff_exec_due", DUE_WHERE),
+    ("ff_exec_purge", PURGE_WHERE),
+)
 
 
-def _deadline(execution: Execution) -> int | None:
-    return None if execution.is_terminal else execution.deadline_at
+def due_at(execution: Execution) -> int | None:
+    """When the execution must be looked at by itself: the earliest of all its times.
+
+    What has ended is due for nothing but its purge, which has an index of its own.
+    """
+    if execution.completed_at is not None:
+        return None
+    due = execution.deadline_at
+    if execution.is_leased:
+        due = _earlier(due, execution.lease_expires_at)
+    elif execution.state.eligibility_state is EligibilityState.NOT_ELIGIBLE_UNTIL_TIME:
+        due = _earlier(due, execution.eligible_at)
+    due = _earlier(due, execution.attempt_due_at)
+    return _earlier(due, execution.reclaim_at)
 
 
-def _lease(execution: Execution) -> int | None:
-    return execution.lease_expires_at if execution.is_leased else None
-
-
-def _delay(execution: Execution) -> int | None:
-    timed = execution.state.eligibility_state is EligibilityState.NOT_ELIGIBLE_UNTIL_TIME
-    return execution.eligible_at if timed else None
-
-
-DUE: Final[dict[DueIndex, Due]] = {
-    DueIndex.DEADLINE: Due(
-        "deadline_at", "deadline_at IS NOT NULL AND lifecycle_phase <> 'terminal'", _deadline
-    ),
-    DueIndex.ATTEMPT: Due(
-        "attempt_due_at", "attempt_due_at IS NOT NULL", lambda execution: execution.attempt_due_at
-    ),
-    DueIndex.LEASE: Due("lease_expires_at", "ownership_state = 'leased'", _lease),
-    DueIndex.LOST: Due(
-        "lease_lost_at", "lease_lost_at IS NOT NULL", lambda execution: execution.lease_lost_at
-    ),
-    DueIndex.DELAY: Due("eligible_at", "eligibility_state = 'not_eligible_until_time'", _delay),
-    DueIndex.PURGE: Due("purge_at", "purge_at IS NOT NULL", lambda execution: execution.purge_at),
-}
-
-READY_WHERE: Final = "eligibility_state = 'eligible_now'"
+def _earlier(one: int | None, other: int | None) -> int | None:
+    if one is None or (other is not None and other < one):
+        return other
+    return one
 
 
 def uuid_of(execution_id: str) -> str:

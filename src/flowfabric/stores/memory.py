@@ -15,7 +15,7 @@ from flowfabric.model.worker import Worker, WorkerEvent
 from flowfabric.stores.base import Changes, Corrupt, ListFilter, MigrationStatus, StoreConflict
 from flowfabric.stores.drive import drive
 from flowfabric.stores.hints import LocalHints
-from flowfabric.stores.indexes import DUE, DueIndex, newest_first, ready_order, uuid_of
+from flowfabric.stores.indexes import due_at, newest_first, ready_order, uuid_of
 
 T = TypeVar("T")
 
@@ -104,13 +104,14 @@ class MemoryView:
         )
         return sorted(waiting, key=ready_order)[:limit]
 
-    async def due(self, index: DueIndex, until: int, limit: int) -> list[Execution]:
-        at = DUE[index].at
+    async def due(self, until: int, limit: int) -> list[Execution]:
+        return self._timed(due_at, until)[:limit]
+
+    def _timed(self, at: Callable[[Execution], int | None], until: int) -> list[Execution]:
         timed = ((at(execution), execution) for execution in self._tables.executions.values())
-        found = [(when, execution) for when, execution in timed if when is not None]
-        found = [pair for pair in found if pair[0] <= until]
+        found = [(when, e) for when, e in timed if when is not None and when <= until]
         found.sort(key=lambda pair: (pair[0], uuid_of(pair[1].execution_id)))
-        return [execution for _, execution in found[:limit]]
+        return [execution for _, execution in found]
 
     async def save(self, changes: Changes) -> None:
         tables = self._tables
@@ -138,7 +139,7 @@ class MemoryView:
             self._put(self._tables.live, execution.execution_id, execution)
 
     async def purge(self, until: int, limit: int) -> int:
-        gone = await self.due(DueIndex.PURGE, until, limit)
+        gone = self._timed(lambda execution: execution.purge_at, until)[:limit]
         for execution in gone:
             key = execution.execution_id
             self._pop(self._tables.executions, key)
@@ -157,7 +158,8 @@ class MemoryView:
         for name in ("lease_events", "completion_events", "operator_events", "worker_events"):
             events = getattr(tables, name)
             old = 0
-            while old < min(limit, len(events)) and events[old].occurred_at < events_until:
+            # The newest stays, as in the SQL stores, where ids go on from it.
+            while old < min(limit, len(events) - 1) and events[old].occurred_at < events_until:
                 old += 1
             del events[:old]
             swept += old
@@ -224,7 +226,7 @@ class MemoryView:
     async def expired_leases(
         self, until: int, after: tuple[int, str] | None, limit: int
     ) -> list[Execution]:
-        found = await self.due(DueIndex.LEASE, until, len(self._tables.executions))
+        found = self._timed(lambda e: e.lease_expires_at if e.is_leased else None, until)
         if after is not None:
             found = [
                 e for e in found if ((e.lease_expires_at or 0), uuid_of(e.execution_id)) > after
@@ -235,13 +237,10 @@ class MemoryView:
         rows = self._tables.workers
         return [rows[key] for key in sorted(rows) if namespace is None or key[0] == namespace]
 
-    async def next_due(self) -> dict[DueIndex, int]:
-        found = {}
-        for name, index in DUE.items():
-            times = [index.at(e) for e in self._tables.executions.values()]
-            if known := [when for when in times if when is not None]:
-                found[name] = min(known)
-        return found
+    async def next_due(self) -> int | None:
+        executions = self._tables.executions.values()
+        times = [when for e in executions if (when := due_at(e) or e.purge_at) is not None]
+        return min(times, default=None)
 
     async def audit(self) -> list[tuple[str, str]]:
         live = {key for key, e in self._tables.executions.items() if not e.is_terminal}

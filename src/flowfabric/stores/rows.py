@@ -14,8 +14,8 @@ from flowfabric.model.event import (
 )
 from flowfabric.model.execution import IdempotencyRecord
 from flowfabric.model.record import from_json, to_json
-from flowfabric.model.route import Lane
-from flowfabric.model.state import TerminalOutcome
+from flowfabric.model.route import Lane, Route
+from flowfabric.model.state import PUBLIC_STATE_OF_ID, TerminalOutcome
 from flowfabric.model.worker import Worker, WorkerEvent, WorkerEventType
 from flowfabric.stores.codec import (
     attempt_from_row,
@@ -126,6 +126,18 @@ def key_record_row(record: IdempotencyRecord) -> tuple[Any, ...]:
 
 def key_record_from_row(row: Row) -> IdempotencyRecord:
     return IdempotencyRecord(row[0], row[1], row[2], bytes(row[3]), row[4])
+
+
+def counts_by_state(
+    routes: Mapping[int, Route], rows: Iterable[Row]
+) -> list[tuple[Route, str, int]]:
+    """(route number, state number, count) rows, by route and public state."""
+    counted: dict[tuple[Route, str], int] = {}
+    for route_id, state_id, number in rows:
+        if route_id in routes and state_id in PUBLIC_STATE_OF_ID:
+            key = (routes[route_id], PUBLIC_STATE_OF_ID[state_id])
+            counted[key] = counted.get(key, 0) + number
+    return [(route, state, number) for (route, state), number in counted.items()]
 
 
 def _record(kind: Callable[..., T], row: Row, word: object, *, tags: int) -> T:

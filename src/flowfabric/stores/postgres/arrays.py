@@ -18,6 +18,7 @@ _INTEGERS: Final = frozenset(
         "progress_pct",
         "route_id",
         "partition_key",
+        "state_id",
     }
 )
 

@@ -34,14 +34,14 @@ JOIN ff_idempotency AS k
 ORDER BY k.namespace, k.idempotency_key FOR UPDATE OF k
 -- name: ready_one
 SELECT [[record]] FROM ff_exec_core AS c JOIN ff_exec_body AS b ON b.execution_id = c.execution_id
-WHERE c.route_id = $1 AND c.eligibility_state = 'eligible_now'
+WHERE c.route_id = $1 AND c.state_id < 10
     AND (c.grant_expires_at IS NULL OR c.grant_expires_at < $2)
 ORDER BY c.priority DESC, c.created_at, c.execution_id LIMIT $3 FOR UPDATE OF c SKIP LOCKED
 -- name: ready_many
 SELECT [[record]] FROM unnest($1::int[]) AS wanted (route_id)
 CROSS JOIN LATERAL (
     SELECT e.* FROM ff_exec_core AS e
-    WHERE e.route_id = wanted.route_id AND e.eligibility_state = 'eligible_now'
+    WHERE e.route_id = wanted.route_id AND e.state_id < 10
         AND (e.grant_expires_at IS NULL OR e.grant_expires_at < $2)
     ORDER BY e.priority DESC, e.created_at, e.execution_id LIMIT $3 FOR UPDATE SKIP LOCKED
 ) AS c
@@ -51,11 +51,18 @@ ORDER BY c.priority DESC, c.created_at, c.execution_id LIMIT $3
 SELECT c.partition_key, c.execution_id FROM unnest($1::int[]) AS wanted (route_id)
 CROSS JOIN LATERAL (
     SELECT e.* FROM ff_exec_core AS e
-    WHERE e.route_id = wanted.route_id AND e.eligibility_state = 'eligible_now'
+    WHERE e.route_id = wanted.route_id AND e.state_id < 10
         AND (e.grant_expires_at IS NULL OR e.grant_expires_at < $2)
     ORDER BY e.priority DESC, e.created_at, e.execution_id LIMIT $3
 ) AS c
 ORDER BY c.priority DESC, c.created_at, c.execution_id LIMIT $3
+-- name: due
+SELECT [[record]] FROM ff_exec_core AS c JOIN ff_exec_body AS b ON b.execution_id = c.execution_id
+WHERE c.due_at <= $1 ORDER BY c.due_at, c.execution_id LIMIT $2 FOR UPDATE OF c SKIP LOCKED
+-- name: next_due
+SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint,
+    (SELECT min(due_at) FROM ff_exec_core WHERE due_at IS NOT NULL),
+    (SELECT min(purge_at) FROM ff_exec_core WHERE purge_at IS NOT NULL)
 -- name: bodies
 SELECT c.execution_id, c.partition_key,
     b.payload, b.payload_encoding, b.creator_identity, b.idempotency_key
@@ -143,7 +150,7 @@ VALUES ($1, $2, $3, $4, $5)
 -- name: owned_by
 SELECT c.partition_key, c.execution_id FROM ff_exec_core AS c
 JOIN ff_route AS r ON r.route_id = c.route_id
-WHERE c.ownership_state = 'leased' AND c.worker_instance_id = $1 AND r.namespace = $2
+WHERE c.due_at IS NOT NULL AND c.state_id = 60 AND c.worker_instance_id = $1 AND r.namespace = $2
 ORDER BY c.execution_id LIMIT $3
 -- name: attempts
 SELECT execution_id, attempt_index, attempt_id, attempt_type, outcome, lease_epoch, worker_id,
@@ -152,10 +159,10 @@ FROM ff_attempt WHERE execution_id = $1 ORDER BY attempt_index
 -- name: result
 SELECT [[attempt]] FROM ff_attempt WHERE execution_id = $1 AND attempt_index = $2
 -- name: count
-SELECT route_id, public_state, count(*) FROM ff_exec_core GROUP BY route_id, public_state
+SELECT route_id, state_id, count(*) FROM ff_exec_core GROUP BY route_id, state_id
 -- name: expired_leases
 SELECT [[record]] FROM ff_exec_core AS c JOIN ff_exec_body AS b ON b.execution_id = c.execution_id
-WHERE c.ownership_state = 'leased' AND c.lease_expires_at <= $1
+WHERE c.due_at <= $1 AND c.state_id = 60 AND c.lease_expires_at <= $1
     AND (c.lease_expires_at, c.execution_id) > ($2, $3::uuid)
 ORDER BY c.lease_expires_at, c.execution_id LIMIT $4
 -- name: all_records

@@ -22,13 +22,14 @@ from flowfabric.stores.codec import (
     state_row,
     tags_text,
 )
-from flowfabric.stores.indexes import DUE, DueIndex
+from flowfabric.stores.indexes import AUDITED_INDEXES
 from flowfabric.stores.listing import listing_sql
 from flowfabric.stores.postgres.arrays import ARRAYS
-from flowfabric.stores.queries import RECORD_COLUMNS, queries_of
+from flowfabric.stores.queries import queries_of
 from flowfabric.stores.routebook import EMPTY_BOOK, RouteBook
 from flowfabric.stores.rows import (
     completion_event_row,
+    counts_by_state,
     key_record_from_row,
     key_record_row,
     lane_row,
@@ -40,22 +41,6 @@ from flowfabric.stores.rows import (
 )
 
 SQL: Final = queries_of("postgres", ARRAYS)
-_DUE_SQL: Final = {
-    name: (
-        f"SELECT {RECORD_COLUMNS} FROM ff_exec_core AS c "
-        "JOIN ff_exec_body AS b ON b.execution_id = c.execution_id "
-        f"WHERE {index.where} AND c.{index.column} <= $1 "
-        f"ORDER BY c.{index.column}, c.execution_id LIMIT $2 FOR UPDATE OF c SKIP LOCKED"
-    )
-    for name, index in DUE.items()
-}
-_NEXT_DUE_SQL: Final = (
-    "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint, "
-    + ", ".join(
-        f"(SELECT min({index.column}) FROM ff_exec_core WHERE {index.where})"
-        for index in DUE.values()
-    )
-)
 _EVENT_TABLES: Final = (
     "ff_lease_event",
     "ff_completion_event",
@@ -148,8 +133,8 @@ class PostgresView:
             rows = await self.run("ready_many", numbers, self.now, limit)
         return await self._executions([tuple(row) for row in rows])
 
-    async def due(self, index: DueIndex, until: int, limit: int) -> list[Execution]:
-        rows = await self._connection.fetch(_DUE_SQL[index], until, limit)
+    async def due(self, until: int, limit: int) -> list[Execution]:
+        rows = await self.run("due", until, limit)
         return await self._executions([tuple(row) for row in rows])
 
     async def bodies(self, ids: Sequence[str]) -> dict[str, Body]:
@@ -183,8 +168,7 @@ class PostgresView:
 
     async def count(self) -> list[tuple[Route, str, int]]:
         routes = (await self._routes()).by_id
-        rows = await self.run("count")
-        return [(routes[row[0]], row[1], row[2]) for row in rows if row[0] in routes]
+        return counts_by_state(routes, await self.run("count"))
 
     async def peek_ready(self, routes: Sequence[Route], limit: int) -> list[str]:
         book = await self._routes()
@@ -203,27 +187,29 @@ class PostgresView:
         found = [worker_from_row(row) for row in await self.run("workers")]
         return [each for each in found if namespace is None or each.namespace == namespace]
 
-    async def next_due(self) -> dict[DueIndex, int]:
-        row = await self._connection.fetchrow(_NEXT_DUE_SQL)
+    async def next_due(self) -> int | None:
+        row = (await self.run("next_due"))[0]
         self._see_clock(row[0])
-        times = tuple(row)[1:]
-        return {name: when for name, when in zip(DUE, times, strict=True) if when is not None}
+        return min((when for when in (row[1], row[2]) if when is not None), default=None)
 
     async def audit(self) -> list[tuple[str, str]]:
         problems = []
-        for name, index in DUE.items():
-            sql = f"SELECT count(*) FROM ff_exec_core WHERE {index.where}"
-            counts = []
-            for off in ("enable_seqscan", "enable_indexscan"):
-                async with self._connection.transaction():
-                    await self._connection.execute(f"SET LOCAL {off} = off")
-                    if off == "enable_indexscan":
-                        await self._connection.execute("SET LOCAL enable_indexonlyscan = off")
-                        await self._connection.execute("SET LOCAL enable_bitmapscan = off")
-                    counts.append(await self._connection.fetchval(sql))
-            if counts[0] != counts[1]:
-                problems.append((name.value, f"{counts[0]} in the index, {counts[1]} rows"))
+        for index, where in AUDITED_INDEXES:
+            sql = f"SELECT count(*) FROM ff_exec_core WHERE {where}"
+            indexed = await self._count(sql, "enable_seqscan")
+            counted = await self._count(
+                sql, "enable_indexscan", "enable_indexonlyscan", "enable_bitmapscan"
+            )
+            if indexed != counted:
+                problems.append((index, f"{indexed} in the index, {counted} rows"))
         return problems
+
+    async def _count(self, sql: str, *without: str) -> int:
+        """Count with some ways of reading switched off."""
+        async with self._connection.transaction():
+            for way in without:
+                await self._connection.execute(f"SET LOCAL {way} = off")
+            return int(await self._connection.fetchval(sql))
 
     # --- writes --------------------------------------------------------------------------------
 
@@ -286,7 +272,8 @@ class PostgresView:
         for table in _EVENT_TABLES:
             sql = (
                 f"DELETE FROM {table} WHERE occurred_at < $1 AND event_id IN "
-                f"(SELECT event_id FROM {table} ORDER BY event_id LIMIT $2)"
+                f"(SELECT event_id FROM {table} ORDER BY event_id LIMIT $2) "
+                f"AND event_id < (SELECT max(event_id) FROM {table})"
             )
             swept += _affected(await self._connection.execute(sql, events_until, limit))
         return swept

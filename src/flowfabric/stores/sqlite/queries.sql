@@ -29,9 +29,16 @@ JOIN ff_idempotency AS k
 -- name: ready
 SELECT [[record]] FROM ff_exec_core AS c INDEXED BY ff_exec_ready
 JOIN ff_exec_body AS b ON b.execution_id = c.execution_id
-WHERE c.route_id = ? AND c.eligibility_state = 'eligible_now'
+WHERE c.route_id = ? AND c.state_id < 10
     AND (c.grant_expires_at IS NULL OR c.grant_expires_at < ?)
 ORDER BY c.priority DESC, c.created_at, c.execution_id LIMIT ?
+-- name: due
+SELECT [[record]] FROM ff_exec_core AS c INDEXED BY ff_exec_due
+JOIN ff_exec_body AS b ON b.execution_id = c.execution_id
+WHERE c.due_at <= ? ORDER BY c.due_at, c.execution_id LIMIT ?
+-- name: next_due
+SELECT (SELECT min(due_at) FROM ff_exec_core INDEXED BY ff_exec_due WHERE due_at IS NOT NULL),
+    (SELECT min(purge_at) FROM ff_exec_core INDEXED BY ff_exec_purge WHERE purge_at IS NOT NULL)
 -- name: bodies
 SELECT c.execution_id, c.partition_key,
     b.payload, b.payload_encoding, b.creator_identity, b.idempotency_key
@@ -111,7 +118,7 @@ VALUES (?, ?, ?, ?, ?)
 -- name: owned_by
 SELECT c.partition_key, c.execution_id FROM ff_exec_core AS c
 JOIN ff_route AS r ON r.route_id = c.route_id
-WHERE c.ownership_state = 'leased' AND c.worker_instance_id = ? AND r.namespace = ?
+WHERE c.due_at IS NOT NULL AND c.state_id = 60 AND c.worker_instance_id = ? AND r.namespace = ?
 ORDER BY c.execution_id LIMIT ?
 -- name: attempts
 SELECT execution_id, attempt_index, attempt_id, attempt_type, outcome, lease_epoch, worker_id,
@@ -120,13 +127,13 @@ FROM ff_attempt WHERE execution_id = ? ORDER BY attempt_index
 -- name: result
 SELECT [[attempt]] FROM ff_attempt WHERE execution_id = ? AND attempt_index = ?
 -- name: count
-SELECT route_id, public_state, count(*) FROM ff_exec_core GROUP BY route_id, public_state
+SELECT route_id, state_id, count(*) FROM ff_exec_core GROUP BY route_id, state_id
 -- name: expired_leases
-SELECT [[record]] FROM ff_exec_core AS c INDEXED BY ff_exec_due_lease
+SELECT [[record]] FROM ff_exec_core AS c INDEXED BY ff_exec_due
 JOIN ff_exec_body AS b ON b.execution_id = c.execution_id
-WHERE c.ownership_state = 'leased' AND c.lease_expires_at <= ?
-    AND (c.lease_expires_at, c.execution_id) > (?, ?)
-ORDER BY c.lease_expires_at, c.execution_id LIMIT ?
+WHERE c.due_at <= ?1 AND c.state_id = 60 AND c.lease_expires_at <= ?1
+    AND (c.lease_expires_at, c.execution_id) > (?2, ?3)
+ORDER BY c.lease_expires_at, c.execution_id LIMIT ?4
 -- name: all_records
 SELECT [[record]] FROM ff_exec_core AS c
 JOIN ff_exec_body AS b ON b.execution_id = c.execution_id

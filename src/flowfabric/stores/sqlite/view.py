@@ -29,12 +29,13 @@ from flowfabric.stores.codec import (
     state_row,
     tags_text,
 )
-from flowfabric.stores.indexes import DUE, DueIndex, ready_order
+from flowfabric.stores.indexes import AUDITED_INDEXES, ready_order
 from flowfabric.stores.listing import listing_sql
-from flowfabric.stores.queries import RECORD_COLUMNS, queries_of
+from flowfabric.stores.queries import queries_of
 from flowfabric.stores.routebook import EMPTY_BOOK, RouteBook
 from flowfabric.stores.rows import (
     completion_event_row,
+    counts_by_state,
     key_record_from_row,
     key_record_row,
     lane_row,
@@ -58,20 +59,6 @@ SQL: Final = queries_of(
         ("attempt_marks", _marks(ATTEMPT_COLUMNS)),
         ("state_marks", ", ".join(f"{name} = ?" for name in STATE_COLUMNS)),
     ),
-)
-_DUE_SQL: Final = {
-    name: (
-        f"SELECT {RECORD_COLUMNS} FROM ff_exec_core AS c INDEXED BY ff_exec_due_{name.value} "
-        "JOIN ff_exec_body AS b ON b.execution_id = c.execution_id "
-        f"WHERE {index.where} AND c.{index.column} <= ? "
-        f"ORDER BY c.{index.column}, c.execution_id LIMIT ?"
-    )
-    for name, index in DUE.items()
-}
-_NEXT_DUE_SQL: Final = "SELECT " + ", ".join(
-    f"(SELECT min({index.column}) FROM ff_exec_core INDEXED BY ff_exec_due_{name.value} "
-    f"WHERE {index.where})"
-    for name, index in DUE.items()
 )
 _EVENT_TABLES: Final = (
     "ff_lease_event",
@@ -145,9 +132,8 @@ class SqliteView:
             return heads[0]
         return list(islice(heapq.merge(*heads, key=ready_order), limit))
 
-    async def due(self, index: DueIndex, until: int, limit: int) -> list[Execution]:
-        rows = self._connection.execute(_DUE_SQL[index], (until, limit)).fetchall()
-        return self._executions(rows)
+    async def due(self, until: int, limit: int) -> list[Execution]:
+        return self._executions(self._all("due", until, limit))
 
     async def bodies(self, ids: Sequence[str]) -> dict[str, Body]:
         rows = self._all("bodies", to_json([key[-36:] for key in ids]).decode())
@@ -181,7 +167,7 @@ class SqliteView:
 
     async def count(self) -> list[tuple[Route, str, int]]:
         routes = self._routes().by_id
-        return [(routes[row[0]], row[1], row[2]) for row in self._all("count") if row[0] in routes]
+        return counts_by_state(routes, self._all("count"))
 
     async def peek_ready(self, routes: Sequence[Route], limit: int) -> list[str]:
         return [execution.execution_id for execution in await self.ready(routes, limit)]
@@ -196,20 +182,18 @@ class SqliteView:
         found = [worker_from_row(row) for row in self._all("workers")]
         return [each for each in found if namespace is None or each.namespace == namespace]
 
-    async def next_due(self) -> dict[DueIndex, int]:
-        row = self._connection.execute(_NEXT_DUE_SQL).fetchone()
-        return {name: when for name, when in zip(DUE, row, strict=True) if when is not None}
+    async def next_due(self) -> int | None:
+        return min((when for when in self._all("next_due")[0] if when is not None), default=None)
 
     async def audit(self) -> list[tuple[str, str]]:
         found = self._connection.execute("PRAGMA integrity_check(20)").fetchall()
         problems = [("integrity", row[0]) for row in found if row[0] != "ok"]
-        for name, index in DUE.items():
-            sql = f"SELECT count(*) FROM ff_exec_core {{}} WHERE {index.where}"
-            hint = f"INDEXED BY ff_exec_due_{name.value}"
-            indexed = self._connection.execute(sql.format(hint)).fetchone()[0]
+        for index, where in AUDITED_INDEXES:
+            sql = f"SELECT count(*) FROM ff_exec_core {{}} WHERE {where}"
+            indexed = self._connection.execute(sql.format(f"INDEXED BY {index}")).fetchone()[0]
             counted = self._connection.execute(sql.format("NOT INDEXED")).fetchone()[0]
             if indexed != counted:
-                problems.append((name.value, f"{indexed} in the index, {counted} rows"))
+                problems.append((index, f"{indexed} in the index, {counted} rows"))
         return problems
 
     # --- writes --------------------------------------------------------------------------------
@@ -262,7 +246,9 @@ class SqliteView:
         for table in _EVENT_TABLES:
             sql = (
                 f"DELETE FROM {table} WHERE occurred_at < ? AND event_id IN "
-                f"(SELECT event_id FROM {table} ORDER BY event_id LIMIT ?)"
+                f"(SELECT event_id FROM {table} ORDER BY event_id LIMIT ?) "
+                # The newest stays: without it SQLite would count from one again.
+                f"AND event_id < (SELECT max(event_id) FROM {table})"
             )
             swept += self._connection.execute(sql, (events_until, limit)).rowcount
         return swept

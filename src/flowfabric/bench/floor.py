@@ -1,0 +1,154 @@
+"""The floor: the row writes of a cycle as bare SQL, and nothing else.
+
+The same tables, columns, indexes and checks (the engine's own migrated schema), the same batch
+size, the same three commits per batch with the same durability. Values are worked out before the
+clock starts. There is no rule, no read, no lock and no id to find: SQLite gets one `executemany`
+per table, Postgres one statement per table with an `unnest` array per column. What the engine adds
+on top of this is what the ratio shows.
+
+`changed_only` writes only the columns a step really changes: a harder floor, reported beside.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from flowfabric.bench.measurement import check_count
+from flowfabric.bench.raw import PostgresDatabase, Row, SqliteDatabase, connect
+from flowfabric.bench.specimen import CORE, Image, Specimen
+from flowfabric.clock import monotonic
+from flowfabric.ids import new_execution_id, new_secret_id
+
+KEYS = ("execution_id", "partition_key", "route_id", "created_at")  # of the core: never updated
+_UUID_LENGTH = 36
+
+Batch = list[list[tuple[str, Any]]]  # steps of (statement, rows or arrays)
+
+
+class Identity:
+    """What differs between two executions of the same kind."""
+
+    __slots__ = ("attempt_id", "lease_id", "partition_key", "uuid", "wire_id")
+
+    def __init__(self) -> None:
+        self.wire_id = new_execution_id()
+        self.uuid = self.wire_id[-_UUID_LENGTH:]
+        self.partition_key = int(self.wire_id[4 : self.wire_id.index("}")])
+        self.lease_id = new_secret_id()
+        self.attempt_id = new_secret_id()
+
+    def value(self, column: str, example: Any) -> Any:
+        """This execution's value where the specimen has `example`."""
+        if example is None:
+            return None
+        if column == "execution_id":
+            return self.uuid if len(str(example)) == _UUID_LENGTH else self.wire_id
+        if column in ("lease_id", "attempt_id", "partition_key"):
+            return getattr(self, column)
+        return example
+
+
+async def measure_floor(
+    url: str,
+    specimen: Specimen,
+    n: int,
+    batch: int,
+    *,
+    drivers: int = 1,
+    changed_only: bool = False,
+) -> float:
+    """Cycles per second of bare SQL on an empty, migrated database."""
+    connections = [await connect(url) for _ in range(drivers)]
+    try:
+        before = await _completed(connections[0])
+        batches = [
+            _batch(connections[0].family, specimen, min(batch, n - start), changed_only)
+            for start in range(0, n, batch)
+        ]
+        queue = iter(batches)
+        started = monotonic()
+        await asyncio.gather(*(_drive(connection, queue) for connection in connections))
+        seconds = monotonic() - started
+        check_count("cycles of the floor", await _completed(connections[0]) - before, n)
+    finally:
+        for connection in connections:
+            await connection.close()
+    return n / seconds
+
+
+async def _drive(connection: SqliteDatabase | PostgresDatabase, queue: Iterator[Batch]) -> None:
+    begin = "BEGIN IMMEDIATE" if connection.family == "sqlite" else "BEGIN"
+    for steps in queue:
+        for writes in steps:
+            await connection.execute(begin)
+            for sql, rows in writes:
+                await connection.write(sql, rows)
+            await connection.execute("COMMIT")
+
+
+async def _completed(connection: SqliteDatabase | PostgresDatabase) -> int:
+    sql = f"SELECT count(*) FROM {CORE} WHERE public_state = 'completed'"  # noqa: S608
+    return int((await connection.fetch(sql))[0][0])
+
+
+def _batch(family: str, specimen: Specimen, size: int, changed_only: bool) -> Batch:
+    """The three transactions of one batch, ready to send."""
+    who = [Identity() for _ in range(size)]
+    before: dict[str, Image] = {}
+    steps: Batch = []
+    for images in (specimen.created, specimen.claimed, specimen.completed):
+        writes = []
+        for image in images:
+            former = before.get(image.table) if image.table == CORE else None
+            writes.append(_write(family, image, former, who, changed_only))
+            before[image.table] = image
+        steps.append(writes)
+    return steps
+
+
+def _write(
+    family: str, image: Image, former: Image | None, who: Sequence[Identity], changed_only: bool
+) -> tuple[str, Any]:
+    """One statement: an insert, or an update of a row that was written before."""
+    columns, examples = list(image.columns), list(image.values)
+    types = dict(zip(image.columns, image.types, strict=True))
+    if former is not None:
+        same = set(KEYS)
+        if changed_only:
+            pairs = zip(image.columns, image.values, former.values, strict=True)
+            same |= {name for name, new, old in pairs if new == old}
+        kept = [at for at, name in enumerate(columns) if name not in same]
+        key = columns.index("execution_id")
+        columns = [columns[at] for at in kept] + ["execution_id"]
+        examples = [examples[at] for at in kept] + [examples[key]]
+    pattern = list(zip(columns, examples, strict=True))
+    rows: list[Row] = [tuple(each.value(*pair) for pair in pattern) for each in who]
+    make = _sqlite_statement if family == "sqlite" else _postgres_statement
+    sql = make(image.table, columns, types, is_update=former is not None)
+    return sql, rows if family == "sqlite" else [list(column) for column in zip(*rows, strict=True)]
+
+
+def _sqlite_statement(
+    table: str, columns: list[str], _types: dict[str, str], *, is_update: bool
+) -> str:
+    if is_update:
+        changes = ", ".join(f"{name} = ?" for name in columns[:-1])
+        return f"UPDATE {table} SET {changes} WHERE execution_id = ?"  # noqa: S608
+    marks = ", ".join("?" * len(columns))
+    return f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({marks})"  # noqa: S608
+
+
+def _postgres_statement(
+    table: str, columns: list[str], types: dict[str, str], *, is_update: bool
+) -> str:
+    names = ", ".join(columns)
+    arrays = ", ".join(f"${at}::{types[name]}[]" for at, name in enumerate(columns, start=1))
+    if is_update:
+        changes = ", ".join(f"{name} = v.{name}" for name in columns[:-1])
+        return (
+            f"UPDATE {table} AS c SET {changes} FROM unnest({arrays}) AS v ({names}) "  # noqa: S608
+            "WHERE c.execution_id = v.execution_id"
+        )
+    return f"INSERT INTO {table} ({names}) SELECT * FROM unnest({arrays})"  # noqa: S608

@@ -1,0 +1,109 @@
+"""What one cycle writes, row by row, read from the database after a real one.
+
+Floors and preloads copy these rows, so they follow the schema by themselves: a column or table
+that the engine begins to write is written by the floor too.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from flowfabric.assemble import open_engine
+from flowfabric.bench.measurement import MeasurementFailed
+from flowfabric.bench.raw import RawDatabase, connect
+from flowfabric.config import EngineConfig
+from flowfabric.engine.requests import CompleteRequest, NewExecution
+from flowfabric.model.record import Record
+
+KIND = "bench"
+LANE = "default"
+WORKER = "bench-worker"
+PAYLOAD = b'{"bench":"' + b"x" * 88 + b'"}'  # 100 bytes
+RESULT = b'{"answer":"xxxxxxx"}'  # 20 bytes
+CORE, BODY, ATTEMPT = "ff_exec_core", "ff_exec_body", "ff_attempt"
+TABLES = (CORE, BODY, ATTEMPT, "ff_lease_event", "ff_completion_event")
+GENERATED = ("event_id", "xact_id")  # the database fills these by itself
+
+
+class Image(Record, frozen=True):
+    """One row as the engine wrote it."""
+
+    table: str
+    columns: tuple[str, ...]
+    values: tuple[Any, ...]
+    types: tuple[str, ...]
+
+
+class Specimen(Record, frozen=True):
+    """The rows of one execution after each step; `delayed` is one that waits for its time."""
+
+    created: tuple[Image, ...]
+    claimed: tuple[Image, ...]
+    completed: tuple[Image, ...]
+    delayed: tuple[Image, ...]
+
+
+def new_execution() -> NewExecution:
+    """The unit of every scenario: 100 bytes in."""
+    return NewExecution(
+        execution_kind=KIND, input_payload=PAYLOAD, payload_encoding="json", lane_id=LANE
+    )
+
+
+async def read_specimen(url: str, *, delay_until: int) -> Specimen:
+    """Run one cycle on a database (migrating it) and look at the rows after each step."""
+    engine = open_engine(url, config=EngineConfig(loops=False))
+    await engine.start(migrate=True)
+    database: RawDatabase = await connect(url)
+    try:
+        seen = _Changes(database)
+        await engine.create_executions([new_execution()])
+        created = await seen.since_last_look()
+        claimed_now = await engine.claim(
+            lanes=[LANE], worker_id=WORKER, worker_instance_id=f"{WORKER}-1", limit=1
+        )
+        claimed = await seen.since_last_look()
+        await engine.complete_many([CompleteRequest(claimed_now[0].handle, RESULT, "json")])
+        completed = await seen.since_last_look()
+        await engine.create_execution(
+            execution_kind=KIND, input_payload=PAYLOAD, delay_until=delay_until
+        )
+        delayed = await seen.since_last_look()
+    finally:
+        await database.close()
+        await engine.close()
+    if [image.table for image in created] != [CORE, BODY]:
+        raise MeasurementFailed(f"a create wrote {[image.table for image in created]}")
+    return Specimen(created, claimed, completed, delayed)
+
+
+class _Changes:
+    """Notices which rows are new or different."""
+
+    def __init__(self, database: RawDatabase) -> None:
+        self._database = database
+        self._known: set[tuple[Any, ...]] = set()
+
+    async def since_last_look(self) -> tuple[Image, ...]:
+        found = []
+        for table in TABLES:
+            types = await self._database.columns(table)
+            names = tuple(types)
+            for row in await self._database.fetch(f"SELECT * FROM {table}"):  # noqa: S608
+                key = (table, *row)
+                if key not in self._known:
+                    self._known.add(key)
+                    found.append(_image(table, names, row, types))
+        return tuple(found)
+
+
+def _image(
+    table: str, names: tuple[str, ...], row: tuple[Any, ...], types: dict[str, str]
+) -> Image:
+    kept = [at for at, name in enumerate(names) if name not in GENERATED]
+    return Image(
+        table,
+        tuple(names[at] for at in kept),
+        tuple(row[at] for at in kept),
+        tuple(types[names[at]] for at in kept),
+    )

@@ -1,0 +1,13 @@
+"""How much a run tries: little on every push, as much as you like at night.
+
+    FF_PARITY_HISTORIES=10000 FF_PARITY_STEPS=50 bin/test tests/property/test_parity.py
+"""
+
+from __future__ import annotations
+
+import os
+
+
+def budget(variable: str, usual: int) -> int:
+    """The number an environment variable asks for, else the usual one."""
+    return int(os.environ.get(variable, usual))
