@@ -279,6 +279,29 @@ def test_cancelling_a_run_interrupts_its_handler(url: str) -> None:
     asyncio.run(main())
 
 
+def test_cancelling_from_another_process_interrupts_the_handler(durable_url: str) -> None:
+    ff, elsewhere = Fabric(durable_url), Fabric(durable_url)
+    started, ended = asyncio.Event(), asyncio.Event()
+
+    @ff.task
+    async def endless() -> None:
+        started.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+
+    async def main() -> None:
+        async with ff, elsewhere, working(ff, lease_ttl="2s"):
+            run = await ff.submit(endless)
+            await within(started.wait())
+            await elsewhere.run(run.id).cancel()
+            await within(ended.wait())
+            assert await run.state() is PublicState.CANCELLED
+
+    asyncio.run(main())
+
+
 def test_cancelling_a_run_sets_the_flag_of_its_thread(url: str) -> None:
     ff = Fabric(url)
     started, ended = threading.Event(), threading.Event()

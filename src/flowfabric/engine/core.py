@@ -19,6 +19,7 @@ from flowfabric.kernel.decision import Moment
 from flowfabric.kernel.routing import matching_routes
 from flowfabric.kernel.wake import Wake
 from flowfabric.model.checks import check_execution_id, check_name
+from flowfabric.model.execution import Body
 from flowfabric.model.handle import Handle
 from flowfabric.model.record import Record, replace
 from flowfabric.model.results import Claimed
@@ -34,6 +35,16 @@ class WakeDue(Record, frozen=True):
     """Move everything whose due time has come, up to a limit."""
 
     limit: int
+
+
+def with_body(reply: Claimed, body: Body) -> Claimed:
+    """A claim's answer with the input the worker needs."""
+    return replace(
+        reply,
+        payload=body.payload,
+        payload_encoding=body.payload_encoding,
+        idempotency_key=body.idempotency_key,
+    )
 
 
 class EngineCore:
@@ -129,34 +140,14 @@ class EngineCore:
             return []
         if changes := view.take_changes():
             await tx.save(changes)  # the search must see what this batch has decided
-        candidates = await tx.ready(routes, command.limit)
         claimed: list[Claimed] = []
-        for execution in candidates:
-            ids_ = NewIds(ids.new_secret_id(), ids.new_secret_id())
-            decision = claim(execution, command, ids_, view.at)
+        for execution, body in await tx.ready(routes, command.limit):
+            fresh = NewIds(ids.new_secret_id(), ids.new_secret_id())
+            decision = claim(execution, command, fresh, view.at)
             reply = view.apply(execution, command, decision)
             if reply is not None:
-                claimed.append(reply)
-        return await self._with_bodies(tx, claimed)
-
-    async def _with_bodies(
-        self, source: Transaction | Reader, claimed: Sequence[Claimed]
-    ) -> list[Claimed]:
-        if not claimed:
-            return []
-        bodies = await source.bodies([reply.execution_id for reply in claimed])
-        complete = []
-        for reply in claimed:
-            body = bodies[reply.execution_id]
-            complete.append(
-                replace(
-                    reply,
-                    payload=body.payload,
-                    payload_encoding=body.payload_encoding,
-                    idempotency_key=body.idempotency_key,
-                )
-            )
-        return complete
+                claimed.append(with_body(reply, body))
+        return claimed
 
     async def _due(self, tx: Transaction, view: View, search: WakeDue) -> int:
         """Do what is due, for every execution whose time has come; how many were moved."""

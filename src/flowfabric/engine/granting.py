@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from flowfabric import ids, limits
-from flowfabric.engine.core import EngineCore
+from flowfabric.engine.core import EngineCore, with_body
 from flowfabric.engine.view import Effects
 from flowfabric.engine.working import Working
 from flowfabric.errors import InvalidInput
@@ -113,7 +113,7 @@ class Granting(Working, EngineCore):
     async def _best(self, tx: Transaction, offer: Offer) -> str | None:
         routes = matching_routes(offer, await tx.catalog())
         found = await tx.ready(routes, 1) if routes else []
-        return found[0].execution_id if found else None
+        return found[0][0].execution_id if found else None
 
     async def claim_execution(
         self,
@@ -248,4 +248,5 @@ class Granting(Working, EngineCore):
         return await self._with_body(reply) if isinstance(reply, Claimed) else reply
 
     async def _with_body(self, reply: Claimed) -> Claimed:
-        return (await self.read(lambda reader: self._with_bodies(reader, (reply,))))[0]
+        bodies = await self.read(lambda reader: reader.bodies((reply.execution_id,)))
+        return with_body(reply, bodies[reply.execution_id])

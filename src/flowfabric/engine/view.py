@@ -13,7 +13,7 @@ from flowfabric.kernel.rules import RULES
 from flowfabric.model.event import CompletionEvent, LeaseEvent
 from flowfabric.model.execution import Execution, IdempotencyRecord
 from flowfabric.model.route import Catalog
-from flowfabric.stores.base import Changes, Corrupt
+from flowfabric.stores.base import Changes, Corrupt, cold_of
 from flowfabric.stores.indexes import due_at
 
 
@@ -104,12 +104,11 @@ class View:
     def _remember(self, before: Execution | None, after: Execution, command: Any) -> None:
         key = after.execution_id
         self.executions[key] = after
-        if key in self.changes.created:
-            self.changes.created[key] = (after, self.changes.created[key][1])
-        else:
-            self.changes.updated[key] = after
-            if type(command) is SetTag:
-                self.changes.retagged.add(key)
+        self.changes.updated[key] = after
+        if before is None or cold_of(before) != cold_of(after):
+            self.changes.cold.add(key)
+        if type(command) is SetTag:
+            self.changes.retagged.add(key)
         self.effects.note(before, after)
 
     def take_changes(self) -> Changes:

@@ -8,7 +8,8 @@ it runs at once. So each operation is written once and no store knows any rule.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Protocol, TypeVar
+from operator import attrgetter
+from typing import Any, Final, Protocol, TypeVar
 
 from flowfabric.model.attempt import Attempt
 from flowfabric.model.event import CompletionEvent, LeaseEvent, OperatorEvent
@@ -32,11 +33,36 @@ class Corrupt(Record, frozen=True):
     detail: str
 
 
+# The parts of an execution that change now and then. A store writes them only when they did: most
+# transitions (claim, renew, complete) touch none, and columns are what a row write costs.
+COLD_FIELDS: Final = (
+    "priority",
+    "flow_id",
+    "reclaim_at",
+    "attempt_spent_ms",
+    "next_attempt_type",
+    "retry_count",
+    "replay_count",
+    "reclaim_count",
+    "deadline_at",
+    "failure_reason",
+    "failure_category",
+    "cancellation_reason",
+    "cancelled_by",
+    "progress_pct",
+    "progress_message",
+    "progress_updated_at",
+    "grant",
+)
+cold_of: Final = attrgetter(*COLD_FIELDS)
+
+
 class Changes:
     """Everything one transaction writes: the last image of each record, and what is appended."""
 
     __slots__ = (
         "attempts",
+        "cold",
         "completion_events",
         "created",
         "idempotency",
@@ -49,6 +75,7 @@ class Changes:
     def __init__(self) -> None:
         self.created: dict[str, tuple[Execution, Body]] = {}
         self.updated: dict[str, Execution] = {}
+        self.cold: set[str] = set()  # ids among them whose cold fields changed
         self.retagged: set[str] = set()  # ids whose tags changed after creation
         self.attempts: list[Attempt] = []
         self.lease_events: list[LeaseEvent] = []
@@ -95,17 +122,13 @@ class Transaction(Protocol):
         """The idempotency records of (namespace, key) pairs, held."""
         ...
 
-    async def ready(self, routes: Sequence[Route], limit: int) -> list[Execution]:
+    async def ready(self, routes: Sequence[Route], limit: int) -> list[tuple[Execution, Body]]:
         """Waiting executions of these routes without a live grant, best first, held; what others
         hold is skipped."""
         ...
 
     async def due(self, until: int, limit: int) -> list[Execution]:
         """Executions whose due time has come, earliest first, held; others' skipped."""
-        ...
-
-    async def bodies(self, ids: Sequence[str]) -> dict[str, Body]:
-        """The immutable parts."""
         ...
 
     async def save(self, changes: Changes) -> None:

@@ -12,20 +12,30 @@ from flowfabric.model.policy import DEFAULT_POLICY, ExecutionPolicy
 from flowfabric.model.record import from_json, to_json
 from flowfabric.model.route import Route
 from flowfabric.model.state import ID_OF_VECTOR, VECTOR_OF_ID
-from flowfabric.stores.base import Corrupt
+from flowfabric.stores.base import COLD_FIELDS, Changes, Corrupt, cold_of
 from flowfabric.stores.indexes import due_at
 
 # Written at creation and never again.
 KEY_COLUMNS: Final = ("execution_id", "partition_key", "route_id", "created_at")
-# Written by every transition.
-STATE_COLUMNS: Final = (
+# All that can be said at creation; every other column has its default then.
+FIRST_COLUMNS: Final = (
+    *KEY_COLUMNS,
     "state_id",
-    "due_at",  # derived: see indexes.due_at
+    "due_at",
     "priority",
     "eligible_at",
     "last_transition_at",
     "last_mutation_at",
-    "flow_id",
+    "blocking_detail",
+    "deadline_at",
+)
+# What the usual transitions change: claim, renew, complete.
+HOT_COLUMNS: Final = (
+    "state_id",
+    "due_at",  # derived: see indexes.due_at
+    "eligible_at",
+    "last_transition_at",
+    "last_mutation_at",
     "blocking_detail",
     "lease_epoch",
     "lease_id",
@@ -34,36 +44,34 @@ STATE_COLUMNS: Final = (
     "lease_acquired_at",
     "lease_expires_at",
     "lease_renewed_at",
-    "reclaim_at",
     "attempt_index",
     "attempt_id",
     "attempt_type",
     "attempt_started_at",
     "attempt_due_at",
-    "attempt_spent_ms",
-    "next_attempt_type",
     "total_attempt_count",
-    "retry_count",
-    "replay_count",
-    "reclaim_count",
-    "deadline_at",
     "started_at",
     "completed_at",
     "purge_at",
-    "failure_reason",
-    "failure_category",
-    "cancellation_reason",
-    "cancelled_by",
-    "progress_pct",
-    "progress_message",
-    "progress_updated_at",
+)
+# What changes now and then; written only when it did.
+COLD_COLUMNS: Final = (
+    *COLD_FIELDS[:-1],  # all but the grant, which has five columns
     "grant_kind",
     "grant_id",
     "grant_worker_id",
     "grant_worker_instance_id",
     "grant_expires_at",
 )
-CORE_COLUMNS: Final = (*KEY_COLUMNS, *STATE_COLUMNS)
+STATE_COLUMNS: Final = (*HOT_COLUMNS, *COLD_COLUMNS)
+# What a record is read from: after the priority the order is that of the record's fields.
+CORE_COLUMNS: Final = (
+    *KEY_COLUMNS,
+    "state_id",
+    "priority",
+    *Execution.__struct_fields__[5:-3],
+    *COLD_COLUMNS[-5:],
+)
 BODY_COLUMNS: Final = (
     "execution_id",
     "route_id",
@@ -109,18 +117,15 @@ def partition_key_of(execution_id: str) -> int:
     return int(execution_id[4 : execution_id.index("}")])
 
 
-def state_row(execution: Execution) -> tuple[Any, ...]:
-    """The columns a transition writes, in the order of STATE_COLUMNS."""
-    grant = execution.grant
+def hot_row(execution: Execution) -> tuple[Any, ...]:
+    """The columns a usual transition writes, in the order of HOT_COLUMNS."""
     kind = execution.attempt_type
     return (
         ID_OF_VECTOR[execution.state],
         due_at(execution),
-        execution.priority,
         execution.eligible_at,
         execution.last_transition_at,
         execution.last_mutation_at,
-        execution.flow_id,
         execution.blocking_detail,
         execution.lease_epoch,
         execution.lease_id,
@@ -129,37 +134,47 @@ def state_row(execution: Execution) -> tuple[Any, ...]:
         execution.lease_acquired_at,
         execution.lease_expires_at,
         execution.lease_renewed_at,
-        execution.reclaim_at,
         execution.attempt_index,
         execution.attempt_id,
         None if kind is None else kind._value_,
         execution.attempt_started_at,
         execution.attempt_due_at,
-        execution.attempt_spent_ms,
-        execution.next_attempt_type._value_,
         execution.total_attempt_count,
-        execution.retry_count,
-        execution.replay_count,
-        execution.reclaim_count,
-        execution.deadline_at,
         execution.started_at,
         execution.completed_at,
         execution.purge_at,
-        execution.failure_reason,
-        execution.failure_category,
-        execution.cancellation_reason,
-        execution.cancelled_by,
-        execution.progress_pct,
-        execution.progress_message,
-        execution.progress_updated_at,
-        *(_NO_GRANT if grant is None else _grant_row(grant)),
     )
 
 
-def key_row(execution: Execution, route_id: int) -> tuple[Any, ...]:
-    """The columns written at creation, in the order of KEY_COLUMNS."""
+def cold_row(execution: Execution) -> tuple[Any, ...]:
+    """The columns that change now and then, in the order of COLD_COLUMNS."""
+    *plain, grant = cold_of(execution)
+    plain[_NEXT_TYPE] = execution.next_attempt_type._value_
+    return (*plain, *(_NO_GRANT if grant is None else _grant_row(grant)))
+
+
+def state_row(execution: Execution) -> tuple[Any, ...]:
+    """Everything a transition can change, in the order of STATE_COLUMNS."""
+    return (*hot_row(execution), *cold_row(execution))
+
+
+def first_row(execution: Execution, route_id: int) -> tuple[Any, ...]:
+    """The columns written at creation, in the order of FIRST_COLUMNS."""
     text = execution.execution_id
-    return (text[-36:], partition_key_of(text), route_id, execution.created_at)
+    return (
+        text[-36:],
+        partition_key_of(text),
+        route_id,
+        execution.created_at,
+        ID_OF_VECTOR[execution.state],
+        due_at(execution),
+        execution.priority,
+        execution.eligible_at,
+        execution.last_transition_at,
+        execution.last_mutation_at,
+        execution.blocking_detail,
+        execution.deadline_at,
+    )
 
 
 def body_row(execution: Execution, body: Body, route_id: int) -> tuple[Any, ...]:
@@ -219,11 +234,11 @@ def execution_from_row(row: Sequence[Any], routes: Mapping[int, Route]) -> Execu
 
 
 _STATE: Final = len(KEY_COLUMNS)
-_PRIORITY: Final = _STATE + 2
+_PRIORITY: Final = _STATE + 1
 
 
 def _decode(wire_id: str, row: Sequence[Any], routes: Mapping[int, Route]) -> Execution:
-    """The columns after the due time stand in the order of the record's fields."""
+    """The columns after the priority stand in the order of the record's fields."""
     kind = row[-7]
     fields: list[Any] = [
         wire_id,
@@ -241,8 +256,33 @@ def _decode(wire_id: str, row: Sequence[Any], routes: Mapping[int, Route]) -> Ex
     return Execution(*fields)
 
 
+_NEXT_TYPE: Final = COLD_FIELDS.index("next_attempt_type")
 _TYPE_FIELD: Final = Execution.__struct_fields__.index("attempt_type")
 _NEXT_TYPE_FIELD: Final = Execution.__struct_fields__.index("next_attempt_type")
+
+
+def split_updates(
+    changes: Changes,
+) -> tuple[list[tuple[Any, ...]], list[tuple[Any, ...]]]:
+    """Updates of the hot columns only, and updates of everything; the key comes last."""
+    hot, everything = [], []
+    for key, execution in changes.updated.items():
+        if key in changes.cold:
+            everything.append((*state_row(execution), key[-36:]))
+        else:
+            hot.append((*hot_row(execution), key[-36:]))
+    return hot, everything
+
+
+def candidates_of(
+    records: Sequence[Execution | Corrupt], bodies: Sequence[Sequence[Any]]
+) -> list[tuple[Execution, Body]]:
+    """Readable executions with their bodies; a corrupt row is passed over."""
+    return [
+        (record, body_from_row(record.execution_id, body))
+        for record, body in zip(records, bodies, strict=True)
+        if isinstance(record, Execution)
+    ]
 
 
 def _grant_row(grant: Grant) -> tuple[Any, ...]:

@@ -93,7 +93,11 @@ class MemoryView:
         found = self._tables.idempotency
         return {key: found[key] for key in keys if key in found}
 
-    async def ready(self, routes: Sequence[Route], limit: int) -> list[Execution]:
+    async def ready(self, routes: Sequence[Route], limit: int) -> list[tuple[Execution, Body]]:
+        bodies = self._tables.bodies
+        return [(e, bodies[e.execution_id]) for e in self._waiting(routes)[:limit]]
+
+    def _waiting(self, routes: Sequence[Route]) -> list[Execution]:
         wanted = frozenset(routes)
         waiting = (
             execution
@@ -102,7 +106,7 @@ class MemoryView:
             and execution.route in wanted
             and not execution.granted_to_other(self.now)
         )
-        return sorted(waiting, key=ready_order)[:limit]
+        return sorted(waiting, key=ready_order)
 
     async def due(self, until: int, limit: int) -> list[Execution]:
         return self._timed(due_at, until)[:limit]
@@ -221,7 +225,7 @@ class MemoryView:
         return [(route, state, number) for (route, state), number in counted.items()]
 
     async def peek_ready(self, routes: Sequence[Route], limit: int) -> list[str]:
-        return [execution.execution_id for execution in await self.ready(routes, limit)]
+        return [execution.execution_id for execution in self._waiting(routes)[:limit]]
 
     async def expired_leases(
         self, until: int, after: tuple[int, str] | None, limit: int

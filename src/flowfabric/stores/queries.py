@@ -7,7 +7,14 @@ from functools import cache
 from importlib import resources
 from typing import Final
 
-from flowfabric.stores.codec import ATTEMPT_COLUMNS, BODY_COLUMNS, CORE_COLUMNS, STATE_COLUMNS
+from flowfabric.stores.codec import (
+    ATTEMPT_COLUMNS,
+    BODY_COLUMNS,
+    CORE_COLUMNS,
+    FIRST_COLUMNS,
+    HOT_COLUMNS,
+    STATE_COLUMNS,
+)
 
 _BLOCK: Final = re.compile(r"^-- name: (\w+)\n(.*?)(?=^-- name: |\Z)", re.MULTILINE | re.DOTALL)
 
@@ -16,9 +23,12 @@ RECORD_COLUMNS: Final = ", ".join([*(f"c.{name}" for name in CORE_COLUMNS), "b.p
 
 _LISTS: Final = {
     "record": RECORD_COLUMNS,
-    "core": ", ".join(CORE_COLUMNS),
+    "first": ", ".join(FIRST_COLUMNS),
+    "body_parts": "b.payload, b.payload_encoding, b.creator_identity, b.idempotency_key",
     "body": ", ".join(BODY_COLUMNS),
     "attempt": ", ".join(ATTEMPT_COLUMNS),
+    "set_hot": ", ".join(f"{name} = v.{name}" for name in HOT_COLUMNS),
+    "hot": ", ".join(HOT_COLUMNS),
     "set_state": ", ".join(f"{name} = v.{name}" for name in STATE_COLUMNS),
     "state": ", ".join(STATE_COLUMNS),
 }

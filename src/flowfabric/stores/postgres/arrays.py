@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from flowfabric.stores.codec import ATTEMPT_COLUMNS, BODY_COLUMNS, CORE_COLUMNS, STATE_COLUMNS
+from flowfabric.stores.codec import (
+    ATTEMPT_COLUMNS,
+    BODY_COLUMNS,
+    FIRST_COLUMNS,
+    HOT_COLUMNS,
+    STATE_COLUMNS,
+)
 
 _INTEGERS: Final = frozenset(
     {
@@ -41,8 +47,9 @@ def arrays(columns: Sequence[str]) -> str:
 
 
 ARRAYS: Final = (
-    ("core_arrays", arrays(CORE_COLUMNS)),
+    ("first_arrays", arrays(FIRST_COLUMNS)),
     ("body_arrays", arrays(BODY_COLUMNS)),
     ("attempt_arrays", arrays(ATTEMPT_COLUMNS)),
+    ("hot_arrays", arrays((*HOT_COLUMNS, "execution_id"))),
     ("state_arrays", arrays((*STATE_COLUMNS, "execution_id"))),
 )

@@ -33,12 +33,12 @@ JOIN ff_idempotency AS k
     ON k.namespace = wanted.namespace AND k.idempotency_key = wanted.idempotency_key
 ORDER BY k.namespace, k.idempotency_key FOR UPDATE OF k
 -- name: ready_one
-SELECT [[record]] FROM ff_exec_core AS c JOIN ff_exec_body AS b ON b.execution_id = c.execution_id
+SELECT [[record]], [[body_parts]] FROM ff_exec_core AS c JOIN ff_exec_body AS b ON b.execution_id = c.execution_id
 WHERE c.route_id = $1 AND c.state_id < 10
     AND (c.grant_expires_at IS NULL OR c.grant_expires_at < $2)
 ORDER BY c.priority DESC, c.created_at, c.execution_id LIMIT $3 FOR UPDATE OF c SKIP LOCKED
 -- name: ready_many
-SELECT [[record]] FROM unnest($1::int[]) AS wanted (route_id)
+SELECT [[record]], [[body_parts]] FROM unnest($1::int[]) AS wanted (route_id)
 CROSS JOIN LATERAL (
     SELECT e.* FROM ff_exec_core AS e
     WHERE e.route_id = wanted.route_id AND e.state_id < 10
@@ -65,14 +65,18 @@ SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint,
     (SELECT min(purge_at) FROM ff_exec_core WHERE purge_at IS NOT NULL)
 -- name: bodies
 SELECT c.execution_id, c.partition_key,
-    b.payload, b.payload_encoding, b.creator_identity, b.idempotency_key
+    [[body_parts]]
 FROM ff_exec_core AS c JOIN ff_exec_body AS b ON b.execution_id = c.execution_id
 WHERE c.execution_id = ANY($1::uuid[])
 -- name: insert_core
-INSERT INTO ff_exec_core ([[core]]) SELECT * FROM unnest([[core_arrays]])
+INSERT INTO ff_exec_core ([[first]]) SELECT * FROM unnest([[first_arrays]])
 -- name: insert_body
 INSERT INTO ff_exec_body ([[body]]) SELECT * FROM unnest([[body_arrays]])
--- name: update_core
+-- name: update_hot
+UPDATE ff_exec_core AS c SET [[set_hot]]
+FROM unnest([[hot_arrays]]) AS v ([[hot]], execution_id)
+WHERE c.execution_id = v.execution_id
+-- name: update_all
 UPDATE ff_exec_core AS c SET [[set_state]]
 FROM unnest([[state_arrays]]) AS v ([[state]], execution_id)
 WHERE c.execution_id = v.execution_id
@@ -169,7 +173,7 @@ ORDER BY c.lease_expires_at, c.execution_id LIMIT $4
 SELECT [[record]] FROM ff_exec_core AS c JOIN ff_exec_body AS b ON b.execution_id = c.execution_id
 -- name: all_bodies
 SELECT c.execution_id, c.partition_key,
-    b.payload, b.payload_encoding, b.creator_identity, b.idempotency_key
+    [[body_parts]]
 FROM ff_exec_core AS c JOIN ff_exec_body AS b ON b.execution_id = c.execution_id
 -- name: all_attempts
 SELECT a.execution_id, a.attempt_index, a.attempt_id, a.attempt_type, a.outcome, a.lease_epoch,

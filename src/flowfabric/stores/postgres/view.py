@@ -16,10 +16,11 @@ from flowfabric.stores.codec import (
     attempt_row,
     body_from_row,
     body_row,
+    candidates_of,
     execution_from_row,
     execution_id_of,
-    key_row,
-    state_row,
+    first_row,
+    split_updates,
     tags_text,
 )
 from flowfabric.stores.indexes import AUDITED_INDEXES
@@ -122,7 +123,7 @@ class PostgresView:
         rows = await self.run("load_keys", [key[0] for key in keys], [key[1] for key in keys])
         return {(row[0], row[1]): key_record_from_row(row) for row in rows}
 
-    async def ready(self, routes: Sequence[Route], limit: int) -> list[Execution]:
+    async def ready(self, routes: Sequence[Route], limit: int) -> list[tuple[Execution, Body]]:
         book = self._book if self._book is not EMPTY_BOOK else await self._routes()
         numbers = [book.ids[route] for route in routes if route in book.ids]
         if not numbers:
@@ -131,7 +132,8 @@ class PostgresView:
             rows = await self.run("ready_one", numbers[0], self.now, limit)
         else:
             rows = await self.run("ready_many", numbers, self.now, limit)
-        return await self._executions([tuple(row) for row in rows])
+        records = await self.records([row[:-4] for row in map(tuple, rows)])
+        return candidates_of(records, [tuple(row)[-4:] for row in rows])
 
     async def due(self, until: int, limit: int) -> list[Execution]:
         rows = await self.run("due", until, limit)
@@ -216,9 +218,10 @@ class PostgresView:
     async def save(self, changes: Changes) -> None:
         if changes.created:
             await self._create(changes)
-        # In key order, like every load, so that two batches never wait for each other in a ring.
-        updated = sorted(changes.updated.items(), key=lambda item: item[0][-36:])
-        await self._insert("update_core", [(*state_row(e), key[-36:]) for key, e in updated])
+        # Every updated row is held already, so the order of these writes cannot deadlock.
+        hot, cold = split_updates(changes)
+        await self._insert("update_hot", hot)
+        await self._insert("update_all", cold)
         if changes.retagged:
             await self._retag(changes)
         await self._insert("insert_attempt", list(map(attempt_row, changes.attempts)))
@@ -237,9 +240,7 @@ class PostgresView:
         if any(e.route not in book.ids for e, _ in changes.created.values()):
             book = await self._routes()
         created, ids = changes.created.values(), book.ids
-        await self._insert(
-            "insert_core", [(*key_row(e, ids[e.route]), *state_row(e)) for e, _ in created]
-        )
+        await self._insert("insert_core", [first_row(e, ids[e.route]) for e, _ in created])
         await self._insert("insert_body", [body_row(e, body, ids[e.route]) for e, body in created])
         tags = [(e.execution_id[-36:], *pair) for e, _ in created for pair in e.tags.items()]
         await self._insert("insert_tag", tags)

@@ -27,7 +27,7 @@ FROM json_each(?) AS wanted
 JOIN ff_idempotency AS k
     ON k.namespace = wanted.value ->> 0 AND k.idempotency_key = wanted.value ->> 1
 -- name: ready
-SELECT [[record]] FROM ff_exec_core AS c INDEXED BY ff_exec_ready
+SELECT [[record]], [[body_parts]] FROM ff_exec_core AS c INDEXED BY ff_exec_ready
 JOIN ff_exec_body AS b ON b.execution_id = c.execution_id
 WHERE c.route_id = ? AND c.state_id < 10
     AND (c.grant_expires_at IS NULL OR c.grant_expires_at < ?)
@@ -41,15 +41,17 @@ SELECT (SELECT min(due_at) FROM ff_exec_core INDEXED BY ff_exec_due WHERE due_at
     (SELECT min(purge_at) FROM ff_exec_core INDEXED BY ff_exec_purge WHERE purge_at IS NOT NULL)
 -- name: bodies
 SELECT c.execution_id, c.partition_key,
-    b.payload, b.payload_encoding, b.creator_identity, b.idempotency_key
+    [[body_parts]]
 FROM json_each(?) AS wanted
 JOIN ff_exec_core AS c ON c.execution_id = wanted.value
 JOIN ff_exec_body AS b ON b.execution_id = c.execution_id
 -- name: insert_core
-INSERT INTO ff_exec_core ([[core]]) VALUES ([[core_marks]])
+INSERT INTO ff_exec_core ([[first]]) VALUES ([[first_marks]])
 -- name: insert_body
 INSERT INTO ff_exec_body ([[body]]) VALUES ([[body_marks]])
--- name: update_core
+-- name: update_hot
+UPDATE ff_exec_core SET [[hot_marks]] WHERE execution_id = ?
+-- name: update_all
 UPDATE ff_exec_core SET [[state_marks]] WHERE execution_id = ?
 -- name: insert_attempt
 INSERT INTO ff_attempt ([[attempt]]) VALUES ([[attempt_marks]])
@@ -139,7 +141,7 @@ SELECT [[record]] FROM ff_exec_core AS c
 JOIN ff_exec_body AS b ON b.execution_id = c.execution_id
 -- name: all_bodies
 SELECT c.execution_id, c.partition_key,
-    b.payload, b.payload_encoding, b.creator_identity, b.idempotency_key
+    [[body_parts]]
 FROM ff_exec_core AS c JOIN ff_exec_body AS b ON b.execution_id = c.execution_id
 -- name: all_attempts
 SELECT a.execution_id, a.attempt_index, a.attempt_id, a.attempt_type, a.outcome, a.lease_epoch,

@@ -17,16 +17,18 @@ from flowfabric.stores.base import Changes, Corrupt, ListFilter
 from flowfabric.stores.codec import (
     ATTEMPT_COLUMNS,
     BODY_COLUMNS,
-    CORE_COLUMNS,
+    FIRST_COLUMNS,
+    HOT_COLUMNS,
     STATE_COLUMNS,
     attempt_from_row,
     attempt_row,
     body_from_row,
     body_row,
+    candidates_of,
     execution_from_row,
     execution_id_of,
-    key_row,
-    state_row,
+    first_row,
+    split_updates,
     tags_text,
 )
 from flowfabric.stores.indexes import AUDITED_INDEXES, ready_order
@@ -54,9 +56,10 @@ def _marks(columns: Sequence[str]) -> str:
 SQL: Final = queries_of(
     "sqlite",
     (
-        ("core_marks", _marks(CORE_COLUMNS)),
+        ("first_marks", _marks(FIRST_COLUMNS)),
         ("body_marks", _marks(BODY_COLUMNS)),
         ("attempt_marks", _marks(ATTEMPT_COLUMNS)),
+        ("hot_marks", ", ".join(f"{name} = ?" for name in HOT_COLUMNS)),
         ("state_marks", ", ".join(f"{name} = ?" for name in STATE_COLUMNS)),
     ),
 )
@@ -121,16 +124,20 @@ class SqliteView:
         rows = self._all("load_keys", to_json(keys).decode())
         return {(row[0], row[1]): key_record_from_row(row) for row in rows}
 
-    async def ready(self, routes: Sequence[Route], limit: int) -> list[Execution]:
+    async def ready(self, routes: Sequence[Route], limit: int) -> list[tuple[Execution, Body]]:
         ids = self._routes().ids
         heads = [
-            self._executions(self._all("ready", ids[route], self.now, limit))
+            self._candidates(self._all("ready", ids[route], self.now, limit))
             for route in routes
             if route in ids
         ]
         if len(heads) == 1:
             return heads[0]
-        return list(islice(heapq.merge(*heads, key=ready_order), limit))
+        return list(islice(heapq.merge(*heads, key=lambda pair: ready_order(pair[0])), limit))
+
+    def _candidates(self, rows: Sequence[Any]) -> list[tuple[Execution, Body]]:
+        records = self.records([row[:-4] for row in rows])
+        return candidates_of(records, [row[-4:] for row in rows])
 
     async def due(self, until: int, limit: int) -> list[Execution]:
         return self._executions(self._all("due", until, limit))
@@ -170,7 +177,7 @@ class SqliteView:
         return counts_by_state(routes, self._all("count"))
 
     async def peek_ready(self, routes: Sequence[Route], limit: int) -> list[str]:
-        return [execution.execution_id for execution in await self.ready(routes, limit)]
+        return [execution.execution_id for execution, _ in await self.ready(routes, limit)]
 
     async def expired_leases(
         self, until: int, after: tuple[int, str] | None, limit: int
@@ -201,11 +208,9 @@ class SqliteView:
     async def save(self, changes: Changes) -> None:
         if changes.created:
             self._insert(changes)
-        if changes.updated:
-            self._many(
-                "update_core",
-                [(*state_row(e), key[-36:]) for key, e in changes.updated.items()],
-            )
+        hot, cold = split_updates(changes)
+        self._many("update_hot", hot)
+        self._many("update_all", cold)
         if changes.retagged:
             self._retag(changes)
         for name, rows in (
@@ -222,7 +227,7 @@ class SqliteView:
     def _insert(self, changes: Changes) -> None:
         ids = self._book.ids
         created = changes.created.values()
-        self._many("insert_core", [(*key_row(e, ids[e.route]), *state_row(e)) for e, _ in created])
+        self._many("insert_core", [first_row(e, ids[e.route]) for e, _ in created])
         self._many("insert_body", [body_row(e, body, ids[e.route]) for e, body in created])
         tags = [(e.execution_id[-36:], *pair) for e, _ in created for pair in e.tags.items()]
         if tags:
