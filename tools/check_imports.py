@@ -36,6 +36,8 @@ ALLOWED: dict[str, set[str]] = {
     "loops": {"engine", "model", "kernel", "stores.base", "clock", "ids"} | EVERYWHERE,
     "assemble": BELOW_SDK,
     "sdk": BELOW_SDK,
+    # Measures through the public calls; knows concrete stores only by their URLs and their SQL.
+    "bench": {"model", "engine", "stores.base", "assemble", "sdk"} | EVERYWHERE | OUTSIDE,
     "cli": BELOW_SDK | {"sdk", PACKAGE},
     PACKAGE: BELOW_SDK | {"sdk"},  # the public names in __init__.py
     "__main__": {"cli"},

@@ -28,7 +28,7 @@ class EngineConfig(Record, frozen=True, kw_only=True):
     event_retention_ms: int = limits.WORKER_EVENT_RETENTION_MS  # how long events are kept
     reclaim_grace_ms: int = 0  # how long a lost lease waits for an explicit reclaim
     loops: bool = True  # run recovery, timers and retention in this process
-    poll_interval_ms: int = 1_000  # how long a wait trusts hints before it looks by itself
+    poll_interval_ms: int = 5_000  # how long a wait trusts hints before it looks by itself
     batch_max: int = 500  # commands one commit may carry
     batches_in_flight: int = 2  # commits at once (SQLite: always one writer)
     partitions: int = limits.FLOW_PARTITIONS_DEFAULT  # fixed when a database is first migrated

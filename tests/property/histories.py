@@ -31,7 +31,8 @@ CAPABILITIES = ((), ("gpu",), ("gpu", "eu"))
 BLOCKS = tuple(sorted(reason.value for reason in ADMISSION_BLOCK_REASONS))
 OFFER_LANES = (("blue",), ("green",), ("green", "blue"))
 
-pick = st.integers(0, 40)
+# How far back a choice goes: mostly to the newest, so that histories are about something.
+pick = st.sampled_from((0, 0, 0, 0, 1, 1, 1, 2, 2, 3, 4, 6, 9, 15))
 worker_number = st.integers(1, 3)
 duration = st.sampled_from((0, 1, 400, 1_500, 4_000))
 perhaps_duration = st.one_of(st.none(), st.sampled_from((1, 700, 2_500)))
@@ -355,14 +356,22 @@ class Histories(RuleBasedStateMachine):
     def pass_time(self, by: int) -> None:
         self.move_clocks(self.now + by)
 
-    @rule(number=pick, beside=st.integers(-1, 1))
-    def jump_to_deadline(self, number: int, beside: int) -> None:
+    @rule(number=pick, beside=st.integers(-1, 1), then=st.integers(0, 2))
+    def jump_to_deadline(self, number: int, beside: int, then: int) -> None:
         """Equalities are what random numbers never hit: go where something changes, or beside."""
         dump = self.runner.run(self.seats[0].engine.store.dump())
         edges = {edge + beside for rows in dump.values() for row in rows for edge in edges_of(row)}
         ahead = sorted((edge for edge in edges if edge > self.now), reverse=True)
         if chosen := self.some(number, ahead):
             self.move_clocks(chosen)
+            self.act_at_once(then)
+
+    def act_at_once(self, how: int) -> None:
+        """Somebody is there at that very instant."""
+        if how == 1:
+            offer: dict[str, Any] = {"lanes": LANES, "capabilities": CAPABILITIES[-1], "limit": 9}
+            fields: dict[str, Any] = {"worker_id": "w0", "worker_instance_id": "w0-1", **offer}
+            self.keep(self.do(lambda seat: seat.engine.claim(**fields)))
 
     @rule(number=pick, hook=st.integers(0, 3))
     def hook_of_a_loop(self, number: int, hook: int) -> None:
@@ -389,6 +398,11 @@ class WholeHistories(Histories):
     @rule()
     def tick(self) -> None:
         self.do(lambda seat: seat.engine.tick())
+
+    def act_at_once(self, how: int) -> None:
+        super().act_at_once(how)
+        if how == 2:
+            self.do(lambda seat: seat.engine.tick())
 
     @rule(limit=st.integers(1, 2))
     def small_tick(self, limit: int) -> None:

@@ -130,7 +130,7 @@ def test_a_sabotaged_store_is_told_apart(
     assert says in sql
     monkeypatch.setitem(sqlite_view.SQL, statement, sql.replace(says, instead))
     with ground_for("sqlite", tmp_path, request, runner) as ground, pytest.raises(AssertionError):
-        try_histories(lambda: Parity(runner, ground), 2_000, shrink=False)
+        try_histories(lambda: Parity(runner, ground), 400, shrink=False)
 
 
 # --- I15: batch(c₁…cₙ) ≡ c₁; …; cₙ -------------------------------------------------------------
@@ -248,4 +248,4 @@ def test_a_batch_that_searches_before_it_saves_is_told_apart(
     with ground_for("memory", tmp_path, request, runner) as ground:
         plant([blind], monkeypatch)
         with pytest.raises(AssertionError):
-            try_histories(lambda: Batching(runner, ground), 2_000, shrink=False)
+            try_histories(lambda: Batching(runner, ground), 400, shrink=False)

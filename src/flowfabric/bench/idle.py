@@ -13,7 +13,7 @@ from typing import Any
 
 from flowfabric.bench.measurement import Measurement, versions
 from flowfabric.bench.places import Place
-from flowfabric.bench.workload import Tally, no_op_task
+from flowfabric.bench.workload import TOPIC, Tally, no_op_task
 from flowfabric.clock import monotonic
 from flowfabric.sdk.fabric import Fabric
 from flowfabric.sdk.worker import Worker
@@ -50,10 +50,11 @@ def measure(place: Place, n: int | None = None) -> Measurement:
 
 async def _idle(url: str, seconds: float, statements: Counter[str]) -> float:
     fabric = Fabric(url)
-    no_op_task(fabric, Tally())
+    task = no_op_task(fabric, Tally())
     async with fabric:
         worker = Worker(fabric)
         running = asyncio.create_task(worker.run(handle_signals=False))
+        await (await task.submit(TOPIC)).result()  # an engine that has never worked asks less
         await asyncio.sleep(WARM_UP_S)
         statements.clear()
         started = monotonic()

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from flowfabric.bench import cycle, idle, latency, worker
+from flowfabric.bench import backlog, cycle, idle, latency, worker
 from flowfabric.bench.measurement import Measurement, MeasurementFailed
 from flowfabric.bench.places import open_place
 from flowfabric.errors import InvalidInput
@@ -19,6 +19,7 @@ SCENARIOS: dict[str, Scenario] = {
     "worker": worker.measure,
     "latency": latency.measure,
     "idle": idle.measure,
+    "backlog": backlog.measure,
 }
 
 

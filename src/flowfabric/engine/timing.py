@@ -17,6 +17,7 @@ from flowfabric.kernel.expire import (
     PromoteDelayed,
 )
 from flowfabric.model.checks import check_integer
+from flowfabric.model.record import Record
 from flowfabric.model.results import Moved, Reconciled
 from flowfabric.model.worker import WorkerEvent, WorkerEventType
 from flowfabric.stores.base import Reader, Transaction
@@ -24,6 +25,13 @@ from flowfabric.stores.base import Reader, Transaction
 
 def _expire_attempt(execution_id: str) -> ExpireAttempt:
     return ExpireAttempt(execution_id, jitter())
+
+
+class DueLook(Record, frozen=True):
+    """A look at the clock and at the earliest due time; none when nothing is due ever."""
+
+    now: int
+    due_at: int | None
 
 
 class Timing(EngineCore):
@@ -98,12 +106,12 @@ class Timing(EngineCore):
 
         return await self.transact(work)
 
-    async def next_due(self) -> int | None:
-        """How many milliseconds until something is due by itself; None when nothing is."""
+    async def next_due(self) -> DueLook:
+        """The store's clock, and when something is due by itself."""
 
-        async def work(reader: Reader) -> int | None:
-            when = await reader.next_due()
-            return None if when is None else max(0, when - reader.now)
+        async def work(reader: Reader) -> DueLook:
+            due_at = await reader.next_due()
+            return DueLook(reader.now, due_at)
 
         return await self.read(work)
 

@@ -116,7 +116,7 @@ def claim_granted(execution: Execution | None, command: ClaimGranted, at: Moment
 
 
 def _refuse_redeem(execution: Execution, command: ClaimGranted, now: int) -> Refused | None:
-    if refusal := _refuse_lease(execution):
+    if refusal := _refuse_lease(execution, now):
         return refusal
     if execution.is_interrupted != command.resumed:
         wrong = NotAResumedExecution if command.resumed else UseClaimResumedExecution
@@ -129,11 +129,13 @@ def _refuse_redeem(execution: Execution, command: ClaimGranted, now: int) -> Ref
     return None
 
 
-def _refuse_lease(execution: Execution) -> Refused | None:
+def _refuse_lease(execution: Execution, now: int) -> Refused | None:
     if execution.state.ownership_state is not OwnershipState.UNOWNED:
         return Refused(LeaseConflict, "another lease exists")
     if execution.state.lifecycle_phase is not LifecyclePhase.RUNNABLE or not execution.is_waiting:
         return Refused(ExecutionNotLeaseable, f"execution is {execution.public_state.value}")
+    if execution.deadline_at is not None and execution.deadline_at <= now:
+        return Refused(ExecutionNotLeaseable, "the deadline has passed")
     return None
 
 
@@ -141,7 +143,7 @@ def claim_named(execution: Execution | None, command: ClaimNamed, at: Moment) ->
     """Grant and claim in one step for the operator; a live grant of a worker goes first."""
     if execution is None:
         return Decision(not_found(command.execution_id))
-    if refusal := _refuse_lease(execution):
+    if refusal := _refuse_lease(execution, at.now):
         return Decision(refusal)
     if execution.granted_to_other(at.now):
         return refuse(GrantAlreadyExists)

@@ -62,6 +62,9 @@ class SetTag(Record, frozen=True):
     value: str
 
 
+_HOLDABLE = (EligibilityState.ELIGIBLE_NOW, EligibilityState.NOT_ELIGIBLE_UNTIL_TIME)
+
+
 def _not_runnable(execution: Execution) -> Decision:
     return refuse(ExecutionNotEligible, f"execution is {execution.public_state.value}")
 
@@ -93,7 +96,7 @@ def hold(execution: Execution | None, command: Hold, at: Moment) -> Decision:
         return _not_runnable(execution)
     if execution.state.blocking_reason is reason:
         return Decision(Blocked(execution.execution_id, reason))
-    if execution.state.eligibility_state is EligibilityState.BLOCKED_BY_DEPENDENCIES:
+    if execution.state.eligibility_state not in _HOLDABLE:  # another block must not be forgotten
         return _not_runnable(execution)
     held = _blocked(execution, reason, command.reason or "held by an operator", at)
     audit = operator_event(execution, OperatorEventType.HELD, at.now, reason=command.reason)

@@ -119,6 +119,8 @@ def reclaim_execution(
         return Decision(not_found(command.execution_id))
     if execution.reclaim_at is None:
         return Decision(_not_reclaimable(execution))
+    if execution.deadline_at is not None and execution.deadline_at <= at.now:
+        return Decision(NotReclaimable(execution.execution_id, "the deadline has passed"))
     cap = reclaim_cap(execution, command.max_reclaim_count)
     if execution.reclaim_count >= cap:
         return _give_up(execution, at, _cap_reply(execution, cap))

@@ -35,6 +35,8 @@ def backoff_ms(backoff: FixedBackoff | ExponentialBackoff, retry_count: int, jit
     """The pause before the next attempt, in whole milliseconds."""
     if isinstance(backoff, FixedBackoff):
         return backoff.delay_ms
+    if backoff.initial_delay_ms == 0:
+        return 0
     try:
         grown = backoff.initial_delay_ms * backoff.multiplier**retry_count
     except OverflowError:

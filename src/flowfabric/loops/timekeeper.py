@@ -10,13 +10,15 @@ import asyncio
 import logging
 from typing import Protocol
 
+from flowfabric.engine.timing import DueLook
 from flowfabric.engine.wakeups import DUE_TOPIC, Wakeups, wait_event
 from flowfabric.errors import FlowFabricError
 from flowfabric.ids import jitter
+from flowfabric.limits import INSTANT_MS_MAX
 
 logger = logging.getLogger("flowfabric.loops")
 
-LOOK_AGAIN_S = 2.0  # a lease of the shortest length taken elsewhere is found within TTL + 1 s
+LOOK_AGAIN_MS = 2_000  # a lease of the shortest length taken elsewhere is found within TTL + 1 s
 HOUSEKEEPING_S = 60.0
 OUTAGE_PAUSE_S = 1.0
 
@@ -25,12 +27,12 @@ class Timed(Protocol):
     """What the loop needs of an engine."""
 
     wakeups: Wakeups
-    next_due_hint: int | None
+    next_look_at: int
 
     async def move_due(self) -> int: ...
     async def trim_retention(self) -> int: ...
     async def sweep(self) -> int: ...
-    async def next_due(self) -> int | None: ...
+    async def next_due(self) -> DueLook: ...
 
 
 class Timekeeper:
@@ -64,22 +66,25 @@ class Timekeeper:
 
     async def _turn(self, *, housekeeping: bool) -> float:
         """Do what is due; the seconds until the next look. The loop outlives any store outage."""
+        engine = self._engine
+        engine.next_look_at = INSTANT_MS_MAX  # whatever becomes due during this turn wakes it again
         try:
-            due_in_ms = await self._engine.next_due()
-            if due_in_ms == 0:
-                moved = await self._engine.move_due() + await self._engine.trim_retention()
-                if moved:
+            look = await engine.next_due()
+            if look.due_at is not None and look.due_at <= look.now:
+                if await engine.move_due() + await engine.trim_retention():
                     return 0.0
-                due_in_ms = None  # what is due cannot be read: doctor reports it, others go on
+                # What is due cannot be read: doctor reports it, everything else goes on.
+                look = DueLook(look.now, None)
             if housekeeping:
-                await self._engine.sweep()
+                await engine.sweep()
         except FlowFabricError as error:
             if not self._outage:
                 logger.warning("background work waits for the store: %s", error)
             self._outage = True
             return OUTAGE_PAUSE_S * (0.5 + jitter())
         self._outage = False
-        self._engine.next_due_hint = None
-        if due_in_ms is None:
-            return LOOK_AGAIN_S
-        return min(LOOK_AGAIN_S, due_in_ms / 1000 + 0.001)
+        pause_ms = LOOK_AGAIN_MS
+        if look.due_at is not None:
+            pause_ms = min(pause_ms, look.due_at - look.now + 1)
+        engine.next_look_at = min(engine.next_look_at, look.now + pause_ms)
+        return pause_ms / 1000

@@ -12,6 +12,7 @@ from flowfabric.model.route import Route
 from flowfabric.model.state import (
     AttemptState,
     EligibilityState,
+    LifecyclePhase,
     OwnershipState,
     PublicState,
     StateVector,
@@ -126,7 +127,7 @@ class Execution(Record, frozen=True):
     @property
     def is_terminal(self) -> bool:
         """Whether it has ended."""
-        return self.state.is_terminal
+        return self.state.lifecycle_phase is LifecyclePhase.TERMINAL
 
     @property
     def is_leased(self) -> bool:

@@ -107,15 +107,11 @@ class SqliteStore:
         return await self._write(job)
 
     async def read(self, work: Callable[[Reader], Awaitable[T]]) -> T:
-        """Run reads in a reader thread, in one snapshot."""
+        """Run reads in a reader thread; each statement sees what is committed."""
         self._start()
 
         def job(connection: sqlite3.Connection) -> T:
-            connection.execute("BEGIN")
-            try:
-                return drive(work(SqliteView(connection, self._clock.now_ms(), self._book)))
-            finally:
-                connection.execute("ROLLBACK")
+            return drive(work(SqliteView(connection, self._clock.now_ms(), self._book)))
 
         return await self._readers[next(self._turns)].call(job)
 

@@ -1,0 +1,155 @@
+"""The report as Markdown: figures beside their floors, peers and targets."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+Run = dict[str, Any]  # {"machine": …, "ours": [measurement, …], "peers": [result, …]}
+
+CYCLE_TARGETS = {"sqlite": 12_000, "postgres": 6_000}
+RATIO_TARGET = 0.40
+WORKER_TARGETS = {"sqlite": 6_000, "postgres": 5_000}
+PEER_TARGETS = {"huey": 3.0, "procrastinate": 5.0, "dbos": 5.0, "pgqueuer": 0.4}
+LATENCY_TARGETS_MS = {"sqlite": 3.0, "postgres": 6.0}
+IDLE_TARGET_PER_S = 2.0
+BACKLOG_TARGET_PERCENT = 20.0
+
+
+def render(run: Run) -> str:
+    machine = run["machine"]
+    parts = [
+        "# Results",
+        f"Written by `benchmarks/report.py` on {machine['when']}, commit {machine['commit']}"
+        + (" with uncommitted changes." if machine["uncommitted_changes"] else ".")
+        + (" **A quick run: n is small, the figures are only a smoke test.**" * run["quick"]),
+        "Everything below was measured in one run on one machine. Compare ratios, not figures of "
+        "different machines. What each scenario does: [README](README.md).",
+        _table(("fact", "value"), machine.items()),
+        *_cycle(run),
+        *_worker(run),
+        *_latency(run),
+        *_idle(run),
+        *_backlog(run),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _of(run: Run, scenario: str) -> list[Run]:
+    return [each for each in run["ours"] if each["scenario"] == scenario]
+
+
+def _peers(run: Run, scenario: str, store: str) -> list[Run]:
+    return [
+        each for each in run["peers"] if each["scenario"] == scenario and each["store"] == store
+    ]
+
+
+def _cycle(run: Run) -> Iterable[str]:
+    yield "## Cycle: create → claim → complete"
+    rows = []
+    for each in _of(run, "cycle"):
+        rate, ratio = each["throughput_per_s"], each["ratio_to_floor"]
+        target = CYCLE_TARGETS[each["store"]]
+        rows.append(
+            (
+                each["store"],
+                f"{each['n']:,}",
+                f"{rate:,.0f}",
+                f"{each['floor_per_s']:,.0f}",
+                f"{ratio:.0%}",
+                f"{each['extra']['floor_changed_columns_only_per_s']:,.0f}",
+                f"{each['extra']['cpu_us_per_cycle']:.0f}",
+                _verdict(rate >= target and ratio >= RATIO_TARGET, f"{target:,}/s and 40 %"),
+            )
+        )
+    yield _table(
+        ("store", "n", "cycles/s", "floor/s", "of floor", "harder floor/s", "CPU µs", "target"),
+        rows,
+    )
+
+
+def _worker(run: Run) -> Iterable[str]:
+    yield "## Worker: one process drains a backlog of no-op tasks"
+    rows: list[tuple[str, ...]] = []
+    for ours in _of(run, "worker"):
+        store, rate = ours["store"], ours["throughput_per_s"]
+        target = WORKER_TARGETS[store]
+        setting = f"concurrency {ours['settings']['concurrency']}"
+        met = _verdict(rate >= target, f"{target:,}/s")
+        rows.append((store, "**FlowFabric**", f"{rate:,.0f}", "", setting, met))
+        usual = ours["extra"]["concurrency_100_per_s"]
+        rows.append((store, "FlowFabric", f"{usual:,.0f}", "", "concurrency 100 (default)", ""))
+        rows += [(store, *_peer_row(peer, rate)) for peer in _peers(run, "drain", store)]
+    yield _table(("store", "engine", "tasks/s", "ours is", "setting", "target"), rows)
+
+
+def _peer_row(peer: Run, rate: float) -> tuple[str, ...]:
+    name, theirs = peer["name"], peer["throughput_per_s"]
+    label = f"{name} {peer['version']}"
+    if not theirs:
+        return label, "–", "–", peer["note"], ""
+    factor, wanted = rate / theirs, PEER_TARGETS[name]
+    met = _verdict(factor >= wanted, f"{wanted:g} ×")
+    return label, f"{theirs:,.0f}", f"{factor:.2f} ×", peer["setting"], met
+
+
+def _latency(run: Run) -> Iterable[str]:
+    yield "## Latency: submit → result with an idle worker"
+    rows = []
+    for ours in _of(run, "latency"):
+        store, target = ours["store"], LATENCY_TARGETS_MS[ours["store"]]
+        met = _verdict(ours["p50_ms"] <= target, f"p50 ≤ {target:g} ms")
+        rows.append((store, "**FlowFabric**", *_laps(ours), "default settings", met))
+        beside = ours["extra"]["separate_worker_process"]
+        rows.append((store, "FlowFabric", *_laps(beside), "worker in its own process", ""))
+        for peer in _peers(run, "latency", store):
+            p50 = "–" if peer["p50_ms"] is None else f"{peer['p50_ms']:.2f}"
+            label = f"{peer['name']} {peer['version']}"
+            rows.append((store, label, p50, "", "", peer["setting"] or peer["note"], ""))
+    yield _table(("store", "engine", "p50 ms", "p95 ms", "p99 ms", "setting", "target"), rows)
+
+
+def _laps(found: Run) -> tuple[str, ...]:
+    return tuple(f"{found[name]:.2f}" for name in ("p50_ms", "p95_ms", "p99_ms"))
+
+
+def _idle(run: Run) -> Iterable[str]:
+    yield "## Idle: what an engine with one worker asks of its database"
+    rows = []
+    for each in _of(run, "idle"):
+        rate = each["extra"]["queries_per_s"]
+        brackets = each["extra"]["with_transaction_brackets_per_s"]
+        met = _verdict(rate < IDLE_TARGET_PER_S, f"< {IDLE_TARGET_PER_S:g}")
+        rows.append((each["store"], f"{rate:.2f}", f"{brackets:.2f}", met))
+    yield _table(("store", "queries/s", "with BEGIN, COMMIT, ROLLBACK", "target"), rows)
+
+
+def _backlog(run: Run) -> Iterable[str]:
+    found = _of(run, "backlog")
+    if not found:
+        return
+    yield "## Backlog: the same with a past in the store"
+    rows = []
+    for each in found:
+        extra = each["extra"]
+        past = f"{each['settings']['finished']:,} finished, {each['settings']['delayed']:,} delayed"
+        for name, key in (
+            ("cycle", "cycle_per_s"),
+            ("worker", "worker_per_s"),
+            ("latency", "latency_p50_ms"),
+        ):
+            empty, full = extra[key]
+            slower = extra["slower_percent"][name]
+            met = _verdict(slower <= BACKLOG_TARGET_PERCENT, "≤ 20 %")
+            unit = "ms" if name == "latency" else "/s"
+            figures = (f"{empty:,.1f} {unit}", f"{full:,.1f} {unit}", f"{slower:+.0f} %")
+            rows.append((each["store"], past, name, *figures, met))
+    yield _table(("store", "past", "scenario", "empty", "full", "slower by", "target"), rows)
+
+
+def _verdict(met: bool, target: str) -> str:
+    return f"{target}: {'met' if met else '**missed**'}"
+
+
+def _table(head: Sequence[str], rows: Iterable[Iterable[object]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(map(str, line)) + " |" for line in lines)

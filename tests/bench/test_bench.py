@@ -1,0 +1,193 @@
+"""The benchmark measures what it says: every key, verified work and a floor that does the same."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.tables import render
+from flowfabric.assemble import open_engine
+from flowfabric.bench import backlog, cycle, idle, latency, worker
+from flowfabric.bench.floor import measure_floor
+from flowfabric.bench.main import run
+from flowfabric.bench.measurement import MeasurementFailed, check_count, percentile
+from flowfabric.bench.places import Place, Server, open_place
+from flowfabric.bench.preload import preload
+from flowfabric.bench.raw import connect
+from flowfabric.bench.specimen import CORE, TABLES, read_specimen
+from flowfabric.errors import InvalidInput
+from tests.support.databases import PostgresServer
+
+KEYS = {
+    "scenario",
+    "store",
+    "n",
+    "throughput_per_s",
+    "floor_per_s",
+    "ratio_to_floor",
+    "p50_ms",
+    "p95_ms",
+    "p99_ms",
+    "settings",
+    "versions",
+    "extra",
+}
+FAR = 4_000_000_000_000
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
+    if request.param == "postgres":
+        server: PostgresServer = request.getfixturevalue("postgres")
+        yield Server(server.uri)
+    else:
+        with open_place("sqlite", f"sqlite:///{tmp_path / 'mine.db'}") as found:
+            yield found
+
+
+def test_the_command_prints_one_object_with_every_key(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("latency", "sqlite", 3, f"sqlite:///{tmp_path / 'mine.db'}", True) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert set(printed) == KEYS
+    assert printed["scenario"] == "latency"
+    assert 0 < printed["p50_ms"] <= printed["p95_ms"] <= printed["p99_ms"]
+    assert list(tmp_path.iterdir()) == []  # the file of the URL is not touched, nothing is left
+
+
+def test_a_cycle_is_measured_against_its_floor(place: Place) -> None:
+    found = cycle.measure(place, 40, rounds=1)
+    assert set(found.to_dict()) == KEYS
+    assert found.throughput_per_s is not None
+    assert found.floor_per_s is not None
+    rounded = found.throughput_per_s / found.floor_per_s
+    assert found.ratio_to_floor == pytest.approx(rounded, rel=0.01)
+    assert found.settings["drivers"] == 1
+
+
+def test_the_floor_writes_the_rows_of_the_engine(place: Place) -> None:
+    """As many rows in the same tables, and the same words in every column that is not an id."""
+    with place.database() as ours, place.database() as floor:
+        asyncio.run(cycle.engine_rate(ours, 7, batch=4))
+        specimen = asyncio.run(read_specimen(floor, delay_until=FAR))
+        asyncio.run(_delete_all(floor))
+        asyncio.run(measure_floor(floor, specimen, 7, 4))
+        assert asyncio.run(_words(floor)) == asyncio.run(_words(ours))
+
+
+def test_the_harder_floor_leaves_the_same_rows(place: Place) -> None:
+    with place.database() as plain, place.database() as harder:
+        for url, changed_only in ((plain, False), (harder, True)):
+            specimen = asyncio.run(read_specimen(url, delay_until=FAR))
+            asyncio.run(_delete_all(url))
+            asyncio.run(measure_floor(url, specimen, 3, 3, changed_only=changed_only))
+        assert asyncio.run(_words(harder)) == asyncio.run(_words(plain))
+
+
+async def _delete_all(url: str) -> None:
+    database = await connect(url)
+    for table in TABLES:
+        await database.execute(f"DELETE FROM {table}")
+    await database.close()
+
+
+_OWN = ("execution_id", "partition_key", "lease_id", "attempt_id", "event_id", "xact_id")
+
+
+async def _words(url: str) -> dict[str, list[str]]:
+    """Every row without ids, instants and names."""
+    database = await connect(url)
+    found = {}
+    for table in TABLES:
+        names = list(await database.columns(table))
+        rows = await database.fetch(f"SELECT * FROM {table}")
+        kept = [
+            at
+            for at, name in enumerate(names)
+            if name not in _OWN and not name.endswith("_at") and "worker" not in name
+        ]
+        found[table] = sorted(str([row[at] for at in kept]) for row in rows)
+    await database.close()
+    return found
+
+
+def test_a_worker_process_drains_and_is_counted(place: Place) -> None:
+    with place.database() as url:
+        rate, submit_rate, cpu_us = worker.drain_rate(url, 30, 10)
+        assert min(rate, submit_rate, cpu_us) > 0
+        # What is already finished is not counted again.
+        assert worker.drain_rate(url, 5, 10)[0] > 0
+
+
+def test_latency_with_a_worker_in_another_process(place: Place) -> None:
+    with place.database() as url:
+        assert len(latency.laps_beside(url, 2)) == 2
+
+
+def test_idle_counts_statements(place: Place) -> None:
+    found = idle.measure(place, 2)
+    assert found.extra["queries_per_s"] > 0
+    assert found.extra["with_transaction_brackets_per_s"] >= found.extra["queries_per_s"]
+
+
+def test_a_preloaded_store_is_sound_and_has_the_past(place: Place) -> None:
+    with place.database() as url:
+        asyncio.run(preload(url, finished=25, delayed=5))
+
+        async def look() -> tuple[Any, Any]:
+            async with open_engine(url) as engine:
+                return await engine.count_executions(), await engine.doctor()
+
+        counts, report = asyncio.run(look())
+        assert counts["default"] == {"completed": 26, "delayed": 6}  # and the specimens
+        assert report.problems == ()
+
+
+def test_backlog_compares_empty_and_full(tmp_path: Path) -> None:
+    with open_place("sqlite", f"sqlite:///{tmp_path / 'mine.db'}") as place:
+        found = backlog.measure(place, 10, finished=20, delayed=5, rounds=1)
+    assert set(found.extra["slower_percent"]) == {"cycle", "worker", "latency"}
+
+
+def test_missing_work_is_no_figure() -> None:
+    with pytest.raises(MeasurementFailed, match="completed: 9, expected 10"):
+        check_count("completed", 9, 10)
+
+
+def test_unknown_scenarios_and_stores_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match="scenario"):
+        run("speed", "sqlite", 1, None, True)
+    with pytest.raises(InvalidInput, match="store"):
+        run("cycle", "mongo", 1, None, True)
+    with pytest.raises(InvalidInput, match="url"):
+        run("cycle", "sqlite", 1, "postgresql://somewhere", True)
+
+
+def test_percentiles_are_ranks() -> None:
+    samples = [float(number) for number in range(1, 101)]
+    assert [percentile(samples, each) for each in (50, 95, 99)] == [50.0, 95.0, 99.0]
+    assert percentile([7.0], 99) == 7.0
+
+
+def test_the_report_renders(place: Place) -> None:
+    ours = cycle.measure(place, 10, rounds=1).to_dict()
+    peer = {
+        "name": "huey",
+        "store": "sqlite",
+        "version": "3",
+        "throughput_per_s": 0,
+        "note": "not installed",
+        "setting": "",
+        "scenario": "drain",
+        "p50_ms": None,
+    }
+    machine = {"when": "now", "commit": "abc", "uncommitted_changes": False}
+    text = render({"machine": machine, "quick": True, "ours": [ours], "peers": [peer]})
+    assert f"| {place.store} | 10 |" in text
+    assert CORE not in text
