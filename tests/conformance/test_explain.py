@@ -94,7 +94,7 @@ async def test_every_situation_has_a_cause_and_a_due_time_where_there_is_one(lab
     assert "suspect" in answer.summary
 
     finished = await lab.started(lane_id="b")
-    await engine.fail(finished.handle, reason="Traceback\n  line\nValueError: bad")
+    await engine.fail(finished.handle, reason="ValueError: bad\nTraceback\n  line")
     answer = await explain(lab, finished.execution_id)
     assert answer.waiting_for == "nothing"
     assert "ValueError: bad" in answer.summary

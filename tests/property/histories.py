@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, TypeVar
 
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from flowfabric.model.attempt import FailureClass
 from flowfabric.model.execution import Execution, IdempotencyRecord
@@ -26,7 +26,6 @@ T = TypeVar("T")
 
 NEVER_CREATED = "{fp:138}:01890000-0000-7000-8000-000000000001"
 LANES = ("blue", "green")
-KINDS = ("brew", "bake")
 CAPABILITIES = ((), ("gpu",), ("gpu", "eu"))
 BLOCKS = tuple(sorted(reason.value for reason in ADMISSION_BLOCK_REASONS))
 OFFER_LANES = (("blue",), ("green",), ("green", "blue"))
@@ -87,18 +86,28 @@ class Histories(RuleBasedStateMachine):
 
     # --- clients -------------------------------------------------------------------------------
 
+    @initialize(number=st.integers(0, 4), apart=st.sampled_from((0, 1, 10)))
+    def begin(self, number: int, apart: int) -> None:
+        """Some work that differs in nothing but its age: most histories are about rivals."""
+        for _ in range(number):
+            created = self.do(
+                lambda seat: seat.engine.create_execution(execution_kind="brew", lane_id="blue")
+            )
+            self.executions.append(created.execution_id)
+            self.move_clocks(self.now + apart)
+
     @rule(
         lane=st.sampled_from(LANES),
-        kind=st.sampled_from(KINDS),
+        kind=st.sampled_from(("brew", "brew", "brew", "bake")),
         key=st.one_of(st.none(), st.integers(0, 2)),
         content=st.integers(0, 3).map(lambda number: number // 3),
-        priority=st.sampled_from((None, 0, 5, 9_000, 9_001)),
-        delay=st.one_of(st.none(), duration),
+        priority=st.sampled_from((None, None, None, 5, 9_001)),
+        delay=st.one_of(st.none(), st.none(), duration),
         deadline=perhaps_duration,
         timeout=perhaps_duration,
         retries=st.one_of(st.none(), st.integers(0, 2)),
         backoff=st.sampled_from(("fixed", "exponential")),
-        needs=st.sampled_from(CAPABILITIES),
+        needs=st.sampled_from(((), (), (), *CAPABILITIES)),
         reclaims=st.one_of(st.none(), st.integers(0, 1)),
     )
     def create(

@@ -18,8 +18,8 @@ NO_BACKEND = "any"
 CONFIG = EngineConfig(
     loops=False,
     lease_ttl_ms=2_000,
-    retention_ms=20_000,
-    event_retention_ms=60_000,
+    retention_ms=4_000,
+    event_retention_ms=9_000,
     reclaim_grace_ms=500,
     synchronous="normal",
 )

@@ -54,7 +54,7 @@ class Worker:
         capabilities: Iterable[str] = (),
         worker_id: str | None = None,
         lease_ttl: Duration = "30s",
-        poll_interval: Duration = "1s",
+        poll_interval: Duration = "30s",
         drain_timeout: Duration = "30s",
     ) -> None:
         self._fabric = fabric
@@ -126,6 +126,7 @@ class Shift:
         wanted = [self._stopping, self._room, *([self._hurry] if immediately else [])]
         for event in wanted:
             self._loop.call_soon_threadsafe(event.set)
+        self._loop.call_soon_threadsafe(self._engine.wake_claims, self._settings.lanes)
 
     async def work(self) -> None:
         """Claim and run until stopped, then drain."""
@@ -166,6 +167,7 @@ class Shift:
                     limit=free,
                     lease_ttl_ms=settings.lease_ttl_ms,
                     max_wait_ms=settings.poll_interval_ms,
+                    give_up=self._stopping,
                 )
             except (FlowFabricError, OSError) as error:
                 if not _is_survivable(error):
