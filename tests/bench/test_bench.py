@@ -81,15 +81,6 @@ def test_the_floor_writes_the_rows_of_the_engine(place: Place) -> None:
         assert asyncio.run(_words(floor)) == asyncio.run(_words(ours))
 
 
-def test_the_harder_floor_leaves_the_same_rows(place: Place) -> None:
-    with place.database() as plain, place.database() as harder:
-        for url, changed_only in ((plain, False), (harder, True)):
-            specimen = asyncio.run(read_specimen(url, delay_until=FAR))
-            asyncio.run(_delete_all(url))
-            asyncio.run(measure_floor(url, specimen, 3, 3, changed_only=changed_only))
-        assert asyncio.run(_words(harder)) == asyncio.run(_words(plain))
-
-
 async def _delete_all(url: str) -> None:
     database = await connect(url)
     for table in TABLES:

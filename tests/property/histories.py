@@ -366,6 +366,9 @@ class Histories(RuleBasedStateMachine):
         self.move_clocks(self.now + by)
 
     @rule(number=pick, beside=st.integers(-1, 1), then=st.integers(0, 2))
+    def jump_beside_deadline(self, number: int, beside: int, then: int) -> None:
+        self.jump_to_deadline(number, beside, then)
+
     def jump_to_deadline(self, number: int, beside: int, then: int) -> None:
         """Equalities are what random numbers never hit: go where something changes, or beside."""
         dump = self.runner.run(self.seats[0].engine.store.dump())
@@ -407,6 +410,10 @@ class WholeHistories(Histories):
     @rule()
     def tick(self) -> None:
         self.do(lambda seat: seat.engine.tick())
+
+    @rule(number=pick)
+    def tick_at_deadline(self, number: int) -> None:
+        self.jump_to_deadline(number, beside=0, then=2)
 
     def act_at_once(self, how: int) -> None:
         super().act_at_once(how)

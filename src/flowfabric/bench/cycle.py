@@ -34,15 +34,14 @@ def measure(
 ) -> Measurement:
     """Engine and floor in turn, each on databases of its own; medians of the rounds."""
     count = n or N
-    rates, cpu, floors, ratios, harder = [], [], [], [], []
+    rates, cpu, floors, ratios = [], [], [], []
     for _ in range(rounds):
         rate, cpu_us = _engine_round(place, count, drivers)
         cpu.append(cpu_us)
-        floor = _floor_round(place, count, drivers, changed_only=False)
+        floor = _floor_round(place, count, drivers)
         rates.append(rate)
         floors.append(floor)
         ratios.append(rate / floor)
-        harder.append(_floor_round(place, count, drivers, changed_only=True))
     return Measurement(
         scenario="cycle",
         store=place.store,
@@ -55,7 +54,6 @@ def measure(
             "rounds_per_s": [round(rate, 1) for rate in rates],
             "floor_rounds_per_s": [round(floor, 1) for floor in floors],
             "cpu_us_per_cycle": round(median(cpu), 1),
-            "floor_changed_columns_only_per_s": round(median(harder), 1),
         },
         versions=versions(),
     )
@@ -66,12 +64,10 @@ def _engine_round(place: Place, n: int, drivers: int) -> tuple[float, float]:
         return asyncio.run(engine_rate(url, n, drivers=drivers))
 
 
-def _floor_round(place: Place, n: int, drivers: int, *, changed_only: bool) -> float:
+def _floor_round(place: Place, n: int, drivers: int) -> float:
     with place.database() as url, place.database() as scratch:
         specimen = asyncio.run(_prepared(url, scratch))
-        return asyncio.run(
-            measure_floor(url, specimen, n, BATCH, drivers=drivers, changed_only=changed_only)
-        )
+        return asyncio.run(measure_floor(url, specimen, n, BATCH, drivers=drivers))
 
 
 async def _prepared(url: str, scratch: str) -> Specimen:

@@ -3,10 +3,8 @@
 The same tables, columns, indexes and checks (the engine's own migrated schema), the same batch
 size, the same three commits per batch with the same durability. Values are worked out before the
 clock starts. There is no rule, no read, no lock and no id to find: SQLite gets one `executemany`
-per table, Postgres one statement per table with an `unnest` array per column. What the engine adds
-on top of this is what the ratio shows.
-
-`changed_only` writes only the columns a step really changes: a harder floor, reported beside.
+per table, Postgres one statement per table with an `unnest` array per column. An update writes only
+the columns the step changes. What the engine adds on top of this is what the ratio shows.
 """
 
 from __future__ import annotations
@@ -21,7 +19,6 @@ from flowfabric.bench.specimen import CORE, Image, Specimen
 from flowfabric.clock import monotonic
 from flowfabric.ids import new_execution_id, new_secret_id
 
-KEYS = ("execution_id", "partition_key", "route_id", "created_at")  # of the core: never updated
 _UUID_LENGTH = 36
 
 Batch = list[list[tuple[str, Any]]]  # steps of (statement, rows or arrays)
@@ -51,20 +48,14 @@ class Identity:
 
 
 async def measure_floor(
-    url: str,
-    specimen: Specimen,
-    n: int,
-    batch: int,
-    *,
-    drivers: int = 1,
-    changed_only: bool = False,
+    url: str, specimen: Specimen, n: int, batch: int, *, drivers: int = 1
 ) -> float:
     """Cycles per second of bare SQL on an empty, migrated database."""
     connections = [await connect(url) for _ in range(drivers)]
     try:
         before = await _completed(connections[0])
         batches = [
-            _batch(connections[0].family, specimen, min(batch, n - start), changed_only)
+            _batch(connections[0].family, specimen, min(batch, n - start))
             for start in range(0, n, batch)
         ]
         queue = iter(batches)
@@ -89,11 +80,10 @@ async def _drive(connection: SqliteDatabase | PostgresDatabase, queue: Iterator[
 
 
 async def _completed(connection: SqliteDatabase | PostgresDatabase) -> int:
-    sql = f"SELECT count(*) FROM {CORE} WHERE public_state = 'completed'"  # noqa: S608
-    return int((await connection.fetch(sql))[0][0])
+    return int((await connection.fetch("SELECT count(*) FROM ff_completion_event"))[0][0])
 
 
-def _batch(family: str, specimen: Specimen, size: int, changed_only: bool) -> Batch:
+def _batch(family: str, specimen: Specimen, size: int) -> Batch:
     """The three transactions of one batch, ready to send."""
     who = [Identity() for _ in range(size)]
     before: dict[str, Image] = {}
@@ -102,24 +92,20 @@ def _batch(family: str, specimen: Specimen, size: int, changed_only: bool) -> Ba
         writes = []
         for image in images:
             former = before.get(image.table) if image.table == CORE else None
-            writes.append(_write(family, image, former, who, changed_only))
+            writes.append(_write(family, image, former, who))
             before[image.table] = image
         steps.append(writes)
     return steps
 
 
 def _write(
-    family: str, image: Image, former: Image | None, who: Sequence[Identity], changed_only: bool
+    family: str, image: Image, former: Image | None, who: Sequence[Identity]
 ) -> tuple[str, Any]:
     """One statement: an insert, or an update of a row that was written before."""
     columns, examples = list(image.columns), list(image.values)
     types = dict(zip(image.columns, image.types, strict=True))
     if former is not None:
-        same = set(KEYS)
-        if changed_only:
-            pairs = zip(image.columns, image.values, former.values, strict=True)
-            same |= {name for name, new, old in pairs if new == old}
-        kept = [at for at, name in enumerate(columns) if name not in same]
+        kept = [at for at, value in enumerate(image.values) if value != former.values[at]]
         key = columns.index("execution_id")
         columns = [columns[at] for at in kept] + ["execution_id"]
         examples = [examples[at] for at in kept] + [examples[key]]

@@ -6,6 +6,7 @@ that the engine begins to write is written by the floor too.
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from flowfabric.assemble import open_engine
@@ -22,6 +23,7 @@ PAYLOAD = b'{"bench":"' + b"x" * 88 + b'"}'  # 100 bytes
 RESULT = b'{"answer":"xxxxxxx"}'  # 20 bytes
 CORE, BODY, ATTEMPT = "ff_exec_core", "ff_exec_body", "ff_attempt"
 TABLES = (CORE, BODY, ATTEMPT, "ff_lease_event", "ff_completion_event")
+_APART_S = 0.003  # between steps, so that every instant they write differs from the one before
 GENERATED = ("event_id", "xact_id")  # the database fills these by itself
 
 
@@ -59,10 +61,12 @@ async def read_specimen(url: str, *, delay_until: int) -> Specimen:
         seen = _Changes(database)
         await engine.create_executions([new_execution()])
         created = await seen.since_last_look()
+        await asyncio.sleep(_APART_S)
         claimed_now = await engine.claim(
             lanes=[LANE], worker_id=WORKER, worker_instance_id=f"{WORKER}-1", limit=1
         )
         claimed = await seen.since_last_look()
+        await asyncio.sleep(_APART_S)
         await engine.complete_many([CompleteRequest(claimed_now[0].handle, RESULT, "json")])
         completed = await seen.since_last_look()
         await engine.create_execution(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from flowfabric.model.event import (
     CompletionEvent,
@@ -26,6 +26,12 @@ from flowfabric.stores.codec import (
     tags_from_text,
     tags_text,
 )
+
+LEASE_EVENT_COLUMNS: Final = LeaseEvent.__struct_fields__
+COMPLETION_EVENT_COLUMNS: Final = CompletionEvent.__struct_fields__
+OPERATOR_EVENT_COLUMNS: Final = OperatorEvent.__struct_fields__
+KEY_RECORD_COLUMNS: Final = IdempotencyRecord.__struct_fields__
+TAG_COLUMNS: Final = ("execution_id", "tag_key", "tag_value")
 
 Row = Sequence[Any]
 T = TypeVar("T")

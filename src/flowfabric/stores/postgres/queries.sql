@@ -68,10 +68,6 @@ SELECT c.execution_id, c.partition_key,
     [[body_parts]]
 FROM ff_exec_core AS c JOIN ff_exec_body AS b ON b.execution_id = c.execution_id
 WHERE c.execution_id = ANY($1::uuid[])
--- name: insert_core
-INSERT INTO ff_exec_core ([[first]]) SELECT * FROM unnest([[first_arrays]])
--- name: insert_body
-INSERT INTO ff_exec_body ([[body]]) SELECT * FROM unnest([[body_arrays]])
 -- name: update_hot
 UPDATE ff_exec_core AS c SET [[set_hot]]
 FROM unnest([[hot_arrays]]) AS v ([[hot]], execution_id)
@@ -80,37 +76,16 @@ WHERE c.execution_id = v.execution_id
 UPDATE ff_exec_core AS c SET [[set_state]]
 FROM unnest([[state_arrays]]) AS v ([[state]], execution_id)
 WHERE c.execution_id = v.execution_id
--- name: insert_attempt
-INSERT INTO ff_attempt ([[attempt]]) SELECT * FROM unnest([[attempt_arrays]])
--- name: insert_tag
-INSERT INTO ff_exec_tag (execution_id, tag_key, tag_value)
-SELECT * FROM unnest($1::uuid[], $2::text[], $3::text[])
 -- name: update_tags
 UPDATE ff_exec_body SET tags = $2 WHERE execution_id = $1
 -- name: delete_tags
 DELETE FROM ff_exec_tag WHERE execution_id = $1
--- name: insert_key
-INSERT INTO ff_idempotency (namespace, idempotency_key, execution_id, fingerprint, expires_at)
-SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::bytea[], $5::bigint[])
 -- name: replace_key
 UPDATE ff_idempotency AS k
 SET execution_id = v.execution_id, fingerprint = v.fingerprint, expires_at = v.expires_at
-FROM unnest($1::text[], $2::text[], $3::text[], $4::bytea[], $5::bigint[])
+FROM unnest([[key_arrays]])
     AS v (namespace, idempotency_key, execution_id, fingerprint, expires_at)
 WHERE k.namespace = v.namespace AND k.idempotency_key = v.idempotency_key
--- name: insert_lease_event
-INSERT INTO ff_lease_event (execution_id, event_type, reason, lease_epoch, attempt_index,
-    worker_id, worker_instance_id, namespace, tags, occurred_at)
-SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::bigint[], $5::int[], $6::text[],
-    $7::text[], $8::text[], $9::text[], $10::bigint[])
--- name: insert_completion_event
-INSERT INTO ff_completion_event (execution_id, outcome, attempt_index, flow_id, namespace, tags,
-    occurred_at)
-SELECT * FROM unnest($1::text[], $2::text[], $3::int[], $4::text[], $5::text[], $6::text[],
-    $7::bigint[])
--- name: insert_operator_event
-INSERT INTO ff_operator_event (subject, event_type, details, namespace, tags, occurred_at)
-SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::bigint[])
 -- name: purgeable
 SELECT execution_id FROM ff_exec_core WHERE purge_at IS NOT NULL AND purge_at <= $1
 ORDER BY purge_at, execution_id LIMIT $2 FOR UPDATE SKIP LOCKED

@@ -25,7 +25,7 @@ from flowfabric.stores.codec import (
 )
 from flowfabric.stores.indexes import AUDITED_INDEXES
 from flowfabric.stores.listing import listing_sql
-from flowfabric.stores.postgres.arrays import ARRAYS
+from flowfabric.stores.postgres.arrays import COPY_FROM_ROWS, INSERTS, PARAMETERS, UPDATES
 from flowfabric.stores.queries import queries_of
 from flowfabric.stores.routebook import EMPTY_BOOK, RouteBook
 from flowfabric.stores.rows import (
@@ -41,7 +41,7 @@ from flowfabric.stores.rows import (
     worker_row,
 )
 
-SQL: Final = queries_of("postgres", ARRAYS)
+SQL: Final = queries_of("postgres", PARAMETERS)
 _EVENT_TABLES: Final = (
     "ff_lease_event",
     "ff_completion_event",
@@ -79,8 +79,18 @@ class PostgresView:
         return rows
 
     async def _insert(self, name: str, rows: Sequence[tuple[Any, ...]]) -> None:
+        """Append rows: many by COPY, a few by one statement."""
+        batch = INSERTS[name]
+        if len(rows) >= COPY_FROM_ROWS:
+            await self._connection.copy_records_to_table(
+                batch.table, records=rows, columns=batch.columns
+            )
+        elif rows:
+            await self._connection.fetch(batch.insert_sql, *batch.arrays(rows))
+
+    async def _update(self, name: str, rows: Sequence[tuple[Any, ...]]) -> None:
         if rows:
-            await self._connection.fetch(SQL[name], *map(list, zip(*rows, strict=True)))
+            await self._connection.fetch(SQL[name], *UPDATES[name].arrays(rows))
 
     async def _routes(self) -> RouteBook:
         row = (await self.run("clock"))[0]
@@ -220,19 +230,17 @@ class PostgresView:
             await self._create(changes)
         # Every updated row is held already, so the order of these writes cannot deadlock.
         hot, cold = split_updates(changes)
-        await self._insert("update_hot", hot)
-        await self._insert("update_all", cold)
+        await self._update("update_hot", hot)
+        await self._update("update_all", cold)
         if changes.retagged:
             await self._retag(changes)
-        await self._insert("insert_attempt", list(map(attempt_row, changes.attempts)))
+        await self._insert("attempt", list(map(attempt_row, changes.attempts)))
         await self._save_keys(changes)
-        await self._insert("insert_lease_event", list(map(lease_event_row, changes.lease_events)))
+        await self._insert("lease_event", list(map(lease_event_row, changes.lease_events)))
         await self._insert(
-            "insert_completion_event", list(map(completion_event_row, changes.completion_events))
+            "completion_event", list(map(completion_event_row, changes.completion_events))
         )
-        await self._insert(
-            "insert_operator_event", list(map(operator_event_row, changes.operator_events))
-        )
+        await self._insert("operator_event", list(map(operator_event_row, changes.operator_events)))
 
     async def _create(self, changes: Changes) -> None:
         """Insert, never upsert: an absent row cannot be locked, so rivals must collide here."""
@@ -240,10 +248,10 @@ class PostgresView:
         if any(e.route not in book.ids for e, _ in changes.created.values()):
             book = await self._routes()
         created, ids = changes.created.values(), book.ids
-        await self._insert("insert_core", [first_row(e, ids[e.route]) for e, _ in created])
-        await self._insert("insert_body", [body_row(e, body, ids[e.route]) for e, body in created])
+        await self._insert("core", [first_row(e, ids[e.route]) for e, _ in created])
+        await self._insert("body", [body_row(e, body, ids[e.route]) for e, body in created])
         tags = [(e.execution_id[-36:], *pair) for e, _ in created for pair in e.tags.items()]
-        await self._insert("insert_tag", tags)
+        await self._insert("tag", tags)
 
     async def _save_keys(self, changes: Changes) -> None:
         ordered = sorted(
@@ -251,15 +259,15 @@ class PostgresView:
         )
         fresh = [key_record_row(record) for record, replaces in ordered if not replaces]
         renewed = [key_record_row(record) for record, replaces in ordered if replaces]
-        await self._insert("insert_key", fresh)
-        await self._insert("replace_key", renewed)
+        await self._insert("key", fresh)
+        await self._update("replace_key", renewed)
 
     async def _retag(self, changes: Changes) -> None:
         for key in sorted(changes.retagged, key=lambda each: each[-36:]):
             uuid, tags = key[-36:], changes.updated[key].tags
             await self.run("update_tags", uuid, tags_text(tags))
             await self.run("delete_tags", uuid)
-            await self._insert("insert_tag", [(uuid, *pair) for pair in tags.items()])
+            await self._insert("tag", [(uuid, *pair) for pair in tags.items()])
 
     async def purge(self, until: int, limit: int) -> int:
         gone = [row[0] for row in await self.run("purgeable", until, limit)]

@@ -1,0 +1,111 @@
+"""Rows spoiled behind the engine's back: reported as such, and their neighbours live on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from flowfabric.errors import Corruption
+from flowfabric.model.state import ALL_VECTORS, PublicState
+from tests.support.lab import TTL_MS, Lab, scenario
+
+# What a stray hand, a broken disk or a bug could leave in a row that the schema lets pass.
+SPOIL = {
+    "unknown waiting state": "UPDATE ff_exec_core SET state_id = 7 WHERE execution_id = '{uuid}'",
+    "unknown delayed state": "UPDATE ff_exec_core SET state_id = 25 WHERE execution_id = '{uuid}'",
+    "unknown final state": "UPDATE ff_exec_core SET state_id = 69 WHERE execution_id = '{uuid}'",
+    "unknown attempt type": (
+        "UPDATE ff_exec_core SET next_attempt_type = 'whim' WHERE execution_id = '{uuid}'"
+    ),
+    "missing route": "UPDATE ff_exec_core SET route_id = 32000 WHERE execution_id = '{uuid}'",
+    "broken policy": "UPDATE ff_exec_body SET policy = '[1]' WHERE execution_id = '{uuid}'",
+}
+
+
+async def assert_reported(lab: Lab, execution_id: str) -> None:
+    """Every call about it meets Corruption, names it and changes nothing."""
+    engine = lab.engine
+    calls: list[Callable[[], Any]] = [
+        lambda: engine.describe_execution(execution_id=execution_id),
+        lambda: engine.explain(execution_id=execution_id),
+        lambda: lab.cancel(execution_id),
+        lambda: engine.change_priority(execution_id=execution_id, new_priority=1),
+        lambda: engine.replay_execution(execution_id=execution_id),
+        lambda: engine.promote_delayed(execution_id=execution_id),
+    ]
+    for call in calls:
+        with pytest.raises(Corruption) as refusal:
+            await call()
+        assert execution_id in str(refusal.value)
+
+
+async def story(lab: Lab, statement: str) -> None:
+    bad = await lab.create(priority=9, delay_until=lab.now + 10, tags={"a.b": "c"})
+    due = await lab.create(delay_until=lab.now + 10)
+    good = await lab.create()
+    await lab.sql(statement.format(uuid=bad[-36:]))
+    await assert_reported(lab, bad)
+    # others are claimed, finished, woken and listed
+    claimed = await lab.claim()
+    assert claimed.execution_id == good
+    await lab.engine.complete(claimed.handle)
+    await lab.after(10)
+    assert await lab.state(due) is PublicState.WAITING
+    again = await lab.claim("w2")
+    assert again.execution_id == due
+    await lab.after(TTL_MS)
+    assert await lab.state(due) is PublicState.WAITING
+    listed = await lab.engine.list_executions()
+    assert {each.execution_id for each in listed.executions} >= {good, due}
+    # and doctor names it
+    report = await lab.engine.doctor()
+    assert any(bad in (problem.subject + problem.detail) for problem in report.problems)
+
+
+@pytest.mark.parametrize("name", SPOIL)
+def test_a_spoiled_row_is_reported_and_disturbs_nobody(durable_lab: Lab, name: str) -> None:
+    """D4, D18, bad input: typed, named, and no loop or claim stops at it."""
+    durable_lab.run(story(durable_lab, SPOIL[name]))
+
+
+def test_a_spoiled_running_row_disturbs_no_other_worker(durable_lab: Lab) -> None:
+    """I15: a batch with a spoiled row answers every other item."""
+
+    async def shared_batch(lab: Lab) -> None:
+        bad = await lab.started()
+        good = await lab.started()
+        statement = SPOIL["unknown final state"].format(uuid=bad.execution_id[-36:])
+        await lab.sql(statement)
+        answers = await lab.engine.renew_many([bad.handle, good.handle])
+        assert isinstance(answers[0], Corruption)
+        assert not isinstance(answers[1], Exception)
+        await lab.after(TTL_MS)
+        assert await lab.state(good.execution_id) is PublicState.WAITING
+
+    durable_lab.run(shared_batch(durable_lab))
+
+
+def test_many_spoiled_rows_in_front_hide_nothing(durable_lab: Lab) -> None:
+    """D20, D31: neither for the claim nor for the loop."""
+
+    async def crowd(lab: Lab) -> None:
+        for _ in range(30):
+            bad = await lab.create(priority=99, delay_until=lab.now + 1)
+            await lab.sql(SPOIL["unknown waiting state"].format(uuid=bad[-36:]))
+        due = await lab.create(delay_until=lab.now + 2)
+        await lab.after(2)
+        assert (await lab.claim()).execution_id == due
+
+    durable_lab.run(crowd(durable_lab))
+
+
+@scenario
+async def test_only_legal_vectors_are_ever_stored(lab: Lab) -> None:
+    """D4: what is stored is what the enums say."""
+    await lab.started()
+    await lab.create(delay_until=lab.now + 5)
+    await lab.completed(lane_id="b")
+    dump = await lab.dump()
+    assert {execution.state for execution in dump["executions"]} <= set(ALL_VECTORS)
