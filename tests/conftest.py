@@ -24,9 +24,9 @@ settings.load_profile("flowfabric")
 
 
 @pytest.fixture(scope="session")
-def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PostgresServer]:
+def postgres() -> Iterator[PostgresServer]:
     """One server per test process."""
-    with postgres_server(tmp_path_factory.mktemp("pg")) as server:
+    with postgres_server() as server:
         yield server
 
 

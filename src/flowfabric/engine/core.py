@@ -200,6 +200,8 @@ class EngineCore:
                 f"handle: expected={self.store.family} actual={handle.backend}", field="handle"
             )
         self.check_id(handle.execution_id)
+        check_name(handle.lease_id, field="handle.lease_id")
+        check_name(handle.attempt_id, field="handle.attempt_id")
         return handle
 
     def namespace(self, namespace: str | None) -> str:

@@ -47,7 +47,7 @@ class Operating(EngineCore):
         """Stop an execution in whatever phase; `source="operator_override"` needs no fence."""
         command = Cancel(
             self.check_id(execution_id),
-            clip_text(reason, limits.REASON_BYTES),
+            clip_text(reason, limits.REASON_BYTES, field="reason"),
             check_name(source, field="source"),
             check_fence(fence),
         )
@@ -74,7 +74,7 @@ class Operating(EngineCore):
         command = Replay(
             self.check_id(execution_id),
             check_text(requested_by, field="requested_by", max_bytes=limits.NAME_BYTES, empty=True),
-            clip_text(reason, limits.REASON_BYTES),
+            clip_text(reason, limits.REASON_BYTES, field="reason"),
             None if deadline_at is None else check_instant(deadline_at, field="deadline_at"),
         )
         reply: Replayed = await self.execute(command)
@@ -91,16 +91,16 @@ class Operating(EngineCore):
         """Take a lease away from its worker; the work is run again."""
         command = RevokeLease(
             self.check_id(execution_id),
-            clip_text(reason, limits.REASON_BYTES),
-            expected_lease_id,
-            worker_instance_id,
+            clip_text(reason, limits.REASON_BYTES, field="reason"),
+            _expectation(expected_lease_id, "expected_lease_id"),
+            _expectation(worker_instance_id, "worker_instance_id"),
         )
         reply: Revoked | AlreadySatisfied = await self.execute(command)
         return reply
 
     async def hold_execution(self, *, execution_id: str, reason: str = "") -> Blocked:
         """Keep runnable work from being claimed until it is released."""
-        text = clip_text(reason, limits.REASON_BYTES)
+        text = clip_text(reason, limits.REASON_BYTES, field="reason")
         reply: Blocked = await self.execute(Hold(self.check_id(execution_id), text))
         return reply
 
@@ -116,7 +116,7 @@ class Operating(EngineCore):
         command = Block(
             self.check_id(execution_id),
             _reason(reason),
-            clip_text(reason_detail, limits.REASON_BYTES),
+            clip_text(reason_detail, limits.REASON_BYTES, field="reason_detail"),
         )
         reply: Blocked | Rejected = await self.execute(command)
         return reply
@@ -140,7 +140,7 @@ class Operating(EngineCore):
         self, *, lane_id: str, lane_state: LaneState | str, reason: str = ""
     ) -> LaneChanged:
         """Switch a lane: active, paused (no claims), draining (no creates), disabled (neither)."""
-        lane, text = check_lane(lane_id), clip_text(reason, limits.REASON_BYTES)
+        lane, text = check_lane(lane_id), clip_text(reason, limits.REASON_BYTES, field="reason")
         try:
             wanted = LaneState(lane_state)
         except ValueError:
@@ -187,6 +187,11 @@ async def _switch(tx: Transaction, lane_id: str, wanted: LaneState, reason: str)
     )
     await tx.save(changes)
     return LaneChanged(lane_id, wanted, previous)
+
+
+def _expectation(value: str, field: str) -> str:
+    """Text to compare with; empty means that it is not checked."""
+    return check_text(value, field=field, max_bytes=limits.NAME_BYTES, empty=True)
 
 
 def _reason(reason: BlockingReason | str) -> BlockingReason:

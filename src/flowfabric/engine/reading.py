@@ -18,6 +18,7 @@ from flowfabric.model.checks import (
     check_integer,
     check_lane,
     check_name,
+    check_tag,
     check_tag_key,
     check_text,
 )
@@ -186,12 +187,14 @@ class Reading(EngineCore):
         check_integer(limit, field="limit", least=0, most=limits.PAGE_MAX)
         wanted = ListFilter(
             states=tuple(sorted({_state(state) for state in states})),
-            tag=None if tag is None else (check_tag_key(tag[0], field="tag"), tag[1]),
+            tag=None if tag is None else check_tag(tag),
             created_after=_instant(created_after, "created_after"),
             created_before=_instant(created_before, "created_before"),
             partition=self._partition(partition),
             before=_decode_cursor(cursor),
         )
+        if namespace is not None:
+            check_name(namespace, field="namespace")
         if lane_id is not None:
             check_lane(lane_id)
         if execution_kind is not None:
@@ -217,6 +220,8 @@ class Reading(EngineCore):
 
     async def count_executions(self, *, namespace: str | None = None) -> dict[str, dict[str, int]]:
         """How many executions each lane has in each state."""
+        if namespace is not None:
+            check_name(namespace, field="namespace")
         counted: dict[str, dict[str, int]] = {}
         for route, state, number in await self.read(lambda reader: reader.count()):
             if namespace is None or route.namespace == namespace:
@@ -228,6 +233,8 @@ class Reading(EngineCore):
         self, *, cursor: str | None = None, limit: int = limits.PAGE_DEFAULT
     ) -> LanePage:
         """Lanes by name, with their switch and counts per state."""
+        if cursor is not None:
+            check_lane(cursor, field="cursor")
         check_integer(limit, field="limit", least=0, most=limits.PAGE_MAX)
         catalog = await self.read(lambda reader: reader.catalog())
         counts = await self.count_executions()
@@ -255,6 +262,8 @@ class Reading(EngineCore):
     ) -> ExpiredLeasePage:
         """Leases past their time that nobody has dealt with yet, earliest first."""
         check_integer(limit, field="limit", least=1, most=limits.EXPIRED_LEASES_PAGE_MAX)
+        if namespace is not None:
+            check_name(namespace, field="namespace")
         after = _decode_cursor(cursor)
         if as_of is not None:
             check_instant(as_of, field="as_of")
@@ -371,6 +380,7 @@ def _decode_cursor(cursor: str | None) -> tuple[int, str] | None:
     if cursor is None:
         return None
     try:
+        check_text(cursor, field="cursor", max_bytes=limits.NAME_BYTES)
         when, _, uuid = base64.urlsafe_b64decode(cursor.encode()).decode().partition(":")
         if len(uuid) != 36:
             raise ValueError(cursor)

@@ -117,6 +117,8 @@ class Registry(Working):
     ) -> WorkerPage:
         """Live workers by namespace and instance; every namespace when none is named."""
         check_integer(limit, field="limit", least=1, most=limits.PAGE_MAX)
+        if namespace is not None:
+            check_name(namespace, field="namespace")
         after = _position(cursor)
 
         async def work(reader: Reader) -> WorkerPage:
@@ -153,6 +155,7 @@ def _position(cursor: str | None) -> tuple[str, str] | None:
     if cursor is None:
         return None
     try:
+        check_text(cursor, field="cursor", max_bytes=4 * limits.NAME_BYTES)
         namespace, _, instance = (
             base64.urlsafe_b64decode(cursor.encode()).decode().partition("\x00")
         )

@@ -126,12 +126,12 @@ class Working(EngineCore):
 
     async def renew_many(self, handles: Sequence[Handle]) -> list[LeaseRenewal | FlowFabricError]:
         """Extend many leases in one commit."""
-        return await self.batches.run(
-            [
-                Renew(checked.execution_id, checked.fence, checked.lease_ttl_ms)
-                for checked in map(self.check_handle, handles)
-            ]
-        )
+        return await self._run_checked(handles, self._renew_command)
+
+    def _renew_command(self, handle: Handle) -> Renew:
+        checked = self.check_handle(handle)
+        ttl = check_lease_ttl(checked.lease_ttl_ms, field="handle.lease_ttl_ms")
+        return Renew(checked.execution_id, checked.fence, ttl)
 
     async def renew_lease(
         self, *, execution_id: str, fence: Fence, lease_ttl_ms: int
@@ -280,13 +280,11 @@ class Working(EngineCore):
             check_integer(
                 retry_after_ms, field="retry_after_ms", least=0, most=limits.RETRY_DELAY_MS_MAX
             )
-        if not isinstance(reason, str):
-            raise InvalidInput("reason: expected text", field="reason")
         return Fail(
             execution_id,
             fence,
             source,
-            clip_text(reason, limits.FAILURE_REASON_BYTES),
+            clip_text(reason, limits.FAILURE_REASON_BYTES, field="reason"),
             kind,
             kind.value if category is None else check_name(category, field="category"),
             jitter(),
@@ -320,7 +318,7 @@ class Working(EngineCore):
     async def cancel(self, handle: Handle, *, reason: str) -> Cancelled:
         """The owner gives up for good."""
         checked = self.check_handle(handle)
-        text = clip_text(reason, limits.REASON_BYTES)
+        text = clip_text(reason, limits.REASON_BYTES, field="reason")
         command = Cancel(checked.execution_id, text, LEASE_HOLDER, checked.fence)
         reply: Cancelled = await self.execute(command)
         return reply
@@ -354,6 +352,14 @@ def check_failure_class(value: FailureClass | str) -> FailureClass:
         raise InvalidInput(f"failure_class: one of {known}", field="failure_class") from None
 
 
+def check_fence_parts(fence: Fence) -> Fence:
+    """Three well-formed parts."""
+    check_name(fence.lease_id, field="fence.lease_id")
+    check_name(fence.attempt_id, field="fence.attempt_id")
+    check_integer(fence.lease_epoch, field="fence.lease_epoch", least=1, most=1 << 62)
+    return fence
+
+
 def check_fence(fence: Fence | None) -> Fence | None:
     """All three parts or none."""
     if fence is None:
@@ -365,7 +371,4 @@ def check_fence(fence: Fence | None) -> Fence | None:
         if any(parts):
             raise PartialFence(field="fence")
         return None
-    if not isinstance(fence.lease_id, str) or not isinstance(fence.attempt_id, str):
-        raise InvalidInput("fence: ids are text", field="fence")
-    check_integer(fence.lease_epoch, field="fence.lease_epoch", least=1, most=1 << 62)
-    return fence
+    return check_fence_parts(fence)

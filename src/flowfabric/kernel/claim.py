@@ -30,6 +30,9 @@ class NewIds(Record, frozen=True):
     lease_id: str
     attempt_id: str
 
+    def __repr__(self) -> str:
+        return f"NewIds(attempt_id={self.attempt_id!r})"
+
 
 def is_claimable(execution: Execution, now: int) -> bool:
     """Whether the common claim may take it: waiting, in time, and not promised to another."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from flowfabric.errors import ExecutionNotEligible, InvalidBlockingReason
+from flowfabric import limits
+from flowfabric.errors import ExecutionNotEligible, InvalidBlockingReason, InvalidInput
 from flowfabric.kernel.decision import Decision, Moment, refuse
 from flowfabric.kernel.fence import not_active, not_found
 from flowfabric.kernel.transition import delay_reason, operator_event, wait_until
@@ -154,6 +155,8 @@ def set_tag(execution: Execution | None, command: SetTag, at: Moment) -> Decisio
     if execution is None:
         return Decision(not_found(command.execution_id))
     tags = dict(sorted({**execution.tags, command.key: command.value}.items()))
+    if len(tags) > limits.TAGS_MAX:
+        return refuse(InvalidInput, f"key: more than {limits.TAGS_MAX} tags", field="key")
     return Decision(None, replace(execution, tags=tags, last_mutation_at=at.now))
 
 

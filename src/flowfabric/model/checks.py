@@ -47,8 +47,10 @@ def check_text(
     return value
 
 
-def clip_text(value: str, max_bytes: int) -> str:
+def clip_text(value: object, max_bytes: int, *, field: str) -> str:
     """Free text made storable: NUL and lone surrogates replaced, cut at the limit."""
+    if not isinstance(value, str):
+        raise InvalidInput(f"{field}: expected text, got {type(value).__name__}", field=field)
     clean = value.replace("\x00", "\ufffd").encode(errors="replace")
     return clean[:max_bytes].decode(errors="ignore")
 
@@ -126,6 +128,13 @@ def check_tag_key(key: object, *, field: str = "key") -> str:
 def check_tag_value(value: object, *, field: str = "value") -> str:
     """A tag value: any text within the limit."""
     return check_text(value, field=field, max_bytes=limits.TAG_VALUE_BYTES, empty=True)
+
+
+def check_tag(tag: object, *, field: str = "tag") -> tuple[str, str]:
+    """One (key, value) pair to filter by."""
+    if not isinstance(tag, tuple | list) or len(tag) != 2:
+        raise InvalidInput(f"{field}: expected (key, value)", field=field)
+    return check_tag_key(tag[0], field=field), check_tag_value(tag[1], field=field)
 
 
 def check_tags(tags: object, *, field: str = "tags") -> dict[str, str]:

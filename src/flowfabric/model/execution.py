@@ -144,6 +144,9 @@ class Execution(Record, frozen=True):
         """Whether its attempt was paused and goes on when claimed."""
         return self.state.attempt_state is AttemptState.ATTEMPT_INTERRUPTED
 
+    def __repr__(self) -> str:
+        return f"Execution({self.execution_id}, {self.public_state.value}, {self.execution_kind})"
+
     def granted_to_other(self, now: int) -> bool:
         """Whether a live grant keeps it from the common claim."""
         return self.grant is not None and self.grant.is_live(now)

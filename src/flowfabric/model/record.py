@@ -39,7 +39,7 @@ def from_json(data: bytes | str, kind: type[T], *, field: str) -> T:
     """Decode JSON into a known type; a mismatch names the field."""
     try:
         return msgspec.json.decode(data, type=kind)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise InvalidInput(f"{field}: {error}", field=field) from None
 
 

@@ -105,6 +105,7 @@ class MemoryView:
             if execution.is_waiting
             and execution.route in wanted
             and not execution.granted_to_other(self.now)
+            and (execution.deadline_at is None or execution.deadline_at > self.now)
         )
         return sorted(waiting, key=ready_order)
 

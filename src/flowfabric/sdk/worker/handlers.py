@@ -100,9 +100,9 @@ def _reason(error: BaseException) -> str:
     """What went wrong in a line, and below it where, without the worker's own frames."""
     headline = "".join(traceback.format_exception_only(error)).strip()
     if isinstance(error, Retry | Fatal) and error.__cause__ is None:
-        return clip_text(error.reason or headline, _REASON_BYTES)
+        return clip_text(error.reason or headline, _REASON_BYTES, field="reason")
     frames = error.__traceback__
     while frames is not None and frames.tb_frame.f_code.co_filename == _OWN_CODE:
         frames = frames.tb_next
     where = "".join(traceback.format_tb(frames, limit=-_FRAMES)).rstrip()
-    return clip_text(f"{headline}\n{where}" if where else headline, _REASON_BYTES)
+    return clip_text(f"{headline}\n{where}" if where else headline, _REASON_BYTES, field="reason")

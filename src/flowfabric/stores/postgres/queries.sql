@@ -36,6 +36,7 @@ ORDER BY k.namespace, k.idempotency_key FOR UPDATE OF k
 SELECT [[record]], [[body_parts]] FROM ff_exec_core AS c JOIN ff_exec_body AS b ON b.execution_id = c.execution_id
 WHERE c.route_id = $1 AND c.state_id < 10
     AND (c.grant_expires_at IS NULL OR c.grant_expires_at < $2)
+    AND (c.deadline_at IS NULL OR c.deadline_at > $2)
 ORDER BY c.priority DESC, c.created_at, c.execution_id LIMIT $3 FOR UPDATE OF c SKIP LOCKED
 -- name: ready_many
 SELECT [[record]], [[body_parts]] FROM unnest($1::int[]) AS wanted (route_id)
@@ -43,6 +44,7 @@ CROSS JOIN LATERAL (
     SELECT e.* FROM ff_exec_core AS e
     WHERE e.route_id = wanted.route_id AND e.state_id < 10
         AND (e.grant_expires_at IS NULL OR e.grant_expires_at < $2)
+        AND (e.deadline_at IS NULL OR e.deadline_at > $2)
     ORDER BY e.priority DESC, e.created_at, e.execution_id LIMIT $3 FOR UPDATE SKIP LOCKED
 ) AS c
 JOIN ff_exec_body AS b ON b.execution_id = c.execution_id
@@ -53,6 +55,7 @@ CROSS JOIN LATERAL (
     SELECT e.* FROM ff_exec_core AS e
     WHERE e.route_id = wanted.route_id AND e.state_id < 10
         AND (e.grant_expires_at IS NULL OR e.grant_expires_at < $2)
+        AND (e.deadline_at IS NULL OR e.deadline_at > $2)
     ORDER BY e.priority DESC, e.created_at, e.execution_id LIMIT $3
 ) AS c
 ORDER BY c.priority DESC, c.created_at, c.execution_id LIMIT $3

@@ -27,6 +27,7 @@ from flowfabric.stores.indexes import AUDITED_INDEXES
 from flowfabric.stores.listing import listing_sql
 from flowfabric.stores.postgres.arrays import COPY_FROM_ROWS, INSERTS, PARAMETERS, UPDATES
 from flowfabric.stores.queries import queries_of
+from flowfabric.stores.readable import first_readable
 from flowfabric.stores.routebook import EMPTY_BOOK, RouteBook
 from flowfabric.stores.rows import (
     completion_event_row,
@@ -138,16 +139,24 @@ class PostgresView:
         numbers = [book.ids[route] for route in routes if route in book.ids]
         if not numbers:
             return []
-        if len(numbers) == 1:
-            rows = await self.run("ready_one", numbers[0], self.now, limit)
-        else:
-            rows = await self.run("ready_many", numbers, self.now, limit)
-        records = await self.records([row[:-4] for row in map(tuple, rows)])
-        return candidates_of(records, [tuple(row)[-4:] for row in rows])
+
+        async def fetch(asked: int) -> list[Any]:
+            if len(numbers) == 1:
+                return await self.run("ready_one", numbers[0], self.now, asked)
+            return await self.run("ready_many", numbers, self.now, asked)
+
+        return await first_readable(fetch, self._candidates, limit)
+
+    async def _candidates(self, rows: Sequence[Any]) -> list[tuple[Execution, Body]]:
+        plain = [tuple(row) for row in rows]
+        records = await self.records([row[:-4] for row in plain])
+        return candidates_of(records, [row[-4:] for row in plain])
 
     async def due(self, until: int, limit: int) -> list[Execution]:
-        rows = await self.run("due", until, limit)
-        return await self._executions([tuple(row) for row in rows])
+        async def fetch(asked: int) -> list[Any]:
+            return [tuple(row) for row in await self.run("due", until, asked)]
+
+        return await first_readable(fetch, self._executions, limit)
 
     async def bodies(self, ids: Sequence[str]) -> dict[str, Body]:
         found = {}

@@ -29,9 +29,10 @@ JOIN ff_idempotency AS k
 -- name: ready
 SELECT [[record]], [[body_parts]] FROM ff_exec_core AS c INDEXED BY ff_exec_ready
 JOIN ff_exec_body AS b ON b.execution_id = c.execution_id
-WHERE c.route_id = ? AND c.state_id < 10
-    AND (c.grant_expires_at IS NULL OR c.grant_expires_at < ?)
-ORDER BY c.priority DESC, c.created_at, c.execution_id LIMIT ?
+WHERE c.route_id = ?1 AND c.state_id < 10
+    AND (c.grant_expires_at IS NULL OR c.grant_expires_at < ?2)
+    AND (c.deadline_at IS NULL OR c.deadline_at > ?2)
+ORDER BY c.priority DESC, c.created_at, c.execution_id LIMIT ?3
 -- name: due
 SELECT [[record]] FROM ff_exec_core AS c INDEXED BY ff_exec_due
 JOIN ff_exec_body AS b ON b.execution_id = c.execution_id

@@ -34,6 +34,7 @@ from flowfabric.stores.codec import (
 from flowfabric.stores.indexes import AUDITED_INDEXES, ready_order
 from flowfabric.stores.listing import listing_sql
 from flowfabric.stores.queries import queries_of
+from flowfabric.stores.readable import first_readable
 from flowfabric.stores.routebook import EMPTY_BOOK, RouteBook
 from flowfabric.stores.rows import (
     completion_event_row,
@@ -126,21 +127,29 @@ class SqliteView:
 
     async def ready(self, routes: Sequence[Route], limit: int) -> list[tuple[Execution, Body]]:
         ids = self._routes().ids
-        heads = [
-            self._candidates(self._all("ready", ids[route], self.now, limit))
-            for route in routes
-            if route in ids
-        ]
+        heads = [await self._head(ids[route], limit) for route in routes if route in ids]
         if len(heads) == 1:
             return heads[0]
         return list(islice(heapq.merge(*heads, key=lambda pair: ready_order(pair[0])), limit))
 
-    def _candidates(self, rows: Sequence[Any]) -> list[tuple[Execution, Body]]:
+    async def _head(self, route_id: int, limit: int) -> list[tuple[Execution, Body]]:
+        async def fetch(asked: int) -> list[Any]:
+            return self._all("ready", route_id, self.now, asked)
+
+        return await first_readable(fetch, self._candidates, limit)
+
+    async def _candidates(self, rows: Sequence[Any]) -> list[tuple[Execution, Body]]:
         records = self.records([row[:-4] for row in rows])
         return candidates_of(records, [row[-4:] for row in rows])
 
     async def due(self, until: int, limit: int) -> list[Execution]:
-        return self._executions(self._all("due", until, limit))
+        async def fetch(asked: int) -> list[Any]:
+            return self._all("due", until, asked)
+
+        async def decode(rows: Sequence[Any]) -> list[Execution]:
+            return self._executions(rows)
+
+        return await first_readable(fetch, decode, limit)
 
     async def bodies(self, ids: Sequence[str]) -> dict[str, Body]:
         rows = self._all("bodies", to_json([key[-36:] for key in ids]).decode())

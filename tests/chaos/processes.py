@@ -1,0 +1,128 @@
+"""Worker processes under a test's thumb: started, heard, stopped and killed."""
+
+from __future__ import annotations
+
+import os
+import selectors
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+from flowfabric.clock import monotonic
+
+SCRIPT = Path(__file__).with_name("worker_process.py")
+PATIENCE_S = 60.0
+
+
+class WorkerProcess:
+    """One process and what it has said."""
+
+    def __init__(self, url: str, name: str, mode: str) -> None:
+        self.name = name
+        self.said: list[list[str]] = []
+        self._rest = b""
+        self._process = subprocess.Popen(
+            [sys.executable, str(SCRIPT), url, name, mode],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+        os.set_blocking(self.pipe.fileno(), False)
+
+    @property
+    def pipe(self) -> IO[bytes]:
+        assert self._process.stdout is not None
+        return self._process.stdout
+
+    def heard(self, word: str) -> int:
+        """How often it said that."""
+        return sum(line[0] == word for line in self.said)
+
+    def listen(self) -> None:
+        """Take in what it has said since; half a line waits for its end."""
+        while chunk := self.pipe.read():
+            self._rest += chunk
+        *lines, self._rest = self._rest.split(b"\n")
+        self.said += [line.decode().split(" ") for line in lines if line]
+
+    def is_running(self) -> bool:
+        return self._process.poll() is None
+
+    def send(self, number: signal.Signals) -> None:
+        self._process.send_signal(number)
+
+    def tell(self, line: str) -> None:
+        """A line on its standard input."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(line.encode() + b"\n")
+        self._process.stdin.flush()
+
+    def kill(self) -> None:
+        """kill -9, and hear its last words."""
+        self._process.kill()
+        self._process.wait()
+        self.listen()
+        self.pipe.close()
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+
+
+class Crew:
+    """Several processes; a test waits until one of them says something."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._selector = selectors.DefaultSelector()
+        self._count = 0
+        self.alive: list[WorkerProcess] = []
+        self.buried: list[WorkerProcess] = []
+
+    def hire(self, mode: str) -> WorkerProcess:
+        self._count += 1
+        worker = WorkerProcess(self._url, f"{mode}-{self._count}", mode)
+        self._selector.register(worker.pipe, selectors.EVENT_READ)
+        self.alive.append(worker)
+        return worker
+
+    def kill(self, worker: WorkerProcess) -> None:
+        self._selector.unregister(worker.pipe)
+        worker.kill()
+        self.alive.remove(worker)
+        self.buried.append(worker)
+
+    def listen(self, timeout_s: float) -> None:
+        """Wait until somebody speaks, no longer than that."""
+        self._selector.select(timeout_s)
+        for worker in self.alive:
+            worker.listen()
+            assert worker.is_running(), f"{worker.name} ended by itself: {worker.said[-3:]}"
+
+    def wait_until(self, condition: Callable[[], bool], what: str) -> None:
+        """Listen until something is true; a test that waits in vain says for what."""
+        deadline = monotonic() + PATIENCE_S
+        while not condition():
+            assert monotonic() < deadline, f"in vain: {what}"
+            self.listen(0.1)
+
+    def lines(self, word: str) -> Iterator[list[str]]:
+        """Everything anybody said that begins with a word."""
+        for worker in (*self.buried, *self.alive):
+            yield from (line[1:] for line in worker.said if line[0] == word)
+
+    def dismiss(self) -> None:
+        for worker in list(self.alive):
+            self.kill(worker)
+        self._selector.close()
+
+
+@contextmanager
+def crew(url: str) -> Iterator[Crew]:
+    """Nobody outlives the test."""
+    members = Crew(url)
+    try:
+        yield members
+    finally:
+        members.dismiss()

