@@ -10,6 +10,7 @@ import asyncio
 import subprocess
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
 
 import psutil
@@ -65,12 +66,14 @@ class MortalServer:
 
 
 @pytest.fixture
-def server(tmp_path: Path) -> Iterator[MortalServer]:
-    mortal = MortalServer(tmp_path / "pg")
-    try:
-        yield mortal
-    finally:
-        mortal.close()
+def server() -> Iterator[MortalServer]:
+    """Not below pytest's directories: the next pytest run closes those to the server's user."""
+    with TemporaryDirectory(prefix="ff-chaos-", ignore_cleanup_errors=True) as directory:
+        mortal = MortalServer(Path(directory) / "data")
+        try:
+            yield mortal
+        finally:
+            mortal.close()
 
 
 class Clients:

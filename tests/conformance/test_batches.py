@@ -177,17 +177,17 @@ async def test_commands_of_one_batch_see_each_other_in_order(lab: Lab) -> None:
     (claimed,) = await running(lab, 1)
     handle, execution_id = claimed.handle, claimed.execution_id
     engine = lab.engine
-    renewed, completed, failed, cancelled = await asyncio.gather(
+    answers: tuple[Any, ...] = await asyncio.gather(
         engine.renew(handle),
         engine.complete(handle),
         engine.fail(handle, reason="x"),
         lab.cancel(execution_id),
         return_exceptions=True,
     )
-    assert isinstance(renewed, LeaseRenewal)
-    assert isinstance(completed, Completed)
-    assert isinstance(failed, FlowFabricError)
-    assert isinstance(cancelled, FlowFabricError)
+    assert isinstance(answers[0], LeaseRenewal)
+    assert isinstance(answers[1], Completed)
+    assert isinstance(answers[2], FlowFabricError)
+    assert isinstance(answers[3], FlowFabricError)
     assert await lab.state(execution_id) is PublicState.COMPLETED
     assert len(await lab.completions(execution_id)) == 1
 

@@ -32,35 +32,48 @@ PHASES = (
 
 async def in_phase(lab: Lab, phase: str) -> str:
     """A new execution in one phase of its life."""
+    if phase in ("running", "parked", "revoked", "requeued", "retrying", "lapsed", "replayed"):
+        return await claimed_once(lab, phase)
     engine = lab.engine
-    if phase in ("running", "parked", "revoked", "requeued", "retrying"):
-        claimed = await lab.started(policy=policy(retry_policy=retries(3)))
-        if phase == "parked":
-            await engine.delay(claimed.handle, delay_until=lab.now + 5000)
-        elif phase == "retrying":
-            await engine.fail(claimed.handle, reason="x")
-        elif phase == "revoked":
-            await engine.revoke_lease(execution_id=claimed.execution_id, reason="x")
-        elif phase == "requeued":
-            await lab.after(TTL_MS)
-        return claimed.execution_id
-    if phase == "lapsed":
-        return (await lab.lapsed()).execution_id
-    if phase == "replayed":
-        execution_id = await lab.completed()
-        await engine.replay_execution(execution_id=execution_id)
-        return execution_id
     execution_id = await lab.create(delay_until=lab.now + 5000 if phase == "delayed" else None)
-    if phase == "held":
-        await engine.hold_execution(execution_id=execution_id)
-    elif phase == "blocked":
-        await engine.block_execution_for_admission(
-            execution_id=execution_id, reason="waiting_for_quota"
-        )
-    elif phase == "granted":
-        await engine.issue_claim_grant(
-            execution_id=execution_id, worker_id="w9", worker_instance_id="w9-1"
-        )
+    match phase:
+        case "held":
+            await engine.hold_execution(execution_id=execution_id)
+        case "blocked":
+            await engine.block_execution_for_admission(
+                execution_id=execution_id, reason="waiting_for_quota"
+            )
+        case "granted":
+            await engine.issue_claim_grant(
+                execution_id=execution_id, worker_id="w9", worker_instance_id="w9-1"
+            )
+        case _:
+            pass
+    return execution_id
+
+
+async def claimed_once(lab: Lab, phase: str) -> str:
+    """The same for the phases that follow a claim."""
+    engine = lab.engine
+    claimed = await lab.started(policy=policy(retry_policy=retries(3)))
+    execution_id = claimed.execution_id
+    match phase:
+        case "parked":
+            await engine.delay(claimed.handle, delay_until=lab.now + 5000)
+        case "retrying":
+            await engine.fail(claimed.handle, reason="x")
+        case "revoked":
+            await engine.revoke_lease(execution_id=execution_id, reason="x")
+        case "requeued":
+            await lab.after(TTL_MS)
+        case "lapsed":
+            lab.clock.advance(TTL_MS)
+            await engine.mark_lease_expired_if_due(execution_id=execution_id)
+        case "replayed":
+            await engine.complete(claimed.handle)
+            await engine.replay_execution(execution_id=execution_id)
+        case _:
+            pass
     return execution_id
 
 

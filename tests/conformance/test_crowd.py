@@ -7,6 +7,7 @@ import random
 from collections import Counter
 from typing import Any
 
+from flowfabric.engine.requests import NewExecution
 from flowfabric.errors import FlowFabricError, StoreError
 from flowfabric.model.results import Claimed
 from tests.support.builders import policy, retries
@@ -102,3 +103,28 @@ def test_the_clients_of_two_engines_leave_a_sound_store(durable_lab: Lab) -> Non
         await audit(durable_lab)
 
     durable_lab.run(crowd())
+
+
+def test_two_engines_learn_the_same_new_routes_at_once(durable_lab: Lab) -> None:
+    """D36, D50: rivals insert the same rows in their own order; none of them sees a deadlock."""
+
+    async def race() -> None:
+        others = [Lab(durable_lab.url) for _ in range(3)]
+        for other in others:
+            await other.engine.start(migrate=False)
+        try:
+            for turn in range(5):
+                kinds = [f"kind-{turn}-{number}" for number in range(60)]
+                calls = []
+                for number, lab in enumerate((durable_lab, *others)):
+                    mixed = random.Random(number).sample(kinds, len(kinds))
+                    requests = [NewExecution(execution_kind=kind) for kind in mixed]
+                    calls.append(lab.engine.create_executions(requests))
+                await asyncio.gather(*calls)
+        finally:
+            for other in others:
+                await other.engine.close()
+        counts = await durable_lab.engine.count_executions()
+        assert counts == {"default": {"waiting": 5 * 4 * 60}}
+
+    durable_lab.run(race())

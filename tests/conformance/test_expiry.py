@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from flowfabric.engine.requests import NewExecution
@@ -103,7 +105,7 @@ async def test_renewing_does_not_buy_an_attempt_more_time(lab: Lab) -> None:
 async def test_a_deadline_ends_every_phase(lab: Lab) -> None:
     """Scenario 7, D13: waiting, delayed, blocked, held, parked, lost and running."""
     deadline_at = lab.now + 2 * TTL_MS
-    fields = {"execution_deadline_at": deadline_at}
+    fields: dict[str, Any] = {"execution_deadline_at": deadline_at}
     running = await lab.started(**fields)
     parked = await lab.started(**fields)
     await lab.engine.delay(parked.handle, delay_until=deadline_at + 5)

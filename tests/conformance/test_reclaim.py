@@ -158,8 +158,8 @@ async def test_a_promised_takeover_is_waited_for_and_then_not(lab: Lab) -> None:
     await grant(lab, lost.execution_id, grant_ttl_ms=1000)
     async with lab.unchanged():
         assert await lab.engine.tick() == 0, "nothing moved"
-        due_in_ms = await lab.engine.next_due()
-        assert due_in_ms, "the loop would spin while the grant lives"
+        look = await lab.engine.next_due()
+        assert look.due_at == lab.now + 1001, "the loop would spin while the grant lives"
     await lab.after(1001)
     assert await lab.state(lost.execution_id) is PublicState.WAITING
 

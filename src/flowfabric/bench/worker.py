@@ -49,7 +49,7 @@ def _round(place: Place, n: int, concurrency: int) -> tuple[float, float, float]
 def drain_rate(url: str, n: int, concurrency: int) -> tuple[float, float, float]:
     """Drain rate, submit rate and the worker's CPU µs per task, on a database of any content."""
     before = asyncio.run(_completed(url))
-    submit_rate = asyncio.run(_submit(url, n))
+    submit_rate = asyncio.run(submit(url, n))
     seen = drained_by_process(url, concurrency, n)
     check_count("handlers run", int(seen["handled"]), n)
     check_count("completions answered", int(seen["completed"]), n)
@@ -57,7 +57,8 @@ def drain_rate(url: str, n: int, concurrency: int) -> tuple[float, float, float]
     return n / seen["seconds"], submit_rate, seen["cpu_seconds"] / n * 1e6
 
 
-async def _submit(url: str, n: int) -> float:
+async def submit(url: str, n: int) -> float:
+    """Prepare a backlog; how many were submitted per second."""
     fabric = Fabric(url)
     task = no_op_task(fabric, Tally())
     async with fabric:

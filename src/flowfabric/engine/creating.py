@@ -9,6 +9,7 @@ from flowfabric import limits
 from flowfabric.engine.core import EngineCore
 from flowfabric.engine.requests import NewExecution, to_create
 from flowfabric.engine.view import Effects
+from flowfabric.engine.wakeups import lane_topic
 from flowfabric.errors import FlowFabricError, InvalidInput
 from flowfabric.kernel.create import CreateExecution
 from flowfabric.kernel.decision import Refused
@@ -54,7 +55,7 @@ class Creating(EngineCore):
         """Record executions inside the caller's own open Postgres transaction.
 
         They exist when, and only if, the caller commits. A refusal is raised before anything is
-        written. Workers notice at their next look, or at once after `engine.hint(...)`.
+        written. Workers notice at their next look, or at once after `engine.announce(lanes)`.
         """
         join = getattr(self.store, "join", None)
         if join is None:
@@ -72,6 +73,10 @@ class Creating(EngineCore):
 
         replies: list[CreateResult] = await join(connection, work)
         return replies
+
+    def announce(self, lanes: Sequence[str]) -> None:
+        """Tell waiting workers, here and elsewhere, that these lanes may have new work."""
+        self.store.hints.publish(dict.fromkeys(map(lane_topic, lanes), limits.CLAIM_MAX))
 
     def _checked(self, requests: Sequence[NewExecution]) -> list[CreateExecution]:
         if len(requests) > limits.CREATE_MAX:

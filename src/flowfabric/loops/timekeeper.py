@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Awaitable, Callable
 from typing import Protocol
 
+from flowfabric.clock import monotonic
 from flowfabric.engine.timing import DueLook
 from flowfabric.engine.wakeups import DUE_TOPIC, Wakeups, wait_event
 from flowfabric.errors import FlowFabricError
 from flowfabric.ids import jitter
-from flowfabric.limits import INSTANT_MS_MAX
+from flowfabric.limits import DUE_BATCH, INSTANT_MS_MAX
 
 logger = logging.getLogger("flowfabric.loops")
 
@@ -55,36 +57,45 @@ class Timekeeper:
             self._task = None
 
     async def _run(self) -> None:
-        housekeeping_in_s = HOUSEKEEPING_S * jitter()
+        housekeeping_at = monotonic() + HOUSEKEEPING_S * jitter()
         with self._engine.wakeups.listening((DUE_TOPIC,)) as woken:
             while True:
-                pause_s = await self._turn(housekeeping=housekeeping_in_s <= 0)
-                if housekeeping_in_s <= 0:
-                    housekeeping_in_s = HOUSEKEEPING_S * (0.5 + jitter())
+                pause_s = await self._survive(self._turn)
+                if monotonic() >= housekeeping_at:
+                    await self._survive(self._sweep)
+                    housekeeping_at = monotonic() + HOUSEKEEPING_S * (0.5 + jitter())
                 await wait_event(woken, pause_s)
-                housekeeping_in_s -= max(pause_s, 0.01)
 
-    async def _turn(self, *, housekeeping: bool) -> float:
-        """Do what is due; the seconds until the next look. The loop outlives any store outage."""
-        engine = self._engine
-        engine.next_look_at = INSTANT_MS_MAX  # whatever becomes due during this turn wakes it again
+    async def _survive(self, work: Callable[[], Awaitable[float]]) -> float:
+        """The loop outlives any outage of the store; one is logged once."""
         try:
-            look = await engine.next_due()
-            if look.due_at is not None and look.due_at <= look.now:
-                if await engine.move_due() + await engine.trim_retention():
-                    return 0.0
-                # What is due cannot be read: doctor reports it, everything else goes on.
-                look = DueLook(look.now, None)
-            if housekeeping:
-                await engine.sweep()
+            pause_s = await work()
         except FlowFabricError as error:
             if not self._outage:
                 logger.warning("background work waits for the store: %s", error)
             self._outage = True
             return OUTAGE_PAUSE_S * (0.5 + jitter())
         self._outage = False
+        return pause_s
+
+    async def _turn(self) -> float:
+        """Do what is due; the seconds until the next look."""
+        engine = self._engine
+        engine.next_look_at = INSTANT_MS_MAX  # whatever becomes due during this turn wakes it again
+        look = await engine.next_due()
+        due_at = look.due_at
+        if due_at is not None and due_at <= look.now:
+            if await engine.move_due() + await engine.trim_retention():
+                return 0.0
+            due_at = None  # what is due cannot be read: doctor reports it, all else goes on
         pause_ms = LOOK_AGAIN_MS
-        if look.due_at is not None:
-            pause_ms = min(pause_ms, look.due_at - look.now + 1)
+        if due_at is not None:
+            pause_ms = min(pause_ms, due_at - look.now + 1)
         engine.next_look_at = min(engine.next_look_at, look.now + pause_ms)
         return pause_ms / 1000
+
+    async def _sweep(self) -> float:
+        """Delete what has outlived its use, a batch at a time until little is left."""
+        while await self._engine.sweep() >= DUE_BATCH:
+            continue
+        return 0.0

@@ -62,8 +62,8 @@ def status_of(family: str, applied: Mapping[int, Applied]) -> list[MigrationStat
     return status
 
 
-def refuse_unfit(family: str, applied: Mapping[int, Applied], *, migrate: bool) -> None:
-    """Refuse a schema this program cannot work with, and say what to do."""
+def refuse_unfit(family: str, applied: Mapping[int, Applied], *, migrate: bool) -> list[int]:
+    """Refuse a schema this program cannot work with, and say what to do; else what is missing."""
     known = {migration.version: migration for migration in migrations_of(family)}
     newer = sorted(set(applied) - set(known))
     if newer:
@@ -87,6 +87,7 @@ def refuse_unfit(family: str, applied: Mapping[int, Applied], *, migrate: bool) 
             "run `ff db migrate`",
             missing=missing,
         )
+    return missing
 
 
 def all_sql(family: str) -> str:

@@ -197,11 +197,18 @@ class Shift:
             self._threads.run(partial(self._run_sync, held))
 
     async def _run_async(self, held: Held) -> None:
-        self._end(held, await run_async(held))
+        try:
+            report = await run_async(held)
+        except Exception as error:  # noqa: BLE001 - our own code failed: the slot must not be lost
+            report = _unjudged(held, error)
+        self._end(held, report)
 
     def _run_sync(self, held: Held) -> None:
         """In a thread of its own: the end is told to the loop."""
-        report = run_sync(held)
+        try:
+            report = run_sync(held)
+        except Exception as error:  # noqa: BLE001 - our own code failed: the slot must not be lost
+            report = _unjudged(held, error)
         with suppress(RuntimeError):  # the loop is gone: this handler outlived its worker
             self._loop.call_soon_threadsafe(self._end, held, report)
 
@@ -257,6 +264,12 @@ class Shift:
                 await self._reporter.flushed()
         except TimeoutError:
             _LOGGER.error("stopped with unreported work; it is run again when its leases lapse")
+
+
+def _unjudged(held: Held, error: Exception) -> None:
+    """The worker's own code failed on a handler's end: let go, so that the work is run again."""
+    execution_id = held.claimed.execution_id
+    _LOGGER.error("cannot judge how %s ended; its lease will lapse", execution_id, exc_info=error)
 
 
 def _is_survivable(error: Exception) -> bool:

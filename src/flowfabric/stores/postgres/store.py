@@ -11,7 +11,9 @@ import asyncpg
 from flowfabric.clock import Clock, SystemClock
 from flowfabric.config import EngineConfig
 from flowfabric.errors import (
+    ContentionError,
     FlowFabricError,
+    InvalidInput,
     OutcomeUnknown,
     SchemaMismatch,
     StoreError,
@@ -77,8 +79,9 @@ class PostgresStore:
         """Connect and check or bring up the schema."""
         try:
             async with await self._connection() as connection:
-                refuse_unfit(self.family, await _applied(connection), migrate=migrate)
-            await self.migrate()
+                missing = refuse_unfit(self.family, await _applied(connection), migrate=migrate)
+            if missing:  # a role that may not change the schema can still work with it
+                await self.migrate()
             async with await self._connection() as connection:
                 stored = await connection.fetchval(
                     "SELECT num_flow_partitions FROM ff_partition_config"
@@ -88,9 +91,11 @@ class PostgresStore:
                     f"the database was made with {stored} partitions, the configuration says "
                     f"{self.partitions}: set partitions={stored}"
                 )
-        except FlowFabricError:
+        except (FlowFabricError, asyncpg.PostgresError) as error:
             await self.close()
-            raise
+            if isinstance(error, FlowFabricError):
+                raise
+            raise StoreError(f"{type(error).__name__}: {error}") from error
         except _OUTAGES as error:
             await self.close()
             raise StoreUnavailable(f"{type(error).__name__}: {error}") from error
@@ -160,12 +165,16 @@ class PostgresStore:
     async def join(self, connection: Any, work: Callable[[Transaction], Awaitable[T]]) -> T:
         """Work inside the caller's open transaction; the caller commits or rolls back."""
         if not isinstance(connection, asyncpg.Connection) or not connection.is_in_transaction():
-            raise StoreError("connection: an asyncpg connection with an open transaction")
+            raise InvalidInput(
+                "connection: expected an asyncpg connection with an open transaction",
+                field="connection",
+            )
         try:
             async with connection.transaction():  # a savepoint: a refusal leaves the rest alone
                 return await work(PostgresView(connection, self._clock, self._book))
-        except _CONFLICTS as error:
-            raise StoreConflict(f"{type(error).__name__}: {error}") from error
+        except _CONFLICTS as error:  # it cannot be run again here: the transaction is the caller's
+            detail = f"roll back and run your transaction again ({type(error).__name__})"
+            raise ContentionError(detail) from error
 
     async def read(self, work: Callable[[Reader], Awaitable[T]]) -> T:
         """Reads on a pooled connection; each statement sees what is committed."""

@@ -57,8 +57,8 @@ class SqliteStore:
         self._start()
         try:
             applied = await self._write(_applied)
-            refuse_unfit(self.family, applied, migrate=migrate)
-            await self.migrate()
+            if refuse_unfit(self.family, applied, migrate=migrate):
+                await self.migrate()
             stored = await self._write(_stored_partitions)
             if stored != self.partitions:
                 raise SchemaMismatch(

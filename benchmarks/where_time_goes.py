@@ -1,0 +1,103 @@
+"""Own time per function in µs per cycle, every thread included (cProfile).
+
+    python -m benchmarks.where_time_goes cycle sqlite 5000
+    python -m benchmarks.where_time_goes worker postgres 5000
+    python -m benchmarks.where_time_goes latency postgres 200
+
+The profiler slows Python down about twice and C code not at all, so trust the order more than the
+sums. Waiting (epoll, queues) is left out.
+"""
+
+import argparse
+import asyncio
+import cProfile
+import pstats
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from flowfabric.bench import cycle, latency, worker
+from flowfabric.bench.places import STORES, open_place
+from flowfabric.bench.worker_process import drain
+
+WAITING = ("select.epoll", "SimpleQueue", "_thread.lock", "select.kqueue")
+
+
+def _cycle(n: int) -> Callable[[str], Any]:
+    return lambda url: asyncio.run(cycle.engine_rate(url, n))
+
+
+def _worker(n: int) -> Callable[[str], Any]:
+    return lambda url: asyncio.run(drain(url, worker.CONCURRENCY, n))
+
+
+def _latency(n: int) -> Callable[[str], Any]:
+    return lambda url: latency.laps_in_process(url, n)
+
+
+SCENARIOS = {"cycle": _cycle, "worker": _worker, "latency": _latency}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="benchmarks.where_time_goes")
+    parser.add_argument("scenario", choices=SCENARIOS)
+    parser.add_argument("store", choices=STORES)
+    parser.add_argument("n", type=int, nargs="?", default=5_000)
+    parser.add_argument("--top", type=int, default=40)
+    given = parser.parse_args()
+    with open_place(given.store, None) as place, place.database() as url:
+        if given.scenario == "worker":
+            asyncio.run(worker.submit(url, given.n))
+        profiles = profiled(lambda: SCENARIOS[given.scenario](given.n)(url))
+    for line in table(profiles, given.n)[: given.top]:
+        print(line)
+    return 0
+
+
+def profiled(work: Callable[[], Any]) -> list[cProfile.Profile]:
+    """One profile per thread that ran meanwhile."""
+    profiles: list[cProfile.Profile] = []
+    run = threading.Thread.run
+
+    def watched(self: threading.Thread) -> None:
+        profile = cProfile.Profile()
+        profiles.append(profile)
+        profile.runcall(run, self)
+
+    setattr(threading.Thread, "run", watched)  # noqa: B010 - restored below
+    try:
+        main_profile = cProfile.Profile()
+        profiles.append(main_profile)
+        main_profile.runcall(work)
+    finally:
+        setattr(threading.Thread, "run", run)  # noqa: B010
+    return profiles
+
+
+def table(profiles: list[cProfile.Profile], n: int) -> list[str]:
+    """Functions by their own time, the most expensive first."""
+    total: dict[tuple[str, int, str], list[float]] = {}
+    for profile in profiles:
+        try:
+            stats: Any = pstats.Stats(profile)
+        except TypeError:  # a thread that did nothing
+            continue
+        for where, (_, calls, own, cumulative, _) in stats.stats.items():
+            found = total.setdefault(where, [0.0, 0.0, 0.0])
+            for at, value in enumerate((own, cumulative, calls)):
+                found[at] += value
+    lines = []
+    for (file, line, name), (own, cumulative, calls) in sorted(
+        total.items(), key=lambda item: -item[1][0]
+    ):
+        if any(word in name for word in WAITING):
+            continue
+        short = file.split("flowfabric/")[-1][-48:]
+        figures = f"{own / n * 1e6:8.2f} µs own {cumulative / n * 1e6:9.2f} µs with callees"
+        lines.append(f"{figures} {calls / n:8.2f} calls  {short}:{line} {name}")
+    return lines
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,135 @@
+"""The hot statements keep using their indexes, whatever the planner thinks of tomorrow."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import asyncpg
+import pytest
+
+from flowfabric.assemble import open_engine
+from flowfabric.config import EngineConfig
+from flowfabric.engine.requests import NewExecution
+from flowfabric.stores.base import ListFilter
+from flowfabric.stores.listing import listing_sql
+from flowfabric.stores.postgres import view as postgres_view
+from flowfabric.stores.sqlite import view as sqlite_view
+from tests.support.lab import Lab
+
+ROWS = 3_000
+
+
+async def fill(lab: Lab) -> None:
+    requests = [NewExecution(execution_kind="k", priority=n % 7) for n in range(ROWS)]
+    await lab.engine.create_executions(requests)
+
+
+SQLITE_PLANS = {
+    "load": (('["x"]',), "c USING INDEX sqlite_autoindex_ff_exec_core_1"),
+    "ready": ((1, 1, 10), "ff_exec_ready"),
+    "due": ((1, 10), "ff_exec_due"),
+    "next_due": ((), "ff_exec_due"),
+    "update_hot": (
+        (None,) * sqlite_view.SQL["update_hot"].count("?"),
+        "sqlite_autoindex_ff_exec_core_1",
+    ),
+    "expired_leases": ((1, 1, "", 10), "ff_exec_due"),
+    "result": (("x", 0), "sqlite_autoindex_ff_attempt_1"),
+}
+
+
+@pytest.mark.parametrize("name", SQLITE_PLANS)
+def test_sqlite_uses_the_index(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "plan.db"
+    lab = Lab(f"sqlite:///{path}")
+    lab.open()
+    lab.run(fill(lab))
+    lab.close()
+    values, index = SQLITE_PLANS[name]
+    with closing(sqlite3.connect(path)) as connection:
+        plan = connection.execute(f"EXPLAIN QUERY PLAN {sqlite_view.SQL[name]}", values).fetchall()
+    text = "\n".join(row[3] for row in plan)
+    assert index in text, text
+    assert "SCAN c\n" not in text + "\n", text
+    assert "TEMP B-TREE" not in text or name == "expired_leases", text
+
+
+POSTGRES_PLANS = {
+    "load": ((["00000000-0000-7000-8000-000000000000"],), "ff_exec_core_pkey"),
+    "ready_one": ((1, 1, 10), "ff_exec_ready"),
+    "ready_many": (([1, 2], 1, 10), "ff_exec_ready"),
+    "due": ((1, 10), "ff_exec_due"),
+}
+
+
+@pytest.mark.parametrize("name", POSTGRES_PLANS)
+def test_postgres_uses_the_index(postgres_url: str, name: str) -> None:
+    values, index = POSTGRES_PLANS[name]
+
+    async def explain(lab: Lab) -> str:
+        await fill(lab)
+        connection = await asyncpg.connect(postgres_url)
+        await connection.execute("ANALYZE")
+        rows = await connection.fetch(f"EXPLAIN {postgres_view.SQL[name]}", *values)
+        await connection.close()
+        return "\n".join(row[0] for row in rows)
+
+    lab = Lab(postgres_url)
+    lab.open()
+    text = lab.run(explain(lab))
+    lab.close()
+    assert index in text, text
+
+
+def test_a_listing_by_state_uses_its_index(tmp_path: Path) -> None:
+    path = tmp_path / "plan.db"
+    lab = Lab(f"sqlite:///{path}")
+    lab.open()
+    lab.run(fill(lab))
+    lab.close()
+    values: list[object] = []
+
+    def bind(value: object) -> str:
+        values.append(value)
+        return f"?{len(values)}"
+
+    sql = listing_sql(ListFilter(states=("failed",)), None, 10, bind)
+    with closing(sqlite3.connect(path)) as connection:
+        plan = connection.execute(f"EXPLAIN QUERY PLAN {sql}", values).fetchall()
+    assert "ff_exec_state" in "\n".join(row[3] for row in plan)
+
+
+def test_claims_look_at_no_row_they_cannot_run(lab: Lab) -> None:
+    """D31: work that nobody can run is never scanned, so it cannot delay other work."""
+
+    async def story() -> None:
+        needs = {"routing_requirements": {"required_capabilities": ["gpu"]}}
+        crowd = [NewExecution(execution_kind="k", priority=9, policy=needs) for _ in range(500)]
+        await lab.engine.create_executions(crowd)
+        mine = await lab.create("k")
+        assert (await lab.claim()).execution_id == mine
+
+    lab.run(story())
+
+
+def test_a_statement_cache_of_zero_works_everywhere(postgres_url: str) -> None:
+    """PgBouncer in transaction mode keeps no prepared statement between two transactions."""
+
+    async def story() -> None:
+        config = EngineConfig(loops=False, statement_cache_size=0)
+        async with open_engine(postgres_url, config=config) as engine:
+            requests = [NewExecution(execution_kind="k") for _ in range(30)]
+            await engine.create_executions(requests)
+            claimed = await engine.claim(
+                lanes=("default",), worker_id="w", worker_instance_id="i", limit=30
+            )
+            for each in claimed:
+                await engine.complete(each.handle)
+            counts = await engine.count_executions()
+            assert counts == {"default": {"completed": 30}}
+
+    import asyncio
+
+    asyncio.run(story())
