@@ -200,7 +200,8 @@ class Shift:
         try:
             report = await run_async(held)
         except Exception as error:  # noqa: BLE001 - our own code failed: the slot must not be lost
-            report = _unjudged(held, error)
+            _log_unjudged(held, error)
+            report = None
         self._end(held, report)
 
     def _run_sync(self, held: Held) -> None:
@@ -208,7 +209,8 @@ class Shift:
         try:
             report = run_sync(held)
         except Exception as error:  # noqa: BLE001 - our own code failed: the slot must not be lost
-            report = _unjudged(held, error)
+            _log_unjudged(held, error)
+            report = None
         with suppress(RuntimeError):  # the loop is gone: this handler outlived its worker
             self._loop.call_soon_threadsafe(self._end, held, report)
 
@@ -266,7 +268,7 @@ class Shift:
             _LOGGER.error("stopped with unreported work; it is run again when its leases lapse")
 
 
-def _unjudged(held: Held, error: Exception) -> None:
+def _log_unjudged(held: Held, error: Exception) -> None:
     """The worker's own code failed on a handler's end: let go, so that the work is run again."""
     execution_id = held.claimed.execution_id
     _LOGGER.error("cannot judge how %s ended; its lease will lapse", execution_id, exc_info=error)
