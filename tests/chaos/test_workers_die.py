@@ -125,9 +125,9 @@ def longest_loss_ms(dump: Dump) -> int:
 # --- SIGSTOP -----------------------------------------------------------------------------------
 
 REFUSALS = {
-    "another owner works": {"StaleLease"},
-    "another owner finished": {"ExecutionNotActive"},
-    "nobody has taken it yet": {"ExecutionNotActive", "LeaseExpired"},
+    "nobody has taken it yet": "LeaseExpired",
+    "another owner works": "StaleLease",
+    "another owner finished": "ExecutionNotActive",
 }
 
 
@@ -152,11 +152,11 @@ def test_a_worker_that_slept_past_its_lease(
         sleeper.tell("try")
         sleeper.send(signal.SIGCONT)
         workers.wait_until(lambda: sleeper.heard("end") == 1, "the late writes")
-        refused = {line[0] for line in workers.lines("refused")}
+        refused = [line[0] for line in workers.lines("refused")]
         assert not list(workers.lines("accepted"))
     after = runner.run(engine.store.dump())
     runner.run(engine.close())
-    assert refused == REFUSALS[meanwhile] or refused < REFUSALS[meanwhile]
+    assert refused == [REFUSALS[meanwhile]] * 5
     assert after == before
     check_store(after)
 

@@ -15,11 +15,16 @@ T = TypeVar("T")
 
 
 async def transact(store: Store, work: Callable[[Transaction], Awaitable[T]]) -> T:
-    """Run until it commits: up to five tries, full jitter between them, then RetryExhausted."""
+    """Run a transaction until it commits."""
+    return await until_no_conflict(lambda: store.transact(work))
+
+
+async def until_no_conflict(run: Callable[[], Awaitable[T]]) -> T:
+    """Up to five tries, full jitter between them, then RetryExhausted."""
     last: StoreConflict | None = None
     for attempt in range(CONFLICT_TRIES):
         try:
-            return await store.transact(work)
+            return await run()
         except StoreConflict as conflict:
             last = conflict
             ceiling = min(CONFLICT_DELAY_MS_CAP, CONFLICT_DELAY_MS_BASE * 2**attempt)

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from flowfabric import ids
 from flowfabric.config import EngineConfig
 from flowfabric.engine.batch import Batcher, Pending
-from flowfabric.engine.conflict import transact
+from flowfabric.engine.conflict import transact, until_no_conflict
 from flowfabric.engine.view import Effects, View
 from flowfabric.engine.wakeups import DUE_TOPIC, Wakeups, end_topic, lane_topic
 from flowfabric.errors import HandleFromOtherBackend, InvalidInput
@@ -47,6 +47,10 @@ def with_body(reply: Claimed, body: Body) -> Claimed:
     )
 
 
+def _route_order(route: Route) -> tuple[str, str, str, tuple[str, ...]]:
+    return (route.lane_id, route.namespace, route.execution_kind, route.required_capabilities)
+
+
 class EngineCore:
     """Holds the store, the batches and the wake-ups; families of operations build on it."""
 
@@ -74,7 +78,8 @@ class EngineCore:
         """Routes must be known before executions refer to them."""
         new = {command.route for command in commands} - self._known_routes
         if new:
-            await self.store.intern_routes(sorted(new, key=lambda route: route.lane_id))
+            ordered = sorted(new, key=_route_order)  # rivals insert in one order
+            await until_no_conflict(lambda: self.store.intern_routes(ordered))
             self._known_routes |= new
 
     def moment(self, now: int) -> Moment:

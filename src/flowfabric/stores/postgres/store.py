@@ -195,10 +195,10 @@ class PostgresStore:
             [route.execution_kind for route in routes],
             [capabilities_text(route.required_capabilities) for route in routes],
         )
-        now = (self._clock or SystemClock()).now_ms()
 
         async def work(tx: Any) -> None:
-            await tx.run("insert_lanes", lanes, now)
+            await tx.catalog()  # also reads the clock
+            await tx.run("insert_lanes", lanes, tx.now)
             await tx.run("insert_routes", *columns)
             await tx.run("bump_catalog")
 
