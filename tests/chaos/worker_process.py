@@ -90,8 +90,8 @@ async def make(engine: Engine, name: str) -> None:
         created = await asyncio.gather(
             *(engine.create_execution(execution_kind="w", idempotency_key=key) for key in keys)
         )
-        for key, each in zip(keys, created, strict=True):
-            say("made", key, each.execution_id)
+        for key, made in zip(keys, created, strict=True):
+            say("made", key, made.execution_id)
         claimed = await claim(engine, name, len(keys))
         requests = [CompleteRequest(each.handle, name.encode()) for each in claimed]
         replies = await engine.complete_many(requests)

@@ -7,14 +7,16 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import asyncpg
-import pytest
 
 from flowfabric.assemble import open_engine
 from flowfabric.config import EngineConfig
 from tests.support.databases import PostgresServer
+
+if TYPE_CHECKING:
+    import pytest
 
 _KEPT = ("ff_migration_annotation", "ff_partition_config", "ff_state")  # parts of the schema
 _NEW_CATALOG = "UPDATE ff_partition_config SET catalog_version = catalog_version + 1"
@@ -45,7 +47,7 @@ class SqliteGround:
     def clear(self) -> None:
         with closing(sqlite3.connect(self._path)) as connection:
             found = connection.execute(
-                "SELECT name FROM sqlite_master WHERE type = 'table' AND name LIKE 'ff!_%' ESCAPE '!'"
+                "SELECT name FROM sqlite_master WHERE type = 'table' AND name GLOB 'ff_*'"
             ).fetchall()
             for (name,) in found:
                 if name not in _KEPT:

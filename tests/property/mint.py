@@ -1,4 +1,4 @@
-"""Ids and jitter that two engines draw alike, so that what they store can be compared byte by byte."""
+"""Ids and jitter that two engines draw alike, so that what they store can be compared."""
 
 from __future__ import annotations
 
@@ -57,8 +57,13 @@ class MintSwitch:
         patch.setattr("flowfabric.ids.new_uuid7", lambda: self.current.uuid("execution", "7"))
         patch.setattr("flowfabric.ids.new_secret_id", lambda: self.current.uuid("secret", "4"))
         patch.setattr(
-            "flowfabric.ids.random", SimpleNamespace(random=lambda: self.current.fraction())
+            "flowfabric.ids.new_secret_ids",
+            lambda count: [self.current.uuid("secret", "4") for _ in range(count)],
         )
+        patch.setattr("flowfabric.ids.random", SimpleNamespace(random=self._fraction))
+
+    def _fraction(self) -> float:
+        return self.current.fraction()
 
 
 SWITCH: Final = MintSwitch()

@@ -45,7 +45,7 @@ def minted(monkeypatch: pytest.MonkeyPatch) -> None:
 def try_histories(machine: Any, histories: int, *, shrink: bool = True) -> None:
     """Run a state machine so many times; a failure is shrunk and printed as a program."""
     phases = [Phase.generate, Phase.shrink] if shrink else [Phase.generate]
-    run_state_machine_as_test(  # type: ignore[no-untyped-call]
+    run_state_machine_as_test(
         machine,
         settings=settings(
             max_examples=histories,
@@ -163,9 +163,7 @@ def test_a_sabotaged_store_is_told_apart(
     fault = SABOTAGE[name]
     sql = sqlite_view.SQL[fault.statement]
     assert fault.says in sql
-    monkeypatch.setitem(
-        sqlite_view.SQL, fault.statement, sql.replace(fault.says, fault.instead)
-    )
+    monkeypatch.setitem(sqlite_view.SQL, fault.statement, sql.replace(fault.says, fault.instead))
     machine: Any = only(Parity, fault.rules)
     with ground_for("sqlite", tmp_path, request, runner) as ground, pytest.raises(AssertionError):
         try_histories(lambda: machine(runner, ground), 400, shrink=False)

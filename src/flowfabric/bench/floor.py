@@ -5,7 +5,8 @@ size, the same three commits per batch with the same durability. Values are work
 clock starts. There is no rule, no read, no lock and no id to find: SQLite gets one `executemany`
 per table; Postgres one statement per table, in which a column that is the same in the whole batch
 travels once and the others as `unnest` arrays: of the forms tried (an array per column, arrays of
-rows, COPY) this one takes the least CPU time. An update writes only the columns the step changes.
+rows, COPY) this one takes the least CPU time. An insert leaves out what the schema fills in by
+itself, an update what the step does not change.
 What the engine adds on top of this is what the ratio shows.
 """
 
@@ -105,18 +106,18 @@ def _write(
     family: str, image: Image, former: Image | None, who: Sequence[Identity]
 ) -> tuple[str, Any]:
     """One statement: an insert, or an update of a row that was written before."""
-    columns, examples = list(image.columns), list(image.values)
-    types = dict(zip(image.columns, image.types, strict=True))
-    if former is not None:
-        kept = [at for at, value in enumerate(image.values) if value != former.values[at]]
-        key = columns.index("execution_id")
-        columns = [columns[at] for at in kept] + ["execution_id"]
-        examples = [examples[at] for at in kept] + [examples[key]]
-    pattern = list(zip(columns, examples, strict=True))
+    cells = list(zip(image.columns, image.values, image.declared, strict=True))
+    if former is None:
+        kept = [cell for cell in cells if not cell[2].is_filled_with(cell[1])]
+    else:
+        kept = [cell for at, cell in enumerate(cells) if cell[1] != former.values[at]]
+        kept.append(cells[image.columns.index("execution_id")])
+    columns = [name for name, _, _ in kept]
+    pattern = [(name, example) for name, example, _ in kept]
     rows: list[Row] = [tuple(each.value(*pair) for pair in pattern) for each in who]
     if family == "sqlite":
         return _sqlite_statement(image.table, columns, is_update=former is not None), rows
-    shape = _Shape(image.table, columns, [types[name] for name in columns], former is not None)
+    shape = _Shape(image.table, columns, [column.type for _, _, column in kept], former is not None)
     return shape.statement(rows)
 
 

@@ -8,14 +8,29 @@ from importlib import import_module
 from typing import Any, Protocol
 from urllib.parse import unquote, urlsplit
 
+from flowfabric.model.record import Record
+
 Row = tuple[Any, ...]
+
+
+class Column(Record, frozen=True):
+    """How a table declares a column."""
+
+    type: str
+    default: str | None  # as SQL
+
+    def is_filled_with(self, value: Any) -> bool:
+        """Whether an insert that leaves the column out stores this value."""
+        if self.default is None:
+            return value is None
+        return value is not None and self.default.split("::")[0].strip("'") == str(value)
 
 
 class RawDatabase(Protocol):
     """One connection with the durability the store itself uses."""
 
-    async def columns(self, table: str) -> dict[str, str]:
-        """Column names and SQL types of a table, in order."""
+    async def columns(self, table: str) -> dict[str, Column]:
+        """The columns of a table by name, in order."""
         ...
 
     async def fetch(self, sql: str) -> list[Row]:
@@ -53,10 +68,10 @@ class SqliteDatabase:
         ):
             self._connection.execute(f"PRAGMA {pragma}")
 
-    async def columns(self, table: str) -> dict[str, str]:
+    async def columns(self, table: str) -> dict[str, Column]:
         """From the table itself."""
         rows = self._connection.execute(f"PRAGMA table_info({table})").fetchall()
-        return {row[1]: row[2] for row in rows}
+        return {row[1]: Column(row[2], row[4]) for row in rows}
 
     async def fetch(self, sql: str) -> list[Row]:
         """The rows of a query."""
@@ -83,14 +98,15 @@ class PostgresDatabase:
     def __init__(self, connection: Any) -> None:
         self._connection = connection
 
-    async def columns(self, table: str) -> dict[str, str]:
+    async def columns(self, table: str) -> dict[str, Column]:
         """From the catalog."""
         rows = await self._connection.fetch(
-            "SELECT attname, format_type(atttypid, atttypmod) FROM pg_attribute "
+            "SELECT attname, format_type(atttypid, atttypmod), pg_get_expr(adbin, adrelid) "
+            "FROM pg_attribute LEFT JOIN pg_attrdef ON adrelid = attrelid AND adnum = attnum "
             "WHERE attrelid = $1::text::regclass AND attnum > 0 ORDER BY attnum",
             table,
         )
-        return {row[0]: row[1] for row in rows}
+        return {row[0]: Column(row[1], row[2]) for row in rows}
 
     async def fetch(self, sql: str) -> list[Row]:
         """The rows of a query."""

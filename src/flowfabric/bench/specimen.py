@@ -11,7 +11,7 @@ from typing import Any
 
 from flowfabric.assemble import open_engine
 from flowfabric.bench.measurement import MeasurementFailed
-from flowfabric.bench.raw import RawDatabase, connect
+from flowfabric.bench.raw import Column, RawDatabase, connect
 from flowfabric.config import EngineConfig
 from flowfabric.engine.requests import CompleteRequest, NewExecution
 from flowfabric.model.record import Record
@@ -33,7 +33,7 @@ class Image(Record, frozen=True):
     table: str
     columns: tuple[str, ...]
     values: tuple[Any, ...]
-    types: tuple[str, ...]
+    declared: tuple[Column, ...]
 
 
 class Specimen(Record, frozen=True):
@@ -91,23 +91,20 @@ class _Changes:
     async def since_last_look(self) -> tuple[Image, ...]:
         found = []
         for table in TABLES:
-            types = await self._database.columns(table)
-            names = tuple(types)
+            declared = await self._database.columns(table)
             for row in await self._database.fetch(f"SELECT * FROM {table}"):  # noqa: S608
                 key = (table, *row)
                 if key not in self._known:
                     self._known.add(key)
-                    found.append(_image(table, names, row, types))
+                    found.append(_image(table, declared, row))
         return tuple(found)
 
 
-def _image(
-    table: str, names: tuple[str, ...], row: tuple[Any, ...], types: dict[str, str]
-) -> Image:
-    kept = [at for at, name in enumerate(names) if name not in GENERATED]
-    return Image(
-        table,
-        tuple(names[at] for at in kept),
-        tuple(row[at] for at in kept),
-        tuple(types[names[at]] for at in kept),
-    )
+def _image(table: str, declared: dict[str, Column], row: tuple[Any, ...]) -> Image:
+    kept = [
+        (name, value, column)
+        for (name, column), value in zip(declared.items(), row, strict=True)
+        if name not in GENERATED
+    ]
+    names, values, columns = zip(*kept, strict=True)
+    return Image(table, names, values, columns)

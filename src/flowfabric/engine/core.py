@@ -146,9 +146,10 @@ class EngineCore:
         if changes := view.take_changes():
             await tx.save(changes)  # the search must see what this batch has decided
         claimed: list[Claimed] = []
-        for execution, body in await tx.ready(routes, command.limit):
-            fresh = NewIds(ids.new_secret_id(), ids.new_secret_id())
-            decision = claim(execution, command, fresh, view.at)
+        candidates = await tx.ready(routes, command.limit)
+        fresh = iter(ids.new_secret_ids(2 * len(candidates)))
+        for execution, body in candidates:
+            decision = claim(execution, command, NewIds(next(fresh), next(fresh)), view.at)
             reply = view.apply(execution, command, decision)
             if reply is not None:
                 claimed.append(with_body(reply, body))

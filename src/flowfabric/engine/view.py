@@ -88,6 +88,8 @@ class View:
         """Take a decision's changes into the batch; returns its reply."""
         after = decision.execution
         if after is not None:
+            if before is None:
+                raise InvariantViolated(f"{type(command).__name__} changed an absent execution")
             _check(before, after, command)
             self._remember(before, after, command)
         if decision.attempt is not None:
@@ -101,11 +103,11 @@ class View:
                 self.changes.operator_events.append(event)
         return decision.reply
 
-    def _remember(self, before: Execution | None, after: Execution, command: Any) -> None:
+    def _remember(self, before: Execution, after: Execution, command: Any) -> None:
         key = after.execution_id
         self.executions[key] = after
         self.changes.updated[key] = after
-        if before is None or cold_of(before) != cold_of(after):
+        if cold_of(before) != cold_of(after):
             self.changes.cold.add(key)
         if type(command) is SetTag:
             self.changes.retagged.add(key)
@@ -117,12 +119,9 @@ class View:
         return changes
 
 
-def _check(before: Execution | None, after: Execution, command: Any) -> None:
+def _check(before: Execution, after: Execution, command: Any) -> None:
     """Postconditions that hold in production too."""
-    if before is None:
-        raise InvariantViolated(f"{type(command).__name__} changed an absent execution")
     if after.lease_epoch < before.lease_epoch:
         raise InvariantViolated(f"{type(command).__name__} lowered the epoch")
-    moved = after.state is not before.state and after.state != before.state
-    if before.is_terminal and moved and type(command) is not Replay:
+    if before.is_terminal and after.state != before.state and type(command) is not Replay:
         raise InvariantViolated(f"{type(command).__name__} left a terminal state")

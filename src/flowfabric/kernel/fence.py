@@ -89,9 +89,9 @@ def _lapsed_since(execution: Execution, fence: Fence) -> bool:
 
 def same_secrets(execution: Execution, fence: Fence) -> bool:
     """Whether lease id and attempt id are the recorded ones, compared in constant time."""
-    lease = hmac.compare_digest((execution.lease_id or "").encode(), fence.lease_id.encode())
-    attempt = hmac.compare_digest((execution.attempt_id or "").encode(), fence.attempt_id.encode())
-    return lease and attempt
+    recorded = f"{execution.lease_id}\n{execution.attempt_id}"
+    presented = f"{fence.lease_id}\n{fence.attempt_id}"
+    return hmac.compare_digest(recorded.encode(), presented.encode())
 
 
 def released_by(execution: Execution, fence: Fence | None) -> bool:

@@ -32,6 +32,13 @@ def check_text(
     value: object, *, field: str, max_bytes: int, empty: bool = False, control: bool = False
 ) -> str:
     """Text every store can keep: no NUL, no lone surrogate, within the limit."""
+    if (
+        type(value) is str
+        and value.isascii()
+        and value.isprintable()
+        and 0 < len(value) <= max_bytes
+    ):
+        return value  # the usual case, decided without looking at characters one by one
     if not isinstance(value, str):
         raise InvalidInput(f"{field}: expected text, got {type(value).__name__}", field=field)
     if not value and not empty:

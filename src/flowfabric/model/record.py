@@ -16,8 +16,11 @@ T = TypeVar("T")
 R = TypeVar("R", bound=msgspec.Struct)
 
 
-class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A frozen value with named fields; unknown fields are refused when it is read."""
+class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, gc=False):
+    """A frozen value with named fields; unknown fields are refused when it is read.
+
+    Frozen values cannot form cycles, so the garbage collector need not look at them.
+    """
 
 
 def replace(record: R, **changes: Any) -> R:

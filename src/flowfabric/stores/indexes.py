@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from flowfabric.model.execution import Execution
-from flowfabric.model.state import EligibilityState
+from flowfabric.model.state import LEASED, EligibilityState
 
 # Which rows belong to each index, in SQL, by the numbers of their state vectors.
 READY_WHERE: Final = "state_id < 10"
@@ -28,19 +28,17 @@ def due_at(execution: Execution) -> int | None:
     """
     if execution.completed_at is not None:
         return None
-    due = execution.deadline_at
-    if execution.is_leased:
-        due = _earlier(due, execution.lease_expires_at)
-    elif execution.state.eligibility_state is EligibilityState.NOT_ELIGIBLE_UNTIL_TIME:
-        due = _earlier(due, execution.eligible_at)
-    due = _earlier(due, execution.attempt_due_at)
-    return _earlier(due, execution.reclaim_at)
-
-
-def _earlier(one: int | None, other: int | None) -> int | None:
-    if one is None or (other is not None and other < one):
-        return other
-    return one
+    state = execution.state
+    if state is LEASED or state == LEASED:
+        due = execution.lease_expires_at
+    elif state.eligibility_state is EligibilityState.NOT_ELIGIBLE_UNTIL_TIME:
+        due = execution.eligible_at
+    else:
+        due = execution.reclaim_at
+    for other in (execution.deadline_at, execution.attempt_due_at):
+        if other is not None and (due is None or other < due):
+            due = other
+    return due
 
 
 def uuid_of(execution_id: str) -> str:
