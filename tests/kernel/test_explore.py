@@ -81,7 +81,7 @@ FAULTS: dict[str, tuple[list[Mutant], Callable[[], None]]] = {
     "no identity check at all": (
         [
             Mutant(OWNER, WRONG_EPOCH, "False"),
-            Mutant(fence.same_secrets, "return lease and attempt", "return True"),
+            Mutant(fence.same_secrets, "recorded.encode()", "presented.encode()"),
         ],
         TWO,
     ),
