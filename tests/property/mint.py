@@ -11,39 +11,43 @@ if TYPE_CHECKING:
 
 
 class Mint:
-    """One engine's source of everything random: a numbered sequence, started anew at will."""
+    """One engine's source of everything random: a numbered sequence of its own."""
 
     def __init__(self) -> None:
         self._count = 0
-        self.tape: list[str] | None = None  # where ids are noted down as they are drawn
+        self.tape: list[bytes] | None = None  # where secrets are noted down as they are drawn
 
-    def _next(self, purpose: str) -> bytes:
+    def _next(self, purpose: str, size: int) -> bytes:
         self._count += 1
-        return hashlib.blake2b(f"{purpose}{self._count}".encode(), digest_size=16).digest()
+        return hashlib.shake_256(f"{purpose}{self._count}".encode()).digest(size)
 
-    def uuid(self, purpose: str, version: str) -> str:
+    def uuid7(self) -> str:
         """A well-formed id; neither ids nor their partitions rise in the order of minting."""
-        text = self._next(purpose).hex()
-        text = f"{text[:8]}-{text[8:12]}-{version}{text[13:16]}-8{text[17:20]}-{text[20:]}"
+        text = self._next("execution", 16).hex()
+        return f"{text[:8]}-{text[8:12]}-7{text[13:16]}-8{text[17:20]}-{text[20:]}"
+
+    def secret(self, size: int) -> bytes:
+        """What lease ids are made of."""
+        drawn = self._next("secret", size)
         if self.tape is not None:
-            self.tape.append(text)
-        return text
+            self.tape.append(drawn)
+        return drawn
 
     def fraction(self) -> float:
         """A number in [0, 1)."""
-        return int.from_bytes(self._next("jitter")[:4]) / 2**32
+        return int.from_bytes(self._next("jitter", 4)) / 2**32
 
 
 class Playback(Mint):
-    """Draws what another engine drew."""
+    """Draws the secrets another engine drew."""
 
-    def __init__(self, tape: list[str]) -> None:
+    def __init__(self, tape: list[bytes]) -> None:
         super().__init__()
         self._rest = iter(tape)
 
-    def uuid(self, purpose: str, version: str) -> str:
-        """The next id on the tape."""
-        return next(self._rest)
+    def secret(self, size: int) -> bytes:
+        """The next one on the tape."""
+        return next(self._rest, b"").ljust(size, b"?")
 
 
 class MintSwitch:
@@ -54,15 +58,20 @@ class MintSwitch:
 
     def install(self, patch: pytest.MonkeyPatch) -> None:
         """Take the place of the randomness in `flowfabric.ids` until the patch is undone."""
-        patch.setattr("flowfabric.ids.new_uuid7", lambda: self.current.uuid("execution", "7"))
-        patch.setattr("flowfabric.ids.new_secret_id", lambda: self.current.uuid("secret", "4"))
-        patch.setattr(
-            "flowfabric.ids.new_secret_ids",
-            lambda count: [self.current.uuid("secret", "4") for _ in range(count)],
-        )
-        patch.setattr("flowfabric.ids.random", SimpleNamespace(random=self._fraction))
+        patch.setattr("flowfabric.ids.new_uuid7", self.uuid7)
+        patch.setattr("flowfabric.ids.os", SimpleNamespace(urandom=self.secret))
+        patch.setattr("flowfabric.ids.random", SimpleNamespace(random=self.fraction))
 
-    def _fraction(self) -> float:
+    def uuid7(self) -> str:
+        """Instead of new_uuid7."""
+        return self.current.uuid7()
+
+    def secret(self, size: int) -> bytes:
+        """Instead of os.urandom."""
+        return self.current.secret(size)
+
+    def fraction(self) -> float:
+        """Instead of random.random."""
         return self.current.fraction()
 
 

@@ -33,6 +33,19 @@ def _new_ids() -> NewIds:
     return NewIds(ids.new_secret_id(), ids.new_secret_id())
 
 
+def _choice(
+    worker_id: str, worker_instance_id: str, capabilities: Sequence[str], grant_ttl_ms: int
+) -> tuple[str, str, tuple[str, ...], int, str]:
+    """Whom a scheduler chose and for how long, checked, with a fresh grant id."""
+    return (
+        check_name(worker_id, field="worker_id"),
+        check_name(worker_instance_id, field="worker_instance_id"),
+        check_capabilities(capabilities, field="worker_capabilities"),
+        _grant_ttl(grant_ttl_ms),
+        ids.new_secret_id(),
+    )
+
+
 def _grant_ttl(value: int) -> int:
     return check_integer(value, field="grant_ttl_ms", least=1, most=limits.GRANT_TTL_MS_MAX)
 
@@ -68,14 +81,9 @@ class Granting(Working, EngineCore):
         grant_ttl_ms: int = limits.GRANT_TTL_MS_DEFAULT,
     ) -> GrantIssued:
         """Promise a waiting execution to a worker for a short time."""
-        command = IssueClaimGrant(
-            self.check_id(execution_id),
-            check_name(worker_id, field="worker_id"),
-            check_name(worker_instance_id, field="worker_instance_id"),
-            check_capabilities(worker_capabilities, field="worker_capabilities"),
-            _grant_ttl(grant_ttl_ms),
-            ids.new_secret_id(),
-        )
+        checked = self.check_id(execution_id)
+        choice = _choice(worker_id, worker_instance_id, worker_capabilities, grant_ttl_ms)
+        command = IssueClaimGrant(checked, *choice)
         reply: GrantIssued = await self.execute(command)
         return reply
 
@@ -91,18 +99,13 @@ class Granting(Working, EngineCore):
     ) -> GrantIssued | NoWork:
         """Choose the best execution for a worker and promise it, in one transaction."""
         offer = self.offer((lane_id,), worker_capabilities, None, namespace)
-        worker = check_name(worker_id, field="worker_id")
-        instance = check_name(worker_instance_id, field="worker_instance_id")
-        ttl = _grant_ttl(grant_ttl_ms)
+        choice = _choice(worker_id, worker_instance_id, worker_capabilities, grant_ttl_ms)
 
         async def work(tx: Transaction) -> tuple[GrantIssued | NoWork, Effects | None]:
             chosen = await self._best(tx, offer)
             if chosen is None:
                 return NoWork(), None
-            command = IssueClaimGrant(
-                chosen, worker, instance, offer.capabilities, ttl, ids.new_secret_id()
-            )
-            replies, effects = await self.fold(tx, [command])
+            replies, effects = await self.fold(tx, [IssueClaimGrant(chosen, *choice)])
             return replies[0], effects
 
         reply, effects = await self.transact(work)
@@ -207,14 +210,9 @@ class Granting(Working, EngineCore):
         grant_ttl_ms: int = limits.GRANT_TTL_MS_DEFAULT,
     ) -> ReclaimGrantResult:
         """Choose who takes over work whose lease was lost."""
-        command = IssueReclaimGrant(
-            self.check_id(execution_id),
-            check_name(worker_id, field="worker_id"),
-            check_name(worker_instance_id, field="worker_instance_id"),
-            check_capabilities(worker_capabilities, field="worker_capabilities"),
-            _grant_ttl(grant_ttl_ms),
-            ids.new_secret_id(),
-        )
+        checked = self.check_id(execution_id)
+        choice = _choice(worker_id, worker_instance_id, worker_capabilities, grant_ttl_ms)
+        command = IssueReclaimGrant(checked, *choice)
         reply: ReclaimGrantResult = await self.execute(command)
         return reply
 

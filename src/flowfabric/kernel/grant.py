@@ -31,8 +31,8 @@ from flowfabric.model.state import LifecyclePhase, OwnershipState
 OPERATOR = "operator"
 
 
-class IssueClaimGrant(Record, frozen=True):
-    """A scheduler chose a worker for a waiting execution."""
+class GrantRequest(Record, frozen=True):
+    """A scheduler chose a worker for an execution."""
 
     execution_id: str
     worker_id: str
@@ -40,6 +40,15 @@ class IssueClaimGrant(Record, frozen=True):
     worker_capabilities: tuple[str, ...]
     grant_ttl_ms: int
     grant_id: str
+
+    def grant(self, kind: GrantKind, now: int) -> Grant:
+        """The right itself, from now on."""
+        expires_at = now + self.grant_ttl_ms
+        return Grant(kind, self.grant_id, self.worker_id, self.worker_instance_id, expires_at)
+
+
+class IssueClaimGrant(GrantRequest, frozen=True):
+    """The execution waits; the worker may claim it."""
 
 
 class ClaimGranted(Record, frozen=True):
@@ -86,13 +95,7 @@ def issue_claim_grant(
     )
     if missing:
         return refuse(CapabilityMismatch, ",".join(missing), missing=list(missing))
-    grant = Grant(
-        GrantKind.CLAIM,
-        command.grant_id,
-        command.worker_id,
-        command.worker_instance_id,
-        at.now + command.grant_ttl_ms,
-    )
+    grant = command.grant(GrantKind.CLAIM, at.now)
     granted = replace(execution, grant=grant, last_mutation_at=at.now)
     return Decision(grant_reply(granted, grant), granted)
 

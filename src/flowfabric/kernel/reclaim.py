@@ -7,12 +7,12 @@ from flowfabric.errors import GrantAlreadyExists
 from flowfabric.kernel.claim import NewIds, take
 from flowfabric.kernel.decision import Decision, Moment, refuse
 from flowfabric.kernel.fence import not_found
-from flowfabric.kernel.grant import grant_reply
+from flowfabric.kernel.grant import GrantRequest, grant_reply
 from flowfabric.kernel.routing import missing_capabilities
 from flowfabric.kernel.transition import ended_attempt, finish, let_go
 from flowfabric.model.attempt import Attempt, AttemptOutcome, AttemptType
 from flowfabric.model.event import LeaseEventType
-from flowfabric.model.execution import Execution, Grant, GrantKind
+from flowfabric.model.execution import Execution, GrantKind
 from flowfabric.model.record import Record, replace
 from flowfabric.model.results import GrantNotFound, Moved, NotReclaimable, ReclaimCapExceeded
 from flowfabric.model.state import AttemptState, TerminalOutcome, waiting
@@ -26,15 +26,8 @@ class RequeueLost(Record, frozen=True):
     execution_id: str
 
 
-class IssueReclaimGrant(Record, frozen=True):
-    """An external scheduler chooses who shall take over."""
-
-    execution_id: str
-    worker_id: str
-    worker_instance_id: str
-    worker_capabilities: tuple[str, ...]
-    grant_ttl_ms: int
-    grant_id: str
+class IssueReclaimGrant(GrantRequest, frozen=True):
+    """Its lease was lost; the worker may take it over."""
 
 
 class ReclaimExecution(Record, frozen=True):
@@ -94,13 +87,7 @@ def issue_reclaim_grant(
     if missing:
         detail = f"capability_mismatch: {','.join(missing)}"
         return Decision(NotReclaimable(execution.execution_id, detail))
-    grant = Grant(
-        GrantKind.RECLAIM,
-        command.grant_id,
-        command.worker_id,
-        command.worker_instance_id,
-        at.now + command.grant_ttl_ms,
-    )
+    grant = command.grant(GrantKind.RECLAIM, at.now)
     granted = replace(
         execution,
         grant=grant,

@@ -1,4 +1,7 @@
-"""Named statements from a store's `queries.sql`, with column lists filled in from the codec."""
+"""Named statements: those every SQL store shares, then the store's own `queries.sql`.
+
+Column lists are filled in from the codec.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +40,10 @@ _LISTS: Final = {
 @cache
 def queries_of(family: str, extra: tuple[tuple[str, str], ...] = ()) -> dict[str, str]:
     """Every statement of a store by name."""
-    text = (resources.files("flowfabric.stores") / family / "queries.sql").read_text("utf-8")
+    folder = resources.files("flowfabric.stores")
+    text = "".join(
+        (folder / name).read_text("utf-8") for name in ("common.sql", f"{family}/queries.sql")
+    )
     lists = {**_LISTS, **dict(extra)}
     return {
         name: re.sub(r"\[\[(\w+)\]\]", lambda match: lists[match[1]], body).strip()

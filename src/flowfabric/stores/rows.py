@@ -146,6 +146,19 @@ def counts_by_state(
     return [(route, state, number) for (route, state), number in counted.items()]
 
 
+# The tables of a dump and the statements that read them whole.
+DUMPED: Final = {
+    "bodies": "all_bodies",
+    "attempts": "all_attempts",
+    "lease_events": "all_lease_events",
+    "completion_events": "all_completion_events",
+    "operator_events": "all_operator_events",
+    "idempotency": "all_keys",
+    "workers": "workers",
+    "worker_events": "all_worker_events",
+}
+
+
 def _record(kind: Callable[..., T], row: Row, word: object, *, tags: int) -> T:
     """A record whose fields stand in the row's order, with its word and its tags read back."""
     fields = list(row)

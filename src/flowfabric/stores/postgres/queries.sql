@@ -1,11 +1,5 @@
 -- name: clock
 SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint, catalog_version FROM ff_partition_config
--- name: bump_catalog
-UPDATE ff_partition_config SET catalog_version = catalog_version + 1
--- name: routes
-SELECT route_id, namespace, lane_id, execution_kind, required_capabilities FROM ff_route ORDER BY route_id
--- name: lanes
-SELECT lane_id, lane_state, registered_at, changed_at, reason FROM ff_lane_registry ORDER BY lane_id
 -- name: insert_routes
 INSERT INTO ff_route (namespace, lane_id, execution_kind, required_capabilities)
 SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::text[]) ON CONFLICT DO NOTHING
@@ -122,10 +116,6 @@ DELETE FROM ff_worker_registry WHERE namespace = $1 AND worker_instance_id = $2
 SELECT namespace, worker_instance_id, worker_id, lanes, capabilities, kinds, last_heartbeat_at,
     liveness_ttl_ms, registered_at
 FROM ff_worker_registry WHERE expires_at <= $1 ORDER BY expires_at LIMIT $2 FOR UPDATE SKIP LOCKED
--- name: workers
-SELECT namespace, worker_instance_id, worker_id, lanes, capabilities, kinds, last_heartbeat_at,
-    liveness_ttl_ms, registered_at
-FROM ff_worker_registry ORDER BY namespace, worker_instance_id
 -- name: insert_worker_event
 INSERT INTO ff_worker_registry_event (namespace, worker_instance_id, event_type, reason, occurred_at)
 VALUES ($1, $2, $3, $4, $5)
@@ -140,8 +130,6 @@ SELECT execution_id, attempt_index, attempt_id, attempt_type, outcome, lease_epo
 FROM ff_attempt WHERE execution_id = $1 ORDER BY attempt_index
 -- name: result
 SELECT [[attempt]] FROM ff_attempt WHERE execution_id = $1 AND attempt_index = $2
--- name: count
-SELECT route_id, state_id, count(*) FROM ff_exec_core GROUP BY route_id, state_id
 -- name: expired_leases
 SELECT [[record]] FROM ff_exec_core AS c JOIN ff_exec_body AS b ON b.execution_id = c.execution_id
 WHERE c.due_at <= $1 AND c.state_id = 60 AND c.lease_expires_at <= $1
@@ -149,28 +137,3 @@ WHERE c.due_at <= $1 AND c.state_id = 60 AND c.lease_expires_at <= $1
 ORDER BY c.lease_expires_at, c.execution_id LIMIT $4
 -- name: all_records
 SELECT [[record]] FROM ff_exec_core AS c JOIN ff_exec_body AS b ON b.execution_id = c.execution_id
--- name: all_bodies
-SELECT c.execution_id, c.partition_key,
-    [[body_parts]]
-FROM ff_exec_core AS c JOIN ff_exec_body AS b ON b.execution_id = c.execution_id
--- name: all_attempts
-SELECT a.execution_id, a.attempt_index, a.attempt_id, a.attempt_type, a.outcome, a.lease_epoch,
-    a.worker_id, a.worker_instance_id, a.started_at, a.ended_at, a.failure_reason,
-    a.failure_category, a.result, a.result_encoding, c.partition_key
-FROM ff_attempt AS a JOIN ff_exec_core AS c ON c.execution_id = a.execution_id
--- name: all_lease_events
-SELECT execution_id, event_type, reason, lease_epoch, attempt_index, worker_id,
-    worker_instance_id, namespace, tags, occurred_at
-FROM ff_lease_event ORDER BY event_id
--- name: all_completion_events
-SELECT execution_id, outcome, attempt_index, flow_id, namespace, tags, occurred_at
-FROM ff_completion_event ORDER BY event_id
--- name: all_operator_events
-SELECT subject, event_type, details, namespace, tags, occurred_at
-FROM ff_operator_event ORDER BY event_id
--- name: all_keys
-SELECT namespace, idempotency_key, execution_id, fingerprint, expires_at
-FROM ff_idempotency ORDER BY namespace, idempotency_key
--- name: all_worker_events
-SELECT namespace, worker_instance_id, event_type, reason, occurred_at
-FROM ff_worker_registry_event ORDER BY event_id

@@ -26,7 +26,7 @@ from flowfabric.stores.migrations import Applied, all_sql, migrations_of, refuse
 from flowfabric.stores.postgres.hints import ListenHints
 from flowfabric.stores.postgres.view import SQL, PostgresView
 from flowfabric.stores.routebook import EMPTY_BOOK
-from flowfabric.stores.rows import dump_of
+from flowfabric.stores.rows import DUMPED, dump_of
 
 T = TypeVar("T")
 
@@ -243,23 +243,11 @@ class PostgresStore:
             lanes = (await view.catalog()).lanes
             tables = {
                 name: [tuple(row) for row in await connection.fetch(SQL[query])]
-                for name, query in _DUMPED.items()
+                for name, query in DUMPED.items()
             }
             rows = await connection.fetch(SQL["all_records"])
             records = await view.records([tuple(row) for row in rows])
         return {**dump_of(tables, records), "lanes": [lanes[key] for key in sorted(lanes)]}
-
-
-_DUMPED = {
-    "bodies": "all_bodies",
-    "attempts": "all_attempts",
-    "lease_events": "all_lease_events",
-    "completion_events": "all_completion_events",
-    "operator_events": "all_operator_events",
-    "idempotency": "all_keys",
-    "workers": "workers",
-    "worker_events": "all_worker_events",
-}
 
 
 async def _keep_as_is(_connection: Any) -> None:

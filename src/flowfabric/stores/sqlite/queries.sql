@@ -1,11 +1,5 @@
 -- name: catalog_version
 SELECT catalog_version FROM ff_partition_config
--- name: bump_catalog
-UPDATE ff_partition_config SET catalog_version = catalog_version + 1
--- name: routes
-SELECT route_id, namespace, lane_id, execution_kind, required_capabilities FROM ff_route ORDER BY route_id
--- name: lanes
-SELECT lane_id, lane_state, registered_at, changed_at, reason FROM ff_lane_registry ORDER BY lane_id
 -- name: insert_route
 INSERT INTO ff_route (namespace, lane_id, execution_kind, required_capabilities)
 VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING
@@ -111,10 +105,6 @@ DELETE FROM ff_worker_registry WHERE namespace = ? AND worker_instance_id = ?
 SELECT namespace, worker_instance_id, worker_id, lanes, capabilities, kinds, last_heartbeat_at,
     liveness_ttl_ms, registered_at
 FROM ff_worker_registry WHERE expires_at <= ? ORDER BY expires_at LIMIT ?
--- name: workers
-SELECT namespace, worker_instance_id, worker_id, lanes, capabilities, kinds, last_heartbeat_at,
-    liveness_ttl_ms, registered_at
-FROM ff_worker_registry ORDER BY namespace, worker_instance_id
 -- name: insert_worker_event
 INSERT INTO ff_worker_registry_event (namespace, worker_instance_id, event_type, reason, occurred_at)
 VALUES (?, ?, ?, ?, ?)
@@ -129,8 +119,6 @@ SELECT execution_id, attempt_index, attempt_id, attempt_type, outcome, lease_epo
 FROM ff_attempt WHERE execution_id = ? ORDER BY attempt_index
 -- name: result
 SELECT [[attempt]] FROM ff_attempt WHERE execution_id = ? AND attempt_index = ?
--- name: count
-SELECT route_id, state_id, count(*) FROM ff_exec_core GROUP BY route_id, state_id
 -- name: expired_leases
 SELECT [[record]] FROM ff_exec_core AS c INDEXED BY ff_exec_due
 JOIN ff_exec_body AS b ON b.execution_id = c.execution_id
@@ -140,28 +128,3 @@ ORDER BY c.lease_expires_at, c.execution_id LIMIT ?4
 -- name: all_records
 SELECT [[record]] FROM ff_exec_core AS c
 JOIN ff_exec_body AS b ON b.execution_id = c.execution_id
--- name: all_bodies
-SELECT c.execution_id, c.partition_key,
-    [[body_parts]]
-FROM ff_exec_core AS c JOIN ff_exec_body AS b ON b.execution_id = c.execution_id
--- name: all_attempts
-SELECT a.execution_id, a.attempt_index, a.attempt_id, a.attempt_type, a.outcome, a.lease_epoch,
-    a.worker_id, a.worker_instance_id, a.started_at, a.ended_at, a.failure_reason,
-    a.failure_category, a.result, a.result_encoding, c.partition_key
-FROM ff_attempt AS a JOIN ff_exec_core AS c ON c.execution_id = a.execution_id
--- name: all_lease_events
-SELECT execution_id, event_type, reason, lease_epoch, attempt_index, worker_id,
-    worker_instance_id, namespace, tags, occurred_at
-FROM ff_lease_event ORDER BY event_id
--- name: all_completion_events
-SELECT execution_id, outcome, attempt_index, flow_id, namespace, tags, occurred_at
-FROM ff_completion_event ORDER BY event_id
--- name: all_operator_events
-SELECT subject, event_type, details, namespace, tags, occurred_at
-FROM ff_operator_event ORDER BY event_id
--- name: all_keys
-SELECT namespace, idempotency_key, execution_id, fingerprint, expires_at
-FROM ff_idempotency ORDER BY namespace, idempotency_key
--- name: all_worker_events
-SELECT namespace, worker_instance_id, event_type, reason, occurred_at
-FROM ff_worker_registry_event ORDER BY event_id

@@ -17,7 +17,7 @@ from flowfabric.stores.codec import capabilities_text
 from flowfabric.stores.drive import drive
 from flowfabric.stores.migrations import Applied, all_sql, migrations_of, refuse_unfit, status_of
 from flowfabric.stores.routebook import EMPTY_BOOK
-from flowfabric.stores.rows import dump_of
+from flowfabric.stores.rows import DUMPED, dump_of
 from flowfabric.stores.sqlite.connection import WorkThread
 from flowfabric.stores.sqlite.hints import SocketHints
 from flowfabric.stores.sqlite.view import SQL, SqliteView
@@ -184,24 +184,12 @@ class SqliteStore:
             view = SqliteView(connection, self._clock.now_ms(), EMPTY_BOOK)
             lanes = drive(view.catalog()).lanes
             tables = {
-                name: connection.execute(SQL[query]).fetchall() for name, query in _DUMPED.items()
+                name: connection.execute(SQL[query]).fetchall() for name, query in DUMPED.items()
             }
             records = view.records(connection.execute(SQL["all_records"]).fetchall())
             return {**dump_of(tables, records), "lanes": [lanes[key] for key in sorted(lanes)]}
 
         return await self._write(job)
-
-
-_DUMPED = {
-    "bodies": "all_bodies",
-    "attempts": "all_attempts",
-    "lease_events": "all_lease_events",
-    "completion_events": "all_completion_events",
-    "operator_events": "all_operator_events",
-    "idempotency": "all_keys",
-    "workers": "workers",
-    "worker_events": "all_worker_events",
-}
 
 
 def _applied(connection: sqlite3.Connection) -> dict[int, Applied]:
