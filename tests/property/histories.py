@@ -32,7 +32,7 @@ OFFER_LANES = (("blue",), ("green",), ("green", "blue"))
 
 # How far back a choice goes: mostly to the newest, so that histories are about something.
 pick = st.sampled_from((0, 0, 0, 0, 1, 1, 1, 2, 2, 3, 4, 6, 9, 15))
-worker_number = st.integers(1, 3)
+worker_number = st.sampled_from((1, 1, 1, 2, 3))
 duration = st.sampled_from((0, 1, 400, 1_500, 4_000))
 perhaps_duration = st.one_of(st.none(), st.sampled_from((1, 700, 2_500)))
 lease_ttl = st.sampled_from((1_000, 2_000, 3_000))
@@ -460,29 +460,31 @@ class WholeHistories(Histories):
             )
         )
 
-    @rule(worker=worker_number, what=st.integers(0, 3))
-    def registry(self, worker: int, what: int) -> None:
+    @rule(worker=worker_number, seconds=st.integers(1, 4))
+    def register(self, worker: int, seconds: int) -> None:
+        self.do(
+            lambda seat: seat.engine.register_worker(
+                worker_id=f"w{worker}",
+                worker_instance_id=f"w{worker}-1",
+                lanes=LANES,
+                capabilities=CAPABILITIES[worker - 1],
+                liveness_ttl_ms=1_000 * seconds,
+            )
+        )
+
+    @rule(worker=worker_number)
+    def heartbeat(self, worker: int) -> None:
         instance = f"w{worker}-1"
-        match what:
-            case 0:
-                self.do(
-                    lambda seat: seat.engine.register_worker(
-                        worker_id=f"w{worker}",
-                        worker_instance_id=instance,
-                        lanes=LANES,
-                        capabilities=CAPABILITIES[worker - 1],
-                        liveness_ttl_ms=1_000 * worker,
-                    )
-                )
-            case 1:
-                self.do(lambda seat: seat.engine.heartbeat_worker(worker_instance_id=instance))
-            case _:
-                revoke = what == 3
-                self.do(
-                    lambda seat: seat.engine.mark_worker_dead(
-                        worker_instance_id=instance, reason="silent", revoke_leases=revoke
-                    )
-                )
+        self.do(lambda seat: seat.engine.heartbeat_worker(worker_instance_id=instance))
+
+    @rule(worker=worker_number, revoke=st.booleans())
+    def mark_dead(self, worker: int, revoke: bool) -> None:
+        instance = f"w{worker}-1"
+        self.do(
+            lambda seat: seat.engine.mark_worker_dead(
+                worker_instance_id=instance, reason="silent", revoke_leases=revoke
+            )
+        )
 
     @rule(number=pick, lane=st.sampled_from(LANES), limit=st.integers(1, 3))
     def look(self, number: int, lane: str, limit: int) -> None:

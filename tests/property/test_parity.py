@@ -109,8 +109,8 @@ def only(machine: type[Histories], rules: str) -> type[Histories]:
 
 
 FOCUS = {
-    "workers": "registry pass_time tick",
-    "dead workers": "create registry claim",
+    "lapsing workers": "register heartbeat pass_time tick tick_at_deadline",
+    "dead workers": "register mark_dead claim",
     "grants": "grant redeem claim jump_beside_deadline tick_at_deadline",
     "replays": "create replay cancel complete claim fail tick_at_deadline",
     "listings": "create_many create pass_time tick_at_deadline look claim complete",

@@ -28,7 +28,10 @@ async def preload(url: str, *, finished: int = FINISHED, delayed: int = DELAYED)
         waiting = _last(specimen.delayed, CORE)
         for image in specimen.delayed:
             await _copy(database, image, _id(waiting), delayed, now - _AGE_MS + finished)
-        await database.execute("ANALYZE" if database.family == "sqlite" else "VACUUM ANALYZE")
+        if (
+            database.family == "postgres"
+        ):  # as autovacuum would; nothing ever analyses a SQLite file
+            await database.execute("VACUUM ANALYZE")
     finally:
         await database.close()
 
