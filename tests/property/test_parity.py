@@ -146,11 +146,8 @@ SABOTAGE = {
     "a key lives one instant too long": Sabotage(
         "sweep_keys", "expires_at <= ?", "expires_at < ?", "create tick_at_deadline"
     ),
-    "a grant ends one instant early": Sabotage(
-        "ready", "expires_at < ?", "expires_at <= ?", "grant jump_beside_deadline"
-    ),
-    "a grant keeps nobody away": Sabotage(
-        "ready", "expires_at < ?", "expires_at < ? + 9999", "grant claim"
+    "a grant ends one instant late": Sabotage(
+        "ready", "expires_at < ?", "expires_at + 1 < ?", "grant jump_beside_deadline"
     ),
     "younger work goes first": Sabotage(
         "ready", "c.created_at,", "c.created_at DESC,", "create claim pass_time"

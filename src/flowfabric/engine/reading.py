@@ -130,6 +130,15 @@ class Reading(EngineCore):
         index = execution.attempt_index or 0
         return await self.read(lambda reader: reader.result(execution.execution_id, index))
 
+    async def read_result_of(self, ended: ExecutionSnapshot) -> bytes | None:
+        """The result of a success whose snapshot is at hand."""
+        attempt = ended.current_attempt
+        if attempt is None or ended.public_state is not PublicState.COMPLETED:
+            return None
+        key, index = ended.execution_id, attempt.attempt_index
+        found = await self.read(lambda reader: reader.result(key, index))
+        return None if found is None else found.result
+
     async def wait_for_result(
         self, *, execution_id: str, timeout_ms: int | None = None
     ) -> ExecutionSnapshot:

@@ -43,13 +43,13 @@ class Wakeups:
                     del self._waiters[name]
 
     def wake(self, topics: Mapping[str, int]) -> None:
-        """Something may have happened; as many waiters are woken as there is work for."""
-        for name, count in topics.items():
+        """Something may have happened: everybody who waits for it looks again."""
+        for name in topics:
             if name == EVERY_END:
                 self._wake_all("done:")
-                continue
-            for event in tuple(self._waiters.get(name, ()))[: max(count, 1)]:
-                event.set()
+            else:
+                for event in tuple(self._waiters.get(name, ())):
+                    event.set()
 
     def _wake_all(self, prefix: str) -> None:
         for name, events in tuple(self._waiters.items()):

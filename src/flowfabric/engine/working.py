@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
@@ -62,12 +61,10 @@ class Working(EngineCore):
         lease_ttl_ms: int | None = None,
         namespace: str | None = None,
         max_wait_ms: int = 0,
-        give_up: asyncio.Event | None = None,
     ) -> list[Claimed]:
         """Up to `limit` executions over several lanes in one transaction, best first.
 
-        Waits up to `max_wait_ms` when there is none, or until `give_up` is set and a hint comes.
-        Only work this worker can run is looked at.
+        Waits up to `max_wait_ms` when there is none. Only work this worker can run is looked at.
         """
         command = Claim(
             self.offer(lanes, capabilities, kinds, namespace),
@@ -87,12 +84,6 @@ class Working(EngineCore):
                     return claimed
                 if not await wait_event(woken, pause) and monotonic() >= until:
                     return []
-                if give_up is not None and give_up.is_set():
-                    return []
-
-    def wake_claims(self, lanes: Sequence[str]) -> None:
-        """Let every claim of this process that waits on these lanes look again."""
-        self.wakeups.wake(dict.fromkeys(map(lane_topic, lanes), limits.CLAIM_MAX))
 
     def offer(
         self,

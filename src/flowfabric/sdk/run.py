@@ -71,7 +71,7 @@ class Run(Generic[R]):
         ended = await engine.wait_for_result(execution_id=self.id, timeout_ms=timeout_ms)
         if ended.public_state is not PublicState.COMPLETED:
             raise _error_of(ended)
-        return self._decode(await engine.get_execution_result(execution_id=self.id))
+        return self._decode(await engine.read_result_of(ended))
 
     async def state(self) -> PublicState:
         """How it stands, in one word."""

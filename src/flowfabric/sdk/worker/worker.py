@@ -13,7 +13,9 @@ from typing import Any
 from flowfabric import limits
 from flowfabric.clock import monotonic
 from flowfabric.engine.engine import Engine
+from flowfabric.engine.wakeups import lane_topic, wait_event
 from flowfabric.errors import FlowFabricError, SchemaMismatch, StoreError
+from flowfabric.model.results import Claimed
 from flowfabric.sdk.durations import Duration
 from flowfabric.sdk.fabric import Fabric
 from flowfabric.sdk.worker.handlers import run_async, run_sync
@@ -54,7 +56,7 @@ class Worker:
         capabilities: Iterable[str] = (),
         worker_id: str | None = None,
         lease_ttl: Duration = "30s",
-        poll_interval: Duration = "30s",
+        poll_interval: Duration = "5s",
         drain_timeout: Duration = "30s",
     ) -> None:
         self._fabric = fabric
@@ -116,6 +118,7 @@ class Shift:
         self._threads = Threads(settings.concurrency)
         self._running: set[Held] = set()
         self._room = asyncio.Event()
+        self._hinted = asyncio.Event()
         self._stopping = asyncio.Event()
         self._hurry = asyncio.Event()
         self._idle = asyncio.Event()
@@ -123,10 +126,9 @@ class Shift:
 
     def stop(self, *, immediately: bool) -> None:
         """Claim no more; end the work that is in hand."""
-        wanted = [self._stopping, self._room, *([self._hurry] if immediately else [])]
-        for event in wanted:
+        wanted = [self._stopping, self._room, self._hinted]
+        for event in (*wanted, *([self._hurry] if immediately else [])):
             self._loop.call_soon_threadsafe(event.set)
-        self._loop.call_soon_threadsafe(self._engine.wake_claims, self._settings.lanes)
 
     async def work(self) -> None:
         """Claim and run until stopped, then drain."""
@@ -148,35 +150,43 @@ class Shift:
     # --- claiming ------------------------------------------------------------------------------
 
     async def _claim_until_stopped(self) -> None:
-        settings = self._settings
-        while not self._stopping.is_set():
-            free = self._free_slots()
-            if free <= 0:
-                self._room.clear()
-                await self._room.wait()
-                continue
-            asked_at = monotonic()
-            try:
-                # Never cancelled: a claim that was cut off would leave leases nobody works on.
-                claims = await self._engine.claim(
-                    lanes=settings.lanes,
-                    worker_id=settings.worker_id,
-                    worker_instance_id=settings.instance_id,
-                    capabilities=settings.capabilities,
-                    kinds=settings.kinds,
-                    limit=free,
-                    lease_ttl_ms=settings.lease_ttl_ms,
-                    max_wait_ms=settings.poll_interval_ms,
-                    give_up=self._stopping,
-                )
-            except (FlowFabricError, OSError) as error:
-                if not _is_survivable(error):
-                    raise
-                await self._patience.pause(error, unless=self._stopping)
-                continue
-            self._patience.reset()
-            for claimed in claims:
-                self._begin(claimed, asked_at)
+        """Claim whatever fits; when less came than fits, all was taken: wait for a hint."""
+        topics = [lane_topic(lane) for lane in self._settings.lanes]
+        with self._engine.wakeups.listening(topics) as self._hinted:
+            while not self._stopping.is_set():
+                free = self._free_slots()
+                if free <= 0:
+                    self._room.clear()
+                    await self._room.wait()
+                    continue
+                self._hinted.clear()  # before the look: what comes after it must be looked at again
+                claims = await self._claim(free)
+                if claims is not None and len(claims) < free and not self._stopping.is_set():
+                    await wait_event(self._hinted, self._settings.poll_interval_ms / 1000)
+
+    async def _claim(self, limit: int) -> list[Claimed] | None:
+        """Take up to so many and begin them; None when the store could not be asked."""
+        settings, asked_at = self._settings, monotonic()
+        try:
+            # Never cancelled: a claim that was cut off would leave leases nobody works on.
+            claims = await self._engine.claim(
+                lanes=settings.lanes,
+                worker_id=settings.worker_id,
+                worker_instance_id=settings.instance_id,
+                capabilities=settings.capabilities,
+                kinds=settings.kinds,
+                limit=limit,
+                lease_ttl_ms=settings.lease_ttl_ms,
+            )
+        except (FlowFabricError, OSError) as error:
+            if not _is_survivable(error):
+                raise
+            await self._patience.pause(error, unless=self._stopping)
+            return None
+        self._patience.reset()
+        for claimed in claims:
+            self._begin(claimed, asked_at)
+        return claims
 
     def _free_slots(self) -> int:
         """Slots without a handler, but no more than reports can follow."""

@@ -7,7 +7,9 @@ needs more round trips, so a few rows go as arrays.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
+from functools import cache
 from typing import Any, Final
 
 from flowfabric.model.record import Record
@@ -28,6 +30,7 @@ from flowfabric.stores.rows import (
 
 COPY_FROM_ROWS: Final = 20
 
+_PARAMETER: Final = re.compile(r"\$(\d+)")
 _INTEGERS: Final = frozenset(
     {
         "attempt_index",
@@ -98,6 +101,25 @@ def _quoted(value: str) -> str:
     if "\\" in value or '"' in value:
         value = value.replace("\\", "\\\\").replace('"', '\\"')
     return f'"{value}"'
+
+
+@cache
+def _renumbered(sql: str, by: int) -> str:
+    return _PARAMETER.sub(lambda match: f"${int(match[1]) + by}", sql)
+
+
+def one_statement(writes: Sequence[tuple[str, list[Any]]]) -> tuple[str, list[Any]]:
+    """Several writes to different rows as one statement, their parameters numbered through."""
+    values: list[Any] = []
+    parts = []
+    for sql, parameters in writes:
+        parts.append(_renumbered(sql, len(values)))
+        values += parameters
+    *before, last = parts
+    if not before:
+        return last, values
+    named = ", ".join(f"w{number} AS ({part})" for number, part in enumerate(before))
+    return f"WITH {named} {last}", values
 
 
 def _batch(table: str, columns: Sequence[str], *, wire_ids: bool = False) -> Batch:

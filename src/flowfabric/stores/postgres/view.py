@@ -25,7 +25,13 @@ from flowfabric.stores.codec import (
 )
 from flowfabric.stores.indexes import AUDITED_INDEXES
 from flowfabric.stores.listing import listing_sql
-from flowfabric.stores.postgres.arrays import COPY_FROM_ROWS, INSERTS, PARAMETERS, UPDATES
+from flowfabric.stores.postgres.arrays import (
+    COPY_FROM_ROWS,
+    INSERTS,
+    PARAMETERS,
+    UPDATES,
+    one_statement,
+)
 from flowfabric.stores.queries import queries_of
 from flowfabric.stores.readable import first_readable
 from flowfabric.stores.routebook import EMPTY_BOOK, RouteBook
@@ -59,6 +65,7 @@ class PostgresView:
         self._clock = clock
         self._book = book
         self._now: int | None = None if clock is None else clock.now_ms()
+        self._writes: list[tuple[str, list[Any]]] = []
 
     @property
     def book(self) -> RouteBook:
@@ -80,18 +87,25 @@ class PostgresView:
         return rows
 
     async def _insert(self, name: str, rows: Sequence[tuple[Any, ...]]) -> None:
-        """Append rows: many by COPY, a few by one statement."""
+        """Append rows: many by COPY now, a few with the rest of the save."""
         batch = INSERTS[name]
         if len(rows) >= COPY_FROM_ROWS:
             await self._connection.copy_records_to_table(
                 batch.table, records=rows, columns=batch.columns
             )
         elif rows:
-            await self._connection.fetch(batch.insert_sql, *batch.arrays(rows))
+            self._writes.append((batch.insert_sql, batch.arrays(rows)))
 
-    async def _update(self, name: str, rows: Sequence[tuple[Any, ...]]) -> None:
+    def _update(self, name: str, rows: Sequence[tuple[Any, ...]]) -> None:
         if rows:
-            await self._connection.fetch(SQL[name], *UPDATES[name].arrays(rows))
+            self._writes.append((SQL[name], UPDATES[name].arrays(rows)))
+
+    async def _flush(self) -> None:
+        """What was put off, in one statement: a small commit costs few round trips."""
+        if self._writes:
+            sql, values = one_statement(self._writes)
+            self._writes.clear()
+            await self._connection.fetch(sql, *values)
 
     async def _routes(self) -> RouteBook:
         row = (await self.run("clock"))[0]
@@ -237,10 +251,11 @@ class PostgresView:
     async def save(self, changes: Changes) -> None:
         if changes.created:
             await self._create(changes)
+            await self._flush()  # an update in the same statement would not see the new rows
         # Every updated row is held already, so the order of these writes cannot deadlock.
         hot, cold = split_updates(changes)
-        await self._update("update_hot", hot)
-        await self._update("update_all", cold)
+        self._update("update_hot", hot)
+        self._update("update_all", cold)
         if changes.retagged:
             await self._retag(changes)
         await self._insert("attempt", list(map(attempt_row, changes.attempts)))
@@ -250,6 +265,7 @@ class PostgresView:
             "completion_event", list(map(completion_event_row, changes.completion_events))
         )
         await self._insert("operator_event", list(map(operator_event_row, changes.operator_events)))
+        await self._flush()
 
     async def _create(self, changes: Changes) -> None:
         """Insert, never upsert: an absent row cannot be locked, so rivals must collide here."""
@@ -269,7 +285,7 @@ class PostgresView:
         fresh = [key_record_row(record) for record, replaces in ordered if not replaces]
         renewed = [key_record_row(record) for record, replaces in ordered if replaces]
         await self._insert("key", fresh)
-        await self._update("replace_key", renewed)
+        self._update("replace_key", renewed)
 
     async def _retag(self, changes: Changes) -> None:
         for key in sorted(changes.retagged, key=lambda each: each[-36:]):

@@ -1,3 +1,4 @@
+-- CROSS JOIN pins the order: statistics taken from a nearly empty file must not change a plan.
 -- name: catalog_version
 SELECT catalog_version FROM ff_partition_config
 -- name: insert_route
@@ -13,23 +14,23 @@ ON CONFLICT (lane_id) DO UPDATE SET
     lane_state = excluded.lane_state, changed_at = excluded.changed_at, reason = excluded.reason
 -- name: load
 SELECT [[record]] FROM json_each(?) AS wanted
-JOIN ff_exec_core AS c ON c.execution_id = wanted.value
-JOIN ff_exec_body AS b ON b.execution_id = c.execution_id
+CROSS JOIN ff_exec_core AS c ON c.execution_id = wanted.value
+CROSS JOIN ff_exec_body AS b ON b.execution_id = c.execution_id
 -- name: load_keys
 SELECT k.namespace, k.idempotency_key, k.execution_id, k.fingerprint, k.expires_at
 FROM json_each(?) AS wanted
-JOIN ff_idempotency AS k
+CROSS JOIN ff_idempotency AS k
     ON k.namespace = wanted.value ->> 0 AND k.idempotency_key = wanted.value ->> 1
 -- name: ready
 SELECT [[record]], [[body_parts]] FROM ff_exec_core AS c INDEXED BY ff_exec_ready
-JOIN ff_exec_body AS b ON b.execution_id = c.execution_id
+CROSS JOIN ff_exec_body AS b ON b.execution_id = c.execution_id
 WHERE c.route_id = ?1 AND c.state_id < 10
     AND (c.grant_expires_at IS NULL OR c.grant_expires_at < ?2)
     AND (c.deadline_at IS NULL OR c.deadline_at > ?2)
 ORDER BY c.priority DESC, c.created_at, c.execution_id LIMIT ?3
 -- name: due
 SELECT [[record]] FROM ff_exec_core AS c INDEXED BY ff_exec_due
-JOIN ff_exec_body AS b ON b.execution_id = c.execution_id
+CROSS JOIN ff_exec_body AS b ON b.execution_id = c.execution_id
 WHERE c.due_at <= ? ORDER BY c.due_at, c.execution_id LIMIT ?
 -- name: next_due
 SELECT (SELECT min(due_at) FROM ff_exec_core INDEXED BY ff_exec_due WHERE due_at IS NOT NULL),
@@ -38,8 +39,8 @@ SELECT (SELECT min(due_at) FROM ff_exec_core INDEXED BY ff_exec_due WHERE due_at
 SELECT c.execution_id, c.partition_key,
     [[body_parts]]
 FROM json_each(?) AS wanted
-JOIN ff_exec_core AS c ON c.execution_id = wanted.value
-JOIN ff_exec_body AS b ON b.execution_id = c.execution_id
+CROSS JOIN ff_exec_core AS c ON c.execution_id = wanted.value
+CROSS JOIN ff_exec_body AS b ON b.execution_id = c.execution_id
 -- name: insert_core
 INSERT INTO ff_exec_core ([[first]]) VALUES ([[first_marks]])
 -- name: insert_body
@@ -121,7 +122,7 @@ FROM ff_attempt WHERE execution_id = ? ORDER BY attempt_index
 SELECT [[attempt]] FROM ff_attempt WHERE execution_id = ? AND attempt_index = ?
 -- name: expired_leases
 SELECT [[record]] FROM ff_exec_core AS c INDEXED BY ff_exec_due
-JOIN ff_exec_body AS b ON b.execution_id = c.execution_id
+CROSS JOIN ff_exec_body AS b ON b.execution_id = c.execution_id
 WHERE c.due_at <= ?1 AND c.state_id = 60 AND c.lease_expires_at <= ?1
     AND (c.lease_expires_at, c.execution_id) > (?2, ?3)
 ORDER BY c.lease_expires_at, c.execution_id LIMIT ?4
