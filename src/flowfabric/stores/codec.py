@@ -252,7 +252,7 @@ def _decode(wire_id: str, row: Sequence[Any], routes: Mapping[int, Route]) -> Ex
         tags_from_text(row[-1]),
     ]
     fields[_TYPE_FIELD] = _ATTEMPT_TYPE[fields[_TYPE_FIELD]]
-    fields[_NEXT_TYPE_FIELD] = AttemptType(fields[_NEXT_TYPE_FIELD])
+    fields[_NEXT_TYPE_FIELD] = _ATTEMPT_TYPE[fields[_NEXT_TYPE_FIELD]]
     return Execution(*fields)
 
 

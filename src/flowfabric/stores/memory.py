@@ -70,6 +70,11 @@ class MemoryView:
         table.extend(values)
         self._undo.append(lambda: table.__delitem__(slice(size, None)))
 
+    def _drop_first(self, table: list[Any], count: int) -> None:
+        gone = table[:count]
+        del table[:count]
+        self._undo.append(lambda: table.__setitem__(slice(0, 0), gone))
+
     # --- what both readers and transactions ask ------------------------------------------------
 
     async def catalog(self) -> Catalog:
@@ -166,7 +171,7 @@ class MemoryView:
             # The newest stays, as in the SQL stores, where ids go on from it.
             while old < min(limit, len(events) - 1) and events[old].occurred_at < events_until:
                 old += 1
-            del events[:old]
+            self._drop_first(events, old)
             swept += old
         return swept
 
@@ -181,6 +186,7 @@ class MemoryView:
 
     async def lapsed_workers(self, until: int, limit: int) -> list[Worker]:
         lapsed = [worker for worker in self._tables.workers.values() if worker.expires_at <= until]
+        lapsed.sort(key=lambda each: (each.expires_at, each.namespace, each.worker_instance_id))
         return lapsed[:limit]
 
     async def append_worker_event(self, event: WorkerEvent) -> None:
@@ -194,7 +200,7 @@ class MemoryView:
             and execution.worker_instance_id == worker_instance_id
             and execution.namespace == namespace
         )
-        return sorted(owned)[:limit]
+        return sorted(owned, key=uuid_of)[:limit]
 
     async def save_lane(self, lane: Lane) -> None:
         self._put(self._tables.lanes, lane.lane_id, lane)

@@ -115,7 +115,8 @@ DELETE FROM ff_worker_registry WHERE namespace = $1 AND worker_instance_id = $2
 -- name: lapsed_workers
 SELECT namespace, worker_instance_id, worker_id, lanes, capabilities, kinds, last_heartbeat_at,
     liveness_ttl_ms, registered_at
-FROM ff_worker_registry WHERE expires_at <= $1 ORDER BY expires_at LIMIT $2 FOR UPDATE SKIP LOCKED
+FROM ff_worker_registry WHERE expires_at <= $1
+ORDER BY expires_at, namespace, worker_instance_id LIMIT $2 FOR UPDATE SKIP LOCKED
 -- name: insert_worker_event
 INSERT INTO ff_worker_registry_event (namespace, worker_instance_id, event_type, reason, occurred_at)
 VALUES ($1, $2, $3, $4, $5)

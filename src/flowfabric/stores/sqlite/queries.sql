@@ -105,7 +105,8 @@ DELETE FROM ff_worker_registry WHERE namespace = ? AND worker_instance_id = ?
 -- name: lapsed_workers
 SELECT namespace, worker_instance_id, worker_id, lanes, capabilities, kinds, last_heartbeat_at,
     liveness_ttl_ms, registered_at
-FROM ff_worker_registry WHERE expires_at <= ? ORDER BY expires_at LIMIT ?
+FROM ff_worker_registry WHERE expires_at <= ?
+ORDER BY expires_at, namespace, worker_instance_id LIMIT ?
 -- name: insert_worker_event
 INSERT INTO ff_worker_registry_event (namespace, worker_instance_id, event_type, reason, occurred_at)
 VALUES (?, ?, ?, ?, ?)
