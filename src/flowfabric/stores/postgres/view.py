@@ -136,11 +136,11 @@ class PostgresView:
             self._see_clock(rows[-1][-1])
         else:
             await self._routes()
-        return _by_id(ids, await self.records([tuple(row)[:-1] for row in rows]))
+        return _by_id(await self.records([tuple(row)[:-1] for row in rows]))
 
     async def get(self, ids: Sequence[str]) -> dict[str, Execution | Corrupt]:
         rows = await self.run("get", [key[-36:] for key in ids])
-        return _by_id(ids, await self.records([tuple(row) for row in rows]))
+        return _by_id(await self.records([tuple(row) for row in rows]))
 
     async def load_keys(
         self, keys: Sequence[tuple[str, str]]
@@ -338,11 +338,8 @@ class PostgresView:
         self._book = EMPTY_BOOK
 
 
-def _by_id(
-    ids: Sequence[str], records: Sequence[Execution | Corrupt]
-) -> dict[str, Execution | Corrupt]:
-    found = {record.execution_id: record for record in records}
-    return {key: found[key] for key in ids if key in found}
+def _by_id(records: Sequence[Execution | Corrupt]) -> dict[str, Execution | Corrupt]:
+    return {record.execution_id: record for record in records}
 
 
 def _affected(status: str) -> int:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import heapq
 import sqlite3
 from collections.abc import Iterable, Sequence
-from itertools import islice
+from functools import cache
+from itertools import chain, islice
 from typing import Any, Final
 
 from flowfabric.model.attempt import Attempt
@@ -64,12 +65,20 @@ SQL: Final = queries_of(
         ("state_marks", ", ".join(f"{name} = ?" for name in STATE_COLUMNS)),
     ),
 )
+ROWS_PER_INSERT: Final = 100
 _EVENT_TABLES: Final = (
     "ff_lease_event",
     "ff_completion_event",
     "ff_operator_event",
     "ff_worker_registry_event",
 )
+
+
+@cache
+def _wide(name: str) -> str:
+    """An insert of one row as an insert of many."""
+    head, row = SQL[name].split("VALUES")
+    return f"{head}VALUES {', '.join([row.strip()] * ROWS_PER_INSERT)}"
 
 
 class SqliteView:
@@ -90,6 +99,15 @@ class SqliteView:
 
     def _many(self, name: str, rows: Iterable[tuple[Any, ...]]) -> None:
         self._connection.executemany(SQL[name], rows)
+
+    def _insert_many(self, name: str, rows: list[tuple[Any, ...]]) -> None:
+        """Insert, a hundred rows to a statement: fewer steps, and fewer turns of the interpreter
+        lock for the threads of this process."""
+        whole = len(rows) - len(rows) % ROWS_PER_INSERT
+        for start in range(0, whole, ROWS_PER_INSERT):
+            chunk = rows[start : start + ROWS_PER_INSERT]
+            self._connection.execute(_wide(name), tuple(chain.from_iterable(chunk)))
+        self._many(name, rows[whole:])
 
     def _routes(self) -> RouteBook:
         version = self._all("catalog_version")[0][0]
@@ -114,8 +132,7 @@ class SqliteView:
 
     async def load(self, ids: Sequence[str]) -> dict[str, Execution | Corrupt]:
         wanted = to_json([key[-36:] for key in ids]).decode()
-        found = {record.execution_id: record for record in self.records(self._all("load", wanted))}
-        return {key: found[key] for key in ids if key in found}
+        return {record.execution_id: record for record in self.records(self._all("load", wanted))}
 
     get = load
 
@@ -222,13 +239,12 @@ class SqliteView:
         self._many("update_all", cold)
         if changes.retagged:
             self._retag(changes)
-        for name, rows in (
-            ("insert_attempt", map(attempt_row, changes.attempts)),
-            ("insert_lease_event", map(lease_event_row, changes.lease_events)),
-            ("insert_completion_event", map(completion_event_row, changes.completion_events)),
-            ("insert_operator_event", map(operator_event_row, changes.operator_events)),
-        ):
-            self._many(name, rows)
+        self._insert_many("insert_attempt", [attempt_row(each) for each in changes.attempts])
+        self._insert_many("insert_lease_event", list(map(lease_event_row, changes.lease_events)))
+        self._insert_many(
+            "insert_completion_event", list(map(completion_event_row, changes.completion_events))
+        )
+        self._many("insert_operator_event", map(operator_event_row, changes.operator_events))
         for record, replaces in changes.idempotency:
             name = "replace_key" if replaces else "insert_key"
             self._connection.execute(SQL[name], key_record_row(record))
@@ -236,8 +252,8 @@ class SqliteView:
     def _insert(self, changes: Changes) -> None:
         ids = self._book.ids
         created = changes.created.values()
-        self._many("insert_core", [first_row(e, ids[e.route]) for e, _ in created])
-        self._many("insert_body", [body_row(e, body, ids[e.route]) for e, body in created])
+        self._insert_many("insert_core", [first_row(e, ids[e.route]) for e, _ in created])
+        self._insert_many("insert_body", [body_row(e, body, ids[e.route]) for e, body in created])
         tags = [(e.execution_id[-36:], *pair) for e, _ in created for pair in e.tags.items()]
         if tags:
             self._many("insert_tag", tags)
