@@ -15,6 +15,7 @@ from flowfabric.engine.requests import NewExecution
 from flowfabric.stores.base import ListFilter
 from flowfabric.stores.listing import listing_sql
 from flowfabric.stores.postgres import view as postgres_view
+from flowfabric.stores.postgres.store import PLANNER
 from flowfabric.stores.sqlite import view as sqlite_view
 from tests.support.lab import Lab
 
@@ -81,6 +82,26 @@ def test_postgres_uses_the_index(postgres_url: str, name: str) -> None:
     text = lab.run(explain(lab))
     lab.close()
     assert index in text, text
+
+
+def test_a_claim_sorts_nothing_even_before_there_are_statistics(postgres_url: str) -> None:
+    """A new table has none: without our settings all that waits would be collected and sorted."""
+
+    async def explain(lab: Lab) -> str:
+        await fill(lab)
+        connection = await asyncpg.connect(postgres_url, server_settings=PLANNER)
+        await connection.execute("SET plan_cache_mode = force_generic_plan")
+        sql = postgres_view.SQL["ready_one"]
+        rows = await connection.fetch(f"EXPLAIN {sql}", 1, 1, 10)
+        await connection.close()
+        return "\n".join(row[0] for row in rows)
+
+    lab = Lab(postgres_url)
+    lab.open()
+    text = lab.run(explain(lab))
+    lab.close()
+    assert "ff_exec_ready" in text, text
+    assert "Sort" not in text, text
 
 
 def test_a_listing_by_state_uses_its_index(tmp_path: Path) -> None:

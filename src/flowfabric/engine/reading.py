@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from flowfabric import limits
@@ -34,6 +35,7 @@ from flowfabric.model.results import (
     Explanation,
     LanePage,
     LaneSummary,
+    Outcome,
     snapshot_of,
 )
 from flowfabric.model.route import Catalog, Route
@@ -130,26 +132,25 @@ class Reading(EngineCore):
         index = execution.attempt_index or 0
         return await self.read(lambda reader: reader.result(execution.execution_id, index))
 
-    async def read_result_of(self, ended: ExecutionSnapshot) -> bytes | None:
-        """The result of a success whose snapshot is at hand."""
-        attempt = ended.current_attempt
-        if attempt is None or ended.public_state is not PublicState.COMPLETED:
-            return None
-        key, index = ended.execution_id, attempt.attempt_index
-        found = await self.read(lambda reader: reader.result(key, index))
-        return None if found is None else found.result
-
     async def wait_for_result(
         self, *, execution_id: str, timeout_ms: int | None = None
     ) -> ExecutionSnapshot:
         """The snapshot once the execution has ended; WaitTimeout when that takes too long."""
+        return (await self.wait_for_outcome(execution_id=execution_id, timeout_ms=timeout_ms)).ended
+
+    async def wait_for_outcome(
+        self, *, execution_id: str, timeout_ms: int | None = None
+    ) -> Outcome:
+        """As `wait_for_result`, with the result of a success read in the same look."""
         checked = self.check_id(execution_id)
         until = None if timeout_ms is None else monotonic() + timeout_ms / 1000
         with self.wakeups.listening((end_topic(checked),)) as woken:
             while True:
-                execution = await self._require(checked)
+                execution, result = await self.read(partial(_look_at, checked))
+                if execution is None:
+                    raise NotFound(f"execution {checked}", entity="execution")
                 if execution.is_terminal:
-                    return snapshot_of(execution)
+                    return Outcome(snapshot_of(execution), result)
                 pause = self.config.poll_interval_ms / 1000
                 if until is not None:
                     pause = min(pause, until - monotonic())
@@ -306,6 +307,15 @@ class Reading(EngineCore):
             return explain(execution, lane_state, workers, reader.now)
 
         return await self.read(work)
+
+
+async def _look_at(execution_id: str, reader: Reader) -> tuple[Execution | None, bytes | None]:
+    """An execution and, if it succeeded, its result."""
+    execution = _readable((await reader.get((execution_id,))).get(execution_id))
+    if execution is None or execution.state.terminal_outcome is not TerminalOutcome.SUCCESS:
+        return execution, None
+    attempt = await reader.result(execution_id, execution.attempt_index or 0)
+    return execution, None if attempt is None else attempt.result
 
 
 def _readable(found: Execution | Corrupt | None) -> Execution | None:

@@ -306,6 +306,13 @@ class ExecutionSnapshot(Record, frozen=True):
     progress_message: str | None = None
 
 
+class Outcome(Record, frozen=True):
+    """How an execution ended, and the result if it succeeded."""
+
+    ended: ExecutionSnapshot
+    result: bytes | None
+
+
 class ExecutionContext(Record, frozen=True):
     """What a handler needs: the input and its labels."""
 

@@ -68,10 +68,10 @@ class Run(Generic[R]):
         """
         engine = await self._fabric.start()
         timeout_ms = None if timeout is None else to_ms(timeout, field="timeout")
-        ended = await engine.wait_for_result(execution_id=self.id, timeout_ms=timeout_ms)
-        if ended.public_state is not PublicState.COMPLETED:
-            raise _error_of(ended)
-        return self._decode(await engine.read_result_of(ended))
+        outcome = await engine.wait_for_outcome(execution_id=self.id, timeout_ms=timeout_ms)
+        if outcome.ended.public_state is not PublicState.COMPLETED:
+            raise _error_of(outcome.ended)
+        return self._decode(outcome.result)
 
     async def state(self) -> PublicState:
         """How it stands, in one word."""

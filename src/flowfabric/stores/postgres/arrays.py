@@ -145,6 +145,11 @@ UPDATES: Final = {
     "replace_key": INSERTS["key"],
 }
 PARAMETERS: Final = (
+    (
+        "body_of_c",
+        "CROSS JOIN LATERAL (SELECT * FROM ff_exec_body AS one"
+        " WHERE one.execution_id = c.execution_id OFFSET 0) AS b",
+    ),
     ("hot_arrays", UPDATES["update_hot"].parameters),
     ("state_arrays", UPDATES["update_all"].parameters),
     ("key_arrays", INSERTS["key"].parameters),

@@ -1,3 +1,5 @@
+-- [[body_of_c]] looks each body up by its key: OFFSET 0 keeps a generic plan, which cannot know how
+-- small a LIMIT is, from reading the whole table instead.
 -- name: clock
 SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint, catalog_version FROM ff_partition_config
 -- name: insert_routes
@@ -27,7 +29,7 @@ JOIN ff_idempotency AS k
     ON k.namespace = wanted.namespace AND k.idempotency_key = wanted.idempotency_key
 ORDER BY k.namespace, k.idempotency_key FOR UPDATE OF k
 -- name: ready_one
-SELECT [[record]], [[body_parts]] FROM ff_exec_core AS c JOIN ff_exec_body AS b ON b.execution_id = c.execution_id
+SELECT [[record]], [[body_parts]] FROM ff_exec_core AS c [[body_of_c]]
 WHERE c.route_id = $1 AND c.state_id < 10
     AND (c.grant_expires_at IS NULL OR c.grant_expires_at < $2)
     AND (c.deadline_at IS NULL OR c.deadline_at > $2)
@@ -41,7 +43,7 @@ CROSS JOIN LATERAL (
         AND (e.deadline_at IS NULL OR e.deadline_at > $2)
     ORDER BY e.priority DESC, e.created_at, e.execution_id LIMIT $3 FOR UPDATE SKIP LOCKED
 ) AS c
-JOIN ff_exec_body AS b ON b.execution_id = c.execution_id
+[[body_of_c]]
 ORDER BY c.priority DESC, c.created_at, c.execution_id LIMIT $3
 -- name: peek_ready
 SELECT c.partition_key, c.execution_id FROM unnest($1::int[]) AS wanted (route_id)
@@ -54,7 +56,7 @@ CROSS JOIN LATERAL (
 ) AS c
 ORDER BY c.priority DESC, c.created_at, c.execution_id LIMIT $3
 -- name: due
-SELECT [[record]] FROM ff_exec_core AS c JOIN ff_exec_body AS b ON b.execution_id = c.execution_id
+SELECT [[record]] FROM ff_exec_core AS c [[body_of_c]]
 WHERE c.due_at <= $1 ORDER BY c.due_at, c.execution_id LIMIT $2 FOR UPDATE OF c SKIP LOCKED
 -- name: next_due
 SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint,

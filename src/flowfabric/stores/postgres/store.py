@@ -50,6 +50,9 @@ _OUTAGES = (
     asyncpg.CrashShutdownError,
     asyncpg.TooManyConnectionsError,
 )
+# Every hot statement reads by key or along an index. Before a new table has statistics the planner
+# may prefer to collect and sort all that waits; these say that it must not.
+PLANNER = {"enable_bitmapscan": "off", "enable_sort": "off"}
 _ANNOTATION_TABLE = (
     "CREATE TABLE IF NOT EXISTS ff_migration_annotation (version INTEGER PRIMARY KEY, "
     "name TEXT NOT NULL, checksum TEXT NOT NULL, applied_at BIGINT NOT NULL)"
@@ -130,6 +133,7 @@ class PostgresStore:
                             "application_name": "flowfabric",
                             "lock_timeout": "10s",
                             "idle_in_transaction_session_timeout": "60s",
+                            **PLANNER,
                         }
                         if self._config.statement_cache_size
                         else {},
