@@ -147,6 +147,8 @@ class EngineCore:
             await tx.save(changes)  # the search must see what this batch has decided
         claimed: list[Claimed] = []
         candidates = await tx.ready(routes, command.limit)
+        if not candidates:
+            return claimed
         fresh = iter(ids.new_secret_ids(2 * len(candidates)))
         for execution, body in candidates:
             decision = claim(execution, command, NewIds(next(fresh), next(fresh)), view.at)
