@@ -131,7 +131,7 @@ class EngineCore:
                 wanted.add(command.execution_id)
         if needs_catalog:
             catalog = await tx.catalog()
-        executions = await tx.load(sorted(wanted, key=lambda key: key[-36:])) if wanted else {}
+        executions = await tx.load(tuple(wanted)) if wanted else {}  # the store orders its locks
         known = await tx.load_keys(sorted(keys)) if keys else {}
         view = View(self.moment(tx.now), catalog)
         view.executions.update(executions)

@@ -113,7 +113,7 @@ class Transaction(Protocol):
         ...
 
     async def load(self, ids: Sequence[str]) -> dict[str, Execution | Corrupt]:
-        """The named executions that exist, held."""
+        """The named executions that exist, held; locks are taken in the order of the keys."""
         ...
 
     async def load_keys(
