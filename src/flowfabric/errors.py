@@ -7,7 +7,7 @@ FlowFabricError
     InvalidInput  InvalidCapabilities  InvalidTagKey  InvalidBlockingReason  CapabilityMismatch
     PayloadTooLarge  FenceRequired  PartialFence  HandleFromOtherBackend  Corruption
   ContentionError        somebody else got there first, or the moment is wrong; re-read and retry
-    ExecutionNotActive  ExecutionNotLeaseable  ExecutionNotEligible  ExecutionNotReclaimable
+    ExecutionNotActive  ExecutionNotLeaseable  ExecutionNotEligible
     LeaseConflict  InvalidClaimGrant  ClaimGrantExpired  UseClaimResumedExecution
     NotAResumedExecution  RetryExhausted
   ConflictError          it contradicts what is already recorded; do not retry
@@ -170,12 +170,6 @@ class ExecutionNotEligible(ContentionError):
     """The execution is not in a state that allows this; it changed or is not waiting."""
 
     code = "execution_not_eligible"
-
-
-class ExecutionNotReclaimable(ContentionError):
-    """Only an execution whose lease expired or was revoked can be reclaimed."""
-
-    code = "execution_not_reclaimable"
 
 
 class LeaseConflict(ContentionError):

@@ -57,10 +57,6 @@ class Wakeups:
                 for event in events:
                     event.set()
 
-    def waits_for(self, topic: str) -> bool:
-        """Whether anybody waits for it."""
-        return topic in self._waiters
-
 
 async def wait_event(event: asyncio.Event, timeout_s: float) -> bool:
     """Whether the event came within the time."""
