@@ -109,6 +109,42 @@ class InvalidBlockingReason(ValidationError):
     code = "invalid_blocking_reason"
 
 
+class InvalidBudgetScope(ValidationError):
+    """The budget is for something else; attach one whose scope fits, or a free one."""
+
+    code = "invalid_budget_scope"
+
+
+class InvalidQuotaSpec(ValidationError):
+    """A quota that cannot work; the detail says which number is wrong."""
+
+    code = "invalid_quota_spec"
+
+
+class InvalidWaitpoint(ValidationError):
+    """That waitpoint cannot be used here; the detail says why."""
+
+    code = "invalid_waitpoint"
+
+
+class InvalidPayload(ValidationError):
+    """The payload is not what its waiter declared; the wait goes on."""
+
+    code = "invalid_payload"
+
+
+class SignalLimitExceeded(ValidationError):
+    """The execution has had as many signals as its limit allows."""
+
+    code = "signal_limit_exceeded"
+
+
+class InvalidToken(ValidationError):
+    """The token does not open this waitpoint. It says no more on purpose."""
+
+    code, status = "invalid_token", 401
+
+
 class CapabilityMismatch(ValidationError):
     """This worker lacks capabilities the execution needs; the detail lists them."""
 
@@ -217,6 +253,24 @@ class ConflictError(FlowFabricError):
     code, status = "conflict", 409
 
 
+class LimitConflict(ConflictError):
+    """The budget or quota exists with other content; change it with the update operation."""
+
+    code = "limit_conflict"
+
+
+class SuspendConflict(ConflictError):
+    """The key was used for another suspension. Use another key or the same content."""
+
+    code = "suspend_conflict"
+
+
+class RotationConflict(ConflictError):
+    """A signing key of this name has another secret. Choose another name."""
+
+    code = "rotation_conflict"
+
+
 class IdempotencyConflict(ConflictError):
     """The idempotency key was used with other content. Use another key or the same content."""
 
@@ -262,6 +316,36 @@ class MaxReplaysExhausted(StateError):
     code = "max_replays_exhausted"
 
 
+class AlreadySuspended(StateError):
+    """The execution waits already; resume it or let it be signalled first."""
+
+    code = "already_suspended"
+
+
+class ExecutionNotSuspended(StateError):
+    """The execution does not wait for anything that could be ended."""
+
+    code = "execution_not_suspended"
+
+
+class WaitpointClosed(StateError):
+    """The waitpoint takes no more signals: its wait has ended."""
+
+    code = "waitpoint_closed"
+
+
+class PendingWaitpointExpired(StateError):
+    """The waitpoint lapsed before it was waited on. Make a new one."""
+
+    code = "pending_waitpoint_expired"
+
+
+class TargetNotSignalable(StateError):
+    """The execution has ended; a signal comes too late."""
+
+    code = "target_not_signalable"
+
+
 class GrantAlreadyExists(StateError):
     """A live grant for this execution exists already."""
 
@@ -281,6 +365,12 @@ class StoreError(FlowFabricError):
     """The store failed."""
 
     code, status = "store_error", 500
+
+
+class KeyringEmpty(StoreError):
+    """No signing key is installed. Start an engine once, or seed one."""
+
+    code, status = "keyring_empty", 503
 
 
 class StoreUnavailable(StoreError):

@@ -123,5 +123,5 @@ def claimed_reply(leased: Execution, lease_ttl_ms: int, backend: str, kind: Hand
         leased.priority,
         leased.created_at,
         leased.deadline_at,
-        leased.tags,
+        dict(leased.tags),  # its own: the image may be kept
     )

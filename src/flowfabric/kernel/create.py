@@ -5,14 +5,15 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 
-from flowfabric.errors import IdempotencyConflict, LaneClosed
+from flowfabric.errors import IdempotencyConflict, InvalidInput, LaneClosed
 from flowfabric.kernel.decision import Decision, Moment, refuse
 from flowfabric.kernel.transition import wait_until
+from flowfabric.model.bounds import UNBOUNDED, Bounds
 from flowfabric.model.execution import Body, Execution, IdempotencyRecord
 from flowfabric.model.policy import ExecutionPolicy
 from flowfabric.model.record import Record, replace, to_json
 from flowfabric.model.results import Created, Duplicate
-from flowfabric.model.route import LaneState, Route
+from flowfabric.model.route import Catalog, Route
 from flowfabric.model.state import AttemptState, BlockingReason
 
 
@@ -28,6 +29,7 @@ class CreateExecution(Record, frozen=True):
     delay_until: int | None = None
     deadline_at: int | None = None
     fingerprint: bytes = b""
+    bounds: Bounds = UNBOUNDED
 
     @property
     def idempotency_key(self) -> str | None:
@@ -36,7 +38,12 @@ class CreateExecution(Record, frozen=True):
 
 
 def fingerprint_of(
-    route: Route, priority: int, policy: ExecutionPolicy, body: Body, tags: Mapping[str, str]
+    route: Route,
+    priority: int,
+    policy: ExecutionPolicy,
+    body: Body,
+    tags: Mapping[str, str],
+    bounds: Bounds = UNBOUNDED,
 ) -> bytes:
     """What must be equal for two creates to be the same request.
 
@@ -44,7 +51,8 @@ def fingerprint_of(
     """
     digest = hashlib.sha256()
     timeless = replace(policy, delay_until=None)
-    for part in (route, priority, timeless, tags, body.payload_encoding, body.creator_identity):
+    parts = (route, priority, timeless, tags, body.payload_encoding, body.creator_identity)
+    for part in parts if bounds is UNBOUNDED else (*parts, bounds):
         digest.update(to_json(part))
         digest.update(b"\x00")
     digest.update(body.payload)
@@ -54,7 +62,7 @@ def fingerprint_of(
 def create(
     execution: Execution | None,
     idempotency: IdempotencyRecord | None,
-    lane_state: LaneState,
+    catalog: Catalog,
     command: CreateExecution,
     at: Moment,
 ) -> Decision:
@@ -71,11 +79,16 @@ def create(
                 execution_id=idempotency.execution_id,
             )
         return Decision(Duplicate(idempotency.execution_id))
+    lane_state = catalog.lane_state(command.route.lane_id)
     if not lane_state.takes_in:
         return refuse(
             LaneClosed, f"lane {command.route.lane_id} is {lane_state.value}", field="lane_id"
         )
-    new = _new_execution(command, at)
+    bounds = catalog.bounds_for(command.route, command.bounds)
+    if bounds.concurrency_key is not None and bounds.quota_policy_id is None:
+        detail = "concurrency_key: needs a quota_policy_id, here or on the lane"
+        return refuse(InvalidInput, detail, field="concurrency_key")
+    new = _new_execution(command, bounds, catalog.lane_aging_ms(command.route.lane_id), at)
     return Decision(
         Created(new.execution_id, new.public_state),
         new,
@@ -84,7 +97,9 @@ def create(
     )
 
 
-def _new_execution(command: CreateExecution, at: Moment) -> Execution:
+def _new_execution(
+    command: CreateExecution, bounds: Bounds, aging_ms: int, at: Moment
+) -> Execution:
     policy, now = command.policy, at.now
     eligible_at = command.delay_until if command.delay_until is not None else policy.delay_until
     eligible_at = now if eligible_at is None else eligible_at
@@ -107,8 +122,10 @@ def _new_execution(command: CreateExecution, at: Moment) -> Execution:
         last_mutation_at=now,
         blocking_detail=detail,
         deadline_at=deadline_at,
+        aging_ms=aging_ms,
         policy=policy,
         tags=command.tags,
+        bounds=bounds,
     )
 
 

@@ -112,17 +112,21 @@ def expire_deadline(execution: Execution | None, command: ExpireDeadline, at: Mo
 
 
 def promote_delayed(execution: Execution | None, command: PromoteDelayed, at: Moment) -> Decision:
-    """A delay that is over makes the execution wait for a worker; its attempt is untouched."""
-    if (
-        execution is None
-        or execution.state.eligibility_state is not EligibilityState.NOT_ELIGIBLE_UNTIL_TIME
-        or execution.eligible_at > at.now
-    ):
+    """A delay, or the wait for a quota's window, that is over makes the execution wait for a
+    worker; its attempt is untouched."""
+    if execution is None or not execution.is_runnable:
+        return _unchanged(command.execution_id)
+    until = execution.blocked_until
+    if execution.state.eligibility_state is EligibilityState.NOT_ELIGIBLE_UNTIL_TIME:
+        until = execution.eligible_at
+    if until is None or until > at.now:
         return _unchanged(command.execution_id)
     promoted = replace(
         execution,
         state=waiting(execution.state.attempt_state),
         blocking_detail="",
+        blocked_on=None,
+        blocked_until=None,
         last_transition_at=at.now,
         last_mutation_at=at.now,
     )

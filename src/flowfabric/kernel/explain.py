@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from flowfabric.kernel.explain_limits import BoundsLook, hint_for, limits_of
+from flowfabric.kernel.explain_waits import WaitLook, hints_for, lines_of, summary_of
 from flowfabric.kernel.routing import misfit, missing_capabilities
 from flowfabric.model.execution import Execution
 from flowfabric.model.record import Record
@@ -26,7 +28,12 @@ class _Cause(Record, frozen=True):
 
 
 def explain(
-    execution: Execution, lane_state: LaneState, workers: Sequence[Worker], now: int
+    execution: Execution,
+    lane_state: LaneState,
+    workers: Sequence[Worker],
+    bounds: BoundsLook,
+    now: int,
+    wait: WaitLook | None = None,
 ) -> Explanation:
     """State, since when, waiting for what, who could run it, and when it is due."""
     fits = tuple(
@@ -36,17 +43,28 @@ def explain(
         for lacks in (misfit(worker, execution.route),)
     )
     missing = _missing_everywhere(execution, workers, now)
-    cause = _cause(execution, lane_state, fits, missing, now)
+    cause = (
+        _cause(execution, lane_state, fits, missing, now)
+        if wait is None
+        else _suspended(execution, wait)
+    )
+    limits = limits_of(execution, bounds)
+    clears = [each.clears_at for each in limits if each.keeps_back]
     return Explanation(
         execution_id=execution.execution_id,
         public_state=execution.public_state,
         since=execution.last_transition_at,
         waiting_for=cause.waiting_for,
         summary=cause.summary,
-        due_at=cause.due_at,
+        due_at=cause.due_at if cause.due_at is not None or not clears else clears[0],
         missing_capabilities=missing,
         could_run=fits,
-        hints=cause.hints,
+        hints=(*cause.hints, *hint_for(execution, bounds)),
+        limits=limits,
+        waits=() if wait is None else lines_of(wait.row.condition, wait.row.progress),
+        at_timeout=None
+        if wait is None or wait.row.timeout_at is None
+        else wait.row.timeout_behavior.value,
     )
 
 
@@ -86,6 +104,11 @@ def _cause(
             return _held_back(execution)
 
 
+def _suspended(execution: Execution, wait: WaitLook) -> _Cause:
+    reason = execution.state.blocking_reason.value
+    return _Cause(reason, summary_of(wait), wait.row.timeout_at, hints_for(wait))
+
+
 def _ended(execution: Execution) -> _Cause:
     why = execution.failure_reason or execution.cancellation_reason or ""
     first_line = why.strip().splitlines()[0] if why.strip() else ""
@@ -104,7 +127,7 @@ def _running(execution: Execution, now: int) -> _Cause:
 
 def _held_back(execution: Execution) -> _Cause:
     reason = execution.state.blocking_reason
-    due = None
+    due = execution.blocked_until
     if execution.state.eligibility_state is EligibilityState.NOT_ELIGIBLE_UNTIL_TIME:
         due = execution.eligible_at
     hints = ("ff release lets it go on",) if reason is BlockingReason.PAUSED_BY_OPERATOR else ()

@@ -20,7 +20,7 @@ from flowfabric.errors import (
 from flowfabric.kernel.claim import NewIds, take
 from flowfabric.kernel.decision import Decision, Moment, Refused, refuse
 from flowfabric.kernel.fence import not_found
-from flowfabric.kernel.routing import missing_capabilities
+from flowfabric.kernel.routing import Offer, missing_capabilities
 from flowfabric.kernel.transition import operator_event
 from flowfabric.model.event import OperatorEventType
 from flowfabric.model.execution import Execution, Grant, GrantKind
@@ -49,6 +49,13 @@ class GrantRequest(Record, frozen=True):
 
 class IssueClaimGrant(GrantRequest, frozen=True):
     """The execution waits; the worker may claim it."""
+
+
+class PromiseBest(Record, frozen=True):
+    """A scheduler asks for the best execution a worker could run; the request names none yet."""
+
+    offer: Offer
+    request: IssueClaimGrant
 
 
 class ClaimGranted(Record, frozen=True):

@@ -6,7 +6,7 @@ from flowfabric import limits
 from flowfabric.errors import ExecutionNotEligible, InvalidBlockingReason, InvalidInput
 from flowfabric.kernel.decision import Decision, Moment, refuse
 from flowfabric.kernel.fence import not_active, not_found
-from flowfabric.kernel.transition import delay_reason, operator_event, wait_until
+from flowfabric.kernel.transition import delay_reason, operator_event, park, wait_until
 from flowfabric.model.event import OperatorEventType
 from flowfabric.model.execution import Execution
 from flowfabric.model.record import Record, replace
@@ -16,7 +16,6 @@ from flowfabric.model.state import (
     BlockingReason,
     EligibilityState,
     LifecyclePhase,
-    blocked,
 )
 
 
@@ -99,7 +98,7 @@ def hold(execution: Execution | None, command: Hold, at: Moment) -> Decision:
         return Decision(Blocked(execution.execution_id, reason))
     if execution.state.eligibility_state not in _HOLDABLE:  # another block must not be forgotten
         return _not_runnable(execution)
-    held = _blocked(execution, reason, command.reason or "held by an operator", at)
+    held = park(execution, reason, command.reason or "held by an operator", at)
     audit = operator_event(execution, OperatorEventType.HELD, at.now, reason=command.reason)
     return Decision(Blocked(execution.execution_id, reason), held, None, (audit,))
 
@@ -124,7 +123,7 @@ def block(execution: Execution | None, command: Block, at: Moment) -> Decision:
         return Decision(not_active(execution))
     if not execution.is_waiting or execution.granted_to_other(at.now):
         return Decision(Rejected(f"execution is {execution.public_state.value}"))
-    done = _blocked(execution, command.reason, command.detail, at)
+    done = park(execution, command.reason, command.detail, at)
     return Decision(Blocked(execution.execution_id, command.reason), done)
 
 
@@ -144,6 +143,8 @@ def unblock(execution: Execution | None, command: Unblock, at: Moment) -> Decisi
         execution,
         state=restored,
         blocking_detail=detail,
+        blocked_on=None,
+        blocked_until=None,
         last_transition_at=at.now,
         last_mutation_at=at.now,
     )
@@ -158,14 +159,3 @@ def set_tag(execution: Execution | None, command: SetTag, at: Moment) -> Decisio
     if len(tags) > limits.TAGS_MAX:
         return refuse(InvalidInput, f"key: more than {limits.TAGS_MAX} tags", field="key")
     return Decision(None, replace(execution, tags=tags, last_mutation_at=at.now))
-
-
-def _blocked(execution: Execution, reason: BlockingReason, detail: str, at: Moment) -> Execution:
-    return replace(
-        execution,
-        state=blocked(reason, execution.state.attempt_state),
-        blocking_detail=detail,
-        grant=None,
-        last_transition_at=at.now,
-        last_mutation_at=at.now,
-    )

@@ -12,7 +12,7 @@ from flowfabric.model.worker import Worker
 class Offer(Record, frozen=True):
     """What a worker offers to run."""
 
-    namespace: str
+    namespaces: tuple[str, ...]
     lanes: tuple[str, ...]
     capabilities: tuple[str, ...] = ()
     kinds: tuple[str, ...] | None = None  # none: every kind
@@ -26,11 +26,12 @@ def missing_capabilities(required: Iterable[str], offered: Collection[str]) -> t
 def matching_routes(offer: Offer, catalog: Catalog) -> tuple[Route, ...]:
     """The routes this worker may claim from, their lanes being open."""
     lanes, offered = frozenset(offer.lanes), frozenset(offer.capabilities)
+    namespaces = frozenset(offer.namespaces)
     kinds = None if offer.kinds is None else frozenset(offer.kinds)
     return tuple(
         route
         for route in catalog.routes
-        if route.namespace == offer.namespace
+        if route.namespace in namespaces
         and route.lane_id in lanes
         and (kinds is None or route.execution_kind in kinds)
         and offered.issuperset(route.required_capabilities)

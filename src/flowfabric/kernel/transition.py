@@ -21,6 +21,7 @@ from flowfabric.model.state import (
     BlockingReason,
     StateVector,
     TerminalOutcome,
+    blocked,
     delayed,
     terminal,
     waiting,
@@ -135,10 +136,35 @@ def let_go(execution: Execution, state: StateVector, at: Moment, **changes: Any)
         lease_renewed_at=None,
         reclaim_at=None,
         attempt_due_at=None,
+        suspension_id=None,
+        blocked_on=None,
+        blocked_until=None,
         grant=None,
         last_transition_at=at.now,
         last_mutation_at=at.now,
         **changes,
+    )
+
+
+def park(
+    execution: Execution,
+    reason: BlockingReason,
+    detail: str,
+    at: Moment,
+    *,
+    blocked_on: str | None = None,
+    blocked_until: int | None = None,
+) -> Execution:
+    """Keep waiting work from being claimed; a delay keeps running underneath, a grant is gone."""
+    return replace(
+        execution,
+        state=blocked(reason, execution.state.attempt_state),
+        blocking_detail=detail,
+        blocked_on=blocked_on,
+        blocked_until=blocked_until,
+        grant=None,
+        last_transition_at=at.now,
+        last_mutation_at=at.now,
     )
 
 

@@ -33,7 +33,7 @@ def register_worker(
         detail = f"worker_id: instance_id reassigned from {known.worker_id}"
         return RegistryDecision(Refused(InvalidInput, detail, {"field": "worker_id"}))
     worker = Worker(
-        offer.namespace,
+        offer.namespaces[0],
         worker_instance_id,
         worker_id,
         offer.lanes,
@@ -45,7 +45,9 @@ def register_worker(
     )
     if live:
         return RegistryDecision(Refreshed(worker.expires_at), worker)
-    event = WorkerEvent(offer.namespace, worker_instance_id, WorkerEventType.REGISTERED, "", at.now)
+    event = WorkerEvent(
+        offer.namespaces[0], worker_instance_id, WorkerEventType.REGISTERED, "", at.now
+    )
     return RegistryDecision(Registered(worker.expires_at), worker, event)
 
 

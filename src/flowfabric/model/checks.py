@@ -36,7 +36,8 @@ def check_text(
         type(value) is str
         and value.isascii()
         and value.isprintable()
-        and 0 < len(value) <= max_bytes
+        and len(value) <= max_bytes
+        and (value or empty)
     ):
         return value  # the usual case, decided without looking at characters one by one
     if not isinstance(value, str):

@@ -21,7 +21,7 @@ class LeaseEventType(StrEnum):
 
 
 class OperatorEventType(StrEnum):
-    """What an operator did: the audit trail."""
+    """What an operator did, and what limits did in an operator's name: the audit trail."""
 
     PRIORITY_CHANGED = "priority_changed"
     REPLAYED = "replayed"
@@ -35,6 +35,15 @@ class OperatorEventType(StrEnum):
     COMPLETED = "completed"
     FAILED = "failed"
     LANE_CHANGED = "lane_changed"
+    BUDGET_CREATED = "budget_created"
+    BUDGET_UPDATED = "budget_updated"
+    BUDGET_RESET = "budget_reset"
+    BUDGET_SOFT_BREACH = "budget_soft_breach"
+    BUDGET_HARD_BREACH = "budget_hard_breach"
+    QUOTA_CREATED = "quota_created"
+    QUOTA_UPDATED = "quota_updated"
+    RESUMED = "resumed"
+    ESCALATED = "escalated"
 
 
 class LeaseEvent(Record, frozen=True):
@@ -65,7 +74,7 @@ class CompletionEvent(Record, frozen=True):
 
 
 class OperatorEvent(Record, frozen=True):
-    """One operator action; `subject` is an execution id or a lane."""
+    """One operator action; `subject` is an execution id, a lane, a budget or a quota."""
 
     subject: str
     event_type: OperatorEventType
@@ -75,4 +84,19 @@ class OperatorEvent(Record, frozen=True):
     occurred_at: int
 
 
-Event = LeaseEvent | CompletionEvent | OperatorEvent
+class SignalEvent(Record, frozen=True):
+    """One signal was delivered, with what it did."""
+
+    execution_id: str
+    waitpoint_id: str
+    signal_id: str
+    signal_name: str
+    source_type: str
+    source_identity: str
+    effect: str
+    namespace: str
+    tags: Mapping[str, str]
+    occurred_at: int
+
+
+Event = LeaseEvent | CompletionEvent | OperatorEvent | SignalEvent

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import StrEnum
+from typing import Final
 
 from flowfabric.model.attempt import AttemptType
+from flowfabric.model.bounds import UNBOUNDED, Bounds
 from flowfabric.model.policy import DEFAULT_POLICY, ExecutionPolicy
 from flowfabric.model.record import Record
 from flowfabric.model.route import Route
@@ -17,6 +19,12 @@ from flowfabric.model.state import (
     PublicState,
     StateVector,
 )
+
+# Naming a member of an enumeration costs ten times a module's name, and rules ask these often.
+_TERMINAL: Final = LifecyclePhase.TERMINAL
+_LEASED: Final = OwnershipState.LEASED
+_ELIGIBLE_NOW: Final = EligibilityState.ELIGIBLE_NOW
+_INTERRUPTED: Final = AttemptState.ATTEMPT_INTERRUPTED
 
 
 class GrantKind(StrEnum):
@@ -99,10 +107,17 @@ class Execution(Record, frozen=True):
     progress_pct: int | None = None
     progress_message: str | None = None
     progress_updated_at: int | None = None
+    aging_ms: int = 0  # so much waiting outweighs one step of priority; 0: priority is strict
+    blocked_on: str | None = None  # the budget or quota whose room sets it free
+    blocked_until: int | None = None  # when it is looked at again by itself
+    suspension_id: str | None = None  # the open episode
+    signal_count: int = 0
+    side_holds: int = 0  # reservations and other quotas' places that end with its lease
     grant: Grant | None = None
     # written once with the body
     policy: ExecutionPolicy = DEFAULT_POLICY
     tags: Mapping[str, str] = {}
+    bounds: Bounds = UNBOUNDED
 
     @property
     def namespace(self) -> str:
@@ -127,22 +142,27 @@ class Execution(Record, frozen=True):
     @property
     def is_terminal(self) -> bool:
         """Whether it has ended."""
-        return self.state.lifecycle_phase is LifecyclePhase.TERMINAL
+        return self.state.lifecycle_phase is _TERMINAL
 
     @property
     def is_leased(self) -> bool:
         """Whether a lease is recorded as valid (it may have lapsed unnoticed)."""
-        return self.state.ownership_state is OwnershipState.LEASED
+        return self.state.ownership_state is _LEASED
 
     @property
     def is_waiting(self) -> bool:
         """Whether a worker may claim it."""
-        return self.state.eligibility_state is EligibilityState.ELIGIBLE_NOW
+        return self.state.eligibility_state is _ELIGIBLE_NOW
+
+    @property
+    def is_runnable(self) -> bool:
+        """Whether it waits, for whatever: it neither runs nor is suspended nor has ended."""
+        return self.state.lifecycle_phase is LifecyclePhase.RUNNABLE
 
     @property
     def is_interrupted(self) -> bool:
         """Whether its attempt was paused and goes on when claimed."""
-        return self.state.attempt_state is AttemptState.ATTEMPT_INTERRUPTED
+        return self.state.attempt_state is _INTERRUPTED
 
     def __repr__(self) -> str:
         return f"Execution({self.execution_id}, {self.public_state.value}, {self.execution_kind})"

@@ -9,6 +9,7 @@ from flowfabric import limits
 from flowfabric.errors import InvalidInput
 from flowfabric.model.checks import check_capabilities, check_instant, check_integer
 from flowfabric.model.record import Record, convert
+from flowfabric.model.words import TimeoutBehavior
 
 
 class FixedBackoff(Record, frozen=True, kw_only=True, tag="fixed", tag_field="type"):
@@ -68,6 +69,22 @@ class TimeoutPolicy(Record, frozen=True, kw_only=True):
                 )
 
 
+class SuspensionPolicy(Record, frozen=True, kw_only=True):
+    """What holds for suspensions that name no timeout themselves."""
+
+    default_timeout_ms: int | None = None
+    timeout_behavior: TimeoutBehavior = TimeoutBehavior.FAIL
+
+    def __post_init__(self) -> None:
+        if self.default_timeout_ms is not None:
+            check_integer(
+                self.default_timeout_ms,
+                field="suspension_policy.default_timeout_ms",
+                least=1,
+                most=limits.DURATION_MS_MAX,
+            )
+
+
 class RoutingRequirements(Record, frozen=True, kw_only=True):
     """What a worker must offer to run this."""
 
@@ -95,6 +112,9 @@ class ExecutionPolicy(Record, frozen=True, kw_only=True):
     routing_requirements: RoutingRequirements = RoutingRequirements()
     dedup_window_ms: int = limits.DEDUP_WINDOW_MS_DEFAULT
     retention_ttl_ms: int | None = None  # how long after its end it is kept; none: the engine's
+    budget_ids: tuple[str, ...] = ()  # attached beside those the create call names
+    suspension_policy: SuspensionPolicy = SuspensionPolicy()
+    max_signals_per_execution: int = limits.SIGNALS_MAX_DEFAULT  # 0: no limit
 
     def __post_init__(self) -> None:
         if self.delay_until is not None:
@@ -104,6 +124,7 @@ class ExecutionPolicy(Record, frozen=True, kw_only=True):
             ("max_replay_count", self.max_replay_count, 0, limits.RETRIES_MAX),
             ("dedup_window_ms", self.dedup_window_ms, 1, limits.DURATION_MS_MAX),
             ("retention_ttl_ms", self.retention_ttl_ms, 0, limits.DURATION_MS_MAX),
+            ("max_signals_per_execution", self.max_signals_per_execution, 0, limits.RETRIES_MAX),
         ):
             if value is not None:
                 check_integer(value, field=f"policy.{name}", least=least, most=most)

@@ -8,12 +8,11 @@ from __future__ import annotations
 from typing import Any, TypeVar
 
 import msgspec
-from msgspec.structs import replace as _replace
+from msgspec.structs import replace as replace  # a copy with some fields changed, made in C
 
 from flowfabric.errors import InvalidInput
 
 T = TypeVar("T")
-R = TypeVar("R", bound=msgspec.Struct)
 
 
 class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, gc=False):
@@ -21,11 +20,6 @@ class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
 
     Frozen values cannot form cycles, so the garbage collector need not look at them.
     """
-
-
-def replace(record: R, **changes: Any) -> R:
-    """A copy with some fields changed."""
-    return _replace(record, **changes)
 
 
 def to_json(value: object) -> bytes:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from flowfabric.model.attempt import AttemptType
+from flowfabric.model.bounds import UNBOUNDED, Bounds
 from flowfabric.model.execution import Execution
 from flowfabric.model.handle import Handle
 from flowfabric.model.record import Record
@@ -304,6 +305,8 @@ class ExecutionSnapshot(Record, frozen=True):
     cancelled_by: str | None = None
     progress_pct: int | None = None
     progress_message: str | None = None
+    bounds: Bounds = UNBOUNDED
+    blocked_until: int | None = None
 
 
 class Outcome(Record, frozen=True):
@@ -371,6 +374,18 @@ class LaneSummary(Record, frozen=True):
     reason: str
     registered_at: int
     counts: Mapping[str, int]
+    weight: int = 1
+    aging_ms: int = 0
+    bounds: Bounds = UNBOUNDED
+
+
+class LaneConfigured(Record, frozen=True):
+    """How a lane shares, ages and bounds its work from now on."""
+
+    lane_id: str
+    weight: int
+    aging_ms: int
+    bounds: Bounds
 
 
 class LanePage(Record, frozen=True):
@@ -396,6 +411,26 @@ class WorkerFit(Record, frozen=True):
     lacks: str = ""
 
 
+class LimitInfo(Record, frozen=True):
+    """One budget or quota an execution is bounded by, and how full it is."""
+
+    kind: str  # budget or quota
+    limit_id: str
+    keeps_back: bool
+    usage: str
+    clears_at: int | None  # when it has room again by itself, as far as that is known
+
+
+class WaitLine(Record, frozen=True):
+    """One part of what a suspended execution waits for, and how much of it is there."""
+
+    waitpoint_keys: tuple[str, ...]
+    signal_name: str | None  # none: any
+    what: str  # signal, signals, waitpoints, different sources, operator or timeout
+    have: int
+    need: int
+
+
 class Explanation(Record, frozen=True):
     """Why an execution is not running (or that it is), in parts a program can use."""
 
@@ -408,6 +443,9 @@ class Explanation(Record, frozen=True):
     missing_capabilities: tuple[str, ...]
     could_run: tuple[WorkerFit, ...]
     hints: tuple[str, ...]
+    limits: tuple[LimitInfo, ...] = ()
+    waits: tuple[WaitLine, ...] = ()
+    at_timeout: str | None = None  # what a suspended execution does at due_at
 
 
 class Reconciled(Record, frozen=True):

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from enum import StrEnum
 
+from flowfabric.model.bounds import UNBOUNDED, Bounds
+from flowfabric.model.budget import ScopeType
 from flowfabric.model.record import Record
 
 
@@ -47,6 +49,9 @@ class Lane(Record, frozen=True):
     registered_at: int
     changed_at: int
     reason: str = ""
+    weight: int = 1  # its part of a worker that serves several lanes
+    aging_ms: int = 0  # so much waiting outweighs one step of priority; 0: priority is strict
+    bounds: Bounds = UNBOUNDED  # for executions that name none themselves
 
 
 class Catalog(Record, frozen=True):
@@ -55,8 +60,40 @@ class Catalog(Record, frozen=True):
     version: int
     routes: tuple[Route, ...]
     lanes: dict[str, Lane]
+    scopes: dict[tuple[ScopeType, str], tuple[str, ...]] = {}  # budgets of lanes and namespaces
 
     def lane_state(self, lane_id: str) -> LaneState:
         """The lane's switch; a lane nobody has used yet is active."""
         lane = self.lanes.get(lane_id)
         return lane.lane_state if lane else LaneState.ACTIVE
+
+    def lane_weight(self, lane_id: str) -> int:
+        """The lane's part of a worker that serves several."""
+        lane = self.lanes.get(lane_id)
+        return lane.weight if lane else 1
+
+    def lane_aging_ms(self, lane_id: str) -> int:
+        """How work ages on the lane."""
+        lane = self.lanes.get(lane_id)
+        return lane.aging_ms if lane else 0
+
+    def bounds_for(self, route: Route, asked: Bounds) -> Bounds:
+        """What bounds an execution created on a route.
+
+        Budgets add up: those it names, the lane's defaults, those whose scope is the lane or the
+        namespace. The quota is its own, else the lane's.
+        """
+        lane = self.lanes.get(route.lane_id)
+        default = lane.bounds if lane else UNBOUNDED
+        scoped = (
+            *self.scopes.get((ScopeType.LANE, route.lane_id), ()),
+            *self.scopes.get((ScopeType.NAMESPACE, route.namespace), ()),
+        )
+        if default is UNBOUNDED and not scoped:
+            return asked
+        budgets = {*asked.budget_ids, *default.budget_ids, *scoped}
+        return Bounds(
+            budget_ids=tuple(sorted(budgets)),
+            quota_policy_id=asked.quota_policy_id or default.quota_policy_id,
+            concurrency_key=asked.concurrency_key,
+        )

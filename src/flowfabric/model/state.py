@@ -7,6 +7,7 @@ cannot invent a combination and a corrupted row is recognised when it is read.
 from __future__ import annotations
 
 from enum import StrEnum
+from functools import cache
 from itertools import product
 from typing import Final
 
@@ -186,6 +187,7 @@ class StateVector(Record, frozen=True):
         return self.lifecycle_phase is LifecyclePhase.TERMINAL
 
 
+@cache  # of sixty vectors
 def derive_public_state(vector: StateVector) -> PublicState:
     """The only derivation of `public_state`."""
     match vector.lifecycle_phase:

@@ -1,0 +1,90 @@
+"""Waitpoint tokens: who holds one may signal one waitpoint, and no other.
+
+The MAC covers execution, waitpoint, key and creation time, each with its length, so no two
+waitpoints share a token. Nothing of a token is stored: it is worked out again from the signing key.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+from collections.abc import Iterable
+
+from flowfabric.errors import InvalidInput
+from flowfabric.model.suspension import SecretRow, Token, WaitpointRow, WaitpointState
+
+_KID = re.compile(r"[A-Za-z0-9_-]{1,32}")
+_SECRET = re.compile(r"[0-9a-f]{64,256}")
+_VERSION = b"ffwp1"
+_DUMMY = SecretRow("-", "00" * 32, 0, 0, None)
+
+
+def check_kid(kid: object, *, field: str = "kid") -> str:
+    """A key's name: letters, digits, - and _, up to 32."""
+    if not isinstance(kid, str) or not _KID.fullmatch(kid):
+        raise InvalidInput(f"{field}: expected 1 to 32 of A-Z a-z 0-9 _ -", field=field)
+    return kid
+
+
+def check_secret(secret_hex: object, *, field: str = "secret_hex") -> str:
+    """At least 32 bytes in lower-case hex; the value is never repeated in an error."""
+    text = secret_hex.lower() if isinstance(secret_hex, str) else ""
+    if not _SECRET.fullmatch(text) or len(text) % 2:
+        raise InvalidInput(f"{field}: expected 32 to 128 bytes in hex", field=field)
+    if len(set(text)) == 1:
+        raise InvalidInput(f"{field}: a key of one repeated digit is no secret", field=field)
+    return text
+
+
+def current(secrets: Iterable[SecretRow]) -> SecretRow | None:
+    """The key new tokens are signed with."""
+    return next((each for each in secrets if each.is_current), None)
+
+
+def mint(waitpoint: WaitpointRow, secret: SecretRow) -> Token:
+    """The token of a waitpoint."""
+    return Token(f"{secret.kid}:{_mac(waitpoint, secret)}")
+
+
+def verifies(
+    presented: str, waitpoint: WaitpointRow | None, secrets: Iterable[SecretRow], now: int
+) -> bool:
+    """Whether a presented token is this waitpoint's, signed by a key that is still good.
+
+    The same work is done whatever is wrong, so that nobody learns which part was.
+    """
+    kid, _, digest = presented.partition(":")
+    found = next((each for each in secrets if each.kid == kid), None)
+    usable = found is not None and (found.due_at is None or found.due_at > now)
+    subject = waitpoint if waitpoint is not None else _NOBODY
+    expected = _mac(subject, found if found is not None and usable else _DUMMY)
+    same = hmac.compare_digest(expected.encode(), digest.encode(errors="replace"))
+    return same and usable and waitpoint is not None and waitpoint.token_kid == kid
+
+
+def fingerprint(waitpoint: WaitpointRow, secret: SecretRow | None) -> str:
+    """What listings show instead of a token."""
+    if secret is None:
+        return ""
+    return hashlib.sha256(_mac(waitpoint, secret).encode()).hexdigest()[:16]
+
+
+def _mac(waitpoint: WaitpointRow, secret: SecretRow) -> str:
+    parts = (
+        secret.kid,
+        waitpoint.execution_id,
+        waitpoint.waitpoint_id,
+        waitpoint.waitpoint_key,
+        str(waitpoint.created_at),
+    )
+    message = _VERSION
+    for part in parts:
+        data = part.encode()
+        message += len(data).to_bytes(4, "big") + data
+    return hmac.digest(bytes.fromhex(secret.secret_hex), message, "sha256").hex()
+
+
+_NOBODY = WaitpointRow(
+    "0" * 36, "0" * 44, 0, None, "", WaitpointState.CLOSED, "-", 0, None, None, None, None, None
+)

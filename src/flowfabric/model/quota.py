@@ -1,0 +1,111 @@
+"""Quotas: how many executions may start per window and run at once, for each key by itself."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from flowfabric.model.record import Record
+
+
+class QuotaPolicy(Record, frozen=True):
+    """A limit of 0 is none."""
+
+    quota_policy_id: str
+    requests_per_window_seconds: int  # the window's length
+    max_requests_per_window: int
+    active_concurrency_cap: int
+    jitter_ms: int
+    created_at: int
+    updated_at: int
+
+    @property
+    def window_ms(self) -> int:
+        """The window's length."""
+        return self.requests_per_window_seconds * 1000
+
+
+class GateRow(Record, frozen=True):
+    """The counters of one policy and key. Its row is the mutex of its admissions."""
+
+    quota_policy_id: str
+    dimension: str
+    active: int = 0  # admissions reserved or running
+    in_window: int = 0  # admissions not yet older than the window
+    wave_at: int = 0  # when the last of those told to come back will come back,
+    wave_size: int = 0  # and how many were told that instant
+    seen_at: int = 0  # the latest time at which starts were counted: it never goes back
+    due_at: int | None = None  # look again: there may be room that nobody uses
+
+
+class AdmissionState(StrEnum):
+    """Reserved by a grant, running under a lease, or only counted in the window."""
+
+    RESERVED = "reserved"
+    RUNNING = "running"
+    RELEASED = "released"
+
+
+class AdmissionRow(Record, frozen=True):
+    """One execution admitted under one policy and key."""
+
+    quota_policy_id: str
+    dimension: str
+    execution_id: str
+    state: AdmissionState
+    admitted_at: int
+    counted_at: int | None  # its time in the window; none once the window has passed
+    due_at: int | None = None  # when a reservation lapses
+
+    @property
+    def is_active(self) -> bool:
+        """Whether it takes one of the places."""
+        return self.state is not AdmissionState.RELEASED
+
+
+# --- answers -----------------------------------------------------------------------------------
+
+
+class Admitted(Record, frozen=True, tag="Admitted", tag_field="kind"):
+    """It may run; its place is taken until it is released."""
+
+
+class AlreadyAdmitted(Record, frozen=True, tag="AlreadyAdmitted", tag_field="kind"):
+    """It had a place before."""
+
+
+class RateExceeded(Record, frozen=True, tag="RateExceeded", tag_field="kind"):
+    """Too many in the window; try again after so long."""
+
+    retry_after_ms: int
+
+
+class ConcurrencyExceeded(Record, frozen=True, tag="ConcurrencyExceeded", tag_field="kind"):
+    """Every place is taken."""
+
+
+AdmissionOutcome = Admitted | AlreadyAdmitted | RateExceeded | ConcurrencyExceeded
+
+
+class QuotaCreated(Record, frozen=True):
+    """The policy is in force."""
+
+    quota_policy_id: str
+
+
+class QuotaUpdated(Record, frozen=True):
+    """The new limits are in force."""
+
+    quota_policy_id: str
+
+
+class Released(Record, frozen=True):
+    """The place is free; `released` says whether this call freed it."""
+
+    released: bool
+
+
+class QuotaStatus(Record, frozen=True):
+    """A policy and the counters of its keys."""
+
+    policy: QuotaPolicy
+    gates: tuple[GateRow, ...]

@@ -1,0 +1,369 @@
+"""Suspension: an execution waits outside any worker until its condition is met.
+
+An episode is one suspension from its beginning to its end. It is kept as history.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from flowfabric.model.record import Record
+from flowfabric.model.state import BlockingReason
+from flowfabric.model.words import TimeoutBehavior
+
+# --- conditions --------------------------------------------------------------------------------
+
+
+class CountKind(StrEnum):
+    """What is counted once."""
+
+    DISTINCT_WAITPOINTS = "distinct_waitpoints"
+    DISTINCT_SIGNALS = "distinct_signals"
+    DISTINCT_SOURCES = "distinct_sources"
+
+
+class Single(Record, frozen=True, tag="single", tag_field="kind"):
+    """A signal on one waitpoint; no name means any."""
+
+    waitpoint_key: str
+    signal_name: str | None = None
+
+
+class AllOf(Record, frozen=True, tag="all_of", tag_field="kind"):
+    """Every member."""
+
+    members: tuple[ResumeCondition, ...]
+
+
+class AnyOf(Record, frozen=True, tag="any_of", tag_field="kind"):
+    """One member is enough."""
+
+    members: tuple[ResumeCondition, ...]
+
+
+class Count(Record, frozen=True, tag="count", tag_field="kind"):
+    """n distinct waitpoints, signals or sources over some waitpoints."""
+
+    n: int
+    count_kind: CountKind
+    waitpoints: tuple[str, ...]
+    signal_name: str | None = None
+
+
+class OperatorOnly(Record, frozen=True, tag="operator_only", tag_field="kind"):
+    """No signal ends it; an operator does."""
+
+
+class TimeoutOnly(Record, frozen=True, tag="timeout_only", tag_field="kind"):
+    """No signal ends it; its timeout does."""
+
+
+ResumeCondition = Single | AllOf | AnyOf | Count | OperatorOnly | TimeoutOnly
+
+
+# --- words -------------------------------------------------------------------------------------
+
+
+class ReasonCode(StrEnum):
+    """Why an execution suspends itself."""
+
+    WAITING_FOR_SIGNAL = "waiting_for_signal"
+    WAITING_FOR_APPROVAL = "waiting_for_approval"
+    WAITING_FOR_CALLBACK = "waiting_for_callback"
+    WAITING_FOR_TOOL_RESULT = "waiting_for_tool_result"
+    WAITING_FOR_OPERATOR_REVIEW = "waiting_for_operator_review"
+    PAUSED_BY_POLICY = "paused_by_policy"
+    PAUSED_BY_BUDGET = "paused_by_budget"
+    STEP_BOUNDARY = "step_boundary"
+    MANUAL_PAUSE = "manual_pause"
+
+    @property
+    def blocking_reason(self) -> BlockingReason:
+        """The reason everybody sees."""
+        return _BLOCKING.get(self, BlockingReason.WAITING_FOR_SIGNAL)
+
+
+_BLOCKING = {
+    ReasonCode.WAITING_FOR_APPROVAL: BlockingReason.WAITING_FOR_APPROVAL,
+    ReasonCode.WAITING_FOR_CALLBACK: BlockingReason.WAITING_FOR_CALLBACK,
+    ReasonCode.WAITING_FOR_TOOL_RESULT: BlockingReason.WAITING_FOR_TOOL_RESULT,
+    ReasonCode.WAITING_FOR_OPERATOR_REVIEW: BlockingReason.PAUSED_BY_OPERATOR,
+    ReasonCode.MANUAL_PAUSE: BlockingReason.PAUSED_BY_OPERATOR,
+    ReasonCode.PAUSED_BY_POLICY: BlockingReason.PAUSED_BY_POLICY,
+    ReasonCode.PAUSED_BY_BUDGET: BlockingReason.WAITING_FOR_BUDGET,
+}
+
+
+class RequestedBy(StrEnum):
+    """Who asked for the suspension."""
+
+    WORKER = "worker"
+    OPERATOR = "operator"
+    POLICY = "policy"
+    SYSTEM_TIMEOUT_POLICY = "system_timeout_policy"
+
+
+class ResumeCause(StrEnum):
+    """What ended an episode."""
+
+    SIGNAL = "signal"
+    OPERATOR = "operator"
+    TIMEOUT = "timeout"
+    CANCELLED = "cancelled"
+    EXPIRED = "expired"
+
+
+class WaitpointState(StrEnum):
+    """pending → active → closed, or pending → closed; never back."""
+
+    PENDING = "pending"
+    ACTIVE = "active"
+    CLOSED = "closed"
+
+
+class SignalEffect(StrEnum):
+    """What a delivered signal did."""
+
+    RESUMED = "resume_condition_satisfied"
+    APPENDED = "appended_to_waitpoint"
+    DUPLICATE = "appended_to_waitpoint_duplicate"
+    MATCHER_FAILED = "signal_ignored_matcher_failed"
+    NOT_IN_CONDITION = "signal_ignored_not_in_condition"
+    BUFFERED = "buffered_for_pending_waitpoint"
+
+
+# --- rows --------------------------------------------------------------------------------------
+
+
+class Contribution(Record, frozen=True):
+    """A signal as far as conditions look at it."""
+
+    waitpoint_key: str
+    signal_id: str
+    signal_name: str
+    source_type: str = ""
+    source_identity: str = ""
+
+
+class SuspensionRow(Record, frozen=True):
+    """One episode; open until it has an end."""
+
+    execution_id: str
+    suspension_id: str
+    attempt_index: int
+    reason_code: ReasonCode
+    requested_by: RequestedBy
+    condition: ResumeCondition
+    resume_delay_ms: int
+    created_at: int
+    timeout_at: int | None
+    timeout_behavior: TimeoutBehavior
+    continuation_metadata_pointer: str | None
+    progress: tuple[Contribution, ...] = ()  # the signals that count, in the order they came
+    last_signal_at: int | None = None
+    closed_at: int | None = None
+    close_reason: str | None = None
+    cause: ResumeCause | None = None
+    actor: str | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it has not ended."""
+        return self.closed_at is None
+
+
+class WaitpointRow(Record, frozen=True):
+    """One address for signals, bound to one episode for good."""
+
+    waitpoint_id: str
+    execution_id: str
+    attempt_index: int
+    suspension_id: str | None  # none while pending
+    waitpoint_key: str
+    state: WaitpointState
+    token_kid: str
+    created_at: int
+    activated_at: int | None
+    closed_at: int | None
+    close_reason: str | None
+    expires_at: int | None
+    payload_type: str | None  # a JSON schema signals must fit; none: anything
+    signal_count: int = 0
+    matched_signal_count: int = 0
+    last_signal_at: int | None = None
+    due_at: int | None = None  # when a pending one lapses
+
+
+class SignalRow(Record, frozen=True):
+    """One accepted signal, in the order of its waitpoint."""
+
+    waitpoint_id: str
+    sequence: int
+    execution_id: str
+    signal_id: str
+    signal_name: str
+    signal_category: str
+    source_type: str
+    source_identity: str
+    correlation_id: str
+    payload: bytes | None
+    payload_encoding: str
+    created_at: int
+    accepted_at: int
+    effect: SignalEffect
+
+
+class SignalKeyRow(Record, frozen=True):
+    """An idempotency key of a waitpoint, and what its first delivery was answered."""
+
+    waitpoint_id: str
+    idempotency_key: str
+    signal_id: str
+    effect: SignalEffect
+    due_at: int  # forgotten then
+
+
+class SuspendKeyRow(Record, frozen=True):
+    """An idempotency key of a suspend call, and the episode it made."""
+
+    execution_id: str
+    idempotency_key: str
+    attempt_index: int
+    lease_epoch: int
+    digest: str
+    suspension_id: str
+    due_at: int
+
+
+class SecretRow(Record, frozen=True):
+    """A signing key. One is current; a retired one verifies until it expires."""
+
+    kid: str
+    secret_hex: str
+    created_at: int
+    is_current: int
+    due_at: int | None  # none while current
+
+    def __repr__(self) -> str:
+        return f"SecretRow(kid={self.kid!r}, is_current={self.is_current}, due_at={self.due_at})"
+
+
+# --- answers -----------------------------------------------------------------------------------
+
+
+class Token:
+    """A bearer credential for one waitpoint; shown in text form only on purpose."""
+
+    __slots__ = ("_text",)
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def reveal(self) -> str:
+        """The credential itself. Hand it to whoever shall signal, and to nobody else."""
+        return self._text
+
+    def __repr__(self) -> str:
+        kid = self._text.partition(":")[0]
+        return f"Token({kid}:<REDACTED:len={len(self._text)}>)"
+
+    __str__ = __repr__
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Token) and self._text == other._text
+
+    def __hash__(self) -> int:
+        return hash(self._text)
+
+
+class WaitpointDetails(Record, frozen=True):
+    """Where to send signals, and with what token."""
+
+    waitpoint_id: str
+    waitpoint_key: str
+    token: Token
+
+
+class ResumeSignal(Record, frozen=True):
+    """A signal as a resumed handler sees it."""
+
+    signal_id: str
+    signal_name: str
+    signal_category: str
+    source_type: str
+    source_identity: str
+    correlation_id: str
+    accepted_at: int
+    waitpoint_key: str
+    payload: bytes | None
+    payload_encoding: str
+
+
+class Suspended(Record, frozen=True):
+    """The lease is released; the old handle is dead."""
+
+    suspension_id: str
+    waitpoints: tuple[WaitpointDetails, ...]
+
+
+class AlreadyMet(Record, frozen=True):
+    """Early signals satisfied the condition: the lease stays, the work goes on."""
+
+    suspension_id: str
+    waitpoints: tuple[WaitpointDetails, ...]
+    signals: tuple[ResumeSignal, ...]
+
+
+class SignalAccepted(Record, frozen=True):
+    """Stored; `effect` says what it did."""
+
+    signal_id: str
+    effect: SignalEffect
+
+
+class SignalDuplicate(Record, frozen=True):
+    """The same key was delivered before; this is what it did then."""
+
+    existing_signal_id: str
+    effect: SignalEffect
+
+
+class Resumed(Record, frozen=True):
+    """The execution goes on."""
+
+    public_state: str
+
+
+class WaitpointInfo(Record, frozen=True):
+    """A waitpoint as listings show it: no token, only its fingerprint."""
+
+    waitpoint_id: str
+    waitpoint_key: str
+    state: WaitpointState
+    execution_id: str
+    required_signal_names: tuple[str, ...]
+    created_at: int
+    activated_at: int | None
+    expires_at: int | None
+    token_kid: str
+    token_fingerprint: str
+
+
+class SuspendedInfo(Record, frozen=True):
+    """One suspended execution."""
+
+    execution_id: str
+    suspension_id: str
+    suspended_at: int
+    reason: ReasonCode
+    timeout_at: int | None
+    cursor: tuple[int, str]  # hand it back to see what follows
+
+
+class KeyInfo(Record, frozen=True):
+    """A signing key without its secret."""
+
+    kid: str
+    is_current: bool
+    created_at: int
+    expires_at: int | None
