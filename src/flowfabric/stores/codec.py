@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any, Final
 
 from flowfabric.errors import FlowFabricError
 from flowfabric.model.attempt import Attempt, AttemptOutcome, AttemptType
+from flowfabric.model.bounds import UNBOUNDED, Bounds
 from flowfabric.model.execution import Body, Execution, Grant, GrantKind
 from flowfabric.model.policy import DEFAULT_POLICY, ExecutionPolicy
 from flowfabric.model.record import from_json, to_json
 from flowfabric.model.route import Route
 from flowfabric.model.state import ID_OF_VECTOR, VECTOR_OF_ID
-from flowfabric.stores.base import COLD_FIELDS, Changes, Corrupt, cold_of
-from flowfabric.stores.indexes import due_at
+from flowfabric.stores.base import COLD_FIELDS, TAKEN_FIELDS, Changes, Corrupt, cold_of
+from flowfabric.stores.indexes import due_at, ready_rank
+
+_BOUNDS_KEPT: Final = 4096  # many executions are bounded alike, so each text is read once
 
 # Written at creation and never again.
 KEY_COLUMNS: Final = ("execution_id", "partition_key", "route_id", "created_at")
@@ -28,40 +32,39 @@ FIRST_COLUMNS: Final = (
     "last_mutation_at",
     "blocking_detail",
     "deadline_at",
+    "aging_ms",
+    "ready_rank",  # derived: see indexes.ready_rank
 )
-# What the usual transitions change: claim, renew, complete.
-HOT_COLUMNS: Final = (
+# What every transition may change: renew and complete change nothing else.
+STEP_COLUMNS: Final = (
     "state_id",
     "due_at",  # derived: see indexes.due_at
-    "eligible_at",
     "last_transition_at",
     "last_mutation_at",
-    "blocking_detail",
     "lease_epoch",
-    "lease_id",
     "worker_id",
     "worker_instance_id",
     "lease_acquired_at",
     "lease_expires_at",
     "lease_renewed_at",
-    "attempt_index",
-    "attempt_id",
-    "attempt_type",
-    "attempt_started_at",
     "attempt_due_at",
-    "total_attempt_count",
-    "started_at",
     "completed_at",
     "purge_at",
 )
+# What the usual transitions change: claim, renew, complete.
+HOT_COLUMNS: Final = (*STEP_COLUMNS, *TAKEN_FIELDS)
 # What changes now and then; written only when it did.
-COLD_COLUMNS: Final = (
-    *COLD_FIELDS[:-1],  # all but the grant, which has five columns
+GRANT_COLUMNS: Final = (
     "grant_kind",
     "grant_id",
     "grant_worker_id",
     "grant_worker_instance_id",
     "grant_expires_at",
+)
+COLD_COLUMNS: Final = (
+    *COLD_FIELDS[:-1],  # all but the grant
+    *GRANT_COLUMNS,
+    "ready_rank",  # derived: see indexes.ready_rank
 )
 STATE_COLUMNS: Final = (*HOT_COLUMNS, *COLD_COLUMNS)
 # What a record is read from: after the priority the order is that of the record's fields.
@@ -69,8 +72,8 @@ CORE_COLUMNS: Final = (
     *KEY_COLUMNS,
     "state_id",
     "priority",
-    *Execution.__struct_fields__[5:-3],
-    *COLD_COLUMNS[-5:],
+    *Execution.__struct_fields__[5:-4],
+    *GRANT_COLUMNS,
 )
 BODY_COLUMNS: Final = (
     "execution_id",
@@ -82,6 +85,7 @@ BODY_COLUMNS: Final = (
     "idempotency_key",
     "policy",
     "tags",
+    "bounds",
 )
 ATTEMPT_COLUMNS: Final = (
     "execution_id",
@@ -117,32 +121,37 @@ def partition_key_of(execution_id: str) -> int:
     return int(execution_id[4 : execution_id.index("}")])
 
 
-def hot_row(execution: Execution) -> tuple[Any, ...]:
-    """The columns a usual transition writes, in the order of HOT_COLUMNS."""
-    kind = execution.attempt_type
+def step_row(execution: Execution) -> tuple[Any, ...]:
+    """The columns every transition writes, in the order of STEP_COLUMNS."""
     return (
         ID_OF_VECTOR[execution.state],
         due_at(execution),
-        execution.eligible_at,
         execution.last_transition_at,
         execution.last_mutation_at,
-        execution.blocking_detail,
         execution.lease_epoch,
-        execution.lease_id,
         execution.worker_id,
         execution.worker_instance_id,
         execution.lease_acquired_at,
         execution.lease_expires_at,
         execution.lease_renewed_at,
-        execution.attempt_index,
-        execution.attempt_id,
-        None if kind is None else kind._value_,
-        execution.attempt_started_at,
         execution.attempt_due_at,
-        execution.total_attempt_count,
-        execution.started_at,
         execution.completed_at,
         execution.purge_at,
+    )
+
+
+def hot_row(execution: Execution) -> tuple[Any, ...]:
+    """The columns a usual transition writes, in the order of HOT_COLUMNS."""
+    kind = execution.attempt_type
+    return (
+        *step_row(execution),
+        execution.attempt_index,
+        None if kind is None else kind._value_,
+        execution.attempt_started_at,
+        execution.total_attempt_count,
+        execution.started_at,
+        execution.lease_id,
+        execution.attempt_id,
     )
 
 
@@ -150,7 +159,8 @@ def cold_row(execution: Execution) -> tuple[Any, ...]:
     """The columns that change now and then, in the order of COLD_COLUMNS."""
     *plain, grant = cold_of(execution)
     plain[_NEXT_TYPE] = execution.next_attempt_type._value_
-    return (*plain, *(_NO_GRANT if grant is None else _grant_row(grant)))
+    held = _NO_GRANT if grant is None else _grant_row(grant)
+    return (*plain, *held, ready_rank(execution))
 
 
 def state_row(execution: Execution) -> tuple[Any, ...]:
@@ -174,6 +184,8 @@ def first_row(execution: Execution, route_id: int) -> tuple[Any, ...]:
         execution.last_mutation_at,
         execution.blocking_detail,
         execution.deadline_at,
+        execution.aging_ms,
+        ready_rank(execution),
     )
 
 
@@ -189,6 +201,7 @@ def body_row(execution: Execution, body: Body, route_id: int) -> tuple[Any, ...]
         body.idempotency_key,
         policy_text(execution.policy),
         tags_text(execution.tags),
+        bounds_text(execution.bounds),
     )
 
 
@@ -225,7 +238,7 @@ def attempt_from_row(execution_id: str, row: Sequence[Any]) -> Attempt:
 
 
 def execution_from_row(row: Sequence[Any], routes: Mapping[int, Route]) -> Execution | Corrupt:
-    """CORE_COLUMNS followed by policy and tags, read back; a broken row is reported, not raised."""
+    """CORE_COLUMNS, policy, tags, bounds and what follows; a broken row is reported, not raised."""
     wire_id = execution_id_of(row[1], str(row[0]))
     try:
         return _decode(wire_id, row, routes)
@@ -235,21 +248,25 @@ def execution_from_row(row: Sequence[Any], routes: Mapping[int, Route]) -> Execu
 
 _STATE: Final = len(KEY_COLUMNS)
 _PRIORITY: Final = _STATE + 1
+_GRANT: Final = CORE_COLUMNS.index("grant_kind")
+_POLICY: Final = len(CORE_COLUMNS)
+_TAGS: Final = _POLICY + 1
 
 
 def _decode(wire_id: str, row: Sequence[Any], routes: Mapping[int, Route]) -> Execution:
     """The columns after the priority stand in the order of the record's fields."""
-    kind = row[-7]
+    kind = row[_GRANT]
     fields: list[Any] = [
         wire_id,
         routes[row[2]],
         VECTOR_OF_ID[row[_STATE]],
         row[_PRIORITY],
         row[3],
-        *row[_PRIORITY + 1 : -7],
-        None if kind is None else Grant(GrantKind(kind), *row[-6:-2]),
-        policy_from_text(row[-2]),
-        tags_from_text(row[-1]),
+        *row[_PRIORITY + 1 : _GRANT],
+        None if kind is None else Grant(GrantKind(kind), *row[_GRANT + 1 : _POLICY]),
+        policy_from_text(row[_POLICY]),
+        tags_from_text(row[_TAGS]),
+        bounds_from_text(row[_TAGS + 1]),
     ]
     fields[_TYPE_FIELD] = _ATTEMPT_TYPE[fields[_TYPE_FIELD]]
     fields[_NEXT_TYPE_FIELD] = _ATTEMPT_TYPE[fields[_NEXT_TYPE_FIELD]]
@@ -272,6 +289,16 @@ def split_updates(
         else:
             hot.append((*hot_row(execution), key[-36:]))
     return hot, everything
+
+
+def candidate_from_row(
+    row: Sequence[Any], routes: Mapping[int, Route]
+) -> tuple[Execution, Body] | None:
+    """An execution with its body, whose four columns come last; nothing for a broken row."""
+    record = execution_from_row(row, routes)
+    if not isinstance(record, Execution):
+        return None
+    return record, body_from_row(record.execution_id, row[-4:])
 
 
 def candidates_of(
@@ -330,6 +357,17 @@ def tags_text(tags: Mapping[str, Any]) -> str | None:
 def tags_from_text(text: str | None) -> dict[str, str]:
     """Tags as read."""
     return from_json(text, dict[str, str], field="tags") if text else {}
+
+
+def bounds_text(bounds: Bounds) -> str | None:
+    """What bounds an execution, as stored: nothing when nothing does."""
+    return None if bounds == UNBOUNDED else to_json(bounds).decode()
+
+
+@lru_cache(_BOUNDS_KEPT)
+def bounds_from_text(text: str | None) -> Bounds:
+    """What bounds an execution, as read."""
+    return UNBOUNDED if text is None else from_json(text, Bounds, field="bounds")
 
 
 def body_from_row(execution_id: str, row: Sequence[Any]) -> Body:

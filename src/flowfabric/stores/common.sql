@@ -3,7 +3,10 @@ UPDATE ff_partition_config SET catalog_version = catalog_version + 1
 -- name: routes
 SELECT route_id, namespace, lane_id, execution_kind, required_capabilities FROM ff_route ORDER BY route_id
 -- name: lanes
-SELECT lane_id, lane_state, registered_at, changed_at, reason FROM ff_lane_registry ORDER BY lane_id
+SELECT lane_id, lane_state, registered_at, changed_at, reason, weight, aging_ms, bounds
+FROM ff_lane_registry ORDER BY lane_id
+-- name: scopes
+SELECT scope_type, scope_id, budget_id FROM ff_budget_scope
 -- name: workers
 SELECT namespace, worker_instance_id, worker_id, lanes, capabilities, kinds, last_heartbeat_at,
     liveness_ttl_ms, registered_at
@@ -26,6 +29,10 @@ FROM ff_lease_event ORDER BY event_id
 -- name: all_completion_events
 SELECT execution_id, outcome, attempt_index, flow_id, namespace, tags, occurred_at
 FROM ff_completion_event ORDER BY event_id
+-- name: all_signal_events
+SELECT execution_id, waitpoint_id, signal_id, signal_name, source_type, source_identity, effect,
+    namespace, tags, occurred_at
+FROM ff_signal_event ORDER BY event_id
 -- name: all_operator_events
 SELECT subject, event_type, details, namespace, tags, occurred_at
 FROM ff_operator_event ORDER BY event_id

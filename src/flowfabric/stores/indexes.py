@@ -10,6 +10,7 @@ from typing import Final
 from flowfabric.model.execution import Execution
 from flowfabric.model.state import LEASED, EligibilityState
 
+STRICT_STEP: Final = 10**15  # one step of priority outweighs any difference of age
 # Which rows belong to each index, in SQL, by the numbers of their state vectors.
 READY_WHERE: Final = "state_id < 10"
 DUE_WHERE: Final = "due_at IS NOT NULL"
@@ -19,6 +20,9 @@ AUDITED_INDEXES: Final = (
     ("ff_exec_due", DUE_WHERE),
     ("ff_exec_purge", PURGE_WHERE),
 )
+
+
+_TIMED: Final = EligibilityState.NOT_ELIGIBLE_UNTIL_TIME
 
 
 def due_at(execution: Execution) -> int | None:
@@ -31,8 +35,10 @@ def due_at(execution: Execution) -> int | None:
     state = execution.state
     if state is LEASED or state == LEASED:
         due = execution.lease_expires_at
-    elif state.eligibility_state is EligibilityState.NOT_ELIGIBLE_UNTIL_TIME:
+    elif state.eligibility_state is _TIMED:
         due = execution.eligible_at
+    elif execution.blocked_until is not None:
+        due = execution.blocked_until
     else:
         due = execution.reclaim_at
     for other in (execution.deadline_at, execution.attempt_due_at):
@@ -46,9 +52,19 @@ def uuid_of(execution_id: str) -> str:
     return execution_id[-36:]
 
 
-def ready_order(execution: Execution) -> tuple[int, int, str]:
-    """Best first: higher priority, then older."""
-    return (-execution.priority, execution.created_at, uuid_of(execution.execution_id))
+def ready_order(execution: Execution) -> tuple[int, str]:
+    """Best first."""
+    return (ready_rank(execution), uuid_of(execution.execution_id))
+
+
+def ready_rank(execution: Execution) -> int:
+    """The order among the ready, smallest first: strictly by priority, then age.
+
+    With aging, `aging_ms` of waiting weigh as much as one step of priority. Everybody ages alike,
+    so the order of two executions never changes and one indexed number holds it.
+    """
+    step = execution.aging_ms or STRICT_STEP
+    return execution.created_at - execution.priority * step
 
 
 def newest_first(execution: Execution) -> tuple[int, str]:

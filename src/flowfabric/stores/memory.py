@@ -9,15 +9,33 @@ from flowfabric.clock import Clock, SystemClock
 from flowfabric.limits import FLOW_PARTITIONS_DEFAULT
 from flowfabric.model.attempt import Attempt
 from flowfabric.model.execution import Body, Execution, IdempotencyRecord
-from flowfabric.model.record import replace
+from flowfabric.model.record import Record, replace
 from flowfabric.model.route import Catalog, Lane, LaneState, Route
 from flowfabric.model.worker import Worker, WorkerEvent
-from flowfabric.stores.base import Changes, Corrupt, ListFilter, MigrationStatus, StoreConflict
+from flowfabric.stores.base import (
+    Changes,
+    Corrupt,
+    ListFilter,
+    MigrationStatus,
+    RowChanges,
+    StoreConflict,
+)
 from flowfabric.stores.drive import drive
 from flowfabric.stores.hints import LocalHints
 from flowfabric.stores.indexes import due_at, newest_first, ready_order, uuid_of
+from flowfabric.stores.tables import (
+    ATTACHMENTS,
+    SCOPES,
+    SWEPT_TABLES,
+    TABLES,
+    TIMED_TABLES,
+    Key,
+    Table,
+    scopes_of,
+)
 
 T = TypeVar("T")
+R = TypeVar("R", bound=Record)
 
 
 class _Tables:
@@ -32,11 +50,13 @@ class _Tables:
         self.lease_events: list[Any] = []
         self.completion_events: list[Any] = []
         self.operator_events: list[Any] = []
+        self.signal_events: list[Any] = []
         self.workers: dict[tuple[str, str], Worker] = {}
         self.worker_events: list[WorkerEvent] = []
         self.routes: dict[Route, None] = {}
         self.lanes: dict[str, Lane] = {}
         self.catalog_version = 0
+        self.rows: dict[Table[Any], dict[Key, Any]] = {table: {} for table in TABLES}
 
 
 class MemoryView:
@@ -79,7 +99,8 @@ class MemoryView:
 
     async def catalog(self) -> Catalog:
         tables = self._tables
-        return Catalog(tables.catalog_version, tuple(tables.routes), dict(tables.lanes))
+        scopes = scopes_of(tables.rows[SCOPES].values())
+        return Catalog(tables.catalog_version, tuple(tables.routes), dict(tables.lanes), scopes)
 
     async def load(self, ids: Sequence[str]) -> dict[str, Execution | Corrupt]:
         found = self._tables.executions
@@ -138,8 +159,71 @@ class MemoryView:
         self._append(tables.lease_events, changes.lease_events)
         self._append(tables.completion_events, changes.completion_events)
         self._append(tables.operator_events, changes.operator_events)
+        self._append(tables.signal_events, changes.signal_events)
         for record, _ in changes.idempotency:
             self._put(tables.idempotency, (record.namespace, record.idempotency_key), record)
+        for table, written in changes.rows.items():
+            self._write_rows(table, written)
+
+    def _write_rows(self, table: Table[Any], written: RowChanges) -> None:
+        rows = self._tables.rows[table]
+        for key in written.deleted:
+            self._pop(rows, key)
+        for record in (*written.updated, *written.inserted):
+            self._put(rows, table.key_of(record), record)
+        if table is SCOPES:
+            self._tables.catalog_version += 1
+
+    # --- small tables --------------------------------------------------------------------------
+
+    async def peek_rows(self, table: Table[R], keys: Sequence[Key]) -> dict[Key, R]:
+        rows, size = self._tables.rows[table], len(keys[0]) if keys else 0
+        if size == len(table.key_columns):
+            return {key: rows[key] for key in keys if key in rows}
+        wanted = set(keys)
+        return {key: rows[key] for key in sorted(rows) if key[:size] in wanted}
+
+    rows = peek_rows
+
+    async def rows_of(
+        self, table: Table[R], execution_ids: Sequence[str], *, is_open: bool = False
+    ) -> list[R]:
+        wanted, rows = set(execution_ids), self._tables.rows[table]
+        found = [rows[key] for key in sorted(rows) if rows[key].execution_id in wanted]
+        return [row for row in found if row.closed_at is None] if is_open else found
+
+    async def oldest_rows(self, table: Table[R], owner: Key, limit: int) -> list[R]:
+        size, column = len(owner), table.ordered or ""
+        found = [
+            (getattr(record, column), key, record)
+            for key, record in self._tables.rows[table].items()
+            if key[:size] == owner and getattr(record, column) is not None
+        ]
+        return [record for *_, record in sorted(found, key=lambda each: each[:2])[:limit]]
+
+    async def due_keys(self, table: Table[R], until: int, limit: int) -> list[Key]:
+        due = [
+            (record.due_at, key)
+            for key, record in self._tables.rows[table].items()
+            if record.due_at is not None and record.due_at <= until
+        ]
+        return [key for _, key in sorted(due)[:limit]]
+
+    async def list_rows(self, table: Table[R], after: Key | None, limit: int) -> list[R]:
+        rows = self._tables.rows[table]
+        return [rows[key] for key in sorted(rows) if after is None or key > after][:limit]
+
+    async def blocked(self, blocked_on: str, limit: int) -> list[Execution]:
+        live = self._tables.live.values()
+        return sorted((e for e in live if e.blocked_on == blocked_on), key=ready_order)[:limit]
+
+    async def is_blocked(self, blocked_on: str) -> bool:
+        return any(e.blocked_on == blocked_on for e in self._tables.live.values())
+
+    async def attached(self, budget_id: str, limit: int) -> list[Execution]:
+        rows, live = self._tables.rows[ATTACHMENTS], self._tables.live
+        owners = sorted(key[1] for key in rows if key[0] == budget_id)
+        return [live[key] for key in owners if key in live and live[key].is_runnable][:limit]
 
     def _put_execution(self, execution: Execution) -> None:
         self._put(self._tables.executions, execution.execution_id, execution)
@@ -155,6 +239,13 @@ class MemoryView:
             self._pop(self._tables.executions, key)
             self._pop(self._tables.bodies, key)
             self._pop(self._tables.attempts, key)
+            for table in TABLES:
+                if table.of_execution:
+                    rows = self._tables.rows[table]
+                    for row in [
+                        each for each, record in rows.items() if record.execution_id == key
+                    ]:
+                        self._pop(rows, row)
         return len(gone)
 
     async def sweep(self, *, keys_until: int, events_until: int, limit: int) -> int:
@@ -165,7 +256,18 @@ class MemoryView:
         for key in stale[:limit]:
             self._pop(tables.idempotency, key)
         swept = len(stale[:limit])
-        for name in ("lease_events", "completion_events", "operator_events", "worker_events"):
+        for table in SWEPT_TABLES:
+            forgotten = await self.due_keys(table, keys_until, limit)
+            for key in forgotten:
+                self._pop(tables.rows[table], key)
+            swept += len(forgotten)
+        for name in (
+            "lease_events",
+            "completion_events",
+            "operator_events",
+            "signal_events",
+            "worker_events",
+        ):
             events = getattr(tables, name)
             old = 0
             # The newest stays, as in the SQL stores, where ids go on from it.
@@ -251,6 +353,9 @@ class MemoryView:
     async def next_due(self) -> int | None:
         executions = self._tables.executions.values()
         times = [when for e in executions if (when := due_at(e) or e.purge_at) is not None]
+        for table in TIMED_TABLES:
+            rows = self._tables.rows[table].values()
+            times += [row.due_at for row in rows if row.due_at is not None]
         return min(times, default=None)
 
     async def audit(self) -> list[tuple[str, str]]:
@@ -335,6 +440,7 @@ class MemoryStore:
     async def dump(self) -> dict[str, list[Any]]:
         """Everything stored."""
         tables = self._tables
+        small = tables.rows.items()
         return {
             "executions": sorted(tables.executions.values(), key=lambda e: e.execution_id),
             "bodies": [tables.bodies[key] for key in sorted(tables.bodies)],
@@ -342,8 +448,10 @@ class MemoryStore:
             "lease_events": list(tables.lease_events),
             "completion_events": list(tables.completion_events),
             "operator_events": list(tables.operator_events),
+            "signal_events": list(tables.signal_events),
             "idempotency": [tables.idempotency[key] for key in sorted(tables.idempotency)],
             "workers": [tables.workers[key] for key in sorted(tables.workers)],
             "worker_events": list(tables.worker_events),
             "lanes": [tables.lanes[key] for key in sorted(tables.lanes)],
+            **{table.name: [rows[key] for key in sorted(rows)] for table, rows in small},
         }

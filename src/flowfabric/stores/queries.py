@@ -21,8 +21,10 @@ from flowfabric.stores.codec import (
 
 _BLOCK: Final = re.compile(r"^-- name: (\w+)\n(.*?)(?=^-- name: |\Z)", re.MULTILINE | re.DOTALL)
 
-# What a full record is read from: the hot row, then policy and tags of the body.
-RECORD_COLUMNS: Final = ", ".join([*(f"c.{name}" for name in CORE_COLUMNS), "b.policy", "b.tags"])
+# What a full record is read from: the hot row, then policy, tags and bounds of the body.
+RECORD_COLUMNS: Final = ", ".join(
+    [*(f"c.{name}" for name in CORE_COLUMNS), "b.policy", "b.tags", "b.bounds"]
+)
 
 _LISTS: Final = {
     "record": RECORD_COLUMNS,

@@ -11,6 +11,7 @@ from flowfabric.model.event import (
     LeaseEventType,
     OperatorEvent,
     OperatorEventType,
+    SignalEvent,
 )
 from flowfabric.model.execution import IdempotencyRecord
 from flowfabric.model.record import from_json, to_json
@@ -20,6 +21,7 @@ from flowfabric.model.worker import Worker, WorkerEvent, WorkerEventType
 from flowfabric.stores.codec import (
     attempt_from_row,
     body_from_row,
+    bounds_text,
     capabilities_from_text,
     capabilities_text,
     execution_id_of,
@@ -29,6 +31,7 @@ from flowfabric.stores.codec import (
 
 LEASE_EVENT_COLUMNS: Final = LeaseEvent.__struct_fields__
 COMPLETION_EVENT_COLUMNS: Final = CompletionEvent.__struct_fields__
+SIGNAL_EVENT_COLUMNS: Final = SignalEvent.__struct_fields__
 OPERATOR_EVENT_COLUMNS: Final = OperatorEvent.__struct_fields__
 KEY_RECORD_COLUMNS: Final = IdempotencyRecord.__struct_fields__
 TAG_COLUMNS: Final = ("execution_id", "tag_key", "tag_value")
@@ -58,6 +61,21 @@ def completion_event_row(event: CompletionEvent) -> tuple[Any, ...]:
         event.outcome._value_,
         event.attempt_index,
         event.flow_id,
+        event.namespace,
+        tags_text(event.tags),
+        event.occurred_at,
+    )
+
+
+def signal_event_row(event: SignalEvent) -> tuple[Any, ...]:
+    return (
+        event.execution_id,
+        event.waitpoint_id,
+        event.signal_id,
+        event.signal_name,
+        event.source_type,
+        event.source_identity,
+        event.effect,
         event.namespace,
         tags_text(event.tags),
         event.occurred_at,
@@ -117,7 +135,16 @@ def worker_event_row(event: WorkerEvent) -> tuple[Any, ...]:
 
 
 def lane_row(lane: Lane) -> tuple[Any, ...]:
-    return (lane.lane_id, lane.lane_state.value, lane.registered_at, lane.changed_at, lane.reason)
+    return (
+        lane.lane_id,
+        lane.lane_state.value,
+        lane.registered_at,
+        lane.changed_at,
+        lane.reason,
+        lane.weight,
+        lane.aging_ms,
+        bounds_text(lane.bounds),
+    )
 
 
 def key_record_row(record: IdempotencyRecord) -> tuple[Any, ...]:
@@ -153,6 +180,7 @@ DUMPED: Final = {
     "lease_events": "all_lease_events",
     "completion_events": "all_completion_events",
     "operator_events": "all_operator_events",
+    "signal_events": "all_signal_events",
     "idempotency": "all_keys",
     "workers": "workers",
     "worker_events": "all_worker_events",
@@ -185,6 +213,9 @@ def dump_of(tables: Mapping[str, Iterable[Row]], executions: Iterable[Any]) -> d
         "completion_events": [
             _record(CompletionEvent, row, TerminalOutcome(row[1]), tags=5)
             for row in tables["completion_events"]
+        ],
+        "signal_events": [
+            _record(SignalEvent, row, row[1], tags=8) for row in tables["signal_events"]
         ],
         "operator_events": [
             OperatorEvent(

@@ -1,18 +1,17 @@
-"""Whole batches as a few parameters: one array per column, or a COPY.
+"""Whole batches as a few parameters: one per column.
 
-Arrays travel as text literals because building one is a join in C, while the driver's own array
-encoder asks of every element whether it is a nested array. COPY is the fastest way to append, but
-needs more round trips, so a few rows go as arrays.
+What all rows have in common travels once, the rest as arrays, and all tables of a save in one
+statement: that takes less CPU time on both sides than a COPY per table. Arrays travel as text
+literals because building one is a join in C, while the driver's own array encoder asks of every
+element whether it is a nested array. A parameter must fit into a message, so heavy rows are copied.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any, Final
 
-from flowfabric.model.record import Record
 from flowfabric.stores.codec import (
     ATTEMPT_COLUMNS,
     BODY_COLUMNS,
@@ -25,12 +24,16 @@ from flowfabric.stores.rows import (
     KEY_RECORD_COLUMNS,
     LEASE_EVENT_COLUMNS,
     OPERATOR_EVENT_COLUMNS,
+    SIGNAL_EVENT_COLUMNS,
     TAG_COLUMNS,
 )
 
-COPY_FROM_ROWS: Final = 20
+COPY_FROM_BYTES: Final = 16 << 20
+SHAPED_FROM_ROWS: Final = 20
+SHAPES_MAX: Final = 40  # statements made for what many rows have in common
+SOURCE: Final = "[[source]]"  # where a statement has its rows
+SMALL_RESULT_BYTES: Final = 8192  # up to here a result comes along with its execution
 
-_PARAMETER: Final = re.compile(r"\$(\d+)")
 _INTEGERS: Final = frozenset(
     {
         "attempt_index",
@@ -43,49 +46,99 @@ _INTEGERS: Final = frozenset(
         "route_id",
         "partition_key",
         "state_id",
+        "side_holds",
+        "signal_count",
     }
 )
 
 
-def _type(column: str) -> str:
+def _type(column: str, wire_ids: bool) -> str:
     if column == "execution_id":
-        return "uuid"
+        return "text" if wire_ids else "uuid"
     if column in ("payload", "result", "fingerprint"):
         return "bytea"
     if column in _INTEGERS:
         return "int"
-    if column.endswith(("_at", "_ms", "_epoch")):
+    if column.endswith(("_at", "_ms", "_epoch", "_until", "_rank")):
         return "bigint"
     return "text"
 
 
-class Batch(Record, frozen=True):
-    """The columns of a set-based statement and their types."""
+Rows = Sequence[tuple[Any, ...]]
+Columns = Sequence[tuple[Any, ...]]  # the same, column by column
+Shape = tuple[bool, ...]  # of each column, whether it travels as one plain value
 
-    table: str
-    columns: tuple[str, ...]
-    types: tuple[str, ...]
 
-    @property
-    def parameters(self) -> str:
-        """$1::text::type[], $2::text::type[], …"""
-        return ", ".join(
-            f"${n}::{kind}[]" if kind == "bytea" else f"${n}::text::{kind}[]"
-            for n, kind in enumerate(self.types, start=1)
+class Write:
+    """A set-based statement: one parameter per column of its rows."""
+
+    def __init__(
+        self,
+        table: str,
+        columns: Sequence[str],
+        sql: str,
+        *,
+        wire_ids: bool = False,
+        types: Sequence[str] | None = None,
+    ) -> None:
+        self.table = table
+        self.columns = tuple(columns)
+        self._sql = sql
+        self._types = tuple(types or (_type(name, wire_ids) for name in columns))
+        self.plain: Shape = (False,) * len(columns)
+
+    def shape(self, columns: Columns) -> Shape:
+        """How the rows travel best. Looking at each column pays only when there are many rows."""
+        count = len(columns[0])
+        if count == 1:
+            return (True,) * len(self.columns)
+        if count < SHAPED_FROM_ROWS:
+            return self.plain
+        same = tuple(map(_is_uniform, columns))
+        # At least one array says how many rows there are.
+        return self.plain if all(same) else same
+
+    def parameters(self, columns: Columns, shape: Shape) -> list[Any]:
+        """The columns, as their statement takes them."""
+        return list(map(_parameter, columns, self._types, shape))
+
+    def sql(self, shape: Shape, first: int) -> str:
+        """The statement, its parameters numbered from `first`."""
+        return self._sql.replace(SOURCE, self._source(shape, first))
+
+    def _source(self, shape: Shape, first: int) -> str:
+        """(SELECT $1::int, u2 FROM unnest($2::text::uuid[]) AS u (u2))"""
+        values, arrays, names = [], [], []
+        for n, (kind, is_same) in enumerate(zip(self._types, shape, strict=True), start=first):
+            if is_same:
+                values.append(f"${n}::{kind}")
+            else:
+                values.append(f"u{n}")
+                names.append(f"u{n}")
+                arrays.append(f"${n}::{kind}[]" if kind == "bytea" else f"${n}::text::{kind}[]")
+        if not arrays:
+            return f"(VALUES ({', '.join(values)}))"
+        rows = f"unnest({', '.join(arrays)}) AS u ({', '.join(names)})"
+        return f"(SELECT {', '.join(values)} FROM {rows})"
+
+    def is_heavy(self, rows: Rows) -> bool:
+        """Whether payloads or results are too much for one message."""
+        return any(
+            sum(len(row[at]) for row in rows if row[at]) >= COPY_FROM_BYTES
+            for at, kind in enumerate(self._types)
+            if kind == "bytea"
         )
 
-    @property
-    def insert_sql(self) -> str:
-        """Insert, never upsert: an absent row cannot be locked, so rivals must collide here."""
-        names = ", ".join(self.columns)
-        return f"INSERT INTO {self.table} ({names}) SELECT * FROM unnest({self.parameters})"
 
-    def arrays(self, rows: Iterable[tuple[Any, ...]]) -> list[Any]:
-        """The rows as one parameter per column."""
-        return [
-            list(column) if kind == "bytea" else _literal(column, kind)
-            for kind, column in zip(self.types, zip(*rows, strict=True), strict=True)
-        ]
+def _is_uniform(column: Sequence[Any]) -> bool:
+    first = column[0]
+    return bool(first == column[-1]) and column.count(first) == len(column)
+
+
+def _parameter(column: Sequence[Any], kind: str, is_same: bool) -> Any:
+    if is_same:
+        return column[0]
+    return list(column) if kind == "bytea" else _literal(column, kind)
 
 
 def _literal(values: Sequence[Any], kind: str) -> str:
@@ -103,46 +156,94 @@ def _quoted(value: str) -> str:
     return f'"{value}"'
 
 
-@cache
-def _renumbered(sql: str, by: int) -> str:
-    return _PARAMETER.sub(lambda match: f"${int(match[1]) + by}", sql)
+Parts = tuple[tuple[Write, Shape], ...]
+_shaped: set[Parts] = set()
 
 
-def one_statement(writes: Sequence[tuple[str, list[Any]]]) -> tuple[str, list[Any]]:
-    """Several writes to different rows as one statement, their parameters numbered through."""
+def columns_of(rows: Rows) -> Columns:
+    """Rows turned into columns."""
+    return tuple(zip(*rows, strict=True))
+
+
+def one_statement(writes: Sequence[tuple[Write, Columns]]) -> tuple[str, list[Any]]:
+    """Several writes to different rows as one statement."""
+    parts = _parts(writes)
+    return _joined(parts), _values(writes, parts)
+
+
+def guarded_statement(
+    writes: Sequence[tuple[Write, Columns]], version: str
+) -> tuple[str, list[Any]]:
+    """The update of one row, if it still has this version, and only then the writes beside it.
+
+    Its answer is how many rows were updated.
+    """
+    parts = _parts(writes)
+    return _guarded(parts), [*_values(writes, parts), version]
+
+
+def _parts(writes: Sequence[tuple[Write, Columns]]) -> Parts:
+    """What to send in which shape. Each new text must be prepared, so there are not too many."""
+    parts = tuple((write, write.shape(columns)) for write, columns in writes)
+    many = any(len(columns[0]) >= SHAPED_FROM_ROWS for _, columns in writes)
+    if many and parts not in _shaped:
+        if len(_shaped) >= SHAPES_MAX:
+            return tuple((write, write.plain) for write, _ in writes)
+        _shaped.add(parts)
+    return parts
+
+
+def _values(writes: Sequence[tuple[Write, Columns]], parts: Parts) -> list[Any]:
     values: list[Any] = []
-    parts = []
-    for sql, parameters in writes:
-        parts.append(_renumbered(sql, len(values)))
-        values += parameters
-    *before, last = parts
+    for (write, columns), (_, shape) in zip(writes, parts, strict=True):
+        values += write.parameters(columns, shape)
+    return values
+
+
+@cache
+def _joined(parts: Parts) -> str:
+    *before, last = _numbered_through(parts)
     if not before:
-        return last, values
+        return last
     named = ", ".join(f"w{number} AS ({part})" for number, part in enumerate(before))
-    return f"WITH {named} {last}", values
+    return f"WITH {named} {last}"
 
 
-def _batch(table: str, columns: Sequence[str], *, wire_ids: bool = False) -> Batch:
-    types = tuple(
-        "text" if wire_ids and name == "execution_id" else _type(name) for name in columns
-    )
-    return Batch(table, tuple(columns), types)
+@cache
+def _guarded(parts: Parts) -> str:
+    update, *others = _numbered_through(parts)
+    version = f"${1 + sum(len(shape) for _, shape in parts)}::text::xid"
+    named = [f"held AS ({update} AND c.xmin = {version} RETURNING 1)"]
+    for number, sql in enumerate(others):
+        word = "AND" if sql.startswith("UPDATE") else "WHERE"
+        named.append(f"w{number} AS ({sql} {word} EXISTS (SELECT FROM held))")
+    return f"WITH {', '.join(named)} SELECT count(*) FROM held"
+
+
+def _numbered_through(parts: Parts) -> list[str]:
+    numbered, first = [], 1
+    for write, shape in parts:
+        numbered.append(write.sql(shape, first))
+        first += len(shape)
+    return numbered
+
+
+def _insert(table: str, columns: Sequence[str], *, wire_ids: bool = False) -> Write:
+    """Insert, never upsert: an absent row cannot be locked, so rivals must collide here."""
+    sql = f"INSERT INTO {table} ({', '.join(columns)}) SELECT * FROM {SOURCE} AS v"
+    return Write(table, columns, sql, wire_ids=wire_ids)
 
 
 INSERTS: Final = {
-    "core": _batch("ff_exec_core", FIRST_COLUMNS),
-    "body": _batch("ff_exec_body", BODY_COLUMNS),
-    "tag": _batch("ff_exec_tag", TAG_COLUMNS),
-    "attempt": _batch("ff_attempt", ATTEMPT_COLUMNS),
-    "key": _batch("ff_idempotency", KEY_RECORD_COLUMNS, wire_ids=True),
-    "lease_event": _batch("ff_lease_event", LEASE_EVENT_COLUMNS, wire_ids=True),
-    "completion_event": _batch("ff_completion_event", COMPLETION_EVENT_COLUMNS, wire_ids=True),
-    "operator_event": _batch("ff_operator_event", OPERATOR_EVENT_COLUMNS),
-}
-UPDATES: Final = {
-    "update_hot": _batch("ff_exec_core", (*HOT_COLUMNS, "execution_id")),
-    "update_all": _batch("ff_exec_core", (*STATE_COLUMNS, "execution_id")),
-    "replace_key": INSERTS["key"],
+    "core": _insert("ff_exec_core", FIRST_COLUMNS),
+    "body": _insert("ff_exec_body", BODY_COLUMNS),
+    "tag": _insert("ff_exec_tag", TAG_COLUMNS),
+    "attempt": _insert("ff_attempt", ATTEMPT_COLUMNS),
+    "key": _insert("ff_idempotency", KEY_RECORD_COLUMNS, wire_ids=True),
+    "lease_event": _insert("ff_lease_event", LEASE_EVENT_COLUMNS, wire_ids=True),
+    "completion_event": _insert("ff_completion_event", COMPLETION_EVENT_COLUMNS, wire_ids=True),
+    "signal_event": _insert("ff_signal_event", SIGNAL_EVENT_COLUMNS, wire_ids=True),
+    "operator_event": _insert("ff_operator_event", OPERATOR_EVENT_COLUMNS),
 }
 PARAMETERS: Final = (
     (
@@ -150,7 +251,20 @@ PARAMETERS: Final = (
         "CROSS JOIN LATERAL (SELECT * FROM ff_exec_body AS one"
         " WHERE one.execution_id = c.execution_id OFFSET 0) AS b",
     ),
-    ("hot_arrays", UPDATES["update_hot"].parameters),
-    ("state_arrays", UPDATES["update_all"].parameters),
-    ("key_arrays", INSERTS["key"].parameters),
+    ("attempt_of_a", ", ".join(f"a.{name}" for name in ATTEMPT_COLUMNS)),
+    ("small", str(SMALL_RESULT_BYTES)),
+    ("rows", SOURCE),
 )
+
+
+def updates_of(queries: Mapping[str, str]) -> dict[str, Write]:
+    """The updates among the named statements."""
+
+    def update(name: str, table: str, columns: Sequence[str], *, wire_ids: bool = False) -> Write:
+        return Write(table, columns, queries[name], wire_ids=wire_ids)
+
+    return {
+        "update_hot": update("update_hot", "ff_exec_core", (*HOT_COLUMNS, "execution_id")),
+        "update_all": update("update_all", "ff_exec_core", (*STATE_COLUMNS, "execution_id")),
+        "replace_key": update("replace_key", "ff_idempotency", KEY_RECORD_COLUMNS, wire_ids=True),
+    }

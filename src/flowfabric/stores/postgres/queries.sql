@@ -10,30 +10,47 @@ INSERT INTO ff_lane_registry (lane_id, lane_state, registered_at, changed_at)
 SELECT DISTINCT lane, 'active', $2::bigint, $2::bigint FROM unnest($1::text[]) AS lane
 ON CONFLICT DO NOTHING
 -- name: save_lane
-INSERT INTO ff_lane_registry (lane_id, lane_state, registered_at, changed_at, reason)
-VALUES ($1, $2, $3, $4, $5)
+INSERT INTO ff_lane_registry
+    (lane_id, lane_state, registered_at, changed_at, reason, weight, aging_ms, bounds)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
 ON CONFLICT (lane_id) DO UPDATE SET
-    lane_state = excluded.lane_state, changed_at = excluded.changed_at, reason = excluded.reason
+    lane_state = excluded.lane_state, changed_at = excluded.changed_at, reason = excluded.reason,
+    weight = excluded.weight, aging_ms = excluded.aging_ms, bounds = excluded.bounds
 -- name: load
 SELECT [[record]], (extract(epoch FROM clock_timestamp()) * 1000)::bigint
 FROM ff_exec_core AS c JOIN ff_exec_body AS b ON b.execution_id = c.execution_id
 WHERE c.execution_id = ANY($1::uuid[]) ORDER BY c.execution_id FOR UPDATE OF c
+-- name: look
+SELECT [[record]], c.xmin::text, (extract(epoch FROM clock_timestamp()) * 1000)::bigint
+FROM ff_exec_core AS c JOIN ff_exec_body AS b ON b.execution_id = c.execution_id
+WHERE c.execution_id = ANY($1::uuid[])
 -- name: get
 SELECT [[record]]
 FROM ff_exec_core AS c JOIN ff_exec_body AS b ON b.execution_id = c.execution_id
 WHERE c.execution_id = ANY($1::uuid[])
+-- name: get_one
+SELECT [[record]], [[attempt_of_a]]
+FROM ff_exec_core AS c JOIN ff_exec_body AS b ON b.execution_id = c.execution_id
+LEFT JOIN ff_attempt AS a ON a.execution_id = c.execution_id
+    AND a.attempt_index = c.attempt_index AND coalesce(octet_length(a.result), 0) <= [[small]]
+WHERE c.execution_id = $1
 -- name: load_keys
 SELECT k.namespace, k.idempotency_key, k.execution_id, k.fingerprint, k.expires_at
 FROM unnest($1::text[], $2::text[]) AS wanted (namespace, idempotency_key)
 JOIN ff_idempotency AS k
     ON k.namespace = wanted.namespace AND k.idempotency_key = wanted.idempotency_key
 ORDER BY k.namespace, k.idempotency_key FOR UPDATE OF k
+-- name: look_keys
+SELECT k.namespace, k.idempotency_key, k.execution_id, k.fingerprint, k.expires_at
+FROM unnest($1::text[], $2::text[]) AS wanted (namespace, idempotency_key)
+JOIN ff_idempotency AS k
+    ON k.namespace = wanted.namespace AND k.idempotency_key = wanted.idempotency_key
 -- name: ready_one
 SELECT [[record]], [[body_parts]] FROM ff_exec_core AS c [[body_of_c]]
 WHERE c.route_id = $1 AND c.state_id < 10
     AND (c.grant_expires_at IS NULL OR c.grant_expires_at < $2)
     AND (c.deadline_at IS NULL OR c.deadline_at > $2)
-ORDER BY c.priority DESC, c.created_at, c.execution_id LIMIT $3 FOR UPDATE OF c SKIP LOCKED
+ORDER BY c.ready_rank, c.execution_id LIMIT $3 FOR UPDATE OF c SKIP LOCKED
 -- name: ready_many
 SELECT [[record]], [[body_parts]] FROM unnest($1::int[]) AS wanted (route_id)
 CROSS JOIN LATERAL (
@@ -41,10 +58,21 @@ CROSS JOIN LATERAL (
     WHERE e.route_id = wanted.route_id AND e.state_id < 10
         AND (e.grant_expires_at IS NULL OR e.grant_expires_at < $2)
         AND (e.deadline_at IS NULL OR e.deadline_at > $2)
-    ORDER BY e.priority DESC, e.created_at, e.execution_id LIMIT $3 FOR UPDATE SKIP LOCKED
+    ORDER BY e.ready_rank, e.execution_id LIMIT $3 FOR UPDATE SKIP LOCKED
 ) AS c
 [[body_of_c]]
-ORDER BY c.priority DESC, c.created_at, c.execution_id LIMIT $3
+ORDER BY c.ready_rank, c.execution_id LIMIT $3
+-- name: look_ready
+SELECT [[record]], [[body_parts]], c.version FROM unnest($1::int[]) AS wanted (route_id)
+CROSS JOIN LATERAL (
+    SELECT e.*, e.xmin::text AS version FROM ff_exec_core AS e
+    WHERE e.route_id = wanted.route_id AND e.state_id < 10
+        AND (e.grant_expires_at IS NULL OR e.grant_expires_at < $2)
+        AND (e.deadline_at IS NULL OR e.deadline_at > $2)
+    ORDER BY e.ready_rank, e.execution_id LIMIT $3
+) AS c
+[[body_of_c]]
+LIMIT $3
 -- name: peek_ready
 SELECT c.partition_key, c.execution_id FROM unnest($1::int[]) AS wanted (route_id)
 CROSS JOIN LATERAL (
@@ -52,9 +80,9 @@ CROSS JOIN LATERAL (
     WHERE e.route_id = wanted.route_id AND e.state_id < 10
         AND (e.grant_expires_at IS NULL OR e.grant_expires_at < $2)
         AND (e.deadline_at IS NULL OR e.deadline_at > $2)
-    ORDER BY e.priority DESC, e.created_at, e.execution_id LIMIT $3
+    ORDER BY e.ready_rank, e.execution_id LIMIT $3
 ) AS c
-ORDER BY c.priority DESC, c.created_at, c.execution_id LIMIT $3
+ORDER BY c.ready_rank, c.execution_id LIMIT $3
 -- name: due
 SELECT [[record]] FROM ff_exec_core AS c [[body_of_c]]
 WHERE c.due_at <= $1 ORDER BY c.due_at, c.execution_id LIMIT $2 FOR UPDATE OF c SKIP LOCKED
@@ -69,24 +97,38 @@ FROM ff_exec_core AS c JOIN ff_exec_body AS b ON b.execution_id = c.execution_id
 WHERE c.execution_id = ANY($1::uuid[])
 -- name: update_hot
 UPDATE ff_exec_core AS c SET [[set_hot]]
-FROM unnest([[hot_arrays]]) AS v ([[hot]], execution_id)
+FROM [[rows]] AS v ([[hot]], execution_id)
 WHERE c.execution_id = v.execution_id
 -- name: update_all
 UPDATE ff_exec_core AS c SET [[set_state]]
-FROM unnest([[state_arrays]]) AS v ([[state]], execution_id)
+FROM [[rows]] AS v ([[state]], execution_id)
 WHERE c.execution_id = v.execution_id
 -- name: update_tags
 UPDATE ff_exec_body SET tags = $2 WHERE execution_id = $1
+-- name: update_bounds
+UPDATE ff_exec_body SET bounds = $2 WHERE execution_id = $1
+-- name: blocked
+SELECT [[record]] FROM ff_exec_core AS c [[body_of_c]]
+WHERE c.blocked_on = $1 ORDER BY c.ready_rank, c.execution_id LIMIT $2
+FOR UPDATE OF c SKIP LOCKED
+-- name: is_blocked
+SELECT 1 FROM ff_exec_core WHERE blocked_on = $1 LIMIT 1
+-- name: attached
+SELECT [[record]] FROM ff_budget_attachment AS a
+JOIN ff_exec_core AS c ON c.execution_id = right(a.execution_id, 36)::uuid
+[[body_of_c]]
+WHERE a.budget_id = $1 AND c.state_id < 60 ORDER BY a.execution_id LIMIT $2
+FOR UPDATE OF c SKIP LOCKED
 -- name: delete_tags
 DELETE FROM ff_exec_tag WHERE execution_id = $1
 -- name: replace_key
 UPDATE ff_idempotency AS k
 SET execution_id = v.execution_id, fingerprint = v.fingerprint, expires_at = v.expires_at
-FROM unnest([[key_arrays]])
+FROM [[rows]]
     AS v (namespace, idempotency_key, execution_id, fingerprint, expires_at)
 WHERE k.namespace = v.namespace AND k.idempotency_key = v.idempotency_key
 -- name: purgeable
-SELECT execution_id FROM ff_exec_core WHERE purge_at IS NOT NULL AND purge_at <= $1
+SELECT execution_id, partition_key FROM ff_exec_core WHERE purge_at IS NOT NULL AND purge_at <= $1
 ORDER BY purge_at, execution_id LIMIT $2 FOR UPDATE SKIP LOCKED
 -- name: purge_tags
 DELETE FROM ff_exec_tag WHERE execution_id = ANY($1::uuid[])

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from typing import Any, TypeVar
 
 import asyncpg
 
-from flowfabric.clock import Clock, SystemClock
+from flowfabric.clock import Clock, SystemClock, monotonic
 from flowfabric.config import EngineConfig
 from flowfabric.errors import (
     ContentionError,
@@ -23,7 +23,9 @@ from flowfabric.model.route import Route
 from flowfabric.stores.base import MigrationStatus, Reader, StoreConflict, Transaction
 from flowfabric.stores.codec import capabilities_text
 from flowfabric.stores.migrations import Applied, all_sql, migrations_of, refuse_unfit, status_of
+from flowfabric.stores.postgres.connections import Connections
 from flowfabric.stores.postgres.hints import ListenHints
+from flowfabric.stores.postgres.transaction import MustHold, PostgresTransaction
 from flowfabric.stores.postgres.view import SQL, PostgresView
 from flowfabric.stores.routebook import EMPTY_BOOK
 from flowfabric.stores.rows import DUMPED, dump_of
@@ -32,6 +34,7 @@ T = TypeVar("T")
 
 CONNECT_TIMEOUT_S = 10.0
 COMMAND_TIMEOUT_S = 60.0
+HOLD_S = 0.1  # how long locks are taken from the start after doing without was in vain
 MIGRATION_LOCK = 0x46_46_4D_49  # "FFMI"
 _CONFLICTS = (
     asyncpg.SerializationError,
@@ -51,8 +54,9 @@ _OUTAGES = (
     asyncpg.TooManyConnectionsError,
 )
 # Every hot statement reads by key or along an index. Before a new table has statistics the planner
-# may prefer to collect and sort all that waits; these say that it must not.
-PLANNER = {"enable_bitmapscan": "off", "enable_sort": "off"}
+# may prefer to collect and sort all that waits, or keep a plan that reads a whole table because it
+# was small once; these say that it must not. What has no index is still read as a whole.
+PLANNER = {"enable_bitmapscan": "off", "enable_sort": "off", "enable_seqscan": "off"}
 _ANNOTATION_TABLE = (
     "CREATE TABLE IF NOT EXISTS ff_migration_annotation (version INTEGER PRIMARY KEY, "
     "name TEXT NOT NULL, checksum TEXT NOT NULL, applied_at BIGINT NOT NULL)"
@@ -73,20 +77,21 @@ class PostgresStore:
         self._clock = clock
         self.partitions = config.partitions
         self.hints = ListenHints(url, statement_cache_size=config.statement_cache_size)
-        self._pool: Any = None
-        self._opening = asyncio.Lock()
+        self._pool: Connections | None = None
         self._book = EMPTY_BOOK
+        # A pooler that shares connections between statements must see every transaction begin.
+        self._hold_until = 0.0 if config.statement_cache_size else float("inf")
 
     # --- life ----------------------------------------------------------------------------------
 
     async def open(self, *, migrate: bool) -> None:
         """Connect and check or bring up the schema."""
         try:
-            async with await self._connection() as connection:
+            async with self._connections().one() as connection:
                 missing = refuse_unfit(self.family, await _applied(connection), migrate=migrate)
             if missing:  # a role that may not change the schema can still work with it
                 await self.migrate()
-            async with await self._connection() as connection:
+            async with self._connections().one() as connection:
                 stored = await connection.fetchval(
                     "SELECT num_flow_partitions FROM ff_partition_config"
                 )
@@ -110,51 +115,56 @@ class PostgresStore:
         await self.hints.stop()
         pool, self._pool = self._pool, None
         if pool is not None:
-            try:
-                async with asyncio.timeout(5):
-                    await pool.close()
-            except (TimeoutError, *_OUTAGES):
-                pool.terminate()
+            with suppress(*_OUTAGES):
+                await pool.close()
 
-    async def _connection(self) -> Any:
-        """A pooled connection as a context manager; the pool is made when first needed."""
+    def _connections(self) -> Connections:
+        """Made when first needed: they belong to the event loop that runs then."""
         if self._pool is None:
-            async with self._opening:
-                if self._pool is None:
-                    self._pool = await asyncpg.create_pool(
-                        self._url,
-                        min_size=0,
-                        max_size=self._config.pool_size,
-                        timeout=CONNECT_TIMEOUT_S,
-                        command_timeout=COMMAND_TIMEOUT_S,
-                        statement_cache_size=self._config.statement_cache_size,
-                        reset=_keep_as_is,
-                        server_settings={
-                            "application_name": "flowfabric",
-                            "lock_timeout": "10s",
-                            "idle_in_transaction_session_timeout": "60s",
-                            **PLANNER,
-                        }
-                        if self._config.statement_cache_size
-                        else {},
-                    )
-        return self._pool.acquire()
+            self._pool = Connections(self._connect, self._config.pool_size)
+        return self._pool
+
+    async def _connect(self) -> Any:
+        settings = {
+            "application_name": "flowfabric",
+            "lock_timeout": "10s",
+            "idle_in_transaction_session_timeout": "60s",
+            **PLANNER,
+        }
+        return await asyncpg.connect(
+            self._url,
+            timeout=CONNECT_TIMEOUT_S,
+            command_timeout=COMMAND_TIMEOUT_S,
+            statement_cache_size=self._config.statement_cache_size,
+            server_settings=settings if self._config.statement_cache_size else {},
+        )
 
     # --- transactions --------------------------------------------------------------------------
 
     async def transact(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
-        """BEGIN, the work, COMMIT. Only a commit whose answer is lost has an unknown outcome."""
+        """The work with as few locks as it needs; with all of them when rivals were met."""
+        if monotonic() >= self._hold_until:
+            try:
+                return await self._transact(work, holds=False)
+            except MustHold:
+                self._hold_until = monotonic() + HOLD_S
+        return await self._transact(work, holds=True)
+
+    async def _transact(self, work: Callable[[Transaction], Awaitable[T]], *, holds: bool) -> T:
+        """The work, then its commit. Only a commit whose answer is lost has an unknown outcome."""
         committing = False
         try:
-            async with await self._connection() as connection:
-                view = PostgresView(connection, self._clock, self._book)
-                await connection.execute("BEGIN")
+            async with self._connections().one() as connection:
+                view = PostgresTransaction(connection, self._clock, self._book)
                 try:
+                    if holds:
+                        await view.begin()
                     result = await work(view)
                     committing = True
-                    await connection.execute("COMMIT")
+                    await view.commit()
                 except BaseException:
-                    await _roll_back(connection)
+                    if view.is_open:
+                        await _roll_back(connection)
                     raise
         except _CONFLICTS as error:
             raise StoreConflict(f"{type(error).__name__}: {error}") from error
@@ -184,7 +194,7 @@ class PostgresStore:
     async def read(self, work: Callable[[Reader], Awaitable[T]]) -> T:
         """Reads on a pooled connection; each statement sees what is committed."""
         try:
-            async with await self._connection() as connection:
+            async with self._connections().one() as connection:
                 return await work(PostgresView(connection, self._clock, self._book))
         except _OUTAGES as error:
             raise StoreUnavailable(f"{type(error).__name__}: {error}") from error
@@ -213,14 +223,14 @@ class PostgresStore:
 
     async def migration_status(self) -> list[MigrationStatus]:
         """Every known migration and whether it is applied."""
-        async with await self._connection() as connection:
+        async with self._connections().one() as connection:
             return status_of(self.family, await _applied(connection))
 
     async def migrate(self) -> list[str]:
         """Apply what is missing, under a lock that every process takes."""
         now = (self._clock or SystemClock()).now_ms()
         try:
-            async with await self._connection() as connection, connection.transaction():
+            async with self._connections().one() as connection, connection.transaction():
                 return await _migrate(connection, now, self.partitions)
         except _OUTAGES as error:
             raise StoreUnavailable(f"{type(error).__name__}: {error}") from error
@@ -233,7 +243,7 @@ class PostgresStore:
 
     async def facts(self) -> dict[str, Any]:
         """What doctor prints about the server."""
-        async with await self._connection() as connection:
+        async with self._connections().one() as connection:
             size = await connection.fetchval("SELECT pg_database_size(current_database())")
             settings = {
                 name: await connection.fetchval(f"SHOW {name}")
@@ -243,7 +253,7 @@ class PostgresStore:
 
     async def dump(self) -> dict[str, list[Any]]:
         """Everything stored, in a comparable order."""
-        async with await self._connection() as connection, connection.transaction():
+        async with self._connections().one() as connection, connection.transaction():
             view = PostgresView(connection, self._clock, EMPTY_BOOK)
             lanes = (await view.catalog()).lanes
             tables = {
@@ -252,11 +262,9 @@ class PostgresStore:
             }
             rows = await connection.fetch(SQL["all_records"])
             records = await view.records([tuple(row) for row in rows])
-        return {**dump_of(tables, records), "lanes": [lanes[key] for key in sorted(lanes)]}
-
-
-async def _keep_as_is(_connection: Any) -> None:
-    """Nothing a transaction leaves behind needs a reset; a round trip is saved per use."""
+            small = await view.dump_rows()
+        ordered = [lanes[key] for key in sorted(lanes)]
+        return {**dump_of(tables, records), "lanes": ordered, **small}
 
 
 async def _roll_back(connection: Any) -> None:

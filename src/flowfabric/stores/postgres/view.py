@@ -12,10 +12,12 @@ from flowfabric.model.route import Catalog, Lane, Route
 from flowfabric.model.worker import Worker, WorkerEvent
 from flowfabric.stores.base import Changes, Corrupt, ListFilter
 from flowfabric.stores.codec import (
+    ATTEMPT_COLUMNS,
     attempt_from_row,
     attempt_row,
     body_from_row,
     body_row,
+    bounds_text,
     candidates_of,
     execution_from_row,
     execution_id_of,
@@ -26,12 +28,15 @@ from flowfabric.stores.codec import (
 from flowfabric.stores.indexes import AUDITED_INDEXES
 from flowfabric.stores.listing import listing_sql
 from flowfabric.stores.postgres.arrays import (
-    COPY_FROM_ROWS,
     INSERTS,
     PARAMETERS,
-    UPDATES,
+    Columns,
+    Write,
+    columns_of,
     one_statement,
+    updates_of,
 )
+from flowfabric.stores.postgres.small import SmallTables
 from flowfabric.stores.queries import queries_of
 from flowfabric.stores.readable import first_readable
 from flowfabric.stores.routebook import EMPTY_BOOK, RouteBook
@@ -43,21 +48,25 @@ from flowfabric.stores.rows import (
     lane_row,
     lease_event_row,
     operator_event_row,
+    signal_event_row,
     worker_event_row,
     worker_from_row,
     worker_row,
 )
+from flowfabric.stores.tables import SCOPES, SWEPT_TABLES
 
 SQL: Final = queries_of("postgres", PARAMETERS)
+_UPDATES: Final = updates_of(SQL)
 _EVENT_TABLES: Final = (
     "ff_lease_event",
     "ff_completion_event",
     "ff_operator_event",
+    "ff_signal_event",
     "ff_worker_registry_event",
 )
 
 
-class PostgresView:
+class PostgresView(SmallTables):
     """One transaction, or one read, on a connection. The database's clock is read along the way."""
 
     def __init__(self, connection: Any, clock: Clock | None, book: RouteBook) -> None:
@@ -65,7 +74,8 @@ class PostgresView:
         self._clock = clock
         self._book = book
         self._now: int | None = None if clock is None else clock.now_ms()
-        self._writes: list[tuple[str, list[Any]]] = []
+        self._writes: list[tuple[Write, Columns]] = []
+        self._attempts: dict[tuple[str, int], Attempt] = {}  # read along with their executions
 
     @property
     def book(self) -> RouteBook:
@@ -82,23 +92,35 @@ class PostgresView:
         if self._now is None:
             self._now = milliseconds
 
-    async def run(self, name: str, *values: Any) -> list[Any]:
+    async def _see_clock_of(self, rows: Sequence[Any]) -> None:
+        """The clock is the last column; without rows it is asked for, unless it is known."""
+        if rows:
+            self._see_clock(rows[-1][-1])
+        elif self._now is None:
+            await self._routes()
+
+    async def fetch(self, name: str, *values: Any) -> list[Any]:
+        """The rows of a named statement."""
         rows: list[Any] = await self._connection.fetch(SQL[name], *values)
         return rows
 
+    async def run(self, name: str, *values: Any) -> list[Any]:
+        """A statement whose locks and writes belong to this view's transaction."""
+        return await self.fetch(name, *values)
+
     async def _insert(self, name: str, rows: Sequence[tuple[Any, ...]]) -> None:
-        """Append rows: many by COPY now, a few with the rest of the save."""
-        batch = INSERTS[name]
-        if len(rows) >= COPY_FROM_ROWS:
+        """Append rows: heavy ones now, all others with the rest of the save."""
+        write = INSERTS[name]
+        if write.is_heavy(rows):
             await self._connection.copy_records_to_table(
-                batch.table, records=rows, columns=batch.columns
+                write.table, records=rows, columns=write.columns
             )
         elif rows:
-            self._writes.append((batch.insert_sql, batch.arrays(rows)))
+            self._writes.append((write, columns_of(rows)))
 
     def _update(self, name: str, rows: Sequence[tuple[Any, ...]]) -> None:
         if rows:
-            self._writes.append((SQL[name], UPDATES[name].arrays(rows)))
+            self._writes.append((_UPDATES[name], columns_of(rows)))
 
     async def _flush(self) -> None:
         """What was put off, in one statement: a small commit costs few round trips."""
@@ -108,11 +130,20 @@ class PostgresView:
             await self._connection.fetch(sql, *values)
 
     async def _routes(self) -> RouteBook:
-        row = (await self.run("clock"))[0]
+        row = (await self.fetch("clock"))[0]
         self._see_clock(row[0])
         if row[1] != self._book.catalog.version:
-            self._book = RouteBook(row[1], await self.run("routes"), await self.run("lanes"))
+            self._book = RouteBook(
+                row[1],
+                await self.fetch("routes"),
+                await self.fetch("lanes"),
+                await self.fetch("scopes"),
+            )
         return self._book
+
+    async def _numbers(self, routes: Sequence[Route]) -> list[int]:
+        ids = (self._book if self._book is not EMPTY_BOOK else await self._routes()).ids
+        return [ids[route] for route in routes if route in ids]
 
     async def records(self, rows: Sequence[Any]) -> list[Execution | Corrupt]:
         routes = self._book.by_id
@@ -132,25 +163,32 @@ class PostgresView:
 
     async def load(self, ids: Sequence[str]) -> dict[str, Execution | Corrupt]:
         rows = await self.run("load", [key[-36:] for key in ids])
-        if rows:
-            self._see_clock(rows[-1][-1])
-        else:
-            await self._routes()
-        return _by_id(await self.records([tuple(row)[:-1] for row in rows]))
+        await self._see_clock_of(rows)
+        return by_id(await self.records([tuple(row)[:-1] for row in rows]))
 
     async def get(self, ids: Sequence[str]) -> dict[str, Execution | Corrupt]:
+        if len(ids) == 1:
+            return await self._get_one(ids[0])
         rows = await self.run("get", [key[-36:] for key in ids])
-        return _by_id(await self.records([tuple(row) for row in rows]))
+        return by_id(await self.records([tuple(row) for row in rows]))
+
+    async def _get_one(self, execution_id: str) -> dict[str, Execution | Corrupt]:
+        """Whoever looks at a single one often wants its result next: a small one comes along."""
+        size = len(ATTEMPT_COLUMNS)
+        rows = [tuple(row) for row in await self.run("get_one", execution_id[-36:])]
+        for row in rows:
+            if row[-size] is not None:
+                attempt = attempt_from_row(execution_id, row[-size:])
+                self._attempts[execution_id, attempt.attempt_index] = attempt
+        return by_id(await self.records([row[:-size] for row in rows]))
 
     async def load_keys(
         self, keys: Sequence[tuple[str, str]]
     ) -> dict[tuple[str, str], IdempotencyRecord]:
-        rows = await self.run("load_keys", [key[0] for key in keys], [key[1] for key in keys])
-        return {(row[0], row[1]): key_record_from_row(row) for row in rows}
+        return by_key(await self.run("load_keys", *two_columns(keys)))
 
     async def ready(self, routes: Sequence[Route], limit: int) -> list[tuple[Execution, Body]]:
-        book = self._book if self._book is not EMPTY_BOOK else await self._routes()
-        numbers = [book.ids[route] for route in routes if route in book.ids]
+        numbers = await self._numbers(routes)
         if not numbers:
             return []
 
@@ -184,6 +222,8 @@ class PostgresView:
         return [attempt_from_row(execution_id, tuple(row)) for row in rows]
 
     async def result(self, execution_id: str, attempt_index: int) -> Attempt | None:
+        if (execution_id, attempt_index) in self._attempts:
+            return self._attempts[execution_id, attempt_index]
         rows = await self.run("result", execution_id[-36:], attempt_index)
         return attempt_from_row(execution_id, tuple(rows[0])) if rows else None
 
@@ -225,7 +265,17 @@ class PostgresView:
     async def next_due(self) -> int | None:
         row = (await self.run("next_due"))[0]
         self._see_clock(row[0])
-        return min((when for when in (row[1], row[2]) if when is not None), default=None)
+        times = [row[1], row[2], *await self.next_rows_due()]
+        return min((when for when in times if when is not None), default=None)
+
+    async def blocked(self, blocked_on: str, limit: int) -> list[Execution]:
+        return await self._executions(await self.run("blocked", blocked_on, limit))
+
+    async def is_blocked(self, blocked_on: str) -> bool:
+        return bool(await self.run("is_blocked", blocked_on))
+
+    async def attached(self, budget_id: str, limit: int) -> list[Execution]:
+        return await self._executions(await self.run("attached", budget_id, limit))
 
     async def audit(self) -> list[tuple[str, str]]:
         problems = []
@@ -251,21 +301,33 @@ class PostgresView:
     async def save(self, changes: Changes) -> None:
         if changes.created:
             await self._create(changes)
-            await self._flush()  # an update in the same statement would not see the new rows
+            if changes.updated:
+                await self._flush()  # an update in the same statement would not see the new rows
+        await self._gather(changes)
+        await self._flush()
+
+    async def _gather(self, changes: Changes) -> None:
+        """Everything but new executions, put off to the flush as far as it is not many rows."""
         # Every updated row is held already, so the order of these writes cannot deadlock.
         hot, cold = split_updates(changes)
         self._update("update_hot", hot)
         self._update("update_all", cold)
         if changes.retagged:
             await self._retag(changes)
+        for key in sorted(changes.rebound):
+            await self.run("update_bounds", key[-36:], bounds_text(changes.updated[key].bounds))
         await self._insert("attempt", list(map(attempt_row, changes.attempts)))
         await self._save_keys(changes)
         await self._insert("lease_event", list(map(lease_event_row, changes.lease_events)))
         await self._insert(
             "completion_event", list(map(completion_event_row, changes.completion_events))
         )
+        await self._insert("signal_event", list(map(signal_event_row, changes.signal_events)))
         await self._insert("operator_event", list(map(operator_event_row, changes.operator_events)))
-        await self._flush()
+        for table, written in changes.rows.items():
+            self.write_rows(table, written)
+        if SCOPES in changes.rows:
+            await self.run("bump_catalog")
 
     async def _create(self, changes: Changes) -> None:
         """Insert, never upsert: an absent row cannot be locked, so rivals must collide here."""
@@ -295,14 +357,18 @@ class PostgresView:
             await self._insert("tag", [(uuid, *pair) for pair in tags.items()])
 
     async def purge(self, until: int, limit: int) -> int:
-        gone = [row[0] for row in await self.run("purgeable", until, limit)]
+        found = await self.run("purgeable", until, limit)
+        gone = [row[0] for row in found]
         if gone:
+            await self.purge_rows([execution_id_of(row[1], str(row[0])) for row in found])
             for name in ("purge_tags", "purge_attempts", "purge_body", "purge_core"):
                 await self.run(name, gone)
         return len(gone)
 
     async def sweep(self, *, keys_until: int, events_until: int, limit: int) -> int:
         swept = _affected(await self._connection.execute(SQL["sweep_keys"], keys_until, limit))
+        for small in SWEPT_TABLES:
+            swept += await self.sweep_rows(small, keys_until, limit)
         for table in _EVENT_TABLES:
             sql = (
                 f"DELETE FROM {table} WHERE occurred_at < $1 AND event_id IN "
@@ -338,8 +404,19 @@ class PostgresView:
         self._book = EMPTY_BOOK
 
 
-def _by_id(records: Sequence[Execution | Corrupt]) -> dict[str, Execution | Corrupt]:
+def by_id(records: Sequence[Execution | Corrupt]) -> dict[str, Execution | Corrupt]:
+    """Records by their ids."""
     return {record.execution_id: record for record in records}
+
+
+def two_columns(keys: Sequence[tuple[str, str]]) -> tuple[list[str], list[str]]:
+    """Pairs as two parameters."""
+    return [key[0] for key in keys], [key[1] for key in keys]
+
+
+def by_key(rows: Sequence[Any]) -> dict[tuple[str, str], IdempotencyRecord]:
+    """Idempotency records by namespace and key."""
+    return {(row[0], row[1]): key_record_from_row(row) for row in rows}
 
 
 def _affected(status: str) -> int:

@@ -6,16 +6,19 @@ import asyncio
 import queue
 import sqlite3
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
+from flowfabric.clock import monotonic
 from flowfabric.errors import FlowFabricError, StoreError, StoreUnavailable
 from flowfabric.stores.base import StoreConflict
 
 T = TypeVar("T")
 
 OLDEST_SQLITE = (3, 38, 0)  # STRICT tables, UPDATE FROM, the ->> operator
+WAL_PAUSE_S = 0.01
 BUSY_TIMEOUT_MS = 10_000  # how long a writer waits for writers of other processes
 
 
@@ -34,7 +37,7 @@ def connect(path: str, *, synchronous: str) -> sqlite3.Connection:
             timeout=BUSY_TIMEOUT_MS / 1000,
             cached_statements=256,
         )
-        connection.execute("PRAGMA journal_mode = WAL")
+        _use_wal(connection)
         connection.execute(f"PRAGMA synchronous = {synchronous.upper()}")
         connection.execute("PRAGMA cache_size = -65536")
         connection.execute("PRAGMA temp_store = MEMORY")
@@ -42,6 +45,20 @@ def connect(path: str, *, synchronous: str) -> sqlite3.Connection:
     except (sqlite3.Error, OSError) as error:
         raise StoreUnavailable(f"cannot open {path}: {error}") from error
     return connection
+
+
+def _use_wal(connection: sqlite3.Connection) -> None:
+    """SQLite does not wait for others who switch the mode, or leave the file, at this moment."""
+    give_up_at = monotonic() + BUSY_TIMEOUT_MS / 1000
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+            return
+        except sqlite3.OperationalError as error:
+            busy = getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_BUSY
+            if not busy or monotonic() >= give_up_at:
+                raise
+            time.sleep(WAL_PAUSE_S)
 
 
 def translated(error: sqlite3.Error) -> Exception:

@@ -8,10 +8,12 @@ VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING
 INSERT INTO ff_lane_registry (lane_id, lane_state, registered_at, changed_at, reason)
 VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING
 -- name: save_lane
-INSERT INTO ff_lane_registry (lane_id, lane_state, registered_at, changed_at, reason)
-VALUES (?, ?, ?, ?, ?)
+INSERT INTO ff_lane_registry
+    (lane_id, lane_state, registered_at, changed_at, reason, weight, aging_ms, bounds)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (lane_id) DO UPDATE SET
-    lane_state = excluded.lane_state, changed_at = excluded.changed_at, reason = excluded.reason
+    lane_state = excluded.lane_state, changed_at = excluded.changed_at, reason = excluded.reason,
+    weight = excluded.weight, aging_ms = excluded.aging_ms, bounds = excluded.bounds
 -- name: load
 SELECT [[record]] FROM json_each(?) AS wanted
 CROSS JOIN ff_exec_core AS c ON c.execution_id = wanted.value
@@ -27,7 +29,7 @@ CROSS JOIN ff_exec_body AS b ON b.execution_id = c.execution_id
 WHERE c.route_id = ?1 AND c.state_id < 10
     AND (c.grant_expires_at IS NULL OR c.grant_expires_at < ?2)
     AND (c.deadline_at IS NULL OR c.deadline_at > ?2)
-ORDER BY c.priority DESC, c.created_at, c.execution_id LIMIT ?3
+ORDER BY c.ready_rank, c.execution_id LIMIT ?3
 -- name: due
 SELECT [[record]] FROM ff_exec_core AS c INDEXED BY ff_exec_due
 CROSS JOIN ff_exec_body AS b ON b.execution_id = c.execution_id
@@ -41,20 +43,23 @@ SELECT c.execution_id, c.partition_key,
 FROM json_each(?) AS wanted
 CROSS JOIN ff_exec_core AS c ON c.execution_id = wanted.value
 CROSS JOIN ff_exec_body AS b ON b.execution_id = c.execution_id
--- name: insert_core
-INSERT INTO ff_exec_core ([[first]]) VALUES ([[first_marks]])
--- name: insert_body
-INSERT INTO ff_exec_body ([[body]]) VALUES ([[body_marks]])
--- name: update_hot
-UPDATE ff_exec_core SET [[hot_marks]] WHERE execution_id = ?
--- name: update_all
-UPDATE ff_exec_core SET [[state_marks]] WHERE execution_id = ?
--- name: insert_attempt
-INSERT INTO ff_attempt ([[attempt]]) VALUES ([[attempt_marks]])
--- name: insert_tag
-INSERT INTO ff_exec_tag (execution_id, tag_key, tag_value) VALUES (?, ?, ?)
+-- name: update_step
+UPDATE ff_exec_core SET [[step_marks]] WHERE execution_id IN (SELECT value FROM json_each(?))
 -- name: update_tags
 UPDATE ff_exec_body SET tags = ? WHERE execution_id = ?
+-- name: update_bounds
+UPDATE ff_exec_body SET bounds = ? WHERE execution_id = ?
+-- name: blocked
+SELECT [[record]] FROM ff_exec_core AS c INDEXED BY ff_exec_blocked
+CROSS JOIN ff_exec_body AS b ON b.execution_id = c.execution_id
+WHERE c.blocked_on = ? ORDER BY c.ready_rank, c.execution_id LIMIT ?
+-- name: is_blocked
+SELECT 1 FROM ff_exec_core WHERE blocked_on = ? LIMIT 1
+-- name: attached
+SELECT [[record]] FROM ff_budget_attachment AS a
+CROSS JOIN ff_exec_core AS c ON c.execution_id = substr(a.execution_id, -36)
+CROSS JOIN ff_exec_body AS b ON b.execution_id = c.execution_id
+WHERE a.budget_id = ? AND c.state_id < 60 ORDER BY a.execution_id LIMIT ?
 -- name: delete_tags
 DELETE FROM ff_exec_tag WHERE execution_id = ?
 -- name: insert_key
@@ -63,19 +68,8 @@ VALUES (?, ?, ?, ?, ?)
 -- name: replace_key
 UPDATE ff_idempotency SET execution_id = ?3, fingerprint = ?4, expires_at = ?5
 WHERE namespace = ?1 AND idempotency_key = ?2
--- name: insert_lease_event
-INSERT INTO ff_lease_event (execution_id, event_type, reason, lease_epoch, attempt_index,
-    worker_id, worker_instance_id, namespace, tags, occurred_at)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
--- name: insert_completion_event
-INSERT INTO ff_completion_event (execution_id, outcome, attempt_index, flow_id, namespace, tags,
-    occurred_at)
-VALUES (?, ?, ?, ?, ?, ?, ?)
--- name: insert_operator_event
-INSERT INTO ff_operator_event (subject, event_type, details, namespace, tags, occurred_at)
-VALUES (?, ?, ?, ?, ?, ?)
 -- name: purgeable
-SELECT execution_id FROM ff_exec_core WHERE purge_at IS NOT NULL AND purge_at <= ?
+SELECT execution_id, partition_key FROM ff_exec_core WHERE purge_at IS NOT NULL AND purge_at <= ?
 ORDER BY purge_at, execution_id LIMIT ?
 -- name: purge_tags
 DELETE FROM ff_exec_tag WHERE execution_id = ?

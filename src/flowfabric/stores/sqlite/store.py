@@ -20,6 +20,7 @@ from flowfabric.stores.routebook import EMPTY_BOOK
 from flowfabric.stores.rows import DUMPED, dump_of
 from flowfabric.stores.sqlite.connection import WorkThread
 from flowfabric.stores.sqlite.hints import SocketHints
+from flowfabric.stores.sqlite.images import Images, SqliteTransaction
 from flowfabric.stores.sqlite.view import SQL, SqliteView
 
 T = TypeVar("T")
@@ -49,6 +50,7 @@ class SqliteStore:
         self._readers: list[WorkThread] = []
         self._turns = cycle(range(READERS))
         self._book = EMPTY_BOOK
+        self._images = Images()
 
     # --- life ----------------------------------------------------------------------------------
 
@@ -94,10 +96,13 @@ class SqliteStore:
         def job(connection: sqlite3.Connection) -> T:
             connection.execute("BEGIN IMMEDIATE")
             try:
-                view = SqliteView(connection, self._clock.now_ms(), self._book)
+                self._images.begin(connection)
+                now = self._clock.now_ms()
+                view = SqliteTransaction(connection, now, self._book, self._images)
                 result = drive(work(view))
                 connection.execute("COMMIT")
             except BaseException:
+                self._images.forget()
                 if connection.in_transaction:
                     connection.execute("ROLLBACK")
                 raise
@@ -187,7 +192,11 @@ class SqliteStore:
                 name: connection.execute(SQL[query]).fetchall() for name, query in DUMPED.items()
             }
             records = view.records(connection.execute(SQL["all_records"]).fetchall())
-            return {**dump_of(tables, records), "lanes": [lanes[key] for key in sorted(lanes)]}
+            return {
+                **dump_of(tables, records),
+                "lanes": [lanes[key] for key in sorted(lanes)],
+                **view.dump_rows(),
+            }
 
         return await self._write(job)
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import heapq
 import sqlite3
-from collections.abc import Iterable, Sequence
-from functools import cache
-from itertools import chain, islice
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
+from typing import Any, Final, TypeVar
 
 from flowfabric.model.attempt import Attempt
 from flowfabric.model.execution import Body, Execution, IdempotencyRecord
@@ -21,15 +20,19 @@ from flowfabric.stores.codec import (
     FIRST_COLUMNS,
     HOT_COLUMNS,
     STATE_COLUMNS,
+    STEP_COLUMNS,
     attempt_from_row,
     attempt_row,
     body_from_row,
     body_row,
-    candidates_of,
+    bounds_text,
+    candidate_from_row,
     execution_from_row,
     execution_id_of,
     first_row,
-    split_updates,
+    hot_row,
+    state_row,
+    step_row,
     tags_text,
 )
 from flowfabric.stores.indexes import AUDITED_INDEXES, ready_order
@@ -38,6 +41,11 @@ from flowfabric.stores.queries import queries_of
 from flowfabric.stores.readable import first_readable
 from flowfabric.stores.routebook import EMPTY_BOOK, RouteBook
 from flowfabric.stores.rows import (
+    COMPLETION_EVENT_COLUMNS,
+    LEASE_EVENT_COLUMNS,
+    OPERATOR_EVENT_COLUMNS,
+    SIGNAL_EVENT_COLUMNS,
+    TAG_COLUMNS,
     completion_event_row,
     counts_by_state,
     key_record_from_row,
@@ -45,43 +53,41 @@ from flowfabric.stores.rows import (
     lane_row,
     lease_event_row,
     operator_event_row,
+    signal_event_row,
     worker_event_row,
     worker_from_row,
     worker_row,
 )
+from flowfabric.stores.sqlite.bulk import Row, Sheet, insert_many, update_many
+from flowfabric.stores.sqlite.small import SmallTables
+from flowfabric.stores.tables import SCOPES, SWEPT_TABLES, TIMED_TABLES
 
-
-def _marks(columns: Sequence[str]) -> str:
-    return ", ".join("?" * len(columns))
-
+T = TypeVar("T")
+Candidate = tuple[Execution, Body]
 
 SQL: Final = queries_of(
-    "sqlite",
-    (
-        ("first_marks", _marks(FIRST_COLUMNS)),
-        ("body_marks", _marks(BODY_COLUMNS)),
-        ("attempt_marks", _marks(ATTEMPT_COLUMNS)),
-        ("hot_marks", ", ".join(f"{name} = ?" for name in HOT_COLUMNS)),
-        ("state_marks", ", ".join(f"{name} = ?" for name in STATE_COLUMNS)),
-    ),
+    "sqlite", (("step_marks", ", ".join(f"{name} = ?" for name in STEP_COLUMNS)),)
 )
-ROWS_PER_INSERT: Final = 100
+_CORE: Final = Sheet("ff_exec_core", FIRST_COLUMNS)
+_BODY: Final = Sheet("ff_exec_body", BODY_COLUMNS)
+_TAG: Final = Sheet("ff_exec_tag", TAG_COLUMNS)
+_ATTEMPT: Final = Sheet("ff_attempt", ATTEMPT_COLUMNS)
+_LEASE_EVENT: Final = Sheet("ff_lease_event", LEASE_EVENT_COLUMNS)
+_COMPLETION_EVENT: Final = Sheet("ff_completion_event", COMPLETION_EVENT_COLUMNS)
+_SIGNAL_EVENT: Final = Sheet("ff_signal_event", SIGNAL_EVENT_COLUMNS)
+_OPERATOR_EVENT: Final = Sheet("ff_operator_event", OPERATOR_EVENT_COLUMNS)
+_HOT: Final = Sheet("ff_exec_core", ("execution_id", *HOT_COLUMNS))
+_STATE: Final = Sheet("ff_exec_core", ("execution_id", *STATE_COLUMNS))
 _EVENT_TABLES: Final = (
     "ff_lease_event",
     "ff_completion_event",
     "ff_operator_event",
+    "ff_signal_event",
     "ff_worker_registry_event",
 )
 
 
-@cache
-def _wide(name: str) -> str:
-    """An insert of one row as an insert of many."""
-    head, row = SQL[name].split("VALUES")
-    return f"{head}VALUES {', '.join([row.strip()] * ROWS_PER_INSERT)}"
-
-
-class SqliteView:
+class SqliteView(SmallTables):
     """One transaction, or one read, on a connection."""
 
     def __init__(self, connection: sqlite3.Connection, now: int, book: RouteBook) -> None:
@@ -100,19 +106,12 @@ class SqliteView:
     def _many(self, name: str, rows: Iterable[tuple[Any, ...]]) -> None:
         self._connection.executemany(SQL[name], rows)
 
-    def _insert_many(self, name: str, rows: list[tuple[Any, ...]]) -> None:
-        """Insert, a hundred rows to a statement: fewer steps, and fewer turns of the interpreter
-        lock for the threads of this process."""
-        whole = len(rows) - len(rows) % ROWS_PER_INSERT
-        for start in range(0, whole, ROWS_PER_INSERT):
-            chunk = rows[start : start + ROWS_PER_INSERT]
-            self._connection.execute(_wide(name), tuple(chain.from_iterable(chunk)))
-        self._many(name, rows[whole:])
-
     def _routes(self) -> RouteBook:
         version = self._all("catalog_version")[0][0]
         if version != self._book.catalog.version:
-            self._book = RouteBook(version, self._all("routes"), self._all("lanes"))
+            self._book = RouteBook(
+                version, self._all("routes"), self._all("lanes"), self._all("scopes")
+            )
         return self._book
 
     def records(self, rows: Sequence[Any]) -> list[Execution | Corrupt]:
@@ -150,14 +149,18 @@ class SqliteView:
         return list(islice(heapq.merge(*heads, key=lambda pair: ready_order(pair[0])), limit))
 
     async def _head(self, route_id: int, limit: int) -> list[tuple[Execution, Body]]:
-        async def fetch(asked: int) -> list[Any]:
-            return self._all("ready", route_id, self.now, asked)
+        routes = self._book.by_id
 
-        return await first_readable(fetch, self._candidates, limit)
+        async def fetch(asked: int) -> list[Candidate | None]:
+            rows = self._connection.execute(SQL["ready"], (route_id, self.now, asked))
+            # A row is gone before the next is read: a thousand of them at once would keep the
+            # garbage collector busy.
+            return [candidate_from_row(row, routes) for row in rows]
 
-    async def _candidates(self, rows: Sequence[Any]) -> list[tuple[Execution, Body]]:
-        records = self.records([row[:-4] for row in rows])
-        return candidates_of(records, [row[-4:] for row in rows])
+        async def decode(found: Sequence[Candidate | None]) -> list[Candidate]:
+            return [each for each in found if each is not None]
+
+        return await first_readable(fetch, decode, limit)
 
     async def due(self, until: int, limit: int) -> list[Execution]:
         async def fetch(asked: int) -> list[Any]:
@@ -216,7 +219,17 @@ class SqliteView:
         return [each for each in found if namespace is None or each.namespace == namespace]
 
     async def next_due(self) -> int | None:
-        return min((when for when in self._all("next_due")[0] if when is not None), default=None)
+        times = [*self._all("next_due")[0], *map(self.next_row_due, TIMED_TABLES)]
+        return min((when for when in times if when is not None), default=None)
+
+    async def blocked(self, blocked_on: str, limit: int) -> list[Execution]:
+        return self._executions(self._all("blocked", blocked_on, limit))
+
+    async def is_blocked(self, blocked_on: str) -> bool:
+        return bool(self._all("is_blocked", blocked_on))
+
+    async def attached(self, budget_id: str, limit: int) -> list[Execution]:
+        return self._executions(self._all("attached", budget_id, limit))
 
     async def audit(self) -> list[tuple[str, str]]:
         found = self._connection.execute("PRAGMA integrity_check(20)").fetchall()
@@ -234,45 +247,76 @@ class SqliteView:
     async def save(self, changes: Changes) -> None:
         if changes.created:
             self._insert(changes)
-        hot, cold = split_updates(changes)
-        self._many("update_hot", hot)
-        self._many("update_all", cold)
+        self._update(changes)
         if changes.retagged:
             self._retag(changes)
-        self._insert_many("insert_attempt", [attempt_row(each) for each in changes.attempts])
-        self._insert_many("insert_lease_event", list(map(lease_event_row, changes.lease_events)))
-        self._insert_many(
-            "insert_completion_event", list(map(completion_event_row, changes.completion_events))
-        )
-        self._many("insert_operator_event", map(operator_event_row, changes.operator_events))
+        for key in changes.rebound:
+            text = bounds_text(changes.updated[key].bounds)
+            self._connection.execute(SQL["update_bounds"], (text, key[-36:]))
+        self._insert_many(_ATTEMPT, attempt_row, changes.attempts)
+        self._insert_many(_LEASE_EVENT, lease_event_row, changes.lease_events)
+        self._insert_many(_COMPLETION_EVENT, completion_event_row, changes.completion_events)
+        self._insert_many(_SIGNAL_EVENT, signal_event_row, changes.signal_events)
+        self._insert_many(_OPERATOR_EVENT, operator_event_row, changes.operator_events)
         for record, replaces in changes.idempotency:
             name = "replace_key" if replaces else "insert_key"
             self._connection.execute(SQL[name], key_record_row(record))
+        for table, written in changes.rows.items():
+            self.write_rows(table, written)
+        if SCOPES in changes.rows:
+            self._connection.execute(SQL["bump_catalog"])
+
+    def _insert_many(self, sheet: Sheet, row_of: Callable[[T], Row], records: list[T]) -> None:
+        if records:
+            insert_many(self._connection, sheet, list(map(row_of, records)))
 
     def _insert(self, changes: Changes) -> None:
         ids = self._book.ids
         created = changes.created.values()
-        self._insert_many("insert_core", [first_row(e, ids[e.route]) for e, _ in created])
-        self._insert_many("insert_body", [body_row(e, body, ids[e.route]) for e, body in created])
+        core = [first_row(e, ids[e.route]) for e, _ in created]
+        insert_many(self._connection, _CORE, core)
+        body = [body_row(e, body, ids[e.route]) for e, body in created]
+        insert_many(self._connection, _BODY, body)
         tags = [(e.execution_id[-36:], *pair) for e, _ in created for pair in e.tags.items()]
         if tags:
-            self._many("insert_tag", tags)
+            insert_many(self._connection, _TAG, tags)
+
+    def _update(self, changes: Changes) -> None:
+        """Renewals and ends differ in their key only: one statement for all that are alike."""
+        steps: dict[Row, list[str]] = {}
+        hot, everything = [], []
+        for key, execution in changes.updated.items():
+            if key in changes.cold:
+                everything.append((key[-36:], *state_row(execution)))
+            elif key in changes.taken:
+                hot.append((key[-36:], *hot_row(execution)))
+            else:
+                steps.setdefault(step_row(execution), []).append(key[-36:])
+        for row, ids in steps.items():
+            self._connection.execute(SQL["update_step"], (*row, to_json(ids).decode()))
+        if hot:
+            update_many(self._connection, _HOT, hot)
+        if everything:
+            update_many(self._connection, _STATE, everything)
 
     def _retag(self, changes: Changes) -> None:
         for key in changes.retagged:
             uuid, tags = key[-36:], changes.updated[key].tags
             self._connection.execute(SQL["update_tags"], (tags_text(tags), uuid))
             self._connection.execute(SQL["delete_tags"], (uuid,))
-            self._many("insert_tag", [(uuid, *pair) for pair in tags.items()])
+            insert_many(self._connection, _TAG, [(uuid, *pair) for pair in tags.items()])
 
     async def purge(self, until: int, limit: int) -> int:
-        gone = self._all("purgeable", until, limit)
+        found = self._all("purgeable", until, limit)
+        gone = [row[:1] for row in found]
         for name in ("purge_tags", "purge_attempts", "purge_body", "purge_core"):
             self._many(name, gone)
+        self.purge_rows([execution_id_of(row[1], row[0]) for row in found])
         return len(gone)
 
     async def sweep(self, *, keys_until: int, events_until: int, limit: int) -> int:
         swept = self._connection.execute(SQL["sweep_keys"], (keys_until, limit)).rowcount
+        swept += sum(self.sweep_rows(table, keys_until, limit) for table in SWEPT_TABLES)
         for table in _EVENT_TABLES:
             sql = (
                 f"DELETE FROM {table} WHERE occurred_at < ? AND event_id IN "

@@ -1,0 +1,195 @@
+"""The small tables over one Postgres connection."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from typing import Any, TypeVar
+
+from flowfabric.model.record import Record
+from flowfabric.stores.base import RowChanges
+from flowfabric.stores.postgres.arrays import SOURCE, Columns, Write, columns_of
+from flowfabric.stores.tables import TABLES, TIMED_TABLES, Key, Table
+
+R = TypeVar("R", bound=Record)
+
+
+@cache
+def _columns(table: Table[Any]) -> str:
+    return ", ".join(f"t.{name}" for name in table.names)
+
+
+@cache
+def _key(table: Table[Any]) -> str:
+    return ", ".join(f"t.{name}" for name in table.key_columns)
+
+
+@cache
+def _load(table: Table[Any], size: int, *, alike: bool, hold: bool) -> str:
+    """One search of the key for each row wanted, in the order asked for: so they are locked too.
+
+    A plan made while the table was small must not read all of it later, hence no plain join.
+    Keys that are `alike` differ in their last part only: what they share travels once.
+    """
+    names = table.key_columns[:size]
+    shared = size - 1 if alike else 0
+    kinds = _types(table)
+    arrays = ", ".join(f"${at}::{kinds[at - 1]}[]" for at in range(shared + 1, size + 1))
+    match = " AND ".join(
+        f"t.{name} = ${at}::{kinds[at - 1]}" if at <= shared else f"t.{name} = wanted.{name}"
+        for at, name in enumerate(names, start=1)
+    )
+    lock = "FOR UPDATE" if hold else "OFFSET 0"
+    return (
+        f"SELECT {_columns(table)} FROM unnest({arrays}) AS wanted ({', '.join(names[shared:])}) "
+        f"CROSS JOIN LATERAL (SELECT {_columns(table)} FROM {table.name} AS t "
+        f"WHERE {match} ORDER BY {_key(table)} {lock}) AS t"
+    )
+
+
+@cache
+def _types(table: Table[Any]) -> tuple[str, ...]:
+    names = {"integer": "bigint", "blob": "bytea", "text": "text"}
+    return tuple(names[each.kind] for each in table.columns)
+
+
+@cache
+def _insert(table: Table[Any]) -> Write:
+    sql = f"INSERT INTO {table.name} ({', '.join(table.names)}) SELECT * FROM {SOURCE} AS v"
+    return Write(table.name, table.names, sql, types=_types(table))
+
+
+@cache
+def _update(table: Table[Any]) -> Write:
+    changes = ", ".join(f"{name} = v.{name}" for name in table.names[len(table.key_columns) :])
+    sql = (
+        f"UPDATE {table.name} AS t SET {changes} "
+        f"FROM {SOURCE} AS v ({', '.join(table.names)}) WHERE {_match(table)}"
+    )
+    return Write(table.name, table.names, sql, types=_types(table))
+
+
+@cache
+def _delete(table: Table[Any]) -> Write:
+    names = table.key_columns
+    keys = ", ".join(names)
+    sql = f"DELETE FROM {table.name} AS t USING {SOURCE} AS v ({keys}) WHERE {_match(table)}"
+    return Write(table.name, names, sql, types=_types(table)[: len(names)])
+
+
+@cache
+def _match(table: Table[Any]) -> str:
+    return " AND ".join(f"t.{name} = v.{name}" for name in table.key_columns)
+
+
+class SmallTables:
+    """Loads and writes rows of any declared table."""
+
+    _connection: Any
+    _writes: list[tuple[Write, Columns]]
+
+    async def begin(self) -> None:
+        """What follows locks or writes: it belongs to this view's transaction."""
+
+    async def _records(self, table: Table[R], sql: str, *values: Any) -> list[R]:
+        return [table.from_row(tuple(row)) for row in await self._connection.fetch(sql, *values)]
+
+    async def rows(self, table: Table[R], keys: Sequence[Key]) -> dict[Key, R]:
+        await self.begin()
+        return await self._by_key(table, keys, hold=True)
+
+    async def peek_rows(self, table: Table[R], keys: Sequence[Key]) -> dict[Key, R]:
+        return await self._by_key(table, keys, hold=False)
+
+    async def _by_key(self, table: Table[R], keys: Sequence[Key], *, hold: bool) -> dict[Key, R]:
+        if not keys:
+            return {}
+        size, shared = len(keys[0]), keys[0][:-1]
+        alike = all(key[:-1] == shared for key in keys)
+        if alike:
+            values = [*shared, [key[-1] for key in keys]]
+        else:
+            values = [list(column) for column in zip(*keys, strict=True)]
+        sql = _load(table, size, alike=alike, hold=hold)
+        return {table.key_of(each): each for each in await self._records(table, sql, *values)}
+
+    async def rows_of(
+        self, table: Table[R], execution_ids: Sequence[str], *, is_open: bool = False
+    ) -> list[R]:
+        only = "AND t.closed_at IS NULL " if is_open else ""
+        sql = (
+            f"SELECT {_columns(table)} FROM {table.name} AS t "
+            f"WHERE t.execution_id = ANY($1::text[]) {only}ORDER BY {_key(table)}"
+        )
+        return await self._records(table, sql, list(execution_ids))
+
+    async def oldest_rows(self, table: Table[R], owner: Key, limit: int) -> list[R]:
+        names = table.key_columns[: len(owner)]
+        match = " AND ".join(f"t.{name} = ${at}" for at, name in enumerate(names, start=1))
+        sql = (
+            f"SELECT {_columns(table)} FROM {table.name} AS t "
+            f"WHERE {match} AND t.{table.ordered} IS NOT NULL "
+            f"ORDER BY t.{table.ordered}, {_key(table)} LIMIT ${len(owner) + 1}"
+        )
+        return await self._records(table, sql, *owner, limit)
+
+    async def due_keys(self, table: Table[R], until: int, limit: int) -> list[Key]:
+        sql = (
+            f"SELECT {_key(table)} FROM {table.name} AS t WHERE t.due_at <= $1 "
+            f"ORDER BY t.due_at, {_key(table)} LIMIT $2"
+        )
+        return [tuple(row) for row in await self._connection.fetch(sql, until, limit)]
+
+    async def list_rows(self, table: Table[R], after: Key | None, limit: int) -> list[R]:
+        start = after or ()
+        marks = ", ".join(f"${at}" for at in range(1, len(start) + 1))
+        where = f"WHERE ({_key(table)}) > ({marks})" if start else ""
+        sql = (
+            f"SELECT {_columns(table)} FROM {table.name} AS t {where} "
+            f"ORDER BY {_key(table)} LIMIT ${len(start) + 1}"
+        )
+        return await self._records(table, sql, *start, limit)
+
+    async def next_rows_due(self) -> list[int | None]:
+        """The earliest due time of each table that has some."""
+        parts = ", ".join(
+            f"(SELECT min(due_at) FROM {table.name} WHERE due_at IS NOT NULL)"
+            for table in TIMED_TABLES
+        )
+        return list(await self._connection.fetchrow(f"SELECT {parts}"))
+
+    def write_rows(self, table: Table[Any], written: RowChanges) -> None:
+        """Put off to the flush; an insert of a key that is taken is an error."""
+        for write, rows in (
+            (_delete(table), written.deleted),
+            (_update(table), list(map(table.row_of, written.updated))),
+            (_insert(table), list(map(table.row_of, written.inserted))),
+        ):
+            if rows:
+                self._writes.append((write, columns_of(rows)))
+
+    async def sweep_rows(self, table: Table[Any], until: int, limit: int) -> int:
+        """Delete rows whose time is over."""
+        key = ", ".join(table.key_columns)
+        sql = (
+            f"WITH gone AS (DELETE FROM {table.name} WHERE ({key}) IN (SELECT {key} "
+            f"FROM {table.name} WHERE due_at <= $1 ORDER BY due_at LIMIT $2 "
+            f"FOR UPDATE SKIP LOCKED) RETURNING 1) SELECT count(*) FROM gone"
+        )
+        return int(await self._connection.fetchval(sql, until, limit))
+
+    async def purge_rows(self, execution_ids: Sequence[str]) -> None:
+        """Delete what belongs to executions that are gone."""
+        for table in TABLES:
+            if table.of_execution:
+                sql = f"DELETE FROM {table.name} WHERE execution_id = ANY($1::text[])"
+                await self._connection.execute(sql, list(execution_ids))
+
+    async def dump_rows(self) -> dict[str, list[Any]]:
+        """Every table by name."""
+        return {
+            table.name: await self._records(
+                table, f"SELECT {_columns(table)} FROM {table.name} AS t ORDER BY {_key(table)}"
+            )
+            for table in TABLES
+        }

@@ -1,0 +1,175 @@
+"""A transaction that begins when it must, so that a small one costs few round trips.
+
+What concerns a single execution, or only creates some, needs no BEGIN, lock and COMMIT. It is
+decided on what is read without a lock, and written by one statement, which is atomic by itself and
+which names the version of the row that was read (`xmin`: no two versions of a row share it). If the
+row has moved on meanwhile, nothing is written and the work is run again with locks. As soon as a
+transaction does anything else, it begins and holds what it reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from flowfabric.clock import Clock
+from flowfabric.model.execution import Body, Execution, IdempotencyRecord
+from flowfabric.model.route import Route
+from flowfabric.stores.base import Changes, Corrupt
+from flowfabric.stores.postgres.arrays import COPY_FROM_BYTES, guarded_statement
+from flowfabric.stores.postgres.view import PostgresView, by_id, by_key, two_columns
+from flowfabric.stores.routebook import RouteBook
+from flowfabric.stores.tables import EPISODE_TABLES, SCOPES, SIGNALS, SUSPENSIONS, WAITPOINTS
+
+
+class MustHold(Exception):
+    """What was read without a lock is not enough: nothing was written, run it again with locks."""
+
+
+class PostgresTransaction(PostgresView):
+    """Begun by the first statement that locks or writes, unless one statement can do it all."""
+
+    def __init__(self, connection: Any, clock: Clock | None, book: RouteBook) -> None:
+        super().__init__(connection, clock, book)
+        self._is_open = False
+        self._has_looked = False  # whether something was found without a lock
+        self._seen: tuple[str, str] | None = None  # the execution found so, and its version
+        self._last: Changes | None = None  # saved, but not sent: it may be all there is to write
+
+    @property
+    def is_open(self) -> bool:
+        """Whether there is something to roll back."""
+        return self._is_open
+
+    async def commit(self) -> None:
+        """End the transaction; one that never began is a single statement."""
+        if self._is_open:
+            await self._connection.execute("COMMIT")
+        elif self._last is not None:
+            await self._write_at_once(self._last)
+
+    async def begin(self) -> None:
+        """From here on everything is held. What was saved so far is written first."""
+        if self._is_open:
+            return
+        if self._has_looked:
+            raise MustHold
+        self._is_open = True  # before the trip: cut off in the middle, it must be rolled back
+        await self._connection.execute("BEGIN")
+        if self._last is not None:
+            await super().save(self._last)
+
+    async def run(self, name: str, *values: Any) -> list[Any]:
+        """A statement whose locks or writes belong to this transaction."""
+        await self.begin()
+        return await super().run(name, *values)
+
+    # --- reading without a lock ----------------------------------------------------------------
+
+    @property
+    def _may_look(self) -> bool:
+        """Whether nothing has happened yet that a read without a lock would not fit to."""
+        return not (self._is_open or self._seen or self._last)
+
+    async def load(self, ids: Sequence[str]) -> dict[str, Execution | Corrupt]:
+        if len(ids) > 1 or not self._may_look:
+            return await super().load(ids)
+        rows = await self.fetch("look", [key[-36:] for key in ids])
+        await self._see_clock_of(rows)
+        found = by_id(await self.records([tuple(row)[:-2] for row in rows]))
+        for key in found:
+            self._see(key, rows[0][-2])
+        return found
+
+    def _see(self, execution_id: str, version: str) -> None:
+        self._has_looked, self._seen = True, (execution_id, version)
+
+    async def load_keys(
+        self, keys: Sequence[tuple[str, str]]
+    ) -> dict[tuple[str, str], IdempotencyRecord]:
+        """A fresh key needs no lock: rivals collide on it. An old one that is replaced does."""
+        if not self._may_look:
+            return await super().load_keys(keys)
+        found = by_key(await self.fetch("look_keys", *two_columns(keys)))
+        self._has_looked = self._has_looked or bool(found)
+        return found
+
+    async def ready(self, routes: Sequence[Route], limit: int) -> list[tuple[Execution, Body]]:
+        """Without a lock if just one waits: those who share out several skip each other's."""
+        if not self._may_look:
+            return await super().ready(routes, limit)
+        numbers = await self._numbers(routes)
+        rows = await self.fetch("look_ready", numbers, self.now, 2) if numbers else []
+        if len(rows) > 1:
+            raise MustHold
+        found = await self._candidates([tuple(row)[:-1] for row in rows])
+        for execution, _ in found:
+            if execution.last_mutation_at > self.now:
+                raise MustHold  # it changed after the clock was read: time must not run backwards
+            self._see(execution.execution_id, rows[0][-1])
+        return found
+
+    # --- writing -------------------------------------------------------------------------------
+
+    async def save(self, changes: Changes) -> None:
+        if self._is_open or self._last is not None or not self._is_one_statement(changes):
+            await self.begin()
+            await super().save(changes)
+        else:
+            self._last = changes
+
+    def _is_one_statement(self, changes: Changes) -> bool:
+        """New rows, or the next version of the execution that was looked at."""
+        seen = set() if self._seen is None else {self._seen[0]}
+        return (
+            changes.updated.keys() == seen
+            and not (seen and changes.created)
+            and not changes.retagged
+            and not changes.rebound
+            and (_only_waits(changes) if seen else _only_inserts(changes))
+            and not any(replaces for _, replaces in changes.idempotency)
+            and _weight(changes) < COPY_FROM_BYTES
+        )
+
+    async def _write_at_once(self, changes: Changes) -> None:
+        if changes.created:
+            await self._create(changes)
+        await self._gather(changes)
+        if self._seen is None:
+            await self._flush()
+            return
+        sql, values = guarded_statement(self._writes, self._seen[1])
+        if not await self._connection.fetchval(sql, *values):
+            raise MustHold
+
+    async def sweep(self, *, keys_until: int, events_until: int, limit: int) -> int:
+        await self.begin()
+        return await super().sweep(keys_until=keys_until, events_until=events_until, limit=limit)
+
+
+def _only_inserts(changes: Changes) -> bool:
+    """Whether the small tables only gain rows that no other process counts on."""
+    return all(not each.updated and not each.deleted for each in changes.rows.values()) and (
+        SCOPES not in changes.rows
+    )
+
+
+def _only_waits(changes: Changes) -> bool:
+    """Whether the small tables only change where the execution's own version guards them.
+
+    Whoever writes to one of these tables writes the next version of the execution as well.
+    """
+    return all(
+        table in EPISODE_TABLES
+        and not each.deleted
+        and (not each.updated or table in (SUSPENSIONS, WAITPOINTS))
+        for table, each in changes.rows.items()
+    )
+
+
+def _weight(changes: Changes) -> int:
+    """The bytes of all payloads and results."""
+    payloads = sum(len(body.payload) for _, body in changes.created.values())
+    signals = changes.rows[SIGNALS].inserted if SIGNALS in changes.rows else ()
+    payloads += sum(len(signal.payload or b"") for signal in signals)
+    return payloads + sum(len(attempt.result or b"") for attempt in changes.attempts)

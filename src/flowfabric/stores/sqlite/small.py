@@ -1,0 +1,163 @@
+"""The small tables over one SQLite connection."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Sequence
+from functools import cache
+from operator import itemgetter
+from typing import Any, TypeVar
+
+from flowfabric.model.record import Record, to_json
+from flowfabric.stores.base import RowChanges
+from flowfabric.stores.sqlite.bulk import Sheet, insert_many
+from flowfabric.stores.tables import TABLES, Key, Table
+
+R = TypeVar("R", bound=Record)
+
+
+@cache
+def _columns(table: Table[Any]) -> str:
+    return ", ".join(f"t.{name}" for name in table.names)
+
+
+@cache
+def _load(table: Table[Any], size: int) -> str:
+    match = " AND ".join(
+        f"t.{name} = wanted.value ->> {at}" for at, name in enumerate(table.key_columns[:size])
+    )
+    return (
+        f"SELECT {_columns(table)} FROM json_each(?) AS wanted "
+        f"CROSS JOIN {table.name} AS t ON {match}"
+    )
+
+
+@cache
+def _load_alike(table: Table[Any], size: int) -> str:
+    """For keys that differ in their last part only, which is much less to read."""
+    *alike, last = table.key_columns[:size]
+    match = " AND ".join([*(f"t.{name} = ?" for name in alike), f"t.{last} = wanted.value"])
+    return (
+        f"SELECT {_columns(table)} FROM json_each(?) AS wanted "
+        f"CROSS JOIN {table.name} AS t ON {match}"
+    )
+
+
+@cache
+def _update(
+    table: Table[Any], fields: frozenset[str]
+) -> tuple[str, Callable[[tuple[Any, ...]], tuple[Any, ...]]]:
+    """Only what has changed: an index that has none of it is left alone."""
+    size, names = len(table.key_columns), table.names
+    chosen = [at for at in range(size, len(names)) if not fields or names[at] in fields]
+    changes = ", ".join(f"{names[at]} = ?{n}" for n, at in enumerate(chosen, start=size + 1))
+    sql = f"UPDATE {table.name} SET {changes} WHERE {_match(table)}"
+    return sql, itemgetter(*range(size), *chosen)
+
+
+@cache
+def _match(table: Table[Any]) -> str:
+    return " AND ".join(f"{name} = ?{at}" for at, name in enumerate(table.key_columns, start=1))
+
+
+@cache
+def _sheet(table: Table[Any]) -> Sheet:
+    return Sheet(table.name, table.names)
+
+
+class SmallTables:
+    """Loads and writes rows of any declared table."""
+
+    _connection: sqlite3.Connection
+
+    def _records(self, table: Table[R], sql: str, *values: Any) -> list[R]:
+        return [table.from_row(row) for row in self._connection.execute(sql, values)]
+
+    async def peek_rows(self, table: Table[R], keys: Sequence[Key]) -> dict[Key, R]:
+        if not keys:
+            return {}
+        size, alike = len(keys[0]), keys[0][:-1]
+        if all(key[:-1] == alike for key in keys):
+            lasts = to_json([key[-1] for key in keys]).decode()
+            found = self._records(table, _load_alike(table, size), lasts, *alike)
+        else:
+            found = self._records(table, _load(table, size), to_json(keys).decode())
+        return {table.key_of(record): record for record in found}
+
+    rows = peek_rows
+
+    async def rows_of(
+        self, table: Table[R], execution_ids: Sequence[str], *, is_open: bool = False
+    ) -> list[R]:
+        only = " AND t.closed_at IS NULL" if is_open else ""
+        sql = (
+            f"SELECT {_columns(table)} FROM json_each(?) AS wanted "
+            f"CROSS JOIN {table.name} AS t ON t.execution_id = wanted.value{only}"
+        )
+        found = self._records(table, sql, to_json(execution_ids).decode())
+        return sorted(found, key=table.key_of)
+
+    async def oldest_rows(self, table: Table[R], owner: Key, limit: int) -> list[R]:
+        match = " AND ".join(f"t.{name} = ?" for name in table.key_columns[: len(owner)])
+        sql = (
+            f"SELECT {_columns(table)} FROM {table.name} AS t "
+            f"WHERE {match} AND t.{table.ordered} IS NOT NULL "
+            f"ORDER BY t.{table.ordered}, {', '.join(table.key_columns)} LIMIT ?"
+        )
+        return self._records(table, sql, *owner, limit)
+
+    async def due_keys(self, table: Table[R], until: int, limit: int) -> list[Key]:
+        key = ", ".join(table.key_columns)
+        sql = f"SELECT {key} FROM {table.name} WHERE due_at <= ? ORDER BY due_at, {key} LIMIT ?"
+        return self._connection.execute(sql, (until, limit)).fetchall()
+
+    async def list_rows(self, table: Table[R], after: Key | None, limit: int) -> list[R]:
+        key = ", ".join(table.key_columns)
+        where = "" if after is None else f"WHERE ({key}) > ({', '.join('?' * len(after))})"
+        sql = f"SELECT {_columns(table)} FROM {table.name} AS t {where} ORDER BY {key} LIMIT ?"
+        return self._records(table, sql, *(after or ()), limit)
+
+    def next_row_due(self, table: Table[Any]) -> int | None:
+        """The earliest due time in a table."""
+        sql = f"SELECT min(due_at) FROM {table.name} WHERE due_at IS NOT NULL"
+        found: int | None = self._connection.execute(sql).fetchone()[0]
+        return found
+
+    def write_rows(self, table: Table[Any], written: RowChanges) -> None:
+        """Insert, update and delete; an insert of a key that is taken is an error."""
+        if written.deleted:
+            sql = f"DELETE FROM {table.name} WHERE {_match(table)}"
+            self._connection.executemany(sql, written.deleted)
+        if written.updated:
+            sql, chosen = _update(table, frozenset(written.fields))
+            changed = map(table.row_of, written.updated)
+            self._connection.executemany(sql, map(chosen, changed))
+        if written.inserted:
+            rows = list(map(table.row_of, written.inserted))
+            insert_many(self._connection, _sheet(table), rows)
+
+    def sweep_rows(self, table: Table[Any], until: int, limit: int) -> int:
+        """Delete rows whose time is over."""
+        sql = (
+            f"DELETE FROM {table.name} WHERE rowid IN "
+            f"(SELECT rowid FROM {table.name} WHERE due_at <= ? ORDER BY due_at LIMIT ?)"
+        )
+        return self._connection.execute(sql, (until, limit)).rowcount
+
+    def purge_rows(self, execution_ids: Sequence[str]) -> None:
+        """Delete what belongs to executions that are gone."""
+        for table in TABLES:
+            if table.of_execution:
+                sql = f"DELETE FROM {table.name} WHERE execution_id = ?"
+                self._connection.executemany(sql, ((each,) for each in execution_ids))
+
+    def dump_rows(self) -> dict[str, list[Any]]:
+        """Every table by name."""
+        return {
+            table.name: self._records(
+                table,
+                f"SELECT {_columns(table)} FROM {table.name} AS t "
+                f"ORDER BY {', '.join(table.key_columns)}",
+            )
+            for table in TABLES
+        }

@@ -1,0 +1,228 @@
+"""Small tables, declared once: a record's fields are its columns, the first ones its key.
+
+A rule that needs new rows declares a table here and a migration beside it; loading, locking,
+writing, purging, dumping and due times then work on every store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from enum import Enum
+from operator import attrgetter
+from types import NoneType, UnionType
+from typing import Any, Final, Generic, TypeVar, get_args, get_origin, get_type_hints
+
+import msgspec
+
+from flowfabric.errors import Corruption, FlowFabricError, InvalidInput
+from flowfabric.model.budget import (
+    AttachmentRow,
+    BudgetRow,
+    DedupRow,
+    HoldRow,
+    LedgerRow,
+    ScopeRow,
+    ScopeType,
+    UsageRow,
+)
+from flowfabric.model.quota import AdmissionRow, GateRow, QuotaPolicy
+from flowfabric.model.record import Record, from_json, to_json
+from flowfabric.model.suspension import (
+    SecretRow,
+    SignalKeyRow,
+    SignalRow,
+    SuspendKeyRow,
+    SuspensionRow,
+    WaitpointRow,
+)
+
+R = TypeVar("R", bound=Record)
+Key = tuple[Any, ...]
+
+
+class Column:
+    """One column: its name, its SQL type and how its values are written and read."""
+
+    __slots__ = ("kind", "name", "read", "write")
+
+    def __init__(self, name: str, annotation: Any) -> None:
+        self.name = name
+        plain = _without_none(annotation)
+        if plain is int:
+            self.kind, self.write, self.read = "integer", None, None
+        elif plain is str:
+            self.kind, self.write, self.read = "text", None, None
+        elif plain is bytes:
+            self.kind, self.write, self.read = "blob", None, None
+        elif isinstance(plain, type) and issubclass(plain, Enum):
+            self.kind, self.write, self.read = "text", _word, _word_reader(plain, name)
+        else:
+            self.kind, self.write, self.read = "text", _json, _json_reader(plain, name)
+
+    write: Callable[[Any], Any] | None
+    read: Callable[[Any], Any] | None
+
+
+class Table(Generic[R]):
+    """Rows of one kind of record."""
+
+    def __init__(
+        self,
+        name: str,
+        record: type[R],
+        key: int,
+        *,
+        ordered: str | None = None,
+        of_execution: bool = False,
+    ) -> None:
+        self.name = name
+        self.record = record
+        hints = get_type_hints(record)
+        self.columns = tuple(Column(field, hints[field]) for field in record.__struct_fields__)
+        self.key_columns = record.__struct_fields__[:key]
+        self.has_due = "due_at" in record.__struct_fields__
+        self.has_values = len(self.columns) > key  # or there is nothing to update
+        self.ordered = ordered  # an instant by which rows of one owner are taken oldest first
+        self.of_execution = of_execution  # rows go when their execution is purged
+        # Most columns are stored as they are; only the others are looked at one by one.
+        self._coded = tuple(
+            (at, column.write, column.read)
+            for at, column in enumerate(self.columns)
+            if column.write is not None and column.read is not None
+        )
+        self._key = attrgetter(*self.key_columns)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The columns' names."""
+        return tuple(column.name for column in self.columns)
+
+    def key_of(self, record: R) -> Key:
+        """What tells the record's row from others."""
+        key = self._key(record)
+        return key if len(self.key_columns) > 1 else (key,)
+
+    def row_of(self, record: R) -> tuple[Any, ...]:
+        """The record as stored."""
+        values = msgspec.structs.astuple(record)
+        if not self._coded:
+            return values
+        row = list(values)
+        for at, write, _ in self._coded:
+            if row[at] is not None:
+                row[at] = write(row[at])
+        return tuple(row)
+
+    def from_row(self, row: Sequence[Any]) -> R:
+        """The record as read; a row that is none names itself."""
+        if not self._coded:
+            return self.record(*row)
+        values = list(row)
+        try:
+            for at, _, read in self._coded:
+                if values[at] is not None:
+                    values[at] = read(values[at])
+        except FlowFabricError as error:
+            key = "/".join(map(str, row[: len(self.key_columns)]))
+            raise Corruption(f"{self.name} {key}: {error.detail}") from None
+        return self.record(*values)
+
+    def __repr__(self) -> str:
+        return f"Table({self.name})"
+
+
+def _without_none(annotation: Any) -> Any:
+    if get_origin(annotation) is UnionType:
+        parts = [part for part in get_args(annotation) if part is not NoneType]
+        return parts[0] if len(parts) == 1 else annotation
+    return annotation
+
+
+_word: Final = attrgetter("_value_")  # the same as .value, without a Python call
+
+
+def _word_reader(kind: type[Enum], name: str) -> Callable[[Any], Any]:
+    words = {each.value: each for each in kind}
+
+    def read(text: str) -> Any:
+        try:
+            return words[text]
+        except KeyError:
+            raise Corruption(f"{name}: {text!r:.40} is not a known word", field=name) from None
+
+    return read
+
+
+def _json(value: Any) -> str:
+    return to_json(value).decode()
+
+
+def _json_reader(kind: Any, name: str) -> Callable[[Any], Any]:
+    target = dict[str, int] if get_origin(kind) is Mapping or kind is Mapping else kind
+
+    def read(text: str) -> Any:
+        try:
+            return from_json(text, target, field=name)
+        except InvalidInput as error:  # nobody's input: it was stored
+            raise Corruption(error.detail, field=name) from None
+
+    return read
+
+
+BUDGETS: Final = Table("ff_budget_policy", BudgetRow, 1)
+USAGE: Final = Table("ff_budget_usage", UsageRow, 2)
+LEDGER: Final = Table("ff_budget_usage_by_exec", LedgerRow, 3, of_execution=True)
+DEDUP: Final = Table("ff_budget_usage_dedup", DedupRow, 4)
+HOLDS: Final = Table("ff_budget_hold", HoldRow, 3, of_execution=True)
+SCOPES: Final = Table("ff_budget_scope", ScopeRow, 3)
+# Gone when the execution ends, long before it is purged.
+ATTACHMENTS: Final = Table("ff_budget_attachment", AttachmentRow, 2)
+QUOTAS: Final = Table("ff_quota_policy", QuotaPolicy, 1)
+GATES: Final = Table("ff_quota_gate", GateRow, 2)
+# A start stays in its window even when its execution is purged, so the gate's trimming removes it.
+ADMISSIONS: Final = Table("ff_quota_admitted", AdmissionRow, 3, ordered="counted_at")
+
+SUSPENSIONS: Final = Table("ff_suspension", SuspensionRow, 2, of_execution=True)
+WAITPOINTS: Final = Table("ff_waitpoint", WaitpointRow, 1, of_execution=True)
+SIGNALS: Final = Table("ff_signal", SignalRow, 2, of_execution=True)
+SIGNAL_KEYS: Final = Table("ff_signal_dedup", SignalKeyRow, 2)
+SUSPEND_KEYS: Final = Table("ff_suspend_dedup", SuspendKeyRow, 2, of_execution=True)
+SECRETS: Final = Table("ff_waitpoint_hmac", SecretRow, 1)
+
+# Nobody writes to these without a new version of their execution.
+EPISODE_TABLES: Final[tuple[Table[Any], ...]] = (
+    SUSPENSIONS,
+    WAITPOINTS,
+    SIGNALS,
+    SIGNAL_KEYS,
+    SUSPEND_KEYS,
+)
+# Looked at by the loop when due; those of the next list only make room.
+TIMED_TABLES: Final[tuple[Table[Any], ...]] = (BUDGETS, HOLDS, GATES, ADMISSIONS, WAITPOINTS)
+SWEPT_TABLES: Final[tuple[Table[Any], ...]] = (DEDUP, SIGNAL_KEYS, SUSPEND_KEYS, SECRETS)
+TABLES: Final[tuple[Table[Any], ...]] = (
+    BUDGETS,
+    USAGE,
+    LEDGER,
+    DEDUP,
+    HOLDS,
+    SCOPES,
+    ATTACHMENTS,
+    QUOTAS,
+    GATES,
+    ADMISSIONS,
+    SUSPENSIONS,
+    WAITPOINTS,
+    SIGNALS,
+    SIGNAL_KEYS,
+    SUSPEND_KEYS,
+    SECRETS,
+)
+
+
+def scopes_of(rows: Iterable[ScopeRow]) -> dict[tuple[ScopeType, str], tuple[str, ...]]:
+    """Budgets by the lane or namespace they apply to."""
+    found: dict[tuple[ScopeType, str], list[str]] = {}
+    for row in rows:
+        found.setdefault((row.scope_type, row.scope_id), []).append(row.budget_id)
+    return {scope: tuple(sorted(names)) for scope, names in found.items()}
