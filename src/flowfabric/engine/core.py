@@ -3,52 +3,49 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from flowfabric import ids
 from flowfabric.config import EngineConfig
 from flowfabric.engine.batch import Batcher, Pending
 from flowfabric.engine.conflict import transact, until_no_conflict
+from flowfabric.engine.fold import Fold
 from flowfabric.engine.view import Effects, View
 from flowfabric.engine.wakeups import DUE_TOPIC, Wakeups, end_topic, lane_topic
-from flowfabric.errors import HandleFromOtherBackend, InvalidInput
-from flowfabric.kernel.claim import Claim, NewIds, claim
+from flowfabric.errors import HandleFromOtherBackend, InvalidBudgetScope, InvalidInput, NotFound
 from flowfabric.kernel.create import CreateExecution
 from flowfabric.kernel.decision import Moment
-from flowfabric.kernel.routing import matching_routes
-from flowfabric.kernel.wake import Wake
+from flowfabric.kernel.fairness import Credits
+from flowfabric.kernel.routing import Offer
+from flowfabric.model.attempt import Attempt
+from flowfabric.model.bounds import UNBOUNDED, Bounds
+from flowfabric.model.budget import BudgetPolicy, ScopeType
 from flowfabric.model.checks import check_execution_id, check_name
-from flowfabric.model.execution import Body
+from flowfabric.model.execution import Execution
 from flowfabric.model.handle import Handle
-from flowfabric.model.record import Record, replace
-from flowfabric.model.results import Claimed
-from flowfabric.model.route import Catalog, Route
-from flowfabric.stores.base import Reader, Store, Transaction
+from flowfabric.model.results import Outcome, snapshot_of
+from flowfabric.model.route import Route
+from flowfabric.model.state import TerminalOutcome
+from flowfabric.stores.base import Changes, Reader, Store, Transaction
+from flowfabric.stores.tables import BUDGETS, QUOTAS
 
 T = TypeVar("T")
 
+OFFERS_MAX = 1_000  # workers whose turns are remembered; more forget them all
 COMPLETIONS_HINTED_MAX = 50  # above that a hint says only that some executions ended
-
-
-class WakeDue(Record, frozen=True):
-    """Move everything whose due time has come, up to a limit."""
-
-    limit: int
-
-
-def with_body(reply: Claimed, body: Body) -> Claimed:
-    """A claim's answer with the input the worker needs."""
-    return replace(
-        reply,
-        payload=body.payload,
-        payload_encoding=body.payload_encoding,
-        idempotency_key=body.idempotency_key,
-    )
 
 
 def _route_order(route: Route) -> tuple[str, str, str, tuple[str, ...]]:
     return (route.lane_id, route.namespace, route.execution_kind, route.required_capabilities)
+
+
+def _is_success(execution: Execution | None, attempt: Attempt) -> bool:
+    """Whether the execution has succeeded, and by this attempt."""
+    return (
+        execution is not None
+        and execution.state.terminal_outcome is TerminalOutcome.SUCCESS
+        and execution.attempt_index == attempt.attempt_index
+    )
 
 
 class EngineCore:
@@ -62,6 +59,9 @@ class EngineCore:
         in_flight = config.batches_in_flight if store.family == "postgres" else 1
         self.batches = Batcher(self._commit, batch_max=config.batch_max, in_flight=in_flight)
         self._known_routes: set[Route] = set()
+        self._known_budgets: dict[str, BudgetPolicy] = {}
+        self._known_quotas: set[str] = set()
+        self._credits: dict[Offer, Credits] = {}
         self._forget_hints = store.hints.subscribe(self.wakeups.wake)
 
     # --- writing -------------------------------------------------------------------------------
@@ -74,8 +74,68 @@ class EngineCore:
         """A transaction of its own."""
         return await transact(self.store, work)
 
-    async def ensure_routes(self, commands: Iterable[CreateExecution]) -> None:
-        """Routes must be known before executions refer to them."""
+    async def ensure_known(self, commands: Sequence[CreateExecution]) -> None:
+        """Budgets, quotas and routes must be known before executions refer to them."""
+        bounded = [command for command in commands if command.bounds is not UNBOUNDED]
+        if bounded:
+            await self.ensure_limits([command.bounds for command in bounded])
+            for command in bounded:
+                self._check_scopes(command)
+        await self._ensure_routes(commands)
+
+    async def ensure_limits(self, bounds: Iterable[Bounds]) -> None:
+        """Every budget and quota named exists; none is ever deleted, so it is asked for once."""
+        budgets: set[str] = set()
+        quotas: set[str] = set()
+        for each in bounds:
+            budgets.update(each.budget_ids)
+            if each.quota_policy_id is not None:
+                quotas.add(each.quota_policy_id)
+        await self._learn_budgets(sorted(budgets - self._known_budgets.keys()))
+        await self._learn_quotas(sorted(quotas - self._known_quotas))
+
+    async def _learn_budgets(self, names: Sequence[str]) -> None:
+        if not names:
+            return
+        keys = [(name,) for name in names]
+        found = await self.read(lambda reader: reader.peek_rows(BUDGETS, keys))
+        for name in names:
+            row = found.get((name,))
+            if row is None or row.policy is None:
+                detail = f"budget_ids: there is no budget {name!r}"
+                raise NotFound(detail, entity="budget", field="budget_ids")
+            self._known_budgets[name] = row.policy
+
+    async def _learn_quotas(self, names: Sequence[str]) -> None:
+        if not names:
+            return
+        keys = [(name,) for name in names]
+        found = await self.read(lambda reader: reader.peek_rows(QUOTAS, keys))
+        for name in names:
+            if (name,) not in found:
+                detail = f"quota_policy_id: there is no quota policy {name!r}"
+                raise NotFound(detail, entity="quota_policy", field="quota_policy_id")
+            self._known_quotas.add(name)
+
+    def _check_scopes(self, command: CreateExecution) -> None:
+        places = {
+            ScopeType.LANE: command.route.lane_id,
+            ScopeType.NAMESPACE: command.route.namespace,
+            ScopeType.EXECUTION: command.execution_id,
+        }
+        self.check_scopes(command.bounds.budget_ids, places)
+
+    def check_scopes(self, budget_ids: Iterable[str], places: Mapping[ScopeType, str]) -> None:
+        """Budgets that are for something else than these places are refused."""
+        for name in budget_ids:
+            policy = self._known_budgets[name]
+            if policy.scope_id != places.get(policy.scope_type, policy.scope_id):
+                raise InvalidBudgetScope(
+                    f"budget_ids: {name} is for {policy.scope_type.value} {policy.scope_id}",
+                    field="budget_ids",
+                )
+
+    async def _ensure_routes(self, commands: Iterable[CreateExecution]) -> None:
         new = {command.route for command in commands} - self._known_routes
         if new:
             ordered = sorted(new, key=_route_order)  # rivals insert in one order
@@ -89,86 +149,51 @@ class EngineCore:
     async def _commit(self, batch: Sequence[Pending]) -> None:
         """Fold a batch in one transaction; replies are set only when it has committed."""
 
-        async def work(tx: Transaction) -> tuple[list[Any], Effects]:
-            return await self.fold(tx, [pending.command for pending in batch])
+        async def work(tx: Transaction) -> tuple[list[Any], Effects, dict[str, Outcome]]:
+            ends: dict[str, Outcome] = {}
+            replies, effects = await self.fold(tx, [each.command for each in batch], ends)
+            return replies, effects, ends
 
-        replies, effects = await self.transact(work)
+        replies, effects, ends = await self.transact(work)
         for pending, reply in zip(batch, replies, strict=True):
             pending.reply = reply
+        for execution_id, outcome in ends.items():
+            self.wakeups.tell(end_topic(execution_id), outcome)
         self.publish(effects)
 
-    async def fold(self, tx: Transaction, commands: Sequence[Any]) -> tuple[list[Any], Effects]:
-        """Apply commands in order over one evolving view and save the outcome."""
-        view = await self._load(tx, commands)
-        replies: list[Any] = []
-        for command in commands:
-            if type(command) is Claim:
-                replies.append(await self._claim(tx, view, command))
-            elif type(command) is WakeDue:
-                replies.append(await self._due(tx, view, command))
-            else:
-                replies.append(view.decide(command))
+    async def fold(
+        self, tx: Transaction, commands: Sequence[Any], ends: dict[str, Outcome] | None = None
+    ) -> tuple[list[Any], Effects]:
+        """Apply commands in order over one evolving view and save the outcome.
+
+        How awaited executions ended is noted in `ends`, for their waiters once it has committed.
+        """
+        work = Fold(tx, self.moment, self._credits_of)
+        replies = await work.run(commands)
+        view = work.view
         if changes := view.take_changes():
             await tx.save(changes)
+            if ends is not None:
+                ends.update(self._awaited_ends(view, changes))
         return replies, view.effects
 
-    async def _load(self, tx: Transaction, commands: Sequence[Any]) -> View:
-        """Everything the commands name, in one trip per kind and in one lock order."""
-        catalog: Catalog | None = None
-        wanted: set[str] = set()
-        keys: set[tuple[str, str]] = set()
-        needs_catalog = False
-        for command in commands:
-            kind = type(command)
-            if kind is CreateExecution:
-                needs_catalog = True
-                if command.idempotency_key is not None:
-                    keys.add((command.route.namespace, command.idempotency_key))
-                    wanted.add(command.execution_id)
-            elif kind is Claim or kind is WakeDue:
-                needs_catalog = True
-            else:
-                wanted.add(command.execution_id)
-        if needs_catalog:
-            catalog = await tx.catalog()
-        executions = await tx.load(tuple(wanted)) if wanted else {}  # the store orders its locks
-        known = await tx.load_keys(sorted(keys)) if keys else {}
-        view = View(self.moment(tx.now), catalog)
-        view.executions.update(executions)
-        view.keys.update(known)
-        return view
+    def _awaited_ends(self, view: View, changes: Changes) -> dict[str, Outcome]:
+        """The successes somebody in this process waits for, as a look would show them."""
+        awaited = [key for key in view.effects.ended if self.wakeups.is_awaited(end_topic(key))]
+        if not awaited:
+            return {}
+        attempts = {attempt.execution_id: attempt for attempt in changes.attempts}
+        return {
+            key: Outcome(snapshot_of(changes.updated[key]), attempts[key].result)
+            for key in awaited
+            if key in attempts and _is_success(changes.updated.get(key), attempts[key])
+        }
 
-    async def _claim(self, tx: Transaction, view: View, command: Claim) -> list[Claimed]:
-        """The one claim path: matching routes, best candidates, leases, bodies."""
-        routes = matching_routes(command.offer, view.catalog or await tx.catalog())
-        if not routes:
-            return []
-        if changes := view.take_changes():
-            await tx.save(changes)  # the search must see what this batch has decided
-        claimed: list[Claimed] = []
-        candidates = await tx.ready(routes, command.limit)
-        if not candidates:
-            return claimed
-        fresh = iter(ids.new_secret_ids(2 * len(candidates)))
-        for execution, body in candidates:
-            decision = claim(execution, command, NewIds(next(fresh), next(fresh)), view.at)
-            reply = view.apply(execution, command, decision)
-            if reply is not None:
-                claimed.append(with_body(reply, body))
-        return claimed
-
-    async def _due(self, tx: Transaction, view: View, search: WakeDue) -> int:
-        """Do what is due, for every execution whose time has come; how many were moved."""
-        if changes := view.take_changes():
-            await tx.save(changes)
-        moved = 0
-        for execution in await tx.due(view.at.now, search.limit):
-            key = execution.execution_id
-            view.executions[key] = execution
-            # A lapsed lease may be due for reclaim at once, so look again until nothing is due.
-            while view.decide(Wake(key, ids.jitter())).what != "unchanged":
-                moved += 1
-        return moved
+    def _credits_of(self, offer: Offer) -> Credits:
+        """What the lines a worker serves are still owed from its earlier claims."""
+        if len(self._credits) > OFFERS_MAX:
+            self._credits.clear()
+        return self._credits.setdefault(offer, {})
 
     def publish(self, effects: Effects) -> None:
         """Wake whoever may be waiting for what committed."""

@@ -11,6 +11,7 @@ from flowfabric.engine.requests import NewExecution, to_create
 from flowfabric.engine.view import Effects
 from flowfabric.engine.wakeups import lane_topic
 from flowfabric.errors import FlowFabricError, InvalidInput
+from flowfabric.ids import new_execution_id, new_execution_ids
 from flowfabric.kernel.create import CreateExecution
 from flowfabric.kernel.decision import Refused
 from flowfabric.model.results import CreateResult
@@ -30,15 +31,15 @@ class Creating(EngineCore):
         under the key is an `IdempotencyConflict`.
         """
         request = _request({"execution_kind": execution_kind, **fields})
-        command = to_create(request, self.config, self.store.partitions)
-        await self.ensure_routes((command,))
+        command = to_create(request, self.config, new_execution_id(self.store.partitions))
+        await self.ensure_known((command,))
         result: CreateResult = await self.execute(command)
         return result
 
     async def create_executions(self, requests: Sequence[NewExecution]) -> list[CreateResult]:
         """Record thousands in one transaction: all of them or, if one is refused, none."""
         commands = self._checked(requests)
-        await self.ensure_routes(commands)
+        await self.ensure_known(commands)
 
         async def work(tx: Transaction) -> tuple[list[Any], Effects]:
             replies, effects = await self.fold(tx, commands)
@@ -64,7 +65,7 @@ class Creating(EngineCore):
                 field="connection",
             )
         commands = self._checked(requests)
-        await self.ensure_routes(commands)
+        await self.ensure_known(commands)
 
         async def work(tx: Transaction) -> list[Any]:
             replies, _ = await self.fold(tx, commands)
@@ -85,9 +86,10 @@ class Creating(EngineCore):
                 field="requests",
             )
         commands = []
-        for index, request in enumerate(requests):
+        ids = new_execution_ids(len(requests), self.store.partitions)
+        for index, (request, execution_id) in enumerate(zip(requests, ids, strict=True)):
             try:
-                commands.append(to_create(_request(request), self.config, self.store.partitions))
+                commands.append(to_create(_request(request), self.config, execution_id))
             except FlowFabricError as error:
                 error.detail = f"requests[{index}]: {error.detail}"
                 error.fields["index"] = index

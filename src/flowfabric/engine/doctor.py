@@ -5,11 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from flowfabric.engine.core import EngineCore
+from flowfabric.engine.limit_audit import audit_limits
+from flowfabric.engine.spoiled import readable
 from flowfabric.limits import PAGE_MAX
 from flowfabric.model.execution import Execution
 from flowfabric.model.record import Record, replace
 from flowfabric.stores.base import Corrupt, ListFilter, Reader
 from flowfabric.stores.indexes import due_at, newest_first
+from flowfabric.stores.tables import SUSPENSIONS
 
 OVERDUE_MS = 60_000  # the loops of any engine would have dealt with it by then
 
@@ -43,6 +46,11 @@ async def examine(engine: EngineCore) -> DoctorReport:
     ]
     differences = await engine.read(lambda reader: reader.audit())
     problems += [Problem("index", index, what) for index, what in differences]
+    miscounted = await engine.read(audit_limits)
+    if miscounted:  # counters and rows are not read at one instant: only what stays wrong counts
+        again = set(await engine.read(audit_limits))
+        miscounted = [each for each in miscounted if each in again]
+    problems += [Problem("limits", subject, what) for subject, what in miscounted]
     looked, found = await engine.read(_rows)
     facts = {"store": engine.store.family, **await engine.store.facts(), "looked_at": looked}
     return DoctorReport((*problems, *found), facts)
@@ -63,10 +71,13 @@ async def _rows(reader: Reader) -> tuple[int, list[Problem]]:
                 problems.append(Problem("corrupt", row.execution_id, row.detail))
             else:
                 problems.extend(_stuck(row, reader.now))
-        readable = [row for row in rows if isinstance(row, Execution)]
-        if len(rows) < PAGE_MAX or not readable:
+        known = [row for row in rows if isinstance(row, Execution)]
+        waits = [(row.execution_id, row.suspension_id) for row in known if row.suspension_id]
+        _, spoiled = await readable(reader.peek_rows, SUSPENSIONS, waits)
+        problems += [Problem("corrupt", key[0], detail) for key, detail in spoiled.items()]
+        if len(rows) < PAGE_MAX or not known:
             break
-        wanted = replace(wanted, before=newest_first(readable[-1]))
+        wanted = replace(wanted, before=newest_first(known[-1]))
     return looked, problems
 
 

@@ -8,12 +8,17 @@ from types import TracebackType
 from typing import Any, Protocol, Self
 
 from flowfabric.config import EngineConfig
+from flowfabric.engine.admitting import Admitting
+from flowfabric.engine.budgeting import Budgeting
 from flowfabric.engine.creating import Creating
 from flowfabric.engine.doctor import DoctorReport, examine
 from flowfabric.engine.granting import Granting
+from flowfabric.engine.keyring import Keyring
 from flowfabric.engine.operating import Operating
 from flowfabric.engine.reading import Reading
 from flowfabric.engine.registry import Registry
+from flowfabric.engine.signalling import Signalling
+from flowfabric.engine.suspending import Suspending
 from flowfabric.engine.timing import Timing
 from flowfabric.errors import WaitTimeout
 from flowfabric.model.checks import check_integer
@@ -35,7 +40,19 @@ class BackgroundLoop(Protocol):
         ...
 
 
-class Engine(Creating, Granting, Operating, Reading, Registry, Timing):
+class Engine(
+    Creating,
+    Granting,
+    Operating,
+    Reading,
+    Registry,
+    Timing,
+    Budgeting,
+    Admitting,
+    Suspending,
+    Signalling,
+    Keyring,
+):
     """All operations of one execution's life, the same on every store.
 
     >>> async with open_engine("memory://") as engine:  # doctest: +SKIP
@@ -52,6 +69,7 @@ class Engine(Creating, Granting, Operating, Reading, Registry, Timing):
     async def start(self, *, migrate: bool = True) -> None:
         """Connect, bring the schema up to date if asked, and start the loops."""
         await self.store.open(migrate=migrate)
+        await self.ensure_signing_key()
         if self.config.loops:
             self._loop = self._make_loop(self)
             self._loop.start()

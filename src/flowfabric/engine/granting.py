@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from flowfabric import ids, limits
-from flowfabric.engine.core import EngineCore, with_body
-from flowfabric.engine.view import Effects
+from flowfabric.engine.core import EngineCore
+from flowfabric.engine.fold import with_body
 from flowfabric.engine.working import Working
 from flowfabric.errors import InvalidInput
 from flowfabric.kernel.claim import NewIds
-from flowfabric.kernel.grant import ClaimGranted, ClaimNamed, IssueClaimGrant
+from flowfabric.kernel.grant import ClaimGranted, ClaimNamed, IssueClaimGrant, PromiseBest
 from flowfabric.kernel.reclaim import IssueReclaimGrant, ReclaimExecution
-from flowfabric.kernel.routing import Offer, matching_routes
 from flowfabric.model.checks import (
     check_capabilities,
     check_integer,
@@ -26,7 +25,7 @@ from flowfabric.model.results import (
     ReclaimGrantResult,
     ReclaimResult,
 )
-from flowfabric.stores.base import Reader, Transaction
+from flowfabric.stores.base import Reader
 
 
 def _new_ids() -> NewIds:
@@ -100,23 +99,9 @@ class Granting(Working, EngineCore):
         """Choose the best execution for a worker and promise it, in one transaction."""
         offer = self.offer((lane_id,), worker_capabilities, None, namespace)
         choice = _choice(worker_id, worker_instance_id, worker_capabilities, grant_ttl_ms)
-
-        async def work(tx: Transaction) -> tuple[GrantIssued | NoWork, Effects | None]:
-            chosen = await self._best(tx, offer)
-            if chosen is None:
-                return NoWork(), None
-            replies, effects = await self.fold(tx, [IssueClaimGrant(chosen, *choice)])
-            return replies[0], effects
-
-        reply, effects = await self.transact(work)
-        if effects is not None:
-            self.publish(effects)
+        command = PromiseBest(offer, IssueClaimGrant("", *choice))
+        reply: GrantIssued | NoWork = await self.execute(command)
         return reply
-
-    async def _best(self, tx: Transaction, offer: Offer) -> str | None:
-        routes = matching_routes(offer, await tx.catalog())
-        found = await tx.ready(routes, 1) if routes else []
-        return found[0][0].execution_id if found else None
 
     async def claim_execution(
         self,

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 from flowfabric import limits
 from flowfabric.engine.core import EngineCore
 from flowfabric.engine.working import check_fence
@@ -10,8 +13,10 @@ from flowfabric.kernel.cancel import Cancel
 from flowfabric.kernel.operate import Block, ChangePriority, Hold, Release, SetTag, Unblock
 from flowfabric.kernel.replay import Replay
 from flowfabric.kernel.revoke import RevokeLease
+from flowfabric.model.budget import ScopeType
 from flowfabric.model.checks import (
     check_instant,
+    check_integer,
     check_lane,
     check_name,
     check_tag_key,
@@ -22,11 +27,14 @@ from flowfabric.model.checks import (
 )
 from flowfabric.model.event import OperatorEvent, OperatorEventType
 from flowfabric.model.execution import Fence
+from flowfabric.model.limit_checks import check_bounds
+from flowfabric.model.record import replace
 from flowfabric.model.results import (
     AlreadySatisfied,
     Blocked,
     Cancelled,
     LaneChanged,
+    LaneConfigured,
     PriorityChanged,
     Rejected,
     Replayed,
@@ -173,20 +181,71 @@ class Operating(EngineCore):
             lane_id=lane_id, lane_state=LaneState.DRAINING, reason=reason
         )
 
+    async def configure_lane(
+        self,
+        *,
+        lane_id: str,
+        weight: int | None = None,
+        aging_ms: int | None = None,
+        budget_ids: Sequence[str] | None = None,
+        quota_policy_id: str | None = None,
+    ) -> LaneConfigured:
+        """How a lane shares a worker with others, lets work age and bounds what is created on it.
+
+        What is not named stays; an empty list and an empty text take defaults away. Executions
+        that exist keep what they were created with.
+        """
+        lane = check_lane(lane_id)
+        if weight is not None:
+            check_integer(weight, field="weight", least=1, most=limits.LANE_WEIGHT_MAX)
+        if aging_ms is not None:
+            check_integer(aging_ms, field="aging_ms", least=0, most=limits.AGING_MS_MAX)
+        asked = check_bounds(budget_ids or (), quota_policy_id or None, None)
+        await self.ensure_limits([asked])
+        # A lane has many tenants and executions: budgets of one of those cannot be its default.
+        places = {ScopeType.LANE: lane, ScopeType.NAMESPACE: "", ScopeType.EXECUTION: ""}
+        self.check_scopes(asked.budget_ids, places)
+
+        async def work(tx: Transaction) -> LaneConfigured:
+            known = (await tx.catalog()).lanes.get(lane)
+            old = known or Lane(lane, LaneState.ACTIVE, tx.now, tx.now)
+            quota = old.bounds.quota_policy_id
+            new = replace(
+                old,
+                changed_at=tx.now,
+                weight=old.weight if weight is None else weight,
+                aging_ms=old.aging_ms if aging_ms is None else aging_ms,
+                bounds=check_bounds(
+                    old.bounds.budget_ids if budget_ids is None else asked.budget_ids,
+                    quota if quota_policy_id is None else asked.quota_policy_id,
+                    None,
+                ),
+            )
+            await tx.save_lane(new)
+            details = {"weight": new.weight, "aging_ms": new.aging_ms}
+            await _audit_lane(tx, lane, details)
+            return LaneConfigured(lane, new.weight, new.aging_ms, new.bounds)
+
+        return await self.transact(work)
+
 
 async def _switch(tx: Transaction, lane_id: str, wanted: LaneState, reason: str) -> LaneChanged:
     catalog = await tx.catalog()
     previous = catalog.lane_state(lane_id)
     known = catalog.lanes.get(lane_id)
-    registered_at = known.registered_at if known else tx.now
-    await tx.save_lane(Lane(lane_id, wanted, registered_at, tx.now, reason))
-    changes = Changes()
+    old = known or Lane(lane_id, wanted, tx.now, tx.now)
+    await tx.save_lane(replace(old, lane_state=wanted, changed_at=tx.now, reason=reason))
     details = {"previous": previous.value, "lane_state": wanted.value, "reason": reason}
+    await _audit_lane(tx, lane_id, details)
+    return LaneChanged(lane_id, wanted, previous)
+
+
+async def _audit_lane(tx: Transaction, lane_id: str, details: dict[str, Any]) -> None:
+    changes = Changes()
     changes.operator_events.append(
         OperatorEvent(lane_id, OperatorEventType.LANE_CHANGED, details, "", {}, tx.now)
     )
     await tx.save(changes)
-    return LaneChanged(lane_id, wanted, previous)
 
 
 def _expectation(value: str, field: str) -> str:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import base64
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from flowfabric import limits
 from flowfabric.clock import monotonic
-from flowfabric.engine.core import EngineCore
+from flowfabric.engine.bounds import look_at_bounds
+from flowfabric.engine.wait_reading import WaitInfo, WaitPage, WaitReading, look_at_wait
 from flowfabric.engine.wakeups import end_topic, wait_event
 from flowfabric.errors import Corruption, InvalidInput, NotFound, WaitTimeout
 from flowfabric.kernel.explain import explain
@@ -46,7 +47,7 @@ from flowfabric.stores.indexes import uuid_of
 _SECRET_FIELDS = ("lease_id", "grant")
 
 
-class Reading(EngineCore):
+class Reading(WaitReading):
     """Reads are not part of any transaction; each answers with committed state."""
 
     async def _find(self, execution_id: str) -> Execution | None:
@@ -139,13 +140,21 @@ class Reading(EngineCore):
         return (await self.wait_for_outcome(execution_id=execution_id, timeout_ms=timeout_ms)).ended
 
     async def wait_for_outcome(
-        self, *, execution_id: str, timeout_ms: int | None = None
+        self, *, execution_id: str, timeout_ms: int | None = None, look_after_ms: int = 0
     ) -> Outcome:
-        """As `wait_for_result`, with the result of a success read in the same look."""
+        """As `wait_for_result`, with the result of a success read in the same look.
+
+        `look_after_ms`: how long to wait for a hint before the first look, for a caller who knows
+        that the execution has hardly begun.
+        """
         checked = self.check_id(execution_id)
         until = None if timeout_ms is None else monotonic() + timeout_ms / 1000
         with self.wakeups.listening((end_topic(checked),)) as woken:
+            if look_after_ms and timeout_ms != 0:
+                await wait_event(woken, min(look_after_ms, timeout_ms or look_after_ms) / 1000)
             while True:
+                if woken.told is not None:
+                    return cast("Outcome", woken.told)
                 execution, result = await self.read(partial(_look_at, checked))
                 if execution is None:
                     raise NotFound(f"execution {checked}", entity="execution")
@@ -222,6 +231,29 @@ class Reading(EngineCore):
 
         return await self.read(work)
 
+    async def list_waits(
+        self,
+        *,
+        namespace: str | None = None,
+        lane_id: str | None = None,
+        execution_kind: str | None = None,
+        cursor: str | None = None,
+        limit: int = limits.PAGE_DEFAULT,
+    ) -> WaitPage:
+        """Suspended executions and what they wait for, newest first."""
+        page = await self.list_executions(
+            namespace=namespace,
+            states=(PublicState.SUSPENDED.value,),
+            lane_id=lane_id,
+            execution_kind=execution_kind,
+            cursor=cursor,
+            limit=limit,
+        )
+        shown = [each.execution_id for each in page.executions]
+        found: dict[str, WaitInfo] = await self.describe_waits(execution_ids=shown)
+        waits = tuple(found[each] for each in shown if each in found)
+        return WaitPage(waits, page.next_cursor)
+
     def _partition(self, partition: int | None) -> int | None:
         if partition is None:
             return None
@@ -256,6 +288,9 @@ class Reading(EngineCore):
                 catalog.lanes[name].reason,
                 catalog.lanes[name].registered_at,
                 counts.get(name, {}),
+                catalog.lanes[name].weight,
+                catalog.lanes[name].aging_ms,
+                catalog.lanes[name].bounds,
             )
             for name in names[:limit]
         )
@@ -304,7 +339,9 @@ class Reading(EngineCore):
             catalog = await reader.catalog()
             workers = await reader.workers(execution.namespace)
             lane_state = catalog.lane_state(execution.lane_id)
-            return explain(execution, lane_state, workers, reader.now)
+            bounds = await look_at_bounds(execution, reader)
+            wait = await look_at_wait(execution, reader)
+            return explain(execution, lane_state, workers, bounds, reader.now, wait)
 
         return await self.read(work)
 

@@ -46,7 +46,7 @@ class Registry(Working):
 
         async def work(tx: Transaction) -> Any:
             await tx.catalog()
-            known = await tx.load_worker(offer.namespace, instance)
+            known = await tx.load_worker(offer.namespaces[0], instance)
             decision = register_worker(
                 known,
                 offer=offer,

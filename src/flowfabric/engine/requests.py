@@ -8,7 +8,6 @@ from typing import Any
 from flowfabric import limits
 from flowfabric.config import EngineConfig
 from flowfabric.errors import InvalidInput, PayloadTooLarge
-from flowfabric.ids import new_execution_id
 from flowfabric.kernel.create import CreateExecution, fingerprint_of
 from flowfabric.model.attempt import FailureClass
 from flowfabric.model.checks import (
@@ -22,6 +21,7 @@ from flowfabric.model.checks import (
 )
 from flowfabric.model.execution import Body
 from flowfabric.model.handle import Handle
+from flowfabric.model.limit_checks import check_bounds
 from flowfabric.model.policy import ExecutionPolicy, policy_from
 from flowfabric.model.record import Record
 from flowfabric.model.route import Route
@@ -42,6 +42,9 @@ class NewExecution(Record, frozen=True, kw_only=True):
     priority: int | None = None  # none: the policy's, else 0
     creator_identity: str = ""
     idempotency_key: str | None = None
+    budget_ids: tuple[str, ...] = ()  # budgets it spends from and must find open
+    quota_policy_id: str | None = None  # none: the lane's, if it has one
+    concurrency_key: str | None = None  # the quota's limits hold for each key by itself
     tags: Mapping[str, str] = {}
     policy: ExecutionPolicy | dict[str, Any] | None = None
     delay_until: int | None = None
@@ -69,13 +72,12 @@ class FailRequest(Record, frozen=True):
 _route_cache: dict[tuple[str, str, str, tuple[str, ...]], Route] = {}
 
 
-def to_create(request: NewExecution, config: EngineConfig, partitions: int) -> CreateExecution:
-    """Check a request and mint its id; every problem names its field."""
+def to_create(request: NewExecution, config: EngineConfig, execution_id: str) -> CreateExecution:
+    """Check a request, which is given a new id; every problem names its field."""
     policy = policy_from(request.policy)
     route = _route(request, policy, config)
     payload = check_payload(request.input_payload, config, field="input_payload")
     priority = request.priority if request.priority is not None else policy.priority
-    execution_id = new_execution_id(partitions)
     body = Body(
         execution_id,
         payload,
@@ -91,6 +93,11 @@ def to_create(request: NewExecution, config: EngineConfig, partitions: int) -> C
     tags = check_tags(request.tags) if request.tags else {}
     rank = 0 if priority is None else clamp_priority(priority)
     keyed = body.idempotency_key is not None
+    bounds = check_bounds(
+        _names(request.budget_ids, policy.budget_ids),
+        request.quota_policy_id,
+        request.concurrency_key,
+    )
     return CreateExecution(
         execution_id,
         route,
@@ -100,7 +107,8 @@ def to_create(request: NewExecution, config: EngineConfig, partitions: int) -> C
         tags,
         _instant(request.delay_until, "delay_until"),
         _instant(request.execution_deadline_at, "execution_deadline_at"),
-        fingerprint_of(route, rank, policy, body, tags) if keyed else b"",
+        fingerprint_of(route, rank, policy, body, tags, bounds) if keyed else b"",
+        bounds,
     )
 
 
@@ -127,9 +135,7 @@ def _route(request: NewExecution, policy: ExecutionPolicy, config: EngineConfig)
 
 def check_payload(payload: object, config: EngineConfig, *, field: str) -> bytes:
     """Bytes within the configured limit."""
-    if not isinstance(payload, bytes | bytearray | memoryview):
-        raise InvalidInput(f"{field}: expected bytes, got {type(payload).__name__}", field=field)
-    data = bytes(payload)
+    data = payload if type(payload) is bytes else _as_bytes(payload, field)
     if len(data) > config.payload_bytes_max:
         raise PayloadTooLarge(
             f"{field}: {len(data)} bytes is over the limit {config.payload_bytes_max}",
@@ -137,6 +143,17 @@ def check_payload(payload: object, config: EngineConfig, *, field: str) -> bytes
             limit=config.payload_bytes_max,
         )
     return data
+
+
+def _names(asked: Any, by_policy: tuple[str, ...]) -> Any:
+    """Budgets of the call and of its policy; a malformed list is left for the check to refuse."""
+    return (*asked, *by_policy) if by_policy and isinstance(asked, list | tuple) else asked
+
+
+def _as_bytes(payload: object, field: str) -> bytes:
+    if not isinstance(payload, bytes | bytearray | memoryview):
+        raise InvalidInput(f"{field}: expected bytes, got {type(payload).__name__}", field=field)
+    return bytes(payload)
 
 
 def _optional(value: str | None, field: str, max_bytes: int) -> str | None:

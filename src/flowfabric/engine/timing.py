@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from flowfabric import limits
-from flowfabric.engine.core import EngineCore, WakeDue
+from flowfabric.engine.core import EngineCore
+from flowfabric.engine.fold import WakeDue
 from flowfabric.errors import InvalidInput
 from flowfabric.ids import jitter
 from flowfabric.kernel.expire import (

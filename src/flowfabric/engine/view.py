@@ -4,17 +4,22 @@ from __future__ import annotations
 
 from typing import Any
 
+from flowfabric.engine.rows import Rows
 from flowfabric.errors import Corruption
 from flowfabric.kernel.create import CreateExecution, create
 from flowfabric.kernel.decision import Decision, Moment, Refused
 from flowfabric.kernel.operate import SetTag
 from flowfabric.kernel.replay import Replay
 from flowfabric.kernel.rules import RULES
-from flowfabric.model.event import CompletionEvent, LeaseEvent
+from flowfabric.model.bounds import UNBOUNDED
+from flowfabric.model.budget import AttachmentRow, ScopeType
+from flowfabric.model.event import CompletionEvent, LeaseEvent, OperatorEvent
 from flowfabric.model.execution import Execution, IdempotencyRecord
+from flowfabric.model.record import replace
 from flowfabric.model.route import Catalog
-from flowfabric.stores.base import Changes, Corrupt, cold_of
+from flowfabric.stores.base import Changes, Corrupt, keeps_cold, keeps_taken
 from flowfabric.stores.indexes import due_at
+from flowfabric.stores.tables import ATTACHMENTS
 
 
 class InvariantViolated(RuntimeError):
@@ -31,6 +36,11 @@ class Effects:
         self.ended: list[str] = []
         self.due_at: int | None = None  # the earliest time something new is due
 
+    def note_due(self, when: int | None) -> None:
+        """Something is due then."""
+        if when is not None and (self.due_at is None or when < self.due_at):
+            self.due_at = when
+
     def note(self, before: Execution | None, after: Execution) -> None:
         """Remember what the change from one image to the next may wake."""
         if after.is_terminal:
@@ -40,9 +50,7 @@ class Effects:
         if after.is_waiting:
             lane = after.route.lane_id
             self.woken[lane] = self.woken.get(lane, 0) + 1
-        when = due_at(after)
-        if when is not None and (self.due_at is None or when < self.due_at):
-            self.due_at = when
+        self.note_due(due_at(after))
 
 
 class View:
@@ -53,8 +61,10 @@ class View:
         self.catalog = catalog
         self.executions: dict[str, Execution | Corrupt] = {}
         self.keys: dict[tuple[str, str], IdempotencyRecord] = {}
+        self.rows = Rows()
         self.changes = Changes()
         self.effects = Effects()
+        self._bounded: list[tuple[Execution, Execution]] = []
 
     def decide(self, command: Any) -> Any:
         """The reply to a command about one execution; its changes join the batch."""
@@ -72,26 +82,37 @@ class View:
         known = None if key is None else self.keys.get(key)
         if self.catalog is None:
             raise InvariantViolated("a create needs the catalog")
-        lane_state = self.catalog.lane_state(command.route.lane_id)
-        decision = create(current, known, lane_state, command, self.at)
+        decision = create(current, known, self.catalog, command, self.at)
         if decision.execution is None or decision.body is None:
             return decision.reply
         self.changes.created[command.execution_id] = (decision.execution, decision.body)
         self.executions[command.execution_id] = decision.execution
+        for budget_id in decision.execution.bounds.budget_ids:
+            self.rows.put(ATTACHMENTS, AttachmentRow(budget_id, command.execution_id))
         self.effects.note(None, decision.execution)
         if decision.idempotency is not None and key is not None:
             self.changes.idempotency.append((decision.idempotency, known is not None))
             self.keys[key] = decision.idempotency
         return decision.reply
 
-    def apply(self, before: Execution | None, command: Any, decision: Decision) -> Any:
-        """Take a decision's changes into the batch; returns its reply."""
+    def apply(
+        self,
+        before: Execution | None,
+        command: Any,
+        decision: Decision,
+        *,
+        ends_wait: bool = False,
+    ) -> Any:
+        """Take a decision's changes into the batch; returns its reply.
+
+        `ends_wait`: the decision's own rows say how the wait went on, nobody need follow it up.
+        """
         after = decision.execution
         if after is not None:
             if before is None:
                 raise InvariantViolated(f"{type(command).__name__} changed an absent execution")
             _check(before, after, command)
-            self._remember(before, after, command)
+            self._remember(before, after, command, ends_wait)
         if decision.attempt is not None:
             self.changes.attempts.append(decision.attempt)
         for event in decision.events:
@@ -99,24 +120,77 @@ class View:
                 self.changes.lease_events.append(event)
             elif isinstance(event, CompletionEvent):
                 self.changes.completion_events.append(event)
-            else:
+            elif isinstance(event, OperatorEvent):
                 self.changes.operator_events.append(event)
+            else:
+                self.changes.signal_events.append(event)
         return decision.reply
 
-    def _remember(self, before: Execution, after: Execution, command: Any) -> None:
+    def _remember(self, before: Execution, after: Execution, command: Any, ends_wait: bool) -> None:
         key = after.execution_id
         self.executions[key] = after
         self.changes.updated[key] = after
-        if cold_of(before) != cold_of(after):
+        if not keeps_cold(before, after):
             self.changes.cold.add(key)
+        if not keeps_taken(before, after):
+            self.changes.taken.add(key)
         if type(command) is SetTag:
             self.changes.retagged.add(key)
+        waits = before.suspension_id is not None and not ends_wait
+        if waits or before.side_holds or before.bounds is not UNBOUNDED:
+            self._bounded.append((before, after))
         self.effects.note(before, after)
 
     def take_changes(self) -> Changes:
         """What is to be written now; the view goes on empty-handed."""
         changes, self.changes = self.changes, Changes()
+        changes.rows = self.rows.changes()
+        for table, written in changes.rows.items():
+            if table.has_due:
+                for record in (*written.inserted, *written.updated):
+                    self.effects.note_due(record.due_at)
         return changes
+
+    # --- what limits ask of the picture ----------------------------------------------------------
+
+    @property
+    def has_bounded(self) -> bool:
+        """Whether an execution with limits has moved since this was last asked for."""
+        return bool(self._bounded)
+
+    def take_bounded(self) -> list[tuple[Execution, Execution]]:
+        """Moves of executions with limits, before and after, each told once."""
+        moves, self._bounded = self._bounded, []
+        return moves
+
+    def loaded(self) -> list[Execution]:
+        """The readable executions of this transaction, as they stand."""
+        return [each for each in self.executions.values() if isinstance(each, Execution)]
+
+    def take(self, execution: Execution) -> Execution:
+        """Remember an execution that was found by a search."""
+        self.executions[execution.execution_id] = execution
+        return execution
+
+    def attach(self, execution: Execution, budget_id: str) -> None:
+        """An execution that exists spends from one more budget."""
+        key = execution.execution_id
+        names = tuple(sorted({*execution.bounds.budget_ids, budget_id}))
+        bounds = replace(execution.bounds, budget_ids=names)
+        self.executions[key] = self.changes.updated[key] = replace(execution, bounds=bounds)
+        self.changes.rebound.add(key)
+        self.rows.put(ATTACHMENTS, AttachmentRow(budget_id, key))
+
+    def add_scope(self, scope: ScopeType, scope_id: str, budget_id: str) -> None:
+        """A budget applies to what this batch creates on its lane or in its namespace."""
+        if self.catalog is not None:
+            names = {*self.catalog.scopes.get((scope, scope_id), ()), budget_id}
+            scopes = {**self.catalog.scopes, (scope, scope_id): tuple(sorted(names))}
+            self.catalog = replace(self.catalog, scopes=scopes)
+
+    def note_event(self, event: OperatorEvent) -> None:
+        """Append to the audit trail."""
+        self.changes.operator_events.append(event)
 
 
 def _check(before: Execution, after: Execution, command: Any) -> None:

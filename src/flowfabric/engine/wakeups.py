@@ -6,6 +6,7 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
 DUE_TOPIC = "due"
 EVERY_END = "done:*"
@@ -21,17 +22,23 @@ def end_topic(execution_id: str) -> str:
     return f"done:{execution_id}"
 
 
+class Bell(asyncio.Event):
+    """Rings for one waiter, who may be told at once what there is to see."""
+
+    told: Any = None
+
+
 class Wakeups:
     """Who waits for what in this process."""
 
     def __init__(self) -> None:
-        self._waiters: defaultdict[str, set[asyncio.Event]] = defaultdict(set)
+        self._waiters: defaultdict[str, set[Bell]] = defaultdict(set)
 
     @contextmanager
-    def listening(self, topics: Iterable[str]) -> Iterator[asyncio.Event]:
+    def listening(self, topics: Iterable[str]) -> Iterator[Bell]:
         """An event that is set when any of the topics is hinted at; take it before you look, so
         that nothing happens between the look and the wait."""
-        event, names = asyncio.Event(), tuple(topics)
+        event, names = Bell(), tuple(topics)
         for name in names:
             self._waiters[name].add(event)
         try:
@@ -41,6 +48,15 @@ class Wakeups:
                 self._waiters[name].discard(event)
                 if not self._waiters[name]:
                     del self._waiters[name]
+
+    def is_awaited(self, topic: str) -> bool:
+        """Whether somebody listens to it just now."""
+        return topic in self._waiters
+
+    def tell(self, topic: str, what: Any) -> None:
+        """Save those who wait for the topic the look: this is what they would see."""
+        for bell in self._waiters.get(topic, ()):
+            bell.told = what
 
     def wake(self, topics: Mapping[str, int]) -> None:
         """Something may have happened: everybody who waits for it looks again."""

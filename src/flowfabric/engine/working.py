@@ -60,14 +60,16 @@ class Working(EngineCore):
         limit: int = 1,
         lease_ttl_ms: int | None = None,
         namespace: str | None = None,
+        namespaces: Sequence[str] | None = None,
         max_wait_ms: int = 0,
     ) -> list[Claimed]:
         """Up to `limit` executions over several lanes in one transaction, best first.
 
         Waits up to `max_wait_ms` when there is none. Only work this worker can run is looked at.
+        Lanes get their parts by weight, and the tenants of `namespaces` equal parts of each lane.
         """
         command = Claim(
-            self.offer(lanes, capabilities, kinds, namespace),
+            self.offer(lanes, capabilities, kinds, namespace, namespaces),
             check_name(worker_id, field="worker_id"),
             check_name(worker_instance_id, field="worker_instance_id"),
             self.lease_ttl(lease_ttl_ms),
@@ -91,15 +93,24 @@ class Working(EngineCore):
         capabilities: Sequence[str],
         kinds: Sequence[str] | None,
         namespace: str | None,
+        namespaces: Sequence[str] | None = None,
     ) -> Offer:
         """What a worker offers, checked."""
+        if namespaces is None:
+            tenants: tuple[str, ...] = (self.namespace(namespace),)
+        else:
+            if isinstance(namespaces, str) or not namespaces or namespace is not None:
+                raise InvalidInput(
+                    "namespaces: a list of at least one, instead of namespace", field="namespaces"
+                )
+            tenants = tuple(sorted({self.namespace(each) for each in namespaces}))
         if isinstance(lanes, str) or not lanes:
             raise InvalidInput("lanes: name at least one", field="lanes")
         checked_kinds = None
         if kinds is not None:
             checked_kinds = tuple(sorted({check_name(kind, field="kinds") for kind in kinds}))
         return Offer(
-            self.namespace(namespace),
+            tenants,
             tuple(sorted({check_lane(lane, field="lanes") for lane in lanes})),
             check_capabilities(capabilities, field="capabilities"),
             checked_kinds,

@@ -1,0 +1,276 @@
+"""The quota gates one transaction touches: loaded once, decided in order, written together."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+from flowfabric import ids
+from flowfabric.engine.rows import Rows, save_rows
+from flowfabric.kernel.admission import Denial, quota_denial, unknown_quota
+from flowfabric.kernel.decision import Moment
+from flowfabric.kernel.quota import (
+    CheckAdmission,
+    CreateQuota,
+    Gate,
+    QuotaDecision,
+    ReleaseAdmission,
+    UpdateQuota,
+    admit,
+    admit_new,
+    create_quota,
+    no_quota,
+    release,
+    trimmed,
+    update_quota,
+)
+from flowfabric.model.execution import Execution
+from flowfabric.model.quota import (
+    AdmissionRow,
+    AdmissionState,
+    Admitted,
+    AlreadyAdmitted,
+    GateRow,
+    Released,
+)
+from flowfabric.model.record import replace
+from flowfabric.stores.base import Transaction
+from flowfabric.stores.tables import ADMISSIONS, GATES, QUOTAS, Key
+
+WINDOW_PAGE = 500
+_ADMITTED = (Admitted, AlreadyAdmitted)
+QUOTA_COMMANDS = (CreateQuota, UpdateQuota, CheckAdmission, ReleaseAdmission)
+
+
+class GateBook:
+    """Gates by policy and key, as they stand."""
+
+    def __init__(self, tx: Transaction, rows: Rows, at: Moment) -> None:
+        self._tx = tx
+        self._rows = rows
+        self._at = at
+        self._gates: dict[Key, Gate] = {}
+        self._unknown: set[Key] = set()
+        self._looked_up: set[Key] = set()  # admissions: who has the gate has them too
+        self._freed: Counter[Key] = Counter()  # places to offer
+
+    # --- loading -------------------------------------------------------------------------------
+
+    async def hold(self, gates: Iterable[Key], admissions: Iterable[Key] = ()) -> None:
+        """Take these gates, in the order of their keys, and the admissions named with them."""
+        new = sorted({*gates} - self._gates.keys() - self._unknown)
+        if new:
+            self._rows.take(GATES, await self._tx.rows(GATES, new))
+            # Read after the gates are held: whoever changes a policy takes its gates as well.
+            policies = sorted({key[:1] for key in new})
+            self._rows.take(QUOTAS, await self._tx.peek_rows(QUOTAS, policies))
+            for key in new:
+                await self._open(key)
+        wanted = sorted({*admissions} - self._looked_up)
+        if wanted:
+            self._looked_up.update(wanted)
+            self._rows.take(ADMISSIONS, await self._tx.peek_rows(ADMISSIONS, wanted))
+
+    async def _open(self, key: Key) -> None:
+        policy = self._rows.get(QUOTAS, key[:1])
+        if policy is None:
+            self._unknown.add(key)
+            return
+        row = self._rows.get(GATES, key) or GateRow(*key)
+        self._gates[key] = Gate(policy, row)
+        if row.in_window:
+            await self._trim(key)
+
+    async def _trim(self, key: Key) -> None:
+        """What is older than the window leaves it: each admission once, whatever the rate."""
+        first = await self._tx.oldest_rows(ADMISSIONS, key, 1)
+        gate, left = trimmed(self._gates[key], first, self._at)
+        if not left:  # as a rule nothing has left since the last look
+            self._gates[key] = gate
+            return
+        while True:
+            oldest = await self._tx.oldest_rows(ADMISSIONS, key, WINDOW_PAGE)
+            self._rows.take(ADMISSIONS, {ADMISSIONS.key_of(each): each for each in oldest})
+            gate, left = trimmed(self._gates[key], oldest, self._at)
+            self._put_gate(gate)
+            for each in left:
+                self._put_admission(each)
+            if len(left) < WINDOW_PAGE:
+                return
+            await save_rows(self._tx, self._rows)
+
+    async def hold_for(self, commands: Iterable[Any]) -> None:
+        """Everything that commands about quotas will ask for."""
+        policies, gates, admissions = set(), set(), set()
+        for command in commands:
+            if isinstance(command, CreateQuota | UpdateQuota):
+                policies.add((command.quota_policy_id,))
+            else:
+                key = (command.quota_policy_id, command.dimension)
+                gates.add(key)
+                admissions.add((*key, command.execution_id))
+        if policies:
+            self._rows.take(QUOTAS, await self._tx.rows(QUOTAS, sorted(policies)))
+            known = await self._tx.rows(GATES, sorted(policies))
+            self._rows.take(GATES, known)
+            gates.update(known)
+        await self.hold(gates, admissions)
+
+    # --- deciding ------------------------------------------------------------------------------
+
+    def decide(self, command: Any) -> Any:
+        """The reply to a command about a quota; its changes join the batch."""
+        match command:
+            case CreateQuota() | UpdateQuota():
+                rule: Any = create_quota if isinstance(command, CreateQuota) else update_quota
+                policy = self._rows.get(QUOTAS, (command.quota_policy_id,))
+                decision = rule(policy, command, self._at)
+                if decision.policy is not None:
+                    self._rows.put(QUOTAS, decision.policy)
+                    self._change_policy(decision.policy)
+                return decision.reply
+            case CheckAdmission():
+                return self._check(command)
+            case _:
+                key = (command.quota_policy_id, command.dimension)
+                return Released(self.release(key, command.execution_id))
+
+    @property
+    def has_work(self) -> bool:
+        """Whether what was decided concerns executions that wait."""
+        return bool(self._freed)
+
+    def _change_policy(self, policy: Any) -> None:
+        for key in [each for each in self._unknown if each[0] == policy.quota_policy_id]:
+            self._unknown.discard(key)
+            self._gates[key] = Gate(policy, self._rows.get(GATES, key) or GateRow(*key))
+        for key, gate in list(self._gates.items()):
+            if key[0] == policy.quota_policy_id:
+                self._gates[key] = Gate(policy, gate.row, gate.oldest_at)
+                self.touch(key)
+
+    def _check(self, command: CheckAdmission) -> Any:
+        key = (command.quota_policy_id, command.dimension)
+        gate = self._gates.get(key)
+        if gate is None:
+            return no_quota(command.quota_policy_id)
+        decision = admit(
+            gate,
+            self._rows.get(ADMISSIONS, (*key, command.execution_id)),
+            command.execution_id,
+            AdmissionState.RESERVED,
+            self._at,
+            jitter=command.jitter,
+            due_at=self._at.now + command.reservation_ms,
+            parks=False,
+        )
+        if not isinstance(decision.reply, AlreadyAdmitted):
+            self._apply(decision)
+        return decision.reply
+
+    def admit(
+        self, execution: Execution, state: AdmissionState, due_at: int | None
+    ) -> Denial | None:
+        """Give the execution its place, or say why it gets none."""
+        key = execution.bounds.gate
+        if key is None:
+            return None
+        gate = self._gates.get(key)
+        if gate is None:
+            return unknown_quota(execution)
+        held = self._rows.get(ADMISSIONS, (*key, execution.execution_id))
+        decision = admit(
+            gate,
+            held,
+            execution.execution_id,
+            state,
+            self._at,
+            jitter=ids.jitter() if gate.policy.jitter_ms else 0.0,
+            due_at=due_at,
+        )
+        self._apply(decision)
+        if isinstance(decision.reply, _ADMITTED):
+            return None
+        return quota_denial(self._gates[key], decision.reply, self._at.now)
+
+    def admit_all(
+        self, executions: Iterable[Execution], state: AdmissionState, due_at: int | None
+    ) -> bool:
+        """Give all of them their places at once, or change nothing if something is in the way."""
+        new: dict[Key, list[str]] = {}
+        for execution in executions:
+            key = execution.bounds.gate
+            if key is not None:
+                if self._rows.get(ADMISSIONS, (*key, execution.execution_id)) is not None:
+                    return False
+                new.setdefault(key, []).append(execution.execution_id)
+        for key, owners in new.items():
+            gate = self._gates.get(key)
+            if gate is None or gate.room < len(owners):
+                return False
+        for key, owners in new.items():
+            gate, made = admit_new(self._gates[key], owners, state, self._at, due_at)
+            self._put_gate(gate)
+            for admission in made:
+                self._rows.put_at(ADMISSIONS, (*key, admission.execution_id), admission)
+        return True
+
+    def release(self, key: Key, execution_id: str) -> bool:
+        """Free an execution's place, if it has one."""
+        gate = self._gates.get(key)
+        if gate is None:
+            return False
+        held = self._rows.get(ADMISSIONS, (*key, execution_id))
+        after, admission, freed = release(gate, held)
+        if freed and admission is not None:
+            self._put_gate(after)
+            self._put_admission(admission)
+            self._freed[key] += 1
+        return freed
+
+    def promote(self, key: Key) -> None:
+        """A reserved place is used: its execution runs."""
+        admission = self._rows.get(ADMISSIONS, key)
+        if admission is not None and admission.state is AdmissionState.RESERVED:
+            running = replace(admission, state=AdmissionState.RUNNING, due_at=None)
+            self._put_admission(running)
+
+    def _apply(self, decision: QuotaDecision) -> None:
+        if decision.gate is not None:
+            self._put_gate(decision.gate)
+        if decision.admission is not None:
+            self._put_admission(decision.admission)
+
+    def _put_gate(self, gate: Gate) -> None:
+        key = GATES.key_of(gate.row)
+        known = self._rows.get(GATES, key) or GateRow(*key)  # an idle gate needs no row
+        if known is not gate.row and known != gate.row:
+            self._rows.put_at(GATES, key, gate.row)
+        self._gates[key] = gate
+
+    def _put_admission(self, admission: AdmissionRow) -> None:
+        """A released admission that has left the window has nothing more to say."""
+        gone = not admission.is_active and admission.counted_at is None
+        self._rows.put_at(ADMISSIONS, ADMISSIONS.key_of(admission), None if gone else admission)
+
+    # --- consequences --------------------------------------------------------------------------
+
+    def freed(self) -> list[tuple[Gate, int]]:
+        """Gates where places became free, with how many to offer, each told once.
+
+        Not all the room there is: the rest was offered before, to some who are on their way.
+        """
+        freed, self._freed = self._freed, Counter()
+        found = ((self._gates.get(key), freed[key]) for key in sorted(freed))
+        return [(gate, min(gate.room, most)) for gate, most in found if gate is not None]
+
+    def touch(self, key: Key, on_their_way: int = 0) -> None:
+        """Offer all the room of a gate, but for those who come by themselves at this moment."""
+        gate = self._gates.get(key)
+        if gate is not None:
+            self._freed[key] += max(0, gate.room - on_their_way)
+
+    def look_again(self, gate: Gate, when: int | None) -> None:
+        """When the gate must be looked at by itself."""
+        self._put_gate(replace(gate, row=replace(gate.row, due_at=when)))

@@ -1,0 +1,173 @@
+"""Operations on signing keys: one is current, retired ones verify until they expire."""
+
+from __future__ import annotations
+
+import hmac
+
+from flowfabric import ids, limits
+from flowfabric.engine.core import EngineCore
+from flowfabric.engine.episode_book import SECRETS_MAX
+from flowfabric.errors import InvalidInput, RotationConflict, SchemaMismatch
+from flowfabric.kernel.token import check_kid, check_secret, current
+from flowfabric.model.checks import check_integer
+from flowfabric.model.record import Record, replace
+from flowfabric.model.suspension import KeyInfo, SecretRow
+from flowfabric.stores.base import Changes, Reader, RowChanges, Transaction
+from flowfabric.stores.tables import SECRETS
+
+FIRST_KID = "k1"
+KIDS_MAX = 32  # keys that verify at once
+
+
+class Seeded(Record, frozen=True):
+    """The key is installed and current."""
+
+    kid: str
+
+
+class AlreadySeeded(Record, frozen=True):
+    """A key of this name was there."""
+
+    kid: str
+    same_secret: bool
+
+
+class Rotated(Record, frozen=True):
+    """A new key is current; `gc_count` expired ones were removed."""
+
+    previous_kid: str | None
+    new_kid: str
+    gc_count: int
+
+
+class NothingToRotate(Record, frozen=True):
+    """The key is current already."""
+
+    kid: str
+
+
+class Keyring(EngineCore):
+    """The keys that sign waitpoint tokens."""
+
+    async def ensure_signing_key(self) -> None:
+        """On first start: the configured secret, or a random one, is stored.
+
+        A configured secret that is not the stored one is refused: tokens would not verify.
+        """
+        wanted = self.config.waitpoint_secret
+        stored = await self.read(lambda reader: reader.list_rows(SECRETS, None, SECRETS_MAX))
+        if wanted is not None:
+            wanted = check_secret(wanted, field="waitpoint_secret")
+        if not stored:
+            seeded = await self.seed_waitpoint_hmac_secret(
+                kid=FIRST_KID, secret_hex=wanted or ids.new_signing_secret()
+            )
+            if isinstance(seeded, Seeded) or seeded.same_secret:
+                return  # else another engine was first
+        if wanted is not None and not any(_same(each, wanted) for each in stored):
+            raise SchemaMismatch(
+                "waitpoint_secret: is not the stored one; rotate with `ff keys rotate`"
+            )
+
+    async def seed_waitpoint_hmac_secret(
+        self, *, kid: str, secret_hex: str
+    ) -> Seeded | AlreadySeeded:
+        """Install the first key; never replaces one."""
+        name, secret = check_kid(kid), check_secret(secret_hex)
+
+        async def work(tx: Transaction) -> Seeded | AlreadySeeded:
+            await tx.catalog()
+            stored = await tx.list_rows(SECRETS, None, SECRETS_MAX)
+            for each in stored:
+                if each.kid == name:
+                    return AlreadySeeded(name, _same(each, secret))
+            if stored:
+                raise InvalidInput("kid: another key is current, rotate instead", field="kid")
+            await _write(tx, inserted=[SecretRow(name, secret, tx.now, 1, None)])
+            return Seeded(name)
+
+        return await self.transact(work)
+
+    async def rotate_waitpoint_hmac_secret_all(
+        self, *, new_kid: str, new_secret_hex: str | None = None, grace_ms: int | None = None
+    ) -> Rotated | NothingToRotate:
+        """Sign with a new key (random unless given); the old one verifies for `grace_ms` more."""
+        name = check_kid(new_kid, field="new_kid")
+        given = None
+        if new_secret_hex is not None:
+            given = check_secret(new_secret_hex, field="new_secret_hex")
+        grace = limits.KEY_GRACE_MS_DEFAULT if grace_ms is None else grace_ms
+        check_integer(grace, field="grace_ms", least=0, most=limits.DURATION_MS_MAX)
+        fresh = given or ids.new_signing_secret()
+
+        async def work(tx: Transaction) -> Rotated | NothingToRotate:
+            await tx.catalog()
+            stored = await tx.list_rows(SECRETS, None, SECRETS_MAX)
+            await tx.rows(SECRETS, sorted((each.kid,) for each in stored))
+            stored = await tx.list_rows(SECRETS, None, SECRETS_MAX)
+            return await _rotate(tx, stored, name, fresh, grace, given is not None)
+
+        return await self.transact(work)
+
+    async def list_waitpoint_hmac_kids(self) -> list[KeyInfo]:
+        """The keys that verify tokens, without their secrets."""
+
+        async def work(reader: Reader) -> list[KeyInfo]:
+            await reader.catalog()  # also reads the store's clock
+            stored = await reader.list_rows(SECRETS, None, SECRETS_MAX)
+            return [
+                KeyInfo(each.kid, bool(each.is_current), each.created_at, each.due_at)
+                for each in stored
+                if not _is_over(each, reader.now)
+            ]
+
+        return await self.read(work)
+
+
+async def _rotate(
+    tx: Transaction, stored: list[SecretRow], name: str, secret: str, grace: int, given: bool
+) -> Rotated | NothingToRotate:
+    gone = [each for each in stored if _is_over(each, tx.now)]
+    kept = [each for each in stored if each not in gone]
+    known = next((each for each in kept if each.kid == name), None)
+    if known is not None:
+        if given and not _same(known, secret):
+            raise RotationConflict(f"new_kid: {name} has another secret", field="new_kid")
+        if known.is_current:
+            return NothingToRotate(name)
+    elif len(kept) >= KIDS_MAX:
+        raise InvalidInput(f"new_kid: {KIDS_MAX} keys still verify", field="new_kid")
+    old = current(kept)
+    retired = [] if old is None else [replace(old, is_current=0, due_at=tx.now + grace)]
+    # Two steps: there must never be two current keys, not even inside one statement.
+    await _write(tx, updated=retired, deleted=[(each.kid,) for each in gone])
+    if known is None:
+        await _write(tx, inserted=[SecretRow(name, secret, tx.now, 1, None)])
+    else:
+        await _write(tx, updated=[replace(known, is_current=1, due_at=None)])
+    return Rotated(old.kid if old is not None else None, name, len(gone))
+
+
+async def _write(
+    tx: Transaction,
+    *,
+    inserted: list[SecretRow] | None = None,
+    updated: list[SecretRow] | None = None,
+    deleted: list[tuple[str]] | None = None,
+) -> None:
+    rows = RowChanges()
+    rows.inserted += inserted or []
+    rows.updated += updated or []
+    rows.deleted += deleted or []
+    changes = Changes()
+    if rows:
+        changes.rows = {SECRETS: rows}
+        await tx.save(changes)
+
+
+def _is_over(row: SecretRow, now: int) -> bool:
+    return row.due_at is not None and row.due_at <= now
+
+
+def _same(row: SecretRow, secret_hex: str) -> bool:
+    return hmac.compare_digest(row.secret_hex.encode(), secret_hex.encode())

@@ -1,0 +1,122 @@
+"""The small records one transaction touches, as they stand after the commands decided so far."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeVar
+
+from msgspec.structs import astuple
+
+from flowfabric.model.record import Record
+from flowfabric.stores.base import Changes, RowChanges, Transaction
+from flowfabric.stores.tables import Key, Table
+
+R = TypeVar("R", bound=Record)
+
+
+class Rows:
+    """Images of rows by table and key; what was put or dropped is handed out as changes."""
+
+    def __init__(self) -> None:
+        self._images: defaultdict[Table[Any], dict[Key, Any]] = defaultdict(dict)
+        self._stored: defaultdict[Table[Any], set[Key]] = defaultdict(set)  # who has a row
+        self._changed: defaultdict[Table[Any], dict[Key, None]] = defaultdict(dict)
+        self._written: defaultdict[Table[Any], dict[Key, Any]] = defaultdict(dict)  # as stored
+
+    def take(self, table: Table[R], found: Mapping[Key, R]) -> None:
+        """Remember what was loaded; an image this batch has changed stays."""
+        images = self._images[table]
+        for key, record in found.items():
+            images.setdefault(key, record)
+        self._stored[table].update(found)
+        self._written[table].update(found)
+
+    def forget(self, table: Table[R], keys: Iterable[Key]) -> None:
+        """What was loaded is gone from the store by now."""
+        for key in keys:
+            self._images[table].pop(key, None)
+            self._stored[table].discard(key)
+
+    def get(self, table: Table[R], key: Key) -> R | None:
+        """One record as it stands."""
+        found: R | None = self._images[table].get(key)
+        return found
+
+    def group(self, table: Table[R], prefix: Key) -> list[R]:
+        """The loaded records whose keys begin so, in the order of their keys."""
+        size = len(prefix)
+        found = [
+            (key, record)
+            for key, record in self._images[table].items()
+            if record is not None and key[:size] == prefix
+        ]
+        return [record for _, record in sorted(found, key=lambda pair: pair[0])]
+
+    def matching(self, table: Table[R], field: str, value: Any) -> list[R]:
+        """The loaded records with this value, in the order of their keys."""
+        return [
+            record
+            for _, record in sorted(self._images[table].items())
+            if record is not None and getattr(record, field) == value
+        ]
+
+    def put(self, table: Table[R], record: R) -> None:
+        """Insert or change."""
+        self.put_at(table, table.key_of(record), record)
+
+    def drop(self, table: Table[R], keys: Iterable[Key]) -> None:
+        """Delete; what was never stored is only forgotten."""
+        for key in keys:
+            self.put_at(table, key, None)
+
+    def drop_unseen(self, table: Table[R], key: Key) -> None:
+        """Delete a row that was not loaded."""
+        self._stored[table].add(key)
+        self.put_at(table, key, None)
+
+    def put_at(self, table: Table[R], key: Key, record: R | None) -> None:
+        """As `put` or `drop`, for those who know the key."""
+        self._images[table][key] = record
+        self._changed[table][key] = None
+
+    def changes(self) -> dict[Table[Any], RowChanges]:
+        """What to write; afterwards it counts as stored."""
+        written: dict[Table[Any], RowChanges] = {}
+        for table, keys in self._changed.items():
+            change = RowChanges()
+            stored, images = self._stored[table], self._images[table]
+            written_before = self._written[table]
+            for key in sorted(keys):
+                record = images[key]
+                if record is None:
+                    if key in stored:
+                        change.deleted.append(key)
+                        stored.discard(key)
+                elif key not in stored:
+                    change.inserted.append(record)
+                    stored.add(key)
+                    written_before[key] = record
+                elif table.has_values:
+                    change.updated.append(record)
+                    change.fields.update(_differences(written_before.get(key), record))
+                    written_before[key] = record
+            if change:
+                written[table] = change
+        self._changed.clear()
+        return written
+
+
+def _differences(before: Record | None, after: Record) -> list[str]:
+    """The fields in which two images differ."""
+    if before is None:
+        return list(after.__struct_fields__)
+    values = zip(after.__struct_fields__, astuple(before), astuple(after), strict=True)
+    return [name for name, old, new in values if old != new]
+
+
+async def save_rows(tx: Transaction, rows: Rows) -> None:
+    """Write what has changed so far, so that a search sees it."""
+    changes = Changes()
+    changes.rows = rows.changes()
+    await tx.save(changes)

@@ -1,0 +1,195 @@
+"""Operations that deliver signals."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from flowfabric import ids, limits
+from flowfabric.engine.core import EngineCore
+from flowfabric.errors import FlowFabricError, InvalidInput, PayloadTooLarge
+from flowfabric.kernel.condition import RESERVED_PREFIX
+from flowfabric.kernel.episode import (
+    OWN_SOURCES,
+)
+from flowfabric.kernel.signal import DeliverSignal
+from flowfabric.model.checks import (
+    check_instant,
+    check_integer,
+    check_lane,
+    check_name,
+    check_text,
+)
+from flowfabric.model.record import Record
+from flowfabric.model.suspension import SignalAccepted, SignalDuplicate, Token
+
+
+class Signal(Record, frozen=True, kw_only=True):
+    """One signal to deliver.
+
+    >>> Signal(
+    ...     execution_id="{fp:7}:…", waitpoint_id="…", token="k1:…", signal_name="approved"
+    ... )  # doctest: +SKIP
+    """
+
+    execution_id: str
+    waitpoint_id: str
+    token: Token | str
+    signal_name: str
+    signal_category: str = ""
+    source_type: str = ""
+    source_identity: str = ""
+    payload: bytes | None = None
+    payload_encoding: str = "json"
+    correlation_id: str = ""
+    idempotency_key: str | None = None
+    dedup_ttl_ms: int = limits.DEDUP_TTL_MS_DEFAULT
+    resume_delay_ms: int = 0
+    created_at: int | None = None
+    signal_id: str | None = None
+
+    def __repr__(self) -> str:
+        return f"Signal({self.signal_name!r} to {self.waitpoint_id})"
+
+
+class Signalling(EngineCore):
+    """Signals resume what waits for them; see docs/guides/suspension.md."""
+
+    async def deliver_signal(self, signal: Signal) -> SignalAccepted | SignalDuplicate:
+        """Deliver one signal; a repeated idempotency key answers what the first one did."""
+        reply: SignalAccepted | SignalDuplicate = await self.execute(self._command(signal))
+        return reply
+
+    async def deliver_signals(
+        self, signals: Sequence[Signal]
+    ) -> list[SignalAccepted | SignalDuplicate | FlowFabricError]:
+        """Many signals in few commits; each is answered with its outcome or its error."""
+        if not isinstance(signals, tuple | list):
+            raise InvalidInput("signals: expected a list of signals", field="signals")
+        answers: list[SignalAccepted | SignalDuplicate | FlowFabricError | None] = []
+        commands = []
+        for signal in signals:
+            try:
+                commands.append(self._command(signal))
+                answers.append(None)
+            except FlowFabricError as error:
+                answers.append(error)
+        replies = iter(await self.batches.run(commands))
+        return [next(replies) if answer is None else answer for answer in answers]
+
+    async def deliver_approval_signal(
+        self,
+        *,
+        execution_id: str,
+        waitpoint_id: str,
+        signal_name: str,
+        idempotency_suffix: str,
+        lane_id: str | None = None,
+        actor: str = "operator",
+        comment: bytes | None = None,
+        signal_dedup_ttl_ms: int = limits.DEDUP_TTL_MS_DEFAULT,
+    ) -> SignalAccepted | SignalDuplicate:
+        """An operator of this installation signals without ever seeing the token."""
+        checked = self.check_id(execution_id)
+        name = _name(signal_name)
+        suffix = check_name(idempotency_suffix, field="idempotency_suffix")
+        if lane_id is not None:
+            lane = check_lane(lane_id)
+            stored = (await self.read(lambda reader: reader.get((checked,)))).get(checked)
+            there = getattr(stored, "lane_id", lane)
+            if there != lane:
+                detail = f"lane_mismatch: args.lane_id={lane} exec_core.lane_id={there}"
+                raise InvalidInput(f"lane_id: {detail}", field="lane_id")
+        command = DeliverSignal(
+            checked,
+            check_name(waitpoint_id, field="waitpoint_id"),
+            None,
+            ids.new_secret_id(),
+            name,
+            "approval",
+            "operator",
+            check_name(actor, field="actor"),
+            "",
+            None if comment is None else _payload(comment),
+            "json",
+            None,
+            f"approval:{name}:{suffix}",
+            _ttl(signal_dedup_ttl_ms),
+            0,
+        )
+        reply: SignalAccepted | SignalDuplicate = await self.execute(command)
+        return reply
+
+    def _command(self, signal: object) -> DeliverSignal:
+        if not isinstance(signal, Signal):
+            raise InvalidInput("signal: expected a Signal", field="signal")
+        token = signal.token.reveal() if isinstance(signal.token, Token) else signal.token
+        if not isinstance(token, str) or not 0 < len(token) <= limits.NAME_BYTES:
+            raise InvalidInput("token: expected the waitpoint's token", field="token")
+        key = signal.idempotency_key or None
+        if key is not None:
+            check_text(key, field="idempotency_key", max_bytes=limits.IDEMPOTENCY_KEY_BYTES)
+        if signal.created_at is not None:
+            check_instant(signal.created_at, field="created_at")
+        return DeliverSignal(
+            self.check_id(signal.execution_id),
+            check_name(signal.waitpoint_id, field="waitpoint_id"),
+            token,
+            ids.new_secret_id()
+            if signal.signal_id is None
+            else check_name(signal.signal_id, field="signal_id"),
+            _name(signal.signal_name),
+            _label(signal.signal_category, "signal_category"),
+            _source_type(signal.source_type),
+            _label(signal.source_identity, "source_identity"),
+            _label(signal.correlation_id, "correlation_id"),
+            None if signal.payload is None else _payload(signal.payload),
+            check_name(signal.payload_encoding, field="payload_encoding"),
+            signal.created_at,
+            key,
+            _ttl(signal.dedup_ttl_ms),
+            check_integer(
+                signal.resume_delay_ms,
+                field="resume_delay_ms",
+                least=0,
+                most=limits.DURATION_MS_MAX,
+            ),
+        )
+
+
+def _name(value: object) -> str:
+    name = check_name(value, field="signal_name")
+    if name.startswith(RESERVED_PREFIX):
+        raise InvalidInput(
+            f"signal_name: names beginning with {RESERVED_PREFIX} are reserved",
+            field="signal_name",
+        )
+    return name
+
+
+def _label(value: object, field: str) -> str:
+    return check_text(value, field=field, max_bytes=limits.NAME_BYTES, empty=True)
+
+
+def _source_type(value: object) -> str:
+    """Who holds a token may not speak as an operator or as the engine itself."""
+    kind = _label(value, "source_type")
+    if kind in OWN_SOURCES:
+        raise InvalidInput(f"source_type: {kind} is FlowFabric's own", field="source_type")
+    return kind
+
+
+def _payload(value: object) -> bytes:
+    if not isinstance(value, bytes | bytearray | memoryview):
+        raise InvalidInput(f"payload: expected bytes, got {type(value).__name__}", field="payload")
+    data = bytes(value)
+    if len(data) > limits.SIGNAL_PAYLOAD_BYTES:
+        raise PayloadTooLarge(
+            f"payload: {len(data)} bytes is over the limit {limits.SIGNAL_PAYLOAD_BYTES}",
+            field="payload",
+            limit=limits.SIGNAL_PAYLOAD_BYTES,
+        )
+    return data
+
+
+def _ttl(value: object) -> int:
+    return check_integer(value, field="dedup_ttl_ms", least=0, most=limits.DURATION_MS_MAX)
