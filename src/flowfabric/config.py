@@ -31,10 +31,14 @@ class EngineConfig(Record, frozen=True, kw_only=True):
     poll_interval_ms: int = 5_000  # how long a wait trusts hints before it looks by itself
     batch_max: int = 500  # commands one commit may carry
     batches_in_flight: int = 2  # commits at once (SQLite: always one writer)
+    waitpoint_secret: str | None = None  # hex; none: the stored one, or a random one at first
     partitions: int = limits.FLOW_PARTITIONS_DEFAULT  # fixed when a database is first migrated
     synchronous: Literal["full", "normal"] = "full"  # SQLite: survive power loss, or only crashes
     pool_size: int = 6  # Postgres connections of this process, besides the listener
     statement_cache_size: int = 256  # Postgres: 0 behind PgBouncer in transaction mode
+
+    def __repr__(self) -> str:
+        return f"EngineConfig(namespace={self.namespace!r}, …)"  # a secret may be among the fields
 
     def __post_init__(self) -> None:
         check_name(self.namespace, field="namespace")

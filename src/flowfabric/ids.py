@@ -18,23 +18,34 @@ _clock = SystemClock()
 _lock = threading.Lock()
 _last_ms = 0
 _sequence = 0
+_VARIANT = {digit: "89ab"[int(digit, 16) & 3] for digit in "0123456789abcdef"}
 
 
-def new_uuid7() -> str:
-    """A time-ordered UUID; ids minted by one process sort strictly in order of minting."""
+def new_uuid7s(count: int) -> list[str]:
+    """Time-ordered UUIDs; those minted by one process sort strictly in order of minting."""
+    tails = os.urandom(8 * count).hex()
+    return [
+        f"{head}{_VARIANT[tails[at]]}{tails[at + 1 : at + 4]}-{tails[at + 4 : at + 16]}"
+        for head, at in zip(_heads(count), range(0, 16 * count, 16), strict=True)
+    ]
+
+
+def _heads(count: int) -> list[str]:
+    """The time and the number within it, for so many ids in a row."""
     global _last_ms, _sequence  # noqa: PLW0603 - one counter per process keeps ids ordered
+    heads = []
     with _lock:
         now = _clock.now_ms()
-        if now > _last_ms:
-            _last_ms, _sequence = now, 0
-        else:
-            _sequence += 1
-            if _sequence > 0xFFF:
+        for _ in range(count):
+            if now > _last_ms:
+                _last_ms, _sequence = now, 0
+            elif _sequence < 0xFFF:
+                _sequence += 1
+            else:
                 _last_ms, _sequence = _last_ms + 1, 0
-        milliseconds, sequence = _last_ms, _sequence
-    tail = int.from_bytes(os.urandom(8)) & 0x3FFFFFFFFFFFFFFF | 0x8000000000000000
-    text = f"{milliseconds:012x}7{sequence:03x}{tail:016x}"
-    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+            time = f"{_last_ms:012x}"
+            heads.append(f"{time[:8]}-{time[8:]}-7{_sequence:03x}-")
+    return heads
 
 
 def partition_of(uuid_text: str, partitions: int = FLOW_PARTITIONS_DEFAULT) -> int:
@@ -42,10 +53,14 @@ def partition_of(uuid_text: str, partitions: int = FLOW_PARTITIONS_DEFAULT) -> i
     return binascii.crc_hqx(bytes.fromhex(uuid_text.replace("-", "")), 0) % partitions
 
 
+def new_execution_ids(count: int, partitions: int = FLOW_PARTITIONS_DEFAULT) -> list[str]:
+    """Mint the ids of executions that belong to no flow."""
+    return [f"{{fp:{partition_of(text, partitions)}}}:{text}" for text in new_uuid7s(count)]
+
+
 def new_execution_id(partitions: int = FLOW_PARTITIONS_DEFAULT) -> str:
-    """Mint the id of an execution that belongs to no flow."""
-    text = new_uuid7()
-    return f"{{fp:{partition_of(text, partitions)}}}:{text}"
+    """Mint one."""
+    return new_execution_ids(1, partitions)[0]
 
 
 def new_secret_ids(count: int) -> list[str]:
@@ -61,8 +76,13 @@ def new_secret_id() -> str:
 
 def _uuid4(text: str) -> str:
     """32 random hex digits as a UUID of version 4, spelled out because claims mint thousands."""
-    variant = "89ab"[int(text[16], 16) & 3]
+    variant = _VARIANT[text[16]]
     return f"{text[:8]}-{text[8:12]}-4{text[13:16]}-{variant}{text[17:20]}-{text[20:]}"
+
+
+def new_signing_secret() -> str:
+    """A key of 256 bits, in hex."""
+    return os.urandom(32).hex()
 
 
 def new_name(prefix: str) -> str:

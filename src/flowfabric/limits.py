@@ -40,6 +40,25 @@ DEDUP_WINDOW_MS_DEFAULT: Final = 86_400_000
 DURATION_MS_MAX: Final = 100 * 365 * 86_400_000
 INSTANT_MS_MAX: Final = 253_402_300_799_999  # the last millisecond of the year 9999
 
+# Budgets and quotas
+DIMENSIONS_MAX: Final = 64  # named dimensions in one budget or one report
+BUDGETS_ATTACHED_MAX: Final = 32  # budgets one execution may name: each is checked at every claim
+DEDUP_TTL_MS_DEFAULT: Final = 86_400_000  # how long a report's key is remembered
+HOLD_TTL_MS_DEFAULT: Final = 600_000  # a reservation nobody settles comes back after ten minutes
+QUOTA_WINDOW_SECONDS_MAX: Final = 366 * 86_400
+QUOTA_LIMIT_MAX: Final = 1_000_000_000
+QUOTA_JITTER_MS_MAX: Final = 3_600_000
+LANE_WEIGHT_MAX: Final = 1_000
+AGING_MS_MAX: Final = 365 * 86_400_000
+
+# Suspension
+WAITPOINTS_MAX: Final = 32  # bindings of one suspension
+SIGNAL_PAYLOAD_BYTES: Final = 65_536  # a signal is a word and a small form, not a document
+SIGNALS_MAX_DEFAULT: Final = 10_000  # per execution; 0: no limit
+SUSPEND_KEY_TTL_MS: Final = 7 * 86_400_000
+TIMEOUT_SKEW_MS: Final = 600_000  # a timeout so far in the past is a mistake, not a late clock
+KEY_GRACE_MS_DEFAULT: Final = 86_400_000  # how long a retired signing key still verifies
+
 # Reading
 PAGE_DEFAULT: Final = 100
 PAGE_MAX: Final = 1000  # rows in one answer

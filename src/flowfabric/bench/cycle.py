@@ -34,7 +34,7 @@ def measure(
 ) -> Measurement:
     """Engine and floor in turn, each on databases of its own; medians of the rounds."""
     count = n or N
-    rates, cpu, floors, ratios = [], [], [], []
+    rates, cpu, floors, ratios, wide = [], [], [], [], []
     for _ in range(rounds):
         rate, cpu_us = _engine_round(place, count, drivers)
         cpu.append(cpu_us)
@@ -42,6 +42,8 @@ def measure(
         rates.append(rate)
         floors.append(floor)
         ratios.append(rate / floor)
+        if place.store == "sqlite":
+            wide.append(rate / _floor_round(place, count, drivers, wide=True))
     return Measurement(
         scenario="cycle",
         store=place.store,
@@ -54,6 +56,7 @@ def measure(
             "rounds_per_s": [round(rate, 1) for rate in rates],
             "floor_rounds_per_s": [round(floor, 1) for floor in floors],
             "cpu_us_per_cycle": round(median(cpu), 1),
+            **({"ratio_to_wide_floor": round(median(wide), 3)} if wide else {}),
         },
         versions=versions(),
     )
@@ -64,10 +67,10 @@ def _engine_round(place: Place, n: int, drivers: int) -> tuple[float, float]:
         return asyncio.run(engine_rate(url, n, drivers=drivers))
 
 
-def _floor_round(place: Place, n: int, drivers: int) -> float:
+def _floor_round(place: Place, n: int, drivers: int, *, wide: bool = False) -> float:
     with place.database() as url, place.database() as scratch:
         specimen = asyncio.run(_prepared(url, scratch))
-        return asyncio.run(measure_floor(url, specimen, n, BATCH, drivers=drivers))
+        return asyncio.run(measure_floor(url, specimen, n, BATCH, drivers=drivers, wide=wide))
 
 
 async def _prepared(url: str, scratch: str) -> Specimen:

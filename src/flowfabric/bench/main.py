@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from flowfabric.bench import backlog, cycle, idle, latency, worker
+from flowfabric.bench import admission, backlog, cycle, idle, latency, suspend, usage, worker
 from flowfabric.bench.measurement import Measurement, MeasurementFailed
 from flowfabric.bench.places import open_place
 from flowfabric.errors import InvalidInput
@@ -20,6 +20,9 @@ SCENARIOS: dict[str, Scenario] = {
     "latency": latency.measure,
     "idle": idle.measure,
     "backlog": backlog.measure,
+    "usage": usage.measure,
+    "admission": admission.measure,
+    "suspend": suspend.measure,
 }
 
 

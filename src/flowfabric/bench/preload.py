@@ -1,16 +1,32 @@
-"""A store with a past: many finished and delayed executions, copied from a specimen by SQL."""
+"""A store with a past: many finished, delayed or blocked executions, copied by SQL."""
 
 from __future__ import annotations
 
 from flowfabric.bench.raw import PostgresDatabase, SqliteDatabase, connect
-from flowfabric.bench.specimen import ATTEMPT, BODY, CORE, Image, read_specimen
+from flowfabric.bench.specimen import (
+    ATTEMPT,
+    BODY,
+    CORE,
+    Image,
+    read_blocked_specimen,
+    read_specimen,
+    read_suspended_specimen,
+)
 from flowfabric.clock import SystemClock
 
 FINISHED = 1_000_000
 DELAYED = 100_000
+BLOCKED = 100_000
+SUSPENDED = 100_000
 _FAR_MS = 365 * 86_400_000
 _AGE_MS = 30 * 86_400_000
-_SHIFTED = ("created_at", "purge_at", "eligible_at")  # what the indexes are ordered by
+_SHIFTED = (
+    "created_at",
+    "purge_at",
+    "eligible_at",
+    "ready_rank",
+)  # what the indexes are ordered by
+_OWN_IDS = ("suspension_id", "waitpoint_id")
 _CHUNK = 100_000
 
 
@@ -28,12 +44,42 @@ async def preload(url: str, *, finished: int = FINISHED, delayed: int = DELAYED)
         waiting = _last(specimen.delayed, CORE)
         for image in specimen.delayed:
             await _copy(database, image, _id(waiting), delayed, now - _AGE_MS + finished)
-        if (
-            database.family == "postgres"
-        ):  # as autovacuum would; nothing ever analyses a SQLite file
-            await database.execute("VACUUM ANALYZE")
+        await _settle(database)
     finally:
         await database.close()
+
+
+async def preload_blocked(url: str, count: int = BLOCKED) -> None:
+    """Fill a database (migrating it) with executions that wait for an exhausted budget."""
+    images = await read_blocked_specimen(url)
+    uuid, base = _id(_last(images, CORE)), SystemClock().now_ms() - _AGE_MS
+    database = await connect(url)
+    try:
+        for image in images:
+            await _copy(database, image, uuid, count - 1, base)
+        await _settle(database)
+    finally:
+        await database.close()
+
+
+async def preload_suspended(url: str, count: int = SUSPENDED) -> None:
+    """Fill a database (migrating it) with executions that wait for a signal or a far timeout."""
+    now = SystemClock().now_ms()
+    images = await read_suspended_specimen(url, timeout_at=now + _FAR_MS)
+    uuid = _id(_last(images, CORE))
+    database = await connect(url)
+    try:
+        for image in images:
+            await _copy(database, image, uuid, count - 1, now - _AGE_MS)
+        await _settle(database)
+    finally:
+        await database.close()
+
+
+async def _settle(database: SqliteDatabase | PostgresDatabase) -> None:
+    """As autovacuum would; nothing ever analyses a SQLite file."""
+    if database.family == "postgres":
+        await database.execute("VACUUM ANALYZE")
 
 
 def _last(images: tuple[Image, ...], table: str) -> Image:
@@ -57,8 +103,10 @@ async def _copy(
     for name in image.columns:
         if name == "execution_id":
             values.append(f"{prefix} || {text}" if in_wire_form else new_id)
+        elif name in _OWN_IDS:
+            values.append(f"t.{name} || '-' || g.i")
         elif name in _SHIFTED:
-            values.append(f"t.{name} + g.i")
+            values.append(f"t.{name} - g.i")
         else:
             values.append(f"t.{name}")
     where = f"t.execution_id LIKE '%{uuid}'" if in_wire_form else f"t.execution_id = '{uuid}'"

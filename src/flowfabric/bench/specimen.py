@@ -14,7 +14,9 @@ from flowfabric.bench.measurement import MeasurementFailed
 from flowfabric.bench.raw import Column, RawDatabase, connect
 from flowfabric.config import EngineConfig
 from flowfabric.engine.requests import CompleteRequest, NewExecution
-from flowfabric.model.record import Record
+from flowfabric.engine.suspending import SuspendRequest
+from flowfabric.model.record import Record, replace
+from flowfabric.model.suspension import Single
 
 KIND = "bench"
 LANE = "default"
@@ -22,6 +24,9 @@ WORKER = "bench-worker"
 PAYLOAD = b'{"bench":"' + b"x" * 88 + b'"}'  # 100 bytes
 RESULT = b'{"answer":"xxxxxxx"}'  # 20 bytes
 CORE, BODY, ATTEMPT = "ff_exec_core", "ff_exec_body", "ff_attempt"
+ATTACHMENT = "ff_budget_attachment"
+SUSPENSION, WAITPOINT = "ff_suspension", "ff_waitpoint"
+EXHAUSTED = "bench-exhausted"
 TABLES = (CORE, BODY, ATTEMPT, "ff_lease_event", "ff_completion_event")
 _APART_S = 0.003  # between steps, so that every instant they write differs from the one before
 GENERATED = ("event_id", "xact_id")  # the database fills these by itself
@@ -81,16 +86,62 @@ async def read_specimen(url: str, *, delay_until: int) -> Specimen:
     return Specimen(created, claimed, completed, delayed)
 
 
+async def read_blocked_specimen(url: str) -> tuple[Image, ...]:
+    """The rows of one execution that waits for an exhausted budget, on a database without work."""
+    engine = open_engine(url, config=EngineConfig(loops=False))
+    await engine.start(migrate=True)
+    database: RawDatabase = await connect(url)
+    try:
+        await engine.create_budget(
+            budget_id=EXHAUSTED, dimensions=["cost_micros"], hard_limits=[1], soft_limits=[0]
+        )
+        await engine.report_usage_admin(budget_id=EXHAUSTED, dimensions=["cost_micros"], deltas=[1])
+        await engine.create_executions([replace(new_execution(), budget_ids=(EXHAUSTED,))])
+        claimed = await engine.claim(
+            lanes=[LANE], worker_id=WORKER, worker_instance_id=f"{WORKER}-1", limit=1
+        )
+        images = await _Changes(database, (CORE, BODY, ATTACHMENT)).since_last_look()
+    finally:
+        await database.close()
+        await engine.close()
+    if claimed or [image.table for image in images] != [CORE, BODY, ATTACHMENT]:
+        raise MeasurementFailed("the execution is not blocked")
+    return images
+
+
+async def read_suspended_specimen(url: str, *, timeout_at: int) -> tuple[Image, ...]:
+    """The rows of one suspended execution, on a database without work."""
+    engine = open_engine(url, config=EngineConfig(loops=False))
+    await engine.start(migrate=True)
+    database: RawDatabase = await connect(url)
+    try:
+        await engine.create_executions([new_execution()])
+        claimed = await engine.claim(
+            lanes=[LANE], worker_id=WORKER, worker_instance_id=f"{WORKER}-1", limit=1
+        )
+        request = SuspendRequest(resume_condition=Single("answer", "go"), timeout_at=timeout_at)
+        await engine.suspend(claimed[0].handle, request)
+        tables = (CORE, BODY, SUSPENSION, WAITPOINT)
+        images = await _Changes(database, tables).since_last_look()
+    finally:
+        await database.close()
+        await engine.close()
+    if [image.table for image in images] != list(tables):
+        raise MeasurementFailed("the execution is not suspended")
+    return images
+
+
 class _Changes:
     """Notices which rows are new or different."""
 
-    def __init__(self, database: RawDatabase) -> None:
+    def __init__(self, database: RawDatabase, tables: tuple[str, ...] = TABLES) -> None:
         self._database = database
+        self._tables = tables
         self._known: set[tuple[Any, ...]] = set()
 
     async def since_last_look(self) -> tuple[Image, ...]:
         found = []
-        for table in TABLES:
+        for table in self._tables:
             declared = await self._database.columns(table)
             for row in await self._database.fetch(f"SELECT * FROM {table}"):  # noqa: S608
                 key = (table, *row)

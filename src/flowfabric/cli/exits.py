@@ -12,8 +12,10 @@ from flowfabric.errors import (
     ContentionError,
     Corruption,
     FlowFabricError,
+    InvalidToken,
     NotFound,
     RetryExhausted,
+    SignalLimitExceeded,
     ValidationError,
     WaitTimeout,
 )
@@ -77,6 +79,8 @@ def exit_of(error: Exception) -> Exit:
             return Exit.NOT_FOUND
         case WaitTimeout():
             return Exit.TIMEOUT
+        case InvalidToken() | SignalLimitExceeded():
+            return Exit.REFUSED
         case ValidationError() if not isinstance(error, Corruption):
             return Exit.USAGE
         case ContentionError() if not isinstance(error, RetryExhausted):

@@ -7,11 +7,14 @@ from typing import Final
 from flowfabric.cli.call import Call
 from flowfabric.cli.exits import CommandFailed, Exit, not_found
 from flowfabric.cli.listing import headline
+from flowfabric.cli.places import bounds_of
 from flowfabric.cli.plain import decoded, plain, preview
 from flowfabric.cli.terminal import Column, clean, shorten
 from flowfabric.cli.times import both, relative, span
 from flowfabric.cli.watching import watch
 from flowfabric.engine.engine import Engine
+from flowfabric.engine.wait_reading import WaitInfo
+from flowfabric.kernel.explain_waits import AT_TIMEOUT
 from flowfabric.model.results import AttemptInfo, ExecutionSnapshot, Explanation
 from flowfabric.model.state import TERMINAL_STATES, PublicState
 
@@ -25,6 +28,19 @@ _ATTEMPT_COLUMNS: Final = (
     Column("TOOK", right=True),
     Column("REASON", shrinks=True),
 )
+_LIMIT_COLUMNS: Final = (
+    Column("LIMIT"),
+    Column("USAGE", shrinks=True),
+    Column("KEEPS IT BACK"),
+    Column("ROOM AGAIN", shrinks=True),
+)
+_WAIT_COLUMNS: Final = (
+    Column("KEY"),
+    Column("NAME"),
+    Column("WAITS FOR"),
+    Column("HAVE", right=True),
+)
+_DUE_WORDS: Final = {PublicState.ACTIVE: "lease ends", PublicState.SUSPENDED: "timeout"}
 _WORKER_COLUMNS: Final = (Column("WORKER"), Column("CAN RUN IT"), Column("LACKS", shrinks=True))
 
 
@@ -47,11 +63,13 @@ async def show(call: Call) -> Exit:
         attempts = await engine.list_attempts(execution_id=execution_id)
         context = await engine.read_execution_context(execution_id=execution_id)
         result = await engine.get_execution_result(execution_id=execution_id)
+        wait = (await engine.describe_waits(execution_ids=[execution_id])).get(execution_id)
         now = await engine.server_time_ms()
     if call.terminal.as_json:
         document = plain(snapshot) | {"attempts": plain(attempts)}
         document["payload"] = decoded(context.input_payload)
         document["result"] = None if result is None else decoded(result)
+        document["wait"] = plain(wait)
         call.terminal.document(document)
         return Exit.OK
     terminal = call.terminal
@@ -61,17 +79,18 @@ async def show(call: Call) -> Exit:
     if snapshot.public_state is PublicState.COMPLETED:
         data.append(("result", preview(result)))
     short = [(name, shorten(clean(text), _PREVIEW_CHARACTERS)) for name, text in data]
-    terminal.facts([*_facts(snapshot, now), *short])
+    terminal.facts([*_facts(snapshot, wait, now), *short])
     show_attempts(call, attempts, now)
     return Exit.OK
 
 
-def _facts(snapshot: ExecutionSnapshot, now: int) -> list[tuple[str, str]]:
+def _facts(snapshot: ExecutionSnapshot, wait: WaitInfo | None, now: int) -> list[tuple[str, str]]:
     lease = snapshot.current_lease
     owner = f"{lease.worker_id}/{lease.worker_instance_id}" if lease else ""
     delayed = snapshot.eligible_at if snapshot.public_state is PublicState.DELAYED else None
     reason = snapshot.blocking_reason.value
     waits = snapshot.blocking_detail or ("" if reason == "none" else reason)
+    over = "" if wait is None or wait.timeout_at is None else AT_TIMEOUT[wait.at_timeout]
     progress = "" if snapshot.progress_pct is None else f"{snapshot.progress_pct}%"
     why_ended = snapshot.failure_reason or snapshot.cancellation_reason or ""
     pairs = (
@@ -79,6 +98,7 @@ def _facts(snapshot: ExecutionSnapshot, now: int) -> list[tuple[str, str]]:
         ("lane", f"{snapshot.lane_id}, priority {snapshot.priority}"),
         ("namespace", snapshot.namespace),
         ("needs", ", ".join(snapshot.required_capabilities)),
+        ("limits", ", ".join(bounds_of(snapshot.bounds))),
         ("tags", ", ".join(f"{key}={value}" for key, value in snapshot.tags.items())),
         ("created", both(snapshot.created_at, now)),
         ("started", both(snapshot.started_at, now)),
@@ -90,7 +110,9 @@ def _facts(snapshot: ExecutionSnapshot, now: int) -> list[tuple[str, str]]:
         ("owner", owner),
         ("lease ends", both(lease.expires_at, now) if lease else ""),
         ("progress", f"{progress} {snapshot.progress_message or ''}".strip()),
-        ("waits for", waits),
+        ("waits for", waits if wait is None else wait.waits_for),
+        ("since", "" if wait is None else both(wait.since, now)),
+        ("at most until", both(snapshot.blocked_until, now) + (f": {over}" if over else "")),
         ("category", snapshot.failure_category or ""),
         ("reason", headline(why_ended)),
     )
@@ -145,23 +167,51 @@ def show_explanation(call: Call, explanation: Explanation, now: int) -> None:
     terminal = call.terminal
     state = terminal.state(explanation.public_state.value)
     terminal.line(f"{state}: {clean(explanation.summary)}")
-    is_running = explanation.public_state is PublicState.ACTIVE
+    due = _DUE_WORDS.get(explanation.public_state, "due")
     pairs = [
         ("since", both(explanation.since, now)),
-        ("waiting for", explanation.waiting_for.replace("_", " ")),
-        ("lease ends" if is_running else "due", both(explanation.due_at, now)),
+        ("waiting for", explanation.waiting_for.removeprefix("waiting_for_").replace("_", " ")),
+        (due, both(explanation.due_at, now)),
         ("missing", ", ".join(explanation.missing_capabilities)),
         *(("try", hint) for hint in explanation.hints),
     ]
     terminal.facts([(name, clean(value)) for name, value in pairs if value])
-    is_ended = explanation.public_state in TERMINAL_STATES
-    if explanation.could_run and not is_running and not is_ended:
-        terminal.line()
-        rows = [
-            (f"{fit.worker_id}/{fit.worker_instance_id}", "yes" if fit.fits else "no", fit.lacks)
-            for fit in explanation.could_run
-        ]
-        terminal.table(_WORKER_COLUMNS, rows)
+    if explanation.public_state in TERMINAL_STATES:
+        return
+    _show_tables(call, explanation, now)
+
+
+def _show_tables(call: Call, explanation: Explanation, now: int) -> None:
+    """What a suspended execution waits for, its limits, and who could run it."""
+    waits = [
+        (
+            ", ".join(line.waitpoint_keys),
+            line.signal_name or "any",
+            line.what,
+            f"{line.have}/{line.need}",
+        )
+        for line in explanation.waits
+        if line.waitpoint_keys
+    ]
+    limits = [
+        (
+            f"{limit.kind} {limit.limit_id}",
+            limit.usage,
+            "yes" if limit.keeps_back else "no",
+            both(limit.clears_at, now),
+        )
+        for limit in explanation.limits
+    ]
+    workers = [
+        (f"{fit.worker_id}/{fit.worker_instance_id}", "yes" if fit.fits else "no", fit.lacks)
+        for fit in explanation.could_run
+        if explanation.public_state not in _DUE_WORDS  # runs already, or no worker is the matter
+    ]
+    tables = ((_WAIT_COLUMNS, waits), (_LIMIT_COLUMNS, limits), (_WORKER_COLUMNS, workers))
+    for columns, rows in tables:
+        if rows:
+            call.terminal.line()
+            call.terminal.table(columns, rows)
 
 
 async def result(call: Call) -> Exit:

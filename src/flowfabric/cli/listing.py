@@ -99,6 +99,8 @@ def note(snapshot: ExecutionSnapshot, now: int) -> str:
         return f"{relative(snapshot.eligible_at, now)} {snapshot.blocking_detail}".strip()
     if snapshot.failure_reason or snapshot.cancellation_reason:
         return headline(snapshot.failure_reason or snapshot.cancellation_reason or "")
+    if snapshot.blocked_until is not None and snapshot.blocking_detail:
+        return f"{snapshot.blocking_detail}, {relative(snapshot.blocked_until, now)}"
     return snapshot.blocking_detail
 
 

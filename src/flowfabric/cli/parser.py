@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 from flowfabric import limits
 from flowfabric.cli import values
 from flowfabric.cli.exits import EXIT_MEANINGS, usage
+from flowfabric.cli.limit_commands import add_limits
+from flowfabric.cli.wait_commands import add_waits
 
 _EXAMPLES: Final = """examples:
   ff worker app:ff                        run a worker for the tasks of app.py
@@ -62,6 +64,8 @@ def build_parser() -> FfParser:
     commands = parser.add_subparsers(metavar="COMMAND", parser_class=FfParser, title="commands")
     for add in (_add_running, _add_reading, _add_operating, _add_places, _add_keeping):
         add(commands)
+    add_limits(commands, _command)
+    add_waits(commands, _command)
     return parser
 
 
@@ -74,7 +78,7 @@ def _version() -> str:
         return "ff (not installed)"
 
 
-def _common(default: Any) -> FfParser:
+def _common(default: Any, *, many_tenants: bool = False) -> FfParser:
     """The options every command takes. After the command they must not reset those before it."""
     common = FfParser(add_help=False)
     group = common.add_argument_group("common options")
@@ -84,9 +88,18 @@ def _common(default: Any) -> FfParser:
         metavar="URL",
         help="the store; else FLOWFABRIC_URL, else sqlite:///flowfabric.db",
     )
-    group.add_argument(
-        "--namespace", default=default, metavar="NAME", help="the tenant (default: default)"
-    )
+    if many_tenants:
+        group.add_argument(
+            "--namespace",
+            dest="namespaces",
+            action="append",
+            metavar="NAME",
+            help="serve this tenant (repeat; default: the app's own)",
+        )
+    else:
+        group.add_argument(
+            "--namespace", default=default, metavar="NAME", help="the tenant (default: default)"
+        )
     flag = False if default is None else default
     group.add_argument("--json", action="store_true", default=flag, help="one JSON document")
     group.add_argument("--no-color", action="store_true", default=flag, help="no colours")
@@ -94,13 +107,15 @@ def _common(default: Any) -> FfParser:
     return common
 
 
-def _command(commands: Commands, name: str, handler: str, text: str) -> FfParser:
+def _command(
+    commands: Commands, name: str, handler: str, text: str, *, many_tenants: bool = False
+) -> FfParser:
     parser: FfParser = commands.add_parser(
         name,
         help=text,
         description=text[0].upper() + text[1:] + ".",
         allow_abbrev=False,
-        parents=[_common(argparse.SUPPRESS)],
+        parents=[_common(argparse.SUPPRESS, many_tenants=many_tenants)],
     )
     parser.set_defaults(handler=f"flowfabric.cli.{handler}", parser=parser, command=name)
     return parser
@@ -121,7 +136,13 @@ def _list_of(
 
 
 def _add_running(commands: Commands) -> None:
-    worker = _command(commands, "worker", "serving:worker", "run a worker until Ctrl-C or SIGTERM")
+    worker = _command(
+        commands,
+        "worker",
+        "serving:worker",
+        "run a worker until Ctrl-C or SIGTERM",
+        many_tenants=True,
+    )
     worker.add_argument("app", metavar="MODULE:APP", help="where the Fabric is, e.g. app:ff")
     worker.add_argument(
         "--concurrency", type=values.whole_number, metavar="N", help="executions at once"
@@ -161,6 +182,13 @@ def _add_submit(commands: Commands) -> None:
     )
     submit.add_argument(
         "--needs", action="append", default=[], metavar="WORD", help="needed capability (repeat)"
+    )
+    submit.add_argument(
+        "--budget", action="append", default=[], metavar="NAME", help="spends from it (repeat)"
+    )
+    submit.add_argument("--quota", metavar="NAME", help="admitted under this quota")
+    submit.add_argument(
+        "--concurrency-key", metavar="KEY", help="the quota's limits hold for each key by itself"
     )
     submit.add_argument("--retries", type=int, metavar="N", help="tries after the first fails")
     submit.add_argument("--wait", action="store_true", help="wait for the result and print it")
@@ -236,16 +264,29 @@ def _add_operating(commands: Commands) -> None:
 
 
 def _add_places(commands: Commands) -> None:
-    lanes = _command(commands, "lanes", "places:lanes", "list lanes, or switch one")
+    lanes = _command(commands, "lanes", "places:lanes", "list lanes, switch or set one")
     lanes.add_argument(
         "action",
         nargs="?",
-        choices=("pause", "resume", "drain", "disable"),
-        metavar="pause|resume|drain|disable",
+        choices=("pause", "resume", "drain", "disable", "set"),
+        metavar="pause|resume|drain|disable|set",
         help="pause: take work, hand none out; drain: the reverse; disable: neither",
     )
     lanes.add_argument("lane", nargs="?", metavar="LANE")
     lanes.add_argument("--reason", default="", metavar="TEXT", help="for the record")
+    lanes.add_argument("--weight", type=values.whole_number, metavar="N", help="set: its part")
+    lanes.add_argument(
+        "--aging",
+        type=values.duration_ms,
+        metavar="TIME",
+        help="set: so much waiting outweighs one step of priority; 0 for never",
+    )
+    lanes.add_argument(
+        "--budget", action="append", metavar="NAME", help="set: new work spends from it (repeat)"
+    )
+    lanes.add_argument("--no-budget", action="store_true", help="set: from none")
+    lanes.add_argument("--quota", metavar="NAME", help="set: new work is admitted under it")
+    lanes.add_argument("--no-quota", action="store_true", help="set: under none")
     _command(commands, "workers", "places:workers", "list live workers")
 
 
@@ -260,8 +301,8 @@ def _add_keeping(commands: Commands) -> None:
     bench = _command(commands, "bench", "keeping:bench", "measure this machine")
     bench.add_argument(
         "scenario",
-        choices=("cycle", "worker", "latency", "idle", "backlog"),
-        metavar="cycle|worker|latency|idle|backlog",
+        choices=("cycle", "worker", "latency", "idle", "backlog", "usage", "admission", "suspend"),
+        metavar="cycle|worker|latency|idle|backlog|usage|admission|suspend",
     )
     bench.add_argument("--store", choices=("sqlite", "postgres"), default="sqlite")
     bench.add_argument("--n", type=values.whole_number, metavar="N", help="executions")

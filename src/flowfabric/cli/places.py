@@ -7,11 +7,12 @@ from typing import Final
 from flowfabric.cli.call import Call
 from flowfabric.cli.exits import Exit, usage
 from flowfabric.cli.plain import plain
-from flowfabric.cli.terminal import Column
-from flowfabric.cli.times import relative
+from flowfabric.cli.terminal import Column, clean
+from flowfabric.cli.times import relative, span
 from flowfabric.engine.engine import Engine
 from flowfabric.limits import PAGE_MAX
-from flowfabric.model.results import LaneSummary
+from flowfabric.model.bounds import Bounds
+from flowfabric.model.results import LaneConfigured, LaneSummary
 from flowfabric.model.route import LaneState
 from flowfabric.model.state import PublicState
 from flowfabric.model.worker import Worker
@@ -36,6 +37,10 @@ _WORKER_COLUMNS: Final = (
 
 async def lanes(call: Call) -> Exit:
     """List the lanes, or switch one."""
+    if call.arguments.action == "set":
+        return await _configure(call)
+    if given := _given(call):
+        raise usage(f"{given[0]} belongs to ff lanes set", advice="ff lanes set LANE --weight 3")
     if call.arguments.action is not None:
         return await _switch(call)
     async with call.engine() as engine:
@@ -58,6 +63,7 @@ def _show_lanes(call: Call, found: list[LaneSummary]) -> None:
         Column("LANE"),
         Column("SWITCH", styled=True),
         *(Column(state.upper(), right=True) for state in states),
+        Column("SETTINGS", shrinks=True),
         Column("REASON", shrinks=True),
     )
     rows = [
@@ -65,6 +71,7 @@ def _show_lanes(call: Call, found: list[LaneSummary]) -> None:
             lane.lane_id,
             lane.lane_state.value,
             *(lane.counts.get(state, 0) for state in states),
+            settings_of(lane),
             lane.reason,
         )
         for lane in found
@@ -97,6 +104,58 @@ async def _switch(call: Call) -> Exit:
         new = call.terminal.state(changed.lane_state.value)
         call.terminal.line(f"lane {changed.lane_id}: {changed.previous.value} → {new}")
     return Exit.OK
+
+
+_SETTINGS: Final = ("weight", "aging", "budget", "no_budget", "quota", "no_quota")
+
+
+def _given(call: Call) -> list[str]:
+    """The options of `set` that were given."""
+    chosen = [name for name in _SETTINGS if getattr(call.arguments, name) not in (None, False)]
+    return [f"--{name.replace('_', '-')}" for name in chosen]
+
+
+async def _configure(call: Call) -> Exit:
+    arguments = call.arguments
+    if arguments.lane is None:
+        raise usage("which lane to set?", advice="ff lanes set LANE --weight 3")
+    if not _given(call):
+        raise usage("nothing to set", advice="give --weight, --aging, --budget or --quota")
+    for name in ("budget", "quota"):
+        if getattr(arguments, name) is not None and getattr(arguments, f"no_{name}"):
+            raise usage(f"--{name} and --no-{name} contradict", advice="give one of them")
+    async with call.engine() as engine:
+        configured = await engine.configure_lane(
+            lane_id=arguments.lane,
+            weight=arguments.weight,
+            aging_ms=arguments.aging,
+            budget_ids=() if arguments.no_budget else arguments.budget,
+            quota_policy_id="" if arguments.no_quota else arguments.quota,
+        )
+    if call.terminal.as_json:
+        call.terminal.document(plain(configured))
+    else:
+        text = clean(settings_of(configured)) or "as every lane"
+        call.terminal.line(f"lane {configured.lane_id}: {text}")
+    return Exit.OK
+
+
+def settings_of(lane: LaneSummary | LaneConfigured) -> str:
+    """What is special about a lane."""
+    parts = [f"weight {lane.weight}"] if lane.weight != 1 else []
+    if lane.aging_ms:
+        parts.append(f"aging {span(lane.aging_ms)}")
+    return ", ".join([*parts, *bounds_of(lane.bounds)])
+
+
+def bounds_of(bounds: Bounds) -> list[str]:
+    """Budgets, quota and key in words."""
+    parts = [f"budget {name}" for name in bounds.budget_ids]
+    if bounds.quota_policy_id is not None:
+        parts.append(f"quota {bounds.quota_policy_id}")
+    if bounds.concurrency_key is not None:
+        parts.append(f"key {bounds.concurrency_key}")
+    return parts
 
 
 async def workers(call: Call) -> Exit:

@@ -24,9 +24,12 @@ async def worker(call: Call) -> Exit:
     app = load(arguments.app)
     if arguments.url is not None:
         app.url = arguments.url
-    if arguments.namespace is not None:
-        app.config = replace(app.config, namespace=arguments.namespace)
+    named = [arguments.namespace] if arguments.namespace is not None else []
+    tenants = arguments.namespaces or named
+    if len(tenants) == 1:
+        app.config = replace(app.config, namespace=tenants[0])
     options: dict[str, Any] = {
+        "namespaces": tenants if len(tenants) > 1 else None,
         "lanes": arguments.lane,
         "capabilities": arguments.capability,
         "concurrency": arguments.concurrency,
@@ -56,6 +59,7 @@ def _announce(call: Call, chosen: Worker, app: Fabric) -> None:
             "worker_id": settings.worker_id,
             "worker_instance_id": settings.instance_id,
             "url": mask(app.url),
+            "namespaces": list(settings.namespaces or (app.config.namespace,)),
             "lanes": list(settings.lanes),
             "kinds": list(settings.kinds),
             "capabilities": list(settings.capabilities),
@@ -66,9 +70,11 @@ def _announce(call: Call, chosen: Worker, app: Fabric) -> None:
         call.terminal.out.flush()
         return
     offers = ", ".join(settings.capabilities)
+    tenants = ", ".join(settings.namespaces or ())
     pairs = [
         ("worker", settings.instance_id),
         ("store", mask(app.url)),
+        *([("tenants", tenants)] if tenants else []),
         ("lanes", ", ".join(settings.lanes)),
         ("tasks", ", ".join(settings.kinds)),
         *([("offers", offers)] if offers else []),

@@ -41,6 +41,9 @@ async def submit(call: Call) -> Exit:
             creator_identity="ff",
             idempotency_key=arguments.key,
             tags=dict(arguments.tag),
+            budget_ids=tuple(arguments.budget),
+            quota_policy_id=arguments.quota,
+            concurrency_key=arguments.concurrency_key,
             policy=_policy(arguments),
             delay_until=delay_until,
         )

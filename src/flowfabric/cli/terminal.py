@@ -22,7 +22,9 @@ _STYLES: Final = {
 STYLE_OF_STATE: Final = {
     "waiting": "cyan",
     "delayed": "cyan",
+    "rate_limited": "yellow",
     "active": "blue",
+    "suspended": "yellow",
     "completed": "green",
     "failed": "red",
     "expired": "red",
@@ -45,8 +47,21 @@ class Column:
     styled: bool = False  # the cell's own word chooses its colour
 
 
+@dataclass(frozen=True, slots=True)
+class Painted:
+    """A cell with a colour of its own."""
+
+    text: str
+    style: str
+
+    def __str__(self) -> str:
+        return self.text
+
+
 def clean(value: object) -> str:
     """Stored text made safe to print: one line, and no control character reaches the terminal."""
+    if isinstance(value, Painted):
+        value = value.text
     text = " ".join(str(value).split()) if not isinstance(value, str) else value
     return "".join(c if c.isprintable() else ("⏎" if c == "\n" else "�") for c in text.strip())
 
@@ -146,9 +161,11 @@ class Terminal:
         A column that may shrink and has nothing to say is left out.
         """
         cells = [[clean("" if cell is None else cell) for cell in row] for row in rows]
+        styles = [[_style(*pair) for pair in zip(columns, row, strict=True)] for row in rows]
         kept = [i for i, c in enumerate(columns) if not c.shrinks or any(row[i] for row in cells)]
         columns = [columns[i] for i in kept]
         cells = [[row[i] for i in kept] for row in cells]
+        styles = [[row[i] for i in kept] for row in styles]
         widths = [
             max([len(column.title), *(len(row[i]) for row in cells)])
             for i, column in enumerate(columns)
@@ -156,16 +173,15 @@ class Terminal:
         if self.is_tty:
             widths = _fit(columns, widths, shutil.get_terminal_size().columns)
         self.line(self.paint(_join(columns, [c.title for c in columns], widths), "dim"))
-        for row in cells:
-            self.line(self._row(columns, row, widths))
+        for row, colors in zip(cells, styles, strict=True):
+            padded = map(_pad, columns, row, widths)
+            self.line("  ".join(map(self.paint, padded, colors)).rstrip())
 
-    def _row(self, columns: Sequence[Column], row: Sequence[str], widths: Sequence[int]) -> str:
-        parts = []
-        for column, cell, width in zip(columns, row, widths, strict=True):
-            padded = _pad(column, cell, width)
-            style = STYLE_OF_STATE.get(cell) if column.styled else None
-            parts.append(self.paint(padded, style))
-        return "  ".join(parts).rstrip()
+
+def _style(column: Column, cell: object) -> str | None:
+    if isinstance(cell, Painted):
+        return cell.style
+    return STYLE_OF_STATE.get(str(cell)) if column.styled else None
 
 
 def _pad(column: Column, cell: str, width: int) -> str:

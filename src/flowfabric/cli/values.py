@@ -62,6 +62,8 @@ def execution_id(text: str) -> str:
     with several ids nothing is done for the others."""
     compact = text.strip().lower()
     match = _ID.fullmatch(compact)
+    if match is None and compact.startswith("ffw1."):
+        raise ArgumentTypeError("a link is not an execution id")  # a credential: not repeated
     if match is None:
         raise ArgumentTypeError(f"{text!r:.80} is not an execution id; ff ps lists them")
     return compact if match[1] else f"{{fp:{partition_of(compact)}}}:{compact}"
@@ -113,6 +115,37 @@ def states(text: str) -> list[str]:
             hint = nearest(word, known) or f"states are {', '.join(known)}"
             raise ArgumentTypeError(f"{word!r} is not a state; {hint}")
     return chosen
+
+
+def limit(text: str) -> tuple[str, int]:
+    """`tokens=1200`; digits may be grouped as in 1_200.
+
+    >>> limit("tokens=1_200")
+    ('tokens', 1200)
+    """
+    name, equals, value = text.partition("=")
+    if not equals or not name.strip():
+        raise ArgumentTypeError(f"{text!r} is not dimension=number")
+    return name.strip(), number(value)
+
+
+def raised(text: str) -> tuple[str, tuple[bool, int]]:
+    """`tokens=2000`, or `tokens=+500` for so much more."""
+    name, equals, value = text.partition("=")
+    is_more = value.strip().startswith("+")
+    dimension, amount = limit(f"{name}{equals}{value.strip().removeprefix('+')}")
+    return dimension, (is_more, amount)
+
+
+def number(text: str) -> int:
+    """A whole number, zero included."""
+    try:
+        value = int(text)
+    except ValueError:
+        raise ArgumentTypeError(f"{text!r} is not a whole number") from None
+    if value < 0:
+        raise ArgumentTypeError(f"{value} is below zero")
+    return value
 
 
 def whole_number(text: str) -> int:

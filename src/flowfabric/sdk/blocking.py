@@ -11,11 +11,15 @@ import threading
 from collections.abc import Coroutine, Iterable
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, overload
 
-from flowfabric.model.results import ExecutionSnapshot, Explanation
+from flowfabric.engine.wait_reading import WaitInfo
+from flowfabric.model.budget import BudgetStatus, UsageOutcome
+from flowfabric.model.quota import QuotaPolicy, QuotaStatus
+from flowfabric.model.results import ExecutionSnapshot, Explanation, LaneConfigured
 from flowfabric.model.state import PublicState
 from flowfabric.sdk.durations import Duration
 from flowfabric.sdk.run import Run
 from flowfabric.sdk.task import Call, Task
+from flowfabric.sdk.waits import Delivered, HasId
 
 if TYPE_CHECKING:  # the fabric makes its own blocking twin
     from flowfabric.sdk.fabric import Fabric
@@ -71,6 +75,84 @@ class SyncFabric:
     def result(self, run: Run[R] | SyncRun[R], timeout: Duration | None = None) -> R:
         """Wait for the result of a run, whichever fabric submitted it."""
         return self.wait(Run(self._fabric, run.id, run.task).result(timeout))
+
+    # --- limits --------------------------------------------------------------------------------
+
+    def create_budget(self, name: str, **options: Any) -> BudgetStatus:
+        """Put a budget in force: options as in `Fabric.create_budget`."""
+        return self.wait(self._fabric.create_budget(name, **options))
+
+    def update_budget(self, name: str, **options: Any) -> BudgetStatus:
+        """Change limits and what they do: options as in `Fabric.update_budget`."""
+        return self.wait(self._fabric.update_budget(name, **options))
+
+    def raise_budget(self, name: str, /, **hard: int) -> BudgetStatus:
+        """New, higher hard limits."""
+        return self.wait(self._fabric.raise_budget(name, **hard))
+
+    def reset_budget(self, name: str) -> BudgetStatus:
+        """Start counting from zero."""
+        return self.wait(self._fabric.reset_budget(name))
+
+    def budget(self, name: str) -> BudgetStatus:
+        """Limits, usage and counts of one budget."""
+        return self.wait(self._fabric.budget(name))
+
+    def budgets(self) -> list[BudgetStatus]:
+        """Every budget, by name."""
+        return self.wait(self._fabric.budgets())
+
+    def report_usage(
+        self, budget: str, /, *, dedup_key: str | None = None, **amounts: int
+    ) -> UsageOutcome:
+        """Usage from outside any execution."""
+        return self.wait(self._fabric.report_usage(budget, dedup_key=dedup_key, **amounts))
+
+    def create_quota(self, name: str, **options: Any) -> QuotaStatus:
+        """Limit starts and places: options as in `Fabric.create_quota`."""
+        return self.wait(self._fabric.create_quota(name, **options))
+
+    def update_quota(self, name: str, **options: Any) -> QuotaStatus:
+        """Change a quota: options as in `Fabric.update_quota`."""
+        return self.wait(self._fabric.update_quota(name, **options))
+
+    def quota(self, name: str) -> QuotaStatus:
+        """Limits of a quota, and how much of them each key uses."""
+        return self.wait(self._fabric.quota(name))
+
+    def quotas(self) -> list[QuotaPolicy]:
+        """Every quota, by name."""
+        return self.wait(self._fabric.quotas())
+
+    def configure_lane(self, lane: str, **options: Any) -> LaneConfigured:
+        """How a lane shares, ages and bounds its work: see `Fabric.configure_lane`."""
+        return self.wait(self._fabric.configure_lane(lane, **options))
+
+    # --- waits ---------------------------------------------------------------------------------
+
+    def signal(self, target: Any, word: str | None = None, *args: Any, **options: Any) -> Delivered:
+        """Deliver a signal: arguments and options as in `Fabric.signal`."""
+        return self.wait(self._fabric.signal(target, word, *args, **options))
+
+    def approve(self, run: HasId | str, key: str, *, by: str, **options: Any) -> Delivered:
+        """Say yes in somebody's name: options as in `Fabric.approve`."""
+        return self.wait(self._fabric.approve(run, key, by=by, **options))
+
+    def reject(self, run: HasId | str, key: str, *, by: str, **options: Any) -> Delivered:
+        """Say no in somebody's name: options as in `Fabric.reject`."""
+        return self.wait(self._fabric.reject(run, key, by=by, **options))
+
+    def resume(self, run: HasId | str, *, by: str = "operator") -> None:
+        """End a wait whatever its condition says."""
+        self.wait(self._fabric.resume(run, by=by))
+
+    def link(self, run: HasId | str, key: str) -> str:
+        """The link of a wait. It is a credential."""
+        return self.wait(self._fabric.link(run, key))
+
+    def waits(self, **options: Any) -> list[WaitInfo]:
+        """What suspended executions wait for: options as in `Fabric.waits`."""
+        return self.wait(self._fabric.waits(**options))
 
     def close(self) -> None:
         """Release the store and end the thread. The next call starts anew."""

@@ -10,20 +10,27 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Protocol
 
+from flowfabric.engine.budgeting import Usage
+from flowfabric.model.budget import UsageOutcome
 from flowfabric.model.handle import HandleKind
 from flowfabric.model.results import Claimed
+from flowfabric.model.suspension import ResumeCause
+from flowfabric.sdk.conditions import ANYTHING, Waitable
 from flowfabric.sdk.durations import Duration, Moment, to_datetime, to_ms
-from flowfabric.sdk.errors import Parked, Stopped
+from flowfabric.sdk.errors import Parked, Stopped, Suspension
+from flowfabric.sdk.received import Ended, ReceivedSignal, Waitpoint
+from flowfabric.sdk.spending import HOLD_FOR, Spend, SyncSpend, report_usage
+from flowfabric.sdk.suspending import EXPIRES, Suspend, Suspender, begin, new_waitpoint
 
 _LOGGER = logging.getLogger("flowfabric.task")
 
 
-class Owner(Protocol):
+class Owner(Suspender, Protocol):
     """What a context needs of the worker that runs it."""
 
     @property
-    def claimed(self) -> Claimed:
-        """The execution and its lease."""
+    def ended_wait(self) -> Ended | None:
+        """How the last wait of this attempt ended, if there was one."""
         ...
 
     @property
@@ -43,19 +50,16 @@ class Owner(Protocol):
         """Block a thread until the execution is taken away or the time is over."""
         ...
 
-    def wait_for(self, operation: Any) -> Any:
-        """Run a coroutine on the worker's loop and block this thread for its answer."""
-        ...
-
 
 class ExecutionFacts:
     """The facts every handler may read."""
 
-    __slots__ = ("_claimed", "_owner")
+    __slots__ = ("_claimed", "_ended", "_owner")
 
     def __init__(self, owner: Owner) -> None:
         self._owner = owner
-        self._claimed = owner.claimed
+        self._claimed: Claimed = owner.claimed
+        self._ended = owner.ended_wait
 
     @property
     def execution_id(self) -> str:
@@ -71,6 +75,11 @@ class ExecutionFacts:
     def lane(self) -> str:
         """The lane it waited on."""
         return self._claimed.lane_id
+
+    @property
+    def namespace(self) -> str:
+        """The tenant it belongs to."""
+        return self._claimed.namespace
 
     @property
     def tags(self) -> Mapping[str, str]:
@@ -117,9 +126,34 @@ class ExecutionFacts:
     def is_resumed(self) -> bool:
         """Whether this attempt was interrupted and goes on, again from the top.
 
-        It parked itself with `delay`, or its worker was drained while it ran.
+        It parked itself with `delay`, suspended itself, or its worker was drained while it ran.
         """
         return self._claimed.handle.kind is HandleKind.RESUMED
+
+    @property
+    def resumed(self) -> bool:
+        """Whether a wait of this attempt has ended: `signals` holds what came."""
+        return self._ended is not None
+
+    @property
+    def signals(self) -> tuple[ReceivedSignal, ...]:
+        """The signals that ended the last wait of this attempt, in the order they came."""
+        return () if self._ended is None else self._ended.signals
+
+    @property
+    def resume_cause(self) -> ResumeCause | None:
+        """What ended the last wait: a signal, an operator, or its timeout."""
+        return None if self._ended is None else self._ended.cause
+
+    @property
+    def resumed_by(self) -> str | None:
+        """Who ended the last wait."""
+        return None if self._ended is None else self._ended.actor
+
+    @property
+    def continuation(self) -> str | None:
+        """The text given to the last `suspend`: where to go on, in a handler with several waits."""
+        return None if self._ended is None else self._ended.continuation
 
     @property
     def cancelled(self) -> bool:
@@ -130,6 +164,13 @@ class ExecutionFacts:
         """End the handler if its work no longer counts. Call it between steps."""
         if self._owner.is_stopped:
             raise Stopped(self.execution_id)
+
+    def _go_on(self, ended: Ended | None) -> tuple[ReceivedSignal, ...]:
+        """Leave the handler, unless early signals have ended the wait already."""
+        if ended is None:
+            raise Suspension(self.execution_id)
+        self._ended = ended
+        return ended.signals
 
     @property
     def log(self) -> logging.LoggerAdapter[logging.Logger]:
@@ -167,6 +208,95 @@ class Context(ExecutionFacts):
         if not (isinstance(until, datetime) and await self._owner.is_past(until)):
             raise Parked(_checked(until))
 
+    async def waitpoint(
+        self, key: str, *, expires: Duration = EXPIRES, expect: Any = ANYTHING
+    ) -> Waitpoint:
+        """An address for signals before the suspension, to be handed out.
+
+            reply = await ctx.waitpoint("reply", expires="1h", expect=Reply)
+            await ask_elsewhere(callback=reply.link())
+            await ctx.suspend(reply, timeout="1h")
+
+        Signals that come before the suspension are kept. Asked for again by the same attempt, it is
+        the same waitpoint. One that nobody waits on lapses when it `expires`.
+        """
+        return await new_waitpoint(self._owner, key, expires, expect)
+
+    async def suspend(
+        self,
+        wait: Waitable | None = None,
+        *,
+        reason: str | None = None,
+        timeout: Moment | None = None,
+        on_timeout: str | None = None,
+        expect: Any = ANYTHING,
+        continuation: str | None = None,
+        idempotency_key: str | None = None,
+    ) -> tuple[ReceivedSignal, ...]:
+        """Free the worker and wait for signals: the handler ends here, and is called again from
+        the top when the wait has ended, as the same attempt, with `ctx.signals`.
+
+            if not ctx.resumed:
+                await ctx.suspend(approval("publish", of=2), timeout="2d", on_timeout="cancel")
+            verdict = ctx.signals[-1].name
+
+        `wait` is a key, a waitpoint, or made by `signal`, `approval`, `count`, `all_of`, `any_of`;
+        without it only the timeout or an operator ends it. `on_timeout` is `fail` (the default),
+        `cancel`, `expire`, `resume`, `resume_with_signal` or `escalate`. `expect` is the type of
+        payloads: one that does not fit is refused when it is sent. If early signals meet the
+        condition already, nothing is suspended: they are returned and the handler goes on.
+        """
+        asked = Suspend(
+            wait=wait,
+            reason=reason,
+            timeout=timeout,
+            on_timeout=on_timeout,
+            expect=expect,
+            continuation=continuation,
+            key=idempotency_key,
+        )
+        return self._go_on(await begin(self._owner, asked))
+
+    async def report_usage(
+        self,
+        budget: str,
+        /,
+        *,
+        input_tokens: int = 0,
+        output_tokens: int = 0,
+        wall_ms: int = 0,
+        dedup_key: str | None = None,
+        **custom: int,
+    ) -> UsageOutcome:
+        """Tell what was used, after the fact: each part counts under its own name.
+
+        The answer is `Ok`, `SoftBreach` (it counts, a soft limit is passed) or `HardBreach`
+        (nothing of it counts). A repeated `dedup_key` gets the first answer and counts once; keys
+        are the budget's, so put `ctx.attempt_key` in them.
+        """
+        usage = Usage(
+            input_tokens=input_tokens,
+            output_tokens=output_tokens,
+            wall_ms=wall_ms,
+            custom=custom,
+            dedup_key=dedup_key,
+        )
+        return await report_usage(self._owner, budget, usage)
+
+    def spend(self, budget: str, /, *, hold_for: Duration = HOLD_FOR, **amounts: int) -> Spend:
+        """Reserve amounts before they are spent, settle them when the block ends.
+
+            async with ctx.spend("gpt", tokens=1000, cost_micros=500) as spend:
+                answer = await ask_the_model()
+                spend.actual(tokens=answer.tokens, cost_micros=answer.cost)
+
+        Without room it raises `BudgetExceeded` and nothing is reserved. Without `actual` what was
+        reserved is charged. A block left by an exception charges nothing, unless `actual` was
+        called before. A worker that dies, a retry and a lost lease return the reservation; so does
+        `hold_for`, if the block takes longer.
+        """
+        return Spend(self._owner, budget, amounts, hold_for)
+
 
 class SyncContext(ExecutionFacts):
     """A sync task's view of its execution. Its methods block the task's own thread.
@@ -189,6 +319,62 @@ class SyncContext(ExecutionFacts):
         """Free the worker and go on later: see `Context.delay`."""
         if not (isinstance(until, datetime) and self._owner.wait_for(self._owner.is_past(until))):
             raise Parked(_checked(until))
+
+    def waitpoint(
+        self, key: str, *, expires: Duration = EXPIRES, expect: Any = ANYTHING
+    ) -> Waitpoint:
+        """An address for signals before the suspension: see `Context.waitpoint`."""
+        made: Waitpoint = self._owner.wait_for(new_waitpoint(self._owner, key, expires, expect))
+        return made
+
+    def suspend(
+        self,
+        wait: Waitable | None = None,
+        *,
+        reason: str | None = None,
+        timeout: Moment | None = None,
+        on_timeout: str | None = None,
+        expect: Any = ANYTHING,
+        continuation: str | None = None,
+        idempotency_key: str | None = None,
+    ) -> tuple[ReceivedSignal, ...]:
+        """End here and be called again when the wait has ended: see `Context.suspend`."""
+        asked = Suspend(
+            wait=wait,
+            reason=reason,
+            timeout=timeout,
+            on_timeout=on_timeout,
+            expect=expect,
+            continuation=continuation,
+            key=idempotency_key,
+        )
+        return self._go_on(self._owner.wait_for(begin(self._owner, asked)))
+
+    def report_usage(
+        self,
+        budget: str,
+        /,
+        *,
+        input_tokens: int = 0,
+        output_tokens: int = 0,
+        wall_ms: int = 0,
+        dedup_key: str | None = None,
+        **custom: int,
+    ) -> UsageOutcome:
+        """Tell what was used, after the fact: see `Context.report_usage`."""
+        usage = Usage(
+            input_tokens=input_tokens,
+            output_tokens=output_tokens,
+            wall_ms=wall_ms,
+            custom=custom,
+            dedup_key=dedup_key,
+        )
+        outcome: UsageOutcome = self._owner.wait_for(report_usage(self._owner, budget, usage))
+        return outcome
+
+    def spend(self, budget: str, /, *, hold_for: Duration = HOLD_FOR, **amounts: int) -> SyncSpend:
+        """Reserve before spending, for `with`: see `Context.spend`."""
+        return SyncSpend(self._owner, budget, amounts, hold_for)
 
     def wait_cancelled(self, timeout: Duration | None = None) -> bool:
         """Sleep, but wake up when the work is taken away; tells whether it was."""

@@ -6,12 +6,15 @@ FlowFabricError
     RunFailed  RunCancelled  RunExpired
   ResultMismatch         the run succeeded, but its result is not of the annotated type
   InvalidTask            the function cannot be a task; the detail says what to change
+  InvalidLink            the text is not a complete link of a waitpoint
+  BudgetExceeded         raised inside a handler: the budget has no room for what it wants to spend
 
 Exception
   Retry  Fatal           raised by a handler to say what its failure means
 
 BaseException            so that a handler's `except Exception` does not swallow them
   Parked                 raised by `ctx.delay`: the attempt goes on later
+  Suspension             raised by `ctx.suspend`: the attempt goes on when its wait has ended
   Stopped                raised by `ctx.raise_if_cancelled`: the work is no longer this handler's
 ```
 """
@@ -74,6 +77,42 @@ class InvalidTask(InvalidInput):
     code = "invalid_task"
 
 
+class InvalidLink(InvalidInput):
+    """That is no link of a waitpoint. Copy it whole; it says no more on purpose."""
+
+    code = "invalid_link"
+
+
+class BudgetExceeded(FlowFabricError):
+    """The budget has no room for this. Spend less, or let it fail the run.
+
+    Raised in a handler by `ctx.spend`; nothing is reserved then. Uncaught it fails the run with the
+    category `budget_exceeded`, without a retry unless `retry_on` names it.
+    """
+
+    code, status = "budget_exceeded", 409
+
+    @property
+    def budget(self) -> str:
+        """Which budget it was."""
+        return str(self.fields.get("budget", ""))
+
+    @property
+    def dimension(self) -> str:
+        """The first dimension by name that would be over its limit."""
+        return str(self.fields.get("dimension", ""))
+
+    @property
+    def current_usage(self) -> int:
+        """What was used and reserved of it before."""
+        return int(self.fields.get("current_usage", 0))
+
+    @property
+    def hard_limit(self) -> int:
+        """What may be used of it."""
+        return int(self.fields.get("hard_limit", 0))
+
+
 class Retry(Exception):
     """Raise in a handler: this attempt failed, another one may succeed.
 
@@ -110,6 +149,10 @@ class Parked(BaseException):
     def __init__(self, until: Moment) -> None:
         super().__init__(until)
         self.until = until
+
+
+class Suspension(BaseException):
+    """The execution waits. Let it pass: the handler is called again when the wait has ended."""
 
 
 class Stopped(BaseException):

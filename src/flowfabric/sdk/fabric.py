@@ -22,14 +22,16 @@ from flowfabric.sdk import codec
 from flowfabric.sdk.blocking import SyncFabric
 from flowfabric.sdk.durations import Moment
 from flowfabric.sdk.errors import InvalidTask
+from flowfabric.sdk.limits import LimitMethods
 from flowfabric.sdk.options import SubmitOptions
 from flowfabric.sdk.run import Run
 from flowfabric.sdk.task import Call, Task, TaskDecorator
+from flowfabric.sdk.waits import WaitMethods
 
 R = TypeVar("R")
 
 
-class Fabric:
+class Fabric(LimitMethods, WaitMethods):
     """Tasks and a store to keep their executions in.
 
     The URL is `sqlite:///file.db`, `postgresql://…` or `memory://`; without one the environment's
@@ -154,6 +156,9 @@ class Fabric:
         tags: Mapping[str, str] | None = None,
         deadline: Moment | None = None,
         connection: Any = None,
+        budgets: Iterable[str] | None = None,
+        quota: str | None = None,
+        concurrency_key: str | None = None,
         **kwargs: Any,
     ) -> Run[R]: ...
     @overload
@@ -170,6 +175,9 @@ class Fabric:
         tags: Mapping[str, str] | None = None,
         deadline: Moment | None = None,
         connection: Any = None,
+        budgets: Iterable[str] | None = None,
+        quota: str | None = None,
+        concurrency_key: str | None = None,
         **kwargs: Any,
     ) -> Run[Any]: ...
 
@@ -185,14 +193,18 @@ class Fabric:
         tags: Mapping[str, str] | None = None,
         deadline: Moment | None = None,
         connection: Any = None,
+        budgets: Iterable[str] | None = None,
+        quota: str | None = None,
+        concurrency_key: str | None = None,
         **kwargs: Any,
     ) -> Run[Any]:
         """Record work durably: a task with its arguments, or the name of one with its payload.
 
         `key` makes a repeated submit answer with the first run. `delay` is a duration or an aware
         datetime, `deadline` too. `connection` is an asyncpg connection in your own transaction:
-        the work then exists exactly if that commits. The names of these options cannot be
-        names of a task's arguments. A wrong argument is refused here, by name.
+        the work then exists exactly if that commits. `budgets`, `quota` and `concurrency_key` bound
+        this run instead of the task's own. The names of these options cannot be names of a task's
+        arguments. A wrong argument is refused here, by name.
 
         ```
         await ff.submit(brief, "solar", key="solar-2026", delay="10m", tags={"team.name": "a"})
@@ -207,6 +219,9 @@ class Fabric:
             tags=tags,
             deadline=deadline,
             connection=connection,
+            budgets=budgets,
+            quota=quota,
+            concurrency_key=concurrency_key,
         )
         return await self.submit_call(self._call(task, options, args, kwargs))
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from typing import Any, Final, TypedDict, Unpack
 
 from flowfabric.errors import InvalidInput
+from flowfabric.model.bounds import Bounds
 from flowfabric.model.checks import check_capabilities, check_lane, check_name, clamp_priority
+from flowfabric.model.limit_checks import check_bounds
 from flowfabric.model.policy import (
     ExecutionPolicy,
     ExponentialBackoff,
@@ -20,6 +22,7 @@ from flowfabric.model.policy import (
 from flowfabric.model.record import replace as changed
 from flowfabric.sdk.durations import Duration, Moment, instant_ms, to_ms
 
+ConcurrencyKey = str | Callable[..., str | int | None]
 Backoff = FixedBackoff | ExponentialBackoff | str | int | float
 _TIMEOUT_CATEGORY: Final = "timeout"  # what an attempt that ran out of time is recorded as
 
@@ -38,6 +41,9 @@ class TaskKeywords(TypedDict, total=False):
     priority: int
     recoveries: int
     retention: Duration | None
+    budgets: Iterable[str]
+    quota: str | None
+    concurrency_key: ConcurrencyKey | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +61,9 @@ class TaskOptions:
     priority: int = 0
     recoveries: int = 20
     retention: Duration | None = None
+    budgets: Iterable[str] = ()
+    quota: str | None = None
+    concurrency_key: ConcurrencyKey | None = None
 
     def check(self) -> None:
         """Refuse what no engine would accept, where the task is written."""
@@ -62,6 +71,11 @@ class TaskOptions:
             check_name(self.name, field="name")
         check_lane(self.lane, field="lane")
         clamp_priority(self.priority)
+
+    def bounds(self) -> Bounds:
+        """What every execution of the task is bounded by; a computed key is not known yet."""
+        key = None if callable(self.concurrency_key) else self.concurrency_key
+        return check_bounds(names_of(self.budgets, "budgets"), self.quota, key)
 
     def policy(self) -> ExecutionPolicy:
         """The rules every execution of the task lives by."""
@@ -125,6 +139,9 @@ class SubmitKeywords(TypedDict, total=False):
     tags: Mapping[str, str] | None
     deadline: Moment | None
     connection: Any
+    budgets: Iterable[str] | None
+    quota: str | None
+    concurrency_key: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,6 +155,14 @@ class SubmitOptions:
     tags: Mapping[str, str] | None = None
     deadline: Moment | None = None
     connection: Any = None
+    budgets: Iterable[str] | None = None
+    quota: str | None = None
+    concurrency_key: str | None = None
+
+    def __post_init__(self) -> None:
+        """Options may be used for many submits: an iterator would serve the first only."""
+        if self.budgets is not None:
+            object.__setattr__(self, "budgets", names_of(self.budgets, "budgets"))
 
     def but(self, **changes: Unpack[SubmitKeywords]) -> SubmitOptions:
         """A copy with some options changed; an unknown one is named."""
@@ -175,6 +200,16 @@ class SubmitOptions:
             relative = to_ms(self.deadline, field="deadline")
         timeouts = changed(policy.timeout_policy, execution_deadline_ms=relative)
         return changed(policy, timeout_policy=timeouts)
+
+
+def names_of(value: Iterable[str], field: str) -> tuple[str, ...]:
+    """Several names; a single text is mostly a forgotten pair of brackets."""
+    if isinstance(value, str):
+        raise InvalidInput(f"{field}: write [{value!r}]", field=field)
+    try:
+        return tuple(value)
+    except TypeError:
+        raise InvalidInput(f"{field}: expected a list of names", field=field) from None
 
 
 OPTION_NAMES: Final = frozenset(field.name for field in fields(SubmitOptions))

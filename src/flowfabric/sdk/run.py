@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 import msgspec
 
+from flowfabric.clock import monotonic
 from flowfabric.errors import NotFound
 from flowfabric.model.results import ExecutionSnapshot, Explanation
 from flowfabric.model.state import PublicState
@@ -24,6 +25,8 @@ _ENDS: dict[PublicState, type[RunError]] = {
     PublicState.CANCELLED: RunCancelled,
     PublicState.EXPIRED: RunExpired,
 }
+_FRESH_S: Final = 0.005
+_FIRST_LOOK_MS: Final = 20  # if no hint comes before
 _PLAIN = msgspec.json.Decoder()
 
 
@@ -36,7 +39,7 @@ class Run(Generic[R]):
     ```
     """
 
-    __slots__ = ("_fabric", "id", "is_new", "task")
+    __slots__ = ("_fabric", "_submitted_at", "id", "is_new", "task")
 
     def __init__(
         self,
@@ -49,6 +52,7 @@ class Run(Generic[R]):
         self.id = execution_id
         self.is_new = is_new  # false when the idempotency key found an earlier submission
         self._fabric = fabric
+        self._submitted_at = monotonic() if is_new else None
         self.task = task
 
     def __repr__(self) -> str:
@@ -68,10 +72,18 @@ class Run(Generic[R]):
         """
         engine = await self._fabric.start()
         timeout_ms = None if timeout is None else to_ms(timeout, field="timeout")
-        outcome = await engine.wait_for_outcome(execution_id=self.id, timeout_ms=timeout_ms)
+        outcome = await engine.wait_for_outcome(
+            execution_id=self.id, timeout_ms=timeout_ms, look_after_ms=self._look_after_ms()
+        )
         if outcome.ended.public_state is not PublicState.COMPLETED:
             raise _error_of(outcome.ended)
         return self._decode(outcome.result)
+
+    def _look_after_ms(self) -> int:
+        """Nothing ends at once: a look right after the submit would be in vain, and in the way."""
+        if self._submitted_at is None or monotonic() - self._submitted_at > _FRESH_S:
+            return 0
+        return _FIRST_LOOK_MS
 
     async def state(self) -> PublicState:
         """How it stands, in one word."""

@@ -84,6 +84,11 @@ class Signature:
             return values, {}
         return self._apply_defaults(values)
 
+    def named_arguments(self, payload: bytes) -> dict[str, Any]:
+        """The arguments by name, defaults included, as the function will see them."""
+        args, kwargs = self.arguments(payload)
+        return dict(zip(self._positional, args, strict=True)) | kwargs
+
     @cached_property
     def result_decoder(self) -> msgspec.json.Decoder[Any]:
         """Reads results as the annotated type."""

@@ -19,10 +19,12 @@ from typing import (
 )
 
 from flowfabric.engine.requests import NewExecution
+from flowfabric.model.bounds import UNBOUNDED
 from flowfabric.model.policy import DEFAULT_POLICY
 from flowfabric.sdk import codec
 from flowfabric.sdk.context import Context, SyncContext
 from flowfabric.sdk.errors import InvalidTask
+from flowfabric.sdk.keys import KeyOf
 from flowfabric.sdk.options import (
     NO_OPTIONS,
     SubmitKeywords,
@@ -65,6 +67,9 @@ class Task(Generic[P, R]):
         self.priority = options.priority
         self.is_async = inspect.iscoroutinefunction(function)
         self.policy = options.policy()
+        self.bounds = options.bounds()
+        key = options.concurrency_key
+        self.key_of = KeyOf(key, form) if callable(key) else None
         retry = self.policy.retry_policy
         self.retry_on = frozenset(retry.retryable_categories if retry else ())
 
@@ -80,7 +85,7 @@ class Task(Generic[P, R]):
         return self.call_with(NO_OPTIONS, args, kwargs)
 
     def options(self, **options: Unpack[SubmitKeywords]) -> TaskWithOptions[P, R]:
-        """The task with submit options: key, priority, delay, lane, tags, deadline, connection."""
+        """The task with submit options: the keyword arguments of `Fabric.submit`."""
         return TaskWithOptions(self, NO_OPTIONS.but(**options))
 
     def call_with(
@@ -119,6 +124,8 @@ class Call(Generic[R]):
     def request(self, now: int) -> NewExecution:
         """What the engine is asked for. `now` counts only where the delay is relative."""
         options, task = self.options, self.task
+        bounds = task.bounds if task else UNBOUNDED
+        budgets = bounds.budget_ids if options.budgets is None else tuple(options.budgets)
         lane = options.lane or (task.lane if task else "default")
         priority = options.priority
         if priority is None and task is not None:
@@ -130,11 +137,22 @@ class Call(Generic[R]):
             payload_encoding=codec.JSON,
             priority=priority,
             idempotency_key=options.key,
+            budget_ids=budgets,
+            quota_policy_id=bounds.quota_policy_id if options.quota is None else options.quota,
+            concurrency_key=self._concurrency_key(),
             tags=options.tags or {},
             policy=options.applied_to(task.policy if task else DEFAULT_POLICY),
             delay_until=options.delay_until(now),
             execution_deadline_at=options.deadline_at(),
         )
+
+    def _concurrency_key(self) -> str | None:
+        task = self.task
+        if self.options.concurrency_key is not None or task is None:
+            return self.options.concurrency_key
+        if task.key_of is not None:
+            return task.key_of(self.payload)
+        return task.bounds.concurrency_key
 
 
 class AsyncTask(Task[P, R]):
@@ -192,6 +210,9 @@ class TaskDecorator:
     included) are retried. `backoff`: the pause between attempts, a duration or a policy.
     `timeout`: for one attempt. `deadline`: for the whole execution. `priority`: larger first.
     `recoveries`: how many lost workers are forgiven. `retention`: how long it is kept when done.
+    `budgets`: what it spends from; it starts only while each has room. `quota`: how many may start
+    per window and run at once, for each `concurrency_key` by itself: a text, or a function of some
+    of the task's arguments, such as `lambda customer: customer`.
     """
 
     def __init__(self, fabric: Fabric, options: TaskOptions | None = None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import traceback
 from typing import Any, Final
 
@@ -9,10 +10,11 @@ from flowfabric.model.attempt import FailureClass
 from flowfabric.model.checks import clip_text
 from flowfabric.sdk import codec
 from flowfabric.sdk.context import Context, SyncContext
-from flowfabric.sdk.errors import Fatal, Parked, Retry, Stopped
+from flowfabric.sdk.errors import BudgetExceeded, Fatal, Parked, Retry, Stopped
 from flowfabric.sdk.worker.held import Held
 from flowfabric.sdk.worker.reports import Failed, Postponed, Report, Succeeded
 
+_LOGGER = logging.getLogger("flowfabric.worker")
 _REASON_BYTES: Final = 16_384  # a traceback people still read
 _FRAMES: Final = 20
 _OWN_CODE: Final = __file__
@@ -24,6 +26,8 @@ async def run_async(held: Held) -> Report | None:
     try:
         args, kwargs = _arguments(held)
         if held.task.signature.takes_context:
+            if held.may_have_waited:
+                await held.load_wait()
             value = await held.task.function(Context(held), *args, **kwargs)
         else:
             value = await held.task.function(*args, **kwargs)
@@ -40,6 +44,8 @@ def run_sync(held: Held) -> Report | None:
     try:
         args, kwargs = _arguments(held)
         if held.task.signature.takes_context:
+            if held.may_have_waited:
+                held.wait_for(held.load_wait())
             value = held.task.function(SyncContext(held), *args, **kwargs)
         else:
             value = held.task.function(*args, **kwargs)
@@ -62,6 +68,14 @@ def _arguments(held: Held) -> tuple[tuple[Any, ...], dict[str, Any]]:
 
 
 def _succeeded(held: Held, value: Any) -> Report | None:
+    if held.is_suspended:
+        claimed = held.claimed
+        _LOGGER.warning(
+            "%s %s: the handler went on after it suspended; what it returned is dropped",
+            claimed.execution_kind,
+            claimed.execution_id,
+        )
+        return None
     if held.is_stopped and not held.is_drained:
         return None
     try:
@@ -72,7 +86,7 @@ def _succeeded(held: Held, value: Any) -> Report | None:
 
 def judge(held: Held, error: BaseException) -> Report | None:
     """What an exception means for the execution."""
-    if held.is_stopped and not held.is_drained:
+    if held.is_suspended or (held.is_stopped and not held.is_drained):
         return None
     if isinstance(error, Parked):
         return Postponed(held, error.until)
@@ -84,6 +98,13 @@ def judge(held: Held, error: BaseException) -> Report | None:
             reason=_reason(error),
             failure_class=FailureClass.PERMANENT,
             category=Fatal.__name__,
+        )
+    if isinstance(error, BudgetExceeded) and type(error).__name__ not in held.task.retry_on:
+        return Failed(
+            held=held,
+            reason=clip_text(error.detail, _REASON_BYTES, field="reason"),
+            failure_class=FailureClass.PERMANENT,
+            category=error.code,
         )
     after_ms = error.after_ms if isinstance(error, Retry) else None
     category = _category(error, held.task.retry_on)

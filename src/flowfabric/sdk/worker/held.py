@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from flowfabric.engine.engine import Engine
+from flowfabric.engine.suspending import SuspendRequest
 from flowfabric.errors import (
     ExecutionNotActive,
     FlowFabricError,
@@ -17,23 +18,43 @@ from flowfabric.errors import (
     NotFound,
     StaleLease,
 )
+from flowfabric.model.handle import HandleKind
 from flowfabric.model.results import Claimed
+from flowfabric.model.suspension import AlreadyMet, Suspended
 from flowfabric.sdk.durations import instant_ms
 from flowfabric.sdk.errors import Stopped
+from flowfabric.sdk.received import Ended, ended
 from flowfabric.sdk.task import Task
-from flowfabric.sdk.worker.outage import is_outage
+from flowfabric.sdk.worker.outage import Outage, Patience, is_outage
 
 LOST = (StaleLease, LeaseExpired, LeaseRevoked, ExecutionNotActive, NotFound)
+T = TypeVar("T")
+
+
+def is_lost(error: BaseException) -> bool:
+    """Whether an answer says that the lease is gone. A budget may be missing without that."""
+    if isinstance(error, NotFound):
+        return bool(error.fields.get("entity", "execution") == "execution")
+    return isinstance(error, LOST)
 
 
 class Desk:
     """What all executions of one worker share."""
 
-    __slots__ = ("engine", "loop", "lost")
+    __slots__ = ("engine", "let_go", "loop", "lost", "outage")
 
-    def __init__(self, engine: Engine, lost: Callable[[Held, str], None]) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        *,
+        lost: Callable[[Held, str], None],
+        let_go: Callable[[Held], None],
+        outage: Outage,
+    ) -> None:
         self.engine = engine
         self.lost = lost
+        self.let_go = let_go
+        self.outage = outage
         self.loop = asyncio.get_running_loop()
 
 
@@ -44,11 +65,14 @@ class Held:
         "_waker",
         "claimed",
         "desk",
+        "ended_wait",
         "handler",
         "is_drained",
         "is_finished",
         "is_started",
         "is_stopped",
+        "is_suspended",
+        "is_suspending",
         "lapse_at",
         "renew_at",
         "task",
@@ -67,6 +91,9 @@ class Held:
         self.is_finished = False  # the handler has ended; its report may still be on its way
         self.is_stopped = False  # nothing the handler still does will count
         self.is_drained = False  # stopped by our own drain: the execution is given back
+        self.is_suspending = False  # asked for; the answer is on its way
+        self.is_suspended = False  # by its own handler, which has nothing more to report
+        self.ended_wait: Ended | None = None
         self._waker: threading.Event | None = None
 
     def stop(self) -> None:
@@ -90,6 +117,63 @@ class Held:
         except FlowFabricError as error:
             if not is_outage(error):
                 raise
+
+    async def ask(self, operation: Callable[[Engine], Awaitable[T]]) -> T:
+        """An engine call that matters to the handler; an outage lasts at most as its lease does."""
+        patience: Patience | None = None
+        try:
+            while True:
+                if self.is_stopped and not self.is_drained:
+                    raise Stopped(self.claimed.execution_id)
+                try:
+                    return await operation(self.desk.engine)
+                except (FlowFabricError, OSError) as error:
+                    if is_lost(error):
+                        self.desk.lost(self, str(error))
+                        raise Stopped(self.claimed.execution_id) from error
+                    if not is_outage(error):
+                        raise
+                    patience = patience or Patience(self.desk.outage)
+                    await patience.pause(error)
+        finally:
+            if patience is not None:
+                patience.reset()
+
+    @property
+    def may_have_waited(self) -> bool:
+        """Whether the attempt goes on; only then there can be a wait that ended."""
+        return self.claimed.handle.kind is HandleKind.RESUMED
+
+    async def load_wait(self) -> None:
+        """How the last wait of a resumed attempt ended, before its handler is called."""
+        handle = self.claimed.handle
+        self.ended_wait = ended(await self.ask(lambda engine: engine.resume_info(handle)))
+
+    async def suspend(self, request: SuspendRequest) -> Suspended | AlreadyMet:
+        """Begin to wait. Once suspended the lease is gone, whatever becomes of the handler."""
+        asking = asyncio.ensure_future(self._suspend(request))
+        try:
+            return await asyncio.shield(asking)
+        except asyncio.CancelledError:
+            # Interrupted, but the wait may have begun all the same: only the answer can tell.
+            await asyncio.wait([asking])
+            if not asking.cancelled():
+                asking.exception()  # looked at, or it would be complained about
+            raise
+
+    async def _suspend(self, request: SuspendRequest) -> Suspended | AlreadyMet:
+        handle = self.claimed.handle
+        self.is_suspending = True
+        try:
+            answer = await self.ask(lambda engine: engine.suspend(handle, request))
+        finally:
+            self.is_suspending = False
+        if isinstance(answer, Suspended):
+            self.is_suspended = self.is_stopped = True
+            if self._waker is not None:
+                self._waker.set()
+            self.desk.let_go(self)
+        return answer
 
     async def is_past(self, until: datetime) -> bool:
         """Whether the store's clock has reached an instant."""

@@ -32,7 +32,7 @@ class Leases:
 
     def __init__(self, engine: Engine, ttl_ms: int, outage: Outage) -> None:
         self._engine = engine
-        self._desk = Desk(engine, self.lose)
+        self._desk = Desk(engine, lost=self.lose, let_go=self.drop, outage=outage)
         self._ttl_s = ttl_ms / 1000
         self._tick_s = min(_TICK_S_MAX, self._ttl_s / 12)
         self._held: dict[str, Held] = {}
@@ -128,7 +128,8 @@ class Leases:
                 held.lapse_at = asked_at + self._ttl_s
             elif isinstance(answer, LOST):
                 held.renew_at = float("inf")
-                self.lose(held, str(answer))
+                if not held.is_suspending:  # its own call will be told whether it was the one
+                    self.lose(held, str(answer))
             else:
                 held.renew_at = monotonic() + pause_s
 

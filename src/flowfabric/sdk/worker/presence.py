@@ -28,6 +28,7 @@ class Presence:
     ) -> None:
         self._engine = engine
         self._settings = settings
+        self._namespaces = settings.namespaces or (None,)  # an entry for each tenant it serves
         self._patience = Patience(outage)
         self._skew = skew
 
@@ -47,25 +48,35 @@ class Presence:
     async def leave(self) -> None:
         """Take the worker off the registry; if that fails, its entry lapses by itself."""
         try:
-            await self._engine.mark_worker_dead(
-                worker_instance_id=self._settings.instance_id, reason="stopped"
-            )
+            for namespace in self._namespaces:
+                await self._engine.mark_worker_dead(
+                    worker_instance_id=self._settings.instance_id,
+                    namespace=namespace,
+                    reason="stopped",
+                )
         except (FlowFabricError, OSError) as error:
             _LOGGER.info("could not sign off: %s", error)
 
     async def _register(self) -> bool:
         settings = self._settings
-        await self._engine.register_worker(
-            worker_id=settings.worker_id,
-            worker_instance_id=settings.instance_id,
-            lanes=settings.lanes,
-            capabilities=settings.capabilities,
-            kinds=settings.kinds,
-            liveness_ttl_ms=_LIVENESS_MS,
-        )
+        for namespace in self._namespaces:
+            await self._engine.register_worker(
+                worker_id=settings.worker_id,
+                worker_instance_id=settings.instance_id,
+                namespace=namespace,
+                lanes=settings.lanes,
+                capabilities=settings.capabilities,
+                kinds=settings.kinds,
+                liveness_ttl_ms=_LIVENESS_MS,
+            )
         self._skew(await self._engine.server_time_ms() - _CLOCK.now_ms())
         return True
 
     async def _beat(self) -> bool:
-        answer = await self._engine.heartbeat_worker(worker_instance_id=self._settings.instance_id)
-        return not isinstance(answer, NotRegistered)
+        for namespace in self._namespaces:
+            answer = await self._engine.heartbeat_worker(
+                worker_instance_id=self._settings.instance_id, namespace=namespace
+            )
+            if isinstance(answer, NotRegistered):
+                return False
+        return True

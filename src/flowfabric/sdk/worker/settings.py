@@ -26,6 +26,7 @@ class Settings:
 
     worker_id: str
     instance_id: str
+    namespaces: tuple[str, ...] | None  # none: the fabric's own
     lanes: tuple[str, ...]
     kinds: tuple[str, ...]
     capabilities: tuple[str, ...]
@@ -38,6 +39,7 @@ class Settings:
 def read_settings(
     tasks: Mapping[str, Task[..., Any]],
     *,
+    namespaces: Iterable[str] | None,
     lanes: Iterable[str] | None,
     concurrency: int,
     capabilities: Iterable[str],
@@ -58,6 +60,7 @@ def read_settings(
     return Settings(
         worker_id=name,
         instance_id=new_name(name[:200]),
+        namespaces=_namespaces(namespaces),
         lanes=tuple(sorted(check_lane(lane, field="lanes") for lane in chosen)),
         kinds=tuple(sorted(tasks)),
         capabilities=check_capabilities(capabilities, field="capabilities"),
@@ -66,3 +69,14 @@ def read_settings(
         poll_interval_ms=max(1, to_ms(poll_interval, field="poll_interval")),
         drain_timeout_s=to_ms(drain_timeout, field="drain_timeout") / 1000,
     )
+
+
+def _namespaces(namespaces: Iterable[str] | None) -> tuple[str, ...] | None:
+    if namespaces is None:
+        return None
+    if isinstance(namespaces, str):
+        raise InvalidInput(f"namespaces: write [{namespaces!r}]", field="namespaces")
+    chosen = tuple(sorted({check_name(each, field="namespaces") for each in namespaces}))
+    if not chosen:
+        raise InvalidInput("namespaces: give at least one", field="namespaces")
+    return chosen

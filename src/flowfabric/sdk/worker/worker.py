@@ -35,6 +35,7 @@ _INTERRUPTED_S = 1.0  # for handlers to clean up after their interruption
 class Worker:
     """Runs the tasks of a fabric until it is stopped.
 
+    `namespaces`: the tenants it serves, each with its fair part; by default the fabric's own.
     `lanes`: where to look, by default where the tasks are. `concurrency`: how many handlers run at
     once. `capabilities`: what this worker offers to tasks that need something. `lease_ttl`: how
     soon another worker takes over when this one dies; renewed at a third of it.
@@ -51,6 +52,7 @@ class Worker:
         self,
         fabric: Fabric,
         *,
+        namespaces: Iterable[str] | None = None,
         lanes: Iterable[str] | None = None,
         concurrency: int = 100,
         capabilities: Iterable[str] = (),
@@ -62,6 +64,7 @@ class Worker:
         self._fabric = fabric
         self._settings = read_settings(
             fabric.tasks,
+            namespaces=namespaces,
             lanes=lanes,
             concurrency=concurrency,
             capabilities=capabilities,
@@ -170,6 +173,7 @@ class Shift:
         try:
             # Never cancelled: a claim that was cut off would leave leases nobody works on.
             claims = await self._engine.claim(
+                namespaces=settings.namespaces,
                 lanes=settings.lanes,
                 worker_id=settings.worker_id,
                 worker_instance_id=settings.instance_id,
@@ -267,7 +271,7 @@ class Shift:
             async with asyncio.timeout(_INTERRUPTED_S):
                 await self._idle.wait()
         for held in list(self._running):
-            self._end(held, Postponed(held, None))
+            self._end(held, None if held.is_suspended else Postponed(held, None))
 
     async def _flush(self) -> None:
         """Reports are worth a wait, but not for a store that does not come back."""

@@ -1,0 +1,64 @@
+"""Concurrency keys computed from a task's arguments."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from flowfabric.errors import InvalidInput
+from flowfabric.sdk.errors import InvalidTask
+from flowfabric.sdk.signature import Signature
+
+
+class KeyOf:
+    """A function of some of a task's arguments, found by their names.
+
+    ```
+    @ff.task(quota="per-customer", concurrency_key=lambda customer: customer)
+    async def crawl(customer: str, url: str, depth: int = 3) -> int: ...
+    ```
+    """
+
+    def __init__(self, function: Callable[..., Any], form: Signature) -> None:
+        self._function = function
+        self._form = form
+        offered = [each.name for each in form.parameters]
+        taken = _parameters(function, form.task)
+        self._takes_all = any(each.kind is inspect.Parameter.VAR_KEYWORD for each in taken)
+        self._names = [each.name for each in taken if each.name in offered]
+        for each in taken:
+            is_needed = each.default is inspect.Parameter.empty and each.kind in _NAMED
+            if is_needed and each.name not in offered:
+                known = ", ".join(offered) or "none"
+                raise _invalid(form.task, f"it takes {each.name!r}; the arguments are {known}")
+
+    def __call__(self, payload: bytes) -> str | None:
+        """The key of one submission; none counts it with those without a key."""
+        arguments = self._form.named_arguments(payload)
+        if not self._takes_all:
+            arguments = {name: arguments[name] for name in self._names}
+        key = self._function(**arguments)
+        if isinstance(key, int) and not isinstance(key, bool):
+            return str(key)  # customers are often numbered
+        if key is None or isinstance(key, str):
+            return key
+        detail = f"{self._form.task}: concurrency_key gave {key!r:.40}, not text"
+        raise InvalidInput(detail, field="concurrency_key")
+
+
+_NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+
+
+def _parameters(function: Callable[..., Any], task: str) -> list[inspect.Parameter]:
+    try:
+        parameters = list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):
+        raise _invalid(task, "write it as a lambda or a function") from None
+    if any(each.kind is inspect.Parameter.POSITIONAL_ONLY for each in parameters):
+        raise _invalid(task, "its arguments are found by name: it may have no positional-only ones")
+    return parameters
+
+
+def _invalid(task: str, detail: str) -> InvalidTask:
+    return InvalidTask(f"{task}: concurrency_key: {detail}", field="concurrency_key")

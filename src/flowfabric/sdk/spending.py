@@ -1,0 +1,200 @@
+"""Spending from inside a handler: reserve before, settle after, give back what was not used."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from types import TracebackType
+from typing import Any, Final, Protocol, Self, TypeVar
+
+from flowfabric.engine.budgeting import Usage
+from flowfabric.engine.engine import Engine
+from flowfabric.errors import FlowFabricError, InvalidInput, NotFound
+from flowfabric.ids import new_secret_id
+from flowfabric.model.budget import HardBreach, Reserved, UsageOutcome
+from flowfabric.model.checks import check_name
+from flowfabric.model.limit_checks import check_amounts
+from flowfabric.model.results import Claimed
+from flowfabric.sdk.durations import Duration, to_ms
+from flowfabric.sdk.errors import BudgetExceeded, Stopped
+
+_LOGGER = logging.getLogger("flowfabric.task")
+_REPEAT_TTL_MS: Final = 600_000  # as long as a report may be repeated because its answer was lost
+HOLD_FOR: Final = "1h"
+T = TypeVar("T")
+
+
+class Asker(Protocol):
+    """Who may ask the engine in the name of an execution."""
+
+    @property
+    def claimed(self) -> Claimed:
+        """The execution and its lease."""
+        ...
+
+    async def ask(self, operation: Callable[[Engine], Awaitable[T]]) -> T:
+        """An engine call under the lease; outages are waited out, a lost lease ends the handler."""
+        ...
+
+    def wait_for(self, operation: Any) -> Any:
+        """Run a coroutine on the worker's loop and block this thread for its answer."""
+        ...
+
+
+async def report_usage(owner: Asker, budget: str, usage: Usage) -> UsageOutcome:
+    """Tell what was used, once: without a key of the caller's own it gets one for its repeats."""
+    usage.amounts()  # refused here, where the traceback helps
+    claimed = owner.claimed
+    if usage.dedup_key is not None:
+        return await owner.ask(
+            lambda engine: engine.report_usage(claimed.handle, budget_id=budget, usage=usage)
+        )
+    key = f"{claimed.execution_id}/{claimed.attempt_index}/{new_secret_id()}"
+    named = Usage(custom=usage.amounts(), dedup_key=key)
+    return await owner.ask(
+        lambda engine: engine.report_usage(
+            claimed.handle, budget_id=budget, usage=named, dedup_ttl_ms=_REPEAT_TTL_MS
+        )
+    )
+
+
+class Hold:
+    """One reservation: its amounts, what was really used, and how it was settled."""
+
+    def __init__(
+        self, owner: Asker, budget: str, amounts: Mapping[str, int], hold_for: Duration
+    ) -> None:
+        self._owner = owner
+        self.budget = check_name(budget, field="budget")
+        self.reserved = check_amounts(amounts, field="spend")
+        if not self.reserved:
+            raise InvalidInput("spend: name what to reserve, such as tokens=1000", field="spend")
+        self._ttl_ms = to_ms(hold_for, field="hold_for")
+        self._hold_id = new_secret_id()
+        self._held: Reserved | None = None
+        self._actual: dict[str, int] = {}
+        self._is_known = False
+        self.outcome: UsageOutcome | None = None  # how it was settled, once it was
+
+    def actual(self, **amounts: int) -> None:
+        """What was really used. A dimension that is never named counts as it was reserved.
+
+        It may be called again: the last number of a dimension counts.
+        """
+        self._actual |= check_amounts(amounts, field="actual")
+        self._is_known = True
+
+    async def _reserve(self) -> None:
+        if self._held is not None:
+            raise InvalidInput("spend: already used; make another one", field="spend")
+        handle = self._owner.claimed.handle
+        answer = await self._owner.ask(
+            lambda engine: engine.reserve_budget(
+                handle,
+                budget_id=self.budget,
+                amounts=self.reserved,
+                hold_id=self._hold_id,
+                ttl_ms=self._ttl_ms,
+            )
+        )
+        if isinstance(answer, HardBreach):
+            raise exceeded(self.budget, answer, self.reserved)
+        self._held = answer
+
+    async def _end(self, error: BaseException | None) -> None:
+        """Settle or give back; while another exception passes, nothing here may replace it."""
+        ending = self._release() if error is not None and not self._is_known else self._settle()
+        if error is None:
+            await ending
+            return
+        try:
+            await ending
+        except Stopped:
+            return  # the lease is gone and the hold with it
+        except FlowFabricError as problem:
+            _LOGGER.warning("budget %s: a hold was not settled, %s", self.budget, problem)
+
+    async def _release(self) -> None:
+        handle = self._owner.claimed.handle
+        await self._owner.ask(
+            lambda engine: engine.release_hold(handle, budget_id=self.budget, hold_id=self._hold_id)
+        )
+
+    async def _settle(self) -> None:
+        handle, amounts = self._owner.claimed.handle, self.reserved | self._actual
+        try:
+            self.outcome = await self._owner.ask(
+                lambda engine: engine.settle_budget(
+                    handle, budget_id=self.budget, hold_id=self._hold_id, amounts=amounts
+                )
+            )
+        except NotFound as error:
+            if error.fields.get("entity") != "hold":
+                raise
+            # It has lapsed: what was used is reported like any other usage.
+            self.outcome = await self._settle_late(amounts)
+        if isinstance(self.outcome, HardBreach):
+            _LOGGER.warning(
+                "budget %s: %s was used beyond what was reserved and allowed; the excess is not "
+                "counted",
+                self.budget,
+                self.outcome.dimension,
+            )
+
+    async def _settle_late(self, amounts: Mapping[str, int]) -> UsageOutcome:
+        usage = Usage(custom=amounts, dedup_key=f"hold:{self._hold_id}")
+        return await report_usage(self._owner, self.budget, usage)
+
+
+class Spend(Hold):
+    """`async with ctx.spend("gpt", tokens=1000) as spend:`."""
+
+    async def __aenter__(self) -> Self:
+        try:
+            await self._reserve()
+        except asyncio.CancelledError as error:
+            await self._end(error)  # it may have been reserved all the same
+            raise
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self._end(error)
+
+
+class SyncSpend(Hold):
+    """`with ctx.spend("gpt", tokens=1000) as spend:`, in a sync task."""
+
+    def __enter__(self) -> Self:
+        self._owner.wait_for(self._reserve())
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        try:
+            self._owner.wait_for(self._end(error))
+        except Stopped:
+            if error is None:
+                raise
+
+
+def exceeded(budget: str, breach: HardBreach, amounts: Mapping[str, int]) -> BudgetExceeded:
+    """A refused reservation as the handler meets it."""
+    name = breach.dimension
+    return BudgetExceeded(
+        f"{budget}: {name} {breach.current_usage} of {breach.hard_limit} is used or reserved, "
+        f"{amounts.get(name, 0)} more were asked for",
+        budget=budget,
+        dimension=name,
+        current_usage=breach.current_usage,
+        hard_limit=breach.hard_limit,
+    )
