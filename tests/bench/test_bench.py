@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,16 +11,15 @@ import pytest
 
 from benchmarks.tables import render
 from flowfabric.assemble import open_engine
-from flowfabric.bench import backlog, cycle, idle, latency, worker
+from flowfabric.bench import backlog, cycle, idle, latency, suspend, worker
 from flowfabric.bench.floor import measure_floor
 from flowfabric.bench.main import run
 from flowfabric.bench.measurement import MeasurementFailed, check_count, percentile
-from flowfabric.bench.places import Place, Server, open_place
-from flowfabric.bench.preload import preload
+from flowfabric.bench.places import Place, open_place
+from flowfabric.bench.preload import preload, preload_suspended
 from flowfabric.bench.raw import connect
 from flowfabric.bench.specimen import CORE, TABLES, read_specimen
 from flowfabric.errors import InvalidInput
-from tests.support.databases import PostgresServer
 
 KEYS = {
     "scenario",
@@ -38,16 +36,6 @@ KEYS = {
     "extra",
 }
 FAR = 4_000_000_000_000
-
-
-@pytest.fixture(params=["sqlite", "postgres"])
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
-    if request.param == "postgres":
-        server: PostgresServer = request.getfixturevalue("postgres")
-        yield Server(server.uri)
-    else:
-        with open_place("sqlite", f"sqlite:///{tmp_path / 'mine.db'}") as found:
-            yield found
 
 
 def test_the_command_prints_one_object_with_every_key(
@@ -71,13 +59,14 @@ def test_a_cycle_is_measured_against_its_floor(place: Place) -> None:
     assert found.settings["drivers"] == 1
 
 
-def test_the_floor_writes_the_rows_of_the_engine(place: Place) -> None:
+@pytest.mark.parametrize("wide", [False, True])
+def test_the_floor_writes_the_rows_of_the_engine(place: Place, wide: bool) -> None:
     """As many rows in the same tables, and the same words in every column that is not an id."""
     with place.database() as ours, place.database() as floor:
         asyncio.run(cycle.engine_rate(ours, 7, batch=4))
         specimen = asyncio.run(read_specimen(floor, delay_until=FAR))
         asyncio.run(_delete_all(floor))
-        asyncio.run(measure_floor(floor, specimen, 7, 4))
+        asyncio.run(measure_floor(floor, specimen, 7, 4, wide=wide))
         assert asyncio.run(_words(floor)) == asyncio.run(_words(ours))
 
 
@@ -88,7 +77,15 @@ async def _delete_all(url: str) -> None:
     await database.close()
 
 
-_OWN = ("execution_id", "partition_key", "lease_id", "attempt_id", "event_id", "xact_id")
+_OWN = (
+    "execution_id",
+    "partition_key",
+    "lease_id",
+    "attempt_id",
+    "event_id",
+    "xact_id",
+    "ready_rank",  # made of an instant
+)
 
 
 async def _words(url: str) -> dict[str, list[str]]:
@@ -138,6 +135,37 @@ def test_a_preloaded_store_is_sound_and_has_the_past(place: Place) -> None:
         counts, report = asyncio.run(look())
         assert counts["default"] == {"completed": 26, "delayed": 6}  # and the specimens
         assert report.problems == ()
+
+
+def test_suspended_executions_are_preloaded_as_the_engine_left_them(place: Place) -> None:
+    with place.database() as url:
+        asyncio.run(preload_suspended(url, 12))
+
+        async def look() -> tuple[Any, Any, Any]:
+            async with open_engine(url) as engine:
+                counts, report = await engine.count_executions(), await engine.doctor()
+                shown = await engine.list_suspended(limit=50)
+                answers = [
+                    await engine.resume_execution(execution_id=each.execution_id) for each in shown
+                ]
+                return counts, report, answers
+
+        counts, report, answers = asyncio.run(look())
+        assert counts["default"] == {"suspended": 12}
+        assert report.problems == ()
+        assert [each.public_state for each in answers] == ["waiting"] * 12
+
+
+def test_waits_are_measured_and_counted(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(suspend, "LAPS", 2)
+    monkeypatch.setattr(suspend, "WARM_UP", 1)
+    monkeypatch.setattr(suspend, "CONCURRENT", 4)
+    found = suspend.measure(place, 8, suspended=5, rounds=1)
+    assert set(found.to_dict()) == KEYS
+    assert found.throughput_per_s is not None
+    assert found.settings["laps"] == 2
+    assert set(found.extra["slower_percent"]) == {"latency", "throughput"}
+    assert found.extra["beside_suspended"]["throughput_per_s"] > 0
 
 
 def test_backlog_compares_empty_and_full(tmp_path: Path) -> None:

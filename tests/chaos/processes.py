@@ -14,19 +14,21 @@ from typing import IO
 
 from flowfabric.clock import monotonic
 
-SCRIPT = Path(__file__).with_name("worker_process.py")
+ROOT = Path(__file__).parents[2]
+WORKER = "tests.chaos.worker_process"
 PATIENCE_S = 60.0
 
 
 class WorkerProcess:
     """One process and what it has said."""
 
-    def __init__(self, url: str, name: str, mode: str) -> None:
+    def __init__(self, name: str, module: str, *words: str) -> None:
         self.name = name
         self.said: list[list[str]] = []
         self._rest = b""
         self._process = subprocess.Popen(
-            [sys.executable, str(SCRIPT), url, name, mode],
+            [sys.executable, "-m", module, *words],
+            cwd=ROOT,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
         )
@@ -80,9 +82,10 @@ class Crew:
         self.alive: list[WorkerProcess] = []
         self.buried: list[WorkerProcess] = []
 
-    def hire(self, mode: str) -> WorkerProcess:
+    def hire(self, mode: str, module: str = WORKER, *words: str) -> WorkerProcess:
         self._count += 1
-        worker = WorkerProcess(self._url, f"{mode}-{self._count}", mode)
+        name = f"{mode}-{self._count}"
+        worker = WorkerProcess(name, module, self._url, name, mode, *words)
         self._selector.register(worker.pipe, selectors.EVENT_READ)
         self.alive.append(worker)
         return worker

@@ -1,4 +1,4 @@
-"""A worker as a process of its own, to be killed: python tests/chaos/worker_process.py URL NAME …
+"""A worker as a process of its own, to be killed: python -m tests.chaos.worker_process …
 
 It speaks on standard output, one line per thing that happened, so that a test can wait for exactly
 that: `holding N` after a claim, `done ID EPOCH` after an acknowledged completion, `made KEY ID`
@@ -15,7 +15,7 @@ from flowfabric.assemble import open_engine
 from flowfabric.config import EngineConfig
 from flowfabric.engine.engine import Engine
 from flowfabric.engine.requests import CompleteRequest
-from flowfabric.errors import FlowFabricError, StateError, StoreError
+from flowfabric.errors import ExecutionNotActive, FlowFabricError, StateError, StoreError
 from flowfabric.model.results import Claimed
 
 LEASE_MS = 1_000
@@ -51,7 +51,7 @@ async def work(engine: Engine, name: str) -> None:
             await asyncio.sleep(WORK_S)
             try:
                 await engine.complete(each.handle, result=name.encode())
-            except StateError as refusal:
+            except (StateError, ExecutionNotActive) as refusal:  # too slow for the lease
                 say("refused", type(refusal).__name__)
             else:
                 say("done", each.execution_id, each.lease_epoch)

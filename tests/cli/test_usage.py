@@ -11,7 +11,7 @@ import pytest
 
 from flowfabric.cli import main
 from flowfabric.cli.exits import Exit
-from flowfabric.cli.parser import build_parser
+from flowfabric.cli.parser import FfParser, build_parser
 from flowfabric.cli.program import parse
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -92,6 +92,15 @@ def test_common_options_stand_before_or_after_the_command() -> None:
     assert parse(["ps"]).json is False
 
 
+def test_a_worker_may_serve_several_tenants() -> None:
+    assert parse(["worker", "a:ff", "--namespace", "a", "--namespace", "b"]).namespaces == [
+        "a",
+        "b",
+    ]
+    assert parse(["--namespace", "a", "worker", "a:ff"]).namespace == "a"
+    assert parse(["worker", "a:ff"]).namespaces is None
+
+
 def test_positionals_may_stand_on_both_sides_of_an_option() -> None:
     assert parse(["cancel", ID, "--reason", "x", ID]).ids == [ID, ID]
     submitted = parse(["submit", "greet", "--wait", "a=1", "--lane", "x", "b:=2"])
@@ -117,10 +126,28 @@ def test_the_manual_gives_every_option_and_exit_code() -> None:
 
 
 def parse_options(name: str) -> list[str]:
-    actions = [a for a in build_parser()._actions if isinstance(a.choices, dict)]
-    choices = actions[0].choices
-    assert isinstance(choices, dict)
-    return list(choices[name].option_words())
+    """The options of a command and of its actions, if it has any."""
+    command = subcommands(build_parser())[name]
+    parts = [command, *subcommands(command).values()]
+    return [word for part in parts for word in part.option_words()]
+
+
+def subcommands(parser: FfParser) -> dict[str, FfParser]:
+    for action in parser._actions:
+        if isinstance(action.choices, dict):
+            return action.choices
+    return {}
+
+
+def test_every_action_of_a_command_is_in_the_manual_and_has_help(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    manual = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
+    for name in command_names():
+        for action in subcommands(subcommands(build_parser())[name]):
+            assert f"`ff {name} {action}" in manual
+            assert main([name, action, "--help"]) == Exit.OK
+            assert f"ff {name} {action}" in capsys.readouterr().out
 
 
 def test_help_loads_no_store_and_no_driver() -> None:

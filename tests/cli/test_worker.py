@@ -82,7 +82,7 @@ def test_a_worker_process_runs_what_is_submitted_and_drains(app: Path, desk: Des
     command = [sys.executable, "-m", "flowfabric.cli", "worker", "cli_app:ff", "--url", desk.url]
     path = os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])
     process = subprocess.Popen(
-        [*command, "--concurrency", "2", "--json"],
+        [*command, "--concurrency", "2", "--json", "--namespace", "default", "--namespace", "b"],
         cwd=app,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -94,10 +94,15 @@ def test_a_worker_process_runs_what_is_submitted_and_drains(app: Path, desk: Des
         assert answer["result"] == "hello hello ada"
         assert desk.ff("submit", "crash", "name=ada", "--wait", "--timeout", "20s") == Exit.FAILED
         assert "no ada here" in desk.err
-        assert desk.json("workers")[0]["kinds"] == ["crash", "greet"]
+        tenant = ("--namespace", "b", "--wait", "--timeout", "20s")
+        assert desk.json("submit", "greet", "name=bo", *tenant)["result"] == "hello bo"
+        workers = desk.json("workers")
+        assert [each["namespace"] for each in workers] == ["b", "default"]
+        assert workers[0]["kinds"] == ["crash", "greet"]
     finally:
         process.send_signal(signal.SIGTERM)
         out, err = process.communicate(timeout=20)
     assert process.returncode == 0, err
-    assert json.loads(out)["concurrency"] == 2
+    told = json.loads(out)
+    assert (told["concurrency"], told["namespaces"]) == (2, ["b", "default"])
     assert not (app / "unused.db").exists()

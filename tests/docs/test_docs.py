@@ -129,6 +129,16 @@ def test_the_code_of_the_start_page_runs(code: str, tmp_path: Path) -> None:
     assert printed
 
 
+@pytest.mark.parametrize("code", blocks(DOCS / "guides" / "limits.md"))
+def test_the_code_of_the_limits_guide_runs(code: str, tmp_path: Path) -> None:
+    assert run_block(code, tmp_path) == "200 200\n"
+
+
+@pytest.mark.parametrize("code", blocks(DOCS / "guides" / "suspension.md"))
+def test_the_code_of_the_suspension_guide_runs(code: str, tmp_path: Path) -> None:
+    assert run_block(code, tmp_path) == "solar: approved by 2 people\n"
+
+
 def test_the_code_of_the_readme_runs_and_can_be_looked_at(tmp_path: Path) -> None:
     (code,) = (param.values[0] for param in blocks(README))
     lines = [line for line in code.splitlines() if line and not line.startswith("#")]

@@ -35,7 +35,7 @@ def known(fingerprint: bytes = b"f") -> IdempotencyRecord:
 def attempt(
     record: IdempotencyRecord | None = None, lane: LaneState = LaneState.ACTIVE, now: int = NOW
 ) -> Decision:
-    return create(None, record, lane, command(), Moment(now))
+    return create(None, record, make.lanes(lane), command(), Moment(now))
 
 
 def test_new_work_waits_for_its_first_attempt() -> None:
@@ -78,7 +78,7 @@ def test_a_closed_lane_takes_nothing_in_but_still_knows_its_keys(lane: LaneState
 
 def test_our_own_committed_try_is_answered_again() -> None:
     """I6: the answer was lost, the row was not."""
-    decision = create(make.created(), known(), LaneState.ACTIVE, command(), Moment(NOW))
+    decision = create(make.created(), known(), make.NO_LANES, command(), Moment(NOW))
     assert decision.reply == Created(EXECUTION_ID, PublicState.WAITING)
     assert decision.execution is None
 

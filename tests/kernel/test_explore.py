@@ -149,8 +149,8 @@ FAULTS: dict[str, tuple[list[Mutant], Callable[[], None]]] = {
         [
             Mutant(
                 expire.promote_delayed,
-                "execution.eligible_at > at.now",
-                "execution.eligible_at >= at.now",
+                "until > at.now",
+                "until >= at.now",
             )
         ],
         lambda: test_due.test_a_delay_ends_exactly_at_its_instant_and_keeps_the_attempt("delayed"),

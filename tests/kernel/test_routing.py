@@ -10,6 +10,7 @@ from flowfabric import limits
 from flowfabric.errors import InvalidCapabilities, InvalidInput
 from flowfabric.kernel.decision import Moment, Refused
 from flowfabric.kernel.explain import explain
+from flowfabric.kernel.explain_limits import BoundsLook
 from flowfabric.kernel.routing import Offer, matching_routes, missing_capabilities
 from flowfabric.kernel.workers import heartbeat_worker, register_worker
 from flowfabric.model.checks import check_capabilities
@@ -79,20 +80,20 @@ def test_a_worker_fits_exactly_when_it_offers_a_superset(
     missing = missing_capabilities(required, offered)
     assert missing == tuple(sorted(required - offered))
     catalog = Catalog(1, (Route("default", "lane", "kind", tuple(sorted(required))),), {})
-    matched = matching_routes(Offer("default", ("lane",), tuple(offered)), catalog)
+    matched = matching_routes(Offer(("default",), ("lane",), tuple(offered)), catalog)
     assert bool(matched) == (required <= offered)
 
 
 @pytest.mark.parametrize(
     ("offer", "fits"),
     [
-        (Offer("default", ("lane",)), True),
-        (Offer("default", ("other", "lane")), True),
-        (Offer("other", ("lane",)), False),
-        (Offer("default", ("other",)), False),
-        (Offer("default", ("lane",), (), ("kind",)), True),
-        (Offer("default", ("lane",), (), ("other",)), False),
-        (Offer("default", ("lane",), (), ()), False),
+        (Offer(("default",), ("lane",)), True),
+        (Offer(("default",), ("other", "lane")), True),
+        (Offer(("other",), ("lane",)), False),
+        (Offer(("default",), ("other",)), False),
+        (Offer(("default",), ("lane",), (), ("kind",)), True),
+        (Offer(("default",), ("lane",), (), ("other",)), False),
+        (Offer(("default",), ("lane",), (), ()), False),
     ],
 )
 def test_a_route_fits_in_all_its_parts(offer: Offer, fits: bool) -> None:
@@ -104,7 +105,7 @@ def test_a_route_fits_in_all_its_parts(offer: Offer, fits: bool) -> None:
 def test_only_an_open_lane_hands_out(state: LaneState) -> None:
     lane = Lane("lane", state, NOW, NOW)
     catalog = Catalog(1, (Route("default", "lane", "kind"),), {"lane": lane})
-    matched = matching_routes(Offer("default", ("lane",)), catalog)
+    matched = matching_routes(Offer(("default",), ("lane",)), catalog)
     assert bool(matched) == (state in (LaneState.ACTIVE, LaneState.DRAINING))
 
 
@@ -118,7 +119,7 @@ def worker(capabilities: tuple[str, ...] = (), heard_at: int = NOW) -> Worker:
 
 
 def register(known: Worker | None, worker_id: str = "w1", now: int = NOW) -> object:
-    offer = Offer("default", ("lane",))
+    offer = Offer(("default",), ("lane",))
     return register_worker(
         known,
         offer=offer,
@@ -173,7 +174,7 @@ def test_refreshing_keeps_the_registration_instant_and_writes_no_event() -> None
 )
 def test_every_situation_explains_itself(situation: str, waiting_for: str) -> None:
     """I9: a due time or a named cause."""
-    answer = explain(make.SITUATIONS[situation](), LaneState.ACTIVE, [], NOW)
+    answer = explain(make.SITUATIONS[situation](), LaneState.ACTIVE, [], BoundsLook(), NOW)
     assert answer.waiting_for == waiting_for
     assert answer.summary
 
@@ -181,23 +182,23 @@ def test_every_situation_explains_itself(situation: str, waiting_for: str) -> No
 def test_waiting_work_names_what_no_live_worker_offers() -> None:
     """D31: waiting_for_capable_worker with what is missing."""
     needs = make.created(route=Route("default", "lane", "kind", ("cuda", "gpu")))
-    answer = explain(needs, LaneState.ACTIVE, [worker(("gpu",))], NOW)
+    answer = explain(needs, LaneState.ACTIVE, [worker(("gpu",))], BoundsLook(), NOW)
     assert answer.waiting_for == "waiting_for_capable_worker"
     assert answer.missing_capabilities == ("cuda",)
     assert [fit.lacks for fit in answer.could_run] == ["lacks cuda"]
-    fit = explain(needs, LaneState.ACTIVE, [worker(("cuda", "gpu"))], NOW)
+    fit = explain(needs, LaneState.ACTIVE, [worker(("cuda", "gpu"))], BoundsLook(), NOW)
     assert (fit.waiting_for, fit.missing_capabilities) == ("worker", ())
-    lapsed = explain(needs, LaneState.ACTIVE, [worker(("cuda", "gpu"))], NOW + TTL)
+    lapsed = explain(needs, LaneState.ACTIVE, [worker(("cuda", "gpu"))], BoundsLook(), NOW + TTL)
     assert lapsed.waiting_for == "waiting_for_capable_worker"
     assert lapsed.could_run == ()
 
 
 def test_a_closed_lane_is_the_first_reason_named() -> None:
-    answer = explain(make.created(), LaneState.PAUSED, [worker()], NOW)
+    answer = explain(make.created(), LaneState.PAUSED, [worker()], BoundsLook(), NOW)
     assert answer.waiting_for == "lane_state"
 
 
 def test_a_lapsed_lease_nobody_noticed_yet_is_explained() -> None:
     running = claimed(make.created())
-    answer = explain(running, LaneState.ACTIVE, [], NOW + make.TTL_MS)
+    answer = explain(running, LaneState.ACTIVE, [], BoundsLook(), NOW + make.TTL_MS)
     assert answer.waiting_for == "lease_expiry"

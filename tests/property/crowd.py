@@ -15,6 +15,7 @@ from flowfabric.config import EngineConfig
 from flowfabric.engine.engine import Engine
 from flowfabric.engine.requests import NewExecution, to_create
 from flowfabric.errors import FlowFabricError, RetryExhausted, StoreError
+from flowfabric.ids import new_execution_id
 from flowfabric.kernel.cancel import Cancel
 from flowfabric.kernel.claim import Claim, NewIds, claim
 from flowfabric.kernel.complete import Complete
@@ -32,9 +33,9 @@ from flowfabric.model.handle import Handle
 from flowfabric.model.policy import ExecutionPolicy, FixedBackoff, RetryPolicy
 from flowfabric.model.record import Record, replace
 from flowfabric.model.results import Claimed, Created
-from flowfabric.model.route import LaneState
 from flowfabric.stores.base import StoreConflict, Transaction
 from tests.property.wing_gong import Call, explained
+from tests.support.builders import NO_LANES
 
 HANDS: Final = 2  # clients per engine: they share its commits, and race with the other engines
 CALLS_PER_TICK: Final = 40
@@ -120,7 +121,7 @@ class Crowd:
             return self._new(engine, rng)
         if chance < 0.4 or not self._recent:
             return Claim(
-                Offer("default", ("default",)),
+                Offer(("default",), ("default",)),
                 f"w{rng.randrange(9)}",
                 f"w{rng.randrange(9)}-1",
                 LEASE_MS,
@@ -143,14 +144,14 @@ class Crowd:
     def _new(self, engine: Engine, rng: random.Random) -> CreateExecution:
         key = f"key-{self._made // 25 + rng.randrange(3)}"
         request = NewExecution(execution_kind="work", idempotency_key=key, policy=POLICY)
-        return to_create(request, engine.config, engine.store.partitions)
+        return to_create(request, engine.config, new_execution_id(engine.store.partitions))
 
     async def _one_call(self, engine: Engine, command: Any) -> None:
         called, since = self._tick(), len(self._shown) - 1
         answer: Any
         try:
             if isinstance(command, CreateExecution):
-                await engine.ensure_routes((command,))
+                await engine.ensure_known((command,))
             answer = await engine.execute(command)
         except RetryExhausted:
             return  # nothing was written
@@ -272,7 +273,7 @@ def silently(state: Execution | None, now: int) -> list[Execution | None]:
 def decide(state: Execution | None, call: Call, at: Moment) -> Decision | None:
     command = call.what
     if isinstance(command, CreateExecution):
-        return create(state, None, LaneState.ACTIVE, command, at)
+        return create(state, None, NO_LANES, command, at)
     if isinstance(command, Claim):
         new = NewIds(call.answer.lease_id, call.answer.attempt_id)
         return None if state is None else bodied(claim(state, command, new, at), call.answer)
@@ -316,7 +317,7 @@ def visible(state: Execution | None) -> Any:
 def key_follows(state: IdempotencyRecord | None, call: Call) -> list[IdempotencyRecord | None]:
     after = []
     for now in call.moments:
-        decision = create(None, state, LaneState.ACTIVE, call.what, Moment(now))
+        decision = create(None, state, NO_LANES, call.what, Moment(now))
         if answer_of(decision) == call.answer:
             after.append(decision.idempotency or state)
     return after

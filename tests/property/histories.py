@@ -16,6 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from flowfabric.model.attempt import FailureClass
 from flowfabric.model.execution import Execution, IdempotencyRecord
 from flowfabric.model.handle import Handle
+from flowfabric.model.quota import AdmissionRow
 from flowfabric.model.results import Claimed, Created
 from flowfabric.model.route import LaneState
 from flowfabric.model.state import ADMISSION_BLOCK_REASONS, EligibilityState
@@ -29,6 +30,7 @@ LANES = ("blue", "green")
 CAPABILITIES = ((), ("gpu",), ("gpu", "eu"))
 BLOCKS = tuple(sorted(reason.value for reason in ADMISSION_BLOCK_REASONS))
 OFFER_LANES = (("blue",), ("green",), ("green", "blue"))
+QUOTA_WINDOWS_MS = (1_000, 2_000)
 
 # How far back a choice goes: mostly to the newest, so that histories are about something.
 pick = st.sampled_from((0, 0, 0, 0, 1, 1, 1, 2, 2, 3, 4, 6, 9, 15))
@@ -508,7 +510,7 @@ def edges_of(row: Any) -> Iterator[int]:
     """The instants at which a record means something else."""
     if isinstance(row, Execution):
         times = [row.deadline_at, row.attempt_due_at, row.lease_expires_at]
-        times += [row.reclaim_at, row.purge_at]
+        times += [row.reclaim_at, row.purge_at, row.blocked_until]
         if row.state.eligibility_state is EligibilityState.NOT_ELIGIBLE_UNTIL_TIME:
             times.append(row.eligible_at)
         if row.grant is not None:
@@ -516,3 +518,7 @@ def edges_of(row: Any) -> Iterator[int]:
         yield from (when for when in times if when is not None)
     elif isinstance(row, IdempotencyRecord | Worker):
         yield row.expires_at
+    elif (due := getattr(row, "due_at", None)) is not None:
+        yield due
+    if isinstance(row, AdmissionRow) and row.counted_at is not None:
+        yield from (row.counted_at + window for window in QUOTA_WINDOWS_MS)

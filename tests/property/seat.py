@@ -22,6 +22,7 @@ CONFIG = EngineConfig(
     event_retention_ms=9_000,
     reclaim_grace_ms=500,
     synchronous="normal",
+    waitpoint_secret="c0ffee" * 10 + "abcd",  # tokens are derived from it: alike everywhere
 )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import re
 import sqlite3
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -124,17 +125,32 @@ def test_missing_row_locks_are_noticed(postgres_url: str, monkeypatch: pytest.Mo
 
 def test_an_upsert_of_keys_is_noticed(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted: an absent row cannot be locked, and an upsert hides that a rival inserted it."""
-    honest: Any = arrays.Batch.insert_sql
+    honest = arrays.Write.sql
     upsert = " ON CONFLICT (namespace, idempotency_key) DO UPDATE SET execution_id = "
 
-    def insert_sql(batch: arrays.Batch) -> str:
-        sql: str = honest.fget(batch)
-        keys = batch.table == "ff_idempotency"
-        return f"{sql}{upsert}excluded.execution_id" if keys else sql
+    def sql(write: arrays.Write, shape: arrays.Shape, first: int) -> str:
+        text = honest(write, shape, first)
+        keys = text.startswith("INSERT INTO ff_idempotency")
+        return f"{text}{upsert}excluded.execution_id" if keys else text
 
-    monkeypatch.setattr(arrays.Batch, "insert_sql", property(insert_sql))
+    monkeypatch.setattr(arrays.Write, "sql", sql)
+    monkeypatch.setattr(arrays, "_joined", arrays._joined.__wrapped__)  # what it knows is honest
     verdict = judged(Crowd(postgres_url, engines=ENGINES, calls=1_000, seed=1))
     assert any(name.startswith("key-") for name in verdict.unexplained)
+
+
+def test_a_version_nobody_compares_is_noticed(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Planted: what was decided without a lock is written whatever the row has become."""
+    honest = arrays._guarded
+
+    def careless(parts: arrays.Parts) -> str:
+        return re.sub(r"c\.xmin = (\S+)::xid", r"\1 IS NOT NULL", honest(parts))
+
+    monkeypatch.setattr(arrays, "_guarded", careless)
+    verdict = judged(Crowd(postgres_url, engines=ENGINES, calls=1_000, seed=1))
+    assert verdict.unexplained
 
 
 def test_missing_transactions_are_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,29 +6,34 @@ Sequential by design; races are the business of `test_linearizability.py`.
 from __future__ import annotations
 
 import asyncio
-import inspect
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from hypothesis import HealthCheck, Phase, settings
-from hypothesis.stateful import RULE_MARKER, rule, run_state_machine_as_test
+from hypothesis.stateful import rule
 
-from flowfabric.engine.core import EngineCore
+from flowfabric.engine.fold import Fold
 from flowfabric.errors import FlowFabricError
 from flowfabric.kernel.create import CreateExecution
 from flowfabric.kernel.decision import Refused
+from flowfabric.model.quota import AdmissionRow
+from flowfabric.model.record import replace
+from flowfabric.stores.base import Transaction
 from flowfabric.stores.sqlite import view as sqlite_view
+from flowfabric.stores.sqlite.small import SmallTables
+from flowfabric.stores.tables import ADMISSIONS, GATES, QUOTAS
 from tests.property.budget import budget
 from tests.property.ground import Ground, ground_for
-from tests.property.histories import Histories, WholeHistories
-from tests.property.mint import SWITCH, Playback
+from tests.property.limited import LimitedHistories, WholeLimitedHistories
+from tests.property.machines import only, try_histories
+from tests.property.mint import SWITCH, Playback, Tape
 from tests.property.seat import Seat, comparable
+from tests.property.waiting import WaitingHistories, WholeWaitingHistories, check_waits
 from tests.support.mutants import Mutant, plant
 
-HISTORIES = {"memory": 40, "sqlite": 60, "postgres": 25}
-STEPS = budget("FF_PARITY_STEPS", 30)
+HISTORIES = {"memory": 20, "sqlite": 25, "postgres": 10}
 
 
 @pytest.fixture
@@ -42,27 +47,10 @@ def minted(monkeypatch: pytest.MonkeyPatch) -> None:
     SWITCH.install(monkeypatch)
 
 
-def try_histories(machine: Any, histories: int, *, shrink: bool = True) -> None:
-    """Run a state machine so many times; a failure is shrunk and printed as a program."""
-    phases = [Phase.generate, Phase.shrink] if shrink else [Phase.generate]
-    run_state_machine_as_test(
-        machine,
-        settings=settings(
-            max_examples=histories,
-            stateful_step_count=STEPS,
-            deadline=None,
-            database=None,
-            phases=phases,
-            print_blob=False,
-            suppress_health_check=list(HealthCheck),
-        ),
-    )
-
-
 # --- I16: store A ≡ store B --------------------------------------------------------------------
 
 
-class Parity(WholeHistories):
+class Parity(WholeLimitedHistories, WholeWaitingHistories):
     """The memory store beside a real one; everything stored is compared after every step."""
 
     def __init__(self, runner: asyncio.Runner, ground: Ground) -> None:
@@ -73,6 +61,7 @@ class Parity(WholeHistories):
         expected, actual = (self.runner.run(seat.engine.store.dump()) for seat in self.seats)
         for table, rows in expected.items():
             assert actual[table] == rows, f"{table}: {difference(rows, actual[table])}"
+        check_waits(expected)
 
     def teardown(self) -> None:
         real = self.seats[1].engine
@@ -99,32 +88,49 @@ def test_a_store_is_the_memory_store(
         try_histories(lambda: Parity(runner, ground), histories)
 
 
-def only(machine: type[Histories], rules: str) -> type[Histories]:
-    """The same machine with fewer rules: what they do to each other is found sooner."""
-    members = inspect.getmembers(machine)
-    unwanted = {name: None for name, value in members if hasattr(value, RULE_MARKER)}
-    for name in rules.split():
-        del unwanted[name]
-    return type("Only", (machine,), unwanted)
-
-
 FOCUS = {
     "lapsing workers": "register heartbeat pass_time tick tick_at_deadline",
     "dead workers": "register mark_dead claim",
     "grants": "grant redeem claim jump_beside_deadline tick_at_deadline",
     "replays": "create replay cancel complete claim fail tick_at_deadline",
     "listings": "create_many create pass_time tick_at_deadline look claim complete",
+    "budgets": "furnish create_bounded create_budget update_budget reset_budget report spend "
+    "report_from_outside give_back claim complete tick_at_deadline look_at_limits",
+    "reservations": "furnish create_bounded update_budget reserve settle release_hold report "
+    "claim complete fail revoke tick_at_deadline look_at_limits",
+    "quotas": "furnish create_bounded create_quota update_quota claim complete fail cancel "
+    "grant redeem replay tick_at_deadline look_at_limits",
+    "external schedulers": "furnish create_bounded check_admission release_admission claim "
+    "complete take_by_name update_quota tick_at_deadline look_at_limits",
+    "lanes": "furnish create_bounded create create_budget create_quota configure_lane claim "
+    "complete change_priority tick_at_deadline",
+    "waits": "wait_anew suspend deliver approve resume claim complete expire_suspension "
+    "tick_at_deadline jump_beside_deadline look_at_waits",
+    "early signals": "create wait_anew create_waitpoint suspend_on_pending deliver close_waitpoint "
+    "claim fail complete revoke tick_at_deadline look_at_waits",
+    "ends of waits": "wait_anew suspend suspend_until create_waitpoint deliver deliver_many cancel "
+    "replay hold_or_release claim fail tick tick_at_deadline hook_of_a_loop look_at_waits",
+    "rotated keys": "wait_anew suspend create_waitpoint deliver approve rotate_key pass_time tick "
+    "tick_at_deadline claim look_at_waits",
+    "bounded waits": "furnish create_bounded wait_anew suspend suspend_until create_waitpoint "
+    "suspend_on_pending reserve report check_admission release_admission deliver resume claim "
+    "complete cancel tick_at_deadline look_at_limits look_at_waits",
 }
 
 
-@pytest.mark.parametrize("name", FOCUS)
+DENSE = [("sqlite", name) for name in FOCUS]
+DENSE += [("postgres", name) for name in ("budgets", "reservations", "quotas")]
+
+
+@pytest.mark.parametrize(("store", "name"), DENSE)
 def test_a_store_is_the_memory_store_where_it_is_dense(
-    name: str, tmp_path: Path, request: pytest.FixtureRequest, runner: asyncio.Runner
+    store: str, name: str, tmp_path: Path, request: pytest.FixtureRequest, runner: asyncio.Runner
 ) -> None:
     """Among forty rules a corner is seldom visited: some histories stay in it."""
     machine: Any = only(Parity, FOCUS[name])
-    with ground_for("sqlite", tmp_path, request, runner) as ground:
-        try_histories(lambda: machine(runner, ground), budget("FF_PARITY_HISTORIES", 25))
+    with ground_for(store, tmp_path, request, runner) as ground:
+        histories = budget("FF_PARITY_HISTORIES", 10 if store == "sqlite" else 5)
+        try_histories(lambda: machine(runner, ground), histories)
 
 
 class Sabotage(NamedTuple):
@@ -150,7 +156,7 @@ SABOTAGE = {
         "ready", "expires_at < ?", "expires_at + 1 < ?", "grant jump_beside_deadline"
     ),
     "younger work goes first": Sabotage(
-        "ready", "c.created_at,", "c.created_at DESC,", "create claim pass_time"
+        "ready", "c.ready_rank,", "c.ready_rank DESC,", "create claim pass_time"
     ),
     "a changed tag is not written": Sabotage(
         "update_tags", "tags = ?", "tags = coalesce(tags, ?)", "create set_tag"
@@ -185,6 +191,33 @@ def test_a_sabotaged_store_is_told_apart(
         try_histories(lambda: machine(runner, ground), 400, shrink=False)
 
 
+SMALL_SABOTAGE = {
+    "limits are looked at one instant late": (
+        Mutant(SmallTables.due_keys, "due_at <= ?", "due_at < ?"),
+        "furnish create_bounded claim reserve tick_at_deadline",
+    ),
+    "a key of a report lives one instant too long": (
+        Mutant(SmallTables.sweep_rows, "due_at <= ?", "due_at < ?"),
+        "furnish report_from_outside create_bounded tick_at_deadline",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SMALL_SABOTAGE)
+def test_a_sabotaged_small_table_is_told_apart(
+    name: str,
+    tmp_path: Path,
+    request: pytest.FixtureRequest,
+    runner: asyncio.Runner,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    mutant, rules = SMALL_SABOTAGE[name]
+    plant([mutant], monkeypatch)
+    machine: Any = only(Parity, rules)
+    with ground_for("sqlite", tmp_path, request, runner) as ground, pytest.raises(AssertionError):
+        try_histories(lambda: machine(runner, ground), 400, shrink=False)
+
+
 # --- I15: batch(c₁…cₙ) ≡ c₁; …; cₙ -------------------------------------------------------------
 
 
@@ -203,7 +236,7 @@ class Recorder:
         self._seat = seat
         self._batches = seat.engine.batches
         self.steps: list[Step | None] = []  # none: cut the batch here
-        self.tape: list[bytes] = []
+        self.tape = Tape()
 
     async def run(self, commands: Sequence[Any]) -> list[Any]:
         self._seat.mint.tape = self.tape
@@ -236,7 +269,7 @@ class Recorder:
             yield batch
 
 
-class Batching(Histories):
+class Batching(LimitedHistories, WaitingHistories):
     """Commands go one by one to the memory store, then in batches to another."""
 
     def __init__(self, runner: asyncio.Runner, ground: Ground) -> None:
@@ -259,25 +292,56 @@ class Batching(Histories):
             super().teardown()
 
     async def _repeat(self) -> None:
-        SWITCH.current = Playback(self.recorder.tape)
+        SWITCH.current = self.playback = Playback(self.recorder.tape)
         for batch in self.recorder.batches():
             self.other.clock.set(batch[0].now)
             answers = await self._fold([step.command for step in batch])
             for step, answer in zip(batch, answers, strict=True):
                 assert answer == step.answer, f"{step.command}: {answer} is not {step.answer}"
-        expected = await self.seats[0].engine.store.dump()
-        actual = await self.other.engine.store.dump()
+        now = self.seats[0].clock.now_ms()
+        expected = with_windows_trimmed(await self.seats[0].engine.store.dump(), now)
+        actual = with_windows_trimmed(await self.other.engine.store.dump(), now)
         for table, rows in expected.items():
             assert actual[table] == rows, f"{table}: {difference(rows, actual[table])}"
 
     async def _fold(self, commands: list[Any]) -> list[Any]:
         engine = self.other.engine
-        await engine.ensure_routes([c for c in commands if isinstance(c, CreateExecution)])
-        answers, _ = await engine.transact(lambda tx: engine.fold(tx, commands))
+        # A budget may be created and named in one batch: only its route must be there before it.
+        await engine._ensure_routes([c for c in commands if isinstance(c, CreateExecution)])
+        place = self.playback.place
+
+        async def work(tx: Transaction) -> Any:
+            self.playback.place = place
+            return await engine.fold(tx, commands)
+
+        answers, _ = await engine.transact(work)
         return [
             comparable(answer.to_error() if isinstance(answer, Refused) else answer)
             for answer in answers
         ]
+
+
+def with_windows_trimmed(dump: dict[str, list[Any]], now: int) -> dict[str, list[Any]]:
+    """As if every gate were looked at now: a batch may look at one that single commands leave."""
+    windows = {each.quota_policy_id: each.window_ms for each in dump[QUOTAS.name]}
+    left: Counter[tuple[str, str]] = Counter()
+    rows: list[AdmissionRow] = []
+    for row in dump[ADMISSIONS.name]:
+        if row.counted_at is None or row.counted_at > now - windows[row.quota_policy_id]:
+            rows.append(row)
+            continue
+        left[row.quota_policy_id, row.dimension] += 1
+        if row.is_active:
+            rows.append(replace(row, counted_at=None))
+    gates = [
+        replace(
+            gate,
+            in_window=gate.in_window - left[gate.quota_policy_id, gate.dimension],
+            seen_at=0,
+        )
+        for gate in dump[GATES.name]
+    ]
+    return {**dump, ADMISSIONS.name: rows, GATES.name: gates}
 
 
 @pytest.mark.parametrize("store", ["memory", "sqlite", "postgres"])
@@ -289,15 +353,54 @@ def test_a_batch_is_its_commands_one_by_one(
         try_histories(lambda: Batching(runner, ground), histories)
 
 
-def test_a_batch_that_searches_before_it_saves_is_told_apart(
+BATCHED = {
+    "waits": "wait_anew suspend deliver approve resume expire_suspension claim complete fail "
+    "move_due pass_time jump_beside_deadline commit",
+    "early signals": "create wait_anew create_waitpoint suspend suspend_on_pending deliver "
+    "close_waitpoint claim fail complete revoke move_due jump_beside_deadline commit",
+    "ends of waits": "wait_anew suspend suspend_until create_waitpoint deliver approve cancel "
+    "replay hold_or_release claim fail hook_of_a_loop move_due jump_beside_deadline commit",
+}
+
+
+@pytest.mark.parametrize("store", ["memory", "sqlite", "postgres"])
+@pytest.mark.parametrize("name", BATCHED)
+def test_a_batch_is_its_commands_one_by_one_where_it_is_dense(
+    name: str, store: str, tmp_path: Path, request: pytest.FixtureRequest, runner: asyncio.Runner
+) -> None:
+    machine: Any = only(Batching, BATCHED[name])
+    with ground_for(store, tmp_path, request, runner) as ground:
+        histories = budget("FF_PARITY_HISTORIES", {"memory": 15, "sqlite": 8, "postgres": 4}[store])
+        try_histories(lambda: machine(runner, ground), histories)
+
+
+FOLLOW_UP_FIRST = """\
+            if owes:
+                await limiter.follow_up()
+            replies.append(await self._special(command, kind))"""
+BATCH_SABOTAGE = {
+    "a claim does not see what its own batch decided before it": (
+        Mutant(Fold._save, "if changes := self.view.take_changes():", "if changes := None:"),
+        "create claim complete commit",
+    ),
+    "room is used only after the whole batch": (
+        Mutant(Fold.run, FOLLOW_UP_FIRST, FOLLOW_UP_FIRST.splitlines()[-1]),
+        "furnish create_bounded claim complete commit",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BATCH_SABOTAGE)
+def test_a_sabotaged_batch_is_told_apart(
+    name: str,
     tmp_path: Path,
     request: pytest.FixtureRequest,
     runner: asyncio.Runner,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Planted: a claim does not see what its own batch decided before it."""
-    blind = Mutant(EngineCore._claim, "if changes := view.take_changes():", "if changes := None:")
+    mutant, rules = BATCH_SABOTAGE[name]
+    machine: Any = only(Batching, rules)
     with ground_for("memory", tmp_path, request, runner) as ground:
-        plant([blind], monkeypatch)
+        plant([mutant], monkeypatch)
         with pytest.raises(AssertionError):
-            try_histories(lambda: Batching(runner, ground), 400, shrink=False)
+            try_histories(lambda: machine(runner, ground), 400, shrink=False)

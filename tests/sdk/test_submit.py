@@ -114,7 +114,7 @@ def test_an_unknown_option_is_named_with_the_known_ones() -> None:
     def paint(count: int) -> None: ...
 
     with pytest.raises(
-        InvalidInput, match="colour: no such option; there are connection, deadline"
+        InvalidInput, match="colour: no such option; there are budgets, concurrency_key, conn"
     ):
         paint.options(colour="red")  # type: ignore[call-arg]
     with pytest.raises(InvalidInput, match=r"has no argument 'prio'.*submit options are.*priority"):

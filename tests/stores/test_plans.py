@@ -16,7 +16,9 @@ from flowfabric.stores.base import ListFilter
 from flowfabric.stores.listing import listing_sql
 from flowfabric.stores.postgres import view as postgres_view
 from flowfabric.stores.postgres.store import PLANNER
+from flowfabric.stores.sqlite import bulk
 from flowfabric.stores.sqlite import view as sqlite_view
+from flowfabric.stores.sqlite.bulk import Sheet
 from tests.support.lab import Lab
 
 ROWS = 3_000
@@ -32,10 +34,7 @@ SQLITE_PLANS = {
     "ready": ((1, 1, 10), "ff_exec_ready"),
     "due": ((1, 10), "ff_exec_due"),
     "next_due": ((), "ff_exec_due"),
-    "update_hot": (
-        (None,) * sqlite_view.SQL["update_hot"].count("?"),
-        "sqlite_autoindex_ff_exec_core_1",
-    ),
+    "update_step": ((None,) * 13 + ('["x"]',), "sqlite_autoindex_ff_exec_core_1"),
     "expired_leases": ((1, 1, "", 10), "ff_exec_due"),
     "result": (("x", 0), "sqlite_autoindex_ff_attempt_1"),
 }
@@ -55,6 +54,27 @@ def test_sqlite_uses_the_index(tmp_path: Path, name: str) -> None:
     assert index in text, text
     assert "SCAN c\n" not in text + "\n", text
     assert "TEMP B-TREE" not in text or name == "expired_leases", text
+
+
+@pytest.mark.parametrize("rows", [0, 1, 5])
+def test_sqlite_updates_search_by_key_whatever_the_statistics_say(
+    tmp_path: Path, rows: int
+) -> None:
+    path = tmp_path / "plan.db"
+    lab = Lab(f"sqlite:///{path}")
+    lab.open()
+    lab.run(lab.engine.create_executions([NewExecution(execution_kind="k")] * rows))
+    lab.close()
+    sheet = Sheet("ff_exec_core", ("execution_id", "state_id", "lease_id"))
+    wide = bulk._update_shared(sheet, (True, False, True), 100)
+    values = (*(None,) * 13, '["x"]')
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("ANALYZE")
+        for sql, given in ((wide, (None,) * 201), (sqlite_view.SQL["update_step"], values)):
+            plan = connection.execute(f"EXPLAIN QUERY PLAN {sql}", given).fetchall()
+            text = "\n".join(row[3] for row in plan)
+            assert "SEARCH ff_exec_core" in text, text
+            assert "sqlite_autoindex_ff_exec_core_1 (execution_id=?)" in text, text
 
 
 POSTGRES_PLANS = {

@@ -26,7 +26,7 @@ from flowfabric.model.policy import (
     RetryPolicy,
     TimeoutPolicy,
 )
-from flowfabric.model.route import LaneState, Route
+from flowfabric.model.route import Catalog, Lane, LaneState, Route
 
 NOW = 1_000_000
 TTL_MS = 10_000
@@ -113,6 +113,13 @@ def cancel_by_operator(reason: str = "no longer needed") -> Cancel:
 
 # --- situations --------------------------------------------------------------------------------
 
+NO_LANES = Catalog(0, (), {})
+
+
+def lanes(state: LaneState) -> Catalog:
+    """A catalog whose one lane is in this state."""
+    return Catalog(0, (), {ROUTE.lane_id: Lane(ROUTE.lane_id, state, NOW, NOW)})
+
 
 def created(now: int = NOW, **fields: Any) -> Execution:
     rules: ExecutionPolicy = fields.pop("policy", ExecutionPolicy())
@@ -125,13 +132,13 @@ def created(now: int = NOW, **fields: Any) -> Execution:
         fields.pop("tags", {"team.name": "a"}),
         **fields,
     )
-    decision = create(None, None, LaneState.ACTIVE, command, Moment(now))
+    decision = create(None, None, NO_LANES, command, Moment(now))
     assert decision.execution is not None
     return decision.execution
 
 
 def claim_command(worker: str = "w1", ttl_ms: int = TTL_MS) -> Claim:
-    offer = Offer("default", ("lane",))
+    offer = Offer(("default",), ("lane",))
     return Claim(offer, worker, f"{worker}-1", ttl_ms, 1, "memory")
 
 

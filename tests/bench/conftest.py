@@ -1,0 +1,21 @@
+"""Where the benchmarks of the tests run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from flowfabric.bench.places import Place, Server, open_place
+from tests.support.databases import PostgresServer
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
+    if request.param == "postgres":
+        server: PostgresServer = request.getfixturevalue("postgres")
+        yield Server(server.uri)
+    else:
+        with open_place("sqlite", f"sqlite:///{tmp_path / 'mine.db'}") as found:
+            yield found

@@ -1,0 +1,472 @@
+"""What is true of budgets and quotas at every moment of a random history (I12).
+
+Judged from the records alone, with no rule of the kernel, so that a wrong rule is noticed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import random
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from hypothesis import strategies as st
+from hypothesis.stateful import rule
+
+from flowfabric.assemble import open_engine
+from flowfabric.clock import ManualClock
+from flowfabric.engine.engine import Engine
+from flowfabric.engine.gate_book import GateBook
+from flowfabric.engine.limiting import Limiter
+from flowfabric.kernel.budget import hard_breach, moved
+from flowfabric.kernel.quota import admit, in_order
+from flowfabric.kernel.spending import release_budget, report_usage, settle
+from flowfabric.model.budget import BudgetRow, EnforcementMode, HardAction, SoftAction
+from flowfabric.model.quota import AdmissionState
+from flowfabric.model.results import Created
+from flowfabric.stores.postgres import small
+from flowfabric.stores.tables import (
+    ADMISSIONS,
+    ATTACHMENTS,
+    BUDGETS,
+    GATES,
+    HOLDS,
+    LEDGER,
+    QUOTAS,
+    USAGE,
+)
+from tests.property.budget import budget
+from tests.property.crowd import CONFIG
+from tests.property.histories import pick
+from tests.property.limited import DEDUP_MS, DIMENSIONS, WholeLimitedHistories, both, budget_name
+from tests.property.machines import only, try_histories
+from tests.property.mint import SWITCH
+from tests.property.seat import Seat
+from tests.support.mutants import Mutant, plant
+
+Dump = dict[str, list[Any]]
+HISTORIES = budget("FF_PARITY_HISTORIES", 40)
+
+
+@pytest.fixture
+def runner() -> Iterator[asyncio.Runner]:
+    with asyncio.Runner() as each:
+        yield each
+
+
+class Watched(WholeLimitedHistories):
+    """A history on the memory store, looked at after every step."""
+
+    def __init__(self, runner: asyncio.Runner) -> None:
+        self.before: Dump = {}
+        super().__init__(runner, (Seat("memory://"),))
+
+    def dump(self) -> Dump:
+        return self.runner.run(self.seats[0].engine.store.dump())
+
+    def after_step(self) -> None:
+        dump = self.dump()
+        check_budgets(dump)
+        check_quotas(dump)
+        check_attachments(dump)
+        check_nobody_waits_for_nothing(dump)
+        check_growth(self.before, dump)
+        self.before = dump
+
+    @rule(name=budget_name, spent=both, key=st.sampled_from(("once", "twice")))
+    def report_twice(self, name: str, spent: tuple[int, int], key: str) -> None:
+        """The second of two equal reports changes nothing, if the first was applied."""
+        fields: dict[str, Any] = {
+            "budget_id": name,
+            "dimensions": DIMENSIONS,
+            "deltas": spent,
+            "dedup_key": key,
+            "dedup_ttl_ms": DEDUP_MS,
+        }
+        first = self.do(lambda seat: seat.engine.report_usage_admin(**fields))
+        usage = self.before[USAGE.name]
+        second = self.do(lambda seat: seat.engine.report_usage_admin(**fields))
+        assert second == first
+        assert self.before[USAGE.name] == usage, "counted twice"
+
+    @rule(one=pick, other=pick, spent=both)
+    def spend_across_a_reset(self, one: int, other: int, spent: tuple[int, int]) -> None:
+        self.spend(one, "b0", spent, None)
+        self.reset_budget("b0")
+        self.spend(other, "b0", spent, None)
+        self.give_back(one, "b0")
+
+    @rule()
+    def wait_for_a_reset(self) -> None:
+        """Somebody waits for a budget that is filled to the brim, and then it is empty again."""
+        self.create_bounded("blue", ("b0",), None, "", None)
+        for _ in range(5):
+            self.report_from_outside("b0", (1, 1), None)
+        self.act_at_once(1)
+        self.reset_budget("b0")
+
+    def teardown(self) -> None:
+        """An hour later nothing runs: nothing is held and every place is free."""
+        try:
+            for _ in range(3):
+                self.move_clocks(self.now + 1_200_000)
+                self.do(lambda seat: seat.engine.tick())
+            assert not self.before[HOLDS.name]
+            assert not [row for row in self.before[ADMISSIONS.name] if row.is_active]
+        finally:
+            super().teardown()
+
+
+# --- what is always true -----------------------------------------------------------------------
+
+
+def check_budgets(dump: Dump) -> None:
+    executions = {each.execution_id: each for each in dump["executions"]}
+    held: Counter[tuple[str, str]] = Counter()
+    for hold in dump[HOLDS.name]:
+        owner = executions.get(hold.execution_id)
+        assert owner is not None, f"{hold} outlived its owner"
+        assert owner.is_leased, f"{hold} outlived its lease"
+        assert owner.lease_epoch == hold.lease_epoch, f"{hold} is of another lease"
+        assert owner.side_holds, f"{owner} does not know of {hold}"
+        for dimension, amount in hold.amounts.items():
+            held[hold.budget_id, dimension] += amount
+    generations = {row.budget_id: row.generation for row in dump[BUDGETS.name]}
+    spent: Counter[tuple[str, str]] = Counter()
+    for line in dump[LEDGER.name]:
+        if line.generation == generations[line.budget_id]:
+            spent[line.budget_id, line.dimension] += line.spent
+    for row in dump[USAGE.name]:
+        key = (row.budget_id, row.dimension)
+        assert row.held == held[key], f"{row}: the holds are {held[key]}"
+        assert row.used >= spent[key], f"{row}: the ledgers say {spent[key]}"
+
+
+def check_quotas(dump: Dump) -> None:
+    executions = {each.execution_id: each for each in dump["executions"]}
+    active: Counter[tuple[str, str]] = Counter()
+    in_window: Counter[tuple[str, str]] = Counter()
+    for row in dump[ADMISSIONS.name]:
+        key = (row.quota_policy_id, row.dimension)
+        active[key] += row.is_active
+        in_window[key] += row.counted_at is not None
+        if row.state is AdmissionState.RUNNING:
+            owner = executions.get(row.execution_id)
+            assert owner is not None, f"{row} outlived its owner"
+            assert owner.is_leased, f"{row} runs no more"
+        if row.state is AdmissionState.RESERVED:
+            assert row.due_at is not None, f"{row} never lapses"
+    for gate in dump[GATES.name]:
+        key = (gate.quota_policy_id, gate.dimension)
+        assert gate.active == active[key], f"{gate}: {active[key]} have a place"
+        assert gate.in_window == in_window[key], f"{gate}: {in_window[key]} are in the window"
+
+
+def check_attachments(dump: Dump) -> None:
+    expected = {
+        (budget_id, each.execution_id)
+        for each in dump["executions"]
+        if not each.is_terminal
+        for budget_id in each.bounds.budget_ids
+    }
+    assert {(row.budget_id, row.execution_id) for row in dump[ATTACHMENTS.name]} == expected
+
+
+def check_nobody_waits_for_nothing(dump: Dump) -> None:
+    """Whoever is blocked on a limit waits for a time, for room, or for a look that is due."""
+    budgets = {f"budget:{row.budget_id}": row for row in dump[BUDGETS.name]}
+    gates = {f"quota:{row.quota_policy_id}\x1f{row.dimension}": row for row in dump[GATES.name]}
+    caps = {row.quota_policy_id: row.active_concurrency_cap for row in dump[QUOTAS.name]}
+    for execution in dump["executions"]:
+        waits_for = execution.blocked_on
+        if waits_for is None or execution.is_terminal or execution.blocked_until is not None:
+            continue
+        if waits_for in budgets:
+            row = budgets[waits_for]
+            assert is_full(row, dump) or row.due_at is not None, f"{execution}: there is room"
+        elif waits_for in gates:
+            gate = gates[waits_for]
+            full = 0 < caps[gate.quota_policy_id] <= gate.active
+            assert full or gate.due_at is not None, f"{execution}: there is a place"
+
+
+def is_full(row: BudgetRow, dump: Dump) -> bool:
+    policy = row.policy
+    assert policy is not None
+    committed = {
+        each.dimension: each.used + each.held
+        for each in dump[USAGE.name]
+        if each.budget_id == row.budget_id
+    }
+    hard = policy.on_hard_limit is not HardAction.DENY and any(
+        0 < most <= committed.get(name, 0) for name, most in policy.hard_limits.items()
+    )
+    soft = policy.on_soft_limit is SoftAction.BLOCK and any(
+        0 < most < committed.get(name, 0) for name, most in policy.soft_limits.items()
+    )
+    return policy.enforcement_mode is EnforcementMode.STRICT and (hard or soft)
+
+
+def check_growth(before: Dump, dump: Dump) -> None:
+    """What grew in this step stayed within its limit; a limit lowered afterwards stops nobody."""
+    policies = {row.budget_id: row.policy for row in dump[BUDGETS.name]}
+    was = {(row.budget_id, row.dimension): row for row in before.get(USAGE.name, ())}
+    for row in dump[USAGE.name]:
+        old, policy = was.get((row.budget_id, row.dimension)), policies[row.budget_id]
+        grew = row.used + row.held > (0 if old is None else old.used + old.held)
+        if grew and policy is not None and policy.enforcement_mode is EnforcementMode.STRICT:
+            most = policy.hard_limits.get(row.dimension, 0)
+            assert not 0 < most < row.used + row.held, f"{row} is over {most}"
+    quotas = {row.quota_policy_id: row for row in dump[QUOTAS.name]}
+    gates = {(row.quota_policy_id, row.dimension): row for row in before.get(GATES.name, ())}
+    for gate in dump[GATES.name]:
+        quota, then = (
+            quotas[gate.quota_policy_id],
+            gates.get((gate.quota_policy_id, gate.dimension)),
+        )
+        if gate.active > (0 if then is None else then.active):
+            assert not 0 < quota.active_concurrency_cap < gate.active, f"{gate}: {quota}"
+        if gate.in_window > (0 if then is None else then.in_window):
+            assert not 0 < quota.max_requests_per_window < gate.in_window, f"{gate}: {quota}"
+
+
+# --- the histories -----------------------------------------------------------------------------
+
+SPENDING = (
+    "furnish create_bounded create_budget update_budget report report_from_outside "
+    "report_twice spend reset_budget give_back spend_across_a_reset wait_for_a_reset "
+    "claim complete tick_at_deadline"
+)
+RESERVING = (
+    "furnish create_bounded reset_budget reserve settle release_hold report_from_outside give_back "
+    "claim complete fail revoke cancel tick_at_deadline"
+)
+ADMITTING = (
+    "furnish create_bounded update_quota claim complete fail cancel revoke grant redeem "
+    "take_by_name check_admission release_admission replay tick_at_deadline"
+)
+CORNERS = {"spending": SPENDING, "reserving": RESERVING, "admitting": ADMITTING}
+
+
+@pytest.fixture(autouse=True)
+def minted(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if "runner" in request.fixturenames:
+        SWITCH.install(monkeypatch)
+
+
+@pytest.mark.parametrize("corner", CORNERS)
+def test_limits_hold_at_every_step(corner: str, runner: asyncio.Runner) -> None:
+    machine: Any = only(Watched, CORNERS[corner])
+    try_histories(lambda: machine(runner), HISTORIES)
+
+
+class Fault(NamedTuple):
+    """What is wrong, and which histories bring it to light."""
+
+    rules: str
+    plant: tuple[Mutant | Method, ...]
+
+
+class Method(NamedTuple):
+    """A method that does nothing."""
+
+    owner: type
+    name: str
+
+
+ACROSS_RESETS = "furnish create_bounded spend reset_budget give_back spend_across_a_reset"
+
+FAULTS = {
+    "a report does not look at the hard limit": Fault(
+        SPENDING, (Mutant(hard_breach, "if limit > 0 and", "if limit < 0 and"),)
+    ),
+    "a repeated report counts twice": Fault(
+        SPENDING, (Mutant(report_usage, "seen is not None and", "False and"),)
+    ),
+    "what was spent before a reset is given back": Fault(
+        ACROSS_RESETS,
+        (Mutant(release_budget, "line.generation == budget.row.generation", "True"),),
+    ),
+    "usage falls below zero": Fault(
+        ACROSS_RESETS,
+        (
+            Mutant(release_budget, "line.generation == budget.row.generation", "True"),
+            Mutant(moved, "max(0, before[0] +", "(before[0] +"),
+        ),
+    ),
+    "a settled hold stays held": Fault(
+        "furnish create_bounded claim reserve settle",
+        (Mutant(settle, "free = returned(budget, hold, at)", "free = budget"),),
+    ),
+    "holds are not returned with the lease": Fault(RESERVING, (Method(Limiter, "_return_side"),)),
+    "who has ended stays attached": Fault(SPENDING, (Method(Limiter, "_attach"),)),
+    "nobody is set free when a budget has room": Fault(
+        "furnish create_bounded report_from_outside reset_budget wait_for_a_reset",
+        (Method(Limiter, "_unblock_budget"),),
+    ),
+    "admission does not look at who runs": Fault(
+        ADMITTING,
+        (Mutant(admit, "if 0 < policy.active_concurrency_cap <= row.active:", "if False:"),),
+    ),
+    "an admission takes no place": Fault(
+        ADMITTING, (Mutant(admit, "active=row.active + 1", "active=row.active"),)
+    ),
+    "a place is not freed with the lease": Fault(ADMITTING, (Method(GateBook, "release"),)),
+    "nobody is called up to a free place": Fault(ADMITTING, (Method(Limiter, "_offer"),)),
+}
+
+
+def break_rules(fault: Fault, patch: pytest.MonkeyPatch) -> None:
+    plant([each for each in fault.plant if isinstance(each, Mutant)], patch)
+    for each in fault.plant:
+        if isinstance(each, Method):
+            honest = getattr(each.owner, each.name)
+            waits = inspect.iscoroutinefunction(honest)
+            patch.setattr(each.owner, each.name, _nothing_later if waits else _nothing)
+
+
+def _nothing(*_: object) -> bool:
+    return False
+
+
+async def _nothing_later(*_: object) -> int:
+    return 0
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_wrong_rule_is_noticed(
+    name: str, runner: asyncio.Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The watch is only worth what it notices."""
+    fault = FAULTS[name]
+    break_rules(fault, monkeypatch)
+    machine: Any = only(Watched, fault.rules)
+    with pytest.raises(AssertionError):
+        try_histories(lambda: machine(runner), 400, shrink=False)
+
+
+# --- rivals in several engines -----------------------------------------------------------------
+
+ENGINES = 6
+HARD = 300
+
+
+@pytest.fixture(params=("sqlite", "postgres"))
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path / 'rivals.db'}"
+    found: str = request.getfixturevalue("postgres_url")
+    return found
+
+
+def test_rivals_on_one_budget(url: str) -> None:
+    """Usage is the sum of what was accepted, and what was refused would not have fitted."""
+    used, accepted, least_refused = asyncio.run(rivalry(url))
+    assert used == accepted
+    assert used + least_refused > HARD >= used
+
+
+def test_budgets_read_without_a_lock_are_noticed(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Planted: PostgreSQL without FOR UPDATE on the small tables."""
+    honest = small._load
+
+    def careless(table: Any, size: int, **how: Any) -> str:
+        return honest(table, size, **{**how, "hold": False})
+
+    monkeypatch.setattr(small, "_load", careless)
+    used, accepted, _ = asyncio.run(rivalry(postgres_url))
+    assert used != accepted
+
+
+async def rivalry(url: str) -> tuple[int, int, int]:
+    """What is used at the end, the sum of the accepted reports, and the least that was refused."""
+    async with AsyncExitStack() as stack:
+        engines = [
+            await stack.enter_async_context(open_engine(url, config=CONFIG)) for _ in range(ENGINES)
+        ]
+        await engines[0].create_budget(
+            budget_id="b", dimensions=["cents"], hard_limits=[HARD], soft_limits=[0]
+        )
+        spent = await asyncio.gather(
+            *(_spend(engine, random.Random(n)) for n, engine in enumerate(engines * 2))
+        )
+        status = await engines[0].get_budget_status(budget_id="b")
+    accepted = sum(took for took, _ in spent)
+    return status.usage["cents"], accepted, min(refused for _, refused in spent)
+
+
+async def _spend(engine: Engine, rng: random.Random) -> tuple[int, int]:
+    accepted, refused = 0, HARD
+    while refused > 1:
+        amount = rng.randint(1, 3)
+        outcome = await engine.report_usage_admin(
+            budget_id="b", dimensions=["cents"], deltas=[amount]
+        )
+        if type(outcome).__name__ == "Ok":
+            accepted += amount
+        else:
+            refused = min(refused, amount)
+    return accepted, refused
+
+
+# --- rivals whose clocks were read at different times ------------------------------------------
+
+
+def test_a_window_does_not_open_twice(url: str) -> None:
+    """Who read the clock first and got the gate last must not count its start in the past."""
+    assert asyncio.run(most_in_a_window(url)) == STARTS
+
+
+def test_time_that_runs_backwards_is_noticed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Planted: each transaction believes its own clock, whatever the gate has seen."""
+    plant([Mutant(in_order, "gate.row.seen_at <= at.now", "True")], monkeypatch)
+    assert asyncio.run(most_in_a_window(f"sqlite:///{tmp_path / 'late.db'}")) > STARTS
+
+
+STARTS = 2
+WINDOW_MS = 1_000
+
+
+async def most_in_a_window(url: str) -> int:
+    """A window is filled, then trimmed by one who is on time, then filled by one who is late."""
+    late, on_time = ManualClock(1_000_000), ManualClock(1_000_000)
+    async with (
+        open_engine(url, config=CONFIG, clock=late) as slow,
+        open_engine(url, config=CONFIG, clock=on_time) as quick,
+    ):
+        await quick.create_quota_policy(
+            quota_policy_id="q", window_seconds=1, max_requests_per_window=STARTS
+        )
+        ids = [await _created(quick) for _ in range(2 * STARTS)]
+        admitted: list[int] = []
+        for execution_id in ids[:STARTS]:
+            await quick.check_admission(quota_policy_id="q", execution_id=execution_id)
+        admitted += await _admitted_at(quick)
+        on_time.advance(WINDOW_MS)
+        late.advance(WINDOW_MS - 1)
+        for execution_id in ids[:STARTS]:
+            await quick.release_admission(quota_policy_id="q", execution_id=execution_id)
+        for execution_id in ids[STARTS:]:
+            await slow.check_admission(quota_policy_id="q", execution_id=execution_id)
+        admitted += await _admitted_at(quick)
+    return max(sum(first <= at < first + WINDOW_MS for at in admitted) for first in admitted)
+
+
+async def _created(engine: Engine) -> str:
+    created = await engine.create_execution(execution_kind="work")
+    assert isinstance(created, Created)
+    return created.execution_id
+
+
+async def _admitted_at(engine: Engine) -> list[int]:
+    rows = (await engine.store.dump())[ADMISSIONS.name]
+    return [row.counted_at for row in rows if row.counted_at is not None]

@@ -1,0 +1,299 @@
+"""Small transactions on Postgres: how few round trips they take, and that it is safe."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import asyncpg
+import pytest
+
+from flowfabric.assemble import open_engine
+from flowfabric.config import EngineConfig
+from flowfabric.engine.engine import Engine
+from flowfabric.engine.requests import NewExecution
+from flowfabric.errors import ExecutionNotActive, OutcomeUnknown, StoreUnavailable
+from flowfabric.model.results import Claimed
+from flowfabric.stores.postgres import arrays, connections, store
+from flowfabric.stores.postgres.transaction import PostgresTransaction
+
+CONFIG = EngineConfig(loops=False, poll_interval_ms=3_600_000)
+
+
+@pytest.fixture
+def sent(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The first words of every statement."""
+    statements: list[str] = []
+
+    def watched(original: Any) -> Any:
+        async def call(self: Any, text: str, *args: Any, **options: Any) -> Any:
+            statements.append(" ".join(text.split())[:60])
+            return await original(self, text, *args, **options)
+
+        return call
+
+    for name in ("execute", "fetch", "fetchval", "copy_records_to_table"):
+        monkeypatch.setattr(asyncpg.Connection, name, watched(getattr(asyncpg.Connection, name)))
+    return statements
+
+
+async def claim(engine: Engine, limit: int = 10) -> list[Claimed]:
+    return await engine.claim(
+        lanes=("default",), worker_id="w", worker_instance_id="i", limit=limit
+    )
+
+
+def words(sent: list[str]) -> list[str]:
+    """What was sent but for hints, and forget it."""
+    seen = [text.split()[0] for text in sent if "pg_notify" not in text]
+    sent.clear()
+    return seen
+
+
+def test_a_lone_cycle_takes_eight_trips(postgres_url: str, sent: list[str]) -> None:
+    async def story() -> None:
+        async with open_engine(postgres_url, config=CONFIG) as engine:
+            await engine.create_execution(execution_kind="k")
+            (first,) = await claim(engine)
+            await engine.complete(first.handle)  # the routes are known from now on
+            words(sent)
+            await engine.create_execution(execution_kind="k", tags={"a.b": "1"})
+            assert words(sent) == ["SELECT", "WITH"]  # clock and catalog; the rows
+            (second,) = await claim(engine)
+            assert words(sent) == ["SELECT", "SELECT", "WITH"]  # clock and catalog; search; lease
+            await engine.complete(second.handle, result=b"r")
+            assert words(sent) == ["SELECT", "WITH"]  # look; end
+            outcome = await engine.wait_for_outcome(execution_id=second.execution_id)
+            assert outcome.result == b"r"
+            assert words(sent) == ["SELECT"]
+            assert await claim(engine) == []
+            assert words(sent) == ["SELECT", "SELECT"]
+            created = await engine.create_execution(execution_kind="k", idempotency_key="x")
+            assert words(sent) == ["SELECT", "SELECT", "SELECT", "WITH"]
+            again = await engine.create_execution(execution_kind="k", idempotency_key="x")
+            assert again.execution_id == created.execution_id
+            assert words(sent) == ["SELECT"] * 3
+
+    asyncio.run(story())
+
+
+def test_several_at_once_are_held(postgres_url: str, sent: list[str]) -> None:
+    async def story() -> None:
+        async with open_engine(postgres_url, config=CONFIG) as engine:
+            await engine.create_executions([NewExecution(execution_kind="k") for _ in range(30)])
+            words(sent)
+            claimed = await claim(engine, 30)
+            assert len(claimed) == 30
+            held = ["BEGIN", "SELECT", "SELECT", "WITH", "COMMIT"]
+            assert words(sent) == ["SELECT", "SELECT", *held]  # in vain without, then with locks
+            await engine.renew_many([each.handle for each in claimed])
+            assert words(sent) == ["BEGIN", "SELECT", "UPDATE", "COMMIT"]
+
+    asyncio.run(story())
+
+
+def test_a_pooler_sees_every_transaction_begin(postgres_url: str, sent: list[str]) -> None:
+    async def story() -> None:
+        config = EngineConfig(loops=False, statement_cache_size=0)
+        async with open_engine(postgres_url, config=config) as engine:
+            await engine.create_execution(execution_kind="k")
+            words(sent)
+            await engine.create_execution(execution_kind="k")
+            (claimed,) = await claim(engine, 1)
+            await engine.complete(claimed.handle)
+            create = ["BEGIN", "SELECT", "WITH", "COMMIT"]
+            claims = ["BEGIN", "SELECT", "SELECT", "WITH", "COMMIT"]
+            assert words(sent) == [*create, *claims, *create]
+
+    asyncio.run(story())
+
+
+# --- rivals ------------------------------------------------------------------------------------
+
+
+def before_the_next_commit(
+    monkeypatch: pytest.MonkeyPatch, happening: Callable[[], Awaitable[Any]]
+) -> None:
+    commit = PostgresTransaction.commit
+
+    async def late(self: PostgresTransaction) -> None:
+        monkeypatch.setattr(PostgresTransaction, "commit", commit)
+        await happening()
+        await commit(self)
+
+    monkeypatch.setattr(PostgresTransaction, "commit", late)
+
+
+def test_what_has_moved_on_is_decided_again(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store, "HOLD_S", 0.0)
+
+    async def story() -> None:
+        async with (
+            open_engine(postgres_url, config=CONFIG) as one,
+            open_engine(postgres_url, config=CONFIG) as two,
+        ):
+            await one.create_execution(execution_kind="k")
+            taken: list[Claimed] = []
+
+            async def rival_claims() -> None:
+                taken.extend(await claim(two))
+
+            before_the_next_commit(monkeypatch, rival_claims)
+            assert await claim(one) == []
+            (claimed,) = taken
+
+            async def rival_cancels() -> None:
+                await two.cancel_execution(
+                    execution_id=claimed.execution_id, reason="r", source="operator_override"
+                )
+
+            before_the_next_commit(monkeypatch, rival_cancels)
+            with pytest.raises(ExecutionNotActive):
+                await one.complete(claimed.handle, result=b"r")
+            stored = await one.store.dump()
+            assert [event.outcome.value for event in stored["completion_events"]] == ["cancelled"]
+            assert [attempt.result for attempt in stored["attempts"]] == [None]
+            assert len(stored["lease_events"]) == 2
+
+    asyncio.run(story())
+
+
+# --- outages -----------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def cut_off(url: str, table: str, mode: str) -> AsyncIterator[None]:
+    """Whoever waits for the table loses the connection."""
+    rival = await asyncpg.connect(url)
+
+    async def cut() -> None:
+        waiting = "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE NOT granted"
+        while not await rival.fetch(waiting):
+            await rival.execute("SELECT pg_sleep(0.01)")
+
+    try:
+        async with rival.transaction():
+            await rival.execute(f"LOCK TABLE {table} IN {mode} MODE")
+            cutting = asyncio.create_task(cut())
+            yield
+            await cutting
+    finally:
+        await rival.close()
+
+
+def test_a_connection_lost_in_the_one_statement_leaves_the_outcome_unknown(
+    postgres_url: str,
+) -> None:
+    async def story() -> None:
+        async with open_engine(postgres_url, config=CONFIG) as engine:
+            await engine.create_execution(execution_kind="k")
+            (claimed,) = await claim(engine)
+            async with cut_off(postgres_url, "ff_exec_core", "EXCLUSIVE"):
+                with pytest.raises(OutcomeUnknown):
+                    await engine.create_execution(execution_kind="k")
+            async with cut_off(postgres_url, "ff_exec_core", "EXCLUSIVE"):
+                with pytest.raises(OutcomeUnknown):
+                    await engine.complete(claimed.handle)
+            await engine.complete(claimed.handle)
+
+    asyncio.run(story())
+
+
+def test_a_connection_lost_before_it_has_changed_nothing(postgres_url: str) -> None:
+    async def story() -> None:
+        async with open_engine(postgres_url, config=CONFIG) as engine:
+            await engine.create_execution(execution_kind="k")
+            async with cut_off(postgres_url, "ff_partition_config", "ACCESS EXCLUSIVE"):
+                with pytest.raises(StoreUnavailable):
+                    await engine.create_execution(execution_kind="k")
+            assert await engine.count_executions() == {"default": {"waiting": 1}}
+
+    asyncio.run(story())
+
+
+# --- rows --------------------------------------------------------------------------------------
+
+
+def test_heavy_payloads_are_copied(postgres_url: str, sent: list[str]) -> None:
+    async def story() -> None:
+        async with open_engine(postgres_url, config=CONFIG) as engine:
+            payload = b"x" * 1_000_000
+            requests = [NewExecution(execution_kind="k", input_payload=payload) for _ in range(18)]
+            await engine.create_executions(requests)
+            assert "ff_exec_body" in sent
+            claimed = await claim(engine, 20)
+            assert [each.payload for each in claimed] == [payload] * 18
+
+    asyncio.run(story())
+
+
+def test_what_rows_have_in_common_travels_once() -> None:
+    write = arrays.INSERTS["operator_event"]
+    row = ("s", "cancelled", None, "n", None, 1)
+    alike = arrays.columns_of([row] * arrays.SHAPED_FROM_ROWS)
+    assert write.shape(arrays.columns_of([row])) == (True,) * 6
+    assert write.shape(alike) == write.plain  # without any array nobody could count the rows
+    differing = (("t", *alike[0][1:]), *alike[1:])
+    assert write.shape(differing) == (False, True, True, True, True, True)
+    sql, values = arrays.one_statement([(write, differing)])
+    assert sql.count("[]") == 1
+    assert values[1:] == ["cancelled", None, "n", None, 1]
+
+
+# --- connections -------------------------------------------------------------------------------
+
+
+class Wire:
+    """Stands in for a connection."""
+
+    def __init__(self) -> None:
+        self.closed = False
+
+    def is_closed(self) -> bool:
+        return self.closed
+
+    def terminate(self) -> None:
+        self.closed = True
+
+    async def close(self) -> None:
+        self.closed = True
+
+
+def test_connections_are_shared_reused_and_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story() -> None:
+        made: list[Wire] = []
+
+        async def connect() -> Wire:
+            made.append(Wire())
+            return made[-1]
+
+        pool = connections.Connections(connect, 2)
+        async with pool.one() as first, pool.one() as second:
+            waiting = asyncio.create_task(_use(pool))
+            await asyncio.sleep(0)
+            assert first is not second
+            assert not waiting.done()
+        assert await waiting in made
+        assert len(made) == 2
+        cancelled = asyncio.create_task(_use(pool, seconds=60))
+        await asyncio.sleep(0)
+        cancelled.cancel()
+        await asyncio.gather(cancelled, return_exceptions=True)
+        assert sum(wire.closed for wire in made) == 1  # cut off in the middle: not used again
+        monkeypatch.setattr(connections, "IDLE_S_MAX", -1.0)
+        kept = await _use(pool)
+        assert kept.closed
+        await pool.close()
+        assert all(wire.closed for wire in made)
+
+    async def _use(pool: connections.Connections, seconds: float = 0.0) -> Wire:
+        async with pool.one() as wire:
+            await asyncio.sleep(seconds)
+            found: Wire = wire
+            return found
+
+    asyncio.run(story())

@@ -1,0 +1,168 @@
+"""The writer keeps images of what it leased. Nobody may ever be able to tell."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Awaitable, Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flowfabric.assemble import open_engine
+from flowfabric.config import EngineConfig
+from flowfabric.engine.engine import Engine
+from flowfabric.engine.requests import CompleteRequest, NewExecution
+from flowfabric.errors import Corruption, LeaseRevoked, NotFound, StaleLease
+from flowfabric.model.record import replace
+from flowfabric.model.results import Claimed
+from flowfabric.stores.base import Changes, Transaction
+from flowfabric.stores.sqlite import images
+
+Story = Callable[[Engine, Path], Awaitable[None]]
+QUIET = EngineConfig(loops=False)
+
+
+def told(tmp_path: Path, story: Story) -> None:
+    async def run() -> None:
+        path = tmp_path / "images.db"
+        async with open_engine(f"sqlite:///{path}", config=QUIET) as engine:
+            await story(engine, path)
+
+    asyncio.run(run())
+
+
+async def leased(engine: Engine, count: int = 1, **fields: Any) -> list[Claimed]:
+    await engine.create_executions([NewExecution(execution_kind="k", **fields)] * count)
+    return await engine.claim(
+        lanes=("default",), worker_id="w", worker_instance_id="i", limit=count
+    )
+
+
+def kept(engine: Engine) -> int:
+    return len(engine.store._images)  # type: ignore[attr-defined]
+
+
+def test_what_is_leased_is_kept_and_what_ended_is_not(tmp_path: Path) -> None:
+    async def story(engine: Engine, path: Path) -> None:
+        first, second = await leased(engine, 2)
+        assert kept(engine) == 2
+        await engine.renew(first.handle)
+        await engine.complete(first.handle)
+        assert kept(engine) == 1
+        await engine.fail(second.handle, reason="no")
+        assert kept(engine) == 0
+
+    told(tmp_path, story)
+
+
+def test_a_kept_image_is_what_the_file_holds(tmp_path: Path) -> None:
+    async def story(engine: Engine, path: Path) -> None:
+        claimed = (await leased(engine, tags={"a.b": "1"}))[0]
+        key = claimed.execution_id
+        await engine.progress(claimed.handle, percent=7, message="on its way")
+        await engine.set_execution_tag(execution_id=key, key="c.d", value="2")
+
+        async def load(tx: Transaction) -> Any:
+            return await tx.load((key,))
+
+        assert kept(engine) == 1
+        stored = await engine.read(lambda reader: reader.get((key,)))
+        assert await engine.transact(load) == stored
+
+    told(tmp_path, story)
+
+
+def test_another_engine_on_the_file_is_noticed(tmp_path: Path) -> None:
+    async def story(engine: Engine, path: Path) -> None:
+        claimed = (await leased(engine))[0]
+        async with open_engine(f"sqlite:///{path}", config=QUIET) as rival:
+            await rival.revoke_lease(execution_id=claimed.execution_id, reason="stop")
+            with pytest.raises(LeaseRevoked):
+                await engine.complete(claimed.handle)
+
+    told(tmp_path, story)
+
+
+@pytest.mark.parametrize(
+    ("change", "error"),
+    [
+        ("UPDATE ff_exec_core SET lease_epoch = 9", StaleLease),
+        ("UPDATE ff_exec_core SET next_attempt_type = 'strange'", Corruption),
+        ("DELETE FROM ff_exec_core", NotFound),
+    ],
+)
+def test_any_other_connection_to_the_file_is_noticed(
+    tmp_path: Path, change: str, error: type[Exception]
+) -> None:
+    async def story(engine: Engine, path: Path) -> None:
+        claimed = (await leased(engine))[0]
+        with closing(sqlite3.connect(path, isolation_level=None)) as rival:
+            rival.execute(change)
+        with pytest.raises(error):
+            await engine.complete(claimed.handle)
+
+    told(tmp_path, story)
+
+
+def test_a_rolled_back_transaction_leaves_no_image(tmp_path: Path) -> None:
+    async def story(engine: Engine, path: Path) -> None:
+        claimed = (await leased(engine))[0]
+        key = claimed.execution_id
+
+        async def change_and_break(tx: Transaction) -> None:
+            execution: Any = (await tx.load((key,)))[key]
+            changes = Changes()
+            changes.updated[key] = replace(execution, lease_epoch=9)
+            await tx.save(changes)
+            assert (await tx.load((key,)))[key] == changes.updated[key]
+            raise ZeroDivisionError
+
+        with pytest.raises(ZeroDivisionError):
+            await engine.store.transact(change_and_break)
+        assert kept(engine) == 0
+        await engine.complete(claimed.handle)
+
+    told(tmp_path, story)
+
+
+def test_images_do_not_outlive_their_connection(tmp_path: Path) -> None:
+    """A new connection counts the commits of others from the start, so numbers say nothing."""
+
+    async def story(engine: Engine, path: Path) -> None:
+        claimed = (await leased(engine))[0]
+        await engine.store.close()
+        with closing(sqlite3.connect(path, isolation_level=None)) as rival:
+            rival.execute("UPDATE ff_exec_core SET lease_epoch = 9")
+        await engine.store.open(migrate=False)
+        engine.store._images._version = 1  # type: ignore[attr-defined]
+        with pytest.raises(StaleLease):
+            await engine.complete(claimed.handle)
+
+    told(tmp_path, story)
+
+
+def test_only_so_many_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(images, "KEPT_MAX", 3)
+
+    async def story(engine: Engine, path: Path) -> None:
+        claimed = [*await leased(engine, 2), *await leased(engine, 2), *await leased(engine, 1)]
+        assert kept(engine) <= 3
+        replies = await engine.complete_many([CompleteRequest(each.handle) for each in claimed])
+        assert not [reply for reply in replies if isinstance(reply, Exception)]
+
+    told(tmp_path, story)
+
+
+def test_a_worker_that_writes_into_its_tags_changes_only_its_own(tmp_path: Path) -> None:
+    async def story(engine: Engine, path: Path) -> None:
+        for tags in ({}, {"a.b": "1"}):
+            claimed = (await leased(engine, tags=tags))[0]
+            claimed.tags["x.y"] = "mine"  # type: ignore[index]
+            await engine.complete(claimed.handle)
+        dump = await engine.store.dump()
+        assert [event.tags for event in dump["completion_events"]] == [{}, {"a.b": "1"}]
+
+    told(tmp_path, story)
