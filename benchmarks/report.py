@@ -22,7 +22,16 @@ from flowfabric.bench.places import STORES, Server, disk, open_place
 
 HERE = Path(__file__).resolve().parent
 LIMIT_S = 3_600.0
-QUICK_N = {"cycle": 2_000, "worker": 2_000, "latency": 50, "idle": 6}
+SCENARIOS = ("cycle", "worker", "latency", "idle", "usage", "admission", "suspend")
+QUICK_N = {
+    "cycle": 2_000,
+    "worker": 2_000,
+    "latency": 50,
+    "idle": 6,
+    "usage": 2_000,
+    "admission": 1_000,
+    "suspend": 200,
+}
 QUICK_PEERS = {"pgqueuer": 2_000, "procrastinate": 400, "dbos": 200, "huey": 1_000}
 
 
@@ -53,7 +62,7 @@ def _arguments() -> argparse.Namespace:
 
 def _ours(given: argparse.Namespace, postgres_url: str) -> Iterator[dict[str, Any]]:
     """Each scenario in a process of its own, so that none warms up another."""
-    scenarios = ["cycle", "worker", "latency", "idle", *(["backlog"] if given.full else [])]
+    scenarios = [*SCENARIOS, *(["backlog"] if given.full else [])]
     for scenario in scenarios:
         for store in STORES:
             command = [sys.executable, "-W", "ignore", "-m", "flowfabric.bench", scenario]

@@ -12,6 +12,9 @@ PEER_TARGETS = {"huey": 3.0, "procrastinate": 5.0, "dbos": 5.0, "pgqueuer": 0.4}
 LATENCY_TARGETS_MS = {"sqlite": 3.0, "postgres": 6.0}
 IDLE_TARGET_PER_S = 2.0
 BACKLOG_TARGET_PERCENT = 20.0
+USAGE_TARGETS = {"sqlite": 15_000, "postgres": 5_000}
+ADMISSION_TARGET = 0.60
+BLOCKED_TARGET = 0.90  # less than the machine's own noise
 
 
 def render(run: Run) -> str:
@@ -28,6 +31,8 @@ def render(run: Run) -> str:
         *_worker(run),
         *_latency(run),
         *_idle(run),
+        *_usage(run),
+        *_admission(run),
         *_backlog(run),
     ]
     return "\n\n".join(parts) + "\n"
@@ -120,6 +125,46 @@ def _idle(run: Run) -> Iterable[str]:
         met = _verdict(rate < IDLE_TARGET_PER_S, f"< {IDLE_TARGET_PER_S:g}")
         rows.append((each["store"], f"{rate:.2f}", f"{brackets:.2f}", met))
     yield _table(("store", "queries/s", "with BEGIN, COMMIT, ROLLBACK", "target"), rows)
+
+
+def _usage(run: Run) -> Iterable[str]:
+    yield "## Usage: reports on one hot budget from 64 callers"
+    rows = []
+    for each in _of(run, "usage"):
+        rate, extra = each["throughput_per_s"], each["extra"]
+        target = USAGE_TARGETS[each["store"]]
+        rows.append(
+            (
+                each["store"],
+                f"{each['n']:,}",
+                f"{rate:,.0f}",
+                f"{extra['with_dedup_key_per_s']:,.0f}",
+                f"{each['floor_per_s']:,.0f}",
+                f"{extra['floor_of_single_updates_per_s']:,.0f}",
+                f"{each['p50_ms']:.2f}",
+                f"{each['p99_ms']:.2f}",
+                f"{extra['cpu_us_per_report']:.0f}",
+                _verdict(rate >= target, f"{target:,}/s"),
+            )
+        )
+    head = ("store", "n", "reports/s", "with dedup key", "floor/s", "floor, report by report")
+    yield _table((*head, "p50 ms", "p99 ms", "CPU µs", "target"), rows)
+
+
+def _admission(run: Run) -> Iterable[str]:
+    yield "## Admission: claims under a budget, a quota and capabilities beside plain claims"
+    rows = []
+    for each in _of(run, "admission"):
+        extra = each["extra"]
+        for limit, ratio in extra["claim_ratio"].items():
+            figures = (f"{ratio:.0%}", f"{extra['claim_cpu_ratio'][limit]:.0%}")
+            met = _verdict(ratio >= ADMISSION_TARGET, "60 %")
+            rows.append((each["store"], f"bounded, {limit.replace('_', ' ')}", *figures, met))
+        beside = extra["beside_blocked"]
+        figures = (f"{beside['claim_ratio']:.0%}", f"{beside['claim_cpu_ratio']:.0%}")
+        met = _verdict(beside["claim_ratio"] >= BLOCKED_TARGET, "90 %")
+        rows.append((each["store"], f"plain, beside {beside['blocked']:,} blocked", *figures, met))
+    yield _table(("store", "claims", "rate of plain ones", "by CPU time", "target"), rows)
 
 
 def _backlog(run: Run) -> Iterable[str]:

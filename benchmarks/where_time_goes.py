@@ -3,6 +3,8 @@
     python -m benchmarks.where_time_goes cycle sqlite 5000
     python -m benchmarks.where_time_goes worker postgres 5000
     python -m benchmarks.where_time_goes latency postgres 200
+    python -m benchmarks.where_time_goes usage sqlite 5000
+    python -m benchmarks.where_time_goes admission sqlite 5000
 
 The profiler slows Python down about twice and C code not at all, so trust the order more than the
 sums. Waiting (epoll, queues) is left out.
@@ -17,7 +19,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from flowfabric.bench import cycle, latency, worker
+from flowfabric.bench import admission, cycle, latency, usage, worker
 from flowfabric.bench.places import STORES, open_place
 from flowfabric.bench.worker_process import drain
 
@@ -36,7 +38,21 @@ def _latency(n: int) -> Callable[[str], Any]:
     return lambda url: latency.laps_in_process(url, n)
 
 
-SCENARIOS = {"cycle": _cycle, "worker": _worker, "latency": _latency}
+def _usage(n: int) -> Callable[[str], Any]:
+    return lambda url: asyncio.run(usage.usage_round(url, n))
+
+
+def _admission(n: int) -> Callable[[str], Any]:
+    return lambda url: asyncio.run(admission.bounded_work(url, n, admission.LIMITS[0]))
+
+
+SCENARIOS = {
+    "cycle": _cycle,
+    "worker": _worker,
+    "latency": _latency,
+    "usage": _usage,
+    "admission": _admission,
+}
 
 
 def main() -> int:
