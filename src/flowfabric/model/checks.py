@@ -63,6 +63,16 @@ def clip_text(value: object, max_bytes: int, *, field: str) -> str:
     return clean[:max_bytes].decode(errors="ignore")
 
 
+def check_uuid(value: object, *, field: str = "flow_id") -> str:
+    """A UUID in lower case."""
+    text = check_text(value, field=field, max_bytes=36)
+    parts = text.split("-")
+    shape = [len(part) for part in parts]
+    if shape != [8, 4, 4, 4, 12] or not set("".join(parts)) <= set("0123456789abcdef"):
+        raise InvalidInput(f"{field}: expected a UUID in lower case", field=field)
+    return text
+
+
 def check_name(value: object, *, field: str) -> str:
     """A kind, namespace, worker or creator."""
     return check_text(value, field=field, max_bytes=limits.NAME_BYTES)

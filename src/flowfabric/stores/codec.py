@@ -35,6 +35,8 @@ FIRST_COLUMNS: Final = (
     "aging_ms",
     "ready_rank",  # derived: see indexes.ready_rank
 )
+# A member of a flow is born with these as well.
+MEMBER_COLUMNS: Final = (*FIRST_COLUMNS, "flow_id", "open_group")
 # What every transition may change: renew and complete change nothing else.
 STEP_COLUMNS: Final = (
     "state_id",
@@ -119,6 +121,11 @@ def execution_id_of(partition_key: int, uuid: str) -> str:
 def partition_key_of(execution_id: str) -> int:
     """The partition written in an id."""
     return int(execution_id[4 : execution_id.index("}")])
+
+
+def member_row(execution: Execution, route_id: int) -> tuple[Any, ...]:
+    """The first row of an execution that is born into a flow, in the order of MEMBER_COLUMNS."""
+    return (*first_row(execution, route_id), execution.flow_id, execution.open_group)
 
 
 def step_row(execution: Execution) -> tuple[Any, ...]:

@@ -32,6 +32,7 @@ _LISTS: Final = {
     "body_parts": "b.payload, b.payload_encoding, b.creator_identity, b.idempotency_key",
     "body": ", ".join(BODY_COLUMNS),
     "attempt": ", ".join(ATTEMPT_COLUMNS),
+    "attempt_of_a": ", ".join(f"a.{name}" for name in ATTEMPT_COLUMNS),
     "set_hot": ", ".join(f"{name} = v.{name}" for name in HOT_COLUMNS),
     "hot": ", ".join(HOT_COLUMNS),
     "set_state": ", ".join(f"{name} = v.{name}" for name in STATE_COLUMNS),

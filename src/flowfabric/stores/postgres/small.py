@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any, TypeVar
 
 from flowfabric.model.record import Record
 from flowfabric.stores.base import RowChanges
 from flowfabric.stores.postgres.arrays import SOURCE, Columns, Write, columns_of
-from flowfabric.stores.tables import TABLES, TIMED_TABLES, Key, Table
+from flowfabric.stores.tables import TABLES, TIMED_TABLES, Key, Table, page_sql
 
 R = TypeVar("R", bound=Record)
 
@@ -122,6 +122,36 @@ class SmallTables:
             f"WHERE t.execution_id = ANY($1::text[]) {only}ORDER BY {_key(table)}"
         )
         return await self._records(table, sql, list(execution_ids))
+
+    async def rows_by(
+        self,
+        table: Table[R],
+        column: str,
+        values: Sequence[str],
+        *,
+        only: tuple[str, str] | None = None,
+        limit: int | None = None,
+    ) -> list[R]:
+        also = "" if only is None else f"AND t.{only[0]} = $3 "
+        sql = (
+            f"SELECT {_columns(table)} FROM {table.name} AS t "
+            f"WHERE t.{column} = ANY($1::text[]) {also}ORDER BY {_key(table)} LIMIT $2"
+        )
+        last = () if only is None else (only[1],)
+        return await self._records(table, sql, list(values), limit, *last)
+
+    async def page_rows(
+        self,
+        table: Table[R],
+        equal: Mapping[str, str],
+        after: Key | None,
+        limit: int,
+        *,
+        newest_first: bool,
+    ) -> list[R]:
+        marks = iter(range(1, 1000))
+        sql = page_sql(table, equal, after, newest_first, lambda: f"${next(marks)}")
+        return await self._records(table, sql, *equal.values(), *(after or ()), limit)
 
     async def oldest_rows(self, table: Table[R], owner: Key, limit: int) -> list[R]:
         names = table.key_columns[: len(owner)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from operator import itemgetter
 from typing import Any, TypeVar
@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from flowfabric.model.record import Record, to_json
 from flowfabric.stores.base import RowChanges
 from flowfabric.stores.sqlite.bulk import Sheet, insert_many
-from flowfabric.stores.tables import TABLES, Key, Table
+from flowfabric.stores.tables import TABLES, Key, Table, page_sql
 
 R = TypeVar("R", bound=Record)
 
@@ -96,6 +96,38 @@ class SmallTables:
         )
         found = self._records(table, sql, to_json(execution_ids).decode())
         return sorted(found, key=table.key_of)
+
+    async def rows_by(
+        self,
+        table: Table[R],
+        column: str,
+        values: Sequence[str],
+        *,
+        only: tuple[str, str] | None = None,
+        limit: int | None = None,
+    ) -> list[R]:
+        also = "" if only is None else f" AND t.{only[0]} = ?"
+        sql = (
+            f"SELECT {_columns(table)} FROM json_each(?) AS wanted "
+            f"CROSS JOIN {table.name} AS t ON t.{column} = wanted.value{also} "
+            f"ORDER BY {', '.join(table.key_columns)} LIMIT ?"
+        )
+        last = () if only is None else (only[1],)
+        most = -1 if limit is None else limit
+        return self._records(table, sql, to_json(values).decode(), *last, most)
+
+    async def page_rows(
+        self,
+        table: Table[R],
+        equal: Mapping[str, str],
+        after: Key | None,
+        limit: int,
+        *,
+        newest_first: bool,
+    ) -> list[R]:
+        marks = iter(range(1, 1000))
+        sql = page_sql(table, equal, after, newest_first, lambda: f"?{next(marks)}")
+        return self._records(table, sql, *equal.values(), *(after or ()), limit)
 
     async def oldest_rows(self, table: Table[R], owner: Key, limit: int) -> list[R]:
         match = " AND ".join(f"t.{name} = ?" for name in table.key_columns[: len(owner)])
