@@ -136,7 +136,10 @@ class FlowBook(FlowBuilding):
     async def decide(self, command: Any) -> Any:
         """The reply to a command about flows; its changes join the batch."""
         reply = getattr(self, _RULES[type(command)])(command)
-        return await reply if inspect.isawaitable(reply) else reply
+        if inspect.isawaitable(reply):
+            reply = await reply
+        await self.note_owed()
+        return reply
 
     # --- whole graphs --------------------------------------------------------------------------
 

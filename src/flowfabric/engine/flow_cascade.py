@@ -8,12 +8,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from flowfabric import limits
 from flowfabric.engine.flow_rows import FlowRows
 from flowfabric.kernel.decision import Decision
-from flowfabric.kernel.dependent import set_free, skip
+from flowfabric.kernel.dependent import hold_back, set_free, skip
 from flowfabric.kernel.edge_group import (
     Resolution,
     cancels_siblings,
     is_open,
     judged,
+    keeps_back,
     reopened,
     resolve,
     sibling_reason,
@@ -51,6 +52,7 @@ class FlowCascade(FlowRows):
             await self._count_children(moves)
             await self._revive([(b, a) for b, a in moves if not a.is_terminal])
             await self.resolve_from([after for _, after in moves if after.is_terminal])
+        await self.note_owed()
 
     # --- edges ---------------------------------------------------------------------------------
 
@@ -136,8 +138,9 @@ class FlowCascade(FlowRows):
         self.moved += 1
         if fires is GroupState.IMPOSSIBLE:
             self.apply(child, skip(child, self.at))
-        else:
-            await self._hand_on(child)
+            return
+        await self._hand_on(child)
+        if not (child.is_interrupted and member.open_children):  # its children set it free
             self.apply(child, set_free(child, self.at))
 
     def apply(self, execution: Execution, decision: Decision) -> None:
@@ -221,7 +224,7 @@ class FlowCascade(FlowRows):
         await self.members([(flow_id, parent_id)])
         parent, row = found[parent_id], self.member(flow_id, parent_id)
         waits = parent is not None and parent.is_interrupted and bool(parent.open_group)
-        if parent is not None and waits and row is not None and not row.open_children:
+        if parent is not None and waits and row is not None and not keeps_back(row):
             self.apply(parent, set_free(parent, self.at))
         return True
 
@@ -232,8 +235,26 @@ class FlowCascade(FlowRows):
         for before, after in moves:
             if before.state.terminal_outcome is TerminalOutcome.SKIPPED:
                 await self._reopen(after)
+            else:
+                await self._wait_again(after)
             if after.execution_id in self.view.cascading:
                 await self._replay_skipped(after)
+
+    async def _wait_again(self, execution: Execution) -> None:
+        """Who ended before the group was decided has not waited to its end; a decision that came
+        meanwhile is made up for."""
+        flow_id, key = execution.flow_id or "", execution.execution_id
+        await self.members([(flow_id, key)])
+        member = self.member(flow_id, key)
+        if member is None or not member.total:
+            return
+        if member.group_state is GroupState.SATISFIED:
+            if not execution.total_attempt_count:
+                await self._hand_on(execution)
+            return
+        self.apply(execution, hold_back(execution, "waiting for others to end", self.at))
+        if member.group_state is GroupState.IMPOSSIBLE:
+            await self._reopen(execution)
 
     async def _reopen(self, execution: Execution) -> None:
         flow_id, key = execution.flow_id or "", execution.execution_id
@@ -246,6 +267,8 @@ class FlowCascade(FlowRows):
         for edge in opened:
             self.put_edge(edge)
         upstreams = await self.free(edge.upstream_execution_id for edge in opened)
+        for held in sorted({edge.upstream_execution_id for edge in opened} - upstreams.keys()):
+            self.owe(flow_id, TaskKind.CASCADE, held, after_ms=limits.TASK_RETRY_MS)
         later = {
             upstream: each
             for upstream, each in upstreams.items()

@@ -10,7 +10,7 @@ from flowfabric.kernel.flow import Change
 from flowfabric.model.execution import Execution
 from flowfabric.model.flow import EdgeRow, EdgeState, FlowRow, MemberRow, TaskKind, TaskRow
 from flowfabric.stores.base import Corrupt, Transaction
-from flowfabric.stores.tables import EDGES, FLOW_TASKS, FLOWS, MEMBERS
+from flowfabric.stores.tables import EDGES, FLOW_TASKS, FLOWS, MEMBERS, Key
 
 
 class FlowRows:
@@ -27,6 +27,7 @@ class FlowRows:
         self._members: set[tuple[str, str]] = set()  # whose rows were looked for
         self._is_unsaved = False  # whether searches would miss what this batch added
         self._has_resolved = False  # or what it resolved
+        self._owed: dict[Key, TaskRow] = {}  # not yet compared with what was owed before
 
     @property
     def at(self) -> Moment:
@@ -150,8 +151,21 @@ class FlowRows:
         self, flow_id: str, kind: TaskKind, execution_id: str, reason: str = "", after_ms: int = 0
     ) -> None:
         """Leave something to be done by whoever looks next."""
-        due = self.at.now + after_ms
-        self.view.rows.put(FLOW_TASKS, TaskRow(flow_id, kind, execution_id, reason, 0, due))
+        task = TaskRow(flow_id, kind, execution_id, reason, 0, self.at.now + after_ms)
+        self._owed[FLOW_TASKS.key_of(task)] = task
+
+    async def note_owed(self) -> None:
+        """Take what is owed into the batch. The same may have been owed before: then its row is
+        there, and what is asked now counts."""
+        if not self._owed:
+            return
+        owed, self._owed = self._owed, {}
+        rows = self.view.rows
+        missing = [key for key in sorted(owed) if rows.get(FLOW_TASKS, key) is None]
+        if missing:
+            rows.take(FLOW_TASKS, await self.tx.rows(FLOW_TASKS, missing))
+        for task in owed.values():
+            rows.put(FLOW_TASKS, task)
 
     async def flush(self) -> None:
         """Write what searches must see."""

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 from flowfabric import limits
 from flowfabric.engine.flow_cascade import FlowCascade
 from flowfabric.kernel.cancel import stop
 from flowfabric.kernel.edge_group import spares_shared
 from flowfabric.model.execution import Execution
-from flowfabric.model.flow import EdgeState, FlowRow, MemberRow, TaskKind, TaskRow
+from flowfabric.model.flow import EdgeState, FlowRow, GroupState, MemberRow, TaskKind, TaskRow
 from flowfabric.model.record import replace
 from flowfabric.stores.tables import EDGES, FLOW_TASKS, FLOWS, MEMBERS, Key
 
@@ -60,6 +60,7 @@ class FlowTasks(FlowCascade):
                 ended = await self._cancel([task.execution_id], task.reason, FLOW_CANCEL)
             case TaskKind.WAKE_PARENT:
                 ended = await self.wake_parent(task.flow_id, task.execution_id)
+        await self.note_owed()  # before this task's own fate, which is decided here
         key = FLOW_TASKS.key_of(task)
         if ended:
             self.view.rows.drop(FLOW_TASKS, [key])
@@ -82,29 +83,46 @@ class FlowTasks(FlowCascade):
 
     async def _cancel_siblings(self, task: TaskRow) -> bool:
         """Those who still work for a decided group are not needed any more."""
-        edges = await self.in_edges([task.execution_id], EdgeState.APPLIED)
-        ids = sorted({edge.upstream_execution_id for edge in edges})
         await self.members([(task.flow_id, task.execution_id)])
         member = self.member(task.flow_id, task.execution_id)
-        if member is not None and spares_shared(member):
-            shared = {
-                edge.upstream_execution_id
-                for edge in await self.out_edges(ids)
-                if edge.downstream_execution_id != task.execution_id
-            }
+        if member is None or member.group_state is GroupState.PENDING:
+            return True  # a replay has opened the group again: they are needed
+        edges = await self.in_edges([task.execution_id], EdgeState.APPLIED)
+        ids = sorted({edge.upstream_execution_id for edge in edges})
+        if spares_shared(member):
+            shared = await self._awaited_elsewhere(ids)
             ids = [key for key in ids if key not in shared]
         return await self._cancel(ids, task.reason, SIBLING_QUORUM)
 
-    async def _cancel(self, ids: Iterable[str], reason: str, source: str) -> bool:
-        """Cancel those that have not ended; False when some are left."""
-        wanted = list(ids)
-        now = wanted[: max(0, self.room)]
-        found = await self.free(now)
-        for execution in found.values():
-            if execution is not None and not execution.is_terminal:
+    async def _awaited_elsewhere(self, ids: Sequence[str]) -> set[str]:
+        """Those for whom a group that is not decided still waits."""
+        edges = await self.out_edges(ids)
+        await self.members((edge.flow_id, edge.downstream_execution_id) for edge in edges)
+        return {
+            edge.upstream_execution_id
+            for edge in edges
+            if (member := self.member(edge.flow_id, edge.downstream_execution_id)) is not None
+            and member.group_state is GroupState.PENDING
+        }
+
+    async def _cancel(self, ids: Sequence[str], reason: str, source: str) -> bool:
+        """Cancel those that have not ended; False when some are left.
+
+        Those that have ended are stepped over, or the first page would hide the second for ever.
+        """
+        is_whole = True
+        for start in range(0, len(ids), limits.CASCADE_MAX):
+            page = ids[start : start + limits.CASCADE_MAX]
+            found = await self.free(page) if self.room > 0 else {}
+            is_whole = is_whole and len(found) == len(page)
+            for execution in found.values():
+                if execution is None or execution.is_terminal:
+                    continue
+                if self.room <= 0:
+                    return False
                 self.room -= 1
                 self.apply(execution, stop(execution, reason, source, self.at))
-        return len(found) == len(wanted)
+        return is_whole
 
     # --- retention -----------------------------------------------------------------------------
 
@@ -121,6 +139,7 @@ class FlowTasks(FlowCascade):
                 self._let_be_purged(execution)
         await self._forget(flow_id, gone)
         if len(page) < limits.CASCADE_MAX and len(gone) == len(page):
+            await self._forget_owed(flow_id)
             self.view.rows.drop(FLOWS, [(flow_id,)])
         else:
             self.put_flow(replace(flow, due_at=self.at.now + limits.TASK_RETRY_MS))
@@ -130,6 +149,12 @@ class FlowTasks(FlowCascade):
         key = execution.execution_id
         gone = replace(execution, purge_at=self.at.now, last_mutation_at=self.at.now)
         self.view.executions[key] = self.view.changes.updated[key] = gone
+
+    async def _forget_owed(self, flow_id: str) -> None:
+        """Nobody is left to whom anything could be owed."""
+        found = await self.tx.peek_rows(FLOW_TASKS, [(flow_id,)])
+        self.view.rows.take(FLOW_TASKS, found)
+        self.view.rows.drop(FLOW_TASKS, sorted(found))
 
     async def _forget(self, flow_id: str, members: list[MemberRow]) -> None:
         rows = self.view.rows

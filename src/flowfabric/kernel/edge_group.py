@@ -84,6 +84,12 @@ def judged(member: MemberRow) -> GroupState:
     return judge(member.joins, member.total, member.succeeded, member.failed, member.skipped)
 
 
+def keeps_back(member: MemberRow) -> bool:
+    """Whether a parked parent has to wait on: for its children, or for others to end."""
+    undecided = member.total > 0 and member.group_state is GroupState.PENDING
+    return undecided or member.open_children > 0
+
+
 def is_open(edge: EdgeRow, generation: int) -> bool:
     """Whether an upstream's end in this life still counts for the edge."""
     seen = edge.resolved_generation
