@@ -128,7 +128,7 @@ class FlowBook(FlowBuilding):
                         wanted.add(execution.flow_id)
                     elif kind is SpawnChildren:
                         wanted.add(_flow_of_children(execution))
-            elif kind in FLOW_COMMANDS and kind is not SubmitFlow:
+            elif kind in FLOW_COMMANDS and (kind is not SubmitFlow or command.is_named):
                 wanted.add(command.flow_id)
         if wanted:
             await self.hold(wanted)
@@ -158,9 +158,10 @@ class FlowBook(FlowBuilding):
             if isinstance(decision.reply, Refused):
                 detail = f"nodes[{node.name}]: {decision.reply.detail}"
                 return replace(decision.reply, detail=detail)
-        made = create_flow(None, command.flow, self.at)
+        made = create_flow(self.flow(command.flow_id), command.flow, self.at)
         if not isinstance(made, FlowRow):
-            return Refused(FlowConflict, command.flow_id)
+            detail = f"flow_id: there is a flow {command.flow_id} already"
+            return Refused(FlowConflict, detail, {"field": "flow_id"})
         for node, decision in zip(command.nodes, decisions, strict=True):
             self.view.take_created(node.create, decision)
         executions = [each.execution for each in decisions if each.execution is not None]

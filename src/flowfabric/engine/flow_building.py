@@ -129,11 +129,10 @@ class FlowBuilding(FlowTasks):
             if upstream.execution_id in raised:
                 return False
             following: dict[str, int] = {}
-            for state in (EdgeState.PENDING, EdgeState.APPLIED):
-                for edge in await self.out_edges(sorted(ranks), state):
-                    least = raised[edge.upstream_execution_id].rank + 1
-                    child = edge.downstream_execution_id
-                    following[child] = max(following.get(child, 0), least)
+            for edge in await self.out_edges(sorted(ranks), None):  # a replay opens any again
+                least = raised[edge.upstream_execution_id].rank + 1
+                child = edge.downstream_execution_id
+                following[child] = max(following.get(child, 0), least)
             await self.members((start.flow_id, key) for key in following)
             ranks = {
                 key: rank

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from flowfabric import limits
 from flowfabric.clock import monotonic
 from flowfabric.engine.core import EngineCore
 from flowfabric.engine.wakeups import end_topic, wait_event
 from flowfabric.errors import InvalidInput, NotFound, WaitTimeout
 from flowfabric.kernel.edge_group import judged
-from flowfabric.model.checks import check_integer, check_tag_key, check_uuid
+from flowfabric.model.checks import (
+    check_execution_id,
+    check_integer,
+    check_tag_key,
+    check_uuid,
+)
 from flowfabric.model.execution import Execution
 from flowfabric.model.flow import (
     EdgeRow,
@@ -30,7 +37,7 @@ from flowfabric.model.flow_results import (
     MemberInfo,
 )
 from flowfabric.model.limit_checks import check_word
-from flowfabric.model.state import OwnershipState, PublicState
+from flowfabric.model.state import PublicState
 from flowfabric.stores.base import Reader
 from flowfabric.stores.tables import EDGES, FLOWS, MEMBERS
 
@@ -120,6 +127,23 @@ class FlowReading(EngineCore):
 
         return await self.read(work)
 
+    async def read_outcomes(self, *, execution_ids: Sequence[str]) -> dict[str, Outcome]:
+        """How executions ended, with the results of successes; those that have not are left out."""
+        keys = [self.check_id(each) for each in execution_ids]
+
+        async def work(reader: Reader) -> dict[str, Outcome]:
+            ended: dict[str, Outcome] = {}
+            for key, execution in (await reader.get(keys)).items():
+                if isinstance(execution, Execution) and execution.is_terminal:
+                    result = None
+                    if execution.state.terminal_outcome is TerminalOutcome.SUCCESS:
+                        found = await reader.result(key, execution.attempt_index or 0)
+                        result = None if found is None else found.result
+                    ended[key] = Outcome(snapshot_of(execution), result)
+            return ended
+
+        return await self.read(work)
+
     async def list_edges(
         self, *, flow_id: str, from_node: str | None = None, to_node: str | None = None
     ) -> tuple[EdgeSnapshot, ...]:
@@ -127,14 +151,17 @@ class FlowReading(EngineCore):
         flow = check_uuid(flow_id)
         if from_node is not None and to_node is not None:
             raise InvalidInput("to_node: give one of from_node and to_node", field="to_node")
+        named = "from_node" if from_node is not None else "to_node"
         end = from_node if from_node is not None else to_node
         column = "upstream_execution_id" if from_node is not None else "downstream_execution_id"
+        if end is not None:
+            check_execution_id(end, partitions=self.store.partitions, field=named)
 
         async def work(reader: Reader) -> tuple[EdgeSnapshot, ...]:
             if end is None:
                 rows = list((await reader.peek_rows(EDGES, [(flow,)])).values())
             else:
-                rows = await reader.rows_by(EDGES, column, [self.check_id(end)])
+                rows = await reader.rows_by(EDGES, column, [end])
             chosen = (each for each in rows if each.flow_id == flow)
             return tuple(_edge(each) for each in sorted(chosen, key=EDGES.key_of))
 
@@ -162,11 +189,7 @@ class FlowReading(EngineCore):
         execution = await self._member_of(execution_id)
         if execution is None:
             return EligibilityStatus("not_found")
-        if execution.is_terminal:
-            return EligibilityStatus("terminal")
-        if execution.state.ownership_state is not OwnershipState.UNOWNED:
-            return EligibilityStatus("owned")
-        if not execution.is_runnable:
+        if not execution.is_runnable:  # what is owned or has ended is not runnable either
             return EligibilityStatus("not_runnable")
         return EligibilityStatus(await self._judge(execution))
 
@@ -189,6 +212,8 @@ class FlowReading(EngineCore):
     async def wait_for_flow(self, *, flow_id: str, timeout_ms: int | None = None) -> FlowSnapshot:
         """The flow once all its members have ended; WaitTimeout when that takes too long."""
         flow = check_uuid(flow_id)
+        if timeout_ms is not None:
+            check_integer(timeout_ms, field="timeout_ms", least=0, most=limits.DURATION_MS_MAX)
         until = None if timeout_ms is None else monotonic() + timeout_ms / 1000
         with self.wakeups.listening((end_topic(flow),)) as woken:
             while True:

@@ -11,7 +11,7 @@ from flowfabric.config import EngineConfig
 from flowfabric.engine.requests import NewExecution, to_create
 from flowfabric.errors import DependencyAlreadyExists, FlowFabricError, InvalidInput
 from flowfabric.ids import member_ids, new_uuid7s
-from flowfabric.kernel.create import fingerprint_of
+from flowfabric.kernel.create import CreateExecution, fingerprint_of
 from flowfabric.kernel.decision import Refused
 from flowfabric.kernel.flow import CreateFlow
 from flowfabric.kernel.graph import StageEdge
@@ -54,6 +54,7 @@ class NewFlow(Record, frozen=True, kw_only=True):
     retention_ms: int | None = None
     idempotency_key: str | None = None
     dedup_window_ms: int = limits.DEDUP_WINDOW_MS_DEFAULT
+    is_named: bool = False  # whether the caller chose its id
 
 
 def to_submit(
@@ -95,10 +96,50 @@ def to_submit(
     key = flow.idempotency_key
     print_ = b"" if key is None else _fingerprint(flow, made, edges)
     keyed = None if key is None else f"flow:{key}"
-    return SubmitFlow(begun, made, staged, ranks, keyed, print_, flow.dedup_window_ms)
+    window = flow.dedup_window_ms
+    return SubmitFlow(begun, made, staged, ranks, keyed, print_, window, flow.is_named)
+
+
+def to_children(
+    parent_id: str, children: Sequence[NewExecution], config: EngineConfig
+) -> list[CreateExecution]:
+    """Check what a parent spawns; its children share its partition."""
+    _listed(children, "children")
+    if not 1 <= len(children) <= limits.CREATE_MAX:
+        detail = f"children: {len(children)}, expected 1 to {limits.CREATE_MAX}"
+        raise InvalidInput(detail, field="children")
+    partition = parent_id[:-36]
+    commands: dict[str, CreateExecution] = {}
+    for at, (request, uuid) in enumerate(zip(children, new_uuid7s(len(children)), strict=True)):
+        command = _child(request, f"children[{at}]", partition + uuid, config)
+        key = command.idempotency_key
+        if key is not None:  # another parent may use the same word for a child of its own
+            key = f"{parent_id}/{key}"
+            command = replace(command, body=replace(command.body, idempotency_key=key))
+        if key in commands:
+            field = f"children[{at}].idempotency_key"
+            raise InvalidInput(f"{field}: stands twice", field=field)
+        commands[key or uuid] = command
+    return list(commands.values())
+
+
+def _child(request: object, field: str, execution_id: str, config: EngineConfig) -> CreateExecution:
+    if not isinstance(request, NewExecution):
+        raise InvalidInput(f"{field}: expected a NewExecution", field=field)
+    try:
+        return to_create(request, config, execution_id)
+    except FlowFabricError as error:
+        error.detail = f"{field}: {error.detail}"
+        raise
+
+
+def _listed(value: object, field: str) -> None:
+    if not isinstance(value, list | tuple):
+        raise InvalidInput(f"{field}: expected a list, got {type(value).__name__}", field=field)
 
 
 def _names(nodes: Sequence[FlowNode]) -> list[str]:
+    _listed(nodes, "nodes")
     if not 1 <= len(nodes) <= limits.FLOW_NODES_MAX:
         detail = f"nodes: {len(nodes)}, expected 1 to {limits.FLOW_NODES_MAX}"
         raise InvalidInput(detail, field="nodes")
@@ -115,6 +156,7 @@ def _names(nodes: Sequence[FlowNode]) -> list[str]:
 
 
 def _pairs(edges: Sequence[FlowEdge]) -> list[tuple[str, str]]:
+    _listed(edges, "edges")
     if len(edges) > limits.FLOW_EDGES_MAX:
         detail = f"edges: {len(edges)} is over the limit {limits.FLOW_EDGES_MAX}"
         raise InvalidInput(detail, field="edges")
@@ -123,6 +165,9 @@ def _pairs(edges: Sequence[FlowEdge]) -> list[tuple[str, str]]:
         field = f"edges[{at}]"
         if not isinstance(edge, FlowEdge):
             raise InvalidInput(f"{field}: expected a FlowEdge", field=field)
+        for word in ("upstream", "downstream"):
+            end = f"{field}.{word}"
+            check_text(getattr(edge, word), field=end, max_bytes=limits.NODE_NAME_BYTES)
         pair = (edge.upstream, edge.downstream)
         if pair in pairs:
             detail = f"{field}: the same as edges[{pairs[pair]}], {pair[0]} → {pair[1]}"

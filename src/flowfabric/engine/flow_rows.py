@@ -67,7 +67,10 @@ class FlowRows:
         return [self.view.rows.get(MEMBERS, MEMBERS.key_of(each)) or each for each in found]
 
     async def out_edges(
-        self, ids: Sequence[str], state: EdgeState = EdgeState.APPLIED, limit: int | None = None
+        self,
+        ids: Sequence[str],
+        state: EdgeState | None = EdgeState.APPLIED,
+        limit: int | None = None,
     ) -> list[EdgeRow]:
         """Edges that leave executions, in this state."""
         return await self._edges("upstream_execution_id", ids, state, limit)

@@ -8,11 +8,10 @@ from collections.abc import Sequence
 from flowfabric import ids, limits
 from flowfabric.clock import monotonic
 from flowfabric.engine.flow_building import CascadeFrom, ResolveEdge
-from flowfabric.engine.flow_requests import FlowEdge, FlowNode, NewFlow, to_submit
-from flowfabric.engine.requests import NewExecution, to_create
+from flowfabric.engine.flow_requests import FlowEdge, FlowNode, NewFlow, to_children, to_submit
+from flowfabric.engine.requests import NewExecution
 from flowfabric.engine.timing import Timing
 from flowfabric.errors import FlowAlreadyTerminal, FlowFabricError, InvalidInput
-from flowfabric.kernel.create import CreateExecution
 from flowfabric.kernel.dependent import WaitChildren
 from flowfabric.kernel.flow import AddMember, CreateFlow, SetFlowTag
 from flowfabric.kernel.flow_cancel import FLOW_CANCELLED, AckCancelMember, CancelFlow
@@ -102,6 +101,7 @@ class Flowing(Timing):
             retention_ms=_retention(retention_ms),
             idempotency_key=key,
             dedup_window_ms=dedup_window_ms,
+            is_named=flow_id is not None,
         )
         command = to_submit(flow, nodes, edges, self.config, self.store.partitions)
         await self.ensure_known([node.create for node in command.nodes])
@@ -339,27 +339,11 @@ class Flowing(Timing):
         A child with an idempotency key that the parent used before is the one it spawned then.
         """
         checked = self.check_handle(handle)
-        commands = self._children(checked, children)
+        commands = to_children(checked.execution_id, children, self.config)
         await self.ensure_known(commands)
         command = SpawnChildren(checked.execution_id, checked.fence, tuple(commands))
         reply: Spawned = await self.execute(command)
         return reply
-
-    def _children(self, handle: Handle, children: Sequence[NewExecution]) -> list[CreateExecution]:
-        if not 1 <= len(children) <= limits.CREATE_MAX:
-            detail = f"children: {len(children)}, expected 1 to {limits.CREATE_MAX}"
-            raise InvalidInput(detail, field="children")
-        partition = handle.execution_id.partition("}")[0]
-        commands = []
-        for at, (request, uuid) in enumerate(
-            zip(children, ids.new_uuid7s(len(children)), strict=True)
-        ):
-            try:
-                commands.append(to_create(request, self.config, f"{partition}}}:{uuid}"))
-            except FlowFabricError as error:
-                error.detail = f"children[{at}]: {error.detail}"
-                raise
-        return commands
 
     async def wait_children(self, handle: Handle) -> ChildrenAwaited:
         """Let go of the lease until every child has ended; without any it goes on at once."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from flowfabric.errors import InvalidInput
+from flowfabric.errors import InvalidInput, SelfReferencingEdge
 from flowfabric.kernel.create import CreateExecution
 from flowfabric.kernel.decision import Moment, Refused
 from flowfabric.kernel.flow import CreateFlow
@@ -33,6 +33,7 @@ class SubmitFlow(Record, frozen=True):
     idempotency_key: str | None = None
     fingerprint: bytes = b""
     dedup_window_ms: int = 0
+    is_named: bool = False  # the caller chose the flow's id, so it may be taken
 
     @property
     def flow_id(self) -> str:
@@ -61,7 +62,7 @@ def check_graph(
         if upstream == downstream:
             field = f"edges[{at}]"
             detail = f"{field}: {upstream!r} would wait for itself"
-            return Refused(InvalidInput, detail, {"field": field, "code": "self_referencing_edge"})
+            return Refused(SelfReferencingEdge, detail, {"field": field})
     inbound = Counter(downstream for _, downstream in edges)
     for name, policy in policies.items():
         if refusal := refuse_quorum(policy, inbound[name], name):

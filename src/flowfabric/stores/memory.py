@@ -186,8 +186,13 @@ class MemoryView:
         rows = self._tables.rows[table]
         for key in written.deleted:
             self._pop(rows, key)
-        for record in (*written.updated, *written.inserted):
+        for record in written.updated:
             self._put(rows, table.key_of(record), record)
+        for record in written.inserted:
+            key = table.key_of(record)
+            if key in rows:
+                raise StoreConflict(f"{table.name} {key}")
+            self._put(rows, key, record)
         if table is SCOPES:
             self._tables.catalog_version += 1
 
