@@ -171,6 +171,23 @@ class Reading(WaitReading):
                         )
                 await wait_event(woken, pause)
 
+    async def read_outcomes(self, *, execution_ids: Sequence[str]) -> dict[str, Outcome]:
+        """How executions ended, with the results of successes; those that have not are left out."""
+        keys = [self.check_id(each) for each in execution_ids]
+
+        async def work(reader: Reader) -> dict[str, Outcome]:
+            ended: dict[str, Outcome] = {}
+            for key, execution in (await reader.get(keys)).items():
+                if isinstance(execution, Execution) and execution.is_terminal:
+                    result = None
+                    if execution.state.terminal_outcome is TerminalOutcome.SUCCESS:
+                        found = await reader.result(key, execution.attempt_index or 0)
+                        result = None if found is None else found.result
+                    ended[key] = Outcome(snapshot_of(execution), result)
+            return ended
+
+        return await self.read(work)
+
     async def list_attempts(self, *, execution_id: str) -> tuple[AttemptInfo, ...]:
         """Every attempt, oldest first; the live one is last."""
         execution = await self._require(execution_id)
