@@ -301,7 +301,17 @@ def _add_keeping(commands: Commands) -> None:
     bench = _command(commands, "bench", "keeping:bench", "measure this machine")
     bench.add_argument(
         "scenario",
-        choices=("cycle", "worker", "latency", "idle", "backlog", "usage", "admission", "suspend"),
+        choices=(
+            "cycle",
+            "worker",
+            "latency",
+            "idle",
+            "backlog",
+            "usage",
+            "admission",
+            "suspend",
+            "flow",
+        ),
         metavar="cycle|worker|latency|idle|backlog|usage|admission|suspend",
     )
     bench.add_argument("--store", choices=("sqlite", "postgres"), default="sqlite")

@@ -105,7 +105,8 @@ class FlowBuilding(FlowTasks):
             path = f"{ends[0]} already waits for {ends[1]}"
             return Refused(CycleDetected, path, {"edge_id": command.edge_id})
         downstream = self.member(flow_id, ends[1]) or downstream
-        self.put_member(replace(downstream, staged=downstream.staged + 1))
+        passing = downstream.passing + bool(command.data_passing_ref)
+        self.put_member(replace(downstream, staged=downstream.staged + 1, passing=passing))
         self.add_edge(new_edge(command, EdgeState.PENDING, self.at))
         grown = replace(
             flow,

@@ -29,6 +29,7 @@ from flowfabric.model.record import replace
 from flowfabric.model.state import TerminalOutcome
 
 Move = tuple[Execution, Execution]
+_SATISFIED = EdgeState.SATISFIED
 
 
 class FlowCascade(FlowRows):
@@ -94,11 +95,19 @@ class FlowCascade(FlowRows):
         fired = [child for child, steps in outcomes.items() if any(each.fires for each in steps)]
         children = await self.free(fired) if fired else {}
         kept: set[str] = set()
+        decided: list[tuple[MemberRow, GroupState, Execution | None]] = []
         for child, steps in outcomes.items():
             if child in fired and child not in children:
                 kept.update(each.edge.upstream_execution_id for each in steps)
-            elif steps:
-                await self._settle_group(steps, children.get(child))
+                continue
+            for step in steps:
+                self.put_edge(step.edge)
+                if step.fires is not None:
+                    decided.append((steps[-1].member, step.fires, children[child]))
+            if steps:
+                self.put_member(steps[-1].member)
+            self.resolved += len(steps)
+        await self.decide_children(decided)
         return kept
 
     def _resolved(
@@ -116,31 +125,24 @@ class FlowCascade(FlowRows):
             steps.append(resolve(member, edge, outcome, upstream.replay_count, self.at.now))
         return steps
 
-    async def _settle_group(self, steps: Sequence[Resolution], child: Execution | None) -> None:
-        for step in steps:
-            self.put_edge(step.edge)
-        member = steps[-1].member
-        self.put_member(member)
-        self.resolved += len(steps)
-        fires = next((each.fires for each in steps if each.fires is not None), None)
-        if fires is not None:
-            await self.decide_child(member, fires, child)
-
-    async def decide_child(
-        self, member: MemberRow, fires: GroupState, child: Execution | None
+    async def decide_children(
+        self, decided: Sequence[tuple[MemberRow, GroupState, Execution | None]]
     ) -> None:
-        """A group was decided: the child goes on with what it is handed, or is skipped."""
-        if cancels_siblings(member):
-            reason = sibling_reason(member)
-            self.owe(member.flow_id, TaskKind.CANCEL_SIBLINGS, member.execution_id, reason)
-        if child is None or child.is_terminal or not child.open_group:
-            return
-        self.moved += 1
-        if fires is GroupState.IMPOSSIBLE:
-            self.apply(child, skip(child, self.at))
-            return
-        await self._hand_on(child)
-        if not (child.is_interrupted and member.open_children):  # its children set it free
+        """Groups were decided: each child goes on with what it is handed, or is skipped."""
+        free: list[tuple[MemberRow, Execution]] = []
+        for member, fires, child in decided:
+            if cancels_siblings(member):
+                reason = sibling_reason(member)
+                self.owe(member.flow_id, TaskKind.CANCEL_SIBLINGS, member.execution_id, reason)
+            if child is None or child.is_terminal or not child.open_group:
+                continue
+            self.moved += 1
+            if fires is GroupState.IMPOSSIBLE:
+                self.apply(child, skip(child, self.at))
+            else:
+                free.append((member, child))
+        await self._hand_on([child for member, child in free if member.passing])
+        for _, child in free:
             self.apply(child, set_free(child, self.at))
 
     def apply(self, execution: Execution, decision: Decision) -> None:
@@ -149,24 +151,30 @@ class FlowCascade(FlowRows):
 
     # --- data passing --------------------------------------------------------------------------
 
-    async def _hand_on(self, child: Execution) -> bool:
-        """Give the child the results its edges pass on."""
-        edges = await self.in_edges([child.execution_id])
-        passing = [edge for edge in edges if edge.data_passing_ref]
-        chosen = [edge for edge in passing if edge.edge_state is EdgeState.SATISFIED]
-        if not chosen:
-            return False
-        results = await self._results([edge.upstream_execution_id for edge in chosen])
-        await self.members((e.flow_id, e.upstream_execution_id) for e in chosen)
-        passed = [self._passed(edge, results.get(edge.upstream_execution_id)) for edge in chosen]
-        if len(passing) > 1:  # named by their upstreams even where only one of them succeeded
-            passed = [replace(each, name=each.name or each.upstream_name) for each in passed]
-        key = child.execution_id
-        body = (await self.tx.bodies([key]))[key]
-        composed = compose(body.payload, body.payload_encoding, passed)
-        if composed is not None:
-            self.view.changes.payloads[key] = composed
-        return composed is not None
+    async def _hand_on(self, children: Sequence[Execution]) -> None:
+        """Give children the results that their edges pass on."""
+        if not children:
+            return
+        ids = [each.execution_id for each in children]
+        passing: defaultdict[str, list[EdgeRow]] = defaultdict(list)
+        for edge in await self.in_edges(ids):
+            if edge.data_passing_ref:
+                passing[edge.downstream_execution_id].append(edge)
+        met = [e for edges in passing.values() for e in edges if e.edge_state is _SATISFIED]
+        results = await self._results(sorted({edge.upstream_execution_id for edge in met}))
+        await self.members((e.flow_id, e.upstream_execution_id) for e in met)
+        bodies = await self.tx.bodies(ids)
+        for key in ids:
+            chosen = [edge for edge in passing[key] if edge.edge_state is _SATISFIED]
+            passed = [
+                self._passed(edge, results.get(edge.upstream_execution_id)) for edge in chosen
+            ]
+            if len(passing[key]) > 1:  # named by its upstream even where only one succeeded
+                passed = [replace(each, name=each.name or each.upstream_name) for each in passed]
+            body = bodies[key]
+            composed = compose(body.payload, body.payload_encoding, passed) if passed else None
+            if composed is not None:
+                self.view.changes.payloads[key] = composed
 
     def _passed(self, edge: EdgeRow, attempt: Attempt | None) -> Passed:
         member = self.member(edge.flow_id, edge.upstream_execution_id)
@@ -282,7 +290,7 @@ class FlowCascade(FlowRows):
             self.put_member(met)
             child = self.view.executions[key]
             if isinstance(child, Execution):
-                await self.decide_child(met, GroupState.SATISFIED, child)
+                await self.decide_children([(met, GroupState.SATISFIED, child)])
 
     async def _replay_skipped(self, execution: Execution) -> None:
         """A replay that cascades gives those it made impossible another life, all the way down."""

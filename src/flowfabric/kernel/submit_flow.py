@@ -73,6 +73,9 @@ def check_graph(
 def members_of(command: SubmitFlow) -> list[MemberRow]:
     """The rows of the members, each with its group."""
     inbound = Counter(edge.downstream_execution_id for edge in command.edges)
+    passing = Counter(
+        edge.downstream_execution_id for edge in command.edges if edge.data_passing_ref
+    )
     return [
         MemberRow(
             command.flow_id,
@@ -81,6 +84,7 @@ def members_of(command: SubmitFlow) -> list[MemberRow]:
             command.ranks[node.name],
             policy=node.policy,
             total=inbound[node.create.execution_id],
+            passing=passing[node.create.execution_id],
         )
         for node in command.nodes
     ]

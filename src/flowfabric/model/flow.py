@@ -155,6 +155,7 @@ class MemberRow(Record, frozen=True):
     policy: EdgePolicy | None = None  # none: never set, which is all_of
     staged: int = 0  # edges that were staged and not applied yet
     total: int = 0  # edges that were applied
+    passing: int = 0  # edges, staged or applied, that hand their upstream's result on
     succeeded: int = 0
     failed: int = 0
     skipped: int = 0

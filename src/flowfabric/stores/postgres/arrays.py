@@ -270,5 +270,8 @@ def updates_of(queries: Mapping[str, str]) -> dict[str, Write]:
     return {
         "update_hot": update("update_hot", "ff_exec_core", (*HOT_COLUMNS, "execution_id")),
         "update_all": update("update_all", "ff_exec_core", (*STATE_COLUMNS, "execution_id")),
+        "update_payload": update(
+            "update_payload", "ff_exec_body", ("payload", "payload_encoding", "execution_id")
+        ),
         "replace_key": update("replace_key", "ff_idempotency", KEY_RECORD_COLUMNS, wire_ids=True),
     }

@@ -112,7 +112,9 @@ UPDATE ff_exec_body SET tags = $2 WHERE execution_id = $1
 -- name: update_bounds
 UPDATE ff_exec_body SET bounds = $2 WHERE execution_id = $1
 -- name: update_payload
-UPDATE ff_exec_body SET payload = $2, payload_encoding = $3 WHERE execution_id = $1
+UPDATE ff_exec_body AS b SET payload = v.payload, payload_encoding = v.payload_encoding
+FROM [[rows]] AS v (payload, payload_encoding, execution_id)
+WHERE b.execution_id = v.execution_id
 -- name: results
 SELECT [[attempt_of_a]] FROM ff_exec_core AS c
 JOIN ff_attempt AS a ON a.execution_id = c.execution_id AND a.attempt_index = c.attempt_index

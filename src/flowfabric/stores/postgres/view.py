@@ -343,8 +343,8 @@ class PostgresView(SmallTables):
         )
         await self._insert("signal_event", list(map(signal_event_row, changes.signal_events)))
         await self._insert("flow_event", list(map(flow_event_row, changes.flow_events)))
-        for key, body in changes.payloads.items():
-            await self.run("update_payload", key[-36:], *body)
+        passed = changes.payloads.items()
+        self._update("update_payload", [(*body, key[-36:]) for key, body in passed])
         await self._insert("operator_event", list(map(operator_event_row, changes.operator_events)))
         for table, written in changes.rows.items():
             self.write_rows(table, written)

@@ -56,6 +56,7 @@ CREATE TABLE ff_flow_member (
     policy TEXT, -- JSON; none: all_of
     staged BIGINT NOT NULL CHECK (staged >= 0),
     total BIGINT NOT NULL,
+    passing BIGINT NOT NULL, -- edges that hand a result on
     succeeded BIGINT NOT NULL,
     failed BIGINT NOT NULL,
     skipped BIGINT NOT NULL,
@@ -85,8 +86,9 @@ CREATE TABLE ff_edge (
     PRIMARY KEY (flow_id, edge_id)
 ) WITH (fillfactor = 80);
 
-CREATE INDEX ff_edge_upstream ON ff_edge (upstream_execution_id, edge_state);
-CREATE INDEX ff_edge_downstream ON ff_edge (downstream_execution_id, edge_state);
+-- By what never changes: a resolved edge is a write to its row alone.
+CREATE INDEX ff_edge_upstream ON ff_edge (upstream_execution_id);
+CREATE INDEX ff_edge_downstream ON ff_edge (downstream_execution_id);
 
 -- What a transaction left to be done; it is gone when it has been.
 CREATE TABLE ff_flow_task (

@@ -56,6 +56,7 @@ CREATE TABLE ff_flow_member (
     policy TEXT, -- JSON; none: all_of
     staged INTEGER NOT NULL CHECK (staged >= 0),
     total INTEGER NOT NULL,
+    passing INTEGER NOT NULL, -- edges that hand a result on
     succeeded INTEGER NOT NULL,
     failed INTEGER NOT NULL,
     skipped INTEGER NOT NULL,
@@ -64,7 +65,7 @@ CREATE TABLE ff_flow_member (
     satisfied_at INTEGER,
     PRIMARY KEY (flow_id, execution_id),
     CHECK (succeeded + failed + skipped <= total)
-) STRICT;
+) STRICT, WITHOUT ROWID;
 
 CREATE INDEX ff_flow_member_parent ON ff_flow_member (parent_id) WHERE parent_id IS NOT NULL;
 
@@ -83,10 +84,11 @@ CREATE TABLE ff_edge (
     resolved_at INTEGER,
     resolved_generation INTEGER,
     PRIMARY KEY (flow_id, edge_id)
-) STRICT;
+) STRICT, WITHOUT ROWID;
 
-CREATE INDEX ff_edge_upstream ON ff_edge (upstream_execution_id, edge_state);
-CREATE INDEX ff_edge_downstream ON ff_edge (downstream_execution_id, edge_state);
+-- By what never changes: a resolved edge is a write to its row alone.
+CREATE INDEX ff_edge_upstream ON ff_edge (upstream_execution_id);
+CREATE INDEX ff_edge_downstream ON ff_edge (downstream_execution_id);
 
 -- What a transaction left to be done; it is gone when it has been.
 CREATE TABLE ff_flow_task (
@@ -97,7 +99,7 @@ CREATE TABLE ff_flow_task (
     tries INTEGER NOT NULL,
     due_at INTEGER NOT NULL,
     PRIMARY KEY (flow_id, kind, execution_id)
-) STRICT;
+) STRICT, WITHOUT ROWID;
 
 CREATE INDEX ff_flow_task_due ON ff_flow_task (due_at);
 
