@@ -258,7 +258,7 @@ class FlowCascade(FlowRows):
             return
         if member.group_state is GroupState.SATISFIED:
             if not execution.total_attempt_count:
-                await self._hand_on(execution)
+                await self._hand_on([execution])
             return
         self.apply(execution, hold_back(execution, "waiting for others to end", self.at))
         if member.group_state is GroupState.IMPOSSIBLE:
