@@ -79,11 +79,8 @@ class FlowCascade(FlowRows):
     ) -> set[str]:
         """Resolve edges whose upstreams have ended; those whose child somebody holds are left,
         and their upstreams returned."""
-        open_edges = [
-            edge
-            for edge in edges
-            if is_open(edge, upstreams[edge.upstream_execution_id].replay_count)
-        ]
+        lives = {key: each.replay_count for key, each in upstreams.items()}
+        open_edges = [edge for edge in edges if is_open(edge, lives[edge.upstream_execution_id])]
         self.room -= len(open_edges)
         await self.members((e.flow_id, e.downstream_execution_id) for e in open_edges)
         by_child: defaultdict[str, list[EdgeRow]] = defaultdict(list)
@@ -92,7 +89,7 @@ class FlowCascade(FlowRows):
         outcomes = {
             child: self._resolved(its_edges, upstreams) for child, its_edges in by_child.items()
         }
-        fired = [child for child, steps in outcomes.items() if any(each.fires for each in steps)]
+        fired = {child for child, steps in outcomes.items() if any(each.fires for each in steps)}
         children = await self.free(fired) if fired else {}
         kept: set[str] = set()
         decided: list[tuple[MemberRow, GroupState, Execution | None]] = []

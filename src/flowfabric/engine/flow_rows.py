@@ -88,8 +88,9 @@ class FlowRows:
         only = None if state is None else ("edge_state", state.value)
         found = await self.tx.rows_by(EDGES, column, ids, only=only, limit=limit)
         rows = self.view.rows
-        rows.take(EDGES, {EDGES.key_of(each): each for each in found})
-        edges = [rows.get(EDGES, EDGES.key_of(each)) or each for each in found]
+        keyed = {(each.flow_id, each.edge_id): each for each in found}
+        rows.take(EDGES, keyed)
+        edges = [rows.get(EDGES, key) or each for key, each in keyed.items()]
         return [each for each in edges if state is None or each.edge_state is state]
 
     async def edge(self, flow_id: str, edge_id: str) -> EdgeRow | None:
@@ -135,16 +136,16 @@ class FlowRows:
         if key not in self._members:
             self._members.add(key)
             self._is_unsaved = True
-        self.view.rows.put(MEMBERS, member)
+        self.view.rows.put_at(MEMBERS, key, member)
 
     def add_edge(self, edge: EdgeRow) -> None:
         """A new edge."""
-        self.view.rows.put(EDGES, edge)
+        self.view.rows.put_at(EDGES, (edge.flow_id, edge.edge_id), edge)
         self._is_unsaved = True
 
     def put_edge(self, edge: EdgeRow) -> None:
         """The next image of an edge."""
-        self.view.rows.put(EDGES, edge)
+        self.view.rows.put_at(EDGES, (edge.flow_id, edge.edge_id), edge)
         if edge.edge_state is EdgeState.APPLIED:
             self._is_unsaved = True
         else:

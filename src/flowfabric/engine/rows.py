@@ -6,8 +6,6 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
-from msgspec.structs import astuple
-
 from flowfabric.model.record import Record
 from flowfabric.stores.base import Changes, RowChanges, Transaction
 from flowfabric.stores.tables import Key, Table
@@ -99,7 +97,7 @@ class Rows:
                     written_before[key] = record
                 elif table.has_values:
                     change.updated.append(record)
-                    change.fields.update(_differences(written_before.get(key), record))
+                    _add_differences(change.fields, written_before.get(key), record)
                     written_before[key] = record
             if change:
                 written[table] = change
@@ -107,12 +105,16 @@ class Rows:
         return written
 
 
-def _differences(before: Record | None, after: Record) -> list[str]:
-    """The fields in which two images differ."""
+def _add_differences(fields: set[str], before: Record | None, after: Record) -> None:
+    """Note the fields in which two images differ; those that are noted need no second look."""
     if before is None:
-        return list(after.__struct_fields__)
-    values = zip(after.__struct_fields__, astuple(before), astuple(after), strict=True)
-    return [name for name, old, new in values if old != new]
+        fields.update(after.__struct_fields__)
+        return
+    for name in after.__struct_fields__:
+        if name not in fields:
+            old, new = getattr(before, name), getattr(after, name)
+            if old is not new and old != new:
+                fields.add(name)
 
 
 async def save_rows(tx: Transaction, rows: Rows) -> None:
