@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from flowfabric import limits
 from flowfabric.clock import monotonic
 from flowfabric.engine.core import EngineCore
@@ -124,23 +122,6 @@ class FlowReading(EngineCore):
                 for row in members
                 if isinstance(execution := found.get(row.execution_id), Execution)
             )
-
-        return await self.read(work)
-
-    async def read_outcomes(self, *, execution_ids: Sequence[str]) -> dict[str, Outcome]:
-        """How executions ended, with the results of successes; those that have not are left out."""
-        keys = [self.check_id(each) for each in execution_ids]
-
-        async def work(reader: Reader) -> dict[str, Outcome]:
-            ended: dict[str, Outcome] = {}
-            for key, execution in (await reader.get(keys)).items():
-                if isinstance(execution, Execution) and execution.is_terminal:
-                    result = None
-                    if execution.state.terminal_outcome is TerminalOutcome.SUCCESS:
-                        found = await reader.result(key, execution.attempt_index or 0)
-                        result = None if found is None else found.result
-                    ended[key] = Outcome(snapshot_of(execution), result)
-            return ended
 
         return await self.read(work)
 
