@@ -8,7 +8,6 @@ from typing import Any
 
 from flowfabric import limits
 from flowfabric.engine.flow_building import CascadeFrom, FlowBuilding, ResolveEdge
-from flowfabric.engine.flow_tasks import FLOW_CANCEL
 from flowfabric.errors import (
     FlowConflict,
     IdempotencyConflict,
@@ -32,7 +31,13 @@ from flowfabric.kernel.flow import (
     refuse_closed,
     with_members,
 )
-from flowfabric.kernel.flow_cancel import AckCancelMember, CancelFlow, bar, requested
+from flowfabric.kernel.flow_cancel import (
+    FLOW_CANCEL,
+    AckCancelMember,
+    CancelFlow,
+    bar,
+    requested,
+)
 from flowfabric.kernel.graph import (
     ApplyEdge,
     SetGroupPolicy,
@@ -200,7 +205,7 @@ class FlowBook(FlowBuilding):
         rows = await self.tx.peek_rows(MEMBERS, [(flow.flow_id,)])
         ids = sorted({key[1] for key in rows} | self._new_members(flow.flow_id))
         if refuse_closed(flow, flow.flow_id) is not None:
-            return AlreadyTerminal(flow.cancellation_policy, flow.cancel_reason, tuple(ids))
+            return await self._cancelled_before(flow, command, tuple(ids))
         missing = [key for key in ids if key not in self.view.executions]
         if missing:
             self.view.executions.update(await self.tx.load(missing))
@@ -219,6 +224,23 @@ class FlowBook(FlowBuilding):
         if command.grace_ms is not None:
             return FlowCancelled(command.policy, tuple(ids))
         return CancellationScheduled(command.policy, len(ids), tuple(ids))
+
+    async def _cancelled_before(
+        self, flow: FlowRow, command: CancelFlow, ids: tuple[str, ...]
+    ) -> Any:
+        """The answer to a repeated cancel. What is still owed is done at once, unless its caller
+        does that by hand."""
+        policy, rows = flow.cancellation_policy, self.view.rows
+        found = await self.tx.peek_rows(FLOW_TASKS, [(flow.flow_id,)])
+        owed = [key for key in sorted(found) if key[1] is TaskKind.CANCEL_MEMBER]
+        if policy is None or command.grace_ms is not None or not owed:
+            return AlreadyTerminal(policy, flow.cancel_reason, ids)
+        rows.take(FLOW_TASKS, {key: found[key] for key in owed})
+        for key in owed:
+            task = rows.get(FLOW_TASKS, key)
+            if task is not None and task.due_at > self.at.now:
+                rows.put(FLOW_TASKS, replace(task, due_at=self.at.now))
+        return CancellationScheduled(policy, len(ids), ids)
 
     def _new_members(self, flow_id: str) -> set[str]:
         return {each.execution_id for each in self.view.rows.group(MEMBERS, (flow_id,))}

@@ -8,13 +8,13 @@ from flowfabric import limits
 from flowfabric.engine.flow_cascade import FlowCascade
 from flowfabric.kernel.cancel import stop
 from flowfabric.kernel.edge_group import spares_shared
+from flowfabric.kernel.flow_cancel import FLOW_CANCEL
 from flowfabric.model.execution import Execution
 from flowfabric.model.flow import EdgeState, FlowRow, GroupState, MemberRow, TaskKind, TaskRow
 from flowfabric.model.record import replace
 from flowfabric.stores.tables import EDGES, FLOW_TASKS, FLOWS, MEMBERS, Key
 
 SIBLING_QUORUM = "sibling_quorum"
-FLOW_CANCEL = "flow_cancel"
 FLOW_CASCADE = "flow_cascade"
 PARENT_ENDED = "parent_ended"
 PURGED_AT_ONCE = 10  # flows one transaction looks at

@@ -3,8 +3,10 @@ children."""
 
 from __future__ import annotations
 
+from flowfabric.kernel.cancel import stop
 from flowfabric.kernel.decision import Decision, Moment
 from flowfabric.kernel.fence import refuse_unless_owner, released_by
+from flowfabric.kernel.flow_cancel import FLOW_CANCEL
 from flowfabric.kernel.transition import finish, lease_event, let_go, without_block
 from flowfabric.model.attempt import AttemptOutcome
 from flowfabric.model.event import LeaseEventType
@@ -56,7 +58,12 @@ def set_free(execution: Execution, at: Moment) -> Decision:
 
 
 def skip(execution: Execution, at: Moment) -> Decision:
-    """Its dependencies can never be met: it ends without having run."""
+    """Its dependencies can never be met: it ends without having run.
+
+    What a cancelled flow keeps from starting is cancelled, as it was going to be.
+    """
+    if execution.state.blocking_reason is BlockingReason.PAUSED_BY_FLOW_CANCEL:
+        return stop(execution, execution.blocking_detail, FLOW_CANCEL, at)
     return finish(
         execution,
         TerminalOutcome.SKIPPED,

@@ -11,6 +11,7 @@ from flowfabric.model.record import Record
 from flowfabric.model.state import BlockingReason
 
 FLOW_CANCELLED = "flow_cancelled"
+FLOW_CANCEL = "flow_cancel"  # who cancels
 
 
 class CancelFlow(Record, frozen=True):
