@@ -30,6 +30,7 @@ from flowfabric.model.state import TerminalOutcome
 
 Move = tuple[Execution, Execution]
 _SATISFIED = EdgeState.SATISFIED
+COUNTED = ("succeeded", "failed", "skipped", "group_state", "satisfied_at")
 
 
 class FlowCascade(FlowRows):
@@ -102,7 +103,7 @@ class FlowCascade(FlowRows):
                 if step.fires is not None:
                     decided.append((steps[-1].member, step.fires, children[child]))
             if steps:
-                self.put_member(steps[-1].member)
+                self.put_member(steps[-1].member, COUNTED)
             self.resolved += len(steps)
         await self.decide_children(decided)
         return kept

@@ -130,13 +130,13 @@ class FlowRows:
             self.view.effects.ended.append(change.flow.flow_id)
         return change.flow
 
-    def put_member(self, member: MemberRow) -> None:
-        """The next image of a member."""
+    def put_member(self, member: MemberRow, fields: tuple[str, ...] | None = None) -> None:
+        """The next image of a member, of which only these fields may differ."""
         key = (member.flow_id, member.execution_id)
         if key not in self._members:
             self._members.add(key)
             self._is_unsaved = True
-        self.view.rows.put_at(MEMBERS, key, member)
+        self.view.rows.put_at(MEMBERS, key, member, fields)
 
     def add_edge(self, edge: EdgeRow) -> None:
         """A new edge."""
@@ -145,7 +145,8 @@ class FlowRows:
 
     def put_edge(self, edge: EdgeRow) -> None:
         """The next image of an edge."""
-        self.view.rows.put_at(EDGES, (edge.flow_id, edge.edge_id), edge)
+        fields = ("edge_state", "applied_at", "resolved_at", "resolved_generation")
+        self.view.rows.put_at(EDGES, (edge.flow_id, edge.edge_id), edge, fields)
         if edge.edge_state is EdgeState.APPLIED:
             self._is_unsaved = True
         else:

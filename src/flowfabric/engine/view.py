@@ -17,7 +17,7 @@ from flowfabric.model.event import CompletionEvent, LeaseEvent, OperatorEvent
 from flowfabric.model.execution import Execution, IdempotencyRecord
 from flowfabric.model.record import replace
 from flowfabric.model.route import Catalog
-from flowfabric.stores.base import Changes, Corrupt, keeps_cold, keeps_taken
+from flowfabric.stores.base import Changes, Corrupt, keeps_cold, keeps_most, keeps_taken
 from flowfabric.stores.indexes import due_at
 from flowfabric.stores.tables import ATTACHMENTS
 
@@ -145,7 +145,7 @@ class View:
         self.executions[key] = after
         self.changes.updated[key] = after
         if not keeps_cold(before, after):
-            self.changes.cold.add(key)
+            (self.changes.freed if keeps_most(before, after) else self.changes.cold).add(key)
         if not keeps_taken(before, after):
             self.changes.taken.add(key)
         if type(command) is SetTag:
@@ -162,6 +162,9 @@ class View:
     def take_changes(self) -> Changes:
         """What is to be written now; the view goes on empty-handed."""
         changes, self.changes = self.changes, Changes()
+        if changes.freed:  # what was also taken is written whole
+            changes.cold |= changes.freed & changes.taken
+            changes.freed -= changes.cold
         changes.rows = self.rows.changes()
         for table, written in changes.rows.items():
             if table.has_due:

@@ -68,15 +68,11 @@ def resolve(
     counted = replace(member, **{bucket: getattr(member, bucket) + 1})
     if member.group_state is not GroupState.PENDING:
         return Resolution(resolved, counted, "already_fired")
-    return _fired(resolved, counted, now)
-
-
-def _fired(edge: EdgeRow, member: MemberRow, now: int) -> Resolution:
-    stands = judged(member)
+    stands = judged(counted)
     if stands is GroupState.PENDING:
-        return Resolution(edge, member, "pending")
-    decided = replace(member, group_state=stands, satisfied_at=now)
-    return Resolution(edge, decided, stands.value, stands)
+        return Resolution(resolved, counted, "pending")
+    decided = replace(counted, group_state=stands, satisfied_at=now)
+    return Resolution(resolved, decided, stands.value, stands)
 
 
 def judged(member: MemberRow) -> GroupState:

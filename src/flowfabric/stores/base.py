@@ -66,6 +66,8 @@ COLD_FIELDS: Final = (
     "grant",
 )
 cold_of: Final = attrgetter(*COLD_FIELDS)
+# Of these, what changes when dependencies let an execution go: a wide cascade does so to thousands.
+FREED_FIELDS: Final = ("blocking_detail", "open_group")
 # What changes when a lease is taken and stays until the next one: renewals and ends keep it.
 TAKEN_FIELDS: Final = (
     "attempt_index",
@@ -91,6 +93,7 @@ def _keeps(fields: Sequence[str]) -> Callable[[Execution, Execution], bool]:
 
 keeps_cold: Final = _keeps(COLD_FIELDS)
 keeps_taken: Final = _keeps(TAKEN_FIELDS)
+keeps_most: Final = _keeps([name for name in COLD_FIELDS if name not in FREED_FIELDS])
 
 
 class RowChanges:
@@ -117,6 +120,7 @@ class Changes:
         "completion_events",
         "created",
         "flow_events",
+        "freed",
         "idempotency",
         "lease_events",
         "operator_events",
@@ -134,6 +138,7 @@ class Changes:
         self.updated: dict[str, Execution] = {}
         self.cold: set[str] = set()  # ids among them whose cold fields changed
         self.taken: set[str] = set()  # ids among them whose taken fields changed
+        self.freed: set[str] = set()  # ids among them of whose cold fields only the freed changed
         self.retagged: set[str] = set()  # ids whose tags changed after creation
         self.rebound: set[str] = set()  # ids whose bounds changed after creation
         self.attempts: list[Attempt] = []

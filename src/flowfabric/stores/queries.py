@@ -15,6 +15,7 @@ from flowfabric.stores.codec import (
     BODY_COLUMNS,
     CORE_COLUMNS,
     FIRST_COLUMNS,
+    FREED_COLUMNS,
     HOT_COLUMNS,
     STATE_COLUMNS,
 )
@@ -35,6 +36,8 @@ _LISTS: Final = {
     "attempt_of_a": ", ".join(f"a.{name}" for name in ATTEMPT_COLUMNS),
     "set_hot": ", ".join(f"{name} = v.{name}" for name in HOT_COLUMNS),
     "hot": ", ".join(HOT_COLUMNS),
+    "set_freed": ", ".join(f"{name} = v.{name}" for name in FREED_COLUMNS),
+    "freed": ", ".join(FREED_COLUMNS),
     "set_state": ", ".join(f"{name} = v.{name}" for name in STATE_COLUMNS),
     "state": ", ".join(STATE_COLUMNS),
 }

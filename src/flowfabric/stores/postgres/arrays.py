@@ -16,6 +16,7 @@ from flowfabric.stores.codec import (
     ATTEMPT_COLUMNS,
     BODY_COLUMNS,
     FIRST_COLUMNS,
+    FREED_COLUMNS,
     HOT_COLUMNS,
     MEMBER_COLUMNS,
     STATE_COLUMNS,
@@ -269,6 +270,7 @@ def updates_of(queries: Mapping[str, str]) -> dict[str, Write]:
 
     return {
         "update_hot": update("update_hot", "ff_exec_core", (*HOT_COLUMNS, "execution_id")),
+        "update_freed": update("update_freed", "ff_exec_core", (*FREED_COLUMNS, "execution_id")),
         "update_all": update("update_all", "ff_exec_core", (*STATE_COLUMNS, "execution_id")),
         "update_payload": update(
             "update_payload", "ff_exec_body", ("payload", "payload_encoding", "execution_id")

@@ -109,6 +109,10 @@ FROM [[rows]] AS v ([[state]], execution_id)
 WHERE c.execution_id = v.execution_id
 -- name: update_tags
 UPDATE ff_exec_body SET tags = $2 WHERE execution_id = $1
+-- name: update_freed
+UPDATE ff_exec_core AS c SET [[set_freed]]
+FROM [[rows]] AS v ([[freed]], execution_id)
+WHERE c.execution_id = v.execution_id
 -- name: update_bounds
 UPDATE ff_exec_body SET bounds = $2 WHERE execution_id = $1
 -- name: update_payload

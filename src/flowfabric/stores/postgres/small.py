@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
+from operator import itemgetter
 from typing import Any, TypeVar
 
 from flowfabric.model.record import Record
@@ -60,13 +61,20 @@ def _insert(table: Table[Any]) -> Write:
 
 
 @cache
-def _update(table: Table[Any]) -> Write:
-    changes = ", ".join(f"{name} = v.{name}" for name in table.names[len(table.key_columns) :])
+def _update(
+    table: Table[Any], fields: frozenset[str]
+) -> tuple[Write, Callable[[tuple[Any, ...]], tuple[Any, ...]]]:
+    """Only what has changed; what is chosen of a row goes with it."""
+    size, names, types = len(table.key_columns), table.names, _types(table)
+    chosen = [at for at in range(size, len(names)) if not fields or names[at] in fields]
+    taken = (*range(size), *chosen)
+    changes = ", ".join(f"{names[at]} = v.{names[at]}" for at in chosen)
+    columns = tuple(names[at] for at in taken)
     sql = (
         f"UPDATE {table.name} AS t SET {changes} "
-        f"FROM {SOURCE} AS v ({', '.join(table.names)}) WHERE {_match(table)}"
+        f"FROM {SOURCE} AS v ({', '.join(columns)}) WHERE {_match(table)}"
     )
-    return Write(table.name, table.names, sql, types=_types(table))
+    return Write(table.name, columns, sql, types=[types[at] for at in taken]), itemgetter(*taken)
 
 
 @cache
@@ -194,9 +202,10 @@ class SmallTables:
 
     def write_rows(self, table: Table[Any], written: RowChanges) -> None:
         """Put off to the flush; an insert of a key that is taken is an error."""
+        update, chosen = _update(table, frozenset(written.fields))
         for write, rows in (
             (_delete(table), written.deleted),
-            (_update(table), list(map(table.row_of, written.updated))),
+            (update, [chosen(table.row_of(each)) for each in written.updated]),
             (_insert(table), list(map(table.row_of, written.inserted))),
         ):
             if rows:

@@ -328,8 +328,9 @@ class PostgresView(SmallTables):
     async def _gather(self, changes: Changes) -> None:
         """Everything but new executions, put off to the flush as far as it is not many rows."""
         # Every updated row is held already, so the order of these writes cannot deadlock.
-        hot, cold = split_updates(changes)
+        hot, freed, cold = split_updates(changes)
         self._update("update_hot", hot)
+        self._update("update_freed", freed)
         self._update("update_all", cold)
         if changes.retagged:
             await self._retag(changes)

@@ -45,6 +45,8 @@ CROSS JOIN ff_exec_core AS c ON c.execution_id = wanted.value
 CROSS JOIN ff_exec_body AS b ON b.execution_id = c.execution_id
 -- name: update_step
 UPDATE ff_exec_core SET [[step_marks]] WHERE execution_id IN (SELECT value FROM json_each(?))
+-- name: update_freed
+UPDATE ff_exec_core SET [[freed_marks]] WHERE execution_id IN (SELECT value FROM json_each(?))
 -- name: update_tags
 UPDATE ff_exec_body SET tags = ? WHERE execution_id = ?
 -- name: update_bounds

@@ -18,6 +18,7 @@ from flowfabric.stores.codec import (
     ATTEMPT_COLUMNS,
     BODY_COLUMNS,
     FIRST_COLUMNS,
+    FREED_COLUMNS,
     HOT_COLUMNS,
     MEMBER_COLUMNS,
     STATE_COLUMNS,
@@ -31,6 +32,7 @@ from flowfabric.stores.codec import (
     execution_from_row,
     execution_id_of,
     first_row,
+    freed_row,
     hot_row,
     member_row,
     state_row,
@@ -71,7 +73,11 @@ T = TypeVar("T")
 Candidate = tuple[Execution, Body]
 
 SQL: Final = queries_of(
-    "sqlite", (("step_marks", ", ".join(f"{name} = ?" for name in STEP_COLUMNS)),)
+    "sqlite",
+    (
+        ("step_marks", ", ".join(f"{name} = ?" for name in STEP_COLUMNS)),
+        ("freed_marks", ", ".join(f"{name} = ?" for name in FREED_COLUMNS)),
+    ),
 )
 _CORE: Final = Sheet("ff_exec_core", FIRST_COLUMNS)
 _BODY: Final = Sheet("ff_exec_body", BODY_COLUMNS)
@@ -310,16 +316,20 @@ class SqliteView(SmallTables):
     def _update(self, changes: Changes) -> None:
         """Renewals and ends differ in their key only: one statement for all that are alike."""
         steps: dict[Row, list[str]] = {}
+        freed: dict[Row, list[str]] = {}
         hot, everything = [], []
         for key, execution in changes.updated.items():
             if key in changes.cold:
                 everything.append((key[-36:], *state_row(execution)))
             elif key in changes.taken:
                 hot.append((key[-36:], *hot_row(execution)))
+            elif key in changes.freed:
+                freed.setdefault(freed_row(execution), []).append(key[-36:])
             else:
                 steps.setdefault(step_row(execution), []).append(key[-36:])
-        for row, ids in steps.items():
-            self._connection.execute(SQL["update_step"], (*row, to_json(ids).decode()))
+        for name, alike in (("update_step", steps), ("update_freed", freed)):
+            for row, ids in alike.items():
+                self._connection.execute(SQL[name], (*row, to_json(ids).decode()))
         if hot:
             update_many(self._connection, _HOT, hot)
         if everything:
