@@ -8,6 +8,7 @@ from flowfabric.engine.core import EngineCore
 from flowfabric.engine.wakeups import end_topic, wait_event
 from flowfabric.errors import InvalidInput, NotFound, WaitTimeout
 from flowfabric.kernel.edge_group import judged
+from flowfabric.kernel.explain_flows import DependencyLook
 from flowfabric.model.checks import (
     check_execution_id,
     check_integer,
@@ -17,6 +18,7 @@ from flowfabric.model.checks import (
 from flowfabric.model.execution import Execution
 from flowfabric.model.flow import (
     EdgeRow,
+    EdgeState,
     FlowRow,
     FlowState,
     FlowStatus,
@@ -215,6 +217,34 @@ class FlowReading(EngineCore):
         key = self.check_id(execution_id)
         found = (await self.read(lambda reader: reader.get((key,)))).get(key)
         return found if isinstance(found, Execution) else None
+
+
+async def look_at_dependencies(execution: Execution, reader: Reader) -> DependencyLook | None:
+    """Whom a member waits for; nothing for one that others do not keep back."""
+    if execution.flow_id is None or not execution.open_group:
+        return None
+    flow_id, key = execution.flow_id, execution.execution_id
+    member = (await reader.peek_rows(MEMBERS, [(flow_id, key)])).get((flow_id, key))
+    if member is None:
+        return None
+    are_children = bool(member.open_children)
+    if are_children:
+        rows = await reader.rows_by(MEMBERS, "parent_id", [key])
+        ids = [each.execution_id for each in rows]
+    else:
+        only = ("edge_state", EdgeState.APPLIED.value)
+        edges = await reader.rows_by(EDGES, "downstream_execution_id", [key], only=only)
+        ids = [each.upstream_execution_id for each in edges]
+    found = await reader.get(ids) if ids else {}
+    named = await reader.peek_rows(MEMBERS, [(flow_id, each) for each in ids]) if ids else {}
+    upstreams = [
+        UpstreamInfo(each, named[flow_id, each].node_name or each, execution.public_state)
+        for each in ids
+        if isinstance(execution := found.get(each), Execution) and (flow_id, each) in named
+    ]
+    if are_children:
+        upstreams = [each for each in upstreams if not each.public_state.is_terminal]
+    return DependencyLook(member, tuple(upstreams), are_children)
 
 
 async def _flow(reader: Reader, flow_id: str) -> FlowRow | None:

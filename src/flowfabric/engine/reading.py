@@ -10,6 +10,7 @@ from typing import Any, cast
 from flowfabric import limits
 from flowfabric.clock import monotonic
 from flowfabric.engine.bounds import look_at_bounds
+from flowfabric.engine.flow_reading import look_at_dependencies
 from flowfabric.engine.wait_reading import WaitInfo, WaitPage, WaitReading, look_at_wait
 from flowfabric.engine.wakeups import end_topic, wait_event
 from flowfabric.errors import Corruption, InvalidInput, NotFound, WaitTimeout
@@ -358,7 +359,8 @@ class Reading(WaitReading):
             lane_state = catalog.lane_state(execution.lane_id)
             bounds = await look_at_bounds(execution, reader)
             wait = await look_at_wait(execution, reader)
-            return explain(execution, lane_state, workers, bounds, reader.now, wait)
+            others = await look_at_dependencies(execution, reader)
+            return explain(execution, lane_state, workers, bounds, reader.now, wait, others)
 
         return await self.read(work)
 

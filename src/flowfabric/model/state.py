@@ -106,6 +106,11 @@ class PublicState(StrEnum):
     EXPIRED = "expired"
     SKIPPED = "skipped"
 
+    @property
+    def is_terminal(self) -> bool:
+        """Whether it is an end."""
+        return self in TERMINAL_STATES
+
 
 PUBLIC_OF_OUTCOME: Final = {
     TerminalOutcome.SUCCESS: PublicState.COMPLETED,
