@@ -37,6 +37,7 @@ from flowfabric.model.flow_results import (
     MemberInfo,
 )
 from flowfabric.model.limit_checks import check_word
+from flowfabric.model.results import UpstreamInfo
 from flowfabric.model.state import PublicState
 from flowfabric.stores.base import Reader
 from flowfabric.stores.tables import EDGES, FLOWS, MEMBERS
@@ -238,9 +239,9 @@ async def look_at_dependencies(execution: Execution, reader: Reader) -> Dependen
     found = await reader.get(ids) if ids else {}
     named = await reader.peek_rows(MEMBERS, [(flow_id, each) for each in ids]) if ids else {}
     upstreams = [
-        UpstreamInfo(each, named[flow_id, each].node_name or each, execution.public_state)
+        UpstreamInfo(each, named[flow_id, each].node_name or each, upstream.public_state)
         for each in ids
-        if isinstance(execution := found.get(each), Execution) and (flow_id, each) in named
+        if isinstance(upstream := found.get(each), Execution) and (flow_id, each) in named
     ]
     if are_children:
         upstreams = [each for each in upstreams if not each.public_state.is_terminal]

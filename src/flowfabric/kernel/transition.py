@@ -221,6 +221,14 @@ def ended_attempt(
     )
 
 
+def _purge_at(execution: Execution, at: Moment) -> int | None:
+    """A member goes with its flow, so that nobody waits for what is no longer there."""
+    if execution.flow_id is not None:
+        return None
+    keep_ms = execution.policy.retention_ttl_ms
+    return at.now + (at.retention_ms if keep_ms is None else keep_ms)
+
+
 def finish(
     execution: Execution,
     outcome: TerminalOutcome,
@@ -243,17 +251,13 @@ def finish(
     """
     now = at.now
     attempted = execution.attempt_index is not None
-    keep_ms = execution.policy.retention_ttl_ms
     done = let_go(
         execution,
         terminal(outcome, attempted=attempted),
         at,
         blocking_detail="",
         completed_at=now,
-        # A member goes with its flow, so that nobody waits for what is no longer there.
-        purge_at=None
-        if execution.flow_id is not None
-        else now + (at.retention_ms if keep_ms is None else keep_ms),
+        purge_at=_purge_at(execution, at),
         open_group=0,
         failure_reason=failure_reason,
         failure_category=failure_category,
