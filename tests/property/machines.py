@@ -25,6 +25,7 @@ def try_histories(machine: Any, histories: int, *, shrink: bool = True) -> None:
             deadline=None,
             database=None,
             phases=phases,
+            report_multiple_bugs=False,
             print_blob=False,
             suppress_health_check=list(HealthCheck),
         ),
