@@ -37,7 +37,7 @@ class Wiring:
         self.own: dict[str, Any] = {}
         self.inputs: dict[Node[Any], str] = {}  # under which name each result arrives
         self.joins: list[Join] = []  # that stand as arguments
-        self.pending: set[str] = set()  # arguments that are not known before others have ended
+        self.pending: list[str] = []  # arguments that are not known before others have ended
         for name, value in arguments.items():
             self._take(name, value)
 
@@ -60,7 +60,7 @@ class Wiring:
         else:
             self.own[name] = value
             return
-        self.pending.add(name)
+        self.pending.append(name)
 
     def _take_entries(self, name: str, value: Mapping[Any, Any]) -> None:
         self.own[name] = {key: each for key, each in value.items() if not isinstance(each, Node)}
