@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from functools import wraps
 from itertools import pairwise
@@ -315,15 +315,20 @@ async def assert_woven(lab: Lab) -> None:
         its = [each for each in members if each.flow_id == flow.flow_id]
         _check_flow(flow, [executions[each.execution_id] for each in its])
         assert flow.edge_count == sum(each.flow_id == flow.flow_id for each in edges)
+    inbound: defaultdict[str, list[EdgeRow]] = defaultdict(list)
+    for each in edges:
+        inbound[each.downstream_execution_id].append(each)
+    children = Counter(
+        each.parent_id for each in members if not executions[each.execution_id].is_terminal
+    )
     ended = Counter(event.execution_id for event in dump["completion_events"])
     for member in members:
         execution = executions[member.execution_id]
         assert execution.flow_id == member.flow_id
-        inbound = [each for each in edges if each.downstream_execution_id == member.execution_id]
-        _check_group(member, inbound, execution)
+        _check_group(member, inbound[member.execution_id], execution)
         lives = execution.replay_count + execution.is_terminal
         assert ended[execution.execution_id] == lives, "one completion event for every end"
-        _check_children(member, members, executions)
+        assert member.open_children == children[member.execution_id]
     _check_ranks(members, edges)
     assert (await lab.engine.doctor()).problems == ()
 
@@ -363,13 +368,6 @@ def _check_group(member: MemberRow, inbound: list[EdgeRow], execution: Execution
 
 def _waits_for_children(member: MemberRow, execution: Execution) -> bool:
     return bool(member.open_children) and execution.is_runnable and execution.is_interrupted
-
-
-def _check_children(
-    member: MemberRow, members: list[MemberRow], executions: Mapping[str, Execution]
-) -> None:
-    its = [each for each in members if each.parent_id == member.execution_id]
-    assert member.open_children == sum(not executions[e.execution_id].is_terminal for e in its)
 
 
 def _check_ranks(members: list[MemberRow], edges: list[EdgeRow]) -> None:
