@@ -140,8 +140,9 @@ class FlowCascade(FlowRows):
             else:
                 free.append((member, child))
         await self._hand_on([child for member, child in free if member.passing])
-        for _, child in free:
-            self.apply(child, set_free(child, self.at))
+        for member, child in free:
+            if not (child.is_interrupted and member.open_children):  # its children set it free
+                self.apply(child, set_free(child, self.at))
 
     def apply(self, execution: Execution, decision: Decision) -> None:
         """Take a decision about a member into the batch."""
