@@ -231,14 +231,12 @@ class FlowBook(FlowBuilding):
         """The answer to a repeated cancel. What is still owed is done at once, unless its caller
         does that by hand."""
         policy, rows = flow.cancellation_policy, self.view.rows
-        found = await self.tx.peek_rows(FLOW_TASKS, [(flow.flow_id,)])
-        owed = [key for key in sorted(found) if key[1] is TaskKind.CANCEL_MEMBER]
+        rows.take(FLOW_TASKS, await self.tx.peek_rows(FLOW_TASKS, [(flow.flow_id,)]))
+        owed = rows.group(FLOW_TASKS, (flow.flow_id, TaskKind.CANCEL_MEMBER))  # this batch's too
         if policy is None or command.grace_ms is not None or not owed:
             return AlreadyTerminal(policy, flow.cancel_reason, ids)
-        rows.take(FLOW_TASKS, {key: found[key] for key in owed})
-        for key in owed:
-            task = rows.get(FLOW_TASKS, key)
-            if task is not None and task.due_at > self.at.now:
+        for task in owed:
+            if task.due_at > self.at.now:
                 rows.put(FLOW_TASKS, replace(task, due_at=self.at.now))
         return CancellationScheduled(policy, len(ids), ids)
 
