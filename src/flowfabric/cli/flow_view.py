@@ -162,11 +162,16 @@ async def _watch(call: Call, engine: Engine, seen: Look) -> Exit:
             terminal.out.flush()
         if seen.is_over:
             break
-        await asyncio.sleep(_LOOK_EVERY_S)
+        await pause()
         seen = await look(engine, seen.flow.flow_id)
     if not terminal.is_tty:
         terminal.line(f"{seen.flow.flow_id}  {seen.flow.public_flow_state.value}")
     return Exit.OK if seen.has_what_it_needs else Exit.FAILED
+
+
+async def pause() -> None:
+    """Between two looks."""
+    await asyncio.sleep(_LOOK_EVERY_S)
 
 
 def frame(call: Call, seen: Look, *, rows_max: int | None = None) -> list[str]:
