@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -60,7 +61,11 @@ async def test_scenario_1_a_flow_is_created_once_and_a_member_added_once(lab: La
 @woven
 async def test_d30_the_same_id_with_other_words_is_a_conflict(lab: Lab) -> None:
     graph = await empty(lab, flow_kind="dag")
-    for words in ({"flow_kind": "pipeline"}, {"flow_kind": "dag", "namespace": "other"}):
+    others: tuple[dict[str, Any], ...] = (
+        {"flow_kind": "pipeline"},
+        {"flow_kind": "dag", "namespace": "other"},
+    )
+    for words in others:
         async with lab.refuses(FlowConflict, [*words][-1]):
             await lab.engine.create_flow(flow_id=graph.flow_id, **words)
 

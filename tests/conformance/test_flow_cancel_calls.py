@@ -7,6 +7,7 @@ whoever is left after the grace is cancelled by the loop.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import pytest
 
@@ -85,7 +86,8 @@ async def test_scenario_16_an_empty_flow_owes_nothing_and_is_over(lab: Lab) -> N
 
 @woven
 async def test_the_reason_has_a_default(lab: Lab) -> None:
-    for reason in ({}, {"reason": ""}):
+    given: tuple[dict[str, Any], ...] = ({}, {"reason": ""})
+    for reason in given:
         graph = await submit(lab, "a")
         await lab.engine.cancel_flow(flow_id=graph.flow_id, **reason)
         told = await lab.describe(graph.ids["a"])
@@ -257,9 +259,9 @@ async def test_a_malformed_wait_is_refused(lab: Lab, wait: object) -> None:
 
 @pytest.mark.parametrize("policy", ["flow_only", "CANCEL_ALL", "", None, 5])
 @woven
-async def test_d29_an_unknown_policy_is_refused(lab: Lab, policy: object) -> None:
+async def test_d29_an_unknown_policy_is_refused(lab: Lab, policy: Any) -> None:
     """It never widens to another."""
     graph = await submit(lab, "a")
     for call in (lab.engine.cancel_flow, lab.engine.cancel_flow_header):
         async with lab.refuses(InvalidInput, "policy"):
-            await call(flow_id=graph.flow_id, policy=policy)  # type: ignore[operator]
+            await call(flow_id=graph.flow_id, policy=policy)

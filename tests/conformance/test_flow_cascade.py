@@ -87,7 +87,7 @@ async def test_a_wide_race_cancels_every_sibling(lab: Lab) -> None:
     """D-14b: no sibling is dropped when there are more than a transaction takes."""
     graph = await fan_in(lab, MANY, AnyOf(CANCEL))
     await graph.complete("s0")
-    assert await graph.state("d") == "active" or await graph.state("d") == "waiting"
+    assert await graph.state("d") == "waiting"
     await pump(lab)
     assert (await graph.row()).cancelled_count == MANY - 1
     assert await graph.counts("d") == (MANY, 1, MANY - 1, 0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -24,16 +25,16 @@ from flowfabric.model.results import Claimed
 from flowfabric.model.state import PublicState
 from tests.support.budgets import held as held_amounts
 from tests.support.budgets import make_budget, reserve
-from tests.support.flows import Graph, arrows, empty, node, pump, submit, woven
+from tests.support.flows import Graph, arrows, node, pump, submit, woven
 from tests.support.lab import Lab
 
 
-def child(name: str = "", **fields: object) -> NewExecution:
+def child(name: str = "", **fields: Any) -> NewExecution:
     """A child, with a key of its own if named."""
-    return NewExecution(execution_kind="child", idempotency_key=name or None, **fields)  # type: ignore[arg-type]
+    return NewExecution(execution_kind="child", idempotency_key=name or None, **fields)
 
 
-async def family(lab: Lab, size: int, claimed: Claimed | None = None, **fields: object) -> Graph:
+async def family(lab: Lab, size: int, claimed: Claimed | None = None, **fields: Any) -> Graph:
     """`p` runs and has spawned `c0` …"""
     parent = claimed or await lab.started()
     children = [child(**fields) for _ in range(size)]
@@ -72,7 +73,7 @@ async def test_children_of_a_member_join_its_flow(lab: Lab) -> None:
     await graph.complete("a")
     assert await graph.state("b") == "waiting"
     await graph.complete("b")
-    assert await graph.flow_state() is FlowState.RUNNING or await graph.state("c") == "active"
+    assert await graph.flow_state() is FlowState.RUNNING
     await graph.complete("c")
     assert await graph.events() == ["completed"]
 
@@ -324,5 +325,3 @@ async def test_a_cancelled_flow_takes_no_children(lab: Lab) -> None:
     await lab.engine.cancel_flow(flow_id=graph.flow_id, policy="cancel_flow_only")
     async with lab.refuses(FlowAlreadyTerminal):
         await lab.engine.spawn_children(graph.claimed[graph.ids["a"]].handle, [child()])
-    other = await empty(lab)
-    assert await other.flow_state() is FlowState.OPEN

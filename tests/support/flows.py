@@ -220,7 +220,7 @@ class Graph:
                 flow_id=self.flow_id, execution_id=key, node_name=name, reopen=reopen
             )
 
-    def ends(self, path: str) -> dict[str, str]:
+    def ends(self, path: str) -> dict[str, Any]:
         """The arguments that name the ends of `a>b`."""
         upstream, downstream = path.split(">")
         return {
