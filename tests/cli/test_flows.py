@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import io
+import sys
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -333,3 +335,27 @@ def test_why_a_blocked_member_waits_is_answered(desk: Desk) -> None:
     for upstream in ("unit", "e2e"):
         assert f"{upstream} (waiting_children)" in desk.out
     assert "build" not in desk.out
+
+
+def test_on_a_terminal_the_drawing_is_cut_to_its_height(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flow_id, _ = failed_diamond(desk)
+    screen = io.StringIO()
+    monkeypatch.setattr(screen, "isatty", lambda: True)
+    monkeypatch.setattr(sys, "stdout", screen)
+    monkeypatch.setenv("COLUMNS", "60")
+    monkeypatch.setenv("LINES", "9")
+    assert main(["flow", "show", flow_id, "--watch", "--no-color", "--url", desk.url]) == 1
+    lines = screen.getvalue().splitlines()
+    assert len(lines) <= 9
+    assert lines[-1].startswith("… 3 more rows")
+
+
+def test_stored_names_and_reasons_cannot_drive_the_terminal(desk: Desk) -> None:
+    flow_id, _ = submit(desk, [node("a")], [])
+    desk.fail(desk.claim(), "\x1b[2Jgone\nTraceback …")
+    for words in ((), ("--watch",)):
+        desk.ff("flow", "show", flow_id, *words)
+        assert "gone" in desk.out
+        assert "\x1b" not in desk.out

@@ -120,7 +120,9 @@ class Terminal:
         """Lines in the place of those drawn before."""
         self.end_status()
         back = f"\x1b[{self._drawn}F\x1b[J" if self._drawn else ""
-        print(back + "\n".join(lines), file=self.out, flush=True)
+        # A line that wrapped would be two, and the next drawing would begin too low.
+        unwrapped = "\x1b[?7l" + "\n".join(lines) + "\x1b[?7h"
+        print(back + unwrapped, file=self.out, flush=True)
         self._drawn = len(lines)
 
     def line(self, text: str = "") -> None:
