@@ -200,9 +200,7 @@ class FlowHistories(Histories):
         """Mostly between two of one flow."""
         if not self.members:
             return
-        flow, downstream = self.some(high, self.members) or self.members[-1]
-        near = [key for its, key in self.members if its == flow]
-        upstream = self.some(low, near) or downstream
+        flow, upstream, downstream = self._ends(low, high)
         made = self.do(
             lambda seat: seat.engine.stage_dependency_edge(
                 flow_id=flow,
@@ -214,6 +212,12 @@ class FlowHistories(Histories):
         )
         if isinstance(made, Staged):
             self.edges.append((flow, made.edge_id, upstream, downstream))
+
+    def _ends(self, low: int, high: int) -> tuple[str, str, str]:
+        """Two of one flow; alone, it may only wait for itself."""
+        flow, downstream = self.some(high, self.members) or self.members[-1]
+        near = [key for its, key in self.members if its == flow and key != downstream]
+        return flow, self.some(low, near) or downstream, downstream
 
     def _edge(self, number: int) -> dict[str, str] | None:
         found = self.some(number, self.edges)
@@ -307,9 +311,7 @@ class WholeFlowHistories(FlowHistories, WholeHistories):
     def add_dependency(self, low: int, high: int) -> None:
         if not self.members:
             return
-        flow, downstream = self.some(high, self.members) or self.members[-1]
-        near = [key for its, key in self.members if its == flow]
-        upstream = self.some(low, near) or downstream
+        flow, upstream, downstream = self._ends(low, high)
         self.do(
             lambda seat: seat.engine.add_dependency(
                 flow_id=flow,

@@ -14,8 +14,11 @@ from tests.property.histories import Histories
 STEPS = budget("FF_PARITY_STEPS", 30)
 
 
-def try_histories(machine: Any, histories: int, *, shrink: bool = True) -> None:
-    """Run a state machine so many times; a failure is shrunk and printed as a program."""
+def try_histories(machine: Any, histories: int, *, shrink: bool = True, same: bool = False) -> None:
+    """Run a state machine so many times; a failure is shrunk and printed as a program.
+
+    `same`: they are the same histories every time.
+    """
     phases = [Phase.generate, Phase.shrink] if shrink else [Phase.generate]
     run_state_machine_as_test(
         machine,

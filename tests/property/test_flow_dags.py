@@ -23,23 +23,36 @@ from flowfabric.config import EngineConfig
 from flowfabric.engine.engine import Engine
 from flowfabric.engine.flow_cascade import FlowCascade
 from flowfabric.engine.flow_requests import FlowEdge, FlowNode
+from flowfabric.engine.flow_tasks import FlowTasks
 from flowfabric.engine.requests import NewExecution
+from flowfabric.engine.view import InvariantViolated
 from flowfabric.errors import InvalidDependency
+from flowfabric.kernel.dependent import set_free
+from flowfabric.kernel.edge_group import (
+    cancels_siblings,
+    is_open,
+    judge,
+    resolve,
+    spares_shared,
+)
+from flowfabric.kernel.flow import ended_state, settle, tally
 from flowfabric.model.attempt import FailureClass
-from flowfabric.model.flow import FlowState, TaskKind
+from flowfabric.model.flow import AnyOf, FlowState, Quorum, TaskKind
 from flowfabric.model.flow_results import FlowSubmitted
 from flowfabric.model.results import Claimed, Created
-from flowfabric.stores.tables import FLOW_TASKS, FLOWS
+from flowfabric.stores.tables import FLOW_TASKS, FLOWS, MEMBERS
 from tests.property.budget import budget
 from tests.property.dags import Judge, Plan, cancels, plans, verdict
 from tests.property.flow_checks import check_ends, check_fired_once, check_flows
-from tests.property.ground import Ground, ground_for
+from tests.property.ground import Ground, MemoryGround, ground_for
+from tests.support.mutants import Mutant, plant
 
 LONG_MS = 1_000_000_000
 LEASE_MS = 3_600_000
 STEP_MS = 1_000
 FOLLOWED = {"memory": 150, "sqlite": 25, "postgres": 8}
 CUT = {"memory": 100, "sqlite": 25, "postgres": 8}
+ENDS = {"completed", "failed", "cancelled", "expired", "skipped"}
 CONFIG = EngineConfig(loops=False, retention_ms=LONG_MS, synchronous="normal")
 
 
@@ -195,6 +208,14 @@ class Trial:
         nodes = {key: node for node, key in self.ids.items()}
         return {(task.kind, nodes[task.execution_id]) for task in self.before[FLOW_TASKS.name]}
 
+    def decided(self) -> set[int]:
+        nodes = {key: node for node, key in self.ids.items()}
+        return {
+            nodes[member.execution_id]
+            for member in self.before[MEMBERS.name]
+            if member.satisfied_at is not None
+        }
+
     def flow_state(self) -> FlowState:
         (flow,) = self.before[FLOWS.name]
         state = flow.public_flow_state
@@ -206,7 +227,7 @@ def check_over(trial: Trial) -> None:
     """All have ended, nothing is owed, and the flow says so."""
     states = set(trial.states().values())
     lost = states & {"failed", "cancelled", "expired"}
-    assert states <= {"completed", "failed", "cancelled", "expired", "skipped"}
+    assert states <= ENDS
     assert trial.flow_state() is (FlowState.FAILED if lost else FlowState.COMPLETED)
     assert not trial.owed()
 
@@ -216,45 +237,45 @@ def check_over(trial: Trial) -> None:
 
 async def follow(plan: Plan, engine: Engine, clock: ManualClock) -> None:
     """The judge is told what happened and must know every state afterwards."""
-    trial, judge = Trial(plan, engine, clock), Judge(plan)
+    trial, referee = Trial(plan, engine, clock), Judge(plan)
     await trial.build()
     for move, number in plan.moves:
-        await _one_move(trial, judge, move, number)
-        _agree(trial, judge)
-    while judge.live():
+        await _one_move(trial, referee, move, number)
+        _agree(trial, referee)
+    while referee.live():
         while trial.owed():
-            await _settle(trial, judge)
-            _agree(trial, judge)
-        if ready := judge.among("waiting", "active"):
+            await _settle(trial, referee)
+            _agree(trial, referee)
+        if ready := referee.among("waiting", "active"):
             await trial.finish(ready[0], "completed")
-            judge.end("completed", ready[0])
-            _agree(trial, judge)
+            referee.end("completed", ready[0])
+            _agree(trial, referee)
     while trial.owed():
-        await _settle(trial, judge)
+        await _settle(trial, referee)
     check_over(trial)
     assert (await engine.doctor()).problems == ()
 
 
-async def _one_move(trial: Trial, judge: Judge, move: str, number: int) -> None:
-    ready, live = judge.among("waiting", "active"), judge.live()
+async def _one_move(trial: Trial, referee: Judge, move: str, number: int) -> None:
+    ready, live = referee.among("waiting", "active"), referee.live()
     match move:
-        case "start" if waiting := judge.among("waiting"):
+        case "start" if waiting := referee.among("waiting"):
             node = waiting[number % len(waiting)]
             await trial.start(node)
-            judge.states[node] = "active"
+            referee.states[node] = "active"
         case "succeed" | "fail" if ready:
             node, outcome = ready[number % len(ready)], f"{move}ed".replace("succeed", "complet")
             await trial.finish(node, outcome)
-            judge.end(outcome, node)
+            referee.end(outcome, node)
         case "cancel" if live:
             node = live[number % len(live)]
             await trial.cancel(node)
-            judge.end("cancelled", node)
+            referee.end("cancelled", node)
         case "expire" if (mortal := trial.expired_next(live)) is not None:
             await trial.expire(mortal)
-            judge.end("expired", mortal)
+            referee.end("expired", mortal)
         case "settle":
-            await _settle(trial, judge)
+            await _settle(trial, referee)
         case "cascade":
             outcome = await trial.cascade_again(number % trial.plan.size)
             assert (outcome.resolved, outcome.cascaded_children) == (0, 0), "resolved twice"
@@ -264,21 +285,21 @@ async def _one_move(trial: Trial, judge: Judge, move: str, number: int) -> None:
             pass  # nobody to do it to
 
 
-async def _settle(trial: Trial, judge: Judge) -> None:
+async def _settle(trial: Trial, referee: Judge) -> None:
     """One thing that was owed is done; which one is up to the engine."""
     owed = trial.owed()
     await trial.engine.move_due(limit=1)
     await trial.look()
     for kind, child in owed - trial.owed():
         assert kind is TaskKind.CANCEL_SIBLINGS
-        judge.end("cancelled", *judge.losers(child))
+        referee.end("cancelled", *referee.losers(child))
 
 
-def _agree(trial: Trial, judge: Judge) -> None:
-    assert trial.states() == judge.states, trial.plan
+def _agree(trial: Trial, referee: Judge) -> None:
+    assert trial.states() == referee.states, trial.plan
     owed = {child for _, child in trial.owed()}
-    for child in judge.decided:
-        assert not judge.losers(child) or child in owed, f"nobody will cancel siblings of {child}"
+    for child in referee.decided:
+        assert not referee.losers(child) or child in owed, f"nobody will cancel siblings of {child}"
 
 
 # --- cut anywhere ------------------------------------------------------------------------------
@@ -294,6 +315,7 @@ async def cut(plan: Plan, engine: Engine, clock: ManualClock) -> None:
     while True:
         while trial.owed():
             await _later(trial)
+        _nobody_unneeded(trial)
         states = trial.states()
         ready = [node for node, state in states.items() if state in ("waiting", "active")]
         if not ready:
@@ -303,6 +325,19 @@ async def cut(plan: Plan, engine: Engine, clock: ManualClock) -> None:
     check_over(trial)
     _follows(trial, own)
     assert (await engine.doctor()).problems == ()
+
+
+def _nobody_unneeded(trial: Trial) -> None:
+    """When nothing is owed, nobody works for a group that cancels whoever it does not need."""
+    plan, states, decided = trial.plan, trial.states(), trial.decided()
+    live = [node for node, state in states.items() if state not in ENDS]
+    for child in decided:
+        policy = plan.joins[child]
+        if cancels(policy):
+            left = {node for node in plan.upstreams(child) if node in live}
+            if isinstance(policy, AnyOf | Quorum) and policy.only_if_unshared:
+                left -= {node for node in left if set(plan.downstreams(node)) - decided}
+            assert not left, f"{left} work for {child}, which was decided: {plan}"
 
 
 async def _later(trial: Trial) -> None:
@@ -413,3 +448,77 @@ def test_cascades_cut_anywhere_end_alike(
     monkeypatch.setattr(FlowCascade, "room", room)
     with ground_for(store, tmp_path, request, runner) as ground:
         try_plans(cut, ground, runner, budget("FF_FLOW_DAGS", CUT[store]))
+
+
+# --- planted faults ----------------------------------------------------------------------------
+
+FAULTS = {
+    "a quorum needs one more": (Mutant(judge, "succeeded >= k", "succeeded > k"), follow),
+    "a quorum gives up too soon": (Mutant(judge, "lost > total - k", "lost >= total - k"), follow),
+    "any-of never gives up": (Mutant(judge, "lost >= total", "lost > total"), follow),
+    "all-of forgives one": (Mutant(judge, "lost > 0", "lost > 1"), follow),
+    "all-done wants success": (
+        Mutant(judge, "met = succeeded + lost == total", "met = succeeded == total"),
+        follow,
+    ),
+    "skipped counts as success": (
+        Mutant(resolve, "bucket = _BUCKET[outcome]", 'bucket = "succeeded"'),
+        follow,
+    ),
+    "a group fires twice": (
+        Mutant(resolve, "if member.group_state is not GroupState.PENDING:", "if False:"),
+        follow,
+    ),
+    "an edge counts twice": (
+        Mutant(is_open, "return edge.edge_state is EdgeState.APPLIED and", "return True or"),
+        follow,
+    ),
+    "siblings of a quorum run on": (
+        Mutant(cancels_siblings, "isinstance(policy, AnyOf | Quorum)", "isinstance(policy, AnyOf)"),
+        follow,
+    ),
+    "siblings are cancelled though they may run": (
+        Mutant(cancels_siblings, "is OnSatisfied.CANCEL_REMAINING", "is not None"),
+        follow,
+    ),
+    "nobody is spared": (Mutant(spares_shared, "policy.only_if_unshared", "False"), follow),
+    "what expired is forgotten": (
+        Mutant(ended_state, " or flow.expired_count", ""),
+        follow,
+    ),
+    "an end is not counted": (
+        Mutant(tally, "counts.get(name, 0) + step", "step"),
+        follow,
+    ),
+    "a flow is over one early": (
+        Mutant(settle, "flow.ended_count == flow.node_count", "flow.ended_count > 1"),
+        follow,
+    ),
+    "a fired child is not set free": (
+        Mutant(set_free, "open_group=0", "open_group=execution.open_group"),
+        follow,
+    ),
+    "the rest of a cascade is forgotten": (
+        Mutant(
+            FlowCascade.resolve_from, "if len(edges) > self.room or self.room <= 0:", "if False:"
+        ),
+        cut,
+    ),
+    "the rest of a cancel is forgotten": (
+        Mutant(FlowTasks._cancel, "return False", "return True"),
+        cut,
+    ),
+    "a task that is not done is dropped": (Mutant(FlowTasks._do, "if ended:", "if True:"), cut),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_planted_fault_is_noticed(
+    name: str, runner: asyncio.Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mutant, story = FAULTS[name]
+    if story is cut:
+        monkeypatch.setattr(FlowCascade, "room", 1)
+    plant([mutant], monkeypatch)
+    with pytest.raises((AssertionError, InvariantViolated)):
+        try_plans(story, MemoryGround(), runner, 300, shrink=False)
