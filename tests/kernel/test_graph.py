@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -90,14 +91,14 @@ def test_every_edge_of_any_graph_leads_upwards_or_a_cycle_is_shown() -> None:
             assert found.error is CycleDetected
             assert around[0] == around[-1]
             assert len(set(around)) == len(around) - 1 >= 2
-            assert all(pair in edges for pair in zip(around, around[1:], strict=False))
+            assert all(pair in edges for pair in pairwise(around))
         else:
             assert all(found[upstream] < found[downstream] for upstream, downstream in edges)
 
 
 def test_a_long_chain_needs_no_recursion() -> None:
     names = [f"n{at}" for at in range(20_000)]
-    ranks = ranks_of(names, list(zip(names, names[1:], strict=False)))
+    ranks = ranks_of(names, list(pairwise(names)))
     assert not isinstance(ranks, Refused)
     assert ranks["n19999"] == 19_999
 

@@ -350,6 +350,7 @@ def _check_group(member: MemberRow, inbound: list[EdgeRow], execution: Execution
     states = Counter(each.edge_state for each in inbound)
     assert member.staged == states[EdgeState.PENDING]
     assert member.total == len(inbound) - member.staged
+    assert member.passing == sum(each.data_passing_ref is not None for each in inbound)
     assert member.succeeded == states[EdgeState.SATISFIED]
     assert member.failed + member.skipped == states[EdgeState.IMPOSSIBLE]
     assert member.resolved <= member.total  # Q2
