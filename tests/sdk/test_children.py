@@ -107,6 +107,23 @@ def test_a_parent_waits_without_a_worker(shop: Shop) -> None:
     asyncio.run(main())
 
 
+def test_a_parent_waits_although_some_children_have_ended(shop: Shop) -> None:
+    @shop.ff.task
+    async def parent(ctx: Context) -> list[int]:
+        ended, running = await ctx.spawn(shop.double, 1), await ctx.spawn(shop.slow, 2)
+        await within(shop.ff.run(ended.id).result())
+        return await ctx.gather(ended, running)
+
+    async def main() -> None:
+        async with shop.ff, working(shop.ff):
+            run = await shop.ff.submit(parent)
+            await waits(run)
+            shop.gate.set()
+            assert await within(run.result()) == [2, 2]
+
+    asyncio.run(main())
+
+
 def test_children_may_spawn_children(shop: Shop) -> None:
     @shop.ff.task
     async def tree(ctx: Context, depth: int) -> int:
