@@ -361,8 +361,7 @@ class MaxReplaysExhausted(StateError):
 
 
 class FlowAlreadyTerminal(StateError):
-    """The flow has ended; its graph takes nothing more. A finished one can be opened again by
-    adding a member with `reopen=True`."""
+    """The flow has ended and takes nothing more; `reopen=True` adds to one that finished."""
 
     code = "flow_already_terminal"
 
