@@ -33,6 +33,7 @@ Finding = tuple[str, str]  # what, and what is wrong with it
 
 async def audit_flows(reader: Reader) -> list[Finding]:
     """Counters that are wrong, members that nothing will move, rows that belong to nobody."""
+    await reader.catalog()  # with it the clock is read
     try:
         problems: list[Finding] = []
         after: Key | None = None
