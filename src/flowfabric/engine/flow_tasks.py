@@ -11,7 +11,7 @@ from flowfabric.kernel.edge_group import spares_shared
 from flowfabric.kernel.flow_cancel import FLOW_CANCEL
 from flowfabric.model.execution import Execution
 from flowfabric.model.flow import EdgeState, FlowRow, GroupState, MemberRow, TaskKind, TaskRow
-from flowfabric.model.record import replace
+from flowfabric.model.record import Record, replace
 from flowfabric.stores.tables import EDGES, FLOW_TASKS, FLOWS, MEMBERS, Key
 
 SIBLING_QUORUM = "sibling_quorum"
@@ -20,14 +20,25 @@ PARENT_ENDED = "parent_ended"
 PURGED_AT_ONCE = 10  # flows one transaction looks at
 
 
+class Due(Record, frozen=True):
+    """What is due, named: it is done piece by piece where something in it cannot be read."""
+
+    execution_ids: tuple[str, ...] = ()
+    tasks: tuple[Key, ...] = ()
+    flows: tuple[Key, ...] = ()
+
+
 class FlowTasks(FlowCascade):
     """Does what earlier transactions left, a bounded piece at a time."""
 
-    async def move_due(self, limit: int) -> int:
+    async def move_due(self, limit: int, named: Due | None = None) -> int:
         """What is due for flows; how much was done."""
         now = self.at.now
-        tasks = await self.tx.due_keys(FLOW_TASKS, now, limit)
-        flows = await self.tx.due_keys(FLOWS, now, PURGED_AT_ONCE)
+        if named is None:
+            tasks = await self.tx.due_keys(FLOW_TASKS, now, limit)
+            flows = await self.tx.due_keys(FLOWS, now, PURGED_AT_ONCE)
+        else:
+            tasks, flows = list(named.tasks), list(named.flows)
         if not tasks and not flows:
             return 0
         await self.hold(key[0] for key in (*tasks, *flows))
@@ -35,7 +46,7 @@ class FlowTasks(FlowCascade):
         self.view.rows.take(FLOW_TASKS, found)
         done = 0
         for key in tasks:  # earliest first
-            if key in found and self.room > 0:
+            if key in found and found[key].due_at <= now and self.room > 0:
                 await self._do(found[key])
                 await self.follow_up()
                 done += 1

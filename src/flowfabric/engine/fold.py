@@ -9,6 +9,7 @@ from typing import Any
 from flowfabric import ids
 from flowfabric.engine.episode_book import EPISODE_COMMANDS, EpisodeBook
 from flowfabric.engine.flow_book import FLOW_COMMANDS, FlowBook, executions_in, keys_in
+from flowfabric.engine.flow_tasks import Due
 from flowfabric.engine.limiting import LIMIT_COMMANDS, Candidate, Limiter, executions_of, line_of
 from flowfabric.engine.view import View
 from flowfabric.kernel.admission import holds_place, place_until
@@ -36,9 +37,10 @@ _STARTING = frozenset((IssueClaimGrant, ClaimGranted, ClaimNamed, ReclaimExecuti
 
 
 class WakeDue(Record, frozen=True):
-    """Move everything whose due time has come, up to a limit."""
+    """Move everything whose due time has come, up to a limit; or of that what is named."""
 
     limit: int
+    named: Due | None = None
 
 
 def with_body(reply: Claimed, body: Body) -> Claimed:
@@ -364,7 +366,7 @@ class Fold:
         await self._save()
         moved = 0
         came_back: Counter[str | None] = Counter()
-        found = await self._tx.due(self.view.at.now, search.limit)
+        found = await self._found_due(search)
         for execution in found:
             key = self.view.take(execution).execution_id
             # A lapsed lease may be due for reclaim at once, so look again until nothing is due.
@@ -373,6 +375,14 @@ class Fold:
                 came_back[execution.blocked_on] += what == "promoted"
         due = [execution.execution_id for execution in found]
         await self.flows.follow_up()
-        moved += await self.flows.move_due(search.limit)
+        moved += await self.flows.move_due(search.limit, search.named)
         moved += await self.episodes.move_due(due, search.limit)
         return moved + await self.limiter.move_due(search.limit, came_back)
+
+    async def _found_due(self, search: WakeDue) -> list[Execution]:
+        if search.named is None:
+            return await self._tx.due(self.view.at.now, search.limit)
+        if not search.named.execution_ids:
+            return []
+        found = await self._tx.load_free(search.named.execution_ids)
+        return [each for each in found.values() if isinstance(each, Execution)]

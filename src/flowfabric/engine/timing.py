@@ -6,8 +6,9 @@ from typing import Any
 
 from flowfabric import limits
 from flowfabric.engine.core import EngineCore
+from flowfabric.engine.flow_tasks import Due
 from flowfabric.engine.fold import WakeDue
-from flowfabric.errors import InvalidInput
+from flowfabric.errors import Corruption, InvalidInput
 from flowfabric.ids import jitter
 from flowfabric.kernel.expire import (
     ATTEMPT_TIMEOUT,
@@ -22,6 +23,7 @@ from flowfabric.model.record import Record
 from flowfabric.model.results import Moved, Reconciled
 from flowfabric.model.worker import WorkerEvent, WorkerEventType
 from flowfabric.stores.base import Reader, Transaction
+from flowfabric.stores.tables import FLOW_TASKS, FLOWS
 
 
 def _expire_attempt(execution_id: str) -> ExpireAttempt:
@@ -64,13 +66,41 @@ class Timing(EngineCore):
 
     async def move_due(self, *, limit: int = limits.DUE_BATCH) -> int:
         """Everything whose time has come, in one transaction; how many were moved."""
+        try:
+            return await self._move(WakeDue(limit))
+        except Corruption:
+            return await self._move_each(limit)
 
+    async def _move(self, command: WakeDue) -> int:
         async def work(tx: Transaction) -> Any:
-            return await self.fold(tx, [WakeDue(limit)])
+            return await self.fold(tx, [command])
 
         replies, effects = await self.transact(work)
         self.publish(effects)
         return int(replies[0])
+
+    async def _move_each(self, limit: int) -> int:
+        """A row that cannot be read stops nobody else: each due thing in its own transaction."""
+
+        async def look(tx: Transaction) -> list[Due]:
+            await tx.catalog()
+            executions = await tx.due(tx.now, limit)
+            tasks = await tx.due_keys(FLOW_TASKS, tx.now, limit)
+            flows = await tx.due_keys(FLOWS, tx.now, limit)
+            return [
+                *(Due(execution_ids=(each.execution_id,)) for each in executions),
+                *(Due(tasks=(key,)) for key in tasks),
+                *(Due(flows=(key,)) for key in flows),
+            ]
+
+        pieces = [WakeDue(0, each) for each in await self.transact(look)]
+        moved = 0
+        for piece in (*pieces, WakeDue(limit, Due())):
+            try:
+                moved += await self._move(piece)
+            except Corruption:
+                continue  # doctor reports it
+        return moved
 
     async def trim_retention(self, *, limit: int = limits.DUE_BATCH) -> int:
         """Delete executions past their retention, with everything that belongs to them."""
