@@ -85,7 +85,10 @@ class SmallTables:
     _connection: sqlite3.Connection
 
     def _records(self, table: Table[R], sql: str, *values: Any) -> list[R]:
-        return [table.from_row(row) for row in self._connection.execute(sql, values)]
+        # All of them first: a row that cannot be read would leave the statement open, and with it
+        # the snapshot, for as long as somebody keeps the error. No write could begin then.
+        rows = self._connection.execute(sql, values).fetchall()
+        return [table.from_row(row) for row in rows]
 
     async def peek_rows(self, table: Table[R], keys: Sequence[Key]) -> dict[Key, R]:
         if not keys:
