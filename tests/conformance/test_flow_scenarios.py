@@ -184,6 +184,23 @@ async def test_scenario_14_who_has_no_flow_says_so(lab: Lab) -> None:
     assert (await lab.dump())["flow_events"] == []
 
 
+@woven
+async def test_scenario_19_every_event_tells_its_tenant_and_tags(lab: Lab) -> None:
+    """D-25: whoever filters sees all of its own, skips and cancels included."""
+    tags = {"team.name": "x"}
+    nodes = [node(name, tags=tags) for name in "abc"]
+    graph = await submit(lab, nodes, arrows("a>b"), namespace="tenant", tags=tags)
+    await graph.cancel("a")
+    await lab.engine.cancel_flow(flow_id=graph.flow_id)
+    assert await graph.states() == {"a": "cancelled", "b": "skipped", "c": "cancelled"}
+    events = (await lab.dump())["completion_events"] + (await lab.dump())["flow_events"]
+    assert len(events) == 4
+    assert {(each.namespace, tuple(each.tags.items())) for each in events} == {
+        ("tenant", tuple(tags.items()))
+    }
+    assert (await lab.engine.list_flows(namespace="default")).flows == ()
+
+
 # --- the flow's own state ----------------------------------------------------------------------
 
 
