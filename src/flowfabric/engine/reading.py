@@ -19,6 +19,7 @@ from flowfabric.model.checks import (
     check_instant,
     check_integer,
     check_lane,
+    check_list,
     check_name,
     check_tag,
     check_tag_key,
@@ -106,6 +107,7 @@ class Reading(WaitReading):
         self, *, execution_id: str, names: Sequence[str]
     ) -> dict[str, str | None]:
         """Named fields as text; unknown and secret ones are None."""
+        asked = [check_name(name, field="names") for name in check_list(names, field="names")]
         execution = await self._require(execution_id)
         values: dict[str, Any] = {
             **to_plain(execution.state),
@@ -118,7 +120,7 @@ class Reading(WaitReading):
             value = getattr(execution, name)
             if name not in _SECRET_FIELDS and isinstance(value, str | int):
                 values[name] = value
-        return {name: _text(values.get(name)) for name in names}
+        return {name: _text(values.get(name)) for name in asked}
 
     async def get_execution_result(self, *, execution_id: str) -> bytes | None:
         """The result of a success; None when there is none (yet)."""
@@ -148,6 +150,10 @@ class Reading(WaitReading):
         that the execution has hardly begun.
         """
         checked = self.check_id(execution_id)
+        most = limits.DURATION_MS_MAX
+        check_integer(look_after_ms, field="look_after_ms", least=0, most=most)
+        if timeout_ms is not None:
+            check_integer(timeout_ms, field="timeout_ms", least=0, most=most)
         until = None if timeout_ms is None else monotonic() + timeout_ms / 1000
         with self.wakeups.listening((end_topic(checked),)) as woken:
             if look_after_ms and timeout_ms != 0:
@@ -205,7 +211,7 @@ class Reading(WaitReading):
         """
         check_integer(limit, field="limit", least=0, most=limits.PAGE_MAX)
         wanted = ListFilter(
-            states=tuple(sorted({_state(state) for state in states})),
+            states=tuple(sorted({_state(state) for state in check_list(states, field="states")})),
             tag=None if tag is None else check_tag(tag),
             created_after=_instant(created_after, "created_after"),
             created_before=_instant(created_before, "created_before"),

@@ -64,6 +64,7 @@ class Timing(EngineCore):
 
     async def move_due(self, *, limit: int = limits.DUE_BATCH) -> int:
         """Everything whose time has come, in one transaction; how many were moved."""
+        check_integer(limit, field="limit", least=1, most=limits.CREATE_MAX)
 
         async def work(tx: Transaction) -> Any:
             return await self.fold(tx, [WakeDue(limit)])
@@ -84,6 +85,7 @@ class Timing(EngineCore):
 
     async def sweep(self, *, limit: int = limits.DUE_BATCH) -> int:
         """Delete expired idempotency keys, old events and workers not heard from."""
+        check_integer(limit, field="limit", least=1, most=limits.CREATE_MAX)
 
         async def work(tx: Transaction) -> int:
             await tx.catalog()
