@@ -32,16 +32,20 @@ USUAL: dict[str, Any] = {
     "actor": "ada",
     "amounts": {"tokens": 1},
     "budget_id": "budget",
+    "children": (),
     "cursor": None,
     "deltas": {"tokens": 1},
     "delay_until": 1,
     "dimension": "key",
     "dimensions": ("tokens",),
+    "downstream_execution_id": UNKNOWN,
+    "edge_id": "01890000-0000-7000-8000-000000000002",
     "execution_id": UNKNOWN,
     "execution_ids": (UNKNOWN,),
     "execution_kind": "work",
     "expires_in_ms": 5_000,
     "failure_reason": "it broke",
+    "flow_id": "01890000-0000-7000-8000-000000000003",
     "grace_ms": 1,
     "hard_limits": (5,),
     "hold_id": "hold",
@@ -59,7 +63,9 @@ USUAL: dict[str, Any] = {
     "new_kid": "k9",
     "new_priority": 1,
     "new_secret_hex": "ab" * 32,
+    "nodes": (),
     "phase": "attempt_timeout",
+    "policy": None,
     "quota_policy_id": "quota",
     "reason": "waiting_for_budget",
     "requests": (),
@@ -68,7 +74,9 @@ USUAL: dict[str, Any] = {
     "signals": (),
     "soft_limits": (0,),
     "source": "operator_override",
+    "tags": {"a.b": "c"},
     "timeout_ms": 1,
+    "upstream_execution_id": UNKNOWN,
     "usage": Usage(custom={"tokens": 1}),
     "value": "x",
     "waitpoint_id": "nowhere",
@@ -80,8 +88,8 @@ ADMIN_LISTS = {"report_usage_admin": {"deltas": (1,)}}
 # Not operations: the parts other layers are made of, and what would end or block the test.
 PARTS = """
 announce check_handle check_id check_scopes close close_core complete_command create_executions_in
-dump ensure_known ensure_limits ensure_signing_key execute fail_command fold lease_ttl moment
-namespace offer prepare publish read shutdown_prepare start transact
+dump ensure_known ensure_limits ensure_signing_key execute execute_together fail_command fold
+lease_ttl moment namespace offer prepare publish read shutdown_prepare start transact
 """
 
 
