@@ -16,6 +16,8 @@ from flowfabric.errors import (
     WaitTimeout,
 )
 from flowfabric.model.budget import AlreadyApplied, BudgetStatus, HardBreach, Ok, SoftBreach
+from flowfabric.model.flow import CancellationPolicy, FlowState
+from flowfabric.model.flow_results import FlowSnapshot
 from flowfabric.model.policy import ExponentialBackoff, FixedBackoff, RetryPolicy
 from flowfabric.model.quota import QuotaPolicy, QuotaStatus
 from flowfabric.model.results import ExecutionSnapshot, Explanation
@@ -28,11 +30,14 @@ from flowfabric.model.suspension import (
     Token,
 )
 from flowfabric.sdk.blocking import SyncFabric, SyncRun
+from flowfabric.sdk.children import Child
 from flowfabric.sdk.conditions import Wait, all_of, any_of, approval, count, signal
 from flowfabric.sdk.context import Context, SyncContext
 from flowfabric.sdk.errors import (
     BudgetExceeded,
+    ChildFailed,
     Fatal,
+    FlowFailed,
     InvalidLink,
     InvalidTask,
     ResultMismatch,
@@ -41,11 +46,16 @@ from flowfabric.sdk.errors import (
     RunError,
     RunExpired,
     RunFailed,
+    SpawnMismatch,
 )
 from flowfabric.sdk.fabric import Fabric
+from flowfabric.sdk.flow import Flow
+from flowfabric.sdk.flow_run import FlowRun, NodeChange
+from flowfabric.sdk.joins import Join, Node, all_done, quorum
 from flowfabric.sdk.received import ReceivedSignal, Waitpoint
 from flowfabric.sdk.run import Run
 from flowfabric.sdk.spending import Spend, SyncSpend
+from flowfabric.sdk.sync_flow import SyncFlow, SyncFlowRun
 from flowfabric.sdk.task import Call, Task
 from flowfabric.sdk.worker import Worker
 
@@ -54,6 +64,9 @@ __all__ = [
     "BudgetExceeded",
     "BudgetStatus",
     "Call",
+    "CancellationPolicy",
+    "Child",
+    "ChildFailed",
     "Context",
     "EngineConfig",
     "ExecutionSnapshot",
@@ -62,7 +75,12 @@ __all__ = [
     "Fabric",
     "Fatal",
     "FixedBackoff",
+    "Flow",
     "FlowFabricError",
+    "FlowFailed",
+    "FlowRun",
+    "FlowSnapshot",
+    "FlowState",
     "HardBreach",
     "IdempotencyConflict",
     "InvalidInput",
@@ -70,6 +88,9 @@ __all__ = [
     "InvalidPayload",
     "InvalidTask",
     "InvalidToken",
+    "Join",
+    "Node",
+    "NodeChange",
     "NotFound",
     "Ok",
     "OutcomeUnknown",
@@ -90,10 +111,13 @@ __all__ = [
     "SignalDuplicate",
     "SignalEffect",
     "SoftBreach",
+    "SpawnMismatch",
     "Spend",
     "StoreUnavailable",
     "SyncContext",
     "SyncFabric",
+    "SyncFlow",
+    "SyncFlowRun",
     "SyncRun",
     "SyncSpend",
     "TargetNotSignalable",
@@ -105,9 +129,11 @@ __all__ = [
     "Waitpoint",
     "WaitpointClosed",
     "Worker",
+    "all_done",
     "all_of",
     "any_of",
     "approval",
     "count",
+    "quorum",
     "signal",
 ]

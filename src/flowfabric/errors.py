@@ -6,15 +6,17 @@ FlowFabricError
   ValidationError        the request is wrong; nothing was changed; do not retry unchanged
     InvalidInput  InvalidCapabilities  InvalidTagKey  InvalidBlockingReason  CapabilityMismatch
     PayloadTooLarge  FenceRequired  PartialFence  HandleFromOtherBackend  Corruption
+    ExecutionNotInFlow
   ContentionError        somebody else got there first, or the moment is wrong; re-read and retry
     ExecutionNotActive  ExecutionNotLeaseable  ExecutionNotEligible
     LeaseConflict  InvalidClaimGrant  ClaimGrantExpired  UseClaimResumedExecution
-    NotAResumedExecution  RetryExhausted
+    NotAResumedExecution  StaleGraphRevision  RetryExhausted
   ConflictError          it contradicts what is already recorded; do not retry
-    IdempotencyConflict
+    IdempotencyConflict  FlowConflict  CycleDetected  SelfReferencingEdge
+    DependencyAlreadyExists  AlreadyInOtherFlow
   StateError             the execution's life has moved on; do not retry
     StaleLease  LeaseExpired  LeaseRevoked  ExecutionNotTerminal  MaxReplaysExhausted
-    GrantAlreadyExists  LaneClosed
+    GrantAlreadyExists  LaneClosed  FlowAlreadyTerminal  InvalidDependency
   StoreError             the storage, not the request
     StoreUnavailable     nothing was written; retrying is safe
     OutcomeUnknown       it may have been written; repeat it with the same fence or key
@@ -107,6 +109,12 @@ class InvalidBlockingReason(ValidationError):
     """That is not a reason an execution can be blocked for."""
 
     code = "invalid_blocking_reason"
+
+
+class ExecutionNotInFlow(ValidationError):
+    """Both ends of an edge must be members of the flow. Add the execution first."""
+
+    code = "execution_not_in_flow"
 
 
 class InvalidBudgetScope(ValidationError):
@@ -238,6 +246,12 @@ class NotAResumedExecution(ContentionError):
     code = "not_a_resumed_execution"
 
 
+class StaleGraphRevision(ContentionError):
+    """The graph changed since you looked. Read the flow again and use its revision."""
+
+    code, status = "stale_graph_revision", 409
+
+
 class RetryExhausted(ContentionError):
     """The store stayed too contended for every retry. Nothing was written; try again later."""
 
@@ -277,6 +291,36 @@ class IdempotencyConflict(ConflictError):
     code = "idempotency_conflict"
 
 
+class FlowConflict(ConflictError):
+    """A flow of this id exists with another kind or namespace."""
+
+    code = "flow_conflict"
+
+
+class CycleDetected(ConflictError):
+    """The edge would let an execution wait for itself. The detail names it."""
+
+    code = "cycle_detected"
+
+
+class SelfReferencingEdge(ConflictError):
+    """An execution cannot depend on itself."""
+
+    code = "self_referencing_edge"
+
+
+class DependencyAlreadyExists(ConflictError):
+    """An edge of this id exists already; the fields tell what it joins."""
+
+    code = "dependency_already_exists"
+
+
+class AlreadyInOtherFlow(ConflictError):
+    """An execution belongs to one flow for ever, and this one has another."""
+
+    code = "already_member_of_different_flow"
+
+
 # --- life has moved on -------------------------------------------------------------------------
 
 
@@ -314,6 +358,18 @@ class MaxReplaysExhausted(StateError):
     """The execution was replayed as often as its policy allows."""
 
     code = "max_replays_exhausted"
+
+
+class FlowAlreadyTerminal(StateError):
+    """The flow has ended and takes nothing more; `reopen=True` adds to one that finished."""
+
+    code = "flow_already_terminal"
+
+
+class InvalidDependency(StateError):
+    """The dependency cannot be made or resolved now; the detail says why."""
+
+    code = "invalid_dependency"
 
 
 class AlreadySuspended(StateError):

@@ -58,6 +58,12 @@ def new_execution_ids(count: int, partitions: int = FLOW_PARTITIONS_DEFAULT) -> 
     return [f"{{fp:{partition_of(text, partitions)}}}:{text}" for text in new_uuid7s(count)]
 
 
+def member_ids(flow_id: str, count: int, partitions: int = FLOW_PARTITIONS_DEFAULT) -> list[str]:
+    """Mint the ids of executions that belong to a flow: they share its partition."""
+    number = partition_of(flow_id, partitions)
+    return [f"{{fp:{number}}}:{text}" for text in new_uuid7s(count)]
+
+
 def new_execution_id(partitions: int = FLOW_PARTITIONS_DEFAULT) -> str:
     """Mint one."""
     return new_execution_ids(1, partitions)[0]

@@ -77,3 +77,15 @@ CONFLICT_DELAY_MS_CAP: Final = 250
 
 # Partitions are part of the execution id; the count is fixed at installation.
 FLOW_PARTITIONS_DEFAULT: Final = 256
+
+# Flows
+FLOW_MEMBERS_MAX: Final = 100_000  # one row is the lock of a graph; more belongs in several flows
+FLOW_NODES_MAX: Final = 10_000  # nodes in one submit_flow call
+FLOW_EDGES_MAX: Final = 50_000  # edges in one submit_flow call
+NODE_NAME_BYTES: Final = 256
+CASCADE_MAX: Final = 1_000  # edges resolved or members cancelled in one transaction
+CANCEL_INLINE_MAX: Final = 2_000  # members cancelled in the transaction that cancels their flow
+CANCEL_GRACE_MS_DEFAULT: Final = 30_000  # how long cancel_flow_header leaves members to its caller
+CANCEL_WAIT_MS_MAX: Final = 300_000
+TASK_RETRY_MS: Final = 20  # somebody holds what is owed something: look again soon
+TASK_RETRY_MS_MAX: Final = 5_000

@@ -53,6 +53,11 @@ class WorkerProcess:
     def is_running(self) -> bool:
         return self._process.poll() is None
 
+    def wait_for_end(self) -> None:
+        """Until it has died by its own hand; hear its last words."""
+        self._process.wait(PATIENCE_S)
+        self.listen()
+
     def send(self, number: signal.Signals) -> None:
         self._process.send_signal(number)
 

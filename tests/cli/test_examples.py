@@ -69,6 +69,46 @@ def test_the_approval_needs_two_people(tmp_path: Path) -> None:
     assert "ffw1." not in done.stdout
 
 
+def test_the_race_keeps_the_first_and_stops_the_rest(tmp_path: Path) -> None:
+    done = run("model_race.py", tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    race, two = done.stdout.split("two of three are enough to compare:\n")
+    assert "published small's answer to 'why is the sky blue?'" in race
+    assert race.count("interrupted, somebody else was faster") == 1
+    states = dict(line.split() for line in race.splitlines()[-4:])
+    assert states == {
+        "broken": "failed",
+        "small": "completed",
+        "large": "cancelled",
+        "publish": "completed",
+    }
+    answers = "small's answer to 'what is rain?' / medium's answer to 'what is rain?'"
+    assert two.splitlines()[-1].strip() == answers
+
+
+def test_the_deployment_waits_for_tests_and_a_person_and_can_be_repaired(tmp_path: Path) -> None:
+    done = run("deploy.py", tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    good, rest = done.stdout.split("version 2.0, with a test that fails:\n")
+    bad, repaired = rest.split("the test is repaired; ")
+    tests = "unit ok, integration ok, e2e ok; approved by operator:ada"
+    assert f"app-1.0.tar is deployed: {tests}" in good
+    assert good.index("e2e          completed") < good.index("deploy       suspended")
+    assert "e2e: failed (the login page is blank)" in bad
+    assert "deploy: skipped (dependency_impossible)" in bad
+    assert "report       completed" in bad
+    assert "suspended" not in bad
+    assert "again: e2e\n" in repaired
+    assert f"app-2.0.tar is deployed: {tests}" in repaired
+
+
+def test_a_thousand_pages_are_counted_and_added_up(tmp_path: Path) -> None:
+    done = run("map_reduce.py", tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "{'even': 500, 'fabric': 1000, 'flow': 2000, 'odd': 500}" in done.stdout
+    assert "a handler with 100 children: 300 words" in done.stdout
+
+
 @pytest.mark.slow
 @pytest.mark.chaos
 def test_the_demo_shows_durability_without_a_terminal(tmp_path: Path) -> None:

@@ -117,3 +117,16 @@ def test_a_bar_shows_how_far_it_is() -> None:
     assert bar(0, 4) == "[....]   0%"
     assert bar(100, 4) == "[####] 100%"
     assert terminal_module.shorten("abcdef", 4) == "abc…"
+
+
+def test_a_drawing_takes_the_place_of_the_one_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = a_screen(monkeypatch)
+    terminal = Terminal()
+    terminal.redraw(["one", "two"])
+    terminal.redraw(["three"])
+    terminal.redraw(["four"])
+    assert screen.getvalue() == (
+        "\x1b[?7lone\ntwo\x1b[?7h\n"
+        "\x1b[2F\x1b[J\x1b[?7lthree\x1b[?7h\n"  # two lines up
+        "\x1b[1F\x1b[J\x1b[?7lfour\x1b[?7h\n"
+    )

@@ -139,6 +139,14 @@ def test_the_code_of_the_suspension_guide_runs(code: str, tmp_path: Path) -> Non
     assert run_block(code, tmp_path) == "solar: approved by 2 people\n"
 
 
+@pytest.mark.parametrize("code", blocks(DOCS / "guides" / "flows.md"))
+def test_the_code_of_the_flows_guide_runs(code: str, tmp_path: Path) -> None:
+    told = (DOCS / "guides" / "flows.md").read_text(encoding="utf-8")
+    printed = run_block(code, tmp_path)
+    assert printed == "{'square': 1, 'square-2': 4, 'square-3': 9, 'total': 'sum 14'}\n"
+    assert f"It prints `{printed.strip()}`" in told
+
+
 def test_the_code_of_the_readme_runs_and_can_be_looked_at(tmp_path: Path) -> None:
     (code,) = (param.values[0] for param in blocks(README))
     lines = [line for line in code.splitlines() if line and not line.startswith("#")]

@@ -56,6 +56,7 @@ _EXPLAINS = {
     BlockingReason.WAITING_FOR_CAPABLE_WORKER: EligibilityState.BLOCKED_BY_ROUTE,
     BlockingReason.PAUSED_BY_OPERATOR: EligibilityState.BLOCKED_BY_OPERATOR,
     BlockingReason.PAUSED_BY_POLICY: EligibilityState.BLOCKED_BY_LANE_STATE,
+    BlockingReason.PAUSED_BY_FLOW_CANCEL: EligibilityState.BLOCKED_BY_OPERATOR,
 }
 _SUSPENDS = (
     BlockingReason.WAITING_FOR_SIGNAL,
@@ -126,6 +127,8 @@ def test_the_stored_numbers_are_for_ever() -> None:
     assert s.ID_OF_VECTOR[s.waiting(interrupted)] == 4
     assert s.ID_OF_VECTOR[s.delayed(BlockingReason.WAITING_FOR_DELAY, pending)] == 10
     assert s.ID_OF_VECTOR[s.blocked(BlockingReason.WAITING_FOR_CHILDREN, pending)] == 30
+    assert s.ID_OF_VECTOR[s.blocked(BlockingReason.PAUSED_BY_FLOW_CANCEL, pending)] == 54
+    assert s.ID_OF_VECTOR[s.blocked(BlockingReason.PAUSED_BY_FLOW_CANCEL, interrupted)] == 57
     assert s.ID_OF_VECTOR[s.LEASED] == 60
     assert s.ID_OF_VECTOR[s.terminal(TerminalOutcome.SUCCESS, attempted=True)] == 80
 
@@ -139,6 +142,7 @@ def test_the_stored_numbers_are_for_ever() -> None:
         (BlockingReason.WAITING_FOR_CAPABLE_WORKER, PublicState.WAITING),
         (BlockingReason.PAUSED_BY_OPERATOR, PublicState.WAITING),
         (BlockingReason.PAUSED_BY_POLICY, PublicState.WAITING),
+        (BlockingReason.PAUSED_BY_FLOW_CANCEL, PublicState.WAITING),
     ],
 )
 def test_a_block_is_labelled_by_its_reason(reason: BlockingReason, label: PublicState) -> None:
@@ -150,6 +154,13 @@ def test_a_block_is_labelled_by_its_reason(reason: BlockingReason, label: Public
 def test_a_reason_that_blocks_nothing_is_refused() -> None:
     with pytest.raises(InvalidBlockingReason, match="waiting_for_worker"):
         s.blocked(BlockingReason.WAITING_FOR_WORKER, AttemptState.PENDING_FIRST_ATTEMPT)
+
+
+def test_admission_may_not_ask_for_the_blocks_of_flows() -> None:
+    """Flows 1.3: nobody but the flow sets or lifts these."""
+    of_flows = {BlockingReason.WAITING_FOR_CHILDREN, BlockingReason.PAUSED_BY_FLOW_CANCEL}
+    assert not of_flows & s.ADMISSION_BLOCK_REASONS
+    assert set(s.ELIGIBILITY_OF_BLOCK) - of_flows == s.ADMISSION_BLOCK_REASONS
 
 
 @pytest.mark.parametrize("situation", make.SITUATIONS)

@@ -43,6 +43,8 @@ lease_ttl = st.sampled_from((1_000, 2_000, 3_000))
 class Histories(RuleBasedStateMachine):
     """What can happen. The first seat is the oracle: choices are made by what it answers."""
 
+    horizon_ms = 10**12  # how far time may jump
+
     def __init__(self, runner: asyncio.Runner, seats: Sequence[Seat]) -> None:
         super().__init__()
         self.runner = runner
@@ -375,7 +377,8 @@ class Histories(RuleBasedStateMachine):
         """Equalities are what random numbers never hit: go where something changes, or beside."""
         dump = self.runner.run(self.seats[0].engine.store.dump())
         edges = {edge + beside for rows in dump.values() for row in rows for edge in edges_of(row)}
-        ahead = sorted((edge for edge in edges if edge > self.now), reverse=True)
+        last = self.now + self.horizon_ms
+        ahead = sorted((edge for edge in edges if self.now < edge <= last), reverse=True)
         if chosen := self.some(number, ahead):
             self.move_clocks(chosen)
             self.act_at_once(then)

@@ -18,6 +18,7 @@ from flowfabric.engine.fold import Fold
 from flowfabric.errors import FlowFabricError
 from flowfabric.kernel.create import CreateExecution
 from flowfabric.kernel.decision import Refused
+from flowfabric.kernel.submit_flow import SpawnChildren, SubmitFlow
 from flowfabric.model.budget import HardAction
 from flowfabric.model.quota import AdmissionRow
 from flowfabric.model.record import replace
@@ -26,6 +27,8 @@ from flowfabric.stores.sqlite import view as sqlite_view
 from flowfabric.stores.sqlite.small import SmallTables
 from flowfabric.stores.tables import ADMISSIONS, GATES, QUOTAS
 from tests.property.budget import budget
+from tests.property.flow_checks import check_flows
+from tests.property.flowing import FlowHistories, WholeFlowHistories
 from tests.property.ground import Ground, ground_for
 from tests.property.limited import LimitedHistories, WholeLimitedHistories
 from tests.property.machines import is_noticed, only, try_histories
@@ -51,7 +54,7 @@ def minted(monkeypatch: pytest.MonkeyPatch) -> None:
 # --- I16: store A ≡ store B --------------------------------------------------------------------
 
 
-class Parity(WholeLimitedHistories, WholeWaitingHistories):
+class Parity(WholeLimitedHistories, WholeWaitingHistories, WholeFlowHistories):
     """The memory store beside a real one; everything stored is compared after every step."""
 
     def __init__(self, runner: asyncio.Runner, ground: Ground) -> None:
@@ -63,6 +66,7 @@ class Parity(WholeLimitedHistories, WholeWaitingHistories):
         for table, rows in expected.items():
             assert actual[table] == rows, f"{table}: {difference(rows, actual[table])}"
         check_waits(expected)
+        check_flows(expected, self.now)
 
     def teardown(self) -> None:
         real = self.seats[1].engine
@@ -116,11 +120,25 @@ FOCUS = {
     "bounded waits": "furnish create_bounded wait_anew suspend suspend_until create_waitpoint "
     "suspend_on_pending reserve report check_admission release_admission deliver resume claim "
     "complete cancel tick_at_deadline look_at_limits look_at_waits",
+    "graphs": "submit_flow work_off claim complete fail cancel cascade resolve_edge tag_flow "
+    "small_tick tick_at_deadline look_at_flows",
+    "graphs in steps": "create_flow add_new add_again stage apply_edge add_dependency set_policy "
+    "work_off claim cancel tick_at_deadline look_at_flows",
+    "replayed graphs": "submit_flow work_off cancel replay replay_all small_tick tick_at_deadline "
+    "stage apply_edge look_at_flows",
+    "cancelled flows": "submit_flow create_flow add_new work_off claim cancel_flow cancel_header "
+    "cancel_member replay tick tick_at_deadline look_at_flows",
+    "children": "create submit_flow claim work_off spawn wait_children complete fail cancel replay "
+    "replay_all add_dependency add_new tick tick_at_deadline look_at_flows",
+    "bounded graphs": "furnish create_bounded submit_flow create_flow add_new configure_lane "
+    "work_off claim complete block unblock hold_or_release grant redeem cancel_flow "
+    "tick_at_deadline look_at_flows",
 }
 
 
 DENSE = [("sqlite", name) for name in FOCUS]
-DENSE += [("postgres", name) for name in ("budgets", "reservations", "quotas")]
+ON_POSTGRES = ("budgets", "reservations", "quotas", "graphs", "graphs in steps", "children")
+DENSE += [("postgres", name) for name in ON_POSTGRES]
 
 
 @pytest.mark.parametrize(("store", "name"), DENSE)
@@ -270,7 +288,7 @@ class Recorder:
             yield batch
 
 
-class Batching(LimitedHistories, WaitingHistories):
+class Batching(LimitedHistories, WaitingHistories, FlowHistories):
     """Commands go one by one to the memory store, then in batches to another."""
 
     def __init__(self, runner: asyncio.Runner, ground: Ground) -> None:
@@ -300,15 +318,15 @@ class Batching(LimitedHistories, WaitingHistories):
             for step, answer in zip(batch, answers, strict=True):
                 assert answer == step.answer, f"{step.command}: {answer} is not {step.answer}"
         now = self.seats[0].clock.now_ms()
-        expected = with_windows_trimmed(await self.seats[0].engine.store.dump(), now)
-        actual = with_windows_trimmed(await self.other.engine.store.dump(), now)
+        expected = compared(await self.seats[0].engine.store.dump(), now)
+        actual = compared(await self.other.engine.store.dump(), now)
         for table, rows in expected.items():
             assert actual[table] == rows, f"{table}: {difference(rows, actual[table])}"
 
     async def _fold(self, commands: list[Any]) -> list[Any]:
         engine = self.other.engine
         # A budget may be created and named in one batch: only its route must be there before it.
-        await engine._ensure_routes([c for c in commands if isinstance(c, CreateExecution)])
+        await engine._ensure_routes([create for c in commands for create in creates_in(c)])
         place = self.playback.place
 
         async def work(tx: Transaction) -> Any:
@@ -320,6 +338,26 @@ class Batching(LimitedHistories, WaitingHistories):
             comparable(answer.to_error() if isinstance(answer, Refused) else answer)
             for answer in answers
         ]
+
+
+def creates_in(command: Any) -> Sequence[CreateExecution]:
+    """The executions a command would create."""
+    match command:
+        case CreateExecution():
+            return (command,)
+        case SubmitFlow():
+            return [node.create for node in command.nodes]
+        case SpawnChildren():
+            return command.children
+        case _:
+            return ()
+
+
+def compared(dump: dict[str, list[Any]], now: int) -> dict[str, list[Any]]:
+    """What a batch must leave as single commands do. What follows from several ends of a flow's
+    members is published after them all; in order for each execution."""
+    ends = sorted(dump["completion_events"], key=lambda event: event.execution_id)
+    return {**with_windows_trimmed(dump, now), "completion_events": ends}
 
 
 def with_windows_trimmed(dump: dict[str, list[Any]], now: int) -> dict[str, list[Any]]:
@@ -361,6 +399,11 @@ BATCHED = {
     "close_waitpoint claim fail complete revoke move_due jump_beside_deadline commit",
     "ends of waits": "wait_anew suspend suspend_until create_waitpoint deliver approve cancel "
     "replay hold_or_release claim fail hook_of_a_loop move_due jump_beside_deadline commit",
+    "graphs": "submit_flow work_off claim complete fail cancel cascade resolve_edge replay "
+    "replay_all cancel_flow cancel_header cancel_member move_due jump_beside_deadline commit",
+    "graphs in steps": "create_flow add_new add_again stage apply_edge set_policy tag_flow "
+    "work_off claim complete fail cancel replay spawn wait_children cancel_flow move_due "
+    "jump_beside_deadline commit",
 }
 
 

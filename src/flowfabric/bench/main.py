@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from flowfabric.bench import admission, backlog, cycle, idle, latency, suspend, usage, worker
+from flowfabric.bench import admission, backlog, cycle, flow, idle, latency, suspend, usage, worker
 from flowfabric.bench.measurement import Measurement, MeasurementFailed
 from flowfabric.bench.places import open_place
 from flowfabric.errors import InvalidInput
@@ -23,6 +23,7 @@ SCENARIOS: dict[str, Scenario] = {
     "usage": usage.measure,
     "admission": admission.measure,
     "suspend": suspend.measure,
+    "flow": flow.measure,
 }
 
 

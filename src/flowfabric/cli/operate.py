@@ -40,10 +40,16 @@ async def retry(call: Call) -> Exit:
 
     async def change(engine: Engine, execution_id: str) -> Any:
         return await engine.replay_execution(
-            execution_id=execution_id, requested_by="ff", reason=call.arguments.reason
+            execution_id=execution_id,
+            requested_by="ff",
+            reason=call.arguments.reason,
+            cascade=call.arguments.cascade,
         )
 
-    return await _each(call, change, lambda reply: f"waiting again (replay {reply.replay_count})")
+    def words(reply: Any) -> str:
+        return f"{reply.public_state.value.replace('_', ' ')} again (replay {reply.replay_count})"
+
+    return await _each(call, change, words)
 
 
 async def hold(call: Call) -> Exit:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 from flowfabric import limits
 from flowfabric.cli import values
 from flowfabric.cli.exits import EXIT_MEANINGS, usage
+from flowfabric.cli.flow_commands import add_flows
 from flowfabric.cli.limit_commands import add_limits
 from flowfabric.cli.wait_commands import add_waits
 
@@ -20,6 +21,7 @@ _EXAMPLES: Final = """examples:
   ff submit greet name=ada times:=3       text as name=text, JSON as name:=json
   ff ps --state failed --since 1h         what failed in the last hour
   ff why ID                               why is this not running?
+  ff flow show ID --watch                 a flow, drawn live
 """
 _EPILOG: Final = (
     _EXAMPLES
@@ -64,6 +66,7 @@ def build_parser() -> FfParser:
     commands = parser.add_subparsers(metavar="COMMAND", parser_class=FfParser, title="commands")
     for add in (_add_running, _add_reading, _add_operating, _add_places, _add_keeping):
         add(commands)
+    add_flows(commands, _command)
     add_limits(commands, _command)
     add_waits(commands, _command)
     return parser
@@ -259,6 +262,10 @@ def _add_operating(commands: Commands) -> None:
         _ids(parser)
         if name != "release":
             parser.add_argument("--reason", default="", metavar="TEXT", help="for the record")
+        if name == "retry":
+            parser.add_argument(
+                "--cascade", action="store_true", help="in a flow: also what was skipped for it"
+            )
     priority = _command(commands, "priority", "operate:priority", "move waiting work up or down")
     _one_id(priority)
     priority.add_argument(
@@ -307,8 +314,18 @@ def _add_keeping(commands: Commands) -> None:
     bench = _command(commands, "bench", "keeping:bench", "measure this machine")
     bench.add_argument(
         "scenario",
-        choices=("cycle", "worker", "latency", "idle", "backlog", "usage", "admission", "suspend"),
-        metavar="cycle|worker|latency|idle|backlog|usage|admission|suspend",
+        choices=(
+            "cycle",
+            "worker",
+            "latency",
+            "idle",
+            "backlog",
+            "usage",
+            "admission",
+            "suspend",
+            "flow",
+        ),
+        metavar="cycle|worker|latency|idle|backlog|usage|admission|suspend|flow",
     )
     bench.add_argument("--store", choices=("sqlite", "postgres"), default="sqlite")
     bench.add_argument("--n", type=values.whole_number, metavar="N", help="executions")

@@ -25,6 +25,11 @@ STYLE_OF_STATE: Final = {
     "rate_limited": "yellow",
     "active": "blue",
     "suspended": "yellow",
+    "waiting_children": "cyan",
+    "skipped": "dim",
+    "open": "cyan",
+    "running": "blue",
+    "blocked": "yellow",
     "completed": "green",
     "failed": "red",
     "expired": "red",
@@ -90,6 +95,7 @@ class Terminal:
         self.is_tty = self.out.isatty()
         self._color = color and self.is_tty and not as_json
         self._status_shown = False
+        self._drawn = 0
 
     @property
     def shows_progress(self) -> bool:
@@ -105,6 +111,19 @@ class Terminal:
     def state(self, word: str) -> str:
         """A state in its colour."""
         return self.paint(word, STYLE_OF_STATE.get(word))
+
+    def state_as(self, text: str, word: str) -> str:
+        """A text in the colour of a state."""
+        return self.paint(text, STYLE_OF_STATE.get(word))
+
+    def redraw(self, lines: Sequence[str]) -> None:
+        """Lines in the place of those drawn before."""
+        self.end_status()
+        back = f"\x1b[{self._drawn}F\x1b[J" if self._drawn else ""
+        # A line that wrapped would be two, and the next drawing would begin too low.
+        unwrapped = "\x1b[?7l" + "\n".join(lines) + "\x1b[?7h"
+        print(back + unwrapped, file=self.out, flush=True)
+        self._drawn = len(lines)
 
     def line(self, text: str = "") -> None:
         """One line of the answer."""

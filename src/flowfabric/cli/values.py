@@ -69,6 +69,14 @@ def execution_id(text: str) -> str:
     return compact if match[1] else f"{{fp:{partition_of(compact)}}}:{compact}"
 
 
+def flow_id(text: str) -> str:
+    """The UUID of a flow, or the full id of an execution, whose flow is meant."""
+    compact = text.strip().lower()
+    if _ID.fullmatch(compact) is None:
+        raise ArgumentTypeError(f"{text!r:.80} is not a flow id; ff flow ls lists them")
+    return compact
+
+
 def argument(text: str) -> tuple[str, Any]:
     """`name=text` or `name:=json`.
 

@@ -14,7 +14,7 @@ from flowfabric.engine.view import Effects, View
 from flowfabric.engine.wakeups import DUE_TOPIC, Wakeups, end_topic, lane_topic
 from flowfabric.errors import HandleFromOtherBackend, InvalidBudgetScope, InvalidInput, NotFound
 from flowfabric.kernel.create import CreateExecution
-from flowfabric.kernel.decision import Moment
+from flowfabric.kernel.decision import Moment, Refused
 from flowfabric.kernel.fairness import Credits
 from flowfabric.kernel.routing import Offer
 from flowfabric.model.attempt import Attempt
@@ -70,6 +70,20 @@ class EngineCore:
         """The reply to one command, sharing a commit with whoever else waits."""
         return await self.batches.run_one(command)
 
+    async def execute_together(self, commands: Sequence[Any]) -> list[Any]:
+        """The replies to commands that belong together: if one is refused, nothing is done."""
+
+        async def work(tx: Transaction) -> tuple[list[Any], Effects]:
+            replies, effects = await self.fold(tx, commands)
+            for reply in replies:
+                if isinstance(reply, Refused):
+                    raise reply.to_error()
+            return replies, effects
+
+        replies, effects = await self.transact(work)
+        self.publish(effects)
+        return replies
+
     async def transact(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
         """A transaction of its own."""
         return await transact(self.store, work)
@@ -122,6 +136,7 @@ class EngineCore:
             ScopeType.LANE: command.route.lane_id,
             ScopeType.NAMESPACE: command.route.namespace,
             ScopeType.EXECUTION: command.execution_id,
+            ScopeType.FLOW: command.flow_id or "",
         }
         self.check_scopes(command.bounds.budget_ids, places)
 

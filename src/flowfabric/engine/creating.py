@@ -11,10 +11,10 @@ from flowfabric.engine.requests import NewExecution, to_create
 from flowfabric.engine.view import Effects
 from flowfabric.engine.wakeups import lane_topic
 from flowfabric.errors import FlowFabricError, InvalidInput
-from flowfabric.ids import new_execution_id, new_execution_ids
+from flowfabric.ids import member_ids, new_execution_id, new_execution_ids
 from flowfabric.kernel.create import CreateExecution
 from flowfabric.kernel.decision import Refused
-from flowfabric.model.checks import check_list
+from flowfabric.model.checks import check_list, check_uuid
 from flowfabric.model.results import CreateResult
 from flowfabric.stores.base import Transaction
 
@@ -32,7 +32,7 @@ class Creating(EngineCore):
         under the key is an `IdempotencyConflict`.
         """
         request = _request({"execution_kind": execution_kind, **fields})
-        command = to_create(request, self.config, new_execution_id(self.store.partitions))
+        command = to_create(request, self.config, self._new_id(request))
         await self.ensure_known((command,))
         result: CreateResult = await self.execute(command)
         return result
@@ -76,6 +76,12 @@ class Creating(EngineCore):
         replies: list[CreateResult] = await join(connection, work)
         return replies
 
+    def _new_id(self, request: NewExecution) -> str:
+        flow_id, partitions = request.colocate_with, self.store.partitions
+        if flow_id is None:
+            return new_execution_id(partitions)
+        return member_ids(check_uuid(flow_id, field="colocate_with"), 1, partitions)[0]
+
     def announce(self, lanes: Sequence[str]) -> None:
         """Tell waiting workers, here and elsewhere, that these lanes may have new work."""
         self.store.hints.publish(dict.fromkeys(map(lane_topic, lanes), limits.CLAIM_MAX))
@@ -89,9 +95,12 @@ class Creating(EngineCore):
             )
         commands = []
         ids = new_execution_ids(len(requests), self.store.partitions)
-        for index, (request, execution_id) in enumerate(zip(requests, ids, strict=True)):
+        for index, (given, execution_id) in enumerate(zip(requests, ids, strict=True)):
             try:
-                commands.append(to_create(_request(request), self.config, execution_id))
+                request = _request(given)
+                if request.colocate_with is not None:
+                    execution_id = self._new_id(request)  # noqa: PLW2901 - the other is not used
+                commands.append(to_create(request, self.config, execution_id))
             except FlowFabricError as error:
                 error.detail = f"requests[{index}]: {error.detail}"
                 error.fields["index"] = index

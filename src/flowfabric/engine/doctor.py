@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from flowfabric.engine.core import EngineCore
+from flowfabric.engine.flow_audit import audit_flows, strays
 from flowfabric.engine.limit_audit import audit_limits
 from flowfabric.engine.spoiled import readable
 from flowfabric.limits import PAGE_MAX
@@ -46,11 +48,8 @@ async def examine(engine: EngineCore) -> DoctorReport:
     ]
     differences = await engine.read(lambda reader: reader.audit())
     problems += [Problem("index", index, what) for index, what in differences]
-    miscounted = await engine.read(audit_limits)
-    if miscounted:  # counters and rows are not read at one instant: only what stays wrong counts
-        again = set(await engine.read(audit_limits))
-        miscounted = [each for each in miscounted if each in again]
-    problems += [Problem("limits", subject, what) for subject, what in miscounted]
+    problems += await _lasting(engine, "limits", audit_limits)
+    problems += await _lasting(engine, "flows", audit_flows)
     looked, found = await engine.read(_rows)
     facts = {"store": engine.store.family, **await engine.store.facts(), "looked_at": looked}
     return DoctorReport((*problems, *found), facts)
@@ -58,6 +57,17 @@ async def examine(engine: EngineCore) -> DoctorReport:
 
 def _schema_word(status: Any) -> str:
     return "not applied" if status.applied_at is None else "the applied file differs"
+
+
+async def _lasting(
+    engine: EngineCore, code: str, audit: Callable[[Reader], Awaitable[list[tuple[str, str]]]]
+) -> list[Problem]:
+    """Counters and rows are not read at one instant: only what stays wrong counts."""
+    found = await engine.read(audit)
+    if found:
+        again = set(await engine.read(audit))
+        found = [each for each in found if each in again]
+    return [Problem(code, subject, what) for subject, what in found]
 
 
 async def _rows(reader: Reader) -> tuple[int, list[Problem]]:
@@ -72,6 +82,8 @@ async def _rows(reader: Reader) -> tuple[int, list[Problem]]:
             else:
                 problems.extend(_stuck(row, reader.now))
         known = [row for row in rows if isinstance(row, Execution)]
+        lost = await strays(reader, known)
+        problems += [Problem("flows", subject, what) for subject, what in lost]
         waits = [(row.execution_id, row.suspension_id) for row in known if row.suspension_id]
         _, spoiled = await readable(reader.peek_rows, SUSPENSIONS, waits)
         problems += [Problem("corrupt", key[0], detail) for key, detail in spoiled.items()]

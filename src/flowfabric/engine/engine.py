@@ -12,6 +12,8 @@ from flowfabric.engine.admitting import Admitting
 from flowfabric.engine.budgeting import Budgeting
 from flowfabric.engine.creating import Creating
 from flowfabric.engine.doctor import DoctorReport, examine
+from flowfabric.engine.flow_reading import FlowReading
+from flowfabric.engine.flowing import Flowing
 from flowfabric.engine.granting import Granting
 from flowfabric.engine.keyring import Keyring
 from flowfabric.engine.operating import Operating
@@ -19,7 +21,6 @@ from flowfabric.engine.reading import Reading
 from flowfabric.engine.registry import Registry
 from flowfabric.engine.signalling import Signalling
 from flowfabric.engine.suspending import Suspending
-from flowfabric.engine.timing import Timing
 from flowfabric.errors import WaitTimeout
 from flowfabric.model.checks import check_integer
 from flowfabric.model.results import BackendCapabilities, Prepared
@@ -46,14 +47,15 @@ class Engine(
     Operating,
     Reading,
     Registry,
-    Timing,
+    Flowing,
+    FlowReading,
     Budgeting,
     Admitting,
     Suspending,
     Signalling,
     Keyring,
 ):
-    """All operations of one execution's life, the same on every store.
+    """All operations on executions and flows, the same on every store.
 
     >>> async with open_engine("memory://") as engine:  # doctest: +SKIP
     ...     await engine.create_execution(execution_kind="brief")

@@ -8,6 +8,7 @@ from typing import Any
 
 from flowfabric import ids
 from flowfabric.engine.episode_book import EPISODE_COMMANDS, EpisodeBook
+from flowfabric.engine.flow_book import FLOW_COMMANDS, FlowBook, executions_in, keys_in
 from flowfabric.engine.limiting import LIMIT_COMMANDS, Candidate, Limiter, executions_of, line_of
 from flowfabric.engine.view import View
 from flowfabric.kernel.admission import holds_place, place_until
@@ -110,7 +111,7 @@ class _Named:
         self.executions: set[str] = set()
         self.keys: set[tuple[str, str]] = set()
         self.waits: list[Any] = []
-        self.needs_catalog = self.is_limited = False
+        self.needs_catalog = self.is_limited = self.has_flows = False
         for command in commands:
             kind = type(command)
             if kind is CreateExecution:
@@ -120,6 +121,10 @@ class _Named:
             elif kind in LIMIT_COMMANDS:
                 self.needs_catalog = self.is_limited = True
                 self.executions.update(executions_of(command))
+            elif kind in FLOW_COMMANDS:
+                self.needs_catalog = self.has_flows = True
+                self.executions.update(executions_in(command))
+                self.keys.update(keys_in(command))
             else:
                 self.executions.add(command.execution_id)
                 if kind in EPISODE_COMMANDS:
@@ -147,27 +152,37 @@ class Fold:
         self.view = View(Moment(0))
         self.episodes = EpisodeBook(tx, self.view)
         self.limiter = Limiter(tx, self.view, self.episodes)
+        self.flows = FlowBook(tx, self.view)
 
     async def run(self, commands: Sequence[Any]) -> list[Any]:
         """The reply to each command; everything is saved but what `view` still holds."""
         await self._load(commands)
-        view, limiter, replies = self.view, self.limiter, []
+        view, replies = self.view, []
         owes = False  # whether something is still to follow from what was decided
         for command in commands:
             kind = type(command)
             if (kind in RULES and kind not in _STARTING) or kind is CreateExecution:
                 if owes and self._may_be_moved(command):
-                    await limiter.follow_up()
+                    await self._follow_up()
                 replies.append(view.decide(command))
-                owes = owes or view.has_bounded
+                owes = owes or view.has_bounded or view.has_member_moves
             else:
                 if owes:
-                    await limiter.follow_up()
+                    await self._follow_up()
                 replies.append(await self._special(command, kind))
-                owes = limiter.has_work
+                owes = self.limiter.has_work or view.has_member_moves
         if owes:
-            await limiter.follow_up()
+            await self._follow_up()
         return replies
+
+    async def _follow_up(self) -> None:
+        """What follows from what was decided: in its flows, and among limits and waits."""
+        while True:
+            await self.flows.follow_up()
+            if self.limiter.has_work:
+                await self.limiter.follow_up()
+            if not self.view.has_member_moves:
+                return
 
     def _may_be_moved(self, command: Any) -> bool:
         """Whether what still follows could change the execution a command is about."""
@@ -176,8 +191,8 @@ class Fold:
             return True
         return (
             isinstance(execution, Execution)
-            and execution.bounds is not UNBOUNDED
             and execution.is_runnable
+            and (execution.bounds is not UNBOUNDED or execution.flow_id is not None)
         )
 
     async def _special(self, command: Any, kind: type) -> Any:
@@ -191,6 +206,8 @@ class Fold:
             return self.limiter.decide(command)
         if kind in EPISODE_COMMANDS:
             return self.episodes.decide(command)
+        if kind in FLOW_COMMANDS:
+            return await self.flows.decide(command)
         return await self._start_named(command)
 
     async def _load(self, commands: Sequence[Any]) -> None:
@@ -199,12 +216,15 @@ class Fold:
         tx, view = self._tx, self.view
         if named.needs_catalog:
             view.catalog = await tx.catalog()
+        if named.has_flows:
+            named.executions |= await self.flows.members_to_load(commands)
         if named.executions:
             view.executions.update(await tx.load(tuple(named.executions)))  # it orders its locks
         if named.keys:
             view.keys.update(await tx.load_keys(sorted(named.keys)))
         view.at = self._moment(tx.now)
         self.limiter.begin()
+        await self.flows.prepare(commands)
         if named.waits:
             await self.episodes.prepare(named.waits)
         if named.is_limited:
@@ -352,5 +372,7 @@ class Fold:
                 moved += 1
                 came_back[execution.blocked_on] += what == "promoted"
         due = [execution.execution_id for execution in found]
+        await self.flows.follow_up()
+        moved += await self.flows.move_due(search.limit)
         moved += await self.episodes.move_due(due, search.limit)
         return moved + await self.limiter.move_due(search.limit, came_back)

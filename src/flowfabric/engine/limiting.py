@@ -137,7 +137,7 @@ class Limiter:
         reply = self._budgets.decide(command).reply
         if not isinstance(reply, BudgetCreated):
             return reply
-        if scope in (ScopeType.LANE, ScopeType.NAMESPACE):
+        if scope in (ScopeType.LANE, ScopeType.NAMESPACE, ScopeType.FLOW):
             self._view.rows.put(SCOPES, ScopeRow(scope, target, command.budget_id))
             self._view.add_scope(scope, target, command.budget_id)
         if execution is not None and not execution.is_terminal:

@@ -15,6 +15,7 @@ from flowfabric.kernel.replay import Replay
 from flowfabric.kernel.revoke import RevokeLease
 from flowfabric.model.budget import ScopeType
 from flowfabric.model.checks import (
+    check_flag,
     check_instant,
     check_integer,
     check_lane,
@@ -77,13 +78,18 @@ class Operating(EngineCore):
         requested_by: str = "",
         reason: str = "",
         deadline_at: int | None = None,
+        cascade: bool = False,
     ) -> Replayed:
-        """Run a finished execution again as a new attempt; its history stays."""
+        """Run a finished execution again as a new attempt; its history stays.
+
+        `cascade`: members of its flow that were skipped because of it live again too.
+        """
         command = Replay(
             self.check_id(execution_id),
             check_text(requested_by, field="requested_by", max_bytes=limits.NAME_BYTES, empty=True),
             clip_text(reason, limits.REASON_BYTES, field="reason"),
             None if deadline_at is None else check_instant(deadline_at, field="deadline_at"),
+            check_flag(cascade, field="cascade"),
         )
         reply: Replayed = await self.execute(command)
         return reply

@@ -10,6 +10,7 @@ from typing import Any, cast
 from flowfabric import limits
 from flowfabric.clock import monotonic
 from flowfabric.engine.bounds import look_at_bounds
+from flowfabric.engine.flow_reading import look_at_dependencies
 from flowfabric.engine.wait_reading import WaitInfo, WaitPage, WaitReading, look_at_wait
 from flowfabric.engine.wakeups import end_topic, wait_event
 from flowfabric.errors import Corruption, InvalidInput, NotFound, WaitTimeout
@@ -176,6 +177,23 @@ class Reading(WaitReading):
                             public_state=state,
                         )
                 await wait_event(woken, pause)
+
+    async def read_outcomes(self, *, execution_ids: Sequence[str]) -> dict[str, Outcome]:
+        """How executions ended, with the results of successes; those that have not are left out."""
+        keys = [self.check_id(each) for each in check_list(execution_ids, field="execution_ids")]
+
+        async def work(reader: Reader) -> dict[str, Outcome]:
+            found = (await reader.get(keys)).items()
+            ended = {k: e for k, e in found if isinstance(e, Execution) and e.is_terminal}
+            attempts = await reader.results(list(ended))
+            return {
+                key: Outcome(
+                    snapshot_of(execution), attempts[key].result if key in attempts else None
+                )
+                for key, execution in ended.items()
+            }
+
+        return await self.read(work)
 
     async def list_attempts(self, *, execution_id: str) -> tuple[AttemptInfo, ...]:
         """Every attempt, oldest first; the live one is last."""
@@ -347,7 +365,8 @@ class Reading(WaitReading):
             lane_state = catalog.lane_state(execution.lane_id)
             bounds = await look_at_bounds(execution, reader)
             wait = await look_at_wait(execution, reader)
-            return explain(execution, lane_state, workers, bounds, reader.now, wait)
+            others = await look_at_dependencies(execution, reader)
+            return explain(execution, lane_state, workers, bounds, reader.now, wait, others)
 
         return await self.read(work)
 

@@ -49,6 +49,7 @@ class NewExecution(Record, frozen=True, kw_only=True):
     policy: ExecutionPolicy | dict[str, Any] | None = None
     delay_until: int | None = None
     execution_deadline_at: int | None = None
+    colocate_with: str | None = None  # a flow it will be added to: its id fits that flow
 
 
 class CompleteRequest(Record, frozen=True):

@@ -6,8 +6,6 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
-from msgspec.structs import astuple
-
 from flowfabric.model.record import Record
 from flowfabric.stores.base import Changes, RowChanges, Transaction
 from flowfabric.stores.tables import Key, Table
@@ -21,7 +19,10 @@ class Rows:
     def __init__(self) -> None:
         self._images: defaultdict[Table[Any], dict[Key, Any]] = defaultdict(dict)
         self._stored: defaultdict[Table[Any], set[Key]] = defaultdict(set)  # who has a row
-        self._changed: defaultdict[Table[Any], dict[Key, None]] = defaultdict(dict)
+        # What was put or dropped, with the fields that may differ where those are known.
+        self._changed: defaultdict[Table[Any], dict[Key, tuple[str, ...] | None]] = defaultdict(
+            dict
+        )
         self._written: defaultdict[Table[Any], dict[Key, Any]] = defaultdict(dict)  # as stored
 
     def take(self, table: Table[R], found: Mapping[Key, R]) -> None:
@@ -75,10 +76,14 @@ class Rows:
         self._stored[table].add(key)
         self.put_at(table, key, None)
 
-    def put_at(self, table: Table[R], key: Key, record: R | None) -> None:
-        """As `put` or `drop`, for those who know the key."""
+    def put_at(
+        self, table: Table[R], key: Key, record: R | None, fields: tuple[str, ...] | None = None
+    ) -> None:
+        """As `put` or `drop`, for those who know the key, or even all fields that may differ."""
         self._images[table][key] = record
-        self._changed[table][key] = None
+        changed = self._changed[table]
+        known = changed.get(key, ())
+        changed[key] = None if fields is None or known is None else (*known, *fields)
 
     def changes(self) -> dict[Table[Any], RowChanges]:
         """What to write; afterwards it counts as stored."""
@@ -99,7 +104,10 @@ class Rows:
                     written_before[key] = record
                 elif table.has_values:
                     change.updated.append(record)
-                    change.fields.update(_differences(written_before.get(key), record))
+                    if (fields := keys[key]) is None:
+                        _add_differences(change.fields, written_before.get(key), record)
+                    else:
+                        change.fields.update(fields)
                     written_before[key] = record
             if change:
                 written[table] = change
@@ -107,12 +115,16 @@ class Rows:
         return written
 
 
-def _differences(before: Record | None, after: Record) -> list[str]:
-    """The fields in which two images differ."""
+def _add_differences(fields: set[str], before: Record | None, after: Record) -> None:
+    """Note the fields in which two images differ; those that are noted need no second look."""
     if before is None:
-        return list(after.__struct_fields__)
-    values = zip(after.__struct_fields__, astuple(before), astuple(after), strict=True)
-    return [name for name, old, new in values if old != new]
+        fields.update(after.__struct_fields__)
+        return
+    for name in after.__struct_fields__:
+        if name not in fields:
+            old, new = getattr(before, name), getattr(after, name)
+            if old is not new and old != new:
+                fields.add(name)
 
 
 async def save_rows(tx: Transaction, rows: Rows) -> None:

@@ -17,7 +17,7 @@ from flowfabric.model.event import CompletionEvent, LeaseEvent, OperatorEvent
 from flowfabric.model.execution import Execution, IdempotencyRecord
 from flowfabric.model.record import replace
 from flowfabric.model.route import Catalog
-from flowfabric.stores.base import Changes, Corrupt, keeps_cold, keeps_taken
+from flowfabric.stores.base import Changes, Corrupt, keeps_cold, keeps_most, keeps_taken
 from flowfabric.stores.indexes import due_at
 from flowfabric.stores.tables import ATTACHMENTS
 
@@ -65,6 +65,8 @@ class View:
         self.changes = Changes()
         self.effects = Effects()
         self._bounded: list[tuple[Execution, Execution]] = []
+        self._member_moves: list[tuple[Execution, Execution]] = []
+        self.cascading: set[str] = set()  # members whose replay takes others along
 
     def decide(self, command: Any) -> Any:
         """The reply to a command about one execution; its changes join the batch."""
@@ -76,24 +78,36 @@ class View:
         return self.apply(current, command, RULES[type(command)](current, command, self.at))
 
     def _create(self, current: Execution | None, command: CreateExecution) -> Any:
-        key = None
-        if command.idempotency_key is not None:
-            key = (command.route.namespace, command.idempotency_key)
-        known = None if key is None else self.keys.get(key)
+        decision = self.preview(command, current)
+        self.take_created(command, decision)
+        return decision.reply
+
+    def preview(self, command: CreateExecution, current: Execution | None = None) -> Decision:
+        """What a create would do."""
         if self.catalog is None:
             raise InvariantViolated("a create needs the catalog")
-        decision = create(current, known, self.catalog, command, self.at)
+        known = None
+        if command.idempotency_key is not None:
+            known = self.keys.get((command.route.namespace, command.idempotency_key))
+        return create(current, known, self.catalog, command, self.at)
+
+    def take_created(self, command: CreateExecution, decision: Decision) -> None:
+        """Take a new execution into the batch."""
         if decision.execution is None or decision.body is None:
-            return decision.reply
+            return
         self.changes.created[command.execution_id] = (decision.execution, decision.body)
         self.executions[command.execution_id] = decision.execution
         for budget_id in decision.execution.bounds.budget_ids:
             self.rows.put(ATTACHMENTS, AttachmentRow(budget_id, command.execution_id))
         self.effects.note(None, decision.execution)
-        if decision.idempotency is not None and key is not None:
-            self.changes.idempotency.append((decision.idempotency, known is not None))
-            self.keys[key] = decision.idempotency
-        return decision.reply
+        if decision.idempotency is not None:
+            key = (command.route.namespace, decision.idempotency.idempotency_key)
+            self.take_key(key, decision.idempotency)
+
+    def take_key(self, key: tuple[str, str], record: IdempotencyRecord) -> None:
+        """Remember a key; it may replace one whose time is over."""
+        self.changes.idempotency.append((record, key in self.keys))
+        self.keys[key] = record
 
     def apply(
         self,
@@ -131,11 +145,15 @@ class View:
         self.executions[key] = after
         self.changes.updated[key] = after
         if not keeps_cold(before, after):
-            self.changes.cold.add(key)
+            (self.changes.freed if keeps_most(before, after) else self.changes.cold).add(key)
         if not keeps_taken(before, after):
             self.changes.taken.add(key)
         if type(command) is SetTag:
             self.changes.retagged.add(key)
+        if after.flow_id is not None and before.is_terminal is not after.is_terminal:
+            self._member_moves.append((before, after))
+            if type(command) is Replay and command.cascade:
+                self.cascading.add(key)
         waits = before.suspension_id is not None and not ends_wait
         if waits or before.side_holds or before.bounds is not UNBOUNDED:
             self._bounded.append((before, after))
@@ -144,6 +162,9 @@ class View:
     def take_changes(self) -> Changes:
         """What is to be written now; the view goes on empty-handed."""
         changes, self.changes = self.changes, Changes()
+        if changes.freed:  # what was also taken is written whole
+            changes.cold |= changes.freed & changes.taken
+            changes.freed -= changes.cold
         changes.rows = self.rows.changes()
         for table, written in changes.rows.items():
             if table.has_due:
@@ -161,6 +182,16 @@ class View:
     def take_bounded(self) -> list[tuple[Execution, Execution]]:
         """Moves of executions with limits, before and after, each told once."""
         moves, self._bounded = self._bounded, []
+        return moves
+
+    @property
+    def has_member_moves(self) -> bool:
+        """Whether members of flows have ended or live again since this was last asked for."""
+        return bool(self._member_moves)
+
+    def take_member_moves(self) -> list[tuple[Execution, Execution]]:
+        """Members that ended or live again, before and after, each told once."""
+        moves, self._member_moves = self._member_moves, []
         return moves
 
     def loaded(self) -> list[Execution]:

@@ -42,20 +42,25 @@ def cancel(execution: Execution | None, command: Cancel, at: Moment) -> Decision
         )
         if refusal is not None:
             return Decision(refusal)
-    decision = finish(
+    decision = stop(execution, command.reason, command.source, at)
+    if not by_operator:
+        return decision
+    audit = operator_event(execution, OperatorEventType.CANCELLED, at.now, reason=command.reason)
+    return replace(decision, events=(*decision.events, audit))
+
+
+def stop(execution: Execution, reason: str, source: str, at: Moment) -> Decision:
+    """End what has not ended, for whoever may."""
+    return finish(
         execution,
         TerminalOutcome.CANCELLED,
         at,
         attempt_outcome=AttemptOutcome.ENDED_CANCELLED,
         reason="cancelled",
-        cancellation_reason=command.reason,
-        cancelled_by=command.source,
+        cancellation_reason=reason,
+        cancelled_by=source,
         reply=_reply(execution),
     )
-    if not by_operator:
-        return decision
-    audit = operator_event(execution, OperatorEventType.CANCELLED, at.now, reason=command.reason)
-    return replace(decision, events=(*decision.events, audit))
 
 
 def _reply(execution: Execution) -> Cancelled:

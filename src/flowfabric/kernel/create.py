@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from flowfabric.errors import IdempotencyConflict, InvalidInput, LaneClosed
 from flowfabric.kernel.decision import Decision, Moment, refuse
-from flowfabric.kernel.transition import wait_until
+from flowfabric.kernel.transition import wait_until, without_block
 from flowfabric.model.bounds import UNBOUNDED, Bounds
 from flowfabric.model.execution import Body, Execution, IdempotencyRecord
 from flowfabric.model.policy import ExecutionPolicy
@@ -30,6 +30,8 @@ class CreateExecution(Record, frozen=True):
     deadline_at: int | None = None
     fingerprint: bytes = b""
     bounds: Bounds = UNBOUNDED
+    flow_id: str | None = None
+    open_group: int = 0  # 1: it waits for other members of its flow
 
     @property
     def idempotency_key(self) -> str | None:
@@ -84,7 +86,7 @@ def create(
         return refuse(
             LaneClosed, f"lane {command.route.lane_id} is {lane_state.value}", field="lane_id"
         )
-    bounds = catalog.bounds_for(command.route, command.bounds)
+    bounds = catalog.bounds_for(command.route, command.bounds, command.flow_id)
     if bounds.concurrency_key is not None and bounds.quota_policy_id is None:
         detail = "concurrency_key: needs a quota_policy_id, here or on the lane"
         return refuse(InvalidInput, detail, field="concurrency_key")
@@ -111,7 +113,7 @@ def _new_execution(
         deadline_at = min(
             now + relative, deadline_at if deadline_at is not None else now + relative
         )
-    return Execution(
+    new = Execution(
         execution_id=command.execution_id,
         route=command.route,
         state=state,
@@ -126,7 +128,13 @@ def _new_execution(
         policy=policy,
         tags=command.tags,
         bounds=bounds,
+        flow_id=command.flow_id,
+        open_group=command.open_group,
     )
+    if not command.open_group:
+        return new
+    state, detail = without_block(new, now)
+    return replace(new, state=state, blocking_detail=detail)
 
 
 def _remember_key(command: CreateExecution, at: Moment) -> IdempotencyRecord | None:

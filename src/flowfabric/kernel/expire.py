@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from flowfabric.kernel.decision import Decision, Moment
 from flowfabric.kernel.fail import Fail, fail_attempt
-from flowfabric.kernel.transition import finish, lease_event
+from flowfabric.kernel.transition import finish, lease_event, without_block
 from flowfabric.model.attempt import AttemptOutcome, FailureClass
 from flowfabric.model.event import LeaseEventType
 from flowfabric.model.execution import Execution
@@ -19,7 +19,6 @@ from flowfabric.model.state import (
     EligibilityState,
     LifecyclePhase,
     TerminalOutcome,
-    waiting,
 )
 
 ATTEMPT_TIMEOUT = "attempt_timeout"
@@ -121,10 +120,11 @@ def promote_delayed(execution: Execution | None, command: PromoteDelayed, at: Mo
         until = execution.eligible_at
     if until is None or until > at.now:
         return _unchanged(command.execution_id)
+    state, detail = without_block(execution, at.now)
     promoted = replace(
         execution,
-        state=waiting(execution.state.attempt_state),
-        blocking_detail="",
+        state=state,
+        blocking_detail=detail,
         blocked_on=None,
         blocked_until=None,
         last_transition_at=at.now,

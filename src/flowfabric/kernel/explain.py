@@ -4,6 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from flowfabric.kernel.explain_flows import (
+    DependencyLook,
+    dependency_hints,
+    dependency_summary,
+)
 from flowfabric.kernel.explain_limits import BoundsLook, hint_for, limits_of
 from flowfabric.kernel.explain_waits import WaitLook, hints_for, lines_of, summary_of
 from flowfabric.kernel.routing import misfit, missing_capabilities
@@ -34,6 +39,7 @@ def explain(
     bounds: BoundsLook,
     now: int,
     wait: WaitLook | None = None,
+    others: DependencyLook | None = None,
 ) -> Explanation:
     """State, since when, waiting for what, who could run it, and when it is due."""
     fits = tuple(
@@ -43,11 +49,12 @@ def explain(
         for lacks in (misfit(worker, execution.route),)
     )
     missing = _missing_everywhere(execution, workers, now)
-    cause = (
-        _cause(execution, lane_state, fits, missing, now)
-        if wait is None
-        else _suspended(execution, wait)
-    )
+    if wait is not None:
+        cause = _suspended(execution, wait)
+    elif others is not None:
+        cause = _dependent(execution, others)
+    else:
+        cause = _cause(execution, lane_state, fits, missing, now)
     limits = limits_of(execution, bounds)
     clears = [each.clears_at for each in limits if each.keeps_back]
     return Explanation(
@@ -65,6 +72,7 @@ def explain(
         at_timeout=None
         if wait is None or wait.row.timeout_at is None
         else wait.row.timeout_behavior.value,
+        upstreams=() if others is None else others.upstreams,
     )
 
 
@@ -107,6 +115,12 @@ def _cause(
 def _suspended(execution: Execution, wait: WaitLook) -> _Cause:
     reason = execution.state.blocking_reason.value
     return _Cause(reason, summary_of(wait), wait.row.timeout_at, hints_for(wait))
+
+
+def _dependent(execution: Execution, others: DependencyLook) -> _Cause:
+    reason = execution.state.blocking_reason.value
+    hints = dependency_hints(others)
+    return _Cause(reason, dependency_summary(others), execution.deadline_at, hints)
 
 
 def _ended(execution: Execution) -> _Cause:

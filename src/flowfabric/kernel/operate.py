@@ -6,7 +6,7 @@ from flowfabric import limits
 from flowfabric.errors import ExecutionNotEligible, InvalidBlockingReason, InvalidInput
 from flowfabric.kernel.decision import Decision, Moment, refuse
 from flowfabric.kernel.fence import not_active, not_found
-from flowfabric.kernel.transition import delay_reason, operator_event, park, wait_until
+from flowfabric.kernel.transition import operator_event, park, without_block
 from flowfabric.model.event import OperatorEventType
 from flowfabric.model.execution import Execution
 from flowfabric.model.record import Record, replace
@@ -62,7 +62,11 @@ class SetTag(Record, frozen=True):
     value: str
 
 
-_HOLDABLE = (EligibilityState.ELIGIBLE_NOW, EligibilityState.NOT_ELIGIBLE_UNTIL_TIME)
+_HOLDABLE = (
+    EligibilityState.ELIGIBLE_NOW,
+    EligibilityState.NOT_ELIGIBLE_UNTIL_TIME,
+    EligibilityState.BLOCKED_BY_DEPENDENCIES,  # they go on being resolved underneath
+)
 
 
 def _not_runnable(execution: Execution) -> Decision:
@@ -137,8 +141,7 @@ def unblock(execution: Execution | None, command: Unblock, at: Moment) -> Decisi
         return _not_runnable(execution)
     if expected is not None and expected is not state.blocking_reason:
         return refuse(ExecutionNotEligible, f"blocked because {state.blocking_reason.value}")
-    attempt = state.attempt_state
-    restored, detail = wait_until(execution.eligible_at, attempt, at.now, delay_reason(attempt))
+    restored, detail = without_block(execution, at.now)
     lifted = replace(
         execution,
         state=restored,

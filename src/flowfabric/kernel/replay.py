@@ -11,7 +11,13 @@ from flowfabric.model.event import OperatorEventType
 from flowfabric.model.execution import Execution
 from flowfabric.model.record import Record
 from flowfabric.model.results import Replayed
-from flowfabric.model.state import AttemptState, waiting
+from flowfabric.model.state import (
+    AttemptState,
+    BlockingReason,
+    TerminalOutcome,
+    blocked,
+    waiting,
+)
 
 
 class Replay(Record, frozen=True):
@@ -21,6 +27,7 @@ class Replay(Record, frozen=True):
     requested_by: str = ""
     reason: str = ""
     deadline_at: int | None = None
+    cascade: bool = False  # in a flow: those it made impossible live again too
 
 
 def replay(execution: Execution | None, command: Replay, at: Moment) -> Decision:
@@ -34,14 +41,21 @@ def replay(execution: Execution | None, command: Replay, at: Moment) -> Decision
         return refuse(MaxReplaysExhausted, f"{execution.replay_count} of {most}", limit=most)
     if command.deadline_at is not None and command.deadline_at <= at.now:
         return refuse(InvalidInput, "deadline_at: is in the past", field="deadline_at")
+    outcome = execution.state.terminal_outcome
     relative = execution.policy.timeout_policy.execution_deadline_ms
     deadline_at = command.deadline_at
     if deadline_at is None and relative is not None:
         deadline_at = at.now + relative
+    # What was skipped waits again for what it lacked; its flow opens the group.
+    waits = execution.flow_id is not None and outcome is TerminalOutcome.SKIPPED
+    attempt = AttemptState.PENDING_REPLAY_ATTEMPT
+    reason = BlockingReason.WAITING_FOR_CHILDREN
     again = let_go(
         execution,
-        waiting(AttemptState.PENDING_REPLAY_ATTEMPT),
+        blocked(reason, attempt) if waits else waiting(attempt),
         at,
+        open_group=int(waits),
+        blocking_detail="waiting for others to end" if waits else "",
         replay_count=execution.replay_count + 1,
         retry_count=0,
         reclaim_count=0,
@@ -65,7 +79,7 @@ def replay(execution: Execution | None, command: Replay, at: Moment) -> Decision
         requested_by=command.requested_by,
         reason=command.reason,
         replay_count=again.replay_count,
-        previous_outcome=execution.state.terminal_outcome.value,
+        previous_outcome=outcome.value,
     )
     reply = Replayed(execution.execution_id, again.public_state, again.replay_count)
     return Decision(reply, again, None, (audit,))

@@ -177,6 +177,14 @@ def wait_until(
     return delayed(reason, attempt), f"{reason.value.replace('_', ' ')} until {until}"
 
 
+def without_block(execution: Execution, now: int) -> tuple[StateVector, str]:
+    """Where work belongs when the block it has is lifted: what else keeps it back still does."""
+    attempt = execution.state.attempt_state
+    if execution.open_group:
+        return blocked(BlockingReason.WAITING_FOR_CHILDREN, attempt), "waiting for others to end"
+    return wait_until(execution.eligible_at, attempt, now, delay_reason(attempt))
+
+
 def delay_reason(attempt: AttemptState) -> BlockingReason:
     """Which delay an attempt state implies when a block is lifted before its time."""
     if attempt is AttemptState.PENDING_RETRY_ATTEMPT:
@@ -213,6 +221,14 @@ def ended_attempt(
     )
 
 
+def _purge_at(execution: Execution, at: Moment) -> int | None:
+    """A member goes with its flow, so that nobody waits for what is no longer there."""
+    if execution.flow_id is not None:
+        return None
+    keep_ms = execution.policy.retention_ttl_ms
+    return at.now + (at.retention_ms if keep_ms is None else keep_ms)
+
+
 def finish(
     execution: Execution,
     outcome: TerminalOutcome,
@@ -235,14 +251,14 @@ def finish(
     """
     now = at.now
     attempted = execution.attempt_index is not None
-    keep_ms = execution.policy.retention_ttl_ms
     done = let_go(
         execution,
         terminal(outcome, attempted=attempted),
         at,
         blocking_detail="",
         completed_at=now,
-        purge_at=now + (at.retention_ms if keep_ms is None else keep_ms),
+        purge_at=_purge_at(execution, at),
+        open_group=0,
         failure_reason=failure_reason,
         failure_category=failure_category,
         cancellation_reason=cancellation_reason,

@@ -63,6 +63,16 @@ def clip_text(value: object, max_bytes: int, *, field: str) -> str:
     return clean[:max_bytes].decode(errors="ignore")
 
 
+def check_uuid(value: object, *, field: str = "flow_id") -> str:
+    """A UUID in lower case."""
+    text = check_text(value, field=field, max_bytes=36)
+    parts = text.split("-")
+    shape = [len(part) for part in parts]
+    if shape != [8, 4, 4, 4, 12] or not set("".join(parts)) <= set("0123456789abcdef"):
+        raise InvalidInput(f"{field}: expected a UUID in lower case", field=field)
+    return text
+
+
 def check_name(value: object, *, field: str) -> str:
     """A kind, namespace, worker or creator."""
     return check_text(value, field=field, max_bytes=limits.NAME_BYTES)
@@ -102,6 +112,15 @@ def check_list(values: object, *, field: str) -> tuple[Any, ...]:
     if isinstance(values, str | bytes | bytearray | Mapping) or not isinstance(values, Iterable):
         raise InvalidInput(f"{field}: expected a list, got {type(values).__name__}", field=field)
     return tuple(values)
+
+
+def check_flag(value: object, *, field: str) -> bool:
+    """True or false, and nothing that merely counts as such."""
+    if not isinstance(value, bool):
+        raise InvalidInput(
+            f"{field}: expected true or false, got {type(value).__name__}", field=field
+        )
+    return value
 
 
 def check_capabilities(values: object, *, field: str) -> tuple[str, ...]:

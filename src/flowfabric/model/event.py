@@ -44,6 +44,7 @@ class OperatorEventType(StrEnum):
     QUOTA_UPDATED = "quota_updated"
     RESUMED = "resumed"
     ESCALATED = "escalated"
+    FLOW_CANCEL_REQUESTED = "flow_cancel_requested"
 
 
 class LeaseEvent(Record, frozen=True):
@@ -74,7 +75,7 @@ class CompletionEvent(Record, frozen=True):
 
 
 class OperatorEvent(Record, frozen=True):
-    """One operator action; `subject` is an execution id, a lane, a budget or a quota."""
+    """One operator action; `subject` is an execution id, a lane, a budget, a quota or a flow."""
 
     subject: str
     event_type: OperatorEventType

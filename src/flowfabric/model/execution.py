@@ -113,6 +113,7 @@ class Execution(Record, frozen=True):
     suspension_id: str | None = None  # the open episode
     signal_count: int = 0
     side_holds: int = 0  # reservations and other quotas' places that end with its lease
+    open_group: int = 0  # 1 while others must end before it may go on
     grant: Grant | None = None
     # written once with the body
     policy: ExecutionPolicy = DEFAULT_POLICY

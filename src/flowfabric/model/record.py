@@ -40,6 +40,26 @@ def from_json(data: bytes | str, kind: type[T], *, field: str) -> T:
         raise InvalidInput(f"{field}: {error}", field=field) from None
 
 
+Raw = msgspec.Raw  # JSON that is passed on as it is
+
+
+def json_object(data: bytes) -> dict[str, Raw]:
+    """The members of a JSON object as they are written; none for anything else."""
+    try:
+        return msgspec.json.decode(data, type=dict[str, Raw])
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return {}
+
+
+def is_json(data: bytes) -> bool:
+    """Whether bytes can be read as JSON."""
+    try:
+        msgspec.json.decode(data)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return False
+    return True
+
+
 def convert(value: object, kind: type[T], *, field: str, strict: bool = True) -> T:
     """Check plain data against a type; a mismatch names the field."""
     try:

@@ -431,6 +431,14 @@ class WaitLine(Record, frozen=True):
     need: int
 
 
+class UpstreamInfo(Record, frozen=True):
+    """One execution another one waits for."""
+
+    execution_id: str
+    name: str
+    public_state: PublicState
+
+
 class Explanation(Record, frozen=True):
     """Why an execution is not running (or that it is), in parts a program can use."""
 
@@ -446,6 +454,7 @@ class Explanation(Record, frozen=True):
     limits: tuple[LimitInfo, ...] = ()
     waits: tuple[WaitLine, ...] = ()
     at_timeout: str | None = None  # what a suspended execution does at due_at
+    upstreams: tuple[UpstreamInfo, ...] = ()  # who must end before it may go on
 
 
 class Reconciled(Record, frozen=True):

@@ -77,17 +77,18 @@ class Catalog(Record, frozen=True):
         lane = self.lanes.get(lane_id)
         return lane.aging_ms if lane else 0
 
-    def bounds_for(self, route: Route, asked: Bounds) -> Bounds:
+    def bounds_for(self, route: Route, asked: Bounds, flow_id: str | None = None) -> Bounds:
         """What bounds an execution created on a route.
 
-        Budgets add up: those it names, the lane's defaults, those whose scope is the lane or the
-        namespace. The quota is its own, else the lane's.
+        Budgets add up: those it names, the lane's defaults, those whose scope is the lane, the
+        namespace or the flow it is born into. The quota is its own, else the lane's.
         """
         lane = self.lanes.get(route.lane_id)
         default = lane.bounds if lane else UNBOUNDED
         scoped = (
             *self.scopes.get((ScopeType.LANE, route.lane_id), ()),
             *self.scopes.get((ScopeType.NAMESPACE, route.namespace), ()),
+            *(self.scopes.get((ScopeType.FLOW, flow_id), ()) if flow_id is not None else ()),
         )
         if default is UNBOUNDED and not scoped:
             return asked

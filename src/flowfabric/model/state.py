@@ -65,6 +65,7 @@ class BlockingReason(StrEnum):
     WAITING_FOR_CAPABLE_WORKER = "waiting_for_capable_worker"
     PAUSED_BY_OPERATOR = "paused_by_operator"
     PAUSED_BY_POLICY = "paused_by_policy"
+    PAUSED_BY_FLOW_CANCEL = "paused_by_flow_cancel"
 
 
 class TerminalOutcome(StrEnum):
@@ -105,6 +106,11 @@ class PublicState(StrEnum):
     EXPIRED = "expired"
     SKIPPED = "skipped"
 
+    @property
+    def is_terminal(self) -> bool:
+        """Whether it is an end."""
+        return self in TERMINAL_STATES
+
 
 PUBLIC_OF_OUTCOME: Final = {
     TerminalOutcome.SUCCESS: PublicState.COMPLETED,
@@ -134,10 +140,12 @@ ELIGIBILITY_OF_BLOCK: Final = {
     BlockingReason.WAITING_FOR_CAPABLE_WORKER: EligibilityState.BLOCKED_BY_ROUTE,
     BlockingReason.PAUSED_BY_OPERATOR: EligibilityState.BLOCKED_BY_OPERATOR,
     BlockingReason.PAUSED_BY_POLICY: EligibilityState.BLOCKED_BY_LANE_STATE,
+    BlockingReason.PAUSED_BY_FLOW_CANCEL: EligibilityState.BLOCKED_BY_OPERATOR,
 }
-# What `block_execution_for_admission` may be asked for; dependencies belong to flows.
+# What `block_execution_for_admission` may be asked for; these belong to flows.
 ADMISSION_BLOCK_REASONS: Final = frozenset(ELIGIBILITY_OF_BLOCK) - {
-    BlockingReason.WAITING_FOR_CHILDREN
+    BlockingReason.WAITING_FOR_CHILDREN,
+    BlockingReason.PAUSED_BY_FLOW_CANCEL,
 }
 DELAY_REASONS: Final = (
     BlockingReason.WAITING_FOR_DELAY,
@@ -187,7 +195,7 @@ class StateVector(Record, frozen=True):
         return self.lifecycle_phase is LifecyclePhase.TERMINAL
 
 
-@cache  # of sixty vectors
+@cache  # of a few dozen vectors
 def derive_public_state(vector: StateVector) -> PublicState:
     """The only derivation of `public_state`."""
     match vector.lifecycle_phase:

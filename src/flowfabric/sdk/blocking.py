@@ -17,7 +17,9 @@ from flowfabric.model.quota import QuotaPolicy, QuotaStatus
 from flowfabric.model.results import ExecutionSnapshot, Explanation, LaneConfigured
 from flowfabric.model.state import PublicState
 from flowfabric.sdk.durations import Duration
+from flowfabric.sdk.flow_run import FlowRun
 from flowfabric.sdk.run import Run
+from flowfabric.sdk.sync_flow import SyncFlow, SyncFlowRun
 from flowfabric.sdk.task import Call, Task
 from flowfabric.sdk.waits import Delivered, HasId
 
@@ -75,6 +77,16 @@ class SyncFabric:
     def result(self, run: Run[R] | SyncRun[R], timeout: Duration | None = None) -> R:
         """Wait for the result of a run, whichever fabric submitted it."""
         return self.wait(Run(self._fabric, run.id, run.task).result(timeout))
+
+    # --- flows ---------------------------------------------------------------------------------
+
+    def flow(self, kind: str, **options: Any) -> SyncFlow:
+        """A flow to write: options as in `Fabric.flow`."""
+        return SyncFlow(self, self._fabric, kind, **options)
+
+    def flow_run(self, flow_id: str) -> SyncFlowRun:
+        """The handle of a flow."""
+        return SyncFlowRun(self, FlowRun(self._fabric, flow_id))
 
     # --- limits --------------------------------------------------------------------------------
 

@@ -1,17 +1,19 @@
 """What a handler may wait for, in short words: `signal`, `approval`, `count`, `all_of`, `any_of`.
 
 A *place* is where signals are sent: a key of your choice, or a waitpoint made before the suspension
-with `ctx.waitpoint`. A key gets a new waitpoint when the execution suspends.
+with `ctx.waitpoint`. A key gets a new waitpoint when the execution suspends. Given nodes of a flow,
+`all_of` and `any_of` say how another node waits for them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, overload
 
 from flowfabric.errors import InvalidInput
 from flowfabric.model.suspension import AllOf, AnyOf, Count, CountKind, ResumeCondition, Single
+from flowfabric.sdk.joins import Join, Node, all_of_nodes, any_of_nodes
 from flowfabric.sdk.received import Waitpoint
 
 APPROVED: Final = "approved"
@@ -85,14 +87,38 @@ def count(
     return Wait(Count(n, kind, tuple(key for key, _ in placed), name), _merged(placed))
 
 
-def all_of(*waits: Waitable) -> Wait:
-    """Every one of them, in any order: `all_of("legal", approval("budget", of=2))`."""
+@overload
+def all_of(*waits: Waitable) -> Wait: ...
+@overload
+def all_of(*waits: Node[Any]) -> Join: ...
+
+
+def all_of(*waits: Any) -> Wait | Join:
+    """Every one of them, in any order: `all_of("legal", approval("budget", of=2))`.
+
+    Of nodes in a flow: every one must succeed.
+    """
+    if any(isinstance(each, Node) for each in waits):
+        return all_of_nodes(waits)
     members = [as_wait(each) for each in waits]
     return Wait(AllOf(tuple(each.condition for each in members)), _merged(_places(members)))
 
 
-def any_of(*waits: Waitable) -> Wait:
-    """The first of them: `any_of("done", signal("job", "failed"))`."""
+@overload
+def any_of(*waits: Waitable) -> Wait: ...
+@overload
+def any_of(*waits: Node[Any], losers: str | None = None, spare_shared: bool = False) -> Join: ...
+
+
+def any_of(*waits: Any, losers: str | None = None, spare_shared: bool = False) -> Wait | Join:
+    """The first of them: `any_of("done", signal("job", "failed"))`.
+
+    Of nodes in a flow: one success is enough; see `quorum` for `losers` and `spare_shared`.
+    """
+    if any(isinstance(each, Node) for each in waits):
+        return any_of_nodes(waits, losers, spare_shared)
+    if losers is not None or spare_shared:
+        raise InvalidInput("losers: only nodes of a flow lose", field="losers")
     members = [as_wait(each) for each in waits]
     return Wait(AnyOf(tuple(each.condition for each in members)), _merged(_places(members)))
 

@@ -15,6 +15,7 @@ from flowfabric.model.budget import UsageOutcome
 from flowfabric.model.handle import HandleKind
 from flowfabric.model.results import Claimed
 from flowfabric.model.suspension import ResumeCause
+from flowfabric.sdk.children import Family, Parent, Spawning, SyncSpawning
 from flowfabric.sdk.conditions import ANYTHING, Waitable
 from flowfabric.sdk.durations import Duration, Moment, to_datetime, to_ms
 from flowfabric.sdk.errors import Parked, Stopped, Suspension
@@ -25,7 +26,7 @@ from flowfabric.sdk.suspending import EXPIRES, Suspend, Suspender, begin, new_wa
 _LOGGER = logging.getLogger("flowfabric.task")
 
 
-class Owner(Suspender, Protocol):
+class Owner(Suspender, Parent, Protocol):
     """What a context needs of the worker that runs it."""
 
     @property
@@ -54,10 +55,11 @@ class Owner(Suspender, Protocol):
 class ExecutionFacts:
     """The facts every handler may read."""
 
-    __slots__ = ("_claimed", "_ended", "_owner")
+    __slots__ = ("_claimed", "_ended", "_family", "_owner")
 
     def __init__(self, owner: Owner) -> None:
         self._owner = owner
+        self._family = Family(owner)
         self._claimed: Claimed = owner.claimed
         self._ended = owner.ended_wait
 
@@ -178,7 +180,7 @@ class ExecutionFacts:
         return _TaskLogger(_LOGGER, {"execution_id": self.execution_id, "attempt": self.attempt})
 
 
-class Context(ExecutionFacts):
+class Context(ExecutionFacts, Spawning):
     """An async task's view of its execution.
 
     ```
@@ -298,7 +300,7 @@ class Context(ExecutionFacts):
         return Spend(self._owner, budget, amounts, hold_for)
 
 
-class SyncContext(ExecutionFacts):
+class SyncContext(ExecutionFacts, SyncSpawning):
     """A sync task's view of its execution. Its methods block the task's own thread.
 
     ```

@@ -4,6 +4,9 @@
 FlowFabricError
   RunError               the run ended without a result; `.reason` says why
     RunFailed  RunCancelled  RunExpired
+    ChildFailed          raised inside a handler by `ctx.gather`: a child ended without a result
+  FlowFailed             the flow ended without all the results it was for; `.failures` says why
+  SpawnMismatch          raised inside a handler: it spawned something else than the last time
   ResultMismatch         the run succeeded, but its result is not of the annotated type
   InvalidTask            the function cannot be a task; the detail says what to change
   InvalidLink            the text is not a complete link of a waitpoint
@@ -14,7 +17,8 @@ Exception
 
 BaseException            so that a handler's `except Exception` does not swallow them
   Parked                 raised by `ctx.delay`: the attempt goes on later
-  Suspension             raised by `ctx.suspend`: the attempt goes on when its wait has ended
+  Suspension             raised by `ctx.suspend` and `ctx.gather`: the attempt goes on when its wait
+                         has ended
   Stopped                raised by `ctx.raise_if_cancelled`: the work is no longer this handler's
 ```
 """
@@ -22,6 +26,7 @@ BaseException            so that a handler's `except Exception` does not swallow
 from __future__ import annotations
 
 from flowfabric.errors import FlowFabricError, InvalidInput
+from flowfabric.model.state import PublicState
 from flowfabric.sdk.durations import Duration, Moment, to_ms
 
 
@@ -63,6 +68,51 @@ class RunExpired(RunError):
     """The run reached its deadline, or its last attempt ran out of time."""
 
     code = "run_expired"
+
+
+class ChildFailed(RunError):
+    """A child ended without a result. Catch it, or let it fail the parent.
+
+    Raised in a handler by `ctx.gather`. Uncaught it fails the run without a retry unless `retry_on`
+    names it: the handler would find the same child again.
+    """
+
+    code = "child_failed"
+
+    @property
+    def state(self) -> PublicState:
+        """How the child ended."""
+        return PublicState(self.fields.get("state", PublicState.FAILED))
+
+
+class FlowFailed(FlowFabricError):
+    """The flow ended without the results it was for. `failures` names the nodes and why.
+
+    A node that failed or was cancelled, and that an `any_of` or a `quorum` did without, is none of
+    them.
+    """
+
+    code, status = "flow_failed", 409
+
+    @property
+    def flow_id(self) -> str:
+        """Which flow it was."""
+        return str(self.fields.get("flow_id", ""))
+
+    @property
+    def failures(self) -> dict[str, str]:
+        """The nodes that ended otherwise, each with its state and reason; causes come first."""
+        return dict(self.fields.get("failures", {}))
+
+
+class SpawnMismatch(FlowFabricError):
+    """The handler spawned something else than the last time it came here.
+
+    A handler that spawns is called again from the top and must then spawn the same in the same
+    order. Decide by its arguments and by what children gave, not by time or chance.
+    """
+
+    code, status = "spawn_mismatch", 409
 
 
 class ResultMismatch(FlowFabricError):

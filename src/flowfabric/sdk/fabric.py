@@ -21,8 +21,10 @@ from flowfabric.model.record import replace
 from flowfabric.model.results import Created, CreateResult
 from flowfabric.sdk import codec
 from flowfabric.sdk.blocking import SyncFabric
-from flowfabric.sdk.durations import Moment
+from flowfabric.sdk.durations import Duration, Moment
 from flowfabric.sdk.errors import InvalidTask
+from flowfabric.sdk.flow import Flow
+from flowfabric.sdk.flow_run import FlowRun
 from flowfabric.sdk.limits import LimitMethods
 from flowfabric.sdk.options import SubmitOptions
 from flowfabric.sdk.run import Run
@@ -264,6 +266,34 @@ class Fabric(LimitMethods, WaitMethods):
         while chunk := list(islice(requests, limits.CREATE_MAX)):
             answers += await engine.create_executions(chunk)
         return [self._run(call, answer) for call, answer in zip(calls, answers, strict=True)]
+
+    # --- flows ---------------------------------------------------------------------------------
+
+    def flow(
+        self,
+        kind: str,
+        *,
+        key: str | None = None,
+        tags: Mapping[str, str] | None = None,
+        retention: Duration | None = None,
+    ) -> Flow:
+        """A flow to write: executions that depend on each other, submitted together.
+
+        `kind` names what it is, for people. `key` makes a repeated submit of the same graph answer
+        with the first one. `retention`: how long the whole flow is kept after its end.
+
+        ```
+        with ff.flow("deploy") as f:
+            tests = [f.add(test, suite, build=f.add(build)) for suite in SUITES]
+            f.add(deploy, after=tests)
+        run = await f.submit()
+        ```
+        """
+        return Flow(self, kind, key=key, tags=tags, retention=retention)
+
+    def flow_run(self, flow_id: str) -> FlowRun:
+        """The handle of a flow."""
+        return FlowRun(self, flow_id)
 
     # --- finding again -------------------------------------------------------------------------
 

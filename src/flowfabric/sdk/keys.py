@@ -33,10 +33,19 @@ class KeyOf:
                 known = ", ".join(offered) or "none"
                 raise _invalid(form.task, f"it takes {each.name!r}; the arguments are {known}")
 
-    def __call__(self, payload: bytes) -> str | None:
-        """The key of one submission; none counts it with those without a key."""
-        arguments = self._form.named_arguments(payload)
+    def __call__(self, payload: bytes, pending: frozenset[str] = frozenset()) -> str | None:
+        """The key of one submission; none counts it with those without a key.
+
+        Arguments that are `pending` come from other nodes of a flow and are not known yet.
+        """
+        arguments = self._form.named_arguments(payload, pending)
         if not self._takes_all:
+            for name in pending.intersection(self._names):
+                detail = (
+                    f"{self._form.task}: its concurrency_key is made of {name!r}, the result of "
+                    "another node; give concurrency_key=… here"
+                )
+                raise InvalidInput(detail, field="concurrency_key")
             arguments = {name: arguments[name] for name in self._names}
         key = self._function(**arguments)
         if isinstance(key, int) and not isinstance(key, bool):

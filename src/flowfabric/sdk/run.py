@@ -76,8 +76,8 @@ class Run(Generic[R]):
             execution_id=self.id, timeout_ms=timeout_ms, look_after_ms=self._look_after_ms()
         )
         if outcome.ended.public_state is not PublicState.COMPLETED:
-            raise _error_of(outcome.ended)
-        return self._decode(outcome.result)
+            raise error_of(outcome.ended)
+        return read_result(self.task, self.id, outcome.result)
 
     def _look_after_ms(self) -> int:
         """Nothing ends at once: a look right after the submit would be in vain, and in the way."""
@@ -118,20 +118,23 @@ class Run(Generic[R]):
             execution_id=self.id, reason=reason, source="operator_override"
         )
 
-    def _decode(self, result: bytes | None) -> R:
-        decoder: Any = self.task.signature.result_decoder if self.task else _PLAIN
-        try:
-            value: R = decoder.decode(b"null" if result is None else result)
-        except codec.DecodeError as error:
-            detail = f"{self.id}: {error}"
-            raise ResultMismatch(detail, execution_id=self.id, result=result) from None
-        return value
-
     def _not_found(self) -> NotFound:
         return NotFound(f"execution {self.id}", entity="execution")
 
 
-def _error_of(ended: ExecutionSnapshot) -> RunError:
+def read_result(task: Task[..., R] | None, execution_id: str, result: bytes | None) -> R:
+    """A stored result as the type its task is annotated with."""
+    decoder: Any = task.signature.result_decoder if task else _PLAIN
+    try:
+        value: R = decoder.decode(b"null" if result is None else result)
+    except codec.DecodeError as error:
+        detail = f"{execution_id}: {error}"
+        raise ResultMismatch(detail, execution_id=execution_id, result=result) from None
+    return value
+
+
+def error_of(ended: ExecutionSnapshot) -> RunError:
+    """The error a run ended with."""
     reason = ended.cancellation_reason or ended.failure_reason or ended.public_state.value
     headline = reason.strip().splitlines()[0] if reason.strip() else ended.public_state.value
     return _ENDS.get(ended.public_state, RunError)(

@@ -19,6 +19,7 @@ from flowfabric.sdk import codec
 from flowfabric.sdk.context import Context, SyncContext
 from flowfabric.sdk.errors import InvalidTask
 from flowfabric.sdk.options import OPTION_NAMES
+from flowfabric.sdk.wiring import assembled
 
 _CONTEXTS: Final = {Context.__name__: Context, SyncContext.__name__: SyncContext}
 _NAMED: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
@@ -41,6 +42,7 @@ class Signature:
         self._required = [
             each.name for each in self.parameters if each.default is inspect.Parameter.empty
         ]
+        self._partial: dict[frozenset[str], msgspec.json.Decoder[Any]] = {}
 
     def bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """The given arguments by name; a missing, unknown or doubled one is named."""
@@ -61,31 +63,79 @@ class Signature:
 
     def encode(self, arguments: Mapping[str, Any]) -> bytes:
         """The payload, checked by reading it back as the worker will."""
-        try:
-            payload = codec.encode(arguments)
-        except codec.EncodeErrors as error:
-            name = _first_unsendable(arguments)
-            raise self._wrong(name, f"cannot send the argument {name!r}: {error}") from None
+        payload = self._encoded(arguments)
         self.check(payload)
         return payload
 
+    def encode_own(self, arguments: Mapping[str, Any], pending: frozenset[str]) -> bytes:
+        """The payload of a node: what comes from others is not there yet, the rest is checked."""
+        known = {
+            name: value
+            for name, value in arguments.items()
+            if name in self._names and name not in pending
+        }
+        self._read(self._decoder_without(pending), self._encoded(known))
+        return self._encoded(arguments)
+
+    def _encoded(self, arguments: Mapping[str, Any]) -> bytes:
+        try:
+            return codec.encode(arguments)
+        except codec.EncodeErrors as error:
+            name = _first_unsendable(arguments)
+            raise self._wrong(name, f"cannot send the argument {name!r}: {error}") from None
+
+    def may_lack(self, name: str) -> bool:
+        """Whether the function can be called without an argument."""
+        return name not in self._required
+
+    def takes_null(self, name: str) -> bool:
+        """Whether an argument may be None."""
+        kind = self._hints.get(name, Any)
+        try:
+            codec.decoder_of(kind, field=name).decode(b"null")
+        except codec.DecodeError:
+            return False
+        return True
+
     def check(self, payload: bytes) -> None:
         """Refuse a payload the function could not be called with."""
+        self._read(self._decoder, payload)
+
+    def _read(self, decoder: msgspec.json.Decoder[Any], payload: bytes) -> Any:
         try:
-            self._decoder.decode(payload)
+            return decoder.decode(payload)
         except codec.DecodeError as error:
             name, detail = codec.where(error)
             raise self._wrong(name, detail) from None
 
     def arguments(self, payload: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """What to call the function with. Raises `codec.DecodeError`."""
-        values = msgspec.structs.astuple(self._decoder.decode(payload or b"{}"))
+        values = msgspec.structs.astuple(self._decode(payload or b"{}"))
         if self._is_plain:
             return values, {}
         return self._apply_defaults(values)
 
-    def named_arguments(self, payload: bytes) -> dict[str, Any]:
-        """The arguments by name, defaults included, as the function will see them."""
+    def _decode(self, payload: bytes) -> Any:
+        try:
+            return self._decoder.decode(payload)
+        except codec.DecodeError:
+            whole = assembled(payload)  # results of several nodes arrive in pieces
+            if whole is None:
+                raise
+            return self._decoder.decode(whole)
+
+    def named_arguments(
+        self, payload: bytes, pending: frozenset[str] = frozenset()
+    ) -> dict[str, Any]:
+        """The arguments by name, defaults included, as far as they are known before it runs."""
+        if pending:
+            known = self._read(self._decoder_without(pending), _only(payload, self._names, pending))
+            values = msgspec.structs.asdict(known)
+            defaults = {each.name: each.default for each in self.parameters}
+            return {
+                name: defaults[name] if value is msgspec.UNSET else value
+                for name, value in values.items()
+            }
         args, kwargs = self.arguments(payload)
         return dict(zip(self._positional, args, strict=True)) | kwargs
 
@@ -128,8 +178,19 @@ class Signature:
 
     @cached_property
     def _decoder(self) -> msgspec.json.Decoder[Any]:
+        return self._make_decoder(frozenset())
+
+    def _decoder_without(self, pending: frozenset[str]) -> msgspec.json.Decoder[Any]:
+        found = self._partial.get(pending)
+        if found is None:
+            found = self._partial[pending] = self._make_decoder(pending)
+        return found
+
+    def _make_decoder(self, pending: frozenset[str]) -> msgspec.json.Decoder[Any]:
         fields: list[Any] = []
         for parameter in self.parameters:
+            if parameter.name in pending:
+                continue
             kind = self._hints.get(parameter.name, Any)
             codec.decoder_of(kind, field=f"{self.task}.{parameter.name}")
             if parameter.default is inspect.Parameter.empty:
@@ -171,6 +232,12 @@ def _check(parameter: inspect.Parameter, task: str) -> None:
     if name in OPTION_NAMES:
         detail = f"{task}: the argument {name!r} is also a submit option; give it another name"
         raise InvalidTask(detail, field=name)
+
+
+def _only(payload: bytes, names: set[str], pending: frozenset[str]) -> bytes:
+    """The part of a payload that is known already."""
+    given = msgspec.json.decode(payload, type=dict[str, msgspec.Raw])
+    return msgspec.json.encode({n: v for n, v in given.items() if n in names and n not in pending})
 
 
 def _first_unsendable(arguments: Mapping[str, Any]) -> str:

@@ -121,6 +121,7 @@ class Call(Generic[R]):
     payload: bytes
     options: SubmitOptions = NO_OPTIONS
     task: Task[..., R] | None = None
+    pending: frozenset[str] = frozenset()  # arguments that other nodes of a flow will give
 
     def request(self, now: int) -> NewExecution:
         """What the engine is asked for. `now` counts only where the delay is relative."""
@@ -152,7 +153,7 @@ class Call(Generic[R]):
         if self.options.concurrency_key is not None or task is None:
             return self.options.concurrency_key
         if task.key_of is not None:
-            return task.key_of(self.payload)
+            return task.key_of(self.payload, self.pending)
         return task.bounds.concurrency_key
 
 

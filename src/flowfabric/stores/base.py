@@ -14,6 +14,7 @@ from typing import Any, Final, Protocol, TypeVar
 from flowfabric.model.attempt import Attempt
 from flowfabric.model.event import CompletionEvent, LeaseEvent, OperatorEvent, SignalEvent
 from flowfabric.model.execution import Body, Execution, IdempotencyRecord
+from flowfabric.model.flow import FlowEvent
 from flowfabric.model.record import Record
 from flowfabric.model.route import Catalog, Lane, Route
 from flowfabric.model.worker import Worker, WorkerEvent
@@ -61,9 +62,12 @@ COLD_FIELDS: Final = (
     "suspension_id",
     "signal_count",
     "side_holds",
+    "open_group",
     "grant",
 )
 cold_of: Final = attrgetter(*COLD_FIELDS)
+# Of these, what changes when dependencies let an execution go: a wide cascade does so to thousands.
+FREED_FIELDS: Final = ("blocking_detail", "open_group")
 # What changes when a lease is taken and stays until the next one: renewals and ends keep it.
 TAKEN_FIELDS: Final = (
     "attempt_index",
@@ -89,6 +93,7 @@ def _keeps(fields: Sequence[str]) -> Callable[[Execution, Execution], bool]:
 
 keeps_cold: Final = _keeps(COLD_FIELDS)
 keeps_taken: Final = _keeps(TAKEN_FIELDS)
+keeps_most: Final = _keeps([name for name in COLD_FIELDS if name not in FREED_FIELDS])
 
 
 class RowChanges:
@@ -114,9 +119,12 @@ class Changes:
         "cold",
         "completion_events",
         "created",
+        "flow_events",
+        "freed",
         "idempotency",
         "lease_events",
         "operator_events",
+        "payloads",
         "rebound",
         "retagged",
         "rows",
@@ -130,6 +138,7 @@ class Changes:
         self.updated: dict[str, Execution] = {}
         self.cold: set[str] = set()  # ids among them whose cold fields changed
         self.taken: set[str] = set()  # ids among them whose taken fields changed
+        self.freed: set[str] = set()  # ids among them of whose cold fields only the freed changed
         self.retagged: set[str] = set()  # ids whose tags changed after creation
         self.rebound: set[str] = set()  # ids whose bounds changed after creation
         self.attempts: list[Attempt] = []
@@ -137,6 +146,9 @@ class Changes:
         self.completion_events: list[CompletionEvent] = []
         self.operator_events: list[OperatorEvent] = []
         self.signal_events: list[SignalEvent] = []
+        self.flow_events: list[FlowEvent] = []
+        # inputs that dependencies replaced: (payload, encoding)
+        self.payloads: dict[str, tuple[bytes, str | None]] = {}
         # (record, whether an expired record of the same key is replaced)
         self.idempotency: list[tuple[IdempotencyRecord, bool]] = []
         self.rows: dict[Table[Any], RowChanges] = {}
@@ -173,6 +185,18 @@ class Transaction(Protocol):
         """The named executions that exist, held; locks are taken in the order of the keys."""
         ...
 
+    async def load_free(self, ids: Sequence[str]) -> dict[str, Execution | Corrupt]:
+        """As `load`, without those that somebody else holds: it never waits."""
+        ...
+
+    async def bodies(self, ids: Sequence[str]) -> dict[str, Body]:
+        """What is written at creation."""
+        ...
+
+    async def results(self, ids: Sequence[str]) -> dict[str, Attempt]:
+        """The attempts by which executions succeeded, with their results, not held."""
+        ...
+
     async def load_keys(
         self, keys: Sequence[tuple[str, str]]
     ) -> dict[tuple[str, str], IdempotencyRecord]:
@@ -206,6 +230,19 @@ class Transaction(Protocol):
 
     async def list_rows(self, table: Table[R], after: Key | None, limit: int) -> list[R]:
         """A table's rows by key, those after the given one, not held."""
+        ...
+
+    async def rows_by(
+        self,
+        table: Table[R],
+        column: str,
+        values: Sequence[str],
+        *,
+        only: tuple[str, str] | None = None,
+        limit: int | None = None,
+    ) -> list[R]:
+        """Rows with one of these values in an indexed column, by key, not held; `only`: and with
+        this value in that column."""
         ...
 
     async def oldest_rows(self, table: Table[R], owner: Key, limit: int) -> list[R]:
@@ -298,6 +335,10 @@ class Reader(Protocol):
         """One ended attempt with its result."""
         ...
 
+    async def results(self, ids: Sequence[str]) -> dict[str, Attempt]:
+        """The attempts by which executions succeeded, with their results."""
+        ...
+
     async def list_executions(self, wanted: ListFilter, limit: int) -> list[Execution | Corrupt]:
         """Executions, newest first."""
         ...
@@ -336,6 +377,34 @@ class Reader(Protocol):
         self, table: Table[R], execution_ids: Sequence[str], *, is_open: bool = False
     ) -> list[R]:
         """Rows that belong to executions; all, or those without a `closed_at`."""
+        ...
+
+    async def rows_by(
+        self,
+        table: Table[R],
+        column: str,
+        values: Sequence[str],
+        *,
+        only: tuple[str, str] | None = None,
+        limit: int | None = None,
+    ) -> list[R]:
+        """Rows with one of these values in an indexed column, by key."""
+        ...
+
+    async def page_rows(
+        self,
+        table: Table[R],
+        equal: Mapping[str, str],
+        after: Key | None,
+        limit: int,
+        *,
+        newest_first: bool,
+    ) -> list[R]:
+        """Rows by key, or backwards, behind the given one; with these values in these columns."""
+        ...
+
+    async def count_members(self, flow_id: str) -> list[tuple[str, int]]:
+        """How many members of a flow are in each public state."""
         ...
 
     async def audit(self) -> list[tuple[str, str]]:

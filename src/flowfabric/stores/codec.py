@@ -14,7 +14,14 @@ from flowfabric.model.policy import DEFAULT_POLICY, ExecutionPolicy
 from flowfabric.model.record import from_json, to_json
 from flowfabric.model.route import Route
 from flowfabric.model.state import ID_OF_VECTOR, VECTOR_OF_ID
-from flowfabric.stores.base import COLD_FIELDS, TAKEN_FIELDS, Changes, Corrupt, cold_of
+from flowfabric.stores.base import (
+    COLD_FIELDS,
+    FREED_FIELDS,
+    TAKEN_FIELDS,
+    Changes,
+    Corrupt,
+    cold_of,
+)
 from flowfabric.stores.indexes import due_at, ready_rank
 
 _BOUNDS_KEPT: Final = 4096  # many executions are bounded alike, so each text is read once
@@ -35,6 +42,8 @@ FIRST_COLUMNS: Final = (
     "aging_ms",
     "ready_rank",  # derived: see indexes.ready_rank
 )
+# A member of a flow is born with these as well.
+MEMBER_COLUMNS: Final = (*FIRST_COLUMNS, "flow_id", "open_group")
 # What every transition may change: renew and complete change nothing else.
 STEP_COLUMNS: Final = (
     "state_id",
@@ -51,6 +60,8 @@ STEP_COLUMNS: Final = (
     "completed_at",
     "purge_at",
 )
+# What changes when others let an execution go.
+FREED_COLUMNS: Final = (*STEP_COLUMNS, *FREED_FIELDS)
 # What the usual transitions change: claim, renew, complete.
 HOT_COLUMNS: Final = (*STEP_COLUMNS, *TAKEN_FIELDS)
 # What changes now and then; written only when it did.
@@ -121,6 +132,11 @@ def partition_key_of(execution_id: str) -> int:
     return int(execution_id[4 : execution_id.index("}")])
 
 
+def member_row(execution: Execution, route_id: int) -> tuple[Any, ...]:
+    """The first row of an execution that is born into a flow, in the order of MEMBER_COLUMNS."""
+    return (*first_row(execution, route_id), execution.flow_id, execution.open_group)
+
+
 def step_row(execution: Execution) -> tuple[Any, ...]:
     """The columns every transition writes, in the order of STEP_COLUMNS."""
     return (
@@ -138,6 +154,11 @@ def step_row(execution: Execution) -> tuple[Any, ...]:
         execution.completed_at,
         execution.purge_at,
     )
+
+
+def freed_row(execution: Execution) -> tuple[Any, ...]:
+    """In the order of FREED_COLUMNS."""
+    return (*step_row(execution), execution.blocking_detail, execution.open_group)
 
 
 def hot_row(execution: Execution) -> tuple[Any, ...]:
@@ -280,15 +301,17 @@ _NEXT_TYPE_FIELD: Final = Execution.__struct_fields__.index("next_attempt_type")
 
 def split_updates(
     changes: Changes,
-) -> tuple[list[tuple[Any, ...]], list[tuple[Any, ...]]]:
-    """Updates of the hot columns only, and updates of everything; the key comes last."""
-    hot, everything = [], []
+) -> tuple[list[tuple[Any, ...]], list[tuple[Any, ...]], list[tuple[Any, ...]]]:
+    """Updates of the hot columns, of the freed ones, and of everything; the key comes last."""
+    hot, freed, everything = [], [], []
     for key, execution in changes.updated.items():
         if key in changes.cold:
             everything.append((*state_row(execution), key[-36:]))
+        elif key in changes.freed:
+            freed.append((*freed_row(execution), key[-36:]))
         else:
             hot.append((*hot_row(execution), key[-36:]))
-    return hot, everything
+    return hot, freed, everything
 
 
 def candidate_from_row(

@@ -33,6 +33,8 @@ FROM ff_completion_event ORDER BY event_id
 SELECT execution_id, waitpoint_id, signal_id, signal_name, source_type, source_identity, effect,
     namespace, tags, occurred_at
 FROM ff_signal_event ORDER BY event_id
+-- name: all_flow_events
+SELECT flow_id, event_type, namespace, tags, occurred_at FROM ff_flow_event ORDER BY event_id
 -- name: all_operator_events
 SELECT subject, event_type, details, namespace, tags, occurred_at
 FROM ff_operator_event ORDER BY event_id

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from flowfabric.clock import Clock, SystemClock
 from flowfabric.limits import FLOW_PARTITIONS_DEFAULT
-from flowfabric.model.attempt import Attempt
+from flowfabric.model.attempt import Attempt, AttemptOutcome
 from flowfabric.model.execution import Body, Execution, IdempotencyRecord
 from flowfabric.model.record import Record, replace
 from flowfabric.model.route import Catalog, Lane, LaneState, Route
@@ -25,6 +26,7 @@ from flowfabric.stores.hints import LocalHints
 from flowfabric.stores.indexes import due_at, newest_first, ready_order, uuid_of
 from flowfabric.stores.tables import (
     ATTACHMENTS,
+    MEMBERS,
     SCOPES,
     SWEPT_TABLES,
     TABLES,
@@ -51,6 +53,7 @@ class _Tables:
         self.completion_events: list[Any] = []
         self.operator_events: list[Any] = []
         self.signal_events: list[Any] = []
+        self.flow_events: list[Any] = []
         self.workers: dict[tuple[str, str], Worker] = {}
         self.worker_events: list[WorkerEvent] = []
         self.routes: dict[Route, None] = {}
@@ -106,7 +109,17 @@ class MemoryView:
         found = self._tables.executions
         return {key: found[key] for key in ids if key in found}
 
-    get = load
+    get = load_free = load
+
+    async def results(self, ids: Sequence[str]) -> dict[str, Attempt]:
+        found = {}
+        for key in ids:
+            execution = self._tables.executions.get(key)
+            if execution is not None and execution.attempt_index is not None:
+                attempt = await self.result(key, execution.attempt_index)
+                if attempt is not None and attempt.outcome is AttemptOutcome.ENDED_SUCCESS:
+                    found[key] = attempt
+        return found
 
     async def bodies(self, ids: Sequence[str]) -> dict[str, Body]:
         return {key: self._tables.bodies[key] for key in ids if key in self._tables.bodies}
@@ -160,6 +173,10 @@ class MemoryView:
         self._append(tables.completion_events, changes.completion_events)
         self._append(tables.operator_events, changes.operator_events)
         self._append(tables.signal_events, changes.signal_events)
+        self._append(tables.flow_events, changes.flow_events)
+        for key, (payload, encoding) in changes.payloads.items():
+            body = replace(tables.bodies[key], payload=payload, payload_encoding=encoding)
+            self._put(tables.bodies, key, body)
         for record, _ in changes.idempotency:
             self._put(tables.idempotency, (record.namespace, record.idempotency_key), record)
         for table, written in changes.rows.items():
@@ -169,8 +186,13 @@ class MemoryView:
         rows = self._tables.rows[table]
         for key in written.deleted:
             self._pop(rows, key)
-        for record in (*written.updated, *written.inserted):
+        for record in written.updated:
             self._put(rows, table.key_of(record), record)
+        for record in written.inserted:
+            key = table.key_of(record)
+            if key in rows:
+                raise StoreConflict(f"{table.name} {key}")
+            self._put(rows, key, record)
         if table is SCOPES:
             self._tables.catalog_version += 1
 
@@ -191,6 +213,45 @@ class MemoryView:
         wanted, rows = set(execution_ids), self._tables.rows[table]
         found = [rows[key] for key in sorted(rows) if rows[key].execution_id in wanted]
         return [row for row in found if row.closed_at is None] if is_open else found
+
+    async def rows_by(
+        self,
+        table: Table[R],
+        column: str,
+        values: Sequence[str],
+        *,
+        only: tuple[str, str] | None = None,
+        limit: int | None = None,
+    ) -> list[R]:
+        wanted, rows = set(values), self._tables.rows[table]
+        found = [rows[key] for key in sorted(rows) if getattr(rows[key], column) in wanted]
+        if only is not None:
+            found = [row for row in found if getattr(row, only[0]) == only[1]]
+        return found[:limit]
+
+    async def page_rows(
+        self,
+        table: Table[R],
+        equal: Mapping[str, str],
+        after: Key | None,
+        limit: int,
+        *,
+        newest_first: bool,
+    ) -> list[R]:
+        rows = self._tables.rows[table]
+        keys = [
+            key
+            for key in sorted(rows, reverse=newest_first)
+            if (after is None or (key < after if newest_first else key > after))
+            and all(getattr(rows[key], name) == value for name, value in equal.items())
+        ]
+        return [rows[key] for key in keys[:limit]]
+
+    async def count_members(self, flow_id: str) -> list[tuple[str, int]]:
+        executions = self._tables.executions
+        keys = [key[1] for key in self._tables.rows[MEMBERS] if key[0] == flow_id]
+        states = Counter(executions[key].public_state.value for key in keys if key in executions)
+        return sorted(states.items())
 
     async def oldest_rows(self, table: Table[R], owner: Key, limit: int) -> list[R]:
         size, column = len(owner), table.ordered or ""
@@ -266,6 +327,7 @@ class MemoryView:
             "completion_events",
             "operator_events",
             "signal_events",
+            "flow_events",
             "worker_events",
         ):
             events = getattr(tables, name)
@@ -449,6 +511,7 @@ class MemoryStore:
             "completion_events": list(tables.completion_events),
             "operator_events": list(tables.operator_events),
             "signal_events": list(tables.signal_events),
+            "flow_events": list(tables.flow_events),
             "idempotency": [tables.idempotency[key] for key in sorted(tables.idempotency)],
             "workers": [tables.workers[key] for key in sorted(tables.workers)],
             "worker_events": list(tables.worker_events),

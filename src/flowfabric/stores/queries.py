@@ -15,6 +15,7 @@ from flowfabric.stores.codec import (
     BODY_COLUMNS,
     CORE_COLUMNS,
     FIRST_COLUMNS,
+    FREED_COLUMNS,
     HOT_COLUMNS,
     STATE_COLUMNS,
 )
@@ -32,8 +33,11 @@ _LISTS: Final = {
     "body_parts": "b.payload, b.payload_encoding, b.creator_identity, b.idempotency_key",
     "body": ", ".join(BODY_COLUMNS),
     "attempt": ", ".join(ATTEMPT_COLUMNS),
+    "attempt_of_a": ", ".join(f"a.{name}" for name in ATTEMPT_COLUMNS),
     "set_hot": ", ".join(f"{name} = v.{name}" for name in HOT_COLUMNS),
     "hot": ", ".join(HOT_COLUMNS),
+    "set_freed": ", ".join(f"{name} = v.{name}" for name in FREED_COLUMNS),
+    "freed": ", ".join(FREED_COLUMNS),
     "set_state": ", ".join(f"{name} = v.{name}" for name in STATE_COLUMNS),
     "state": ", ".join(STATE_COLUMNS),
 }

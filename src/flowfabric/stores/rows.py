@@ -14,6 +14,7 @@ from flowfabric.model.event import (
     SignalEvent,
 )
 from flowfabric.model.execution import IdempotencyRecord
+from flowfabric.model.flow import FlowEvent, FlowEventType
 from flowfabric.model.record import from_json, to_json
 from flowfabric.model.route import Lane, Route
 from flowfabric.model.state import PUBLIC_STATE_OF_ID, TerminalOutcome
@@ -32,6 +33,7 @@ from flowfabric.stores.codec import (
 LEASE_EVENT_COLUMNS: Final = LeaseEvent.__struct_fields__
 COMPLETION_EVENT_COLUMNS: Final = CompletionEvent.__struct_fields__
 SIGNAL_EVENT_COLUMNS: Final = SignalEvent.__struct_fields__
+FLOW_EVENT_COLUMNS: Final = FlowEvent.__struct_fields__
 OPERATOR_EVENT_COLUMNS: Final = OperatorEvent.__struct_fields__
 KEY_RECORD_COLUMNS: Final = IdempotencyRecord.__struct_fields__
 TAG_COLUMNS: Final = ("execution_id", "tag_key", "tag_value")
@@ -76,6 +78,16 @@ def signal_event_row(event: SignalEvent) -> tuple[Any, ...]:
         event.source_type,
         event.source_identity,
         event.effect,
+        event.namespace,
+        tags_text(event.tags),
+        event.occurred_at,
+    )
+
+
+def flow_event_row(event: FlowEvent) -> tuple[Any, ...]:
+    return (
+        event.flow_id,
+        event.event_type._value_,
         event.namespace,
         tags_text(event.tags),
         event.occurred_at,
@@ -173,6 +185,15 @@ def counts_by_state(
     return [(route, state, number) for (route, state), number in counted.items()]
 
 
+def members_by_state(rows: Iterable[Row]) -> list[tuple[str, int]]:
+    """(state number, count) rows, by public state."""
+    counted: dict[str, int] = {}
+    for state_id, number in rows:
+        state = PUBLIC_STATE_OF_ID[state_id]
+        counted[state] = counted.get(state, 0) + number
+    return sorted(counted.items())
+
+
 # The tables of a dump and the statements that read them whole.
 DUMPED: Final = {
     "bodies": "all_bodies",
@@ -181,6 +202,7 @@ DUMPED: Final = {
     "completion_events": "all_completion_events",
     "operator_events": "all_operator_events",
     "signal_events": "all_signal_events",
+    "flow_events": "all_flow_events",
     "idempotency": "all_keys",
     "workers": "workers",
     "worker_events": "all_worker_events",
@@ -216,6 +238,9 @@ def dump_of(tables: Mapping[str, Iterable[Row]], executions: Iterable[Any]) -> d
         ],
         "signal_events": [
             _record(SignalEvent, row, row[1], tags=8) for row in tables["signal_events"]
+        ],
+        "flow_events": [
+            _record(FlowEvent, row, FlowEventType(row[1]), tags=3) for row in tables["flow_events"]
         ],
         "operator_events": [
             OperatorEvent(

@@ -25,6 +25,7 @@ from flowfabric.model.budget import (
     ScopeType,
     UsageRow,
 )
+from flowfabric.model.flow import EdgeRow, FlowRow, MemberRow, TaskRow
 from flowfabric.model.quota import AdmissionRow, GateRow, QuotaPolicy
 from flowfabric.model.record import Record, from_json, to_json
 from flowfabric.model.suspension import (
@@ -158,7 +159,7 @@ def _json(value: Any) -> str:
 
 
 def _json_reader(kind: Any, name: str) -> Callable[[Any], Any]:
-    target = dict[str, int] if get_origin(kind) is Mapping or kind is Mapping else kind
+    target: Any = dict[get_args(kind)] if get_origin(kind) is Mapping else kind  # type: ignore[misc]
 
     def read(text: str) -> Any:
         try:
@@ -189,6 +190,12 @@ SIGNAL_KEYS: Final = Table("ff_signal_dedup", SignalKeyRow, 2)
 SUSPEND_KEYS: Final = Table("ff_suspend_dedup", SuspendKeyRow, 2, of_execution=True)
 SECRETS: Final = Table("ff_waitpoint_hmac", SecretRow, 1)
 
+# The row of a flow is the lock of everything that belongs to it.
+FLOWS: Final = Table("ff_flow_core", FlowRow, 1)
+MEMBERS: Final = Table("ff_flow_member", MemberRow, 2)
+EDGES: Final = Table("ff_edge", EdgeRow, 2)
+FLOW_TASKS: Final = Table("ff_flow_task", TaskRow, 3)
+
 # Nobody writes to these without a new version of their execution.
 EPISODE_TABLES: Final[tuple[Table[Any], ...]] = (
     SUSPENSIONS,
@@ -198,7 +205,15 @@ EPISODE_TABLES: Final[tuple[Table[Any], ...]] = (
     SUSPEND_KEYS,
 )
 # Looked at by the loop when due; those of the next list only make room.
-TIMED_TABLES: Final[tuple[Table[Any], ...]] = (BUDGETS, HOLDS, GATES, ADMISSIONS, WAITPOINTS)
+TIMED_TABLES: Final[tuple[Table[Any], ...]] = (
+    BUDGETS,
+    HOLDS,
+    GATES,
+    ADMISSIONS,
+    WAITPOINTS,
+    FLOWS,
+    FLOW_TASKS,
+)
 SWEPT_TABLES: Final[tuple[Table[Any], ...]] = (DEDUP, SIGNAL_KEYS, SUSPEND_KEYS, SECRETS)
 TABLES: Final[tuple[Table[Any], ...]] = (
     BUDGETS,
@@ -217,6 +232,10 @@ TABLES: Final[tuple[Table[Any], ...]] = (
     SIGNAL_KEYS,
     SUSPEND_KEYS,
     SECRETS,
+    FLOWS,
+    MEMBERS,
+    EDGES,
+    FLOW_TASKS,
 )
 
 
@@ -226,3 +245,24 @@ def scopes_of(rows: Iterable[ScopeRow]) -> dict[tuple[ScopeType, str], tuple[str
     for row in rows:
         found.setdefault((row.scope_type, row.scope_id), []).append(row.budget_id)
     return {scope: tuple(sorted(names)) for scope, names in found.items()}
+
+
+def page_sql(
+    table: Table[Any],
+    equal: Iterable[str],
+    after: Key | None,
+    newest_first: bool,
+    mark: Callable[[], str],
+) -> str:
+    """One page of a table by key: values of columns, then the key it starts behind, then how many
+    rows are bound."""
+    names = ", ".join(f"t.{name}" for name in table.names)
+    keys = [f"t.{name}" for name in table.key_columns]
+    conditions = [f"t.{name} = {mark()}" for name in equal]
+    if after is not None:
+        sign = "<" if newest_first else ">"
+        marks = ", ".join(mark() for _ in after)
+        conditions.append(f"({', '.join(keys)}) {sign} ({marks})")
+    where = f"WHERE {' AND '.join(conditions)} " if conditions else ""
+    order = ", ".join(f"{key} DESC" if newest_first else key for key in keys)
+    return f"SELECT {names} FROM {table.name} AS t {where}ORDER BY {order} LIMIT {mark()}"

@@ -10,7 +10,15 @@ from flowfabric.model.attempt import FailureClass
 from flowfabric.model.checks import clip_text
 from flowfabric.sdk import codec
 from flowfabric.sdk.context import Context, SyncContext
-from flowfabric.sdk.errors import BudgetExceeded, Fatal, Parked, Retry, Stopped
+from flowfabric.sdk.errors import (
+    BudgetExceeded,
+    ChildFailed,
+    Fatal,
+    Parked,
+    Retry,
+    SpawnMismatch,
+    Stopped,
+)
 from flowfabric.sdk.worker.held import Held
 from flowfabric.sdk.worker.reports import Failed, Postponed, Report, Succeeded
 
@@ -18,6 +26,7 @@ _LOGGER = logging.getLogger("flowfabric.worker")
 _REASON_BYTES: Final = 16_384  # a traceback people still read
 _FRAMES: Final = 20
 _OWN_CODE: Final = __file__
+_FINAL: Final = (BudgetExceeded, ChildFailed, SpawnMismatch)  # another try would meet the same
 
 
 async def run_async(held: Held) -> Report | None:
@@ -99,7 +108,7 @@ def judge(held: Held, error: BaseException) -> Report | None:
             failure_class=FailureClass.PERMANENT,
             category=Fatal.__name__,
         )
-    if isinstance(error, BudgetExceeded) and type(error).__name__ not in held.task.retry_on:
+    if isinstance(error, _FINAL) and type(error).__name__ not in held.task.retry_on:
         return Failed(
             held=held,
             reason=clip_text(error.detail, _REASON_BYTES, field="reason"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from datetime import datetime
 from typing import Any, TypeVar
 
@@ -151,7 +151,14 @@ class Held:
 
     async def suspend(self, request: SuspendRequest) -> Suspended | AlreadyMet:
         """Begin to wait. Once suspended the lease is gone, whatever becomes of the handler."""
-        asking = asyncio.ensure_future(self._suspend(request))
+        return await self._uninterrupted(self._suspend(request))
+
+    async def wait_children(self) -> None:
+        """Let go until every child has ended. The lease is gone then, as after a suspension."""
+        await self._uninterrupted(self._wait_children())
+
+    async def _uninterrupted(self, operation: Coroutine[Any, Any, T]) -> T:
+        asking = asyncio.ensure_future(operation)
         try:
             return await asyncio.shield(asking)
         except asyncio.CancelledError:
@@ -169,11 +176,23 @@ class Held:
         finally:
             self.is_suspending = False
         if isinstance(answer, Suspended):
-            self.is_suspended = self.is_stopped = True
-            if self._waker is not None:
-                self._waker.set()
-            self.desk.let_go(self)
+            self._has_let_go()
         return answer
+
+    async def _wait_children(self) -> None:
+        handle = self.claimed.handle
+        self.is_suspending = True
+        try:
+            await self.ask(lambda engine: engine.wait_children(handle))
+        finally:
+            self.is_suspending = False
+        self._has_let_go()
+
+    def _has_let_go(self) -> None:
+        self.is_suspended = self.is_stopped = True
+        if self._waker is not None:
+            self._waker.set()
+        self.desk.let_go(self)
 
     async def is_past(self, until: datetime) -> bool:
         """Whether the store's clock has reached an instant."""

@@ -16,11 +16,14 @@ from flowfabric.stores.codec import (
     ATTEMPT_COLUMNS,
     BODY_COLUMNS,
     FIRST_COLUMNS,
+    FREED_COLUMNS,
     HOT_COLUMNS,
+    MEMBER_COLUMNS,
     STATE_COLUMNS,
 )
 from flowfabric.stores.rows import (
     COMPLETION_EVENT_COLUMNS,
+    FLOW_EVENT_COLUMNS,
     KEY_RECORD_COLUMNS,
     LEASE_EVENT_COLUMNS,
     OPERATOR_EVENT_COLUMNS,
@@ -48,6 +51,7 @@ _INTEGERS: Final = frozenset(
         "state_id",
         "side_holds",
         "signal_count",
+        "open_group",
     }
 )
 
@@ -236,6 +240,7 @@ def _insert(table: str, columns: Sequence[str], *, wire_ids: bool = False) -> Wr
 
 INSERTS: Final = {
     "core": _insert("ff_exec_core", FIRST_COLUMNS),
+    "member": _insert("ff_exec_core", MEMBER_COLUMNS),
     "body": _insert("ff_exec_body", BODY_COLUMNS),
     "tag": _insert("ff_exec_tag", TAG_COLUMNS),
     "attempt": _insert("ff_attempt", ATTEMPT_COLUMNS),
@@ -243,6 +248,7 @@ INSERTS: Final = {
     "lease_event": _insert("ff_lease_event", LEASE_EVENT_COLUMNS, wire_ids=True),
     "completion_event": _insert("ff_completion_event", COMPLETION_EVENT_COLUMNS, wire_ids=True),
     "signal_event": _insert("ff_signal_event", SIGNAL_EVENT_COLUMNS, wire_ids=True),
+    "flow_event": _insert("ff_flow_event", FLOW_EVENT_COLUMNS),
     "operator_event": _insert("ff_operator_event", OPERATOR_EVENT_COLUMNS),
 }
 PARAMETERS: Final = (
@@ -251,7 +257,6 @@ PARAMETERS: Final = (
         "CROSS JOIN LATERAL (SELECT * FROM ff_exec_body AS one"
         " WHERE one.execution_id = c.execution_id OFFSET 0) AS b",
     ),
-    ("attempt_of_a", ", ".join(f"a.{name}" for name in ATTEMPT_COLUMNS)),
     ("small", str(SMALL_RESULT_BYTES)),
     ("rows", SOURCE),
 )
@@ -265,6 +270,10 @@ def updates_of(queries: Mapping[str, str]) -> dict[str, Write]:
 
     return {
         "update_hot": update("update_hot", "ff_exec_core", (*HOT_COLUMNS, "execution_id")),
+        "update_freed": update("update_freed", "ff_exec_core", (*FREED_COLUMNS, "execution_id")),
         "update_all": update("update_all", "ff_exec_core", (*STATE_COLUMNS, "execution_id")),
+        "update_payload": update(
+            "update_payload", "ff_exec_body", ("payload", "payload_encoding", "execution_id")
+        ),
         "replace_key": update("replace_key", "ff_idempotency", KEY_RECORD_COLUMNS, wire_ids=True),
     }

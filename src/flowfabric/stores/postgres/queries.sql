@@ -20,6 +20,10 @@ ON CONFLICT (lane_id) DO UPDATE SET
 SELECT [[record]], (extract(epoch FROM clock_timestamp()) * 1000)::bigint
 FROM ff_exec_core AS c JOIN ff_exec_body AS b ON b.execution_id = c.execution_id
 WHERE c.execution_id = ANY($1::uuid[]) ORDER BY c.execution_id FOR UPDATE OF c
+-- name: load_free
+SELECT [[record]], (extract(epoch FROM clock_timestamp()) * 1000)::bigint
+FROM ff_exec_core AS c JOIN ff_exec_body AS b ON b.execution_id = c.execution_id
+WHERE c.execution_id = ANY($1::uuid[]) ORDER BY c.execution_id FOR UPDATE OF c SKIP LOCKED
 -- name: look
 SELECT [[record]], c.xmin::text, (extract(epoch FROM clock_timestamp()) * 1000)::bigint
 FROM ff_exec_core AS c JOIN ff_exec_body AS b ON b.execution_id = c.execution_id
@@ -105,8 +109,24 @@ FROM [[rows]] AS v ([[state]], execution_id)
 WHERE c.execution_id = v.execution_id
 -- name: update_tags
 UPDATE ff_exec_body SET tags = $2 WHERE execution_id = $1
+-- name: update_freed
+UPDATE ff_exec_core AS c SET [[set_freed]]
+FROM [[rows]] AS v ([[freed]], execution_id)
+WHERE c.execution_id = v.execution_id
 -- name: update_bounds
 UPDATE ff_exec_body SET bounds = $2 WHERE execution_id = $1
+-- name: update_payload
+UPDATE ff_exec_body AS b SET payload = v.payload, payload_encoding = v.payload_encoding
+FROM [[rows]] AS v (payload, payload_encoding, execution_id)
+WHERE b.execution_id = v.execution_id
+-- name: results
+SELECT [[attempt_of_a]] FROM ff_exec_core AS c
+JOIN ff_attempt AS a ON a.execution_id = c.execution_id AND a.attempt_index = c.attempt_index
+WHERE c.execution_id = ANY($1::uuid[]) AND a.outcome = 'ended_success'
+-- name: count_members
+SELECT c.state_id, count(*) FROM ff_flow_member AS m
+JOIN ff_exec_core AS c ON c.execution_id = right(m.execution_id, 36)::uuid
+WHERE m.flow_id = $1 GROUP BY c.state_id
 -- name: blocked
 SELECT [[record]] FROM ff_exec_core AS c [[body_of_c]]
 WHERE c.blocked_on = $1 ORDER BY c.ready_rank, c.execution_id LIMIT $2

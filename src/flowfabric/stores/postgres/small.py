@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
+from operator import itemgetter
 from typing import Any, TypeVar
 
 from flowfabric.model.record import Record
 from flowfabric.stores.base import RowChanges
 from flowfabric.stores.postgres.arrays import SOURCE, Columns, Write, columns_of
-from flowfabric.stores.tables import TABLES, TIMED_TABLES, Key, Table
+from flowfabric.stores.tables import TABLES, TIMED_TABLES, Key, Table, page_sql
 
 R = TypeVar("R", bound=Record)
 
@@ -60,13 +61,20 @@ def _insert(table: Table[Any]) -> Write:
 
 
 @cache
-def _update(table: Table[Any]) -> Write:
-    changes = ", ".join(f"{name} = v.{name}" for name in table.names[len(table.key_columns) :])
+def _update(
+    table: Table[Any], fields: frozenset[str]
+) -> tuple[Write, Callable[[tuple[Any, ...]], tuple[Any, ...]]]:
+    """Only what has changed; what is chosen of a row goes with it."""
+    size, names, types = len(table.key_columns), table.names, _types(table)
+    chosen = [at for at in range(size, len(names)) if not fields or names[at] in fields]
+    taken = (*range(size), *chosen)
+    changes = ", ".join(f"{names[at]} = v.{names[at]}" for at in chosen)
+    columns = tuple(names[at] for at in taken)
     sql = (
         f"UPDATE {table.name} AS t SET {changes} "
-        f"FROM {SOURCE} AS v ({', '.join(table.names)}) WHERE {_match(table)}"
+        f"FROM {SOURCE} AS v ({', '.join(columns)}) WHERE {_match(table)}"
     )
-    return Write(table.name, table.names, sql, types=_types(table))
+    return Write(table.name, columns, sql, types=[types[at] for at in taken]), itemgetter(*taken)
 
 
 @cache
@@ -123,6 +131,40 @@ class SmallTables:
         )
         return await self._records(table, sql, list(execution_ids))
 
+    async def rows_by(
+        self,
+        table: Table[R],
+        column: str,
+        values: Sequence[str],
+        *,
+        only: tuple[str, str] | None = None,
+        limit: int | None = None,
+    ) -> list[R]:
+        also = "" if only is None else f" AND t.{only[0]} = $3"
+        # One search of the index for each value, then the order: a plan that walks the key in its
+        # order until it has met enough would read the whole table.
+        sql = (
+            f"SELECT {_columns(table)} FROM unnest($1::text[]) AS wanted (value) "
+            f"CROSS JOIN LATERAL (SELECT {_columns(table)} FROM {table.name} AS t "
+            f"WHERE t.{column} = wanted.value{also} OFFSET 0) AS t "
+            f"ORDER BY {_key(table)} LIMIT $2"
+        )
+        last = () if only is None else (only[1],)
+        return await self._records(table, sql, list(values), limit, *last)
+
+    async def page_rows(
+        self,
+        table: Table[R],
+        equal: Mapping[str, str],
+        after: Key | None,
+        limit: int,
+        *,
+        newest_first: bool,
+    ) -> list[R]:
+        marks = iter(range(1, 1000))
+        sql = page_sql(table, equal, after, newest_first, lambda: f"${next(marks)}")
+        return await self._records(table, sql, *equal.values(), *(after or ()), limit)
+
     async def oldest_rows(self, table: Table[R], owner: Key, limit: int) -> list[R]:
         names = table.key_columns[: len(owner)]
         match = " AND ".join(f"t.{name} = ${at}" for at, name in enumerate(names, start=1))
@@ -160,9 +202,10 @@ class SmallTables:
 
     def write_rows(self, table: Table[Any], written: RowChanges) -> None:
         """Put off to the flush; an insert of a key that is taken is an error."""
+        update, chosen = _update(table, frozenset(written.fields))
         for write, rows in (
             (_delete(table), written.deleted),
-            (_update(table), list(map(table.row_of, written.updated))),
+            (update, [chosen(table.row_of(each)) for each in written.updated]),
             (_insert(table), list(map(table.row_of, written.inserted))),
         ):
             if rows:

@@ -126,6 +126,7 @@ class PostgresTransaction(PostgresView):
             and not (seen and changes.created)
             and not changes.retagged
             and not changes.rebound
+            and not changes.payloads
             and (_only_waits(changes) if seen else _only_inserts(changes))
             and not any(replaces for _, replaces in changes.idempotency)
             and _weight(changes) < COPY_FROM_BYTES

@@ -22,6 +22,7 @@ from flowfabric.stores.codec import (
     execution_from_row,
     execution_id_of,
     first_row,
+    member_row,
     split_updates,
     tags_text,
 )
@@ -43,10 +44,12 @@ from flowfabric.stores.routebook import EMPTY_BOOK, RouteBook
 from flowfabric.stores.rows import (
     completion_event_row,
     counts_by_state,
+    flow_event_row,
     key_record_from_row,
     key_record_row,
     lane_row,
     lease_event_row,
+    members_by_state,
     operator_event_row,
     signal_event_row,
     worker_event_row,
@@ -62,6 +65,7 @@ _EVENT_TABLES: Final = (
     "ff_completion_event",
     "ff_operator_event",
     "ff_signal_event",
+    "ff_flow_event",
     "ff_worker_registry_event",
 )
 
@@ -165,6 +169,21 @@ class PostgresView(SmallTables):
         rows = await self.run("load", [key[-36:] for key in ids])
         await self._see_clock_of(rows)
         return by_id(await self.records([tuple(row)[:-1] for row in rows]))
+
+    async def load_free(self, ids: Sequence[str]) -> dict[str, Execution | Corrupt]:
+        rows = await self.run("load_free", [key[-36:] for key in ids])
+        return by_id(await self.records([tuple(row)[:-1] for row in rows]))
+
+    async def results(self, ids: Sequence[str]) -> dict[str, Attempt]:
+        wanted = {key[-36:]: key for key in ids}
+        found = {}
+        for row in await self.fetch("results", list(wanted)):
+            key = wanted[str(row[0])]
+            found[key] = attempt_from_row(key, tuple(row))
+        return found
+
+    async def count_members(self, flow_id: str) -> list[tuple[str, int]]:
+        return members_by_state(await self.fetch("count_members", flow_id))
 
     async def get(self, ids: Sequence[str]) -> dict[str, Execution | Corrupt]:
         if len(ids) == 1:
@@ -309,8 +328,9 @@ class PostgresView(SmallTables):
     async def _gather(self, changes: Changes) -> None:
         """Everything but new executions, put off to the flush as far as it is not many rows."""
         # Every updated row is held already, so the order of these writes cannot deadlock.
-        hot, cold = split_updates(changes)
+        hot, freed, cold = split_updates(changes)
         self._update("update_hot", hot)
+        self._update("update_freed", freed)
         self._update("update_all", cold)
         if changes.retagged:
             await self._retag(changes)
@@ -323,6 +343,9 @@ class PostgresView(SmallTables):
             "completion_event", list(map(completion_event_row, changes.completion_events))
         )
         await self._insert("signal_event", list(map(signal_event_row, changes.signal_events)))
+        await self._insert("flow_event", list(map(flow_event_row, changes.flow_events)))
+        passed = changes.payloads.items()
+        self._update("update_payload", [(*body, key[-36:]) for key, body in passed])
         await self._insert("operator_event", list(map(operator_event_row, changes.operator_events)))
         for table, written in changes.rows.items():
             self.write_rows(table, written)
@@ -335,7 +358,10 @@ class PostgresView(SmallTables):
         if any(e.route not in book.ids for e, _ in changes.created.values()):
             book = await self._routes()
         created, ids = changes.created.values(), book.ids
-        await self._insert("core", [first_row(e, ids[e.route]) for e, _ in created])
+        core = [first_row(e, ids[e.route]) for e, _ in created if e.flow_id is None]
+        await self._insert("core", core)
+        members = [member_row(e, ids[e.route]) for e, _ in created if e.flow_id is not None]
+        await self._insert("member", members)
         await self._insert("body", [body_row(e, body, ids[e.route]) for e, body in created])
         tags = [(e.execution_id[-36:], *pair) for e, _ in created for pair in e.tags.items()]
         await self._insert("tag", tags)

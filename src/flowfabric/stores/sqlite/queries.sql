@@ -45,10 +45,24 @@ CROSS JOIN ff_exec_core AS c ON c.execution_id = wanted.value
 CROSS JOIN ff_exec_body AS b ON b.execution_id = c.execution_id
 -- name: update_step
 UPDATE ff_exec_core SET [[step_marks]] WHERE execution_id IN (SELECT value FROM json_each(?))
+-- name: update_freed
+UPDATE ff_exec_core SET [[freed_marks]] WHERE execution_id IN (SELECT value FROM json_each(?))
 -- name: update_tags
 UPDATE ff_exec_body SET tags = ? WHERE execution_id = ?
 -- name: update_bounds
 UPDATE ff_exec_body SET bounds = ? WHERE execution_id = ?
+-- name: update_payload
+UPDATE ff_exec_body SET payload = ?, payload_encoding = ? WHERE execution_id = ?
+-- name: results
+SELECT [[attempt_of_a]] FROM json_each(?) AS wanted
+CROSS JOIN ff_exec_core AS c ON c.execution_id = wanted.value
+CROSS JOIN ff_attempt AS a
+    ON a.execution_id = c.execution_id AND a.attempt_index = c.attempt_index
+WHERE a.outcome = 'ended_success'
+-- name: count_members
+SELECT c.state_id, count(*) FROM ff_flow_member AS m
+CROSS JOIN ff_exec_core AS c ON c.execution_id = substr(m.execution_id, -36)
+WHERE m.flow_id = ? GROUP BY c.state_id
 -- name: blocked
 SELECT [[record]] FROM ff_exec_core AS c INDEXED BY ff_exec_blocked
 CROSS JOIN ff_exec_body AS b ON b.execution_id = c.execution_id

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from operator import itemgetter
 from typing import Any, TypeVar
@@ -11,9 +11,11 @@ from typing import Any, TypeVar
 from flowfabric.model.record import Record, to_json
 from flowfabric.stores.base import RowChanges
 from flowfabric.stores.sqlite.bulk import Sheet, insert_many
-from flowfabric.stores.tables import TABLES, Key, Table
+from flowfabric.stores.tables import TABLES, Key, Table, page_sql
 
 R = TypeVar("R", bound=Record)
+
+ALIKE_FROM_ROWS = 10  # so many rows to one statement pay for sorting them out
 
 
 @cache
@@ -53,6 +55,18 @@ def _update(
     changes = ", ".join(f"{names[at]} = ?{n}" for n, at in enumerate(chosen, start=size + 1))
     sql = f"UPDATE {table.name} SET {changes} WHERE {_match(table)}"
     return sql, itemgetter(*range(size), *chosen)
+
+
+@cache
+def _update_alike(table: Table[Any], fields: frozenset[str]) -> str:
+    """Rows whose keys differ in their last part only and that get the same values."""
+    *shared, last = table.key_columns
+    size, names = len(table.key_columns), table.names
+    chosen = [name for name in names[size:] if not fields or name in fields]
+    changes = ", ".join(f"{name} = ?{n}" for n, name in enumerate(chosen, start=size))
+    match = "".join(f"{name} = ?{at} AND " for at, name in enumerate(shared, start=1))
+    wanted = f"(SELECT value FROM json_each(?{size + len(chosen)}))"
+    return f"UPDATE {table.name} SET {changes} WHERE {match}{last} IN {wanted}"
 
 
 @cache
@@ -97,6 +111,38 @@ class SmallTables:
         found = self._records(table, sql, to_json(execution_ids).decode())
         return sorted(found, key=table.key_of)
 
+    async def rows_by(
+        self,
+        table: Table[R],
+        column: str,
+        values: Sequence[str],
+        *,
+        only: tuple[str, str] | None = None,
+        limit: int | None = None,
+    ) -> list[R]:
+        also = "" if only is None else f" AND t.{only[0]} = ?"
+        sql = (
+            f"SELECT {_columns(table)} FROM json_each(?) AS wanted "
+            f"CROSS JOIN {table.name} AS t ON t.{column} = wanted.value{also} "
+            f"ORDER BY {', '.join(table.key_columns)} LIMIT ?"
+        )
+        last = () if only is None else (only[1],)
+        most = -1 if limit is None else limit
+        return self._records(table, sql, to_json(values).decode(), *last, most)
+
+    async def page_rows(
+        self,
+        table: Table[R],
+        equal: Mapping[str, str],
+        after: Key | None,
+        limit: int,
+        *,
+        newest_first: bool,
+    ) -> list[R]:
+        marks = iter(range(1, 1000))
+        sql = page_sql(table, equal, after, newest_first, lambda: f"?{next(marks)}")
+        return self._records(table, sql, *equal.values(), *(after or ()), limit)
+
     async def oldest_rows(self, table: Table[R], owner: Key, limit: int) -> list[R]:
         match = " AND ".join(f"t.{name} = ?" for name in table.key_columns[: len(owner)])
         sql = (
@@ -129,12 +175,27 @@ class SmallTables:
             sql = f"DELETE FROM {table.name} WHERE {_match(table)}"
             self._connection.executemany(sql, written.deleted)
         if written.updated:
-            sql, chosen = _update(table, frozenset(written.fields))
-            changed = map(table.row_of, written.updated)
-            self._connection.executemany(sql, map(chosen, changed))
+            self._update_rows(table, written)
         if written.inserted:
             rows = list(map(table.row_of, written.inserted))
             insert_many(self._connection, _sheet(table), rows)
+
+    def _update_rows(self, table: Table[Any], written: RowChanges) -> None:
+        """Rows that are changed alike share a statement: a wide cascade changes thousands so."""
+        fields = frozenset(written.fields)
+        sql, chosen = _update(table, fields)
+        rows = [chosen(table.row_of(record)) for record in written.updated]
+        size = len(table.key_columns)
+        if len(rows) >= ALIKE_FROM_ROWS:
+            alike: dict[tuple[Any, ...], list[Any]] = {}
+            for row in rows:
+                alike.setdefault((*row[: size - 1], *row[size:]), []).append(row[size - 1])
+            if len(alike) * ALIKE_FROM_ROWS <= len(rows):
+                shared = _update_alike(table, fields)
+                for values, keys in alike.items():
+                    self._connection.execute(shared, (*values, to_json(keys).decode()))
+                return
+        self._connection.executemany(sql, rows)
 
     def sweep_rows(self, table: Table[Any], until: int, limit: int) -> int:
         """Delete rows whose time is over."""

@@ -18,7 +18,9 @@ from flowfabric.stores.codec import (
     ATTEMPT_COLUMNS,
     BODY_COLUMNS,
     FIRST_COLUMNS,
+    FREED_COLUMNS,
     HOT_COLUMNS,
+    MEMBER_COLUMNS,
     STATE_COLUMNS,
     STEP_COLUMNS,
     attempt_from_row,
@@ -30,7 +32,9 @@ from flowfabric.stores.codec import (
     execution_from_row,
     execution_id_of,
     first_row,
+    freed_row,
     hot_row,
+    member_row,
     state_row,
     step_row,
     tags_text,
@@ -42,16 +46,19 @@ from flowfabric.stores.readable import first_readable
 from flowfabric.stores.routebook import EMPTY_BOOK, RouteBook
 from flowfabric.stores.rows import (
     COMPLETION_EVENT_COLUMNS,
+    FLOW_EVENT_COLUMNS,
     LEASE_EVENT_COLUMNS,
     OPERATOR_EVENT_COLUMNS,
     SIGNAL_EVENT_COLUMNS,
     TAG_COLUMNS,
     completion_event_row,
     counts_by_state,
+    flow_event_row,
     key_record_from_row,
     key_record_row,
     lane_row,
     lease_event_row,
+    members_by_state,
     operator_event_row,
     signal_event_row,
     worker_event_row,
@@ -66,7 +73,11 @@ T = TypeVar("T")
 Candidate = tuple[Execution, Body]
 
 SQL: Final = queries_of(
-    "sqlite", (("step_marks", ", ".join(f"{name} = ?" for name in STEP_COLUMNS)),)
+    "sqlite",
+    (
+        ("step_marks", ", ".join(f"{name} = ?" for name in STEP_COLUMNS)),
+        ("freed_marks", ", ".join(f"{name} = ?" for name in FREED_COLUMNS)),
+    ),
 )
 _CORE: Final = Sheet("ff_exec_core", FIRST_COLUMNS)
 _BODY: Final = Sheet("ff_exec_body", BODY_COLUMNS)
@@ -75,6 +86,8 @@ _ATTEMPT: Final = Sheet("ff_attempt", ATTEMPT_COLUMNS)
 _LEASE_EVENT: Final = Sheet("ff_lease_event", LEASE_EVENT_COLUMNS)
 _COMPLETION_EVENT: Final = Sheet("ff_completion_event", COMPLETION_EVENT_COLUMNS)
 _SIGNAL_EVENT: Final = Sheet("ff_signal_event", SIGNAL_EVENT_COLUMNS)
+_FLOW_EVENT: Final = Sheet("ff_flow_event", FLOW_EVENT_COLUMNS)
+_MEMBER: Final = Sheet("ff_exec_core", MEMBER_COLUMNS)
 _OPERATOR_EVENT: Final = Sheet("ff_operator_event", OPERATOR_EVENT_COLUMNS)
 _HOT: Final = Sheet("ff_exec_core", ("execution_id", *HOT_COLUMNS))
 _STATE: Final = Sheet("ff_exec_core", ("execution_id", *STATE_COLUMNS))
@@ -83,6 +96,7 @@ _EVENT_TABLES: Final = (
     "ff_completion_event",
     "ff_operator_event",
     "ff_signal_event",
+    "ff_flow_event",
     "ff_worker_registry_event",
 )
 
@@ -134,6 +148,17 @@ class SqliteView(SmallTables):
         return {record.execution_id: record for record in self.records(self._all("load", wanted))}
 
     get = load
+
+    async def load_free(self, ids: Sequence[str]) -> dict[str, Execution | Corrupt]:
+        return await self.load(ids)  # the file's write lock holds everything
+
+    async def results(self, ids: Sequence[str]) -> dict[str, Attempt]:
+        wanted = {key[-36:]: key for key in ids}
+        rows = self._all("results", to_json(list(wanted)).decode())
+        return {wanted[row[0]]: attempt_from_row(wanted[row[0]], row) for row in rows}
+
+    async def count_members(self, flow_id: str) -> list[tuple[str, int]]:
+        return members_by_state(self._all("count_members", flow_id))
 
     async def load_keys(
         self, keys: Sequence[tuple[str, str]]
@@ -257,10 +282,13 @@ class SqliteView(SmallTables):
         self._insert_many(_LEASE_EVENT, lease_event_row, changes.lease_events)
         self._insert_many(_COMPLETION_EVENT, completion_event_row, changes.completion_events)
         self._insert_many(_SIGNAL_EVENT, signal_event_row, changes.signal_events)
+        self._insert_many(_FLOW_EVENT, flow_event_row, changes.flow_events)
         self._insert_many(_OPERATOR_EVENT, operator_event_row, changes.operator_events)
         for record, replaces in changes.idempotency:
             name = "replace_key" if replaces else "insert_key"
             self._connection.execute(SQL[name], key_record_row(record))
+        passed = changes.payloads.items()
+        self._many("update_payload", ((*body, key[-36:]) for key, body in passed))
         for table, written in changes.rows.items():
             self.write_rows(table, written)
         if SCOPES in changes.rows:
@@ -273,8 +301,12 @@ class SqliteView(SmallTables):
     def _insert(self, changes: Changes) -> None:
         ids = self._book.ids
         created = changes.created.values()
-        core = [first_row(e, ids[e.route]) for e, _ in created]
-        insert_many(self._connection, _CORE, core)
+        core = [first_row(e, ids[e.route]) for e, _ in created if e.flow_id is None]
+        if core:
+            insert_many(self._connection, _CORE, core)
+        members = [member_row(e, ids[e.route]) for e, _ in created if e.flow_id is not None]
+        if members:
+            insert_many(self._connection, _MEMBER, members)
         body = [body_row(e, body, ids[e.route]) for e, body in created]
         insert_many(self._connection, _BODY, body)
         tags = [(e.execution_id[-36:], *pair) for e, _ in created for pair in e.tags.items()]
@@ -284,16 +316,20 @@ class SqliteView(SmallTables):
     def _update(self, changes: Changes) -> None:
         """Renewals and ends differ in their key only: one statement for all that are alike."""
         steps: dict[Row, list[str]] = {}
+        freed: dict[Row, list[str]] = {}
         hot, everything = [], []
         for key, execution in changes.updated.items():
             if key in changes.cold:
                 everything.append((key[-36:], *state_row(execution)))
             elif key in changes.taken:
                 hot.append((key[-36:], *hot_row(execution)))
+            elif key in changes.freed:
+                freed.setdefault(freed_row(execution), []).append(key[-36:])
             else:
                 steps.setdefault(step_row(execution), []).append(key[-36:])
-        for row, ids in steps.items():
-            self._connection.execute(SQL["update_step"], (*row, to_json(ids).decode()))
+        for name, alike in (("update_step", steps), ("update_freed", freed)):
+            for row, ids in alike.items():
+                self._connection.execute(SQL[name], (*row, to_json(ids).decode()))
         if hot:
             update_many(self._connection, _HOT, hot)
         if everything:

@@ -1,0 +1,307 @@
+"""What follows in a flow when a member ends or lives again, in the same transaction."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+
+from flowfabric import limits
+from flowfabric.engine.flow_rows import FlowRows
+from flowfabric.kernel.decision import Decision
+from flowfabric.kernel.dependent import hold_back, set_free, skip
+from flowfabric.kernel.edge_group import (
+    Resolution,
+    cancels_siblings,
+    is_open,
+    judged,
+    keeps_back,
+    reopened,
+    resolve,
+    sibling_reason,
+)
+from flowfabric.kernel.flow import tally
+from flowfabric.kernel.inputs import Passed, compose
+from flowfabric.kernel.replay import Replay, replay
+from flowfabric.model.attempt import Attempt
+from flowfabric.model.execution import Execution
+from flowfabric.model.flow import EdgeRow, EdgeState, GroupState, MemberRow, TaskKind
+from flowfabric.model.record import replace
+from flowfabric.model.state import TerminalOutcome
+
+Move = tuple[Execution, Execution]
+_SATISFIED = EdgeState.SATISFIED
+COUNTED = ("succeeded", "failed", "skipped", "group_state", "satisfied_at")
+
+
+class FlowCascade(FlowRows):
+    """Resolves edges, sets children free or skips them, and counts who has ended."""
+
+    room = limits.CASCADE_MAX  # edges this transaction may still resolve
+    resolved = 0
+    moved = 0
+
+    async def follow_up(self) -> None:
+        """Everything that follows from members that ended, until nothing does."""
+        while moves := self.view.take_member_moves():
+            by_flow: defaultdict[str, list[Move]] = defaultdict(list)
+            for before, after in moves:
+                by_flow[after.flow_id or ""].append((before, after))
+            await self.hold(by_flow)
+            for flow_id, its_moves in by_flow.items():
+                flow = self.flow(flow_id)
+                if flow is not None:
+                    self.take_change(tally(flow, its_moves, self.at))
+            await self._count_children(moves)
+            await self._revive([(b, a) for b, a in moves if not a.is_terminal])
+            await self.resolve_from([after for _, after in moves if after.is_terminal])
+        await self.note_owed()
+
+    # --- edges ---------------------------------------------------------------------------------
+
+    async def resolve_from(self, ended: Sequence[Execution]) -> bool:
+        """Resolve the edges that leave these; False when some are left for later."""
+        if not ended:
+            return True
+        by_id = {each.execution_id: each for each in ended}
+        edges: list[EdgeRow] = []
+        if self.room > 0:
+            edges = await self.out_edges(sorted(by_id), limit=self.room + 1)
+        if len(edges) > self.room or self.room <= 0:
+            for each in ended:
+                self.owe(each.flow_id or "", TaskKind.CASCADE, each.execution_id)
+        kept = await self.resolve_edges(edges[: max(0, self.room)], by_id)
+        for upstream_id in kept:
+            flow_id = by_id[upstream_id].flow_id or ""
+            self.owe(flow_id, TaskKind.CASCADE, upstream_id, after_ms=limits.TASK_RETRY_MS)
+        return not kept and len(edges) <= self.room
+
+    async def resolve_edges(
+        self, edges: Sequence[EdgeRow], upstreams: Mapping[str, Execution]
+    ) -> set[str]:
+        """Resolve edges whose upstreams have ended; those whose child somebody holds are left,
+        and their upstreams returned."""
+        lives = {key: each.replay_count for key, each in upstreams.items()}
+        open_edges = [edge for edge in edges if is_open(edge, lives[edge.upstream_execution_id])]
+        self.room -= len(open_edges)
+        await self.members((e.flow_id, e.downstream_execution_id) for e in open_edges)
+        by_child: defaultdict[str, list[EdgeRow]] = defaultdict(list)
+        for edge in open_edges:
+            by_child[edge.downstream_execution_id].append(edge)
+        outcomes = {
+            child: self._resolved(its_edges, upstreams) for child, its_edges in by_child.items()
+        }
+        fired = {child for child, steps in outcomes.items() if any(each.fires for each in steps)}
+        children = await self.free(fired) if fired else {}
+        kept: set[str] = set()
+        decided: list[tuple[MemberRow, GroupState, Execution | None]] = []
+        for child, steps in outcomes.items():
+            if child in fired and child not in children:
+                kept.update(each.edge.upstream_execution_id for each in steps)
+                continue
+            for step in steps:
+                self.put_edge(step.edge)
+                if step.fires is not None:
+                    decided.append((steps[-1].member, step.fires, children[child]))
+            if steps:
+                self.put_member(steps[-1].member, COUNTED)
+            self.resolved += len(steps)
+        await self.decide_children(decided)
+        return kept
+
+    def _resolved(
+        self, edges: Iterable[EdgeRow], upstreams: Mapping[str, Execution]
+    ) -> list[Resolution]:
+        """One child's edges, counted one after the other; nothing is remembered yet."""
+        steps: list[Resolution] = []
+        for edge in edges:
+            key = (edge.flow_id, edge.downstream_execution_id)
+            member = steps[-1].member if steps else self.member(*key)
+            if member is None:
+                continue
+            upstream = upstreams[edge.upstream_execution_id]
+            outcome = upstream.state.terminal_outcome
+            steps.append(resolve(member, edge, outcome, upstream.replay_count, self.at.now))
+        return steps
+
+    async def decide_children(
+        self, decided: Sequence[tuple[MemberRow, GroupState, Execution | None]]
+    ) -> None:
+        """Groups were decided: each child goes on with what it is handed, or is skipped."""
+        free: list[tuple[MemberRow, Execution]] = []
+        for member, fires, child in decided:
+            if cancels_siblings(member):
+                reason = sibling_reason(member)
+                self.owe(member.flow_id, TaskKind.CANCEL_SIBLINGS, member.execution_id, reason)
+            if child is None or child.is_terminal or not child.open_group:
+                continue
+            self.moved += 1
+            if fires is GroupState.IMPOSSIBLE:
+                self.apply(child, skip(child, self.at))
+            else:
+                free.append((member, child))
+        await self._hand_on([child for member, child in free if member.passing])
+        for member, child in free:
+            if not (child.is_interrupted and member.open_children):  # its children set it free
+                self.apply(child, set_free(child, self.at))
+
+    def apply(self, execution: Execution, decision: Decision) -> None:
+        """Take a decision about a member into the batch."""
+        self.view.apply(execution, self, decision)
+
+    # --- data passing --------------------------------------------------------------------------
+
+    async def _hand_on(self, children: Sequence[Execution]) -> None:
+        """Give children the results that their edges pass on."""
+        if not children:
+            return
+        ids = [each.execution_id for each in children]
+        passing: defaultdict[str, list[EdgeRow]] = defaultdict(list)
+        for edge in await self.in_edges(ids):
+            if edge.data_passing_ref:
+                passing[edge.downstream_execution_id].append(edge)
+        met = [e for edges in passing.values() for e in edges if e.edge_state is _SATISFIED]
+        results = await self._results(sorted({edge.upstream_execution_id for edge in met}))
+        await self.members((e.flow_id, e.upstream_execution_id) for e in met)
+        bodies = await self.tx.bodies(ids)
+        for key in ids:
+            chosen = [edge for edge in passing[key] if edge.edge_state is _SATISFIED]
+            passed = [
+                self._passed(edge, results.get(edge.upstream_execution_id)) for edge in chosen
+            ]
+            if len(passing[key]) > 1:  # named by its upstream even where only one succeeded
+                passed = [replace(each, name=each.name or each.upstream_name) for each in passed]
+            body = bodies[key]
+            composed = compose(body.payload, body.payload_encoding, passed) if passed else None
+            if composed is not None:
+                self.view.changes.payloads[key] = composed
+
+    def _passed(self, edge: EdgeRow, attempt: Attempt | None) -> Passed:
+        member = self.member(edge.flow_id, edge.upstream_execution_id)
+        name = (member.node_name if member else "") or edge.upstream_execution_id
+        result = None if attempt is None else attempt.result
+        encoding = None if attempt is None else attempt.result_encoding
+        return Passed(edge.input_name, name, result, encoding)
+
+    async def _results(self, ids: Sequence[str]) -> dict[str, Attempt]:
+        """How executions succeeded: in this batch, or before."""
+        here = {each.execution_id: each for each in self.view.changes.attempts}
+        missing = [key for key in ids if key not in here]
+        found = await self.tx.results(missing) if missing else {}
+        return {**found, **{key: here[key] for key in ids if key in here}}
+
+    # --- parents and children ------------------------------------------------------------------
+
+    async def _count_children(self, moves: Sequence[Move]) -> None:
+        """Parents learn that children ended or live again; an end that is none of success takes
+        the children with it."""
+        spawning = [
+            after
+            for _, after in moves
+            if (flow := self.flow(after.flow_id or "")) is not None and flow.child_count
+        ]
+        if not spawning:
+            return
+        await self.members((each.flow_id or "", each.execution_id) for each in spawning)
+        rows = [self.member(each.flow_id or "", each.execution_id) for each in spawning]
+        await self.members((row.flow_id, row.parent_id) for row in rows if row and row.parent_id)
+        emptied: set[tuple[str, str]] = set()
+        for execution, row in zip(spawning, rows, strict=True):
+            if row is None:
+                continue
+            current = self.member(row.flow_id, row.execution_id) or row
+            lost = execution.state.terminal_outcome is not TerminalOutcome.SUCCESS
+            if execution.is_terminal and lost and current.open_children:
+                self.owe(row.flow_id, TaskKind.CANCEL_CHILDREN, row.execution_id)
+            parent = self.member(row.flow_id, row.parent_id) if row.parent_id else None
+            if parent is not None:
+                step = -1 if execution.is_terminal else 1
+                parent = replace(parent, open_children=max(0, parent.open_children + step))
+                self.put_member(parent)
+                if not parent.open_children:
+                    emptied.add((parent.flow_id, parent.execution_id))
+        for flow_id, parent_id in sorted(emptied):
+            if not await self.wake_parent(flow_id, parent_id):
+                self.owe(flow_id, TaskKind.WAKE_PARENT, parent_id, after_ms=limits.TASK_RETRY_MS)
+
+    async def wake_parent(self, flow_id: str, parent_id: str) -> bool:
+        """All children of a parent have ended: it goes on. False when somebody holds it."""
+        found = await self.free([parent_id])
+        if parent_id not in found:
+            return False
+        await self.members([(flow_id, parent_id)])
+        parent, row = found[parent_id], self.member(flow_id, parent_id)
+        waits = parent is not None and parent.is_interrupted and bool(parent.open_group)
+        if parent is not None and waits and row is not None and not keeps_back(row):
+            self.apply(parent, set_free(parent, self.at))
+        return True
+
+    # --- replay --------------------------------------------------------------------------------
+
+    async def _revive(self, moves: Sequence[Move]) -> None:
+        """Members that live again: what was skipped waits again for what it lacked."""
+        for before, after in moves:
+            if before.state.terminal_outcome is TerminalOutcome.SKIPPED:
+                await self._reopen(after)
+            else:
+                await self._wait_again(after)
+            if after.execution_id in self.view.cascading:
+                await self._replay_skipped(after)
+
+    async def _wait_again(self, execution: Execution) -> None:
+        """Who ended before the group was decided has not waited to its end; a decision that came
+        meanwhile is made up for."""
+        flow_id, key = execution.flow_id or "", execution.execution_id
+        await self.members([(flow_id, key)])
+        member = self.member(flow_id, key)
+        if member is None or not member.total:
+            return
+        if member.group_state is GroupState.SATISFIED:
+            if not execution.total_attempt_count:
+                await self._hand_on([execution])
+            return
+        self.apply(execution, hold_back(execution, "waiting for others to end", self.at))
+        if member.group_state is GroupState.IMPOSSIBLE:
+            await self._reopen(execution)
+
+    async def _reopen(self, execution: Execution) -> None:
+        flow_id, key = execution.flow_id or "", execution.execution_id
+        await self.members([(flow_id, key)])
+        member = self.member(flow_id, key)
+        if member is None:
+            return
+        member, opened = reopened(member, await self.in_edges([key]))
+        self.put_member(member)
+        for edge in opened:
+            self.put_edge(edge)
+        upstreams = await self.free(edge.upstream_execution_id for edge in opened)
+        for held in sorted({edge.upstream_execution_id for edge in opened} - upstreams.keys()):
+            self.owe(flow_id, TaskKind.CASCADE, held, after_ms=limits.TASK_RETRY_MS)
+        later = {
+            upstream: each
+            for upstream, each in upstreams.items()
+            if each is not None and each.is_terminal
+        }
+        again = [edge for edge in opened if edge.upstream_execution_id in later]
+        await self.resolve_edges(again, later)
+        current = self.member(flow_id, key) or member
+        if current.group_state is GroupState.PENDING and judged(current) is GroupState.SATISFIED:
+            met = replace(current, group_state=GroupState.SATISFIED, satisfied_at=self.at.now)
+            self.put_member(met)
+            child = self.view.executions[key]
+            if isinstance(child, Execution):
+                await self.decide_children([(met, GroupState.SATISFIED, child)])
+
+    async def _replay_skipped(self, execution: Execution) -> None:
+        """A replay that cascades gives those it made impossible another life, all the way down."""
+        edges = await self.out_edges([execution.execution_id], EdgeState.IMPOSSIBLE)
+        ids = sorted({edge.downstream_execution_id for edge in edges})
+        missing = [key for key in ids if key not in self.view.executions]
+        if missing:
+            self.view.executions.update(await self.tx.load(missing))
+        for key in ids:
+            child = self.view.executions.get(key)
+            if not isinstance(child, Execution):
+                continue
+            if child.state.terminal_outcome is TerminalOutcome.SKIPPED:
+                command = Replay(key, "flow", f"{execution.execution_id} is replayed", cascade=True)
+                self.view.apply(child, command, replay(child, command, self.at))

@@ -1,0 +1,180 @@
+"""The graph of a flow as one transaction sees it: its row is held, the rest is read under it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from flowfabric.engine.view import View
+from flowfabric.kernel.decision import Moment
+from flowfabric.kernel.flow import Change
+from flowfabric.model.execution import Execution
+from flowfabric.model.flow import EdgeRow, EdgeState, FlowRow, MemberRow, TaskKind, TaskRow
+from flowfabric.stores.base import Corrupt, Transaction
+from flowfabric.stores.tables import EDGES, FLOW_TASKS, FLOWS, MEMBERS, Key
+
+
+class FlowRows:
+    """Loads flows, members, edges and what is owed, and takes their changes into the batch.
+
+    Nobody touches a graph without its flow's row, and whoever has that waits for no execution any
+    more: those are taken only if they are free. So there is one order of locks.
+    """
+
+    def __init__(self, tx: Transaction, view: View) -> None:
+        self.tx = tx
+        self.view = view
+        self._held: set[str] = set()
+        self._members: set[tuple[str, str]] = set()  # whose rows were looked for
+        self._is_unsaved = False  # whether searches would miss what this batch added
+        self._has_resolved = False  # or what it resolved
+        self._owed: dict[Key, TaskRow] = {}  # not yet compared with what was owed before
+
+    @property
+    def at(self) -> Moment:
+        """The time of the transaction."""
+        return self.view.at
+
+    # --- loading -------------------------------------------------------------------------------
+
+    async def hold(self, flow_ids: Iterable[str]) -> None:
+        """Lock flows, in one order."""
+        new = sorted(set(flow_ids) - self._held)
+        if new:
+            self._held.update(new)
+            self.view.rows.take(FLOWS, await self.tx.rows(FLOWS, [(each,) for each in new]))
+
+    def flow(self, flow_id: str) -> FlowRow | None:
+        """A flow that is held."""
+        return self.view.rows.get(FLOWS, (flow_id,))
+
+    async def members(self, keys: Iterable[tuple[str, str]]) -> None:
+        """The rows of members, by flow and execution."""
+        new = sorted(set(keys) - self._members)
+        if new:
+            self._members.update(new)
+            self.view.rows.take(MEMBERS, await self.tx.peek_rows(MEMBERS, new))
+
+    def member(self, flow_id: str, execution_id: str) -> MemberRow | None:
+        """A member that was looked for."""
+        return self.view.rows.get(MEMBERS, (flow_id, execution_id))
+
+    async def children_of(self, parent_id: str) -> list[MemberRow]:
+        """The rows of those an execution spawned."""
+        await self.flush()
+        found = await self.tx.rows_by(MEMBERS, "parent_id", [parent_id])
+        self.view.rows.take(MEMBERS, {MEMBERS.key_of(each): each for each in found})
+        self._members.update((each.flow_id, each.execution_id) for each in found)
+        return [self.view.rows.get(MEMBERS, MEMBERS.key_of(each)) or each for each in found]
+
+    async def out_edges(
+        self,
+        ids: Sequence[str],
+        state: EdgeState | None = EdgeState.APPLIED,
+        limit: int | None = None,
+    ) -> list[EdgeRow]:
+        """Edges that leave executions, in this state."""
+        return await self._edges("upstream_execution_id", ids, state, limit)
+
+    async def in_edges(self, ids: Sequence[str], state: EdgeState | None = None) -> list[EdgeRow]:
+        """Edges that lead to executions."""
+        return await self._edges("downstream_execution_id", ids, state, None)
+
+    async def _edges(
+        self, column: str, ids: Sequence[str], state: EdgeState | None, limit: int | None
+    ) -> list[EdgeRow]:
+        if state in (EdgeState.SATISFIED, EdgeState.IMPOSSIBLE) and self._has_resolved:
+            self._is_unsaved = True
+        await self.flush()
+        only = None if state is None else ("edge_state", state.value)
+        found = await self.tx.rows_by(EDGES, column, ids, only=only, limit=limit)
+        rows = self.view.rows
+        keyed = {(each.flow_id, each.edge_id): each for each in found}
+        rows.take(EDGES, keyed)
+        edges = [rows.get(EDGES, key) or each for key, each in keyed.items()]
+        return [each for each in edges if state is None or each.edge_state is state]
+
+    async def edge(self, flow_id: str, edge_id: str) -> EdgeRow | None:
+        """One edge by its id."""
+        key = (flow_id, edge_id)
+        if self.view.rows.get(EDGES, key) is None:
+            self.view.rows.take(EDGES, await self.tx.peek_rows(EDGES, [key]))
+        return self.view.rows.get(EDGES, key)
+
+    async def free(self, ids: Iterable[str]) -> dict[str, Execution | None]:
+        """Executions that nobody else holds, as they stand; none for one that cannot be read."""
+        wanted = sorted(set(ids))
+        here = self.view.executions
+        missing = [key for key in wanted if key not in here]
+        if missing:
+            here.update(await self.tx.load_free(missing))
+        return {
+            key: None if isinstance(here[key], Corrupt) else here[key]  # type: ignore[misc]
+            for key in wanted
+            if key in here
+        }
+
+    # --- changing ------------------------------------------------------------------------------
+
+    def put_flow(self, flow: FlowRow) -> None:
+        """The next image of a flow."""
+        self._held.add(flow.flow_id)
+        self.view.rows.put(FLOWS, flow)
+
+    def take_change(self, change: Change) -> FlowRow:
+        """A flow's next image with its events; whoever waits for its end is woken."""
+        before = self.flow(change.flow.flow_id)
+        self.put_flow(change.flow)
+        self.view.changes.flow_events.extend(change.events)
+        ended = change.flow.finished_at is not None
+        if ended and (before is None or before.finished_at is None):
+            self.view.effects.ended.append(change.flow.flow_id)
+        return change.flow
+
+    def put_member(self, member: MemberRow, fields: tuple[str, ...] | None = None) -> None:
+        """The next image of a member, of which only these fields may differ."""
+        key = (member.flow_id, member.execution_id)
+        if key not in self._members:
+            self._members.add(key)
+            self._is_unsaved = True
+        self.view.rows.put_at(MEMBERS, key, member, fields)
+
+    def add_edge(self, edge: EdgeRow) -> None:
+        """A new edge."""
+        self.view.rows.put_at(EDGES, (edge.flow_id, edge.edge_id), edge)
+        self._is_unsaved = True
+
+    def put_edge(self, edge: EdgeRow) -> None:
+        """The next image of an edge."""
+        fields = ("edge_state", "applied_at", "resolved_at", "resolved_generation")
+        self.view.rows.put_at(EDGES, (edge.flow_id, edge.edge_id), edge, fields)
+        if edge.edge_state is EdgeState.APPLIED:
+            self._is_unsaved = True
+        else:
+            self._has_resolved = True
+
+    def owe(
+        self, flow_id: str, kind: TaskKind, execution_id: str, reason: str = "", after_ms: int = 0
+    ) -> None:
+        """Leave something to be done by whoever looks next."""
+        task = TaskRow(flow_id, kind, execution_id, reason, 0, self.at.now + after_ms)
+        self._owed[FLOW_TASKS.key_of(task)] = task
+
+    async def note_owed(self) -> None:
+        """Take what is owed into the batch. The same may have been owed before: then its row is
+        there, and what is asked now counts."""
+        if not self._owed:
+            return
+        owed, self._owed = self._owed, {}
+        rows = self.view.rows
+        missing = [key for key in sorted(owed) if rows.get(FLOW_TASKS, key) is None]
+        if missing:
+            rows.take(FLOW_TASKS, await self.tx.rows(FLOW_TASKS, missing))
+        for task in owed.values():
+            rows.put(FLOW_TASKS, task)
+
+    async def flush(self) -> None:
+        """Write what searches must see."""
+        if self._is_unsaved:
+            self._is_unsaved = self._has_resolved = False
+            if changes := self.view.take_changes():
+                await self.tx.save(changes)

@@ -1,0 +1,107 @@
+"""What dependencies do to an execution: it is held back, set free, skipped, or waits for its
+children."""
+
+from __future__ import annotations
+
+from flowfabric.kernel.cancel import stop
+from flowfabric.kernel.decision import Decision, Moment
+from flowfabric.kernel.fence import refuse_unless_owner, released_by
+from flowfabric.kernel.flow_cancel import FLOW_CANCEL
+from flowfabric.kernel.transition import finish, lease_event, let_go, without_block
+from flowfabric.model.attempt import AttemptOutcome
+from flowfabric.model.event import LeaseEventType
+from flowfabric.model.execution import Execution, Fence
+from flowfabric.model.flow_results import ChildrenAwaited
+from flowfabric.model.record import Record, replace
+from flowfabric.model.state import (
+    AttemptState,
+    BlockingReason,
+    EligibilityState,
+    TerminalOutcome,
+    blocked,
+    waiting,
+)
+
+DEPENDENCY_IMPOSSIBLE = "dependency_impossible"
+_FREE_TO_WAIT = (EligibilityState.ELIGIBLE_NOW, EligibilityState.NOT_ELIGIBLE_UNTIL_TIME)
+
+
+class WaitChildren(Record, frozen=True):
+    """The owner lets go until everything it spawned has ended."""
+
+    execution_id: str
+    fence: Fence
+
+
+def hold_back(execution: Execution, detail: str, at: Moment) -> Decision:
+    """Runnable work waits for others. Another block stays and is what shows; a delay goes on."""
+    held = replace(execution, open_group=1, last_mutation_at=at.now)
+    if execution.state.eligibility_state in _FREE_TO_WAIT:
+        reason = BlockingReason.WAITING_FOR_CHILDREN
+        held = replace(
+            held,
+            state=blocked(reason, execution.state.attempt_state),
+            blocking_detail=detail,
+            grant=None,
+            last_transition_at=at.now,
+        )
+    return Decision(None, held)
+
+
+def set_free(execution: Execution, at: Moment) -> Decision:
+    """Nobody has to end any more: it waits for a worker, or for what else keeps it back."""
+    free = replace(execution, open_group=0, last_mutation_at=at.now)
+    if execution.state.blocking_reason is BlockingReason.WAITING_FOR_CHILDREN:
+        state, detail = without_block(free, at.now)
+        free = replace(free, state=state, blocking_detail=detail, last_transition_at=at.now)
+    return Decision(None, free)
+
+
+def skip(execution: Execution, at: Moment) -> Decision:
+    """Its dependencies can never be met: it ends without having run.
+
+    What a cancelled flow keeps from starting is cancelled, as it was going to be.
+    """
+    if execution.state.blocking_reason is BlockingReason.PAUSED_BY_FLOW_CANCEL:
+        return stop(execution, execution.blocking_detail, FLOW_CANCEL, at)
+    return finish(
+        execution,
+        TerminalOutcome.SKIPPED,
+        at,
+        attempt_outcome=AttemptOutcome.ENDED_CANCELLED,
+        reason="skipped",
+        failure_reason=DEPENDENCY_IMPOSSIBLE,
+    )
+
+
+def wait_children(
+    execution: Execution | None, open_children: int, command: WaitChildren, at: Moment
+) -> Decision:
+    """The lease is let go; without open children the attempt goes straight on."""
+    refusal = refuse_unless_owner(execution, command.execution_id, command.fence, at.now)
+    if execution is not None and _was_parked_by(execution, command.fence):
+        return Decision(ChildrenAwaited(execution.public_state, open_children))
+    if refusal is not None or execution is None:
+        return Decision(refusal)
+    attempt = AttemptState.ATTEMPT_INTERRUPTED
+    state, detail = waiting(attempt), ""
+    if open_children:
+        state = blocked(BlockingReason.WAITING_FOR_CHILDREN, attempt)
+        detail = f"waiting for {open_children} of its children"
+    spent = execution.attempt_spent_ms + at.now - (execution.lease_acquired_at or at.now)
+    parked = let_go(
+        execution,
+        state,
+        at,
+        blocking_detail=detail,
+        attempt_spent_ms=spent,
+        eligible_at=at.now,
+        open_group=int(open_children > 0),
+    )
+    event = lease_event(execution, LeaseEventType.RELEASED, "waiting_children", at.now)
+    reply = ChildrenAwaited(parked.public_state, open_children)
+    return Decision(reply, parked, None, (event,))
+
+
+def _was_parked_by(execution: Execution, fence: Fence) -> bool:
+    return execution.is_runnable and execution.is_interrupted and released_by(execution, fence)

@@ -1,0 +1,47 @@
+"""Whom a member of a flow waits for, in words."""
+
+from __future__ import annotations
+
+from flowfabric.model.flow import AllDone, AnyOf, EdgePolicy, MemberRow, Quorum
+from flowfabric.model.record import Record
+from flowfabric.model.results import UpstreamInfo
+
+NAMED_MAX = 5  # so many are named in a sentence
+
+
+class DependencyLook(Record, frozen=True):
+    """A member that others keep back, with those it still waits for."""
+
+    member: MemberRow
+    upstreams: tuple[UpstreamInfo, ...]  # of its open edges, or its open children
+    are_children: bool
+
+
+def dependency_summary(look: DependencyLook) -> str:
+    """Whom it waits for, and how many must still end."""
+    names = [f"{each.name} ({each.public_state.value})" for each in look.upstreams[:NAMED_MAX]]
+    more = len(look.upstreams) - NAMED_MAX
+    listed = ", ".join(names) + (f" and {more} more" if more > 0 else "")
+    member = look.member
+    if look.are_children:
+        return f"waits for {member.open_children} of its children: {listed}"
+    left = member.total - member.resolved
+    return f"waits for {left} of {member.total} upstreams, {_rule(member.joins)}: {listed}"
+
+
+def _rule(policy: EdgePolicy) -> str:
+    match policy:
+        case AnyOf():
+            return "one must succeed"
+        case Quorum(k=k):
+            return f"{k} must succeed"
+        case AllDone():
+            return "all must end"
+        case _:
+            return "all must succeed"
+
+
+def dependency_hints(look: DependencyLook) -> tuple[str, ...]:
+    """What can be done about an upstream that has ended and will not do so again by itself."""
+    ended = [each for each in look.upstreams if each.public_state.is_terminal]
+    return tuple(f"ff retry {each.execution_id} --cascade" for each in ended[:NAMED_MAX])

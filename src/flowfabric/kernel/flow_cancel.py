@@ -1,0 +1,47 @@
+"""Cancelling a flow: the header at once, and each member as the policy says."""
+
+from __future__ import annotations
+
+from flowfabric.kernel.decision import Decision, Moment
+from flowfabric.kernel.transition import park
+from flowfabric.model.event import OperatorEvent, OperatorEventType
+from flowfabric.model.execution import Execution
+from flowfabric.model.flow import CancellationPolicy, FlowRow
+from flowfabric.model.record import Record
+from flowfabric.model.state import BlockingReason
+
+FLOW_CANCELLED = "flow_cancelled"
+FLOW_CANCEL = "flow_cancel"  # who cancels
+
+
+class CancelFlow(Record, frozen=True):
+    """Somebody wants a whole flow stopped."""
+
+    flow_id: str
+    policy: CancellationPolicy
+    reason: str
+    grace_ms: int | None = None  # none: members are cancelled at once, not by whoever asked
+
+
+class AckCancelMember(Record, frozen=True):
+    """Whoever cancels the members of a flow by hand has done one."""
+
+    flow_id: str
+    execution_id: str
+
+
+def bar(execution: Execution, reason: str, at: Moment) -> Decision:
+    """What has not begun is kept from beginning until its cancel comes."""
+    parked = park(execution, BlockingReason.PAUSED_BY_FLOW_CANCEL, reason, at)
+    return Decision(None, parked)
+
+
+def requested(flow: FlowRow, command: CancelFlow, members: int, at: Moment) -> OperatorEvent:
+    """The request, as audited."""
+    details = {
+        "policy": command.policy.value,
+        "reason": command.reason,
+        "member_count": members,
+    }
+    kind = OperatorEventType.FLOW_CANCEL_REQUESTED
+    return OperatorEvent(flow.flow_id, kind, details, flow.namespace, flow.tags, at.now)

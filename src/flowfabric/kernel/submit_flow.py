@@ -1,0 +1,95 @@
+"""Whole graphs at once: everything is recorded, or nothing is and the culprit is named."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from flowfabric.errors import InvalidInput, SelfReferencingEdge
+from flowfabric.kernel.create import CreateExecution
+from flowfabric.kernel.decision import Moment, Refused
+from flowfabric.kernel.flow import CreateFlow
+from flowfabric.kernel.graph import StageEdge, new_edge, ranks_of, refuse_quorum
+from flowfabric.model.execution import Fence
+from flowfabric.model.flow import EdgePolicy, EdgeRow, EdgeState, MemberRow
+from flowfabric.model.record import Record
+
+
+class Node(Record, frozen=True):
+    """One execution of a graph, under the name by which edges refer to it."""
+
+    name: str
+    create: CreateExecution
+    policy: EdgePolicy | None = None
+
+
+class SubmitFlow(Record, frozen=True):
+    """A graph whose edges have been checked: every node it names is there."""
+
+    flow: CreateFlow
+    nodes: tuple[Node, ...]
+    edges: tuple[StageEdge, ...]
+    ranks: dict[str, int]
+    idempotency_key: str | None = None
+    fingerprint: bytes = b""
+    dedup_window_ms: int = 0
+    is_named: bool = False  # the caller chose the flow's id, so it may be taken
+
+    @property
+    def flow_id(self) -> str:
+        """The flow's id."""
+        return self.flow.flow_id
+
+
+class SpawnChildren(Record, frozen=True):
+    """The owner of an execution wants others done, as its children."""
+
+    execution_id: str
+    fence: Fence
+    children: tuple[CreateExecution, ...]
+
+
+def check_graph(
+    names: Sequence[str], edges: Sequence[tuple[str, str]], policies: dict[str, EdgePolicy | None]
+) -> dict[str, int] | Refused:
+    """The rank of each node, or what is wrong with the graph."""
+    known = set(names)
+    for at, (upstream, downstream) in enumerate(edges):
+        for name, word in ((upstream, "upstream"), (downstream, "downstream")):
+            if name not in known:
+                field = f"edges[{at}].{word}"
+                return Refused(InvalidInput, f"{field}: no node {name!r}", {"field": field})
+        if upstream == downstream:
+            field = f"edges[{at}]"
+            detail = f"{field}: {upstream!r} would wait for itself"
+            return Refused(SelfReferencingEdge, detail, {"field": field})
+    inbound = Counter(downstream for _, downstream in edges)
+    for name, policy in policies.items():
+        if refusal := refuse_quorum(policy, inbound[name], name):
+            return refusal
+    return ranks_of(names, edges)
+
+
+def members_of(command: SubmitFlow) -> list[MemberRow]:
+    """The rows of the members, each with its group."""
+    inbound = Counter(edge.downstream_execution_id for edge in command.edges)
+    passing = Counter(
+        edge.downstream_execution_id for edge in command.edges if edge.data_passing_ref
+    )
+    return [
+        MemberRow(
+            command.flow_id,
+            node.create.execution_id,
+            node.name,
+            command.ranks[node.name],
+            policy=node.policy,
+            total=inbound[node.create.execution_id],
+            passing=passing[node.create.execution_id],
+        )
+        for node in command.nodes
+    ]
+
+
+def edges_of(command: SubmitFlow, at: Moment) -> list[EdgeRow]:
+    """The rows of the edges, in force from the start."""
+    return [new_edge(edge, EdgeState.APPLIED, at) for edge in command.edges]

@@ -1,0 +1,253 @@
+"""Flows: executions that depend on each other, the edges between them and the groups they join.
+
+A flow's row is the lock of its graph: whoever changes edges, groups or counts holds it. Each
+member has one row, which holds the group of its inbound edges as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+
+from flowfabric.errors import InvalidInput
+from flowfabric.model.checks import check_integer
+from flowfabric.model.record import Record, convert, to_plain
+from flowfabric.model.state import TerminalOutcome
+
+SUCCESS_ONLY = "success_only"  # the only kind of dependency there is
+THRESHOLD_MAX = 2**31 - 1
+
+
+class FlowState(StrEnum):
+    """How a flow stands. Open, running and blocked are told apart when somebody looks."""
+
+    OPEN = "open"
+    RUNNING = "running"
+    BLOCKED = "blocked"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+    @property
+    def is_terminal(self) -> bool:
+        """Whether its graph is closed."""
+        return self in (FlowState.COMPLETED, FlowState.FAILED, FlowState.CANCELLED)
+
+
+class FlowStatus(StrEnum):
+    """What a listing says."""
+
+    ACTIVE = "active"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+class EdgeState(StrEnum):
+    """How one dependency stands."""
+
+    PENDING = "pending"  # staged: it counts for cycles, and keeps nobody back yet
+    APPLIED = "applied"
+    SATISFIED = "satisfied"
+    IMPOSSIBLE = "impossible"
+
+
+class GroupState(StrEnum):
+    """How all dependencies of one member stand together."""
+
+    PENDING = "pending"
+    SATISFIED = "satisfied"
+    IMPOSSIBLE = "impossible"
+
+
+class OnSatisfied(StrEnum):
+    """What becomes of the others when a group is decided."""
+
+    CANCEL_REMAINING = "cancel_remaining"
+    LET_RUN = "let_run"
+
+
+class CancellationPolicy(StrEnum):
+    """Which members a cancelled flow takes with it."""
+
+    CANCEL_ALL = "cancel_all"
+    CANCEL_PENDING = "cancel_pending"
+    FLOW_ONLY = "cancel_flow_only"
+
+
+class AllOf(Record, frozen=True, tag="all_of", tag_field="kind"):
+    """Every upstream must succeed."""
+
+
+class AllDone(Record, frozen=True, tag="all_done", tag_field="kind"):
+    """Every upstream must end, however it does."""
+
+
+class AnyOf(Record, frozen=True, tag="any_of", tag_field="kind"):
+    """One success is enough."""
+
+    on_satisfied: OnSatisfied
+    only_if_unshared: bool = False  # spare siblings that others still wait for
+
+
+class Quorum(Record, frozen=True, tag="quorum", tag_field="kind"):
+    """So many successes are enough."""
+
+    k: int
+    on_satisfied: OnSatisfied
+    only_if_unshared: bool = False
+
+    def __post_init__(self) -> None:
+        check_integer(self.k, field="policy.k", least=1, most=THRESHOLD_MAX)
+
+
+EdgePolicy = AllOf | AllDone | AnyOf | Quorum
+ALL_OF = AllOf()
+
+
+class FlowRow(Record, frozen=True):
+    """One flow, with the exact number of members that ended each way."""
+
+    flow_id: str
+    namespace: str
+    flow_kind: str
+    public_flow_state: FlowState  # open or terminal
+    created_at: int
+    last_mutation_at: int
+    graph_revision: int = 0
+    node_count: int = 0
+    edge_count: int = 0
+    completed_count: int = 0
+    failed_count: int = 0
+    cancelled_count: int = 0
+    expired_count: int = 0
+    skipped_count: int = 0
+    child_count: int = 0  # members that another member spawned
+    retention_ms: int | None = None  # none: the engine's; the longest of its members' counts
+    finished_at: int | None = None
+    cancelled_at: int | None = None
+    cancel_reason: str | None = None
+    cancellation_policy: CancellationPolicy | None = None
+    due_at: int | None = None  # when it is purged as a whole
+    tags: Mapping[str, str] = {}
+
+    @property
+    def ended_count(self) -> int:
+        """How many members have ended."""
+        return (
+            self.completed_count
+            + self.failed_count
+            + self.cancelled_count
+            + self.expired_count
+            + self.skipped_count
+        )
+
+
+class MemberRow(Record, frozen=True):
+    """One member of a flow and the group of its inbound edges."""
+
+    flow_id: str
+    execution_id: str
+    node_name: str = ""
+    rank: int = 0  # every edge leads from a lower to a higher one
+    parent_id: str | None = None  # who spawned it
+    open_children: int = 0  # how many it spawned that have not ended
+    policy: EdgePolicy | None = None  # none: never set, which is all_of
+    staged: int = 0  # edges that were staged and not applied yet
+    total: int = 0  # edges that were applied
+    passing: int = 0  # edges, staged or applied, that hand their upstream's result on
+    succeeded: int = 0
+    failed: int = 0
+    skipped: int = 0
+    group_state: GroupState = GroupState.PENDING
+    generation: int = 0  # rises when a replay opens the group again
+    satisfied_at: int | None = None  # when it was decided
+
+    @property
+    def resolved(self) -> int:
+        """How many edges have been resolved."""
+        return self.succeeded + self.failed + self.skipped
+
+    @property
+    def joins(self) -> EdgePolicy:
+        """The rule by which it waits."""
+        return ALL_OF if self.policy is None else self.policy
+
+
+class EdgeRow(Record, frozen=True):
+    """One dependency between two members."""
+
+    flow_id: str
+    edge_id: str
+    upstream_execution_id: str
+    downstream_execution_id: str
+    dependency_kind: str
+    edge_state: EdgeState
+    created_at: int
+    data_passing_ref: str | None = None
+    input_name: str | None = None  # under which name the result arrives
+    applied_at: int | None = None
+    resolved_at: int | None = None
+    resolved_generation: int | None = None  # the life of the upstream that decided it
+
+
+class TaskKind(StrEnum):
+    """What is owed to a flow when a transaction could not do it all."""
+
+    CASCADE = "cascade"  # resolve the outgoing edges of an execution that ended
+    CANCEL_SIBLINGS = "cancel_siblings"  # of the group of this execution
+    CANCEL_CHILDREN = "cancel_children"  # of this parent
+    CANCEL_MEMBER = "cancel_member"
+    WAKE_PARENT = "wake_parent"  # all its children have ended
+
+
+class TaskRow(Record, frozen=True):
+    """One thing owed; it survives any crash and is done by whoever looks next."""
+
+    flow_id: str
+    kind: TaskKind
+    execution_id: str
+    reason: str
+    tries: int
+    due_at: int
+
+
+class FlowEventType(StrEnum):
+    """What happened to a flow as a whole."""
+
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    REOPENED = "reopened"
+
+
+class FlowEvent(Record, frozen=True):
+    """One change of a flow's authoritative state."""
+
+    flow_id: str
+    event_type: FlowEventType
+    namespace: str
+    tags: Mapping[str, str]
+    occurred_at: int
+
+
+COUNTER_OF_OUTCOME = {
+    TerminalOutcome.SUCCESS: "completed_count",
+    TerminalOutcome.FAILED: "failed_count",
+    TerminalOutcome.CANCELLED: "cancelled_count",
+    TerminalOutcome.EXPIRED: "expired_count",
+    TerminalOutcome.SKIPPED: "skipped_count",
+}
+
+
+def status_of(state: FlowState) -> FlowStatus:
+    """The word of a listing."""
+    return FlowStatus(state.value) if state.is_terminal else FlowStatus.ACTIVE
+
+
+def check_edge_policy(value: object, *, field: str = "policy") -> EdgePolicy:
+    """One of the policies; anything else is refused."""
+    if not isinstance(value, AllOf | AllDone | AnyOf | Quorum):
+        known = "AllOf, AllDone, AnyOf or Quorum"
+        raise InvalidInput(f"{field}: expected {known}, got {type(value).__name__}", field=field)
+    return convert(to_plain(value), EdgePolicy, field=field)  # type: ignore[arg-type]

@@ -1,0 +1,59 @@
+"""Which nodes of a finished flow are missed, and which it could do without."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from flowfabric.model.flow import AnyOf, GroupState, Quorum
+from flowfabric.model.flow_results import EdgeGroupSnapshot, EdgeSnapshot, MemberInfo
+from flowfabric.model.state import PublicState
+
+_LOST: Final = (
+    PublicState.FAILED,
+    PublicState.EXPIRED,
+    PublicState.CANCELLED,
+    PublicState.SKIPPED,
+)
+
+
+def unexcused(
+    members: Sequence[MemberInfo],
+    edges: Iterable[EdgeSnapshot],
+    groups: Iterable[EdgeGroupSnapshot],
+) -> list[MemberInfo]:
+    """Members that ended without a result and were needed, causes before their consequences.
+
+    One is excused when all that wait for it went on without it: by an `any_of` or a `quorum` that
+    was satisfied, or because they are excused themselves. A child is its parent's affair.
+    """
+    states = {each.execution_id: each.public_state for each in members}
+    tolerant = {
+        each.downstream_execution_id
+        for each in groups
+        if isinstance(each.policy, AnyOf | Quorum) and each.group_state is GroupState.SATISFIED
+    }
+    downstreams: defaultdict[str, list[str]] = defaultdict(list)
+    for edge in edges:
+        downstreams[edge.upstream_execution_id].append(edge.downstream_execution_id)
+    excused: set[str] = set()
+    for member in sorted(members, key=lambda each: -each.rank):  # who waits, before whom it is for
+        key = member.execution_id
+        waiting = downstreams[key]
+        if member.parent_id is not None or (
+            states[key] in _LOST
+            and waiting
+            and all(child in tolerant or child in excused for child in waiting)
+        ):
+            excused.add(key)
+    lost = [
+        each for each in members if each.public_state in _LOST and each.execution_id not in excused
+    ]
+    return sorted(lost, key=lambda each: each.public_state is PublicState.SKIPPED)
+
+
+def headline(reason: str) -> str:
+    """The line of a reason that is meant for people: the first; a traceback follows it."""
+    lines = [line.strip() for line in reason.splitlines() if line.strip()]
+    return lines[0] if lines else ""

@@ -1,0 +1,212 @@
+"""Data passing §7.6: one edge replaces the input, several arrive as a map; scenario 8, D-24."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+
+from flowfabric.model.flow import AllDone, AnyOf, OnSatisfied, Quorum
+from tests.support.flows import arrows, edge, empty, node, submit, woven
+from tests.support.lab import Lab
+
+CANCEL, LET_RUN = OnSatisfied.CANCEL_REMAINING, OnSatisfied.LET_RUN
+BYTES = bytes(range(256))
+
+
+@woven
+async def test_scenario_8_one_edge_hands_on_the_exact_bytes(lab: Lab) -> None:
+    graph = await submit(
+        lab, ["a", node("b", input_payload=b"own")], arrows("a>b", passes_result=True)
+    )
+    await graph.complete("a", result=BYTES, result_encoding="octets")
+    assert await graph.payload("b") == BYTES
+    claimed = await lab.claim()
+    assert (claimed.payload, claimed.payload_encoding) == (BYTES, "octets")
+
+
+@woven
+async def test_scenario_8_an_edge_without_reference_keeps_the_input(lab: Lab) -> None:
+    graph = await submit(lab, ["a", node("b", input_payload=b"own")], arrows("a>b"))
+    await graph.complete("a", result=b"1")
+    assert await graph.payload("b") == b"own"
+    built = await empty(lab, "a")
+    await built.add("b", input_payload=b"own")
+    await built.link("a>b", data_passing_ref="")
+    await built.complete("a", result=b"1")
+    assert await built.payload("b") == b"own"
+
+
+@woven
+async def test_scenario_8_a_void_completion_keeps_the_input(lab: Lab) -> None:
+    graph = await submit(
+        lab, ["a", node("b", input_payload=b"own")], arrows("a>b", passes_result=True)
+    )
+    await graph.complete("a", result=None)
+    assert await graph.payload("b") == b"own"
+
+
+@woven
+async def test_an_empty_result_is_a_result(lab: Lab) -> None:
+    graph = await submit(
+        lab, ["a", node("b", input_payload=b"own")], arrows("a>b", passes_result=True)
+    )
+    await graph.complete("a", result=b"")
+    assert await graph.payload("b") == b""
+
+
+@woven
+async def test_scenario_8_a_child_that_has_ended_is_never_overwritten(lab: Lab) -> None:
+    graph = await submit(
+        lab, ["a", node("b", input_payload=b"own")], arrows("a>b", passes_result=True)
+    )
+    await graph.cancel("b")
+    await graph.complete("a", result=b"1")
+    assert await graph.payload("b") == b"own"
+
+
+@woven
+async def test_nothing_is_handed_to_who_is_skipped(lab: Lab) -> None:
+    graph = await submit(
+        lab,
+        ["a", "c", node("b", input_payload=b"own")],
+        arrows("a>b", "c>b", passes_result=True),
+    )
+    await graph.complete("a", result=b"1")
+    await graph.fail("c")
+    assert await graph.state("b") == "skipped"
+    assert await graph.payload("b") == b"own"
+
+
+@woven
+async def test_several_edges_arrive_as_a_map_by_name_in_any_order(lab: Lab) -> None:
+    """Deterministic: the same whoever came last."""
+    payloads = set()
+    for order in ("xyz", "zyx", "yxz"):
+        graph = await submit(lab, [*"xyz", "d"], arrows("x>d", "y>d", "z>d", passes_result=True))
+        await graph.start()
+        for name in order:
+            await graph.complete(name, result=f'"{name}!"'.encode())
+        payloads.add(await graph.payload("d"))
+        await graph.complete("d")
+    (payload,) = payloads
+    assert json.loads(payload) == {"x": "x!", "y": "y!", "z": "z!"}
+
+
+@woven
+async def test_a_map_is_laid_over_an_input_that_is_an_object(lab: Lab) -> None:
+    graph = await submit(
+        lab,
+        ["x", "y", node("d", input_payload=b'{"keep": 1, "x": "old"}', payload_encoding="json")],
+        arrows("x>d", "y>d", passes_result=True),
+    )
+    await graph.complete("x", result=b"[1, 2.50]")
+    await graph.complete("y", result=None)
+    assert json.loads(await graph.payload("d")) == {"keep": 1, "x": [1, 2.5], "y": None}
+    assert b"2.50" in await graph.payload("d")  # a result is passed on as it is written
+
+
+@woven
+async def test_other_bytes_travel_as_base64(lab: Lab) -> None:
+    graph = await submit(lab, ["x", "y", "d"], arrows("x>d", "y>d", passes_result=True))
+    await graph.complete("x", result=b"\xff\x00", result_encoding="octets")
+    await graph.complete("y", result=b"not json")
+    assert json.loads(await graph.payload("d")) == {
+        "x": {"base64": "/wA=", "encoding": "octets"},
+        "y": {"base64": "bm90IGpzb24=", "encoding": None},
+    }
+
+
+@woven
+async def test_a_named_edge_arrives_under_its_name_even_alone(lab: Lab) -> None:
+    graph = await submit(lab, ["a", "b"], [edge("a", "b", passes_result=True, input_name="draft")])
+    await graph.complete("a", result=b'"text"')
+    assert json.loads(await graph.payload("b")) == {"draft": "text"}
+
+
+@woven
+async def test_edges_that_pass_nothing_add_nothing_to_the_map(lab: Lab) -> None:
+    graph = await submit(lab, ["x", "y", "d"], [*arrows("x>d"), edge("y", "d", passes_result=True)])
+    await graph.complete("x", result=b"1")
+    await graph.complete("y", result=b"2")
+    assert await graph.payload("d") == b"2"
+
+
+@pytest.mark.parametrize("winner", ["s0", "s2"])
+@woven
+async def test_any_of_is_handed_the_winner_under_its_name(lab: Lab, winner: str) -> None:
+    """Who lost, or comes late, hands on nothing."""
+    names = ["s0", "s1", "s2"]
+    graph = await submit(
+        lab,
+        [*names, node("d", AnyOf(LET_RUN))],
+        [edge(name, "d", passes_result=True) for name in names],
+    )
+    await graph.start()
+    await graph.fail("s1")
+    await graph.complete(winner, result=b"1")
+    handed = await graph.payload("d")
+    assert json.loads(handed) == {winner: 1}
+    await graph.complete("s0" if winner == "s2" else "s2", result=b"2")
+    assert await graph.payload("d") == handed
+
+
+@woven
+async def test_a_quorum_is_handed_every_success_that_fired_it(lab: Lab) -> None:
+    """D-24: the reference hands on the k-th result only."""
+    names = ["s0", "s1", "s2", "s3"]
+    graph = await submit(
+        lab,
+        [*names, node("d", Quorum(2, CANCEL))],
+        [edge(name, "d", passes_result=True) for name in names],
+    )
+    await graph.start()
+    await graph.complete("s3", result=b"3")
+    await graph.complete("s1", result=b"1")
+    assert json.loads(await graph.payload("d")) == {"s1": 1, "s3": 3}
+
+
+@woven
+async def test_all_done_is_handed_the_successes(lab: Lab) -> None:
+    graph = await submit(
+        lab, ["x", "y", node("d", AllDone())], arrows("x>d", "y>d", passes_result=True)
+    )
+    await graph.start()
+    await graph.fail("x")
+    await graph.complete("y", result=b"2")
+    assert json.loads(await graph.payload("d")) == {"y": 2}
+
+
+@woven
+async def test_an_upstream_that_ended_before_its_edge_hands_on_too(lab: Lab) -> None:
+    graph = await empty(lab, "a", "b")
+    await lab.engine.hold_execution(execution_id=graph.ids["b"])
+    await graph.complete("a", result=b'"early"')
+    await graph.link("a>b", data_passing_ref="result")
+    assert await graph.payload("b") == b'"early"'
+
+
+@woven
+async def test_data_travels_down_a_chain(lab: Lab) -> None:
+    graph = await submit(lab, "abc", arrows("a>b>c", passes_result=True))
+    await graph.complete("a", result=b"1")
+    claimed = await lab.claim()
+    assert claimed.payload == b"1"
+    await lab.engine.complete(claimed.handle, result=claimed.payload + b"2")
+    assert (await lab.claim()).payload == b"12"
+
+
+@woven
+async def test_results_of_one_batch_are_handed_on(lab: Lab) -> None:
+    """They are read from the batch itself, before they are stored."""
+    names = [f"s{at}" for at in range(10)]
+    graph = await submit(
+        lab, [*names, "d"], [edge(name, "d", passes_result=True) for name in names]
+    )
+    await graph.start()
+    claims = [(name, graph.claimed.pop(graph.ids[name])) for name in names]
+    await asyncio.gather(
+        *(lab.engine.complete(each.handle, result=name[1:].encode()) for name, each in claims)
+    )
+    assert json.loads(await graph.payload("d")) == {name: int(name[1:]) for name in names}

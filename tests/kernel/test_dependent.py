@@ -1,0 +1,164 @@
+"""What dependencies do to one execution: held back, set free, skipped, parked with its children."""
+
+from __future__ import annotations
+
+import pytest
+
+from flowfabric.errors import ExecutionNotActive, LeaseExpired, StaleLease
+from flowfabric.kernel.decision import Decision, Moment, Refused
+from flowfabric.kernel.dependent import (
+    WaitChildren,
+    hold_back,
+    set_free,
+    skip,
+    wait_children,
+)
+from flowfabric.kernel.flow_cancel import bar
+from flowfabric.kernel.operate import Hold, Release
+from flowfabric.model.attempt import AttemptOutcome
+from flowfabric.model.event import CompletionEvent, LeaseEvent, LeaseEventType
+from flowfabric.model.execution import Execution
+from flowfabric.model.flow_results import ChildrenAwaited
+from flowfabric.model.record import replace
+from flowfabric.model.state import (
+    AttemptState,
+    BlockingReason,
+    EligibilityState,
+    PublicState,
+    TerminalOutcome,
+)
+from tests.support import builders as make
+from tests.support.builders import EXECUTION_ID, NOW, TTL_MS, fence_of, image
+
+AT = Moment(NOW)
+RUNNABLE = ("waiting", "delayed", "held", "parked", "retrying", "requeued")
+
+
+def after(decision: Decision) -> Execution:
+    assert decision.execution is not None
+    return decision.execution
+
+
+@pytest.mark.parametrize("situation", RUNNABLE)
+def test_runnable_work_is_held_back_and_set_free_to_where_it_was(situation: str) -> None:
+    """D-12: a delay and an operator's hold go on underneath."""
+    before = make.LIVE[situation]()
+    waits = after(hold_back(before, "waiting for 1", AT))
+    assert waits.open_group == 1
+    if situation == "held":
+        assert waits.state == before.state
+    else:
+        assert waits.state.eligibility_state is EligibilityState.BLOCKED_BY_DEPENDENCIES
+        assert waits.blocking_detail == "waiting for 1"
+    assert waits.state.attempt_state is before.state.attempt_state
+    free = after(set_free(waits, AT))
+    assert (free.state, free.open_group) == (before.state, 0)
+    assert free.eligible_at == before.eligible_at
+
+
+def test_a_delay_that_ran_out_meanwhile_is_over() -> None:
+    waits = after(hold_back(make.delayed(delay_ms=1000), "", AT))
+    free = after(set_free(waits, Moment(NOW + 1000)))
+    assert free.public_state is PublicState.WAITING
+
+
+def test_a_hold_over_open_dependencies_leads_back_to_them() -> None:
+    waits = after(hold_back(make.created(), "", AT))
+    held = image(waits, Hold(EXECUTION_ID, "x"))
+    assert held.state.blocking_reason is BlockingReason.PAUSED_BY_OPERATOR
+    assert image(held, Release(EXECUTION_ID)).public_state is PublicState.WAITING_CHILDREN
+    free = after(set_free(held, AT))  # the hold stays
+    assert free.state == held.state
+    assert image(free, Release(EXECUTION_ID)).public_state is PublicState.WAITING
+
+
+def test_who_is_promised_to_a_worker_is_promised_no_more() -> None:
+    granted = replace(make.created(), grant=object())
+    assert after(hold_back(granted, "", AT)).grant is None
+
+
+# --- skipping ----------------------------------------------------------------------------------
+
+
+def test_a_skip_is_an_end_without_an_attempt() -> None:
+    waits = replace(after(hold_back(make.created(), "", AT)), flow_id="f")
+    decision = skip(waits, AT)
+    done = after(decision)
+    assert done.state.terminal_outcome is TerminalOutcome.SKIPPED
+    assert done.state.attempt_state is AttemptState.NONE
+    assert (done.failure_reason, done.open_group) == ("dependency_impossible", 0)
+    assert (done.completed_at, done.purge_at) == (NOW, None)
+    assert decision.attempt is None
+    (event,) = decision.events
+    assert isinstance(event, CompletionEvent)
+    assert (event.outcome, event.flow_id) == (TerminalOutcome.SKIPPED, "f")
+
+
+def test_skipping_what_had_begun_ends_its_attempt() -> None:
+    """D-18: full cleanup, whatever it was doing."""
+    decision = skip(make.parked(), AT)
+    assert after(decision).state.attempt_state is AttemptState.ATTEMPT_TERMINAL
+    assert decision.attempt is not None
+    assert decision.attempt.outcome is AttemptOutcome.ENDED_CANCELLED
+    assert decision.attempt.failure_reason == "dependency_impossible"
+    running = skip(make.leased(), AT)
+    assert after(running).lease_epoch > make.leased().lease_epoch
+    assert isinstance(running.events[0], LeaseEvent)
+
+
+def test_what_a_cancelled_flow_has_barred_is_cancelled_not_skipped() -> None:
+    barred = after(bar(make.created(), "enough", AT))
+    done = after(skip(barred, AT))
+    assert done.state.terminal_outcome is TerminalOutcome.CANCELLED
+    assert (done.cancellation_reason, done.cancelled_by) == ("enough", "flow_cancel")
+
+
+# --- parents -----------------------------------------------------------------------------------
+
+
+def park(execution: Execution, open_children: int, now: int = NOW) -> Decision:
+    command = WaitChildren(EXECUTION_ID, fence_of(execution))
+    return wait_children(execution, open_children, command, Moment(now))
+
+
+def test_a_parent_lets_go_and_waits_for_its_children() -> None:
+    running = make.leased()
+    decision = park(running, 2, NOW + 40)
+    parked = after(decision)
+    assert decision.reply == ChildrenAwaited(PublicState.WAITING_CHILDREN, 2)
+    assert parked.state.attempt_state is AttemptState.ATTEMPT_INTERRUPTED
+    assert (parked.open_group, parked.worker_id, parked.lease_expires_at) == (1, None, None)
+    assert parked.lease_epoch == running.lease_epoch + 1
+    assert parked.attempt_spent_ms == 40  # its children's time is not its own
+    (event,) = decision.events
+    assert isinstance(event, LeaseEvent)
+    assert (event.event_type, event.reason) == (LeaseEventType.RELEASED, "waiting_children")
+    again = make.claimed(after(set_free(parked, Moment(NOW + 50))), now=NOW + 50)
+    assert (again.attempt_index, again.attempt_id) == (running.attempt_index, running.attempt_id)
+
+
+def test_d13_without_children_it_goes_straight_on() -> None:
+    decision = park(make.leased(), 0)
+    assert decision.reply == ChildrenAwaited(PublicState.WAITING, 0)
+    assert after(decision).open_group == 0
+
+
+def test_a_repeated_wait_is_answered() -> None:
+    running = make.leased()
+    parked = after(park(running, 2))
+    again = wait_children(parked, 1, WaitChildren(EXECUTION_ID, fence_of(running)), AT)
+    assert again == Decision(ChildrenAwaited(PublicState.WAITING_CHILDREN, 1))
+
+
+def test_only_the_owner_waits() -> None:
+    running = make.leased()
+    command = WaitChildren(EXECUTION_ID, fence_of(running))
+    stale = replace(command, fence=replace(command.fence, lease_epoch=7))
+    for execution, wanted, now, error in (
+        (running, stale, NOW, StaleLease),
+        (running, command, NOW + TTL_MS, LeaseExpired),
+        (make.created(), command, NOW, ExecutionNotActive),
+    ):
+        reply = wait_children(execution, 1, wanted, Moment(now)).reply
+        assert isinstance(reply, Refused)
+        assert reply.error is error
