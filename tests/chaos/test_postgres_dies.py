@@ -20,7 +20,7 @@ import pytest
 from flowfabric.assemble import open_engine
 from flowfabric.config import EngineConfig
 from flowfabric.engine.engine import Engine
-from flowfabric.errors import OutcomeUnknown, StateError, StoreUnavailable
+from flowfabric.errors import ExecutionNotActive, OutcomeUnknown, StateError, StoreUnavailable
 from flowfabric.model.results import Claimed
 from tests.chaos.verdict import check_acknowledged, check_store
 from tests.property.budget import budget
@@ -149,6 +149,10 @@ class Clients:
             await self.insist(lambda: self._engine.complete(claimed.handle, result=b"r"))
         except StateError:
             return  # the outage outlived the lease; somebody else will complete it
+        except ExecutionNotActive as error:  # and it waits for him, or he has done so already
+            if error.fields["lease_epoch"] <= claimed.lease_epoch:
+                raise  # nobody came after this lease: an acknowledged claim is lost
+            return
         self.done.append((claimed.execution_id, claimed.lease_epoch))
         self._heard.set()
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
 from flowfabric.cli.exits import Exit
@@ -181,6 +183,14 @@ def test_result_of_unfinished_work_exits_with_six(desk: Desk) -> None:
     assert desk.ff("result", waiting) == Exit.TIMEOUT
     assert "is waiting" in desk.err
     assert desk.ff("result", waiting, "--wait", "0.05") == Exit.TIMEOUT
+
+
+def test_result_waits_without_end_when_told_no_time(desk: Desk) -> None:
+    waiting = desk.submit()
+    with ThreadPoolExecutor() as pool:
+        pool.submit(lambda: desk.complete(desk.claim(), b'"done"'))
+        assert desk.ff("result", waiting, "--wait") == Exit.OK
+    assert desk.out == "done\n"
 
 
 def test_result_raw_is_byte_for_byte(desk: Desk) -> None:

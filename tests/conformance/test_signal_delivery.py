@@ -449,8 +449,7 @@ async def test_an_approval_is_refused_on_another_lane_or_an_unknown_waitpoint(la
         ("comment", "text"),
         ("signal_dedup_ttl_ms", -1),
     ):
-        name = {"comment": "payload", "signal_dedup_ttl_ms": "dedup_ttl_ms"}.get(field, field)
-        async with lab.refuses(InvalidInput, name):
+        async with lab.refuses(InvalidInput, field):
             await approve(**{**good, field: value})
     await approve(**good)
     async with lab.refuses(WaitpointClosed):

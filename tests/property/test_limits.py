@@ -44,9 +44,10 @@ from tests.property.budget import budget
 from tests.property.crowd import CONFIG
 from tests.property.histories import pick
 from tests.property.limited import DEDUP_MS, DIMENSIONS, WholeLimitedHistories, both, budget_name
-from tests.property.machines import only, try_histories
+from tests.property.machines import is_noticed, only, try_histories
 from tests.property.mint import SWITCH
 from tests.property.seat import Seat
+from tests.support.databases import PostgresServer
 from tests.support.mutants import Mutant, plant
 
 Dump = dict[str, list[Any]]
@@ -346,8 +347,7 @@ def test_a_wrong_rule_is_noticed(
     fault = FAULTS[name]
     break_rules(fault, monkeypatch)
     machine: Any = only(Watched, fault.rules)
-    with pytest.raises(AssertionError):
-        try_histories(lambda: machine(runner), 400, shrink=False)
+    assert is_noticed(lambda: machine(runner))
 
 
 # --- rivals in several engines -----------------------------------------------------------------
@@ -372,17 +372,21 @@ def test_rivals_on_one_budget(url: str) -> None:
 
 
 def test_budgets_read_without_a_lock_are_noticed(
-    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+    postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Planted: PostgreSQL without FOR UPDATE on the small tables."""
+    """Planted: PostgreSQL without FOR UPDATE on the small tables. A race takes luck: five try."""
     honest = small._load
 
     def careless(table: Any, size: int, **how: Any) -> str:
         return honest(table, size, **{**how, "hold": False})
 
     monkeypatch.setattr(small, "_load", careless)
-    used, accepted, _ = asyncio.run(rivalry(postgres_url))
-    assert used != accepted
+    for _ in range(5):
+        with postgres.database() as url:
+            used, accepted, _ = asyncio.run(rivalry(url))
+        if used != accepted:
+            return
+    pytest.fail("what was accepted was used, five times in a row")
 
 
 async def rivalry(url: str) -> tuple[int, int, int]:

@@ -11,6 +11,7 @@ import random
 import re
 import sqlite3
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from flowfabric.stores.sqlite.store import SqliteStore
 from flowfabric.stores.sqlite.view import SqliteView
 from tests.property.budget import budget
 from tests.property.crowd import CONFIG, Crowd, Verdict
+from tests.support.databases import PostgresServer
 
 CALLS = budget("FF_LINCHECK_CALLS", 3_000)
 ENGINES = 8
@@ -109,8 +111,24 @@ async def _take(engine: Engine, ids: list[str]) -> list[Any]:
 
 # --- the checker is only worth what it notices -------------------------------------------------
 
+CROWDS = 8  # a race takes luck: one crowd in ten runs past a fault, not eight in a row
 
-def test_missing_row_locks_are_noticed(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+
+def is_noticed(
+    place: Callable[[], AbstractContextManager[str]], *, calls: int = 1_000, about: str = ""
+) -> bool:
+    """Whether some crowd, each in an empty store, sees what no order of calls explains."""
+    for seed in range(CROWDS):
+        with place() as url:
+            verdict = judged(Crowd(url, engines=ENGINES, calls=calls, seed=seed))
+        if any(name.startswith(about) for name in verdict.unexplained):
+            return True
+    return False
+
+
+def test_missing_row_locks_are_noticed(
+    postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Planted: Postgres without FOR UPDATE."""
     patched = 0
     for name, sql in postgres_view.SQL.items():
@@ -119,11 +137,12 @@ def test_missing_row_locks_are_noticed(postgres_url: str, monkeypatch: pytest.Mo
         patched += unlocked != sql
         monkeypatch.setitem(postgres_view.SQL, name, unlocked)
     assert patched >= 4
-    verdict = judged(Crowd(postgres_url, engines=ENGINES, calls=1_000, seed=1))
-    assert verdict.unexplained
+    assert is_noticed(postgres.database)
 
 
-def test_an_upsert_of_keys_is_noticed(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_upsert_of_keys_is_noticed(
+    postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Planted: an absent row cannot be locked, and an upsert hides that a rival inserted it."""
     honest = arrays.Write.sql
     upsert = " ON CONFLICT (namespace, idempotency_key) DO UPDATE SET execution_id = "
@@ -135,12 +154,11 @@ def test_an_upsert_of_keys_is_noticed(postgres_url: str, monkeypatch: pytest.Mon
 
     monkeypatch.setattr(arrays.Write, "sql", sql)
     monkeypatch.setattr(arrays, "_joined", arrays._joined.__wrapped__)  # what it knows is honest
-    verdict = judged(Crowd(postgres_url, engines=ENGINES, calls=1_000, seed=1))
-    assert any(name.startswith("key-") for name in verdict.unexplained)
+    assert is_noticed(postgres.database, about="key-")
 
 
 def test_a_version_nobody_compares_is_noticed(
-    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+    postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Planted: what was decided without a lock is written whatever the row has become."""
     honest = arrays._guarded
@@ -149,8 +167,7 @@ def test_a_version_nobody_compares_is_noticed(
         return re.sub(r"c\.xmin = (\S+)::xid", r"\1 IS NOT NULL", honest(parts))
 
     monkeypatch.setattr(arrays, "_guarded", careless)
-    verdict = judged(Crowd(postgres_url, engines=ENGINES, calls=1_000, seed=1))
-    assert verdict.unexplained
+    assert is_noticed(postgres.database)
 
 
 def test_missing_transactions_are_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -165,6 +182,6 @@ def test_missing_transactions_are_noticed(tmp_path: Path, monkeypatch: pytest.Mo
 
         return await store._write(job)
 
+    files = (f"sqlite:///{tmp_path / f'crowd-{number}.db'}" for number in range(CROWDS))
     monkeypatch.setattr(SqliteStore, "transact", careless)
-    crowd = Crowd(f"sqlite:///{tmp_path / 'crowd.db'}", engines=ENGINES, calls=1_500, seed=1)
-    assert judged(crowd).unexplained
+    assert is_noticed(lambda: nullcontext(next(files)), calls=1_500)

@@ -175,6 +175,28 @@ def test_options_reach_the_execution(url: str) -> None:
     asyncio.run(main())
 
 
+def test_submit_many_of_what_is_no_list_submits_nothing(url: str) -> None:
+    ff = Fabric(url)
+
+    @ff.task
+    def shout(word: str) -> str:
+        return word.upper()
+
+    async def main() -> None:
+        async with ff:
+            wrong: Any
+            for wrong in ("abc", b"abc", 5, None, {"word": "a"}):
+                with pytest.raises(InvalidInput, match="items: expected a list"):
+                    await ff.submit_many(shout, wrong)
+            for wrong in (5, "abc", [shout], ["abc"]):
+                with pytest.raises(InvalidInput, match="calls"):
+                    await ff.submit_many(wrong)
+            engine = await ff.start()
+            assert (await engine.list_executions()).executions == ()
+
+    asyncio.run(main())
+
+
 def test_submit_many_keeps_the_order_and_creates_nothing_when_one_is_wrong(url: str) -> None:
     ff = Fabric(url)
 

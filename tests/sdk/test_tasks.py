@@ -97,7 +97,7 @@ def test_options_become_the_policy() -> None:
 @pytest.mark.parametrize(
     ("options", "field"),
     [
-        ({"lain": "x"}, "options"),
+        ({"lain": "x"}, "lain"),
         ({"lane": ""}, "lane"),
         ({"timeout": "soon"}, "timeout"),
         ({"timeout": "0s"}, "timeout_policy.attempt_timeout_ms"),
@@ -105,6 +105,11 @@ def test_options_become_the_policy() -> None:
         ({"needs": "llm"}, "needs"),
         ({"needs": ["a,b"]}, "needs"),
         ({"retries": RetryPolicy(), "backoff": ExponentialBackoff()}, "retries"),
+        ({"retries": 3, "retry_on": "ValueError"}, "retry_on"),
+        ({"retries": 3, "retry_on": ValueError}, "retry_on"),
+        ({"retries": 3, "retry_on": [5]}, "retry_on"),
+        ({"retries": 3, "retry_on": [int]}, "retry_on"),
+        ({"retry_on": 5}, "retry_on"),
     ],
 )
 def test_a_wrong_option_is_refused_where_the_task_is_written(

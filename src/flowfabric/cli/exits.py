@@ -111,6 +111,8 @@ def _describe_engine_error(error: FlowFabricError) -> str:
     lines = (type(error).__doc__ or "").strip().splitlines()
     first, _, rest = (lines[0] if lines else error.code).partition(". ")
     what = error.detail or first.rstrip(".")
+    if isinstance(error, NotFound) and error.detail and "no " not in error.detail:
+        what = f"no {error.detail}"
     advice = (rest or first).rstrip(".")
     if not error.detail and not rest:
         return f"{what} ({error.code})"

@@ -219,7 +219,7 @@ async def result(call: Call) -> Exit:
     execution_id, wait_ms = call.arguments.id, call.arguments.wait
     async with call.engine() as engine:
         snapshot = await found(engine, execution_id)
-        if wait_ms and snapshot.public_state not in TERMINAL_STATES:
+        if wait_ms != 0 and snapshot.public_state not in TERMINAL_STATES:
             snapshot = await watch(engine, call, execution_id, timeout_ms=wait_ms)
         data = await engine.get_execution_result(execution_id=execution_id)
     return show_result(call, snapshot, data, raw=call.arguments.raw)

@@ -224,7 +224,13 @@ def _add_reading(commands: Commands) -> None:
     result = _command(commands, "result", "inspect:result", "print the result of an execution")
     _one_id(result)
     result.add_argument(
-        "--wait", type=values.duration_ms, default=0, metavar="SECONDS", help="wait so long for it"
+        "--wait",
+        type=values.duration_ms,
+        nargs="?",
+        const=None,
+        default=0,
+        metavar="TIME",
+        help="wait for it, so long at most",
     )
     result.add_argument("--raw", action="store_true", help="the stored bytes, unchanged")
 

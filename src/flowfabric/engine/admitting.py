@@ -143,7 +143,7 @@ class Admitting(EngineCore):
 
 
 def _dimension(value: str) -> str:
-    return check_name(value, field="dimension") if value else DEFAULT_DIMENSION
+    return DEFAULT_DIMENSION if value == "" else check_name(value, field="dimension")
 
 
 def _jitter(value: int) -> int:

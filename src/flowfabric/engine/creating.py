@@ -14,7 +14,7 @@ from flowfabric.errors import FlowFabricError, InvalidInput
 from flowfabric.ids import member_ids, new_execution_id, new_execution_ids
 from flowfabric.kernel.create import CreateExecution
 from flowfabric.kernel.decision import Refused
-from flowfabric.model.checks import check_uuid
+from flowfabric.model.checks import check_list, check_uuid
 from flowfabric.model.results import CreateResult
 from flowfabric.stores.base import Transaction
 
@@ -87,6 +87,7 @@ class Creating(EngineCore):
         self.store.hints.publish(dict.fromkeys(map(lane_topic, lanes), limits.CLAIM_MAX))
 
     def _checked(self, requests: Sequence[NewExecution]) -> list[CreateExecution]:
+        requests = check_list(requests, field="requests")
         if len(requests) > limits.CREATE_MAX:
             raise InvalidInput(
                 f"requests: {len(requests)} is over the limit {limits.CREATE_MAX}",
@@ -110,12 +111,13 @@ class Creating(EngineCore):
 def _request(given: NewExecution | dict[str, Any]) -> NewExecution:
     if isinstance(given, NewExecution):
         return given
+    if not isinstance(given, dict):
+        raise InvalidInput("expected a NewExecution or a dict of its fields", field="requests")
     unknown = set(given) - set(NewExecution.__struct_fields__)
     if unknown:
         name = min(unknown)
         raise InvalidInput(f"{name}: unknown field", field=name)
-    missing = {"execution_kind"} - set(given)
-    if missing:
+    if given.get("execution_kind") is None:
         raise InvalidInput("execution_kind: is required", field="execution_kind")
     present = {name: value for name, value in given.items() if value is not None}
     return NewExecution(**present)

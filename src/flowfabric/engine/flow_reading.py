@@ -11,6 +11,7 @@ from flowfabric.kernel.edge_group import judged
 from flowfabric.kernel.explain_flows import DependencyLook
 from flowfabric.model.checks import (
     check_execution_id,
+    check_flag,
     check_integer,
     check_tag_key,
     check_uuid,
@@ -95,6 +96,7 @@ class FlowReading(EngineCore):
     ) -> FlowPage:
         """Flows by id, which is by creation; the cursor is the last id seen."""
         check_integer(limit, field="limit", least=0, most=limits.PAGE_MAX)
+        check_flag(newest_first, field="newest_first")
         equal: dict[str, str] = {}
         if namespace is not None:
             equal["namespace"] = self.namespace(namespace)

@@ -18,6 +18,7 @@ from flowfabric.kernel.flow_cancel import FLOW_CANCELLED, AckCancelMember, Cance
 from flowfabric.kernel.graph import ApplyEdge, SetGroupPolicy, StageEdge
 from flowfabric.kernel.submit_flow import SpawnChildren
 from flowfabric.model.checks import (
+    check_flag,
     check_integer,
     check_name,
     check_tag_key,
@@ -145,7 +146,9 @@ class Flowing(Timing):
         name = check_text(
             node_name, field="node_name", max_bytes=limits.NODE_NAME_BYTES, empty=True
         )
-        reply: Added | AlreadyMember = await self.execute(AddMember(flow, key, name, bool(reopen)))
+        reply: Added | AlreadyMember = await self.execute(
+            AddMember(flow, key, name, check_flag(reopen, field="reopen"))
+        )
         return reply
 
     async def stage_dependency_edge(

@@ -97,8 +97,8 @@ class Granting(Working, EngineCore):
         namespace: str | None = None,
     ) -> GrantIssued | NoWork:
         """Choose the best execution for a worker and promise it, in one transaction."""
-        offer = self.offer((lane_id,), worker_capabilities, None, namespace)
         choice = _choice(worker_id, worker_instance_id, worker_capabilities, grant_ttl_ms)
+        offer = self.offer((check_lane(lane_id),), worker_capabilities, None, namespace)
         command = PromiseBest(offer, IssueClaimGrant("", *choice))
         reply: GrantIssued | NoWork = await self.execute(command)
         return reply

@@ -15,6 +15,7 @@ from flowfabric.kernel.replay import Replay
 from flowfabric.kernel.revoke import RevokeLease
 from flowfabric.model.budget import ScopeType
 from flowfabric.model.checks import (
+    check_flag,
     check_instant,
     check_integer,
     check_lane,
@@ -88,7 +89,7 @@ class Operating(EngineCore):
             check_text(requested_by, field="requested_by", max_bytes=limits.NAME_BYTES, empty=True),
             clip_text(reason, limits.REASON_BYTES, field="reason"),
             None if deadline_at is None else check_instant(deadline_at, field="deadline_at"),
-            bool(cascade),
+            check_flag(cascade, field="cascade"),
         )
         reply: Replayed = await self.execute(command)
         return reply
@@ -138,7 +139,7 @@ class Operating(EngineCore):
         self, *, execution_id: str, expected_reason: BlockingReason | str | None = None
     ) -> Unblocked:
         """Lift a block; `expected_reason` guards against lifting another one."""
-        expected = None if expected_reason is None else _reason(expected_reason)
+        expected = None if expected_reason is None else _reason(expected_reason, "expected_reason")
         reply: Unblocked = await self.execute(Unblock(self.check_id(execution_id), expected))
         return reply
 
@@ -205,7 +206,11 @@ class Operating(EngineCore):
             check_integer(weight, field="weight", least=1, most=limits.LANE_WEIGHT_MAX)
         if aging_ms is not None:
             check_integer(aging_ms, field="aging_ms", least=0, most=limits.AGING_MS_MAX)
-        asked = check_bounds(budget_ids or (), quota_policy_id or None, None)
+        asked = check_bounds(
+            () if budget_ids is None else budget_ids,
+            None if quota_policy_id == "" else quota_policy_id,
+            None,
+        )
         await self.ensure_limits([asked])
         # A lane has many tenants and executions: budgets of one of those cannot be its default.
         places = {ScopeType.LANE: lane, ScopeType.NAMESPACE: "", ScopeType.EXECUTION: ""}
@@ -258,8 +263,8 @@ def _expectation(value: str, field: str) -> str:
     return check_text(value, field=field, max_bytes=limits.NAME_BYTES, empty=True)
 
 
-def _reason(reason: BlockingReason | str) -> BlockingReason:
+def _reason(reason: BlockingReason | str, field: str = "reason") -> BlockingReason:
     try:
         return BlockingReason(reason)
     except ValueError:
-        raise InvalidBlockingReason(f"reason: {reason!r:.80}", field="reason") from None
+        raise InvalidBlockingReason(f"{field}: {reason!r:.80}", field=field) from None

@@ -20,6 +20,7 @@ from flowfabric.model.checks import (
     check_instant,
     check_integer,
     check_lane,
+    check_list,
     check_name,
     check_tag,
     check_tag_key,
@@ -107,6 +108,7 @@ class Reading(WaitReading):
         self, *, execution_id: str, names: Sequence[str]
     ) -> dict[str, str | None]:
         """Named fields as text; unknown and secret ones are None."""
+        asked = [check_name(name, field="names") for name in check_list(names, field="names")]
         execution = await self._require(execution_id)
         values: dict[str, Any] = {
             **to_plain(execution.state),
@@ -119,7 +121,7 @@ class Reading(WaitReading):
             value = getattr(execution, name)
             if name not in _SECRET_FIELDS and isinstance(value, str | int):
                 values[name] = value
-        return {name: _text(values.get(name)) for name in names}
+        return {name: _text(values.get(name)) for name in asked}
 
     async def get_execution_result(self, *, execution_id: str) -> bytes | None:
         """The result of a success; None when there is none (yet)."""
@@ -149,6 +151,10 @@ class Reading(WaitReading):
         that the execution has hardly begun.
         """
         checked = self.check_id(execution_id)
+        most = limits.DURATION_MS_MAX
+        check_integer(look_after_ms, field="look_after_ms", least=0, most=most)
+        if timeout_ms is not None:
+            check_integer(timeout_ms, field="timeout_ms", least=0, most=most)
         until = None if timeout_ms is None else monotonic() + timeout_ms / 1000
         with self.wakeups.listening((end_topic(checked),)) as woken:
             if look_after_ms and timeout_ms != 0:
@@ -174,18 +180,18 @@ class Reading(WaitReading):
 
     async def read_outcomes(self, *, execution_ids: Sequence[str]) -> dict[str, Outcome]:
         """How executions ended, with the results of successes; those that have not are left out."""
-        keys = [self.check_id(each) for each in execution_ids]
+        keys = [self.check_id(each) for each in check_list(execution_ids, field="execution_ids")]
 
         async def work(reader: Reader) -> dict[str, Outcome]:
-            ended: dict[str, Outcome] = {}
-            for key, execution in (await reader.get(keys)).items():
-                if isinstance(execution, Execution) and execution.is_terminal:
-                    result = None
-                    if execution.state.terminal_outcome is TerminalOutcome.SUCCESS:
-                        found = await reader.result(key, execution.attempt_index or 0)
-                        result = None if found is None else found.result
-                    ended[key] = Outcome(snapshot_of(execution), result)
-            return ended
+            found = (await reader.get(keys)).items()
+            ended = {k: e for k, e in found if isinstance(e, Execution) and e.is_terminal}
+            attempts = await reader.results(list(ended))
+            return {
+                key: Outcome(
+                    snapshot_of(execution), attempts[key].result if key in attempts else None
+                )
+                for key, execution in ended.items()
+            }
 
         return await self.read(work)
 
@@ -223,7 +229,7 @@ class Reading(WaitReading):
         """
         check_integer(limit, field="limit", least=0, most=limits.PAGE_MAX)
         wanted = ListFilter(
-            states=tuple(sorted({_state(state) for state in states})),
+            states=tuple(sorted({_state(state) for state in check_list(states, field="states")})),
             tag=None if tag is None else check_tag(tag),
             created_after=_instant(created_after, "created_after"),
             created_before=_instant(created_before, "created_before"),

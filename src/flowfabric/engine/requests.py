@@ -91,7 +91,7 @@ def to_create(request: NewExecution, config: EngineConfig, execution_id: str) ->
         ),
         _optional(request.idempotency_key, "idempotency_key", limits.IDEMPOTENCY_KEY_BYTES),
     )
-    tags = check_tags(request.tags) if request.tags else {}
+    tags = check_tags(request.tags) if request.tags != {} else {}
     rank = 0 if priority is None else clamp_priority(priority)
     keyed = body.idempotency_key is not None
     bounds = check_bounds(

@@ -109,11 +109,11 @@ class Signalling(EngineCore):
             "operator",
             check_name(actor, field="actor"),
             "",
-            None if comment is None else _payload(comment),
+            None if comment is None else _payload(comment, "comment"),
             "json",
             None,
             f"approval:{name}:{suffix}",
-            _ttl(signal_dedup_ttl_ms),
+            _ttl(signal_dedup_ttl_ms, "signal_dedup_ttl_ms"),
             0,
         )
         reply: SignalAccepted | SignalDuplicate = await self.execute(command)
@@ -125,7 +125,7 @@ class Signalling(EngineCore):
         token = signal.token.reveal() if isinstance(signal.token, Token) else signal.token
         if not isinstance(token, str) or not 0 < len(token) <= limits.NAME_BYTES:
             raise InvalidInput("token: expected the waitpoint's token", field="token")
-        key = signal.idempotency_key or None
+        key = None if signal.idempotency_key == "" else signal.idempotency_key
         if key is not None:
             check_text(key, field="idempotency_key", max_bytes=limits.IDEMPOTENCY_KEY_BYTES)
         if signal.created_at is not None:
@@ -178,18 +178,18 @@ def _source_type(value: object) -> str:
     return kind
 
 
-def _payload(value: object) -> bytes:
+def _payload(value: object, field: str = "payload") -> bytes:
     if not isinstance(value, bytes | bytearray | memoryview):
-        raise InvalidInput(f"payload: expected bytes, got {type(value).__name__}", field="payload")
+        raise InvalidInput(f"{field}: expected bytes, got {type(value).__name__}", field=field)
     data = bytes(value)
     if len(data) > limits.SIGNAL_PAYLOAD_BYTES:
         raise PayloadTooLarge(
-            f"payload: {len(data)} bytes is over the limit {limits.SIGNAL_PAYLOAD_BYTES}",
-            field="payload",
+            f"{field}: {len(data)} bytes is over the limit {limits.SIGNAL_PAYLOAD_BYTES}",
+            field=field,
             limit=limits.SIGNAL_PAYLOAD_BYTES,
         )
     return data
 
 
-def _ttl(value: object) -> int:
-    return check_integer(value, field="dedup_ttl_ms", least=0, most=limits.DURATION_MS_MAX)
+def _ttl(value: object, field: str = "dedup_ttl_ms") -> int:
+    return check_integer(value, field=field, least=0, most=limits.DURATION_MS_MAX)

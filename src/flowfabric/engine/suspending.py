@@ -366,7 +366,7 @@ def _command(execution_id: str, fence: Fence, request: object) -> SuspendExecuti
     pointer = request.continuation_metadata_pointer
     if pointer is not None:
         check_text(pointer, field="continuation_metadata_pointer", max_bytes=limits.REASON_BYTES)
-    key = request.idempotency_key or None
+    key = None if request.idempotency_key == "" else request.idempotency_key
     if key is not None:
         check_text(key, field="idempotency_key", max_bytes=limits.IDEMPOTENCY_KEY_BYTES)
     bindings = _bindings(request.waitpoints, condition)

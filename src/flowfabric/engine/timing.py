@@ -66,6 +66,7 @@ class Timing(EngineCore):
 
     async def move_due(self, *, limit: int = limits.DUE_BATCH) -> int:
         """Everything whose time has come, in one transaction; how many were moved."""
+        check_integer(limit, field="limit", least=1, most=limits.CREATE_MAX)
         try:
             return await self._move(WakeDue(limit))
         except Corruption:
@@ -114,6 +115,7 @@ class Timing(EngineCore):
 
     async def sweep(self, *, limit: int = limits.DUE_BATCH) -> int:
         """Delete expired idempotency keys, old events and workers not heard from."""
+        check_integer(limit, field="limit", least=1, most=limits.CREATE_MAX)
 
         async def work(tx: Transaction) -> int:
             await tx.catalog()

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from flowfabric.engine.core import EngineCore
 from flowfabric.kernel.explain_waits import WaitLook, in_words, lines_of, progress_of
-from flowfabric.model.checks import check_name
+from flowfabric.model.checks import check_list, check_name
 from flowfabric.model.execution import Execution
 from flowfabric.model.record import Record
 from flowfabric.model.results import WaitLine
@@ -53,7 +53,7 @@ class WaitReading(EngineCore):
 
     async def describe_waits(self, *, execution_ids: Sequence[str]) -> dict[str, WaitInfo]:
         """The open waits of those that are suspended."""
-        checked = [self.check_id(each) for each in execution_ids]
+        checked = [self.check_id(each) for each in check_list(execution_ids, field="execution_ids")]
 
         async def work(reader: Reader) -> dict[str, WaitInfo]:
             found = await reader.get(checked)

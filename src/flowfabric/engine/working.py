@@ -26,6 +26,7 @@ from flowfabric.model.checks import (
     check_integer,
     check_lane,
     check_lease_ttl,
+    check_list,
     check_name,
     check_text,
     clip_text,
@@ -99,19 +100,22 @@ class Working(EngineCore):
         if namespaces is None:
             tenants: tuple[str, ...] = (self.namespace(namespace),)
         else:
-            if isinstance(namespaces, str) or not namespaces or namespace is not None:
+            several = check_list(namespaces, field="namespaces")
+            if not several or namespace is not None:
                 raise InvalidInput(
                     "namespaces: a list of at least one, instead of namespace", field="namespaces"
                 )
-            tenants = tuple(sorted({self.namespace(each) for each in namespaces}))
-        if isinstance(lanes, str) or not lanes:
+            tenants = tuple(sorted({self.namespace(each) for each in several}))
+        served = {check_lane(lane, field="lanes") for lane in check_list(lanes, field="lanes")}
+        if not served:
             raise InvalidInput("lanes: name at least one", field="lanes")
         checked_kinds = None
         if kinds is not None:
-            checked_kinds = tuple(sorted({check_name(kind, field="kinds") for kind in kinds}))
+            named = check_list(kinds, field="kinds")
+            checked_kinds = tuple(sorted({check_name(kind, field="kinds") for kind in named}))
         return Offer(
             tenants,
-            tuple(sorted({check_lane(lane, field="lanes") for lane in lanes})),
+            tuple(sorted(served)),
             check_capabilities(capabilities, field="capabilities"),
             checked_kinds,
         )
@@ -128,7 +132,7 @@ class Working(EngineCore):
 
     async def renew_many(self, handles: Sequence[Handle]) -> list[LeaseRenewal | FlowFabricError]:
         """Extend many leases in one commit."""
-        return await self._run_checked(handles, self._renew_command)
+        return await self._run_checked(handles, self._renew_command, field="handles")
 
     def _renew_command(self, handle: Handle) -> Renew:
         checked = self.check_handle(handle)
@@ -189,6 +193,8 @@ class Working(EngineCore):
         return await self._run_checked(requests, self._complete_command)
 
     def _complete_command(self, request: CompleteRequest) -> Complete:
+        if not isinstance(request, CompleteRequest):
+            raise InvalidInput("requests: expected each a CompleteRequest", field="requests")
         checked = self.check_handle(request.handle)
         return self.complete_command(
             checked.execution_id,
@@ -222,6 +228,8 @@ class Working(EngineCore):
         result_encoding: str | None = None,
     ) -> Completed:
         """Complete by fence, or without one as `source="operator_override"`."""
+        if result_payload is not None:
+            check_payload(result_payload, self.config, field="result_payload")
         command = self.complete_command(
             self.check_id(execution_id),
             check_fence(fence),
@@ -255,6 +263,8 @@ class Working(EngineCore):
         return await self._run_checked(requests, self._fail_command)
 
     def _fail_command(self, request: FailRequest) -> Fail:
+        if not isinstance(request, FailRequest):
+            raise InvalidInput("requests: expected each a FailRequest", field="requests")
         checked = self.check_handle(request.handle)
         return self.fail_command(
             checked.execution_id,
@@ -305,11 +315,13 @@ class Working(EngineCore):
         retry_after_ms: int | None = None,
     ) -> FailResult:
         """Fail by fence, or without one as `source="operator_override"`."""
+        if failure_category is not None:
+            check_name(failure_category, field="failure_category")
         command = self.fail_command(
             self.check_id(execution_id),
             check_fence(fence),
             check_name(source, field="source"),
-            failure_reason,
+            clip_text(failure_reason, limits.FAILURE_REASON_BYTES, field="failure_reason"),
             failure_class,
             failure_category,
             retry_after_ms,
@@ -325,11 +337,13 @@ class Working(EngineCore):
         reply: Cancelled = await self.execute(command)
         return reply
 
-    async def _run_checked(self, requests: Sequence[Any], check: Any) -> list[Any]:
+    async def _run_checked(
+        self, requests: Sequence[Any], check: Any, *, field: str = "requests"
+    ) -> list[Any]:
         """Run what passes its check; what does not is answered with its error, alone."""
         answers: list[Any] = []
         commands = []
-        for request in requests:
+        for request in check_list(requests, field=field):
             try:
                 commands.append(check(request))
                 answers.append(None)

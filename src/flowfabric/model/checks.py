@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import Final
+from typing import Any, Final
 
 from flowfabric import limits
 from flowfabric.errors import InvalidCapabilities, InvalidInput, InvalidTagKey
@@ -105,6 +105,22 @@ def check_lease_ttl(value: object, *, field: str = "lease_ttl_ms") -> int:
     return check_integer(
         value, field=field, least=limits.LEASE_TTL_MS_MIN, most=limits.LEASE_TTL_MS_MAX
     )
+
+
+def check_list(values: object, *, field: str) -> tuple[Any, ...]:
+    """Several of something. A text is one of it: taken letter by letter it would match nothing."""
+    if isinstance(values, str | bytes | bytearray | Mapping) or not isinstance(values, Iterable):
+        raise InvalidInput(f"{field}: expected a list, got {type(values).__name__}", field=field)
+    return tuple(values)
+
+
+def check_flag(value: object, *, field: str) -> bool:
+    """True or false, and nothing that merely counts as such."""
+    if not isinstance(value, bool):
+        raise InvalidInput(
+            f"{field}: expected true or false, got {type(value).__name__}", field=field
+        )
+    return value
 
 
 def check_capabilities(values: object, *, field: str) -> tuple[str, ...]:

@@ -123,7 +123,7 @@ def check_quota_limit(value: object, *, field: str) -> int:
 
 def check_bounds(budget_ids: object, quota_policy_id: object, concurrency_key: object) -> Bounds:
     """What a caller wants an execution to be bounded by."""
-    if not budget_ids and quota_policy_id is None and concurrency_key is None:
+    if budget_ids in ((), []) and quota_policy_id is None and concurrency_key is None:
         return UNBOUNDED
     names = [check_name(each, field="budget_ids") for each in _list(budget_ids, "budget_ids")]
     if len(names) > limits.BUDGETS_ATTACHED_MAX:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+from types import UnionType
 from typing import Any
 
 from flowfabric import limits
@@ -10,6 +10,12 @@ from flowfabric.errors import InvalidInput
 from flowfabric.model.checks import check_capabilities, check_instant, check_integer
 from flowfabric.model.record import Record, convert
 from flowfabric.model.words import TimeoutBehavior
+
+
+def _check_part(value: object, kind: type | UnionType, field: str) -> None:
+    """A policy built by hand has parts of their own types, as one read from plain data has."""
+    if not isinstance(value, kind):
+        raise InvalidInput(f"{field}: expected its own type, got {value!r:.40}", field=field)
 
 
 class FixedBackoff(Record, frozen=True, kw_only=True, tag="fixed", tag_field="type"):
@@ -35,7 +41,8 @@ class ExponentialBackoff(Record, frozen=True, kw_only=True, tag="exponential", t
         most = limits.RETRY_DELAY_MS_MAX
         check_integer(self.initial_delay_ms, field="backoff.initial_delay_ms", least=0, most=most)
         check_integer(self.max_delay_ms, field="backoff.max_delay_ms", least=0, most=most)
-        if not math.isfinite(self.multiplier) or not 1.0 <= self.multiplier <= 1000.0:
+        is_number = isinstance(self.multiplier, int | float)
+        if not is_number or not 1.0 <= self.multiplier <= 1000.0:  # nor is NaN between them
             raise InvalidInput(
                 "backoff.multiplier: must be between 1 and 1000", field="backoff.multiplier"
             )
@@ -52,6 +59,7 @@ class RetryPolicy(Record, frozen=True, kw_only=True):
         check_integer(
             self.max_retries, field="retry_policy.max_retries", least=0, most=limits.RETRIES_MAX
         )
+        _check_part(self.backoff, FixedBackoff | ExponentialBackoff, "retry_policy.backoff")
 
 
 class TimeoutPolicy(Record, frozen=True, kw_only=True):
@@ -117,6 +125,10 @@ class ExecutionPolicy(Record, frozen=True, kw_only=True):
     max_signals_per_execution: int = limits.SIGNALS_MAX_DEFAULT  # 0: no limit
 
     def __post_init__(self) -> None:
+        _check_part(self.retry_policy, RetryPolicy | None, "policy.retry_policy")
+        _check_part(self.timeout_policy, TimeoutPolicy, "policy.timeout_policy")
+        _check_part(self.routing_requirements, RoutingRequirements, "policy.routing_requirements")
+        _check_part(self.suspension_policy, SuspensionPolicy, "policy.suspension_policy")
         if self.delay_until is not None:
             check_instant(self.delay_until, field="policy.delay_until")
         for name, value, least, most in (

@@ -66,3 +66,5 @@ def convert(value: object, kind: type[T], *, field: str, strict: bool = True) ->
         return msgspec.convert(value, kind, strict=strict)
     except msgspec.ValidationError as error:
         raise InvalidInput(f"{field}: {error}", field=field) from None
+    except UnicodeEncodeError:
+        raise InvalidInput(f"{field}: is not valid Unicode", field=field) from None

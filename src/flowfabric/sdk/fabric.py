@@ -16,6 +16,7 @@ from flowfabric.assemble import open_engine
 from flowfabric.config import DEFAULT_URL, EngineConfig, url_from_environment
 from flowfabric.engine.engine import Engine
 from flowfabric.errors import InvalidInput
+from flowfabric.model.checks import check_list
 from flowfabric.model.record import replace
 from flowfabric.model.results import Created, CreateResult
 from flowfabric.sdk import codec
@@ -256,7 +257,7 @@ class Fabric(LimitMethods, WaitMethods):
         await ff.submit_many([brief.call("solar"), brief.options(key="w").call("wind")])
         ```
         """
-        calls = [_as_call(task, item) for item in items] if isinstance(task, Task) else list(task)
+        calls = _calls(task, items)
         engine = await self.start()
         needs_now = any(call.options.needs_now for call in calls)
         now = await engine.server_time_ms() if needs_now else 0
@@ -331,6 +332,17 @@ class Fabric(LimitMethods, WaitMethods):
 
     def _run(self, call: Call[R], answer: CreateResult) -> Run[R]:
         return Run(self, answer.execution_id, call.task, is_new=isinstance(answer, Created))
+
+
+def _calls(task: Task[..., Any] | Iterable[Call[Any]], items: Iterable[Any]) -> list[Call[Any]]:
+    """What is to be submitted; a single text is mostly a forgotten pair of brackets."""
+    if isinstance(task, Task):
+        return [_as_call(task, item) for item in check_list(items, field="items")]
+    calls = list(check_list(task, field="calls"))
+    for index, call in enumerate(calls):
+        if not isinstance(call, Call):
+            raise InvalidInput(f"calls[{index}]: expected task.call(…)", field="calls")
+    return calls
 
 
 def _as_call(task: Task[..., R], item: Any) -> Call[R]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from datetime import datetime
-from typing import Any, Final, TypedDict, Unpack
+from typing import Any, Final, TypedDict, TypeVar, Unpack
 
 from flowfabric.errors import InvalidInput
 from flowfabric.model.bounds import Bounds
@@ -21,6 +21,8 @@ from flowfabric.model.policy import (
 )
 from flowfabric.model.record import replace as changed
 from flowfabric.sdk.durations import Duration, Moment, instant_ms, to_ms
+
+T = TypeVar("T")
 
 ConcurrencyKey = str | Callable[..., str | int | None]
 Backoff = FixedBackoff | ExponentialBackoff | str | int | float
@@ -98,12 +100,13 @@ class TaskOptions:
                 detail = "retries: a RetryPolicy says backoff and retry_on itself"
                 raise InvalidInput(detail, field="retries")
             return self.retries
+        categories = _categories(self.retry_on)
         if self.retries == 0:
             return None
         return RetryPolicy(
             max_retries=self.retries,
             backoff=_backoff(self.backoff),
-            retryable_categories=_categories(self.retry_on),
+            retryable_categories=categories,
         )
 
 
@@ -117,12 +120,22 @@ def _backoff(value: Backoff | None) -> FixedBackoff | ExponentialBackoff:
 
 def _categories(kinds: Iterable[type[BaseException] | str]) -> tuple[str, ...]:
     """Names of exception classes. `Retry` is a wish to be tried again and always belongs."""
-    names = {kind if isinstance(kind, str) else kind.__name__ for kind in kinds}
+    if isinstance(kinds, type):
+        raise InvalidInput(f"retry_on: write [{kinds.__name__}]", field="retry_on")
+    names = {_category(kind) for kind in names_of(kinds, "retry_on")}
     if not names:
         return ()
     if TimeoutError.__name__ in names:
         names.add(_TIMEOUT_CATEGORY)
     return tuple(sorted(names | {"Retry"}))
+
+
+def _category(kind: object) -> str:
+    if isinstance(kind, type) and issubclass(kind, BaseException):
+        return kind.__name__
+    if not isinstance(kind, str):
+        raise InvalidInput(f"retry_on: {kind!r:.40} is no exception class", field="retry_on")
+    return check_name(kind, field="retry_on")
 
 
 def _optional_ms(value: Duration | None, field: str) -> int | None:
@@ -202,7 +215,7 @@ class SubmitOptions:
         return changed(policy, timeout_policy=timeouts)
 
 
-def names_of(value: Iterable[str], field: str) -> tuple[str, ...]:
+def names_of(value: Iterable[T], field: str) -> tuple[T, ...]:
     """Several names; a single text is mostly a forgotten pair of brackets."""
     if isinstance(value, str):
         raise InvalidInput(f"{field}: write [{value!r}]", field=field)
@@ -212,5 +225,6 @@ def names_of(value: Iterable[str], field: str) -> tuple[str, ...]:
         raise InvalidInput(f"{field}: expected a list of names", field=field) from None
 
 
+TASK_OPTION_NAMES: Final = frozenset(field.name for field in fields(TaskOptions))
 OPTION_NAMES: Final = frozenset(field.name for field in fields(SubmitOptions))
 NO_OPTIONS: Final = SubmitOptions()

@@ -27,6 +27,7 @@ from flowfabric.sdk.errors import InvalidTask
 from flowfabric.sdk.keys import KeyOf
 from flowfabric.sdk.options import (
     NO_OPTIONS,
+    TASK_OPTION_NAMES,
     SubmitKeywords,
     SubmitOptions,
     TaskKeywords,
@@ -243,10 +244,10 @@ class TaskDecorator:
 
     def __call__(self, function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
         """Make a task of a function, or a decorator with these options."""
-        try:
-            chosen = TaskOptions(**options) if options else self._options
-        except TypeError as error:
-            raise InvalidTask(f"task: {error}", field="options") from None
+        for name in options.keys() - TASK_OPTION_NAMES:
+            known = ", ".join(sorted(TASK_OPTION_NAMES))
+            raise InvalidTask(f"task: has no option {name!r}; options are {known}", field=name)
+        chosen = TaskOptions(**options) if options else self._options
         if function is None:
             return TaskDecorator(self._fabric, chosen)
         return self._fabric.add_task(make_task(self._fabric, function, chosen))

@@ -335,6 +335,10 @@ class Reader(Protocol):
         """One ended attempt with its result."""
         ...
 
+    async def results(self, ids: Sequence[str]) -> dict[str, Attempt]:
+        """The attempts by which executions succeeded, with their results."""
+        ...
+
     async def list_executions(self, wanted: ListFilter, limit: int) -> list[Execution | Corrupt]:
         """Executions, newest first."""
         ...

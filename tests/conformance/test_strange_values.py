@@ -1,0 +1,273 @@
+"""Whatever is passed for whichever argument, the answer is an outcome or a typed refusal."""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from flowfabric.engine.budgeting import Usage
+from flowfabric.engine.requests import FailRequest, NewExecution
+from flowfabric.engine.signalling import Signal
+from flowfabric.engine.suspending import SuspendRequest
+from flowfabric.errors import FlowFabricError, InvalidInput, StoreError
+from flowfabric.model.policy import ExecutionPolicy, ExponentialBackoff, RetryPolicy
+from flowfabric.model.suspension import Single
+from tests.support.lab import Lab, scenario
+from tests.support.waits import suspended
+
+UNKNOWN = "{fp:1}:01890000-0000-7000-8000-000000000001"
+STRANGE: tuple[Any, ...] = (
+    *(None, True, 0, -1, 2**63, 2**70, 1.5, float("nan"), object()),
+    *("", "x", "a\x00b", "\ud800", "x" * 70_000, b"x", UNKNOWN),
+    *((), [None], ["\ud800"], {}, {"a": 2**64}, {"\ud800": "x"}, {1: 2}),
+)
+
+# What makes up a call that could succeed, by the name of the argument. A call that would end,
+# wait or switch something that the others need is made about an execution that does not exist.
+USUAL: dict[str, Any] = {
+    "actor": "ada",
+    "amounts": {"tokens": 1},
+    "budget_id": "budget",
+    "children": (),
+    "cursor": None,
+    "deltas": {"tokens": 1},
+    "delay_until": 1,
+    "dimension": "key",
+    "dimensions": ("tokens",),
+    "downstream_execution_id": UNKNOWN,
+    "edge_id": "01890000-0000-7000-8000-000000000002",
+    "execution_id": UNKNOWN,
+    "execution_ids": (UNKNOWN,),
+    "execution_kind": "work",
+    "expires_in_ms": 5_000,
+    "failure_reason": "it broke",
+    "flow_id": "01890000-0000-7000-8000-000000000003",
+    "grace_ms": 1,
+    "hard_limits": (5,),
+    "hold_id": "hold",
+    "idempotency_suffix": "1",
+    "key": "a.b",
+    "kid": "k9",
+    "lane_id": "default",
+    "lane_state": "active",
+    "lanes": ("nobody",),
+    "lease_duration_ms": 5_000,
+    "lease_ttl_ms": 5_000,
+    "limit": 1,
+    "liveness_ttl_ms": 5_000,
+    "names": ("priority",),
+    "new_kid": "k9",
+    "new_priority": 1,
+    "new_secret_hex": "ab" * 32,
+    "nodes": (),
+    "phase": "attempt_timeout",
+    "policy": None,
+    "quota_policy_id": "quota",
+    "reason": "waiting_for_budget",
+    "requests": (),
+    "secret_hex": "ab" * 32,
+    "signal_name": "approved",
+    "signals": (),
+    "soft_limits": (0,),
+    "source": "operator_override",
+    "tags": {"a.b": "c"},
+    "timeout_ms": 1,
+    "upstream_execution_id": UNKNOWN,
+    "usage": Usage(custom={"tokens": 1}),
+    "value": "x",
+    "waitpoint_id": "nowhere",
+    "waitpoint_key": "k",
+    "worker_id": "w1",
+    "worker_instance_id": "w1-1",
+}
+ADMIN_LISTS = {"report_usage_admin": {"deltas": (1,)}}
+# Not operations: the parts other layers are made of, and what would end or block the test.
+PARTS = """
+announce check_handle check_id check_scopes close close_core complete_command create_executions_in
+dump ensure_known ensure_limits ensure_signing_key execute execute_together fail_command fold
+lease_ttl moment namespace offer prepare publish read shutdown_prepare start transact
+"""
+
+
+def operations(lab: Lab) -> dict[str, Any]:
+    members = inspect.getmembers(lab.engine, inspect.iscoroutinefunction)
+    return {
+        name: call
+        for name, call in members
+        if not name.startswith("_") and name not in PARTS.split()
+    }
+
+
+def usual_arguments(name: str, call: Any, known: dict[str, Any]) -> dict[str, Any]:
+    """The arguments a call needs; all others keep their defaults."""
+    needed = [
+        each.name
+        for each in inspect.signature(call).parameters.values()
+        if each.default is each.empty and each.kind is not each.VAR_KEYWORD
+    ]
+    usual = {**USUAL, **known, **ADMIN_LISTS.get(name, {})}
+    missing = set(needed) - set(usual)
+    assert not missing, f"{name}: give {missing} a usual value"
+    return {each: usual[each] for each in needed}
+
+
+def every_argument(call: Any) -> list[str]:
+    found = inspect.signature(call).parameters.values()
+    names = [each.name for each in found if each.kind is not each.VAR_KEYWORD]
+    creates = any(each.kind is each.VAR_KEYWORD for each in found)
+    return [*names, *NewExecution.__struct_fields__[1:]] if creates else names
+
+
+async def owner(lab: Lab, lanes: Iterator[int]) -> dict[str, Any]:
+    """What only the owner of a lease has; on a lane of its own, so that none gets another's."""
+    claimed = await lab.started(lane_id=f"lane-{next(lanes)}")
+    return {
+        "handle": claimed.handle,
+        "handles": (claimed.handle,),
+        "fence": claimed.handle.fence,
+        "request": SuspendRequest(resume_condition=Single("k")),
+        "grant": None,
+        "signal": None,
+    }
+
+
+@scenario
+async def test_no_value_of_any_argument_is_an_accident(lab: Lab) -> None:
+    """Issue 2, bad input: each a typed error; none reaches a store that chokes on it."""
+    await lab.engine.create_budget(
+        budget_id="budget", dimensions=["tokens"], hard_limits=[10**6], soft_limits=[0]
+    )
+    await lab.engine.create_quota_policy(quota_policy_id="quota", max_concurrent=5)
+    lanes = itertools.count()
+    for name, call in operations(lab).items():
+        usual = usual_arguments(name, call, await owner(lab, lanes))
+        for argument, strange in itertools.product(every_argument(call), STRANGE):
+            done = await is_done(lab, name, call, {**usual, argument: strange}, argument)
+            if done and not usual.keys().isdisjoint(("handle", "handles", "fence")):
+                usual = usual_arguments(name, call, await owner(lab, lanes))
+
+
+async def is_done(lab: Lab, name: str, call: Any, arguments: dict[str, Any], argument: str) -> bool:
+    """Whether it was accepted; if not, it was refused as it should be."""
+    # Arguments are checked before a store is asked, so what is left unchanged in one is in all.
+    before = await lab.dump() if lab.url == "memory://" else None
+    shown = f"{name}({argument}={arguments[argument]!r:.60})"
+    try:
+        await call(**arguments)
+    except StoreError as error:
+        pytest.fail(f"{shown}: {error!r}")
+    except FlowFabricError:
+        assert before is None or before == await lab.dump(), f"{shown} was refused and changed"
+        return False
+    except Exception as error:
+        raise AssertionError(f"{shown}: {error!r}") from error
+    return True
+
+
+@scenario
+async def test_no_field_of_a_signal_is_an_accident(lab: Lab) -> None:
+    waiting = await suspended(lab)
+    details = waiting.outcome.waitpoints[0]
+    usual = {
+        "execution_id": waiting.execution_id,
+        "waitpoint_id": details.waitpoint_id,
+        "token": details.token,
+        "signal_name": "other",
+    }
+
+    async def deliver(**fields: Any) -> None:
+        await lab.engine.deliver_signal(Signal(**fields))
+
+    for field, strange in itertools.product(Signal.__struct_fields__, STRANGE):
+        await is_done(lab, "signal", deliver, {**usual, field: strange}, field)
+
+
+@scenario
+async def test_no_field_of_a_suspension_is_an_accident(lab: Lab) -> None:
+    lanes = itertools.count()
+    handle = (await owner(lab, lanes))["handle"]
+
+    async def suspend(**fields: Any) -> None:
+        await lab.engine.suspend(handle, SuspendRequest(**fields))
+
+    for field, strange in itertools.product(SuspendRequest.__struct_fields__, STRANGE):
+        fields = {"resume_condition": Single("k", "go"), field: strange}
+        if await is_done(lab, "suspend", suspend, fields, field):
+            handle = (await owner(lab, lanes))["handle"]
+
+
+# --- by name -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("operation", "fields", "field"),
+    [
+        ("claim", {"kinds": "work"}, "kinds"),
+        ("claim", {"kinds": 5}, "kinds"),
+        ("claim", {"lanes": 5}, "lanes"),
+        ("claim", {"lanes": {"default": 1}}, "lanes"),
+        ("claim", {"namespaces": "default"}, "namespaces"),
+        ("register_worker", {"kinds": "work"}, "kinds"),
+        ("claim_for_worker", {"lane_id": ""}, "lane_id"),
+        ("claim_for_worker", {"worker_capabilities": "gpu"}, "worker_capabilities"),
+        ("list_executions", {"states": "waiting"}, "states"),
+        ("read_exec_core_fields", {"names": "priority"}, "names"),
+        ("describe_waits", {"execution_ids": UNKNOWN}, "execution_ids"),
+        ("unblock_execution", {"expected_reason": "mood"}, "expected_reason"),
+        ("complete_execution", {"result_payload": "text"}, "result_payload"),
+        ("fail_execution", {"failure_reason": None}, "failure_reason"),
+        ("fail_execution", {"failure_category": ""}, "failure_category"),
+        ("deliver_approval_signal", {"comment": "text"}, "comment"),
+        ("deliver_approval_signal", {"signal_dedup_ttl_ms": -1}, "signal_dedup_ttl_ms"),
+        ("configure_lane", {"budget_ids": 0}, "budget_ids"),
+        ("configure_lane", {"quota_policy_id": 0}, "quota_policy_id"),
+        ("release_admission", {"dimension": 0}, "dimension"),
+        ("create_execution", {"execution_kind": None}, "execution_kind"),
+        ("create_execution", {"tags": 0}, "tags"),
+        ("create_execution", {"policy": "\ud800"}, "policy"),
+        ("create_executions", {"requests": 5}, "requests"),
+        ("create_executions", {"requests": ["work"]}, "requests"),
+        ("complete_many", {"requests": 5}, "requests"),
+        ("fail_many", {"requests": FailRequest}, "requests"),
+        ("renew_many", {"handles": 5}, "handles"),
+    ],
+    ids=str,
+)
+@scenario
+async def test_the_argument_that_is_wrong_is_named(
+    lab: Lab, operation: str, fields: dict[str, Any], field: str
+) -> None:
+    """Above all a text where a list of texts is asked for: letter by letter it matches nothing."""
+    call = operations(lab)[operation]
+    known = {"handle": None, "handles": (), "fence": None}
+    async with lab.refuses(FlowFabricError, field=field):
+        await call(**{**usual_arguments(operation, call, known), **fields})
+
+
+@pytest.mark.parametrize(
+    ("fields", "field"),
+    [
+        ({"retry_policy": {"max_retries": 1}}, "policy.retry_policy"),
+        ({"timeout_policy": None}, "policy.timeout_policy"),
+        ({"routing_requirements": ("gpu",)}, "policy.routing_requirements"),
+        ({"suspension_policy": {}}, "policy.suspension_policy"),
+    ],
+    ids=str,
+)
+def test_a_policy_built_by_hand_has_parts_of_their_own_types(
+    fields: dict[str, Any], field: str
+) -> None:
+    """Otherwise the first failure of the execution, not its creation, would find out."""
+    with pytest.raises(InvalidInput, match=field):
+        ExecutionPolicy(**fields)
+
+
+def test_a_retry_policy_built_by_hand_has_a_backoff() -> None:
+    with pytest.raises(InvalidInput, match=r"retry_policy\.backoff"):
+        RetryPolicy(backoff=5)  # type: ignore[arg-type]
+    with pytest.raises(InvalidInput, match=r"backoff\.multiplier"):
+        ExponentialBackoff(multiplier="2")  # type: ignore[arg-type]
