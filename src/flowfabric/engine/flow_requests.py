@@ -95,7 +95,7 @@ def to_submit(
     )
     key = flow.idempotency_key
     print_ = b"" if key is None else _fingerprint(flow, made, edges)
-    keyed = None if key is None else f"flow:{key}"
+    keyed = None if key is None else f"flow\x1f{key}"  # no execution's key can be spelt so
     window = flow.dedup_window_ms
     return SubmitFlow(begun, made, staged, ranks, keyed, print_, window, flow.is_named)
 
