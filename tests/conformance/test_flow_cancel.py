@@ -5,6 +5,7 @@ Scenarios 16 and 17 with their two entrances are in test_flow_cancel_calls.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -310,6 +311,26 @@ async def test_d29b_a_large_flow_lets_nobody_start_while_it_drains(lab: Lab) -> 
     assert times > 1
     assert (await graph.row()).cancelled_count == size
     assert (await graph.snapshot()).finished_at == lab.now
+
+
+@pytest.mark.parametrize("how", [ALL, PENDING])
+@woven
+async def test_d29b_claims_that_race_a_cancel(lab: Lab, how: CancellationPolicy) -> None:
+    """Who was claimed before drains or is fenced; who was not never starts."""
+    graph = await submit(lab, [f"n{at}" for at in range(40)])
+    before: list[str] = []
+
+    async def claim_some() -> None:
+        before.extend(each.execution_id for each in await lab.claims(limit=3))
+
+    async def cancel() -> None:
+        await lab.engine.cancel_flow(flow_id=graph.flow_id, policy=how)
+        assert await lab.claims(limit=100) == []
+
+    await asyncio.gather(claim_some(), claim_some(), cancel(), claim_some(), claim_some())
+    drains = set(before) if how is PENDING else set()
+    for key in graph.ids.values():
+        assert (await lab.state(key)).value == ("active" if key in drains else "cancelled")
 
 
 @woven

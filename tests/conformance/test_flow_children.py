@@ -16,6 +16,7 @@ from flowfabric.errors import (
     LaneClosed,
     StaleLease,
 )
+from flowfabric.ids import new_uuid7s
 from flowfabric.limits import CASCADE_MAX
 from flowfabric.model.event import LeaseEventType
 from flowfabric.model.flow import FlowState
@@ -156,6 +157,27 @@ async def test_a_child_with_a_key_is_spawned_once(lab: Lab) -> None:
     async with lab.refuses(IdempotencyConflict, "children[1]"):
         other = child("x", input_payload=b"other")
         await lab.engine.spawn_children(parent.handle, [child("y"), other])
+
+
+@woven
+async def test_spawns_at_once_begin_one_flow(lab: Lab) -> None:
+    parent = await lab.started()
+    calls = (lab.engine.spawn_children(parent.handle, [child(), child()]) for _ in range(6))
+    replies = await asyncio.gather(*calls)
+    assert len({each.flow_id for each in replies}) == 1
+    assert len({key for each in replies for key in each.execution_ids}) == 12
+    found = await lab.engine.project_flow_summary(flow_id=replies[0].flow_id)
+    assert found.total_members == 13
+
+
+@woven
+async def test_a_budget_of_the_flow_binds_children_too(lab: Lab) -> None:
+    flow_id = new_uuid7s(1)[0]
+    await make_budget(lab, scope_type="flow", scope_id=flow_id, hard={"tokens": 5})
+    graph = await submit(lab, "a", flow_id=flow_id)
+    await graph.start("a")
+    spawned = await lab.engine.spawn_children(graph.claimed[graph.ids["a"]].handle, [child()])
+    assert (await lab.record(spawned.execution_ids[0])).bounds.budget_ids == ("b",)
 
 
 @woven

@@ -218,6 +218,15 @@ async def test_d19_eligibility_is_judged_by_the_group(lab: Lab) -> None:
 
 
 @woven
+async def test_d62_a_quorum_that_cannot_be_met_says_so_before_anybody_ends(lab: Lab) -> None:
+    graph = await empty(lab, "a", "d")
+    await graph.join("d", Quorum(2, LET_RUN))
+    await graph.link("a>d")
+    assert await eligibility(graph, "d") == "impossible"
+    assert await graph.state("d") == "waiting_children"
+
+
+@woven
 async def test_eligibility_of_who_has_no_flow_or_does_not_exist(lab: Lab) -> None:
     evaluate = lab.engine.evaluate_flow_eligibility
     assert await evaluate(execution_id=await lab.create()) == EligibilityStatus("eligible")

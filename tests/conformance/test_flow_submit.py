@@ -306,6 +306,13 @@ async def test_a_key_is_free_after_its_window_and_in_another_namespace(lab: Lab)
 
 
 @woven
+async def test_keys_of_flows_and_of_executions_never_meet(lab: Lab) -> None:
+    for key in ("k", "flow:k", "flow"):
+        await lab.create(idempotency_key=key)
+        await submit(lab, "a", idempotency_key=key)
+
+
+@woven
 async def test_rivals_with_one_key_record_one_graph(lab: Lab) -> None:
     async def one() -> str:
         reply = await lab.engine.submit_flow(nodes=[node("a")], idempotency_key="k")
