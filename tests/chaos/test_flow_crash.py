@@ -138,7 +138,7 @@ def test_killed_at_a_named_point(name: str, url: str, runner: asyncio.Runner) ->
     runner.run(engine.close())
     assert report.problems == ()
     (flow,) = dump[FLOWS.name]
-    whole = set(crash.states) == {"completed"}
+    whole = set(crash.states) <= {"completed", "cancelled"}  # losers are no loss
     assert flow.public_flow_state is (FlowState.COMPLETED if whole else FlowState.FAILED)
 
 

@@ -219,12 +219,25 @@ def test_a_flow_that_did_without_its_losers_says_so(desk: Desk) -> None:
         [node("a"), node("b"), node("pick", AnyOf(OnSatisfied.CANCEL_REMAINING))],
         [("a", "pick"), ("b", "pick")],
     )
+    desk.fail(desk.claim())
     desk.complete(desk.claim())
-    desk.given(lambda engine: engine.move_due())
     desk.complete(desk.claim())
     assert desk.ff("flow", "show", flow_id) == 0
     assert "its joins did without what was lost" in desk.out
     assert desk.ff("flow", "show", flow_id, "--watch") == 0
+
+
+def test_a_race_whose_losers_were_cancelled_is_completed(desk: Desk) -> None:
+    flow_id, _ = submit(
+        desk,
+        [node("a"), node("b"), node("pick", AnyOf(OnSatisfied.CANCEL_REMAINING))],
+        [("a", "pick"), ("b", "pick")],
+    )
+    desk.complete(desk.claim())
+    desk.given(lambda engine: engine.move_due())
+    desk.complete(desk.claim())
+    assert desk.ff("flow", "show", flow_id) == 0
+    assert "completed" in desk.out.splitlines()[0]
 
 
 def test_an_unknown_flow_exits_with_3(desk: Desk) -> None:

@@ -60,12 +60,15 @@ def check_counts(
     ended = Counter(COUNTER_OF_OUTCOME[e.state.terminal_outcome] for e in its if e.is_terminal)
     for name in COUNTER_OF_OUTCOME.values():
         assert getattr(flow, name) == ended[name], f"{name}: {ended[name]} ended so, {flow}"
+    unneeded = sum(each.cancellation_reason == "sibling_quorum_satisfied" for each in its)
+    assert flow.unneeded_count == unneeded, flow
     assert flow.node_count == len(members), flow
     assert flow.edge_count == edges, flow
     assert flow.child_count == sum(each.parent_id is not None for each in members), flow
     state, over = flow.public_flow_state, bool(its) and all(each.is_terminal for each in its)
     if over:
-        lost = ended["failed_count"] + ended["cancelled_count"] + ended["expired_count"]
+        lost = ended["failed_count"] + ended["expired_count"]
+        lost += ended["cancelled_count"] - unneeded
         right = FlowState.FAILED if lost else FlowState.COMPLETED
         assert state in (right, FlowState.CANCELLED), flow
         assert flow.finished_at is not None, flow

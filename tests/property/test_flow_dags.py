@@ -216,6 +216,14 @@ class Trial:
             if member.satisfied_at is not None
         }
 
+    def cancelled_by_others(self) -> bool:
+        """Whether anybody was cancelled whom a join that was met could not do without."""
+        return any(
+            each.public_state == "cancelled"
+            and each.cancellation_reason != "sibling_quorum_satisfied"
+            for each in self.before["executions"]
+        )
+
     def flow_state(self) -> FlowState:
         (flow,) = self.before[FLOWS.name]
         state = flow.public_flow_state
@@ -226,7 +234,7 @@ class Trial:
 def check_over(trial: Trial) -> None:
     """All have ended, nothing is owed, and the flow says so."""
     states = set(trial.states().values())
-    lost = states & {"failed", "cancelled", "expired"}
+    lost = states & {"failed", "expired"} or trial.cancelled_by_others()
     assert states <= ENDS
     assert trial.flow_state() is (FlowState.FAILED if lost else FlowState.COMPLETED)
     assert not trial.owed()

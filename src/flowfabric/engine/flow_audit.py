@@ -8,7 +8,7 @@ from typing import Any
 
 from flowfabric.engine.spoiled import readable
 from flowfabric.errors import Corruption
-from flowfabric.kernel.edge_group import is_open, judged, keeps_back
+from flowfabric.kernel.edge_group import is_open, is_unneeded, judged, keeps_back
 from flowfabric.kernel.flow import ended_state
 from flowfabric.limits import PAGE_MAX
 from flowfabric.model.execution import Execution
@@ -149,6 +149,7 @@ class _Graph:
             "node_count": len(self.members),
             "edge_count": len(self.edges),
             "child_count": sum(each.parent_id is not None for each in self.members.values()),
+            "unneeded_count": sum(map(is_unneeded, self.executions.values())),
             **{name: ended[name] for name in COUNTER_OF_OUTCOME.values()},
         }
         return [

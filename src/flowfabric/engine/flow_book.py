@@ -43,6 +43,7 @@ from flowfabric.kernel.graph import (
     SetGroupPolicy,
     StageEdge,
 )
+from flowfabric.kernel.replay import Replay
 from flowfabric.kernel.submit_flow import SpawnChildren, SubmitFlow, edges_of, members_of
 from flowfabric.model.execution import Execution, IdempotencyRecord
 from flowfabric.model.flow import (
@@ -66,7 +67,7 @@ from flowfabric.stores.tables import FLOW_TASKS, MEMBERS
 CHILDREN = "children"  # the kind of a flow that began with a spawn
 
 
-_ENDING = frozenset((Complete, Fail, Cancel))  # their flows are held from the start
+_ENDING = frozenset((Complete, Fail, Cancel, Replay))  # their flows are held from the start
 _RULES: dict[type, str] = {
     CreateFlow: "_create",
     SubmitFlow: "_submit",
@@ -206,9 +207,7 @@ class FlowBook(FlowBuilding):
         ids = sorted({key[1] for key in rows} | self._new_members(flow.flow_id))
         if refuse_closed(flow, flow.flow_id) is not None:
             return await self._cancelled_before(flow, command, tuple(ids))
-        missing = [key for key in ids if key not in self.view.executions]
-        if missing:
-            self.view.executions.update(await self.tx.load(missing))
+        await self.need(ids)
         members = [
             each for key in ids if isinstance(each := self.view.executions.get(key), Execution)
         ]

@@ -295,9 +295,7 @@ class FlowCascade(FlowRows):
         """A replay that cascades gives those it made impossible another life, all the way down."""
         edges = await self.out_edges([execution.execution_id], EdgeState.IMPOSSIBLE)
         ids = sorted({edge.downstream_execution_id for edge in edges})
-        missing = [key for key in ids if key not in self.view.executions]
-        if missing:
-            self.view.executions.update(await self.tx.load(missing))
+        await self.need(ids)
         for key in ids:
             child = self.view.executions.get(key)
             if not isinstance(child, Execution):

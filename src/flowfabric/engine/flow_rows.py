@@ -9,7 +9,7 @@ from flowfabric.kernel.decision import Moment
 from flowfabric.kernel.flow import Change
 from flowfabric.model.execution import Execution
 from flowfabric.model.flow import EdgeRow, EdgeState, FlowRow, MemberRow, TaskKind, TaskRow
-from flowfabric.stores.base import Corrupt, Transaction
+from flowfabric.stores.base import Corrupt, StoreConflict, Transaction
 from flowfabric.stores.tables import EDGES, FLOW_TASKS, FLOWS, MEMBERS, Key
 
 
@@ -112,6 +112,14 @@ class FlowRows:
             for key in wanted
             if key in here
         }
+
+    async def need(self, ids: Iterable[str]) -> None:
+        """Executions without which it cannot go on. Their flow is held already, so nobody is waited
+        for: if one is taken, everything is tried again."""
+        wanted = set(ids)
+        held = sorted(wanted - (await self.free(wanted)).keys())
+        if held and await self.tx.bodies(held):  # what is not there is not held
+            raise StoreConflict(f"execution {held[0]} is held")
 
     # --- changing ------------------------------------------------------------------------------
 

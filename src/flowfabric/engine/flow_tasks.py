@@ -7,14 +7,13 @@ from collections.abc import Sequence
 from flowfabric import limits
 from flowfabric.engine.flow_cascade import FlowCascade
 from flowfabric.kernel.cancel import stop
-from flowfabric.kernel.edge_group import spares_shared
+from flowfabric.kernel.edge_group import SIBLING_QUORUM, spares_shared
 from flowfabric.kernel.flow_cancel import FLOW_CANCEL
 from flowfabric.model.execution import Execution
 from flowfabric.model.flow import EdgeState, FlowRow, GroupState, MemberRow, TaskKind, TaskRow
 from flowfabric.model.record import Record, replace
 from flowfabric.stores.tables import EDGES, FLOW_TASKS, FLOWS, MEMBERS, Key
 
-SIBLING_QUORUM = "sibling_quorum"
 FLOW_CASCADE = "flow_cascade"
 PARENT_ENDED = "parent_ended"
 PURGED_AT_ONCE = 10  # flows one transaction looks at

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from flowfabric.model.execution import Execution
 from flowfabric.model.flow import (
     AllDone,
     AllOf,
@@ -19,6 +20,7 @@ from flowfabric.model.flow import (
 from flowfabric.model.record import Record, replace
 from flowfabric.model.state import TerminalOutcome
 
+SIBLING_QUORUM: Final = "sibling_quorum"  # who cancels
 SIBLING_SATISFIED: Final = "sibling_quorum_satisfied"
 SIBLING_IMPOSSIBLE: Final = "sibling_quorum_impossible"
 
@@ -106,6 +108,14 @@ def spares_shared(member: MemberRow) -> bool:
     """Whether siblings that others still wait for are left alone."""
     policy = member.joins
     return isinstance(policy, AnyOf | Quorum) and policy.only_if_unshared
+
+
+def is_unneeded(execution: Execution) -> bool:
+    """Whether it was cancelled because a join was met without it: as planned, not a loss."""
+    return (
+        execution.cancelled_by == SIBLING_QUORUM
+        and execution.cancellation_reason == SIBLING_SATISFIED
+    )
 
 
 def sibling_reason(member: MemberRow) -> str:

@@ -14,6 +14,7 @@ from flowfabric.errors import (
     NotFound,
 )
 from flowfabric.kernel.decision import Moment, Refused
+from flowfabric.kernel.edge_group import is_unneeded
 from flowfabric.model.execution import Execution
 from flowfabric.model.flow import (
     COUNTER_OF_OUTCOME,
@@ -144,6 +145,8 @@ def tally(flow: FlowRow, moves: Iterable[tuple[Execution, Execution]], at: Momen
             if execution.is_terminal:
                 name = COUNTER_OF_OUTCOME[execution.state.terminal_outcome]
                 counts[name] = counts.get(name, 0) + step
+                if is_unneeded(execution):
+                    counts["unneeded_count"] = counts.get("unneeded_count", 0) + step
     changed = {name: getattr(flow, name) + by for name, by in counts.items()}
     return settle(replace(flow, last_mutation_at=at.now, **changed), at)
 
@@ -174,7 +177,7 @@ def ended_state(flow: FlowRow) -> FlowState:
     """What a flow has become whose members have all ended."""
     if flow.public_flow_state is FlowState.CANCELLED:
         return FlowState.CANCELLED
-    lost = flow.failed_count or flow.cancelled_count or flow.expired_count
+    lost = flow.failed_count or flow.expired_count or flow.cancelled_count > flow.unneeded_count
     return FlowState.FAILED if lost else FlowState.COMPLETED
 
 

@@ -122,6 +122,7 @@ class FlowRow(Record, frozen=True):
     cancelled_count: int = 0
     expired_count: int = 0
     skipped_count: int = 0
+    unneeded_count: int = 0  # of the cancelled: a join that was met did without them
     child_count: int = 0  # members that another member spawned
     retention_ms: int | None = None  # none: the engine's; the longest of its members' counts
     finished_at: int | None = None

@@ -25,6 +25,7 @@ CREATE TABLE ff_flow_core (
     cancelled_count BIGINT NOT NULL CHECK (cancelled_count >= 0),
     expired_count BIGINT NOT NULL CHECK (expired_count >= 0),
     skipped_count BIGINT NOT NULL CHECK (skipped_count >= 0),
+    unneeded_count BIGINT NOT NULL CHECK (unneeded_count BETWEEN 0 AND cancelled_count),
     child_count BIGINT NOT NULL,
     retention_ms BIGINT,
     finished_at BIGINT,

@@ -25,6 +25,7 @@ CREATE TABLE ff_flow_core (
     cancelled_count INTEGER NOT NULL CHECK (cancelled_count >= 0),
     expired_count INTEGER NOT NULL CHECK (expired_count >= 0),
     skipped_count INTEGER NOT NULL CHECK (skipped_count >= 0),
+    unneeded_count INTEGER NOT NULL CHECK (unneeded_count BETWEEN 0 AND cancelled_count),
     child_count INTEGER NOT NULL,
     retention_ms INTEGER,
     finished_at INTEGER,
