@@ -25,6 +25,7 @@ from flowfabric.model.attempt import FailureClass
 from flowfabric.model.flow import AllDone, AnyOf, CancellationPolicy, OnSatisfied, Quorum
 from flowfabric.model.flow_results import FlowSubmitted
 from flowfabric.model.results import Claimed, Created
+from flowfabric.stores.base import StoreConflict
 from flowfabric.stores.tables import FLOW_TASKS
 from tests.property.budget import budget
 from tests.property.flow_checks import check_ends, check_flows
@@ -80,8 +81,9 @@ class Rival:
     def some_flow(self) -> FlowSubmitted:
         return self.rng.choice(self.flows)
 
-    def some_member(self) -> str:
-        return self.rng.choice(sorted(self.some_flow().execution_ids.values()))
+    def some_member(self, flow: FlowSubmitted | None = None) -> str:
+        members = (flow or self.some_flow()).execution_ids
+        return self.rng.choice(sorted(members.values()))
 
     async def work(self) -> None:
         """A few members end at once, each its own way."""
@@ -125,7 +127,7 @@ class Rival:
         assert isinstance(made, Created)
         key = made.execution_id
         await self.engine.add_execution_to_flow(flow_id=flow.flow_id, execution_id=key, reopen=True)
-        ends = [(self.some_member(), key), (key, self.some_member())]
+        ends = [(self.some_member(flow), key), (key, self.some_member(flow))]
         for upstream, downstream in self.rng.sample(ends, 2):
             await self.engine.add_dependency(
                 flow_id=flow.flow_id,
@@ -166,7 +168,12 @@ async def submit(engine: Engine, rng: random.Random) -> FlowSubmitted:
                 for each in upstreams
             ]
             join = rng.choice(JOINS) if upstreams else None
-            request = NewExecution(execution_kind="k", policy={"max_replay_count": 100})
+            deadline = rng.choice((None, None, 100, 600))
+            policy: dict[str, Any] = {
+                "max_replay_count": 100,
+                "timeout_policy": {"execution_deadline_ms": deadline},
+            }
+            request = NewExecution(execution_kind="k", policy=policy)
             nodes.append(FlowNode(name=name, execution=request, join=join))
     made = await engine.submit_flow(nodes=nodes, edges=edges)
     assert isinstance(made, FlowSubmitted)
@@ -183,6 +190,20 @@ async def settle(engine: Engine) -> None:
             await asyncio.sleep(0.02)
 
 
+def listen(engine: Engine, collisions: list[str]) -> None:
+    """Note why transactions are tried again."""
+    original = engine.store.transact
+
+    async def transact(work: Any) -> Any:
+        try:
+            return await original(work)
+        except StoreConflict as collision:
+            collisions.append(str(collision))
+            raise
+
+    engine.store.transact = transact  # type: ignore[method-assign]
+
+
 async def race(url: str) -> None:
     async with AsyncExitStack() as stack:
         engines = [
@@ -191,10 +212,16 @@ async def race(url: str) -> None:
             )
             for _ in range(ENGINES)
         ]
+        collisions: list[str] = []
+        for each in engines:
+            listen(each, collisions)
         rng = random.Random(0)
         flows = [await submit(engines[0], rng) for _ in range(FLOWS_AT_ONCE)]
         rivals = [Rival(engine, number, flows) for number, engine in enumerate(engines)]
         await asyncio.gather(*(rival.run(ROUNDS // ENGINES) for rival in rivals))
+
+        deadlocks = [each for each in collisions if "deadlock" in each.lower()]
+        assert not deadlocks, f"there is one order of locks: {deadlocks}"
 
         engine = engines[0]
         await settle(engine)

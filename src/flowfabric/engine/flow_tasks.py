@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from flowfabric import limits
 from flowfabric.engine.flow_cascade import FlowCascade
@@ -30,17 +30,25 @@ class Due(Record, frozen=True):
 class FlowTasks(FlowCascade):
     """Does what earlier transactions left, a bounded piece at a time."""
 
-    async def move_due(self, limit: int, named: Due | None = None) -> int:
-        """What is due for flows; how much was done."""
-        now = self.at.now
+    due = Due()
+
+    async def hold_due(
+        self, executions: Iterable[Execution], limit: int, named: Due | None = None
+    ) -> None:
+        """Hold every flow this look at what is due may touch, at once and so in one order."""
         if named is None:
-            tasks = await self.tx.due_keys(FLOW_TASKS, now, limit)
-            flows = await self.tx.due_keys(FLOWS, now, PURGED_AT_ONCE)
-        else:
-            tasks, flows = list(named.tasks), list(named.flows)
+            tasks = await self.tx.due_keys(FLOW_TASKS, self.at.now, limit)
+            flows = await self.tx.due_keys(FLOWS, self.at.now, PURGED_AT_ONCE)
+            named = Due(tasks=tuple(tasks), flows=tuple(flows))
+        self.due = named
+        members = {each.flow_id for each in executions if each.flow_id is not None}
+        await self.hold(members | {key[0] for key in (*named.tasks, *named.flows)})
+
+    async def move_due(self) -> int:
+        """What is due for flows that are held; how much was done."""
+        now, tasks, flows = self.at.now, self.due.tasks, self.due.flows
         if not tasks and not flows:
             return 0
-        await self.hold(key[0] for key in (*tasks, *flows))
         found = await self.tx.rows(FLOW_TASKS, sorted(tasks)) if tasks else {}
         self.view.rows.take(FLOW_TASKS, found)
         done = 0

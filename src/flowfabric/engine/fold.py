@@ -367,6 +367,7 @@ class Fold:
         moved = 0
         came_back: Counter[str | None] = Counter()
         found = await self._found_due(search)
+        await self.flows.hold_due(found, search.limit, search.named)
         for execution in found:
             key = self.view.take(execution).execution_id
             # A lapsed lease may be due for reclaim at once, so look again until nothing is due.
@@ -375,7 +376,7 @@ class Fold:
                 came_back[execution.blocked_on] += what == "promoted"
         due = [execution.execution_id for execution in found]
         await self.flows.follow_up()
-        moved += await self.flows.move_due(search.limit, search.named)
+        moved += await self.flows.move_due()
         moved += await self.episodes.move_due(due, search.limit)
         return moved + await self.limiter.move_due(search.limit, came_back)
 
