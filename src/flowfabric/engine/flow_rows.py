@@ -116,8 +116,8 @@ class FlowRows:
     async def need(self, ids: Iterable[str]) -> None:
         """Executions without which it cannot go on. Their flow is held already, so nobody is waited
         for: if one is taken, everything is tried again."""
-        wanted = set(ids)
-        held = sorted(wanted - (await self.free(wanted)).keys())
+        wanted = set(ids) - self.view.executions.keys()
+        held = sorted(wanted - (await self.free(wanted)).keys()) if wanted else []
         if held and await self.tx.bodies(held):  # what is not there is not held
             raise StoreConflict(f"execution {held[0]} is held")
 
@@ -135,7 +135,7 @@ class FlowRows:
         self.view.changes.flow_events.extend(change.events)
         ended = change.flow.finished_at is not None
         if ended and (before is None or before.finished_at is None):
-            self.view.effects.ended.append(change.flow.flow_id)
+            self.view.effects.flows_ended.append(change.flow.flow_id)
         return change.flow
 
     def put_member(self, member: MemberRow, fields: tuple[str, ...] | None = None) -> None:
