@@ -11,7 +11,13 @@ from flowfabric.engine.batch import Batcher, Pending
 from flowfabric.engine.conflict import transact, until_no_conflict
 from flowfabric.engine.fold import Fold
 from flowfabric.engine.view import Effects, View
-from flowfabric.engine.wakeups import DUE_TOPIC, Wakeups, end_topic, lane_topic
+from flowfabric.engine.wakeups import (
+    DUE_TOPIC,
+    Wakeups,
+    end_topic,
+    flow_topic,
+    lane_topic,
+)
 from flowfabric.errors import HandleFromOtherBackend, InvalidBudgetScope, InvalidInput, NotFound
 from flowfabric.kernel.create import CreateExecution
 from flowfabric.kernel.decision import Moment, Refused
@@ -26,7 +32,14 @@ from flowfabric.model.handle import Handle
 from flowfabric.model.results import Outcome, snapshot_of
 from flowfabric.model.route import Route
 from flowfabric.model.state import TerminalOutcome
-from flowfabric.stores.base import Changes, Reader, Store, Transaction
+from flowfabric.stores.base import (
+    EVERY_END,
+    EVERY_FLOW_END,
+    Changes,
+    Reader,
+    Store,
+    Transaction,
+)
 from flowfabric.stores.tables import BUDGETS, QUOTAS
 
 T = TypeVar("T")
@@ -216,10 +229,12 @@ class EngineCore:
             self.next_look_at = effects.due_at
             self.wakeups.wake({DUE_TOPIC: 1})
         topics = {lane_topic(lane): count for lane, count in effects.woken.items()}
-        if len(effects.ended) > COMPLETIONS_HINTED_MAX:
-            topics["done:*"] = 1
-        else:
-            topics.update(dict.fromkeys(map(end_topic, effects.ended), 1_000_000))
+        for ended, topic, every in (
+            (effects.ended, end_topic, EVERY_END),
+            (effects.flows_ended, flow_topic, EVERY_FLOW_END),
+        ):
+            names = [every] if len(ended) > COMPLETIONS_HINTED_MAX else map(topic, ended)
+            topics.update(dict.fromkeys(names, 1_000_000))
         if topics:
             self.store.hints.publish(topics)
 

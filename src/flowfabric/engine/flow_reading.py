@@ -5,7 +5,7 @@ from __future__ import annotations
 from flowfabric import limits
 from flowfabric.clock import monotonic
 from flowfabric.engine.core import EngineCore
-from flowfabric.engine.wakeups import end_topic, wait_event
+from flowfabric.engine.wakeups import flow_topic, wait_event
 from flowfabric.errors import InvalidInput, NotFound, WaitTimeout
 from flowfabric.kernel.edge_group import judged
 from flowfabric.kernel.explain_flows import DependencyLook
@@ -18,6 +18,7 @@ from flowfabric.model.checks import (
 )
 from flowfabric.model.execution import Execution
 from flowfabric.model.flow import (
+    COUNTER_OF_OUTCOME,
     EdgeRow,
     EdgeState,
     FlowRow,
@@ -39,7 +40,7 @@ from flowfabric.model.flow_results import (
 )
 from flowfabric.model.limit_checks import check_word
 from flowfabric.model.results import UpstreamInfo
-from flowfabric.model.state import PublicState
+from flowfabric.model.state import PUBLIC_OF_OUTCOME, PublicState
 from flowfabric.stores.base import Reader
 from flowfabric.stores.tables import EDGES, FLOWS, MEMBERS
 
@@ -201,12 +202,11 @@ class FlowReading(EngineCore):
         if timeout_ms is not None:
             check_integer(timeout_ms, field="timeout_ms", least=0, most=limits.DURATION_MS_MAX)
         until = None if timeout_ms is None else monotonic() + timeout_ms / 1000
-        with self.wakeups.listening((end_topic(flow),)) as woken:
+        with self.wakeups.listening((flow_topic(flow),)) as woken:
             while True:
                 row = await self.read(lambda reader: _require(reader, flow))
                 if row.finished_at is not None:
-                    counts = await self.read(lambda reader: _counts(reader, flow))
-                    return _snapshot(row, counts, [])
+                    return _snapshot(row, _final_counts(row), [])
                 pause = self.config.poll_interval_ms / 1000
                 if until is not None:
                     pause = min(pause, until - monotonic())
@@ -263,6 +263,15 @@ async def _require(reader: Reader, flow_id: str) -> FlowRow:
 
 async def _counts(reader: Reader, flow_id: str) -> dict[PublicState, int]:
     return {PublicState(state): n for state, n in await reader.count_members(flow_id)}
+
+
+def _final_counts(flow: FlowRow) -> dict[PublicState, int]:
+    """A flow that is over knows how its members ended."""
+    counts = {
+        PUBLIC_OF_OUTCOME[outcome]: getattr(flow, name)
+        for outcome, name in COUNTER_OF_OUTCOME.items()
+    }
+    return {state: number for state, number in counts.items() if number}
 
 
 def _live_state(flow: FlowRow, counts: dict[PublicState, int]) -> FlowState:

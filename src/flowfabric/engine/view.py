@@ -29,11 +29,12 @@ class InvariantViolated(RuntimeError):
 class Effects:
     """What committed, as far as somebody may be waiting for it."""
 
-    __slots__ = ("due_at", "ended", "woken")
+    __slots__ = ("due_at", "ended", "flows_ended", "woken")
 
     def __init__(self) -> None:
         self.woken: dict[str, int] = {}  # lane: how many executions began to wait there
         self.ended: list[str] = []
+        self.flows_ended: list[str] = []
         self.due_at: int | None = None  # the earliest time something new is due
 
     def note_due(self, when: int | None) -> None:

@@ -8,8 +8,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+from flowfabric.stores.base import EVERY_END, EVERY_FLOW_END
+
 DUE_TOPIC = "due"
-EVERY_END = "done:*"
 
 
 def lane_topic(lane_id: str) -> str:
@@ -20,6 +21,11 @@ def lane_topic(lane_id: str) -> str:
 def end_topic(execution_id: str) -> str:
     """An execution ended."""
     return f"done:{execution_id}"
+
+
+def flow_topic(flow_id: str) -> str:
+    """All members of a flow have ended."""
+    return f"flow:{flow_id}"
 
 
 class Bell(asyncio.Event):
@@ -61,8 +67,8 @@ class Wakeups:
     def wake(self, topics: Mapping[str, int]) -> None:
         """Something may have happened: everybody who waits for it looks again."""
         for name in topics:
-            if name == EVERY_END:
-                self._wake_all("done:")
+            if name in (EVERY_END, EVERY_FLOW_END):
+                self._wake_all(name[:-1])
             else:
                 for event in tuple(self._waiters.get(name, ())):
                     event.set()

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from flowfabric.engine.engine import Engine
-from flowfabric.engine.wakeups import end_topic, wait_event
+from flowfabric.engine.wakeups import end_topic, flow_topic, wait_event
 from flowfabric.errors import InvalidInput, MaxReplaysExhausted, NotFound
 from flowfabric.model.flow import CancellationPolicy, FlowState
 from flowfabric.model.flow_results import FlowSnapshot, MemberInfo
@@ -196,7 +196,7 @@ class FlowRun:
         """
         engine = await self._fabric.start()
         seen: dict[str, PublicState] = {}
-        topics = [end_topic(self.flow_id)]
+        topics = [flow_topic(self.flow_id)]
         while True:
             with engine.wakeups.listening(topics) as woken:
                 members = await engine.list_flow_members(flow_id=self.flow_id)
@@ -210,7 +210,7 @@ class FlowRun:
                 if len(topics) > 1:  # the first look only learns whom to listen for
                     await wait_event(woken, _LOOK_EVERY_S)
                     await asyncio.sleep(_BURST_S)
-            topics = [end_topic(self.flow_id), *(end_topic(each.execution_id) for each in live)]
+            topics = [flow_topic(self.flow_id), *(end_topic(each.execution_id) for each in live)]
 
 
 async def replay_lost(engine: Engine, flow_id: str, reason: str = "") -> list[MemberInfo]:

@@ -480,6 +480,12 @@ class MigrationStatus(Record, frozen=True):
     checksum_ok: bool
 
 
+EVERY_END: Final = "done:*"  # some executions ended
+EVERY_FLOW_END: Final = "flow:*"  # some flows did
+# What a message says that cannot name them all.
+EVERYBODY: Final[Mapping[str, int]] = {EVERY_END: 1, EVERY_FLOW_END: 1}
+
+
 class Hints(Protocol):
     """Wake-ups that shorten a wait. Losing all of them costs latency, never correctness."""
 

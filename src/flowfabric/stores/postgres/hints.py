@@ -16,6 +16,7 @@ import asyncpg
 from flowfabric.errors import FlowFabricError
 from flowfabric.ids import jitter, new_name
 from flowfabric.model.record import from_json, to_json
+from flowfabric.stores.base import EVERYBODY
 from flowfabric.stores.hints import LocalHints
 
 CHANNEL = "ff_hint"
@@ -81,9 +82,9 @@ class ListenHints(LocalHints):
         message = to_json({"from": self._origin, "topics": topics})
         if len(message) > PAYLOAD_BYTES:
             short = {name: count for name, count in topics.items() if name.startswith("lane:")}
-            message = to_json({"from": self._origin, "topics": {**short, "done:*": 1}})
+            message = to_json({"from": self._origin, "topics": {**short, **EVERYBODY}})
         if len(message) > PAYLOAD_BYTES:
-            message = to_json({"from": self._origin, "topics": {"done:*": 1}})
+            message = to_json({"from": self._origin, "topics": EVERYBODY})
         return message.decode()
 
     def _receive(self, _connection: Any, _pid: int, _channel: str, payload: str) -> None:

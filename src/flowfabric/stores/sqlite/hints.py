@@ -18,6 +18,7 @@ from pathlib import Path
 from flowfabric.errors import FlowFabricError
 from flowfabric.ids import new_name
 from flowfabric.model.record import from_json, to_json
+from flowfabric.stores.base import EVERYBODY
 from flowfabric.stores.hints import LocalHints
 
 DATAGRAM_BYTES = 8192
@@ -70,7 +71,7 @@ class SocketHints(LocalHints):
             return
         message = to_json(topics)
         if len(message) > DATAGRAM_BYTES:
-            message = to_json({"done:*": 1})
+            message = to_json(EVERYBODY)
         with contextlib.suppress(OSError):
             for entry in os.scandir(self._folder):
                 if self._address is None or entry.name != self._address.name:
