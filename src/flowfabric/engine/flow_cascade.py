@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from flowfabric import limits
 from flowfabric.engine.flow_rows import FlowRows
@@ -66,6 +66,8 @@ class FlowCascade(FlowRows):
         edges: list[EdgeRow] = []
         if self.room > 0:
             edges = await self.out_edges(sorted(by_id), limit=self.room + 1)
+            order = {key: at for at, key in enumerate(by_id)}
+            edges.sort(key=lambda edge: order[edge.upstream_execution_id])  # as they ended
         if len(edges) > self.room or self.room <= 0:
             for each in ended:
                 self.owe(each.flow_id or "", TaskKind.CASCADE, each.execution_id)
@@ -94,18 +96,23 @@ class FlowCascade(FlowRows):
         children = await self.free(fired) if fired else {}
         kept: set[str] = set()
         decided: list[tuple[MemberRow, GroupState, Execution | None]] = []
+        late: set[str] = set()
         for child, steps in outcomes.items():
             if child in fired and child not in children:
                 kept.update(each.edge.upstream_execution_id for each in steps)
                 continue
+            fires = None
             for step in steps:
                 self.put_edge(step.edge)
-                if step.fires is not None:
-                    decided.append((steps[-1].member, step.fires, children[child]))
+                if fires is not None:  # too late to be handed on, as if it had come by itself
+                    late.add(step.edge.edge_id)
+                fires = fires or step.fires
+            if fires is not None:
+                decided.append((steps[-1].member, fires, children[child]))
             if steps:
                 self.put_member(steps[-1].member, COUNTED)
             self.resolved += len(steps)
-        await self.decide_children(decided)
+        await self.decide_children(decided, late)
         return kept
 
     def _resolved(
@@ -124,9 +131,12 @@ class FlowCascade(FlowRows):
         return steps
 
     async def decide_children(
-        self, decided: Sequence[tuple[MemberRow, GroupState, Execution | None]]
+        self,
+        decided: Sequence[tuple[MemberRow, GroupState, Execution | None]],
+        late: Collection[str] = (),
     ) -> None:
-        """Groups were decided: each child goes on with what it is handed, or is skipped."""
+        """Groups were decided: each child goes on with what it is handed, or is skipped. Edges that
+        came late, after the decision, hand nothing on."""
         free: list[tuple[MemberRow, Execution]] = []
         for member, fires, child in decided:
             if cancels_siblings(member):
@@ -139,7 +149,7 @@ class FlowCascade(FlowRows):
                 self.apply(child, skip(child, self.at))
             else:
                 free.append((member, child))
-        await self._hand_on([child for member, child in free if member.passing])
+        await self._hand_on([child for member, child in free if member.passing], late)
         for member, child in free:
             if not (child.is_interrupted and member.open_children):  # its children set it free
                 self.apply(child, set_free(child, self.at))
@@ -150,7 +160,7 @@ class FlowCascade(FlowRows):
 
     # --- data passing --------------------------------------------------------------------------
 
-    async def _hand_on(self, children: Sequence[Execution]) -> None:
+    async def _hand_on(self, children: Sequence[Execution], late: Collection[str] = ()) -> None:
         """Give children the results that their edges pass on."""
         if not children:
             return
@@ -165,6 +175,7 @@ class FlowCascade(FlowRows):
         bodies = await self.tx.bodies(ids)
         for key in ids:
             chosen = [edge for edge in passing[key] if edge.edge_state is _SATISFIED]
+            chosen = [edge for edge in chosen if edge.edge_id not in late]
             passed = [
                 self._passed(edge, results.get(edge.upstream_execution_id)) for edge in chosen
             ]

@@ -191,11 +191,12 @@ class Fold:
         execution = self.view.executions.get(command.execution_id)
         if execution is None or type(command) is Replay:
             return True
-        return (
-            isinstance(execution, Execution)
-            and execution.is_runnable
-            and (execution.bounds is not UNBOUNDED or execution.flow_id is not None)
-        )
+        if not isinstance(execution, Execution):
+            return False
+        if execution.flow_id is not None and self.view.cascading:
+            return True  # a replay may give it another life
+        bounded = execution.bounds is not UNBOUNDED or execution.flow_id is not None
+        return execution.is_runnable and bounded
 
     async def _special(self, command: Any, kind: type) -> Any:
         if kind is Claim:
