@@ -22,7 +22,7 @@ from flowfabric.bench.places import STORES, Server, disk, open_place
 
 HERE = Path(__file__).resolve().parent
 LIMIT_S = 3_600.0
-SCENARIOS = ("cycle", "worker", "latency", "idle", "usage", "admission", "suspend")
+SCENARIOS = ("cycle", "worker", "latency", "idle", "usage", "admission", "suspend", "flow")
 QUICK_N = {
     "cycle": 2_000,
     "worker": 2_000,
@@ -31,6 +31,7 @@ QUICK_N = {
     "usage": 2_000,
     "admission": 1_000,
     "suspend": 200,
+    "flow": 60,
 }
 QUICK_PEERS = {"pgqueuer": 2_000, "procrastinate": 400, "dbos": 200, "huey": 1_000}
 

@@ -15,6 +15,12 @@ BACKLOG_TARGET_PERCENT = 20.0
 USAGE_TARGETS = {"sqlite": 15_000, "postgres": 5_000}
 ADMISSION_TARGET = 0.60
 BLOCKED_TARGET = 0.90  # less than the machine's own noise
+WAIT_TARGETS_MS = {"sqlite": 8.0, "postgres": 15.0}
+WAITS_TARGETS = {"sqlite": 2_500, "postgres": 1_000}
+CHAIN_TARGETS = {"sqlite": 300, "postgres": 150}
+CHAIN_P99_TARGET_MS = 250.0
+RACE_TARGET_MS = 500.0
+FAN_TARGET = 0.60
 
 
 def render(run: Run) -> str:
@@ -33,6 +39,8 @@ def render(run: Run) -> str:
         *_idle(run),
         *_usage(run),
         *_admission(run),
+        *_suspend(run),
+        *_flow(run),
         *_backlog(run),
     ]
     return "\n\n".join(parts) + "\n"
@@ -165,6 +173,59 @@ def _admission(run: Run) -> Iterable[str]:
         met = _verdict(beside["claim_ratio"] >= BLOCKED_TARGET, "90 %")
         rows.append((each["store"], f"plain, beside {beside['blocked']:,} blocked", *figures, met))
     yield _table(("store", "claims", "rate of plain ones", "by CPU time", "target"), rows)
+
+
+def _suspend(run: Run) -> Iterable[str]:
+    yield "## Suspend: suspend → signal → resumed and completed"
+    rows = []
+    for each in _of(run, "suspend"):
+        store, rate, extra = each["store"], each["throughput_per_s"], each["extra"]
+        latency, waits = WAIT_TARGETS_MS[store], WAITS_TARGETS[store]
+        beside = extra["beside_suspended"]
+        rows.append(
+            (
+                store,
+                *_laps(each),
+                f"{rate:,.0f}",
+                f"{beside['p50_ms']:.2f} ms, {beside['throughput_per_s']:,.0f}/s",
+                _verdict(
+                    each["p50_ms"] <= latency and rate >= waits,
+                    f"p50 ≤ {latency:g} ms and {waits:,}/s",
+                ),
+            )
+        )
+    head = ("store", "p50 ms", "p95 ms", "p99 ms", "waits/s", "beside 100,000 suspended", "target")
+    yield _table(head, rows)
+
+
+def _flow(run: Run) -> Iterable[str]:
+    yield "## Flow: chains of 10, a race of 1,000, one → 10,000 → one"
+    rows = []
+    for each in _of(run, "flow"):
+        store, rate, extra = each["store"], each["throughput_per_s"], each["extra"]
+        race, fan, chains = extra["race"], extra["fan_out"], CHAIN_TARGETS[store]
+        slowest, ratio = race["last_cancelled_ms"]["max"], fan["ratio_to_plain"]
+        chain = f"p50 {each['p50_ms']:.1f} ms, p99 {each['p99_ms']:.1f} ms"
+        cancelled = f"p50 {race['last_cancelled_ms']['p50']:.0f} ms, slowest {slowest:.0f} ms"
+        wide = f"{fan['members_per_s']:,.0f} of {fan['plain_cycles_per_s']:,.0f}/s, {ratio:.0%}"
+        lone = each["p99_ms"] <= CHAIN_P99_TARGET_MS
+        rows += [
+            (store, "chains/s", f"{rate:,.0f}", _verdict(rate >= chains, f"{chains}/s")),
+            (store, "a lone chain", chain, _verdict(lone, f"p99 ≤ {CHAIN_P99_TARGET_MS:g} ms")),
+            (
+                store,
+                "last loser cancelled",
+                cancelled,
+                _verdict(slowest <= RACE_TARGET_MS, f"≤ {RACE_TARGET_MS:g} ms"),
+            ),
+            (
+                store,
+                "fan-out, beside plain cycles",
+                wide,
+                _verdict(ratio >= FAN_TARGET, "60 %"),
+            ),
+        ]
+    yield _table(("store", "figure", "measured", "target"), rows)
 
 
 def _backlog(run: Run) -> Iterable[str]:
