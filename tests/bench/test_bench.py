@@ -11,7 +11,7 @@ import pytest
 
 from benchmarks.tables import render
 from flowfabric.assemble import open_engine
-from flowfabric.bench import backlog, cycle, idle, latency, suspend, worker
+from flowfabric.bench import backlog, cycle, flow, idle, latency, suspend, worker
 from flowfabric.bench.floor import measure_floor
 from flowfabric.bench.main import run
 from flowfabric.bench.measurement import MeasurementFailed, check_count, percentile
@@ -166,6 +166,17 @@ def test_waits_are_measured_and_counted(place: Place, monkeypatch: pytest.Monkey
     assert found.settings["laps"] == 2
     assert set(found.extra["slower_percent"]) == {"latency", "throughput"}
     assert found.extra["beside_suspended"]["throughput_per_s"] > 0
+
+
+def test_flows_are_measured_and_counted(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(flow, "SIBLINGS", 20)
+    monkeypatch.setattr(flow, "CALLERS", 2)
+    found = flow.measure(place, 3, rounds=1, laps=2, races=2, fan=20)
+    assert set(found.to_dict()) == KEYS
+    assert found.throughput_per_s is not None
+    assert found.settings["laps"] == 2
+    assert found.extra["race"]["last_cancelled_ms"]["max"] > 0
+    assert found.extra["fan_out"]["ratio_to_plain"] > 0
 
 
 def test_backlog_compares_empty_and_full(tmp_path: Path) -> None:

@@ -49,19 +49,25 @@ _PAYLOAD = to_json({"topic": TOPIC})
 
 
 def measure(
-    place: Place, n: int | None = None, *, rounds: int = ROUNDS, fan: int = FAN
+    place: Place,
+    n: int | None = None,
+    *,
+    rounds: int = ROUNDS,
+    laps: int = LAPS,
+    races: int = RACES,
+    fan: int = FAN,
 ) -> Measurement:
     """Medians of the rounds; latencies are those of a lone chain."""
     count = n or N
-    rates, laps, races, fans = [], [], [], []
+    rates, lone, ends, fans = [], [], [], []
     for _ in range(rounds):
         with place.database() as url:
             asyncio.run(_prepare(url))
             with worker_beside(url, CONCURRENCY):
-                laps += asyncio.run(lone_chains(url, LAPS))
+                lone += asyncio.run(lone_chains(url, laps))
                 rates.append(asyncio.run(chain_rate(url, count)))
         with place.database() as url:
-            races += asyncio.run(race_ends(url, RACES))
+            ends += asyncio.run(race_ends(url, races))
         with place.database() as url, place.database() as plain:
             fans.append((asyncio.run(fan_rate(url, fan)), asyncio.run(engine_rate(plain, fan))[0]))
     ratio = median(wide / plain for wide, plain in fans)
@@ -70,12 +76,12 @@ def measure(
         store=place.store,
         n=count,
         throughput_per_s=round(median(rates), 1),
-        **percentiles_ms(laps),
+        **percentiles_ms(lone),
         settings={
             "chain": LENGTH,
             "callers": CALLERS,
             "worker_concurrency": CONCURRENCY,
-            "laps": len(laps),
+            "laps": len(lone),
             "rounds": rounds,
             "durable": True,
         },
@@ -84,8 +90,8 @@ def measure(
             "race": {
                 "siblings": SIBLINGS,
                 "last_cancelled_ms": {
-                    "p50": round(percentile(races, 50) * 1000, 1),
-                    "max": round(max(races) * 1000, 1),
+                    "p50": round(percentile(ends, 50) * 1000, 1),
+                    "max": round(max(ends) * 1000, 1),
                 },
             },
             "fan_out": {
