@@ -107,6 +107,7 @@ class Judge:
             for node in range(plan.size)
         }
         self.decided: dict[int, bool] = {}
+        self.dispatched: set[int] = set()  # groups whose siblings have been cancelled or spared
 
     def lives(self, node: int) -> bool:
         return self.states[node] in ("waiting_children", "waiting", "active")
