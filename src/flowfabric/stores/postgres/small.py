@@ -141,13 +141,13 @@ class SmallTables:
         limit: int | None = None,
     ) -> list[R]:
         also = "" if only is None else f" AND t.{only[0]} = $3"
-        # One search of the index for each value, then the order: a plan that walks the key in its
-        # order until it has met enough would read the whole table.
+        # One search of the index for each value, in its order, which ends with the key: a plan that
+        # walks the key itself until it has met enough would read the whole table.
+        order = f"ORDER BY {_key(table)} LIMIT $2"
         sql = (
             f"SELECT {_columns(table)} FROM unnest($1::text[]) AS wanted (value) "
             f"CROSS JOIN LATERAL (SELECT {_columns(table)} FROM {table.name} AS t "
-            f"WHERE t.{column} = wanted.value{also} OFFSET 0) AS t "
-            f"ORDER BY {_key(table)} LIMIT $2"
+            f"WHERE t.{column} = wanted.value{also} {order}) AS t {order}"
         )
         last = () if only is None else (only[1],)
         return await self._records(table, sql, list(values), limit, *last)

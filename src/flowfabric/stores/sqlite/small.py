@@ -124,13 +124,17 @@ class SmallTables:
         limit: int | None = None,
     ) -> list[R]:
         also = "" if only is None else f" AND t.{only[0]} = ?"
-        sql = (
-            f"SELECT {_columns(table)} FROM json_each(?) AS wanted "
-            f"CROSS JOIN {table.name} AS t ON t.{column} = wanted.value{also} "
-            f"ORDER BY {', '.join(table.key_columns)} LIMIT ?"
-        )
+        order = f"ORDER BY {', '.join(f't.{name}' for name in table.key_columns)} LIMIT ?"
         last = () if only is None else (only[1],)
         most = -1 if limit is None else limit
+        read = f"SELECT {_columns(table)} FROM"
+        if len(values) == 1:  # in the order of the index, which ends with the key: no sorting
+            sql = f"{read} {table.name} AS t WHERE t.{column} = ?{also} {order}"
+            return self._records(table, sql, values[0], *last, most)
+        sql = (
+            f"{read} json_each(?) AS wanted "
+            f"CROSS JOIN {table.name} AS t ON t.{column} = wanted.value{also} {order}"
+        )
         return self._records(table, sql, to_json(values).decode(), *last, most)
 
     async def page_rows(
