@@ -11,14 +11,18 @@ import pytest
 
 from flowfabric.assemble import open_engine
 from flowfabric.config import EngineConfig
+from flowfabric.engine.flow_requests import FlowEdge, FlowNode
 from flowfabric.engine.requests import NewExecution
 from flowfabric.stores.base import ListFilter
 from flowfabric.stores.listing import listing_sql
+from flowfabric.stores.postgres import small as postgres_small
 from flowfabric.stores.postgres import view as postgres_view
 from flowfabric.stores.postgres.store import PLANNER
 from flowfabric.stores.sqlite import bulk
+from flowfabric.stores.sqlite import small as sqlite_small
 from flowfabric.stores.sqlite import view as sqlite_view
 from flowfabric.stores.sqlite.bulk import Sheet
+from flowfabric.stores.tables import EDGES, MEMBERS
 from tests.support.lab import Lab
 
 ROWS = 3_000
@@ -174,3 +178,64 @@ def test_a_statement_cache_of_zero_works_everywhere(postgres_url: str) -> None:
     import asyncio
 
     asyncio.run(story())
+
+
+# What a cascade searches: whom an end sets free, whom a join waits for, whom a parent spawned.
+FLOW_SEARCHES = {
+    "leaving": (EDGES, "upstream_execution_id", "edge_state", "ff_edge_upstream"),
+    "arriving": (EDGES, "downstream_execution_id", None, "ff_edge_downstream"),
+    "children": (MEMBERS, "parent_id", None, "ff_flow_member_parent"),
+}
+
+
+async def fill_flows(lab: Lab) -> None:
+    work = NewExecution(execution_kind="k")
+    nodes = [FlowNode(name=f"n{at}", execution=work) for at in range(ROWS)]
+    edges = [
+        FlowEdge(upstream=nodes[(at - 1) // 50].name, downstream=nodes[at].name)
+        for at in range(1, ROWS)
+    ]
+    await lab.engine.submit_flow(nodes=nodes, edges=edges)
+
+
+@pytest.mark.parametrize("is_one", [True, False])
+@pytest.mark.parametrize("name", FLOW_SEARCHES)
+def test_sqlite_cascades_use_their_indexes(tmp_path: Path, name: str, is_one: bool) -> None:
+    path = tmp_path / "plan.db"
+    lab = Lab(f"sqlite:///{path}")
+    lab.open()
+    lab.run(fill_flows(lab))
+    lab.close()
+    table, column, only, index = FLOW_SEARCHES[name]
+    sql = sqlite_small.rows_by_sql(table, column, only, is_one=is_one)
+    values = ("x" if is_one else '["x"]', *(() if only is None else ("applied",)), 10)
+    with closing(sqlite3.connect(path)) as connection:
+        plan = connection.execute(f"EXPLAIN QUERY PLAN {sql}", values).fetchall()
+    text = "\n".join(row[3] for row in plan)
+    assert index in text, text
+    assert not (is_one and table is EDGES and "TEMP B-TREE" in text), text
+
+
+@pytest.mark.parametrize("has_statistics", [True, False])
+@pytest.mark.parametrize("name", FLOW_SEARCHES)
+def test_postgres_cascades_use_their_indexes(
+    postgres_url: str, name: str, has_statistics: bool
+) -> None:
+    table, column, only, index = FLOW_SEARCHES[name]
+
+    async def explain(lab: Lab) -> str:
+        await fill_flows(lab)
+        connection = await asyncpg.connect(postgres_url, server_settings=PLANNER)
+        if has_statistics:
+            await connection.execute("ANALYZE")
+        values = (["x", "y"], 10, *(() if only is None else ("applied",)))
+        sql = postgres_small.rows_by_sql(table, column, only)
+        rows = await connection.fetch(f"EXPLAIN {sql}", *values)
+        await connection.close()
+        return "\n".join(row[0] for row in rows)
+
+    lab = Lab(postgres_url)
+    lab.open()
+    text = lab.run(explain(lab))
+    lab.close()
+    assert index in text, text

@@ -61,6 +61,19 @@ def _insert(table: Table[Any]) -> Write:
 
 
 @cache
+def rows_by_sql(table: Table[Any], column: str, only: str | None) -> str:
+    """One search of the index for each value, and only then the order and the limit: a plan that
+    walks the key in its order until it has met enough would read the whole table."""
+    also = "" if only is None else f" AND t.{only} = $3"
+    return (
+        f"SELECT {_columns(table)} FROM unnest($1::text[]) AS wanted (value) "
+        f"CROSS JOIN LATERAL (SELECT {_columns(table)} FROM {table.name} AS t "
+        f"WHERE t.{column} = wanted.value{also} OFFSET 0) AS t "
+        f"ORDER BY {_key(table)} LIMIT $2"
+    )
+
+
+@cache
 def _update(
     table: Table[Any], fields: frozenset[str]
 ) -> tuple[Write, Callable[[tuple[Any, ...]], tuple[Any, ...]]]:
@@ -140,15 +153,7 @@ class SmallTables:
         only: tuple[str, str] | None = None,
         limit: int | None = None,
     ) -> list[R]:
-        also = "" if only is None else f" AND t.{only[0]} = $3"
-        # One search of the index for each value, in its order, which ends with the key: a plan that
-        # walks the key itself until it has met enough would read the whole table.
-        order = f"ORDER BY {_key(table)} LIMIT $2"
-        sql = (
-            f"SELECT {_columns(table)} FROM unnest($1::text[]) AS wanted (value) "
-            f"CROSS JOIN LATERAL (SELECT {_columns(table)} FROM {table.name} AS t "
-            f"WHERE t.{column} = wanted.value{also} {order}) AS t {order}"
-        )
+        sql = rows_by_sql(table, column, None if only is None else only[0])
         last = () if only is None else (only[1],)
         return await self._records(table, sql, list(values), limit, *last)
 

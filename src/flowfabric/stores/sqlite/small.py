@@ -46,6 +46,21 @@ def _load_alike(table: Table[Any], size: int) -> str:
 
 
 @cache
+def rows_by_sql(table: Table[Any], column: str, only: str | None, *, is_one: bool) -> str:
+    """Rows by an indexed column. One value is read in the order of the index, which ends with the
+    key, so that a page of many needs no sorting."""
+    also = "" if only is None else f" AND t.{only} = ?"
+    order = f"ORDER BY {', '.join(f't.{name}' for name in table.key_columns)} LIMIT ?"
+    read = f"SELECT {_columns(table)} FROM"
+    if is_one:
+        return f"{read} {table.name} AS t WHERE t.{column} = ?{also} {order}"
+    return (
+        f"{read} json_each(?) AS wanted "
+        f"CROSS JOIN {table.name} AS t ON t.{column} = wanted.value{also} {order}"
+    )
+
+
+@cache
 def _update(
     table: Table[Any], fields: frozenset[str]
 ) -> tuple[str, Callable[[tuple[Any, ...]], tuple[Any, ...]]]:
@@ -123,19 +138,11 @@ class SmallTables:
         only: tuple[str, str] | None = None,
         limit: int | None = None,
     ) -> list[R]:
-        also = "" if only is None else f" AND t.{only[0]} = ?"
-        order = f"ORDER BY {', '.join(f't.{name}' for name in table.key_columns)} LIMIT ?"
+        is_one = len(values) == 1
+        sql = rows_by_sql(table, column, None if only is None else only[0], is_one=is_one)
+        wanted = values[0] if is_one else to_json(values).decode()
         last = () if only is None else (only[1],)
-        most = -1 if limit is None else limit
-        read = f"SELECT {_columns(table)} FROM"
-        if len(values) == 1:  # in the order of the index, which ends with the key: no sorting
-            sql = f"{read} {table.name} AS t WHERE t.{column} = ?{also} {order}"
-            return self._records(table, sql, values[0], *last, most)
-        sql = (
-            f"{read} json_each(?) AS wanted "
-            f"CROSS JOIN {table.name} AS t ON t.{column} = wanted.value{also} {order}"
-        )
-        return self._records(table, sql, to_json(values).decode(), *last, most)
+        return self._records(table, sql, wanted, *last, -1 if limit is None else limit)
 
     async def page_rows(
         self,

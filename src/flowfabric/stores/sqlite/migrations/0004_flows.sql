@@ -87,8 +87,8 @@ CREATE TABLE ff_edge (
     PRIMARY KEY (flow_id, edge_id)
 ) STRICT, WITHOUT ROWID;
 
--- By what never changes: a resolved edge is a write to its row alone. In the order of the key, so that
--- a page of a wide fan-out is read without sorting the rest.
+-- By what never changes: a resolved edge is a write to its row alone. They end
+-- with the key, so that a page of a wide fan-out can be read in order.
 CREATE INDEX ff_edge_upstream ON ff_edge (upstream_execution_id, flow_id, edge_id);
 CREATE INDEX ff_edge_downstream ON ff_edge (downstream_execution_id, flow_id, edge_id);
 
