@@ -125,15 +125,28 @@ async def test_what_is_wrong_with_a_flow_is_found(lab: Lab) -> None:
 
 
 @scenario
-async def test_who_is_paused_and_forgotten_is_found(lab: Lab) -> None:
-    """A caller who acknowledges what it has not done leaves a member that never ends."""
+async def test_an_acknowledgement_of_what_was_not_done_is_not_believed(lab: Lab) -> None:
     made = await busy(lab)
-    await lab.engine.cancel_flow_header(flow_id=made.flow_id)
-    assert (await lab.engine.doctor()).problems == ()
+    await lab.engine.cancel_flow_header(flow_id=made.flow_id, grace_ms=500)
     for key in made.execution_ids.values():
         await lab.engine.ack_cancel_member(flow_id=made.flow_id, execution_id=key)
-    problems = (await lab.engine.doctor()).problems
-    assert [each for each in problems if "nobody will cancel it" in each.detail]
+    assert (await lab.engine.doctor()).problems == ()
+    await lab.after(500)
+    told = await lab.engine.project_flow_summary(flow_id=made.flow_id)
+    assert all(state.is_terminal for state in told.members)
+    assert (await lab.engine.doctor()).problems == ()
+
+
+def test_who_is_paused_and_forgotten_is_found(durable_lab: Lab) -> None:
+    async def story(lab: Lab) -> None:
+        made = await busy(lab)
+        await lab.engine.cancel_flow_header(flow_id=made.flow_id)
+        assert (await lab.engine.doctor()).problems == ()
+        await lab.sql("DELETE FROM ff_flow_task")
+        problems = (await lab.engine.doctor()).problems
+        assert [each for each in problems if "nobody will cancel it" in each.detail]
+
+    durable_lab.run(story(durable_lab))
 
 
 def test_a_row_nobody_can_read_is_named(durable_lab: Lab) -> None:

@@ -91,7 +91,7 @@ def executions_in(command: Any) -> Iterable[str]:
     match command:
         case ApplyEdge() | ResolveEdge():
             return (command.upstream_execution_id, command.downstream_execution_id)
-        case AddMember() | CascadeFrom() | SpawnChildren() | WaitChildren():
+        case AddMember() | CascadeFrom() | SpawnChildren() | WaitChildren() | AckCancelMember():
             return (command.execution_id,)
         case _:
             return ()
@@ -254,6 +254,11 @@ class FlowBook(FlowBuilding):
         )
 
     async def _acknowledge(self, command: AckCancelMember) -> Any:
+        """Nothing is owed to who has ended. Who has not was not cancelled, whatever is said: it
+        would wait for ever."""
+        execution = self.view.executions.get(command.execution_id)
+        if isinstance(execution, Execution) and not execution.is_terminal:
+            return
         key = (command.flow_id, TaskKind.CANCEL_MEMBER, command.execution_id)
         self.view.rows.take(FLOW_TASKS, await self.tx.rows(FLOW_TASKS, [key]))
         if self.view.rows.get(FLOW_TASKS, key) is not None:

@@ -331,7 +331,10 @@ class Flowing(Timing):
         return reply
 
     async def ack_cancel_member(self, *, flow_id: str, execution_id: str) -> None:
-        """A member of a cancelled flow was cancelled by its caller; nothing more is owed."""
+        """A member of a cancelled flow was cancelled by its caller; nothing more is owed.
+
+        One that has not ended stays owed, and is cancelled when the grace is over.
+        """
         await self.execute(AckCancelMember(check_uuid(flow_id), self.check_id(execution_id)))
 
     # --- children ------------------------------------------------------------------------------
