@@ -455,6 +455,7 @@ def test_cascades_cut_anywhere_end_alike(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(FlowCascade, "room", room)
+    monkeypatch.setattr(FlowTasks, "cancel_room", room)
     with ground_for(store, tmp_path, request, runner) as ground:
         try_plans(cut, ground, runner, budget("FF_FLOW_DAGS", CUT[store]))
 
@@ -508,9 +509,7 @@ FAULTS = {
         follow,
     ),
     "the rest of a cascade is forgotten": (
-        Mutant(
-            FlowCascade.resolve_from, "if len(edges) > self.room or self.room <= 0:", "if False:"
-        ),
+        Mutant(FlowCascade.resolve_from, "if not is_all:", "if False:"),
         cut,
     ),
     "the rest of a cancel is forgotten": (
@@ -528,6 +527,7 @@ def test_a_planted_fault_is_noticed(
     mutant, story = FAULTS[name]
     if story is cut:
         monkeypatch.setattr(FlowCascade, "room", 1)
+        monkeypatch.setattr(FlowTasks, "cancel_room", 1)
     plant([mutant], monkeypatch)
     with pytest.raises((AssertionError, InvariantViolated)):
         try_plans(story, MemoryGround(), runner, FAULT_GRAPHS, shrink=False)

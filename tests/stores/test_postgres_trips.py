@@ -47,7 +47,8 @@ async def claim(engine: Engine, limit: int = 10) -> list[Claimed]:
 
 def words(sent: list[str]) -> list[str]:
     """What was sent but for hints, and forget it."""
-    seen = [text.split()[0] for text in sent if "pg_notify" not in text]
+    hints = ("pg_notify", "LISTEN")  # on a connection of their own, whenever that is there
+    seen = [text.split()[0] for text in sent if not any(word in text for word in hints)]
     sent.clear()
     return seen
 

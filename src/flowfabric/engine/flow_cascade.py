@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from flowfabric import limits
 from flowfabric.engine.flow_rows import FlowRows
+from flowfabric.engine.view import View
 from flowfabric.kernel.decision import Decision
 from flowfabric.kernel.dependent import hold_back, set_free, skip
 from flowfabric.kernel.edge_group import (
@@ -27,10 +28,16 @@ from flowfabric.model.execution import Execution
 from flowfabric.model.flow import EdgeRow, EdgeState, GroupState, MemberRow, TaskKind
 from flowfabric.model.record import replace
 from flowfabric.model.state import TerminalOutcome
+from flowfabric.stores.base import Transaction
 
 Move = tuple[Execution, Execution]
 _SATISFIED = EdgeState.SATISFIED
 COUNTED = ("succeeded", "failed", "skipped", "group_state", "satisfied_at")
+
+
+def retry_pause_ms(tries: int) -> int:
+    """How long to leave something alone that somebody holds, the longer the more often."""
+    return min(limits.TASK_RETRY_MS << min(tries, 10), limits.TASK_RETRY_MS_MAX)
 
 
 class FlowCascade(FlowRows):
@@ -39,6 +46,10 @@ class FlowCascade(FlowRows):
     room = limits.CASCADE_MAX  # edges this transaction may still resolve
     resolved = 0
     moved = 0
+
+    def __init__(self, tx: Transaction, view: View) -> None:
+        super().__init__(tx, view)
+        self.tries: dict[str, int] = {}  # how often the cascade of an execution was put off
 
     async def follow_up(self) -> None:
         """Everything that follows from members that ended, until nothing does."""
@@ -68,14 +79,16 @@ class FlowCascade(FlowRows):
             edges = await self.out_edges(sorted(by_id), limit=self.room + 1)
             order = {key: at for at, key in enumerate(by_id)}
             edges.sort(key=lambda edge: order[edge.upstream_execution_id])  # as they ended
-        if len(edges) > self.room or self.room <= 0:
+        is_all = 0 < self.room >= len(edges)
+        if not is_all:
             for each in ended:
                 self.owe(each.flow_id or "", TaskKind.CASCADE, each.execution_id)
         kept = await self.resolve_edges(edges[: max(0, self.room)], by_id)
         for upstream_id in kept:
-            flow_id = by_id[upstream_id].flow_id or ""
-            self.owe(flow_id, TaskKind.CASCADE, upstream_id, after_ms=limits.TASK_RETRY_MS)
-        return not kept and len(edges) <= self.room
+            tries = self.tries.get(upstream_id, 0)
+            flow_id, pause = by_id[upstream_id].flow_id or "", retry_pause_ms(tries)
+            self.owe(flow_id, TaskKind.CASCADE, upstream_id, after_ms=pause, tries=tries)
+        return is_all and not kept
 
     async def resolve_edges(
         self, edges: Sequence[EdgeRow], upstreams: Mapping[str, Execution]

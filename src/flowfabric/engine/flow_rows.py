@@ -161,10 +161,17 @@ class FlowRows:
             self._has_resolved = True
 
     def owe(
-        self, flow_id: str, kind: TaskKind, execution_id: str, reason: str = "", after_ms: int = 0
+        self,
+        flow_id: str,
+        kind: TaskKind,
+        execution_id: str,
+        reason: str = "",
+        *,
+        after_ms: int = 0,
+        tries: int = 0,
     ) -> None:
         """Leave something to be done by whoever looks next."""
-        task = TaskRow(flow_id, kind, execution_id, reason, 0, self.at.now + after_ms)
+        task = TaskRow(flow_id, kind, execution_id, reason, tries, self.at.now + after_ms)
         self._owed[FLOW_TASKS.key_of(task)] = task
 
     async def note_owed(self) -> None:

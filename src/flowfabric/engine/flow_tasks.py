@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from flowfabric import limits
-from flowfabric.engine.flow_cascade import FlowCascade
+from flowfabric.engine.flow_cascade import FlowCascade, retry_pause_ms
 from flowfabric.kernel.cancel import stop
 from flowfabric.kernel.edge_group import SIBLING_QUORUM, spares_shared
 from flowfabric.kernel.flow_cancel import FLOW_CANCEL
@@ -31,6 +31,7 @@ class FlowTasks(FlowCascade):
     """Does what earlier transactions left, a bounded piece at a time."""
 
     due = Due()
+    cancel_room = limits.CASCADE_MAX  # members this transaction may still cancel
 
     async def hold_due(
         self, executions: Iterable[Execution], limit: int, named: Due | None = None
@@ -51,23 +52,26 @@ class FlowTasks(FlowCascade):
             return 0
         found = await self.tx.rows(FLOW_TASKS, sorted(tasks)) if tasks else {}
         self.view.rows.take(FLOW_TASKS, found)
-        done = 0
-        for key in tasks:  # earliest first
-            if key in found and found[key].due_at <= now and self.room > 0:
-                await self._do(found[key])
+        ready = [found[key] for key in tasks if key in found and found[key].due_at <= now]
+        done = len(ready)
+        await self._cascade([each for each in ready if each.kind is TaskKind.CASCADE])
+        for task in ready:  # earliest first
+            if task.kind is not TaskKind.CASCADE and self._has_room:
+                await self._do(task)
                 await self.follow_up()
-                done += 1
         for key in flows:
             flow = self.flow(key[0])
             if flow is not None and flow.due_at is not None and flow.due_at <= now:
                 done += await self._purge(flow)
         return done
 
+    @property
+    def _has_room(self) -> bool:
+        return self.room > 0 and self.cancel_room > 0
+
     async def _do(self, task: TaskRow) -> None:
         ended = False
         match task.kind:
-            case TaskKind.CASCADE:
-                ended = await self._cascade(task)
             case TaskKind.CANCEL_SIBLINGS:
                 ended = await self._cancel_siblings(task)
             case TaskKind.CANCEL_CHILDREN:
@@ -78,6 +82,9 @@ class FlowTasks(FlowCascade):
                 ended = await self._cancel([task.execution_id], task.reason, FLOW_CANCEL)
             case TaskKind.WAKE_PARENT:
                 ended = await self.wake_parent(task.flow_id, task.execution_id)
+            case TaskKind.CASCADE:
+                await self._cascade([task])
+                return
         await self.note_owed()  # before this task's own fate, which is decided here
         key = FLOW_TASKS.key_of(task)
         if ended:
@@ -87,17 +94,29 @@ class FlowTasks(FlowCascade):
 
     def _put_off(self, task: TaskRow) -> None:
         """Somebody holds what it needs, or it was too much at once: again soon."""
-        pause = min(limits.TASK_RETRY_MS << min(task.tries, 10), limits.TASK_RETRY_MS_MAX)
-        due = self.at.now if self.room <= 0 else self.at.now + pause
-        tries = task.tries if self.room <= 0 else task.tries + 1
+        if self._has_room:
+            due, tries = self.at.now + retry_pause_ms(task.tries), task.tries + 1
+        else:
+            due, tries = self.at.now, task.tries
         self.view.rows.put(FLOW_TASKS, replace(task, tries=tries, due_at=due))
 
-    async def _cascade(self, task: TaskRow) -> bool:
-        found = await self.free([task.execution_id])
-        upstream = found.get(task.execution_id)
-        if upstream is None or not upstream.is_terminal:
-            return task.execution_id in found  # it lives again, so its next end will tell
-        return await self.resolve_from([upstream])
+    async def _cascade(self, tasks: Sequence[TaskRow]) -> None:
+        """Go on where cascades stopped, all in one: what is left then is owed again."""
+        if not tasks:
+            return
+        found = await self.free(each.execution_id for each in tasks)
+        ended = []
+        for task in tasks:
+            if task.execution_id not in found:
+                self._put_off(task)
+                continue
+            self.view.rows.drop(FLOW_TASKS, [FLOW_TASKS.key_of(task)])
+            self.tries[task.execution_id] = task.tries + 1
+            upstream = found[task.execution_id]
+            if upstream is not None and upstream.is_terminal:  # else its next end will tell
+                ended.append(upstream)
+        await self.resolve_from(ended)
+        await self.follow_up()
 
     async def _cancel_siblings(self, task: TaskRow) -> bool:
         """Those who still work for a decided group are not needed any more."""
@@ -131,14 +150,14 @@ class FlowTasks(FlowCascade):
         is_whole = True
         for start in range(0, len(ids), limits.CASCADE_MAX):
             page = ids[start : start + limits.CASCADE_MAX]
-            found = await self.free(page) if self.room > 0 else {}
+            found = await self.free(page) if self.cancel_room > 0 else {}
             is_whole = is_whole and len(found) == len(page)
             for execution in found.values():
                 if execution is None or execution.is_terminal:
                     continue
-                if self.room <= 0:
+                if self.cancel_room <= 0:
                     return False
-                self.room -= 1
+                self.cancel_room -= 1
                 self.apply(execution, stop(execution, reason, source, self.at))
         return is_whole
 

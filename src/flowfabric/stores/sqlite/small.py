@@ -94,6 +94,11 @@ def _sheet(table: Table[Any]) -> Sheet:
     return Sheet(table.name, table.names)
 
 
+def next_row_due(table: Table[Any]) -> str:
+    """The earliest due time in a table, as a part of a statement."""
+    return f"(SELECT min(due_at) FROM {table.name} WHERE due_at IS NOT NULL)"
+
+
 class SmallTables:
     """Loads and writes rows of any declared table."""
 
@@ -176,12 +181,6 @@ class SmallTables:
         where = "" if after is None else f"WHERE ({key}) > ({', '.join('?' * len(after))})"
         sql = f"SELECT {_columns(table)} FROM {table.name} AS t {where} ORDER BY {key} LIMIT ?"
         return self._records(table, sql, *(after or ()), limit)
-
-    def next_row_due(self, table: Table[Any]) -> int | None:
-        """The earliest due time in a table."""
-        sql = f"SELECT min(due_at) FROM {table.name} WHERE due_at IS NOT NULL"
-        found: int | None = self._connection.execute(sql).fetchone()[0]
-        return found
 
     def write_rows(self, table: Table[Any], written: RowChanges) -> None:
         """Insert, update and delete; an insert of a key that is taken is an error."""

@@ -66,7 +66,7 @@ from flowfabric.stores.rows import (
     worker_row,
 )
 from flowfabric.stores.sqlite.bulk import Row, Sheet, insert_many, update_many
-from flowfabric.stores.sqlite.small import SmallTables
+from flowfabric.stores.sqlite.small import SmallTables, next_row_due
 from flowfabric.stores.tables import SCOPES, SWEPT_TABLES, TIMED_TABLES
 
 T = TypeVar("T")
@@ -91,6 +91,7 @@ _MEMBER: Final = Sheet("ff_exec_core", MEMBER_COLUMNS)
 _OPERATOR_EVENT: Final = Sheet("ff_operator_event", OPERATOR_EVENT_COLUMNS)
 _HOT: Final = Sheet("ff_exec_core", ("execution_id", *HOT_COLUMNS))
 _STATE: Final = Sheet("ff_exec_core", ("execution_id", *STATE_COLUMNS))
+_NEXT_DUE: Final = ", ".join([SQL["next_due"], *map(next_row_due, TIMED_TABLES)])
 _EVENT_TABLES: Final = (
     "ff_lease_event",
     "ff_completion_event",
@@ -107,6 +108,7 @@ class SqliteView(SmallTables):
     def __init__(self, connection: sqlite3.Connection, now: int, book: RouteBook) -> None:
         self._connection = connection
         self._book = book
+        self._is_current = False  # whether the book was compared with the file
         self.now = now
 
     @property
@@ -121,6 +123,9 @@ class SqliteView(SmallTables):
         self._connection.executemany(SQL[name], rows)
 
     def _routes(self) -> RouteBook:
+        if self._is_current:
+            return self._book
+        self._is_current = True
         version = self._all("catalog_version")[0][0]
         if version != self._book.catalog.version:
             self._book = RouteBook(
@@ -244,7 +249,7 @@ class SqliteView(SmallTables):
         return [each for each in found if namespace is None or each.namespace == namespace]
 
     async def next_due(self) -> int | None:
-        times = [*self._all("next_due")[0], *map(self.next_row_due, TIMED_TABLES)]
+        times = self._connection.execute(_NEXT_DUE).fetchone()  # an idle engine asks this often
         return min((when for when in times if when is not None), default=None)
 
     async def blocked(self, blocked_on: str, limit: int) -> list[Execution]:
@@ -293,6 +298,7 @@ class SqliteView(SmallTables):
             self.write_rows(table, written)
         if SCOPES in changes.rows:
             self._connection.execute(SQL["bump_catalog"])
+            self._is_current = False
 
     def _insert_many(self, sheet: Sheet, row_of: Callable[[T], Row], records: list[T]) -> None:
         if records:
@@ -387,4 +393,4 @@ class SqliteView(SmallTables):
     async def save_lane(self, lane: Lane) -> None:
         self._connection.execute(SQL["save_lane"], lane_row(lane))
         self._connection.execute(SQL["bump_catalog"])
-        self._book = EMPTY_BOOK
+        self._book, self._is_current = EMPTY_BOOK, False
