@@ -55,6 +55,7 @@ AGING_MS_MAX: Final = 365 * 86_400_000
 WAITPOINTS_MAX: Final = 32  # bindings of one suspension
 SIGNAL_PAYLOAD_BYTES: Final = 65_536  # a signal is a word and a small form, not a document
 SIGNALS_MAX_DEFAULT: Final = 10_000  # per execution; 0: no limit
+SIGNAL_BYTES_TOTAL: Final = 16 * 1024 * 1024  # of all payloads one execution is sent in its life
 SUSPEND_KEY_TTL_MS: Final = 7 * 86_400_000
 TIMEOUT_SKEW_MS: Final = 600_000  # a timeout so far in the past is a mistake, not a late clock
 KEY_GRACE_MS_DEFAULT: Final = 86_400_000  # how long a retired signing key still verifies

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from flowfabric import limits
 from flowfabric.engine.suspending import Fresh, UsePending
 from flowfabric.errors import (
     InvalidInput,
@@ -305,6 +306,22 @@ async def test_too_many_signals_are_refused_and_change_nothing(lab: Lab) -> None
     free = await suspended(lab, created={"policy": ExecutionPolicy(max_signals_per_execution=0)})
     for _ in range(5):
         assert await free.effect("no") is SignalEffect.MATCHER_FAILED
+
+
+@told
+async def test_the_payloads_of_all_signals_together_are_bounded(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """D-41: what one execution is sent in its life is capped, whatever each signal holds."""
+    monkeypatch.setattr(limits, "SIGNAL_BYTES_TOTAL", 10)
+    waiting = await suspended(lab, Count(9, CountKind.DISTINCT_SIGNALS, ("a",)))
+    await waiting.send(payload=b"1234567")
+    async with lab.refuses(SignalLimitExceeded, "payload"):
+        await waiting.send(payload=b"1234")
+    await waiting.send(payload=b"123")
+    await waiting.send()  # what carries nothing still fits
+    async with lab.refuses(SignalLimitExceeded, "payload"):
+        await waiting.send(payload=b"1")
 
 
 @told

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from flowfabric import limits
 from flowfabric.errors import (
     InvalidToken,
     NotFound,
@@ -98,6 +99,9 @@ def deliver(
     if 0 < most <= execution.signal_count:
         detail = f"{execution.signal_count} signals are the limit {most}"
         return EpisodeDecision(Refused(SignalLimitExceeded, detail))
+    if execution.signal_bytes + len(command.payload or b"") > limits.SIGNAL_BYTES_TOTAL:
+        detail = f"payload: all payloads together are over {limits.SIGNAL_BYTES_TOTAL} bytes"
+        return EpisodeDecision(Refused(SignalLimitExceeded, detail, {"field": "payload"}))
     declared = waitpoint.payload_type
     if declared is not None and (problem := payload_problem(command.payload, declared)):
         return EpisodeDecision(problem)
@@ -171,7 +175,12 @@ def _stored(
         matched_signal_count=waitpoint.matched_signal_count + (effect in _MATCHED),
         last_signal_at=at.now,
     )
-    after = replace(execution, signal_count=execution.signal_count + 1, last_mutation_at=at.now)
+    after = replace(
+        execution,
+        signal_count=execution.signal_count + 1,
+        signal_bytes=execution.signal_bytes + len(command.payload or b""),
+        last_mutation_at=at.now,
+    )
     signal = _signal(waitpoint, command, effect, at)
     return EpisodeDecision(
         SignalAccepted(command.signal_id, effect),

@@ -112,6 +112,7 @@ class Execution(Record, frozen=True):
     blocked_until: int | None = None  # when it is looked at again by itself
     suspension_id: str | None = None  # the open episode
     signal_count: int = 0
+    signal_bytes: int = 0  # of all their payloads
     side_holds: int = 0  # reservations and other quotas' places that end with its lease
     open_group: int = 0  # 1 while others must end before it may go on
     grant: Grant | None = None

@@ -61,6 +61,7 @@ COLD_FIELDS: Final = (
     "blocked_until",
     "suspension_id",
     "signal_count",
+    "signal_bytes",
     "side_holds",
     "open_group",
     "grant",

@@ -63,7 +63,7 @@ def _type(column: str, wire_ids: bool) -> str:
         return "bytea"
     if column in _INTEGERS:
         return "int"
-    if column.endswith(("_at", "_ms", "_epoch", "_until", "_rank")):
+    if column.endswith(("_at", "_ms", "_epoch", "_until", "_rank", "_bytes")):
         return "bigint"
     return "text"
 

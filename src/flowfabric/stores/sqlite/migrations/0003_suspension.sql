@@ -2,6 +2,7 @@
 
 ALTER TABLE ff_exec_core ADD COLUMN suspension_id TEXT;
 ALTER TABLE ff_exec_core ADD COLUMN signal_count INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE ff_exec_core ADD COLUMN signal_bytes INTEGER NOT NULL DEFAULT 0;
 
 -- Every episode of an execution; it is kept when it has ended.
 CREATE TABLE ff_suspension (
