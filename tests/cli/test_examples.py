@@ -74,8 +74,10 @@ def test_the_race_keeps_the_first_and_stops_the_rest(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     race, two = done.stdout.split("two of three are enough to compare:\n")
     assert "published small's answer to 'why is the sky blue?'" in race
-    assert race.count("interrupted, somebody else was faster") == 1
-    states = dict(line.split() for line in race.splitlines()[-4:])
+    # A worker notices a little later that a loser was cancelled: in each race one is.
+    assert done.stdout.count("large: interrupted, somebody else was faster") == 2
+    lines = [line for line in race.splitlines() if "interrupted" not in line]
+    states = dict(line.split() for line in lines[-4:])
     assert states == {
         "broken": "failed",
         "small": "completed",
@@ -83,7 +85,7 @@ def test_the_race_keeps_the_first_and_stops_the_rest(tmp_path: Path) -> None:
         "publish": "completed",
     }
     answers = "small's answer to 'what is rain?' / medium's answer to 'what is rain?'"
-    assert two.splitlines()[-1].strip() == answers
+    assert answers in two
 
 
 def test_the_deployment_waits_for_tests_and_a_person_and_can_be_repaired(tmp_path: Path) -> None:
