@@ -266,3 +266,8 @@ def page_sql(
     where = f"WHERE {' AND '.join(conditions)} " if conditions else ""
     order = ", ".join(f"{key} DESC" if newest_first else key for key in keys)
     return f"SELECT {names} FROM {table.name} AS t {where}ORDER BY {order} LIMIT {mark()}"
+
+
+def next_row_due(table: Table[Any]) -> str:
+    """The earliest due time in a table, as a part of a statement."""
+    return f"(SELECT min(due_at) FROM {table.name} WHERE due_at IS NOT NULL)"

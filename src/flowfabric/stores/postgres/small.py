@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from flowfabric.model.record import Record
 from flowfabric.stores.base import RowChanges
 from flowfabric.stores.postgres.arrays import SOURCE, Columns, Write, columns_of
-from flowfabric.stores.tables import TABLES, TIMED_TABLES, Key, Table, page_sql
+from flowfabric.stores.tables import TABLES, Key, Table, page_sql
 
 R = TypeVar("R", bound=Record)
 
@@ -196,14 +196,6 @@ class SmallTables:
             f"ORDER BY {_key(table)} LIMIT ${len(start) + 1}"
         )
         return await self._records(table, sql, *start, limit)
-
-    async def next_rows_due(self) -> list[int | None]:
-        """The earliest due time of each table that has some."""
-        parts = ", ".join(
-            f"(SELECT min(due_at) FROM {table.name} WHERE due_at IS NOT NULL)"
-            for table in TIMED_TABLES
-        )
-        return list(await self._connection.fetchrow(f"SELECT {parts}"))
 
     def write_rows(self, table: Table[Any], written: RowChanges) -> None:
         """Put off to the flush; an insert of a key that is taken is an error."""

@@ -94,11 +94,6 @@ def _sheet(table: Table[Any]) -> Sheet:
     return Sheet(table.name, table.names)
 
 
-def next_row_due(table: Table[Any]) -> str:
-    """The earliest due time in a table, as a part of a statement."""
-    return f"(SELECT min(due_at) FROM {table.name} WHERE due_at IS NOT NULL)"
-
-
 class SmallTables:
     """Loads and writes rows of any declared table."""
 

@@ -66,8 +66,8 @@ from flowfabric.stores.rows import (
     worker_row,
 )
 from flowfabric.stores.sqlite.bulk import Row, Sheet, insert_many, update_many
-from flowfabric.stores.sqlite.small import SmallTables, next_row_due
-from flowfabric.stores.tables import SCOPES, SWEPT_TABLES, TIMED_TABLES
+from flowfabric.stores.sqlite.small import SmallTables
+from flowfabric.stores.tables import SCOPES, SWEPT_TABLES, TIMED_TABLES, next_row_due
 
 T = TypeVar("T")
 Candidate = tuple[Execution, Body]
