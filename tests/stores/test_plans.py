@@ -128,6 +128,51 @@ def test_a_claim_sorts_nothing_even_before_there_are_statistics(postgres_url: st
     assert "Sort" not in text, text
 
 
+UUIDS = ["00000000-0000-7000-8000-000000000000"] * 500
+JOINING = {
+    "load": (UUIDS,),
+    "load_free": (UUIDS,),
+    "look": (UUIDS,),
+    "get": (UUIDS,),
+    "bodies": (UUIDS,),
+    "results": (UUIDS,),
+    "load_keys": (UUIDS, UUIDS),
+    "look_keys": (UUIDS, UUIDS),
+    "due": (1, 500),
+    "ready_one": (1, 1, 500),
+    "ready_many": ([1, 2], 1, 500),
+    "count_members": ("x",),
+    "attached": ("x", 500),
+    "blocked": ("x", 500),
+}
+
+
+def test_no_statement_compares_all_rows_when_statistics_say_there_are_none(
+    postgres_url: str,
+) -> None:
+    """ANALYZE during the first large transaction sees its pages and not one row of it."""
+
+    async def explain(lab: Lab) -> dict[str, str]:
+        await fill_flows(lab)
+        connection = await asyncpg.connect(postgres_url, server_settings=PLANNER)
+        await connection.execute(
+            "UPDATE pg_class SET relpages = pg_relation_size(oid) / 8192, reltuples = 0 "
+            "WHERE relname LIKE 'ff\\_%' AND relkind IN ('r', 'i')"
+        )
+        plans = {}
+        for name, values in JOINING.items():
+            rows = await connection.fetch(f"EXPLAIN {postgres_view.SQL[name]}", *values)
+            plans[name] = "\n".join(row[0] for row in rows)
+        await connection.close()
+        return plans
+
+    lab = Lab(postgres_url)
+    lab.open()
+    plans = lab.run(explain(lab))
+    lab.close()
+    assert {name: text for name, text in plans.items() if "Join Filter" in text} == {}
+
+
 def test_a_listing_by_state_uses_its_index(tmp_path: Path) -> None:
     path = tmp_path / "plan.db"
     lab = Lab(f"sqlite:///{path}")

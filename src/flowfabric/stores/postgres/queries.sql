@@ -1,5 +1,7 @@
--- [[body_of_c]] looks each body up by its key: OFFSET 0 keeps a generic plan, which cannot know how
--- small a LIMIT is, from reading the whole table instead.
+-- No plain joins: each row that belongs to another is looked up by its key, and OFFSET 0 (or the
+-- lock) holds the planner to it. It has two ways to go wrong: a generic plan cannot know how small a
+-- LIMIT is, and statistics taken while the first large transaction was still open say that the
+-- tables are empty, after which a join would compare every row with every other.
 -- name: clock
 SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint, catalog_version FROM ff_partition_config
 -- name: insert_routes
@@ -18,37 +20,42 @@ ON CONFLICT (lane_id) DO UPDATE SET
     weight = excluded.weight, aging_ms = excluded.aging_ms, bounds = excluded.bounds
 -- name: load
 SELECT [[record]], (extract(epoch FROM clock_timestamp()) * 1000)::bigint
-FROM ff_exec_core AS c JOIN ff_exec_body AS b ON b.execution_id = c.execution_id
+FROM ff_exec_core AS c [[body_of_c]]
 WHERE c.execution_id = ANY($1::uuid[]) ORDER BY c.execution_id FOR UPDATE OF c
 -- name: load_free
 SELECT [[record]], (extract(epoch FROM clock_timestamp()) * 1000)::bigint
-FROM ff_exec_core AS c JOIN ff_exec_body AS b ON b.execution_id = c.execution_id
+FROM ff_exec_core AS c [[body_of_c]]
 WHERE c.execution_id = ANY($1::uuid[]) ORDER BY c.execution_id FOR UPDATE OF c SKIP LOCKED
 -- name: look
 SELECT [[record]], c.xmin::text, (extract(epoch FROM clock_timestamp()) * 1000)::bigint
-FROM ff_exec_core AS c JOIN ff_exec_body AS b ON b.execution_id = c.execution_id
+FROM ff_exec_core AS c [[body_of_c]]
 WHERE c.execution_id = ANY($1::uuid[])
 -- name: get
 SELECT [[record]]
-FROM ff_exec_core AS c JOIN ff_exec_body AS b ON b.execution_id = c.execution_id
+FROM ff_exec_core AS c [[body_of_c]]
 WHERE c.execution_id = ANY($1::uuid[])
 -- name: get_one
 SELECT [[record]], [[attempt_of_a]]
-FROM ff_exec_core AS c JOIN ff_exec_body AS b ON b.execution_id = c.execution_id
+FROM ff_exec_core AS c [[body_of_c]]
 LEFT JOIN ff_attempt AS a ON a.execution_id = c.execution_id
     AND a.attempt_index = c.attempt_index AND coalesce(octet_length(a.result), 0) <= [[small]]
 WHERE c.execution_id = $1
 -- name: load_keys
 SELECT k.namespace, k.idempotency_key, k.execution_id, k.fingerprint, k.expires_at
 FROM unnest($1::text[], $2::text[]) AS wanted (namespace, idempotency_key)
-JOIN ff_idempotency AS k
-    ON k.namespace = wanted.namespace AND k.idempotency_key = wanted.idempotency_key
-ORDER BY k.namespace, k.idempotency_key FOR UPDATE OF k
+CROSS JOIN LATERAL (
+    SELECT * FROM ff_idempotency AS one
+    WHERE one.namespace = wanted.namespace AND one.idempotency_key = wanted.idempotency_key
+    ORDER BY one.namespace, one.idempotency_key FOR UPDATE
+) AS k
 -- name: look_keys
 SELECT k.namespace, k.idempotency_key, k.execution_id, k.fingerprint, k.expires_at
 FROM unnest($1::text[], $2::text[]) AS wanted (namespace, idempotency_key)
-JOIN ff_idempotency AS k
-    ON k.namespace = wanted.namespace AND k.idempotency_key = wanted.idempotency_key
+CROSS JOIN LATERAL (
+    SELECT * FROM ff_idempotency AS one
+    WHERE one.namespace = wanted.namespace AND one.idempotency_key = wanted.idempotency_key
+    OFFSET 0
+) AS k
 -- name: ready_one
 SELECT [[record]], [[body_parts]] FROM ff_exec_core AS c [[body_of_c]]
 WHERE c.route_id = $1 AND c.state_id < 10
@@ -97,7 +104,7 @@ SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint,
 -- name: bodies
 SELECT c.execution_id, c.partition_key,
     [[body_parts]]
-FROM ff_exec_core AS c JOIN ff_exec_body AS b ON b.execution_id = c.execution_id
+FROM ff_exec_core AS c [[body_of_c]]
 WHERE c.execution_id = ANY($1::uuid[])
 -- name: update_hot
 UPDATE ff_exec_core AS c SET [[set_hot]]
@@ -121,11 +128,18 @@ FROM [[rows]] AS v (payload, payload_encoding, execution_id)
 WHERE b.execution_id = v.execution_id
 -- name: results
 SELECT [[attempt_of_a]] FROM ff_exec_core AS c
-JOIN ff_attempt AS a ON a.execution_id = c.execution_id AND a.attempt_index = c.attempt_index
-WHERE c.execution_id = ANY($1::uuid[]) AND a.outcome = 'ended_success'
+CROSS JOIN LATERAL (
+    SELECT * FROM ff_attempt AS one
+    WHERE one.execution_id = c.execution_id AND one.attempt_index = c.attempt_index
+        AND one.outcome = 'ended_success' OFFSET 0
+) AS a
+WHERE c.execution_id = ANY($1::uuid[])
 -- name: count_members
 SELECT c.state_id, count(*) FROM ff_flow_member AS m
-JOIN ff_exec_core AS c ON c.execution_id = right(m.execution_id, 36)::uuid
+CROSS JOIN LATERAL (
+    SELECT one.state_id FROM ff_exec_core AS one
+    WHERE one.execution_id = right(m.execution_id, 36)::uuid OFFSET 0
+) AS c
 WHERE m.flow_id = $1 GROUP BY c.state_id
 -- name: blocked
 SELECT [[record]] FROM ff_exec_core AS c [[body_of_c]]
@@ -135,10 +149,13 @@ FOR UPDATE OF c SKIP LOCKED
 SELECT 1 FROM ff_exec_core WHERE blocked_on = $1 LIMIT 1
 -- name: attached
 SELECT [[record]] FROM ff_budget_attachment AS a
-JOIN ff_exec_core AS c ON c.execution_id = right(a.execution_id, 36)::uuid
+CROSS JOIN LATERAL (
+    SELECT * FROM ff_exec_core AS one
+    WHERE one.execution_id = right(a.execution_id, 36)::uuid AND one.state_id < 60
+    FOR UPDATE SKIP LOCKED
+) AS c
 [[body_of_c]]
-WHERE a.budget_id = $1 AND c.state_id < 60 ORDER BY a.execution_id LIMIT $2
-FOR UPDATE OF c SKIP LOCKED
+WHERE a.budget_id = $1 ORDER BY a.execution_id LIMIT $2
 -- name: delete_tags
 DELETE FROM ff_exec_tag WHERE execution_id = $1
 -- name: replace_key
@@ -196,7 +213,7 @@ FROM ff_attempt WHERE execution_id = $1 ORDER BY attempt_index
 -- name: result
 SELECT [[attempt]] FROM ff_attempt WHERE execution_id = $1 AND attempt_index = $2
 -- name: expired_leases
-SELECT [[record]] FROM ff_exec_core AS c JOIN ff_exec_body AS b ON b.execution_id = c.execution_id
+SELECT [[record]] FROM ff_exec_core AS c [[body_of_c]]
 WHERE c.due_at <= $1 AND c.state_id = 60 AND c.lease_expires_at <= $1
     AND (c.lease_expires_at, c.execution_id) > ($2, $3::uuid)
 ORDER BY c.lease_expires_at, c.execution_id LIMIT $4
