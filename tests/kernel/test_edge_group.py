@@ -7,13 +7,15 @@ from itertools import product
 import pytest
 
 from flowfabric.kernel.edge_group import (
+    EdgeEnd,
     cancels_siblings,
+    count_ends,
+    edge_end,
     is_open,
     judge,
     judged,
     keeps_back,
     reopened,
-    resolve,
     sibling_reason,
     spares_shared,
 )
@@ -31,6 +33,7 @@ from flowfabric.model.flow import (
 )
 from flowfabric.model.record import replace
 from flowfabric.model.state import TerminalOutcome
+from tests.support.builders import cancelled, completed, failed
 
 CANCEL, LET_RUN = OnSatisfied.CANCEL_REMAINING, OnSatisfied.LET_RUN
 PENDING, SATISFIED, IMPOSSIBLE = GroupState
@@ -111,41 +114,74 @@ def test_a_member_without_policy_joins_all() -> None:
     assert judged(member(total=1, failed=1)) is IMPOSSIBLE
 
 
-# --- resolving one edge ------------------------------------------------------------------------
+# --- counting ends -----------------------------------------------------------------------------
+
+SUCCESS, FAILED = TerminalOutcome.SUCCESS, TerminalOutcome.FAILED
 
 
-def test_a_success_satisfies_its_edge_and_is_counted() -> None:
-    step = resolve(member(total=2), EDGE, TerminalOutcome.SUCCESS, 3, NOW)
-    assert (step.outcome, step.fires) == ("pending", None)
-    assert (step.member.succeeded, step.member.group_state) == (1, PENDING)
-    assert (step.edge.edge_state, step.edge.resolved_at) == (EdgeState.SATISFIED, NOW)
-    assert step.edge.resolved_generation == 3
-    assert step.member.satisfied_at is None
+def test_an_upstream_s_end_says_what_becomes_of_its_edges() -> None:
+    """With the time and the life of the upstream that counted."""
+    met = edge_end(replace(completed(), replay_count=3), NOW)
+    assert met == EdgeEnd(EdgeState.SATISFIED, NOW, 3)
+    for lost in (failed(), cancelled()):
+        assert edge_end(lost, NOW) == EdgeEnd(EdgeState.IMPOSSIBLE, NOW, 0)
+
+
+def test_a_success_is_counted() -> None:
+    counted = count_ends(member(total=2), [SUCCESS], NOW)
+    assert counted == (member(total=2, succeeded=1), None, 0)
 
 
 @pytest.mark.parametrize("outcome", [*LOSSES, TerminalOutcome.SKIPPED])
 def test_every_loss_has_its_bucket(outcome: TerminalOutcome) -> None:
     """Flows 7.2."""
-    step = resolve(member(AnyOf(CANCEL), total=2), EDGE, outcome, 0, NOW)
+    counted = count_ends(member(AnyOf(CANCEL), total=2), [outcome], NOW)
     skipped = outcome is TerminalOutcome.SKIPPED
-    assert (step.member.failed, step.member.skipped) == (not skipped, skipped)
-    assert step.edge.edge_state is EdgeState.IMPOSSIBLE
-    assert step.outcome == "pending"
+    assert (counted.member.failed, counted.member.skipped) == (not skipped, skipped)
+    assert counted.fires is None
 
 
-def test_the_edge_that_decides_fires_the_group() -> None:
-    met = resolve(member(total=2, succeeded=1), EDGE, TerminalOutcome.SUCCESS, 0, NOW)
-    assert (met.outcome, met.fires, met.member.satisfied_at) == ("satisfied", SATISFIED, NOW)
-    lost = resolve(member(total=2, succeeded=1), EDGE, TerminalOutcome.FAILED, 0, NOW)
-    assert (lost.outcome, lost.fires, lost.member.satisfied_at) == ("impossible", IMPOSSIBLE, NOW)
+def test_the_end_that_decides_fires_the_group() -> None:
+    met = count_ends(member(total=2, succeeded=1), [SUCCESS], NOW)
+    assert (met.fires, met.member.group_state, met.member.satisfied_at) == (
+        SATISFIED,
+        SATISFIED,
+        NOW,
+    )
+    lost = count_ends(member(total=2, succeeded=1), [FAILED], NOW)
+    assert (lost.fires, lost.member.group_state, lost.member.satisfied_at) == (
+        IMPOSSIBLE,
+        IMPOSSIBLE,
+        NOW,
+    )
+
+
+def test_of_several_ends_the_first_that_suffices_decides() -> None:
+    group = member(Quorum(2, LET_RUN), total=5)
+    met = count_ends(group, [FAILED, SUCCESS, SUCCESS, SUCCESS, FAILED], NOW)
+    assert (met.fires, met.decisive) == (SATISFIED, 2)
+    assert (met.member.succeeded, met.member.failed) == (3, 2)
+    lost = count_ends(group, [FAILED] * 3 + [SUCCESS] + [FAILED], NOW)
+    assert (lost.fires, lost.decisive, lost.member.group_state) == (IMPOSSIBLE, 4, IMPOSSIBLE)
+
+
+@pytest.mark.parametrize("policy", [None, AnyOf(LET_RUN), Quorum(2, LET_RUN), AllDone()])
+def test_ends_count_alike_together_and_one_by_one(policy: EdgePolicy | None) -> None:
+    for outcomes in product([SUCCESS, FAILED, TerminalOutcome.SKIPPED], repeat=3):
+        single, fires = member(policy, total=3), None
+        for at, outcome in enumerate(outcomes):
+            step = count_ends(single, [outcome], NOW)
+            single = step.member
+            fires = fires or (step.fires and (step.fires, at))
+        together = count_ends(member(policy, total=3), outcomes, NOW)
+        assert together.member == single
+        assert (together.fires and (together.fires, together.decisive)) == fires
 
 
 @pytest.mark.parametrize("state", [SATISFIED, IMPOSSIBLE])
 def test_q1_a_decided_group_only_counts(state: GroupState) -> None:
     decided = member(AnyOf(LET_RUN), total=3, succeeded=1, group_state=state, satisfied_at=5)
-    step = resolve(decided, EDGE, TerminalOutcome.SUCCESS, 0, NOW)
-    assert (step.outcome, step.fires) == ("already_fired", None)
-    assert step.member == replace(decided, succeeded=2)
+    assert count_ends(decided, [SUCCESS], NOW) == (replace(decided, succeeded=2), None, 0)
 
 
 @pytest.mark.parametrize(

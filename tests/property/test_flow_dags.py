@@ -30,9 +30,9 @@ from flowfabric.errors import InvalidDependency
 from flowfabric.kernel.dependent import set_free
 from flowfabric.kernel.edge_group import (
     cancels_siblings,
+    count_ends,
     is_open,
     judge,
-    resolve,
     spares_shared,
 )
 from flowfabric.kernel.flow import ended_state, settle, tally
@@ -472,11 +472,13 @@ FAULTS = {
         follow,
     ),
     "skipped counts as success": (
-        Mutant(resolve, "bucket = _BUCKET[outcome]", 'bucket = "succeeded"'),
+        Mutant(count_ends, "skipped += 1", "succeeded += 1"),
         follow,
     ),
     "a group fires twice": (
-        Mutant(resolve, "if member.group_state is not GroupState.PENDING:", "if False:"),
+        Mutant(
+            count_ends, "is_pending = member.group_state is GroupState.PENDING", "is_pending = True"
+        ),
         follow,
     ),
     "an edge counts twice": (

@@ -173,10 +173,7 @@ class FlowBook(FlowBuilding):
         executions = [each.execution for each in decisions if each.execution is not None]
         flow = with_members(made, executions, self.at).flow
         self.put_flow(replace(flow, edge_count=len(command.edges)))
-        for member in members_of(command):
-            self.put_member(member)
-        for edge in edges_of(command, self.at):
-            self.add_edge(edge)
+        self.add_graph(members_of(command), edges_of(command, self.at))
         if command.idempotency_key is not None:
             self._remember_key(command)
         ids = {node.name: node.create.execution_id for node in command.nodes}
@@ -203,8 +200,8 @@ class FlowBook(FlowBuilding):
         flow = self.flow(command.flow_id)
         if flow is None:
             return flow_not_found(command.flow_id)
-        rows = await self.tx.peek_rows(MEMBERS, [(flow.flow_id,)])
-        ids = sorted({key[1] for key in rows} | self._new_members(flow.flow_id))
+        await self.flush()
+        ids = sorted(key[1] for key in await self.tx.peek_rows(MEMBERS, [(flow.flow_id,)]))
         if refuse_closed(flow, flow.flow_id) is not None:
             return await self._cancelled_before(flow, command, tuple(ids))
         await self.need(ids)
@@ -238,9 +235,6 @@ class FlowBook(FlowBuilding):
             if task.due_at > self.at.now:
                 rows.put(FLOW_TASKS, replace(task, due_at=self.at.now))
         return CancellationScheduled(policy, len(ids), ids)
-
-    def _new_members(self, flow_id: str) -> set[str]:
-        return {each.execution_id for each in self.view.rows.group(MEMBERS, (flow_id,))}
 
     def _owe_cancel(self, execution: Execution, command: CancelFlow) -> None:
         if execution.is_runnable:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from flowfabric import limits
 from flowfabric.engine.flow_rows import FlowRows
@@ -11,13 +11,13 @@ from flowfabric.engine.view import View
 from flowfabric.kernel.decision import Decision
 from flowfabric.kernel.dependent import hold_back, set_free, skip
 from flowfabric.kernel.edge_group import (
-    Resolution,
     cancels_siblings,
+    count_ends,
+    edge_end,
     is_open,
     judged,
     keeps_back,
     reopened,
-    resolve,
     sibling_reason,
 )
 from flowfabric.kernel.flow import tally
@@ -95,53 +95,41 @@ class FlowCascade(FlowRows):
     ) -> set[str]:
         """Resolve edges whose upstreams have ended; those whose child somebody holds are left,
         and their upstreams returned."""
-        lives = {key: each.replay_count for key, each in upstreams.items()}
-        open_edges = [edge for edge in edges if is_open(edge, lives[edge.upstream_execution_id])]
-        self.room -= len(open_edges)
-        await self.members((e.flow_id, e.downstream_execution_id) for e in open_edges)
-        by_child: defaultdict[str, list[EdgeRow]] = defaultdict(list)
-        for edge in open_edges:
-            by_child[edge.downstream_execution_id].append(edge)
-        outcomes = {
-            child: self._resolved(its_edges, upstreams) for child, its_edges in by_child.items()
+        by_child: defaultdict[tuple[str, str], list[EdgeRow]] = defaultdict(list)
+        for edge in edges:
+            if is_open(edge, upstreams[edge.upstream_execution_id].replay_count):
+                by_child[edge.flow_id, edge.downstream_execution_id].append(edge)
+        self.room -= sum(map(len, by_child.values()))
+        await self.members(by_child)
+        outcomes = {key: each.state.terminal_outcome for key, each in upstreams.items()}
+        ends = {key: edge_end(each, self.at.now) for key, each in upstreams.items()}
+        counted = {
+            key: count_ends(
+                member, [outcomes[e.upstream_execution_id] for e in its_edges], self.at.now
+            )
+            for key, its_edges in by_child.items()
+            if (member := self.member(*key)) is not None
         }
-        fired = {child for child, steps in outcomes.items() if any(each.fires for each in steps)}
-        children = await self.free(fired) if fired else {}
+        children = await self.free(key[1] for key, each in counted.items() if each.fires)
         kept: set[str] = set()
+        resolved: list[EdgeRow] = []
         decided: list[tuple[MemberRow, GroupState, Execution | None]] = []
         late: set[str] = set()
-        for child, steps in outcomes.items():
-            if child in fired and child not in children:
-                kept.update(each.edge.upstream_execution_id for each in steps)
-                continue
-            fires = None
-            for step in steps:
-                self.put_edge(step.edge)
-                if fires is not None:  # too late to be handed on, as if it had come by itself
-                    late.add(step.edge.edge_id)
-                fires = fires or step.fires
+        for key, (member, fires, decisive) in counted.items():
+            its_edges = by_child[key]
             if fires is not None:
-                decided.append((steps[-1].member, fires, children[child]))
-            if steps:
-                self.put_member(steps[-1].member, COUNTED)
-            self.resolved += len(steps)
+                if key[1] not in children:
+                    kept.update(edge.upstream_execution_id for edge in its_edges)
+                    continue
+                decided.append((member, fires, children[key[1]]))
+                # Too late to be handed on, as if they had come by themselves.
+                late.update(edge.edge_id for edge in its_edges[decisive + 1 :])
+            resolved += its_edges
+            self.put_member(member, COUNTED)
+        self.end_edges(resolved, ends)
+        self.resolved += len(resolved)
         await self.decide_children(decided, late)
         return kept
-
-    def _resolved(
-        self, edges: Iterable[EdgeRow], upstreams: Mapping[str, Execution]
-    ) -> list[Resolution]:
-        """One child's edges, counted one after the other; nothing is remembered yet."""
-        steps: list[Resolution] = []
-        for edge in edges:
-            key = (edge.flow_id, edge.downstream_execution_id)
-            member = steps[-1].member if steps else self.member(*key)
-            if member is None:
-                continue
-            upstream = upstreams[edge.upstream_execution_id]
-            outcome = upstream.state.terminal_outcome
-            steps.append(resolve(member, edge, outcome, upstream.replay_count, self.at.now))
-        return steps
 
     async def decide_children(
         self,

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 
 from flowfabric.engine.view import View
 from flowfabric.kernel.decision import Moment
+from flowfabric.kernel.edge_group import EdgeEnd
 from flowfabric.kernel.flow import Change
 from flowfabric.model.execution import Execution
 from flowfabric.model.flow import EdgeRow, EdgeState, FlowRow, MemberRow, TaskKind, TaskRow
+from flowfabric.model.record import fields_of, replace
 from flowfabric.stores.base import Corrupt, StoreConflict, Transaction
 from flowfabric.stores.tables import EDGES, FLOW_TASKS, FLOWS, MEMBERS, Key
 
@@ -26,7 +29,9 @@ class FlowRows:
         self._held: set[str] = set()
         self._members: set[tuple[str, str]] = set()  # whose rows were looked for
         self._is_unsaved = False  # whether searches would miss what this batch added
-        self._has_resolved = False  # or what it resolved
+        self._is_unseen = False  # whether even a look by key would
+        self._resolved: dict[Key, EdgeEnd] = {}  # edges this batch resolved, which have no image
+        self._has_resolved = False  # whether searches would miss that too
         self._owed: dict[Key, TaskRow] = {}  # not yet compared with what was owed before
 
     @property
@@ -51,6 +56,7 @@ class FlowRows:
         """The rows of members, by flow and execution."""
         new = sorted(set(keys) - self._members)
         if new:
+            await self._see_graph()
             self._members.update(new)
             self.view.rows.take(MEMBERS, await self.tx.peek_rows(MEMBERS, new))
 
@@ -87,18 +93,26 @@ class FlowRows:
         await self.flush()
         only = None if state is None else ("edge_state", state.value)
         found = await self.tx.rows_by(EDGES, column, ids, only=only, limit=limit)
-        rows = self.view.rows
-        keyed = {(each.flow_id, each.edge_id): each for each in found}
-        rows.take(EDGES, keyed)
-        edges = [rows.get(EDGES, key) or each for key, each in keyed.items()]
-        return [each for each in edges if state is None or each.edge_state is state]
+        if self._resolved or self.view.rows.has(EDGES):
+            found = list(map(self._as_it_stands, found))
+        return [each for each in found if state is None or each.edge_state is state]
 
     async def edge(self, flow_id: str, edge_id: str) -> EdgeRow | None:
         """One edge by its id."""
         key = (flow_id, edge_id)
-        if self.view.rows.get(EDGES, key) is None:
-            self.view.rows.take(EDGES, await self.tx.peek_rows(EDGES, [key]))
-        return self.view.rows.get(EDGES, key)
+        if (image := self.view.rows.get(EDGES, key)) is not None:
+            return image
+        await self._see_graph()
+        found = await self.tx.peek_rows(EDGES, [key])
+        return self._as_it_stands(found[key]) if found else None
+
+    def _as_it_stands(self, edge: EdgeRow) -> EdgeRow:
+        """An edge that was read, after what this batch has done to it."""
+        key = (edge.flow_id, edge.edge_id)
+        if (image := self.view.rows.get(EDGES, key)) is not None:
+            return image
+        end = self._resolved.get(key)
+        return edge if end is None else replace(edge, **fields_of(end))
 
     async def free(self, ids: Iterable[str]) -> dict[str, Execution | None]:
         """Executions that nobody else holds, as they stand; none for one that cannot be read."""
@@ -151,14 +165,39 @@ class FlowRows:
         self.view.rows.put_at(EDGES, (edge.flow_id, edge.edge_id), edge)
         self._is_unsaved = True
 
+    def add_graph(self, members: Iterable[MemberRow], edges: Iterable[EdgeRow]) -> None:
+        """Members and edges that nobody knows yet."""
+        self.view.rows.add(MEMBERS, members)
+        self.view.rows.add(EDGES, edges)
+        self._is_unsaved = self._is_unseen = True
+
     def put_edge(self, edge: EdgeRow) -> None:
         """The next image of an edge."""
+        key, rows = (edge.flow_id, edge.edge_id), self.view.rows
+        if rows.get(EDGES, key) is None:  # it was read
+            rows.take(EDGES, {key: edge})
         fields = ("edge_state", "applied_at", "resolved_at", "resolved_generation")
-        self.view.rows.put_at(EDGES, (edge.flow_id, edge.edge_id), edge, fields)
+        rows.put_at(EDGES, key, edge, fields)
         if edge.edge_state is EdgeState.APPLIED:
             self._is_unsaved = True
         else:
             self._has_resolved = True
+
+    def end_edges(self, edges: Sequence[EdgeRow], ends: Mapping[str, EdgeEnd]) -> None:
+        """Their upstreams have ended so. Edges are resolved by the thousand: most are written
+        together, without an image each."""
+        rows = self.view.rows
+        alike: defaultdict[EdgeEnd, list[Key]] = defaultdict(list)
+        for edge in edges:
+            key, end = (edge.flow_id, edge.edge_id), ends[edge.upstream_execution_id]
+            if rows.get(EDGES, key) is None:
+                alike[end].append(key)
+                self._resolved[key] = end
+            else:
+                self.put_edge(replace(edge, **fields_of(end)))
+        for end, keys in alike.items():
+            rows.set_alike(EDGES, keys, end)
+        self._has_resolved = True
 
     def owe(
         self,
@@ -187,9 +226,13 @@ class FlowRows:
         for task in owed.values():
             rows.put(FLOW_TASKS, task)
 
+    async def _see_graph(self) -> None:
+        if self._is_unseen:
+            await self.flush()
+
     async def flush(self) -> None:
         """Write what searches must see."""
         if self._is_unsaved:
-            self._is_unsaved = self._has_resolved = False
+            self._is_unsaved = self._is_unseen = self._has_resolved = False
             if changes := self.view.take_changes():
                 await self.tx.save(changes)

@@ -10,7 +10,15 @@ from flowfabric.kernel.cancel import stop
 from flowfabric.kernel.edge_group import SIBLING_QUORUM, spares_shared
 from flowfabric.kernel.flow_cancel import FLOW_CANCEL
 from flowfabric.model.execution import Execution
-from flowfabric.model.flow import EdgeState, FlowRow, GroupState, MemberRow, TaskKind, TaskRow
+from flowfabric.model.flow import (
+    EdgeRow,
+    EdgeState,
+    FlowRow,
+    GroupState,
+    MemberRow,
+    TaskKind,
+    TaskRow,
+)
 from flowfabric.model.record import Record, replace
 from flowfabric.stores.tables import EDGES, FLOW_TASKS, FLOWS, MEMBERS, Key
 
@@ -198,6 +206,7 @@ class FlowTasks(FlowCascade):
         ids = [each.execution_id for each in members]
         edges = [*await self.in_edges(ids), *await self.out_edges(ids, EdgeState.PENDING)]
         rows.take(MEMBERS, {MEMBERS.key_of(each): each for each in members})
-        edge_keys: set[Key] = {EDGES.key_of(each) for each in edges}
-        rows.drop(EDGES, sorted(edge_keys))
+        keyed: dict[Key, EdgeRow] = {EDGES.key_of(each): each for each in edges}
+        rows.take(EDGES, keyed)
+        rows.drop(EDGES, sorted(keyed))
         rows.drop(MEMBERS, [MEMBERS.key_of(each) for each in members])

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
-from flowfabric.model.record import Record
+from flowfabric.model.record import Record, fields_of
 from flowfabric.stores.base import Changes, RowChanges, Transaction
 from flowfabric.stores.tables import Key, Table
 
@@ -24,6 +24,9 @@ class Rows:
             dict
         )
         self._written: defaultdict[Table[Any], dict[Key, Any]] = defaultdict(dict)  # as stored
+        # Without images: new rows, and rows by the values that all of them get.
+        self._new: defaultdict[Table[Any], list[Any]] = defaultdict(list)
+        self._alike: defaultdict[Table[Any], dict[Record, dict[Key, None]]] = defaultdict(dict)
 
     def take(self, table: Table[R], found: Mapping[Key, R]) -> None:
         """Remember what was loaded; an image this batch has changed stays."""
@@ -44,6 +47,10 @@ class Rows:
         found: R | None = self._images[table].get(key)
         return found
 
+    def has(self, table: Table[Any]) -> bool:
+        """Whether anything is known of a table."""
+        return bool(self._images[table])
+
     def group(self, table: Table[R], prefix: Key) -> list[R]:
         """The loaded records whose keys begin so, in the order of their keys."""
         size = len(prefix)
@@ -61,6 +68,14 @@ class Rows:
             for _, record in sorted(self._images[table].items())
             if record is not None and getattr(record, field) == value
         ]
+
+    def add(self, table: Table[R], records: Iterable[R]) -> None:
+        """Insert many that nobody asks for before they are written."""
+        self._new[table].extend(records)
+
+    def set_alike(self, table: Table[R], keys: Iterable[Key], values: Record) -> None:
+        """Give the same values to rows that have no image here; `values` has fields of theirs."""
+        self._alike[table].setdefault(values, {}).update(dict.fromkeys(keys))
 
     def put(self, table: Table[R], record: R) -> None:
         """Insert or change."""
@@ -80,6 +95,10 @@ class Rows:
         self, table: Table[R], key: Key, record: R | None, fields: tuple[str, ...] | None = None
     ) -> None:
         """As `put` or `drop`, for those who know the key, or even all fields that may differ."""
+        for values, keys in self._alike[table].items() if table in self._alike else ():
+            if key in keys:  # its image says that too
+                del keys[key]
+                fields = None if fields is None else (*fields, *values.__struct_fields__)
         self._images[table][key] = record
         changed = self._changed[table]
         known = changed.get(key, ())
@@ -87,32 +106,40 @@ class Rows:
 
     def changes(self) -> dict[Table[Any], RowChanges]:
         """What to write; afterwards it counts as stored."""
-        written: dict[Table[Any], RowChanges] = {}
-        for table, keys in self._changed.items():
-            change = RowChanges()
-            stored, images = self._stored[table], self._images[table]
-            written_before = self._written[table]
-            for key in sorted(keys):
-                record = images[key]
-                if record is None:
-                    if key in stored:
-                        change.deleted.append(key)
-                        stored.discard(key)
-                elif key not in stored:
-                    change.inserted.append(record)
-                    stored.add(key)
-                    written_before[key] = record
-                elif table.has_values:
-                    change.updated.append(record)
-                    if (fields := keys[key]) is None:
-                        _add_differences(change.fields, written_before.get(key), record)
-                    else:
-                        change.fields.update(fields)
-                    written_before[key] = record
-            if change:
-                written[table] = change
-        self._changed.clear()
-        return written
+        written: defaultdict[Table[Any], RowChanges] = defaultdict(RowChanges)
+        for table, records in self._new.items():
+            written[table].inserted += records
+        for table, groups in self._alike.items():
+            for values, alike in groups.items():
+                if alike:
+                    written[table].alike.append((fields_of(values), list(alike)))
+        for table in self._changed:
+            self._add_images(table, written[table])
+        for pending in (self._new, self._alike, self._changed):
+            pending.clear()
+        return {table: change for table, change in written.items() if change}
+
+    def _add_images(self, table: Table[Any], change: RowChanges) -> None:
+        """What was put or dropped, in the order of the keys."""
+        keys, images = self._changed[table], self._images[table]
+        stored, written_before = self._stored[table], self._written[table]
+        for key in sorted(keys):
+            record = images[key]
+            if record is None:
+                if key in stored:
+                    change.deleted.append(key)
+                    stored.discard(key)
+            elif key not in stored:
+                change.inserted.append(record)
+                stored.add(key)
+                written_before[key] = record
+            elif table.has_values:
+                change.updated.append(record)
+                if (fields := keys[key]) is None:
+                    _add_differences(change.fields, written_before.get(key), record)
+                else:
+                    change.fields.update(fields)
+                written_before[key] = record
 
 
 def _add_differences(fields: set[str], before: Record | None, after: Record) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Sequence
+from typing import Final, NamedTuple
 
 from flowfabric.model.execution import Execution
 from flowfabric.model.flow import (
@@ -24,22 +25,21 @@ SIBLING_QUORUM: Final = "sibling_quorum"  # who cancels
 SIBLING_SATISFIED: Final = "sibling_quorum_satisfied"
 SIBLING_IMPOSSIBLE: Final = "sibling_quorum_impossible"
 
-_BUCKET: Final = {
-    TerminalOutcome.SUCCESS: "succeeded",
-    TerminalOutcome.SKIPPED: "skipped",
-    TerminalOutcome.FAILED: "failed",
-    TerminalOutcome.CANCELLED: "failed",
-    TerminalOutcome.EXPIRED: "failed",
-}
+
+class EdgeEnd(Record, frozen=True):
+    """What its upstream's end makes of an edge."""
+
+    edge_state: EdgeState
+    resolved_at: int
+    resolved_generation: int  # the upstream's life that counted
 
 
-class Resolution(Record, frozen=True):
-    """What resolving one edge did to it and to its group."""
+class Counted(NamedTuple):
+    """A group after some of its upstreams have ended."""
 
-    edge: EdgeRow
     member: MemberRow
-    outcome: str  # satisfied, impossible, pending, already_fired
-    fires: GroupState | None = None  # the group was decided by this edge
+    fires: GroupState | None = None  # it was decided,
+    decisive: int = 0  # namely by this one of them
 
 
 def judge(policy: EdgePolicy, total: int, succeeded: int, failed: int, skipped: int) -> GroupState:
@@ -60,21 +60,43 @@ def judge(policy: EdgePolicy, total: int, succeeded: int, failed: int, skipped: 
     return GroupState.IMPOSSIBLE if lacks else GroupState.PENDING
 
 
-def resolve(
-    member: MemberRow, edge: EdgeRow, outcome: TerminalOutcome, generation: int, now: int
-) -> Resolution:
-    """Count one upstream's end; the group is decided at most once in each generation."""
-    state = EdgeState.SATISFIED if outcome is TerminalOutcome.SUCCESS else EdgeState.IMPOSSIBLE
-    resolved = replace(edge, edge_state=state, resolved_at=now, resolved_generation=generation)
-    bucket = _BUCKET[outcome]
-    counted = replace(member, **{bucket: getattr(member, bucket) + 1})
-    if member.group_state is not GroupState.PENDING:
-        return Resolution(resolved, counted, "already_fired")
-    stands = judged(counted)
-    if stands is GroupState.PENDING:
-        return Resolution(resolved, counted, "pending")
-    decided = replace(counted, group_state=stands, satisfied_at=now)
-    return Resolution(resolved, decided, stands.value, stands)
+def edge_end(upstream: Execution, now: int) -> EdgeEnd:
+    """How the edges that leave an ended execution are resolved."""
+    success = upstream.state.terminal_outcome is TerminalOutcome.SUCCESS
+    state = EdgeState.SATISFIED if success else EdgeState.IMPOSSIBLE
+    return EdgeEnd(state, now, upstream.replay_count)
+
+
+def count_ends(member: MemberRow, outcomes: Sequence[TerminalOutcome], now: int) -> Counted:
+    """Count how upstreams ended, one after the other; a group is decided at most once in each
+    generation, and who ends after that is only counted."""
+    succeeded, failed, skipped = member.succeeded, member.failed, member.skipped
+    policy, total = member.joins, member.total
+    is_pending = member.group_state is GroupState.PENDING
+    fires, decisive = None, 0
+    for at, outcome in enumerate(outcomes):
+        if outcome is TerminalOutcome.SUCCESS:
+            succeeded += 1
+        elif outcome is TerminalOutcome.SKIPPED:
+            skipped += 1
+        else:
+            failed += 1
+        if is_pending and fires is None:
+            stands = judge(policy, total, succeeded, failed, skipped)
+            if stands is not GroupState.PENDING:
+                fires, decisive = stands, at
+    if fires is None:
+        counted = replace(member, succeeded=succeeded, failed=failed, skipped=skipped)
+        return Counted(counted)
+    decided = replace(
+        member,
+        succeeded=succeeded,
+        failed=failed,
+        skipped=skipped,
+        group_state=fires,
+        satisfied_at=now,
+    )
+    return Counted(decided, fires, decisive)
 
 
 def judged(member: MemberRow) -> GroupState:

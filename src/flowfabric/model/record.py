@@ -22,6 +22,9 @@ class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
     """
 
 
+fields_of = msgspec.structs.asdict  # a record's values by name
+
+
 def to_json(value: object) -> bytes:
     """Encode as JSON, fields in declaration order and unset fields left out."""
     return msgspec.json.encode(value)

@@ -100,16 +100,19 @@ keeps_most: Final = _keeps([name for name in COLD_FIELDS if name not in FREED_FI
 class RowChanges:
     """What one transaction writes to a small table, each in the order of the keys."""
 
-    __slots__ = ("deleted", "fields", "inserted", "updated")
+    __slots__ = ("alike", "deleted", "fields", "inserted", "updated")
 
     def __init__(self) -> None:
         self.inserted: list[Any] = []
+        # Rows that all get the same values: field by field, and the keys. Nobody of them is among
+        # the others.
+        self.alike: list[tuple[dict[str, Any], list[Key]]] = []
         self.updated: list[Any] = []
         self.fields: set[str] = set()  # in which the updated ones differ from what is stored
         self.deleted: list[Key] = []
 
     def __bool__(self) -> bool:
-        return bool(self.inserted or self.updated or self.deleted)
+        return bool(self.inserted or self.updated or self.alike or self.deleted)
 
 
 class Changes:

@@ -188,6 +188,10 @@ class MemoryView:
             self._pop(rows, key)
         for record in written.updated:
             self._put(rows, table.key_of(record), record)
+        for values, keys in written.alike:
+            for key in keys:
+                if key in rows:
+                    self._put(rows, key, replace(rows[key], **values))
         for record in written.inserted:
             key = table.key_of(record)
             if key in rows:

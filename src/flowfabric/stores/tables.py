@@ -39,6 +39,7 @@ from flowfabric.model.suspension import (
 
 R = TypeVar("R", bound=Record)
 Key = tuple[Any, ...]
+Row = tuple[Any, ...]
 
 
 class Column:
@@ -92,6 +93,7 @@ class Table(Generic[R]):
             if column.write is not None and column.read is not None
         )
         self._key = attrgetter(*self.key_columns)
+        self._parts: dict[frozenset[str], tuple[tuple[str, ...], Callable[[R], Row]]] = {}
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -113,6 +115,36 @@ class Table(Generic[R]):
             if row[at] is not None:
                 row[at] = write(row[at])
         return tuple(row)
+
+    def part_of(self, fields: frozenset[str]) -> tuple[tuple[str, ...], Callable[[R], Row]]:
+        """The key and these fields, or all: their names, and what reads them off a record as they
+        are stored."""
+        if (known := self._parts.get(fields)) is not None:
+            return known
+        size = len(self.key_columns)
+        chosen = [each for each in self.columns[size:] if not fields or each.name in fields]
+        columns = (*self.columns[:size], *chosen)
+        names = tuple(each.name for each in columns)
+        coded = [(at, each.write) for at, each in enumerate(columns) if each.write is not None]
+        read = attrgetter(*names)
+
+        def part(record: R) -> Row:
+            values = list(read(record))
+            for at, write in coded:
+                if values[at] is not None:
+                    values[at] = write(values[at])
+            return tuple(values)
+
+        self._parts[fields] = names, part
+        return names, part
+
+    def stored(self, values: Mapping[str, Any]) -> list[Any]:
+        """Values of fields as they are stored."""
+        write = {column.name: column.write for column in self.columns}
+        return [
+            value if value is None or (to_stored := write[name]) is None else to_stored(value)
+            for name, value in values.items()
+        ]
 
     def from_row(self, row: Sequence[Any]) -> R:
         """The record as read; a row that is none names itself."""

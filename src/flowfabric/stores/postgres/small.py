@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
-from operator import itemgetter
 from typing import Any, TypeVar
 
 from flowfabric.model.record import Record
@@ -74,20 +73,16 @@ def rows_by_sql(table: Table[Any], column: str, only: str | None) -> str:
 
 
 @cache
-def _update(
-    table: Table[Any], fields: frozenset[str]
-) -> tuple[Write, Callable[[tuple[Any, ...]], tuple[Any, ...]]]:
-    """Only what has changed; what is chosen of a row goes with it."""
-    size, names, types = len(table.key_columns), table.names, _types(table)
-    chosen = [at for at in range(size, len(names)) if not fields or names[at] in fields]
-    taken = (*range(size), *chosen)
-    changes = ", ".join(f"{names[at]} = v.{names[at]}" for at in chosen)
-    columns = tuple(names[at] for at in taken)
+def _update(table: Table[Any], names: tuple[str, ...]) -> Write:
+    """Only what has changed; the key comes first."""
+    size = len(table.key_columns)
+    kinds = dict(zip(table.names, _types(table), strict=True))
+    changes = ", ".join(f"{name} = v.{name}" for name in names[size:])
     sql = (
         f"UPDATE {table.name} AS t SET {changes} "
-        f"FROM {SOURCE} AS v ({', '.join(columns)}) WHERE {_match(table)}"
+        f"FROM {SOURCE} AS v ({', '.join(names)}) WHERE {_match(table)}"
     )
-    return Write(table.name, columns, sql, types=[types[at] for at in taken]), itemgetter(*taken)
+    return Write(table.name, names, sql, types=[kinds[name] for name in names])
 
 
 @cache
@@ -199,14 +194,18 @@ class SmallTables:
 
     def write_rows(self, table: Table[Any], written: RowChanges) -> None:
         """Put off to the flush; an insert of a key that is taken is an error."""
-        update, chosen = _update(table, frozenset(written.fields))
+        names, part = table.part_of(frozenset(written.fields))
         for write, rows in (
             (_delete(table), written.deleted),
-            (update, [chosen(table.row_of(each)) for each in written.updated]),
+            (_update(table, names), list(map(part, written.updated))),
             (_insert(table), list(map(table.row_of, written.inserted))),
         ):
             if rows:
                 self._writes.append((write, columns_of(rows)))
+        for values, keys in written.alike:
+            same = [(value,) * len(keys) for value in table.stored(values)]
+            write = _update(table, (*table.key_columns, *values))
+            self._writes.append((write, [*zip(*keys, strict=True), *same]))
 
     async def sweep_rows(self, table: Table[Any], until: int, limit: int) -> int:
         """Delete rows whose time is over."""

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
-from operator import itemgetter
 from typing import Any, TypeVar
 
 from flowfabric.model.record import Record, to_json
@@ -61,26 +60,21 @@ def rows_by_sql(table: Table[Any], column: str, only: str | None, *, is_one: boo
 
 
 @cache
-def _update(
-    table: Table[Any], fields: frozenset[str]
-) -> tuple[str, Callable[[tuple[Any, ...]], tuple[Any, ...]]]:
+def _update(table: Table[Any], names: tuple[str, ...]) -> str:
     """Only what has changed: an index that has none of it is left alone."""
-    size, names = len(table.key_columns), table.names
-    chosen = [at for at in range(size, len(names)) if not fields or names[at] in fields]
-    changes = ", ".join(f"{names[at]} = ?{n}" for n, at in enumerate(chosen, start=size + 1))
-    sql = f"UPDATE {table.name} SET {changes} WHERE {_match(table)}"
-    return sql, itemgetter(*range(size), *chosen)
+    size = len(table.key_columns)
+    changes = ", ".join(f"{name} = ?{n}" for n, name in enumerate(names[size:], start=size + 1))
+    return f"UPDATE {table.name} SET {changes} WHERE {_match(table)}"
 
 
 @cache
-def _update_alike(table: Table[Any], fields: frozenset[str]) -> str:
+def _update_alike(table: Table[Any], names: tuple[str, ...]) -> str:
     """Rows whose keys differ in their last part only and that get the same values."""
     *shared, last = table.key_columns
-    size, names = len(table.key_columns), table.names
-    chosen = [name for name in names[size:] if not fields or name in fields]
-    changes = ", ".join(f"{name} = ?{n}" for n, name in enumerate(chosen, start=size))
+    size = len(table.key_columns)
+    changes = ", ".join(f"{name} = ?{n}" for n, name in enumerate(names, start=size))
     match = "".join(f"{name} = ?{at} AND " for at, name in enumerate(shared, start=1))
-    wanted = f"(SELECT value FROM json_each(?{size + len(chosen)}))"
+    wanted = f"(SELECT value FROM json_each(?{size + len(names)}))"
     return f"UPDATE {table.name} SET {changes} WHERE {match}{last} IN {wanted}"
 
 
@@ -184,26 +178,36 @@ class SmallTables:
             self._connection.executemany(sql, written.deleted)
         if written.updated:
             self._update_rows(table, written)
+        for values, keys in written.alike:
+            self._set_alike(table, tuple(values), table.stored(values), keys)
         if written.inserted:
             rows = list(map(table.row_of, written.inserted))
             insert_many(self._connection, _sheet(table), rows)
 
     def _update_rows(self, table: Table[Any], written: RowChanges) -> None:
         """Rows that are changed alike share a statement: a wide cascade changes thousands so."""
-        fields = frozenset(written.fields)
-        sql, chosen = _update(table, fields)
-        rows = [chosen(table.row_of(record)) for record in written.updated]
+        names, part = table.part_of(frozenset(written.fields))
+        rows = list(map(part, written.updated))
         size = len(table.key_columns)
         if len(rows) >= ALIKE_FROM_ROWS:
-            alike: dict[tuple[Any, ...], list[Any]] = {}
+            alike: dict[tuple[Any, ...], list[Key]] = {}
             for row in rows:
-                alike.setdefault((*row[: size - 1], *row[size:]), []).append(row[size - 1])
+                alike.setdefault(row[size:], []).append(row[:size])
             if len(alike) * ALIKE_FROM_ROWS <= len(rows):
-                shared = _update_alike(table, fields)
                 for values, keys in alike.items():
-                    self._connection.execute(shared, (*values, to_json(keys).decode()))
+                    self._set_alike(table, names[size:], values, keys)
                 return
-        self._connection.executemany(sql, rows)
+        self._connection.executemany(_update(table, names), rows)
+
+    def _set_alike(
+        self, table: Table[Any], names: tuple[str, ...], values: Sequence[Any], keys: Sequence[Key]
+    ) -> None:
+        sql = _update_alike(table, names)
+        lasts: dict[Key, list[Any]] = {}
+        for key in keys:
+            lasts.setdefault(key[:-1], []).append(key[-1])
+        for shared, last in lasts.items():
+            self._connection.execute(sql, (*shared, *values, to_json(last).decode()))
 
     def sweep_rows(self, table: Table[Any], until: int, limit: int) -> int:
         """Delete rows whose time is over."""

@@ -66,7 +66,7 @@ CREATE TABLE ff_flow_member (
     satisfied_at BIGINT,
     PRIMARY KEY (flow_id, execution_id),
     CHECK (succeeded + failed + skipped <= total)
-) WITH (fillfactor = 80);
+) WITH (fillfactor = 45);
 
 CREATE INDEX ff_flow_member_parent ON ff_flow_member (parent_id) WHERE parent_id IS NOT NULL;
 
@@ -85,7 +85,7 @@ CREATE TABLE ff_edge (
     resolved_at BIGINT,
     resolved_generation BIGINT,
     PRIMARY KEY (flow_id, edge_id)
-) WITH (fillfactor = 80);
+) WITH (fillfactor = 45);
 
 -- By what never changes: a resolved edge is a write to its row alone. They end
 -- with the key, so that a page of a wide fan-out can be read in order.
