@@ -18,6 +18,7 @@ _clock = SystemClock()
 _lock = threading.Lock()
 _last_ms = 0
 _sequence = 0
+_SEQUENCE_MAX = 0xFFF
 _VARIANT = {digit: "89ab"[int(digit, 16) & 3] for digit in "0123456789abcdef"}
 
 
@@ -33,18 +34,19 @@ def new_uuid7s(count: int) -> list[str]:
 def _heads(count: int) -> list[str]:
     """The time and the number within it, for so many ids in a row."""
     global _last_ms, _sequence  # noqa: PLW0603 - one counter per process keeps ids ordered
-    heads = []
+    heads: list[str] = []
     with _lock:
         now = _clock.now_ms()
-        for _ in range(count):
-            if now > _last_ms:
-                _last_ms, _sequence = now, 0
-            elif _sequence < 0xFFF:
-                _sequence += 1
-            else:
-                _last_ms, _sequence = _last_ms + 1, 0
+        if now > _last_ms:
+            _last_ms, _sequence = now, -1
+        while len(heads) < count:
+            if _sequence == _SEQUENCE_MAX:
+                _last_ms, _sequence = _last_ms + 1, -1
+            first = _sequence + 1
+            _sequence = min(_sequence + count - len(heads), _SEQUENCE_MAX)
             time = f"{_last_ms:012x}"
-            heads.append(f"{time[:8]}-{time[8:]}-7{_sequence:03x}-")
+            start = f"{time[:8]}-{time[8:]}-7"
+            heads += [f"{start}{number:03x}-" for number in range(first, _sequence + 1)]
     return heads
 
 

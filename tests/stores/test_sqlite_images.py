@@ -1,4 +1,4 @@
-"""The writer keeps images of what it leased. Nobody may ever be able to tell."""
+"""The writer keeps images of what it will soon be asked for. Nobody may ever be able to tell."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ import pytest
 from flowfabric.assemble import open_engine
 from flowfabric.config import EngineConfig
 from flowfabric.engine.engine import Engine
+from flowfabric.engine.flow_requests import FlowEdge, FlowNode
 from flowfabric.engine.requests import CompleteRequest, NewExecution
 from flowfabric.errors import Corruption, LeaseRevoked, NotFound, StaleLease
+from flowfabric.model.flow_results import FlowSubmitted
 from flowfabric.model.record import replace
 from flowfabric.model.results import Claimed
 from flowfabric.stores.base import Changes, Transaction
@@ -36,6 +38,10 @@ def told(tmp_path: Path, story: Story) -> None:
 
 async def leased(engine: Engine, count: int = 1, **fields: Any) -> list[Claimed]:
     await engine.create_executions([NewExecution(execution_kind="k", **fields)] * count)
+    return await claims(engine, count)
+
+
+async def claims(engine: Engine, count: int = 1) -> list[Claimed]:
     return await engine.claim(
         lanes=("default",), worker_id="w", worker_instance_id="i", limit=count
     )
@@ -103,6 +109,30 @@ def test_any_other_connection_to_the_file_is_noticed(
             rival.execute(change)
         with pytest.raises(error):
             await engine.complete(claimed.handle)
+
+    told(tmp_path, story)
+
+
+def test_new_members_that_wait_are_kept_as_the_file_has_them(tmp_path: Path) -> None:
+    async def story(engine: Engine, path: Path) -> None:
+        policy = {"timeout_policy": {"execution_deadline_ms": 60_000}}
+        plain = NewExecution(execution_kind="k", tags={"a.b": "1"}, priority=3, policy=policy)
+        later = NewExecution(execution_kind="k", delay_until=9_999_999_999_999)
+        nodes = [
+            FlowNode(name=name, execution=work)
+            for name, work in (("first", plain), ("next", plain), ("late", later))
+        ]
+        edges = [FlowEdge(upstream="first", downstream=name) for name in ("next", "late")]
+        made = await engine.submit_flow(nodes=nodes, edges=edges)
+        assert isinstance(made, FlowSubmitted)
+        waiting = [made.execution_ids[name] for name in ("next", "late")]
+        assert kept(engine) == 2
+        from_file = await engine.store.read(lambda reader: reader.get(waiting))
+        assert await engine.store.transact(lambda tx: tx.load(waiting)) == from_file
+        first = (await claims(engine))[0]
+        await engine.complete(first.handle)
+        assert kept(engine) == 0
+        assert [each.execution_id for each in await claims(engine)] == waiting[:1]
 
     told(tmp_path, story)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from typing import Any
 
 from flowfabric import limits
 from flowfabric.config import EngineConfig
@@ -66,7 +65,7 @@ def to_submit(
 ) -> SubmitFlow:
     """Check a graph; every problem names the node or edge it is about."""
     names = _names(nodes)
-    pairs = _pairs(edges)
+    pairs = _pairs(edges, frozenset(names))
     policies = {node.name: _policy(node) for node in nodes}
     ranks = check_graph(names, pairs, policies)
     if isinstance(ranks, Refused):
@@ -155,7 +154,7 @@ def _names(nodes: Sequence[FlowNode]) -> list[str]:
     return list(names)
 
 
-def _pairs(edges: Sequence[FlowEdge]) -> list[tuple[str, str]]:
+def _pairs(edges: Sequence[FlowEdge], names: frozenset[str]) -> list[tuple[str, str]]:
     _listed(edges, "edges")
     if len(edges) > limits.FLOW_EDGES_MAX:
         detail = f"edges: {len(edges)} is over the limit {limits.FLOW_EDGES_MAX}"
@@ -165,10 +164,10 @@ def _pairs(edges: Sequence[FlowEdge]) -> list[tuple[str, str]]:
         field = f"edges[{at}]"
         if not isinstance(edge, FlowEdge):
             raise InvalidInput(f"{field}: expected a FlowEdge", field=field)
-        for word in ("upstream", "downstream"):
-            end = f"{field}.{word}"
-            check_text(getattr(edge, word), field=end, max_bytes=limits.NODE_NAME_BYTES)
         pair = (edge.upstream, edge.downstream)
+        for end, word in zip(pair, ("upstream", "downstream"), strict=True):
+            if not isinstance(end, str) or end not in names:  # known names were checked
+                check_text(end, field=f"{field}.{word}", max_bytes=limits.NODE_NAME_BYTES)
         if pair in pairs:
             detail = f"{field}: the same as edges[{pairs[pair]}], {pair[0]} → {pair[1]}"
             raise DependencyAlreadyExists(detail, field=field)
@@ -192,7 +191,7 @@ def _input_name(edge: FlowEdge, at: int) -> str | None:
 
 def _create(
     node: FlowNode, ids: dict[str, str], flow: NewFlow, config: EngineConfig, waits: bool
-) -> Any:
+) -> CreateExecution:
     field = f"nodes[{node.name}]"
     request = node.execution
     if not isinstance(request, NewExecution):
@@ -204,12 +203,15 @@ def _create(
     if request.namespace not in (None, flow.namespace):
         detail = f"{field}.execution.namespace: the flow's is {flow.namespace}"
         raise InvalidInput(detail, field=f"{field}.execution.namespace")
+    if flow.namespace != config.namespace and request.namespace is None:
+        request = replace(request, namespace=flow.namespace)
     try:
-        command = to_create(replace(request, namespace=flow.namespace), config, ids[node.name])
+        return to_create(
+            request, config, ids[node.name], flow_id=flow.flow_id, open_group=int(waits)
+        )
     except FlowFabricError as error:
         error.detail = f"{field}: {error.detail}"
         raise
-    return replace(command, flow_id=flow.flow_id, open_group=int(waits))
 
 
 def _fingerprint(flow: NewFlow, nodes: Sequence[Node], edges: Sequence[FlowEdge]) -> bytes:

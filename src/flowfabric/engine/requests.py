@@ -73,7 +73,14 @@ class FailRequest(Record, frozen=True):
 _route_cache: dict[tuple[str, str, str, tuple[str, ...]], Route] = {}
 
 
-def to_create(request: NewExecution, config: EngineConfig, execution_id: str) -> CreateExecution:
+def to_create(
+    request: NewExecution,
+    config: EngineConfig,
+    execution_id: str,
+    *,
+    flow_id: str | None = None,
+    open_group: int = 0,
+) -> CreateExecution:
     """Check a request, which is given a new id; every problem names its field."""
     policy = policy_from(request.policy)
     route = _route(request, policy, config)
@@ -110,6 +117,8 @@ def to_create(request: NewExecution, config: EngineConfig, execution_id: str) ->
         _instant(request.execution_deadline_at, "execution_deadline_at"),
         fingerprint_of(route, rank, policy, body, tags, bounds) if keyed else b"",
         bounds,
+        flow_id,
+        open_group,
     )
 
 

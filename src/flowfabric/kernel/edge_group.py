@@ -118,7 +118,7 @@ def is_open(edge: EdgeRow, generation: int) -> bool:
 
 def cancels_siblings(member: MemberRow) -> bool:
     """Whether those who are still at work for a decided group are no longer needed."""
-    policy = member.joins
+    policy = member.policy
     return (
         isinstance(policy, AnyOf | Quorum)
         and policy.on_satisfied is OnSatisfied.CANCEL_REMAINING

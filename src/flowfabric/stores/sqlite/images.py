@@ -1,14 +1,16 @@
-"""What the writer knows without looking: the leased executions it wrote itself.
+"""What the writer knows without looking: what it wrote itself and will soon be asked for.
 
-Who completes or renews is nearly always the process that claimed, so its next transaction would
-read back and decode the very rows it has just written. While nobody else has committed to the file
-those images are still true.
+Who completes or renews is nearly always the process that claimed, and who lets a new member of a
+flow run is often the one that submitted it: its next transaction would read back and decode the
+very rows it has just written. While nobody else has committed to the file those images are still
+true.
 """
 
 from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterable, Sequence
+from itertools import islice
 from typing import Final
 
 from flowfabric.model.execution import Execution
@@ -16,7 +18,7 @@ from flowfabric.stores.base import Changes, Corrupt
 from flowfabric.stores.routebook import RouteBook
 from flowfabric.stores.sqlite.view import SqliteView
 
-KEPT_MAX: Final = 10_000  # about 10 MB; more leases than this are read from the file
+KEPT_MAX: Final = 20_000  # about 20 MB; of more than this the oldest are read from the file
 
 
 class Images:
@@ -52,15 +54,18 @@ class Images:
         return {key: kept[key] for key in ids if key in kept}
 
     def saved(self, changes: Changes) -> None:
-        """Keep what is leased now, drop what no longer is."""
+        """Keep what is leased now or waits for others of its flow, drop what no longer does."""
         kept = self._kept
+        for key, (execution, _) in changes.created.items():
+            if execution.open_group:
+                kept[key] = execution
         for key, execution in changes.updated.items():
             if execution.is_leased:
                 kept[key] = execution
             else:
                 kept.pop(key, None)
-        if len(kept) > KEPT_MAX:
-            kept.clear()
+        for key in list(islice(kept, max(0, len(kept) - KEPT_MAX))):
+            del kept[key]
 
 
 class SqliteTransaction(SqliteView):
