@@ -401,7 +401,8 @@ class Reader(Protocol):
         *,
         newest_first: bool,
     ) -> list[R]:
-        """Rows by key, or backwards, behind the given one; with these values in these columns."""
+        """Rows by key, or backwards, behind the given one; with these values in these columns.
+        Those that cannot be read are left out, and others take their place."""
         ...
 
     async def count_members(self, flow_id: str) -> list[tuple[str, int]]:
