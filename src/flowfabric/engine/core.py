@@ -172,7 +172,8 @@ class EngineCore:
 
     def moment(self, now: int) -> Moment:
         """The present, with the settings in force."""
-        return Moment(now, self.config.retention_ms, self.config.reclaim_grace_ms)
+        config = self.config
+        return Moment(now, config.retention_ms, config.reclaim_grace_ms, config.payload_bytes_max)
 
     async def _commit(self, batch: Sequence[Pending]) -> None:
         """Fold a batch in one transaction; replies are set only when it has committed."""

@@ -198,6 +198,10 @@ class Transaction(Protocol):
         """The attempts by which executions succeeded, with their results, not held."""
         ...
 
+    async def result_sizes(self, ids: Sequence[str]) -> dict[str, int]:
+        """How many bytes the results have by which executions succeeded; without one, nothing."""
+        ...
+
     async def load_keys(
         self, keys: Sequence[tuple[str, str]]
     ) -> dict[tuple[str, str], IdempotencyRecord]:
