@@ -101,13 +101,19 @@ class EngineCore:
         """A transaction of its own."""
         return await transact(self.store, work)
 
-    async def ensure_known(self, commands: Sequence[CreateExecution]) -> None:
-        """Budgets, quotas and routes must be known before executions refer to them."""
+    async def ensure_known(
+        self, commands: Sequence[CreateExecution], *, knows_flow: bool = True
+    ) -> None:
+        """Budgets, quotas and routes must be known before executions refer to them.
+
+        `knows_flow`: whether the commands say into which flow executions are born. If only the
+        transaction knows, it checks budgets of flows.
+        """
         bounded = [command for command in commands if command.bounds is not UNBOUNDED]
         if bounded:
             await self.ensure_limits([command.bounds for command in bounded])
             for command in bounded:
-                self._check_scopes(command)
+                self._check_scopes(command, knows_flow)
         await self._ensure_routes(commands)
 
     async def ensure_limits(self, bounds: Iterable[Bounds]) -> None:
@@ -144,14 +150,25 @@ class EngineCore:
                 raise NotFound(detail, entity="quota_policy", field="quota_policy_id")
             self._known_quotas.add(name)
 
-    def _check_scopes(self, command: CreateExecution) -> None:
+    def _check_scopes(self, command: CreateExecution, knows_flow: bool) -> None:
         places = {
             ScopeType.LANE: command.route.lane_id,
             ScopeType.NAMESPACE: command.route.namespace,
             ScopeType.EXECUTION: command.execution_id,
-            ScopeType.FLOW: command.flow_id or "",
         }
+        if knows_flow:
+            places[ScopeType.FLOW] = command.flow_id or ""
         self.check_scopes(command.bounds.budget_ids, places)
+
+    def flow_budgets(self, commands: Iterable[CreateExecution]) -> dict[str, str]:
+        """Which flow each budget is for that known commands name."""
+        names = {name for command in commands for name in command.bounds.budget_ids}
+        policies = {name: self._known_budgets[name] for name in names}
+        return {
+            name: policy.scope_id
+            for name, policy in policies.items()
+            if policy.scope_type is ScopeType.FLOW
+        }
 
     def check_scopes(self, budget_ids: Iterable[str], places: Mapping[ScopeType, str]) -> None:
         """Budgets that are for something else than these places are refused."""

@@ -44,7 +44,13 @@ from flowfabric.kernel.graph import (
     StageEdge,
 )
 from flowfabric.kernel.replay import Replay
-from flowfabric.kernel.submit_flow import SpawnChildren, SubmitFlow, edges_of, members_of
+from flowfabric.kernel.submit_flow import (
+    SpawnChildren,
+    SubmitFlow,
+    edges_of,
+    members_of,
+    refuse_budgets,
+)
 from flowfabric.model.execution import Execution, IdempotencyRecord
 from flowfabric.model.flow import (
     FlowRow,
@@ -274,6 +280,8 @@ class FlowBook(FlowBuilding):
         if refusal is not None:
             return refusal
         flow_id = parent.flow_id or _flow_of_children(parent)
+        if refusal := refuse_budgets(command, flow_id):
+            return refusal
         children = [replace(each, flow_id=flow_id) for each in command.children]
         decisions = [self.view.preview(each) for each in children]
         for at, decision in enumerate(decisions):

@@ -346,8 +346,10 @@ class Flowing(Timing):
         """
         checked = self.check_handle(handle)
         commands = to_children(checked.execution_id, children, self.config)
-        await self.ensure_known(commands)
-        command = SpawnChildren(checked.execution_id, checked.fence, tuple(commands))
+        await self.ensure_known(commands, knows_flow=False)
+        command = SpawnChildren(
+            checked.execution_id, checked.fence, tuple(commands), self.flow_budgets(commands)
+        )
         reply: Spawned = await self.execute(command)
         return reply
 
