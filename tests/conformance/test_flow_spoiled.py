@@ -122,6 +122,26 @@ def test_scenario_20_a_spoiled_row_is_told_by_whoever_reads_it(durable_lab: Lab,
     lab.run(check())
 
 
+def test_a_member_that_cannot_be_read_stays_owed_its_cancel(durable_lab: Lab) -> None:
+    """Nobody can say that it has ended, so nobody's word is taken for it."""
+    lab = durable_lab
+
+    async def check() -> None:
+        graph = await submit(lab, "a")
+        uuid = graph.ids["a"][-36:]
+        await lab.engine.cancel_flow_header(flow_id=graph.flow_id, grace_ms=1000)
+        policy = "UPDATE ff_exec_body SET policy = '{}' WHERE execution_id = '{}'"
+        await lab.sql(policy.format("[1]", uuid))
+        with pytest.raises(Corruption, match=graph.ids["a"]):
+            await lab.engine.ack_cancel_member(flow_id=graph.flow_id, execution_id=graph.ids["a"])
+        assert len(await graph.tasks()) == 1
+        await lab.sql(policy.format("{}", uuid))
+        await lab.after(1000)
+        assert await graph.state("a") == "cancelled"
+
+    lab.run(check())
+
+
 @pytest.mark.parametrize("newest_first", [False, True])
 def test_d23_a_listing_leaves_out_what_cannot_be_read(durable_lab: Lab, newest_first: bool) -> None:
     """As a listing of executions does: spoiled flows neither fail a page nor shorten it."""
