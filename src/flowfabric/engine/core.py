@@ -61,6 +61,13 @@ def _is_success(execution: Execution | None, attempt: Attempt) -> bool:
     )
 
 
+def raise_refusal(replies: Iterable[Any]) -> None:
+    """The first refusal among replies, as an error."""
+    for reply in replies:
+        if isinstance(reply, Refused):
+            raise reply.to_error()
+
+
 class EngineCore:
     """Holds the store, the batches and the wake-ups; families of operations build on it."""
 
@@ -88,13 +95,39 @@ class EngineCore:
 
         async def work(tx: Transaction) -> tuple[list[Any], Effects]:
             replies, effects = await self.fold(tx, commands)
-            for reply in replies:
-                if isinstance(reply, Refused):
-                    raise reply.to_error()
+            raise_refusal(replies)
             return replies, effects
 
         replies, effects = await self.transact(work)
         self.publish(effects)
+        return replies
+
+    async def execute_in(
+        self,
+        connection: Any,
+        commands: Sequence[Any],
+        creates: Sequence[CreateExecution],
+        check: Callable[[Sequence[Any]], None] = raise_refusal,
+    ) -> list[Any]:
+        """The replies to commands decided inside the caller's own open Postgres transaction.
+
+        `creates`: the executions among them. `check` raises the refusal of one, and nothing of them
+        stays. Whether the rest commits is the caller's affair, so nobody is woken.
+        """
+        join = getattr(self.store, "join", None)
+        if join is None:
+            raise InvalidInput(
+                f"connection: {self.store.family} cannot join a caller's transaction",
+                field="connection",
+            )
+        await self.ensure_known(creates)
+
+        async def work(tx: Transaction) -> list[Any]:
+            replies, _ = await self.fold(tx, commands)
+            check(replies)
+            return replies
+
+        replies: list[Any] = await join(connection, work)
         return replies
 
     async def transact(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
