@@ -84,6 +84,7 @@ FLOW_MEMBERS_MAX: Final = 100_000  # one row is the lock of a graph; more belong
 FLOW_NODES_MAX: Final = 10_000  # nodes in one submit_flow call
 FLOW_EDGES_MAX: Final = 50_000  # edges in one submit_flow call
 NODE_NAME_BYTES: Final = 256
+RESULTS_UNSIZED_MAX: Final = 32  # results read for inputs before anybody asks how large they are
 CASCADE_MAX: Final = 1_000  # edges resolved or members cancelled in one transaction
 CANCEL_INLINE_MAX: Final = 2_000  # members cancelled in the transaction that cancels their flow
 CANCEL_GRACE_MS_DEFAULT: Final = 30_000  # how long cancel_flow_header leaves members to its caller

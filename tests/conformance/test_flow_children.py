@@ -12,6 +12,7 @@ from flowfabric.errors import (
     ExecutionNotActive,
     FlowAlreadyTerminal,
     IdempotencyConflict,
+    InvalidBudgetScope,
     InvalidInput,
     LaneClosed,
     StaleLease,
@@ -178,6 +179,30 @@ async def test_a_budget_of_the_flow_binds_children_too(lab: Lab) -> None:
     await graph.start("a")
     spawned = await lab.engine.spawn_children(graph.claimed[graph.ids["a"]].handle, [child()])
     assert (await lab.record(spawned.execution_ids[0])).bounds.budget_ids == ("b",)
+
+
+@pytest.mark.parametrize("is_member", [True, False])
+@woven
+async def test_children_may_name_a_budget_of_their_flow_and_of_no_other(
+    lab: Lab, is_member: bool
+) -> None:
+    """Also of the flow that a parent without one begins."""
+    if is_member:
+        graph = await submit(lab, "a")
+        parent = (await lab.claim(), graph.flow_id)
+    else:
+        claimed = await lab.started()
+        parent = (claimed, claimed.execution_id[-36:])
+    for name, scope_id in (("mine", parent[1]), ("other", new_uuid7s(1)[0])):
+        await make_budget(lab, name, {"tokens": 5}, scope_type="flow", scope_id=scope_id)
+    spawn = lab.engine.spawn_children
+    async with lab.refuses(InvalidBudgetScope, "budget_ids: other is for flow"):
+        both = [child(budget_ids=("mine",)), child(budget_ids=("other",))]
+        await spawn(parent[0].handle, both)
+    spawned = await spawn(parent[0].handle, [child(budget_ids=("mine",)), child()])
+    assert spawned.flow_id == parent[1]
+    for key in spawned.execution_ids:
+        assert (await lab.record(key)).bounds.budget_ids == ("mine",)
 
 
 @woven

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+from typing import Any
 
 import pytest
 
+from flowfabric import limits
 from flowfabric.model.flow import AllDone, AnyOf, OnSatisfied, Quorum
+from flowfabric.stores.base import Transaction
 from tests.support.flows import arrows, edge, empty, node, submit, woven
 from tests.support.lab import Lab
 
@@ -210,3 +213,146 @@ async def test_results_of_one_batch_are_handed_on(lab: Lab) -> None:
         *(lab.engine.complete(each.handle, result=name[1:].encode()) for name, each in claims)
     )
     assert json.loads(await graph.payload("d")) == {name: int(name[1:]) for name in names}
+
+
+# --- the limit ---------------------------------------------------------------------------------
+
+
+@woven
+async def test_an_input_over_the_limit_fails_its_member_and_is_not_stored(lab: Lab) -> None:
+    """As any failure: dependants are skipped, others go on, and the flow has failed."""
+    await lab.configure(payload_bytes_max=1000)
+    graph = await submit(
+        lab,
+        ["x", "y", "other", node("d", input_payload=b"own"), "e", "f"],
+        [*arrows("x>d", "y>d", passes_result=True), *arrows("d>e>f", "x>other")],
+    )
+    await graph.complete("x", result=b"1" * 500)
+    await graph.complete("y", result=b"2" * 501)
+    assert await graph.states() == {
+        "x": "completed",
+        "y": "completed",
+        "other": "waiting",
+        "d": "failed",
+        "e": "skipped",
+        "f": "skipped",
+    }
+    ended = await lab.describe(graph.ids["d"])
+    assert ended.failure_category == "input_too_large"
+    assert ended.failure_reason is not None
+    assert "payload_bytes_max is 1000" in ended.failure_reason
+    assert ended.total_attempt_count == 0
+    assert await graph.payload("d") == b"own"
+    await graph.complete("other")
+    assert (await graph.flow_state()).value == "failed"
+
+
+@woven
+async def test_an_input_at_the_limit_is_handed_on(lab: Lab) -> None:
+    await lab.configure(payload_bytes_max=1000)
+    graph = await submit(
+        lab,
+        ["x", node("d", input_payload=b'{"k":1}')],
+        [edge("x", "d", passes_result=True, input_name="x")],
+    )
+    result = b'"%s"' % (b"r" * (1000 - len(b'{"k":1,"x":""}')))
+    await graph.complete("x", result=result)
+    assert len(await graph.payload("d")) == 1000
+    over = await submit(
+        lab,
+        ["x", node("d", input_payload=b'{"kk":1}')],  # by this one letter
+        [edge("x", "d", passes_result=True, input_name="x")],
+    )
+    await over.complete("x", result=result)
+    assert await over.state("d") == "failed"
+
+
+@woven
+async def test_one_result_that_is_longer_as_text_is_bounded_as_it_arrives(lab: Lab) -> None:
+    await lab.configure(payload_bytes_max=1000)
+    graph = await submit(lab, ["a", "b"], [edge("a", "b", passes_result=True, input_name="raw")])
+    await graph.complete("a", result=b"\xff" * 900)
+    assert await graph.state("b") == "failed"
+
+
+@woven
+async def test_a_lower_limit_holds_for_a_result_that_replaces_the_input(lab: Lab) -> None:
+    if lab.url == "memory://":
+        pytest.skip("a memory store begins anew with other settings")
+    graph = await submit(lab, ["a", "c", "b"], [edge("a", "b", passes_result=True), edge("c", "b")])
+    await graph.complete("a", result=b"1" * 500)
+    await lab.configure(payload_bytes_max=400)
+    await graph.complete("c")
+    assert await graph.state("b") == "failed"
+
+
+@woven
+async def test_too_many_results_are_not_even_read(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their sizes are asked for first: a thousand large ones would fill the memory."""
+    await lab.configure(payload_bytes_max=2000)
+    names = [f"s{at}" for at in range(limits.RESULTS_UNSIZED_MAX + 2)]
+    graph = await submit(
+        lab,
+        [*names, "d", "small", "e"],
+        [
+            *(edge(name, "d", passes_result=True) for name in names),
+            *(edge(name, "small", passes_result=name == "s0") for name in names),
+            *arrows("d>e"),
+        ],
+    )
+    read: list[str] = []
+    view = type(await one_view(lab))
+    results = view.results
+
+    async def counted(self: object, ids: list[str]) -> object:
+        read.extend(ids)
+        return await results(self, ids)
+
+    monkeypatch.setattr(view, "results", counted)
+    await graph.start()
+    await graph.complete(*names, result=b"1" * 100)
+    assert await graph.state("d") == "failed"
+    assert await graph.state("e") == "skipped"
+    assert await graph.payload("small") == b"1" * 100
+    assert set(read) <= {graph.ids["s0"]}
+
+
+@woven
+async def test_many_results_within_the_limit_arrive(lab: Lab) -> None:
+    names = [f"s{at}" for at in range(limits.RESULTS_UNSIZED_MAX + 2)]
+    graph = await submit(
+        lab, [*names, "d"], [edge(name, "d", passes_result=True) for name in names]
+    )
+    await graph.start()
+    await graph.complete(*names[:-1], result=b"1")
+    await graph.complete(names[-1], result=None)
+    assert json.loads(await graph.payload("d")) == {**dict.fromkeys(names, 1), names[-1]: None}
+
+
+@woven
+async def test_a_replay_is_handed_the_same_and_fails_again_unless_the_limit_is_raised(
+    lab: Lab,
+) -> None:
+    await lab.configure(payload_bytes_max=1000)
+    graph = await submit(lab, ["x", "y", "d"], arrows("x>d", "y>d", passes_result=True))
+    await graph.complete("x", "y", result=b"1" * 600)
+    assert await graph.state("d") == "failed"
+    await lab.engine.replay_execution(execution_id=graph.ids["d"])
+    assert await graph.state("d") == "failed"
+    if lab.url == "memory://":
+        return
+    await lab.configure(payload_bytes_max=2000)
+    await lab.engine.replay_execution(execution_id=graph.ids["d"])
+    assert await graph.state("d") == "waiting"
+    assert len(await graph.payload("d")) > 1200
+
+
+async def one_view(lab: Lab) -> Any:
+    """What the store hands to a transaction."""
+
+    async def work(tx: Transaction) -> Any:
+        return tx
+
+    return await lab.engine.store.transact(work)

@@ -6,6 +6,8 @@ that is replayed alone waits for the next life of what it lacked.
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from flowfabric.errors import ExecutionNotTerminal, MaxReplaysExhausted
@@ -20,8 +22,9 @@ CANCEL, LET_RUN = OnSatisfied.CANCEL_REMAINING, OnSatisfied.LET_RUN
 
 
 async def replay(graph: Graph, name: str, **fields: object) -> str:
-    """Replay a member; what becomes of it at once."""
+    """Replay a member; what becomes of it at once. Every answer is what is stored."""
     reply = await graph.lab.engine.replay_execution(execution_id=graph.ids[name], **fields)  # type: ignore[arg-type]
+    assert reply.public_state.value == await graph.state(name)
     return reply.public_state.value
 
 
@@ -221,11 +224,40 @@ async def test_who_ended_before_its_group_was_decided_waits_when_replayed(lab: L
     """A choice of ours: a replay does not run ahead of its dependencies."""
     graph = await submit(lab, "ab", arrows("a>b", passes_result=True))
     await graph.cancel("b")
-    await replay(graph, "b")
-    assert await graph.state("b") == "waiting_children"
+    assert await replay(graph, "b") == "waiting_children"
     await graph.complete("a", result=b"1")
     assert await graph.state("b") == "waiting"
     assert await graph.payload("b") == b"1"
+
+
+@woven
+async def test_replays_in_one_batch_are_each_told_what_becomes_of_them(lab: Lab) -> None:
+    """As one by one: a later command in the batch does not change an earlier answer."""
+    graph = await submit(lab, "abcd", arrows("a>b", "c>d"))
+    await graph.start("a", "c")
+    await graph.fail("c")
+    await graph.cancel("b", "a")
+    engine, ids = lab.engine, graph.ids
+    answers = await asyncio.gather(
+        engine.replay_execution(execution_id=ids["b"]),
+        engine.replay_execution(execution_id=ids["d"]),
+        engine.replay_execution(execution_id=ids["c"]),
+        engine.replay_execution(execution_id=ids["a"]),
+        lab.cancel(ids["b"]),
+    )
+    assert [each.public_state.value for each in answers] == [
+        "waiting_children",
+        "waiting_children",
+        "waiting",
+        "waiting",
+        "cancelled",
+    ]
+    assert await graph.states() == {
+        "a": "waiting",
+        "b": "cancelled",
+        "c": "waiting",
+        "d": "waiting_children",
+    }
 
 
 @woven

@@ -122,6 +122,52 @@ def test_scenario_20_a_spoiled_row_is_told_by_whoever_reads_it(durable_lab: Lab,
     lab.run(check())
 
 
+def test_a_member_that_cannot_be_read_stays_owed_its_cancel(durable_lab: Lab) -> None:
+    """Nobody can say that it has ended, so nobody's word is taken for it."""
+    lab = durable_lab
+
+    async def check() -> None:
+        graph = await submit(lab, "a")
+        uuid = graph.ids["a"][-36:]
+        await lab.engine.cancel_flow_header(flow_id=graph.flow_id, grace_ms=1000)
+        policy = "UPDATE ff_exec_body SET policy = '{}' WHERE execution_id = '{}'"
+        await lab.sql(policy.format("[1]", uuid))
+        with pytest.raises(Corruption, match=graph.ids["a"]):
+            await lab.engine.ack_cancel_member(flow_id=graph.flow_id, execution_id=graph.ids["a"])
+        assert len(await graph.tasks()) == 1
+        await lab.sql(policy.format("{}", uuid))
+        await lab.after(1000)
+        assert await graph.state("a") == "cancelled"
+
+    lab.run(check())
+
+
+@pytest.mark.parametrize("newest_first", [False, True])
+def test_d23_a_listing_leaves_out_what_cannot_be_read(durable_lab: Lab, newest_first: bool) -> None:
+    """As a listing of executions does: spoiled flows neither fail a page nor shorten it."""
+    lab = durable_lab
+
+    async def check() -> None:
+        graphs = [await submit(lab, "a") for _ in range(8)]
+        graphs.sort(key=lambda graph: graph.flow_id, reverse=newest_first)
+        for at in (0, 1, 4, 7):  # in front, in the middle, where a page ends, and last
+            await spoil(graphs[at], "flow")
+        seen: list[list[str]] = []
+        cursor = None
+        while not seen or cursor is not None:
+            page = await lab.engine.list_flows(limit=2, cursor=cursor, newest_first=newest_first)
+            seen.append([each.flow_id for each in page.flows])
+            cursor = page.next_cursor
+        left = [graphs[at].flow_id for at in (2, 3, 5, 6)]
+        assert seen == [left[:2], left[2:]]
+        listed = await lab.engine.list_flows(status="active", namespace="default")
+        assert {each.flow_id for each in listed.flows} == set(left)
+        with pytest.raises(Corruption, match=graphs[0].flow_id):
+            await lab.engine.describe_flow(flow_id=graphs[0].flow_id)
+
+    lab.run(check())
+
+
 @woven
 async def test_a_poisoned_head_hides_nothing_behind_it(
     lab: Lab, monkeypatch: pytest.MonkeyPatch

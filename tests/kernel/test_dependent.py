@@ -9,11 +9,13 @@ from flowfabric.kernel.decision import Decision, Moment, Refused
 from flowfabric.kernel.dependent import (
     WaitChildren,
     hold_back,
+    reject_input,
     set_free,
     skip,
     wait_children,
 )
 from flowfabric.kernel.flow_cancel import bar
+from flowfabric.kernel.inputs import TooLarge
 from flowfabric.kernel.operate import Hold, Release
 from flowfabric.model.attempt import AttemptOutcome
 from flowfabric.model.event import CompletionEvent, LeaseEvent, LeaseEventType
@@ -111,6 +113,35 @@ def test_what_a_cancelled_flow_has_barred_is_cancelled_not_skipped() -> None:
     done = after(skip(barred, AT))
     assert done.state.terminal_outcome is TerminalOutcome.CANCELLED
     assert (done.cancellation_reason, done.cancelled_by) == ("enough", "flow_cancel")
+
+
+# --- too much input ----------------------------------------------------------------------------
+
+
+def test_who_is_handed_too_much_fails_without_an_attempt() -> None:
+    waits = replace(after(hold_back(make.created(), "", AT)), flow_id="f")
+    decision = reject_input(waits, TooLarge(11, 10), AT)
+    done = after(decision)
+    assert done.state.terminal_outcome is TerminalOutcome.FAILED
+    assert (done.state.attempt_state, done.open_group) == (AttemptState.NONE, 0)
+    assert done.failure_category == "input_too_large"
+    assert done.failure_reason == TooLarge(11, 10).reason
+    assert decision.attempt is None
+    (event,) = decision.events
+    assert isinstance(event, CompletionEvent)
+
+
+def test_who_had_begun_and_is_handed_too_much_fails_its_attempt() -> None:
+    decision = reject_input(make.parked(), TooLarge(11, 10), AT)
+    assert decision.attempt is not None
+    assert decision.attempt.outcome is AttemptOutcome.ENDED_FAILURE
+    assert decision.attempt.failure_category == "input_too_large"
+
+
+def test_what_a_cancelled_flow_has_barred_is_cancelled_whatever_it_is_handed() -> None:
+    barred = after(bar(make.created(), "enough", AT))
+    done = after(reject_input(barred, TooLarge(11, 10), AT))
+    assert done.state.terminal_outcome is TerminalOutcome.CANCELLED
 
 
 # --- parents -----------------------------------------------------------------------------------

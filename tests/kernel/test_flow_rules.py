@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from flowfabric.errors import AlreadyInOtherFlow, FlowAlreadyTerminal, FlowConflict, InvalidInput
+from flowfabric.kernel.cancel import stop
 from flowfabric.kernel.decision import Moment, Refused
 from flowfabric.kernel.flow import (
     AddMember,
@@ -21,7 +22,7 @@ from flowfabric.kernel.flow import (
     tally,
     with_members,
 )
-from flowfabric.kernel.flow_cancel import CancelFlow, bar, requested
+from flowfabric.kernel.flow_cancel import CancelFlow, bar, requested, stays_owed
 from flowfabric.kernel.operate import Release, Unblock
 from flowfabric.limits import FLOW_MEMBERS_MAX
 from flowfabric.model.event import OperatorEventType
@@ -224,3 +225,14 @@ def test_the_request_is_audited() -> None:
     assert event.event_type is OperatorEventType.FLOW_CANCEL_REQUESTED
     assert (event.subject, event.tags) == ("f", {"a.b": "c"})
     assert event.details == {"policy": "cancel_all", "reason": "enough", "member_count": 3}
+
+
+@pytest.mark.parametrize("situation", sorted(make.LIVE))
+def test_who_has_not_ended_stays_owed_whatever_is_said(situation: str) -> None:
+    assert stays_owed(make.LIVE[situation]())
+
+
+def test_nothing_is_owed_to_who_has_ended_or_is_gone() -> None:
+    assert not stays_owed(make.completed())
+    assert not stays_owed(stop(make.created(), "enough", "flow_cancel", AT).execution)
+    assert not stays_owed(None)

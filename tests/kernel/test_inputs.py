@@ -7,7 +7,10 @@ from itertools import permutations
 
 import pytest
 
-from flowfabric.kernel.inputs import Passed, compose
+from flowfabric.kernel import inputs
+from flowfabric.kernel.inputs import Passed, TooLarge, compose, refuse_sizes
+
+LIMIT = 1000
 
 
 def passed(upstream: str, result: bytes | None, name: str | None = None, **rest: str) -> Passed:
@@ -15,26 +18,27 @@ def passed(upstream: str, result: bytes | None, name: str | None = None, **rest:
 
 
 def test_one_edge_without_a_name_replaces_the_input() -> None:
-    assert compose(b"own", "text", [passed("a", b"\x00\xff", encoding="octets")]) == (
+    assert compose(b"own", "text", [passed("a", b"\x00\xff", encoding="octets")], LIMIT) == (
         b"\x00\xff",
         "octets",
     )
-    assert compose(b"own", "text", [passed("a", b"")]) == (b"", None)
+    assert compose(b"own", "text", [passed("a", b"")], LIMIT) == (b"", None)
 
 
 def test_nothing_handed_on_keeps_the_input() -> None:
-    assert compose(b"own", None, [passed("a", None)]) is None
+    assert compose(b"own", None, [passed("a", None)], LIMIT) is None
+    assert compose(b"own", None, [], LIMIT) is None
 
 
 def test_one_edge_with_a_name_arrives_in_a_map() -> None:
-    found = compose(b"", None, [passed("a", b"1", name="left")])
+    found = compose(b"", None, [passed("a", b"1", name="left")], LIMIT)
     assert found == (b'{"left":1}', "json")
-    assert compose(b"", None, [passed("a", None, name="left")]) == (b'{"left":null}', "json")
+    assert compose(b"", None, [passed("a", None, name="left")], LIMIT) == (b'{"left":null}', "json")
 
 
 def test_several_arrive_under_the_names_of_their_upstreams_in_any_order() -> None:
     three = [passed("b", b"2"), passed("a", b"1"), passed("c", b"3", name="x")]
-    found = {compose(b"", None, list(order)) for order in permutations(three)}
+    found = {compose(b"", None, list(order), LIMIT) for order in permutations(three)}
     assert found == {(b'{"a":1,"b":2,"x":3}', "json")}
 
 
@@ -52,8 +56,8 @@ def test_several_arrive_under_the_names_of_their_upstreams_in_any_order() -> Non
     ],
 )
 def test_a_map_is_laid_over_an_object(payload: bytes, encoding: str | None, kept: object) -> None:
-    found = compose(payload, encoding, [passed("a", b"1"), passed("b", b"2")])
-    assert found is not None
+    found = compose(payload, encoding, [passed("a", b"1"), passed("b", b"2")], LIMIT)
+    assert isinstance(found, tuple)
     assert json.loads(found[0]) == {**kept, "a": 1, "b": 2}  # type: ignore[dict-item]
 
 
@@ -72,5 +76,49 @@ def test_a_map_is_laid_over_an_object(payload: bytes, encoding: str | None, kept
 def test_results_that_are_no_json_travel_as_base64(
     result: bytes | None, encoding: str | None, expected: str
 ) -> None:
-    found = compose(b"", None, [Passed("r", "a", result, encoding)])
+    found = compose(b"", None, [Passed("r", "a", result, encoding)], LIMIT)
     assert found == (f'{{"r":{expected}}}'.encode(), "json")
+
+
+# --- the limit ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("payload", "results", "size"),
+    [
+        (b"own", {None: b"x" * 10}, 10),  # it replaces the input
+        (b"", {"a": b'"xx"', "b": b"22"}, 17),  # {"a":"xx","b":22}
+        (b'{"own":1}', {"a": b"1"}, 15),  # {"own":1,"a":1}
+        (b"", {"a": b"\xff"}, 39),  # {"a":{"base64":"/w==","encoding":null}}
+    ],
+)
+def test_an_input_may_be_as_large_as_the_limit_and_no_larger(
+    payload: bytes, results: dict[str | None, bytes], size: int
+) -> None:
+    handed = [passed("u", result, name=name) for name, result in results.items()]
+    found = compose(payload, None, handed, size)
+    assert isinstance(found, tuple)
+    assert len(found[0]) == size
+    assert compose(payload, None, handed, size - 1) == TooLarge(size, size - 1)
+
+
+def test_what_is_too_large_by_its_parts_is_not_put_together(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delattr(inputs, "to_json")
+    handed = [passed("a", b"1" * 6), passed("b", b"2" * 5), passed("c", None)]
+    assert compose(b"", None, handed, 10) == TooLarge(11, 10)
+
+
+def test_of_results_under_one_name_only_the_last_counts() -> None:
+    handed = [passed("a", b"1" * 900, name="x"), passed("b", b"2", name="x")]
+    assert compose(b"", None, handed, 10) == (b'{"x":2}', "json")
+
+
+def test_sizes_alone_say_when_it_is_too_much() -> None:
+    assert refuse_sizes((4, 6), 10) is None
+    excess = refuse_sizes((4, 7), 10)
+    assert excess == TooLarge(11, 10)
+    assert excess.reason.startswith("input_too_large: ")
+    assert "11" in excess.reason
+    assert "payload_bytes_max is 10" in excess.reason

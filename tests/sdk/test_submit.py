@@ -288,6 +288,38 @@ def test_a_handle_made_from_an_id_gives_the_typed_result() -> None:
     asyncio.run(main())
 
 
+def test_a_flow_submitted_in_the_callers_transaction_exists_if_that_commits(
+    postgres_url: str,
+) -> None:
+    """After a rollback the same flow can be submitted again: it was not remembered."""
+    import asyncpg
+
+    ff = Fabric(postgres_url)
+
+    @ff.task
+    def paint(count: int) -> int:
+        return count
+
+    async def main() -> None:
+        async with ff:
+            connection = await asyncpg.connect(postgres_url)
+            with ff.flow("paints") as f:
+                f.add(paint, count=f.add(paint, 1))
+            transaction = connection.transaction()
+            await transaction.start()
+            lost = await f.submit(connection=connection)
+            await transaction.rollback()
+            async with connection.transaction():
+                kept = await f.submit(connection=connection)
+            await connection.close()
+            assert set(await kept.nodes()) == {"paint", "paint-2"}
+            assert (await kept.info()).node_count == 2
+            with pytest.raises(NotFound):
+                await lost.state()
+
+    asyncio.run(main())
+
+
 def test_work_submitted_in_the_callers_transaction_exists_if_that_commits(
     postgres_url: str,
 ) -> None:

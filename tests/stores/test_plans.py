@@ -41,6 +41,7 @@ SQLITE_PLANS = {
     "update_step": ((None,) * 13 + ('["x"]',), "sqlite_autoindex_ff_exec_core_1"),
     "expired_leases": ((1, 1, "", 10), "ff_exec_due"),
     "result": (("x", 0), "sqlite_autoindex_ff_attempt_1"),
+    "result_sizes": (('["x"]',), "sqlite_autoindex_ff_attempt_1"),
 }
 
 
@@ -136,6 +137,7 @@ JOINING = {
     "get": (UUIDS,),
     "bodies": (UUIDS,),
     "results": (UUIDS,),
+    "result_sizes": (UUIDS,),
     "load_keys": (UUIDS, UUIDS),
     "look_keys": (UUIDS, UUIDS),
     "due": (1, 500),

@@ -61,6 +61,13 @@ def _is_success(execution: Execution | None, attempt: Attempt) -> bool:
     )
 
 
+def raise_refusal(replies: Iterable[Any]) -> None:
+    """The first refusal among replies, as an error."""
+    for reply in replies:
+        if isinstance(reply, Refused):
+            raise reply.to_error()
+
+
 class EngineCore:
     """Holds the store, the batches and the wake-ups; families of operations build on it."""
 
@@ -88,26 +95,58 @@ class EngineCore:
 
         async def work(tx: Transaction) -> tuple[list[Any], Effects]:
             replies, effects = await self.fold(tx, commands)
-            for reply in replies:
-                if isinstance(reply, Refused):
-                    raise reply.to_error()
+            raise_refusal(replies)
             return replies, effects
 
         replies, effects = await self.transact(work)
         self.publish(effects)
         return replies
 
+    async def execute_in(
+        self,
+        connection: Any,
+        commands: Sequence[Any],
+        creates: Sequence[CreateExecution],
+        check: Callable[[Sequence[Any]], None] = raise_refusal,
+    ) -> list[Any]:
+        """The replies to commands decided inside the caller's own open Postgres transaction.
+
+        `creates`: the executions among them. `check` raises the refusal of one, and nothing of them
+        stays. Whether the rest commits is the caller's affair, so nobody is woken.
+        """
+        join = getattr(self.store, "join", None)
+        if join is None:
+            raise InvalidInput(
+                f"connection: {self.store.family} cannot join a caller's transaction",
+                field="connection",
+            )
+        await self.ensure_known(creates)
+
+        async def work(tx: Transaction) -> list[Any]:
+            replies, _ = await self.fold(tx, commands)
+            check(replies)
+            return replies
+
+        replies: list[Any] = await join(connection, work)
+        return replies
+
     async def transact(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
         """A transaction of its own."""
         return await transact(self.store, work)
 
-    async def ensure_known(self, commands: Sequence[CreateExecution]) -> None:
-        """Budgets, quotas and routes must be known before executions refer to them."""
+    async def ensure_known(
+        self, commands: Sequence[CreateExecution], *, knows_flow: bool = True
+    ) -> None:
+        """Budgets, quotas and routes must be known before executions refer to them.
+
+        `knows_flow`: whether the commands say into which flow executions are born. If only the
+        transaction knows, it checks budgets of flows.
+        """
         bounded = [command for command in commands if command.bounds is not UNBOUNDED]
         if bounded:
             await self.ensure_limits([command.bounds for command in bounded])
             for command in bounded:
-                self._check_scopes(command)
+                self._check_scopes(command, knows_flow)
         await self._ensure_routes(commands)
 
     async def ensure_limits(self, bounds: Iterable[Bounds]) -> None:
@@ -144,14 +183,25 @@ class EngineCore:
                 raise NotFound(detail, entity="quota_policy", field="quota_policy_id")
             self._known_quotas.add(name)
 
-    def _check_scopes(self, command: CreateExecution) -> None:
+    def _check_scopes(self, command: CreateExecution, knows_flow: bool) -> None:
         places = {
             ScopeType.LANE: command.route.lane_id,
             ScopeType.NAMESPACE: command.route.namespace,
             ScopeType.EXECUTION: command.execution_id,
-            ScopeType.FLOW: command.flow_id or "",
         }
+        if knows_flow:
+            places[ScopeType.FLOW] = command.flow_id or ""
         self.check_scopes(command.bounds.budget_ids, places)
+
+    def flow_budgets(self, commands: Iterable[CreateExecution]) -> dict[str, str]:
+        """Which flow each budget is for that known commands name."""
+        names = {name for command in commands for name in command.bounds.budget_ids}
+        policies = {name: self._known_budgets[name] for name in names}
+        return {
+            name: policy.scope_id
+            for name, policy in policies.items()
+            if policy.scope_type is ScopeType.FLOW
+        }
 
     def check_scopes(self, budget_ids: Iterable[str], places: Mapping[ScopeType, str]) -> None:
         """Budgets that are for something else than these places are refused."""
@@ -172,7 +222,8 @@ class EngineCore:
 
     def moment(self, now: int) -> Moment:
         """The present, with the settings in force."""
-        return Moment(now, self.config.retention_ms, self.config.reclaim_grace_ms)
+        config = self.config
+        return Moment(now, config.retention_ms, config.reclaim_grace_ms, config.payload_bytes_max)
 
     async def _commit(self, batch: Sequence[Pending]) -> None:
         """Fold a batch in one transaction; replies are set only when it has committed."""

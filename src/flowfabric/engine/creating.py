@@ -59,22 +59,8 @@ class Creating(EngineCore):
         They exist when, and only if, the caller commits. A refusal is raised before anything is
         written. Workers notice at their next look, or at once after `engine.announce(lanes)`.
         """
-        join = getattr(self.store, "join", None)
-        if join is None:
-            raise InvalidInput(
-                f"connection: {self.store.family} cannot join a caller's transaction",
-                field="connection",
-            )
         commands = self._checked(requests)
-        await self.ensure_known(commands)
-
-        async def work(tx: Transaction) -> list[Any]:
-            replies, _ = await self.fold(tx, commands)
-            _raise_first_refusal(replies)
-            return replies
-
-        replies: list[CreateResult] = await join(connection, work)
-        return replies
+        return await self.execute_in(connection, commands, commands, _raise_first_refusal)
 
     def _new_id(self, request: NewExecution) -> str:
         flow_id, partitions = request.colocate_with, self.store.partitions

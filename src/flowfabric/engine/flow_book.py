@@ -9,6 +9,7 @@ from typing import Any
 from flowfabric import limits
 from flowfabric.engine.flow_building import CascadeFrom, FlowBuilding, ResolveEdge
 from flowfabric.errors import (
+    Corruption,
     FlowConflict,
     IdempotencyConflict,
     NotFound,
@@ -37,6 +38,7 @@ from flowfabric.kernel.flow_cancel import (
     CancelFlow,
     bar,
     requested,
+    stays_owed,
 )
 from flowfabric.kernel.graph import (
     ApplyEdge,
@@ -44,7 +46,13 @@ from flowfabric.kernel.graph import (
     StageEdge,
 )
 from flowfabric.kernel.replay import Replay
-from flowfabric.kernel.submit_flow import SpawnChildren, SubmitFlow, edges_of, members_of
+from flowfabric.kernel.submit_flow import (
+    SpawnChildren,
+    SubmitFlow,
+    edges_of,
+    members_of,
+    refuse_budgets,
+)
 from flowfabric.model.execution import Execution, IdempotencyRecord
 from flowfabric.model.flow import (
     FlowRow,
@@ -62,6 +70,7 @@ from flowfabric.model.flow_results import (
 )
 from flowfabric.model.record import replace
 from flowfabric.model.results import Created, Duplicate
+from flowfabric.stores.base import Corrupt
 from flowfabric.stores.tables import FLOW_TASKS, MEMBERS
 
 CHILDREN = "children"  # the kind of a flow that began with a spawn
@@ -248,15 +257,16 @@ class FlowBook(FlowBuilding):
         )
 
     async def _acknowledge(self, command: AckCancelMember) -> Any:
-        """Nothing is owed to who has ended. Who has not was not cancelled, whatever is said: it
-        would wait for ever."""
         execution = self.view.executions.get(command.execution_id)
-        if isinstance(execution, Execution) and not execution.is_terminal:
-            return
+        if isinstance(execution, Corrupt):  # nobody knows whether it has ended
+            return Refused(Corruption, f"execution {command.execution_id}: {execution.detail}")
+        if stays_owed(execution):
+            return None
         key = (command.flow_id, TaskKind.CANCEL_MEMBER, command.execution_id)
         self.view.rows.take(FLOW_TASKS, await self.tx.rows(FLOW_TASKS, [key]))
         if self.view.rows.get(FLOW_TASKS, key) is not None:
             self.view.rows.drop(FLOW_TASKS, [key])
+        return None
 
     # --- children ------------------------------------------------------------------------------
 
@@ -268,6 +278,8 @@ class FlowBook(FlowBuilding):
         if refusal is not None:
             return refusal
         flow_id = parent.flow_id or _flow_of_children(parent)
+        if refusal := refuse_budgets(command, flow_id):
+            return refusal
         children = [replace(each, flow_id=flow_id) for each in command.children]
         decisions = [self.view.preview(each) for each in children]
         for at, decision in enumerate(decisions):

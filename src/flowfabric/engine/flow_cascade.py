@@ -9,7 +9,7 @@ from flowfabric import limits
 from flowfabric.engine.flow_rows import FlowRows
 from flowfabric.engine.view import View
 from flowfabric.kernel.decision import Decision
-from flowfabric.kernel.dependent import hold_back, set_free, skip
+from flowfabric.kernel.dependent import hold_back, reject_input, set_free, skip
 from flowfabric.kernel.edge_group import (
     cancels_siblings,
     count_ends,
@@ -21,7 +21,7 @@ from flowfabric.kernel.edge_group import (
     sibling_reason,
 )
 from flowfabric.kernel.flow import tally
-from flowfabric.kernel.inputs import Passed, compose
+from flowfabric.kernel.inputs import Passed, TooLarge, compose, refuse_sizes
 from flowfabric.kernel.replay import Replay, replay
 from flowfabric.model.attempt import Attempt
 from flowfabric.model.execution import Execution
@@ -150,9 +150,11 @@ class FlowCascade(FlowRows):
                 self.apply(child, skip(child, self.at))
             else:
                 free.append((member, child))
-        await self._hand_on([child for member, child in free if member.passing], late)
+        excess = await self._hand_on([child for member, child in free if member.passing], late)
         for member, child in free:
-            if not (child.is_interrupted and member.open_children):  # its children set it free
+            if child.execution_id in excess:
+                self.apply(child, reject_input(child, excess[child.execution_id], self.at))
+            elif not (child.is_interrupted and member.open_children):  # its children set it free
                 self.apply(child, set_free(child, self.at))
 
     def apply(self, execution: Execution, decision: Decision) -> None:
@@ -161,31 +163,59 @@ class FlowCascade(FlowRows):
 
     # --- data passing --------------------------------------------------------------------------
 
-    async def _hand_on(self, children: Sequence[Execution], late: Collection[str] = ()) -> None:
-        """Give children the results that their edges pass on."""
+    async def _hand_on(
+        self, children: Sequence[Execution], late: Collection[str] = ()
+    ) -> dict[str, TooLarge]:
+        """Give children the results that their edges pass on; those for whom it is too much keep
+        the input they have, and are returned."""
         if not children:
-            return
+            return {}
         ids = [each.execution_id for each in children]
         passing: defaultdict[str, list[EdgeRow]] = defaultdict(list)
         for edge in await self.in_edges(ids):
             if edge.data_passing_ref:
                 passing[edge.downstream_execution_id].append(edge)
-        met = [e for edges in passing.values() for e in edges if e.edge_state is _SATISFIED]
-        results = await self._results(sorted({edge.upstream_execution_id for edge in met}))
+        chosen = {
+            key: [e for e in passing[key] if e.edge_state is _SATISFIED and e.edge_id not in late]
+            for key in ids
+        }
+        met = [edge for edges in chosen.values() for edge in edges]
         await self.members((e.flow_id, e.upstream_execution_id) for e in met)
+        excess = await self._oversized(chosen)
+        wanted = (e.upstream_execution_id for e in met if e.downstream_execution_id not in excess)
+        results = await self._results(sorted(set(wanted)))
         bodies = await self.tx.bodies(ids)
-        for key in ids:
-            chosen = [edge for edge in passing[key] if edge.edge_state is _SATISFIED]
-            chosen = [edge for edge in chosen if edge.edge_id not in late]
+        for key in [each for each in ids if each not in excess]:
             passed = [
-                self._passed(edge, results.get(edge.upstream_execution_id)) for edge in chosen
+                self._passed(edge, results.get(edge.upstream_execution_id)) for edge in chosen[key]
             ]
             if len(passing[key]) > 1:  # named by its upstream even where only one succeeded
                 passed = [replace(each, name=each.name or each.upstream_name) for each in passed]
             body = bodies[key]
-            composed = compose(body.payload, body.payload_encoding, passed) if passed else None
-            if composed is not None:
+            limit = self.at.payload_bytes_max
+            composed = compose(body.payload, body.payload_encoding, passed, limit)
+            if isinstance(composed, TooLarge):
+                excess[key] = composed
+            elif composed is not None:
                 self.view.changes.payloads[key] = composed
+        return excess
+
+    async def _oversized(self, chosen: Mapping[str, Sequence[EdgeRow]]) -> dict[str, TooLarge]:
+        """Children for whom the sizes alone say that it is too much, asked for where many results
+        would be read: these are not."""
+        here = {each.execution_id for each in self.view.changes.attempts}
+        edges = [edge for its_edges in chosen.values() for edge in its_edges]
+        stored = sorted({edge.upstream_execution_id for edge in edges} - here)
+        if len(stored) <= limits.RESULTS_UNSIZED_MAX:
+            return {}
+        sizes = await self.tx.result_sizes(stored)
+        found = {}
+        for key, its_edges in chosen.items():
+            named = {self._passed(e, None).key: e.upstream_execution_id for e in its_edges}
+            of_key = (sizes.get(each, 0) for each in named.values())
+            if excess := refuse_sizes(of_key, self.at.payload_bytes_max):
+                found[key] = excess
+        return found
 
     def _passed(self, edge: EdgeRow, attempt: Attempt | None) -> Passed:
         member = self.member(edge.flow_id, edge.upstream_execution_id)
@@ -269,7 +299,8 @@ class FlowCascade(FlowRows):
             return
         if member.group_state is GroupState.SATISFIED:
             if not execution.total_attempt_count:
-                await self._hand_on([execution])
+                for excess in (await self._hand_on([execution])).values():
+                    self.apply(execution, reject_input(execution, excess, self.at))
             return
         self.apply(execution, hold_back(execution, "waiting for others to end", self.at))
         if member.group_state is GroupState.IMPOSSIBLE:

@@ -95,7 +95,10 @@ class FlowReading(EngineCore):
         limit: int = limits.PAGE_DEFAULT,
         newest_first: bool = False,
     ) -> FlowPage:
-        """Flows by id, which is by creation; the cursor is the last id seen."""
+        """Flows by id, which is by creation; the cursor is the last id seen.
+
+        One whose row cannot be read is left out, as in `list_executions`; `doctor` names it.
+        """
         check_integer(limit, field="limit", least=0, most=limits.PAGE_MAX)
         check_flag(newest_first, field="newest_first")
         equal: dict[str, str] = {}

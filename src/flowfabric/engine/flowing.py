@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from typing import Any
 
 from flowfabric import ids, limits
 from flowfabric.clock import monotonic
@@ -80,8 +81,11 @@ class Flowing(Timing):
         idempotency_key: str | None = None,
         dedup_window_ms: int = limits.DEDUP_WINDOW_MS_DEFAULT,
         flow_id: str | None = None,
+        connection: Any = None,
     ) -> FlowSubmitted | FlowDuplicate:
         """Record a whole graph in one transaction: all of it, or nothing and the culprit is named.
+
+        `connection`: in the caller's own open Postgres transaction, as `create_executions_in`.
 
         >>> await engine.submit_flow(  # doctest: +SKIP
         ...     nodes=[FlowNode(name="a", execution=NewExecution(execution_kind="a")), …],
@@ -105,8 +109,13 @@ class Flowing(Timing):
             is_named=flow_id is not None,
         )
         command = to_submit(flow, nodes, edges, self.config, self.store.partitions)
-        await self.ensure_known([node.create for node in command.nodes])
-        reply: FlowSubmitted | FlowDuplicate = await self.execute(command)
+        creates = [node.create for node in command.nodes]
+        reply: FlowSubmitted | FlowDuplicate
+        if connection is not None:
+            (reply,) = await self.execute_in(connection, (command,), creates)
+            return reply
+        await self.ensure_known(creates)
+        reply = await self.execute(command)
         return reply
 
     # --- one by one ----------------------------------------------------------------------------
@@ -346,8 +355,10 @@ class Flowing(Timing):
         """
         checked = self.check_handle(handle)
         commands = to_children(checked.execution_id, children, self.config)
-        await self.ensure_known(commands)
-        command = SpawnChildren(checked.execution_id, checked.fence, tuple(commands))
+        await self.ensure_known(commands, knows_flow=False)
+        command = SpawnChildren(
+            checked.execution_id, checked.fence, tuple(commands), self.flow_budgets(commands)
+        )
         reply: Spawned = await self.execute(command)
         return reply
 

@@ -27,7 +27,7 @@ from flowfabric.model.bounds import UNBOUNDED
 from flowfabric.model.execution import Body, Execution
 from flowfabric.model.quota import AdmissionState
 from flowfabric.model.record import Record, replace
-from flowfabric.model.results import Claimed, GrantIssued, NoWork
+from flowfabric.model.results import Claimed, GrantIssued, NoWork, Replayed
 from flowfabric.stores.base import Transaction
 from flowfabric.stores.indexes import ready_order
 
@@ -166,8 +166,12 @@ class Fold:
             if (kind in RULES and kind not in _STARTING) or kind is CreateExecution:
                 if owes and self._may_be_moved(command):
                     await self._follow_up()
-                replies.append(view.decide(command))
+                reply = view.decide(command)
                 owes = owes or view.has_bounded or view.has_member_moves
+                if owes and type(reply) is Replayed:
+                    await self._follow_up()
+                    owes, reply = False, self._as_it_stands(reply)
+                replies.append(reply)
             else:
                 if owes:
                     await self._follow_up()
@@ -185,6 +189,14 @@ class Fold:
                 await self.limiter.follow_up()
             if not self.view.has_member_moves:
                 return
+
+    def _as_it_stands(self, reply: Replayed) -> Replayed:
+        """Only its flow knows what becomes of a member that lives again: whether it waits for
+        others, or cannot go on."""
+        execution = self.view.executions.get(reply.execution_id)
+        if not isinstance(execution, Execution):
+            return reply
+        return replace(reply, public_state=execution.public_state)
 
     def _may_be_moved(self, command: Any) -> bool:
         """Whether what still follows could change the execution a command is about."""

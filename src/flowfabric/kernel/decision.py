@@ -18,6 +18,7 @@ class Moment(Record, frozen=True):
     now: int
     retention_ms: int = limits.RETENTION_MS_DEFAULT
     reclaim_grace_ms: int = 0
+    payload_bytes_max: int = limits.PAYLOAD_BYTES_DEFAULT
 
 
 class Refused(Record, frozen=True):

@@ -7,6 +7,7 @@ from flowfabric.kernel.cancel import stop
 from flowfabric.kernel.decision import Decision, Moment
 from flowfabric.kernel.fence import refuse_unless_owner, released_by
 from flowfabric.kernel.flow_cancel import FLOW_CANCEL
+from flowfabric.kernel.inputs import INPUT_TOO_LARGE, TooLarge
 from flowfabric.kernel.transition import finish, lease_event, let_go, without_block
 from flowfabric.model.attempt import AttemptOutcome
 from flowfabric.model.event import LeaseEventType
@@ -59,13 +60,8 @@ def set_free(execution: Execution, at: Moment) -> Decision:
 
 
 def skip(execution: Execution, at: Moment) -> Decision:
-    """Its dependencies can never be met: it ends without having run.
-
-    What a cancelled flow keeps from starting is cancelled, as it was going to be.
-    """
-    if execution.state.blocking_reason is BlockingReason.PAUSED_BY_FLOW_CANCEL:
-        return stop(execution, execution.blocking_detail, FLOW_CANCEL, at)
-    return finish(
+    """Its dependencies can never be met: it ends without having run."""
+    return _barred(execution, at) or finish(
         execution,
         TerminalOutcome.SKIPPED,
         at,
@@ -73,6 +69,26 @@ def skip(execution: Execution, at: Moment) -> Decision:
         reason="skipped",
         failure_reason=DEPENDENCY_IMPOSSIBLE,
     )
+
+
+def reject_input(execution: Execution, excess: TooLarge, at: Moment) -> Decision:
+    """It may go on, but not with what it is handed: it fails, and no retry would help."""
+    return _barred(execution, at) or finish(
+        execution,
+        TerminalOutcome.FAILED,
+        at,
+        attempt_outcome=AttemptOutcome.ENDED_FAILURE,
+        reason=INPUT_TOO_LARGE,
+        failure_reason=excess.reason,
+        failure_category=INPUT_TOO_LARGE,
+    )
+
+
+def _barred(execution: Execution, at: Moment) -> Decision | None:
+    """What a cancelled flow keeps from starting is cancelled, as it was going to be."""
+    if execution.state.blocking_reason is not BlockingReason.PAUSED_BY_FLOW_CANCEL:
+        return None
+    return stop(execution, execution.blocking_detail, FLOW_CANCEL, at)
 
 
 def wait_children(

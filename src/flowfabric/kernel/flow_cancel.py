@@ -36,6 +36,15 @@ def bar(execution: Execution, reason: str, at: Moment) -> Decision:
     return Decision(None, parked)
 
 
+def stays_owed(execution: Execution | None) -> bool:
+    """Whether a member's cancel is still to be done, though its caller says that it is.
+
+    Nothing is owed to who has ended, or is gone. Who has not was not cancelled, whatever is said:
+    it would wait for ever.
+    """
+    return execution is not None and not execution.is_terminal
+
+
 def requested(flow: FlowRow, command: CancelFlow, members: int, at: Moment) -> OperatorEvent:
     """The request, as audited."""
     details = {

@@ -1,17 +1,20 @@
 """Data passing: results of upstreams become the input of whoever waited for them.
 
 A single edge without a name replaces the input. Several, or named ones, arrive as a map from name
-to result; where the execution's own input is a JSON object, the map is laid over it.
+to result; where the execution's own input is a JSON object, the map is laid over it. What comes
+together so is bounded like any other input.
 """
 
 from __future__ import annotations
 
 import base64
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import Final
 
 from flowfabric.model.record import Raw, Record, is_json, json_object, to_json
 
 JSON = "json"
+INPUT_TOO_LARGE: Final = "input_too_large"
 
 
 class Passed(Record, frozen=True):
@@ -22,17 +25,50 @@ class Passed(Record, frozen=True):
     result: bytes | None
     encoding: str | None
 
+    @property
+    def key(self) -> str:
+        """Under which name it stands in a map."""
+        return self.name or self.upstream_name
+
+
+class TooLarge(Record, frozen=True):
+    """What is handed on together is more than an input may be."""
+
+    least_bytes: int
+    limit: int
+
+    @property
+    def reason(self) -> str:
+        """What the child's record says."""
+        return (
+            f"{INPUT_TOO_LARGE}: its upstreams hand on {self.least_bytes} bytes or more, "
+            f"payload_bytes_max is {self.limit}"
+        )
+
+
+def refuse_sizes(sizes: Iterable[int], limit: int) -> TooLarge | None:
+    """Why results of these sizes cannot be one input, if they cannot. Names, quotes and the child's
+    own input come on top, so that this may let pass what is too large in the end."""
+    least = sum(sizes)
+    return TooLarge(least, limit) if least > limit else None
+
 
 def compose(
-    payload: bytes, encoding: str | None, passed: Sequence[Passed]
-) -> tuple[bytes, str | None] | None:
+    payload: bytes, encoding: str | None, passed: Sequence[Passed], limit: int
+) -> tuple[bytes, str | None] | TooLarge | None:
     """The child's input with what its upstreams hand on; None: it keeps the one it has."""
+    if not passed:
+        return None
+    named = {each.key: each for each in passed}
+    sizes = (0 if each.result is None else len(each.result) for each in named.values())
+    if excess := refuse_sizes(sizes, limit):  # before it is put together
+        return excess
     if len(passed) == 1 and passed[0].name is None:
         only = passed[0]
         return None if only.result is None else (only.result, only.encoding)
-    named = {each.name or each.upstream_name: _as_json(each) for each in passed}
     own = json_object(payload) if encoding in (None, JSON) else {}
-    return to_json({**own, **dict(sorted(named.items()))}), JSON
+    whole = to_json({**own, **{key: _as_json(named[key]) for key in sorted(named)}})
+    return refuse_sizes((len(whole),), limit) or (whole, JSON)
 
 
 def _as_json(passed: Passed) -> Raw:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from flowfabric.errors import InvalidInput, SelfReferencingEdge
+from flowfabric.errors import InvalidBudgetScope, InvalidInput, SelfReferencingEdge
 from flowfabric.kernel.create import CreateExecution
 from flowfabric.kernel.decision import Moment, Refused
 from flowfabric.kernel.flow import CreateFlow
@@ -47,6 +47,7 @@ class SpawnChildren(Record, frozen=True):
     execution_id: str
     fence: Fence
     children: tuple[CreateExecution, ...]
+    flow_budgets: dict[str, str] = {}  # which flow each budget is for that children name
 
 
 def check_graph(
@@ -68,6 +69,15 @@ def check_graph(
         if refusal := refuse_quorum(policy, inbound[name], name):
             return refusal
     return ranks_of(names, edges)
+
+
+def refuse_budgets(command: SpawnChildren, flow_id: str) -> Refused | None:
+    """Children may name budgets of the flow they are born into, and of no other."""
+    for name, scope_id in sorted(command.flow_budgets.items()):
+        if scope_id != flow_id:
+            detail = f"budget_ids: {name} is for flow {scope_id}"
+            return Refused(InvalidBudgetScope, detail, {"field": "budget_ids"})
+    return None
 
 
 def members_of(command: SubmitFlow) -> list[MemberRow]:

@@ -239,8 +239,8 @@ class Graph:
 
     # --- what the engine is asked for ----------------------------------------------------------
 
-    async def record(self, fabric: Fabric) -> FlowRun:
-        """Submit all of it in one transaction."""
+    async def record(self, fabric: Fabric, connection: Any = None) -> FlowRun:
+        """Submit all of it in one transaction, which may be the caller's own."""
         engine = await fabric.start()
         if not self._nodes:
             raise InvalidInput(f"{self.kind}: the flow has no nodes", field="flow")
@@ -258,6 +258,7 @@ class Graph:
             tags=self._tags,
             retention_ms=self._retention_ms,
             idempotency_key=self.key,
+            connection=connection,
         )
         tasks = {name: call.task for name, call in self._calls.items()}
         ids = dict(answer.execution_ids) if isinstance(answer, FlowSubmitted) else None
@@ -278,12 +279,19 @@ class Flow(Graph):
 
     _run: FlowRun | None = None
 
-    async def submit(self) -> FlowRun:
-        """Record the whole flow durably, or nothing of it. Submitting it again gives its run."""
-        if self._run is None:
-            self._run = await self.record(self._fabric)
+    async def submit(self, *, connection: Any = None) -> FlowRun:
+        """Record the whole flow durably, or nothing of it. Submitting it again gives its run.
+
+        `connection` is an asyncpg connection in your own transaction: the flow then exists exactly
+        if that commits. Since it may not, submitting again records it again; a `key` prevents that.
+        """
+        run = self._run if connection is None else None
+        if run is None:
+            run = await self.record(self._fabric, connection)
+        if connection is None:
+            self._run = run
         self._is_closed = True
-        return self._run
+        return run
 
 
 def _kind(task: Any) -> str:

@@ -201,6 +201,10 @@ class Transaction(Protocol):
         """The attempts by which executions succeeded, with their results, not held."""
         ...
 
+    async def result_sizes(self, ids: Sequence[str]) -> dict[str, int]:
+        """How many bytes the results have by which executions succeeded; without one, nothing."""
+        ...
+
     async def load_keys(
         self, keys: Sequence[tuple[str, str]]
     ) -> dict[tuple[str, str], IdempotencyRecord]:
@@ -404,7 +408,8 @@ class Reader(Protocol):
         *,
         newest_first: bool,
     ) -> list[R]:
-        """Rows by key, or backwards, behind the given one; with these values in these columns."""
+        """Rows by key, or backwards, behind the given one; with these values in these columns.
+        Those that cannot be read are left out, and others take their place."""
         ...
 
     async def count_members(self, flow_id: str) -> list[tuple[str, int]]:

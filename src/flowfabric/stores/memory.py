@@ -112,14 +112,22 @@ class MemoryView:
     get = load_free = load
 
     async def results(self, ids: Sequence[str]) -> dict[str, Attempt]:
-        found = {}
+        return {each.execution_id: each for each in self._successes(ids)}
+
+    async def result_sizes(self, ids: Sequence[str]) -> dict[str, int]:
+        return {
+            each.execution_id: len(each.result)
+            for each in self._successes(ids)
+            if each.result is not None
+        }
+
+    def _successes(self, ids: Sequence[str]) -> Iterable[Attempt]:
         for key in ids:
             execution = self._tables.executions.get(key)
-            if execution is not None and execution.attempt_index is not None:
-                attempt = await self.result(key, execution.attempt_index)
-                if attempt is not None and attempt.outcome is AttemptOutcome.ENDED_SUCCESS:
-                    found[key] = attempt
-        return found
+            for attempt in self._tables.attempts.get(key, ()):
+                is_last = execution is not None and execution.attempt_index == attempt.attempt_index
+                if is_last and attempt.outcome is AttemptOutcome.ENDED_SUCCESS:
+                    yield attempt
 
     async def bodies(self, ids: Sequence[str]) -> dict[str, Body]:
         return {key: self._tables.bodies[key] for key in ids if key in self._tables.bodies}

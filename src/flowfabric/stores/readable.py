@@ -5,7 +5,12 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
+from flowfabric.errors import Corruption
+from flowfabric.model.record import Record
+from flowfabric.stores.tables import Table
+
 T = TypeVar("T")
+R = TypeVar("R", bound=Record)
 
 
 async def first_readable(
@@ -21,3 +26,21 @@ async def first_readable(
         if len(found) >= limit or len(rows) < asked:
             return found[:limit]
         asked += max(limit, len(rows) - len(found))
+
+
+async def readable_rows(
+    fetch: Callable[[int], Awaitable[Sequence[Any]]], table: Table[R], limit: int
+) -> list[R]:
+    """The same for a small table."""
+
+    async def decode(rows: Sequence[Any]) -> list[R]:
+        return [record for row in rows if (record := _record(table, row)) is not None]
+
+    return await first_readable(fetch, decode, limit)
+
+
+def _record(table: Table[R], row: Any) -> R | None:
+    try:
+        return table.from_row(tuple(row))
+    except Corruption:
+        return None

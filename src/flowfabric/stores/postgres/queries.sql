@@ -134,6 +134,14 @@ CROSS JOIN LATERAL (
         AND one.outcome = 'ended_success' OFFSET 0
 ) AS a
 WHERE c.execution_id = ANY($1::uuid[])
+-- name: result_sizes
+SELECT a.execution_id, a.size FROM ff_exec_core AS c
+CROSS JOIN LATERAL (
+    SELECT one.execution_id, octet_length(one.result) AS size FROM ff_attempt AS one
+    WHERE one.execution_id = c.execution_id AND one.attempt_index = c.attempt_index
+        AND one.outcome = 'ended_success' AND one.result IS NOT NULL OFFSET 0
+) AS a
+WHERE c.execution_id = ANY($1::uuid[])
 -- name: count_members
 SELECT c.state_id, count(*) FROM ff_flow_member AS m
 CROSS JOIN LATERAL (

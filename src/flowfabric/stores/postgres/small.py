@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from flowfabric.model.record import Record
 from flowfabric.stores.base import RowChanges
 from flowfabric.stores.postgres.arrays import SOURCE, Columns, Write, columns_of
+from flowfabric.stores.readable import readable_rows
 from flowfabric.stores.tables import TABLES, Key, Table, page_sql
 
 R = TypeVar("R", bound=Record)
@@ -163,7 +164,14 @@ class SmallTables:
     ) -> list[R]:
         marks = iter(range(1, 1000))
         sql = page_sql(table, equal, after, newest_first, lambda: f"${next(marks)}")
-        return await self._records(table, sql, *equal.values(), *(after or ()), limit)
+
+        async def fetch(asked: int) -> Sequence[Any]:
+            rows: Sequence[Any] = await self._connection.fetch(
+                sql, *equal.values(), *(after or ()), asked
+            )
+            return rows
+
+        return await readable_rows(fetch, table, limit)
 
     async def oldest_rows(self, table: Table[R], owner: Key, limit: int) -> list[R]:
         names = table.key_columns[: len(owner)]

@@ -183,6 +183,11 @@ class PostgresView(SmallTables):
             found[key] = attempt_from_row(key, tuple(row))
         return found
 
+    async def result_sizes(self, ids: Sequence[str]) -> dict[str, int]:
+        wanted = {key[-36:]: key for key in ids}
+        rows = await self.fetch("result_sizes", list(wanted))
+        return {wanted[str(row[0])]: row[1] for row in rows}
+
     async def count_members(self, flow_id: str) -> list[tuple[str, int]]:
         return members_by_state(await self.fetch("count_members", flow_id))
 

@@ -59,6 +59,12 @@ CROSS JOIN ff_exec_core AS c ON c.execution_id = wanted.value
 CROSS JOIN ff_attempt AS a
     ON a.execution_id = c.execution_id AND a.attempt_index = c.attempt_index
 WHERE a.outcome = 'ended_success'
+-- name: result_sizes
+SELECT a.execution_id, length(a.result) FROM json_each(?) AS wanted
+CROSS JOIN ff_exec_core AS c ON c.execution_id = wanted.value
+CROSS JOIN ff_attempt AS a
+    ON a.execution_id = c.execution_id AND a.attempt_index = c.attempt_index
+WHERE a.outcome = 'ended_success' AND a.result IS NOT NULL
 -- name: count_members
 SELECT c.state_id, count(*) FROM ff_flow_member AS m
 CROSS JOIN ff_exec_core AS c ON c.execution_id = substr(m.execution_id, -36)

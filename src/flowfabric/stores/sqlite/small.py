@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from flowfabric.model.record import Record, to_json
 from flowfabric.stores.base import RowChanges
+from flowfabric.stores.readable import readable_rows
 from flowfabric.stores.sqlite.bulk import Sheet, insert_many
 from flowfabric.stores.tables import TABLES, Key, Table, page_sql
 
@@ -149,7 +150,12 @@ class SmallTables:
     ) -> list[R]:
         marks = iter(range(1, 1000))
         sql = page_sql(table, equal, after, newest_first, lambda: f"?{next(marks)}")
-        return self._records(table, sql, *equal.values(), *(after or ()), limit)
+
+        async def fetch(asked: int) -> list[Any]:
+            values = (*equal.values(), *(after or ()), asked)
+            return self._connection.execute(sql, values).fetchall()
+
+        return await readable_rows(fetch, table, limit)
 
     async def oldest_rows(self, table: Table[R], owner: Key, limit: int) -> list[R]:
         match = " AND ".join(f"t.{name} = ?" for name in table.key_columns[: len(owner)])

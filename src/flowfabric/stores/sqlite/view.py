@@ -162,6 +162,11 @@ class SqliteView(SmallTables):
         rows = self._all("results", to_json(list(wanted)).decode())
         return {wanted[row[0]]: attempt_from_row(wanted[row[0]], row) for row in rows}
 
+    async def result_sizes(self, ids: Sequence[str]) -> dict[str, int]:
+        wanted = {key[-36:]: key for key in ids}
+        rows = self._all("result_sizes", to_json(list(wanted)).decode())
+        return {wanted[uuid]: size for uuid, size in rows}
+
     async def count_members(self, flow_id: str) -> list[tuple[str, int]]:
         return members_by_state(self._all("count_members", flow_id))
 
