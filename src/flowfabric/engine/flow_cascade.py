@@ -122,8 +122,9 @@ class FlowCascade(FlowRows):
                     kept.update(edge.upstream_execution_id for edge in its_edges)
                     continue
                 decided.append((member, fires, children[key[1]]))
-                # Too late to be handed on, as if they had come by themselves.
-                late.update(edge.edge_id for edge in its_edges[decisive + 1 :])
+                if decisive + 1 < len(its_edges):
+                    # Too late to be handed on, as if they had come by themselves.
+                    late.update(edge.edge_id for edge in its_edges[decisive + 1 :])
             resolved += its_edges
             self.put_member(member, COUNTED)
         self.end_edges(resolved, ends)

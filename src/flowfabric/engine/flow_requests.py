@@ -66,7 +66,7 @@ def to_submit(
     """Check a graph; every problem names the node or edge it is about."""
     names = _names(nodes)
     pairs = _pairs(edges, frozenset(names))
-    policies = {node.name: _policy(node) for node in nodes}
+    policies = {node.name: _policy(node) for node in nodes if node.join is not None}
     ranks = check_graph(names, pairs, policies)
     if isinstance(ranks, Refused):
         raise ranks.to_error()
@@ -85,7 +85,7 @@ def to_submit(
             ids[edge.downstream],
             SUCCESS_ONLY,
             RESULT if edge.passes_result else None,
-            _input_name(edge, at),
+            None if edge.input_name is None else _input_name(edge, at),
         )
         for at, (edge, edge_id) in enumerate(zip(edges, edge_ids, strict=True))
     )
@@ -175,14 +175,11 @@ def _pairs(edges: Sequence[FlowEdge], names: frozenset[str]) -> list[tuple[str, 
     return list(pairs)
 
 
-def _policy(node: FlowNode) -> EdgePolicy | None:
-    field = f"nodes[{node.name}].join"
-    return None if node.join is None else check_edge_policy(node.join, field=field)
+def _policy(node: FlowNode) -> EdgePolicy:
+    return check_edge_policy(node.join, field=f"nodes[{node.name}].join")
 
 
-def _input_name(edge: FlowEdge, at: int) -> str | None:
-    if edge.input_name is None:
-        return None
+def _input_name(edge: FlowEdge, at: int) -> str:
     field = f"edges[{at}].input_name"
     if not edge.passes_result:
         raise InvalidInput(f"{field}: needs passes_result", field=field)

@@ -176,10 +176,10 @@ def new_edge(command: StageEdge, state: EdgeState, at: Moment) -> EdgeRow:
     )
 
 
-def refuse_quorum(policy: EdgePolicy | None, inbound: int, name: str) -> Refused | None:
+def refuse_quorum(policy: EdgePolicy, inbound: int, name: str) -> Refused | None:
     """A join that could never be met is a mistake of whoever wrote it."""
     field = f"nodes[{name}].join"
-    if policy is not None and not inbound:
+    if not inbound:
         return Refused(InvalidInput, f"{field}: the node has no inbound edge", {"field": field})
     if isinstance(policy, Quorum) and policy.k > inbound:
         detail = f"{field}: k is {policy.k}, but there are only {inbound} inbound edges"

@@ -51,19 +51,13 @@ class SpawnChildren(Record, frozen=True):
 
 
 def check_graph(
-    names: Sequence[str], edges: Sequence[tuple[str, str]], policies: dict[str, EdgePolicy | None]
+    names: Sequence[str], edges: Sequence[tuple[str, str]], policies: dict[str, EdgePolicy]
 ) -> dict[str, int] | Refused:
     """The rank of each node, or what is wrong with the graph."""
     known = set(names)
     for at, (upstream, downstream) in enumerate(edges):
-        for name, word in ((upstream, "upstream"), (downstream, "downstream")):
-            if name not in known:
-                field = f"edges[{at}].{word}"
-                return Refused(InvalidInput, f"{field}: no node {name!r}", {"field": field})
-        if upstream == downstream:
-            field = f"edges[{at}]"
-            detail = f"{field}: {upstream!r} would wait for itself"
-            return Refused(SelfReferencingEdge, detail, {"field": field})
+        if upstream not in known or downstream not in known or upstream == downstream:
+            return _wrong_edge(known, at, upstream, downstream)
     inbound = Counter(downstream for _, downstream in edges)
     for name, policy in policies.items():
         if refusal := refuse_quorum(policy, inbound[name], name):
@@ -78,6 +72,16 @@ def refuse_budgets(command: SpawnChildren, flow_id: str) -> Refused | None:
             detail = f"budget_ids: {name} is for flow {scope_id}"
             return Refused(InvalidBudgetScope, detail, {"field": "budget_ids"})
     return None
+
+
+def _wrong_edge(known: set[str], at: int, upstream: str, downstream: str) -> Refused:
+    for name, word in ((upstream, "upstream"), (downstream, "downstream")):
+        if name not in known:
+            field = f"edges[{at}].{word}"
+            return Refused(InvalidInput, f"{field}: no node {name!r}", {"field": field})
+    field = f"edges[{at}]"
+    detail = f"{field}: {upstream!r} would wait for itself"
+    return Refused(SelfReferencingEdge, detail, {"field": field})
 
 
 def members_of(command: SubmitFlow) -> list[MemberRow]:

@@ -109,7 +109,7 @@ class SmallTables:
         """What follows locks or writes: it belongs to this view's transaction."""
 
     async def _records(self, table: Table[R], sql: str, *values: Any) -> list[R]:
-        return [table.from_row(tuple(row)) for row in await self._connection.fetch(sql, *values)]
+        return table.from_rows(await self._connection.fetch(sql, *values))
 
     async def rows(self, table: Table[R], keys: Sequence[Key]) -> dict[Key, R]:
         await self.begin()

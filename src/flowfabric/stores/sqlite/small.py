@@ -98,7 +98,7 @@ class SmallTables:
         # All of them first: a row that cannot be read would leave the statement open, and with it
         # the snapshot, for as long as somebody keeps the error. No write could begin then.
         rows = self._connection.execute(sql, values).fetchall()
-        return [table.from_row(row) for row in rows]
+        return table.from_rows(rows)
 
     async def peek_rows(self, table: Table[R], keys: Sequence[Key]) -> dict[Key, R]:
         if not keys:
