@@ -76,7 +76,9 @@ from flowfabric.stores.tables import FLOW_TASKS, MEMBERS
 CHILDREN = "children"  # the kind of a flow that began with a spawn
 
 
-_ENDING = frozenset((Complete, Fail, Cancel, Replay))  # their flows are held from the start
+_REPORTING = frozenset((Complete, Fail))  # decided without a look at their flows
+_ENDING = _REPORTING | {Cancel, Replay}
+HELD_LATER_FROM = 50  # so many commands at once
 _RULES: dict[type, str] = {
     CreateFlow: "_create",
     SubmitFlow: "_submit",
@@ -132,10 +134,16 @@ class FlowBook(FlowBuilding):
         return {key[1] for key in await self.tx.peek_rows(MEMBERS, sorted(flows))}
 
     async def prepare(self, commands: Sequence[Any]) -> None:
-        """Hold the flows that the commands are about, in one order."""
+        """Hold the flows that the commands are about, in one order.
+
+        Many ends are written before their flows are held: what they did needs no flow, and others
+        go on with its graph meanwhile.
+        """
         wanted: set[str] = set()
+        can_wait = len(commands) >= HELD_LATER_FROM
         for command in commands:
             kind = type(command)
+            can_wait = can_wait and kind in _REPORTING
             if kind in (SpawnChildren, WaitChildren, CascadeFrom) or kind in _ENDING:
                 execution = self.view.executions.get(command.execution_id)
                 if isinstance(execution, Execution):
@@ -145,7 +153,9 @@ class FlowBook(FlowBuilding):
                         wanted.add(_flow_of_children(execution))
             elif kind in FLOW_COMMANDS and (kind is not SubmitFlow or command.is_named):
                 wanted.add(command.flow_id)
-        if wanted:
+        if can_wait:
+            self.later = wanted
+        elif wanted:
             await self.hold(wanted)
 
     async def decide(self, command: Any) -> Any:

@@ -27,6 +27,7 @@ class FlowRows:
         self.tx = tx
         self.view = view
         self._held: set[str] = set()
+        self.later: set[str] = set()  # to be held together with the first one that is needed
         self._members: set[tuple[str, str]] = set()  # whose rows were looked for
         self._is_unsaved = False  # whether searches would miss what this batch added
         self._is_unseen = False  # whether even a look by key would
@@ -43,8 +44,11 @@ class FlowRows:
 
     async def hold(self, flow_ids: Iterable[str]) -> None:
         """Lock flows, in one order."""
-        new = sorted(set(flow_ids) - self._held)
+        new = sorted((self.later | set(flow_ids)) - self._held)
         if new:
+            if self.later:
+                self.later = set()
+                await self.save()
             self._held.update(new)
             self.view.rows.take(FLOWS, await self.tx.rows(FLOWS, [(each,) for each in new]))
 
@@ -233,6 +237,10 @@ class FlowRows:
     async def flush(self) -> None:
         """Write what searches must see."""
         if self._is_unsaved:
-            self._is_unsaved = self._is_unseen = self._has_resolved = False
-            if changes := self.view.take_changes():
-                await self.tx.save(changes)
+            await self.save()
+
+    async def save(self) -> None:
+        """Write what was decided so far."""
+        self._is_unsaved = self._is_unseen = self._has_resolved = False
+        if changes := self.view.take_changes():
+            await self.tx.save(changes)

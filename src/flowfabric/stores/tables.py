@@ -118,6 +118,17 @@ class Table(Generic[R]):
                 row[at] = write(row[at])
         return tuple(row)
 
+    def to_rows(self, records: Sequence[R]) -> list[Row]:
+        """Records as stored, many column by column."""
+        if len(records) < COLUMNWISE_FROM_ROWS or not self._coded:
+            return list(map(self.row_of, records))
+        columns: list[Sequence[Any]] = list(
+            zip(*map(msgspec.structs.astuple, records), strict=True)
+        )
+        for at, write, _ in self._coded:
+            columns[at] = [None if value is None else write(value) for value in columns[at]]
+        return list(zip(*columns, strict=True))
+
     def part_of(self, fields: frozenset[str]) -> tuple[tuple[str, ...], Callable[[R], Row]]:
         """The key and these fields, or all: their names, and what reads them off a record as they
         are stored."""

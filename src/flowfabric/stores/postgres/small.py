@@ -206,7 +206,7 @@ class SmallTables:
         for write, rows in (
             (_delete(table), written.deleted),
             (_update(table, names), list(map(part, written.updated))),
-            (_insert(table), list(map(table.row_of, written.inserted))),
+            (_insert(table), table.to_rows(written.inserted)),
         ):
             if rows:
                 self._writes.append((write, columns_of(rows)))

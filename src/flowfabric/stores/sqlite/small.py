@@ -187,8 +187,7 @@ class SmallTables:
         for values, keys in written.alike:
             self._set_alike(table, tuple(values), table.stored(values), keys)
         if written.inserted:
-            rows = list(map(table.row_of, written.inserted))
-            insert_many(self._connection, _sheet(table), rows)
+            insert_many(self._connection, _sheet(table), table.to_rows(written.inserted))
 
     def _update_rows(self, table: Table[Any], written: RowChanges) -> None:
         """Rows that are changed alike share a statement: a wide cascade changes thousands so."""
