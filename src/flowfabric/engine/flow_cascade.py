@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 
 from flowfabric import limits
-from flowfabric.engine.flow_rows import FlowRows
+from flowfabric.engine.flow_rows import AnyEdge, FlowRows
 from flowfabric.engine.view import View
 from flowfabric.kernel.decision import Decision
 from flowfabric.kernel.dependent import hold_back, reject_input, set_free, skip
@@ -25,7 +25,7 @@ from flowfabric.kernel.inputs import Passed, TooLarge, compose, refuse_sizes
 from flowfabric.kernel.replay import Replay, replay
 from flowfabric.model.attempt import Attempt
 from flowfabric.model.execution import Execution
-from flowfabric.model.flow import EdgeRow, EdgeState, GroupState, MemberRow, TaskKind
+from flowfabric.model.flow import EdgeAhead, EdgeRow, EdgeState, GroupState, MemberRow, TaskKind
 from flowfabric.model.record import replace
 from flowfabric.model.state import TerminalOutcome
 from flowfabric.stores.base import Transaction
@@ -74,7 +74,7 @@ class FlowCascade(FlowRows):
         if not ended:
             return True
         by_id = {each.execution_id: each for each in ended}
-        edges: list[EdgeRow] = []
+        edges: list[EdgeAhead] = []
         if self.room > 0:
             edges = await self.out_edges(sorted(by_id), limit=self.room + 1)
             order = {key: at for at, key in enumerate(by_id)}
@@ -91,11 +91,11 @@ class FlowCascade(FlowRows):
         return is_all and not kept
 
     async def resolve_edges(
-        self, edges: Sequence[EdgeRow], upstreams: Mapping[str, Execution]
+        self, edges: Sequence[AnyEdge], upstreams: Mapping[str, Execution]
     ) -> set[str]:
         """Resolve edges whose upstreams have ended; those whose child somebody holds are left,
         and their upstreams returned."""
-        by_child: defaultdict[tuple[str, str], list[EdgeRow]] = defaultdict(list)
+        by_child: defaultdict[tuple[str, str], list[AnyEdge]] = defaultdict(list)
         for edge in edges:
             if is_open(edge, upstreams[edge.upstream_execution_id].replay_count):
                 by_child[edge.flow_id, edge.downstream_execution_id].append(edge)
@@ -112,7 +112,7 @@ class FlowCascade(FlowRows):
         }
         children = await self.free(key[1] for key, each in counted.items() if each.fires)
         kept: set[str] = set()
-        resolved: list[EdgeRow] = []
+        resolved: list[AnyEdge] = []
         decided: list[tuple[MemberRow, GroupState, Execution | None]] = []
         late: set[str] = set()
         for key, (member, fires, decisive) in counted.items():

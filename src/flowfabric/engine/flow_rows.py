@@ -4,16 +4,29 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeVar
 
 from flowfabric.engine.view import View
 from flowfabric.kernel.decision import Moment
 from flowfabric.kernel.edge_group import EdgeEnd
 from flowfabric.kernel.flow import Change
 from flowfabric.model.execution import Execution
-from flowfabric.model.flow import EdgeRow, EdgeState, FlowRow, MemberRow, TaskKind, TaskRow
+from flowfabric.model.flow import (
+    EdgeAhead,
+    EdgeRow,
+    EdgeState,
+    FlowRow,
+    MemberRow,
+    TaskKind,
+    TaskRow,
+)
 from flowfabric.model.record import fields_of, replace
 from flowfabric.stores.base import Corrupt, StoreConflict, Transaction
-from flowfabric.stores.tables import EDGES, FLOW_TASKS, FLOWS, MEMBERS, Key
+from flowfabric.stores.tables import EDGES, EDGES_AHEAD, FLOW_TASKS, FLOWS, MEMBERS, Key, Table
+
+AnyEdge = EdgeRow | EdgeAhead
+E = TypeVar("E", EdgeRow, EdgeAhead)
+_CHANGING = ("edge_state", "resolved_at", "resolved_generation")
 
 
 class FlowRows:
@@ -81,22 +94,27 @@ class FlowRows:
         ids: Sequence[str],
         state: EdgeState | None = EdgeState.APPLIED,
         limit: int | None = None,
-    ) -> list[EdgeRow]:
+    ) -> list[EdgeAhead]:
         """Edges that leave executions, in this state."""
-        return await self._edges("upstream_execution_id", ids, state, limit)
+        return await self._edges(EDGES_AHEAD, "upstream_execution_id", ids, state, limit)
 
     async def in_edges(self, ids: Sequence[str], state: EdgeState | None = None) -> list[EdgeRow]:
         """Edges that lead to executions."""
-        return await self._edges("downstream_execution_id", ids, state, None)
+        return await self._edges(EDGES, "downstream_execution_id", ids, state, None)
 
     async def _edges(
-        self, column: str, ids: Sequence[str], state: EdgeState | None, limit: int | None
-    ) -> list[EdgeRow]:
+        self,
+        table: Table[E],
+        column: str,
+        ids: Sequence[str],
+        state: EdgeState | None,
+        limit: int | None,
+    ) -> list[E]:
         if state in (EdgeState.SATISFIED, EdgeState.IMPOSSIBLE) and self._has_resolved:
             self._is_unsaved = True
         await self.flush()
         only = None if state is None else ("edge_state", state.value)
-        found = await self.tx.rows_by(EDGES, column, ids, only=only, limit=limit)
+        found = await self.tx.rows_by(table, column, ids, only=only, limit=limit)
         if self._resolved or self.view.rows.has(EDGES):
             found = list(map(self._as_it_stands, found))
         return [each for each in found if state is None or each.edge_state is state]
@@ -110,11 +128,11 @@ class FlowRows:
         found = await self.tx.peek_rows(EDGES, [key])
         return self._as_it_stands(found[key]) if found else None
 
-    def _as_it_stands(self, edge: EdgeRow) -> EdgeRow:
+    def _as_it_stands(self, edge: E) -> E:
         """An edge that was read, after what this batch has done to it."""
         key = (edge.flow_id, edge.edge_id)
         if (image := self.view.rows.get(EDGES, key)) is not None:
-            return image
+            return replace(edge, **{name: getattr(image, name) for name in _CHANGING})
         end = self._resolved.get(key)
         return edge if end is None else replace(edge, **fields_of(end))
 
@@ -180,25 +198,24 @@ class FlowRows:
         key, rows = (edge.flow_id, edge.edge_id), self.view.rows
         if rows.get(EDGES, key) is None:  # it was read
             rows.take(EDGES, {key: edge})
-        fields = ("edge_state", "applied_at", "resolved_at", "resolved_generation")
-        rows.put_at(EDGES, key, edge, fields)
+        rows.put_at(EDGES, key, edge, (*_CHANGING, "applied_at"))
         if edge.edge_state is EdgeState.APPLIED:
             self._is_unsaved = True
         else:
             self._has_resolved = True
 
-    def end_edges(self, edges: Sequence[EdgeRow], ends: Mapping[str, EdgeEnd]) -> None:
+    def end_edges(self, edges: Sequence[AnyEdge], ends: Mapping[str, EdgeEnd]) -> None:
         """Their upstreams have ended so. Edges are resolved by the thousand: most are written
         together, without an image each."""
         rows = self.view.rows
         alike: defaultdict[EdgeEnd, list[Key]] = defaultdict(list)
         for edge in edges:
             key, end = (edge.flow_id, edge.edge_id), ends[edge.upstream_execution_id]
-            if rows.get(EDGES, key) is None:
+            if (image := rows.get(EDGES, key)) is None:
                 alike[end].append(key)
                 self._resolved[key] = end
             else:
-                self.put_edge(replace(edge, **fields_of(end)))
+                self.put_edge(replace(image, **fields_of(end)))
         for end, keys in alike.items():
             rows.set_alike(EDGES, keys, end)
         self._has_resolved = True

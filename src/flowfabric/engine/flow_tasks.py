@@ -6,12 +6,12 @@ from collections.abc import Iterable, Sequence
 
 from flowfabric import limits
 from flowfabric.engine.flow_cascade import FlowCascade, retry_pause_ms
+from flowfabric.engine.flow_rows import AnyEdge
 from flowfabric.kernel.cancel import stop
 from flowfabric.kernel.edge_group import SIBLING_QUORUM, spares_shared
 from flowfabric.kernel.flow_cancel import FLOW_CANCEL
 from flowfabric.model.execution import Execution
 from flowfabric.model.flow import (
-    EdgeRow,
     EdgeState,
     FlowRow,
     GroupState,
@@ -204,9 +204,9 @@ class FlowTasks(FlowCascade):
     async def _forget(self, flow_id: str, members: list[MemberRow]) -> None:
         rows = self.view.rows
         ids = [each.execution_id for each in members]
-        edges = [*await self.in_edges(ids), *await self.out_edges(ids, EdgeState.PENDING)]
+        edges: list[AnyEdge] = [*await self.in_edges(ids)]
+        edges += await self.out_edges(ids, EdgeState.PENDING)
         rows.take(MEMBERS, {MEMBERS.key_of(each): each for each in members})
-        keyed: dict[Key, EdgeRow] = {EDGES.key_of(each): each for each in edges}
-        rows.take(EDGES, keyed)
-        rows.drop(EDGES, sorted(keyed))
+        for key in sorted({(each.flow_id, each.edge_id) for each in edges}):
+            rows.drop_unseen(EDGES, key)
         rows.drop(MEMBERS, [MEMBERS.key_of(each) for each in members])

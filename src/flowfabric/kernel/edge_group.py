@@ -10,6 +10,7 @@ from flowfabric.model.flow import (
     AllDone,
     AllOf,
     AnyOf,
+    EdgeAhead,
     EdgePolicy,
     EdgeRow,
     EdgeState,
@@ -110,7 +111,7 @@ def keeps_back(member: MemberRow) -> bool:
     return undecided or member.open_children > 0
 
 
-def is_open(edge: EdgeRow, generation: int) -> bool:
+def is_open(edge: EdgeRow | EdgeAhead, generation: int) -> bool:
     """Whether an upstream's end in this life still counts for the edge."""
     seen = edge.resolved_generation
     return edge.edge_state is EdgeState.APPLIED and (seen is None or seen < generation)

@@ -192,6 +192,18 @@ class EdgeRow(Record, frozen=True):
     resolved_generation: int | None = None  # the life of the upstream that decided it
 
 
+class EdgeAhead(Record, frozen=True):
+    """What a cascade needs to know of an edge: a wide one reads thousands."""
+
+    flow_id: str
+    edge_id: str
+    upstream_execution_id: str
+    downstream_execution_id: str
+    edge_state: EdgeState
+    resolved_at: int | None = None
+    resolved_generation: int | None = None
+
+
 class TaskKind(StrEnum):
     """What is owed to a flow when a transaction could not do it all."""
 

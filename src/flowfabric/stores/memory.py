@@ -235,11 +235,12 @@ class MemoryView:
         only: tuple[str, str] | None = None,
         limit: int | None = None,
     ) -> list[R]:
-        wanted, rows = set(values), self._tables.rows[table]
+        wanted, rows = set(values), self._tables.rows[table.whole]
         found = [rows[key] for key in sorted(rows) if getattr(rows[key], column) in wanted]
         if only is not None:
             found = [row for row in found if getattr(row, only[0]) == only[1]]
-        return found[:limit]
+        names = table.names
+        return [table.record(*(getattr(row, name) for name in names)) for row in found[:limit]]
 
     async def page_rows(
         self,

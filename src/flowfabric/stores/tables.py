@@ -25,7 +25,7 @@ from flowfabric.model.budget import (
     ScopeType,
     UsageRow,
 )
-from flowfabric.model.flow import EdgeRow, FlowRow, MemberRow, TaskRow
+from flowfabric.model.flow import EdgeAhead, EdgeRow, FlowRow, MemberRow, TaskRow
 from flowfabric.model.quota import AdmissionRow, GateRow, QuotaPolicy
 from flowfabric.model.record import Record, from_json, to_json
 from flowfabric.model.suspension import (
@@ -78,8 +78,10 @@ class Table(Generic[R]):
         *,
         ordered: str | None = None,
         of_execution: bool = False,
+        whole: Table[Any] | None = None,
     ) -> None:
         self.name = name
+        self.whole: Table[Any] = whole or self  # this one only reads some columns of it
         self.record = record
         hints = get_type_hints(record)
         self.columns = tuple(Column(field, hints[field]) for field in record.__struct_fields__)
@@ -251,6 +253,7 @@ SECRETS: Final = Table("ff_waitpoint_hmac", SecretRow, 1)
 FLOWS: Final = Table("ff_flow_core", FlowRow, 1)
 MEMBERS: Final = Table("ff_flow_member", MemberRow, 2)
 EDGES: Final = Table("ff_edge", EdgeRow, 2)
+EDGES_AHEAD: Final = Table("ff_edge", EdgeAhead, 2, whole=EDGES)
 FLOW_TASKS: Final = Table("ff_flow_task", TaskRow, 3)
 
 # Nobody writes to these without a new version of their execution.
