@@ -54,9 +54,10 @@ class WorkerProcess:
         return self._process.poll() is None
 
     def wait_for_end(self) -> None:
-        """Until it has died by its own hand; hear its last words."""
-        self._process.wait(PATIENCE_S)
+        """Until it has killed itself; hear its last words."""
+        ended = self._process.wait(PATIENCE_S)
         self.listen()
+        assert ended == -signal.SIGKILL, f"{self.name} ended with {ended}: {self.said[-3:]}"
 
     def send(self, number: signal.Signals) -> None:
         self._process.send_signal(number)
