@@ -19,8 +19,7 @@ from flowfabric.engine.engine import Engine
 from flowfabric.model.event import LeaseEventType
 from flowfabric.model.results import Claimed, Created
 from tests.chaos.processes import Crew, WorkerProcess, crew
-from tests.chaos.verdict import Dump, check_acknowledged, check_store
-from tests.chaos.worker_process import LEASE_MS
+from tests.chaos.verdict import check_acknowledged, check_store
 from tests.property.budget import budget
 
 pytestmark = [pytest.mark.chaos, pytest.mark.slow]
@@ -28,8 +27,6 @@ pytestmark = [pytest.mark.chaos, pytest.mark.slow]
 EXECUTIONS = 1_000
 KILLS = budget("FF_CHAOS_KILLS", 50)
 HANDS = 4
-# Reclaim is promised within the lease and a second; the rest is for a machine that is busy.
-RECOVERY_MS = LEASE_MS + 1_000 + 3_000
 
 
 @pytest.fixture(params=("sqlite", "postgres"))
@@ -78,7 +75,6 @@ def test_workers_killed_in_the_middle_of_their_work(url: str, runner: asyncio.Ru
     assert audit.errors == 0, audit.problems
     lost = [e for e in dump["lease_events"] if e.event_type is LeaseEventType.EXPIRED]
     assert len(lost) >= KILLS / 2, "the kills hit nobody who held a lease"
-    assert longest_loss_ms(dump) <= RECOVERY_MS
 
 
 def kill_many(workers: Crew, kills: int) -> None:
@@ -108,18 +104,6 @@ async def left(engine: Engine) -> int:
         for state, number in states.items()
         if state != "completed"
     )
-
-
-def longest_loss_ms(dump: Dump) -> int:
-    """How long the slowest lost lease was lost: from its claim to its mark as expired."""
-    begun: dict[str, int] = {}
-    longest = 0
-    for event in dump["lease_events"]:
-        if event.event_type is LeaseEventType.ACQUIRED:
-            begun[event.execution_id] = event.occurred_at
-        elif event.event_type is LeaseEventType.EXPIRED:
-            longest = max(longest, event.occurred_at - begun[event.execution_id])
-    return longest
 
 
 # --- SIGSTOP -----------------------------------------------------------------------------------
