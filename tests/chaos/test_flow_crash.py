@@ -21,7 +21,7 @@ from flowfabric.engine.requests import CompleteRequest, NewExecution
 from flowfabric.model.flow import EdgePolicy, FlowState, OnSatisfied, Quorum
 from flowfabric.model.flow_results import FlowSubmitted
 from flowfabric.stores.tables import EDGES, FLOW_TASKS, FLOWS
-from tests.chaos.processes import crew
+from tests.chaos.processes import PATIENCE_S, crew
 from tests.chaos.test_workers_die import kill_many
 from tests.chaos.verdict import Dump, check_acknowledged, check_store
 from tests.property.budget import budget
@@ -169,7 +169,7 @@ async def take_back(engine: Engine, dump: Dump) -> None:
 
 async def recover(engine: Engine, made: FlowSubmitted) -> None:
     """Somebody else goes on: what is owed, what is lost, what is left."""
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE_S):
         while True:
             moved = await engine.move_due()
             claimed = await engine.claim(

@@ -22,6 +22,7 @@ from flowfabric.config import EngineConfig
 from flowfabric.engine.engine import Engine
 from flowfabric.errors import ExecutionNotActive, OutcomeUnknown, StateError, StoreUnavailable
 from flowfabric.model.results import Claimed
+from tests.chaos.processes import PATIENCE_S
 from tests.chaos.verdict import check_acknowledged, check_store
 from tests.property.budget import budget
 from tests.support.databases import patience
@@ -32,7 +33,6 @@ T = TypeVar("T")
 CYCLES = budget("FF_CHAOS_POSTGRES_KILLS", 20)
 CLIENTS = 6
 ACKNOWLEDGED_PER_LIFE = 40
-PATIENCE_S = 60.0
 
 
 class MortalServer:

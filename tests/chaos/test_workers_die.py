@@ -18,7 +18,7 @@ from flowfabric.config import EngineConfig
 from flowfabric.engine.engine import Engine
 from flowfabric.model.event import LeaseEventType
 from flowfabric.model.results import Claimed, Created
-from tests.chaos.processes import Crew, WorkerProcess, crew
+from tests.chaos.processes import PATIENCE_S, Crew, WorkerProcess, crew
 from tests.chaos.verdict import check_acknowledged, check_store
 from tests.property.budget import budget
 
@@ -147,7 +147,7 @@ def test_a_worker_that_slept_past_its_lease(
 
 async def lapse(engine: Engine, execution_id: str) -> None:
     """Until the store itself says that the lease has run out."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE_S):
         while True:
             moved = await engine.mark_lease_expired_if_due(execution_id=execution_id)
             if moved.what != "unchanged":
@@ -156,7 +156,7 @@ async def lapse(engine: Engine, execution_id: str) -> None:
 
 
 async def take(engine: Engine) -> Claimed:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE_S):
         await engine.tick()
         while True:
             claimed = await engine.claim(

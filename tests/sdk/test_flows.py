@@ -656,7 +656,7 @@ def test_the_blocking_twin_does_all_of_it(durable_url: str) -> None:
                 assert {change.name for change in told} == {"one", "one-2", "total"}
 
         asyncio.run(work())
-        assert run.result("20s")["total"] == 3
+        assert run.result("60s")["total"] == 3
         assert run.nodes()["total"].result() == 3
         assert sync.flow_run(run.flow_id).info().node_count == 3
         assert run.retry() == []
