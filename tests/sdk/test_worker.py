@@ -427,7 +427,7 @@ def test_a_lost_lease_stops_the_handler_and_its_result_does_not_count(url: str) 
         return "late"
 
     async def main() -> None:
-        async with ff, working(ff, lease_ttl="1s"):
+        async with ff, working(ff, lease_ttl="6s"):
             engine = await ff.start()
             run = await ff.submit(stubborn)
             await within(started.wait())
