@@ -24,6 +24,7 @@ from flowfabric.model.handle import Handle
 from tests.chaos.worker_process import claim, say
 
 TRIES = 200
+LEASE_MS = 600_000  # it dies by its own hand, never because the machine was too slow for its lease
 
 
 def die(*_: Any, **__: Any) -> None:
@@ -53,7 +54,7 @@ def after_commit() -> None:
 
 
 async def begin(engine: Engine, name: str) -> Handle:
-    claimed = await claim(engine, name, 1)
+    claimed = await claim(engine, name, 1, LEASE_MS)
     say("claimed", claimed[0].execution_id)
     return claimed[0].handle
 

@@ -21,7 +21,7 @@ from flowfabric.engine.requests import CompleteRequest, NewExecution
 from flowfabric.model.flow import EdgePolicy, FlowState, OnSatisfied, Quorum
 from flowfabric.model.flow_results import FlowSubmitted
 from flowfabric.stores.tables import EDGES, FLOW_TASKS, FLOWS
-from tests.chaos.processes import crew
+from tests.chaos.processes import PATIENCE_S, crew
 from tests.chaos.test_workers_die import kill_many
 from tests.chaos.verdict import Dump, check_acknowledged, check_store
 from tests.property.budget import budget
@@ -131,6 +131,7 @@ def test_killed_at_a_named_point(name: str, url: str, runner: asyncio.Runner) ->
     assert len(dump[FLOW_TASKS.name]) == crash.owed
     check_flows(dump, now_of(dump))  # what committed is whole
 
+    runner.run(take_back(engine, dump))
     runner.run(recover(engine, made))
     dump = runner.run(engine.store.dump())
     check_all(dump, crash.states)
@@ -159,9 +160,16 @@ def check_all(dump: Dump, states: dict[str, int]) -> None:
     assert not dump[FLOW_TASKS.name]
 
 
+async def take_back(engine: Engine, dump: Dump) -> None:
+    """What the dead one held; its lease is too long to be waited for."""
+    for each in dump["executions"]:
+        if each.is_leased:
+            await engine.revoke_lease(execution_id=each.execution_id, reason="its owner is dead")
+
+
 async def recover(engine: Engine, made: FlowSubmitted) -> None:
     """Somebody else goes on: what is owed, what is lost, what is left."""
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE_S):
         while True:
             moved = await engine.move_due()
             claimed = await engine.claim(

@@ -27,6 +27,7 @@ from flowfabric.model.flow_results import FlowSubmitted
 from flowfabric.model.results import Claimed, Created
 from flowfabric.stores.base import StoreConflict
 from flowfabric.stores.tables import FLOW_TASKS
+from tests.chaos.processes import PATIENCE_S
 from tests.property.budget import budget
 from tests.property.flow_checks import check_ends, check_flows
 
@@ -182,7 +183,7 @@ async def submit(engine: Engine, rng: random.Random) -> FlowSubmitted:
 
 async def settle(engine: Engine) -> None:
     """Until nothing is owed: what was put off comes back soon."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE_S):
         while True:
             await engine.move_due()
             if not (await engine.store.dump())[FLOW_TASKS.name]:

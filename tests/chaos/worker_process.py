@@ -29,13 +29,13 @@ def say(*words: object) -> None:
     sys.stdout.flush()
 
 
-async def claim(engine: Engine, name: str, limit: int) -> list[Claimed]:
+async def claim(engine: Engine, name: str, limit: int, lease_ms: int = LEASE_MS) -> list[Claimed]:
     return await engine.claim(
         lanes=("default",),
         worker_id=name,
         worker_instance_id=name,
         limit=limit,
-        lease_ttl_ms=LEASE_MS,
+        lease_ttl_ms=lease_ms,
         max_wait_ms=500,
     )
 

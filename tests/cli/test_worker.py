@@ -9,11 +9,13 @@ import subprocess
 import sys
 import textwrap
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from flowfabric.cli import main
 from flowfabric.cli.exits import Exit
+from flowfabric.clock import monotonic
 from tests.cli.desk import Desk
 
 APP = """
@@ -31,6 +33,7 @@ APP = """
         raise ValueError(f"no {name} here")
 """
 ROOT = Path(__file__).resolve().parents[2]
+PATIENCE_S = 60.0
 
 
 @pytest.fixture
@@ -78,6 +81,14 @@ def test_a_bad_setting_is_named(
     assert app.exists()
 
 
+def registered(desk: Desk) -> Any:
+    """The entries of a worker, which registers for each tenant while it works already."""
+    deadline = monotonic() + PATIENCE_S
+    while len(found := desk.json("workers")) < 2:
+        assert monotonic() < deadline, found
+    return found
+
+
 def test_a_worker_process_runs_what_is_submitted_and_drains(app: Path, desk: Desk) -> None:
     command = [sys.executable, "-m", "flowfabric.cli", "worker", "cli_app:ff", "--url", desk.url]
     path = os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])
@@ -90,18 +101,20 @@ def test_a_worker_process_runs_what_is_submitted_and_drains(app: Path, desk: Des
         env={**os.environ, "PYTHONPATH": path},
     )
     try:
-        answer = desk.json("submit", "greet", "name=ada", "times:=2", "--wait", "--timeout", "20s")
+        answer = desk.json("submit", "greet", "name=ada", "times:=2", "--wait", "--timeout", "60s")
         assert answer["result"] == "hello hello ada"
-        assert desk.ff("submit", "crash", "name=ada", "--wait", "--timeout", "20s") == Exit.FAILED
+        assert desk.ff("submit", "crash", "name=ada", "--wait", "--timeout", "60s") == Exit.FAILED
         assert "no ada here" in desk.err
-        tenant = ("--namespace", "b", "--wait", "--timeout", "20s")
+        tenant = ("--namespace", "b", "--wait", "--timeout", "60s")
         assert desk.json("submit", "greet", "name=bo", *tenant)["result"] == "hello bo"
-        workers = desk.json("workers")
+        workers = registered(desk)
         assert [each["namespace"] for each in workers] == ["b", "default"]
         assert workers[0]["kinds"] == ["crash", "greet"]
-    finally:
         process.send_signal(signal.SIGTERM)
-        out, err = process.communicate(timeout=20)
+        out, err = process.communicate(timeout=PATIENCE_S)
+    finally:
+        process.kill()
+        process.communicate()
     assert process.returncode == 0, err
     told = json.loads(out)
     assert (told["concurrency"], told["namespaces"]) == (2, ["b", "default"])

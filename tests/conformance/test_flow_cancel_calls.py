@@ -7,11 +7,13 @@ whoever is left after the grace is cancelled by the loop.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import count
 from typing import Any
 
 import pytest
 
 from flowfabric import limits
+from flowfabric.engine import flowing
 from flowfabric.engine.flow_rows import FlowRows
 from flowfabric.errors import FlowAlreadyTerminal, InvalidInput, NotFound
 from flowfabric.ids import new_uuid7s
@@ -121,6 +123,8 @@ async def test_scenario_17_one_that_cannot_be_cancelled_is_named(
         return await free(self, [key for key in ids if key != graph.ids["b"]])
 
     monkeypatch.setattr(FlowRows, "free", all_but_b)
+    looks = count()  # the caller waits for ten of them, however slow they are
+    monkeypatch.setattr(flowing, "monotonic", lambda: next(looks) / 100)
     reply = await lab.engine.cancel_flow(flow_id=graph.flow_id, wait_ms=100)
     assert reply == PartiallyCancelled(ALL, everybody(graph), (graph.ids["b"],))
     assert await graph.states() == {"a": "cancelled", "b": "waiting", "c": "cancelled"}

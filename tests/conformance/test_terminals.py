@@ -121,13 +121,14 @@ async def test_every_end_is_recorded_alike(lab: Lab, how: str) -> None:
 
 @scenario
 async def test_waiting_for_a_result_returns_when_it_has_ended(lab: Lab) -> None:
+    await lab.configure(poll_interval_ms=600_000)  # without the hint it comes too late
     claimed = await lab.started()
     waiting = asyncio.create_task(
-        lab.engine.wait_for_result(execution_id=claimed.execution_id, timeout_ms=10_000)
+        lab.engine.wait_for_result(execution_id=claimed.execution_id, timeout_ms=600_000)
     )
     await asyncio.sleep(0.02)
     await lab.engine.complete(claimed.handle)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         assert (await waiting).public_state is PublicState.COMPLETED
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from flowfabric import (
     Run,
     RunFailed,
     SyncContext,
+    Worker,
 )
 from flowfabric.engine.engine import Engine
 from flowfabric.errors import OutcomeUnknown
@@ -56,6 +58,14 @@ def shop(url: str) -> Shop:
     return Shop(url)
 
 
+def one_slot(ff: Fabric) -> AbstractAsyncContextManager[Worker]:
+    """A worker whose parents must wait: no child begins before its parent has let go of the slot.
+
+    With more slots the children may have ended when they are gathered, and nobody waits.
+    """
+    return working(ff, concurrency=1)
+
+
 async def waits(run: Run[Any]) -> None:
     """Return once the run waits for its children."""
 
@@ -79,7 +89,7 @@ def test_a_handler_gathers_the_results_of_its_children_in_order(shop: Shop) -> N
         return await ctx.gather(last, *rest, first)
 
     async def main() -> None:
-        async with shop.ff, working(shop.ff, concurrency=1):
+        async with shop.ff, one_slot(shop.ff):
             run = await shop.ff.submit(parent)
             assert await within(run.result()) == [8, 4, 6, 2]
 
@@ -164,7 +174,7 @@ def test_a_failed_child_fails_its_parent_once(shop: Shop) -> None:
         return await ctx.gather(await ctx.spawn(shop.double, 1), await ctx.spawn(shop.broken, 7))
 
     async def main() -> None:
-        async with shop.ff, working(shop.ff):
+        async with shop.ff, one_slot(shop.ff):
             run = await shop.ff.submit(parent)
             with pytest.raises(RunFailed) as caught:
                 await within(run.result())
@@ -210,7 +220,7 @@ def test_a_retry_finds_the_same_children(shop: Shop) -> None:
         return int(value)
 
     async def main() -> None:
-        async with shop.ff, working(shop.ff):
+        async with shop.ff, one_slot(shop.ff):
             assert await within((await shop.ff.submit(parent)).result()) == 10
 
     asyncio.run(main())
@@ -245,7 +255,7 @@ def test_a_handler_that_spawns_something_else_the_second_time_is_told_so(shop: S
         return await ctx.gather(await ctx.spawn(shop.double, next(numbers)))
 
     async def main() -> None:
-        async with shop.ff, working(shop.ff):
+        async with shop.ff, one_slot(shop.ff):
             with pytest.raises(RunFailed) as caught:
                 await within((await shop.ff.submit(parent)).result())
             assert caught.value.category == "spawn_mismatch"
@@ -305,7 +315,7 @@ def test_a_sync_handler_gathers_too(shop: Shop) -> None:
         return ctx.gather(first, *rest)
 
     async def main() -> None:
-        async with shop.ff, working(shop.ff, concurrency=1):
+        async with shop.ff, one_slot(shop.ff):
             assert await within((await shop.ff.submit(parent)).result()) == [2, 4, 6]
 
     asyncio.run(main())

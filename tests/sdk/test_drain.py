@@ -6,6 +6,8 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -58,7 +60,7 @@ def test_handlers_over_the_drain_deadline_are_handed_to_another_worker(url: str)
         if ctx.is_resumed:
             return f"attempt {ctx.attempt}"
         thread_started.set()
-        go_on.wait(20)
+        go_on.wait(60)
         over.set()
         return "too late"
 
@@ -70,7 +72,7 @@ def test_handlers_over_the_drain_deadline_are_handed_to_another_worker(url: str)
                 await within(asyncio.to_thread(thread_started.wait))
             assert [await run.state() for run in runs] == [PublicState.WAITING] * 2
             async with working(ff):
-                assert [await run.result("20s") for run in runs] == ["attempt 1"] * 2
+                assert [await run.result("60s") for run in runs] == ["attempt 1"] * 2
             go_on.set()
             await within(asyncio.to_thread(over.wait))
 
@@ -84,7 +86,7 @@ def test_a_handler_that_finishes_when_interrupted_by_the_drain_counts(url: str) 
     @ff.task
     def careful(ctx: SyncContext) -> str:
         started.set()
-        ctx.wait_cancelled(20)
+        ctx.wait_cancelled(60)
         return "saved in time"
 
     async def main() -> None:
@@ -92,7 +94,7 @@ def test_a_handler_that_finishes_when_interrupted_by_the_drain_counts(url: str) 
             run = await ff.submit(careful)
             async with working(ff, drain_timeout="50ms"):
                 await within(asyncio.to_thread(started.wait))
-            assert await run.result("1s") == "saved in time"
+            assert await run.result("60s") == "saved in time"
 
     asyncio.run(main())
 
@@ -156,7 +158,7 @@ def test_a_signal_drains_a_worker_process(
                 os.kill(process.pid, number)
                 flag.touch()
                 assert await within(asyncio.to_thread(process.wait)) == 0
-                assert await run.result("1s") == "finished"
+                assert await run.result("60s") == "finished"
                 assert (await (await ff.start()).list_workers()).entries == ()
 
         asyncio.run(main())
@@ -185,7 +187,12 @@ def test_a_second_signal_skips_the_wait_even_for_a_thread_that_hangs(
         asyncio.run(main())
 
 
-def _worker_process(url: str, directory: Path, flag: Path) -> subprocess.Popen[bytes]:
+@contextmanager
+def _worker_process(url: str, directory: Path, flag: Path) -> Iterator[subprocess.Popen[bytes]]:
     program = directory / "app.py"
     program.write_text(PROGRAM)
-    return subprocess.Popen([sys.executable, str(program), url, str(flag)])
+    with subprocess.Popen([sys.executable, str(program), url, str(flag)]) as process:
+        try:
+            yield process
+        finally:
+            process.kill()  # a test that failed must not wait for it

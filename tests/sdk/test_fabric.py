@@ -24,7 +24,7 @@ def test_a_fabric_serves_one_event_loop_after_another(durable_url: str) -> None:
 
     async def finish(execution_id: str) -> int:
         async with ff, working(ff):
-            return await ff.run(execution_id, double).result("20s")
+            return await ff.run(execution_id, double).result("60s")
 
     assert asyncio.run(finish(asyncio.run(submit()))) == 42
 
@@ -83,7 +83,7 @@ def test_namespaces_keep_work_apart(durable_url: str) -> None:
         async with ours, theirs:
             first, second = await ours.submit(greet), await theirs.submit(greet_too)
             async with working(theirs):
-                assert await second.result("20s") == "theirs"
+                assert await second.result("60s") == "theirs"
                 assert await first.state() is PublicState.WAITING
             assert (await first.info()).namespace == "ours"
 
@@ -105,15 +105,15 @@ def test_code_without_asyncio_submits_and_waits(durable_url: str) -> None:
     try:
         with ff.sync as sync:
             run = sync.submit(double, 21, key="once", priority=5)
-            assert run.result(timeout="20s") == 42
+            assert run.result(timeout="60s") == 42
             assert not sync.submit(double, 21, key="once", priority=5).is_new
             assert run.state() is PublicState.COMPLETED
             assert run.info().priority == 5
             assert sync.run(run.id, double).result() == 42
             runs = sync.submit_many(double, [1, 2, 3])
-            assert [sync.result(each, "20s") for each in runs] == [2, 4, 6]
+            assert [sync.result(each, "60s") for each in runs] == [2, 4, 6]
             with pytest.raises(RunFailed, match="negative"):
-                sync.submit(double, -1).result("20s")
+                sync.submit(double, -1).result("60s")
             waiting = sync.submit(double, 1, delay="1h")
             waiting.cancel("changed my mind")
             assert waiting.state() is PublicState.CANCELLED

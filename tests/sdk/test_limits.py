@@ -268,7 +268,7 @@ def test_work_waits_for_a_full_budget_and_goes_on_when_it_is_raised(url: str) ->
             assert (limit.kind, limit.limit_id, limit.keeps_back) == ("budget", "gpt", True)
             assert "tokens 100/100" in limit.usage
             await ff.raise_budget("gpt", tokens=200)
-            assert await run.result("20s") == "answer"
+            assert await run.result("60s") == "answer"
 
     asyncio.run(main())
 
@@ -290,7 +290,7 @@ def test_a_quota_bounds_what_runs_at_once_for_each_key(url: str) -> None:
             await ff.create_quota("places", at_once=2)
             runs = await ff.submit_many(crawl, ["ada", "bob"] * 5)
             for run in runs:
-                await run.result("20s")
+                await run.result("60s")
             assert most == {"ada": 2, "bob": 2}
 
     asyncio.run(main())

@@ -43,7 +43,7 @@ def budget_after(
             await ff.create_budget("gpt", hard={"tokens": hard}, **policy)
             run = await ff.submit(handler)
             try:
-                value = await run.result("20s")
+                value = await run.result("60s")
             except RunError as error:
                 value = error
             return value, await ff.budget("gpt")
@@ -170,7 +170,7 @@ def test_a_refusal_is_retried_where_retry_on_names_it(url: str) -> None:
     async def main() -> None:
         async with ff, working(ff):
             await ff.create_budget("gpt", hard={"tokens": 50})
-            assert await (await ff.submit(ask)).result("20s") == 2
+            assert await (await ff.submit(ask)).result("60s") == 2
 
     asyncio.run(main())
 
@@ -257,10 +257,10 @@ def test_sync_tasks_spend_and_report_from_their_threads(url: str) -> None:
     async def main() -> None:
         async with ff, working(ff):
             await ff.create_budget("gpt", hard={"tokens": 100})
-            assert "flowfabric-task" in await (await ff.submit(ask, 5)).result("20s")
+            assert "flowfabric-task" in await (await ff.submit(ask, 5)).result("60s")
             assert (await ff.budget("gpt")).usage == {"tokens": 45}
             with pytest.raises(RunFailed) as caught:
-                await (await ff.submit(ask, 50)).result("20s")
+                await (await ff.submit(ask, 50)).result("60s")
             assert caught.value.category == "budget_exceeded"
             assert not (await ff.budget("gpt")).held
 
@@ -338,7 +338,7 @@ def test_waiting_for_a_full_budget_inside_a_handler(url: str) -> None:
 
             await until(is_blocked)
             await ff.raise_budget("gpt", tokens=200)
-            assert await run.result("20s") == 1
+            assert await run.result("60s") == 1
 
     asyncio.run(main())
 
@@ -377,7 +377,7 @@ def test_a_lease_lost_inside_ends_the_handler_and_charges_nothing(url: str, is_s
         async with ff, working(ff):
             await ff.create_budget("gpt", hard={"tokens": 100})
             run = await ff.submit("ask")
-            await run.result("20s")
+            await run.result("60s")
             budget = await ff.budget("gpt")
             assert (budget.usage, dict(budget.held)) == ({"tokens": 30}, {})
             assert passed == [2]
@@ -486,7 +486,7 @@ def test_an_outage_and_a_lost_answer_cost_time_and_nothing_else(
     async def main() -> None:
         async with ff, working(ff):
             await ff.create_budget("gpt", hard={"tokens": 100})
-            assert await (await ff.submit(ask)).result("20s") == Ok.__name__
+            assert await (await ff.submit(ask)).result("60s") == Ok.__name__
             budget = await ff.budget("gpt")
             assert (budget.usage, dict(budget.held)) == ({"tokens": 55}, {})
 

@@ -51,7 +51,7 @@ def test_a_dataclass_becomes_a_struct_on_the_way_through_a_worker(url: str) -> N
         async with ff, working(ff):
             due = datetime(2026, 11, 16, tzinfo=UTC)
             run = await ff.submit(pack, Order("lamp", 2, due))
-            assert await run.result("20s") == Parcel(Order("lamp", 2, due), Decimal("1.5"))
+            assert await run.result("60s") == Parcel(Order("lamp", 2, due), Decimal("1.5"))
 
     asyncio.run(main())
 
@@ -66,7 +66,7 @@ def test_pydantic_models_travel_both_ways(url: str) -> None:
     async def main() -> None:
         async with ff, working(ff):
             run = await bill.submit([Invoice(number=1, lines=["a"])], Invoice(number=2, lines=[]))
-            result = await run.result("20s")
+            result = await run.result("60s")
             assert isinstance(result, Invoice)
             assert result.number == 2
             with pytest.raises(InvalidInput, match="bill: invoices"):
@@ -213,7 +213,7 @@ def test_submit_many_keeps_the_order_and_creates_nothing_when_one_is_wrong(url: 
             runs = await ff.submit_many(add, [1, (2, 3), add.options(priority=5).call(7)])
             runs += await ff.submit_many([add.call(8), add.call(9, second=1)])
             async with working(ff):
-                results = [await run.result("20s") for run in runs]
+                results = [await run.result("60s") for run in runs]
             assert results == [1, 5, 7, 8, 10]
             assert (await runs[2].info()).priority == 5
 
@@ -235,8 +235,8 @@ def test_a_task_can_be_submitted_by_its_name(url: str) -> None:
             assert context.input_payload == b'{"name":"ada"}'
             if url != "memory://":
                 async with working(elsewhere):
-                    assert await run.result("20s") == "hello ada"
-                    assert await other.result("20s") == "hello bob"
+                    assert await run.result("60s") == "hello ada"
+                    assert await other.result("60s") == "hello bob"
         async with elsewhere:
             with pytest.raises(InvalidInput, match=r"greet: .*nam"):
                 await elsewhere.submit("greet", nam="x")
@@ -279,11 +279,11 @@ def test_a_handle_made_from_an_id_gives_the_typed_result() -> None:
     async def main() -> None:
         async with ff, working(ff):
             run = await ff.submit(order)
-            await run.result("20s")
+            await run.result("60s")
             assert await ff.run(run.id, order).result() == Order("lamp", 1)
             assert await ff.run(run.id).result() == {"item": "lamp", "count": 1, "due": None}
             with pytest.raises(ResultMismatch, match="Expected `int`"):
-                await (await ff.submit(liar)).result("20s")
+                await (await ff.submit(liar)).result("60s")
 
     asyncio.run(main())
 

@@ -84,7 +84,7 @@ def test_a_suspended_handler_is_called_again_with_its_signals(url: str) -> None:
             assert (await run.info()).blocking_reason.value == "waiting_for_callback"
             answer = await ff.signal(run, "reply", {"rows": 3}, name="done", source="service:crm")
             assert answer.effect.value == "resume_condition_satisfied"
-            assert await run.result("20s") == "solar: done reply service:crm {'rows': 3}"
+            assert await run.result("60s") == "solar: done reply service:crm {'rows': 3}"
             assert seen == [
                 (False, False, 1, None, None, None, 0),
                 (True, True, 1, ResumeCause.SIGNAL, "service:crm", "written", 1),
@@ -111,7 +111,7 @@ def test_a_sync_handler_suspends_in_the_same_way(url: str) -> None:
             await suspended(run)
             await ff.approve(run, "publish", by="ada")
             await ff.approve(run, "publish", by="grace")
-            assert await run.result("20s") == ["operator:ada", "operator:grace"]
+            assert await run.result("60s") == ["operator:ada", "operator:grace"]
             assert calls == [False, True]
 
     asyncio.run(main())
@@ -135,7 +135,7 @@ def test_except_exception_does_not_swallow_a_suspension(url: str) -> None:
             run = await ff.submit(careful)
             await suspended(run)
             await ff.signal(run, "go")
-            assert await run.result("20s") == "done"
+            assert await run.result("60s") == "done"
             assert not swallowed
 
     asyncio.run(main())
@@ -166,7 +166,7 @@ def test_what_a_handler_does_after_it_suspended_does_not_count(
             run = await ff.submit(stubborn)
             await suspended(run)
             await ff.signal(run, "go")
-            assert await run.result("20s") == "right"
+            assert await run.result("60s") == "right"
 
     with caplog.at_level(logging.WARNING):
         asyncio.run(main())
@@ -192,7 +192,7 @@ def test_early_signals_are_returned_and_the_handler_goes_on(url: str) -> None:
     async def main() -> None:
         async with ff, working(ff):
             run = await ff.submit(quick)
-            assert await run.result("20s") == ["done", 42, "signal", "early"]
+            assert await run.result("60s") == ["done", 42, "signal", "early"]
             assert calls == [1]
 
     asyncio.run(main())
@@ -216,7 +216,7 @@ def test_the_last_wait_is_still_known_after_a_delay(url: str) -> None:
             run = await ff.submit(slow)
             await suspended(run)
             await ff.signal(run, "go")
-            assert await run.result("20s") == "go"
+            assert await run.result("60s") == "go"
             assert seen == [(False, 0), (True, 1), (True, 1)]
 
     asyncio.run(main())
@@ -240,7 +240,7 @@ def test_a_retry_is_a_new_attempt_without_signals(url: str) -> None:
             run = await ff.submit(shaky)
             await suspended(run)
             await ff.signal(run, "go")
-            assert await run.result("20s") == "done"
+            assert await run.result("60s") == "done"
             assert seen == [(1, False), (1, True), (2, False)]
 
     asyncio.run(main())
@@ -270,7 +270,7 @@ def test_a_handler_with_two_waits_goes_on_by_its_continuation(url: str) -> None:
 
                 await until(waits)
                 await ff.signal(run, key)
-            assert await run.result("20s") == "final"
+            assert await run.result("60s") == "final"
 
     asyncio.run(main())
 
@@ -294,7 +294,7 @@ def test_a_key_of_ones_own_cannot_stand_for_another_wait(url: str) -> None:
             run = await ff.submit(twice)
             await suspended(run)
             await ff.signal(run, "one")
-            assert await run.result("20s") == "done"
+            assert await run.result("60s") == "done"
             assert len(refused) == 1
 
     asyncio.run(main())
@@ -318,7 +318,7 @@ def test_a_link_stays_good_when_the_handler_begins_again_before_it_suspends(url:
 
     async def main() -> None:
         async with ff, working(ff):
-            assert await (await ff.submit(interrupted)).result("20s") == "3"
+            assert await (await ff.submit(interrupted)).result("60s") == "3"
             assert made[0] == made[1]
 
     asyncio.run(main())
@@ -342,7 +342,7 @@ def test_a_timeout_ends_the_run(url: str, word: str | None, error: type[RunError
         async with ff, working(ff):
             run = await ff.submit(patient)
             with pytest.raises(error, match="suspension_timeout"):
-                await run.result("20s")
+                await run.result("60s")
 
     asyncio.run(main())
 
@@ -363,7 +363,7 @@ def test_a_timeout_lets_the_handler_go_on(url: str, word: str, names: list[str])
     async def main() -> None:
         async with ff, working(ff):
             run = await ff.submit(patient)
-            assert await run.result("20s") == ["timeout", "system", names]
+            assert await run.result("60s") == ["timeout", "system", names]
 
     asyncio.run(main())
 
@@ -380,7 +380,7 @@ def test_a_wait_for_nothing_ends_with_its_timeout(url: str) -> None:
 
     async def main() -> None:
         async with ff, working(ff):
-            assert await (await ff.submit(nap)).result("20s") == "rested"
+            assert await (await ff.submit(nap)).result("60s") == "rested"
 
     asyncio.run(main())
 
@@ -404,7 +404,7 @@ def test_an_escalated_wait_asks_for_an_operator_who_may_end_it(url: str) -> None
             await until(escalated)
             assert await run.state() is PublicState.SUSPENDED
             await ff.resume(run, by="ops")
-            assert await run.result("20s") == ["operator", "ops", 0]
+            assert await run.result("60s") == ["operator", "ops", 0]
             with pytest.raises(ExecutionNotSuspended):
                 await ff.resume(run)
 
@@ -427,7 +427,7 @@ def test_a_cancelled_wait_ends_the_run_and_a_late_signal_is_told_so(url: str) ->
             await suspended(run)
             await run.cancel("no longer needed")
             with pytest.raises(RunCancelled, match="no longer needed"):
-                await run.result("20s")
+                await run.result("60s")
             with pytest.raises(TargetNotSignalable):
                 await ff.signal(links[0], "done")
 
@@ -454,7 +454,7 @@ def test_a_suspended_execution_takes_no_slot_and_no_lease(url: str) -> None:
             runs = [await ff.submit(patient) for _ in range(3)]
             for run in runs:
                 await suspended(run)
-            assert await (await ff.submit(brisk)).result("20s") == "done"
+            assert await (await ff.submit(brisk)).result("60s") == "done"
             shift = worker._shift
             assert shift is not None
 
@@ -464,7 +464,7 @@ def test_a_suspended_execution_takes_no_slot_and_no_lease(url: str) -> None:
             await until(empty)
             for run in runs:
                 await ff.signal(run, "go")
-                await run.result("20s")
+                await run.result("60s")
 
     asyncio.run(main())
 
@@ -487,7 +487,7 @@ def test_a_signal_that_races_with_the_suspension_is_never_lost(url: str) -> None
     async def main() -> None:
         async with ff, working(ff):
             runs = await ff.submit_many(racer, range(100))
-            assert [await run.result("20s") for run in runs] == list(range(100))
+            assert [await run.result("60s") for run in runs] == list(range(100))
             effects = {each.effect.value for each in await asyncio.gather(*sending)}
             assert effects <= {"buffered_for_pending_waitpoint", "resume_condition_satisfied"}
             assert set(calls.values()) <= {1, 2}
@@ -512,7 +512,7 @@ def test_a_wait_outlives_its_worker(durable_url: str) -> None:
             await ff.signal(run, "go")
             assert await run.state() is PublicState.WAITING
             async with working(ff):
-                assert await run.result("20s") == "go"
+                assert await run.result("60s") == "go"
 
     asyncio.run(main())
 
@@ -592,7 +592,7 @@ def test_a_renewal_that_finds_the_lease_released_does_not_stop_the_handler(
             run = await ff.submit(patient)
             await suspended(run)
             await ff.signal(run, "go")
-            assert await run.result("20s") == "done"
+            assert await run.result("60s") == "done"
             assert ends == ["Suspension"]
 
     with caplog.at_level(logging.WARNING):
@@ -624,7 +624,7 @@ def test_the_next_call_may_begin_while_the_last_one_still_cleans_up(
             run = await ff.submit(tidy)
             await suspended(run)
             await ff.signal(run, "go")
-            assert await run.result("20s") == "done"
+            assert await run.result("60s") == "done"
             assert cleaning == ["begun"]
             cleaned.set()
         assert cleaning == ["begun", "ended"]
@@ -647,7 +647,7 @@ def test_a_suspended_sync_handler_that_outlives_the_drain_reports_nothing(
         try:
             ctx.suspend("go")
         finally:
-            cleaned.wait(20)
+            cleaned.wait(60)
         return "wrong"
 
     async def main() -> None:
@@ -659,7 +659,7 @@ def test_a_suspended_sync_handler_that_outlives_the_drain_reports_nothing(
             assert await run.state() is PublicState.SUSPENDED
             await ff.signal(run, "go")
             async with working(ff):
-                assert await run.result("20s") == "done"
+                assert await run.result("60s") == "done"
 
     with caplog.at_level(logging.WARNING):
         asyncio.run(main())
@@ -698,7 +698,7 @@ def test_a_lost_answer_begins_one_wait_only(url: str, monkeypatch: pytest.Monkey
             engine = await ff.start()
             assert len(await engine.list_suspensions(execution_id=run.id)) == 1
             await ff.signal(run, "go")
-            assert await run.result("20s") == "done"
+            assert await run.result("60s") == "done"
 
     asyncio.run(main())
 
@@ -731,7 +731,7 @@ def test_a_handler_whose_lease_is_gone_cannot_suspend(url: str) -> None:
             engine = await ff.start()
             await engine.revoke_lease(execution_id=run.id, reason="test")
             may_go.set()
-            assert await run.result("20s") == "second"
+            assert await run.result("60s") == "second"
             await within(left.wait())
             assert ends in (["Stopped"], ["CancelledError"])
             assert not await engine.list_suspensions(execution_id=run.id)

@@ -103,7 +103,7 @@ def test_a_signal_finds_its_wait(url: str, how: str) -> None:
             await desk.ff.signal(target, "done", [1, 2], source="ada")
         else:
             await desk.ff.signal(target, "reply", [1, 2], name="done", source="ada")
-        assert await run.result("20s") == [["done", "user:ada", [1, 2]]]
+        assert await run.result("60s") == [["done", "user:ada", [1, 2]]]
 
     at_desk(url, main)
 
@@ -112,10 +112,10 @@ def test_a_signal_without_words_has_a_name_all_the_same(url: str) -> None:
     async def main(desk: Desk) -> None:
         run = await desk.waiting()
         await desk.ff.signal(desk.waitpoints[0])
-        assert await run.result("20s") == [["signal", "", None]]
+        assert await run.result("60s") == [["signal", "", None]]
         run = await desk.waiting()
         await desk.ff.signal(run, "reply")
-        assert await run.result("20s") == [["reply", "", None]]
+        assert await run.result("60s") == [["reply", "", None]]
 
     at_desk(url, main)
 
@@ -131,7 +131,7 @@ def test_a_repeated_key_counts_once_and_is_answered_again(url: str) -> None:
         assert again.effect is first.effect
         assert await run.state() is PublicState.SUSPENDED
         await desk.ff.signal(link, "b", idempotency_key="two")
-        assert len(await run.result("20s")) == 2
+        assert len(await run.result("60s")) == 2
         late = await desk.ff.signal(link, "b", idempotency_key="two")
         assert late.effect.value == "resume_condition_satisfied"
 
@@ -143,7 +143,7 @@ def test_a_late_signal_is_told_that_the_wait_is_over(url: str) -> None:
         run = await desk.waiting()
         link = desk.waitpoints[0].link()
         await desk.ff.signal(link, "done")
-        await run.result("20s")
+        await run.result("60s")
         with pytest.raises(TargetNotSignalable):
             await desk.ff.signal(link, "more")
         with pytest.raises(WaitpointClosed):
@@ -209,7 +209,7 @@ def test_two_people_approve(url: str) -> None:
         assert (wait.have, wait.need) == (1, 2)
         assert "(1/2)" in wait.waits_for
         await desk.ff.approve(run, "publish", by="grace")
-        assert await run.result("20s") == [
+        assert await run.result("60s") == [
             ["approved", "operator:ada", {"comment": "looks good"}],
             ["approved", "operator:grace", None],
         ]
@@ -226,7 +226,7 @@ def test_one_rejection_is_enough(url: str) -> None:
         desk.wait = lambda: approval("publish", of=2)
         run = await desk.waiting()
         await desk.ff.reject(run, "publish", by="ada", payload={"why": "typos"})
-        assert await run.result("20s") == [["rejected", "operator:ada", {"why": "typos"}]]
+        assert await run.result("60s") == [["rejected", "operator:ada", {"why": "typos"}]]
 
     at_desk(url, main)
 
@@ -289,15 +289,15 @@ def test_the_blocking_fabric_signals_as_well(durable_url: str) -> None:
                 sync.approve(run, "publish", by="ada")
                 assert [wait.have for wait in sync.waits()] == [1]
                 sync.signal(sync.link(run, "publish"), "approved", {"a": 1}, source="grace")
-                return str(sync.run(run.id).result("20s"))
+                return str(sync.run(run.id).result("60s"))
 
         assert "user:grace" in await asyncio.to_thread(talk)
         run = await desk.waiting()
         await asyncio.to_thread(desk.ff.sync.reject, run, "publish", by="ada")
-        assert (await run.result("20s"))[0][0] == "rejected"
+        assert (await run.result("60s"))[0][0] == "rejected"
         run = await desk.waiting()
         await asyncio.to_thread(desk.ff.sync.resume, run.id, by="ops")
-        assert await run.result("20s") == []
+        assert await run.result("60s") == []
         await asyncio.to_thread(desk.ff.sync.close)
 
     at_desk(durable_url, main)
@@ -362,7 +362,7 @@ def test_a_wrong_payload_is_refused_and_the_wait_goes_on(
             await desk.ff.signal(run, "reply", wrong)
         assert await run.state() is PublicState.SUSPENDED
         await desk.ff.signal(run, "reply", right)
-        ((_, _, payload),) = await run.result("20s")
+        ((_, _, payload),) = await run.result("60s")
         assert received(payload).payload_as(kind) == value
 
     at_desk("memory://", main)
@@ -510,7 +510,7 @@ def test_no_token_reaches_logs_errors_listings_or_reprs(
             shown.extend(["".join(traceback.format_exception(caught.value)), repr(caught.value)])
             shown.append(json.dumps(caught.value.as_dict()))
         await desk.ff.signal(link, "done")
-        shown.append(repr(await run.result("20s")))
+        shown.append(repr(await run.result("60s")))
         with pytest.raises(FlowFabricError) as caught:
             await desk.ff.signal(link, "late")
         shown.append("".join(traceback.format_exception(caught.value)))
@@ -537,7 +537,7 @@ def test_a_waitpoint_cannot_be_returned_as_a_result(url: str) -> None:
         async with ff, working(ff):
             run = await ff.submit(careless)
             with pytest.raises(FlowFabricError, match="cannot be written as JSON") as caught:
-                await run.result("20s")
+                await run.result("60s")
             assert "k1:" not in str(caught.value.fields)
 
     asyncio.run(main())

@@ -9,7 +9,7 @@ from typing import Any
 
 from flowfabric import Fabric, Worker
 
-WAIT_S = 20.0  # longer than any of these ever takes; reached only by a bug
+WAIT_S = 60.0  # longer than any of these ever takes; reached only by a bug
 
 
 @asynccontextmanager

