@@ -109,27 +109,13 @@ class Table(Generic[R]):
         key = self._key(record)
         return key if len(self.key_columns) > 1 else (key,)
 
-    def row_of(self, record: R) -> tuple[Any, ...]:
-        """The record as stored."""
-        values = msgspec.structs.astuple(record)
-        if not self._coded:
-            return values
-        row = list(values)
+    def to_columns(self, records: Sequence[R]) -> list[Row]:
+        """Records as stored, column by column: most of that happens in C."""
+        rows = map(msgspec.structs.astuple, records)
+        columns: list[Row] = list(zip(*rows, strict=True))
         for at, write, _ in self._coded:
-            if row[at] is not None:
-                row[at] = write(row[at])
-        return tuple(row)
-
-    def to_rows(self, records: Sequence[R]) -> list[Row]:
-        """Records as stored, many column by column."""
-        if len(records) < COLUMNWISE_FROM_ROWS or not self._coded:
-            return list(map(self.row_of, records))
-        columns: list[Sequence[Any]] = list(
-            zip(*map(msgspec.structs.astuple, records), strict=True)
-        )
-        for at, write, _ in self._coded:
-            columns[at] = [None if value is None else write(value) for value in columns[at]]
-        return list(zip(*columns, strict=True))
+            columns[at] = tuple([None if value is None else write(value) for value in columns[at]])
+        return columns
 
     def part_of(self, fields: frozenset[str]) -> tuple[tuple[str, ...], Callable[[R], Row]]:
         """The key and these fields, or all: their names, and what reads them off a record as they

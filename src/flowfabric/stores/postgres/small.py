@@ -206,10 +206,11 @@ class SmallTables:
         for write, rows in (
             (_delete(table), written.deleted),
             (_update(table, names), list(map(part, written.updated))),
-            (_insert(table), table.to_rows(written.inserted)),
         ):
             if rows:
                 self._writes.append((write, columns_of(rows)))
+        if written.inserted:
+            self._writes.append((_insert(table), table.to_columns(written.inserted)))
         for values, keys in written.alike:
             same = [(value,) * len(keys) for value in table.stored(values)]
             write = _update(table, (*table.key_columns, *values))

@@ -29,13 +29,20 @@ class Sheet(NamedTuple):
 
 def insert_many(connection: sqlite3.Connection, sheet: Sheet, rows: Sequence[Row]) -> None:
     """Insert rows in their order."""
-    rest = _write_shared(connection, _insert_shared, sheet, rows)
+    insert_columns(connection, sheet, list(zip(*rows, strict=True)))
+
+
+def insert_columns(
+    connection: sqlite3.Connection, sheet: Sheet, columns: Sequence[Sequence[Any]]
+) -> None:
+    """The same, for who has rows column by column."""
+    rest = _write_shared(connection, _insert_shared, sheet, columns)
     connection.executemany(_insert_one(sheet), rest)
 
 
 def update_many(connection: sqlite3.Connection, sheet: Sheet, rows: Sequence[Row]) -> None:
     """Update rows by key; no key stands twice."""
-    rest = _write_shared(connection, _update_shared, sheet, rows)
+    rest = _write_shared(connection, _update_shared, sheet, list(zip(*rows, strict=True)))
     connection.executemany(_update_one(sheet), rest)
 
 
@@ -43,13 +50,15 @@ def _write_shared(
     connection: sqlite3.Connection,
     statement: Callable[[Sheet, Varies, int], str],
     sheet: Sheet,
-    rows: Sequence[Row],
+    columns: Sequence[Sequence[Any]],
 ) -> Sequence[Row]:
     """Write what fills whole statements; returns the few rows that are left."""
-    whole = len(rows) - len(rows) % _SIZES[-1]
+    count = len(columns[0])
+    whole = count - count % _SIZES[-1]
+    rest = list(zip(*[column[whole:] for column in columns], strict=True)) if whole < count else []
     if whole == 0:
-        return rows
-    columns = list(zip(*rows[:whole], strict=True))
+        return rest
+    columns = [column[:whole] for column in columns]  # the same object where nothing is cut off
     varies = (True, *[column.count(column[0]) < whole for column in columns[1:]])
     shared = [column[0] for column, own in zip(columns, varies, strict=True) if not own]
     values = list(chain.from_iterable(zip(*compress(columns, varies), strict=True)))
@@ -60,7 +69,7 @@ def _write_shared(
             chunk = values[start : start + step]
             connection.execute(statement(sheet, varies, size), (*shared, *chunk))
             start += step
-    return rows[whole:]
+    return rest
 
 
 @lru_cache(_STATEMENTS_MAX)

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from flowfabric.model.record import Record, to_json
 from flowfabric.stores.base import RowChanges
 from flowfabric.stores.readable import readable_rows
-from flowfabric.stores.sqlite.bulk import Sheet, insert_many
+from flowfabric.stores.sqlite.bulk import Sheet, insert_columns
 from flowfabric.stores.tables import TABLES, Key, Table, page_sql
 
 R = TypeVar("R", bound=Record)
@@ -187,7 +187,7 @@ class SmallTables:
         for values, keys in written.alike:
             self._set_alike(table, tuple(values), table.stored(values), keys)
         if written.inserted:
-            insert_many(self._connection, _sheet(table), table.to_rows(written.inserted))
+            insert_columns(self._connection, _sheet(table), table.to_columns(written.inserted))
 
     def _update_rows(self, table: Table[Any], written: RowChanges) -> None:
         """Rows that are changed alike share a statement: a wide cascade changes thousands so."""

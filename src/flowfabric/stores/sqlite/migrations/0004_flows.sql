@@ -85,10 +85,11 @@ CREATE TABLE ff_edge (
     resolved_at INTEGER,
     resolved_generation INTEGER,
     PRIMARY KEY (flow_id, edge_id)
-) STRICT, WITHOUT ROWID;
+) STRICT;
 
 -- By what never changes: a resolved edge is a write to its row alone. They end
--- with the key, so that a page of a wide fan-out can be read in order.
+-- with the key, so that a page of a wide fan-out can be read in order. Behind
+-- long keys a row is found faster by its number.
 CREATE INDEX ff_edge_upstream ON ff_edge (upstream_execution_id, flow_id, edge_id);
 CREATE INDEX ff_edge_downstream ON ff_edge (downstream_execution_id, flow_id, edge_id);
 
