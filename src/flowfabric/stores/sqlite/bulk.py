@@ -53,7 +53,7 @@ def _write_shared(
     columns: Sequence[Sequence[Any]],
 ) -> Sequence[Row]:
     """Write what fills whole statements; returns the few rows that are left."""
-    count = len(columns[0])
+    count = len(columns[0]) if columns else 0
     whole = count - count % _SIZES[-1]
     rest = list(zip(*[column[whole:] for column in columns], strict=True)) if whole < count else []
     if whole == 0:
