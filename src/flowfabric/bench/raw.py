@@ -65,7 +65,6 @@ class SqliteDatabase:
             "synchronous = FULL",
             "cache_size = -65536",
             "journal_size_limit = 67108864",
-            "wal_autocheckpoint = 8000",
         ):
             self._connection.execute(f"PRAGMA {pragma}")
 

@@ -53,6 +53,8 @@ class FlowCascade(FlowRows):
 
     async def follow_up(self) -> None:
         """Everything that follows from members that ended, until nothing does."""
+        if self.later:  # before anything else is locked, or the order would be another
+            await self.hold(())
         while moves := self.view.take_member_moves():
             by_flow: defaultdict[str, list[Move]] = defaultdict(list)
             for before, after in moves:

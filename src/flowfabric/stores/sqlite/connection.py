@@ -42,8 +42,6 @@ def connect(path: str, *, synchronous: str) -> sqlite3.Connection:
         connection.execute("PRAGMA cache_size = -65536")
         connection.execute("PRAGMA temp_store = MEMORY")
         connection.execute("PRAGMA journal_size_limit = 67108864")
-        # A checkpoint has syncs of its own: one after 32 MB rather than after each 4 MB.
-        connection.execute("PRAGMA wal_autocheckpoint = 8000")
     except (sqlite3.Error, OSError) as error:
         raise StoreUnavailable(f"cannot open {path}: {error}") from error
     return connection
