@@ -37,19 +37,20 @@ async def test_what_many_ends_hand_on_arrives(lab: Lab) -> None:
     assert json.loads(join.payload) == {name: name for name in names}
 
 
+@pytest.mark.parametrize("many", [3, MANY])
 @woven
-async def test_many_ends_of_several_flows_are_each_counted(lab: Lab) -> None:
+async def test_many_ends_of_several_flows_are_each_counted(lab: Lab, many: int) -> None:
     graphs = [
         await submit(lab, ["a", "b", node("c", lane_id="later")], [edge("a", "c"), edge("b", "c")])
-        for _ in range(MANY)
+        for _ in range(many)
     ]
-    claimed = await lab.claims(limit=2 * MANY)
+    claimed = await lab.claims(limit=2 * many)
     replies = await lab.engine.complete_many([CompleteRequest(each.handle) for each in claimed])
     assert not [reply for reply in replies if isinstance(reply, Exception)]
     for graph in graphs:
         assert await graph.state("c") == "waiting"
         assert (await graph.row()).completed_count == 2
-    last = await lab.claims(lanes=("later",), limit=MANY)
+    last = await lab.claims(lanes=("later",), limit=many)
     await lab.engine.complete_many([CompleteRequest(each.handle) for each in last])
     assert {await graph.flow_state() for graph in graphs} == {FlowState.COMPLETED}
 
