@@ -23,7 +23,7 @@ MANY = HELD_LATER_FROM + 10
 async def test_what_many_ends_hand_on_arrives(lab: Lab) -> None:
     """Their results are in the store by the time the join is decided."""
     names = [f"s{at:02}" for at in range(MANY)]
-    nodes = [*names, node("d", lane_id="join")]
+    nodes = [*map(node, names), node("d", lane_id="join")]
     graph = await submit(lab, nodes, [edge(name, "d", passes_result=True) for name in names])
     by_id = {key: name for name, key in graph.ids.items()}
     claimed = await lab.claims(limit=MANY)
