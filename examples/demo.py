@@ -160,10 +160,11 @@ def recovered(stage: Stage, run: Any, worker: WorkerProcess, folder: Path) -> No
     stage.say("the ledger that the task itself kept:")
     for line in lines:
         stage.say(f"   {line}")
-    stage.expect("one recovery is on record", info.reclaim_count == 1)
+    # One, unless this machine stands still for longer than a lease: then it is recovered again.
+    stage.expect("its recovery is on record", info.reclaim_count >= 1)
     stage.expect(
-        "the first attempt was interrupted, the second one succeeded",
-        stage.history(run.id) == ["interrupted_reclaimed", "ended_success"],
+        "the first attempt was interrupted, the last one succeeded",
+        stage.history(run.id) == ["interrupted_reclaimed"] * info.reclaim_count + ["ended_success"],
     )
     stage.expect("it was finished exactly once", len(finished) == 1)
 
