@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Callable, Coroutine
 from contextlib import closing
 from pathlib import Path
+from typing import Any, TypeVar
 
 import asyncpg
 import pytest
@@ -26,6 +28,16 @@ from flowfabric.stores.tables import EDGES, MEMBERS
 from tests.support.lab import Lab
 
 ROWS = 3_000
+T = TypeVar("T")
+
+
+def told(url: str, story: Callable[[Lab], Coroutine[Any, Any, T]]) -> T:
+    lab = Lab(url)
+    lab.open()
+    try:
+        return lab.run(story(lab))
+    finally:
+        lab.close()
 
 
 async def fill(lab: Lab) -> None:
@@ -48,10 +60,7 @@ SQLITE_PLANS = {
 @pytest.mark.parametrize("name", SQLITE_PLANS)
 def test_sqlite_uses_the_index(tmp_path: Path, name: str) -> None:
     path = tmp_path / "plan.db"
-    lab = Lab(f"sqlite:///{path}")
-    lab.open()
-    lab.run(fill(lab))
-    lab.close()
+    told(f"sqlite:///{path}", fill)
     values, index = SQLITE_PLANS[name]
     with closing(sqlite3.connect(path)) as connection:
         plan = connection.execute(f"EXPLAIN QUERY PLAN {sqlite_view.SQL[name]}", values).fetchall()
@@ -102,10 +111,7 @@ def test_postgres_uses_the_index(postgres_url: str, name: str) -> None:
         await connection.close()
         return "\n".join(row[0] for row in rows)
 
-    lab = Lab(postgres_url)
-    lab.open()
-    text = lab.run(explain(lab))
-    lab.close()
+    text = told(postgres_url, explain)
     assert index in text, text
 
 
@@ -121,10 +127,7 @@ def test_a_claim_sorts_nothing_even_before_there_are_statistics(postgres_url: st
         await connection.close()
         return "\n".join(row[0] for row in rows)
 
-    lab = Lab(postgres_url)
-    lab.open()
-    text = lab.run(explain(lab))
-    lab.close()
+    text = told(postgres_url, explain)
     assert "ff_exec_ready" in text, text
     assert "Sort" not in text, text
 
@@ -168,19 +171,13 @@ def test_no_statement_compares_all_rows_when_statistics_say_there_are_none(
         await connection.close()
         return plans
 
-    lab = Lab(postgres_url)
-    lab.open()
-    plans = lab.run(explain(lab))
-    lab.close()
+    plans = told(postgres_url, explain)
     assert {name: text for name, text in plans.items() if "Join Filter" in text} == {}
 
 
 def test_a_listing_by_state_uses_its_index(tmp_path: Path) -> None:
     path = tmp_path / "plan.db"
-    lab = Lab(f"sqlite:///{path}")
-    lab.open()
-    lab.run(fill(lab))
-    lab.close()
+    told(f"sqlite:///{path}", fill)
     values: list[object] = []
 
     def bind(value: object) -> str:
@@ -249,10 +246,7 @@ async def fill_flows(lab: Lab) -> None:
 @pytest.mark.parametrize("name", FLOW_SEARCHES)
 def test_sqlite_cascades_use_their_indexes(tmp_path: Path, name: str, is_one: bool) -> None:
     path = tmp_path / "plan.db"
-    lab = Lab(f"sqlite:///{path}")
-    lab.open()
-    lab.run(fill_flows(lab))
-    lab.close()
+    told(f"sqlite:///{path}", fill_flows)
     table, column, only, index = FLOW_SEARCHES[name]
     sql = sqlite_small.rows_by_sql(table, column, only, is_one=is_one)
     values = ("x" if is_one else '["x"]', *(() if only is None else ("applied",)), 10)
@@ -281,8 +275,5 @@ def test_postgres_cascades_use_their_indexes(
         await connection.close()
         return "\n".join(row[0] for row in rows)
 
-    lab = Lab(postgres_url)
-    lab.open()
-    text = lab.run(explain(lab))
-    lab.close()
+    text = told(postgres_url, explain)
     assert index in text, text
