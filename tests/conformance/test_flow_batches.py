@@ -10,7 +10,7 @@ import pytest
 
 from flowfabric.engine.flow_book import HELD_LATER_FROM
 from flowfabric.engine.requests import CompleteRequest
-from flowfabric.model.flow import FlowState
+from flowfabric.model.flow import AnyOf, FlowState, OnSatisfied
 from flowfabric.stores.base import Transaction
 from flowfabric.stores.tables import FLOWS, Table
 from tests.support.flows import edge, node, submit, woven
@@ -35,6 +35,24 @@ async def test_what_many_ends_hand_on_arrives(lab: Lab) -> None:
     )
     join = await lab.claim(lanes=("join",))
     assert json.loads(join.payload) == {name: name for name in names}
+
+
+@woven
+async def test_what_ends_after_the_decision_hands_nothing_on(lab: Lab) -> None:
+    """In one call as in two: the first success decides, the second comes too late."""
+    join = node("d", AnyOf(OnSatisfied.LET_RUN), lane_id="join")
+    edges = [edge(name, "d", passes_result=True) for name in ("a", "b")]
+    graph = await submit(lab, [node("a"), node("b"), join], edges)
+    by_id = {key: name for name, key in graph.ids.items()}
+    claimed = await lab.claims(limit=2)
+    first = by_id[claimed[0].execution_id]
+    await lab.engine.complete_many(
+        [
+            CompleteRequest(each.handle, json.dumps(by_id[each.execution_id]).encode(), "json")
+            for each in claimed
+        ]
+    )
+    assert json.loads((await lab.claim(lanes=("join",))).payload) == {first: first}
 
 
 @pytest.mark.parametrize("many", [3, MANY])
