@@ -1,7 +1,4 @@
-"""How much a run tries: little on every push, as much as you like at night.
-
-FF_PARITY_HISTORIES=10000 FF_PARITY_STEPS=50 bin/test tests/property/test_parity.py
-"""
+"""How much a run tries: little on every push, as much as you like at night (`bin/soak`)."""
 
 from __future__ import annotations
 

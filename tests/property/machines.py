@@ -15,11 +15,8 @@ STEPS = budget("FF_PARITY_STEPS", 30)
 SEEDS = range(5)  # the rarest planted fault is missed by one seed in ten, never by all
 
 
-def try_histories(machine: Any, histories: int, *, shrink: bool = True, same: bool = False) -> None:
-    """Run a state machine so many times; a failure is shrunk and printed as a program.
-
-    `same`: they are the same histories every time.
-    """
+def try_histories(machine: Any, histories: int, *, shrink: bool = True) -> None:
+    """Run a state machine so many times; a failure is shrunk and printed as a program."""
     phases = [Phase.generate, Phase.shrink] if shrink else [Phase.generate]
     run_state_machine_as_test(
         machine,

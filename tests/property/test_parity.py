@@ -20,7 +20,7 @@ from flowfabric.kernel.create import CreateExecution
 from flowfabric.kernel.decision import Refused
 from flowfabric.kernel.submit_flow import SpawnChildren, SubmitFlow
 from flowfabric.model.budget import HardAction
-from flowfabric.model.flow import EdgeState, TaskKind
+from flowfabric.model.flow import AllOf, CancellationPolicy, EdgeState, TaskKind
 from flowfabric.model.quota import AdmissionRow
 from flowfabric.model.record import replace
 from flowfabric.stores.base import Transaction
@@ -495,3 +495,21 @@ def test_room_made_in_a_batch_is_used_in_it(
         plant([BATCH_SABOTAGE[name][0]], monkeypatch)
         with pytest.raises(AssertionError):
             history.teardown()
+
+
+def test_a_member_that_was_missed_earlier_in_its_batch_is_found_by_a_later_search(
+    tmp_path: Path, request: pytest.FixtureRequest, runner: asyncio.Runner
+) -> None:
+    """Its row is looked for before its flow is there; the cancel after it must see the row."""
+    with ground_for("memory", tmp_path, request, runner) as ground:
+        history = Batching(runner, ground)
+        history.begin(0, 0)
+        history.add_new(0, False, "")  # of a flow that never was
+        history.set_policy(0, AllOf())
+        history.create_flow(0, False, True)
+        history.add_again(0, False, "")
+        history.cancel_flow(0, CancellationPolicy.CANCEL_ALL)
+        cancelled = history.recorder.steps[-1]
+        assert cancelled is not None
+        assert cancelled.answer.member_execution_ids
+        history.teardown()

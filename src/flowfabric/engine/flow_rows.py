@@ -177,7 +177,7 @@ class FlowRows:
     def put_member(self, member: MemberRow, fields: tuple[str, ...] | None = None) -> None:
         """The next image of a member, of which only these fields may differ."""
         key = (member.flow_id, member.execution_id)
-        if key not in self._members:
+        if self.view.rows.get(MEMBERS, key) is None:  # new, also if it was looked for before
             self._members.add(key)
             self._is_unsaved = True
         self.view.rows.put_at(MEMBERS, key, member, fields)
