@@ -71,3 +71,41 @@ def test_the_shortest_lease_taken_elsewhere_is_missed_within_its_length_and_a_se
     assert len(waits) == LEASES
     assert min(waits) >= LEASE_TTL_MS_MIN
     assert max(waits) <= LEASE_TTL_MS_MIN + 1_000
+
+
+class Pieces(Ledger):
+    """One thing is due, and every piece of it leaves the next to be done at once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.left, self.looks = 250, 0
+
+    async def next_due(self) -> DueLook:
+        self.looks += 1
+        if not self.left:
+            self.over.set()
+        return DueLook(self.now, self.now if self.left else None)
+
+    async def move_due(self) -> int:
+        self.left -= 1
+        if self.left:
+            self.next_look_at = self.now
+        return 1
+
+
+def test_a_long_piece_of_work_is_looked_for_only_now_and_then(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def story() -> Pieces:
+        pieces = Pieces()
+        monkeypatch.setattr(timekeeper, "wait_event", pieces.sleep)
+        loop = Timekeeper(pieces)
+        loop.start()
+        async with asyncio.timeout(60):
+            await pieces.over.wait()
+        await loop.stop()
+        return pieces
+
+    pieces = asyncio.run(story())
+    assert pieces.left == 0
+    assert pieces.looks == 250 // timekeeper.PIECES_MAX + 2  # begun three times, then nothing

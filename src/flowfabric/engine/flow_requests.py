@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from itertools import chain
+from typing import NoReturn
 
 from flowfabric import limits
 from flowfabric.config import EngineConfig
@@ -159,20 +161,38 @@ def _pairs(edges: Sequence[FlowEdge], names: frozenset[str]) -> list[tuple[str, 
     if len(edges) > limits.FLOW_EDGES_MAX:
         detail = f"edges: {len(edges)} is over the limit {limits.FLOW_EDGES_MAX}"
         raise InvalidInput(detail, field="edges")
-    pairs: dict[tuple[str, str], int] = {}
-    for at, edge in enumerate(edges):
-        field = f"edges[{at}]"
-        if not isinstance(edge, FlowEdge):
-            raise InvalidInput(f"{field}: expected a FlowEdge", field=field)
-        pair = (edge.upstream, edge.downstream)
+    pairs = [
+        (edge.upstream, edge.downstream) if isinstance(edge, FlowEdge) else _no_edge(at)
+        for at, edge in enumerate(edges)
+    ]
+    try:
+        is_known = names.issuperset(chain.from_iterable(pairs))  # and so was checked
+    except TypeError:  # something that cannot even be compared with a name
+        is_known = False
+    if not is_known:
+        _check_ends(pairs)
+    if len(set(pairs)) < len(pairs):
+        _name_duplicate(pairs)
+    return pairs
+
+
+def _no_edge(at: int) -> NoReturn:
+    raise InvalidInput(f"edges[{at}]: expected a FlowEdge", field=f"edges[{at}]")
+
+
+def _check_ends(pairs: Sequence[tuple[str, str]]) -> None:
+    for at, pair in enumerate(pairs):
         for end, word in zip(pair, ("upstream", "downstream"), strict=True):
-            if not isinstance(end, str) or end not in names:  # known names were checked
-                check_text(end, field=f"{field}.{word}", max_bytes=limits.NODE_NAME_BYTES)
-        if pair in pairs:
-            detail = f"{field}: the same as edges[{pairs[pair]}], {pair[0]} → {pair[1]}"
-            raise DependencyAlreadyExists(detail, field=field)
-        pairs[pair] = at
-    return list(pairs)
+            check_text(end, field=f"edges[{at}].{word}", max_bytes=limits.NODE_NAME_BYTES)
+
+
+def _name_duplicate(pairs: Sequence[tuple[str, str]]) -> NoReturn:
+    seen: dict[tuple[str, str], int] = {}
+    for at, pair in enumerate(pairs):
+        if (first := seen.setdefault(pair, at)) != at:
+            break
+    detail = f"edges[{at}]: the same as edges[{first}], {pair[0]} → {pair[1]}"
+    raise DependencyAlreadyExists(detail, field=f"edges[{at}]")
 
 
 def _policy(node: FlowNode) -> EdgePolicy:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import chain
 
 from flowfabric.errors import (
     CycleDetected,
@@ -128,18 +129,18 @@ def ranks_of(names: Sequence[str], edges: Sequence[tuple[str, str]]) -> dict[str
     for upstream, downstream in edges:
         waits_for[downstream] += 1
         following[upstream].append(downstream)
-    ranks = dict.fromkeys(names, 0)
-    ready = [name for name in names if not waits_for[name]]
-    done = 0
-    while ready:
-        name = ready.pop()
-        done += 1
-        for child in following[name]:
-            ranks[child] = max(ranks[child], ranks[name] + 1)
-            waits_for[child] -= 1
-            if not waits_for[child]:
-                ready.append(child)
-    if done == len(ranks):
+    ranks: dict[str, int] = {}
+    level, rank = [name for name in names if not waits_for[name]], 0
+    while level:
+        ranks.update(dict.fromkeys(level, rank))
+        rank += 1
+        behind = chain.from_iterable([following[name] for name in level])
+        level = []
+        for child in behind:
+            left = waits_for[child] = waits_for[child] - 1
+            if not left:  # the last it waits for is as far as can be
+                level.append(child)
+    if len(ranks) == len(following):
         return ranks
     around = _cycle({name for name, left in waits_for.items() if left}, following)
     path = " → ".join(around)

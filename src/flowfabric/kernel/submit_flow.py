@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from itertools import chain
 
 from flowfabric.errors import InvalidBudgetScope, InvalidInput, SelfReferencingEdge
 from flowfabric.kernel.create import CreateExecution
@@ -54,10 +55,8 @@ def check_graph(
     names: Sequence[str], edges: Sequence[tuple[str, str]], policies: dict[str, EdgePolicy]
 ) -> dict[str, int] | Refused:
     """The rank of each node, or what is wrong with the graph."""
-    known = set(names)
-    for at, (upstream, downstream) in enumerate(edges):
-        if upstream not in known or downstream not in known or upstream == downstream:
-            return _wrong_edge(known, at, upstream, downstream)
+    if refusal := _wrong_edge(set(names), edges):
+        return refusal
     inbound = Counter(downstream for _, downstream in edges)
     for name, policy in policies.items():
         if refusal := refuse_quorum(policy, inbound[name], name):
@@ -74,14 +73,21 @@ def refuse_budgets(command: SpawnChildren, flow_id: str) -> Refused | None:
     return None
 
 
-def _wrong_edge(known: set[str], at: int, upstream: str, downstream: str) -> Refused:
-    for name, word in ((upstream, "upstream"), (downstream, "downstream")):
-        if name not in known:
-            field = f"edges[{at}].{word}"
-            return Refused(InvalidInput, f"{field}: no node {name!r}", {"field": field})
-    field = f"edges[{at}]"
-    detail = f"{field}: {upstream!r} would wait for itself"
-    return Refused(SelfReferencingEdge, detail, {"field": field})
+def _wrong_edge(known: set[str], edges: Sequence[tuple[str, str]]) -> Refused | None:
+    """The first edge that cannot be one; a look at all of them is fast."""
+    is_known = known.issuperset(chain.from_iterable(edges))
+    if is_known and not any(upstream == downstream for upstream, downstream in edges):
+        return None
+    for at, (upstream, downstream) in enumerate(edges):
+        for name, word in ((upstream, "upstream"), (downstream, "downstream")):
+            if name not in known:
+                field = f"edges[{at}].{word}"
+                return Refused(InvalidInput, f"{field}: no node {name!r}", {"field": field})
+        if upstream == downstream:
+            field = f"edges[{at}]"
+            detail = f"{field}: {upstream!r} would wait for itself"
+            return Refused(SelfReferencingEdge, detail, {"field": field})
+    return None
 
 
 def members_of(command: SubmitFlow) -> list[MemberRow]:

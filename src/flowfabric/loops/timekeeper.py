@@ -23,6 +23,7 @@ logger = logging.getLogger("flowfabric.loops")
 LOOK_AGAIN_MS = 2_000  # a lease of the shortest length taken elsewhere is found within TTL + 1 s
 HOUSEKEEPING_S = 60.0
 OUTAGE_PAUSE_S = 1.0
+PIECES_MAX = 100  # of one long piece of work between two looks at all that is due
 
 
 class Timed(Protocol):
@@ -85,7 +86,7 @@ class Timekeeper:
         look = await engine.next_due()
         due_at = look.due_at
         if due_at is not None and due_at <= look.now:
-            if await engine.move_due() + await engine.trim_retention():
+            if await self._move_due(look.now) + await engine.trim_retention():
                 return 0.0
             due_at = None  # what is due cannot be read: doctor reports it, all else goes on
         pause_ms = LOOK_AGAIN_MS
@@ -93,6 +94,19 @@ class Timekeeper:
             pause_ms = min(pause_ms, due_at - look.now + 1)
         engine.next_look_at = min(engine.next_look_at, look.now + pause_ms)
         return pause_ms / 1000
+
+    async def _move_due(self, now: int) -> int:
+        """Move what is due, and go straight on with what that leaves to be done at once, such as
+        the rest of a wide cascade: a look at all due times costs more than trying."""
+        engine, started, moved = self._engine, monotonic(), 0
+        for _ in range(PIECES_MAX):
+            piece = await engine.move_due()
+            moved += piece
+            passed_ms = int((monotonic() - started) * 1000)
+            if not piece or engine.next_look_at > now + passed_ms:
+                break
+            engine.next_look_at = INSTANT_MS_MAX
+        return moved
 
     async def _sweep(self) -> float:
         """Delete what has outlived its use, a batch at a time until little is left."""

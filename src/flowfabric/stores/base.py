@@ -249,8 +249,8 @@ class Transaction(Protocol):
         only: tuple[str, str] | None = None,
         limit: int | None = None,
     ) -> list[R]:
-        """Rows with one of these values in an indexed column, by key, not held; `only`: and with
-        this value in that column."""
+        """Rows with one of these values in an indexed column, by the last part of their key, not
+        held; `only`: and with this value in that column."""
         ...
 
     async def oldest_rows(self, table: Table[R], owner: Key, limit: int) -> list[R]:

@@ -236,7 +236,8 @@ class MemoryView:
         limit: int | None = None,
     ) -> list[R]:
         wanted, rows = set(values), self._tables.rows[table.whole]
-        found = [rows[key] for key in sorted(rows) if getattr(rows[key], column) in wanted]
+        keys = sorted(key[::-1] for key, row in rows.items() if getattr(row, column) in wanted)
+        found = [rows[key[::-1]] for key in keys]
         if only is not None:
             found = [row for row in found if getattr(row, only[0]) == only[1]]
         names = table.names

@@ -62,14 +62,14 @@ def _insert(table: Table[Any]) -> Write:
 
 @cache
 def rows_by_sql(table: Table[Any], column: str, only: str | None) -> str:
-    """One search of the index for each value, and only then the order and the limit: a plan that
-    walks the key in its order until it has met enough would read the whole table."""
+    """One search of the index for each value, in its order and only as far as the limit: of a wide
+    fan-out not all is read for one page of it."""
     also = "" if only is None else f" AND t.{only} = $3"
+    page = f"ORDER BY t.{table.key_columns[-1]} LIMIT $2"
     return (
         f"SELECT {_columns(table)} FROM unnest($1::text[]) AS wanted (value) "
         f"CROSS JOIN LATERAL (SELECT {_columns(table)} FROM {table.name} AS t "
-        f"WHERE t.{column} = wanted.value{also} OFFSET 0) AS t "
-        f"ORDER BY {_key(table)} LIMIT $2"
+        f"WHERE t.{column} = wanted.value{also} {page}) AS t {page}"
     )
 
 

@@ -47,10 +47,10 @@ def _load_alike(table: Table[Any], size: int) -> str:
 
 @cache
 def rows_by_sql(table: Table[Any], column: str, only: str | None, *, is_one: bool) -> str:
-    """Rows by an indexed column. One value is read in the order of the index, which ends with the
-    key, so that a page of many needs no sorting."""
+    """Rows by an indexed column. One value is read in the order of the index, so that a page of
+    many needs no sorting."""
     also = "" if only is None else f" AND t.{only} = ?"
-    order = f"ORDER BY {', '.join(f't.{name}' for name in table.key_columns)} LIMIT ?"
+    order = f"ORDER BY t.{table.key_columns[-1]} LIMIT ?"
     read = f"SELECT {_columns(table)} FROM"
     if is_one:
         return f"{read} {table.name} AS t WHERE t.{column} = ?{also} {order}"
