@@ -13,7 +13,7 @@ import pytest
 from flowfabric.engine.flow_rows import FlowRows
 from flowfabric.errors import Corruption
 from flowfabric.model.execution import Execution
-from flowfabric.model.flow import AnyOf, OnSatisfied
+from flowfabric.model.flow import AllOf, AnyOf, OnSatisfied
 from tests.support.flows import Graph, arrows, fan_in, node, pump, submit, woven
 from tests.support.lab import Lab
 
@@ -42,7 +42,8 @@ def test_a_spoiled_flow_stops_no_other_worker(durable_lab: Lab, what: str) -> No
     lab = durable_lab
 
     async def check() -> None:
-        bad, good = await submit(lab, "ab", arrows("a>b")), await submit(lab, "ab", arrows("a>b"))
+        nodes = [node("a"), node("b", AllOf())]  # with a group, which must be read
+        bad, good = await submit(lab, nodes, arrows("a>b")), await submit(lab, nodes, arrows("a>b"))
         await bad.start()
         await spoil(bad, what)
         one, two = await bad.handle("a"), await good.handle("a")

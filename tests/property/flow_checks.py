@@ -21,6 +21,7 @@ from flowfabric.model.flow import (
 from flowfabric.model.state import BlockingReason
 from flowfabric.stores.indexes import due_at
 from flowfabric.stores.tables import EDGES, FLOW_TASKS, FLOWS, MEMBERS
+from tests.support.groups import groups_as_they_stand
 
 Dump = dict[str, list[Any]]
 
@@ -32,11 +33,11 @@ def check_flows(dump: Dump, now: int) -> None:
     members: defaultdict[str, list[MemberRow]] = defaultdict(list)
     inbound: defaultdict[str, list[EdgeRow]] = defaultdict(list)
     outbound: Counter[str] = Counter()
-    for member in dump[MEMBERS.name]:
-        members[member.flow_id].append(member)
     for edge in dump[EDGES.name]:
         inbound[edge.downstream_execution_id].append(edge)
         outbound[edge.flow_id] += 1
+    for member in groups_as_they_stand(dump):
+        members[member.flow_id].append(member)
     owed = {(each.kind, each.execution_id) for each in dump[FLOW_TASKS.name]}
     known = {flow.flow_id for flow in dump[FLOWS.name]}
     for table in (MEMBERS, EDGES, FLOW_TASKS):
@@ -141,8 +142,8 @@ def check_cause(
 
 def check_fired_once(before: Dump, after: Dump) -> None:
     """Q1: what a group decided stays decided, unless a replay opens it."""
-    were = {MEMBERS.key_of(each): each for each in before.get(MEMBERS.name, ())}
-    for member in after[MEMBERS.name]:
+    were = {MEMBERS.key_of(each): each for each in groups_as_they_stand(before)}
+    for member in groups_as_they_stand(after):
         was = were.get(MEMBERS.key_of(member))
         if was is None or was.group_state is GroupState.PENDING:
             continue
@@ -158,7 +159,7 @@ def check_sibling_cancels(before: Dump, after: Dump) -> None:
     live = {e.execution_id for e in before.get("executions", ()) if not e.is_terminal}
     decided = {
         each.execution_id
-        for each in after[MEMBERS.name]
+        for each in groups_as_they_stand(after)
         if each.group_state is not GroupState.PENDING
     }
     targets: defaultdict[str, set[str]] = defaultdict(set)

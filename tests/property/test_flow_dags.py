@@ -40,11 +40,12 @@ from flowfabric.model.attempt import FailureClass
 from flowfabric.model.flow import AnyOf, FlowState, Quorum, TaskKind
 from flowfabric.model.flow_results import FlowSubmitted
 from flowfabric.model.results import Claimed, Created
-from flowfabric.stores.tables import FLOW_TASKS, FLOWS, MEMBERS
+from flowfabric.stores.tables import FLOW_TASKS, FLOWS
 from tests.property.budget import budget
 from tests.property.dags import Judge, Plan, cancels, plans, verdict
 from tests.property.flow_checks import check_ends, check_fired_once, check_flows
 from tests.property.ground import Ground, MemoryGround, ground_for
+from tests.support.groups import groups_as_they_stand
 from tests.support.mutants import Mutant, plant
 
 LONG_MS = 1_000_000_000
@@ -213,7 +214,7 @@ class Trial:
         nodes = {key: node for node, key in self.ids.items()}
         return {
             nodes[member.execution_id]
-            for member in self.before[MEMBERS.name]
+            for member in groups_as_they_stand(self.before)
             if member.satisfied_at is not None
         }
 

@@ -34,7 +34,8 @@ from flowfabric.model.flow_results import (
     FlowSubmitted,
 )
 from flowfabric.model.results import Claimed
-from flowfabric.stores.tables import EDGES, FLOW_TASKS, FLOWS, MEMBERS
+from flowfabric.stores.tables import EDGES, FLOW_TASKS, FLOWS
+from tests.support.groups import groups_as_they_stand
 from tests.support.lab import Lab, scenario
 
 P = ParamSpec("P")
@@ -174,8 +175,8 @@ class Graph:
         return found
 
     async def member(self, name: str) -> MemberRow:
-        """The stored row of a member."""
-        rows: list[MemberRow] = (await self.lab.dump())[MEMBERS.name]
+        """A member as the records tell."""
+        rows = groups_as_they_stand(await self.lab.dump())
         (found,) = [each for each in rows if each.execution_id == self.ids[name]]
         return found
 
@@ -310,7 +311,7 @@ async def assert_woven(lab: Lab) -> None:
     dump = await lab.dump()
     executions = {e.execution_id: e for e in dump["executions"] if isinstance(e, Execution)}
     edges: list[EdgeRow] = dump[EDGES.name]
-    members: list[MemberRow] = dump[MEMBERS.name]
+    members = groups_as_they_stand(dump)
     for flow in dump[FLOWS.name]:
         its = [each for each in members if each.flow_id == flow.flow_id]
         _check_flow(flow, [executions[each.execution_id] for each in its])

@@ -8,7 +8,7 @@ from typing import Any
 
 from flowfabric.engine.spoiled import readable
 from flowfabric.errors import Corruption
-from flowfabric.kernel.edge_group import is_open, is_unneeded, judged, keeps_back
+from flowfabric.kernel.edge_group import as_met, is_open, is_unneeded, judged, keeps_back
 from flowfabric.kernel.flow import ended_state
 from flowfabric.limits import PAGE_MAX
 from flowfabric.model.execution import Execution
@@ -107,14 +107,14 @@ class _Graph:
         executions: dict[str, Execution],
     ) -> None:
         self.flow = flow
-        self.members = {each.execution_id: each for each in members}
         self.edges = edges
         self.tasks = tasks
         self.owed = {(each.kind, each.execution_id) for each in tasks}
-        self.executions = {key: executions[key] for key in self.members if key in executions}
         self.inbound: defaultdict[str, list[EdgeRow]] = defaultdict(list)
         for edge in edges:
             self.inbound[edge.downstream_execution_id].append(edge)
+        self.members = as_met({each.execution_id: each for each in members}, edges)
+        self.executions = {key: executions[key] for key in self.members if key in executions}
 
     def problems(self, now: int) -> list[Finding]:
         """What is wrong; a flow whose purge has begun is half gone and tells nothing."""

@@ -11,6 +11,7 @@ from flowfabric.engine.view import View
 from flowfabric.kernel.decision import Decision
 from flowfabric.kernel.dependent import hold_back, reject_input, set_free, skip
 from flowfabric.kernel.edge_group import (
+    EdgeEnd,
     cancels_siblings,
     count_ends,
     edge_end,
@@ -32,6 +33,7 @@ from flowfabric.stores.base import Transaction
 
 Move = tuple[Execution, Execution]
 _SATISFIED = EdgeState.SATISFIED
+_SUCCESS = TerminalOutcome.SUCCESS
 COUNTED = ("succeeded", "failed", "skipped", "group_state", "satisfied_at")
 
 
@@ -97,14 +99,22 @@ class FlowCascade(FlowRows):
     ) -> set[str]:
         """Resolve edges whose upstreams have ended; those whose child somebody holds are left,
         and their upstreams returned."""
-        by_child: defaultdict[tuple[str, str], list[AnyEdge]] = defaultdict(list)
-        for edge in edges:
-            if is_open(edge, upstreams[edge.upstream_execution_id].replay_count):
-                by_child[edge.flow_id, edge.downstream_execution_id].append(edge)
-        self.room -= sum(map(len, by_child.values()))
-        await self.members(by_child)
         outcomes = {key: each.state.terminal_outcome for key, each in upstreams.items()}
         ends = {key: edge_end(each, self.at.now) for key, each in upstreams.items()}
+        by_child: defaultdict[tuple[str, str], list[AnyEdge]] = defaultdict(list)
+        sole: list[AnyEdge] = []
+        for edge in edges:
+            upstream_id = edge.upstream_execution_id
+            if not is_open(edge, upstreams[upstream_id].replay_count):
+                continue
+            self.room -= 1
+            key = (edge.flow_id, edge.downstream_execution_id)
+            if edge.is_sole and outcomes[upstream_id] is _SUCCESS and not self.is_seen(*key):
+                sole.append(edge)
+            else:
+                by_child[key].append(edge)
+        kept = await self._meet(sole, ends)
+        await self.members(by_child, are_open=True)
         counted = {
             key: count_ends(
                 member, [outcomes[e.upstream_execution_id] for e in its_edges], self.at.now
@@ -113,7 +123,6 @@ class FlowCascade(FlowRows):
             if (member := self.member(*key)) is not None
         }
         children = await self.free(key[1] for key, each in counted.items() if each.fires)
-        kept: set[str] = set()
         resolved: list[AnyEdge] = []
         decided: list[tuple[MemberRow, GroupState, Execution | None]] = []
         late: set[str] = set()
@@ -133,6 +142,22 @@ class FlowCascade(FlowRows):
         self.resolved += len(resolved)
         await self.decide_children(decided, late)
         return kept
+
+    async def _meet(self, edges: Sequence[AnyEdge], ends: Mapping[str, EdgeEnd]) -> set[str]:
+        """Upstreams succeeded for whom alone others wait: those go on, and nothing need be counted.
+        The upstreams of those whom somebody holds are returned."""
+        children = await self.free(edge.downstream_execution_id for edge in edges)
+        resolved = [edge for edge in edges if edge.downstream_execution_id in children]
+        self.end_edges(resolved, ends)
+        self.resolved += len(resolved)
+        for child in children.values():
+            if child is not None and not child.is_terminal and child.open_group:
+                self.moved += 1
+                self.apply(child, set_free(child, self.at))
+        if len(resolved) == len(edges):
+            return set()
+        held = (edge for edge in edges if edge.downstream_execution_id not in children)
+        return {edge.upstream_execution_id for edge in held}
 
     async def decide_children(
         self,

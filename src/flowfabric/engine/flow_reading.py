@@ -7,7 +7,7 @@ from flowfabric.clock import monotonic
 from flowfabric.engine.core import EngineCore
 from flowfabric.engine.wakeups import flow_topic, wait_event
 from flowfabric.errors import InvalidInput, NotFound, WaitTimeout
-from flowfabric.kernel.edge_group import judged
+from flowfabric.kernel.edge_group import as_met, judged, perhaps_met
 from flowfabric.kernel.explain_flows import DependencyLook
 from flowfabric.model.checks import (
     check_execution_id,
@@ -42,7 +42,7 @@ from flowfabric.model.limit_checks import check_word
 from flowfabric.model.results import UpstreamInfo
 from flowfabric.model.state import PUBLIC_OF_OUTCOME, PublicState
 from flowfabric.stores.base import Reader
-from flowfabric.stores.tables import EDGES, FLOWS, MEMBERS
+from flowfabric.stores.tables import EDGES, EDGES_AHEAD, FLOWS, MEMBERS, Key
 
 _BLOCKED = (
     PublicState.SUSPENDED,
@@ -69,7 +69,7 @@ class FlowReading(EngineCore):
             row = await _flow(reader, flow)
             if row is None:
                 return None
-            members = await reader.peek_rows(MEMBERS, [(flow,)])
+            members = await _members(reader, (flow,))
             groups = [_group(members[key]) for key in sorted(members) if members[key].total]
             return _snapshot(row, await _counts(reader, flow), groups)
 
@@ -187,8 +187,7 @@ class FlowReading(EngineCore):
         if execution.flow_id is None:
             return "eligible"
         key = (execution.flow_id, execution.execution_id)
-        found = await self.read(lambda reader: reader.peek_rows(MEMBERS, [key]))
-        row = found.get(key)
+        row = (await self.read(lambda reader: _members(reader, key))).get(key)
         if row is None or (not row.total and not row.open_children):
             return "eligible"
         stands = row.group_state
@@ -262,6 +261,16 @@ async def _require(reader: Reader, flow_id: str) -> FlowRow:
     if row is None:
         raise NotFound(f"flow {flow_id}", entity="flow", flow_id=flow_id)
     return row
+
+
+async def _members(reader: Reader, key: Key) -> dict[Key, MemberRow]:
+    """Members as they stand, also those whose sole edge says it for them."""
+    rows = await reader.peek_rows(MEMBERS, [key])
+    asked, only = perhaps_met(rows.values()), ("edge_state", EdgeState.SATISFIED.value)
+    if not asked:
+        return rows
+    edges = await reader.rows_by(EDGES_AHEAD, "downstream_execution_id", asked, only=only)
+    return as_met(rows, edges)
 
 
 async def _counts(reader: Reader, flow_id: str) -> dict[PublicState, int]:

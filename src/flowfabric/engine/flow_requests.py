@@ -172,7 +172,7 @@ def _pairs(edges: Sequence[FlowEdge], names: frozenset[str]) -> list[tuple[str, 
     if not is_known:
         _check_ends(pairs)
     if len(set(pairs)) < len(pairs):
-        _name_duplicate(pairs)
+        _refuse_duplicate(pairs)
     return pairs
 
 
@@ -186,13 +186,12 @@ def _check_ends(pairs: Sequence[tuple[str, str]]) -> None:
             check_text(end, field=f"edges[{at}].{word}", max_bytes=limits.NODE_NAME_BYTES)
 
 
-def _name_duplicate(pairs: Sequence[tuple[str, str]]) -> NoReturn:
+def _refuse_duplicate(pairs: Sequence[tuple[str, str]]) -> None:
     seen: dict[tuple[str, str], int] = {}
     for at, pair in enumerate(pairs):
         if (first := seen.setdefault(pair, at)) != at:
-            break
-    detail = f"edges[{at}]: the same as edges[{first}], {pair[0]} → {pair[1]}"
-    raise DependencyAlreadyExists(detail, field=f"edges[{at}]")
+            detail = f"edges[{at}]: the same as edges[{first}], {pair[0]} → {pair[1]}"
+            raise DependencyAlreadyExists(detail, field=f"edges[{at}]")
 
 
 def _policy(node: FlowNode) -> EdgePolicy:

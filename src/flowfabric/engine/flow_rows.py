@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from flowfabric.engine.view import View
 from flowfabric.kernel.decision import Moment
-from flowfabric.kernel.edge_group import EdgeEnd
+from flowfabric.kernel.edge_group import EdgeEnd, as_met, perhaps_met
 from flowfabric.kernel.flow import Change
 from flowfabric.model.execution import Execution
 from flowfabric.model.flow import (
@@ -26,7 +26,7 @@ from flowfabric.stores.tables import EDGES, EDGES_AHEAD, FLOW_TASKS, FLOWS, MEMB
 
 AnyEdge = EdgeRow | EdgeAhead
 E = TypeVar("E", EdgeRow, EdgeAhead)
-_CHANGING = ("edge_state", "resolved_at", "resolved_generation")
+_CHANGING = ("edge_state", "resolved_at", "resolved_generation", "is_sole")
 
 
 class FlowRows:
@@ -69,13 +69,27 @@ class FlowRows:
         """A flow that is held."""
         return self.view.rows.get(FLOWS, (flow_id,))
 
-    async def members(self, keys: Iterable[tuple[str, str]]) -> None:
-        """The rows of members, by flow and execution."""
+    async def members(self, keys: Iterable[tuple[str, str]], *, are_open: bool = False) -> None:
+        """The rows of members, by flow and execution; `are_open`: an edge of each is open."""
         new = sorted(set(keys) - self._members)
         if new:
             await self._see_graph()
             self._members.update(new)
-            self.view.rows.take(MEMBERS, await self.tx.peek_rows(MEMBERS, new))
+            found = await self.tx.peek_rows(MEMBERS, new)
+            self.view.rows.take(MEMBERS, found if are_open else await self._as_met(found))
+
+    async def _as_met(self, members: Mapping[Key, MemberRow]) -> Mapping[Key, MemberRow]:
+        """Members that were read, with what their sole edges know."""
+        asked, column = perhaps_met(members.values()), "downstream_execution_id"
+        if not asked:
+            return members
+        return as_met(
+            members, await self._edges(EDGES_AHEAD, column, asked, EdgeState.SATISFIED, None)
+        )
+
+    def is_seen(self, flow_id: str, execution_id: str) -> bool:
+        """Whether a member was looked for in this batch."""
+        return (flow_id, execution_id) in self._members
 
     def member(self, flow_id: str, execution_id: str) -> MemberRow | None:
         """A member that was looked for."""
@@ -85,7 +99,8 @@ class FlowRows:
         """The rows of those an execution spawned."""
         await self.flush()
         found = await self.tx.rows_by(MEMBERS, "parent_id", [parent_id])
-        self.view.rows.take(MEMBERS, {MEMBERS.key_of(each): each for each in found})
+        members = {MEMBERS.key_of(each): each for each in found}
+        self.view.rows.take(MEMBERS, await self._as_met(members))
         self._members.update((each.flow_id, each.execution_id) for each in found)
         return [self.view.rows.get(MEMBERS, MEMBERS.key_of(each)) or each for each in found]
 

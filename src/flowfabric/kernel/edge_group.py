@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final, NamedTuple
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from typing import Final, NamedTuple, TypeVar
 
 from flowfabric.model.execution import Execution
 from flowfabric.model.flow import (
@@ -21,6 +21,8 @@ from flowfabric.model.flow import (
 )
 from flowfabric.model.record import Record, replace
 from flowfabric.model.state import TerminalOutcome
+
+K = TypeVar("K", bound=Hashable)
 
 SIBLING_QUORUM: Final = "sibling_quorum"  # who cancels
 SIBLING_SATISFIED: Final = "sibling_quorum_satisfied"
@@ -98,6 +100,38 @@ def count_ends(member: MemberRow, outcomes: Sequence[TerminalOutcome], now: int)
         satisfied_at=now,
     )
     return Counted(decided, fires, decisive)
+
+
+def perhaps_met(members: Iterable[MemberRow]) -> list[str]:
+    """Those of whose groups an edge may know more than their rows do."""
+    return [each.execution_id for each in members if _may_be_met(each)]
+
+
+def as_met(
+    members: Mapping[K, MemberRow], edges: Iterable[EdgeRow | EdgeAhead]
+) -> dict[K, MemberRow]:
+    """Members as they stand, with edges that lead to them. Most wait for one success alone: when it
+    comes only that edge is written, and says it for the group."""
+    met_at = {
+        edge.downstream_execution_id: edge.resolved_at
+        for edge in edges
+        if edge.is_sole and edge.edge_state is EdgeState.SATISFIED
+    }
+    return {
+        key: replace(
+            each,
+            succeeded=1,
+            group_state=GroupState.SATISFIED,
+            satisfied_at=met_at[each.execution_id],
+        )
+        if each.execution_id in met_at and _may_be_met(each)
+        else each
+        for key, each in members.items()
+    }
+
+
+def _may_be_met(member: MemberRow) -> bool:
+    return member.total == 1 and member.group_state is GroupState.PENDING
 
 
 def judged(member: MemberRow) -> GroupState:

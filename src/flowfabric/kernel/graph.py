@@ -161,7 +161,7 @@ def _cycle(waiting: set[str], following: Mapping[str, Sequence[str]]) -> list[st
     return [*around, around[0]]
 
 
-def new_edge(command: StageEdge, state: EdgeState, at: Moment) -> EdgeRow:
+def new_edge(command: StageEdge, state: EdgeState, at: Moment, *, is_sole: bool = False) -> EdgeRow:
     """The row of an edge."""
     return EdgeRow(
         command.flow_id,
@@ -174,6 +174,7 @@ def new_edge(command: StageEdge, state: EdgeState, at: Moment) -> EdgeRow:
         command.data_passing_ref,
         command.input_name,
         at.now if state is EdgeState.APPLIED else None,
+        is_sole=int(is_sole),
     )
 
 

@@ -112,4 +112,18 @@ def members_of(command: SubmitFlow) -> list[MemberRow]:
 
 def edges_of(command: SubmitFlow, at: Moment) -> list[EdgeRow]:
     """The rows of the edges, in force from the start."""
-    return [new_edge(edge, EdgeState.APPLIED, at) for edge in command.edges]
+    inbound = Counter(edge.downstream_execution_id for edge in command.edges)
+    alone = {
+        key
+        for node in command.nodes
+        if node.policy is None and inbound[key := node.create.execution_id] == 1
+    }
+    return [
+        new_edge(
+            edge,
+            EdgeState.APPLIED,
+            at,
+            is_sole=edge.downstream_execution_id in alone and not edge.data_passing_ref,
+        )
+        for edge in command.edges
+    ]

@@ -190,6 +190,7 @@ class EdgeRow(Record, frozen=True):
     applied_at: int | None = None
     resolved_at: int | None = None
     resolved_generation: int | None = None  # the life of the upstream that decided it
+    is_sole: int = 0  # 1: its downstream waits for this success alone, and is handed nothing
 
 
 class EdgeAhead(Record, frozen=True):
@@ -202,6 +203,7 @@ class EdgeAhead(Record, frozen=True):
     edge_state: EdgeState
     resolved_at: int | None = None
     resolved_generation: int | None = None
+    is_sole: int = 0
 
 
 class TaskKind(StrEnum):

@@ -84,6 +84,7 @@ CREATE TABLE ff_edge (
     applied_at BIGINT,
     resolved_at BIGINT,
     resolved_generation BIGINT,
+    is_sole BIGINT NOT NULL CHECK (is_sole IN (0, 1)), -- its downstream waits for nothing else
     PRIMARY KEY (flow_id, edge_id)
 ) WITH (fillfactor = 45);
 

@@ -84,6 +84,7 @@ CREATE TABLE ff_edge (
     applied_at INTEGER,
     resolved_at INTEGER,
     resolved_generation INTEGER,
+    is_sole INTEGER NOT NULL CHECK (is_sole IN (0, 1)), -- its downstream waits for nothing else
     PRIMARY KEY (flow_id, edge_id)
 ) STRICT;
 
