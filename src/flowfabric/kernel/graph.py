@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from itertools import chain
+from collections.abc import Sequence
 
 from flowfabric.errors import (
     CycleDetected,
@@ -124,32 +123,40 @@ def refuse_policy(
 
 def ranks_of(names: Sequence[str], edges: Sequence[tuple[str, str]]) -> dict[str, int] | Refused:
     """How far each node is from the start, or a node that waits for itself."""
-    waits_for = dict.fromkeys(names, 0)
-    following: dict[str, list[str]] = {name: [] for name in names}
-    for upstream, downstream in edges:
-        waits_for[downstream] += 1
-        following[upstream].append(downstream)
+    place = {name: at for at, name in enumerate(names)}
+    waits_for, latest = [0] * len(place), [-1] * len(place)
+    ends, earlier = [], []  # where an edge leads, and the edge before it from the same node
+    for at, (upstream, downstream) in enumerate(edges):
+        start, end = place[upstream], place[downstream]
+        waits_for[end] += 1
+        ends.append(end)
+        earlier.append(latest[start])
+        latest[start] = at
     ranks: dict[str, int] = {}
-    level, rank = [name for name in names if not waits_for[name]], 0
+    level, rank = [at for at, number in enumerate(waits_for) if not number], 0
     while level:
-        ranks.update(dict.fromkeys(level, rank))
+        ranks.update((names[at], rank) for at in level)
         rank += 1
-        behind = chain.from_iterable([following[name] for name in level])
-        level = []
-        for child in behind:
-            left = waits_for[child] = waits_for[child] - 1
-            if not left:  # the last it waits for is as far as can be
-                level.append(child)
-    if len(ranks) == len(following):
+        behind = []
+        for at in level:
+            edge = latest[at]
+            while edge >= 0:
+                end = ends[edge]
+                waits_for[end] -= 1
+                if not waits_for[end]:  # the last it waits for is as far as can be
+                    behind.append(end)
+                edge = earlier[edge]
+        level = behind
+    if len(ranks) == len(place):
         return ranks
-    around = _cycle({name for name, left in waits_for.items() if left}, following)
+    around = _cycle({name for name in names if name not in ranks}, edges)
     path = " → ".join(around)
     return Refused(CycleDetected, f"edges: {path}", {"field": "edges", "nodes": around})
 
 
-def _cycle(waiting: set[str], following: Mapping[str, Sequence[str]]) -> list[str]:
+def _cycle(waiting: set[str], edges: Sequence[tuple[str, str]]) -> list[str]:
     """One cycle among nodes each of which waits for another of them."""
-    upstream = {child: name for name in waiting for child in following[name] if child in waiting}
+    upstream = {child: name for name, child in edges if name in waiting and child in waiting}
     name = min(waiting)
     seen: dict[str, int] = {}
     path: list[str] = []

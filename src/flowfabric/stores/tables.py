@@ -12,8 +12,6 @@ from operator import attrgetter
 from types import NoneType, UnionType
 from typing import Any, Final, Generic, TypeVar, get_args, get_origin, get_type_hints
 
-import msgspec
-
 from flowfabric.errors import Corruption, FlowFabricError, InvalidInput
 from flowfabric.model.budget import (
     AttachmentRow,
@@ -96,6 +94,7 @@ class Table(Generic[R]):
             for at, column in enumerate(self.columns)
             if column.write is not None and column.read is not None
         )
+        self._readers = tuple(attrgetter(column.name) for column in self.columns)
         self._key = attrgetter(*self.key_columns)
         self._parts: dict[frozenset[str], tuple[tuple[str, ...], Callable[[R], Row]]] = {}
 
@@ -109,12 +108,12 @@ class Table(Generic[R]):
         key = self._key(record)
         return key if len(self.key_columns) > 1 else (key,)
 
-    def to_columns(self, records: Sequence[R]) -> list[Row]:
-        """Records as stored, column by column: most of that happens in C."""
-        rows = map(msgspec.structs.astuple, records)
-        columns: list[Row] = list(zip(*rows, strict=True))
+    def to_columns(self, records: Sequence[R]) -> list[list[Any]]:
+        """Records as stored, column by column: most of that happens in C, and no tuple for each of
+        thousands wakes the garbage collector."""
+        columns = [list(map(read, records)) for read in self._readers]
         for at, write, _ in self._coded:
-            columns[at] = tuple([None if value is None else write(value) for value in columns[at]])
+            columns[at] = [None if value is None else write(value) for value in columns[at]]
         return columns
 
     def part_of(self, fields: frozenset[str]) -> tuple[tuple[str, ...], Callable[[R], Row]]:
