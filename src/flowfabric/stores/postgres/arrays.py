@@ -69,7 +69,7 @@ def _type(column: str, wire_ids: bool) -> str:
 
 
 Rows = Sequence[tuple[Any, ...]]
-Columns = Sequence[tuple[Any, ...]]  # the same, column by column
+Columns = Sequence[Sequence[Any]]  # the same, column by column
 Shape = tuple[bool, ...]  # of each column, whether it travels as one plain value
 
 

@@ -1,0 +1,74 @@
+"""Members that wait for one success alone: their edge says for their group that it is met."""
+
+from __future__ import annotations
+
+import pytest
+
+from flowfabric.errors import InvalidDependency
+from flowfabric.model.flow import GroupState
+from tests.support.flows import arrows, submit, woven
+from tests.support.lab import Lab
+
+
+@woven
+async def test_the_group_is_told_as_any_other(lab: Lab) -> None:
+    graph = await submit(lab, "ab", arrows("a>b"))
+    assert (await graph.group("b")).group_state is GroupState.PENDING
+    await lab.after(5)
+    await graph.complete("a")
+    group = await graph.group("b")
+    assert (group.group_state, group.satisfied_at) == (GroupState.SATISFIED, lab.now)
+    assert await graph.counts("b") == (1, 1, 0, 0)
+    eligible = await lab.engine.evaluate_flow_eligibility(execution_id=graph.ids["b"])
+    assert eligible.status == "eligible"
+    assert not (await lab.engine.doctor()).problems
+
+
+@woven
+async def test_a_second_edge_is_waited_for(lab: Lab) -> None:
+    graph = await submit(lab, "abc", arrows("a>b"))
+    await graph.link("c>b")
+    await graph.complete("a")
+    assert await graph.state("b") == "waiting_children"
+    assert await graph.counts("b") == (2, 1, 0, 0)
+    await graph.complete("c")
+    assert await graph.state("b") == "waiting"
+    assert await graph.counts("b") == (2, 2, 0, 0)
+
+
+@woven
+async def test_a_second_edge_comes_too_late_once_the_first_is_met(lab: Lab) -> None:
+    graph = await submit(lab, "abc", arrows("a>b"))
+    late = await graph.stage("c>b")
+    await graph.complete("a")
+    assert await graph.state("b") == "waiting"  # what is only staged keeps nobody
+    with pytest.raises(InvalidDependency):
+        await graph.apply("c>b", late)
+    with pytest.raises(InvalidDependency):
+        await graph.stage("c>b")
+
+
+@woven
+async def test_what_was_skipped_is_met_in_another_life(lab: Lab) -> None:
+    graph = await submit(lab, "abc", arrows("a>b", "b>c"))
+    await graph.fail("a")
+    assert await graph.states() == {"a": "failed", "b": "skipped", "c": "skipped"}
+    assert await graph.counts("b") == (1, 0, 1, 0)
+    assert await graph.counts("c") == (1, 0, 0, 1)
+    await lab.engine.replay_execution(execution_id=graph.ids["a"], cascade=True)
+    assert await graph.counts("b") == (1, 0, 0, 0)
+    for name in "abc":
+        await graph.complete(name)
+    assert await graph.states() == dict.fromkeys("abc", "completed")
+    assert await graph.counts("c") == (1, 1, 0, 0)
+    assert not (await lab.engine.doctor()).problems
+
+
+@woven
+async def test_one_who_was_cancelled_meanwhile_finds_it_met(lab: Lab) -> None:
+    graph = await submit(lab, "ab", arrows("a>b"))
+    await graph.cancel("b")
+    await graph.complete("a")
+    assert await graph.counts("b") == (1, 1, 0, 0)
+    await lab.engine.replay_execution(execution_id=graph.ids["b"])
+    assert await graph.state("b") == "waiting"
