@@ -10,10 +10,14 @@ import pytest
 
 from flowfabric.engine.flow_book import HELD_LATER_FROM
 from flowfabric.engine.requests import CompleteRequest
-from flowfabric.model.flow import AnyOf, FlowState, OnSatisfied
+from flowfabric.ids import new_uuid7s
+from flowfabric.kernel.decision import Refused
+from flowfabric.kernel.graph import SetGroupPolicy, StageEdge
+from flowfabric.model.flow import SUCCESS_ONLY, AllOf, AnyOf, FlowState, OnSatisfied
+from flowfabric.model.results import Completed
 from flowfabric.stores.base import Transaction
 from flowfabric.stores.tables import FLOWS, Table
-from tests.support.flows import edge, node, submit, woven
+from tests.support.flows import arrows, edge, node, submit, woven
 from tests.support.lab import Lab
 
 MANY = HELD_LATER_FROM + 10
@@ -53,6 +57,27 @@ async def test_what_ends_after_the_decision_hands_nothing_on(lab: Lab) -> None:
         ]
     )
     assert json.loads((await lab.claim(lanes=("join",))).payload) == {first: first}
+
+
+@woven
+async def test_a_group_that_was_looked_at_is_met_in_the_same_batch(lab: Lab) -> None:
+    """Whoever comes after the end sees it, though the member was read before."""
+    graph = await submit(lab, "abc", arrows("a>b"))
+    await graph.start("a")
+    ids, engine = graph.ids, lab.engine
+    commands = [
+        SetGroupPolicy(graph.flow_id, ids["b"], AllOf()),
+        engine.complete_command(ids["a"], None, "operator_override", None, None),
+        StageEdge(graph.flow_id, new_uuid7s(1)[0], ids["c"], ids["b"], SUCCESS_ONLY),
+    ]
+
+    async def work(tx: Transaction) -> Any:
+        return await engine.fold(tx, commands)
+
+    (_, completed, staged), _ = await engine.transact(work)
+    assert isinstance(completed, Completed)
+    assert isinstance(staged, Refused)
+    assert await graph.state("b") == "waiting"
 
 
 @pytest.mark.parametrize("many", [3, MANY])
