@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import pytest
 
+from flowfabric.engine.flow_rows import FlowRows
 from flowfabric.errors import InvalidDependency
+from flowfabric.model.execution import Execution
 from flowfabric.model.flow import GroupState
 from tests.support.flows import arrows, submit, woven
 from tests.support.lab import Lab
@@ -72,3 +76,26 @@ async def test_one_who_was_cancelled_meanwhile_finds_it_met(lab: Lab) -> None:
     assert await graph.counts("b") == (1, 1, 0, 0)
     await lab.engine.replay_execution(execution_id=graph.ids["b"])
     assert await graph.state("b") == "waiting"
+
+
+@pytest.mark.parametrize("paths", [("a>b",), ("a>b", "a>c"), ("a>b", "a>c", "d>c")])
+@woven
+async def test_one_whom_somebody_holds_is_set_free_a_little_later(
+    lab: Lab, paths: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether it waits for one alone, beside another who does, or beside a group."""
+    graph = await submit(lab, "abcd", arrows(*paths))
+    free = FlowRows.free
+
+    async def held(self: FlowRows, ids: Iterable[str]) -> dict[str, Execution | None]:
+        return {key: each for key, each in (await free(self, ids)).items() if key != graph.ids["b"]}
+
+    await graph.start("a")
+    monkeypatch.setattr(FlowRows, "free", held)
+    await graph.complete("a")
+    assert await graph.state("b") == "waiting_children"
+    assert (await graph.edge_states())["a>b"] == "applied"
+    monkeypatch.setattr(FlowRows, "free", free)
+    await lab.after(1_000)
+    assert await graph.state("b") == "waiting"
+    assert not await graph.tasks()
