@@ -422,6 +422,8 @@ BATCHED = {
     "graphs in steps": "create_flow add_new add_again stage apply_edge set_policy tag_flow "
     "work_off claim complete fail cancel replay spawn wait_children cancel_flow move_due "
     "jump_beside_deadline commit",
+    "graphs that grow": "submit_flow stage apply_edge set_policy work_off claim complete fail "
+    "replay replay_all move_due jump_beside_deadline commit",
 }
 
 
