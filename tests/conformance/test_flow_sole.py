@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable
 
 import pytest
 
 from flowfabric.engine.flow_rows import FlowRows
+from flowfabric.engine.requests import NewExecution
 from flowfabric.errors import InvalidDependency
 from flowfabric.model.execution import Execution
 from flowfabric.model.flow import GroupState
-from tests.support.flows import arrows, submit, woven
+from tests.support.flows import arrows, node, submit, woven
 from tests.support.lab import Lab
+
+CHILD = NewExecution(execution_kind="work", lane_id="k")
+
+
+def hold(monkeypatch: pytest.MonkeyPatch, execution_id: str) -> None:
+    """As if another transaction had it."""
+    free = FlowRows.free
+
+    async def held(self: FlowRows, ids: Iterable[str]) -> dict[str, Execution | None]:
+        return {key: each for key, each in (await free(self, ids)).items() if key != execution_id}
+
+    monkeypatch.setattr(FlowRows, "free", held)
 
 
 @woven
@@ -85,17 +99,50 @@ async def test_one_whom_somebody_holds_is_set_free_a_little_later(
 ) -> None:
     """Whether it waits for one alone, beside another who does, or beside a group."""
     graph = await submit(lab, "abcd", arrows(*paths))
-    free = FlowRows.free
-
-    async def held(self: FlowRows, ids: Iterable[str]) -> dict[str, Execution | None]:
-        return {key: each for key, each in (await free(self, ids)).items() if key != graph.ids["b"]}
-
     await graph.start("a")
-    monkeypatch.setattr(FlowRows, "free", held)
+    hold(monkeypatch, graph.ids["b"])
     await graph.complete("a")
     assert await graph.state("b") == "waiting_children"
     assert (await graph.edge_states())["a>b"] == "applied"
-    monkeypatch.setattr(FlowRows, "free", free)
+    monkeypatch.undo()
     await lab.after(1_000)
     assert await graph.state("b") == "waiting"
     assert not await graph.tasks()
+
+
+@woven
+async def test_a_parent_who_was_set_free_by_one_keeps_its_count(lab: Lab) -> None:
+    """Its row is written for another reason, together with a group that is opened again."""
+    graph = await submit(lab, ["a", node("y", lane_id="y")], arrows("a>y"))
+    other = await submit(lab, "fx", arrows("f>x"))
+    await graph.complete("a")
+    await other.fail("f")
+    parent = await lab.claim(lanes=("y",))
+    await lab.engine.spawn_children(parent.handle, children=[CHILD])
+    child = await lab.claim(lanes=("k",))
+    await asyncio.gather(  # in one commit
+        lab.engine.complete(child.handle),
+        lab.engine.replay_execution(execution_id=other.ids["x"]),
+    )
+    assert await graph.counts("y") == (1, 1, 0, 0)
+    assert not (await lab.engine.doctor()).problems
+
+
+@woven
+async def test_why_a_parent_waits_whose_children_have_ended(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody holds it for the moment."""
+    graph = await submit(lab, ["a", node("y", lane_id="y")], arrows("a>y"))
+    await graph.complete("a")
+    parent = await lab.claim(lanes=("y",))
+    await lab.engine.spawn_children(parent.handle, children=[CHILD])
+    child = await lab.claim(lanes=("k",))
+    await lab.engine.wait_children(parent.handle)
+    hold(monkeypatch, graph.ids["y"])
+    await lab.engine.complete(child.handle)
+    explained = await lab.engine.explain(execution_id=graph.ids["y"])
+    assert "goes on in a moment" in explained.summary
+    monkeypatch.undo()
+    await lab.after(1_000)
+    assert await graph.state("y") == "waiting"

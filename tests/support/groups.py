@@ -22,5 +22,6 @@ def _as_it_stands(member: MemberRow, sole: EdgeRow | None) -> MemberRow:
     if sole.edge_state is not EdgeState.SATISFIED:
         return member
     assert member.failed + member.skipped == 0, member
+    assert member.group_state is GroupState.PENDING or member.succeeded == 1, member
     met, at = GroupState.SATISFIED, sole.resolved_at
     return replace(member, succeeded=1, group_state=met, satisfied_at=at)

@@ -166,9 +166,10 @@ class FlowBuilding(FlowTasks):
             return Refused(InvalidDependency, "downstream_execution_id: its group is decided")
         member = replace(member, staged=member.staged - 1, total=member.total + 1)
         self.put_member(member)
-        for other in await self.in_edges([child.execution_id]) if member.total == 2 else ():
-            if other.is_sole:  # no longer
-                self.put_edge(replace(other, is_sole=0))
+        if member.total == 2:
+            for other in await self.in_edges([child.execution_id]):
+                if other.is_sole:  # no longer
+                    self.put_edge(replace(other, is_sole=0))
         applied = replace(edge, edge_state=EdgeState.APPLIED, applied_at=self.at.now)
         self.put_edge(applied)
         open_edges = member.total - member.resolved

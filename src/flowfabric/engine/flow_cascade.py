@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
+from typing import TypeGuard
 
 from flowfabric import limits
 from flowfabric.engine.flow_rows import AnyEdge, FlowRows
@@ -40,6 +41,11 @@ COUNTED = ("succeeded", "failed", "skipped", "group_state", "satisfied_at")
 def retry_pause_ms(tries: int) -> int:
     """How long to leave something alone that somebody holds, the longer the more often."""
     return min(limits.TASK_RETRY_MS << min(tries, 10), limits.TASK_RETRY_MS_MAX)
+
+
+def _waits(child: Execution | None) -> TypeGuard[Execution]:
+    """Whether a decision about its group means anything to a child."""
+    return child is not None and not child.is_terminal and bool(child.open_group)
 
 
 class FlowCascade(FlowRows):
@@ -151,7 +157,7 @@ class FlowCascade(FlowRows):
         self.end_edges(resolved, ends)
         self.resolved += len(resolved)
         for child in children.values():
-            if child is not None and not child.is_terminal and child.open_group:
+            if _waits(child):
                 self.moved += 1
                 self.apply(child, set_free(child, self.at))
         if len(resolved) == len(edges):
@@ -171,7 +177,7 @@ class FlowCascade(FlowRows):
             if cancels_siblings(member):
                 reason = sibling_reason(member)
                 self.owe(member.flow_id, TaskKind.CANCEL_SIBLINGS, member.execution_id, reason)
-            if child is None or child.is_terminal or not child.open_group:
+            if not _waits(child):
                 continue
             self.moved += 1
             if fires is GroupState.IMPOSSIBLE:

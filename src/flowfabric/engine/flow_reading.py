@@ -229,7 +229,7 @@ async def look_at_dependencies(execution: Execution, reader: Reader) -> Dependen
     if execution.flow_id is None or not execution.open_group:
         return None
     flow_id, key = execution.flow_id, execution.execution_id
-    member = (await reader.peek_rows(MEMBERS, [(flow_id, key)])).get((flow_id, key))
+    member = (await _members(reader, (flow_id, key))).get((flow_id, key))
     if member is None:
         return None
     are_children = bool(member.open_children)

@@ -70,22 +70,24 @@ class FlowRows:
         return self.view.rows.get(FLOWS, (flow_id,))
 
     async def members(self, keys: Iterable[tuple[str, str]], *, are_open: bool = False) -> None:
-        """The rows of members, by flow and execution; `are_open`: an edge of each is open."""
+        """The rows of members, by flow and execution; `are_open`: an edge of each is open, so that
+        none is met by it."""
         new = sorted(set(keys) - self._members)
         if new:
             await self._see_graph()
             self._members.update(new)
             found = await self.tx.peek_rows(MEMBERS, new)
-            self.view.rows.take(MEMBERS, found if are_open else await self._as_met(found))
+            images = found if are_open else await self._as_met(found)
+            self.view.rows.take(MEMBERS, found, images)
 
     async def _as_met(self, members: Mapping[Key, MemberRow]) -> Mapping[Key, MemberRow]:
-        """Members that were read, with what their sole edges know."""
+        """Members that were read, with what their sole edges know. Flows of parents ask this at
+        every end; others only when a graph is changed or replayed."""
         asked, column = perhaps_met(members.values()), "downstream_execution_id"
         if not asked:
             return members
-        return as_met(
-            members, await self._edges(EDGES_AHEAD, column, asked, EdgeState.SATISFIED, None)
-        )
+        met = await self._edges(EDGES_AHEAD, column, asked, EdgeState.SATISFIED, None)
+        return as_met(members, met)
 
     def is_seen(self, flow_id: str, execution_id: str) -> bool:
         """Whether a member was looked for in this batch."""
@@ -95,14 +97,11 @@ class FlowRows:
         """A member that was looked for."""
         return self.view.rows.get(MEMBERS, (flow_id, execution_id))
 
-    async def children_of(self, parent_id: str) -> list[MemberRow]:
-        """The rows of those an execution spawned."""
+    async def children_of(self, parent_id: str) -> list[str]:
+        """Those an execution spawned."""
         await self.flush()
         found = await self.tx.rows_by(MEMBERS, "parent_id", [parent_id])
-        members = {MEMBERS.key_of(each): each for each in found}
-        self.view.rows.take(MEMBERS, await self._as_met(members))
-        self._members.update((each.flow_id, each.execution_id) for each in found)
-        return [self.view.rows.get(MEMBERS, MEMBERS.key_of(each)) or each for each in found]
+        return [each.execution_id for each in found]
 
     async def out_edges(
         self,

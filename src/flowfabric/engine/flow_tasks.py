@@ -84,8 +84,7 @@ class FlowTasks(FlowCascade):
                 ended = await self._cancel_siblings(task)
             case TaskKind.CANCEL_CHILDREN:
                 children = await self.children_of(task.execution_id)
-                ids = [each.execution_id for each in children]
-                ended = await self._cancel(ids, PARENT_ENDED, FLOW_CASCADE)
+                ended = await self._cancel(children, PARENT_ENDED, FLOW_CASCADE)
             case TaskKind.CANCEL_MEMBER:
                 ended = await self._cancel([task.execution_id], task.reason, FLOW_CANCEL)
             case TaskKind.WAKE_PARENT:

@@ -28,11 +28,14 @@ class Rows:
         self._new: defaultdict[Table[Any], list[Any]] = defaultdict(list)
         self._alike: defaultdict[Table[Any], dict[Record, dict[Key, None]]] = defaultdict(dict)
 
-    def take(self, table: Table[R], found: Mapping[Key, R]) -> None:
-        """Remember what was loaded; an image this batch has changed stays."""
-        images = self._images[table]
-        for key, record in found.items():
-            images.setdefault(key, record)
+    def take(
+        self, table: Table[R], found: Mapping[Key, R], images: Mapping[Key, R] | None = None
+    ) -> None:
+        """Remember what was loaded; an image this batch has changed stays. `images`: how the
+        records stand where the rows alone do not say it."""
+        known = self._images[table]
+        for key, record in (found if images is None else images).items():
+            known.setdefault(key, record)
         self._stored[table].update(found)
         self._written[table].update(found)
 

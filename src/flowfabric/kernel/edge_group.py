@@ -111,7 +111,8 @@ def as_met(
     members: Mapping[K, MemberRow], edges: Iterable[EdgeRow | EdgeAhead]
 ) -> dict[K, MemberRow]:
     """Members as they stand, with edges that lead to them. Most wait for one success alone: when it
-    comes only that edge is written, and says it for the group."""
+    comes only that edge is written, and says it for the group. These are images, not rows: whoever
+    changes one has to write all of it."""
     met_at = {
         edge.downstream_execution_id: edge.resolved_at
         for edge in edges

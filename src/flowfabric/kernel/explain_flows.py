@@ -26,6 +26,8 @@ def dependency_summary(look: DependencyLook) -> str:
     if look.are_children:
         return f"waits for {member.open_children} of its children: {listed}"
     left = member.total - member.resolved
+    if not left:
+        return "all it waited for has ended, it goes on in a moment"
     return f"waits for {left} of {member.total} upstreams, {_rule(member.joins)}: {listed}"
 
 
