@@ -171,7 +171,7 @@ def test_waits_are_measured_and_counted(place: Place, monkeypatch: pytest.Monkey
 def test_flows_are_measured_and_counted(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(flow, "SIBLINGS", 20)
     monkeypatch.setattr(flow, "CALLERS", 2)
-    found = flow.measure(place, 3, rounds=1, laps=2, races=2, fan=20)
+    found = flow.measure(place, 3, rounds=1, laps=2, races=2, fan=20, fan_rounds=2)
     assert set(found.to_dict()) == KEYS
     assert found.throughput_per_s is not None
     assert found.settings["laps"] == 2

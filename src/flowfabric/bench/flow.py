@@ -43,6 +43,7 @@ SIBLINGS = 1_000
 RACES = 10
 FAN = 10_000
 ROUNDS = 3
+FAN_ROUNDS = 7
 _BATCH = 500
 _PATIENCE_MS = 120_000
 _PAYLOAD = to_json({"topic": TOPIC})
@@ -56,10 +57,11 @@ def measure(
     laps: int = LAPS,
     races: int = RACES,
     fan: int = FAN,
+    fan_rounds: int = FAN_ROUNDS,
 ) -> Measurement:
     """Medians of the rounds; latencies are those of a lone chain."""
     count = n or N
-    rates, lone, ends, fans = [], [], [], []
+    rates, lone, ends = [], [], []
     for _ in range(rounds):
         with place.database() as url:
             asyncio.run(_prepare(url))
@@ -68,8 +70,7 @@ def measure(
                 rates.append(asyncio.run(chain_rate(url, count)))
         with place.database() as url:
             ends += asyncio.run(race_ends(url, races))
-        with place.database() as url, place.database() as plain:
-            fans.append((asyncio.run(fan_rate(url, fan)), asyncio.run(engine_rate(plain, fan))[0]))
+    fans = [_fan_and_plain(place, fan, is_fan_first=bool(at % 2)) for at in range(fan_rounds)]
     ratio = median(wide / plain for wide, plain in fans)
     return Measurement(
         scenario="flow",
@@ -99,10 +100,23 @@ def measure(
                 "members_per_s": round(median(wide for wide, _ in fans), 1),
                 "plain_cycles_per_s": round(median(plain for _, plain in fans), 1),
                 "ratio_to_plain": round(ratio, 3),
+                "ratios": sorted(round(wide / plain, 3) for wide, plain in fans),
             },
         },
         versions=versions(),
     )
+
+
+def _fan_and_plain(place: Place, fan: int, *, is_fan_first: bool) -> tuple[float, float]:
+    """One after the other, in turns the other way round: a machine's speed drifts."""
+    wide = plain = 0.0
+    for is_fan in (is_fan_first, not is_fan_first):
+        with place.database() as url:
+            if is_fan:
+                wide = asyncio.run(fan_rate(url, fan))
+            else:
+                plain = asyncio.run(engine_rate(url, fan))[0]
+    return wide, plain
 
 
 async def _prepare(url: str) -> None:
