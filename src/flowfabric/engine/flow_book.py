@@ -49,9 +49,8 @@ from flowfabric.kernel.replay import Replay
 from flowfabric.kernel.submit_flow import (
     SpawnChildren,
     SubmitFlow,
-    edges_of,
-    members_of,
     refuse_budgets,
+    rows_of,
 )
 from flowfabric.model.execution import Execution, IdempotencyRecord
 from flowfabric.model.flow import (
@@ -192,7 +191,7 @@ class FlowBook(FlowBuilding):
         executions = [each.execution for each in decisions if each.execution is not None]
         flow = with_members(made, executions, self.at).flow
         self.put_flow(replace(flow, edge_count=len(command.edges)))
-        self.add_graph(members_of(command), edges_of(command, self.at))
+        self.add_graph(*rows_of(command, self.at))
         if command.idempotency_key is not None:
             self._remember_key(command)
         ids = {node.name: node.create.execution_id for node in command.nodes}

@@ -87,8 +87,9 @@ class FlowCascade(FlowRows):
         edges: list[EdgeAhead] = []
         if self.room > 0:
             edges = await self.out_edges(sorted(by_id), limit=self.room + 1)
-            order = {key: at for at, key in enumerate(by_id)}
-            edges.sort(key=lambda edge: order[edge.upstream_execution_id])  # as they ended
+            if len(by_id) > 1:
+                order = {key: at for at, key in enumerate(by_id)}
+                edges.sort(key=lambda edge: order[edge.upstream_execution_id])  # as they ended
         is_all = 0 < self.room >= len(edges)
         if not is_all:
             for each in ended:

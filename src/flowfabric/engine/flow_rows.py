@@ -222,14 +222,15 @@ class FlowRows:
         """Their upstreams have ended so. Edges are resolved by the thousand: most are written
         together, without an image each."""
         rows = self.view.rows
+        has_images = rows.has(EDGES)
         alike: defaultdict[EdgeEnd, list[Key]] = defaultdict(list)
         for edge in edges:
             key, end = (edge.flow_id, edge.edge_id), ends[edge.upstream_execution_id]
-            if (image := rows.get(EDGES, key)) is None:
+            if has_images and (image := rows.get(EDGES, key)) is not None:
+                self.put_edge(replace(image, **fields_of(end)))
+            else:
                 alike[end].append(key)
                 self._resolved[key] = end
-            else:
-                self.put_edge(replace(image, **fields_of(end)))
         for end, keys in alike.items():
             rows.set_alike(EDGES, keys, end)
         self._has_resolved = True

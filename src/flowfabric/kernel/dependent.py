@@ -52,10 +52,17 @@ def hold_back(execution: Execution, detail: str, at: Moment) -> Decision:
 def set_free(execution: Execution, at: Moment) -> Decision:
     """Nobody has to end any more: it waits for a worker, or for what else keeps it back."""
     now = at.now
-    free = replace(execution, open_group=0, last_mutation_at=now)
-    if execution.state.blocking_reason is BlockingReason.WAITING_FOR_CHILDREN:
-        state, detail = without_block(free, now)
-        free = replace(free, state=state, blocking_detail=detail, last_transition_at=now)
+    if execution.state.blocking_reason is not BlockingReason.WAITING_FOR_CHILDREN:
+        return Decision(None, replace(execution, open_group=0, last_mutation_at=now))
+    state, detail = without_block(execution, now, is_free=True)
+    free = replace(
+        execution,
+        open_group=0,
+        state=state,
+        blocking_detail=detail,
+        last_transition_at=now,
+        last_mutation_at=now,
+    )
     return Decision(None, free)
 
 

@@ -90,40 +90,32 @@ def _wrong_edge(known: set[str], edges: Sequence[tuple[str, str]]) -> Refused | 
     return None
 
 
-def members_of(command: SubmitFlow) -> list[MemberRow]:
-    """The rows of the members, each with its group."""
-    inbound = Counter(edge.downstream_execution_id for edge in command.edges)
+def rows_of(command: SubmitFlow, at: Moment) -> tuple[list[MemberRow], list[EdgeRow]]:
+    """The rows of the members, each with its group, and of the edges, in force from the start."""
+    inbound = Counter([edge.downstream_execution_id for edge in command.edges])
     passing = Counter(
-        edge.downstream_execution_id for edge in command.edges if edge.data_passing_ref
+        [edge.downstream_execution_id for edge in command.edges if edge.data_passing_ref]
     )
-    return [
+    members = [
         MemberRow(
             command.flow_id,
-            node.create.execution_id,
+            key,
             node.name,
             command.ranks[node.name],
             policy=node.policy,
-            total=inbound[node.create.execution_id],
-            passing=passing[node.create.execution_id],
+            total=inbound[key],
+            passing=passing[key],
         )
         for node in command.nodes
+        if (key := node.create.execution_id)
     ]
-
-
-def edges_of(command: SubmitFlow, at: Moment) -> list[EdgeRow]:
-    """The rows of the edges, in force from the start."""
-    inbound = Counter(edge.downstream_execution_id for edge in command.edges)
     alone = {
-        key
-        for node in command.nodes
-        if node.policy is None and inbound[key := node.create.execution_id] == 1
+        each.execution_id
+        for each in members
+        if each.total == 1 and each.policy is None and not each.passing
     }
-    return [
-        new_edge(
-            edge,
-            EdgeState.APPLIED,
-            at,
-            is_sole=edge.downstream_execution_id in alone and not edge.data_passing_ref,
-        )
+    edges = [
+        new_edge(edge, EdgeState.APPLIED, at, is_sole=edge.downstream_execution_id in alone)
         for edge in command.edges
     ]
+    return members, edges

@@ -177,10 +177,13 @@ def wait_until(
     return delayed(reason, attempt), f"{reason.value.replace('_', ' ')} until {until}"
 
 
-def without_block(execution: Execution, now: int) -> tuple[StateVector, str]:
-    """Where work belongs when the block it has is lifted: what else keeps it back still does."""
+def without_block(
+    execution: Execution, now: int, *, is_free: bool = False
+) -> tuple[StateVector, str]:
+    """Where work belongs when the block it has is lifted: what else keeps it back still does.
+    `is_free`: those others, for whom it waited, just ended."""
     attempt = execution.state.attempt_state
-    if execution.open_group:
+    if execution.open_group and not is_free:
         return blocked(BlockingReason.WAITING_FOR_CHILDREN, attempt), "waiting for others to end"
     return wait_until(execution.eligible_at, attempt, now, delay_reason(attempt))
 

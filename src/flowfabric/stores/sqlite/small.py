@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any, TypeVar
@@ -87,6 +88,17 @@ def _match(table: Table[Any]) -> str:
 @cache
 def _sheet(table: Table[Any]) -> Sheet:
     return Sheet(table.name, table.names)
+
+
+def _by_shared(keys: Sequence[Key]) -> dict[Key, Sequence[Any]]:
+    """The last parts of keys by what comes before, which mostly is one and the same."""
+    *columns, last = zip(*keys, strict=True)
+    if all(column.count(column[0]) == len(keys) for column in columns):
+        return {keys[0][:-1]: last}
+    lasts: defaultdict[Key, list[Any]] = defaultdict(list)
+    for key in keys:
+        lasts[key[:-1]].append(key[-1])
+    return dict(lasts)
 
 
 class SmallTables:
@@ -208,10 +220,7 @@ class SmallTables:
         self, table: Table[Any], names: tuple[str, ...], values: Sequence[Any], keys: Sequence[Key]
     ) -> None:
         sql = _update_alike(table, names)
-        lasts: dict[Key, list[Any]] = {}
-        for key in keys:
-            lasts.setdefault(key[:-1], []).append(key[-1])
-        for shared, last in lasts.items():
+        for shared, last in _by_shared(keys).items():
             self._connection.execute(sql, (*shared, *values, to_json(last).decode()))
 
     def sweep_rows(self, table: Table[Any], until: int, limit: int) -> int:
