@@ -473,13 +473,15 @@ FAULTS = {
         follow,
     ),
     "skipped counts as success": (
-        Mutant(count_ends, "skipped += 1", "succeeded += 1"),
+        Mutant(
+            count_ends,
+            "outcomes.count(_SUCCESS), outcomes.count(TerminalOutcome.SKIPPED)",
+            "outcomes.count(_SUCCESS) + outcomes.count(TerminalOutcome.SKIPPED), 0",
+        ),
         follow,
     ),
     "a group fires twice": (
-        Mutant(
-            count_ends, "is_pending = member.group_state is GroupState.PENDING", "is_pending = True"
-        ),
+        Mutant(count_ends, "if member.group_state is not _PENDING or", "if"),
         follow,
     ),
     "an edge counts twice": (
@@ -508,7 +510,7 @@ FAULTS = {
         follow,
     ),
     "a fired child is not set free": (
-        Mutant(set_free, "open_group=0", "open_group=execution.open_group"),
+        Mutant(set_free, "        open_group=0,\n", ""),
         follow,
     ),
     "the rest of a cascade is forgotten": (

@@ -65,16 +65,19 @@ class FlowCascade(FlowRows):
             await self.hold(())
         while moves := self.view.take_member_moves():
             by_flow: defaultdict[str, list[Move]] = defaultdict(list)
-            for before, after in moves:
-                by_flow[after.flow_id or ""].append((before, after))
+            for move in moves:
+                by_flow[move[1].flow_id or ""].append(move)
             await self.hold(by_flow)
             for flow_id, its_moves in by_flow.items():
-                flow = self.flow(flow_id)
-                if flow is not None:
-                    self.take_change(tally(flow, its_moves, self.at))
-            await self._count_children(moves)
-            await self._revive([(b, a) for b, a in moves if not a.is_terminal])
-            await self.resolve_from([after for _, after in moves if after.is_terminal])
+                if (flow := self.flow(flow_id)) is None:
+                    continue
+                self.take_change(tally(flow, its_moves, self.at))
+                if flow.child_count:
+                    await self._count_children(its_moves)
+            ended = [after for _, after in moves if after.is_terminal]
+            if len(ended) < len(moves):
+                await self._revive([move for move in moves if not move[1].is_terminal])
+            await self.resolve_from(ended)
         await self.note_owed()
 
     # --- edges ---------------------------------------------------------------------------------
@@ -271,18 +274,12 @@ class FlowCascade(FlowRows):
     async def _count_children(self, moves: Sequence[Move]) -> None:
         """Parents learn that children ended or live again; an end that is none of success takes
         the children with it."""
-        spawning = [
-            after
-            for _, after in moves
-            if (flow := self.flow(after.flow_id or "")) is not None and flow.child_count
-        ]
-        if not spawning:
-            return
-        await self.members((each.flow_id or "", each.execution_id) for each in spawning)
-        rows = [self.member(each.flow_id or "", each.execution_id) for each in spawning]
+        keys = [(after.flow_id or "", after.execution_id) for _, after in moves]
+        await self.members(keys)
+        rows = [self.member(*key) for key in keys]
         await self.members((row.flow_id, row.parent_id) for row in rows if row and row.parent_id)
         emptied: set[tuple[str, str]] = set()
-        for execution, row in zip(spawning, rows, strict=True):
+        for (_, execution), row in zip(moves, rows, strict=True):
             if row is None:
                 continue
             current = self.member(row.flow_id, row.execution_id) or row

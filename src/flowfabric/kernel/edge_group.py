@@ -23,6 +23,8 @@ from flowfabric.model.record import Record, replace
 from flowfabric.model.state import TerminalOutcome
 
 K = TypeVar("K", bound=Hashable)
+_PENDING: Final = GroupState.PENDING
+_SUCCESS: Final = TerminalOutcome.SUCCESS
 
 SIBLING_QUORUM: Final = "sibling_quorum"  # who cancels
 SIBLING_SATISFIED: Final = "sibling_quorum_satisfied"
@@ -73,33 +75,33 @@ def edge_end(upstream: Execution, now: int) -> EdgeEnd:
 def count_ends(member: MemberRow, outcomes: Sequence[TerminalOutcome], now: int) -> Counted:
     """Count how upstreams ended, one after the other; a group is decided at most once in each
     generation, and who ends after that is only counted."""
-    succeeded, failed, skipped = member.succeeded, member.failed, member.skipped
-    policy, total = member.joins, member.total
-    is_pending = member.group_state is GroupState.PENDING
-    fires, decisive = None, 0
-    for at, outcome in enumerate(outcomes):
-        if outcome is TerminalOutcome.SUCCESS:
-            succeeded += 1
-        elif outcome is TerminalOutcome.SKIPPED:
-            skipped += 1
-        else:
-            failed += 1
-        if is_pending and fires is None:
-            stands = judge(policy, total, succeeded, failed, skipped)
-            if stands is not GroupState.PENDING:
-                fires, decisive = stands, at
-    if fires is None:
-        counted = replace(member, succeeded=succeeded, failed=failed, skipped=skipped)
-        return Counted(counted)
-    decided = replace(
+    succeeded, skipped = outcomes.count(_SUCCESS), outcomes.count(TerminalOutcome.SKIPPED)
+    counted = replace(
         member,
-        succeeded=succeeded,
-        failed=failed,
-        skipped=skipped,
-        group_state=fires,
-        satisfied_at=now,
+        succeeded=member.succeeded + succeeded,
+        failed=member.failed + len(outcomes) - succeeded - skipped,
+        skipped=member.skipped + skipped,
     )
-    return Counted(decided, fires, decisive)
+    # What has been decided stays so: of a group that is open now none of them was the last.
+    if member.group_state is not _PENDING or judged(counted) is _PENDING:
+        return Counted(counted)
+    fires, decisive = _first_decision(member, outcomes)
+    return Counted(replace(counted, group_state=fires, satisfied_at=now), fires, decisive)
+
+
+def _first_decision(
+    member: MemberRow, outcomes: Sequence[TerminalOutcome]
+) -> tuple[GroupState, int]:
+    """How a group is decided by some of these ends, and by which."""
+    succeeded, failed, skipped = member.succeeded, member.failed, member.skipped
+    stands, at = _PENDING, -1
+    while stands is _PENDING:
+        at += 1
+        succeeded += outcomes[at] is _SUCCESS
+        skipped += outcomes[at] is TerminalOutcome.SKIPPED
+        failed += outcomes[at] not in (_SUCCESS, TerminalOutcome.SKIPPED)
+        stands = judge(member.joins, member.total, succeeded, failed, skipped)
+    return stands, at
 
 
 def perhaps_met(members: Iterable[MemberRow]) -> list[str]:
