@@ -18,7 +18,7 @@ from flowfabric.clock import monotonic
 from flowfabric.sdk.fabric import Fabric
 from flowfabric.sdk.worker import Worker
 
-SECONDS = 20
+SECONDS = 60  # housekeeping comes once in such a time
 WARM_UP_S = 3.0
 _BRACKETS = ("BEGIN", "COMMIT", "ROLLBACK")
 _METHODS = ("execute", "executemany", "fetch", "fetchrow", "fetchval")

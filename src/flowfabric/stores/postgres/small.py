@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from flowfabric.model.record import Record
 from flowfabric.stores.base import RowChanges
 from flowfabric.stores.postgres.arrays import SOURCE, Columns, Write, columns_of
 from flowfabric.stores.readable import readable_rows
-from flowfabric.stores.tables import TABLES, Key, Table, page_sql
+from flowfabric.stores.tables import TABLES, TIMED_TABLES, Key, Table, next_row_due, page_sql
 
 R = TypeVar("R", bound=Record)
+
+_EARLIEST: Final = f"SELECT {', '.join(map(next_row_due, TIMED_TABLES))}"
 
 
 @cache
@@ -104,6 +106,8 @@ class SmallTables:
 
     _connection: Any
     _writes: list[tuple[Write, Columns]]
+    # When something of each table is due, until one of them is written.
+    _earliest: dict[Table[Any], int | None] | None = None
 
     async def begin(self) -> None:
         """What follows locks or writes: it belongs to this view's transaction."""
@@ -184,6 +188,12 @@ class SmallTables:
         return await self._records(table, sql, *owner, limit)
 
     async def due_keys(self, table: Table[R], until: int, limit: int) -> list[Key]:
+        if self._earliest is None:  # whoever asks for one table goes on to the next
+            times = await self._connection.fetchrow(_EARLIEST)
+            self._earliest = dict(zip(TIMED_TABLES, times, strict=True))
+        earliest = self._earliest[table]
+        if earliest is None or earliest > until:
+            return []
         sql = (
             f"SELECT {_key(table)} FROM {table.name} AS t WHERE t.due_at <= $1 "
             f"ORDER BY t.due_at, {_key(table)} LIMIT $2"
@@ -202,6 +212,7 @@ class SmallTables:
 
     def write_rows(self, table: Table[Any], written: RowChanges) -> None:
         """Put off to the flush; an insert of a key that is taken is an error."""
+        self._earliest = None
         names, part = table.part_of(frozenset(written.fields))
         for write, rows in (
             (_delete(table), written.deleted),
