@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -11,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from flowfabric.engine.engine import Engine
-from tests.support.databases import PostgresServer, postgres_server
+from tests.support.databases import PostgresServer, migrate, postgres_server
 from tests.support.lab import DURABLE_STORES, STORES, Lab
 
 # A fixture is shared by the examples of one test on purpose; how fast one runs depends on a store.
@@ -33,6 +35,14 @@ def postgres() -> Iterator[PostgresServer]:
         yield server
 
 
+@pytest.fixture(scope="session")
+def sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A migrated file with nothing in it: a copy of it is there at once."""
+    path = tmp_path_factory.mktemp("sqlite") / "template.db"
+    asyncio.run(migrate(f"sqlite:///{path}"))
+    return path
+
+
 @pytest.fixture
 def postgres_url(postgres: PostgresServer) -> Iterator[str]:
     """A migrated, empty database of its own."""
@@ -44,7 +54,9 @@ def open_lab(store: str, directory: Path, request: pytest.FixtureRequest, stack:
     if store == "memory":
         url = "memory://"
     elif store == "sqlite":
-        url = f"sqlite:///{directory / 'lab.db'}"
+        path = directory / "lab.db"
+        shutil.copy(request.getfixturevalue("sqlite_template"), path)
+        url = f"sqlite:///{path}"
     else:
         server: PostgresServer = request.getfixturevalue("postgres")
         url = stack.enter_context(server.database())
