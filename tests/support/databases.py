@@ -31,7 +31,6 @@ class PostgresServer:
         self.uri = uri
         self._names = (f"test_{number}" for number in itertools.count(1))
         self._free: list[str] = []  # migrated and empty
-        self._cleaners: dict[str, Any] = {}  # a connection to each of those
         self._runner = asyncio.Runner()
         self._admin: Any = self._runner.run(asyncpg.connect(uri))
         for setting in FAST_SETTINGS:
@@ -58,20 +57,8 @@ class PostgresServer:
         """The URL of a migrated database with nothing in it, emptied afterwards."""
         name = self._free.pop() if self._free else self._new_database()
         yield self.url_of(name)
-        self._runner.run(self._empty(name))
+        self._runner.run(_empty(self.url_of(name)))
         self._free.append(name)
-
-    async def _empty(self, name: str) -> None:
-        """Delete every row that is not part of the schema; faster than a new database each time."""
-        if name not in self._cleaners:
-            self._cleaners[name] = await asyncpg.connect(self.url_of(name))
-        connection = self._cleaners[name]
-        found = await connection.fetch(
-            "SELECT relname FROM pg_class WHERE relnamespace = 'public'::regnamespace "
-            "AND relkind IN ('r', 'p') AND NOT relispartition"
-        )
-        names = [row["relname"] for row in found if row["relname"] not in SCHEMA_TABLES]
-        await connection.execute("; ".join(f"DELETE FROM {name}" for name in sorted(names)))
 
     def _new_database(self) -> str:
         name = next(self._names)
@@ -80,12 +67,25 @@ class PostgresServer:
 
     def close(self) -> None:
         """Hang up."""
-        for connection in (*self._cleaners.values(), self._admin):
-            self._runner.run(connection.close())
+        self._runner.run(self._admin.close())
         self._runner.close()
 
     def _execute(self, statement: str) -> None:
         self._runner.run(self._admin.execute(statement))
+
+
+async def _empty(url: str) -> None:
+    """Delete every row that is not part of the schema; faster than a new database each time."""
+    connection: Any = await asyncpg.connect(url)
+    try:
+        found = await connection.fetch(
+            "SELECT relname FROM pg_class WHERE relnamespace = 'public'::regnamespace "
+            "AND relkind IN ('r', 'p') AND NOT relispartition"
+        )
+        names = [row["relname"] for row in found if row["relname"] not in SCHEMA_TABLES]
+        await connection.execute("; ".join(f"DELETE FROM {name}" for name in sorted(names)))
+    finally:
+        await connection.close()
 
 
 async def migrate(url: str) -> None:
