@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from flowfabric.engine.timing import DueLook
 from flowfabric.engine.wakeups import Wakeups
@@ -54,20 +54,27 @@ class Ledger:
         return False
 
 
-def test_the_shortest_lease_taken_elsewhere_is_missed_within_its_length_and_a_second(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    async def story() -> list[int]:
-        ledger = Ledger()
+L = TypeVar("L", bound=Ledger)
+
+
+def run_until_over(kind: type[L], monkeypatch: pytest.MonkeyPatch) -> L:
+    async def story() -> L:
+        ledger = kind()
         monkeypatch.setattr(timekeeper, "wait_event", ledger.sleep)
         loop = Timekeeper(ledger)
         loop.start()
         async with asyncio.timeout(60):
             await ledger.over.wait()
         await loop.stop()
-        return ledger.waits
+        return ledger
 
-    waits = asyncio.run(story())
+    return asyncio.run(story())
+
+
+def test_the_shortest_lease_taken_elsewhere_is_missed_within_its_length_and_a_second(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    waits = run_until_over(Ledger, monkeypatch).waits
     assert len(waits) == LEASES
     assert min(waits) >= LEASE_TTL_MS_MIN
     assert max(waits) <= LEASE_TTL_MS_MIN + 1_000
@@ -96,16 +103,6 @@ class Pieces(Ledger):
 def test_a_long_piece_of_work_is_looked_for_only_now_and_then(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async def story() -> Pieces:
-        pieces = Pieces()
-        monkeypatch.setattr(timekeeper, "wait_event", pieces.sleep)
-        loop = Timekeeper(pieces)
-        loop.start()
-        async with asyncio.timeout(60):
-            await pieces.over.wait()
-        await loop.stop()
-        return pieces
-
-    pieces = asyncio.run(story())
+    pieces = run_until_over(Pieces, monkeypatch)
     assert pieces.left == 0
     assert pieces.looks == 250 // timekeeper.PIECES_MAX + 2  # begun three times, then nothing

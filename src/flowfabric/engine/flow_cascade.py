@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
-from typing import TypeGuard
 
 from flowfabric import limits
 from flowfabric.engine.flow_rows import AnyEdge, FlowRows
 from flowfabric.engine.view import View
 from flowfabric.kernel.decision import Decision
-from flowfabric.kernel.dependent import hold_back, reject_input, set_free, skip
+from flowfabric.kernel.dependent import (
+    hold_back,
+    reject_input,
+    set_free,
+    skip,
+    waits_for_others,
+)
 from flowfabric.kernel.edge_group import (
     EdgeEnd,
     cancels_siblings,
@@ -19,6 +24,7 @@ from flowfabric.kernel.edge_group import (
     is_open,
     judged,
     keeps_back,
+    meets_alone,
     reopened,
     sibling_reason,
 )
@@ -34,18 +40,12 @@ from flowfabric.stores.base import Transaction
 
 Move = tuple[Execution, Execution]
 _SATISFIED = EdgeState.SATISFIED
-_SUCCESS = TerminalOutcome.SUCCESS
 COUNTED = ("succeeded", "failed", "skipped", "group_state", "satisfied_at")
 
 
 def retry_pause_ms(tries: int) -> int:
     """How long to leave something alone that somebody holds, the longer the more often."""
     return min(limits.TASK_RETRY_MS << min(tries, 10), limits.TASK_RETRY_MS_MAX)
-
-
-def _waits(child: Execution | None) -> TypeGuard[Execution]:
-    """Whether a decision about its group means anything to a child."""
-    return child is not None and not child.is_terminal and bool(child.open_group)
 
 
 class FlowCascade(FlowRows):
@@ -119,7 +119,7 @@ class FlowCascade(FlowRows):
                 continue
             self.room -= 1
             key = (edge.flow_id, edge.downstream_execution_id)
-            if edge.is_sole and outcomes[upstream_id] is _SUCCESS and not self.is_seen(*key):
+            if meets_alone(edge, outcomes[upstream_id]) and not self.is_seen(*key):
                 sole.append(edge)
             else:
                 by_child[key].append(edge)
@@ -161,7 +161,7 @@ class FlowCascade(FlowRows):
         self.end_edges(resolved, ends)
         self.resolved += len(resolved)
         for child in children.values():
-            if _waits(child):
+            if waits_for_others(child):
                 self.moved += 1
                 self.apply(child, set_free(child, self.at))
         if len(resolved) == len(edges):
@@ -181,7 +181,7 @@ class FlowCascade(FlowRows):
             if cancels_siblings(member):
                 reason = sibling_reason(member)
                 self.owe(member.flow_id, TaskKind.CANCEL_SIBLINGS, member.execution_id, reason)
-            if not _waits(child):
+            if not waits_for_others(child):
                 continue
             self.moved += 1
             if fires is GroupState.IMPOSSIBLE:

@@ -3,6 +3,8 @@ children."""
 
 from __future__ import annotations
 
+from typing import TypeGuard
+
 from flowfabric.kernel.cancel import stop
 from flowfabric.kernel.decision import Decision, Moment
 from flowfabric.kernel.fence import refuse_unless_owner, released_by
@@ -47,6 +49,11 @@ def hold_back(execution: Execution, detail: str, at: Moment) -> Decision:
             last_transition_at=at.now,
         )
     return Decision(None, held)
+
+
+def waits_for_others(execution: Execution | None) -> TypeGuard[Execution]:
+    """Whether a decision about its group still means anything to a member."""
+    return execution is not None and not execution.is_terminal and bool(execution.open_group)
 
 
 def set_free(execution: Execution, at: Moment) -> Decision:

@@ -154,6 +154,11 @@ def is_open(edge: EdgeRow | EdgeAhead, generation: int) -> bool:
     return edge.edge_state is EdgeState.APPLIED and (seen is None or seen < generation)
 
 
+def meets_alone(edge: EdgeRow | EdgeAhead, outcome: TerminalOutcome) -> bool:
+    """Whether an upstream's end meets its downstream's group by itself: nothing need be counted."""
+    return bool(edge.is_sole) and outcome is _SUCCESS
+
+
 def cancels_siblings(member: MemberRow) -> bool:
     """Whether those who are still at work for a decided group are no longer needed."""
     policy = member.policy
