@@ -24,7 +24,7 @@ from flowfabric.sdk.options import TaskOptions
 ROOT = Path(__file__).resolve().parents[2]
 README = ROOT / "README.md"
 DOCS = ROOT / "docs"
-NOT_OURS = {".git", ".venv", "build", "dist", "__pycache__", "node_modules"}
+NOT_OURS = {".git", "build", "dist", "__pycache__", "node_modules"}
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 FENCED = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
@@ -37,7 +37,9 @@ def our_files() -> list[Path]:
         names[:] = [
             name
             for name in names
-            if name not in NOT_OURS and not name.endswith(("_cache", "thesis"))
+            if name not in NOT_OURS
+            and not name.endswith(("_cache", "thesis"))
+            and not name.startswith(".venv")
         ]
         found += [Path(folder) / name for name in files]
     return found
@@ -145,6 +147,67 @@ def test_the_code_of_the_flows_guide_runs(code: str, tmp_path: Path) -> None:
     printed = run_block(code, tmp_path)
     assert printed == "{'square': 1, 'square-2': 4, 'square-3': 9, 'total': 'sum 14'}\n"
     assert f"It prints `{printed.strip()}`" in told
+
+
+def test_the_code_of_the_testing_guide_passes(tmp_path: Path) -> None:
+    (code,) = (param.values[0] for param in blocks(DOCS / "guides" / "testing.md"))
+    (tmp_path / name_of(code)).write_text(code, encoding="utf-8")
+    assert "2 passed" in run(tmp_path, "-m", "pytest", "-q", "-p", "no:cacheprovider")
+
+
+# What the programs of the page about web frameworks are asked, each by its framework's own client.
+FASTAPI_CLIENT = """
+from fastapi.testclient import TestClient
+import api
+with TestClient(api.app) as client:
+    first = client.post("/briefs/solar")
+    assert first.status_code == 202
+    assert client.post("/briefs/solar").json() == first.json()
+    while (seen := client.get(f"/runs/{first.json()['id']}").json())["state"] != "completed":
+        pass
+    assert client.get("/runs/{fp:0}:01900000-0000-7000-8000-000000000000").status_code == 404
+print(seen["result"])
+"""
+FLASK_CLIENT = """
+import shop
+client = shop.app.test_client()
+first = client.post("/briefs/solar")
+assert first.status_code == 202
+assert client.post("/briefs/solar").json == first.json
+while (seen := client.get(f"/runs/{first.json['id']}").json)["state"] != "completed":
+    pass
+assert client.get("/runs/{fp:0}:01900000-0000-7000-8000-000000000000").status_code == 404
+print(seen["result"])
+"""
+DJANGO_CLIENT = """
+import tasks
+print(tasks.ff.sync.submit(tasks.brief, "solar").result(timeout="30s"))
+"""
+CLIENTS = {"api": FASTAPI_CLIENT, "shop": FLASK_CLIENT, "tasks": DJANGO_CLIENT}
+
+
+@pytest.mark.parametrize("code", blocks(DOCS / "guides" / "web-frameworks.md"))
+def test_the_programs_of_the_page_about_web_frameworks_answer(code: str, tmp_path: Path) -> None:
+    module = name_of(code).removesuffix(".py")
+    (tmp_path / f"{module}.py").write_text(code, encoding="utf-8")
+    (tmp_path / "settings.py").write_text("SECRET_KEY = 'of a test'\n", encoding="utf-8")
+    with worker(tmp_path, f"{module}:ff"):
+        assert run(tmp_path, "-c", CLIENTS[module]) == "all about solar\n"
+
+
+def test_the_unit_and_the_manifests_of_the_deployment_guide_leave_time_to_drain() -> None:
+    text = (DOCS / "guides" / "deployment.md").read_text(encoding="utf-8")
+    drains = {int(seconds) for seconds in re.findall(r'drain-timeout"?,? "?(\d+)s', text)}
+    kills = re.findall(
+        r"(?:TimeoutStopSec=|--time |stop_grace_period: |terminationGracePeriodSeconds: )(\d+)", text
+    )
+    assert drains == {60}
+    assert len(kills) == 4
+    assert all(int(seconds) > 60 for seconds in kills)
+
+
+def test_the_api_page_is_what_the_code_says() -> None:
+    run(ROOT, str(ROOT / "tools" / "api_reference.py"), "--check")
 
 
 def test_the_code_of_the_readme_runs_and_can_be_looked_at(tmp_path: Path) -> None:

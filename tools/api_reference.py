@@ -1,0 +1,249 @@
+"""Writes docs/reference/api.md from the signatures and docstrings of the public names.
+
+python tools/api_reference.py            write the page
+python tools/api_reference.py --check    fail when the page is not what the code says
+"""
+
+from __future__ import annotations
+
+import enum
+import inspect
+import re
+import sys
+import textwrap
+import typing
+from collections.abc import Callable, Iterator
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import flowfabric
+from flowfabric.sdk.task import TaskDecorator
+
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "reference" / "api.md"
+WIDTH = 100
+
+# Every public name stands in exactly one chapter; `chapters` refuses a name that is left out.
+CHAPTERS: dict[str, tuple[str, ...]] = {
+    "Programs": ("Fabric", "@ff.task", "Task", "Call", "Run", "EngineConfig"),
+    "Handlers": ("Context", "Spend", "Child", "Waitpoint", "ReceivedSignal", "Retry", "Fatal"),
+    "Workers": ("Worker",),
+    "Retries": ("RetryPolicy", "FixedBackoff", "ExponentialBackoff"),
+    "Flows": (
+        "Flow",
+        "FlowRun",
+        "Node",
+        "Join",
+        "NodeChange",
+        "all_of",
+        "any_of",
+        "quorum",
+        "all_done",
+        "CancellationPolicy",
+    ),
+    "Waits": ("Wait", "signal", "approval", "count"),
+    "Without asyncio": (
+        "SyncFabric",
+        "SyncRun",
+        "SyncContext",
+        "SyncSpend",
+        "SyncFlow",
+        "SyncFlowRun",
+    ),
+}
+NOT_IMPORTED: dict[str, Any] = {"@ff.task": TaskDecorator}  # reached through another name
+ANSWERS = "Answers"  # what calls return: values to read, not to make
+ERRORS = "Errors"
+
+INTRODUCTION = """\
+# Python API
+
+Everything `from flowfabric import …` gives, from the signatures and docstrings of the code.
+`tools/api_reference.py` writes this page and a test keeps it current; do not edit it by hand.
+"""
+
+
+def chapters() -> Iterator[tuple[str, list[str]]]:
+    """Every public name in its chapter."""
+    named = {name for names in CHAPTERS.values() for name in names}
+    public = set(flowfabric.__all__)
+    if strangers := named - public - NOT_IMPORTED.keys():
+        raise SystemExit(f"CHAPTERS names what is not public: {', '.join(sorted(strangers))}")
+    rest = sorted(public - named)
+    errors = [name for name in rest if _is_error(getattr(flowfabric, name))]
+    for title, names in CHAPTERS.items():
+        yield title, list(names)
+    yield ANSWERS, [name for name in rest if name not in errors]
+    yield ERRORS, errors
+
+
+def _is_error(thing: Any) -> bool:
+    return inspect.isclass(thing) and issubclass(thing, BaseException)
+
+
+def page() -> str:
+    """The whole page."""
+    parts = [INTRODUCTION]
+    for title, names in chapters():
+        parts.append(f"## {title}\n")
+        if title == ERRORS:
+            parts.append("With codes and advice: [errors](errors.md).\n")
+            parts += [_line(name, getattr(flowfabric, name)) for name in names]
+            parts.append("")
+        else:
+            parts += [_entry(name, _thing(name)) for name in names]
+    return "\n".join(parts).rstrip() + "\n"
+
+
+def _thing(name: str) -> Any:
+    return NOT_IMPORTED[name] if name in NOT_IMPORTED else getattr(flowfabric, name)
+
+
+def _line(name: str, thing: Any) -> str:
+    return f"* `{name}`: {_first_sentence(thing)}"
+
+
+def _first_sentence(thing: Any) -> str:
+    text = " ".join((inspect.getdoc(thing) or "").split("\n\n")[0].split())
+    return text.split("```")[0].strip()
+
+
+def _entry(name: str, thing: Any) -> str:
+    if not inspect.isclass(thing):
+        return f"### {name}\n\n{_signature(name, thing)}\n\n{_doc(thing)}\n"
+    parts = [f"### {name}\n"]
+    if _has_own_init(thing):
+        parts.append(_signature(name, thing.__init__, bound=True) + "\n")
+    parts.append(_doc(thing) + "\n")
+    if fields := _fields(thing):
+        parts.append(fields + "\n")
+    parts += [_member(name, word, member) for word, member in _members(thing)]
+    return "\n".join(parts)
+
+
+def _has_own_init(cls: type) -> bool:
+    """Whether a program makes one itself: handles and answers are given, not made."""
+    return cls.__name__ in ("Fabric", "Worker")
+
+
+def _fields(cls: type) -> str:
+    """The words of an enumeration, or the fields of a value."""
+    if issubclass(cls, enum.Enum):
+        return "One of " + ", ".join(f"`{each.value}`" for each in cls) + "."
+    names = getattr(cls, "__struct_fields__", None)
+    if names is None:
+        names = tuple(getattr(cls, "__dataclass_fields__", ()))
+    hints = _hints(cls)
+    shown = [f"`{name}: {_type(hints.get(name))}`" for name in names if not name.startswith("_")]
+    return "Fields: " + ", ".join(shown) + "." if shown else ""
+
+
+def _hints(cls: type) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for base in reversed(cls.__mro__):
+        found.update(inspect.get_annotations(base))
+    return found
+
+
+def _members(cls: type) -> Iterator[tuple[str, Any]]:
+    """Public methods and properties, the class's own before what it inherits."""
+    if issubclass(cls, enum.Enum):
+        return
+    seen: set[str] = set()
+    for base in cls.__mro__:
+        if not base.__module__.startswith("flowfabric"):
+            continue
+        for word, member in vars(base).items():
+            is_shown = inspect.isfunction(member) or isinstance(member, property | cached_property)
+            if is_shown and not word.startswith("_") and word not in seen:
+                seen.add(word)
+                yield word, member
+
+
+def _member(owner: str, word: str, member: Any) -> str:
+    if isinstance(member, property | cached_property):
+        getter = member.fget if isinstance(member, property) else member.func
+        kind = _type(inspect.get_annotations(getter).get("return")) if getter else ""
+        return f"#### {owner}.{word}\n\n`{kind}`. {_doc(member)}\n"
+    return f"#### {owner}.{word}\n\n{_signature(word, member, bound=True)}\n\n{_doc(member)}\n"
+
+
+def _signature(name: str, function: Callable[..., Any], *, bound: bool = False) -> str:
+    """A definition as one would write it, a parameter a line where it is long."""
+    form = inspect.signature(function)
+    parameters = list(form.parameters.values())[1 if bound else 0 :]
+    returns = "" if name[0].isupper() else f" -> {_type(form.return_annotation)}"
+    prefix = "await " if inspect.iscoroutinefunction(function) else ""
+    shown = _parameters(parameters)
+    text = f"{prefix}{name}({', '.join(shown)}){returns}"
+    if len(text) > WIDTH:
+        text = f"{prefix}{name}(\n" + "".join(f"    {each},\n" for each in shown) + f"){returns}"
+    return f"```\n{text}\n```"
+
+
+def _parameters(parameters: list[inspect.Parameter]) -> list[str]:
+    shown: list[str] = []
+    kinds = [each.kind for each in parameters]
+    for index, each in enumerate(parameters):
+        is_first_keyword = each.kind is each.KEYWORD_ONLY and each.KEYWORD_ONLY not in kinds[:index]
+        if is_first_keyword and each.VAR_POSITIONAL not in kinds[:index]:
+            shown.append("*")
+        shown.append(_parameter(each))
+        is_last_positional = each.kind is each.POSITIONAL_ONLY and (
+            kinds[index + 1 : index + 2] != [each.POSITIONAL_ONLY]
+        )
+        if is_last_positional:
+            shown.append("/")
+    return shown
+
+
+def _parameter(parameter: inspect.Parameter) -> str:
+    text = parameter.name
+    if parameter.kind is parameter.VAR_POSITIONAL:
+        text = f"*{text}"
+    elif parameter.kind is parameter.VAR_KEYWORD:
+        text = f"**{text}"
+    if parameter.annotation is not parameter.empty:
+        text += f": {_type(parameter.annotation)}"
+    if parameter.default is not parameter.empty:
+        text += f" = {_default(parameter.default)}"
+    return text
+
+
+def _default(value: Any) -> str:
+    text = repr(value)
+    return "…" if " object at 0x" in text else text  # an address would differ from run to run
+
+
+def _type(annotation: Any) -> str:
+    """An annotation as the source says it, without module names."""
+    if isinstance(annotation, str):
+        text = annotation
+    elif annotation is None or annotation is inspect.Signature.empty:
+        return "None"
+    elif inspect.isclass(annotation) and not typing.get_args(annotation):
+        text = annotation.__name__
+    else:
+        text = str(annotation)
+    return re.sub(r"\b(?:[a-z_]\w*\.)+", "", text).replace("NoneType", "None")
+
+
+def _doc(thing: Any) -> str:
+    text = inspect.getdoc(thing) or ""
+    return textwrap.dedent(text).strip()
+
+
+def main(words: list[str]) -> int:
+    """Write the page, or compare it."""
+    written = page()
+    if words == ["--check"]:
+        if PAGE.exists() and PAGE.read_text(encoding="utf-8") == written:
+            return 0
+        sys.stderr.write(f"{PAGE.name} is not what the code says: run tools/api_reference.py\n")
+        return 1
+    PAGE.write_text(written, encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
