@@ -198,9 +198,8 @@ def test_the_programs_of_the_page_about_web_frameworks_answer(code: str, tmp_pat
 def test_the_unit_and_the_manifests_of_the_deployment_guide_leave_time_to_drain() -> None:
     text = (DOCS / "guides" / "deployment.md").read_text(encoding="utf-8")
     drains = {int(seconds) for seconds in re.findall(r'drain-timeout"?,? "?(\d+)s', text)}
-    kills = re.findall(
-        r"(?:TimeoutStopSec=|--time |stop_grace_period: |terminationGracePeriodSeconds: )(\d+)", text
-    )
+    words = "TimeoutStopSec=|--time |stop_grace_period: |terminationGracePeriodSeconds: "
+    kills = re.findall(rf"(?:{words})(\d+)", text)
     assert drains == {60}
     assert len(kills) == 4
     assert all(int(seconds) > 60 for seconds in kills)
