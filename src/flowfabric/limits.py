@@ -20,6 +20,7 @@ MARK_DEAD_REASON_BYTES: Final = 256
 # Scheduling
 PRIORITY_MIN: Final = 0
 PRIORITY_MAX: Final = 9000  # the seeds' range; values outside are clamped, not refused
+PRIORITY_GIVEN_MAX: Final = 2**31  # beyond that, either way, it is a mistake and not an urgency
 LEASE_TTL_MS_MIN: Final = 1_000  # below a second a pause of the collector loses the lease
 LEASE_TTL_MS_MAX: Final = 3_600_000  # above an hour a crash strands work too long
 LEASE_TTL_MS_DEFAULT: Final = 30_000

@@ -20,6 +20,7 @@ from flowfabric.kernel.submit_flow import Node, SubmitFlow, check_graph
 from flowfabric.model.checks import check_text
 from flowfabric.model.flow import SUCCESS_ONLY, EdgePolicy, check_edge_policy
 from flowfabric.model.record import Record, replace, to_json
+from flowfabric.model.shown import shown
 
 RESULT = "result"  # what an edge that passes data refers to
 
@@ -151,7 +152,9 @@ def _names(nodes: Sequence[FlowNode]) -> list[str]:
             raise InvalidInput(f"{field}: expected a FlowNode", field=field)
         check_text(node.name, field=f"{field}.name", max_bytes=limits.NODE_NAME_BYTES)
         if node.name in names:
-            raise InvalidInput(f"{field}.name: {node.name!r} stands twice", field=f"{field}.name")
+            raise InvalidInput(
+                f"{field}.name: {shown(node.name)} stands twice", field=f"{field}.name"
+            )
         names[node.name] = None
     return list(names)
 

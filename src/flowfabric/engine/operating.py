@@ -8,7 +8,7 @@ from typing import Any
 from flowfabric import limits
 from flowfabric.engine.core import EngineCore
 from flowfabric.engine.working import check_fence
-from flowfabric.errors import InvalidBlockingReason, InvalidInput
+from flowfabric.errors import InvalidBlockingReason
 from flowfabric.kernel.cancel import Cancel
 from flowfabric.kernel.operate import Block, ChangePriority, Hold, Release, SetTag, Unblock
 from flowfabric.kernel.replay import Replay
@@ -25,10 +25,11 @@ from flowfabric.model.checks import (
     check_text,
     clamp_priority,
     clip_text,
+    word_of,
 )
 from flowfabric.model.event import OperatorEvent, OperatorEventType
 from flowfabric.model.execution import Fence
-from flowfabric.model.limit_checks import check_bounds
+from flowfabric.model.limit_checks import check_bounds, check_word
 from flowfabric.model.record import replace
 from flowfabric.model.results import (
     AlreadySatisfied,
@@ -43,6 +44,7 @@ from flowfabric.model.results import (
     Unblocked,
 )
 from flowfabric.model.route import Lane, LaneState
+from flowfabric.model.shown import shown
 from flowfabric.model.state import BlockingReason
 from flowfabric.stores.base import Changes, Transaction
 
@@ -155,11 +157,7 @@ class Operating(EngineCore):
     ) -> LaneChanged:
         """Switch a lane: active, paused (no claims), draining (no creates), disabled (neither)."""
         lane, text = check_lane(lane_id), clip_text(reason, limits.REASON_BYTES, field="reason")
-        try:
-            wanted = LaneState(lane_state)
-        except ValueError:
-            known = ", ".join(state.value for state in LaneState)
-            raise InvalidInput(f"lane_state: one of {known}", field="lane_state") from None
+        wanted = check_word(lane_state, LaneState, field="lane_state")
 
         async def work(tx: Transaction) -> LaneChanged:
             return await _switch(tx, lane, wanted, text)
@@ -264,7 +262,7 @@ def _expectation(value: str, field: str) -> str:
 
 
 def _reason(reason: BlockingReason | str, field: str = "reason") -> BlockingReason:
-    try:
-        return BlockingReason(reason)
-    except ValueError:
-        raise InvalidBlockingReason(f"{field}: {reason!r:.80}", field=field) from None
+    word = word_of(reason, BlockingReason)
+    if word is None:
+        raise InvalidBlockingReason(f"{field}: {shown(reason, 80)}", field=field)
+    return word

@@ -27,6 +27,7 @@ from flowfabric.model.checks import (
     check_text,
 )
 from flowfabric.model.execution import Execution
+from flowfabric.model.limit_checks import check_word
 from flowfabric.model.record import replace, to_plain
 from flowfabric.model.results import (
     AttemptInfo,
@@ -446,11 +447,7 @@ def _searchable(execution: Execution) -> str:
 
 
 def _state(state: str) -> str:
-    try:
-        return PublicState(state).value
-    except ValueError:
-        known = ", ".join(member.value for member in PublicState)
-        raise InvalidInput(f"states: {state!r:.40} is not one of {known}", field="states") from None
+    return check_word(state, PublicState, field="states").value
 
 
 def _encode_cursor(when: int, execution_id: str) -> str:

@@ -33,6 +33,7 @@ from flowfabric.model.checks import (
 )
 from flowfabric.model.execution import Fence
 from flowfabric.model.handle import Handle
+from flowfabric.model.limit_checks import check_word
 from flowfabric.model.results import (
     Cancelled,
     Claimed,
@@ -361,11 +362,7 @@ def _raised(reply: T | FlowFabricError) -> T:
 
 def check_failure_class(value: FailureClass | str) -> FailureClass:
     """A known failure class."""
-    try:
-        return FailureClass(value)
-    except ValueError:
-        known = ", ".join(member.value for member in FailureClass)
-        raise InvalidInput(f"failure_class: one of {known}", field="failure_class") from None
+    return check_word(value, FailureClass, field="failure_class")
 
 
 def check_fence_parts(fence: Fence) -> Fence:

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 
 from flowfabric.errors import InvalidInput
 from flowfabric.model.checks import check_name
+from flowfabric.model.shown import shown
 from flowfabric.model.suspension import (
     AllOf,
     AnyOf,
@@ -171,7 +172,7 @@ def _check_count(node: Count, path: str) -> None:
     if not isinstance(node.n, int) or isinstance(node.n, bool):
         raise _bad(f"n: expected a whole number, got {type(node.n).__name__}", path)
     if not isinstance(node.count_kind, CountKind):
-        raise _bad(f"count_kind: expected a CountKind, got {node.count_kind!r:.40}", path)
+        raise _bad(f"count_kind: expected a CountKind, got {shown(node.count_kind)}", path)
     _check_tuple(node.waitpoints, "waitpoints", path)
     if node.n < 1:
         raise _bad("count_n_zero", path)

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from enum import StrEnum
+from typing import Any, Final, TypeVar
 
 from flowfabric import limits
 from flowfabric.errors import InvalidCapabilities, InvalidInput, InvalidTagKey
+from flowfabric.model.shown import shown
+
+E = TypeVar("E", bound=StrEnum)
 
 _TAG_KEY: Final = re.compile(r"[a-z][a-z0-9_]*\.[a-z0-9_][a-z0-9_.]*")
 _EXECUTION_ID: Final = re.compile(
@@ -18,11 +22,18 @@ _LANE: Final = re.compile(r"[\x20-\x7e]+")
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 
 
+def part_of(field: str, key: object) -> str:
+    """The name of one entry of a map, as an error says it; a key may be anything."""
+    return f"{field}.{key[:80]}" if type(key) is str else f"{field}.{shown(key, 80)}"
+
+
 def check_execution_id(value: object, *, partitions: int, field: str = "execution_id") -> str:
     """An id in the one spelling that is stored: `{fp:N}:<lowercase uuid>`, N below the count."""
     match = _EXECUTION_ID.fullmatch(value) if isinstance(value, str) else None
     if match is None:
-        raise InvalidInput(f"{field}: expected {{fp:N}}:<uuid>, got {value!r:.80}", field=field)
+        raise InvalidInput(
+            f"{field}: expected {{fp:N}}:<uuid>, got {shown(value, 80)}", field=field
+        )
     if int(match[1]) >= partitions:
         raise InvalidInput(f"{field}: partition {match[1]} is not below {partitions}", field=field)
     return match[0]
@@ -31,7 +42,11 @@ def check_execution_id(value: object, *, partitions: int, field: str = "executio
 def check_text(
     value: object, *, field: str, max_bytes: int, empty: bool = False, control: bool = False
 ) -> str:
-    """Text every store can keep: no NUL, no lone surrogate, within the limit."""
+    """Text every store can keep: no NUL, no lone surrogate, within the limit.
+
+    What is a kind of text, such as a word of an enumeration, becomes plain text: drivers differ in
+    what they make of the others.
+    """
     if (
         type(value) is str
         and value.isascii()
@@ -42,6 +57,7 @@ def check_text(
         return value  # the usual case, decided without looking at characters one by one
     if not isinstance(value, str):
         raise InvalidInput(f"{field}: expected text, got {type(value).__name__}", field=field)
+    value = str.__str__(value)
     if not value and not empty:
         raise InvalidInput(f"{field}: must not be empty", field=field)
     try:
@@ -59,7 +75,7 @@ def clip_text(value: object, max_bytes: int, *, field: str) -> str:
     """Free text made storable: NUL and lone surrogates replaced, cut at the limit."""
     if not isinstance(value, str):
         raise InvalidInput(f"{field}: expected text, got {type(value).__name__}", field=field)
-    clean = value.replace("\x00", "\ufffd").encode(errors="replace")
+    clean = str.__str__(value).replace("\x00", "\ufffd").encode(errors="replace")
     return clean[:max_bytes].decode(errors="ignore")
 
 
@@ -87,11 +103,14 @@ def check_lane(value: object, *, field: str = "lane_id") -> str:
 
 
 def check_integer(value: object, *, field: str, least: int, most: int) -> int:
-    """A whole number within bounds."""
+    """A whole number within bounds, as a plain one: see `check_text`."""
     if not isinstance(value, int) or isinstance(value, bool):
-        raise InvalidInput(f"{field}: expected a whole number, got {value!r:.40}", field=field)
+        raise InvalidInput(f"{field}: expected a whole number, got {shown(value)}", field=field)
+    value = int.__index__(value)
     if not least <= value <= most:
-        raise InvalidInput(f"{field}: {value} is not between {least} and {most}", field=field)
+        raise InvalidInput(
+            f"{field}: {shown(value)} is not between {least} and {most}", field=field
+        )
     return value
 
 
@@ -123,21 +142,30 @@ def check_flag(value: object, *, field: str) -> bool:
     return value
 
 
+def word_of(value: object, words: type[E]) -> E | None:
+    """One of the known words, or nothing. What is no text is not handed to the enumeration, whose
+    own error text may fail on a value."""
+    if not isinstance(value, str) or value not in words._value2member_map_:
+        return None
+    return words(value)
+
+
 def check_capabilities(values: object, *, field: str) -> tuple[str, ...]:
     """Capability tokens, sorted and unique: the same grammar for workers and executions."""
     if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable):
         raise InvalidCapabilities(f"{field}: expected a list of words", field=field)
     tokens: set[str] = set()
-    for token in values:
-        if not isinstance(token, str):
-            raise InvalidCapabilities(f"{field}: {token!r:.40} is not text", field=field)
+    for given in values:
+        if not isinstance(given, str):
+            raise InvalidCapabilities(f"{field}: {shown(given)} is not text", field=field)
+        token = str.__str__(given)
         if not token:
             raise InvalidCapabilities(f"{field}: an empty word", field=field)
         if "," in token:
-            raise InvalidCapabilities(f"{field}: {token!r:.80} contains a comma", field=field)
+            raise InvalidCapabilities(f"{field}: {shown(token, 80)} contains a comma", field=field)
         if not token.isprintable() or any(character.isspace() for character in token):
             raise InvalidCapabilities(
-                f"{field}: {token!r:.80} contains a space or control character", field=field
+                f"{field}: {shown(token, 80)} contains a space or control character", field=field
             )
         tokens.add(token)
     if len(tokens) > limits.CAPABILITY_TOKENS_MAX:
@@ -155,8 +183,8 @@ def check_capabilities(values: object, *, field: str) -> tuple[str, ...]:
 def check_tag_key(key: object, *, field: str = "key") -> str:
     """A tag key: lowercase words, at least one dot, so it never meets an engine field."""
     if not isinstance(key, str) or not _TAG_KEY.fullmatch(key) or len(key) > limits.NAME_BYTES:
-        raise InvalidTagKey(f"{field}: {key!r:.80}", field=field)
-    return key
+        raise InvalidTagKey(f"{field}: {shown(key, 80)}", field=field)
+    return str.__str__(key)
 
 
 def check_tag_value(value: object, *, field: str = "value") -> str:
@@ -177,17 +205,15 @@ def check_tags(tags: object, *, field: str = "tags") -> dict[str, str]:
         raise InvalidInput(f"{field}: expected a map of text to text", field=field)
     if len(tags) > limits.TAGS_MAX:
         raise InvalidInput(f"{field}: more than {limits.TAGS_MAX}", field=field)
-    checked = {
-        check_tag_key(key, field=f"{field}.{key!s:.80}"): check_tag_value(
-            value, field=f"{field}.{key!s:.80}"
-        )
-        for key, value in tags.items()
-    }
+    checked = {}
+    for key, value in tags.items():
+        place = part_of(field, key)
+        checked[check_tag_key(key, field=place)] = check_tag_value(value, field=place)
     return dict(sorted(checked.items()))
 
 
 def clamp_priority(value: object, *, field: str = "priority") -> int:
     """A priority inside 0..9000; values outside are clamped, as the seeds ask."""
-    bound = 2**31
+    bound = limits.PRIORITY_GIVEN_MAX
     number = check_integer(value, field=field, least=-bound, most=bound)
     return max(limits.PRIORITY_MIN, min(limits.PRIORITY_MAX, number))

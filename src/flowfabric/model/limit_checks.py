@@ -17,18 +17,19 @@ from flowfabric.model.budget import (
     ScopeType,
     SoftAction,
 )
-from flowfabric.model.checks import check_integer, check_name, check_text
+from flowfabric.model.checks import check_integer, check_name, check_text, part_of, word_of
+from flowfabric.model.shown import shown
 
 E = TypeVar("E", bound=StrEnum)
 
 
 def check_word(value: object, words: type[E], *, field: str) -> E:
     """One of the known words."""
-    try:
-        return words(value)  # type: ignore[arg-type]
-    except ValueError:
+    word = word_of(value, words)
+    if word is None:
         known = ", ".join(member.value for member in words)
-        raise InvalidInput(f"{field}: {value!r:.40} is not one of {known}", field=field) from None
+        raise InvalidInput(f"{field}: {shown(value)} is not one of {known}", field=field)
+    return word
 
 
 def check_amounts(amounts: object, *, field: str = "amounts") -> dict[str, int]:
@@ -41,7 +42,7 @@ def check_amounts(amounts: object, *, field: str = "amounts") -> dict[str, int]:
     checked = {
         check_name(name, field=names): amount
         if type(amount) is int and 0 <= amount <= AMOUNT_MAX
-        else check_integer(amount, field=f"{field}.{name!s:.80}", least=0, most=AMOUNT_MAX)
+        else check_integer(amount, field=part_of(field, name), least=0, most=AMOUNT_MAX)
         for name, amount in amounts.items()
     }
     return dict(sorted(checked.items()))

@@ -7,15 +7,28 @@ from typing import Any
 
 from flowfabric import limits
 from flowfabric.errors import InvalidInput
-from flowfabric.model.checks import check_capabilities, check_instant, check_integer
-from flowfabric.model.record import Record, convert
+from flowfabric.model.checks import check_capabilities, check_integer
+from flowfabric.model.record import Record, convert, force_setattr
+from flowfabric.model.shown import shown
 from flowfabric.model.words import TimeoutBehavior
 
 
 def _check_part(value: object, kind: type | UnionType, field: str) -> None:
     """A policy built by hand has parts of their own types, as one read from plain data has."""
     if not isinstance(value, kind):
-        raise InvalidInput(f"{field}: expected its own type, got {value!r:.40}", field=field)
+        raise InvalidInput(f"{field}: expected its own type, got {shown(value)}", field=field)
+
+
+def _keep_integer(
+    record: Record, name: str, *, field: str, least: int, most: int, optional: bool = False
+) -> None:
+    """Check a number of a record that is being made, and keep it as a plain one."""
+    value = getattr(record, name)
+    if value is None and optional:
+        return
+    checked = check_integer(value, field=field, least=least, most=most)
+    if type(value) is not int:
+        force_setattr(record, name, checked)
 
 
 class FixedBackoff(Record, frozen=True, kw_only=True, tag="fixed", tag_field="type"):
@@ -24,9 +37,8 @@ class FixedBackoff(Record, frozen=True, kw_only=True, tag="fixed", tag_field="ty
     delay_ms: int = 1000
 
     def __post_init__(self) -> None:
-        check_integer(
-            self.delay_ms, field="backoff.delay_ms", least=0, most=limits.RETRY_DELAY_MS_MAX
-        )
+        most = limits.RETRY_DELAY_MS_MAX
+        _keep_integer(self, "delay_ms", field="backoff.delay_ms", least=0, most=most)
 
 
 class ExponentialBackoff(Record, frozen=True, kw_only=True, tag="exponential", tag_field="type"):
@@ -39,13 +51,15 @@ class ExponentialBackoff(Record, frozen=True, kw_only=True, tag="exponential", t
 
     def __post_init__(self) -> None:
         most = limits.RETRY_DELAY_MS_MAX
-        check_integer(self.initial_delay_ms, field="backoff.initial_delay_ms", least=0, most=most)
-        check_integer(self.max_delay_ms, field="backoff.max_delay_ms", least=0, most=most)
+        for name in ("initial_delay_ms", "max_delay_ms"):
+            _keep_integer(self, name, field=f"backoff.{name}", least=0, most=most)
         is_number = isinstance(self.multiplier, int | float)
         if not is_number or not 1.0 <= self.multiplier <= 1000.0:  # nor is NaN between them
             raise InvalidInput(
                 "backoff.multiplier: must be between 1 and 1000", field="backoff.multiplier"
             )
+        if type(self.multiplier) not in (int, float):
+            force_setattr(self, "multiplier", float(self.multiplier))
 
 
 class RetryPolicy(Record, frozen=True, kw_only=True):
@@ -56,9 +70,8 @@ class RetryPolicy(Record, frozen=True, kw_only=True):
     retryable_categories: tuple[str, ...] = ()  # empty: every category that may be retried at all
 
     def __post_init__(self) -> None:
-        check_integer(
-            self.max_retries, field="retry_policy.max_retries", least=0, most=limits.RETRIES_MAX
-        )
+        field, most = "retry_policy.max_retries", limits.RETRIES_MAX
+        _keep_integer(self, "max_retries", field=field, least=0, most=most)
         _check_part(self.backoff, FixedBackoff | ExponentialBackoff, "retry_policy.backoff")
 
 
@@ -70,11 +83,9 @@ class TimeoutPolicy(Record, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         for name in ("attempt_timeout_ms", "execution_deadline_ms"):
-            value = getattr(self, name)
-            if value is not None:
-                check_integer(
-                    value, field=f"timeout_policy.{name}", least=1, most=limits.DURATION_MS_MAX
-                )
+            field = f"timeout_policy.{name}"
+            most = limits.DURATION_MS_MAX
+            _keep_integer(self, name, field=field, least=1, most=most, optional=True)
 
 
 class SuspensionPolicy(Record, frozen=True, kw_only=True):
@@ -84,13 +95,8 @@ class SuspensionPolicy(Record, frozen=True, kw_only=True):
     timeout_behavior: TimeoutBehavior = TimeoutBehavior.FAIL
 
     def __post_init__(self) -> None:
-        if self.default_timeout_ms is not None:
-            check_integer(
-                self.default_timeout_ms,
-                field="suspension_policy.default_timeout_ms",
-                least=1,
-                most=limits.DURATION_MS_MAX,
-            )
+        field, most = "suspension_policy.default_timeout_ms", limits.DURATION_MS_MAX
+        _keep_integer(self, "default_timeout_ms", field=field, least=1, most=most, optional=True)
 
 
 class RoutingRequirements(Record, frozen=True, kw_only=True):
@@ -99,9 +105,10 @@ class RoutingRequirements(Record, frozen=True, kw_only=True):
     required_capabilities: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        check_capabilities(
-            self.required_capabilities, field="routing_requirements.required_capabilities"
-        )
+        field = "routing_requirements.required_capabilities"
+        checked = check_capabilities(self.required_capabilities, field=field)
+        if any(type(each) is not str for each in self.required_capabilities):
+            force_setattr(self, "required_capabilities", checked)
 
 
 class ExecutionPolicy(Record, frozen=True, kw_only=True):
@@ -129,17 +136,20 @@ class ExecutionPolicy(Record, frozen=True, kw_only=True):
         _check_part(self.timeout_policy, TimeoutPolicy, "policy.timeout_policy")
         _check_part(self.routing_requirements, RoutingRequirements, "policy.routing_requirements")
         _check_part(self.suspension_policy, SuspensionPolicy, "policy.suspension_policy")
-        if self.delay_until is not None:
-            check_instant(self.delay_until, field="policy.delay_until")
-        for name, value, least, most in (
-            ("max_reclaim_count", self.max_reclaim_count, 0, limits.RETRIES_MAX),
-            ("max_replay_count", self.max_replay_count, 0, limits.RETRIES_MAX),
-            ("dedup_window_ms", self.dedup_window_ms, 1, limits.DURATION_MS_MAX),
-            ("retention_ttl_ms", self.retention_ttl_ms, 0, limits.DURATION_MS_MAX),
-            ("max_signals_per_execution", self.max_signals_per_execution, 0, limits.RETRIES_MAX),
+        for name, least, most in (
+            ("priority", -limits.PRIORITY_GIVEN_MAX, limits.PRIORITY_GIVEN_MAX),
+            ("delay_until", 0, limits.INSTANT_MS_MAX),
+            ("max_reclaim_count", 0, limits.RETRIES_MAX),
+            ("retention_ttl_ms", 0, limits.DURATION_MS_MAX),
         ):
-            if value is not None:
-                check_integer(value, field=f"policy.{name}", least=least, most=most)
+            field = f"policy.{name}"
+            _keep_integer(self, name, field=field, least=least, most=most, optional=True)
+        for name, least, most in (
+            ("max_replay_count", 0, limits.RETRIES_MAX),
+            ("dedup_window_ms", 1, limits.DURATION_MS_MAX),
+            ("max_signals_per_execution", 0, limits.RETRIES_MAX),
+        ):
+            _keep_integer(self, name, field=f"policy.{name}", least=least, most=most)
 
 
 DEFAULT_POLICY = ExecutionPolicy()

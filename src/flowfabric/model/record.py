@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any, TypeVar
 
 import msgspec
+from msgspec.structs import force_setattr as force_setattr  # only while a record is being made
 from msgspec.structs import replace as replace  # a copy with some fields changed, made in C
 
 from flowfabric.errors import InvalidInput

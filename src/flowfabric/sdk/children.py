@@ -18,6 +18,7 @@ from flowfabric.errors import IdempotencyConflict, InvalidInput, NotFound
 from flowfabric.model.policy import DEFAULT_POLICY, ExecutionPolicy
 from flowfabric.model.record import replace
 from flowfabric.model.results import Outcome
+from flowfabric.model.shown import shown
 from flowfabric.model.state import PublicState
 from flowfabric.sdk.errors import ChildFailed, SpawnMismatch, Suspension
 from flowfabric.sdk.spending import Asker
@@ -176,7 +177,7 @@ def call_of(task: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call[An
     """The task with its arguments, checked."""
     bind: Callable[..., Call[Any]] | None = getattr(task, "call", None)
     if bind is None or isinstance(task, str):
-        detail = f"spawn: {task!r:.80} is not a task; for options write task.options(…)"
+        detail = f"spawn: {shown(task, 80)} is not a task; for options write task.options(…)"
         raise InvalidInput(detail, field="task")
     return bind(*args, **kwargs)
 

@@ -9,6 +9,7 @@ from typing import Final
 
 from flowfabric import limits
 from flowfabric.errors import InvalidInput
+from flowfabric.model.shown import shown
 
 Duration = str | int | float | timedelta
 Moment = Duration | datetime
@@ -33,7 +34,7 @@ def to_ms(value: Duration, *, field: str) -> int:
     """
     milliseconds = _read(value, field)
     if not 0 <= milliseconds <= limits.DURATION_MS_MAX:
-        raise InvalidInput(f"{field}: {value!r:.40} is not between 0 and 100 years", field=field)
+        raise InvalidInput(f"{field}: {shown(value)} is not between 0 and 100 years", field=field)
     return round(milliseconds)
 
 
@@ -59,7 +60,9 @@ def _read(value: object, field: str) -> float:
             return value / _MILLISECOND
         case bool():
             pass
-        case int() | float() if math.isfinite(value):
+        case int():
+            return value * 1000
+        case float() if math.isfinite(value):
             return value * 1000
         case str():
             text = value.replace(" ", "")
@@ -68,4 +71,4 @@ def _read(value: object, field: str) -> float:
                 return sum(float(number) * _UNIT_MS[unit] for number, unit in parts)
         case _:
             pass
-    raise InvalidInput(f"{field}: {value!r:.40} is not a duration; {_HOW}", field=field)
+    raise InvalidInput(f"{field}: {shown(value)} is not a duration; {_HOW}", field=field)

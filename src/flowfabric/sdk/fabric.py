@@ -19,6 +19,7 @@ from flowfabric.errors import InvalidInput
 from flowfabric.model.checks import check_list
 from flowfabric.model.record import replace
 from flowfabric.model.results import Created, CreateResult
+from flowfabric.model.shown import shown
 from flowfabric.sdk import codec
 from flowfabric.sdk.blocking import SyncFabric
 from flowfabric.sdk.durations import Duration, Moment
@@ -89,7 +90,7 @@ class Fabric(LimitMethods, WaitMethods):
         """Make a task known; its name must be free, or belong to the same function reloaded."""
         known = self._tasks.get(task.name)
         if known is not None and _origin(known) != _origin(task):
-            detail = f"{task.name}: the name is taken by {known.function!r}; give name=…"
+            detail = f"{task.name}: the name is taken by {shown(known.function, 80)}; give name=…"
             raise InvalidTask(detail, field="name")
         self._tasks[task.name] = task
         return task
@@ -322,7 +323,7 @@ class Fabric(LimitMethods, WaitMethods):
         if isinstance(task, Task):
             return task.call_with(options, args, kwargs)
         if not isinstance(task, str):
-            detail = f"task: {task!r:.80} is not a task; decorate it with @ff.task"
+            detail = f"task: {shown(task, 80)} is not a task; decorate it with @ff.task"
             raise InvalidInput(detail, field="task")
         known = self._tasks.get(task)
         payload = _payload(task, args, kwargs)

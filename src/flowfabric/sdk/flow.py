@@ -11,6 +11,7 @@ from flowfabric.engine.flow_requests import FlowEdge, FlowNode
 from flowfabric.errors import InvalidInput
 from flowfabric.model.checks import check_name, check_text
 from flowfabric.model.flow_results import FlowSubmitted
+from flowfabric.model.shown import shown
 from flowfabric.sdk import codec
 from flowfabric.sdk.durations import Duration, to_ms
 from flowfabric.sdk.flow_run import FlowRun
@@ -164,7 +165,7 @@ class Graph:
         if isinstance(task, str):
             return self._call_by_name(task, args, kwargs, given)
         if not isinstance(task, Task):
-            detail = f"task: {task!r:.80} is not a task; decorate it with @ff.task"
+            detail = f"task: {shown(task, 80)} is not a task; decorate it with @ff.task"
             raise InvalidInput(detail, field="task")
         try:
             wiring = Wiring(task.signature.bind(args, kwargs))

@@ -12,6 +12,7 @@ from flowfabric.engine.wakeups import end_topic, flow_topic, wait_event
 from flowfabric.errors import InvalidInput, MaxReplaysExhausted, NotFound
 from flowfabric.model.flow import CancellationPolicy, FlowState
 from flowfabric.model.flow_results import FlowSnapshot, MemberInfo
+from flowfabric.model.shown import shown
 from flowfabric.model.state import TERMINAL_STATES, PublicState
 from flowfabric.sdk.durations import Duration, to_ms
 from flowfabric.sdk.errors import FlowFailed, ResultMismatch
@@ -173,7 +174,7 @@ class FlowRun:
         """
         chosen = policy if isinstance(policy, CancellationPolicy) else POLICIES.get(policy)
         if chosen is None:
-            detail = f"policy: {policy!r:.40} is not one of {', '.join(POLICIES)}"
+            detail = f"policy: {shown(policy)} is not one of {', '.join(POLICIES)}"
             raise InvalidInput(detail, field="policy")
         engine = await self._fabric.start()
         wait_ms = None if wait is None else to_ms(wait, field="wait")

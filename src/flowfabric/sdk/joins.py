@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from flowfabric.errors import InvalidInput
 from flowfabric.model.flow import AllDone, AllOf, AnyOf, EdgePolicy, OnSatisfied, Quorum
+from flowfabric.model.shown import shown
 
 if TYPE_CHECKING:  # a task is made with a context, which waits by the words of this module
     from flowfabric.sdk.task import Task
@@ -68,7 +69,9 @@ def quorum(
     """
     chosen = _nodes("quorum", nodes)
     if not isinstance(k, int) or isinstance(k, bool) or not 1 <= k <= len(chosen):
-        detail = f"quorum: {k!r:.20} of {len(chosen)} nodes; it is a number from 1 to {len(chosen)}"
+        detail = (
+            f"quorum: {shown(k)} of {len(chosen)} nodes; it is a number from 1 to {len(chosen)}"
+        )
         raise InvalidInput(detail, field="after")
     return Join(Quorum(k, _losers(losers), bool(spare_shared)), chosen)
 
@@ -122,5 +125,5 @@ def _not_a_node(word: str, value: object) -> InvalidInput:
 def _losers(word: str) -> OnSatisfied:
     found = LOSERS.get(word) if isinstance(word, str) else None
     if found is None:
-        raise InvalidInput(f"losers: {word!r:.40} is not cancel or keep", field="losers")
+        raise InvalidInput(f"losers: {shown(word)} is not cancel or keep", field="losers")
     return found

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from flowfabric.errors import InvalidInput
+from flowfabric.model.shown import shown
 from flowfabric.sdk.errors import InvalidTask
 from flowfabric.sdk.signature import Signature
 
@@ -52,7 +53,7 @@ class KeyOf:
             return str(key)  # customers are often numbered
         if key is None or isinstance(key, str):
             return key
-        detail = f"{self._form.task}: concurrency_key gave {key!r:.40}, not text"
+        detail = f"{self._form.task}: concurrency_key gave {shown(key)}, not text"
         raise InvalidInput(detail, field="concurrency_key")
 
 

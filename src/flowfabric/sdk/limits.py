@@ -13,6 +13,7 @@ from flowfabric.model.budget import BudgetStatus, ScopeType, UsageOutcome
 from flowfabric.model.limit_checks import check_amounts
 from flowfabric.model.quota import QuotaPolicy, QuotaStatus
 from flowfabric.model.results import LaneConfigured
+from flowfabric.model.shown import shown
 from flowfabric.sdk.durations import Duration, to_ms
 from flowfabric.sdk.options import names_of
 
@@ -251,7 +252,7 @@ def read_scope(scope: str | None) -> tuple[ScopeType, str]:
     word, colon, target = scope.partition(":") if isinstance(scope, str) else ("", "", "")
     if not colon or not target or word == ScopeType.FREE or word not in list(ScopeType):
         kinds = ", ".join(f"{each.value}:…" for each in ScopeType if each is not ScopeType.FREE)
-        raise InvalidInput(f"scope: {scope!r:.80} is not one of {kinds}", field="scope")
+        raise InvalidInput(f"scope: {shown(scope, 80)} is not one of {kinds}", field="scope")
     return ScopeType(word), target
 
 
@@ -274,5 +275,5 @@ def window_seconds(per: Duration) -> int:
     """A window's length, which quotas count in whole seconds."""
     milliseconds = to_ms(per, field="per")
     if milliseconds % 1000:
-        raise InvalidInput(f"per: {per!r:.40} is not a number of whole seconds", field="per")
+        raise InvalidInput(f"per: {shown(per)} is not a number of whole seconds", field="per")
     return milliseconds // 1000

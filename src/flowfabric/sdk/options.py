@@ -20,6 +20,7 @@ from flowfabric.model.policy import (
     TimeoutPolicy,
 )
 from flowfabric.model.record import replace as changed
+from flowfabric.model.shown import shown
 from flowfabric.sdk.durations import Duration, Moment, instant_ms, to_ms
 
 T = TypeVar("T")
@@ -134,7 +135,7 @@ def _category(kind: object) -> str:
     if isinstance(kind, type) and issubclass(kind, BaseException):
         return kind.__name__
     if not isinstance(kind, str):
-        raise InvalidInput(f"retry_on: {kind!r:.40} is no exception class", field="retry_on")
+        raise InvalidInput(f"retry_on: {shown(kind)} is no exception class", field="retry_on")
     return check_name(kind, field="retry_on")
 
 
@@ -218,7 +219,7 @@ class SubmitOptions:
 def names_of(value: Iterable[T], field: str) -> tuple[T, ...]:
     """Several names; a single text is mostly a forgotten pair of brackets."""
     if isinstance(value, str):
-        raise InvalidInput(f"{field}: write [{value!r}]", field=field)
+        raise InvalidInput(f"{field}: write [{shown(value)}]", field=field)
     try:
         return tuple(value)
     except TypeError:

@@ -19,6 +19,7 @@ from flowfabric.model.checks import check_name
 from flowfabric.model.handle import HandleKind
 from flowfabric.model.record import replace
 from flowfabric.model.results import Claimed
+from flowfabric.model.shown import shown
 from flowfabric.model.suspension import (
     AlreadyMet,
     OperatorOnly,
@@ -107,7 +108,7 @@ class Suspend:
         if found is None:
             known = ", ".join(ON_TIMEOUT)
             raise InvalidInput(
-                f"on_timeout: {word!r:.40} is not one of {known}", field="on_timeout"
+                f"on_timeout: {shown(word)} is not one of {known}", field="on_timeout"
             )
         return found
 
@@ -116,7 +117,7 @@ class Suspend:
             found = REASONS.get(self.reason) if isinstance(self.reason, str) else None
             if found is None:
                 known = ", ".join(dict.fromkeys(map(_short, ReasonCode)))
-                detail = f"reason: {self.reason!r:.40} is not one of {known}"
+                detail = f"reason: {shown(self.reason)} is not one of {known}"
                 raise InvalidInput(detail, field="reason")
             return found
         if wait is None:

@@ -21,6 +21,7 @@ from typing import (
 from flowfabric.engine.requests import NewExecution
 from flowfabric.model.bounds import UNBOUNDED
 from flowfabric.model.policy import DEFAULT_POLICY
+from flowfabric.model.shown import shown
 from flowfabric.sdk import codec
 from flowfabric.sdk.context import Context, SyncContext
 from flowfabric.sdk.errors import InvalidTask
@@ -256,7 +257,7 @@ class TaskDecorator:
 def make_task(fabric: Fabric, function: Callable[..., Any], options: TaskOptions) -> Task[..., Any]:
     """A task of the class that fits the function."""
     if not inspect.isroutine(function):
-        raise InvalidTask(f"{function!r:.80} is not a function", field="function")
+        raise InvalidTask(f"{shown(function, 80)} is not a function", field="function")
     form = Signature(function, task=options.name or function.__name__)
     form.resolve()
     fitting = _CLASSES[inspect.iscoroutinefunction(function), form.takes_context]

@@ -20,6 +20,7 @@ from typing import Any, Final
 import msgspec
 
 from flowfabric.errors import InvalidInput
+from flowfabric.model.shown import shown
 from flowfabric.sdk.joins import Join, Node
 
 _AGAIN: Final = "="
@@ -67,7 +68,7 @@ class Wiring:
         for key, each in value.items():
             if isinstance(each, Node):
                 if not isinstance(key, str) or key.endswith(_AGAIN):
-                    detail = f"{name}: a node cannot stand under the key {key!r:.40}"
+                    detail = f"{name}: a node cannot stand under the key {shown(key)}"
                     raise InvalidInput(detail, field=name)
                 self._place(f"{name}.{key}", each)
 

@@ -16,6 +16,7 @@ from flowfabric.model.checks import (
     check_lease_ttl,
     check_name,
 )
+from flowfabric.model.shown import shown
 from flowfabric.sdk.durations import Duration, to_ms
 from flowfabric.sdk.task import Task
 
@@ -52,7 +53,7 @@ def read_settings(
     if not tasks:
         raise InvalidInput("tasks: the fabric has no task to run", field="tasks")
     if isinstance(lanes, str):
-        raise InvalidInput(f"lanes: write [{lanes!r}]", field="lanes")
+        raise InvalidInput(f"lanes: write [{shown(lanes)}]", field="lanes")
     chosen = {task.lane for task in tasks.values()} if lanes is None else set(lanes)
     if not chosen:
         raise InvalidInput("lanes: give at least one", field="lanes")
@@ -75,7 +76,7 @@ def _namespaces(namespaces: Iterable[str] | None) -> tuple[str, ...] | None:
     if namespaces is None:
         return None
     if isinstance(namespaces, str):
-        raise InvalidInput(f"namespaces: write [{namespaces!r}]", field="namespaces")
+        raise InvalidInput(f"namespaces: write [{shown(namespaces)}]", field="namespaces")
     chosen = tuple(sorted({check_name(each, field="namespaces") for each in namespaces}))
     if not chosen:
         raise InvalidInput("namespaces: give at least one", field="namespaces")

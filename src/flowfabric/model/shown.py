@@ -1,0 +1,43 @@
+"""How a value that may be anything stands in an error text."""
+
+from __future__ import annotations
+
+import reprlib
+from typing import Final
+
+_BITS_MAX: Final = 256  # Python itself refuses to write out an integer of some thousand digits
+_PART_MAX: Final = 200  # of a text, before it is cut to what the error has room for
+
+
+class _Brief(reprlib.Repr):
+    """Looks at no more of a value than can be shown."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.maxlevel = 3
+        self.maxstring = self.maxother = self.maxlong = _PART_MAX
+
+    def repr_int(self, value: int, _level: int) -> str:
+        bits = value.bit_length()
+        return repr(value) if bits <= _BITS_MAX else f"<an integer of {bits} bits>"
+
+    def repr_bytes(self, value: bytes, _level: int) -> str:
+        return repr(value[:_PART_MAX])
+
+
+_BRIEF: Final = _Brief()
+
+
+def shown(value: object, most: int = 60) -> str:
+    """A value in at most so many characters; this never raises, whatever the value does.
+
+    >>> shown("a lane")
+    "'a lane'"
+    >>> shown(10**5000)
+    '<an integer of 16610 bits>'
+    """
+    try:
+        text = str(_BRIEF.repr(value))
+    except Exception:  # noqa: BLE001 - a value's own code may raise anything, RecursionError too
+        text = f"<{type(value).__name__} that cannot be shown>"
+    return text if len(text) <= most else f"{text[: most - 1]}…"
