@@ -203,3 +203,26 @@ async def test_the_calls_cap_goes_before_the_policys_and_both_numbers_are_told(l
     assert await lab.state(lost.execution_id) is PublicState.FAILED
     record = await lab.record(lost.execution_id)
     assert record.grant is None
+
+
+class Sleeper:
+    """A worker that shares the engine's process."""
+
+    instance_id = "w1-1"
+
+    async def catch_up(self) -> None: ...
+
+
+@scenario
+async def test_what_lapsed_while_the_process_itself_stood_still_is_no_recovery(lab: Lab) -> None:
+    execution_id = await lab.create(policy=ExecutionPolicy(max_reclaim_count=1))
+    with lab.engine.workers_here.present(Sleeper()):
+        for attempt in range(3):
+            assert (await lab.claim()).attempt_index == attempt
+            await lab.after(TTL_MS)
+    snapshot = await lab.describe(execution_id)
+    assert (snapshot.public_state, snapshot.reclaim_count) == (PublicState.WAITING, 0)
+    for _ in range(2):  # gone from here, it counts like any other
+        await lab.claim()
+        await lab.after(TTL_MS)
+    assert (await lab.describe(execution_id)).failure_reason == "max_reclaims_exceeded"

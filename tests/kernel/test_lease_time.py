@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from flowfabric import limits
 from flowfabric.kernel.expire import ExpireLease, PromoteDelayed
 from flowfabric.kernel.own import Renew
 from flowfabric.kernel.reclaim import RequeueLost
 from flowfabric.kernel.transition import lease_horizon
 from flowfabric.model.attempt import AttemptOutcome, AttemptType
 from flowfabric.model.event import LeaseEventType
+from flowfabric.model.record import replace
 from flowfabric.model.results import LeaseRenewal, Moved
 from flowfabric.model.state import LEASE_EXPIRED, AttemptState, PublicState, TerminalOutcome
 from tests.support import builders as make
@@ -109,6 +111,31 @@ def test_a_lost_lease_is_requeued_when_its_grace_is_over() -> None:
     assert requeued.lease_epoch > lapsed.lease_epoch
     assert attempt.outcome is AttemptOutcome.INTERRUPTED_RECLAIMED
     assert attempt.worker_id == "w1"
+
+
+HERE = frozenset({"w1-1"})
+
+
+def test_a_reclaim_by_the_owners_own_process_is_no_recovery() -> None:
+    """Both stood still together, so no worker was lost: the cap is not touched, nor asked."""
+    lapsed = make.lapsed(policy=make.policy(max_reclaim_count=0))
+    assert lapsed.worker_instance_id in HERE
+    requeued = image(lapsed, RequeueLost(EXECUTION_ID), workers_here=HERE)
+    assert requeued.public_state is PublicState.WAITING
+    assert requeued.reclaim_count == 0
+    assert requeued.next_attempt_type is AttemptType.RECLAIM
+    elsewhere = image(lapsed, RequeueLost(EXECUTION_ID), workers_here=frozenset({"w2-1"}))
+    assert elsewhere.state.terminal_outcome is TerminalOutcome.FAILED
+
+
+def test_a_revoked_lease_counts_wherever_its_owner_lives() -> None:
+    requeued = image(make.revoked(), RequeueLost(EXECUTION_ID), workers_here=HERE)
+    assert requeued.reclaim_count == 1
+
+
+def test_work_that_stops_its_own_process_each_time_does_so_a_bounded_number_of_times() -> None:
+    often = replace(make.lapsed(), total_attempt_count=limits.RECLAIM_COUNT_DEFAULT)
+    assert image(often, RequeueLost(EXECUTION_ID), workers_here=HERE).reclaim_count == 1
 
 
 @pytest.mark.parametrize("situation", ["waiting", "leased", "parked", "requeued", "completed"])

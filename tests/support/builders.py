@@ -50,11 +50,11 @@ def policy(
     return ExecutionPolicy(timeout_policy=timeouts, **fields)
 
 
-def decide(execution: Execution | None, command: Any, now: int = NOW, **settings: int) -> Decision:
+def decide(execution: Execution | None, command: Any, now: int = NOW, **settings: Any) -> Decision:
     return RULES[type(command)](execution, command, Moment(now, **settings))
 
 
-def image(execution: Execution | None, command: Any, now: int = NOW, **settings: int) -> Execution:
+def image(execution: Execution | None, command: Any, now: int = NOW, **settings: Any) -> Execution:
     """The new image after a command that must change something."""
     decision = decide(execution, command, now, **settings)
     assert decision.execution is not None, decision.reply

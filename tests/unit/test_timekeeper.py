@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from flowfabric.engine.here import WorkersHere
 from flowfabric.engine.timing import DueLook
 from flowfabric.engine.wakeups import Wakeups
 from flowfabric.limits import LEASE_TTL_MS_MIN
@@ -23,6 +25,7 @@ class Ledger:
 
     def __init__(self) -> None:
         self.wakeups = Wakeups()
+        self.workers_here = WorkersHere()
         self.next_look_at = 0
         self.now = 0
         self.taken = [STEP_MS * number for number in range(1, LEASES + 1)]
@@ -106,3 +109,37 @@ def test_a_long_piece_of_work_is_looked_for_only_now_and_then(
     pieces = run_until_over(Pieces, monkeypatch)
     assert pieces.left == 0
     assert pieces.looks == 250 // timekeeper.PIECES_MAX + 2  # begun three times, then nothing
+
+
+class Late:
+    """A worker of the same process, which stood still with it and has something to report."""
+
+    instance_id = "late-1"
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+
+    async def catch_up(self) -> None:
+        await asyncio.sleep(0)
+        self._ledger.taken = [at for at in self._ledger.taken if at > self._ledger.now]
+        self._ledger.over.set()
+
+
+class Overdue(Ledger):
+    """Everything was due long ago."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = 1_000_000
+        self.stack = ExitStack()
+        self.stack.enter_context(self.workers_here.present(Late(self)))
+
+
+def test_workers_of_the_same_process_report_before_their_leases_are_taken(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ledger = run_until_over(Overdue, monkeypatch)
+    assert ledger.waits == []
+    assert ledger.workers_here.ids == {"late-1"}
+    ledger.stack.close()
+    assert ledger.workers_here.ids == frozenset()

@@ -10,6 +10,7 @@ from flowfabric.config import EngineConfig
 from flowfabric.engine.batch import Batcher, Pending
 from flowfabric.engine.conflict import transact, until_no_conflict
 from flowfabric.engine.fold import Fold
+from flowfabric.engine.here import WorkersHere
 from flowfabric.engine.view import Effects, View
 from flowfabric.engine.wakeups import (
     DUE_TOPIC,
@@ -75,6 +76,7 @@ class EngineCore:
         self.store = store
         self.config = config
         self.wakeups = Wakeups()
+        self.workers_here = WorkersHere()
         self.next_look_at = 0  # until when the background loop sleeps; 0: nobody sleeps
         in_flight = config.batches_in_flight if store.family == "postgres" else 1
         self.batches = Batcher(self._commit, batch_max=config.batch_max, in_flight=in_flight)
@@ -223,7 +225,13 @@ class EngineCore:
     def moment(self, now: int) -> Moment:
         """The present, with the settings in force."""
         config = self.config
-        return Moment(now, config.retention_ms, config.reclaim_grace_ms, config.payload_bytes_max)
+        return Moment(
+            now,
+            config.retention_ms,
+            config.reclaim_grace_ms,
+            config.payload_bytes_max,
+            self.workers_here.ids,
+        )
 
     async def _commit(self, batch: Sequence[Pending]) -> None:
         """Fold a batch in one transaction; replies are set only when it has committed."""

@@ -23,6 +23,7 @@ from flowfabric.engine.signalling import Signalling
 from flowfabric.engine.suspending import Suspending
 from flowfabric.errors import WaitTimeout
 from flowfabric.model.checks import check_integer
+from flowfabric.model.record import replace
 from flowfabric.model.results import BackendCapabilities, Prepared
 from flowfabric.stores.base import Reader, Store
 
@@ -67,6 +68,10 @@ class Engine(
         super().__init__(store, config)
         self._make_loop = loop
         self._loop: BackgroundLoop | None = None
+
+    def again(self) -> Engine:
+        """The same store for another event loop, for example in another thread; not started."""
+        return Engine(self.store.again(), replace(self.config, loops=False), loop=self._make_loop)
 
     async def start(self, *, migrate: bool = True) -> None:
         """Connect, bring the schema up to date if asked, and start the loops."""

@@ -19,6 +19,8 @@ class Moment(Record, frozen=True):
     retention_ms: int = limits.RETENTION_MS_DEFAULT
     reclaim_grace_ms: int = 0
     payload_bytes_max: int = limits.PAYLOAD_BYTES_DEFAULT
+    # Instances of workers that live in the very process that decides.
+    workers_here: frozenset[str] = frozenset()
 
 
 class Refused(Record, frozen=True):

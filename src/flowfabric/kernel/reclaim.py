@@ -15,7 +15,7 @@ from flowfabric.model.event import LeaseEventType
 from flowfabric.model.execution import Execution, GrantKind
 from flowfabric.model.record import Record, replace
 from flowfabric.model.results import GrantNotFound, Moved, NotReclaimable, ReclaimCapExceeded
-from flowfabric.model.state import AttemptState, TerminalOutcome, waiting
+from flowfabric.model.state import AttemptState, OwnershipState, TerminalOutcome, waiting
 
 MAX_RECLAIMS_EXCEEDED = "max_reclaims_exceeded"
 
@@ -54,7 +54,8 @@ def requeue_lost(execution: Execution | None, command: RequeueLost, at: Moment) 
     """End the interrupted attempt and let the next worker start a new one."""
     if execution is None or execution.reclaim_at is None or execution.reclaim_at > at.now:
         return Decision(Moved(command.execution_id, "unchanged"))
-    if execution.reclaim_count >= reclaim_cap(execution):
+    is_counted = not _stood_still_here(execution, at)
+    if is_counted and execution.reclaim_count >= reclaim_cap(execution):
         return _give_up(execution, at, Moved(execution.execution_id, MAX_RECLAIMS_EXCEEDED))
     requeued = let_go(
         execution,
@@ -62,11 +63,22 @@ def requeue_lost(execution: Execution | None, command: RequeueLost, at: Moment) 
         at,
         eligible_at=at.now,
         blocking_detail="",
-        reclaim_count=execution.reclaim_count + 1,
+        reclaim_count=execution.reclaim_count + is_counted,
         next_attempt_type=AttemptType.RECLAIM,
     )
     moved = Moved(execution.execution_id, "requeued")
     return Decision(moved, requeued, _interrupted(execution, at))
+
+
+def _stood_still_here(execution: Execution, at: Moment) -> bool:
+    """Whether the lease lapsed under a worker of the very process that takes the work back: no
+    worker was lost, both stood still together. Work may stop its process each time, so even this
+    has a bound."""
+    return (
+        execution.state.ownership_state is OwnershipState.LEASE_EXPIRED_RECLAIMABLE
+        and execution.worker_instance_id in at.workers_here
+        and execution.total_attempt_count < limits.RECLAIM_COUNT_DEFAULT
+    )
 
 
 def issue_reclaim_grant(

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 from flowfabric.clock import monotonic
+from flowfabric.engine.here import WorkersHere
 from flowfabric.engine.timing import DueLook
 from flowfabric.engine.wakeups import DUE_TOPIC, Wakeups, wait_event
 from flowfabric.errors import FlowFabricError
@@ -30,6 +31,7 @@ class Timed(Protocol):
     """What the loop needs of an engine."""
 
     wakeups: Wakeups
+    workers_here: WorkersHere
     next_look_at: int
 
     async def move_due(self) -> int: ...
@@ -86,6 +88,7 @@ class Timekeeper:
         look = await engine.next_due()
         due_at = look.due_at
         if due_at is not None and due_at <= look.now:
+            await engine.workers_here.catch_up()
             if await self._move_due(look.now) + await engine.trim_retention():
                 return 0.0
             due_at = None  # what is due cannot be read: doctor reports it, all else goes on

@@ -439,6 +439,10 @@ class Store(Protocol):
         """Wake-up hints of this store."""
         ...
 
+    def again(self) -> Store:
+        """The same place for another event loop, not connected yet, and deaf to hints."""
+        ...
+
     async def open(self, *, migrate: bool) -> None:
         """Connect; migrate, or refuse an unknown or older schema and say what to do."""
         ...

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import threading
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
@@ -464,9 +466,16 @@ class MemoryStore:
         self, *, clock: Clock | None = None, partitions: int = FLOW_PARTITIONS_DEFAULT
     ) -> None:
         self._tables = _Tables()
+        self._one_at_a_time = threading.Lock()  # no transaction waits, but threads take turns
         self._clock = clock or SystemClock()
         self.partitions = partitions
         self.hints = LocalHints()
+
+    def again(self) -> MemoryStore:
+        """The same memory for another event loop."""
+        twin = copy.copy(self)
+        twin.hints = LocalHints()  # callbacks belong to the loop that subscribed them
+        return twin
 
     async def open(self, *, migrate: bool) -> None:
         """Nothing to connect to."""
@@ -476,26 +485,29 @@ class MemoryStore:
 
     async def transact(self, work: Callable[[Any], Awaitable[T]]) -> T:
         """Run at once; an error undoes every change."""
-        view = MemoryView(self._tables, self._clock.now_ms())
-        try:
-            return drive(work(view))
-        except BaseException:
-            view.undo()
-            raise
+        with self._one_at_a_time:
+            view = MemoryView(self._tables, self._clock.now_ms())
+            try:
+                return drive(work(view))
+            except BaseException:
+                view.undo()
+                raise
 
     async def read(self, work: Callable[[Any], Awaitable[T]]) -> T:
         """Run reads."""
-        return drive(work(MemoryView(self._tables, self._clock.now_ms())))
+        with self._one_at_a_time:
+            return drive(work(MemoryView(self._tables, self._clock.now_ms())))
 
     async def intern_routes(self, routes: Sequence[Route]) -> None:
         """Make routes and lanes known."""
         tables, now = self._tables, self._clock.now_ms()
-        for route in routes:
-            if route not in tables.routes:
-                tables.routes[route] = None
-                tables.catalog_version += 1
-            if route.lane_id not in tables.lanes:
-                tables.lanes[route.lane_id] = Lane(route.lane_id, LaneState.ACTIVE, now, now)
+        with self._one_at_a_time:
+            for route in routes:
+                if route not in tables.routes:
+                    tables.routes[route] = None
+                    tables.catalog_version += 1
+                if route.lane_id not in tables.lanes:
+                    tables.lanes[route.lane_id] = Lane(route.lane_id, LaneState.ACTIVE, now, now)
 
     async def migration_status(self) -> list[MigrationStatus]:
         """There is no schema."""
@@ -515,6 +527,10 @@ class MemoryStore:
 
     async def dump(self) -> dict[str, list[Any]]:
         """Everything stored."""
+        with self._one_at_a_time:
+            return self._dumped()
+
+    def _dumped(self) -> dict[str, list[Any]]:
         tables = self._tables
         small = tables.rows.items()
         return {

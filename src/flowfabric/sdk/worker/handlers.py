@@ -32,6 +32,7 @@ _FINAL: Final = (BudgetExceeded, ChildFailed, SpawnMismatch)  # another try woul
 async def run_async(held: Held) -> Report | None:
     """Run an async handler; none when its end no longer counts."""
     held.is_started = True
+    Held.current.set(held)
     try:
         args, kwargs = _arguments(held)
         if held.task.signature.takes_context:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Awaitable, Callable, Coroutine
+from contextvars import ContextVar
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from flowfabric.engine.engine import Engine
 from flowfabric.engine.suspending import SuspendRequest
@@ -60,6 +61,9 @@ class Desk:
 
 class Held:
     """An execution, its task and the state of its handler. Implements `context.Owner`."""
+
+    # Whose handler a task of the event loop belongs to: tasks that a handler makes inherit it.
+    current: ClassVar[ContextVar[Held | None]] = ContextVar("held", default=None)
 
     __slots__ = (
         "_waker",

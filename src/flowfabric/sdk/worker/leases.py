@@ -1,7 +1,6 @@
 """Every lease this worker holds, and the one loop that keeps them alive.
 
-Renewal runs on the event loop, so sync tasks, which have threads of their own, never hold it up.
-An async task that blocks the loop does: such code belongs in a sync task.
+Renewal runs on the event loop. When user code holds that up, `watchdog` renews in its place.
 """
 
 from __future__ import annotations
@@ -23,6 +22,7 @@ from flowfabric.sdk.worker.outage import Outage, Patience
 _LOGGER = logging.getLogger("flowfabric.worker")
 _TICK_S_MAX: Final = 1.0
 _RENEWALS_PER_LEASE: Final = 3
+_HELD_UP_S: Final = 1.0  # so long after a standstill its consequences are still being dealt with
 _CLOCK: Final = SystemClock()
 END_PREFIX: Final = end_topic("")
 
@@ -34,19 +34,21 @@ class Leases:
         self._engine = engine
         self._desk = Desk(engine, lost=self.lose, let_go=self.drop, outage=outage)
         self._ttl_s = ttl_ms / 1000
-        self._tick_s = min(_TICK_S_MAX, self._ttl_s / 12)
+        self.tick_s = min(_TICK_S_MAX, self._ttl_s / 12)
+        self.late_s = self._ttl_s / 6  # a tick so late was held up; half of a renewal's pause
+        self.beat_at = monotonic()  # of the last tick: what other threads know of the event loop
         self._held: dict[str, Held] = {}
         self._patience = Patience(outage)
         self._wake = asyncio.Event()
         self._renewing: asyncio.Task[None] | None = None
-        self._ticked_at = monotonic()
+        self._held_up_at = float("-inf")
         self._clock_skew_ms = 0
 
     def __len__(self) -> int:
         return len(self._held)
 
     def __iter__(self) -> Iterator[Held]:
-        return iter(list(self._held.values()))
+        return iter(self._held.copy().values())  # in one step: another thread may be looking
 
     def take(self, claimed: Claimed, task: Task[..., Any], asked_at: float) -> Held:
         """Begin to keep a lease alive that was asked for at this time."""
@@ -90,7 +92,7 @@ class Leases:
         try:
             while True:
                 with suppress(TimeoutError):
-                    async with asyncio.timeout(self._tick_s):
+                    async with asyncio.timeout(self.tick_s):
                         await self._wake.wait()
                 self._wake.clear()
                 self.tick()
@@ -100,14 +102,42 @@ class Leases:
     def tick(self) -> None:
         """Give up what surely lapsed, and renew what is due, in one call for all."""
         now = monotonic()
-        self._warn_if_late(now)
+        if now - self.beat_at > self.tick_s + self.late_s:
+            self._held_up_at = now
+        self.beat_at = now
         for held in self:
             if held.lapse_at <= now:
                 self.lose(held, "the lease ran out before it could be renewed")
-        due = [held for held in self if held.renew_at <= now and not held.is_stopped]
+        due = self.due(now)
         if due and self._renewing is None:
             self._renewing = asyncio.create_task(self._renew(due))
             self._renewing.add_done_callback(self._renewed)
+
+    def due(self, now: float) -> list[Held]:
+        """The leases to be renewed by now. Any thread may ask."""
+        return [held for held in self if held.renew_at <= now and not held.is_stopped]
+
+    def extend(self, held: Held, renewal: LeaseRenewal, asked_at: float) -> None:
+        """A lease was renewed. Any thread may tell: each attribute is written in one step."""
+        held.renew_at = asked_at + self._pause_s(renewal.expires_at_ms)
+        held.lapse_at = max(held.lapse_at, asked_at + self._ttl_s)
+
+    def give_up(self, held: Held, error: Exception) -> None:
+        """The answer to a renewal was that the lease is gone."""
+        held.renew_at = float("inf")
+        if not held.is_suspending:  # its own call will be told whether it was the one
+            self.lose(held, str(error))
+
+    async def catch_up(self) -> bool:
+        """After a standstill, renew first; whether there was one."""
+        now = monotonic()
+        is_late = now - self.beat_at > self.tick_s + self.late_s
+        if not is_late and now - self._held_up_at > _HELD_UP_S:
+            return False
+        self.tick()
+        if self._renewing is not None:
+            await asyncio.wait([self._renewing])
+        return True
 
     async def _renew(self, due: list[Held]) -> None:
         asked_at = monotonic()
@@ -124,12 +154,9 @@ class Leases:
             pause_s = min(self._patience.next_pause_s(failure), self._ttl_s / 12)
         for held, answer in zip(due, answers, strict=True):
             if isinstance(answer, LeaseRenewal):
-                held.renew_at = asked_at + self._pause_s(answer.expires_at_ms)
-                held.lapse_at = asked_at + self._ttl_s
+                self.extend(held, answer, asked_at)
             elif isinstance(answer, LOST):
-                held.renew_at = float("inf")
-                if not held.is_suspending:  # its own call will be told whether it was the one
-                    self.lose(held, str(answer))
+                self.give_up(held, answer)
             else:
                 held.renew_at = monotonic() + pause_s
 
@@ -143,16 +170,6 @@ class Leases:
         usual = self._ttl_s / _RENEWALS_PER_LEASE
         remaining_ms = expires_at - self._clock_skew_ms - _CLOCK.now_ms()
         return min(usual, max(remaining_ms / 1000, _TICK_S_MAX / 20))
-
-    def _warn_if_late(self, now: float) -> None:
-        late = now - self._ticked_at - self._tick_s
-        self._ticked_at = now
-        if self._held and late > self._ttl_s / _RENEWALS_PER_LEASE:
-            _LOGGER.warning(
-                "the event loop was blocked for %.1f s, leases were not renewed: "
-                "move blocking code into a sync task",
-                late,
-            )
 
 
 def _failure(answer: object) -> Exception | None:

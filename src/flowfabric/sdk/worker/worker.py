@@ -26,10 +26,12 @@ from flowfabric.sdk.worker.presence import Presence
 from flowfabric.sdk.worker.reports import Postponed, Report, Reporter
 from flowfabric.sdk.worker.settings import Settings, read_settings
 from flowfabric.sdk.worker.threads import Threads
+from flowfabric.sdk.worker.watchdog import Watchdog
 
 _LOGGER = logging.getLogger("flowfabric.worker")
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _INTERRUPTED_S = 1.0  # for handlers to clean up after their interruption
+_CATCH_UP_S = 0.5  # for reports after a standstill; longer would delay the recovery of others
 
 
 class Worker:
@@ -117,6 +119,7 @@ class Shift:
         self._leases = Leases(engine, settings.lease_ttl_ms, outage)
         self._reporter = Reporter(engine, outage, self._answered)
         self._presence = Presence(engine, settings, outage, self._leases.set_clock_skew)
+        self._watchdog = Watchdog(engine, self._leases)
         self._patience = Patience(outage)
         self._threads = Threads(settings.concurrency)
         self._running: set[Held] = set()
@@ -126,6 +129,19 @@ class Shift:
         self._hurry = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
+
+    @property
+    def instance_id(self) -> str:
+        """The name its leases carry."""
+        return self._settings.instance_id
+
+    async def catch_up(self) -> None:
+        """After a standstill of the process: renewals and reports before anything is reclaimed."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_CATCH_UP_S):
+                if await self._leases.catch_up():
+                    await asyncio.sleep(0)  # handlers that were done meanwhile come to their end
+                    await self._reporter.flushed()
 
     def stop(self, *, immediately: bool) -> None:
         """Claim no more; end the work that is in hand."""
@@ -137,18 +153,19 @@ class Shift:
         """Claim and run until stopped, then drain."""
         background = [
             asyncio.create_task(part.run())
-            for part in (self._presence, self._reporter, self._leases)
+            for part in (self._presence, self._reporter, self._leases, self._watchdog)
         ]
-        try:
-            await self._claim_until_stopped()
-        except asyncio.CancelledError:
-            self._hurry.set()  # whoever cancels us does not want to wait
-            raise
-        finally:
-            await self._drain()
-            await _end(background)
-            self._threads.close()
-            await self._presence.leave()
+        with self._engine.workers_here.present(self):
+            try:
+                await self._claim_until_stopped()
+            except asyncio.CancelledError:
+                self._hurry.set()  # whoever cancels us does not want to wait
+                raise
+            finally:
+                await self._drain()
+                await _end(background)
+                self._threads.close()
+                await self._presence.leave()
 
     # --- claiming ------------------------------------------------------------------------------
 

@@ -69,10 +69,16 @@ class PostgresStore:
     family = "postgres"
 
     def __init__(
-        self, url: str, *, config: EngineConfig | None = None, clock: Clock | None = None
+        self,
+        url: str,
+        *,
+        config: EngineConfig | None = None,
+        clock: Clock | None = None,
+        listens: bool = True,
     ) -> None:
         config = config or EngineConfig()
         self._url = url
+        self._listens = listens
         self._config = config
         self._clock = clock
         self.partitions = config.partitions
@@ -83,6 +89,10 @@ class PostgresStore:
         self._hold_until = 0.0 if config.statement_cache_size else float("inf")
 
     # --- life ----------------------------------------------------------------------------------
+
+    def again(self) -> PostgresStore:
+        """The same database for another event loop, with connections of its own."""
+        return PostgresStore(self._url, config=self._config, clock=self._clock, listens=False)
 
     async def open(self, *, migrate: bool) -> None:
         """Connect and check or bring up the schema."""
@@ -108,7 +118,8 @@ class PostgresStore:
         except _OUTAGES as error:
             await self.close()
             raise StoreUnavailable(f"{type(error).__name__}: {error}") from error
-        self.hints.start()
+        if self._listens:
+            self.hints.start()
 
     async def close(self) -> None:
         """Let the connections go."""

@@ -38,10 +38,17 @@ class SqliteStore:
     family = "sqlite"
 
     def __init__(
-        self, path: str, *, config: EngineConfig | None = None, clock: Clock | None = None
+        self,
+        path: str,
+        *,
+        config: EngineConfig | None = None,
+        clock: Clock | None = None,
+        listens: bool = True,
     ) -> None:
         config = config or EngineConfig()
         self.path = path
+        self._config = config
+        self._listens = listens
         self.partitions = config.partitions
         self.hints = SocketHints(path)
         self._clock = clock or SystemClock()
@@ -53,6 +60,10 @@ class SqliteStore:
         self._images = Images()
 
     # --- life ----------------------------------------------------------------------------------
+
+    def again(self) -> SqliteStore:
+        """The same file for another event loop, with connections of its own."""
+        return SqliteStore(self.path, config=self._config, clock=self._clock, listens=False)
 
     async def open(self, *, migrate: bool) -> None:
         """Start the threads and check or bring up the schema."""
@@ -70,7 +81,8 @@ class SqliteStore:
         except BaseException:
             await self.close()
             raise
-        self.hints.start()
+        if self._listens:
+            self.hints.start()
 
     def _start(self) -> None:
         if self._writer is None:

@@ -1,0 +1,52 @@
+"""The workers that live in an engine's own process.
+
+What stops the engine's background loop stops them too: a blocked event loop, a stopped process, a
+machine that slept. So when that loop finds their leases lapsed, it knows that no worker was lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Protocol
+
+
+class LocalWorker(Protocol):
+    """A worker as the background loop of its own process sees it."""
+
+    @property
+    def instance_id(self) -> str:
+        """The name its leases carry."""
+        ...
+
+    async def catch_up(self) -> None:
+        """After a standstill: send what is finished and renew what is due. It never raises, and
+        takes no longer than a moment."""
+        ...
+
+
+class WorkersHere:
+    """Which workers share the process with an engine."""
+
+    def __init__(self) -> None:
+        self._workers: list[LocalWorker] = []
+        self.ids: frozenset[str] = frozenset()
+
+    @contextmanager
+    def present(self, worker: LocalWorker) -> Iterator[None]:
+        """The worker is at work while the block runs."""
+        self._workers.append(worker)
+        self._note()
+        try:
+            yield
+        finally:
+            self._workers.remove(worker)
+            self._note()
+
+    async def catch_up(self) -> None:
+        """Let each of them go before anything of theirs is found overdue."""
+        for worker in tuple(self._workers):
+            await worker.catch_up()
+
+    def _note(self) -> None:
+        self.ids = frozenset(worker.instance_id for worker in self._workers)
