@@ -275,21 +275,6 @@ async def test_a_success_replayed_leaves_its_children_alone(lab: Lab) -> None:
 
 
 @woven
-async def test_a_member_of_a_cancelled_flow_can_be_replayed(lab: Lab) -> None:
-    """The flow stays cancelled and is over again when its member is."""
-    graph = await submit(lab, "ab")
-    await lab.engine.cancel_flow(flow_id=graph.flow_id)
-    await replay(graph, "a")
-    snapshot = await graph.snapshot()
-    assert (snapshot.public_flow_state, snapshot.finished_at) == (FlowState.CANCELLED, None)
-    lab.clock.advance(5)
-    await graph.complete("a")
-    snapshot = await graph.snapshot()
-    assert (snapshot.public_flow_state, snapshot.finished_at) == (FlowState.CANCELLED, lab.now)
-    assert snapshot.members == {PublicState.COMPLETED: 1, PublicState.CANCELLED: 1}
-
-
-@woven
 async def test_a_replay_is_refused_as_for_anybody(lab: Lab) -> None:
     rules = ExecutionPolicy(max_replay_count=1)
     graph = await submit(lab, ["a", node("b", policy=rules)], arrows("a>b"))

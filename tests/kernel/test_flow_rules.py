@@ -186,8 +186,18 @@ def test_a_cancelled_flow_stays_cancelled_to_its_end() -> None:
     over = tally(row, [(make.leased(), make.completed())], AT)
     assert (over.flow.public_flow_state, over.flow.finished_at) == (FlowState.CANCELLED, NOW)
     assert over.events == ()
-    again = tally(over.flow, [(make.completed(), make.created())], AT)
-    assert (again.flow.public_flow_state, again.flow.finished_at) == (FlowState.CANCELLED, None)
+
+
+def test_a_new_life_opens_a_flow_however_it_was_closed() -> None:
+    """What closed it is forgotten, so that the next cancel is a cancel and not a repetition."""
+    drains = cancelled_flow(flow(node_count=2, completed_count=1), ALL, "enough", AT).flow
+    over = tally(drains, [(make.leased(), make.completed())], AT).flow
+    for closed in (drains, over):
+        again = tally(closed, [(make.completed(), make.created())], AT)
+        row = again.flow
+        assert (row.public_flow_state, row.finished_at, row.due_at) == (FlowState.OPEN, None, None)
+        assert (row.cancelled_at, row.cancel_reason, row.cancellation_policy) == (None,) * 3
+        assert [event.event_type for event in again.events] == [FlowEventType.REOPENED]
 
 
 def test_an_empty_flow_is_over_when_cancelled() -> None:

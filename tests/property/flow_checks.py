@@ -9,6 +9,7 @@ from typing import Any
 from flowfabric.model.execution import Execution
 from flowfabric.model.flow import (
     COUNTER_OF_OUTCOME,
+    CancellationPolicy,
     EdgeRow,
     EdgeState,
     FlowEventType,
@@ -47,6 +48,7 @@ def check_flows(dump: Dump, now: int) -> None:
             its = members[flow.flow_id]
             check_counts(flow, its, executions, outbound[flow.flow_id])
             check_children(its, executions)
+            check_cancelled(flow, [executions[each.execution_id] for each in its], owed)
             for member in its:
                 check_group(member, inbound[member.execution_id])
                 check_cause(member, executions, inbound[member.execution_id], owed)
@@ -78,6 +80,19 @@ def check_counts(
         assert state in (FlowState.OPEN, FlowState.CANCELLED), flow
         assert flow.finished_at is None, flow
         assert flow.due_at is None, flow
+    cancelled = state is FlowState.CANCELLED
+    for said in (flow.cancelled_at, flow.cancel_reason, flow.cancellation_policy):
+        assert (said is not None) == cancelled, flow
+
+
+def check_cancelled(
+    flow: FlowRow, members: list[Execution], owed: set[tuple[TaskKind, str]]
+) -> None:
+    """A flow that says it took all its members with it did, or owes it."""
+    if flow.cancellation_policy is CancellationPolicy.CANCEL_ALL:
+        for each in members:
+            task = (TaskKind.CANCEL_MEMBER, each.execution_id)
+            assert each.is_terminal or task in owed, f"{each} lives on in {flow}"
 
 
 def check_children(members: list[MemberRow], executions: dict[str, Execution]) -> None:
@@ -154,6 +169,15 @@ def check_fired_once(before: Dump, after: Dump) -> None:
             assert member.generation == was.generation + 1, member
 
 
+def check_new_lives(before: Dump, after: Dump) -> None:
+    """Who lives again does so in a flow that is open."""
+    closed = {each.flow_id for each in after[FLOWS.name] if each.public_flow_state.is_terminal}
+    ended = {each.execution_id for each in before.get("executions", ()) if each.is_terminal}
+    for execution in after["executions"]:
+        if execution.execution_id in ended and not execution.is_terminal:
+            assert execution.flow_id not in closed, f"{execution} lives again in a closed flow"
+
+
 def check_sibling_cancels(before: Dump, after: Dump) -> None:
     """Whoever is cancelled as a sibling worked for a group that has been decided."""
     live = {e.execution_id for e in before.get("executions", ()) if not e.is_terminal}
@@ -181,8 +205,8 @@ def check_ends(dump: Dump) -> None:
     for event in dump["flow_events"]:
         again = last.get(event.flow_id)
         if event.event_type is FlowEventType.REOPENED:
-            assert again in (FlowEventType.COMPLETED, FlowEventType.FAILED), event
-        elif event.event_type is not FlowEventType.CANCELLED:
+            assert again not in (None, FlowEventType.REOPENED), event
+        else:
             joined = (again, event.event_type) == (FlowEventType.COMPLETED, FlowEventType.FAILED)
             fresh = again in (None, FlowEventType.REOPENED)
             assert fresh or joined, f"{event} after {again}"  # joined: one that had failed before

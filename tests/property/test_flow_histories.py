@@ -19,7 +19,7 @@ from flowfabric.engine.flow_tasks import FlowTasks
 from flowfabric.kernel.dependent import hold_back
 from flowfabric.kernel.edge_group import is_open, keeps_back, reopened
 from flowfabric.kernel.flow import settle, tally
-from flowfabric.model.flow import OnSatisfied, Quorum
+from flowfabric.model.flow import CancellationPolicy, OnSatisfied, Quorum
 from flowfabric.model.record import replace
 from flowfabric.model.results import Replayed
 from flowfabric.model.state import PublicState
@@ -29,6 +29,7 @@ from tests.property.flow_checks import (
     check_ends,
     check_fired_once,
     check_flows,
+    check_new_lives,
     check_sibling_cancels,
 )
 from tests.property.flowing import WholeFlowHistories
@@ -72,6 +73,7 @@ class Watched(WholeFlowHistories):
         check_flows(dump, self.now)
         check_fired_once(self.before, dump)
         check_sibling_cancels(self.before, dump)
+        check_new_lives(self.before, dump)
         check_ends(dump)
         self.before = dump
 
@@ -118,7 +120,7 @@ CORNERS = {
     "replays": "submit_flow work_off cancel replay replay_all replay_skipped small_tick tick "
     "tick_at_deadline stage apply_edge hold_or_release",
     "cancels": "submit_flow create_flow add_new work_off claim cancel_flow cancel_header "
-    "cancel_member replay small_tick tick tick_at_deadline spawn wait_children",
+    "cancel_member replay replay_all small_tick tick tick_at_deadline spawn wait_children",
     "children": "create submit_flow claim work_off spawn wait_children complete fail cancel replay "
     "replay_all revoke add_dependency add_new small_tick tick tick_at_deadline",
 }
@@ -143,6 +145,35 @@ def failed_chain(history: Watched) -> None:
     history.work_off(0, False)
     history.replay_skipped(0)
     history.replay_all(2)
+    for _ in range(3):
+        history.work_off(0, True)
+
+
+def change_of_mind(history: Watched) -> None:
+    """A flow is cancelled, lives again, is cancelled again, and succeeds in a third life."""
+    history.submit_flow("chain", None, False, None, None, None)
+    for _ in range(2):
+        history.cancel_flow(0, CancellationPolicy.CANCEL_ALL)
+        for number in (2, 1, 0):  # from the first on
+            history.replay(number, None)
+    for _ in range(3):
+        history.work_off(0, True)
+
+
+def drained(history: Watched) -> None:
+    """One of three has ended when the flow is cancelled around the others, and lives again before
+    these are cancelled, as they are owed to be."""
+    history.submit_flow("chain", None, False, None, None, None)
+    history.cancel_header(0, CancellationPolicy.CANCEL_ALL, 800)
+    first = history.members[0][1]
+    history.cancel_named(first)
+    history.replay(2, None)
+    history.move_clocks(history.now + 1_000)
+    history.tick()
+    live = [e.execution_id for e in history.before["executions"] if not e.is_terminal]
+    assert live == [first], "the others are cancelled, it is not"
+    for number in (1, 0):
+        history.replay(number, None)
     for _ in range(3):
         history.work_off(0, True)
 
@@ -220,8 +251,16 @@ FAULTS = {
         failed_chain,
     ),
     "a finished flow is not opened again": (
-        Mutant(settle, "again = replace(again, public_flow_state=FlowState.OPEN)", ""),
+        Mutant(settle, "_reopened(flow, at)", "Change(flow)"),
         failed_chain,
+    ),
+    "a cancelled flow is not opened again": (
+        Mutant(settle, "and not lives_again", ""),
+        drained,
+    ),
+    "a cancel that is owed outlives its member's life": (
+        Mutant(FlowCascade._revive, "await self.forget_tasks(keys)", "pass"),
+        drained,
     ),
     "siblings are cancelled for a group that is open again": (
         Mutant(FlowTasks._cancel_siblings, " or member.group_state is GroupState.PENDING", ""),
@@ -249,7 +288,16 @@ FAULTS = {
     ),
     "a late edge holds nobody back": (Mutant(hold_back, "open_group=1", "open_group=0"), steps),
 }
-STORIES = (failed_chain, impatient, second_thoughts, family, small_family, steps)
+STORIES = (
+    failed_chain,
+    change_of_mind,
+    drained,
+    impatient,
+    second_thoughts,
+    family,
+    small_family,
+    steps,
+)
 
 
 def tell(story: Callable[[Watched], None], runner: asyncio.Runner) -> Watched:

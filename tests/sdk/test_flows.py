@@ -462,6 +462,30 @@ def test_a_flow_is_cancelled_with_what_its_policy_names(shop: Shop) -> None:
     asyncio.run(main())
 
 
+def test_a_flow_that_is_retried_can_be_cancelled_again(shop: Shop) -> None:
+    """`cancel`, `retry`, `cancel`: each does what it says, and nothing starts after the last."""
+
+    async def main() -> None:
+        async with shop.ff:
+            f = shop.ff.flow("stop")
+            f.add(shop.one, f.add(shop.slow, 1))
+            run = await f.submit()
+            nodes = await run.nodes()
+            for _ in range(2):
+                await run.cancel("enough")
+                assert await run.state() is FlowState.CANCELLED
+                assert sorted(await run.retry()) == ["one", "slow"]
+                assert await run.state() is FlowState.BLOCKED
+                assert await nodes["slow"].state() is PublicState.WAITING
+                assert await nodes["one"].state() is PublicState.WAITING_CHILDREN
+            await run.cancel("for good")
+            assert {await each.state() for each in nodes.values()} == {PublicState.CANCELLED}
+            with pytest.raises(FlowFailed, match=r"was cancelled \(for good\)"):
+                await within(run.result())
+
+    asyncio.run(main())
+
+
 def test_a_wait_for_a_flow_has_an_end(shop: Shop) -> None:
     async def main() -> None:
         async with shop.ff:

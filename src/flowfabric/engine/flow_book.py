@@ -272,9 +272,7 @@ class FlowBook(FlowBuilding):
         if stays_owed(execution):
             return None
         key = (command.flow_id, TaskKind.CANCEL_MEMBER, command.execution_id)
-        self.view.rows.take(FLOW_TASKS, await self.tx.rows(FLOW_TASKS, [key]))
-        if self.view.rows.get(FLOW_TASKS, key) is not None:
-            self.view.rows.drop(FLOW_TASKS, [key])
+        await self.forget_tasks([key])
         return None
 
     # --- children ------------------------------------------------------------------------------

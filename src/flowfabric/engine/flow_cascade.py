@@ -312,7 +312,10 @@ class FlowCascade(FlowRows):
     # --- replay --------------------------------------------------------------------------------
 
     async def _revive(self, moves: Sequence[Move]) -> None:
-        """Members that live again: what was skipped waits again for what it lacked."""
+        """Members that live again: what was skipped waits again for what it lacked, and a cancel
+        that was still owed was for the life before."""
+        keys = [(after.flow_id, TaskKind.CANCEL_MEMBER, after.execution_id) for _, after in moves]
+        await self.forget_tasks(keys)
         for before, after in moves:
             if before.state.terminal_outcome is TerminalOutcome.SKIPPED:
                 await self._reopen(after)

@@ -138,9 +138,12 @@ def with_members(flow: FlowRow, executions: Iterable[Execution], at: Moment) -> 
 
 
 def tally(flow: FlowRow, moves: Iterable[tuple[Execution, Execution]], at: Moment) -> Change:
-    """Count members that ended, or that a replay gave a new life."""
+    """Count members that ended, or that a replay gave a new life. That opens the flow again, also
+    when it was cancelled: it could neither be cancelled otherwise, nor grow."""
     counts: dict[str, int] = {}
+    lives_again = False
     for before, after in moves:
+        lives_again = lives_again or not after.is_terminal
         for execution, step in ((before, -1), (after, 1)):
             if execution.is_terminal:
                 name = COUNTER_OF_OUTCOME[execution.state.terminal_outcome]
@@ -148,22 +151,19 @@ def tally(flow: FlowRow, moves: Iterable[tuple[Execution, Execution]], at: Momen
                 if is_unneeded(execution):
                     counts["unneeded_count"] = counts.get("unneeded_count", 0) + step
     changed = {name: getattr(flow, name) + by for name, by in counts.items()}
-    return settle(replace(flow, last_mutation_at=at.now, **changed), at)
+    counted = replace(flow, last_mutation_at=at.now, **changed)
+    return settle(counted, at, lives_again=lives_again)
 
 
-def settle(flow: FlowRow, at: Moment) -> Change:
-    """The authoritative state that follows from the counts: over when the last member ended."""
+def settle(flow: FlowRow, at: Moment, *, lives_again: bool = False) -> Change:
+    """The authoritative state that follows from the counts: over when the last member ended, and
+    open when one lives again."""
     state = flow.public_flow_state
     over = flow.node_count > 0 and flow.ended_count == flow.node_count
     keep = at.retention_ms if flow.retention_ms is None else flow.retention_ms
     if not over:
-        if flow.finished_at is None:
-            return Change(flow)
-        again = replace(flow, finished_at=None, due_at=None)
-        if state is FlowState.CANCELLED:
-            return Change(again)
-        again = replace(again, public_flow_state=FlowState.OPEN)
-        return Change(again, (_event(again, FlowEventType.REOPENED, at),))
+        drains = state is FlowState.CANCELLED and not lives_again
+        return _reopened(flow, at) if state.is_terminal and not drains else Change(flow)
     if flow.finished_at is not None and state is ended_state(flow):
         return Change(flow)
     done = replace(flow, finished_at=at.now, due_at=at.now + keep)
@@ -171,6 +171,20 @@ def settle(flow: FlowRow, at: Moment) -> Change:
         return Change(done)
     done = replace(done, public_flow_state=ended_state(flow))
     return Change(done, (_event(done, FlowEventType(done.public_flow_state.value), at),))
+
+
+def _reopened(flow: FlowRow, at: Moment) -> Change:
+    """It goes on, as if it had neither ended nor been cancelled; the events keep that it was."""
+    again = replace(
+        flow,
+        public_flow_state=FlowState.OPEN,
+        finished_at=None,
+        due_at=None,
+        cancelled_at=None,
+        cancel_reason=None,
+        cancellation_policy=None,
+    )
+    return Change(again, (_event(again, FlowEventType.REOPENED, at),))
 
 
 def ended_state(flow: FlowRow) -> FlowState:

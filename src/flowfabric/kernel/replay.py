@@ -32,7 +32,7 @@ class Replay(Record, frozen=True):
 
 def replay(execution: Execution | None, command: Replay, at: Moment) -> Decision:
     """Counters, outcome and deadline start anew; the old attempts and results stay on record."""
-    if execution is None:
+    if execution is None or _goes_with_its_flow(execution):
         return Decision(not_found(command.execution_id))
     if not execution.is_terminal:
         return refuse(ExecutionNotTerminal, f"execution is {execution.public_state.value}")
@@ -83,3 +83,8 @@ def replay(execution: Execution | None, command: Replay, at: Moment) -> Decision
     )
     reply = Replayed(execution.execution_id, again.public_state, again.replay_count)
     return Decision(reply, again, None, (audit,))
+
+
+def _goes_with_its_flow(execution: Execution) -> bool:
+    """Whether its flow was purged and its own rows are next: a new life would belong nowhere."""
+    return execution.flow_id is not None and execution.purge_at is not None
