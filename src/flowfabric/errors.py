@@ -21,6 +21,8 @@ FlowFabricError
     StoreUnavailable     nothing was written; retrying is safe
     OutcomeUnknown       it may have been written; repeat it with the same fence or key
     SchemaMismatch       the database and this program disagree; the text says what to do
+    StoreReplaced        the file was moved, deleted or replaced under a running program
+    StoreCorrupt         the database is damaged; a retry cannot help
   WaitTimeout            the caller stopped waiting; the work itself goes on
 ```
 
@@ -445,6 +447,18 @@ class SchemaMismatch(StoreError):
     """The database schema and this version of FlowFabric disagree."""
 
     code = "schema_mismatch"
+
+
+class StoreReplaced(StoreError):
+    """The database file was moved, deleted or replaced. Put it back, or start everything again."""
+
+    code, status = "store_replaced", 503
+
+
+class StoreCorrupt(StoreError):
+    """The database is damaged. Stop every process that uses it and restore a backup."""
+
+    code, status = "store_corrupt", 500
 
 
 class WaitTimeout(FlowFabricError):

@@ -11,6 +11,7 @@ import pytest
 from flowfabric.errors import StoreUnavailable
 from flowfabric.stores.sqlite import connection as module
 from flowfabric.stores.sqlite.connection import connect
+from flowfabric.stores.sqlite.place import Place
 
 
 class Crowded(sqlite3.Connection):
@@ -35,7 +36,7 @@ def crowded(monkeypatch: pytest.MonkeyPatch, times: int) -> None:
 
 def test_opening_waits_for_others_who_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     crowded(monkeypatch, 3)
-    opened = connect(str(tmp_path / "a.db"), synchronous="full")
+    opened = connect(Place(str(tmp_path / "a.db")), synchronous="full")
     assert opened.execute("PRAGMA journal_mode").fetchone()[0] == "wal"
     opened.close()
 
@@ -44,4 +45,4 @@ def test_opening_gives_up_at_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     crowded(monkeypatch, 1_000_000)
     monkeypatch.setattr(module, "BUSY_TIMEOUT_MS", 30)
     with pytest.raises(StoreUnavailable, match="locked"):
-        connect(str(tmp_path / "a.db"), synchronous="full")
+        connect(Place(str(tmp_path / "a.db")), synchronous="full")

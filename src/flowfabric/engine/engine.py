@@ -76,7 +76,11 @@ class Engine(
     async def start(self, *, migrate: bool = True) -> None:
         """Connect, bring the schema up to date if asked, and start the loops."""
         await self.store.open(migrate=migrate)
-        await self.ensure_signing_key()
+        try:
+            await self.ensure_signing_key()
+        except BaseException:
+            await self.store.close()
+            raise
         if self.config.loops:
             self._loop = self._make_loop(self)
             self._loop.start()

@@ -8,12 +8,14 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable
-from pathlib import Path
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from flowfabric.clock import monotonic
-from flowfabric.errors import FlowFabricError, StoreError, StoreUnavailable
+from flowfabric.errors import FlowFabricError, OutcomeUnknown, StoreUnavailable
 from flowfabric.stores.base import StoreConflict
+from flowfabric.stores.sqlite.faults import code_of, is_busy, translated
+from flowfabric.stores.sqlite.place import Place
 
 T = TypeVar("T")
 
@@ -22,16 +24,16 @@ WAL_PAUSE_S = 0.01
 BUSY_TIMEOUT_MS = 10_000  # how long a writer waits for writers of other processes
 
 
-def connect(path: str, *, synchronous: str) -> sqlite3.Connection:
+def connect(place: Place, *, synchronous: str) -> sqlite3.Connection:
     """A connection in WAL mode; transactions are begun by hand."""
     if sqlite3.sqlite_version_info < OLDEST_SQLITE:
         wanted = ".".join(map(str, OLDEST_SQLITE))
         raise StoreUnavailable(f"SQLite {sqlite3.sqlite_version} is older than {wanted}")
+    connection: sqlite3.Connection | None = None
     try:
-        if path != ":memory:":
-            Path(path).absolute().parent.mkdir(parents=True, exist_ok=True)
+        place.prepare()
         connection = sqlite3.connect(
-            path,
+            place.path,
             isolation_level=None,
             check_same_thread=False,
             timeout=BUSY_TIMEOUT_MS / 1000,
@@ -42,9 +44,27 @@ def connect(path: str, *, synchronous: str) -> sqlite3.Connection:
         connection.execute("PRAGMA cache_size = -65536")
         connection.execute("PRAGMA temp_store = MEMORY")
         connection.execute("PRAGMA journal_size_limit = 67108864")
-    except (sqlite3.Error, OSError) as error:
-        raise StoreUnavailable(f"cannot open {path}: {error}") from error
+        place.remember()
+    except (sqlite3.Error, OSError, FlowFabricError) as error:
+        if connection is not None:
+            close(connection)
+        raise _unopened(error, place) from error
     return connection
+
+
+def _unopened(error: Exception, place: Place) -> Exception:
+    """Opening has waited long enough: a lock is not a conflict to be run again."""
+    if isinstance(error, sqlite3.Error):
+        error = translated(error, place.path)
+    if isinstance(error, OSError | StoreConflict):
+        return StoreUnavailable(f"cannot open {place.path}: {error}")
+    return error
+
+
+def close(connection: sqlite3.Connection) -> None:
+    """Let go of a connection, also of one that is broken."""
+    with suppress(sqlite3.Error):
+        connection.close()
 
 
 def _use_wal(connection: sqlite3.Connection) -> None:
@@ -55,34 +75,46 @@ def _use_wal(connection: sqlite3.Connection) -> None:
             connection.execute("PRAGMA journal_mode = WAL")
             return
         except sqlite3.OperationalError as error:
-            busy = getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_BUSY
-            if not busy or monotonic() >= give_up_at:
+            if not is_busy(error) or monotonic() >= give_up_at:
                 raise
             time.sleep(WAL_PAUSE_S)
 
 
-def translated(error: sqlite3.Error) -> Exception:
-    """What a driver error means: run it again, or tell the caller."""
-    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-    if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
-        return StoreConflict(str(error))
-    if isinstance(error, sqlite3.IntegrityError) and "UNIQUE" in str(error):
-        return StoreConflict(str(error))
-    if isinstance(error, sqlite3.OperationalError) and code in (
-        sqlite3.SQLITE_FULL,
-        sqlite3.SQLITE_READONLY,
-        sqlite3.SQLITE_IOERR,
-        sqlite3.SQLITE_CANTOPEN,
-    ):
-        return StoreUnavailable(str(error))
-    return StoreError(f"{type(error).__name__}: {error}")
+def in_transaction(connection: sqlite3.Connection, place: Place, work: Callable[[], T]) -> T:
+    """Work under the write lock, committed into the file that stands at the path.
+
+    The second look is for a file that went away meanwhile: its commit reached no one.
+    """
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        place.check()
+        result = work()
+        _commit(connection)
+    except BaseException:
+        if connection.in_transaction:
+            with suppress(sqlite3.Error):  # the thread then drops the connection
+                connection.execute("ROLLBACK")
+        raise
+    place.check()
+    return result
+
+
+def _commit(connection: sqlite3.Connection) -> None:
+    """A flush that fails may have left the whole commit in the log: a later recovery would find
+    it there."""
+    try:
+        connection.execute("COMMIT")
+    except sqlite3.OperationalError as error:
+        if code_of(error) == sqlite3.SQLITE_IOERR:
+            raise OutcomeUnknown(f"during the commit: {error}") from error
+        raise
 
 
 class WorkThread:
     """One thread with one connection; jobs run one after the other, callers await them."""
 
-    def __init__(self, path: str, *, synchronous: str, name: str) -> None:
-        self._path, self._synchronous = path, synchronous
+    def __init__(self, place: Place, *, synchronous: str, name: str) -> None:
+        self._place, self._synchronous = place, synchronous
         self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._connection: sqlite3.Connection | None = None
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
@@ -97,7 +129,7 @@ class WorkThread:
             try:
                 result = work(self._connected())
             except sqlite3.Error as error:
-                self._answer(loop, _fail, future, translated(error))
+                self._answer(loop, _fail, future, translated(error, self._place.path))
             except (FlowFabricError, StoreConflict, Exception) as error:  # noqa: BLE001
                 self._answer(loop, _fail, future, error)
             else:
@@ -114,16 +146,21 @@ class WorkThread:
             return
 
     def _connected(self) -> sqlite3.Connection:
+        if self._connection is not None and self._connection.in_transaction:
+            self._disconnect()  # the last job could not even roll back
         if self._connection is None:
-            self._connection = connect(self._path, synchronous=self._synchronous)
+            self._connection = connect(self._place, synchronous=self._synchronous)
         return self._connection
+
+    def _disconnect(self) -> None:
+        if self._connection is not None:
+            close(self._connection)
+            self._connection = None
 
     def _run(self) -> None:
         while (job := self._jobs.get()) is not None:
             job()
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
+        self._disconnect()
 
     async def close(self) -> None:
         """Finish the waiting jobs and end."""

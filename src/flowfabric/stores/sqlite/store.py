@@ -10,17 +10,18 @@ from typing import Any, TypeVar
 
 from flowfabric.clock import Clock, SystemClock
 from flowfabric.config import EngineConfig
-from flowfabric.errors import SchemaMismatch
+from flowfabric.errors import InvalidInput, SchemaMismatch, StoreUnavailable
 from flowfabric.model.route import LaneState, Route
-from flowfabric.stores.base import MigrationStatus, Reader, Transaction
+from flowfabric.stores.base import MigrationStatus, Reader, StoreConflict, Transaction
 from flowfabric.stores.codec import capabilities_text
 from flowfabric.stores.drive import drive
 from flowfabric.stores.migrations import Applied, all_sql, migrations_of, refuse_unfit, status_of
-from flowfabric.stores.routebook import EMPTY_BOOK
+from flowfabric.stores.routebook import EMPTY_BOOK, RouteBook
 from flowfabric.stores.rows import DUMPED, dump_of
-from flowfabric.stores.sqlite.connection import WorkThread
+from flowfabric.stores.sqlite.connection import WorkThread, in_transaction
 from flowfabric.stores.sqlite.hints import SocketHints
 from flowfabric.stores.sqlite.images import Images, SqliteTransaction
+from flowfabric.stores.sqlite.place import Place
 from flowfabric.stores.sqlite.view import SQL, SqliteView
 
 T = TypeVar("T")
@@ -46,11 +47,13 @@ class SqliteStore:
         listens: bool = True,
     ) -> None:
         config = config or EngineConfig()
-        self.path = path
+        if path == ":memory:":
+            raise InvalidInput("url: SQLite needs a file; without one use memory://", field="url")
+        self._place = Place(path)
         self._config = config
         self._listens = listens
         self.partitions = config.partitions
-        self.hints = SocketHints(path)
+        self.hints = SocketHints(self._place.path)
         self._clock = clock or SystemClock()
         self._synchronous = config.synchronous
         self._writer: WorkThread | None = None
@@ -63,16 +66,16 @@ class SqliteStore:
 
     def again(self) -> SqliteStore:
         """The same file for another event loop, with connections of its own."""
-        return SqliteStore(self.path, config=self._config, clock=self._clock, listens=False)
+        return SqliteStore(self._place.path, config=self._config, clock=self._clock, listens=False)
 
     async def open(self, *, migrate: bool) -> None:
         """Start the threads and check or bring up the schema."""
         self._start()
         try:
-            applied = await self._write(_applied)
+            applied = await self._write_once(_applied)
             if refuse_unfit(self.family, applied, migrate=migrate):
                 await self.migrate()
-            stored = await self._write(_stored_partitions)
+            stored = await self._write_once(_stored_partitions)
             if stored != self.partitions:
                 raise SchemaMismatch(
                     f"the database was made with {stored} partitions, the configuration says "
@@ -87,9 +90,9 @@ class SqliteStore:
     def _start(self) -> None:
         if self._writer is None:
             make = {"synchronous": self._synchronous}
-            self._writer = WorkThread(self.path, name="flowfabric-writer", **make)
+            self._writer = WorkThread(self._place, name="flowfabric-writer", **make)
             self._readers = [
-                WorkThread(self.path, name=f"flowfabric-reader-{number}", **make)
+                WorkThread(self._place, name=f"flowfabric-reader-{number}", **make)
                 for number in range(READERS)
             ]
 
@@ -99,6 +102,7 @@ class SqliteStore:
         threads = [*self._readers, *([self._writer] if self._writer else [])]
         self._writer, self._readers = None, []
         await asyncio.gather(*(thread.close() for thread in threads))
+        self._place.forget()
 
     # --- transactions --------------------------------------------------------------------------
 
@@ -106,19 +110,18 @@ class SqliteStore:
         """Run the whole transaction in the writer thread."""
 
         def job(connection: sqlite3.Connection) -> T:
-            connection.execute("BEGIN IMMEDIATE")
-            try:
+            def run() -> tuple[T, RouteBook]:
                 self._images.begin(connection)
                 now = self._clock.now_ms()
                 view = SqliteTransaction(connection, now, self._book, self._images)
-                result = drive(work(view))
-                connection.execute("COMMIT")
+                return drive(work(view)), view.book
+
+            try:
+                result, book = in_transaction(connection, self._place, run)
             except BaseException:
                 self._images.forget()
-                if connection.in_transaction:
-                    connection.execute("ROLLBACK")
                 raise
-            self._book = view.book
+            self._book = book
             return result
 
         return await self._write(job)
@@ -128,9 +131,10 @@ class SqliteStore:
         self._start()
 
         def job(connection: sqlite3.Connection) -> T:
+            self._place.check()
             return drive(work(SqliteView(connection, self._clock.now_ms(), self._book)))
 
-        return await self._readers[next(self._turns)].call(job)
+        return await self._once(self._readers[next(self._turns)].call(job))
 
     async def _write(self, job: Callable[[sqlite3.Connection], T]) -> T:
         self._start()
@@ -138,25 +142,35 @@ class SqliteStore:
             raise RuntimeError("the store is closed")
         return await self._writer.call(job)
 
+    async def _write_once(self, job: Callable[[sqlite3.Connection], T]) -> T:
+        def checked(connection: sqlite3.Connection) -> T:
+            self._place.check()
+            return job(connection)
+
+        return await self._once(self._write(checked))
+
+    async def _once(self, call: Awaitable[T]) -> T:
+        """For what nothing runs again: a lock that lasts is an outage."""
+        try:
+            return await call
+        except StoreConflict as conflict:
+            raise StoreUnavailable(f"{self._place.path} stayed locked: {conflict}") from conflict
+
     async def intern_routes(self, routes: Sequence[Route]) -> None:
         """Make routes and lanes known."""
-        now = self._clock.now_ms()
+
+        def insert(connection: sqlite3.Connection) -> None:
+            now = self._clock.now_ms()
+            for route in routes:
+                lane = (route.lane_id, LaneState.ACTIVE.value, now, now, "")
+                connection.execute(SQL["insert_lane"], lane)
+                needs = capabilities_text(route.required_capabilities)
+                values = (route.namespace, route.lane_id, route.execution_kind, needs)
+                connection.execute(SQL["insert_route"], values)
+            connection.execute(SQL["bump_catalog"])
 
         def job(connection: sqlite3.Connection) -> None:
-            connection.execute("BEGIN IMMEDIATE")
-            try:
-                for route in routes:
-                    lane = (route.lane_id, LaneState.ACTIVE.value, now, now, "")
-                    connection.execute(SQL["insert_lane"], lane)
-                    needs = capabilities_text(route.required_capabilities)
-                    values = (route.namespace, route.lane_id, route.execution_kind, needs)
-                    connection.execute(SQL["insert_route"], values)
-                connection.execute(SQL["bump_catalog"])
-                connection.execute("COMMIT")
-            except BaseException:
-                if connection.in_transaction:
-                    connection.execute("ROLLBACK")
-                raise
+            in_transaction(connection, self._place, lambda: insert(connection))
 
         await self._write(job)
 
@@ -164,12 +178,19 @@ class SqliteStore:
 
     async def migration_status(self) -> list[MigrationStatus]:
         """Every known migration and whether it is applied."""
-        return status_of(self.family, await self._write(_applied))
+        return status_of(self.family, await self._write_once(_applied))
 
     async def migrate(self) -> list[str]:
         """Apply what is missing, each file in one transaction."""
         now, partitions = self._clock.now_ms(), self.partitions
-        return await self._write(lambda connection: _migrate(connection, now, partitions))
+
+        def job(connection: sqlite3.Connection) -> list[str]:
+            # Under the write lock, so that two processes starting at once do not collide.
+            return in_transaction(
+                connection, self._place, lambda: _migrate(connection, now, partitions)
+            )
+
+        return await self._write_once(job)
 
     def migration_sql(self) -> str:
         """The schema as text."""
@@ -185,14 +206,14 @@ class SqliteStore:
             size = connection.execute("PRAGMA page_size").fetchone()[0]
             mode = connection.execute("PRAGMA journal_mode").fetchone()[0]
             return {
-                "path": self.path,
+                "path": self._place.path,
                 "bytes": pages * size,
                 "journal_mode": mode,
                 "synchronous": self._synchronous,
                 "sqlite": sqlite3.sqlite_version,
             }
 
-        return await self._write(job)
+        return await self._write_once(job)
 
     async def dump(self) -> dict[str, list[Any]]:
         """Everything stored, in a comparable order."""
@@ -210,7 +231,7 @@ class SqliteStore:
                 **view.dump_rows(),
             }
 
-        return await self._write(job)
+        return await self._write_once(job)
 
 
 def _applied(connection: sqlite3.Connection) -> dict[int, Applied]:
@@ -229,32 +250,24 @@ def _stored_partitions(connection: sqlite3.Connection) -> int:
 
 
 def _migrate(connection: sqlite3.Connection, now: int, partitions: int) -> list[str]:
-    """Under the write lock, so that two processes starting at once do not collide."""
     done: list[str] = []
-    connection.execute("BEGIN IMMEDIATE")
-    try:
-        connection.execute(_ANNOTATION_TABLE)
-        applied = _applied(connection)
-        for migration in migrations_of("sqlite"):
-            if migration.version in applied:
-                continue
-            for statement in _statements(migration.sql):
-                connection.execute(statement)
-            connection.execute(
-                "INSERT INTO ff_migration_annotation VALUES (?, ?, ?, ?)",
-                (migration.version, migration.name, migration.checksum, now),
-            )
-            done.append(f"{migration.version:04d}_{migration.name}")
+    connection.execute(_ANNOTATION_TABLE)
+    applied = _applied(connection)
+    for migration in migrations_of("sqlite"):
+        if migration.version in applied:
+            continue
+        for statement in _statements(migration.sql):
+            connection.execute(statement)
         connection.execute(
-            "INSERT INTO ff_partition_config (singleton, num_flow_partitions) VALUES (1, ?) "
-            "ON CONFLICT DO NOTHING",
-            (partitions,),
+            "INSERT INTO ff_migration_annotation VALUES (?, ?, ?, ?)",
+            (migration.version, migration.name, migration.checksum, now),
         )
-        connection.execute("COMMIT")
-    except BaseException:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
-        raise
+        done.append(f"{migration.version:04d}_{migration.name}")
+    connection.execute(
+        "INSERT INTO ff_partition_config (singleton, num_flow_partitions) VALUES (1, ?) "
+        "ON CONFLICT DO NOTHING",
+        (partitions,),
+    )
     return done
 
 
