@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import Final, Literal
 
 from flowfabric import limits
@@ -64,6 +65,12 @@ class EngineConfig(Record, frozen=True, kw_only=True):
 def url_from_environment() -> str | None:
     """The store's URL from FLOWFABRIC_URL, if set."""
     return os.environ.get(URL_VARIABLE) or None
+
+
+def runtime_folder() -> Path | None:
+    """XDG_RUNTIME_DIR: the folder of this user's session for sockets, if it has one."""
+    named = os.environ.get("XDG_RUNTIME_DIR")
+    return Path(named) if named else None
 
 
 def environment_flag(name: str) -> bool:

@@ -1,4 +1,4 @@
-"""Hints between processes on one machine that share a file: datagrams to sockets beside it.
+"""Hints between processes on one machine that share a file: datagrams to a socket of each.
 
 A hint is one small datagram. A lost one costs latency until the next look, never correctness, so
 nothing here is retried and every failure is ignored.
@@ -7,21 +7,41 @@ nothing here is retried and every failure is ignored.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import hashlib
 import os
 import socket
 import tempfile
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
+from typing import Final
 
+from flowfabric.config import runtime_folder
 from flowfabric.errors import FlowFabricError
-from flowfabric.ids import new_name
 from flowfabric.model.record import from_json, to_json
 from flowfabric.stores.base import EVERYBODY
 from flowfabric.stores.hints import LocalHints
+from flowfabric.stores.sqlite.meeting import Meeting, is_private_folder, remove_dead
 
-DATAGRAM_BYTES = 8192
+DATAGRAM_BYTES: Final = 8192
+_NOTHING: Final = to_json({})  # a hint without topics: only asks whether somebody listens
+
+
+def _meetings(path: str) -> list[Meeting]:
+    """Where processes that have this file open may be met, the best place first.
+
+    Socket addresses are limited to about 100 bytes, so it cannot be beside the file. A service of
+    this user may run without the runtime folder that a login has: hints go to both places.
+    """
+    if not hasattr(socket, "AF_UNIX") or not hasattr(os, "getuid"):
+        return []
+    file = hashlib.sha256(os.path.realpath(path).encode()).hexdigest()[:16]
+    name = f"flowfabric-{os.getuid()}-{file}"
+    runtime = runtime_folder()
+    folders = [Path(tempfile.gettempdir())]
+    if runtime is not None and runtime.is_absolute() and is_private_folder(runtime):
+        folders.insert(0, runtime)
+    return [Meeting(folder / name) for folder in folders]
 
 
 class SocketHints(LocalHints):
@@ -29,44 +49,38 @@ class SocketHints(LocalHints):
 
     def __init__(self, path: str) -> None:
         super().__init__()
-        name = hashlib.sha256(str(Path(path).absolute()).encode()).hexdigest()[:16]
-        user = os.getuid() if hasattr(os, "getuid") else 0
-        # Socket paths are limited to about 100 bytes, so the folder cannot stand beside the file.
-        self._folder = Path(tempfile.gettempdir()) / f"flowfabric-{user}-{name}"
+        self._meetings = _meetings(path)
+        self._joined: Meeting | None = None
         self._socket: socket.socket | None = None
         self._address: Path | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def start(self) -> None:
         """Listen in the running event loop, where the platform can."""
-        if self._socket is not None or not hasattr(socket, "AF_UNIX"):
+        if self._socket is not None or not self._meetings:
             return
-        with contextlib.suppress(OSError):
-            self._folder.mkdir(mode=0o700, exist_ok=True)
-            if self._folder.stat().st_uid != os.getuid():
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        listener.setblocking(False)
+        for meeting in self._meetings:
+            address = meeting.enter(listener)
+            if address is not None:
+                self._joined, self._socket, self._address = meeting, listener, address
+                self._loop = asyncio.get_running_loop()
+                self._loop.add_reader(listener.fileno(), self._receive)
                 return
-            listener = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-            listener.setblocking(False)
-            address = self._folder / new_name("p")
-            try:
-                listener.bind(str(address))
-            except OSError:  # the folder for temporary files has too long a name, or is full
-                listener.close()
-                return
-            self._socket, self._address = listener, address
-            self._loop = asyncio.get_running_loop()
-            self._loop.add_reader(listener.fileno(), self._receive)
+        listener.close()
 
     def stop(self) -> None:
-        """Stop listening."""
-        if self._socket is None:
+        """Stop listening, and leave nothing behind."""
+        if self._socket is None or self._address is None or self._joined is None:
             return
         if self._loop is not None and not self._loop.is_closed():
             self._loop.remove_reader(self._socket.fileno())
+        for address in self._joined.others(self._address):
+            self._send(_NOTHING, address)
         self._socket.close()
-        if self._address is not None:
-            self._address.unlink(missing_ok=True)
-        self._socket = self._address = self._loop = None
+        self._joined.leave(self._address)
+        self._joined = self._socket = self._address = self._loop = None
 
     def publish(self, topics: Mapping[str, int]) -> None:
         """Tell this process and the others."""
@@ -76,18 +90,17 @@ class SocketHints(LocalHints):
         message = to_json(topics)
         if len(message) > DATAGRAM_BYTES:
             message = to_json(EVERYBODY)
-        with contextlib.suppress(OSError):
-            for entry in os.scandir(self._folder):
-                if self._address is None or entry.name != self._address.name:
-                    self._send(message, entry.path)
+        for meeting in self._meetings:
+            for address in meeting.others(self._address):
+                self._send(message, address)
 
     def _send(self, message: bytes, address: str) -> None:
         if self._socket is None:
             return
         try:
             self._socket.sendto(message, address)
-        except ConnectionRefusedError:  # its process is gone
-            Path(address).unlink(missing_ok=True)
+        except ConnectionRefusedError:
+            remove_dead(address)
         except OSError:
             return
 
@@ -97,5 +110,5 @@ class SocketHints(LocalHints):
                 message = self._socket.recv(DATAGRAM_BYTES)
             except OSError:
                 return
-            with contextlib.suppress(FlowFabricError):
+            with suppress(FlowFabricError):
                 self.deliver(from_json(message, dict[str, int], field="hint"))
