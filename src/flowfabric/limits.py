@@ -66,6 +66,9 @@ PAGE_DEFAULT: Final = 100
 PAGE_MAX: Final = 1000  # rows in one answer
 TEXT_SCAN_ROWS: Final = 20_000  # rows one page of a text search may look at
 EXPIRED_LEASES_PAGE_MAX: Final = 10_000
+FIND_DIGITS_MIN: Final = 4  # a part of an id so short names too much
+FIND_AMONG: Final = 100_000  # newest executions whose ids are compared with an end: tens of ms
+FIND_FLOWS_AMONG: Final = 10_000  # newest flows, whole rows
 
 # Background work
 DUE_BATCH: Final = 500  # records one tick of a loop moves in one transaction

@@ -64,6 +64,7 @@ USUAL: dict[str, Any] = {
     "new_priority": 1,
     "new_secret_hex": "ab" * 32,
     "nodes": (),
+    "part": "0193",
     "phase": "attempt_timeout",
     "policy": None,
     "quota_policy_id": "quota",

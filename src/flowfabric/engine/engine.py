@@ -12,6 +12,7 @@ from flowfabric.engine.admitting import Admitting
 from flowfabric.engine.budgeting import Budgeting
 from flowfabric.engine.creating import Creating
 from flowfabric.engine.doctor import DoctorReport, examine
+from flowfabric.engine.finding import Finding
 from flowfabric.engine.flow_reading import FlowReading
 from flowfabric.engine.flowing import Flowing
 from flowfabric.engine.granting import Granting
@@ -47,6 +48,7 @@ class Engine(
     Granting,
     Operating,
     Reading,
+    Finding,
     Registry,
     Flowing,
     FlowReading,

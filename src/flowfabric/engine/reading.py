@@ -229,20 +229,12 @@ class Reading(WaitReading):
         short or empty although a next cursor is given: it bounds how many rows one call looks at.
         """
         check_integer(limit, field="limit", least=0, most=limits.PAGE_MAX)
-        wanted = ListFilter(
-            states=tuple(sorted({_state(state) for state in check_list(states, field="states")})),
-            tag=None if tag is None else check_tag(tag),
-            created_after=_instant(created_after, "created_after"),
-            created_before=_instant(created_before, "created_before"),
+        wanted = replace(
+            _list_filter(states, tag, created_after, created_before),
             partition=self._partition(partition),
             before=_decode_cursor(cursor),
         )
-        if namespace is not None:
-            check_name(namespace, field="namespace")
-        if lane_id is not None:
-            check_lane(lane_id)
-        if execution_kind is not None:
-            check_name(execution_kind, field="execution_kind")
+        _check_route(namespace, lane_id, execution_kind)
         words = None
         if text is not None:
             words = check_text(text, field="text", max_bytes=limits.REASON_BYTES).lower()
@@ -253,6 +245,29 @@ class Reading(WaitReading):
             catalog = await reader.catalog()
             routes = _routes(catalog, namespace, lane_id, execution_kind)
             return await _page(reader, wanted, routes, words, limit)
+
+        return await self.read(work)
+
+    async def count_listed(
+        self,
+        *,
+        namespace: str | None = None,
+        states: Sequence[str] = (),
+        lane_id: str | None = None,
+        execution_kind: str | None = None,
+        tag: tuple[str, str] | None = None,
+        created_after: int | None = None,
+        created_before: int | None = None,
+    ) -> int:
+        """How many executions a listing with these filters has."""
+        wanted = _list_filter(states, tag, created_after, created_before)
+        _check_route(namespace, lane_id, execution_kind)
+
+        async def work(reader: Reader) -> int:
+            routes = _routes(await reader.catalog(), namespace, lane_id, execution_kind)
+            if routes == ():
+                return 0
+            return await reader.count_listed(replace(wanted, routes=routes))
 
         return await self.read(work)
 
@@ -385,6 +400,30 @@ def _readable(found: Execution | Corrupt | None) -> Execution | None:
     if isinstance(found, Corrupt):
         raise Corruption(f"execution {found.execution_id}: {found.detail}")
     return found
+
+
+def _list_filter(
+    states: Sequence[str],
+    tag: tuple[str, str] | None,
+    created_after: int | None,
+    created_before: int | None,
+) -> ListFilter:
+    """What a listing shows, checked; its routes are found later, in the catalog."""
+    return ListFilter(
+        states=tuple(sorted({_state(state) for state in check_list(states, field="states")})),
+        tag=None if tag is None else check_tag(tag),
+        created_after=_instant(created_after, "created_after"),
+        created_before=_instant(created_before, "created_before"),
+    )
+
+
+def _check_route(namespace: str | None, lane_id: str | None, kind: str | None) -> None:
+    if namespace is not None:
+        check_name(namespace, field="namespace")
+    if lane_id is not None:
+        check_lane(lane_id)
+    if kind is not None:
+        check_name(kind, field="execution_kind")
 
 
 def _routes(

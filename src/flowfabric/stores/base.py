@@ -351,6 +351,18 @@ class Reader(Protocol):
         """Executions, newest first."""
         ...
 
+    async def count_listed(self, wanted: ListFilter) -> int:
+        """How many executions a listing has."""
+        ...
+
+    async def ids_between(self, first: str, last: str, limit: int) -> list[str]:
+        """Ids whose UUIDs lie between these two, newest first."""
+        ...
+
+    async def ids_ending(self, ending: str, among: int, limit: int) -> list[str]:
+        """Ids of so many newest whose UUIDs end with this text, newest first."""
+        ...
+
     async def count(self) -> list[tuple[Route, str, int]]:
         """How many executions per route and public state."""
         ...

@@ -12,10 +12,38 @@ from flowfabric.stores.queries import RECORD_COLUMNS
 Placeholder = Callable[[Any], str]
 
 
+class Bound(list[Any]):
+    """The values of a statement, in the order of their placeholders."""
+
+    def numbered(self, mark: str) -> Placeholder:
+        """Takes a value and returns its placeholder: the mark and its number."""
+
+        def bind(value: Any) -> str:
+            self.append(value)
+            return f"{mark}{len(self)}"
+
+        return bind
+
+
 def listing_sql(
     wanted: ListFilter, route_ids: list[int] | None, limit: int, bind: Placeholder
 ) -> str:
     """SELECT … newest first. `bind` takes a value and returns its placeholder."""
+    lead, source = _source(wanted, route_ids, bind)
+    return (
+        f"SELECT {RECORD_COLUMNS} FROM {source}"
+        f" ORDER BY {lead}.created_at DESC, {lead}.execution_id DESC LIMIT {bind(limit)}"
+    )
+
+
+def counting_sql(wanted: ListFilter, route_ids: list[int] | None, bind: Placeholder) -> str:
+    """SELECT count(*) of the same rows."""
+    _, source = _source(wanted, route_ids, bind)
+    return f"SELECT count(*) FROM {source}"
+
+
+def _source(wanted: ListFilter, route_ids: list[int] | None, bind: Placeholder) -> tuple[str, str]:
+    """The table that leads, and all of them with what is asked of their rows."""
     # State filters are driven by the hot table's partial index, all others by the body's indexes.
     by_state = bool(wanted.states) and "completed" not in wanted.states
     lead = "c" if by_state else "b"
@@ -43,10 +71,7 @@ def listing_sql(
             f" AND t.tag_key = {key} AND t.tag_value = {value}"
         )
     condition = f" WHERE {' AND '.join(where)}" if where else ""
-    return (
-        f"SELECT {RECORD_COLUMNS} FROM ff_exec_core AS c {joins}{condition}"
-        f" ORDER BY {lead}.created_at DESC, {lead}.execution_id DESC LIMIT {bind(limit)}"
-    )
+    return lead, f"ff_exec_core AS c {joins}{condition}"
 
 
 def _many(values: list[int], bind: Placeholder) -> str:

@@ -404,6 +404,17 @@ class MemoryView:
         found.extend(sorted(chosen, key=newest_first, reverse=True)[:limit])
         return found
 
+    async def count_listed(self, wanted: ListFilter) -> int:
+        return sum(1 for each in self._tables.executions.values() if _shows(wanted, each))
+
+    async def ids_between(self, first: str, last: str, limit: int) -> list[str]:
+        found = (key for key in self._tables.executions if first <= uuid_of(key) <= last)
+        return sorted(found, key=uuid_of, reverse=True)[:limit]
+
+    async def ids_ending(self, ending: str, among: int, limit: int) -> list[str]:
+        newest = sorted(self._tables.executions, key=uuid_of, reverse=True)[:among]
+        return [key for key in newest if key.endswith(ending)][:limit]
+
     async def count(self) -> list[tuple[Route, str, int]]:
         counted: dict[tuple[Route, str], int] = {}
         for execution in self._tables.executions.values():

@@ -225,5 +225,16 @@ SELECT [[record]] FROM ff_exec_core AS c [[body_of_c]]
 WHERE c.due_at <= $1 AND c.state_id = 60 AND c.lease_expires_at <= $1
     AND (c.lease_expires_at, c.execution_id) > ($2, $3::uuid)
 ORDER BY c.lease_expires_at, c.execution_id LIMIT $4
+-- name: ids_between
+SELECT partition_key, execution_id FROM ff_exec_core
+WHERE execution_id BETWEEN $1::uuid AND $2::uuid ORDER BY execution_id DESC LIMIT $3
+-- name: ids_ending
+SELECT c.partition_key, c.execution_id FROM (
+    SELECT n.execution_id FROM (
+        SELECT execution_id FROM ff_exec_core ORDER BY execution_id DESC LIMIT $2
+    ) AS n
+    WHERE right(n.execution_id::text, length($1)) = $1 LIMIT $3
+) AS found JOIN ff_exec_core AS c ON c.execution_id = found.execution_id
+ORDER BY c.execution_id DESC
 -- name: all_records
 SELECT [[record]] FROM ff_exec_core AS c JOIN ff_exec_body AS b ON b.execution_id = c.execution_id

@@ -27,7 +27,7 @@ from flowfabric.stores.codec import (
     tags_text,
 )
 from flowfabric.stores.indexes import AUDITED_INDEXES
-from flowfabric.stores.listing import listing_sql
+from flowfabric.stores.listing import Bound, counting_sql, listing_sql
 from flowfabric.stores.postgres.arrays import (
     INSERTS,
     PARAMETERS,
@@ -253,18 +253,30 @@ class PostgresView(SmallTables):
         return attempt_from_row(execution_id, tuple(rows[0])) if rows else None
 
     async def list_executions(self, wanted: ListFilter, limit: int) -> list[Execution | Corrupt]:
-        values: list[Any] = []
-
-        def bind(value: Any) -> str:
-            values.append(value)
-            return f"${len(values)}"
-
-        ids = (await self._routes()).ids
-        numbers = None
-        if wanted.routes is not None:
-            numbers = [ids[route] for route in wanted.routes if route in ids]
-        rows = await self._connection.fetch(listing_sql(wanted, numbers, limit, bind), *values)
+        numbers, values = await self._listed(wanted), Bound()
+        sql = listing_sql(wanted, numbers, limit, values.numbered("$"))
+        rows = await self._connection.fetch(sql, *values)
         return await self.records([tuple(row) for row in rows])
+
+    async def count_listed(self, wanted: ListFilter) -> int:
+        numbers, values = await self._listed(wanted), Bound()
+        sql = counting_sql(wanted, numbers, values.numbered("$"))
+        return int(await self._connection.fetchval(sql, *values))
+
+    async def _listed(self, wanted: ListFilter) -> list[int] | None:
+        """The numbers of the routes a listing is about."""
+        ids = (await self._routes()).ids
+        if wanted.routes is None:
+            return None
+        return [ids[route] for route in wanted.routes if route in ids]
+
+    async def ids_between(self, first: str, last: str, limit: int) -> list[str]:
+        rows = await self.run("ids_between", first, last, limit)
+        return [execution_id_of(row[0], str(row[1])) for row in rows]
+
+    async def ids_ending(self, ending: str, among: int, limit: int) -> list[str]:
+        rows = await self.run("ids_ending", ending, among, limit)
+        return [execution_id_of(row[0], str(row[1])) for row in rows]
 
     async def count(self) -> list[tuple[Route, str, int]]:
         routes = (await self._routes()).by_id

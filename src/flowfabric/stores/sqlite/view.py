@@ -40,7 +40,7 @@ from flowfabric.stores.codec import (
     tags_text,
 )
 from flowfabric.stores.indexes import AUDITED_INDEXES, ready_order
-from flowfabric.stores.listing import listing_sql
+from flowfabric.stores.listing import Bound, counting_sql, listing_sql
 from flowfabric.stores.queries import queries_of
 from flowfabric.stores.readable import first_readable
 from flowfabric.stores.routebook import EMPTY_BOOK, RouteBook
@@ -223,18 +223,29 @@ class SqliteView(SmallTables):
         return attempt_from_row(execution_id, rows[0]) if rows else None
 
     async def list_executions(self, wanted: ListFilter, limit: int) -> list[Execution | Corrupt]:
-        values: list[Any] = []
-
-        def bind(value: Any) -> str:
-            values.append(value)
-            return f"?{len(values)}"
-
-        ids = self._routes().ids
-        numbers = None
-        if wanted.routes is not None:
-            numbers = [ids[route] for route in wanted.routes if route in ids]
-        sql = listing_sql(wanted, numbers, limit, bind)
+        numbers, values = self._listed(wanted), Bound()
+        sql = listing_sql(wanted, numbers, limit, values.numbered("?"))
         return self.records(self._connection.execute(sql, values).fetchall())
+
+    async def count_listed(self, wanted: ListFilter) -> int:
+        numbers, values = self._listed(wanted), Bound()
+        sql = counting_sql(wanted, numbers, values.numbered("?"))
+        return int(self._connection.execute(sql, values).fetchone()[0])
+
+    def _listed(self, wanted: ListFilter) -> list[int] | None:
+        """The numbers of the routes a listing is about."""
+        ids = self._routes().ids
+        if wanted.routes is None:
+            return None
+        return [ids[route] for route in wanted.routes if route in ids]
+
+    async def ids_between(self, first: str, last: str, limit: int) -> list[str]:
+        rows = self._all("ids_between", first, last, limit)
+        return [execution_id_of(row[0], row[1]) for row in rows]
+
+    async def ids_ending(self, ending: str, among: int, limit: int) -> list[str]:
+        rows = self._all("ids_ending", ending, among, limit)
+        return [execution_id_of(row[0], row[1]) for row in rows]
 
     async def count(self) -> list[tuple[Route, str, int]]:
         routes = self._routes().by_id

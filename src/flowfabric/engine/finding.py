@@ -1,0 +1,102 @@
+"""Finding executions and flows by a part of their id, as people copy it.
+
+Ids begin with their time, so those of one moment share long beginnings; what tells them apart is
+their random end. A beginning is a range of the primary key. An end is looked for among the newest
+only: an index of ends made creating 10 to 25 % slower, because it grows at random places.
+"""
+
+from __future__ import annotations
+
+import re
+from itertools import pairwise
+from typing import Final
+
+from flowfabric import limits
+from flowfabric.engine.core import EngineCore
+from flowfabric.errors import InvalidInput
+from flowfabric.model.checks import check_integer, check_text
+from flowfabric.stores.base import Reader
+from flowfabric.stores.tables import FLOWS
+
+_DIGITS: Final = 32
+_DASHES: Final = (8, 12, 16, 20)  # before these digits
+_PART: Final = re.compile(r"[0-9a-f-]+")
+
+
+class Finding(EngineCore):
+    """Ids by their parts."""
+
+    async def find_executions(self, *, part: str, limit: int = 10) -> tuple[str, ...]:
+        """Ids of executions whose UUID begins or ends with these digits, newest first.
+
+        All that begin so are found; of those that end so, the ones among the newest
+        `limits.FIND_AMONG`. Dashes do not matter.
+        """
+        digits = check_part(part)
+        check_integer(limit, field="limit", least=1, most=limits.PAGE_MAX)
+        first, last = _spelled(digits.ljust(_DIGITS, "0")), _spelled(digits.ljust(_DIGITS, "f"))
+        ending = _ending(digits)
+
+        async def work(reader: Reader) -> tuple[str, ...]:
+            found = await reader.ids_between(first, last, limit)
+            if len(digits) < _DIGITS:
+                found += await reader.ids_ending(ending, limits.FIND_AMONG, limit)
+            return tuple(dict.fromkeys(found))[:limit]
+
+        return await self.read(work)
+
+    async def find_flows(self, *, part: str, limit: int = 10) -> tuple[str, ...]:
+        """Ids of flows that begin or end with these digits, newest first: see `find_executions`."""
+        digits = check_part(part)
+        check_integer(limit, field="limit", least=1, most=limits.PAGE_MAX)
+
+        async def work(reader: Reader) -> tuple[str, ...]:
+            found = await _flows_beginning(reader, digits, limit)
+            if len(digits) < _DIGITS and len(found) < limit:
+                found += await _flows_ending(reader, _ending(digits), limit)
+            return tuple(dict.fromkeys(found))[:limit]
+
+        return await self.read(work)
+
+
+async def _flows_beginning(reader: Reader, digits: str, limit: int) -> list[str]:
+    beginning = _spelled(digits)
+    behind = (f"{beginning}~",)  # a character that sorts behind every digit
+    rows = await reader.page_rows(FLOWS, {}, behind, limit, newest_first=True)
+    return [row.flow_id for row in rows if row.flow_id.startswith(beginning)]
+
+
+async def _flows_ending(reader: Reader, ending: str, limit: int) -> list[str]:
+    found: list[str] = []
+    behind = None
+    for _ in range(limits.FIND_FLOWS_AMONG // limits.PAGE_MAX):
+        page = await reader.page_rows(FLOWS, {}, behind, limits.PAGE_MAX, newest_first=True)
+        found += [row.flow_id for row in page if row.flow_id.endswith(ending)]
+        if len(found) >= limit or len(page) < limits.PAGE_MAX:
+            break
+        behind = (page[-1].flow_id,)
+    return found
+
+
+def check_part(value: object) -> str:
+    """The digits of a part of an id, without dashes."""
+    text = check_text(value, field="part", max_bytes=limits.NAME_BYTES).lower()
+    digits = text.replace("-", "")
+    if _PART.fullmatch(text) is None or not limits.FIND_DIGITS_MIN <= len(digits) <= _DIGITS:
+        detail = f"part: expected {limits.FIND_DIGITS_MIN} to {_DIGITS} hex digits of an id"
+        raise InvalidInput(detail, field="part")
+    return digits
+
+
+def _spelled(digits: str) -> str:
+    """Digits from the beginning, with dashes where a UUID has them."""
+    cuts = (0, *_DASHES, _DIGITS)
+    parts = (digits[start:end] for start, end in pairwise(cuts))
+    return "-".join(part for part in parts if part)
+
+
+def _ending(digits: str) -> str:
+    """Digits up to the end, with dashes where a UUID has them."""
+    spelled = _spelled(digits.rjust(_DIGITS, "0"))
+    dashes = sum(1 for cut in _DASHES if cut > _DIGITS - len(digits))
+    return spelled[len(spelled) - len(digits) - dashes :]
