@@ -38,6 +38,7 @@ RETRY_DELAY_MS_MAX: Final = 7 * 86_400_000
 RECLAIM_COUNT_DEFAULT: Final = 1000
 REPLAY_COUNT_DEFAULT: Final = 10
 DEDUP_WINDOW_MS_DEFAULT: Final = 86_400_000
+ANSWER_TTL_MS: Final = 86_400_000  # how long a repeated call hears its first answer
 DURATION_MS_MAX: Final = 100 * 365 * 86_400_000
 INSTANT_MS_MAX: Final = 253_402_300_799_999  # the last millisecond of the year 9999
 

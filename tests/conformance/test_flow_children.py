@@ -23,6 +23,7 @@ from flowfabric.model.event import LeaseEventType
 from flowfabric.model.flow import FlowState
 from flowfabric.model.flow_results import ChildrenAwaited
 from flowfabric.model.handle import HandleKind
+from flowfabric.model.record import replace
 from flowfabric.model.results import Claimed
 from flowfabric.model.state import PublicState
 from tests.support.budgets import held as held_amounts
@@ -132,12 +133,12 @@ async def test_only_the_owner_spawns_and_waits(lab: Lab) -> None:
         await lab.engine.spawn_children(parent.handle, [child()])
     await graph.complete("c0")
     newer = await lab.claim("w2")
-    for call in (
-        lab.engine.spawn_children(parent.handle, [child()]),
-        lab.engine.wait_children(parent.handle),
-    ):
+    for children in ([child()], [child("new")], [child("new"), child()]):
         async with lab.refuses(StaleLease):
-            await call
+            await lab.engine.spawn_children(parent.handle, children)
+    stranger = replace(parent.handle, lease_id="0" * 36)
+    async with lab.refuses(StaleLease):
+        await lab.engine.wait_children(stranger)
     await lab.engine.complete(newer.handle)
     async with lab.refuses(ExecutionNotActive):
         await lab.engine.spawn_children(newer.handle, [child()])

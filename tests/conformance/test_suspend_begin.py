@@ -202,7 +202,7 @@ async def test_a_repeated_call_that_was_met_at_once_is_answered_again(lab: Lab) 
 
 @told
 async def test_a_key_belongs_to_its_attempt_and_to_its_suspension(lab: Lab) -> None:
-    """D-03: no replay of a dead suspension; a new attempt may use the key again."""
+    """D-03: a dead suspension is told to its own lease only; a new attempt may use the key."""
     retried = {"policy": policy(retry_policy=retries(3, 0))}
     waiting = await suspended(lab, idempotency_key="k", created=retried)
     await waiting.send()
@@ -210,8 +210,11 @@ async def test_a_key_belongs_to_its_attempt_and_to_its_suspension(lab: Lab) -> N
     request = replace(GO, idempotency_key="k")
     async with lab.refuses(SuspendConflict, "idempotency_key"):
         await lab.engine.suspend(resumed.handle, request)
+    async with lab.unchanged():
+        assert await lab.engine.suspend(waiting.claimed.handle, request) == waiting.outcome
+    stranger = replace(waiting.claimed.handle, lease_id="0" * 36)
     async with lab.refuses(StaleLease):
-        await lab.engine.suspend(waiting.claimed.handle, request)
+        await lab.engine.suspend(stranger, request)
     await lab.engine.fail(resumed.handle, reason="x")
     await lab.after(0)
     retry = await lab.claim()

@@ -176,9 +176,9 @@ def test_d13_without_children_it_goes_straight_on() -> None:
 
 def test_a_repeated_wait_is_answered() -> None:
     running = make.leased()
-    parked = after(park(running, 2))
-    again = wait_children(parked, 1, WaitChildren(EXECUTION_ID, fence_of(running)), AT)
-    assert again == Decision(ChildrenAwaited(PublicState.WAITING_CHILDREN, 1))
+    parked, command = park(running, 2), WaitChildren(EXECUTION_ID, fence_of(running))
+    again = make.answered(parked, wait_children(after(parked), 1, command, AT), command)
+    assert again == Decision(ChildrenAwaited(PublicState.WAITING_CHILDREN, 2))
 
 
 def test_only_the_owner_waits() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from flowfabric.kernel import (
+    answer,
     cancel,
     complete,
     expire,
@@ -81,7 +82,7 @@ FAULTS: dict[str, tuple[list[Mutant], Callable[[], None]]] = {
     "no identity check at all": (
         [
             Mutant(OWNER, WRONG_EPOCH, "False"),
-            Mutant(fence.same_secrets, "recorded.encode()", "presented.encode()"),
+            Mutant(fence.same_secrets, "known.encode()", "presented.encode()"),
         ],
         TWO,
     ),
@@ -257,11 +258,17 @@ FAULTS: dict[str, tuple[list[Mutant], Callable[[], None]]] = {
     ),
     "a repeated delay refused": (
         [
-            Mutant(
-                own.delay, "execution is not None and _was_parked_by(execution, command)", "False"
-            )
+            Mutant(own.delay, "command.fence is None", "True"),
         ],
         PARKED,
+    ),
+    "an end forgotten at its replay": (
+        [Mutant(replay.replay, "kept_end(execution, at)", "None")],
+        AGAIN,
+    ),
+    "a stranger told what the owner was": (
+        [Mutant(answer.answered_before, "same_lease(row, fence)", "True")],
+        lambda: test_terminals.test_a_stranger_is_not_told_what_was_kept_for_the_owner("lease_id"),
     ),
     "replays never end": (
         [Mutant(replay.replay, "execution.replay_count >= most", "False")],

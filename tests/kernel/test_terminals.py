@@ -225,7 +225,7 @@ def test_no_command_lowers_the_epoch_or_loses_a_counter(situation: str) -> None:
 def repeat(execution: Execution, command: Any) -> tuple[Decision, Decision]:
     """The same call twice; the second must change nothing."""
     first = decide(execution, command)
-    second = decide(first.execution, command, NOW + 3)
+    second = make.answered(first, decide(first.execution, command, NOW + 3), command)
     assert second.execution is None
     assert second.attempt is None
     assert second.events == ()
@@ -278,6 +278,16 @@ def test_a_stranger_is_not_answered_as_the_owner(wrong: str) -> None:
     reply = decide(done, make.complete_with(forged)).reply
     assert isinstance(reply, Refused)
     assert reply.error is ExecutionNotActive
+
+
+@pytest.mark.parametrize("wrong", ["lease_id", "attempt_id"])
+def test_a_stranger_is_not_told_what_was_kept_for_the_owner(wrong: str) -> None:
+    """I3: nor when the execution goes on and a row remembers the answer."""
+    running = make.leased(policy=make.policy(retry_policy=make.retries(2)))
+    first = decide(running, make.fail_with(fence_of(running)))
+    forged = make.fail_with(replace(fence_of(running), **{wrong: "guess"}))
+    again = make.answered(first, decide(first.execution, forged), forged)
+    assert isinstance(again.reply, Refused)
 
 
 def test_another_end_than_the_first_is_refused_with_details() -> None:

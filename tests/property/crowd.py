@@ -27,6 +27,7 @@ from flowfabric.kernel.own import Renew
 from flowfabric.kernel.routing import Offer
 from flowfabric.kernel.rules import RULES
 from flowfabric.kernel.wake import Wake
+from flowfabric.model.answer import AnswerRow
 from flowfabric.model.attempt import AttemptType, FailureClass
 from flowfabric.model.execution import Execution, IdempotencyRecord
 from flowfabric.model.handle import Handle
@@ -35,6 +36,7 @@ from flowfabric.model.record import Record, replace
 from flowfabric.model.results import Claimed, Created
 from flowfabric.stores.base import StoreConflict, Transaction
 from tests.property.wing_gong import Call, explained
+from tests.support import builders as make
 from tests.support.builders import NO_LANES
 
 HANDS: Final = 2  # clients per engine: they share its commits, and race with the other engines
@@ -197,7 +199,7 @@ class Crowd:
         bad = [
             key
             for key, calls in self.by_execution.items()
-            if not explained(calls, None, execution_follows, visible)
+            if not explained(calls, Remembered(), execution_follows, visible)
         ]
         bad += [
             key
@@ -246,19 +248,35 @@ def spoil(engine: Engine, rate: float, rng: random.Random) -> None:
 # --- the specification: the kernel itself ------------------------------------------------------
 
 
-def execution_follows(state: Execution | None, call: Call) -> list[Execution | None]:
+class Remembered(NamedTuple):
+    """An execution, and what owners were told before it went on."""
+
+    execution: Execution | None = None
+    answers: tuple[AnswerRow, ...] = ()
+
+
+def execution_follows(state: Remembered, call: Call) -> list[Remembered]:
     """Every image after a call that answers as it did; what is due may happen silently before."""
-    after: list[Execution | None] = []
-    for start in silently(state, call.moments[-1]):
+    after: list[Remembered] = []
+    for start in silently(state.execution, call.moments[-1]):
         if isinstance(call.what, Look):
-            if visible(start) == visible(call.answer):
-                after.append(start)
+            if image(start) == image(call.answer):
+                after.append(state._replace(execution=start))
             continue
         for now in call.moments:
             decision = decide(start, call, Moment(now))
-            if decision is not None and answer_of(decision) == call.answer:
-                after.append(start if decision.execution is None else decision.execution)
+            if decision is not None and told(decision, state, call.what) == call.answer:
+                execution = start if decision.execution is None else decision.execution
+                kept = () if decision.answer is None else (decision.answer,)
+                after.append(Remembered(execution, (*state.answers, *kept)))
     return after
+
+
+def told(decision: Decision, state: Remembered, command: Any) -> Any:
+    """What the caller hears: the decision's answer, or its own first one."""
+    for row in state.answers:
+        decision = make.answered(Decision(None, answer=row), decision, command)
+    return answer_of(decision)
 
 
 def silently(state: Execution | None, now: int) -> list[Execution | None]:
@@ -293,8 +311,13 @@ def answer_of(decision: Decision) -> Any:
     return reply.to_error() if isinstance(reply, Refused) else reply
 
 
-def visible(state: Execution | None) -> Any:
+def visible(state: Remembered) -> Any:
     """What later answers depend on."""
+    return image(state.execution), tuple((row.lease_epoch, row.answer) for row in state.answers)
+
+
+def image(state: Execution | None) -> Any:
+    """The part of it that an execution shows."""
     if state is None:
         return None
     retrying = state.next_attempt_type is AttemptType.RETRY and not state.is_leased

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from flowfabric.kernel import answer
 from flowfabric.kernel.cancel import Cancel
 from flowfabric.kernel.claim import Claim, NewIds, claim
 from flowfabric.kernel.complete import Complete
@@ -17,7 +18,7 @@ from flowfabric.kernel.own import Delay
 from flowfabric.kernel.reclaim import RequeueLost
 from flowfabric.kernel.revoke import RevokeLease
 from flowfabric.kernel.routing import Offer
-from flowfabric.kernel.rules import RULES
+from flowfabric.kernel.rules import REPEATABLE, RULES
 from flowfabric.model.attempt import FailureClass
 from flowfabric.model.execution import Body, Execution, Fence
 from flowfabric.model.policy import (
@@ -223,3 +224,12 @@ LIVE = {
 }
 ENDED = {"completed": completed, "failed": failed, "cancelled": cancelled}
 SITUATIONS = {**LIVE, **ENDED}
+
+
+def answered(first: Decision, again: Decision, command: Any) -> Decision:
+    """The repeated call as its caller hears it: a refusal gives way to the answer that was kept."""
+    fence, kinds = getattr(command, "fence", None), REPEATABLE.get(type(command))
+    if fence is None or kinds is None or not isinstance(again.reply, Refused):
+        return again
+    told = answer.answered_before(first.answer, fence, kinds, Moment(NOW))
+    return again if told is None else Decision(told)

@@ -114,6 +114,7 @@ def _steps(world: World, scope: Scope) -> Iterator[World]:
         if decision.execution is not None:
             after = _judged(world, decision, command, scope)
             _judge_repetition(after, command, decision)
+            _judge_memory(world, command, decision, scope)
             yield after
 
 
@@ -263,9 +264,26 @@ def _judge_reply(world: World, command: Any, decision: Decision) -> None:
     assert world.execution.lease_epoch == fence.lease_epoch + 1, "I6: and only about its own act"
 
 
+def _judge_memory(world: World, command: Any, decision: Decision, scope: Scope) -> None:
+    """What an ended execution would have answered an owner is kept when it lives again."""
+    if not isinstance(command, Replay):
+        return
+    assert decision.execution is not None
+    for fence in world.fences:
+        if fence.lease_epoch + 1 != world.execution.lease_epoch:
+            continue
+        for message in (_worker_message(name, fence) for name in scope.worker_messages):
+            told = RULES[type(message)](world.execution, message, Moment(world.now, 0)).reply
+            if not isinstance(told, Refused):
+                refused = RULES[type(message)](decision.execution, message, Moment(world.now, 0))
+                again = make.answered(decision, refused, message)
+                assert again.reply == told, "I6: the same answer after a replay"
+
+
 def _judge_repetition(after: World, command: Any, decision: Decision) -> None:
     if not isinstance(command, Complete | Fail | Cancel | Delay):
         return
     again = RULES[type(command)](after.execution, command, Moment(after.now, 0))
+    again = make.answered(decision, again, command)
     assert again.reply == decision.reply, "I6: the same call, the same answer"
     assert again.execution is None, "I6: and nothing more happens"

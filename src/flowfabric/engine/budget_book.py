@@ -41,7 +41,7 @@ from flowfabric.kernel.spending import (
     reserve,
     settle,
 )
-from flowfabric.model.budget import BudgetRow, DedupRow, HoldRow, PendingWork
+from flowfabric.model.budget import BudgetRow, DedupRow, HoldRow, PendingWork, UsageOutcome
 from flowfabric.model.event import OperatorEvent
 from flowfabric.model.record import replace
 from flowfabric.stores.base import Transaction
@@ -235,6 +235,11 @@ class BudgetBook:
         key = _dedup_key(command)
         seen = None if key is None else self._rows.get(DEDUP, key)
         return seen if seen is not None and seen.due_at > self._at.now else None
+
+    def told_before(self, command: Any) -> UsageOutcome | None:
+        """How a call with a key went the first time; its worker's lease may be long over."""
+        seen = self._seen(command) if isinstance(command, ReportUsage | Settle) else None
+        return None if seen is None else seen.outcome
 
     def _lines(self, command: Any) -> list[Any]:
         return self._rows.group(LEDGER, (command.budget_id, command.execution_id))

@@ -281,13 +281,13 @@ class FlowBook(FlowBuilding):
         parent = self.execution(command.execution_id)
         if isinstance(parent, Refused):
             return parent
+        flow_id = parent.flow_id or _flow_of_children(parent)
+        children = [replace(each, flow_id=flow_id) for each in command.children]
         refusal = refuse_unless_owner(parent, command.execution_id, command.fence, self.at.now)
         if refusal is not None:
-            return refusal
-        flow_id = parent.flow_id or _flow_of_children(parent)
+            return await self._spawned_before(parent, children) or refusal
         if refusal := refuse_budgets(command, flow_id):
             return refusal
-        children = [replace(each, flow_id=flow_id) for each in command.children]
         decisions = [self.view.preview(each) for each in children]
         for at, decision in enumerate(decisions):
             if isinstance(decision.reply, Refused):
@@ -305,6 +305,24 @@ class FlowBook(FlowBuilding):
         if row is not None and new:
             self.put_member(replace(row, open_children=row.open_children + new))
         return Spawned(flow_id, tuple(_id_of(each) for each in decisions))
+
+    async def _spawned_before(
+        self, parent: Execution, children: Sequence[CreateExecution]
+    ) -> Spawned | None:
+        """Children that are all known under their keys, as children of this parent: the call is
+        one that was answered before, however far its parent has gone on."""
+        flow_id = parent.flow_id
+        if flow_id is None or any(each.idempotency_key is None for each in children):
+            return None
+        replies = [self.view.preview(each).reply for each in children]
+        known = [each.execution_id for each in replies if isinstance(each, Duplicate)]
+        if len(known) < len(children):
+            return None
+        await self.members([(flow_id, each) for each in known])
+        rows = [self.member(flow_id, each) for each in known]
+        if any(row is None or row.parent_id != parent.execution_id for row in rows):
+            return None
+        return Spawned(flow_id, tuple(known))
 
     def _found_family(self, parent: Execution, flow_id: str) -> FlowRow:
         """A parent without a flow begins one under its own id."""

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from flowfabric import ids
+from flowfabric.engine.answers import first_answer
 from flowfabric.engine.episode_book import EPISODE_COMMANDS, EpisodeBook
 from flowfabric.engine.flow_book import FLOW_COMMANDS, FlowBook, executions_in, keys_in
 from flowfabric.engine.flow_tasks import Due
@@ -15,13 +16,13 @@ from flowfabric.engine.view import View
 from flowfabric.kernel.admission import holds_place, place_until
 from flowfabric.kernel.claim import Claim, NewIds, claim
 from flowfabric.kernel.create import CreateExecution
-from flowfabric.kernel.decision import Moment
+from flowfabric.kernel.decision import Moment, Refused
 from flowfabric.kernel.fairness import Credits, Line, Share, credits_after, parts_of, shares_of
 from flowfabric.kernel.grant import ClaimGranted, ClaimNamed, IssueClaimGrant, PromiseBest
 from flowfabric.kernel.reclaim import ReclaimExecution
 from flowfabric.kernel.replay import Replay
 from flowfabric.kernel.routing import Offer, matching_routes
-from flowfabric.kernel.rules import RULES
+from flowfabric.kernel.rules import REPEATABLE, RULES
 from flowfabric.kernel.wake import Wake
 from flowfabric.model.bounds import UNBOUNDED
 from flowfabric.model.execution import Body, Execution
@@ -167,6 +168,8 @@ class Fold:
                 if owes and self._may_be_moved(command):
                     await self._follow_up()
                 reply = view.decide(command)
+                if type(reply) is Refused and kind in REPEATABLE:
+                    reply = await first_answer(self._tx, view, command) or reply
                 owes = owes or view.has_bounded or view.has_member_moves
                 if owes and type(reply) is Replayed:
                     await self._follow_up()
@@ -222,7 +225,10 @@ class Fold:
         if kind in EPISODE_COMMANDS:
             return self.episodes.decide(command)
         if kind in FLOW_COMMANDS:
-            return await self.flows.decide(command)
+            reply = await self.flows.decide(command)
+            if type(reply) is Refused and kind in REPEATABLE:
+                return await first_answer(self._tx, self.view, command) or reply
+            return reply
         return await self._start_named(command)
 
     async def _load(self, commands: Sequence[Any]) -> None:

@@ -115,7 +115,7 @@ class Limiter:
         if fence is not None:
             refusal = refuse_unless_owner(execution, command.execution_id, fence, self._view.at.now)
             if refusal is not None:
-                return refusal
+                return self._budgets.told_before(command) or refusal
         known = None
         if isinstance(command, Reserve):
             known = self._budgets.hold_of(command)

@@ -124,10 +124,6 @@ class Suspending(EngineCore):
         self, execution_id: str, fence: Fence, request: SuspendRequest
     ) -> Suspended | AlreadyMet:
         command = _command(execution_id, fence, request)
-        if request.timeout_at is not None:
-            now = await self.server_time_ms()
-            if request.timeout_at + limits.TIMEOUT_SKEW_MS < now:
-                raise InvalidInput("timeout_at: timeout_at_in_past", field="timeout_at")
         reply: Suspended | AlreadyMet = await self.execute(command)
         return reply
 

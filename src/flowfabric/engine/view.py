@@ -19,7 +19,7 @@ from flowfabric.model.record import replace
 from flowfabric.model.route import Catalog
 from flowfabric.stores.base import Changes, Corrupt, keeps_cold, keeps_most, keeps_taken
 from flowfabric.stores.indexes import due_at
-from flowfabric.stores.tables import ATTACHMENTS
+from flowfabric.stores.tables import ANSWERS, ATTACHMENTS
 
 
 class InvariantViolated(RuntimeError):
@@ -130,6 +130,8 @@ class View:
             self._remember(before, after, command, ends_wait)
         if decision.attempt is not None:
             self.changes.attempts.append(decision.attempt)
+        if decision.answer is not None:
+            self.rows.put(ANSWERS, decision.answer)
         for event in decision.events:
             if isinstance(event, LeaseEvent):
                 self.changes.lease_events.append(event)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from flowfabric.kernel.answer import end_of
 from flowfabric.kernel.decision import Decision, Moment
 from flowfabric.kernel.fence import (
     OPERATOR_OVERRIDE,
@@ -32,7 +33,7 @@ def cancel(execution: Execution | None, command: Cancel, at: Moment) -> Decision
     if execution is None:
         return Decision(not_found(command.execution_id))
     if execution.state.terminal_outcome is TerminalOutcome.CANCELLED:
-        return Decision(_reply(execution))
+        return Decision(end_of(execution))
     if execution.is_terminal:
         return Decision(not_active(execution))
     by_operator = command.fence is None and command.source == OPERATOR_OVERRIDE
@@ -59,9 +60,5 @@ def stop(execution: Execution, reason: str, source: str, at: Moment) -> Decision
         reason="cancelled",
         cancellation_reason=reason,
         cancelled_by=source,
-        reply=_reply(execution),
+        reply=Cancelled(execution.execution_id, PublicState.CANCELLED),
     )
-
-
-def _reply(execution: Execution) -> Cancelled:
-    return Cancelled(execution.execution_id, PublicState.CANCELLED)

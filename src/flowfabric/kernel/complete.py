@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from flowfabric.kernel.answer import end_of
 from flowfabric.kernel.decision import Decision, Moment
 from flowfabric.kernel.fence import OPERATOR_OVERRIDE, refuse_writer, released_by
 from flowfabric.kernel.transition import finish, operator_event
@@ -27,7 +28,7 @@ def complete(execution: Execution | None, command: Complete, at: Moment) -> Deci
     """The live owner ends the execution; its own repeated call is answered, not repeated."""
     refusal = refuse_writer(execution, command.execution_id, command.fence, command.source, at.now)
     if execution is not None and _was_completed_by(execution, command):
-        return Decision(_reply(execution, execution.completed_at or at.now))
+        return Decision(end_of(execution))
     if refusal is not None or execution is None:
         return Decision(refusal)
     decision = finish(
@@ -38,7 +39,7 @@ def complete(execution: Execution | None, command: Complete, at: Moment) -> Deci
         reason="completed",
         result=command.result,
         result_encoding=command.result_encoding,
-        reply=_reply(execution, at.now),
+        reply=Completed(execution.execution_id, PublicState.COMPLETED, at.now),
     )
     if command.fence is not None:
         return decision
@@ -50,7 +51,3 @@ def _was_completed_by(execution: Execution, command: Complete) -> bool:
     return execution.state.terminal_outcome is TerminalOutcome.SUCCESS and released_by(
         execution, command.fence
     )
-
-
-def _reply(execution: Execution, completed_at: int) -> Completed:
-    return Completed(execution.execution_id, PublicState.COMPLETED, completed_at)

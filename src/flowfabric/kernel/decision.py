@@ -6,6 +6,7 @@ from typing import Any
 
 from flowfabric import limits
 from flowfabric.errors import FlowFabricError
+from flowfabric.model.answer import AnswerRow
 from flowfabric.model.attempt import Attempt
 from flowfabric.model.event import Event
 from flowfabric.model.execution import Body, Execution, IdempotencyRecord
@@ -44,6 +45,7 @@ class Decision(Record, frozen=True):
     events: tuple[Event, ...] = ()
     body: Body | None = None  # only at creation
     idempotency: IdempotencyRecord | None = None  # only at creation
+    answer: AnswerRow | None = None  # for the owner's repeated call, where the image will go on
 
 
 def refuse(error: type[FlowFabricError], detail: str = "", **fields: Any) -> Decision:

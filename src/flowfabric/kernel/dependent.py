@@ -5,9 +5,10 @@ from __future__ import annotations
 
 from typing import TypeGuard
 
+from flowfabric.kernel.answer import kept
 from flowfabric.kernel.cancel import stop
 from flowfabric.kernel.decision import Decision, Moment
-from flowfabric.kernel.fence import refuse_unless_owner, released_by
+from flowfabric.kernel.fence import refuse_unless_owner
 from flowfabric.kernel.flow_cancel import FLOW_CANCEL
 from flowfabric.kernel.inputs import INPUT_TOO_LARGE, TooLarge
 from flowfabric.kernel.transition import finish, lease_event, let_go, without_block
@@ -110,8 +111,6 @@ def wait_children(
 ) -> Decision:
     """The lease is let go; without open children the attempt goes straight on."""
     refusal = refuse_unless_owner(execution, command.execution_id, command.fence, at.now)
-    if execution is not None and _was_parked_by(execution, command.fence):
-        return Decision(ChildrenAwaited(execution.public_state, open_children))
     if refusal is not None or execution is None:
         return Decision(refusal)
     attempt = AttemptState.ATTEMPT_INTERRUPTED
@@ -131,8 +130,5 @@ def wait_children(
     )
     event = lease_event(execution, LeaseEventType.RELEASED, "waiting_children", at.now)
     reply = ChildrenAwaited(parked.public_state, open_children)
-    return Decision(reply, parked, None, (event,))
-
-
-def _was_parked_by(execution: Execution, fence: Fence) -> bool:
-    return execution.is_runnable and execution.is_interrupted and released_by(execution, fence)
+    told = kept(execution, execution.lease_epoch, reply, at)
+    return Decision(reply, parked, None, (event,), answer=told)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from flowfabric.kernel.answer import end_of, kept
 from flowfabric.kernel.decision import Decision, Moment
 from flowfabric.kernel.fence import OPERATOR_OVERRIDE, refuse_writer, released_by
 from flowfabric.kernel.retry import retry_delay_ms
@@ -37,11 +38,8 @@ class Fail(Record, frozen=True):
 def fail(execution: Execution | None, command: Fail, at: Moment) -> Decision:
     """Another attempt by policy, or the end; the owner's repeated call is answered again."""
     refusal = refuse_writer(execution, command.execution_id, command.fence, command.source, at.now)
-    if execution is not None and released_by(execution, command.fence):
-        if execution.state.attempt_state is AttemptState.PENDING_RETRY_ATTEMPT:
-            return Decision(_scheduled(execution, execution.eligible_at))
-        if execution.state.terminal_outcome is TerminalOutcome.FAILED:
-            return Decision(TerminalFailed())
+    if execution is not None and _was_ended_by(execution, command):
+        return Decision(end_of(execution))
     if refusal is not None or execution is None:
         return Decision(refusal)
     decision = fail_attempt(execution, command, at)
@@ -49,6 +47,12 @@ def fail(execution: Execution | None, command: Fail, at: Moment) -> Decision:
         return decision
     audit = operator_event(execution, OperatorEventType.FAILED, at.now, source=OPERATOR_OVERRIDE)
     return replace(decision, events=(*decision.events, audit))
+
+
+def _was_ended_by(execution: Execution, command: Fail) -> bool:
+    return execution.state.terminal_outcome is TerminalOutcome.FAILED and released_by(
+        execution, command.fence
+    )
 
 
 def fail_attempt(
@@ -112,8 +116,6 @@ def _schedule_retry(execution: Execution, command: Fail, until: int, at: Moment)
         events = (
             lease_event(execution, LeaseEventType.RELEASED, "failed_retry_scheduled", at.now),
         )
-    return Decision(_scheduled(scheduled, until), scheduled, attempt, events)
-
-
-def _scheduled(execution: Execution, until: int) -> RetryScheduled:
-    return RetryScheduled(until, execution.total_attempt_count)
+    reply = RetryScheduled(until, scheduled.total_attempt_count)
+    told = None if command.fence is None else kept(execution, execution.lease_epoch, reply, at)
+    return Decision(reply, scheduled, attempt, events, answer=told)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hmac
-from typing import Any
+from typing import Any, Protocol
 
 from flowfabric.errors import (
     ExecutionNotActive,
@@ -16,6 +16,26 @@ from flowfabric.errors import (
 from flowfabric.kernel.decision import Refused
 from flowfabric.model.execution import Execution, Fence
 from flowfabric.model.state import LifecyclePhase, OwnershipState
+
+
+class Leased(Protocol):
+    """What remembers a lease."""
+
+    @property
+    def lease_id(self) -> str | None:
+        """The lease's secret name."""
+        ...
+
+    @property
+    def lease_epoch(self) -> int:
+        """Its number among the leases of the execution."""
+        ...
+
+    @property
+    def attempt_id(self) -> str | None:
+        """The attempt that ran under it."""
+        ...
+
 
 OPERATOR_OVERRIDE = "operator_override"
 LEASE_HOLDER = "lease_holder"
@@ -87,11 +107,16 @@ def _lapsed_since(execution: Execution, fence: Fence) -> bool:
     )
 
 
-def same_secrets(execution: Execution, fence: Fence) -> bool:
+def same_secrets(recorded: Leased, fence: Fence) -> bool:
     """Whether lease id and attempt id are the recorded ones, compared in constant time."""
-    recorded = f"{execution.lease_id}\n{execution.attempt_id}"
+    known = f"{recorded.lease_id}\n{recorded.attempt_id}"
     presented = f"{fence.lease_id}\n{fence.attempt_id}"
-    return hmac.compare_digest(recorded.encode(), presented.encode())
+    return hmac.compare_digest(known.encode(), presented.encode())
+
+
+def same_lease(recorded: Leased, fence: Fence) -> bool:
+    """Whether a row was written under this very lease."""
+    return recorded.lease_epoch == fence.lease_epoch and same_secrets(recorded, fence)
 
 
 def released_by(execution: Execution, fence: Fence | None) -> bool:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from flowfabric.kernel.answer import kept
 from flowfabric.kernel.decision import Decision, Moment
-from flowfabric.kernel.fence import refuse_unless_owner, refuse_writer, released_by
+from flowfabric.kernel.fence import refuse_unless_owner, refuse_writer
 from flowfabric.kernel.transition import lease_event, lease_horizon, let_go, wait_until
 from flowfabric.model.event import LeaseEventType
 from flowfabric.model.execution import Execution, Fence
 from flowfabric.model.record import Record, replace
 from flowfabric.model.results import Delayed, LeaseRenewal, Progressed
-from flowfabric.model.state import AttemptState, BlockingReason, LifecyclePhase
+from flowfabric.model.state import AttemptState, BlockingReason
 
 
 class Renew(Record, frozen=True):
@@ -69,10 +70,8 @@ def progress(execution: Execution | None, command: Progress, at: Moment) -> Deci
 
 
 def delay(execution: Execution | None, command: Delay, at: Moment) -> Decision:
-    """The lease is released, the attempt waits; the owner's repeated call is answered again."""
+    """The lease is released, the attempt waits and goes on later."""
     refusal = refuse_writer(execution, command.execution_id, command.fence, command.source, at.now)
-    if execution is not None and _was_parked_by(execution, command):
-        return Decision(Delayed(execution.execution_id, execution.eligible_at))
     if refusal is not None or execution is None:
         return Decision(refusal)
     state, detail = wait_until(
@@ -91,9 +90,6 @@ def delay(execution: Execution | None, command: Delay, at: Moment) -> Decision:
         attempt_spent_ms=spent,
     )
     event = lease_event(execution, LeaseEventType.RELEASED, "worker_delay", at.now)
-    return Decision(Delayed(execution.execution_id, command.delay_until), parked, None, (event,))
-
-
-def _was_parked_by(execution: Execution, command: Delay) -> bool:
-    parked = execution.state.lifecycle_phase is LifecyclePhase.RUNNABLE
-    return parked and execution.is_interrupted and released_by(execution, command.fence)
+    reply = Delayed(execution.execution_id, command.delay_until)
+    told = None if command.fence is None else kept(execution, execution.lease_epoch, reply, at)
+    return Decision(reply, parked, None, (event,), answer=told)

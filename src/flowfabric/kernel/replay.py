@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from flowfabric.errors import ExecutionNotTerminal, InvalidInput, MaxReplaysExhausted
+from flowfabric.kernel.answer import kept_end
 from flowfabric.kernel.decision import Decision, Moment, refuse
 from flowfabric.kernel.fence import not_found
 from flowfabric.kernel.transition import let_go, operator_event
@@ -82,7 +83,7 @@ def replay(execution: Execution | None, command: Replay, at: Moment) -> Decision
         previous_outcome=outcome.value,
     )
     reply = Replayed(execution.execution_id, again.public_state, again.replay_count)
-    return Decision(reply, again, None, (audit,))
+    return Decision(reply, again, None, (audit,), answer=kept_end(execution, at))
 
 
 def _goes_with_its_flow(execution: Execution) -> bool:

@@ -8,6 +8,7 @@ from typing import Any
 from flowfabric.kernel import (
     cancel,
     complete,
+    dependent,
     expire,
     fail,
     grant,
@@ -20,6 +21,8 @@ from flowfabric.kernel import (
 )
 from flowfabric.kernel.decision import Decision, Moment
 from flowfabric.model.execution import Execution
+from flowfabric.model.flow_results import ChildrenAwaited
+from flowfabric.model.results import Cancelled, Completed, Delayed, RetryScheduled, TerminalFailed
 
 Rule = Callable[[Execution | None, Any, Moment], Decision]
 
@@ -49,4 +52,15 @@ RULES: dict[type, Rule] = {
     operate.Unblock: operate.unblock,
     operate.SetTag: operate.set_tag,
     replay.Replay: replay.replay,
+}
+
+# Calls by which an owner lets go. Repeated with the same fence, each is answered as the first time,
+# however far the execution has gone on. What is about a live lease (a renewal, progress, a
+# reservation) is refused once that lease is over.
+REPEATABLE: dict[type, tuple[type, ...]] = {
+    complete.Complete: (Completed,),
+    fail.Fail: (RetryScheduled, TerminalFailed),
+    cancel.Cancel: (Cancelled,),
+    own.Delay: (Delayed,),
+    dependent.WaitChildren: (ChildrenAwaited,),
 }

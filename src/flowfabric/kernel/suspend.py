@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from flowfabric import limits
 from flowfabric.errors import (
     AlreadySuspended,
+    InvalidInput,
     InvalidWaitpoint,
     NotFound,
     PendingWaitpointExpired,
@@ -20,7 +22,7 @@ from flowfabric.kernel.episode import (
     closed_waitpoint,
     contribution,
 )
-from flowfabric.kernel.fence import refuse_unless_owner, released_by
+from flowfabric.kernel.fence import not_found, refuse_unless_owner, same_lease
 from flowfabric.kernel.transition import lease_event, let_go
 from flowfabric.model.event import LeaseEventType
 from flowfabric.model.execution import Execution, Fence
@@ -113,14 +115,12 @@ def suspend(
 
     `seen` is what is known of the call's key, `made` the episode it made.
     """
-    if execution is not None:
-        if seen is not None and seen.attempt_index == execution.attempt_index:
-            return _again(execution, seen, made, command, at)
-        if execution.suspension_id is not None:
-            return EpisodeDecision(Refused(AlreadySuspended, execution.suspension_id))
-    refusal = refuse_unless_owner(execution, command.execution_id, command.fence, at.now)
-    if refusal is not None or execution is None:
+    if seen is not None and made is not None and same_lease(seen, command.fence):
+        return _again(seen, made, command)
+    if refusal := _refuse(execution, seen, command, at):
         return EpisodeDecision(refusal)
+    if execution is None:
+        return EpisodeDecision(not_found(command.execution_id))
     command = with_default_timeout(execution, command, at)
     waitpoints = []
     for binding in command.bindings:
@@ -129,9 +129,10 @@ def suspend(
             return EpisodeDecision(bound)
         waitpoints.append(bound)
     row = _new_episode(execution, command, waitpoints, buffered, at)
-    key = _key(execution, command, at)
+    met = is_met(command.condition, row.progress)
+    key = _key(execution, command, met, at)
     used = sum(binding.is_pending for binding in command.bindings)
-    if is_met(command.condition, row.progress):
+    if met:
         return _met_early(execution, row, waitpoints, used, key, at)
     return _released(execution, row, waitpoints, used, key, at)
 
@@ -150,27 +151,32 @@ def with_default_timeout(
     )
 
 
-def _again(
-    execution: Execution,
-    seen: SuspendKeyRow,
-    made: Episode | None,
-    command: SuspendExecution,
-    at: Moment,
-) -> EpisodeDecision:
-    """The owner's repeated call is answered again, while what it did still stands."""
+def _again(seen: SuspendKeyRow, made: Episode, command: SuspendExecution) -> EpisodeDecision:
+    """The owner's repeated call is answered again, however far the execution has gone on."""
     if seen.digest != command.digest:
-        detail = "idempotency_key: used for another suspension"
-        return EpisodeDecision(Refused(SuspendConflict, detail, {"field": "idempotency_key"}))
-    waits = execution.suspension_id == seen.suspension_id
-    if made is not None and waits and released_by(execution, command.fence):
-        return EpisodeDecision(Begun(seen.suspension_id, made.waitpoints))
+        return EpisodeDecision(_key_refused("used for another suspension"))
+    return EpisodeDecision(Begun(seen.suspension_id, made.waitpoints, is_met=bool(seen.is_met)))
+
+
+def _refuse(
+    execution: Execution | None, seen: SuspendKeyRow | None, command: SuspendExecution, at: Moment
+) -> Refused | None:
+    """Why this call cannot suspend the execution."""
+    if command.timeout_at is not None and command.timeout_at + limits.TIMEOUT_SKEW_MS < at.now:
+        return Refused(InvalidInput, "timeout_at: timeout_at_in_past", {"field": "timeout_at"})
+    is_taken = (
+        execution is not None and seen is not None and seen.attempt_index == execution.attempt_index
+    )
+    if execution is not None and execution.suspension_id is not None and not is_taken:
+        return Refused(AlreadySuspended, execution.suspension_id)
     refusal = refuse_unless_owner(execution, command.execution_id, command.fence, at.now)
-    if refusal is not None:
-        return EpisodeDecision(refusal)
-    if made is not None and seen.lease_epoch == execution.lease_epoch:  # it was met at once
-        return EpisodeDecision(Begun(seen.suspension_id, made.waitpoints, is_met=True))
-    detail = "idempotency_key: the suspension it made has ended"
-    return EpisodeDecision(Refused(SuspendConflict, detail, {"field": "idempotency_key"}))
+    if refusal is None and is_taken:
+        return _key_refused("the suspension it made has ended")
+    return refusal
+
+
+def _key_refused(why: str) -> Refused:
+    return Refused(SuspendConflict, f"idempotency_key: {why}", {"field": "idempotency_key"})
 
 
 def _bound(
@@ -255,7 +261,9 @@ def _new_episode(
     )
 
 
-def _key(execution: Execution, command: SuspendExecution, at: Moment) -> SuspendKeyRow | None:
+def _key(
+    execution: Execution, command: SuspendExecution, met: bool, at: Moment
+) -> SuspendKeyRow | None:
     if command.idempotency_key is None:
         return None
     return SuspendKeyRow(
@@ -266,6 +274,9 @@ def _key(execution: Execution, command: SuspendExecution, at: Moment) -> Suspend
         command.digest,
         command.suspension_id,
         at.now + command.idempotency_ttl_ms,
+        command.fence.lease_id,
+        command.fence.attempt_id,
+        int(met),
     )
 
 

@@ -134,7 +134,7 @@ class EligibilityStatus(Record, frozen=True):
     status: str
 
 
-class ChildrenAwaited(Record, frozen=True):
+class ChildrenAwaited(Record, frozen=True, tag=True):
     """The lease was let go. Waiting says whether any child is still open."""
 
     public_state: PublicState

@@ -233,6 +233,12 @@ class SuspendKeyRow(Record, frozen=True):
     digest: str
     suspension_id: str
     due_at: int
+    lease_id: str | None = None  # none: written before it was kept
+    attempt_id: str | None = None
+    is_met: int = 0  # 1: early signals met the condition, and the lease stayed
+
+    def __repr__(self) -> str:
+        return f"SuspendKeyRow({self.execution_id}, {self.idempotency_key!r})"
 
 
 class SecretRow(Record, frozen=True):

@@ -13,6 +13,7 @@ from types import NoneType, UnionType
 from typing import Any, Final, Generic, TypeVar, get_args, get_origin, get_type_hints
 
 from flowfabric.errors import Corruption, FlowFabricError, InvalidInput
+from flowfabric.model.answer import AnswerRow
 from flowfabric.model.budget import (
     AttachmentRow,
     BudgetRow,
@@ -232,6 +233,8 @@ WAITPOINTS: Final = Table("ff_waitpoint", WaitpointRow, 1, of_execution=True)
 SIGNALS: Final = Table("ff_signal", SignalRow, 2, of_execution=True)
 SIGNAL_KEYS: Final = Table("ff_signal_dedup", SignalKeyRow, 2)
 SUSPEND_KEYS: Final = Table("ff_suspend_dedup", SuspendKeyRow, 2, of_execution=True)
+# What owners were answered at the end of leases after which their executions go on.
+ANSWERS: Final = Table("ff_lease_answer", AnswerRow, 2, of_execution=True)
 SECRETS: Final = Table("ff_waitpoint_hmac", SecretRow, 1)
 
 # The row of a flow is the lock of everything that belongs to it.
@@ -248,6 +251,7 @@ EPISODE_TABLES: Final[tuple[Table[Any], ...]] = (
     SIGNALS,
     SIGNAL_KEYS,
     SUSPEND_KEYS,
+    ANSWERS,
 )
 # Looked at by the loop when due; those of the next list only make room.
 TIMED_TABLES: Final[tuple[Table[Any], ...]] = (
@@ -259,7 +263,13 @@ TIMED_TABLES: Final[tuple[Table[Any], ...]] = (
     FLOWS,
     FLOW_TASKS,
 )
-SWEPT_TABLES: Final[tuple[Table[Any], ...]] = (DEDUP, SIGNAL_KEYS, SUSPEND_KEYS, SECRETS)
+SWEPT_TABLES: Final[tuple[Table[Any], ...]] = (
+    DEDUP,
+    SIGNAL_KEYS,
+    SUSPEND_KEYS,
+    ANSWERS,
+    SECRETS,
+)
 TABLES: Final[tuple[Table[Any], ...]] = (
     BUDGETS,
     USAGE,
@@ -276,6 +286,7 @@ TABLES: Final[tuple[Table[Any], ...]] = (
     SIGNALS,
     SIGNAL_KEYS,
     SUSPEND_KEYS,
+    ANSWERS,
     SECRETS,
     FLOWS,
     MEMBERS,

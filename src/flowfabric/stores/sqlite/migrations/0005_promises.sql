@@ -1,0 +1,19 @@
+-- What the engine promised and the tables so far did not hold.
+
+-- Repeated calls: what the owner of a lease was answered when it let go.
+CREATE TABLE ff_lease_answer (
+    execution_id TEXT NOT NULL, -- wire form
+    lease_epoch INTEGER NOT NULL,
+    lease_id TEXT NOT NULL,
+    attempt_id TEXT NOT NULL,
+    answer TEXT NOT NULL, -- JSON
+    due_at INTEGER NOT NULL, -- forgotten then
+    PRIMARY KEY (execution_id, lease_epoch)
+) STRICT;
+
+CREATE INDEX ff_lease_answer_due ON ff_lease_answer (due_at);
+
+-- Repeated suspends: under which lease a key was used, and whether early signals met the condition.
+ALTER TABLE ff_suspend_dedup ADD COLUMN lease_id TEXT;
+ALTER TABLE ff_suspend_dedup ADD COLUMN attempt_id TEXT;
+ALTER TABLE ff_suspend_dedup ADD COLUMN is_met INTEGER NOT NULL DEFAULT 0;
