@@ -301,7 +301,7 @@ class EngineCore:
 
     async def read(self, work: Callable[[Reader], Awaitable[T]]) -> T:
         """Reads outside any transaction."""
-        return await self.store.read(work)
+        return await until_no_conflict(lambda: self.store.read(work))
 
     # --- checks every family uses --------------------------------------------------------------
 

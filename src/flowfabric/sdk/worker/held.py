@@ -7,13 +7,12 @@ import threading
 from collections.abc import Awaitable, Callable, Coroutine
 from contextvars import ContextVar
 from datetime import datetime
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Final, TypeVar
 
 from flowfabric.engine.engine import Engine
 from flowfabric.engine.suspending import SuspendRequest
 from flowfabric.errors import (
     ExecutionNotActive,
-    FlowFabricError,
     LeaseExpired,
     LeaseRevoked,
     NotFound,
@@ -26,9 +25,10 @@ from flowfabric.sdk.durations import instant_ms
 from flowfabric.sdk.errors import Stopped
 from flowfabric.sdk.received import Ended, ended
 from flowfabric.sdk.task import Task
-from flowfabric.sdk.worker.outage import Outage, Patience, is_outage
+from flowfabric.sdk.worker.outage import Outage, Patience, is_passing, may_pass
 
 LOST = (StaleLease, LeaseExpired, LeaseRevoked, ExecutionNotActive, NotFound)
+_UNCLEAR_TRIES: Final = 5  # of a call that fails for a reason which may not pass
 T = TypeVar("T")
 
 
@@ -110,7 +110,8 @@ class Held:
             self.handler.cancel()
 
     async def report_progress(self, percent: int | None, message: str | None) -> None:
-        """Progress is a courtesy: an outage does not fail the work, a lost lease ends it."""
+        """Progress is a courtesy: trouble of the store does not fail the work nor hold it up, a
+        lost lease ends it."""
         if self.is_stopped:
             raise Stopped(self.claimed.execution_id)
         try:
@@ -118,24 +119,27 @@ class Held:
         except LOST as error:
             self.desk.lost(self, str(error))
             raise Stopped(self.claimed.execution_id) from error
-        except FlowFabricError as error:
-            if not is_outage(error):
+        except Exception as error:
+            if not may_pass(error):
                 raise
 
     async def ask(self, operation: Callable[[Engine], Awaitable[T]]) -> T:
-        """An engine call that matters to the handler; an outage lasts at most as its lease does."""
+        """An engine call that matters to the handler; trouble of the store is waited out as long
+        as the lease lives. Every call that is made this way can be repeated."""
         patience: Patience | None = None
+        unclear = 0
         try:
             while True:
                 if self.is_stopped and not self.is_drained:
                     raise Stopped(self.claimed.execution_id)
                 try:
                     return await operation(self.desk.engine)
-                except (FlowFabricError, OSError) as error:
+                except Exception as error:
                     if is_lost(error):
                         self.desk.lost(self, str(error))
                         raise Stopped(self.claimed.execution_id) from error
-                    if not is_outage(error):
+                    unclear += not is_passing(error)
+                    if not may_pass(error) or unclear >= _UNCLEAR_TRIES:
                         raise
                     patience = patience or Patience(self.desk.outage)
                     await patience.pause(error)
@@ -200,8 +204,8 @@ class Held:
 
     async def is_past(self, until: datetime) -> bool:
         """Whether the store's clock has reached an instant."""
-        now: int = await self.desk.engine.server_time_ms()
-        return now >= instant_ms(until, field="until")
+        instant = instant_ms(until, field="until")  # refused before anything is asked
+        return await self.ask(lambda engine: engine.server_time_ms()) >= instant
 
     def wait_stopped(self, timeout_s: float | None) -> bool:
         """Block a thread until the execution is taken away or the time is over."""

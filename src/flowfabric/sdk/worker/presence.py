@@ -39,7 +39,7 @@ class Presence:
             try:
                 registered = await self._beat() if registered else await self._register()
                 self._patience.reset()
-            except (FlowFabricError, OSError) as error:
+            except Exception as error:  # noqa: BLE001 - the entry is worth another try, always
                 await self._patience.pause(error)
                 continue
             if registered:

@@ -2,6 +2,7 @@
 
 There is no timer: while one batch is being committed the next gathers. A report is repeated with
 the same fence until the engine answers it, so an outage or a lost answer costs time, not results.
+One that fails for a reason which may not pass is repeated until its lease has surely lapsed.
 """
 
 from __future__ import annotations
@@ -14,17 +15,20 @@ from datetime import datetime
 from typing import Any, Final
 
 from flowfabric import limits
+from flowfabric.clock import monotonic
 from flowfabric.engine.engine import Engine
 from flowfabric.engine.requests import CompleteRequest, FailRequest
 from flowfabric.errors import FlowFabricError, ValidationError
+from flowfabric.ids import jitter
 from flowfabric.model.attempt import FailureClass
 from flowfabric.sdk.codec import JSON
 from flowfabric.sdk.durations import Moment, instant_ms, to_ms
 from flowfabric.sdk.worker.held import Held
-from flowfabric.sdk.worker.outage import Outage, Patience, is_outage
+from flowfabric.sdk.worker.outage import Outage, Patience, Trouble, trouble
 
 _LOGGER = logging.getLogger("flowfabric.worker")
 _BATCH: Final = limits.BATCH_MAX
+_AGAIN_S: Final = 0.5
 
 
 class Succeeded:
@@ -67,8 +71,8 @@ class Reporter:
         self._answered = answered
         self._patience = Patience(outage)
         self._waiting: list[Report] = []
+        self._later = 0  # how many are to be sent again after a pause
         self._awake = asyncio.Event()
-        self._sending = False
         self._empty = asyncio.Event()
         self._empty.set()
 
@@ -90,47 +94,61 @@ class Reporter:
             while self._waiting:
                 batch, self._waiting = self._waiting[:_BATCH], self._waiting[_BATCH:]
                 await self._send(batch)
-            self._empty.set()
+            if not self._later:
+                self._empty.set()
 
     async def _send(self, batch: list[Report]) -> None:
         completed = [each for each in batch if isinstance(each, Succeeded)]
         failed = [each for each in batch if isinstance(each, Failed)]
         postponed = [each for each in batch if isinstance(each, Postponed)]
         if not failed and not postponed:  # the common case needs no tasks of its own
-            failure = await self._ask(completed, self._complete)
+            troubled = await self._ask(completed, self._complete)
         else:  # called together, they share a commit
-            outcomes = await asyncio.gather(
+            several = await asyncio.gather(
                 self._ask(completed, self._complete),
                 self._ask(failed, self._fail),
                 self._ask(postponed, self._postpone),
             )
-            failure = next((error for error in outcomes if error is not None), None)
-        if failure is None:
+            troubled = [each for part in several for each in part]
+        if len(troubled) < len(batch):
             self._patience.reset()
-        else:
-            await self._patience.pause(failure)
+            for report, _ in troubled:
+                self._put_later(report)
+        else:  # nothing of it was answered: the store has to come back first
+            for report, _ in troubled:
+                self.put(report)
+            await self._patience.pause(troubled[0][1])
 
     async def _ask(
         self, reports: list[Any], ask: Callable[[list[Any]], Awaitable[Sequence[Any]]]
-    ) -> BaseException | None:
-        """Send one kind of report; gives the outage that some of them met, if any."""
+    ) -> list[tuple[Report, Exception]]:
+        """Send one kind of report; gives those that have to be sent again, and why."""
         if not reports:
-            return None
+            return []
         answers: Sequence[Any]
         try:
             answers = await ask(reports)
         except Exception as error:  # noqa: BLE001 - judged for each report below
             answers = [error] * len(reports)
-        failure = None
+        troubled = []
         for report, answer in zip(reports, answers, strict=True):
             if not isinstance(answer, Exception):
                 self._answered(report.held)
-            elif is_outage(answer):
-                failure = answer
-                self.put(report)
+            elif _is_sent_again(report.held, answer):
+                troubled.append((report, answer))
             else:
                 self._refused(report, answer)
-        return failure
+        return troubled
+
+    def _put_later(self, report: Report) -> None:
+        """Others were answered, so only this one waits; it must not hold them up."""
+
+        def put() -> None:
+            self._later -= 1
+            self.put(report)
+
+        self._later += 1
+        asyncio.get_running_loop().call_later(_AGAIN_S * (0.5 + jitter()), put)
 
     def _refused(self, report: Report, error: Exception) -> None:
         """A result the engine cannot keep fails its execution; any other refusal drops it."""
@@ -180,6 +198,16 @@ class Reporter:
             ),
             return_exceptions=True,
         )
+
+
+def _is_sent_again(held: Held, error: Exception) -> bool:
+    """Passing trouble is waited out. Any other of the store or our own may pass too, but nobody
+    knows: the lease is renewed no more, and when it has surely lapsed the work is run again."""
+    kind = trouble(error)
+    if kind in (Trouble.PASSING, Trouble.REFUSED):
+        return kind is Trouble.PASSING
+    held.renew_at = float("inf")
+    return monotonic() < held.lapse_at
 
 
 def _instant(until: Moment | None, now: int) -> int:

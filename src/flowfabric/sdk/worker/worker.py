@@ -14,14 +14,14 @@ from flowfabric import limits
 from flowfabric.clock import monotonic
 from flowfabric.engine.engine import Engine
 from flowfabric.engine.wakeups import lane_topic, wait_event
-from flowfabric.errors import FlowFabricError, SchemaMismatch, StoreError
+from flowfabric.errors import FlowFabricError
 from flowfabric.model.results import Claimed
 from flowfabric.sdk.durations import Duration
 from flowfabric.sdk.fabric import Fabric
 from flowfabric.sdk.worker.handlers import run_async, run_sync
 from flowfabric.sdk.worker.held import Held
 from flowfabric.sdk.worker.leases import Leases
-from flowfabric.sdk.worker.outage import Outage, Patience, is_outage
+from flowfabric.sdk.worker.outage import Outage, Patience, is_passing, may_pass
 from flowfabric.sdk.worker.presence import Presence
 from flowfabric.sdk.worker.reports import Postponed, Report, Reporter
 from flowfabric.sdk.worker.settings import Settings, read_settings
@@ -199,8 +199,8 @@ class Shift:
                 limit=limit,
                 lease_ttl_ms=settings.lease_ttl_ms,
             )
-        except (FlowFabricError, OSError) as error:
-            if not _is_survivable(error):
+        except Exception as error:
+            if not may_pass(error):
                 raise
             await self._patience.pause(error, unless=self._stopping)
             return None
@@ -305,18 +305,12 @@ def _log_unjudged(held: Held, error: Exception) -> None:
     _LOGGER.error("cannot judge how %s ended; its lease will lapse", execution_id, exc_info=error)
 
 
-def _is_survivable(error: Exception) -> bool:
-    if isinstance(error, StoreError):
-        return not isinstance(error, SchemaMismatch)
-    return is_outage(error)
-
-
 async def _start(fabric: Fabric, patience: Patience) -> Engine:
     while True:
         try:
             return await fabric.start()
         except (FlowFabricError, OSError) as error:
-            if not is_outage(error):
+            if not is_passing(error):
                 raise
             await patience.pause(error)
 
