@@ -73,6 +73,16 @@ def runtime_folder() -> Path | None:
     return Path(named) if named else None
 
 
+def state_folder() -> Path | None:
+    """Where `ff` remembers what it showed last: `$XDG_STATE_HOME`, else `~/.local/state`."""
+    home = os.environ.get("XDG_STATE_HOME")
+    try:
+        base = Path(home) if home and Path(home).is_absolute() else Path.home() / ".local/state"
+    except RuntimeError:  # a process without a home
+        return None
+    return base / "flowfabric"
+
+
 def environment_flag(name: str) -> bool:
     """Whether an environment variable is set to anything."""
     return bool(os.environ.get(name))

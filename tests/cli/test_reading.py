@@ -50,7 +50,7 @@ def test_an_unknown_id_is_not_found(desk: Desk, command: str) -> None:
 def test_a_malformed_id_is_a_mistake_of_the_command_line(desk: Desk, command: str) -> None:
     desk.submit()
     assert desk.ff(command, "nonsense") == Exit.USAGE
-    assert "is not an execution id" in desk.err
+    assert "is not an id" in desk.err
     assert desk.ff(command, new_execution_id().replace("fp:", "fp:9")[:40]) == Exit.USAGE
     beyond = "{fp:999}:" + new_execution_id().partition("}:")[2]
     assert desk.ff(command, beyond) == Exit.USAGE
@@ -61,9 +61,9 @@ def test_ps_lists_newest_first(desk: Desk) -> None:
     first, second = desk.submit("greet"), desk.submit("render")
     assert desk.ff("ps") == Exit.OK
     lines = desk.out.splitlines()
-    assert lines[0].split()[:4] == ["ID", "STATE", "KIND", "LANE"]
-    assert lines[1].startswith(second)
-    assert lines[2].startswith(first)
+    assert lines[0].split()[:4] == ["ID", "STATE", "KIND", "TRY"]
+    assert lines[1].startswith(second[-8:])
+    assert lines[2].startswith(first[-8:])
 
 
 def test_ps_filters(desk: Desk) -> None:
@@ -199,3 +199,25 @@ def test_result_raw_is_byte_for_byte(desk: Desk) -> None:
     desk.complete(claimed, b'{"a":   1}\x00')
     assert desk.ff("result", claimed.execution_id, "--raw") == Exit.OK
     assert desk.out == '{"a":   1}\x00'
+
+
+def test_show_prints_the_traceback_of_every_failed_attempt(desk: Desk) -> None:
+    traces = [
+        '  File "a.py", line 1, in f\n    g()',
+        '  File "b.py", line 2, in h\n    \x1b[31mk()',
+    ]
+    execution_id = desk.submit("greet", "--retries", "3")
+    for number, trace in enumerate([traces[0], traces[1], traces[1]], start=1):
+
+        async def work(engine: Engine, number: int = number, trace: str = trace) -> None:
+            [claimed] = await engine.claim(
+                lanes=["default"], worker_id="ada", worker_instance_id="ada-1", limit=1
+            )
+            reason = f"ValueError: number {number}\n{trace}"
+            await engine.fail(claimed.handle, reason=reason, retry_after_ms=0)
+
+        desk.given(work)
+    assert desk.ff("show", execution_id) == Exit.OK
+    assert 'attempt 1: ValueError: number 1\n  File "a.py", line 1, in f\n    g()\n' in desk.out
+    assert 'attempts 2 to 3: ValueError: number 3\n  File "b.py", line 2, in h\n' in desk.out
+    assert "\x1b" not in desk.out

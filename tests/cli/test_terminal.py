@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import io
+import json
 import sys
 
 import pytest
 
 from flowfabric.cli import terminal as terminal_module
 from flowfabric.cli.plain import decoded, plain, preview
-from flowfabric.cli.terminal import Column, Terminal, clean, mask
+from flowfabric.cli.terminal import Column, Terminal, cells_of, clean, mask
 from flowfabric.cli.times import absolute, both, relative, span
 from flowfabric.cli.watching import bar
 
@@ -130,3 +131,67 @@ def test_a_drawing_takes_the_place_of_the_one_before(monkeypatch: pytest.MonkeyP
         "\x1b[2F\x1b[J\x1b[?7lthree\x1b[?7h\n"  # two lines up
         "\x1b[1F\x1b[J\x1b[?7lfour\x1b[?7h\n"
     )
+
+
+def test_a_table_counts_the_cells_of_wide_characters(monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = a_screen(monkeypatch)
+    columns = (Column("ID"), Column("NOTE", shrinks=True), Column("END"))
+    Terminal(color=False).table(columns, [("1", "日本" * 30, "end"), ("2", "ab", "end")])
+    lines = screen.getvalue().splitlines()
+    assert [cells_of(line) for line in lines[1:]] == [40, 40]
+
+
+def test_a_column_gives_what_it_has_over_its_least_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = a_screen(monkeypatch)
+    columns = (Column("A", shrinks=True), Column("NOTE", shrinks=True, least=28))
+    Terminal(color=False).table(columns, [("a" * 60, "n" * 60)])
+    assert screen.getvalue().splitlines()[1] == "a" * 9 + "…  " + "n" * 27 + "…"
+
+
+def test_a_column_that_says_the_same_everywhere_may_be_silent(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    columns = (Column("ID"), Column("PRI", silent="0"))
+    Terminal().table(columns, [("a", 0), ("b", 0)])
+    assert capsys.readouterr().out == "ID\na\nb\n"
+    Terminal().table(columns, [("a", 0), ("b", 1)])
+    assert capsys.readouterr().out.splitlines()[0] == "ID  PRI"
+
+
+def test_facts_and_prose_wrap_on_a_terminal_only(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    prose = "word " * 20
+    Terminal().facts([("name", prose.strip())])
+    assert capsys.readouterr().out.count("\n") == 1
+    screen = a_screen(monkeypatch)
+    Terminal(color=False).facts([("name", prose)])
+    Terminal(color=False).text(f"failed: {prose}", state="failed")
+    lines = screen.getvalue().splitlines()
+    assert len(lines) > 5
+    assert max(map(len, lines)) <= 40
+    assert all(line.startswith("        word") for line in lines[1:3])
+
+
+CONTROL = "a\x1b[2J\x9b31m\u202eb\x7f\r\x00"
+
+
+def test_json_holds_no_control_character_and_the_same_value(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    value = {"text": f"{CONTROL}\n日本\ud800\U000e0001"}
+    Terminal(as_json=True).document(value)
+    printed = capsys.readouterr().out
+    assert all(each.isprintable() or each == "\n" for each in printed)
+    assert json.loads(printed) == value
+    assert "日本" in printed
+
+
+def test_a_stored_text_is_harmless_on_a_terminal_and_unchanged_in_a_pipe(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Terminal().stored(CONTROL)
+    assert capsys.readouterr().out == f"{CONTROL}\n"
+    screen = a_screen(monkeypatch)
+    Terminal().stored(f"one\n  {CONTROL}")
+    assert screen.getvalue() == "one\n  a�[2J�31m�b���\n"

@@ -44,12 +44,19 @@ def test_a_malformed_argument_is_refused(text: str) -> None:
         values.argument(text)
 
 
-def test_a_bare_uuid_is_given_its_partition() -> None:
+def test_an_id_is_taken_whole_in_part_or_by_a_word() -> None:
     full = new_execution_id()
-    uuid = full.partition(":")[2].partition(":")[2]
-    assert values.execution_id(uuid) == full
-    assert values.execution_id(f" {uuid.upper()} ") == full
-    assert values.execution_id(full) == full
+    uuid = full[-36:]
+    for text in (full, uuid, uuid[:4], uuid[-8:], uuid.replace("-", ""), "latest", "-"):
+        assert values.reference(f" {text.upper()} ") == text
+
+
+@pytest.mark.parametrize(
+    "text", ["", "abc", "latests", "zzzzzzzz", "--", "{fp:1}", "0" * 33, "a-b"]
+)
+def test_what_can_be_no_id_is_refused_with_what_can(text: str) -> None:
+    with pytest.raises(ArgumentTypeError, match="latest, or -"):
+        values.reference(text)
 
 
 def test_a_mistyped_state_meets_its_nearest() -> None:

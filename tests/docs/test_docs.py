@@ -67,7 +67,8 @@ def name_of(code: str) -> str:
 def environment(folder: Path) -> dict[str, str]:
     path = os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])
     url = f"sqlite:///{folder / 'docs.db'}"
-    return {**os.environ, "PYTHONPATH": path, "TMPDIR": str(folder), URL_VARIABLE: url}
+    own = {"TMPDIR": str(folder), "XDG_STATE_HOME": str(folder), URL_VARIABLE: url}
+    return {**os.environ, "PYTHONPATH": path, **own}
 
 
 def run(folder: Path, *words: str) -> str:
@@ -215,7 +216,7 @@ def test_the_code_of_the_readme_runs_and_can_be_looked_at(tmp_path: Path) -> Non
     assert len(lines) <= 10
     assert run_block(code, tmp_path) == "all about solar\n"
     listing = ff(tmp_path, "ps")
-    (execution_id,) = re.findall(r"\{fp:\d+\}:[0-9a-f-]{36}", listing)
+    (execution_id,) = re.findall(r"^[0-9a-f]{8}", listing, re.MULTILINE)
     assert "completed" in listing
     assert "ended: completed" in ff(tmp_path, "why", execution_id)
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from argparse import ArgumentTypeError
 from typing import Any, Final
 
+from flowfabric.cli import values
 from flowfabric.cli.bars import Gauge, painted
 from flowfabric.cli.call import Call
 from flowfabric.cli.exits import Exit, usage
 from flowfabric.cli.plain import plain
+from flowfabric.cli.references import execution_of, flow_of
 from flowfabric.cli.terminal import Column, clean
 from flowfabric.cli.times import both, relative, span
 from flowfabric.engine.engine import Engine
@@ -67,8 +70,12 @@ async def create(call: Call) -> Exit:
     arguments = call.arguments
     hard, soft = _limits(arguments.hard, "--hard"), _limits(arguments.soft, "--soft")
     dimensions = sorted({*hard, *soft})
-    scope_type, scope_id = read_scope(arguments.scope)
+    scope_type, scope_id = _scope(arguments.scope)
     async with call.engine(creates=True) as engine:
+        if scope_type is ScopeType.EXECUTION:
+            scope_id = await execution_of(call, engine, scope_id)
+        elif scope_type is ScopeType.FLOW:
+            scope_id = await flow_of(call, engine, scope_id)
         reply = await engine.create_budget(
             budget_id=arguments.name,
             dimensions=dimensions,
@@ -83,6 +90,17 @@ async def create(call: Call) -> Exit:
         )
         what = "exists already" if isinstance(reply, AlreadySatisfied) else "created"
         return await _answer(call, engine, what)
+
+
+def _scope(text: str | None) -> tuple[ScopeType, str]:
+    """`lane:gpu` in its parts; of an execution or a flow what was typed for it."""
+    scope_type, scope_id = read_scope(text)
+    if scope_type not in (ScopeType.EXECUTION, ScopeType.FLOW):
+        return scope_type, scope_id
+    try:
+        return scope_type, values.reference(scope_id)
+    except ArgumentTypeError as error:
+        raise usage(f"--scope: {error}", advice="see ff budget create --help") from None
 
 
 async def change(call: Call) -> Exit:

@@ -10,6 +10,7 @@ from pathlib import Path
 from urllib.parse import unquote
 
 from flowfabric.cli.exits import not_found
+from flowfabric.cli.shown import Shown
 from flowfabric.cli.terminal import Terminal
 from flowfabric.config import DEFAULT_URL, EngineConfig, url_from_environment
 from flowfabric.engine.engine import Engine
@@ -33,6 +34,12 @@ class Call:
         if self.arguments.namespace is None:
             return EngineConfig(loops=False)
         return EngineConfig(loops=False, namespace=self.arguments.namespace)
+
+    @property
+    def shown(self) -> Shown:
+        """What was shown last of this store."""
+        path = sqlite_path(self.url)
+        return Shown(self.url if path is None else str(path.absolute()))
 
     def unopened(self) -> Engine:
         """An engine that has not touched its store."""

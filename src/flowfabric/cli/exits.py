@@ -49,15 +49,24 @@ EXIT_MEANINGS: Final = {
 class CommandFailed(Exception):
     """A failure found by the command line itself: what happened and what to do about it."""
 
-    def __init__(self, what: str, *, advice: str, exit_code: Exit, code: str) -> None:
+    def __init__(
+        self,
+        what: str,
+        *,
+        advice: str,
+        exit_code: Exit,
+        code: str,
+        fields: dict[str, Any] | None = None,
+    ) -> None:
         super().__init__(what)
         self.what, self.advice, self.exit_code, self.code = what, advice, exit_code, code
+        self.fields = fields or {}
 
     def as_dict(self) -> dict[str, Any]:
         """What `--json` prints; the same keys as an engine error."""
         retryable = self.exit_code in (Exit.UNAVAILABLE, Exit.TIMEOUT)
         detail = f"{self.what} — {self.advice}"
-        return {"code": self.code, "detail": detail, "retryable": retryable}
+        return {"code": self.code, "detail": detail, "retryable": retryable, **self.fields}
 
 
 def usage(what: str, *, advice: str = "see ff --help") -> CommandFailed:

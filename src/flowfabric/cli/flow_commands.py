@@ -48,7 +48,7 @@ def add_flows(commands: Commands, add: AddCommand) -> None:
 
 def _flow(parser: FfParser) -> None:
     parser.add_argument(
-        "id", type=values.flow_id, metavar="ID", help="of the flow, or the full id of a member"
+        "id", type=values.reference, metavar="ID", help=f"of a flow or a member: {values.ID_HELP}"
     )
 
 
@@ -72,3 +72,4 @@ def _list_options(parser: FfParser, *, inner: bool = False) -> None:
     parser.add_argument(
         "--cursor", default=unset, metavar="CURSOR", help="go on where a listing stopped"
     )
+    values.add_wide(parser, default=argparse.SUPPRESS if inner else False)

@@ -14,6 +14,7 @@ from flowfabric.cli.dag import draw, folded, ordered
 from flowfabric.cli.exits import Exit, not_found, usage
 from flowfabric.cli.listing import headline
 from flowfabric.cli.plain import plain
+from flowfabric.cli.references import flow_of
 from flowfabric.cli.terminal import clean, shorten
 from flowfabric.cli.times import both
 from flowfabric.engine.engine import Engine
@@ -101,18 +102,6 @@ class Row:
     note: str
 
 
-async def flow_of(engine: Engine, wanted: str) -> str:
-    """The flow's id: of the flow itself, or of the execution that was named."""
-    if not wanted.startswith("{"):
-        return wanted
-    flow_id = await engine.resolve_execution_flow_id(execution_id=wanted)
-    if flow_id is None:
-        raise not_found(
-            f"execution {wanted} belongs to no flow", advice="ff flow ls lists the flows"
-        )
-    return flow_id
-
-
 async def look(engine: Engine, flow_id: str) -> Look:
     """A flow as it stands, or a failure that says what to check."""
     flow = await engine.describe_flow(flow_id=flow_id)
@@ -132,8 +121,9 @@ async def show(call: Call) -> Exit:
     if arguments.watch and terminal.as_json:
         raise usage("--watch draws for people", advice="leave out --json, or ask once")
     async with call.engine() as engine:
-        flow_id = await flow_of(engine, arguments.id)
+        flow_id = await flow_of(call, engine, arguments.id)
         seen = await look(engine, flow_id)
+        call.shown.remember("flow", [flow_id], is_listing=False)
         if arguments.watch:
             return await _watch(call, engine, seen)
     if terminal.as_json:

@@ -6,8 +6,9 @@ from typing import Final
 
 from flowfabric.cli.call import Call
 from flowfabric.cli.exits import Exit
-from flowfabric.cli.flow_view import flow_of, label, look
+from flowfabric.cli.flow_view import label, look
 from flowfabric.cli.plain import plain
+from flowfabric.cli.references import as_shown, flow_of
 from flowfabric.cli.terminal import Column, clean
 from flowfabric.cli.times import count, span
 from flowfabric.limits import PAGE_MAX
@@ -54,7 +55,8 @@ async def ls(call: Call) -> Exit:
         filtered = arguments.namespace or arguments.status
         call.terminal.note("no flows match" if filtered else "no flows yet")
     else:
-        call.terminal.table(_COLUMNS, [_row(each, now) for each in rows])
+        shown = as_shown(call, "flow", [each.flow_id for each in rows])
+        call.terminal.table(_COLUMNS, [(shown[each.flow_id], *_row(each, now)) for each in rows])
     if cursor is not None:
         call.terminal.note(f"more: the same command with --cursor {cursor}")
     return Exit.OK
@@ -62,7 +64,6 @@ async def ls(call: Call) -> Exit:
 
 def _row(flow: FlowListing, now: int) -> tuple[object, ...]:
     return (
-        flow.flow_id,
         flow.status.value,
         flow.flow_kind,
         "" if flow.namespace == "default" else flow.namespace,
@@ -75,7 +76,7 @@ async def cancel(call: Call) -> Exit:
     """Cancel a flow and what its policy names."""
     arguments = call.arguments
     async with call.engine() as engine:
-        flow_id = await flow_of(engine, arguments.id)
+        flow_id = await flow_of(call, engine, arguments.id)
         await look(engine, flow_id)
         answer = await engine.cancel_flow(
             flow_id=flow_id,
@@ -100,7 +101,7 @@ async def cancel(call: Call) -> Exit:
 async def retry(call: Call) -> Exit:
     """Run again what was lost, and what was skipped because of it."""
     async with call.engine() as engine:
-        flow_id = await flow_of(engine, call.arguments.id)
+        flow_id = await flow_of(call, engine, call.arguments.id)
         await look(engine, flow_id)
         replayed = await replay_lost(engine, flow_id, call.arguments.reason)
         states = {m.execution_id: m for m in await engine.list_flow_members(flow_id=flow_id)}

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from itertools import groupby
 from typing import Final
 
 from flowfabric.cli.call import Call
-from flowfabric.cli.exits import CommandFailed, Exit, not_found
+from flowfabric.cli.exits import CommandFailed, Exit, not_found, usage
 from flowfabric.cli.listing import headline
 from flowfabric.cli.places import bounds_of
 from flowfabric.cli.plain import decoded, plain, preview
-from flowfabric.cli.terminal import Column, clean, shorten
+from flowfabric.cli.references import execution_of
+from flowfabric.cli.terminal import Column, clean, harmless, shorten
 from flowfabric.cli.times import both, relative, span
 from flowfabric.cli.watching import watch
 from flowfabric.engine.engine import Engine
@@ -55,11 +57,19 @@ async def found(engine: Engine, execution_id: str) -> ExecutionSnapshot:
     return snapshot
 
 
+async def named(call: Call, engine: Engine, *, waiting: bool = False) -> ExecutionSnapshot:
+    """The execution that the command line names; from now on it is the last one shown."""
+    execution_id = await execution_of(call, engine, call.arguments.id, waiting=waiting)
+    snapshot = await found(engine, execution_id)
+    call.shown.remember("execution", [execution_id], is_listing=False)
+    return snapshot
+
+
 async def show(call: Call) -> Exit:
     """Snapshot, attempts, input and result."""
-    execution_id = call.arguments.id
     async with call.engine() as engine:
-        snapshot = await found(engine, execution_id)
+        snapshot = await named(call, engine)
+        execution_id = snapshot.execution_id
         attempts = await engine.list_attempts(execution_id=execution_id)
         context = await engine.read_execution_context(execution_id=execution_id)
         result = await engine.get_execution_result(execution_id=execution_id)
@@ -147,13 +157,35 @@ def show_attempts(call: Call, attempts: tuple[AttemptInfo, ...], now: int) -> No
         for attempt in attempts
     ]
     call.terminal.table(_ATTEMPT_COLUMNS, rows)
+    _show_tracebacks(call, attempts)
+
+
+def _show_tracebacks(call: Call, attempts: tuple[AttemptInfo, ...]) -> None:
+    """What failed attempts left, below the table that has only their first lines. Attempts in a
+    row that failed at the same place are told together, in the words of the last."""
+    for trace, group in groupby(attempts, key=_trace):
+        same = list(group)
+        if not trace:
+            continue
+        first, last = same[0].attempt_index + 1, same[-1].attempt_index + 1
+        which = f"attempt {first}" if first == last else f"attempts {first} to {last}"
+        call.terminal.line()
+        call.terminal.text(f"{which}: {headline(same[-1].failure_reason or '')}")
+        for line in trace:
+            call.terminal.line(harmless(line))
+
+
+def _trace(attempt: AttemptInfo) -> list[str]:
+    """The lines below the first of why an attempt failed."""
+    _, _, trace = (attempt.failure_reason or "").strip().partition("\n")
+    return [line for line in trace.split("\n") if line.strip()]
 
 
 async def why(call: Call) -> Exit:
     """The engine's explanation, with what to try."""
     async with call.engine() as engine:
-        await found(engine, call.arguments.id)
-        explanation = await engine.explain(execution_id=call.arguments.id)
+        snapshot = await named(call, engine)
+        explanation = await engine.explain(execution_id=snapshot.execution_id)
         now = await engine.server_time_ms()
     if call.terminal.as_json:
         call.terminal.document(plain(explanation))
@@ -165,8 +197,8 @@ async def why(call: Call) -> Exit:
 def show_explanation(call: Call, explanation: Explanation, now: int) -> None:
     """The summary first: it is what was asked."""
     terminal = call.terminal
-    state = terminal.state(explanation.public_state.value)
-    terminal.line(f"{state}: {clean(explanation.summary)}")
+    state = explanation.public_state.value
+    terminal.text(f"{state}: {explanation.summary}", state=state)
     due = _DUE_WORDS.get(explanation.public_state, "due")
     pairs = [
         ("since", both(explanation.since, now)),
@@ -216,13 +248,25 @@ def _show_tables(call: Call, explanation: Explanation, now: int) -> None:
 
 async def result(call: Call) -> Exit:
     """The result on the output stream; a failure's reason on the error stream."""
-    execution_id, wait_ms = call.arguments.id, call.arguments.wait
+    wait_ms = call.arguments.wait
     async with call.engine() as engine:
-        snapshot = await found(engine, execution_id)
+        snapshot = await named(call, engine)
+        execution_id = snapshot.execution_id
         if wait_ms != 0 and snapshot.public_state not in TERMINAL_STATES:
             snapshot = await watch(engine, call, execution_id, timeout_ms=wait_ms)
         data = await engine.get_execution_result(execution_id=execution_id)
     return show_result(call, snapshot, data, raw=call.arguments.raw)
+
+
+def _write_raw(call: Call, data: bytes) -> None:
+    """Stored bytes as they are, but not to a terminal that they could drive."""
+    text = data.decode(errors="replace")
+    if call.terminal.is_tty and harmless(text) != text:
+        raise usage(
+            "--raw would send control characters to the terminal",
+            advice="send it to a file or a pipe, or leave out --raw",
+        )
+    call.terminal.bytes(data)
 
 
 def show_result(
@@ -238,7 +282,7 @@ def show_result(
         )
     completed = snapshot.public_state is PublicState.COMPLETED
     if raw and completed:
-        call.terminal.bytes(data or b"")
+        _write_raw(call, data or b"")
     elif call.terminal.as_json:
         call.terminal.document(
             {
@@ -251,7 +295,7 @@ def show_result(
             }
         )
     elif completed:
-        call.terminal.line(preview(data))
+        call.terminal.stored(preview(data))
     if completed:
         return Exit.OK
     reason = headline(snapshot.failure_reason or snapshot.cancellation_reason or "")

@@ -8,6 +8,7 @@ from typing import Any, Final
 from flowfabric.cli.call import Call
 from flowfabric.cli.exits import Exit
 from flowfabric.cli.plain import plain
+from flowfabric.cli.references import as_shown
 from flowfabric.cli.terminal import Column
 from flowfabric.cli.times import relative, span
 from flowfabric.engine.engine import Engine
@@ -17,12 +18,12 @@ from flowfabric.model.results import ExecutionSnapshot
 _COLUMNS: Final = (
     Column("ID"),
     Column("STATE", styled=True),
-    Column("KIND", shrinks=True),
-    Column("LANE", shrinks=True),
-    Column("PRI", right=True),
+    Column("KIND", shrinks=True, least=12),
+    Column("LANE", shrinks=True, silent="default"),
+    Column("PRI", right=True, silent="0"),
     Column("TRY", right=True),
     Column("AGE", right=True),
-    Column("NOTE", shrinks=True),
+    Column("NOTE", shrinks=True, least=30),
 )
 
 
@@ -38,7 +39,9 @@ async def ps(call: Call) -> Exit:
     if not rows:
         call.terminal.note("no executions match" if len(filters) > 1 else "no executions yet")
     else:
-        call.terminal.table(_COLUMNS, [_row(snapshot, now) for snapshot in rows])
+        shown = as_shown(call, "execution", [each.execution_id for each in rows])
+        lines = [(shown[each.execution_id], *_row(each, now)) for each in rows]
+        call.terminal.table(_COLUMNS, lines)
     if cursor is not None:
         call.terminal.note(f"more: the same command with --cursor {cursor}, or --all")
     return Exit.OK
@@ -77,13 +80,12 @@ def _filters(arguments: Namespace, now: int) -> dict[str, Any]:
 
 def _row(snapshot: ExecutionSnapshot, now: int) -> tuple[object, ...]:
     return (
-        snapshot.execution_id,
         snapshot.public_state.value,
         snapshot.execution_kind,
         snapshot.lane_id,
         snapshot.priority,
         snapshot.total_attempt_count,
-        span(max(0, now - snapshot.created_at)),
+        span(max(0, now - snapshot.created_at)).partition(" ")[0],
         note(snapshot, now),
     )
 

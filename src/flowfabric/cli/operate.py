@@ -8,6 +8,7 @@ from typing import Any
 from flowfabric.cli.call import Call
 from flowfabric.cli.exits import Exit, describe, exit_of
 from flowfabric.cli.plain import plain
+from flowfabric.cli.references import execution_of, executions_of
 from flowfabric.cli.terminal import clean, mask
 from flowfabric.engine.engine import Engine
 from flowfabric.errors import (
@@ -89,7 +90,8 @@ async def priority(call: Call) -> Exit:
     """Change the order among what waits."""
     async with call.engine() as engine:
         reply = await engine.change_priority(
-            execution_id=call.arguments.id, new_priority=call.arguments.priority
+            execution_id=await execution_of(call, engine, call.arguments.id),
+            new_priority=call.arguments.priority,
         )
     if call.terminal.as_json:
         call.terminal.document(plain(reply))
@@ -104,7 +106,7 @@ async def _each(call: Call, change: Change, words: Words, *, refused: Exit = Exi
     code = Exit.OK
     documents = []
     async with call.engine() as engine:
-        for execution_id in call.arguments.ids:
+        for execution_id in await executions_of(call, engine, call.arguments.ids):
             try:
                 reply = await change(engine, execution_id)
             except StoreUnavailable:

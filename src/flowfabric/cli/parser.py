@@ -217,6 +217,7 @@ def _add_reading(commands: Commands) -> None:
     )
     ps.add_argument("--cursor", metavar="CURSOR", help="go on where a listing stopped")
     ps.add_argument("--all", action="store_true", help="every page")
+    values.add_wide(ps)
     show = _command(commands, "show", "inspect:show", "everything about one execution")
     _one_id(show)
     why = _command(commands, "why", "inspect:why", "why is this not running?")
@@ -236,18 +237,11 @@ def _add_reading(commands: Commands) -> None:
 
 
 def _one_id(parser: FfParser) -> None:
-    parser.add_argument("id", type=values.execution_id, metavar="ID", help="full id or its UUID")
+    parser.add_argument("id", type=values.reference, metavar="ID", help=values.ID_HELP)
 
 
 def _ids(parser: FfParser) -> None:
-    _list_of(
-        parser,
-        "ids",
-        values.execution_id,
-        least="+",
-        metavar="ID",
-        text="full ids or their UUIDs",
-    )
+    _list_of(parser, "ids", values.reference, least="+", metavar="ID", text=values.ID_HELP)
 
 
 def _add_operating(commands: Commands) -> None:

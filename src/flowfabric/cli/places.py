@@ -60,7 +60,7 @@ def _show_lanes(call: Call, found: list[LaneSummary]) -> None:
         state.value for state in PublicState if any(lane.counts.get(state.value) for lane in found)
     ]
     columns = (
-        Column("LANE"),
+        Column("LANE", shrinks=True),
         Column("SWITCH", styled=True),
         *(Column(state.upper(), right=True) for state in states),
         Column("SETTINGS", shrinks=True),

@@ -12,10 +12,10 @@ from argparse import ArgumentTypeError, Namespace
 from collections.abc import Sequence
 from importlib import import_module
 
+from flowfabric.cli import values
 from flowfabric.cli.exits import CommandFailed, Exit, describe, exit_of, usage
 from flowfabric.cli.parser import FfParser, build_parser
-from flowfabric.cli.terminal import Terminal, mask
-from flowfabric.cli.values import nearest
+from flowfabric.cli.terminal import Terminal, harmless, mask
 from flowfabric.config import environment_flag
 from flowfabric.errors import FlowFabricError
 
@@ -71,7 +71,7 @@ def parse(words: Sequence[str]) -> Namespace:
     # B over; the command names the list that takes what is left.
     rest = getattr(arguments, "rest", None)
     for word in extra:
-        if word.startswith("-") or rest is None:
+        if (word.startswith("-") and word != values.SHOWN) or rest is None:
             raise _unknown(word, arguments.parser)
         target, convert = rest
         try:
@@ -83,7 +83,7 @@ def parse(words: Sequence[str]) -> Namespace:
 
 def _unknown(word: str, parser: FfParser) -> CommandFailed:
     what = "option" if word.startswith("-") else "argument"
-    hint = nearest(word.split("=")[0], parser.option_words()) if what == "option" else ""
+    hint = values.nearest(word.split("=")[0], parser.option_words()) if what == "option" else ""
     advice = f"see {parser.prog} --help"
     return usage(f"unknown {what} {word!r}", advice=f"{hint} {advice}".strip())
 
@@ -102,7 +102,8 @@ def report(error: Exception, terminal: Terminal, *, debug: bool) -> int:
     """One line on the error stream, a JSON object on the other with --json."""
     if debug:
         terminal.end_status()
-        print(mask("".join(traceback.format_exception(error))), end="", file=terminal.err)
+        trace = "".join(traceback.format_exception(error))
+        print(harmless(mask(trace)), end="", file=terminal.err)
     terminal.complain(describe(error))
     code = exit_of(error)
     if terminal.as_json:

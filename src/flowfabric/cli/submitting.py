@@ -47,6 +47,7 @@ async def submit(call: Call) -> Exit:
             policy=_policy(arguments),
             delay_until=delay_until,
         )
+        call.shown.remember("execution", [reply.execution_id], is_listing=False)
         if not arguments.wait:
             return _answer(call, reply)
         call.terminal.note(reply.execution_id)

@@ -6,6 +6,8 @@ import json
 import re
 import shutil
 import sys
+import textwrap
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TextIO
@@ -39,7 +41,8 @@ STYLE_OF_STATE: Final = {
     "disabled": "red",
 }
 _PASSWORD: Final = re.compile(r"(://[^:/@\s]*:)[^@\s]*(?=@)|([?&]password=)[^&\s]*")
-_COLUMN_MIN: Final = 8  # narrower than this a shortened cell says nothing
+_UNUSUAL: Final = re.compile(r"[^\n\x20-\x7e]")
+_COLUMN_MIN: Final = 4  # narrower than this a shortened cell says nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +53,8 @@ class Column:
     shrinks: bool = False
     right: bool = False
     styled: bool = False  # the cell's own word chooses its colour
+    least: int = 8  # a shortened cell keeps so much as long as others can give
+    silent: str | None = None  # left out when every cell says only this
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +76,22 @@ def clean(value: object) -> str:
     return "".join(c if c.isprintable() else ("⏎" if c == "\n" else "�") for c in text.strip())
 
 
+def harmless(text: str) -> str:
+    """Text of several lines made safe to print; its layout stays.
+
+    >>> harmless("a\\x1b[2J\\n  b")
+    'a�[2J\\n  b'
+    """
+    return _UNUSUAL.sub(lambda found: found[0] if found[0].isprintable() else "�", text)
+
+
+def _escaped(document: str) -> str:
+    """JSON whose strings hold no control character: the same value, harmless on a terminal."""
+    return _UNUSUAL.sub(
+        lambda found: found[0] if found[0].isprintable() else json.dumps(found[0])[1:-1], document
+    )
+
+
 def mask(text: str) -> str:
     """Text without the passwords of the URLs in it: output ends in logs and screenshots.
 
@@ -80,9 +101,40 @@ def mask(text: str) -> str:
     return _PASSWORD.sub(lambda found: f"{found[1] or found[2]}***", text)
 
 
+def cells_of(text: str) -> int:
+    """How many cells of a terminal a text takes: some characters take two, some none.
+
+    >>> cells_of("abc"), cells_of("日本")
+    (3, 4)
+    """
+    if text.isascii():
+        return len(text)
+    return sum(_cells(character) for character in text)
+
+
+def _cells(character: str) -> int:
+    if unicodedata.combining(character):
+        return 0
+    return 2 if unicodedata.east_asian_width(character) in "WF" else 1
+
+
 def shorten(text: str, width: int) -> str:
-    """At most so many characters, the loss marked."""
-    return text if len(text) <= width else text[: max(0, width - 1)] + "…"
+    """At most so many cells, the loss marked."""
+    if cells_of(text) <= width:
+        return text
+    kept, left = [], width - 1
+    for character in text:
+        left -= _cells(character)
+        if left < 0:
+            break
+        kept.append(character)
+    return "".join(kept) + "…"
+
+
+def wrapped(text: str, width: int) -> list[str]:
+    """The text in lines of at most so many characters; a word that is longer is not broken."""
+    lines = textwrap.wrap(text, max(20, width), break_long_words=False, break_on_hyphens=False)
+    return lines or [""]
 
 
 class Terminal:
@@ -130,11 +182,23 @@ class Terminal:
         self.end_status()
         print(text, file=self.out)
 
+    def text(self, text: str, *, state: str = "") -> None:
+        """Stored prose, wrapped to the terminal; a state that it begins with has its colour."""
+        lines = [clean(text)]
+        if self.is_tty:
+            lines = wrapped(lines[0], shutil.get_terminal_size().columns)
+        lines[0] = self.state(state) + lines[0].removeprefix(state)
+        for line in lines:
+            self.line(line)
+
     def document(self, value: Any) -> None:
         """The whole answer as one JSON document."""
         self.end_status()
-        json.dump(value, self.out, indent=2, ensure_ascii=False)
-        print(file=self.out)
+        print(_escaped(json.dumps(value, indent=2, ensure_ascii=False)), file=self.out)
+
+    def stored(self, text: str) -> None:
+        """A stored text as the answer: made harmless for a terminal, unchanged for a pipe."""
+        self.line(harmless(text) if self.is_tty else text)
 
     def bytes(self, data: bytes) -> None:
         """The answer as it is stored."""
@@ -172,21 +236,27 @@ class Terminal:
         width = max((len(name) for name, _ in pairs), default=0)
         for name, value in pairs:
             label = self.paint(name.ljust(width), "dim")
-            self.line(f"{' ' * indent}{label}  {value}".rstrip())
+            margin = " " * (indent + width + 2)
+            lines = [value]
+            if self.is_tty:
+                lines = wrapped(value, shutil.get_terminal_size().columns - len(margin))
+            self.line(f"{' ' * indent}{label}  {lines[0]}".rstrip())
+            for more in lines[1:]:
+                self.line(margin + more)
 
     def table(self, columns: Sequence[Column], rows: Sequence[Sequence[object]]) -> None:
         """Aligned columns that fit the terminal; piped output is never shortened.
 
-        A column that may shrink and has nothing to say is left out.
+        A column that may shrink and has nothing to say is left out, and one that is silent.
         """
         cells = [[clean("" if cell is None else cell) for cell in row] for row in rows]
         styles = [[_style(*pair) for pair in zip(columns, row, strict=True)] for row in rows]
-        kept = [i for i, c in enumerate(columns) if not c.shrinks or any(row[i] for row in cells)]
+        kept = [i for i, c in enumerate(columns) if _speaks(c, [row[i] for row in cells])]
         columns = [columns[i] for i in kept]
         cells = [[row[i] for i in kept] for row in cells]
         styles = [[row[i] for i in kept] for row in styles]
         widths = [
-            max([len(column.title), *(len(row[i]) for row in cells)])
+            max([len(column.title), *(cells_of(row[i]) for row in cells)])
             for i, column in enumerate(columns)
         ]
         if self.is_tty:
@@ -203,9 +273,17 @@ def _style(column: Column, cell: object) -> str | None:
     return STYLE_OF_STATE.get(str(cell)) if column.styled else None
 
 
+def _speaks(column: Column, cells: Sequence[str]) -> bool:
+    """Whether a column has something to say."""
+    if column.silent is not None:
+        return any(cell != column.silent for cell in cells)
+    return not column.shrinks or any(cells)
+
+
 def _pad(column: Column, cell: str, width: int) -> str:
     short = shorten(cell, width)
-    return short.rjust(width) if column.right else short.ljust(width)
+    blank = " " * (width - cells_of(short))
+    return blank + short if column.right else short + blank
 
 
 def _join(columns: Sequence[Column], row: Sequence[str], widths: Sequence[int]) -> str:
@@ -214,13 +292,15 @@ def _join(columns: Sequence[Column], row: Sequence[str], widths: Sequence[int]) 
 
 
 def _fit(columns: Sequence[Column], widths: list[int], available: int) -> list[int]:
-    """Take the excess from the widest columns that may shrink, one character at a time."""
+    """Take the excess from the widest columns that may shrink, one character at a time: as long as
+    one has more than its least from that, then from all."""
     fitted = list(widths)
     excess = sum(fitted) + 2 * (len(fitted) - 1) - available
-    while excess > 0:
-        wide = [i for i, c in enumerate(columns) if c.shrinks and fitted[i] > _COLUMN_MIN]
-        if not wide:
-            break
-        fitted[max(wide, key=lambda i: fitted[i])] -= 1
-        excess -= 1
+    for least in ([column.least for column in columns], [_COLUMN_MIN] * len(columns)):
+        while excess > 0:
+            wide = [i for i, c in enumerate(columns) if c.shrinks and fitted[i] > least[i]]
+            if not wide:
+                break
+            fitted[max(wide, key=lambda i: fitted[i])] -= 1
+            excess -= 1
     return fitted

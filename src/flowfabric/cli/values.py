@@ -5,15 +5,19 @@ from __future__ import annotations
 import difflib
 import json
 import re
-from argparse import ArgumentTypeError
+from argparse import ArgumentParser, ArgumentTypeError
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from flowfabric import limits
 from flowfabric.errors import InvalidInput
-from flowfabric.ids import partition_of
 
-_ID: Final = re.compile(r"(\{fp:\d{1,5}\}:)?([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})")
+LATEST: Final = "latest"
+SHOWN: Final = "-"
+ID_HELP: Final = "an id, 4 or more digits of its beginning or end, latest, or - (last shown)"
+_FULL_ID: Final = re.compile(r"\{fp:\d{1,5}\}:[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_ID_PART: Final = re.compile(r"[0-9a-f][0-9a-f-]*")
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
@@ -57,24 +61,25 @@ def ago_or_instant(text: str) -> tuple[str, int]:
     return "at", round(moment.timestamp() * 1000)
 
 
-def execution_id(text: str) -> str:
-    """An execution id, full or as its bare UUID. A malformed one stops the command at once:
-    with several ids nothing is done for the others."""
+def reference(text: str) -> str:
+    """An execution or flow as it was typed, if it can be one: `references` says which is meant. A
+    malformed one stops the command at once: with several, nothing is done for the others."""
     compact = text.strip().lower()
-    match = _ID.fullmatch(compact)
-    if match is None and compact.startswith("ffw1."):
-        raise ArgumentTypeError("a link is not an execution id")  # a credential: not repeated
-    if match is None:
-        raise ArgumentTypeError(f"{text!r:.80} is not an execution id; ff ps lists them")
-    return compact if match[1] else f"{{fp:{partition_of(compact)}}}:{compact}"
+    digits = len(compact.replace("-", ""))
+    is_part = _ID_PART.fullmatch(compact) and limits.FIND_DIGITS_MIN <= digits <= 32
+    if compact in (LATEST, SHOWN) or is_part or _FULL_ID.fullmatch(compact):
+        return compact
+    if compact.startswith("ffw1."):
+        raise ArgumentTypeError("a link is not an id")  # a credential: not repeated
+    raise ArgumentTypeError(
+        f"{text!r:.80} is not an id; give one, {limits.FIND_DIGITS_MIN} or more digits of its"
+        " beginning or end, latest, or -"
+    )
 
 
-def flow_id(text: str) -> str:
-    """The UUID of a flow, or the full id of an execution, whose flow is meant."""
-    compact = text.strip().lower()
-    if _ID.fullmatch(compact) is None:
-        raise ArgumentTypeError(f"{text!r:.80} is not a flow id; ff flow ls lists them")
-    return compact
+def add_wide(parser: ArgumentParser, *, default: Any = False) -> None:
+    """What every listing offers."""
+    parser.add_argument("--wide", action="store_true", default=default, help="full ids")
 
 
 def argument(text: str) -> tuple[str, Any]:

@@ -75,6 +75,7 @@ def _list_options(parser: FfParser, *, inner: bool = False) -> None:
     parser.add_argument(
         "--cursor", default=unset, metavar="CURSOR", help="go on where a listing stopped"
     )
+    values.add_wide(parser, default=argparse.SUPPRESS if inner else False)
 
 
 def _add_keys(actions: Commands, add: AddCommand) -> None:
@@ -93,7 +94,7 @@ def _add_keys(actions: Commands, add: AddCommand) -> None:
 
 
 def _execution(parser: FfParser) -> None:
-    parser.add_argument("id", type=values.execution_id, metavar="ID", help="full id or its UUID")
+    parser.add_argument("id", type=values.reference, metavar="ID", help=values.ID_HELP)
 
 
 def _key(parser: FfParser) -> None:

@@ -8,13 +8,15 @@ from __future__ import annotations
 import json
 import sys
 from argparse import ArgumentTypeError
+from collections.abc import Sequence
 from typing import Any, Final
 
 from flowfabric.cli import values
 from flowfabric.cli.call import Call
 from flowfabric.cli.exits import Exit, usage
-from flowfabric.cli.inspect import found
+from flowfabric.cli.inspect import named
 from flowfabric.cli.plain import plain
+from flowfabric.cli.references import as_shown, execution_of
 from flowfabric.cli.terminal import Column, clean
 from flowfabric.cli.times import both, relative, span
 from flowfabric.engine.engine import Engine
@@ -34,19 +36,19 @@ from flowfabric.sdk.waits import NO_PAYLOAD, Delivered, WaitMethods
 _COLUMNS: Final = (
     Column("ID"),
     Column("KIND", shrinks=True),
-    Column("WAITS FOR", shrinks=True),
+    Column("WAITS FOR", shrinks=True, least=24),
     Column("HAVE", right=True),
     Column("SINCE"),
-    Column("TIMEOUT", shrinks=True),
+    Column("TIMEOUT", shrinks=True, least=16),
 )
 _WAITPOINT_COLUMNS: Final = (
     Column("KEY"),
     Column("STATE"),
-    Column("NAMES"),
-    Column("WAITPOINT"),
+    Column("NAMES", shrinks=True, least=18),
+    Column("WAITPOINT", shrinks=True),
     Column("EXPIRES", shrinks=True),
     Column("SIGNED BY"),
-    Column("TOKEN FINGERPRINT"),
+    Column("TOKEN FINGERPRINT", shrinks=True),
 )
 _PAST_COLUMNS: Final = (
     Column("WAITED FOR", shrinks=True),
@@ -93,21 +95,25 @@ async def ls(call: Call) -> Exit:
     if not page.waits:
         call.terminal.note("nothing waits")
     else:
-        call.terminal.table(_COLUMNS, [_row(wait, now) for wait in page.waits])
+        call.terminal.table(_COLUMNS, _rows(call, page.waits, now))
     if page.next_cursor is not None:
         call.terminal.note(f"more: the same command with --cursor {page.next_cursor}")
     return Exit.OK
 
 
-def _row(wait: WaitInfo, now: int) -> tuple[object, ...]:
-    return (
-        wait.execution_id,
-        wait.execution_kind,
-        wait.waits_for,
-        f"{wait.have}/{wait.need}",
-        relative(wait.since, now),
-        timeout_of(wait, now),
-    )
+def _rows(call: Call, waits: Sequence[WaitInfo], now: int) -> list[tuple[object, ...]]:
+    shown = as_shown(call, "execution", [wait.execution_id for wait in waits])
+    return [
+        (
+            shown[wait.execution_id],
+            wait.execution_kind,
+            wait.waits_for,
+            f"{wait.have}/{wait.need}",
+            relative(wait.since, now),
+            timeout_of(wait, now),
+        )
+        for wait in waits
+    ]
 
 
 def timeout_of(wait: WaitInfo, now: int) -> str:
@@ -119,9 +125,9 @@ def timeout_of(wait: WaitInfo, now: int) -> str:
 
 async def show(call: Call) -> Exit:
     """The present wait with its waitpoints, and the past ones."""
-    execution_id = call.arguments.id
     async with call.engine() as engine:
-        snapshot = await found(engine, execution_id)
+        snapshot = await named(call, engine, waiting=True)
+        execution_id = snapshot.execution_id
         waits = await engine.describe_waits(execution_ids=[execution_id])
         page = await engine.list_pending_waitpoints(execution_id=execution_id, limit=PAGE_MAX)
         episodes = await engine.list_suspensions(execution_id=execution_id)
@@ -231,7 +237,7 @@ async def _decide(call: Call, decide: Any) -> Exit:
     async with call.engine() as engine:
         answer = await decide(
             _Desk(engine),
-            arguments.id,
+            await execution_of(call, engine, arguments.id, waiting=True),
             arguments.key,
             by=arguments.by,
             comment=arguments.comment,
@@ -244,13 +250,14 @@ async def send(call: Call) -> Exit:
     """Any signal, by id and key or by link."""
     arguments = call.arguments
     target = sys.stdin.readline().strip() if arguments.target == "-" else arguments.target
-    if arguments.target == "-" or is_link(target):
-        if arguments.name is not None:
-            raise usage("--name is for an id and a key; with a link the name follows it")
-    else:
-        target = _execution_id(target)
+    by_link = arguments.target == "-" or is_link(target)
+    if by_link and arguments.name is not None:
+        raise usage("--name is for an id and a key; with a link the name follows it")
+    word = "" if by_link else _reference(target)
     payload = _payload(call)
     async with call.engine() as engine:
+        if word:
+            target = await execution_of(call, engine, word, waiting=True)
         answer = await _Desk(engine).signal(
             target,
             arguments.word,
@@ -262,9 +269,9 @@ async def send(call: Call) -> Exit:
     return _told(call, answer)
 
 
-def _execution_id(text: str) -> str:
+def _reference(text: str) -> str:
     try:
-        return values.execution_id(text)
+        return values.reference(text)
     except ArgumentTypeError:
         # What is no id may be a spoiled link: it must not be repeated.
         problem = usage("neither an execution id nor a link", advice="ff waits ls lists ids")
@@ -302,23 +309,23 @@ def _told(call: Call, answer: Delivered) -> Exit:
 async def resume(call: Call) -> Exit:
     """An operator ends the wait."""
     async with call.engine() as engine:
-        reply = await engine.resume_execution(
-            execution_id=call.arguments.id, actor=call.arguments.by
-        )
+        execution_id = await execution_of(call, engine, call.arguments.id, waiting=True)
+        reply = await engine.resume_execution(execution_id=execution_id, actor=call.arguments.by)
     if call.terminal.as_json:
-        call.terminal.document({"execution_id": call.arguments.id} | plain(reply))
+        call.terminal.document({"execution_id": execution_id} | plain(reply))
     else:
-        call.terminal.line(f"{call.arguments.id}  resumed, {reply.public_state}")
+        call.terminal.line(f"{execution_id}  resumed, {reply.public_state}")
     return Exit.OK
 
 
 async def link(call: Call) -> Exit:
     """The one command that prints a credential."""
     async with call.engine() as engine:
-        text = await _Desk(engine).link(call.arguments.id, call.arguments.key)
+        execution_id = await execution_of(call, engine, call.arguments.id, waiting=True)
+        text = await _Desk(engine).link(execution_id, call.arguments.key)
     if call.terminal.as_json:
         call.terminal.document(
-            {"execution_id": call.arguments.id, "key": call.arguments.key, "link": text}
+            {"execution_id": execution_id, "key": call.arguments.key, "link": text}
         )
         return Exit.OK
     call.terminal.line(text)
