@@ -1,6 +1,6 @@
 """Imports follow the arrows of the architecture. Every arrow reads "is imported by".
 
-    errors, limits ── everywhere
+    errors, limits, trouble ── everywhere
 
     model ──► kernel ──► engine ──► loops ──► sdk ──► cli
       └─────► stores ──► assemble ──────────────┘
@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 PACKAGE = "flowfabric"
-EVERYWHERE = {"errors", "limits"}
+EVERYWHERE = {"errors", "limits", "trouble"}
 OUTSIDE = {"clock", "ids", "config"}
 BELOW_SDK = {"model", "kernel", "engine", "loops", "stores", "assemble"} | EVERYWHERE | OUTSIDE
 
@@ -26,6 +26,7 @@ BELOW_SDK = {"model", "kernel", "engine", "loops", "stores", "assemble"} | EVERY
 ALLOWED: dict[str, set[str]] = {
     "errors": set(),
     "limits": set(),
+    "trouble": {"errors"},
     "clock": EVERYWHERE,
     "ids": {"model", "clock"} | EVERYWHERE,
     "config": {"model"} | EVERYWHERE,

@@ -73,6 +73,10 @@ FIND_FLOWS_AMONG: Final = 10_000  # newest flows, whole rows
 
 # Background work
 DUE_BATCH: Final = 500  # records one tick of a loop moves in one transaction
+ASIDE_MS_MIN: Final = 1_000  # how long a due record that cannot be moved is left alone at first
+ASIDE_MS_MAX: Final = 600_000  # and how long at most: it is tried again in case it was mended
+ASIDE_MAX: Final = 10_000  # such records one process remembers
+STOP_GRACE_S: Final = 5.0  # how long a turn of background work may take to end at shutdown
 RETENTION_MS_DEFAULT: Final = 86_400_000
 WORKER_EVENT_RETENTION_MS: Final = 7 * 86_400_000
 

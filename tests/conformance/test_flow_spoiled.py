@@ -12,6 +12,7 @@ import pytest
 
 from flowfabric.engine.flow_rows import FlowRows
 from flowfabric.errors import Corruption
+from flowfabric.limits import ASIDE_MS_MIN
 from flowfabric.model.execution import Execution
 from flowfabric.model.flow import AllOf, AnyOf, OnSatisfied
 from tests.support.flows import Graph, arrows, fan_in, node, pump, submit, woven
@@ -83,8 +84,9 @@ def test_a_spoiled_flow_stops_no_timer(durable_lab: Lab, what: str) -> None:
         assert await lab.engine.move_due() == 0  # and it does not keep the loop busy
         problems = (await lab.engine.doctor()).problems
         assert any(each.code == "flows" for each in problems)
+        assert any(each.code == "loops" and bad.ids["a"] in each.subject for each in problems)
         await spoil(bad, what, HEAL)
-        await lab.engine.move_due()
+        await lab.after(ASIDE_MS_MIN)
         assert await bad.states() == {"a": "expired", "b": "skipped"}
 
     lab.run(check())

@@ -27,8 +27,8 @@ from flowfabric.errors import (
     StaleLease,
     StoreError,
 )
-from flowfabric.sdk.worker.outage import Trouble, trouble
 from flowfabric.stores.base import StoreConflict
+from flowfabric.trouble import Trouble, trouble
 from tests.sdk.workshop import until, working
 
 PASSING = [

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from flowfabric.engine.here import WorkersHere
 from flowfabric.engine.timing import DueLook
-from flowfabric.engine.wakeups import Wakeups
+from flowfabric.engine.wakeups import Bell, Wakeups
 from flowfabric.limits import LEASE_TTL_MS_MIN
-from flowfabric.loops import timekeeper
+from flowfabric.loops import supervisor, timekeeper
 from flowfabric.loops.timekeeper import Timekeeper
 
 if TYPE_CHECKING:
@@ -50,8 +50,15 @@ class Ledger:
     async def sweep(self) -> int:
         return 0
 
-    async def sleep(self, _event: Any, seconds: float) -> bool:
+    async def sweep_workers(self) -> int:
+        return 0
+
+    async def sleep(self, event: asyncio.Event, seconds: float) -> bool:
         """Nobody hints; the time is over at once."""
+        if not isinstance(event, Bell):  # housekeeping, which rests until it is asked for
+            await event.wait()
+            event.clear()
+            return True
         self.now += max(1, round(seconds * 1000))
         await asyncio.sleep(0)
         return False
@@ -63,7 +70,7 @@ L = TypeVar("L", bound=Ledger)
 def run_until_over(kind: type[L], monkeypatch: pytest.MonkeyPatch) -> L:
     async def story() -> L:
         ledger = kind()
-        monkeypatch.setattr(timekeeper, "wait_event", ledger.sleep)
+        monkeypatch.setattr(supervisor, "wait_event", ledger.sleep)
         loop = Timekeeper(ledger)
         loop.start()
         async with asyncio.timeout(60):
@@ -91,7 +98,7 @@ class Pieces(Ledger):
         self.left, self.looks = 250, 0
 
     async def next_due(self) -> DueLook:
-        self.looks += 1
+        self.looks += not self.over.is_set()  # the loop may look once more before it is stopped
         if not self.left:
             self.over.set()
         return DueLook(self.now, self.now if self.left else None)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from flowfabric.config import EngineConfig
 from flowfabric.engine.batch import Batcher, Pending
+from flowfabric.engine.complaint import Complaints
 from flowfabric.engine.conflict import transact, until_no_conflict
+from flowfabric.engine.due import Aside
 from flowfabric.engine.fold import Fold
 from flowfabric.engine.here import WorkersHere
 from flowfabric.engine.view import Effects, View
@@ -80,6 +83,8 @@ class EngineCore:
         self.next_look_at = 0  # until when the background loop sleeps; 0: nobody sleeps
         in_flight = config.batches_in_flight if store.family == "postgres" else 1
         self.batches = Batcher(self._commit, batch_max=config.batch_max, in_flight=in_flight)
+        self.aside = Aside()
+        self.complaints = Complaints(logging.getLogger("flowfabric.loops"))
         self._known_routes: set[Route] = set()
         self._known_budgets: dict[str, BudgetPolicy] = {}
         self._known_quotas: set[str] = set()

@@ -8,6 +8,8 @@ from typing import Any
 from flowfabric.engine.core import EngineCore
 from flowfabric.engine.flow_audit import audit_flows, strays
 from flowfabric.engine.limit_audit import audit_limits
+from flowfabric.engine.loop_audit import audit_loops, dead_loops, overdue_rows
+from flowfabric.engine.loop_status import LoopStatus
 from flowfabric.engine.spoiled import readable
 from flowfabric.limits import PAGE_MAX
 from flowfabric.model.execution import Execution
@@ -16,6 +18,7 @@ from flowfabric.stores.base import Corrupt, ListFilter, Reader
 from flowfabric.stores.indexes import due_at, newest_first
 from flowfabric.stores.tables import SUSPENSIONS
 
+OVERDUE = "overdue"
 OVERDUE_MS = 60_000  # the loops of any engine would have dealt with it by then
 
 
@@ -39,7 +42,7 @@ class DoctorReport(Record, frozen=True):
         return not self.problems
 
 
-async def examine(engine: EngineCore) -> DoctorReport:
+async def examine(engine: EngineCore, loops: LoopStatus) -> DoctorReport:
     """Look at everything; slow on a large store, harmless while work goes on."""
     problems = [
         Problem("schema", str(status.version), f"{status.name}: {_schema_word(status)}")
@@ -50,7 +53,12 @@ async def examine(engine: EngineCore) -> DoctorReport:
     problems += [Problem("index", index, what) for index, what in differences]
     problems += await _lasting(engine, "limits", audit_limits)
     problems += await _lasting(engine, "flows", audit_flows)
+    late = await engine.read(lambda reader: overdue_rows(reader, OVERDUE_MS))
+    problems += [Problem(OVERDUE, *each) for each in late]
     looked, found = await engine.read(_rows)
+    overdue = len(late) + sum(each.code == OVERDUE for each in found)
+    about_loops = (*audit_loops(loops), *dead_loops(overdue, OVERDUE_MS))
+    problems += [Problem("loops", *each) for each in about_loops]
     facts = {"store": engine.store.family, **await engine.store.facts(), "looked_at": looked}
     return DoctorReport((*problems, *found), facts)
 
@@ -98,8 +106,8 @@ def _stuck(execution: Execution, now: int) -> list[Problem]:
     problems = []
     due = due_at(execution) or execution.purge_at
     if due is not None and due < now - OVERDUE_MS:
-        late = f"due {now - due} ms ago and not moved: is an engine with loops running?"
-        problems.append(Problem("overdue", execution.execution_id, late))
+        late = f"due {now - due} ms ago and not moved"
+        problems.append(Problem(OVERDUE, execution.execution_id, late))
     idle = not execution.is_terminal and not execution.is_waiting and due is None
     blocked = execution.state.blocking_reason.value
     if idle and blocked in ("none", "waiting_for_worker"):

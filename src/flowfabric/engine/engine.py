@@ -17,6 +17,7 @@ from flowfabric.engine.flow_reading import FlowReading
 from flowfabric.engine.flowing import Flowing
 from flowfabric.engine.granting import Granting
 from flowfabric.engine.keyring import Keyring
+from flowfabric.engine.loop_status import DutyStatus, LoopStatus
 from flowfabric.engine.operating import Operating
 from flowfabric.engine.reading import Reading
 from flowfabric.engine.registry import Registry
@@ -39,7 +40,11 @@ class BackgroundLoop(Protocol):
         ...
 
     async def stop(self) -> None:
-        """End."""
+        """End; what is under way may finish within a grace."""
+        ...
+
+    def status(self) -> tuple[DutyStatus, ...]:
+        """How each kind of work fares."""
         ...
 
 
@@ -146,9 +151,18 @@ class Engine(
         except TimeoutError:
             raise WaitTimeout(f"commits still in flight after {grace_ms} ms") from None
 
+    def loop_status(self) -> LoopStatus:
+        """How the background work of this process fares, and what it could not move.
+
+        >>> open_engine("memory://").loop_status().duties  # doctest: +SKIP
+        ()
+        """
+        duties = () if self._loop is None else self._loop.status()
+        return LoopStatus(duties, tuple(self.aside))
+
     async def doctor(self) -> DoctorReport:
         """Check store, schema, indexes and records; see `ff doctor`."""
-        return await examine(self)
+        return await examine(self, self.loop_status())
 
     async def dump(self) -> dict[str, list[Any]]:
         """Everything stored, in a comparable order."""

@@ -377,10 +377,9 @@ class EpisodeBook:
 
     # --- what is due by itself -----------------------------------------------------------------
 
-    async def move_due(self, execution_ids: Sequence[str], limit: int) -> int:
+    async def move_due(self, execution_ids: Sequence[str], lapsing: Sequence[Key]) -> int:
         """Timeouts of the suspended that were found due, and waitpoints nobody came to wait on."""
         now = self._view.at.now
-        lapsing = await self._tx.due_keys(WAITPOINTS, now, limit)
         due = [
             each
             for key in execution_ids

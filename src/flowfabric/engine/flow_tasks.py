@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from flowfabric import limits
+from flowfabric.engine.due import Due
 from flowfabric.engine.flow_cascade import FlowCascade, retry_pause_ms
 from flowfabric.engine.flow_rows import AnyEdge
 from flowfabric.kernel.cancel import stop
@@ -19,43 +20,26 @@ from flowfabric.model.flow import (
     TaskKind,
     TaskRow,
 )
-from flowfabric.model.record import Record, replace
-from flowfabric.stores.tables import EDGES, FLOW_TASKS, FLOWS, MEMBERS, Key
+from flowfabric.model.record import replace
+from flowfabric.stores.tables import EDGES, FLOW_TASKS, FLOWS, MEMBERS
 
 FLOW_CASCADE = "flow_cascade"
 PARENT_ENDED = "parent_ended"
-PURGED_AT_ONCE = 10  # flows one transaction looks at
-
-
-class Due(Record, frozen=True):
-    """What is due, named: it is done piece by piece where something in it cannot be read."""
-
-    execution_ids: tuple[str, ...] = ()
-    tasks: tuple[Key, ...] = ()
-    flows: tuple[Key, ...] = ()
 
 
 class FlowTasks(FlowCascade):
     """Does what earlier transactions left, a bounded piece at a time."""
 
-    due = Due()
     cancel_room = limits.CASCADE_MAX  # members this transaction may still cancel
 
-    async def hold_due(
-        self, executions: Iterable[Execution], limit: int, named: Due | None = None
-    ) -> None:
+    async def hold_due(self, executions: Iterable[Execution], due: Due) -> None:
         """Hold every flow this look at what is due may touch, at once and so in one order."""
-        if named is None:
-            tasks = await self.tx.due_keys(FLOW_TASKS, self.at.now, limit)
-            flows = await self.tx.due_keys(FLOWS, self.at.now, PURGED_AT_ONCE)
-            named = Due(tasks=tuple(tasks), flows=tuple(flows))
-        self.due = named
         members = {each.flow_id for each in executions if each.flow_id is not None}
-        await self.hold(members | {key[0] for key in (*named.tasks, *named.flows)})
+        await self.hold(members | {key[0] for key in (*due.of(FLOW_TASKS), *due.of(FLOWS))})
 
-    async def move_due(self) -> int:
+    async def move_due(self, due: Due) -> int:
         """What is due for flows that are held; how much was done."""
-        now, tasks, flows = self.at.now, self.due.tasks, self.due.flows
+        now, tasks, flows = self.at.now, due.of(FLOW_TASKS), due.of(FLOWS)
         if not tasks and not flows:
             return 0
         found = await self.tx.rows(FLOW_TASKS, sorted(tasks)) if tasks else {}

@@ -8,9 +8,9 @@ from typing import Any
 
 from flowfabric import ids
 from flowfabric.engine.answers import first_answer
+from flowfabric.engine.due import EXECUTION, Due, Thing, rows_due
 from flowfabric.engine.episode_book import EPISODE_COMMANDS, EpisodeBook
 from flowfabric.engine.flow_book import FLOW_COMMANDS, FlowBook, executions_in, keys_in
-from flowfabric.engine.flow_tasks import Due
 from flowfabric.engine.limiting import LIMIT_COMMANDS, Candidate, Limiter, executions_of, line_of
 from flowfabric.engine.view import View
 from flowfabric.kernel.admission import holds_place, place_until
@@ -31,6 +31,7 @@ from flowfabric.model.record import Record, replace
 from flowfabric.model.results import Claimed, GrantIssued, NoWork, Replayed
 from flowfabric.stores.base import Transaction
 from flowfabric.stores.indexes import ready_order
+from flowfabric.stores.tables import WAITPOINTS
 
 SEARCHES_MAX = 20  # how often a claim looks again when limits keep its candidates back
 DEPTH_MAX = 500  # and how far it looks at once
@@ -38,9 +39,11 @@ _STARTING = frozenset((IssueClaimGrant, ClaimGranted, ClaimNamed, ReclaimExecuti
 
 
 class WakeDue(Record, frozen=True):
-    """Move everything whose due time has come, up to a limit; or of that what is named."""
+    """Move everything whose due time has come, up to a limit and without what is set aside; or of
+    that only what is named."""
 
     limit: int
+    aside: frozenset[Thing] = frozenset()
     named: Due | None = None
 
 
@@ -385,8 +388,11 @@ class Fold:
         await self._save()
         moved = 0
         came_back: Counter[str | None] = Counter()
-        found = await self._found_due(search)
-        await self.flows.hold_due(found, search.limit, search.named)
+        found = await self._executions_due(search)
+        rows = search.named
+        if rows is None:
+            rows = await rows_due(self._tx, search.limit, search.aside)
+        await self.flows.hold_due(found, rows)
         for execution in found:
             key = self.view.take(execution).execution_id
             # A lapsed lease may be due for reclaim at once, so look again until nothing is due.
@@ -395,14 +401,18 @@ class Fold:
                 came_back[execution.blocked_on] += what == "promoted"
         due = [execution.execution_id for execution in found]
         await self.flows.follow_up()
-        moved += await self.flows.move_due()
-        moved += await self.episodes.move_due(due, search.limit)
-        return moved + await self.limiter.move_due(search.limit, came_back)
+        moved += await self.flows.move_due(rows)
+        moved += await self.episodes.move_due(due, rows.of(WAITPOINTS))
+        return moved + await self.limiter.move_due(rows, came_back)
 
-    async def _found_due(self, search: WakeDue) -> list[Execution]:
+    async def _executions_due(self, search: WakeDue) -> list[Execution]:
         if search.named is None:
-            return await self._tx.due(self.view.at.now, search.limit)
+            limit, aside = search.limit, search.aside
+            found = await self._tx.due(self.view.at.now, limit + len(aside))
+            if aside:
+                found = [each for each in found if (EXECUTION, (each.execution_id,)) not in aside]
+            return found[:limit]
         if not search.named.execution_ids:
             return []
-        found = await self._tx.load_free(search.named.execution_ids)
-        return [each for each in found.values() if isinstance(each, Execution)]
+        named = await self._tx.load_free(search.named.execution_ids)
+        return [each for each in named.values() if isinstance(each, Execution)]

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from flowfabric.engine.budget_book import BUDGET_COMMANDS, BudgetBook
+from flowfabric.engine.due import Due
 from flowfabric.engine.episode_book import EpisodeBook
 from flowfabric.engine.gate_book import QUOTA_COMMANDS, GateBook
 from flowfabric.engine.view import View
@@ -444,16 +445,14 @@ class Limiter:
 
     # --- what is due by itself -----------------------------------------------------------------
 
-    async def move_due(self, limit: int, came_back: Counter[str | None]) -> int:
+    async def move_due(self, due: Due, came_back: Counter[str | None]) -> int:
         """Resets, lapsed holds and reservations, room to be offered again.
 
         `came_back`: how many executions have just stopped waiting for each thing by themselves.
         """
-        tx, now = self._tx, self._view.at.now
-        holds = await tx.due_keys(HOLDS, now, limit)
-        budgets = await tx.due_keys(BUDGETS, now, limit)
-        gates = await tx.due_keys(GATES, now, limit)
-        places = await tx.due_keys(ADMISSIONS, now, limit)
+        now = self._view.at.now
+        holds, budgets = due.of(HOLDS), due.of(BUDGETS)
+        gates, places = due.of(GATES), due.of(ADMISSIONS)
         await self._lapse_holds(holds)
         await self._budgets.hold(key[0] for key in budgets)
         # What cannot be read is left for doctor: it must not keep the loop busy.

@@ -6,9 +6,9 @@ from typing import Any
 
 from flowfabric import limits
 from flowfabric.engine.core import EngineCore
-from flowfabric.engine.flow_tasks import Due
+from flowfabric.engine.due import Due, SetAside, Thing, alone, named, rows_due
 from flowfabric.engine.fold import WakeDue
-from flowfabric.errors import Corruption, InvalidInput
+from flowfabric.errors import InvalidInput
 from flowfabric.ids import jitter
 from flowfabric.kernel.expire import (
     ATTEMPT_TIMEOUT,
@@ -23,7 +23,7 @@ from flowfabric.model.record import Record
 from flowfabric.model.results import Moved, Reconciled
 from flowfabric.model.worker import WorkerEvent, WorkerEventType
 from flowfabric.stores.base import Reader, Transaction
-from flowfabric.stores.tables import FLOW_TASKS, FLOWS
+from flowfabric.trouble import is_passing
 
 
 def _expire_attempt(execution_id: str) -> ExpireAttempt:
@@ -65,12 +65,18 @@ class Timing(EngineCore):
         return reply
 
     async def move_due(self, *, limit: int = limits.DUE_BATCH) -> int:
-        """Everything whose time has come, in one transaction; how many were moved."""
+        """Everything whose time has come, in one transaction; how many were moved.
+
+        What cannot be moved is set aside, and stops nothing else: see `loop_status`.
+        """
         check_integer(limit, field="limit", least=1, most=limits.CREATE_MAX)
+        moved = await self._try_again()
         try:
-            return await self._move(WakeDue(limit))
-        except Corruption:
-            return await self._move_each(limit)
+            return moved + await self._move(WakeDue(limit, self.aside.things))
+        except Exception as error:
+            if is_passing(error):
+                raise
+            return moved + await self._move_each(limit)
 
     async def _move(self, command: WakeDue) -> int:
         async def work(tx: Transaction) -> Any:
@@ -81,27 +87,41 @@ class Timing(EngineCore):
         return int(replies[0])
 
     async def _move_each(self, limit: int) -> int:
-        """A row that cannot be read stops nobody else: each due thing in its own transaction."""
+        """Something that is due cannot be moved: each thing in a transaction of its own."""
+        aside = self.aside.things
 
-        async def look(tx: Transaction) -> list[Due]:
+        async def look(tx: Transaction) -> tuple[int, list[Thing]]:
             await tx.catalog()
-            executions = await tx.due(tx.now, limit)
-            tasks = await tx.due_keys(FLOW_TASKS, tx.now, limit)
-            flows = await tx.due_keys(FLOWS, tx.now, limit)
-            return [
-                *(Due(execution_ids=(each.execution_id,)) for each in executions),
-                *(Due(tasks=(key,)) for key in tasks),
-                *(Due(flows=(key,)) for key in flows),
-            ]
+            found = await tx.due(tx.now, limit + len(aside))
+            rows = await rows_due(tx, limit, aside)
+            due = Due([each.execution_id for each in found], rows.keys)
+            return tx.now, [thing for thing in due.things() if thing not in aside]
 
-        pieces = [WakeDue(0, each) for each in await self.transact(look)]
-        moved = 0
-        for piece in (*pieces, WakeDue(limit, Due())):
-            try:
-                moved += await self._move(piece)
-            except Corruption:
-                continue  # doctor reports it
+        now, things = await self.transact(look)
+        return sum([await self._move_alone(thing, now) for thing in things])
+
+    async def _try_again(self) -> int:
+        """Move what was set aside long enough ago."""
+        if not self.aside.things:
+            return 0
+        now = await self.read(_clock_of)
+        return sum([await self._move_alone(thing, now) for thing in self.aside.due(now)])
+
+    async def _move_alone(self, thing: Thing, now: int) -> int:
+        """Move one thing that is due, or set it aside: a bad record is no reason to stop."""
+        try:
+            moved = await self._move(WakeDue(1, named=alone(thing)))
+        except Exception as error:
+            if is_passing(error):
+                raise
+            self._complain(self.aside.put(thing, error, now), error)
+            return 0
+        self.aside.forget(thing)
         return moved
+
+    def _complain(self, noted: SetAside, error: Exception) -> None:
+        text = "%s cannot be moved and is set aside; all else goes on, `ff doctor` names it: %s"
+        self.complaints.tell(text, named(noted.thing), error, error=error)
 
     async def trim_retention(self, *, limit: int = limits.DUE_BATCH) -> int:
         """Delete executions past their retention, with everything that belongs to them."""
@@ -114,16 +134,25 @@ class Timing(EngineCore):
         return await self.transact(work)
 
     async def sweep(self, *, limit: int = limits.DUE_BATCH) -> int:
-        """Delete expired idempotency keys, old events and workers not heard from."""
+        """Delete expired idempotency keys and old events."""
         check_integer(limit, field="limit", least=1, most=limits.CREATE_MAX)
 
         async def work(tx: Transaction) -> int:
             await tx.catalog()
-            swept = await tx.sweep(
+            return await tx.sweep(
                 keys_until=tx.now,
                 events_until=tx.now - self.config.event_retention_ms,
                 limit=limit,
             )
+
+        return await self.transact(work)
+
+    async def sweep_workers(self, *, limit: int = limits.DUE_BATCH) -> int:
+        """Take workers that were not heard from off the registry."""
+        check_integer(limit, field="limit", least=1, most=limits.CREATE_MAX)
+
+        async def work(tx: Transaction) -> int:
+            await tx.catalog()
             lapsed = await tx.lapsed_workers(tx.now, limit)
             for worker in lapsed:
                 await tx.delete_worker(worker.namespace, worker.worker_instance_id)
@@ -135,7 +164,7 @@ class Timing(EngineCore):
                     tx.now,
                 )
                 await tx.append_worker_event(event)
-            return swept + len(lapsed)
+            return len(lapsed)
 
         return await self.transact(work)
 
@@ -151,7 +180,8 @@ class Timing(EngineCore):
     async def tick(self) -> int:
         """Run every loop once: what is due, retention, sweeps. How many records moved."""
         moved = await self.move_due()
-        return moved + await self.trim_retention() + await self.sweep()
+        moved += await self.trim_retention() + await self.sweep()
+        return moved + await self.sweep_workers()
 
     async def reconcile_execution_index(self) -> Reconciled:
         """Compare every index with the records; report what differs."""
@@ -159,6 +189,11 @@ class Timing(EngineCore):
         counted = sum(number for _, _, number in await self.read(lambda reader: reader.count()))
         texts = tuple(f"{index}: {what}" for index, what in problems)
         return Reconciled(counted, len(problems), texts)
+
+
+async def _clock_of(reader: Reader) -> int:
+    await reader.catalog()
+    return reader.now
 
 
 async def _audit(reader: Reader) -> list[tuple[str, str]]:

@@ -1,34 +1,32 @@
-"""The loop in every engine process: it sleeps until something is due and then moves it.
+"""The loops in every engine process: they sleep until something is due and then move it.
 
-It owns no state and needs no leader: each rule checks again under lock, rivals skip each other's
-rows, so any number of processes may run it and any of them may die.
+They own no state and need no leader: each rule checks again under lock, rivals skip each other's
+rows, so any number of processes may run them and any of these may die.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections.abc import Awaitable, Callable
-from typing import Protocol
+from contextlib import ExitStack
+from typing import Final, Protocol
 
 from flowfabric.clock import monotonic
 from flowfabric.engine.here import WorkersHere
+from flowfabric.engine.loop_status import DutyStatus
 from flowfabric.engine.timing import DueLook
-from flowfabric.engine.wakeups import DUE_TOPIC, Wakeups, wait_event
-from flowfabric.errors import FlowFabricError
+from flowfabric.engine.wakeups import DUE_TOPIC, Wakeups
 from flowfabric.ids import jitter
-from flowfabric.limits import DUE_BATCH, INSTANT_MS_MAX
+from flowfabric.limits import DUE_BATCH, INSTANT_MS_MAX, STOP_GRACE_S
+from flowfabric.loops.supervisor import Duty
 
-logger = logging.getLogger("flowfabric.loops")
-
-LOOK_AGAIN_MS = 2_000  # a lease of the shortest length taken elsewhere is found within TTL + 1 s
-HOUSEKEEPING_S = 60.0
-OUTAGE_PAUSE_S = 1.0
-PIECES_MAX = 100  # of one long piece of work between two looks at all that is due
+LOOK_AGAIN_MS: Final = 2_000  # a lease of the shortest length taken elsewhere is found in TTL + 1 s
+STUCK_LOOK_MS: Final = 500  # what is due and cannot be moved hides when the next thing is due
+HOUSEKEEPING_S: Final = 60.0
+PIECES_MAX: Final = 100  # of one long piece of work between two looks at all that is due
 
 
 class Timed(Protocol):
-    """What the loop needs of an engine."""
+    """What the loops need of an engine."""
 
     wakeups: Wakeups
     workers_here: WorkersHere
@@ -37,6 +35,7 @@ class Timed(Protocol):
     async def move_due(self) -> int: ...
     async def trim_retention(self) -> int: ...
     async def sweep(self) -> int: ...
+    async def sweep_workers(self) -> int: ...
     async def next_due(self) -> DueLook: ...
 
 
@@ -45,58 +44,57 @@ class Timekeeper:
 
     def __init__(self, engine: Timed) -> None:
         self._engine = engine
-        self._task: asyncio.Task[None] | None = None
-        self._outage = False
+        self._purge_due = asyncio.Event()
+        self._duties: tuple[Duty, ...] = ()
+        self._listening = ExitStack()
 
     def start(self) -> None:
         """Begin in the running event loop."""
-        self._task = asyncio.create_task(self._run(), name="flowfabric-timekeeper")
+        woken = self._listening.enter_context(self._engine.wakeups.listening((DUE_TOPIC,)))
+        later = HOUSEKEEPING_S * jitter()
+        self._duties = (
+            Duty("timers", self._timers, woken=woken),
+            Duty("retention", self._retention, woken=self._purge_due, first_s=later),
+            Duty("sweep", self._sweep, first_s=later),
+            Duty("workers", self._workers, first_s=later),
+        )
+        for duty in self._duties:
+            duty.start()
 
     async def stop(self) -> None:
-        """End, whatever it is doing."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
-            self._task = None
+        """End; what is under way may finish within a grace."""
+        await asyncio.gather(*(duty.stop(STOP_GRACE_S) for duty in self._duties))
+        self._listening.close()
 
-    async def _run(self) -> None:
-        housekeeping_at = monotonic() + HOUSEKEEPING_S * jitter()
-        with self._engine.wakeups.listening((DUE_TOPIC,)) as woken:
-            while True:
-                pause_s = await self._survive(self._turn)
-                if monotonic() >= housekeeping_at:
-                    await self._survive(self._sweep)
-                    housekeeping_at = monotonic() + HOUSEKEEPING_S * (0.5 + jitter())
-                await wait_event(woken, pause_s)
+    def status(self) -> tuple[DutyStatus, ...]:
+        """How each kind of work fares."""
+        return tuple(duty.status() for duty in self._duties)
 
-    async def _survive(self, work: Callable[[], Awaitable[float]]) -> float:
-        """The loop outlives any outage of the store; one is logged once."""
-        try:
-            pause_s = await work()
-        except FlowFabricError as error:
-            if not self._outage:
-                logger.warning("background work waits for the store: %s", error)
-            self._outage = True
-            return OUTAGE_PAUSE_S * (0.5 + jitter())
-        self._outage = False
-        return pause_s
+    # --- what is due ---------------------------------------------------------------------------
 
-    async def _turn(self) -> float:
+    async def _timers(self) -> float:
         """Do what is due; the seconds until the next look."""
         engine = self._engine
         engine.next_look_at = INSTANT_MS_MAX  # whatever becomes due during this turn wakes it again
-        look = await engine.next_due()
-        due_at = look.due_at
-        if due_at is not None and due_at <= look.now:
-            await engine.workers_here.catch_up()
-            if await self._move_due(look.now) + await engine.trim_retention():
-                return 0.0
-            due_at = None  # what is due cannot be read: doctor reports it, all else goes on
+        look = await self._look()
         pause_ms = LOOK_AGAIN_MS
-        if due_at is not None:
-            pause_ms = min(pause_ms, due_at - look.now + 1)
+        if look.due_at is not None and look.due_at <= look.now:
+            self._purge_due.set()
+            await engine.workers_here.catch_up()
+            if await self._move_due(look.now):
+                return 0.0
+            pause_ms = STUCK_LOOK_MS
+        elif look.due_at is not None:
+            pause_ms = min(pause_ms, look.due_at - look.now + 1)
         engine.next_look_at = min(engine.next_look_at, look.now + pause_ms)
         return pause_ms / 1000
+
+    async def _look(self) -> DueLook:
+        try:
+            return await self._engine.next_due()
+        except Exception:
+            await self._engine.move_due()  # it finds by itself what is due
+            raise
 
     async def _move_due(self, now: int) -> int:
         """Move what is due, and go straight on with what that leaves to be done at once, such as
@@ -111,8 +109,18 @@ class Timekeeper:
             engine.next_look_at = INSTANT_MS_MAX
         return moved
 
+    # --- what has outlived its use, a batch at a time until little is left ---------------------
+
+    async def _retention(self) -> float:
+        return _until_next(await self._engine.trim_retention())
+
     async def _sweep(self) -> float:
-        """Delete what has outlived its use, a batch at a time until little is left."""
-        while await self._engine.sweep() >= DUE_BATCH:
-            continue
-        return 0.0
+        return _until_next(await self._engine.sweep())
+
+    async def _workers(self) -> float:
+        return _until_next(await self._engine.sweep_workers())
+
+
+def _until_next(done: int) -> float:
+    """The seconds until housekeeping goes on: at once while a batch was full."""
+    return 0.0 if done >= DUE_BATCH else HOUSEKEEPING_S * (0.5 + jitter())

@@ -385,6 +385,10 @@ class Reader(Protocol):
         """The earliest time at which something is due or to be purged."""
         ...
 
+    async def due_keys(self, table: Table[R], until: int, limit: int) -> list[Key]:
+        """Keys of rows whose due time has come, earliest first."""
+        ...
+
     async def peek_rows(self, table: Table[R], keys: Sequence[Key]) -> dict[Key, R]:
         """Rows by their keys, or by equally long beginnings of keys."""
         ...

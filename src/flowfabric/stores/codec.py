@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Final
 
 from flowfabric.errors import FlowFabricError
+from flowfabric.limits import PRIORITY_MAX
 from flowfabric.model.attempt import Attempt, AttemptOutcome, AttemptType
 from flowfabric.model.bounds import UNBOUNDED, Bounds
 from flowfabric.model.execution import Body, Execution, Grant, GrantKind
@@ -264,7 +265,7 @@ def execution_from_row(row: Sequence[Any], routes: Mapping[int, Route]) -> Execu
     try:
         return _decode(wire_id, row, routes)
     except (KeyError, ValueError, TypeError, FlowFabricError) as error:
-        return Corrupt(wire_id, f"{type(error).__name__}: {error}")
+        return Corrupt(wire_id, f"{type(error).__name__}: {error!s:.200}")
 
 
 _STATE: Final = len(KEY_COLUMNS)
@@ -276,6 +277,8 @@ _TAGS: Final = _POLICY + 1
 
 def _decode(wire_id: str, row: Sequence[Any], routes: Mapping[int, Route]) -> Execution:
     """The columns after the priority stand in the order of the record's fields."""
+    if _is_out_of_range(row):
+        raise ValueError(_out_of_range(row))
     kind = row[_GRANT]
     fields: list[Any] = [
         wire_id,
@@ -292,6 +295,46 @@ def _decode(wire_id: str, row: Sequence[Any], routes: Mapping[int, Route]) -> Ex
     fields[_TYPE_FIELD] = _ATTEMPT_TYPE[fields[_TYPE_FIELD]]
     fields[_NEXT_TYPE_FIELD] = _ATTEMPT_TYPE[fields[_NEXT_TYPE_FIELD]]
     return Execution(*fields)
+
+
+# Numbers that rules count with or rank by. Every instant and count that can come about is below
+# this power of two, so that one look at all their bits together tells whether any is not.
+_RANGE_BITS: Final = 48
+_COUNTED: Final = (
+    "created_at",
+    "priority",
+    "lease_epoch",
+    "attempt_spent_ms",
+    "total_attempt_count",
+    "retry_count",
+    "replay_count",
+    "reclaim_count",
+    "aging_ms",
+    "signal_count",
+    "signal_bytes",
+    "side_holds",
+    "open_group",
+)
+
+
+def _range_test() -> Callable[[Sequence[Any]], bool]:
+    """Spelled out, as `base._keeps` is: every row that is read is asked."""
+    at = CORE_COLUMNS.index
+    bits = " | ".join(f"row[{at(name)}]" for name in _COUNTED)
+    source = f"({bits}) >> {_RANGE_BITS} or row[{_PRIORITY}] > {PRIORITY_MAX}"
+    test: Callable[[Sequence[Any]], bool] = eval(f"lambda row: {source}")  # noqa: S307
+    return test
+
+
+_is_out_of_range: Final = _range_test()
+
+
+def _out_of_range(row: Sequence[Any]) -> str:
+    """Which number can never be right."""
+    values = {name: row[CORE_COLUMNS.index(name)] for name in _COUNTED}
+    wrong = [name for name, value in values.items() if value >> _RANGE_BITS]
+    name = wrong[0] if wrong else "priority"
+    return f"{name}: {values[name]} is out of range"
 
 
 _NEXT_TYPE: Final = COLD_FIELDS.index("next_attempt_type")

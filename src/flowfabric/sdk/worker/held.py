@@ -25,7 +25,8 @@ from flowfabric.sdk.durations import instant_ms
 from flowfabric.sdk.errors import Stopped
 from flowfabric.sdk.received import Ended, ended
 from flowfabric.sdk.task import Task
-from flowfabric.sdk.worker.outage import Outage, Patience, is_passing, may_pass
+from flowfabric.sdk.worker.outage import Outage, Patience
+from flowfabric.trouble import is_passing, may_pass
 
 LOST = (StaleLease, LeaseExpired, LeaseRevoked, ExecutionNotActive, NotFound)
 _UNCLEAR_TRIES: Final = 5  # of a call that fails for a reason which may not pass

@@ -1,54 +1,16 @@
-"""Trouble of the store: what it means for the worker, told once, waited out with growing pauses."""
+"""Trouble of the store: told once, waited out with growing, jittered pauses."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from enum import Enum
 from typing import Final
 
-from flowfabric.errors import (
-    FlowFabricError,
-    KeyringEmpty,
-    RetryExhausted,
-    SchemaMismatch,
-    StoreError,
-)
 from flowfabric.ids import jitter
 
 _LOGGER = logging.getLogger("flowfabric.worker")
 _FIRST_S: Final = 0.05
 _LONGEST_S: Final = 5.0
-
-
-class Trouble(Enum):
-    """What an error means for the call that met it. One rule for everything a worker asks."""
-
-    PASSING = "passing"  # the store's: the same call succeeds when that is over
-    UNCLEAR = "unclear"  # the store's or our own: it may pass or not, so it is tried a while
-    LASTING = "lasting"  # somebody has to correct something first
-    REFUSED = "refused"  # the request was understood, and the answer is no
-
-
-def trouble(error: BaseException) -> Trouble:
-    """The kind of trouble an error is; whether a typed one passes is what its class says."""
-    if isinstance(error, SchemaMismatch | KeyringEmpty):
-        return Trouble.LASTING
-    if isinstance(error, StoreError | RetryExhausted):
-        return Trouble.PASSING if error.retryable else Trouble.UNCLEAR
-    if isinstance(error, FlowFabricError):
-        return Trouble.REFUSED
-    return Trouble.PASSING if isinstance(error, OSError) else Trouble.UNCLEAR
-
-
-def is_passing(error: BaseException) -> bool:
-    """Whether the store is the problem and the same call may succeed later."""
-    return trouble(error) is Trouble.PASSING
-
-
-def may_pass(error: BaseException) -> bool:
-    """Whether it is worth another try, be it without a promise."""
-    return trouble(error) in (Trouble.PASSING, Trouble.UNCLEAR)
 
 
 class Outage:

@@ -24,7 +24,8 @@ from flowfabric.model.attempt import FailureClass
 from flowfabric.sdk.codec import JSON
 from flowfabric.sdk.durations import Moment, instant_ms, to_ms
 from flowfabric.sdk.worker.held import Held
-from flowfabric.sdk.worker.outage import Outage, Patience, Trouble, trouble
+from flowfabric.sdk.worker.outage import Outage, Patience
+from flowfabric.trouble import Trouble, trouble
 
 _LOGGER = logging.getLogger("flowfabric.worker")
 _BATCH: Final = limits.BATCH_MAX

@@ -21,12 +21,13 @@ from flowfabric.sdk.fabric import Fabric
 from flowfabric.sdk.worker.handlers import run_async, run_sync
 from flowfabric.sdk.worker.held import Held
 from flowfabric.sdk.worker.leases import Leases
-from flowfabric.sdk.worker.outage import Outage, Patience, is_passing, may_pass
+from flowfabric.sdk.worker.outage import Outage, Patience
 from flowfabric.sdk.worker.presence import Presence
 from flowfabric.sdk.worker.reports import Postponed, Report, Reporter
 from flowfabric.sdk.worker.settings import Settings, read_settings
 from flowfabric.sdk.worker.threads import Threads
 from flowfabric.sdk.worker.watchdog import Watchdog
+from flowfabric.trouble import is_passing, may_pass
 
 _LOGGER = logging.getLogger("flowfabric.worker")
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)

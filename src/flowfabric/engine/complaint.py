@@ -1,0 +1,63 @@
+"""Errors of background work in the log: the first at once, the same one again ever more rarely."""
+
+from __future__ import annotations
+
+import logging
+from types import TracebackType
+from typing import Final
+
+from flowfabric.clock import monotonic
+from flowfabric.errors import FlowFabricError
+
+FIRST_PAUSE_S: Final = 10.0
+LONGEST_PAUSE_S: Final = 3_600.0
+KINDS_MAX: Final = 1_000  # errors told apart; more forget them all
+
+_Kind = tuple[type[Exception], str, int]
+
+
+class _Told:
+    """When an error was last told, and how often it came since."""
+
+    __slots__ = ("pause_s", "silent", "until")
+
+    def __init__(self) -> None:
+        self.pause_s, self.until, self.silent = FIRST_PAUSE_S, monotonic() + FIRST_PAUSE_S, 0
+
+
+class Complaints:
+    """Tells errors to a log, which an error that comes every second must not fill."""
+
+    def __init__(self, logger: logging.Logger) -> None:
+        self._logger = logger
+        self._told: dict[_Kind, _Told] = {}
+
+    def tell(self, text: str, *values: object, error: Exception) -> None:
+        """Log an error, with its traceback where it is nothing that was foreseen."""
+        kind = _kind_of(error)
+        told = self._told.get(kind)
+        if told is None:
+            if len(self._told) >= KINDS_MAX:
+                self._told.clear()
+            self._told[kind] = _Told()
+            self._write(text, values, error)
+        elif monotonic() < told.until:
+            told.silent += 1
+        else:
+            self._write(f"{text} (and {told.silent} times since it was last told)", values, error)
+            told.pause_s = min(LONGEST_PAUSE_S, told.pause_s * 2)
+            told.until, told.silent = monotonic() + told.pause_s, 0
+
+    def _write(self, text: str, values: tuple[object, ...], error: Exception) -> None:
+        foreseen = isinstance(error, FlowFabricError)
+        self._logger.error(text, *values, exc_info=None if foreseen else error)
+
+
+def _kind_of(error: Exception) -> _Kind:
+    """Errors of one class from one line are the same; their texts may name different records."""
+    trace: TracebackType | None = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    if trace is None:
+        return type(error), "", 0
+    return type(error), trace.tb_frame.f_code.co_filename, trace.tb_lineno
