@@ -36,6 +36,7 @@ from flowfabric.sdk.context import Context, SyncContext
 from flowfabric.sdk.errors import (
     BudgetExceeded,
     ChildFailed,
+    EventLoopRunning,
     Fatal,
     FlowFailed,
     InvalidLink,
@@ -69,6 +70,7 @@ __all__ = [
     "ChildFailed",
     "Context",
     "EngineConfig",
+    "EventLoopRunning",
     "ExecutionSnapshot",
     "Explanation",
     "ExponentialBackoff",

@@ -465,3 +465,8 @@ class WaitTimeout(FlowFabricError):
     """The wait is over but the execution is not. Ask again later."""
 
     code, retryable, status = "timeout", True, 504
+
+    @property
+    def explanation(self) -> str:
+        """Why it has not ended, as `ff why` says it; empty when that is not known."""
+        return str(self.fields.get("explanation", ""))

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from enum import Enum
+from typing import Final
 
 from flowfabric.errors import (
     FlowFabricError,
     KeyringEmpty,
     RetryExhausted,
     SchemaMismatch,
+    StoreCorrupt,
     StoreError,
+    StoreReplaced,
 )
+
+_LASTING: Final = (SchemaMismatch, KeyringEmpty, StoreReplaced, StoreCorrupt)
 
 
 class Trouble(Enum):
@@ -24,7 +29,7 @@ class Trouble(Enum):
 
 def trouble(error: BaseException) -> Trouble:
     """The kind of trouble an error is; whether a typed one passes is what its class says."""
-    if isinstance(error, SchemaMismatch | KeyringEmpty):
+    if isinstance(error, _LASTING):
         return Trouble.LASTING
     if isinstance(error, StoreError | RetryExhausted):
         return Trouble.PASSING if error.retryable else Trouble.UNCLEAR

@@ -40,6 +40,32 @@ async def test_missing_capabilities_are_named(lab: Lab) -> None:
 
 
 @scenario
+async def test_a_handler_that_no_worker_has_is_named(lab: Lab) -> None:
+    execution_id = await lab.create("brief")
+    await register(lab, "w1", kinds=("other",))
+    answer = await explain(lab, execution_id)
+    assert answer.summary == "no live worker has a handler for brief on lane default"
+    assert answer.hints == ("start a worker on lane default that handles brief",)
+    await register(lab, "w2", kinds=("brief",), lanes=("elsewhere",))
+    assert (await explain(lab, execution_id)).summary == answer.summary
+    await register(lab, "w3", kinds=("brief",))
+    assert (await explain(lab, execution_id)).summary.startswith("a worker that can run it")
+
+
+@scenario
+async def test_two_workers_of_which_each_lacks_something_are_no_whole_one(lab: Lab) -> None:
+    needs = ExecutionPolicy(
+        routing_requirements=RoutingRequirements(required_capabilities=("gpu",))
+    )
+    execution_id = await lab.create("brief", policy=needs)
+    await register(lab, "w1", kinds=("brief",))
+    await register(lab, "w2", kinds=("other",), capabilities=("gpu",))
+    answer = await explain(lab, execution_id)
+    assert answer.summary == "no live worker can run it: each lacks something"
+    assert {fit.lacks for fit in answer.could_run} == {"lacks gpu", "has no handler for brief"}
+
+
+@scenario
 async def test_a_lapsed_worker_could_not_run_it(lab: Lab) -> None:
     """Scenario 17, D52."""
     execution_id = await lab.create()

@@ -2,10 +2,19 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Callable
 
 import pytest
 
-from flowfabric import EngineConfig, Fabric, InvalidInput, PublicState, RunFailed, Worker
+from flowfabric import (
+    EngineConfig,
+    EventLoopRunning,
+    Fabric,
+    InvalidInput,
+    PublicState,
+    RunFailed,
+    Worker,
+)
 from tests.sdk.workshop import working
 
 
@@ -124,16 +133,46 @@ def test_code_without_asyncio_submits_and_waits(durable_url: str) -> None:
         thread.join()
 
 
-def test_the_sync_facade_works_inside_a_running_loop_and_after_close() -> None:
+@pytest.mark.filterwarnings("error")  # a coroutine that was never awaited
+def test_the_sync_facade_is_refused_where_a_loop_runs_with_what_to_write_instead() -> None:
     ff = Fabric("memory://")
 
     @ff.task
     def paint() -> None: ...
 
+    run = ff.sync.submit(paint)
+    with ff.sync.flow("pictures") as flow:
+        flow.add(paint)
+    nodes = flow.submit()
+    calls: list[tuple[Callable[[], object], str]] = [
+        (lambda: ff.sync.submit(paint), r"write await ff\.submit\(…\)"),
+        (lambda: ff.sync.submit_many(paint, [()]), r"write await ff\.submit_many\(…\)"),
+        (lambda: ff.sync.create_budget("b", hard={"n": 1}), r"await ff\.create_budget\(…\)"),
+        (lambda: ff.sync.approve(run, "k", by="ada"), r"await ff\.approve\(…\)"),
+        (lambda: run.result("1s"), r"await run\.result\(…\)"),
+        (lambda: nodes.result("1s"), r"await run\.result\(…\)"),
+        (lambda: list(nodes.watch()), r"async for … in run\.watch\(\)"),
+        (ff.sync.flow("more").submit, r"await flow\.submit\(…\)"),
+    ]
+
     async def main() -> None:
-        assert ff.sync.submit(paint).state() is PublicState.WAITING
+        for call, instead in calls:
+            with pytest.raises(EventLoopRunning, match=instead):
+                call()
+        state = await asyncio.to_thread(run.state)  # a thread beside the loop is welcome
+        assert state is PublicState.WAITING
 
     asyncio.run(main())
+    ff.sync.close()
+
+
+def test_the_sync_facade_works_again_after_close() -> None:
+    ff = Fabric("memory://")
+
+    @ff.task
+    def paint() -> None: ...
+
+    assert ff.sync.submit(paint).state() is PublicState.WAITING
     ff.sync.close()
     ff.sync.close()
     assert ff.sync.submit(paint).is_new

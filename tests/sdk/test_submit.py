@@ -16,6 +16,8 @@ from flowfabric import (
     NotFound,
     PublicState,
     ResultMismatch,
+    Run,
+    StoreUnavailable,
     WaitTimeout,
 )
 from tests.sdk.workshop import within, working
@@ -261,6 +263,67 @@ def test_waiting_for_a_result_can_time_out_and_an_unknown_run_is_not_found(url: 
             for look in (missing.state, missing.info, missing.result):
                 with pytest.raises(NotFound):
                     await within(look())
+
+    asyncio.run(main())
+
+
+def test_a_wait_that_timed_out_says_why_the_run_has_not_ended(url: str) -> None:
+    ff = Fabric(url)
+
+    @ff.task
+    async def brief(topic: str) -> None: ...
+
+    async def timed_out(run: Run[Any]) -> WaitTimeout:
+        with pytest.raises(WaitTimeout) as caught:
+            await run.result(timeout="10ms")
+        assert caught.value.fields["public_state"] == "waiting"
+        return caught.value
+
+    async def main() -> None:
+        async with ff:
+            run = await ff.submit(brief, "solar")
+            error = await timed_out(run)
+            assert error.explanation == "no live worker is registered"
+            engine = await ff.start()
+            await engine.register_worker(
+                worker_id="w1",
+                worker_instance_id="w1-1",
+                lanes=("default",),
+                kinds=("other",),
+                liveness_ttl_ms=60_000,
+            )
+            error = await timed_out(run)
+            why = await run.explain()
+            assert error.explanation == why.summary
+            assert why.summary == "no live worker has a handler for brief on lane default"
+            assert f": {why.summary}; start a worker on lane default that handles brief" in str(
+                error
+            )
+            assert error.as_dict()["hints"] == list(why.hints)
+
+    asyncio.run(main())
+    if url == "memory://":
+        return
+    with Fabric(url).sync as sync, pytest.raises(WaitTimeout, match="no live worker has a handler"):
+        sync.submit("brief", {"topic": "wind"}).result(timeout="10ms")
+
+
+def test_a_wait_that_timed_out_is_told_even_if_the_reason_cannot_be_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ff = Fabric("memory://")
+
+    async def main() -> None:
+        async with ff:
+            run = await ff.submit("brief")
+
+            async def explain(**_: Any) -> None:
+                raise StoreUnavailable("down")
+
+            monkeypatch.setattr(await ff.start(), "explain", explain)
+            with pytest.raises(WaitTimeout, match=r"still waiting after 10 ms$") as caught:
+                await run.result(timeout="10ms")
+            assert caught.value.explanation == ""
 
     asyncio.run(main())
 

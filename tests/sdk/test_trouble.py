@@ -25,7 +25,9 @@ from flowfabric.errors import (
     RetryExhausted,
     SchemaMismatch,
     StaleLease,
+    StoreCorrupt,
     StoreError,
+    StoreReplaced,
 )
 from flowfabric.stores.base import StoreConflict
 from flowfabric.trouble import Trouble, trouble
@@ -45,7 +47,10 @@ UNCLEAR = [StoreError("something odd"), ValueError("a driver's own")]
     [
         (PASSING, Trouble.PASSING),
         (UNCLEAR, Trouble.UNCLEAR),
-        ([SchemaMismatch("newer"), KeyringEmpty()], Trouble.LASTING),
+        (
+            [SchemaMismatch("newer"), KeyringEmpty(), StoreReplaced(), StoreCorrupt()],
+            Trouble.LASTING,
+        ),
         ([InvalidInput("x"), StaleLease("x")], Trouble.REFUSED),
     ],
 )

@@ -25,6 +25,14 @@ from flowfabric.model.state import (
 from flowfabric.model.worker import Worker
 
 
+class _Crew(Record, frozen=True):
+    """Who is there to run it."""
+
+    fits: tuple[WorkerFit, ...]
+    missing: tuple[str, ...]
+    has_handler: bool  # whether any of them, on its lane, knows the kind
+
+
 class _Cause(Record, frozen=True):
     waiting_for: str
     summary: str
@@ -49,12 +57,13 @@ def explain(
         for lacks in (misfit(worker, execution.route),)
     )
     missing = _missing_everywhere(execution, workers, now)
+    crew = _Crew(fits, missing, _has_handler(execution, workers, now))
     if wait is not None:
         cause = _suspended(execution, wait)
     elif others is not None:
         cause = _dependent(execution, others)
     else:
-        cause = _cause(execution, lane_state, fits, missing, now)
+        cause = _cause(execution, lane_state, crew, now)
     limits = limits_of(execution, bounds)
     clears = [each.clears_at for each in limits if each.keeps_back]
     return Explanation(
@@ -91,13 +100,17 @@ def _missing_everywhere(
     return min(lacks, key=len, default=tuple(required))
 
 
-def _cause(
-    execution: Execution,
-    lane_state: LaneState,
-    fits: Sequence[WorkerFit],
-    missing: tuple[str, ...],
-    now: int,
-) -> _Cause:
+def _has_handler(execution: Execution, workers: Sequence[Worker], now: int) -> bool:
+    return any(
+        worker.is_live(now)
+        and worker.namespace == execution.namespace
+        and execution.lane_id in worker.lanes
+        and (worker.kinds is None or execution.execution_kind in worker.kinds)
+        for worker in workers
+    )
+
+
+def _cause(execution: Execution, lane_state: LaneState, crew: _Crew, now: int) -> _Cause:
     match execution.state.lifecycle_phase:
         case LifecyclePhase.TERMINAL:
             return _ended(execution)
@@ -108,7 +121,7 @@ def _cause(
             return _Cause(reason, f"suspended: {execution.blocking_detail or reason}")
         case LifecyclePhase.RUNNABLE:
             if execution.is_waiting:
-                return _waiting(execution, lane_state, fits, missing, now)
+                return _waiting(execution, lane_state, crew, now)
             return _held_back(execution)
 
 
@@ -148,13 +161,7 @@ def _held_back(execution: Execution) -> _Cause:
     return _Cause(reason.value, execution.blocking_detail or reason.value, due, hints)
 
 
-def _waiting(
-    execution: Execution,
-    lane_state: LaneState,
-    fits: Sequence[WorkerFit],
-    missing: tuple[str, ...],
-    now: int,
-) -> _Cause:
+def _waiting(execution: Execution, lane_state: LaneState, crew: _Crew, now: int) -> _Cause:
     lane = execution.lane_id
     if not lane_state.hands_out:
         return _Cause(
@@ -165,17 +172,23 @@ def _waiting(
     if execution.grant is not None and execution.grant.is_live(now):
         promised = f"promised to worker {execution.grant.worker_id}"
         return _Cause("grant", promised, execution.grant.expires_at)
-    if any(fit.fits for fit in fits):
+    if any(fit.fits for fit in crew.fits):
         return _Cause("worker", "a worker that can run it is alive; it waits for a free slot")
-    if missing and fits:
+    missing, kind = crew.missing, execution.execution_kind
+    if missing and crew.has_handler:
         return _Cause(
             BlockingReason.WAITING_FOR_CAPABLE_WORKER.value,
             f"no live worker offers {', '.join(missing)}",
             hints=(f"start a worker with --capability {' --capability '.join(missing)}",),
         )
-    hint = f"start a worker on lane {lane} that handles {execution.execution_kind}"
+    if crew.has_handler:
+        summary = "no live worker can run it: each lacks something"
+    elif crew.fits:
+        summary = f"no live worker has a handler for {kind} on lane {lane}"
+    else:
+        summary = "no live worker is registered"
     return _Cause(
         BlockingReason.WAITING_FOR_CAPABLE_WORKER.value if missing else "worker",
-        "no live worker can run it" if fits else "no live worker is registered",
-        hints=(hint,),
+        summary,
+        hints=(f"start a worker on lane {lane} that handles {kind}",),
     )

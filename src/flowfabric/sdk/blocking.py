@@ -1,7 +1,8 @@
 """The fabric for code without asyncio: an event loop in a thread of its own, and calls that wait.
 
-It may be used anywhere, also inside a running event loop, where it blocks like any other call. It
-opens an engine of its own; with `memory://` that is a memory of its own.
+It may be used in any thread, but not where an event loop runs: it would stand still until the call
+is over, so the call is refused with what to write instead. It opens an engine of its own; with
+`memory://` that is a memory of its own.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Coroutine, Iterable
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar, overload
 
 from flowfabric.engine.wait_reading import WaitInfo
 from flowfabric.model.budget import BudgetStatus, UsageOutcome
@@ -17,6 +18,7 @@ from flowfabric.model.quota import QuotaPolicy, QuotaStatus
 from flowfabric.model.results import ExecutionSnapshot, Explanation, LaneConfigured
 from flowfabric.model.state import PublicState
 from flowfabric.sdk.durations import Duration
+from flowfabric.sdk.errors import EventLoopRunning
 from flowfabric.sdk.flow_run import FlowRun
 from flowfabric.sdk.run import Run
 from flowfabric.sdk.sync_flow import SyncFlow, SyncFlowRun
@@ -28,6 +30,8 @@ if TYPE_CHECKING:  # the fabric makes its own blocking twin
 
 R = TypeVar("R")
 T = TypeVar("T")
+# What to write instead of a blocking call, where its coroutine has another name.
+_INSTEAD: Final = {"Graph.record": "await flow.submit(…)", "_next": "async for … in run.watch()"}
 
 
 class SyncFabric:
@@ -185,6 +189,7 @@ class SyncFabric:
 
     def wait(self, operation: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine on the thread's loop and wait for its answer."""
+        _refuse_in_a_loop(operation)
         future = asyncio.run_coroutine_threadsafe(operation, self._running_loop())
         try:
             return future.result()
@@ -201,6 +206,22 @@ class SyncFabric:
                 )
                 self._thread.start()
             return self._loop
+
+
+def _refuse_in_a_loop(operation: Coroutine[Any, Any, Any]) -> None:
+    """Nothing of the operation has begun yet: it only has to be closed."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return
+    operation.close()
+    called = str(getattr(operation, "__qualname__", ""))
+    holder, _, name = called.rpartition(".")
+    usual = f"await {'run' if holder.endswith('Run') else 'ff'}.{name}(…)"
+    detail = (
+        f"ff.sync would block the event loop that runs here: write {_INSTEAD.get(called, usual)}"
+    )
+    raise EventLoopRunning(detail)
 
 
 class SyncRun(Generic[R]):

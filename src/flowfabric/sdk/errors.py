@@ -10,6 +10,7 @@ FlowFabricError
   ResultMismatch         the run succeeded, but its result is not of the annotated type
   InvalidTask            the function cannot be a task; the detail says what to change
   InvalidLink            the text is not a complete link of a waitpoint
+  EventLoopRunning       `ff.sync` was called where an event loop runs; await what the detail says
   BudgetExceeded         raised inside a handler: the budget has no room for what it wants to spend
 
 Exception
@@ -131,6 +132,12 @@ class InvalidLink(InvalidInput):
     """That is no link of a waitpoint. Copy it whole; it says no more on purpose."""
 
     code = "invalid_link"
+
+
+class EventLoopRunning(FlowFabricError):
+    """`ff.sync` would block the event loop that runs here. Await the fabric's own method."""
+
+    code, status = "event_loop_running", 409
 
 
 class BudgetExceeded(FlowFabricError):

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 import msgspec
 
 from flowfabric.clock import monotonic
-from flowfabric.errors import NotFound
+from flowfabric.engine.engine import Engine
+from flowfabric.errors import FlowFabricError, NotFound, WaitTimeout
 from flowfabric.model.results import ExecutionSnapshot, Explanation
 from flowfabric.model.state import PublicState
 from flowfabric.sdk import codec
@@ -68,13 +69,16 @@ class Run(Generic[R]):
         """Wait for the end and give the result.
 
         Raises `RunFailed`, `RunCancelled` or `RunExpired` with the reason, and `WaitTimeout` when
-        the time is over first; the work itself goes on then.
+        the time is over first, with the reason in its `explanation`; the work itself goes on then.
         """
         engine = await self._fabric.start()
         timeout_ms = None if timeout is None else to_ms(timeout, field="timeout")
-        outcome = await engine.wait_for_outcome(
-            execution_id=self.id, timeout_ms=timeout_ms, look_after_ms=self._look_after_ms()
-        )
+        try:
+            outcome = await engine.wait_for_outcome(
+                execution_id=self.id, timeout_ms=timeout_ms, look_after_ms=self._look_after_ms()
+            )
+        except WaitTimeout as error:
+            raise await _explained(engine, self.id, error) from None
         if outcome.ended.public_state is not PublicState.COMPLETED:
             raise error_of(outcome.ended)
         return read_result(self.task, self.id, outcome.result)
@@ -120,6 +124,17 @@ class Run(Generic[R]):
 
     def _not_found(self) -> NotFound:
         return NotFound(f"execution {self.id}", entity="execution")
+
+
+async def _explained(engine: Engine, execution_id: str, error: WaitTimeout) -> WaitTimeout:
+    """The timeout, and why the execution has not ended yet."""
+    try:
+        found = await engine.explain(execution_id=execution_id)
+    except FlowFabricError:
+        return error  # the wait is over, whatever else is wrong
+    told = "; ".join((found.summary, *found.hints))
+    fields = {"explanation": found.summary, "hints": list(found.hints)}
+    return WaitTimeout(f"{error.detail}: {told}", **error.fields, **fields)
 
 
 def read_result(task: Task[..., R] | None, execution_id: str, result: bytes | None) -> R:

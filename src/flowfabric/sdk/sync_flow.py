@@ -97,9 +97,11 @@ class SyncFlowRun:
     def watch(self) -> Iterator[NodeChange]:
         """Each node as it stands, then each change, until the flow has ended."""
         changes = self._run.watch()
+        change = self._sync.wait(_next(changes))
         try:
-            while (change := self._sync.wait(_next(changes))) is not None:
+            while change is not None:
                 yield change
+                change = self._sync.wait(_next(changes))
         finally:
             self._sync.wait(_close(changes))
 
