@@ -16,7 +16,7 @@ FlowFabricError
     DependencyAlreadyExists  AlreadyInOtherFlow
   StateError             the execution's life has moved on; do not retry
     StaleLease  LeaseExpired  LeaseRevoked  ExecutionNotTerminal  MaxReplaysExhausted
-    GrantAlreadyExists  LaneClosed  FlowAlreadyTerminal  InvalidDependency
+    GrantAlreadyExists  LaneClosed  PlaceInUse  FlowAlreadyTerminal  InvalidDependency
   StoreError             the storage, not the request
     StoreUnavailable     nothing was written; retrying is safe
     OutcomeUnknown       it may have been written; repeat it with the same fence or key
@@ -414,6 +414,13 @@ class LaneClosed(StateError):
     """The lane takes no new work: it is draining or disabled."""
 
     code = "lane_closed"
+
+
+class PlaceInUse(StateError):
+    """The execution runs in this place: it is freed when the lease ends, so cancel the execution
+    or revoke its lease."""
+
+    code = "place_in_use"
 
 
 # --- the storage -------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from flowfabric.errors import PlaceInUse
 from flowfabric.model.attempt import FailureClass
 from flowfabric.model.quota import AdmissionState
 from flowfabric.model.results import Claimed
@@ -142,7 +143,8 @@ async def test_releasing_twice_is_harmless(lab: Lab) -> None:
     """Scenario 16, D37: release frees only what was admitted, and once."""
     await quota(lab, cap=2)
     first, second, stranger = await many(lab, 3)
-    await lab.claims(limit=2)
+    for execution_id in (first, second):
+        await lab.engine.check_admission(quota_policy_id=QUOTA, execution_id=execution_id)
     release = lab.engine.release_admission
     assert (await release(quota_policy_id=QUOTA, execution_id=first)).released
     for execution_id in (first, stranger):
@@ -151,15 +153,37 @@ async def test_releasing_twice_is_harmless(lab: Lab) -> None:
 
 
 @counted
-async def test_a_place_released_by_hand_is_not_released_again_at_the_end(lab: Lab) -> None:
-    await quota(lab, cap=2)
-    await many(lab, 3)
-    first, _ = await lab.claims(limit=2)
-    await lab.engine.release_admission(quota_policy_id=QUOTA, execution_id=first.execution_id)
-    third = await lab.claim("w2")
-    await lab.engine.complete(first.handle)
-    assert (await gate(lab)).active == 2
-    assert third.execution_id in await places(lab)
+async def test_the_place_of_a_running_execution_is_not_given_away(lab: Lab) -> None:
+    """Issue 10 A8: one place, so at most one runs, whatever is released by hand."""
+    await quota(lab, cap=1)
+    first, second = await many(lab, 2)
+    running = await lab.claim()
+    async with lab.refuses(PlaceInUse, field=first):
+        await lab.engine.release_admission(quota_policy_id=QUOTA, execution_id=first)
+    assert await lab.claims("w2") == []
+    await lab.engine.complete(running.handle)
+    assert (await lab.claim("w2")).execution_id == second
+    assert not (
+        await lab.engine.release_admission(quota_policy_id=QUOTA, execution_id=first)
+    ).released
+    assert await places(lab) == {second}
+
+
+@counted
+async def test_a_place_an_external_scheduler_took_is_kept_while_its_execution_runs(
+    lab: Lab,
+) -> None:
+    """The same for a quota the execution does not name itself, and for one that runs already."""
+    await quota(lab, cap=1)
+    execution_id = await lab.create()
+    await lab.engine.check_admission(quota_policy_id=QUOTA, execution_id=execution_id)
+    running = await lab.claim()
+    for _ in range(2):
+        async with lab.refuses(PlaceInUse):
+            await lab.engine.release_admission(quota_policy_id=QUOTA, execution_id=execution_id)
+        await lab.engine.renew(running.handle)
+    await lab.engine.complete(running.handle)
+    assert (await gate(lab)).active == 0
 
 
 @counted

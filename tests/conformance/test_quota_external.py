@@ -156,12 +156,14 @@ async def test_cancelling_before_the_start_returns_the_reservation(
 async def test_releasing_the_own_place_leaves_others_to_their_end(lab: Lab) -> None:
     await quota(lab, cap=1)
     await quota(lab, "other", cap=1)
-    claimed = await lab.started(quota_policy_id=QUOTA)
-    execution_id = claimed.execution_id
-    await check(lab, execution_id, quota_policy_id="other", reservation_ms=60_000)
-    await release(lab, execution_id)
+    execution_id = await lab.create(quota_policy_id=QUOTA)
+    for name in (QUOTA, "other"):
+        await check(lab, execution_id, quota_policy_id=name, reservation_ms=60_000)
+    assert (await release(lab, execution_id)).released
+    assert (await gate(lab)).active == 0
     assert (await gate(lab, name="other")).active == 1
-    await lab.engine.complete(claimed.handle)
+    await lab.engine.complete((await lab.claim()).handle)
+    assert (await gate(lab)).active == 0
     assert (await gate(lab, name="other")).active == 0
 
 

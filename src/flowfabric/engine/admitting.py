@@ -104,7 +104,10 @@ class Admitting(EngineCore):
     async def release_admission(
         self, *, quota_policy_id: str, execution_id: str, dimension: str = ""
     ) -> Released:
-        """Free an execution's place; its start stays counted in the window. Twice is harmless."""
+        """Give back the place reserved for an execution; its start stays counted in the window.
+
+        Twice is harmless. PlaceInUse when the execution runs: its lease's end frees the place.
+        """
         command = ReleaseAdmission(
             check_name(quota_policy_id, field="quota_policy_id"),
             _dimension(dimension),

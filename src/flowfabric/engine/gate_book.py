@@ -21,6 +21,7 @@ from flowfabric.kernel.quota import (
     admit_new,
     create_quota,
     no_quota,
+    refuse_release,
     release,
     trimmed,
     update_quota,
@@ -134,7 +135,8 @@ class GateBook:
                 return self._check(command)
             case _:
                 key = (command.quota_policy_id, command.dimension)
-                return Released(self.release(key, command.execution_id))
+                held = self._rows.get(ADMISSIONS, (*key, command.execution_id))
+                return refuse_release(held) or Released(self.release(key, command.execution_id))
 
     @property
     def has_work(self) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from flowfabric.errors import LimitConflict, NotFound
+from flowfabric.errors import LimitConflict, NotFound, PlaceInUse
 from flowfabric.kernel.decision import Moment, Refused
 from flowfabric.model.quota import (
     AdmissionOutcome,
@@ -288,6 +288,15 @@ def release(gate: Gate, held: AdmissionRow | None) -> tuple[Gate, AdmissionRow |
     row = replace(gate.row, active=max(0, gate.row.active - 1))
     freed = replace(held, state=AdmissionState.RELEASED, due_at=None)
     return Gate(gate.policy, row, gate.oldest_at), freed, True
+
+
+def refuse_release(held: AdmissionRow | None) -> Refused | None:
+    """Only a reservation is given back on request: what runs is counted until its lease ends."""
+    if held is None or held.state is not AdmissionState.RUNNING:
+        return None
+    where = f"quota {held.quota_policy_id}"
+    detail = f"execution {held.execution_id} runs in this place of {where} until its lease ends"
+    return Refused(PlaceInUse, detail, {"quota_policy_id": held.quota_policy_id})
 
 
 def denial_text(gate: Gate, outcome: AdmissionOutcome) -> str:
