@@ -411,7 +411,8 @@ class GrantAlreadyExists(StateError):
 
 
 class LaneClosed(StateError):
-    """The lane takes no new work: it is draining or disabled."""
+    """The lane is shut for this: a paused or disabled one hands no work out, a draining or disabled
+    one takes none in. Use another, or resume it."""
 
     code = "lane_closed"
 

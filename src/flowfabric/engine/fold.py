@@ -12,14 +12,15 @@ from flowfabric.engine.due import EXECUTION, Due, Thing, rows_due
 from flowfabric.engine.episode_book import EPISODE_COMMANDS, EpisodeBook
 from flowfabric.engine.flow_book import FLOW_COMMANDS, FlowBook, executions_in, keys_in
 from flowfabric.engine.limiting import LIMIT_COMMANDS, Candidate, Limiter, executions_of, line_of
-from flowfabric.engine.view import View
+from flowfabric.engine.view import InvariantViolated, View
 from flowfabric.kernel.admission import holds_place, place_until
 from flowfabric.kernel.claim import Claim, NewIds, claim
 from flowfabric.kernel.create import CreateExecution
 from flowfabric.kernel.decision import Moment, Refused
 from flowfabric.kernel.fairness import Credits, Line, Share, credits_after, parts_of, shares_of
 from flowfabric.kernel.grant import ClaimGranted, ClaimNamed, IssueClaimGrant, PromiseBest
-from flowfabric.kernel.reclaim import ReclaimExecution
+from flowfabric.kernel.lane import refuse_entry, refuse_start
+from flowfabric.kernel.reclaim import IssueReclaimGrant, ReclaimExecution
 from flowfabric.kernel.replay import Replay
 from flowfabric.kernel.routing import Offer, matching_routes
 from flowfabric.kernel.rules import REPEATABLE, RULES
@@ -29,13 +30,16 @@ from flowfabric.model.execution import Body, Execution
 from flowfabric.model.quota import AdmissionState
 from flowfabric.model.record import Record, replace
 from flowfabric.model.results import Claimed, GrantIssued, NoWork, Replayed
+from flowfabric.model.route import Catalog
 from flowfabric.stores.base import Transaction
 from flowfabric.stores.indexes import ready_order
 from flowfabric.stores.tables import WAITPOINTS
 
 SEARCHES_MAX = 20  # how often a claim looks again when limits keep its candidates back
 DEPTH_MAX = 500  # and how far it looks at once
-_STARTING = frozenset((IssueClaimGrant, ClaimGranted, ClaimNamed, ReclaimExecution))
+_STARTING = frozenset(
+    (IssueClaimGrant, ClaimGranted, ClaimNamed, IssueReclaimGrant, ReclaimExecution)
+)
 
 
 class WakeDue(Record, frozen=True):
@@ -58,6 +62,7 @@ def with_body(reply: Claimed, body: Body) -> Claimed:
 
 
 _SEARCHING = frozenset((Claim, PromiseBest, WakeDue))
+_OF_LANES = _STARTING | {Replay}  # about one execution, and about its lane's switch
 
 
 class Lot:
@@ -135,6 +140,8 @@ class _Named:
                 self.executions.add(command.execution_id)
                 if kind in EPISODE_COMMANDS:
                     self.waits.append(command)
+                elif kind in _OF_LANES:
+                    self.needs_catalog = True
 
     def _created(self, command: CreateExecution) -> None:
         self.needs_catalog = True
@@ -170,7 +177,7 @@ class Fold:
             if (kind in RULES and kind not in _STARTING) or kind is CreateExecution:
                 if owes and self._may_be_moved(command):
                     await self._follow_up()
-                reply = view.decide(command)
+                reply = self._replay(command) if kind is Replay else view.decide(command)
                 if type(reply) is Refused and kind in REPEATABLE:
                     reply = await first_answer(self._tx, view, command) or reply
                 owes = owes or view.has_bounded or view.has_member_moves
@@ -195,6 +202,22 @@ class Fold:
                 await self.limiter.follow_up()
             if not self.view.has_member_moves:
                 return
+
+    def _replay(self, command: Replay) -> Any:
+        """A replay brings work to its lane like a create."""
+        current = self.view.executions.get(command.execution_id)
+        if isinstance(current, Execution):
+            decision = RULES[Replay](current, command, self.view.at)
+            closed = refuse_entry(current.lane_id, self._catalog)
+            if decision.execution is not None and closed is not None:
+                return closed
+        return self.view.decide(command)
+
+    @property
+    def _catalog(self) -> Catalog:
+        if self.view.catalog is None:
+            raise InvariantViolated("a command about lanes needs the catalog")
+        return self.view.catalog
 
     def _as_it_stands(self, reply: Replayed) -> Replayed:
         """Only its flow knows what becomes of a member that lives again: whether it waits for
@@ -366,19 +389,22 @@ class Fold:
         return NoWork()
 
     async def _start_named(self, command: Any) -> Any:
-        """A start or a promise of one named execution, admitted like any other."""
+        """A start or a promise of one named execution, by an open lane and admitted like any."""
         current = self.view.executions.get(command.execution_id)
-        if not isinstance(current, Execution) or current.bounds is UNBOUNDED:
+        if not isinstance(current, Execution):
             return self.view.decide(command)
-        now = self.view.at.now
         decision = RULES[type(command)](current, command, self.view.at)
         after = decision.execution
-        if after is not None and holds_place(after, now):
-            state = AdmissionState.RUNNING if after.is_leased else AdmissionState.RESERVED
-            until = None if after.grant is None else place_until(after.grant.expires_at)
-            denial = await self.limiter.admit_named(current, state, until)
-            if denial is not None:
-                return denial.refusal()
+        if after is not None and holds_place(after, self.view.at.now):
+            if closed := refuse_start(current.lane_id, self._catalog):
+                return closed
+            # A lost execution takes its place when it is taken over, not when that is promised.
+            if current.bounds is not UNBOUNDED and type(command) is not IssueReclaimGrant:
+                state = AdmissionState.RUNNING if after.is_leased else AdmissionState.RESERVED
+                until = None if after.grant is None else place_until(after.grant.expires_at)
+                denial = await self.limiter.admit_named(current, state, until)
+                if denial is not None:
+                    return denial.refusal()
         return self.view.apply(current, command, decision)
 
     # --- what is due ---------------------------------------------------------------------------

@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 
-from flowfabric.errors import IdempotencyConflict, InvalidInput, LaneClosed
+from flowfabric.errors import IdempotencyConflict, InvalidInput
 from flowfabric.kernel.decision import Decision, Moment, refuse
+from flowfabric.kernel.lane import refuse_entry
 from flowfabric.kernel.transition import wait_until, without_block
 from flowfabric.model.bounds import UNBOUNDED, Bounds
 from flowfabric.model.execution import Body, Execution, IdempotencyRecord
@@ -81,11 +82,8 @@ def create(
                 execution_id=idempotency.execution_id,
             )
         return Decision(Duplicate(idempotency.execution_id))
-    lane_state = catalog.lane_state(command.route.lane_id)
-    if not lane_state.takes_in:
-        return refuse(
-            LaneClosed, f"lane {command.route.lane_id} is {lane_state.value}", field="lane_id"
-        )
+    if refusal := refuse_entry(command.route.lane_id, catalog):
+        return Decision(refusal)
     bounds = catalog.bounds_for(command.route, command.bounds, command.flow_id)
     if bounds.concurrency_key is not None and bounds.quota_policy_id is None:
         detail = "concurrency_key: needs a quota_policy_id, here or on the lane"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
+from flowfabric.kernel.lane import may_start
 from flowfabric.model.record import Record
 from flowfabric.model.route import Catalog, Route
 from flowfabric.model.worker import Worker
@@ -35,7 +36,7 @@ def matching_routes(offer: Offer, catalog: Catalog) -> tuple[Route, ...]:
         and route.lane_id in lanes
         and (kinds is None or route.execution_kind in kinds)
         and offered.issuperset(route.required_capabilities)
-        and catalog.lane_state(route.lane_id).hands_out
+        and may_start(route.lane_id, catalog)
     )
 
 
