@@ -179,6 +179,22 @@ async def test_the_scheduler_chooses_the_best_and_passes_over_the_promised(lab: 
 
 
 @scenario
+async def test_a_worker_is_promised_only_kinds_it_has_handlers_for(lab: Lab) -> None:
+    """Issue 10 A10: the better execution of another kind is left to others."""
+    best, other = await lab.create("render", priority=9), await lab.create("mail")
+    promise = lab.engine.claim_for_worker
+    async with lab.unchanged():
+        for kinds in ((), ("brief",)):
+            assert await promise(lane_id=LANE, kinds=kinds, **worker()) == NoWork()
+    granted = await promise(lane_id=LANE, kinds=("mail", "brief"), **worker())
+    assert isinstance(granted, GrantIssued)
+    assert granted.execution_id == other
+    every = await promise(lane_id=LANE, **worker("w2"))
+    assert isinstance(every, GrantIssued)
+    assert every.execution_id == best
+
+
+@scenario
 async def test_eligible_work_can_be_scanned_without_touching_it(lab: Lab) -> None:
     first = await lab.create(priority=9)
     second = await lab.create()

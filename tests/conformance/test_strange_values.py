@@ -214,6 +214,7 @@ async def test_no_field_of_a_suspension_is_an_accident(lab: Lab) -> None:
         ("claim", {"namespaces": "default"}, "namespaces"),
         ("register_worker", {"kinds": "work"}, "kinds"),
         ("claim_for_worker", {"lane_id": ""}, "lane_id"),
+        ("claim_for_worker", {"kinds": "work"}, "kinds"),
         ("claim_for_worker", {"worker_capabilities": "gpu"}, "worker_capabilities"),
         ("list_executions", {"states": "waiting"}, "states"),
         ("read_exec_core_fields", {"names": "priority"}, "names"),

@@ -93,12 +93,16 @@ class Granting(Working, EngineCore):
         worker_id: str,
         worker_instance_id: str,
         worker_capabilities: Sequence[str] = (),
+        kinds: Sequence[str] | None = None,
         grant_ttl_ms: int = limits.GRANT_TTL_MS_DEFAULT,
         namespace: str | None = None,
     ) -> GrantIssued | NoWork:
-        """Choose the best execution for a worker and promise it, in one transaction."""
+        """Choose the best execution for a worker and promise it, in one transaction.
+
+        `kinds`: those the worker has handlers for; without it any kind is promised.
+        """
         choice = _choice(worker_id, worker_instance_id, worker_capabilities, grant_ttl_ms)
-        offer = self.offer((check_lane(lane_id),), worker_capabilities, None, namespace)
+        offer = self.offer((check_lane(lane_id),), worker_capabilities, kinds, namespace)
         command = PromiseBest(offer, IssueClaimGrant("", *choice))
         reply: GrantIssued | NoWork = await self.execute(command)
         return reply
