@@ -48,6 +48,7 @@ BY_FLOW: dict[str, Call] = {
     ),
     "stage": lambda lab, key: lab.engine.stage_dependency_edge(**_ends(key)),
     "apply": lambda lab, key: lab.engine.apply_dependency_to_child(edge_id=FLOW, **_ends(key)),
+    "withdraw": lambda lab, key: lab.engine.withdraw_dependency_edge(edge_id=FLOW, **_ends(key)),
     "link": lambda lab, key: lab.engine.add_dependency(**_ends(key)),
     "resolve": lambda lab, key: lab.engine.resolve_dependency(edge_id=FLOW, **_ends(key)),
     "policy": lambda lab, key: lab.engine.set_edge_group_policy(
@@ -86,6 +87,12 @@ BY_EXECUTION: dict[str, tuple[str, Call]] = {
     "apply from": (
         "upstream_execution_id",
         lambda lab, key: lab.engine.apply_dependency_to_child(
+            edge_id=FLOW, **_ends(FLOW, upstream=key)
+        ),
+    ),
+    "withdraw from": (
+        "upstream_execution_id",
+        lambda lab, key: lab.engine.withdraw_dependency_edge(
             edge_id=FLOW, **_ends(FLOW, upstream=key)
         ),
     ),
@@ -151,6 +158,7 @@ async def test_a_malformed_edge_id_is_named(lab: Lab, edge_id: Any) -> None:
     for call in (
         lab.engine.stage_dependency_edge,
         lab.engine.apply_dependency_to_child,
+        lab.engine.withdraw_dependency_edge,
         lab.engine.resolve_dependency,
     ):
         async with lab.refuses(InvalidInput, "edge_id"):

@@ -9,6 +9,8 @@ from typing import Any
 from flowfabric.model.execution import Execution
 from flowfabric.model.flow import (
     COUNTER_OF_OUTCOME,
+    AllDone,
+    AllOf,
     CancellationPolicy,
     EdgeRow,
     EdgeState,
@@ -114,6 +116,9 @@ def check_group(member: MemberRow, edges: Iterable[EdgeRow]) -> None:
     assert member.succeeded + member.failed + member.skipped <= member.total, "Q2"
     decided = member.group_state is not GroupState.PENDING
     assert decided == (member.satisfied_at is not None), member
+    met = member.group_state is GroupState.SATISFIED
+    if met and isinstance(member.joins, AllOf | AllDone):
+        assert not member.staged, f"{member} went on without an edge that was staged"
 
 
 def check_cause(
@@ -141,6 +146,8 @@ def check_cause(
     causes = {f"child of {key}"} if member.open_children else set()
     causes |= {"task"} if (TaskKind.WAKE_PARENT, key) in owed else set()
     for edge in inbound if undecided else ():
+        if edge.edge_state is EdgeState.PENDING:
+            causes.add(f"whoever staged {edge.edge_id}")
         if edge.edge_state is not EdgeState.APPLIED:
             continue
         upstream = executions[edge.upstream_execution_id]

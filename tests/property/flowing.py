@@ -230,6 +230,11 @@ class FlowHistories(Histories):
             self.do(lambda seat: seat.engine.apply_dependency_to_child(**edge))
 
     @rule(number=pick)
+    def withdraw_edge(self, number: int) -> None:
+        if edge := self._edge(number):
+            self.do(lambda seat: seat.engine.withdraw_dependency_edge(**edge))
+
+    @rule(number=pick)
     def resolve_edge(self, number: int) -> None:
         if edge := self._edge(number):
             self.do(lambda seat: seat.engine.resolve_dependency(**edge))

@@ -115,10 +115,11 @@ class Watched(WholeFlowHistories):
 CORNERS = {
     "ends": "submit_flow work_off claim complete fail cancel cascade resolve_edge small_tick tick "
     "tick_at_deadline",
-    "built in steps": "create_flow add_new add_again stage apply_edge add_dependency set_policy "
+    "built in steps": "create_flow add_new add_again stage apply_edge withdraw_edge "
+    "add_dependency set_policy "
     "work_off claim complete fail cancel tick resolve_edge cascade cancel_flow",
     "replays": "submit_flow work_off cancel replay replay_all replay_skipped small_tick tick "
-    "tick_at_deadline stage apply_edge hold_or_release",
+    "tick_at_deadline stage apply_edge withdraw_edge hold_or_release",
     "cancels": "submit_flow create_flow add_new work_off claim cancel_flow cancel_header "
     "cancel_member replay replay_all small_tick tick tick_at_deadline spawn wait_children",
     "children": "create submit_flow claim work_off spawn wait_children complete fail cancel replay "
@@ -221,6 +222,26 @@ def small_family(history: Watched) -> None:
         history.work_off(0, True)
 
 
+def announced(history: Watched) -> None:
+    """Two edges are staged and one applied; their upstreams end before the other is. A third one is
+    staged beside the only edge of another member, and taken back."""
+    history.create_flow(0, False, False)
+    for _ in range(3):
+        history.add_new(0, False, "")
+    history.stage(0, 0, False, None)
+    history.stage(1, 0, False, None)
+    history.apply_edge(1)
+    history.work_off(1, True)
+    history.apply_edge(0)
+    history.work_off(0, True)
+    history.submit_flow("chain", None, False, None, None, None)
+    history.stage(1, 0, False, None)
+    for _ in range(2):
+        history.work_off(0, True)
+    history.withdraw_edge(0)
+    history.work_off(0, True)
+
+
 def steps(history: Watched) -> None:
     """Two members and an edge, one call each."""
     history.create_flow(0, False, False)
@@ -286,6 +307,18 @@ FAULTS = {
         Mutant(FlowBuilding._apply_edge, "staged=member.staged - 1", "staged=member.staged"),
         steps,
     ),
+    "an edge that is staged is not counted": (
+        Mutant(FlowBuilding._stage, "staged=downstream.staged + 1", "staged=downstream.staged"),
+        announced,
+    ),
+    "a sole edge speaks for one that is staged": (
+        Mutant(FlowBuilding._stage, "if downstream.size == 1:", "if False:"),
+        announced,
+    ),
+    "a withdrawal decides nothing": (
+        Mutant(FlowBuilding._withdraw, "await self.decide_group(member)", "member"),
+        announced,
+    ),
     "a late edge holds nobody back": (Mutant(hold_back, "open_group=1", "open_group=0"), steps),
 }
 STORIES = (
@@ -297,6 +330,7 @@ STORIES = (
     family,
     small_family,
     steps,
+    announced,
 )
 
 

@@ -239,6 +239,10 @@ class Graph:
         """Apply a staged edge."""
         return await self.lab.engine.apply_dependency_to_child(edge_id=edge_id, **self.ends(path))
 
+    async def withdraw(self, path: str, edge_id: str) -> Any:
+        """Take a staged edge back."""
+        return await self.lab.engine.withdraw_dependency_edge(edge_id=edge_id, **self.ends(path))
+
     async def link(self, *paths: str, **fields: Any) -> list[int]:
         """Add edges; how many each child then waits for."""
         counts = []

@@ -283,7 +283,7 @@ def join_of(group: EdgeGroupSnapshot | None) -> str:
         case AnyOf():
             return f"any {min(have, 1)}/1 of {total}"
         case AllDone():
-            return f"all done {total - group.running_count}/{total}"
+            return f"all done {total - group.running_count - group.staged_count}/{total}"
         case _:
             return f"all {have}/{total}" if total > 1 else ""
 

@@ -28,6 +28,7 @@ from flowfabric.stores.tables import EDGES, FLOW_TASKS, FLOWS, MEMBERS, Key, Tab
 
 FLOWS_AT_ONCE = 50
 OVERDUE_MS = 60_000  # the loops of any engine would have done it by then
+FORGOTTEN_MS = 600_000  # whoever builds a graph step by step is at its next step by then
 Finding = tuple[str, str]  # what, and what is wrong with it
 
 
@@ -135,6 +136,7 @@ class _Graph:
                 words.append("there is no such execution")
             else:
                 words += self._waits(member, execution)
+                words += self._forgotten(member, execution, now)
             found += [(f"member {key}", what) for what in words]
         return found
 
@@ -207,7 +209,7 @@ class _Graph:
         ]
         pending = member.total > 0 and member.group_state is GroupState.PENDING
         met = judged(member) is GroupState.SATISFIED
-        if pending and (met or member.resolved >= member.total):
+        if pending and (met or member.resolved >= member.size):
             words.append("its group is pending, though its edges have decided it")
         return words
 
@@ -228,6 +230,19 @@ class _Graph:
         if paused and (TaskKind.CANCEL_MEMBER, key) not in self.owed:
             words.append("is paused by the cancel of its flow, and nobody will cancel it")
         return words
+
+    def _forgotten(self, member: MemberRow, execution: Execution, now: int) -> list[str]:
+        """What waits for nothing but edges that were announced long ago and never applied."""
+        edges = self.inbound[member.execution_id]
+        staged = [edge for edge in edges if edge.edge_state is EdgeState.PENDING]
+        if not execution.open_group or not staged or member.resolved < member.total:
+            return []
+        late = [edge for edge in staged if edge.created_at < now - FORGOTTEN_MS]
+        return [
+            f"waits for edge {edge.edge_id} from {edge.upstream_execution_id}, which was staged"
+            " and never applied: apply or withdraw it"
+            for edge in late
+        ]
 
 
 def _is_ended(flow: FlowRow) -> bool:

@@ -44,6 +44,7 @@ from flowfabric.kernel.graph import (
     ApplyEdge,
     SetGroupPolicy,
     StageEdge,
+    WithdrawEdge,
 )
 from flowfabric.kernel.replay import Replay
 from flowfabric.kernel.submit_flow import (
@@ -84,6 +85,7 @@ _RULES: dict[type, str] = {
     AddMember: "_add",
     StageEdge: "_stage",
     ApplyEdge: "_apply_edge",
+    WithdrawEdge: "_withdraw",
     SetGroupPolicy: "_set_policy",
     SetFlowTag: "_tag",
     ResolveEdge: "_resolve",
@@ -101,6 +103,8 @@ def executions_in(command: Any) -> Iterable[str]:
     match command:
         case ApplyEdge() | ResolveEdge():
             return (command.upstream_execution_id, command.downstream_execution_id)
+        case WithdrawEdge():
+            return (command.downstream_execution_id,)
         case AddMember() | CascadeFrom() | SpawnChildren() | WaitChildren() | AckCancelMember():
             return (command.execution_id,)
         case _:

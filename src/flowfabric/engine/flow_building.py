@@ -6,7 +6,13 @@ from typing import Any
 
 from flowfabric import limits
 from flowfabric.engine.flow_tasks import FlowTasks
-from flowfabric.errors import Corruption, CycleDetected, InvalidDependency, InvalidTagKey
+from flowfabric.errors import (
+    Corruption,
+    CycleDetected,
+    ExecutionNotInFlow,
+    InvalidDependency,
+    InvalidTagKey,
+)
 from flowfabric.kernel.decision import Decision, Refused
 from flowfabric.kernel.dependent import hold_back
 from flowfabric.kernel.edge_group import is_open
@@ -22,10 +28,12 @@ from flowfabric.kernel.graph import (
     ApplyEdge,
     SetGroupPolicy,
     StageEdge,
+    WithdrawEdge,
     new_edge,
     refuse_apply,
     refuse_policy,
     refuse_stage,
+    refuse_withdraw,
 )
 from flowfabric.model.execution import Execution
 from flowfabric.model.flow import EdgeState, GroupState, MemberRow
@@ -33,12 +41,14 @@ from flowfabric.model.flow_results import (
     Added,
     AlreadyApplied,
     AlreadyMember,
+    AlreadyWithdrawn,
     Applied,
     CascadeOutcome,
     DependencyResolved,
     PolicyAlreadySet,
     PolicySet,
     Staged,
+    Withdrawn,
 )
 from flowfabric.model.record import Record, replace
 from flowfabric.stores.base import Corrupt
@@ -105,6 +115,8 @@ class FlowBuilding(FlowTasks):
             path = f"{ends[0]} already waits for {ends[1]}"
             return Refused(CycleDetected, path, {"edge_id": command.edge_id})
         downstream = self.member(flow_id, ends[1]) or downstream
+        if downstream.size == 1:
+            await self._not_sole(downstream.execution_id)
         passing = downstream.passing + bool(command.data_passing_ref)
         self.put_member(replace(downstream, staged=downstream.staged + 1, passing=passing))
         self.add_edge(new_edge(command, EdgeState.PENDING, self.at))
@@ -166,19 +178,47 @@ class FlowBuilding(FlowTasks):
             return Refused(InvalidDependency, "downstream_execution_id: its group is decided")
         member = replace(member, staged=member.staged - 1, total=member.total + 1)
         self.put_member(member)
-        if member.total == 2:
-            for other in await self.in_edges([child.execution_id]):
-                if other.is_sole:  # no longer
-                    self.put_edge(replace(other, is_sole=0))
         applied = replace(edge, edge_state=EdgeState.APPLIED, applied_at=self.at.now)
         self.put_edge(applied)
-        open_edges = member.total - member.resolved
-        detail = f"waiting for {open_edges} others to end"
+        detail = f"waiting for {member.size - member.resolved} others to end"
         self.apply(child, hold_back(child, detail, self.at))
         if upstream.is_terminal:
             await self.resolve_edges([applied], {upstream.execution_id: upstream})
             member = self.member(flow_id, child.execution_id) or member
-        return Applied(member.total - member.resolved)
+        return Applied(member.size - member.resolved)
+
+    async def _not_sole(self, execution_id: str) -> None:
+        """A member gets a second edge: its first one does not speak for the group any more."""
+        for edge in await self.in_edges([execution_id]):
+            if edge.is_sole:
+                self.put_edge(replace(edge, is_sole=0))
+
+    async def _withdraw(self, command: WithdrawEdge) -> Any:
+        flow_id, child_id = command.flow_id, command.downstream_execution_id
+        flow, edge = self.flow(flow_id), await self.edge(flow_id, command.edge_id)
+        if refusal := refuse_withdraw(flow, edge, command):
+            return refusal
+        if edge is None or flow is None:
+            return AlreadyWithdrawn()
+        if isinstance(child := self.execution(child_id), Refused):
+            return child
+        await self.members([(flow_id, child_id)])
+        member = self.member(flow_id, child_id)
+        if member is None:
+            return Refused(ExecutionNotInFlow, "downstream_execution_id: is not a member")
+        passing = member.passing - bool(edge.data_passing_ref)
+        member = replace(member, staged=member.staged - 1, passing=passing)
+        self.put_member(member)
+        self.drop_edge(edge)
+        fewer = replace(
+            flow,
+            edge_count=flow.edge_count - 1,
+            graph_revision=flow.graph_revision + 1,
+            last_mutation_at=self.at.now,
+        )
+        self.put_flow(fewer)
+        member = await self.decide_group(member)
+        return Withdrawn(command.edge_id, fewer.graph_revision, member.group_state)
 
     async def _set_policy(self, command: SetGroupPolicy) -> Any:
         await self.members([(command.flow_id, command.execution_id)])

@@ -20,6 +20,7 @@ from flowfabric.kernel.edge_group import (
     EdgeEnd,
     cancels_siblings,
     count_ends,
+    decided,
     edge_end,
     is_open,
     judged,
@@ -362,12 +363,19 @@ class FlowCascade(FlowRows):
         again = [edge for edge in opened if edge.upstream_execution_id in later]
         await self.resolve_edges(again, later)
         current = self.member(flow_id, key) or member
-        if current.group_state is GroupState.PENDING and judged(current) is GroupState.SATISFIED:
-            met = replace(current, group_state=GroupState.SATISFIED, satisfied_at=self.at.now)
-            self.put_member(met)
-            child = self.view.executions[key]
-            if isinstance(child, Execution):
-                await self.decide_children([(met, GroupState.SATISFIED, child)])
+        if judged(current) is GroupState.SATISFIED:  # a loss is counted by the life it is of
+            await self.decide_group(current)
+
+    async def decide_group(self, member: MemberRow) -> MemberRow:
+        """Let a group go by its counters alone; its member as it stands then."""
+        after = decided(member, self.at.now)
+        if after is None:
+            return member
+        self.put_member(after)
+        child = self.view.executions.get(member.execution_id)
+        if isinstance(child, Execution):
+            await self.decide_children([(after, after.group_state, child)])
+        return after
 
     async def _replay_skipped(self, execution: Execution) -> None:
         """A replay that cascades gives those it made impossible another life, all the way down."""

@@ -233,23 +233,41 @@ async def look_at_dependencies(execution: Execution, reader: Reader) -> Dependen
     if member is None:
         return None
     are_children = bool(member.open_children)
+    staged: dict[str, str | None] = {}
     if are_children:
         rows = await reader.rows_by(MEMBERS, "parent_id", [key])
         ids = [each.execution_id for each in rows]
     else:
-        only = ("edge_state", EdgeState.APPLIED.value)
-        edges = await reader.rows_by(EDGES, "downstream_execution_id", [key], only=only)
-        ids = [each.upstream_execution_id for each in edges]
+        staged = await _open_edges(reader, member)
+        ids = list(staged)
     found = await reader.get(ids) if ids else {}
     named = await reader.peek_rows(MEMBERS, [(flow_id, each) for each in ids]) if ids else {}
     upstreams = [
-        UpstreamInfo(each, named[flow_id, each].node_name or each, upstream.public_state)
+        UpstreamInfo(
+            each,
+            named[flow_id, each].node_name or each,
+            upstream.public_state,
+            staged.get(each),
+        )
         for each in ids
         if isinstance(upstream := found.get(each), Execution) and (flow_id, each) in named
     ]
     if are_children:
         upstreams = [each for each in upstreams if not each.public_state.is_terminal]
     return DependencyLook(member, tuple(upstreams), are_children)
+
+
+async def _open_edges(reader: Reader, member: MemberRow) -> dict[str, str | None]:
+    """The upstreams a member waits for; of edges that are only staged with their ids."""
+    found: dict[str, str | None] = {}
+    for state in (EdgeState.APPLIED, EdgeState.PENDING) if member.staged else (EdgeState.APPLIED,):
+        only = ("edge_state", state.value)
+        for edge in await reader.rows_by(
+            EDGES, "downstream_execution_id", [member.execution_id], only=only
+        ):
+            is_staged = state is EdgeState.PENDING
+            found.setdefault(edge.upstream_execution_id, edge.edge_id if is_staged else None)
+    return found
 
 
 async def _flow(reader: Reader, flow_id: str) -> FlowRow | None:
@@ -325,11 +343,12 @@ def _group(member: MemberRow) -> EdgeGroupSnapshot:
         member.execution_id,
         member.node_name,
         member.joins,
-        member.total,
+        member.size,
         member.succeeded,
         member.failed,
         member.skipped,
         member.total - member.resolved,
+        member.staged,
         member.group_state,
         member.satisfied_at,
     )

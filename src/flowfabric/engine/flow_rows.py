@@ -218,6 +218,14 @@ class FlowRows:
         else:
             self._has_resolved = True
 
+    def drop_edge(self, edge: EdgeRow) -> None:
+        """An edge is gone, also for whoever looks again in this batch."""
+        key, rows = (edge.flow_id, edge.edge_id), self.view.rows
+        if rows.get(EDGES, key) is None:  # it was read
+            rows.take(EDGES, {key: edge})
+        rows.drop(EDGES, [key])
+        self._is_unsaved = self._is_unseen = True
+
     def end_edges(self, edges: Sequence[AnyEdge], ends: Mapping[str, EdgeEnd]) -> None:
         """Their upstreams have ended so. Edges are resolved by the thousand: most are written
         together, without an image each."""

@@ -16,7 +16,7 @@ from flowfabric.errors import FlowAlreadyTerminal, FlowFabricError, InvalidInput
 from flowfabric.kernel.dependent import WaitChildren
 from flowfabric.kernel.flow import AddMember, CreateFlow, SetFlowTag
 from flowfabric.kernel.flow_cancel import FLOW_CANCELLED, AckCancelMember, CancelFlow
-from flowfabric.kernel.graph import ApplyEdge, SetGroupPolicy, StageEdge
+from flowfabric.kernel.graph import ApplyEdge, SetGroupPolicy, StageEdge, WithdrawEdge
 from flowfabric.kernel.submit_flow import SpawnChildren
 from flowfabric.model.checks import (
     check_flag,
@@ -41,6 +41,7 @@ from flowfabric.model.flow_results import (
     AlreadyApplied,
     AlreadyMember,
     AlreadyTerminal,
+    AlreadyWithdrawn,
     Applied,
     CancellationScheduled,
     CascadeOutcome,
@@ -56,6 +57,7 @@ from flowfabric.model.flow_results import (
     PolicySet,
     Spawned,
     Staged,
+    Withdrawn,
 )
 from flowfabric.model.handle import Handle
 from flowfabric.model.limit_checks import check_word
@@ -172,7 +174,11 @@ class Flowing(Timing):
         input_name: str | None = None,
         expected_graph_revision: int | None = None,
     ) -> Staged:
-        """Record an edge; it takes effect by `apply_dependency_to_child`."""
+        """Announce an edge; it takes effect by `apply_dependency_to_child`.
+
+        By itself it keeps nobody back. A child that waits for another edge waits for this one too,
+        until it is applied and its upstream ends, or `withdraw_dependency_edge` takes it back.
+        """
         if dependency_kind != SUCCESS_ONLY:
             detail = f"dependency_kind: only {SUCCESS_ONLY} is known"
             raise InvalidInput(detail, field="dependency_kind")
@@ -209,6 +215,27 @@ class Flowing(Timing):
             self.check_end(downstream_execution_id, "downstream_execution_id"),
         )
         reply: Applied | AlreadyApplied = await self.execute(command)
+        return reply
+
+    async def withdraw_dependency_edge(
+        self,
+        *,
+        flow_id: str,
+        edge_id: str,
+        upstream_execution_id: str,
+        downstream_execution_id: str,
+    ) -> Withdrawn | AlreadyWithdrawn:
+        """Take a staged edge back: its group no longer waits for it, and may be met at once.
+
+        An edge that was applied is refused.
+        """
+        command = WithdrawEdge(
+            check_uuid(flow_id),
+            check_uuid(edge_id, field="edge_id"),
+            self.check_end(upstream_execution_id, "upstream_execution_id"),
+            self.check_end(downstream_execution_id, "downstream_execution_id"),
+        )
+        reply: Withdrawn | AlreadyWithdrawn = await self.execute(command)
         return reply
 
     async def add_dependency(

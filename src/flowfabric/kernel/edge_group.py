@@ -100,7 +100,7 @@ def _first_decision(
         succeeded += outcomes[at] is _SUCCESS
         skipped += outcomes[at] is TerminalOutcome.SKIPPED
         failed += outcomes[at] not in (_SUCCESS, TerminalOutcome.SKIPPED)
-        stands = judge(member.joins, member.total, succeeded, failed, skipped)
+        stands = judge(member.joins, member.size, succeeded, failed, skipped)
     return stands, at
 
 
@@ -139,7 +139,18 @@ def _may_be_met(member: MemberRow) -> bool:
 
 def judged(member: MemberRow) -> GroupState:
     """How a member's group stands by its counters."""
-    return judge(member.joins, member.total, member.succeeded, member.failed, member.skipped)
+    return judge(member.joins, member.size, member.succeeded, member.failed, member.skipped)
+
+
+def decided(member: MemberRow, now: int) -> MemberRow | None:
+    """A group that its counters decide though nothing has ended just now: edges were opened again,
+    or one that was announced is not to come. None while it stays as it is.
+
+    Only ends decide a group: one of which nothing has ended yet is left open."""
+    stands = judged(member)
+    if member.group_state is not _PENDING or stands is _PENDING or not member.resolved:
+        return None
+    return replace(member, group_state=stands, satisfied_at=now)
 
 
 def keeps_back(member: MemberRow) -> bool:

@@ -19,16 +19,21 @@ class DependencyLook(Record, frozen=True):
 
 def dependency_summary(look: DependencyLook) -> str:
     """Whom it waits for, and how many must still end."""
-    names = [f"{each.name} ({each.public_state.value})" for each in look.upstreams[:NAMED_MAX]]
+    names = [f"{each.name} ({_stands(each)})" for each in look.upstreams[:NAMED_MAX]]
     more = len(look.upstreams) - NAMED_MAX
     listed = ", ".join(names) + (f" and {more} more" if more > 0 else "")
     member = look.member
     if look.are_children:
         return f"waits for {member.open_children} of its children: {listed}"
-    left = member.total - member.resolved
+    left = member.size - member.resolved
     if not left:
         return "all it waited for has ended, it goes on in a moment"
-    return f"waits for {left} of {member.total} upstreams, {_rule(member.joins)}: {listed}"
+    return f"waits for {left} of {member.size} upstreams, {_rule(member.joins)}: {listed}"
+
+
+def _stands(upstream: UpstreamInfo) -> str:
+    state = upstream.public_state.value
+    return state if upstream.staged_edge_id is None else f"{state}, its edge is only staged"
 
 
 def _rule(policy: EdgePolicy) -> str:
@@ -44,6 +49,13 @@ def _rule(policy: EdgePolicy) -> str:
 
 
 def dependency_hints(look: DependencyLook) -> tuple[str, ...]:
-    """What can be done about an upstream that has ended and will not do so again by itself."""
-    ended = [each for each in look.upstreams if each.public_state.is_terminal]
-    return tuple(f"ff retry {each.execution_id} --cascade" for each in ended[:NAMED_MAX])
+    """What can be done about an upstream that has ended and will not do so again by itself, and
+    about an edge that is not in force."""
+    staged = [each for each in look.upstreams if each.staged_edge_id is not None]
+    ended = [
+        each for each in look.upstreams if each.public_state.is_terminal and each not in staged
+    ]
+    return (
+        *(f"ff retry {each.execution_id} --cascade" for each in ended[:NAMED_MAX]),
+        *(f"apply or withdraw edge {each.staged_edge_id}" for each in staged[:NAMED_MAX]),
+    )

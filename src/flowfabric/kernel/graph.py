@@ -29,7 +29,7 @@ from flowfabric.model.record import Record
 
 
 class StageEdge(Record, frozen=True):
-    """Record a dependency; it keeps nobody back before it is applied."""
+    """Announce a dependency: by itself it keeps nobody back, but its group waits for it."""
 
     flow_id: str
     edge_id: str
@@ -43,6 +43,15 @@ class StageEdge(Record, frozen=True):
 
 class ApplyEdge(Record, frozen=True):
     """Make a staged dependency effective."""
+
+    flow_id: str
+    edge_id: str
+    upstream_execution_id: str
+    downstream_execution_id: str
+
+
+class WithdrawEdge(Record, frozen=True):
+    """A dependency that was staged is not to come."""
 
     flow_id: str
     edge_id: str
@@ -103,6 +112,23 @@ def refuse_apply(
     if child is not None and not child.is_runnable and edge.edge_state is EdgeState.PENDING:
         detail = f"downstream_execution_id: it is {child.public_state.value}"
         return Refused(InvalidDependency, detail, {"field": "downstream_execution_id"})
+    return None
+
+
+def refuse_withdraw(
+    flow: FlowRow | None, edge: EdgeRow | None, command: WithdrawEdge
+) -> Refused | None:
+    """Why a staged edge cannot be taken back, if it cannot. That it is not there is no reason:
+    the call may be a repetition."""
+    if refusal := refuse_closed(flow, command.flow_id):
+        return refusal
+    ends = (command.upstream_execution_id, command.downstream_execution_id)
+    if edge is not None and (edge.upstream_execution_id, edge.downstream_execution_id) != ends:
+        detail = f"edge_id: edge {command.edge_id} is between two others"
+        return Refused(InvalidDependency, detail, {"field": "edge_id"})
+    if edge is not None and edge.edge_state is not EdgeState.PENDING:
+        detail = "edge_id: the edge was applied; only a staged one can be withdrawn"
+        return Refused(InvalidDependency, detail, {"field": "edge_id"})
     return None
 
 

@@ -46,7 +46,7 @@ class FlowStatus(StrEnum):
 class EdgeState(StrEnum):
     """How one dependency stands."""
 
-    PENDING = "pending"  # staged: it counts for cycles, and keeps nobody back yet
+    PENDING = "pending"  # staged: by itself it keeps nobody back, but its group waits for it
     APPLIED = "applied"
     SATISFIED = "satisfied"
     IMPOSSIBLE = "impossible"
@@ -163,6 +163,12 @@ class MemberRow(Record, frozen=True):
     group_state: GroupState = GroupState.PENDING
     generation: int = 0  # rises when a replay opens the group again
     satisfied_at: int | None = None  # when it was decided
+
+    @property
+    def size(self) -> int:
+        """How many edges its group has. One that is staged counts: it was announced, so the group
+        is not whole without it."""
+        return self.total + self.staged
 
     @property
     def resolved(self) -> int:

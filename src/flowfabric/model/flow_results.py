@@ -56,20 +56,32 @@ class AlreadyMember(Record, frozen=True):
 
 
 class Staged(Record, frozen=True):
-    """An edge was recorded; it keeps nobody back before it is applied."""
+    """An edge was announced: by itself it keeps nobody back, but its group waits for it."""
 
     edge_id: str
     new_graph_revision: int
 
 
 class Applied(Record, frozen=True):
-    """The child waits for so many upstreams."""
+    """The child waits for so many upstreams, those of staged edges included."""
 
     unsatisfied_count: int
 
 
 class AlreadyApplied(Record, frozen=True):
     """It was applied before."""
+
+
+class Withdrawn(Record, frozen=True):
+    """The edge is gone; what its group has decided without it."""
+
+    edge_id: str
+    new_graph_revision: int
+    group_state: GroupState
+
+
+class AlreadyWithdrawn(Record, frozen=True):
+    """There is no such edge: it was withdrawn before, or never staged."""
 
 
 class PolicySet(Record, frozen=True):
@@ -159,6 +171,7 @@ class EdgeGroupSnapshot(Record, frozen=True):
     failed_count: int
     skipped_count: int
     running_count: int
+    staged_count: int  # of the total: announced, and not in force yet
     group_state: GroupState
     satisfied_at: int | None
 

@@ -437,6 +437,7 @@ class UpstreamInfo(Record, frozen=True):
     execution_id: str
     name: str
     public_state: PublicState
+    staged_edge_id: str | None = None  # it is waited for by an edge that was staged, not applied
 
 
 class Explanation(Record, frozen=True):
