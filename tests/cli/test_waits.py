@@ -246,6 +246,19 @@ def test_a_payload_must_fit(desk: Desk) -> None:
 # --- links ----------------------------------------------------------------------------------------
 
 
+def test_after_a_rotation_old_links_are_void_and_new_ones_and_keys_are_good(desk: Desk) -> None:
+    execution_id, _ = suspend(desk)
+    old = link_of(desk, execution_id)
+    assert desk.ff("keys", "rotate", "--grace", "0") == Exit.OK
+    assert desk.ff("waits", "signal", old, "approved", "--by", "eve") != Exit.OK
+    link = link_of(desk, execution_id)
+    assert link != old
+    assert desk.ff("waits", "signal", link, "approved", "--by", "ada") == Exit.OK
+    by_key = ("waits", "signal", execution_id, "publish", "--name", "approved", "--by", "grace")
+    assert desk.ff(*by_key) == Exit.OK
+    assert desk.out == "it goes on\n"
+
+
 def test_a_link_is_printed_with_a_warning_and_opens_the_wait(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,11 +6,19 @@ from typing import Any
 
 import pytest
 
-from flowfabric.errors import FlowFabricError, InvalidToken, KeyringEmpty
+from flowfabric.errors import InvalidInput, InvalidToken, KeyringEmpty, NotFound
+from flowfabric.kernel.token import mint
 from flowfabric.model.state import PublicState
-from flowfabric.model.suspension import Count, CountKind, SignalEffect, Single, Token
+from flowfabric.model.suspension import (
+    Count,
+    CountKind,
+    SignalDuplicate,
+    SignalEffect,
+    Single,
+    Token,
+)
 from flowfabric.stores.base import Changes, RowChanges, Transaction
-from flowfabric.stores.tables import SECRETS
+from flowfabric.stores.tables import SECRETS, WAITPOINTS
 from tests.support.lab import Lab
 from tests.support.waits import pending, signal_to, suspended, told
 
@@ -143,10 +151,100 @@ async def test_a_retired_key_verifies_in_its_grace_and_no_longer(lab: Lab) -> No
         idempotency_suffix="1",
     )
     assert approved.effect is SignalEffect.APPENDED
-    with pytest.raises(FlowFabricError, match="signing key k1"):
-        await lab.engine.read_waitpoint_token(
-            execution_id=waiting.execution_id, waitpoint_id=waiting.at["a"].waitpoint_id
-        )
+    again = await lab.engine.read_waitpoint_token(
+        execution_id=waiting.execution_id, waitpoint_id=waiting.at["a"].waitpoint_id
+    )
+    assert await waiting.effect(token=again) is SignalEffect.APPENDED
+
+
+@told
+@pytest.mark.parametrize("grace", [0, 1000])
+async def test_a_token_that_is_read_again_is_signed_with_the_current_key(
+    lab: Lab, grace: int
+) -> None:
+    """And is good as long as that one, whatever became of the key the waitpoint began with."""
+    waiting = await suspended(lab, MANY)
+    names = {"execution_id": waiting.execution_id, "waitpoint_id": waiting.at["a"].waitpoint_id}
+    token = waiting.at["a"].token
+    for kid in ("b", "c"):
+        await lab.engine.rotate_waitpoint_hmac_secret_all(new_kid=kid, grace_ms=grace)
+        lab.clock.advance(1)
+        found = await lab.engine.read_waitpoint_token(**names)
+        assert found is not None
+        token = found
+        assert token.reveal().startswith(f"{kid}:")
+        assert await waiting.effect(token=token) is SignalEffect.APPENDED
+    await lab.engine.rotate_waitpoint_hmac_secret_all(new_kid="d", grace_ms=1000)
+    await lab.after(999)
+    assert await waiting.effect(token=token) is SignalEffect.APPENDED
+    await lab.after(1)
+    async with lab.refuses(InvalidToken):
+        await waiting.send(token=token)
+
+
+@told
+async def test_a_key_that_is_current_once_more_signs_for_what_began_meanwhile(lab: Lab) -> None:
+    rotate = lab.engine.rotate_waitpoint_hmac_secret_all
+    await rotate(new_kid="b")
+    lab.clock.advance(5)
+    waiting = await suspended(lab, MANY)
+    lab.clock.advance(5)
+    await rotate(new_kid="k1", grace_ms=0)
+    token = await lab.engine.read_waitpoint_token(
+        execution_id=waiting.execution_id, waitpoint_id=waiting.at["a"].waitpoint_id
+    )
+    assert await waiting.effect(token=token) is SignalEffect.APPENDED
+    await rotate(new_kid="c", grace_ms=1000)
+    assert await waiting.effect(token=token) is SignalEffect.APPENDED
+
+
+@told
+async def test_a_retired_key_signs_nothing_that_began_after_it(lab: Lab) -> None:
+    """Whoever has learned it can do nothing new with it, not even in its grace."""
+    await lab.engine.rotate_waitpoint_hmac_secret_all(new_kid="a")
+    (old,) = [each for each in (await lab.dump())[SECRETS.name] if each.is_current]
+    lab.clock.advance(5)
+    await lab.engine.rotate_waitpoint_hmac_secret_all(new_kid="b")
+    lab.clock.advance(5)
+    waiting = await suspended(lab, MANY)
+    key = waiting.at["a"].waitpoint_id
+    (row,) = [each for each in (await lab.dump())[WAITPOINTS.name] if each.waitpoint_id == key]
+    async with lab.refuses(InvalidToken):
+        await waiting.send(token=mint(row, old))
+
+
+@told
+@pytest.mark.parametrize("grace", [0, 60_000])
+async def test_a_trusted_signal_needs_no_token_whatever_became_of_the_keys(
+    lab: Lab, grace: int
+) -> None:
+    waiting = await suspended(lab, MANY)
+    await lab.engine.rotate_waitpoint_hmac_secret_all(new_kid="b", grace_ms=grace)
+    await lab.engine.sweep()
+    signal = signal_to(waiting.execution_id, waiting.at["a"], token=None, idempotency_key="once")
+    answer = await lab.engine.deliver_trusted_signal(signal)
+    assert answer.effect is SignalEffect.APPENDED
+    again = await lab.engine.deliver_trusted_signal(signal)
+    assert isinstance(again, SignalDuplicate)
+    async with lab.refuses(InvalidInput, "token"):
+        await lab.engine.deliver_signal(signal)
+    forged = signal_to(waiting.execution_id, waiting.at["a"], token="b:" + "0" * 64)
+    async with lab.refuses(InvalidToken):
+        await lab.engine.deliver_trusted_signal(forged)
+    other = signal_to(waiting.execution_id, waiting.at["a"], token=None, waitpoint_id="0" * 36)
+    async with lab.refuses(NotFound):
+        await lab.engine.deliver_trusted_signal(other)
+
+
+@told
+async def test_a_repeated_suspend_answers_with_tokens_that_are_good(lab: Lab) -> None:
+    """Also when the key its waitpoints began with is over."""
+    claimed = await lab.started()
+    first = await suspended(lab, MANY, claimed=claimed, idempotency_key="once")
+    await lab.engine.rotate_waitpoint_hmac_secret_all(new_kid="b", grace_ms=0)
+    again = await suspended(lab, MANY, claimed=claimed, idempotency_key="once")
+    assert again.at["a"].waitpoint_id == first.at["a"].waitpoint_id
+    assert await again.effect() is SignalEffect.APPENDED
 
 
 @told

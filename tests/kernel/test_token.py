@@ -62,6 +62,7 @@ def work(monkeypatch: pytest.MonkeyPatch) -> Work:
 
 GOOD = text_of()
 RETIRED = replace(KEY, is_current=0, due_at=NOW)
+RETIRED_BEFORE = SecretRow("k0", OTHER, WAITPOINT.created_at - 1, 0, NOW + 1)
 FAILURES: dict[str, tuple[str, WaitpointRow | None, list[SecretRow], int]] = {
     "forged": ("k1:" + "0" * 64, WAITPOINT, [KEY], NOW),
     "truncated": (GOOD[:-1], WAITPOINT, [KEY], NOW),
@@ -80,10 +81,10 @@ FAILURES: dict[str, tuple[str, WaitpointRow | None, list[SecretRow], int]] = {
     "another execution": (GOOD, replace(WAITPOINT, execution_id=EXECUTION[:-1] + "2"), [KEY], NOW),
     "another key": (GOOD, replace(WAITPOINT, waitpoint_key="deploy2"), [KEY], NOW),
     "another generation": (GOOD, replace(WAITPOINT, created_at=NOW + 1), [KEY], NOW),
-    "signed by another good key": (
-        text_of(WAITPOINT, SecretRow("k2", OTHER, NOW, 1, None)),
+    "signed by a good key that was retired before": (
+        text_of(WAITPOINT, RETIRED_BEFORE),
         WAITPOINT,
-        [RETIRED, SecretRow("k2", OTHER, NOW, 1, None)],
+        [KEY, RETIRED_BEFORE],
         NOW,
     ),
     "the dummy key's own": (
@@ -193,3 +194,15 @@ def test_which_key_is_current() -> None:
     assert current([RETIRED]) is None
     assert current([RETIRED, KEY]) is KEY
     assert check_secret(SECRET.upper()) == SECRET
+
+
+@pytest.mark.parametrize(
+    "later",
+    [
+        SecretRow("k2", OTHER, WAITPOINT.created_at - 1, 1, None),  # its clock was behind
+        SecretRow("k2", OTHER, WAITPOINT.created_at, 0, NOW + 1),
+    ],
+)
+def test_a_key_that_came_after_a_waitpoint_signs_for_it(later: SecretRow) -> None:
+    """So that links can be handed out when the waitpoint's own key is over."""
+    assert verifies(text_of(WAITPOINT, later), WAITPOINT, [RETIRED, later], NOW)

@@ -154,6 +154,54 @@ def test_a_late_signal_is_told_that_the_wait_is_over(url: str) -> None:
     at_desk(url, main)
 
 
+@pytest.mark.parametrize("grace_ms", [0, 60_000])
+def test_an_open_wait_can_be_signalled_from_inside_after_a_rotation(
+    url: str, grace_ms: int
+) -> None:
+    """The trusted path needs no token, so that it has none that could be void."""
+
+    async def main(desk: Desk) -> None:
+        run = await desk.waiting()
+        engine = await desk.ff.start()
+        await engine.rotate_waitpoint_hmac_secret_all(new_kid="k2", grace_ms=grace_ms)
+        await engine.sweep()
+        await desk.ff.signal(run, "reply", [1], name="done", source="ada")
+        assert await run.result("60s") == [["done", "user:ada", [1]]]
+
+    at_desk(url, main)
+
+
+@pytest.mark.parametrize("grace_ms", [0, 60_000])
+def test_a_link_that_is_handed_out_after_a_rotation_is_good(url: str, grace_ms: int) -> None:
+    async def main(desk: Desk) -> None:
+        run = await desk.waiting()
+        engine = await desk.ff.start()
+        await engine.rotate_waitpoint_hmac_secret_all(new_kid="k2", grace_ms=grace_ms)
+        link = await desk.ff.link(run, "reply")
+        assert read_link(link).token.reveal().startswith("k2:")
+        if not grace_ms:
+            with pytest.raises(InvalidToken):
+                await desk.ff.signal(desk.waitpoints[0].link(), "done")
+        await desk.ff.signal(link, "done", [2], source="ada")
+        assert await run.result("60s") == [["done", "user:ada", [2]]]
+
+    at_desk(url, main)
+
+
+def test_a_signal_that_is_repeated_after_the_wait_is_answered_as_before(url: str) -> None:
+    async def main(desk: Desk) -> None:
+        run = await desk.waiting()
+        first = await desk.ff.signal(run, "reply", name="done", idempotency_key="once")
+        await run.result("60s")
+        again = await desk.ff.signal(run, "reply", name="done", idempotency_key="once")
+        assert isinstance(again, SignalDuplicate)
+        assert again.effect is first.effect
+        with pytest.raises(TargetNotSignalable):
+            await desk.ff.signal(run, "reply", name="done", idempotency_key="other")
+
+    at_desk(url, main)
+
+
 def test_an_unknown_key_names_those_there_are(url: str) -> None:
     async def main(desk: Desk) -> None:
         desk.wait = lambda: all_of("legal", "price")

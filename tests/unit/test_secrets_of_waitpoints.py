@@ -14,7 +14,6 @@ from flowfabric.config import EngineConfig
 from flowfabric.engine.signalling import Signal
 from flowfabric.engine.suspending import Fresh, SuspendRequest, UsePending
 from flowfabric.errors import FlowFabricError, InvalidInput, InvalidToken, WaitpointClosed
-from flowfabric.kernel import token as token_module
 from flowfabric.kernel.signal import DeliverSignal
 from flowfabric.kernel.suspend import SuspendExecution
 from flowfabric.model.record import to_json
@@ -22,7 +21,6 @@ from flowfabric.model.results import Claimed
 from flowfabric.model.suspension import (
     Count,
     CountKind,
-    SecretRow,
     SignalAccepted,
     SignalDuplicate,
     SignalEffect,
@@ -206,6 +204,7 @@ async def test_a_token_used_again_does_nothing_again(lab: Lab) -> None:
 async def test_keys_are_rotated_under_tokens_in_flight(lab: Lab, work: Work) -> None:
     claimed, waitpoint = await waiting(lab)
     other, others = await waiting(lab)
+    third, thirds = await waiting(lab)
     await lab.engine.rotate_waitpoint_hmac_secret_all(
         new_kid="k2", new_secret_hex=NEXT_SECRET, grace_ms=1_000
     )
@@ -219,20 +218,20 @@ async def test_keys_are_rotated_under_tokens_in_flight(lab: Lab, work: Work) -> 
     async with lab.refuses(InvalidToken):  # its key has expired
         await lab.engine.deliver_signal(signal_to(other, others))
     assert work.take() == (1, 1)
-    # A token made with the new key for an old waitpoint is not what was handed out.
-    row = next(
-        each
-        for each in (await lab.dump())["ff_waitpoint"]
-        if each.waitpoint_id == others.waitpoint_id
+    # A token that is handed out again is made with the new key; it opens this waitpoint alone.
+    again = await lab.engine.read_waitpoint_token(
+        execution_id=other.execution_id, waitpoint_id=others.waitpoint_id
     )
-    forged = token_module.mint(row, SecretRow("k2", NEXT_SECRET, 0, 1, None))
+    assert again is not None
     async with lab.refuses(InvalidToken):
-        await lab.engine.deliver_signal(signal_to(other, others, token=forged))
+        await lab.engine.deliver_signal(signal_to(fresh, its, token=again))
+    accepted = await lab.engine.deliver_signal(signal_to(other, others, token=again))
+    assert isinstance(accepted, SignalAccepted)
     assert isinstance(await lab.engine.deliver_signal(signal_to(fresh, its)), SignalAccepted)
-    # The operator still gets through to the one whose key is gone.
+    # The operator gets through as well to one whose key is gone.
     approved = await lab.engine.deliver_approval_signal(
-        execution_id=other.execution_id,
-        waitpoint_id=others.waitpoint_id,
+        execution_id=third.execution_id,
+        waitpoint_id=thirds.waitpoint_id,
         signal_name="ok",
         idempotency_suffix="1",
     )

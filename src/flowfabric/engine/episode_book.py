@@ -304,13 +304,11 @@ class EpisodeBook:
 
     def _told(self, execution_id: str, begun: Begun) -> Suspended | AlreadyMet:
         """The answer to a suspend, with the tokens, which are worked out and not stored."""
-        keys = {each.kid: each for each in self._secrets}
+        key = current(self._secrets)
+        assert key is not None  # noqa: S101 - nothing is suspended without one
         details = tuple(
-            WaitpointDetails(
-                each.waitpoint_id, each.waitpoint_key, mint(each, keys[each.token_kid])
-            )
+            WaitpointDetails(each.waitpoint_id, each.waitpoint_key, mint(each, key))
             for each in begun.waitpoints
-            if each.token_kid in keys
         )
         if not begun.is_met:
             return Suspended(begun.suspension_id, details)

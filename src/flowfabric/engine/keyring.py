@@ -144,7 +144,8 @@ async def _rotate(
     if known is None:
         await _write(tx, inserted=[SecretRow(name, secret, tx.now, 1, None)])
     else:
-        await _write(tx, updated=[replace(known, is_current=1, due_at=None)])
+        again = replace(known, is_current=1, due_at=None, created_at=tx.now)
+        await _write(tx, updated=[again])
     return Rotated(old.kid if old is not None else None, name, len(gone))
 
 

@@ -33,8 +33,8 @@ class Signal(Record, frozen=True, kw_only=True):
 
     execution_id: str
     waitpoint_id: str
-    token: Token | str
     signal_name: str
+    token: Token | str | None = None  # none only for `deliver_trusted_signal`
     signal_category: str = ""
     source_type: str = ""
     source_identity: str = ""
@@ -57,6 +57,13 @@ class Signalling(EngineCore):
     async def deliver_signal(self, signal: Signal) -> SignalAccepted | SignalDuplicate:
         """Deliver one signal; a repeated idempotency key answers what the first one did."""
         reply: SignalAccepted | SignalDuplicate = await self.execute(self._command(signal))
+        return reply
+
+    async def deliver_trusted_signal(self, signal: Signal) -> SignalAccepted | SignalDuplicate:
+        """The same for a program of this installation, which may signal without a token: keys may
+        have been rotated since the wait began."""
+        command = self._command(signal, is_trusted=True)
+        reply: SignalAccepted | SignalDuplicate = await self.execute(command)
         return reply
 
     async def deliver_signals(
@@ -119,12 +126,10 @@ class Signalling(EngineCore):
         reply: SignalAccepted | SignalDuplicate = await self.execute(command)
         return reply
 
-    def _command(self, signal: object) -> DeliverSignal:
+    def _command(self, signal: object, *, is_trusted: bool = False) -> DeliverSignal:
         if not isinstance(signal, Signal):
             raise InvalidInput("signal: expected a Signal", field="signal")
-        token = signal.token.reveal() if isinstance(signal.token, Token) else signal.token
-        if not isinstance(token, str) or not 0 < len(token) <= limits.NAME_BYTES:
-            raise InvalidInput("token: expected the waitpoint's token", field="token")
+        token = None if is_trusted and signal.token is None else _token(signal.token)
         key = None if signal.idempotency_key == "" else signal.idempotency_key
         if key is not None:
             check_text(key, field="idempotency_key", max_bytes=limits.IDEMPOTENCY_KEY_BYTES)
@@ -154,6 +159,13 @@ class Signalling(EngineCore):
                 most=limits.DURATION_MS_MAX,
             ),
         )
+
+
+def _token(value: object) -> str:
+    token = value.reveal() if isinstance(value, Token) else value
+    if not isinstance(token, str) or not 0 < len(token) <= limits.NAME_BYTES:
+        raise InvalidInput("token: expected the waitpoint's token", field="token")
+    return token
 
 
 def _name(value: object) -> str:

@@ -11,7 +11,7 @@ from flowfabric.engine.core import EngineCore
 from flowfabric.engine.episode_book import SECRETS_MAX, signals_of
 from flowfabric.engine.spoiled import readable
 from flowfabric.engine.working import check_fence
-from flowfabric.errors import FenceRequired, InvalidInput, NotFound
+from flowfabric.errors import FenceRequired, InvalidInput, KeyringEmpty, NotFound
 from flowfabric.kernel.condition import check_condition, keys_of, names_for
 from flowfabric.kernel.resume import (
     ExpireSuspension,
@@ -24,7 +24,7 @@ from flowfabric.kernel.suspend import (
     CreateWaitpoint,
     SuspendExecution,
 )
-from flowfabric.kernel.token import fingerprint, mint
+from flowfabric.kernel.token import current, fingerprint, mint
 from flowfabric.model.checks import check_instant, check_integer, check_name, check_text
 from flowfabric.model.execution import Execution, Fence
 from flowfabric.model.handle import Handle
@@ -243,7 +243,11 @@ class Suspending(EngineCore):
         return sorted(rows.values(), key=lambda row: (row.created_at, row.suspension_id))
 
     async def read_waitpoint_token(self, *, execution_id: str, waitpoint_id: str) -> Token | None:
-        """A waitpoint's token again, for an operator; none when it is closed or unknown."""
+        """A waitpoint's token, for an operator; none when it is closed or unknown.
+
+        It is signed with the current key. After a rotation it is another one than that which was
+        handed out first; both are good, each as long as its key.
+        """
         checked = self.check_id(execution_id)
         key = (check_name(waitpoint_id, field="waitpoint_id"),)
         row = (await self.read(lambda reader: reader.peek_rows(WAITPOINTS, [key]))).get(key)
@@ -253,10 +257,9 @@ class Suspending(EngineCore):
 
     async def _token(self, waitpoint: WaitpointRow) -> Token:
         secrets = await self.read(lambda reader: reader.list_rows(SECRETS, None, SECRETS_MAX))
-        for secret in secrets:
-            if secret.kid == waitpoint.token_kid:
-                return mint(waitpoint, secret)
-        raise NotFound(f"signing key {waitpoint.token_kid}", entity="signing_key")
+        if (key := current(secrets)) is None:
+            raise KeyringEmpty
+        return mint(waitpoint, key)
 
     async def list_suspended(
         self, *, before: tuple[int, str] | None = None, limit: int = limits.PAGE_DEFAULT

@@ -60,7 +60,16 @@ def verifies(
     subject = waitpoint if waitpoint is not None else _NOBODY
     expected = _mac(subject, found if found is not None and usable else _DUMMY)
     same = hmac.compare_digest(expected.encode(), digest.encode(errors="replace"))
-    return same and usable and waitpoint is not None and waitpoint.token_kid == kid
+    return same and usable and waitpoint is not None and may_sign(found, waitpoint)
+
+
+def may_sign(secret: SecretRow | None, waitpoint: WaitpointRow) -> bool:
+    """Whether a key speaks for a waitpoint: its own, or one that came after it, with which its
+    token is handed out again. A key that was retired before signs nothing new, whoever has it."""
+    if secret is None:
+        return False
+    is_own = secret.kid == waitpoint.token_kid
+    return is_own or bool(secret.is_current) or secret.created_at >= waitpoint.created_at
 
 
 def fingerprint(waitpoint: WaitpointRow, secret: SecretRow | None) -> str:

@@ -246,7 +246,7 @@ class SecretRow(Record, frozen=True):
 
     kid: str
     secret_hex: str
-    created_at: int
+    created_at: int  # or made current once more
     is_current: int
     due_at: int | None  # none while current
 

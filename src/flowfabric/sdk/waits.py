@@ -13,6 +13,7 @@ from flowfabric.limits import DEDUP_TTL_MS_DEFAULT, PAGE_MAX
 from flowfabric.model.suspension import (
     SignalAccepted,
     SignalDuplicate,
+    Token,
     WaitpointRow,
     WaitpointState,
 )
@@ -71,20 +72,25 @@ class WaitMethods:
         body = encoded(payload)
         source_type, source_identity = read_source(source)
         engine = await self.start()
+        token: Token | None = None
         if isinstance(target, Waitpoint) or is_link(target):
-            address = _address(target)
-            chosen = name or word or _NAME
+            execution_id, waitpoint_id, token = _address(target)
+            deliver = engine.deliver_signal
         else:
             if not word:
                 raise InvalidInput("signal: name the key of the wait", field="word")
-            address = await _address_of(engine, execution_of(target), word)
-            chosen = name or word
-        return await engine.deliver_signal(
+            execution_id = execution_of(target)
+            found = await waitpoint_of(engine, execution_id, word)
+            if idempotency_key is None:  # else it may be a repetition, which has an answer
+                _refuse_closed(found)
+            waitpoint_id = found.waitpoint_id
+            deliver = engine.deliver_trusted_signal
+        return await deliver(
             Signal(
-                execution_id=address.execution_id,
-                waitpoint_id=address.waitpoint_id,
-                token=address.token,
-                signal_name=chosen,
+                execution_id=execution_id,
+                waitpoint_id=waitpoint_id,
+                token=token,
+                signal_name=name or word or _NAME,
                 source_type=source_type,
                 source_identity=source_identity,
                 payload=body,
@@ -152,7 +158,11 @@ class WaitMethods:
         await engine.resume_execution(execution_id=execution_of(run), actor=by)
 
     async def link(self, run: HasId | str, key: str) -> str:
-        """The link of a wait, for one more callback. It is a credential: do not log it."""
+        """The link of a wait, for one more callback. It is a credential: do not log it.
+
+        It is signed with the current key: after a rotation it is another one than before, and
+        good for as long as that key verifies.
+        """
         engine = await self.start()
         return make_link(await _address_of(engine, execution_of(run), key))
 
@@ -248,11 +258,19 @@ def _address(target: object) -> Address:
 async def _address_of(engine: Engine, execution_id: str, key: str) -> Address:
     """The address behind a key; only a waitpoint that still takes signals has one."""
     found = await waitpoint_of(engine, execution_id, key)
-    token = None
-    if found.state is not WaitpointState.CLOSED:
-        token = await engine.read_waitpoint_token(
-            execution_id=execution_id, waitpoint_id=found.waitpoint_id
-        )
+    _refuse_closed(found)
+    waitpoint_id = found.waitpoint_id
+    token = await engine.read_waitpoint_token(execution_id=execution_id, waitpoint_id=waitpoint_id)
     if token is None:
-        raise WaitpointClosed(f"waitpoint {key}: closed, {found.close_reason or 'just now'}")
-    return Address(execution_id, found.waitpoint_id, token)
+        raise _closed(found)
+    return Address(execution_id, waitpoint_id, token)
+
+
+def _refuse_closed(waitpoint: WaitpointRow) -> None:
+    if waitpoint.state is WaitpointState.CLOSED:
+        raise _closed(waitpoint)
+
+
+def _closed(waitpoint: WaitpointRow) -> WaitpointClosed:
+    reason = waitpoint.close_reason or "just now"
+    return WaitpointClosed(f"waitpoint {waitpoint.waitpoint_key}: closed, {reason}")
