@@ -37,6 +37,10 @@ class EngineConfig(Record, frozen=True, kw_only=True):
     synchronous: Literal["full", "normal"] = "full"  # SQLite: survive power loss, or only crashes
     pool_size: int = 6  # Postgres connections of this process, besides the listener
     statement_cache_size: int = 256  # Postgres: 0 behind PgBouncer in transaction mode
+    connect_timeout_ms: int = 10_000  # Postgres: a new connection, also while the server starts
+    acquire_timeout_ms: int = 30_000  # Postgres: waiting for one of pool_size connections
+    statement_timeout_ms: int = 60_000  # Postgres: one statement
+    lock_timeout_ms: int = 10_000  # Postgres: waiting for one lock
 
     def __repr__(self) -> str:
         return f"EngineConfig(namespace={self.namespace!r}, …)"  # a secret may be among the fields
@@ -56,6 +60,10 @@ class EngineConfig(Record, frozen=True, kw_only=True):
             ("partitions", 1, 65_536),
             ("pool_size", 2, 1000),
             ("statement_cache_size", 0, 100_000),
+            ("connect_timeout_ms", 1, 3_600_000),
+            ("acquire_timeout_ms", 1, 3_600_000),
+            ("statement_timeout_ms", 1, 86_400_000),
+            ("lock_timeout_ms", 1, 86_400_000),
         ):
             check_integer(getattr(self, field), field=field, least=least, most=bound)
         if self.synchronous not in ("full", "normal"):

@@ -19,7 +19,7 @@ from flowfabric.stores.base import ListFilter
 from flowfabric.stores.listing import listing_sql
 from flowfabric.stores.postgres import small as postgres_small
 from flowfabric.stores.postgres import view as postgres_view
-from flowfabric.stores.postgres.store import PLANNER
+from flowfabric.stores.postgres.session import PLANNER
 from flowfabric.stores.sqlite import bulk
 from flowfabric.stores.sqlite import small as sqlite_small
 from flowfabric.stores.sqlite import view as sqlite_view

@@ -17,6 +17,7 @@ from flowfabric.engine.requests import NewExecution
 from flowfabric.errors import ExecutionNotActive, OutcomeUnknown, StoreUnavailable
 from flowfabric.model.results import Claimed
 from flowfabric.stores.postgres import arrays, connections, store
+from flowfabric.stores.postgres.session import PLANNER
 from flowfabric.stores.postgres.transaction import PostgresTransaction
 
 CONFIG = EngineConfig(loops=False, poll_interval_ms=3_600_000)
@@ -24,12 +25,12 @@ CONFIG = EngineConfig(loops=False, poll_interval_ms=3_600_000)
 
 @pytest.fixture
 def sent(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The first words of every statement."""
+    """The beginning of every statement."""
     statements: list[str] = []
 
     def watched(original: Any) -> Any:
         async def call(self: Any, text: str, *args: Any, **options: Any) -> Any:
-            statements.append(" ".join(text.split())[:60])
+            statements.append(" ".join(text.split())[:400])
             return await original(self, text, *args, **options)
 
         return call
@@ -48,7 +49,7 @@ async def claim(engine: Engine, limit: int = 10) -> list[Claimed]:
 def words(sent: list[str]) -> list[str]:
     """What was sent but for hints, and forget it."""
     hints = ("pg_notify", "LISTEN")  # on a connection of their own, whenever that is there
-    seen = [text.split()[0] for text in sent if not any(word in text for word in hints)]
+    seen = [text.split()[0].strip(";") for text in sent if not any(word in text for word in hints)]
     sent.clear()
     return seen
 
@@ -95,7 +96,9 @@ def test_several_at_once_are_held(postgres_url: str, sent: list[str]) -> None:
     asyncio.run(story())
 
 
-def test_a_pooler_sees_every_transaction_begin(postgres_url: str, sent: list[str]) -> None:
+def test_a_pooler_sees_every_transaction_begin_and_its_settings(
+    postgres_url: str, sent: list[str]
+) -> None:
     async def story() -> None:
         config = EngineConfig(loops=False, statement_cache_size=0)
         async with open_engine(postgres_url, config=config) as engine:
@@ -106,6 +109,9 @@ def test_a_pooler_sees_every_transaction_begin(postgres_url: str, sent: list[str
             await engine.complete(claimed.handle)
             create = ["BEGIN", "SELECT", "WITH", "COMMIT"]
             claims = ["BEGIN", "SELECT", "SELECT", "WITH", "COMMIT"]
+            begins = [text for text in sent if text.startswith("BEGIN")]
+            for setting in ("lock_timeout", "statement_timeout", *PLANNER):
+                assert all(f"SET LOCAL {setting} = " in text for text in begins)
             assert words(sent) == [*create, *claims, *create]
 
     asyncio.run(story())
@@ -273,7 +279,7 @@ def test_connections_are_shared_reused_and_dropped(monkeypatch: pytest.MonkeyPat
             made.append(Wire())
             return made[-1]
 
-        pool = connections.Connections(connect, 2)
+        pool = connections.Connections(connect, 2, acquire_timeout_s=60)
         async with pool.one() as first, pool.one() as second:
             waiting = asyncio.create_task(_use(pool))
             await asyncio.sleep(0)

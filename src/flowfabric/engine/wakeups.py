@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from flowfabric.stores.base import EVERY_END, EVERY_FLOW_END
+from flowfabric.stores.base import EVERYBODY
 
 DUE_TOPIC = "due"
 
@@ -67,7 +67,7 @@ class Wakeups:
     def wake(self, topics: Mapping[str, int]) -> None:
         """Something may have happened: everybody who waits for it looks again."""
         for name in topics:
-            if name in (EVERY_END, EVERY_FLOW_END):
+            if name in EVERYBODY:
                 self._wake_all(name[:-1])
             else:
                 for event in tuple(self._waiters.get(name, ())):

@@ -511,8 +511,9 @@ class MigrationStatus(Record, frozen=True):
 
 EVERY_END: Final = "done:*"  # some executions ended
 EVERY_FLOW_END: Final = "flow:*"  # some flows did
+EVERY_LANE: Final = "lane:*"  # some work began to wait
 # What a message says that cannot name them all.
-EVERYBODY: Final[Mapping[str, int]] = {EVERY_END: 1, EVERY_FLOW_END: 1}
+EVERYBODY: Final[Mapping[str, int]] = {EVERY_END: 1, EVERY_FLOW_END: 1, EVERY_LANE: 1}
 
 
 class Hints(Protocol):

@@ -12,17 +12,22 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from flowfabric.clock import monotonic
+from flowfabric.errors import StoreUnavailable
+from flowfabric.stores.postgres.faults import DRIVER_ERRORS, fault
 
 IDLE_S_MAX = 300.0  # firewalls forget connections that nobody uses
 CLOSE_S_MAX = 5.0
 
 
 class Connections:
-    """Up to `size` connections, made when they are needed."""
+    """Up to `size` connections, made when they are needed. No driver's error passes `one`."""
 
-    def __init__(self, connect: Callable[[], Awaitable[Any]], size: int) -> None:
+    def __init__(
+        self, connect: Callable[[], Awaitable[Any]], size: int, *, acquire_timeout_s: float
+    ) -> None:
         self._connect = connect
         self._size = size
+        self._acquire_timeout_s = acquire_timeout_s
         self._free = asyncio.Semaphore(size)
         self._idle: list[tuple[Any, float]] = []  # with the time of the last use, oldest first
         self._used: set[Any] = set()
@@ -30,11 +35,14 @@ class Connections:
     @asynccontextmanager
     async def one(self) -> AsyncIterator[Any]:
         """A connection of one's own for a while."""
-        async with self._free:
-            connection = self._warmest() or await self._connect()
+        await self._acquire()
+        try:
+            connection = self._warmest() or await self._new()
             self._used.add(connection)
             try:
                 yield connection
+            except DRIVER_ERRORS as error:
+                raise self._fault(error, connection) from error
             except Exception:
                 raise
             except BaseException:  # cut off in the middle: who knows what it still waits for
@@ -43,6 +51,36 @@ class Connections:
             finally:
                 self._used.discard(connection)
                 self._keep(connection)
+        finally:
+            self._free.release()
+
+    async def _acquire(self) -> None:
+        if not self._free.locked():  # the common case needs no timer
+            await self._free.acquire()
+            return
+        try:
+            async with asyncio.timeout(self._acquire_timeout_s):
+                await self._free.acquire()
+        except TimeoutError:
+            raise StoreUnavailable(
+                f"all {self._size} connections (pool_size) were in use for "
+                f"{self._acquire_timeout_s:g} s (acquire_timeout_ms)"
+            ) from None
+
+    async def _new(self) -> Any:
+        try:
+            return await self._connect()
+        except DRIVER_ERRORS as error:
+            raise fault(error) from error
+
+    @staticmethod
+    def _fault(error: BaseException, connection: Any) -> Exception:
+        """After an error that is not the server's nobody knows what the connection still waits for:
+        it is not used again."""
+        is_closed = connection.is_closed()
+        if not is_closed and not hasattr(error, "sqlstate"):
+            connection.terminate()
+        return fault(error, is_closed=is_closed)
 
     def _warmest(self) -> Any:
         while self._idle:
@@ -68,6 +106,8 @@ class Connections:
                     self._used.add(connection)
                     await connection.close()
                     self._used.discard(connection)
+        except DRIVER_ERRORS:
+            return  # it is gone already, or is cut off below
         finally:
             for connection in (*self._used, *(each for each, _ in self._idle)):
                 connection.terminate()

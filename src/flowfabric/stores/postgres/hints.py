@@ -1,39 +1,44 @@
 """Hints over LISTEN/NOTIFY, on a connection of their own.
 
 Sent after the commit and gathered while one is on its way, so they never slow a commit down. Losing
-them, or the connection, costs latency until the next look, never correctness.
+them, or the connection, costs latency until the next look, never correctness. A connection that
+ends is noticed at once, one that only falls silent at the next sign of life that is asked of it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Mapping
-from typing import Any
-
-import asyncpg
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final
 
 from flowfabric.errors import FlowFabricError
 from flowfabric.ids import jitter, new_name
 from flowfabric.model.record import from_json, to_json
-from flowfabric.stores.base import EVERYBODY
+from flowfabric.stores.base import EVERY_END, EVERY_FLOW_END, EVERYBODY
 from flowfabric.stores.hints import LocalHints
+from flowfabric.stores.postgres.faults import told
 
-CHANNEL = "ff_hint"
-PAYLOAD_BYTES = 7000  # Postgres allows just under 8000
-RECONNECT_PAUSE_S = 1.0
+CHANNEL: Final = "ff_hint"
+NOTIFY: Final = "SELECT pg_notify($1, $2)"
+PAYLOAD_BYTES: Final = 7000  # Postgres allows just under 8000
+RECONNECT_S_FIRST: Final = 0.1
+RECONNECT_S_MAX: Final = 5.0
+SIGN_OF_LIFE_S: Final = 60.0
+_LOGGER = logging.getLogger("flowfabric.hints")
 
 
 class ListenHints(LocalHints):
     """In-process callbacks, and NOTIFY for the other processes."""
 
-    def __init__(self, url: str, *, statement_cache_size: int) -> None:
+    def __init__(self, connect: Callable[[], Awaitable[Any]]) -> None:
         super().__init__()
-        self._url = url
-        self._statement_cache_size = statement_cache_size
+        self._connect = connect
         self._origin = new_name("o")
         self._outgoing: dict[str, int] = {}
-        self._ready = asyncio.Event()
+        self._ready = asyncio.Event()  # something is to be sent, or the connection has ended
+        self._failures = 0  # since it last listened
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -52,43 +57,82 @@ class ListenHints(LocalHints):
     def publish(self, topics: Mapping[str, int]) -> None:
         """Tell this process now and the others soon."""
         self.deliver(topics)
+        self._put(topics)
+        self._ready.set()
+
+    def _put(self, topics: Mapping[str, int]) -> None:
         for name, count in topics.items():
             self._outgoing[name] = self._outgoing.get(name, 0) + count
-        self._ready.set()
 
     async def _run(self) -> None:
         while True:
-            with contextlib.suppress(OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
+            try:
                 await self._serve()
-            await asyncio.sleep(RECONNECT_PAUSE_S * (0.5 + jitter()))
+            except Exception as error:  # noqa: BLE001 - whatever it is, later hints must arrive
+                self._say_lost(told(error))
+            else:
+                self._say_lost("the server closed the connection")
+            longest = min(RECONNECT_S_MAX, RECONNECT_S_FIRST * 2.0 ** min(self._failures, 10))
+            self._failures += 1
+            await asyncio.sleep(longest * (0.5 + jitter() / 2))
+
+    def _say_lost(self, why: str) -> None:
+        if self._failures == 0:
+            _LOGGER.warning("no hints from other processes, looking now and then instead: %s", why)
 
     async def _serve(self) -> None:
-        connection = await asyncpg.connect(
-            self._url, statement_cache_size=self._statement_cache_size
-        )
+        """Listen and send on one connection until it ends."""
+        connection = await self._connect()
         try:
+            connection.add_termination_listener(self._ended)
             await connection.add_listener(CHANNEL, self._receive)
-            while True:
-                await self._ready.wait()
-                self._ready.clear()
-                topics, self._outgoing = self._outgoing, {}
-                if topics:
-                    payload = self._payload(topics)
-                    await connection.execute("SELECT pg_notify($1, $2)", CHANNEL, payload)
+            self._failures = 0
+            self.deliver(EVERYBODY)  # what happened while it did not listen is not told again
+            while not connection.is_closed():
+                await self._turn(connection)
         finally:
             connection.terminate()
 
-    def _payload(self, topics: Mapping[str, int]) -> str:
-        message = to_json({"from": self._origin, "topics": topics})
-        if len(message) > PAYLOAD_BYTES:
-            short = {name: count for name, count in topics.items() if name.startswith("lane:")}
-            message = to_json({"from": self._origin, "topics": {**short, **EVERYBODY}})
-        if len(message) > PAYLOAD_BYTES:
-            message = to_json({"from": self._origin, "topics": EVERYBODY})
-        return message.decode()
+    async def _turn(self, connection: Any) -> None:
+        """Send what has gathered; if that is long in coming, see whether the server is there."""
+        try:
+            async with asyncio.timeout(SIGN_OF_LIFE_S):
+                await self._ready.wait()
+        except TimeoutError:
+            await connection.execute("SELECT 1")
+            return
+        self._ready.clear()
+        topics, self._outgoing = self._outgoing, {}
+        if not topics:
+            return
+        try:
+            await connection.execute(NOTIFY, CHANNEL, payload_of(topics, self._origin))
+        except Exception:
+            self._put(topics)  # for the next connection
+            self._ready.set()
+            raise
+
+    def _ended(self, _connection: Any) -> None:
+        self._ready.set()
 
     def _receive(self, _connection: Any, _pid: int, _channel: str, payload: str) -> None:
         with contextlib.suppress(FlowFabricError, KeyError):
-            message = from_json(payload, dict[str, Any], field="hint")
-            if message["from"] != self._origin:
-                self.deliver(message["topics"])
+            message = from_json(payload, dict[str, str | dict[str, int]], field="hint")
+            topics = message["topics"]
+            if message["from"] != self._origin and isinstance(topics, dict):
+                self.deliver(topics)
+
+
+def payload_of(topics: Mapping[str, int], origin: str) -> str:
+    """The message that names topics; when they do not fit, it names lanes, or nothing at all.
+
+    `origin`: the process that knows already.
+    """
+    message = to_json({"from": origin, "topics": topics})
+    if len(message) > PAYLOAD_BYTES:
+        lanes = {name: count for name, count in topics.items() if name.startswith("lane:")}
+        short = {**lanes, EVERY_END: 1, EVERY_FLOW_END: 1}
+        message = to_json({"from": origin, "topics": short})
+    if len(message) > PAYLOAD_BYTES:
+        message = to_json({"from": origin, "topics": EVERYBODY})
+    return message.decode()

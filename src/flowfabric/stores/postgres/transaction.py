@@ -29,8 +29,11 @@ class MustHold(Exception):
 class PostgresTransaction(PostgresView):
     """Begun by the first statement that locks or writes, unless one statement can do it all."""
 
-    def __init__(self, connection: Any, clock: Clock | None, book: RouteBook) -> None:
+    def __init__(
+        self, connection: Any, clock: Clock | None, book: RouteBook, begin: str = "BEGIN"
+    ) -> None:
         super().__init__(connection, clock, book)
+        self._begin = begin
         self._is_open = False
         self._has_looked = False  # whether something was found without a lock
         self._seen: tuple[str, str] | None = None  # the execution found so, and its version
@@ -55,7 +58,7 @@ class PostgresTransaction(PostgresView):
         if self._has_looked:
             raise MustHold
         self._is_open = True  # before the trip: cut off in the middle, it must be rolled back
-        await self._connection.execute("BEGIN")
+        await self._connection.execute(self._begin)
         if self._last is not None:
             await super().save(self._last)
 

@@ -1,0 +1,85 @@
+"""How we speak to the server: connecting, and the settings under which statements run."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Final
+
+import asyncpg
+
+from flowfabric.clock import monotonic
+from flowfabric.config import EngineConfig
+from flowfabric.errors import InvalidInput
+from flowfabric.ids import jitter
+from flowfabric.stores.postgres.faults import is_not_ready
+
+NOT_READY_PAUSE_S: Final = 0.2
+ANSWER_S: Final = 5.0  # longer than a statement may take, for a server that does not answer at all
+# Every hot statement reads by key or along an index. Before a new table has statistics the planner
+# may prefer to collect and sort all that waits, or keep a plan that reads a whole table because it
+# was small once; these say that it must not. What has no index is still read as a whole.
+PLANNER: Final = {"enable_bitmapscan": "off", "enable_sort": "off", "enable_seqscan": "off"}
+
+
+class Session:
+    """The settings of one engine. A connection that others use as well, through PgBouncer, cannot
+    keep them: it gets them with each transaction."""
+
+    def __init__(self, config: EngineConfig) -> None:
+        self._config = config
+        self.is_shared = config.statement_cache_size == 0
+        self.begin = _begin_with(self.settings) if self.is_shared else "BEGIN"
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """What statements run under."""
+        return {
+            "statement_timeout": str(self._config.statement_timeout_ms),
+            "lock_timeout": str(self._config.lock_timeout_ms),
+            "idle_in_transaction_session_timeout": "60s",
+            **PLANNER,
+        }
+
+    async def connect(self, url: str) -> Any:
+        """A new connection. A server that is starting, stopping or full says so: it is asked again
+        as long as a connection may take."""
+        deadline = monotonic() + self._config.connect_timeout_ms / 1000
+        while True:
+            try:
+                return await self._connect(url, deadline - monotonic())
+            except asyncpg.PostgresError as error:
+                pause_s = NOT_READY_PAUSE_S * (0.5 + jitter())
+                if not is_not_ready(error) or monotonic() + pause_s >= deadline:
+                    raise
+                await asyncio.sleep(pause_s)
+
+    async def _connect(self, url: str, timeout_s: float) -> Any:
+        own = {} if self.is_shared else {"application_name": "flowfabric", **self.settings}
+        try:
+            return await asyncpg.connect(
+                url,
+                timeout=timeout_s,
+                command_timeout=self._config.statement_timeout_ms / 1000 + ANSWER_S,
+                statement_cache_size=self._config.statement_cache_size,
+                server_settings=own,
+            )
+        except OSError:
+            raise  # a certificate that is refused is a ValueError as well
+        except ValueError:  # its text may quote the URL, and with it the password
+            raise unreadable_url() from None
+
+
+def unreadable_url() -> InvalidInput:
+    """A URL that cannot be taken apart; it is not repeated, for the password in it."""
+    return InvalidInput(
+        "url: cannot be read; a password with any of / @ : # ? % has to be percent-encoded "
+        "(urllib.parse.quote(password, safe=''))",
+        field="url",
+    )
+
+
+def _begin_with(settings: dict[str, str]) -> str:
+    """One trip: the transaction, and the settings that end with it."""
+    return "; ".join(
+        ["BEGIN", *(f"SET LOCAL {name} = '{value}'" for name, value in settings.items())]
+    )
