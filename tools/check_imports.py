@@ -19,7 +19,7 @@ from pathlib import Path
 
 PACKAGE = "flowfabric"
 EVERYWHERE = {"errors", "limits", "trouble"}
-OUTSIDE = {"clock", "ids", "config"}
+OUTSIDE = {"clock", "ids", "config", "forks"}
 BELOW_SDK = {"model", "kernel", "engine", "loops", "stores", "assemble"} | EVERYWHERE | OUTSIDE
 
 # A component is the first name below the package. An allowed name covers everything below it.
@@ -30,6 +30,7 @@ ALLOWED: dict[str, set[str]] = {
     "clock": EVERYWHERE,
     "ids": {"model", "clock"} | EVERYWHERE,
     "config": {"model"} | EVERYWHERE,
+    "forks": EVERYWHERE,
     "model": EVERYWHERE,
     "kernel": {"model"} | EVERYWHERE,
     "stores": {"model"} | EVERYWHERE | OUTSIDE,

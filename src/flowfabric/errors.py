@@ -23,6 +23,7 @@ FlowFabricError
     SchemaMismatch       the database and this program disagree; the text says what to do
     StoreReplaced        the file was moved, deleted or replaced under a running program
     StoreCorrupt         the database is damaged; a retry cannot help
+  ForkedProcess          opened by the parent of this process; open it anew here
   WaitTimeout            the caller stopped waiting; the work itself goes on
 ```
 
@@ -467,6 +468,12 @@ class StoreCorrupt(StoreError):
     """The database is damaged. Stop every process that uses it and restore a backup."""
 
     code, status = "store_corrupt", 500
+
+
+class ForkedProcess(FlowFabricError):
+    """It was opened before this process was forked. Open another here; a Fabric does so itself."""
+
+    code = "forked_process"
 
 
 class WaitTimeout(FlowFabricError):

@@ -24,6 +24,16 @@ _WITH_VARIANT = bytes(0x80 | byte & 0x3F for byte in range(256))
 _VARIANT = {digit: "89ab"[int(digit, 16) & 3] for digit in "0123456789abcdef"}
 
 
+def _renew_lock() -> None:
+    """In a forked child: a thread that minted at that moment does not exist here."""
+    global _lock  # noqa: PLW0603 - there is one counter, and so one lock
+    _lock = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew_lock)
+
+
 def new_uuid7s(count: int) -> list[str]:
     """Time-ordered UUIDs; those minted by one process sort strictly in order of minting."""
     noise = bytearray(os.urandom(8 * count))

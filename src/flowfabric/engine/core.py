@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from flowfabric.config import EngineConfig
 from flowfabric.engine.batch import Batcher, Pending
@@ -14,6 +14,7 @@ from flowfabric.engine.conflict import transact, until_no_conflict
 from flowfabric.engine.due import Aside
 from flowfabric.engine.fold import Fold
 from flowfabric.engine.here import WorkersHere
+from flowfabric.engine.inherited import InheritedStore
 from flowfabric.engine.view import Effects, View
 from flowfabric.engine.wakeups import (
     DUE_TOPIC,
@@ -342,3 +343,8 @@ class EngineCore:
         await self.batches.idle()
         self._forget_hints()
         await asyncio.sleep(0)
+
+    def _leave_core(self) -> None:
+        """In a forked child: nothing of the parent's store is used, and no call waits for it."""
+        self.store = cast("Store", InheritedStore())
+        self.batches = Batcher(self._commit, batch_max=1, in_flight=1)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Protocol, Self
 
+from flowfabric import forks
 from flowfabric.config import EngineConfig
 from flowfabric.engine.admitting import Admitting
 from flowfabric.engine.budgeting import Budgeting
@@ -83,6 +84,7 @@ class Engine(
     async def start(self, *, migrate: bool = True) -> None:
         """Connect, bring the schema up to date if asked, and start the loops."""
         await self.store.open(migrate=migrate)
+        forks.inherit(self, Engine._after_fork)
         try:
             await self.ensure_signing_key()
         except BaseException:
@@ -99,6 +101,12 @@ class Engine(
             self._loop = None
         await self.close_core()
         await self.store.close()
+        forks.disinherit(self)
+
+    def _after_fork(self) -> None:
+        """In a child: every call says that this engine is the parent's; closing it does nothing."""
+        self._loop = None
+        self._leave_core()
 
     async def __aenter__(self) -> Self:
         await self.start()

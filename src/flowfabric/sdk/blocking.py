@@ -12,6 +12,7 @@ import threading
 from collections.abc import Coroutine, Iterable
 from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar, overload
 
+from flowfabric import forks
 from flowfabric.engine.wait_reading import WaitInfo
 from flowfabric.model.budget import BudgetStatus, UsageOutcome
 from flowfabric.model.quota import QuotaPolicy, QuotaStatus
@@ -48,6 +49,7 @@ class SyncFabric:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
+        forks.inherit(self, SyncFabric._after_fork)
 
     @overload
     def submit(self, task: Task[..., R], /, *args: Any, **kwargs: Any) -> SyncRun[R]: ...
@@ -180,6 +182,13 @@ class SyncFabric:
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
         loop.close()
+
+    def _after_fork(self) -> None:
+        """In a child: the thread does not exist there; the next call starts another."""
+        if self._loop is not None:
+            forks.leave_alone(self._loop)
+        self._loop, self._thread, self._lock = None, None, threading.Lock()
+        forks.inherit(self, SyncFabric._after_fork)
 
     def __enter__(self) -> Self:
         return self

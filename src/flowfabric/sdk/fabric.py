@@ -11,7 +11,7 @@ from typing import Any, Self, TypeVar, overload
 
 import msgspec
 
-from flowfabric import limits
+from flowfabric import forks, limits
 from flowfabric.assemble import open_engine
 from flowfabric.config import DEFAULT_URL, EngineConfig, url_from_environment
 from flowfabric.engine.engine import Engine
@@ -70,6 +70,7 @@ class Fabric(LimitMethods, WaitMethods):
         self._engine: Engine | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._starting = asyncio.Lock()
+        forks.inherit(self, Fabric._after_fork)
 
     def __repr__(self) -> str:
         return f"<Fabric with {len(self._tasks)} tasks>"  # the URL may hold a password
@@ -114,6 +115,13 @@ class Fabric(LimitMethods, WaitMethods):
                 await engine.start(migrate=True)
                 self._engine = engine
         return self._engine
+
+    def _after_fork(self) -> None:
+        """In a child: the engine and its event loop are the parent's; the next call opens anew."""
+        if self._loop is not None:
+            forks.leave_alone(self._loop)
+        self._engine, self._loop, self._starting = None, None, asyncio.Lock()
+        forks.inherit(self, Fabric._after_fork)
 
     @property
     def is_started(self) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from collections.abc import Awaitable, Callable, Coroutine
 from contextvars import ContextVar
@@ -13,6 +14,7 @@ from flowfabric.engine.engine import Engine
 from flowfabric.engine.suspending import SuspendRequest
 from flowfabric.errors import (
     ExecutionNotActive,
+    ForkedProcess,
     LeaseExpired,
     LeaseRevoked,
     NotFound,
@@ -43,7 +45,7 @@ def is_lost(error: BaseException) -> bool:
 class Desk:
     """What all executions of one worker share."""
 
-    __slots__ = ("engine", "let_go", "loop", "lost", "outage")
+    __slots__ = ("engine", "let_go", "loop", "lost", "outage", "process_id")
 
     def __init__(
         self,
@@ -58,6 +60,7 @@ class Desk:
         self.let_go = let_go
         self.outage = outage
         self.loop = asyncio.get_running_loop()
+        self.process_id = os.getpid()
 
 
 class Held:
@@ -221,4 +224,7 @@ class Held:
         if self.is_stopped:  # the loop may be gone with the worker
             operation.close()
             raise Stopped(self.claimed.execution_id)
+        if os.getpid() != self.desk.process_id:
+            operation.close()
+            raise ForkedProcess("the context of a handler works only in the worker's own process")
         return asyncio.run_coroutine_threadsafe(operation, self.desk.loop).result()

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import asyncpg
 
+from flowfabric import forks
 from flowfabric.clock import Clock, SystemClock, monotonic
 from flowfabric.config import EngineConfig
 from flowfabric.errors import ContentionError, InvalidInput, StoreUnavailable
@@ -98,7 +99,13 @@ class PostgresStore:
                 self._config.pool_size,
                 acquire_timeout_s=self._config.acquire_timeout_ms / 1000,
             )
+            forks.inherit(self, PostgresStore._after_fork)
         return self._pool
+
+    def _after_fork(self) -> None:
+        """In a child: the sockets are the parent's, and so is the event loop that watches them."""
+        forks.leave_alone((self._pool, self.hints))
+        self._pool = None
 
     async def _connect(self) -> Any:
         return await self._session.connect(self._url)

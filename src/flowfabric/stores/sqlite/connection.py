@@ -11,6 +11,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, TypeVar
 
+from flowfabric import forks
 from flowfabric.clock import monotonic
 from flowfabric.errors import FlowFabricError, OutcomeUnknown, StoreUnavailable
 from flowfabric.stores.base import StoreConflict
@@ -117,8 +118,10 @@ class WorkThread:
         self._place, self._synchronous = place, synchronous
         self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._connection: sqlite3.Connection | None = None
+        self._busy = threading.Lock()  # held during a job, and while the process forks
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
+        forks.pause_at_forks(self)
 
     async def call(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """The result of `work` run in the thread; driver errors come back translated."""
@@ -159,13 +162,26 @@ class WorkThread:
 
     def _run(self) -> None:
         while (job := self._jobs.get()) is not None:
-            job()
+            with self._busy:
+                job()
+        with self._busy:
+            self._disconnect()
+
+    def pause(self) -> None:
+        """While this process forks, have no connection: a child that inherits one cannot open the
+        file itself, because SQLite takes the parent's locks for its own."""
+        self._busy.acquire()
         self._disconnect()
+
+    def resume(self) -> None:
+        """Go on; the next job connects again."""
+        self._busy.release()
 
     async def close(self) -> None:
         """Finish the waiting jobs and end."""
         self._jobs.put(None)
         await asyncio.to_thread(self._thread.join)
+        forks.pause_no_more(self)
 
 
 def _finish(future: asyncio.Future[Any], value: Any) -> None:

@@ -82,6 +82,12 @@ class SocketHints(LocalHints):
         self._joined.leave(self._address)
         self._joined = self._socket = self._address = self._loop = None
 
+    def after_fork(self) -> None:
+        """In a child: let go of the socket, and leave its address to the parent."""
+        if self._socket is not None:
+            self._socket.close()
+        self._joined = self._socket = self._address = self._loop = None
+
     def publish(self, topics: Mapping[str, int]) -> None:
         """Tell this process and the others."""
         self.deliver(topics)

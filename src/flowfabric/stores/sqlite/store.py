@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from itertools import cycle
 from typing import Any, TypeVar
 
+from flowfabric import forks
 from flowfabric.clock import Clock, SystemClock
 from flowfabric.config import EngineConfig
 from flowfabric.errors import InvalidInput, SchemaMismatch, StoreUnavailable
@@ -95,6 +96,7 @@ class SqliteStore:
                 WorkThread(self._place, name=f"flowfabric-reader-{number}", **make)
                 for number in range(READERS)
             ]
+            forks.inherit(self, SqliteStore._after_fork)
 
     async def close(self) -> None:
         """End the threads."""
@@ -103,6 +105,12 @@ class SqliteStore:
         self._writer, self._readers = None, []
         await asyncio.gather(*(thread.close() for thread in threads))
         self._place.forget()
+        forks.disinherit(self)
+
+    def _after_fork(self) -> None:
+        """In a child: the threads do not exist there, and the socket is the parent's."""
+        self._writer, self._readers = None, []
+        self.hints.after_fork()
 
     # --- transactions --------------------------------------------------------------------------
 
