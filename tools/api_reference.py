@@ -25,7 +25,7 @@ WIDTH = 100
 
 # Every public name stands in exactly one chapter; `chapters` refuses a name that is left out.
 CHAPTERS: dict[str, tuple[str, ...]] = {
-    "Programs": ("Fabric", "@ff.task", "Task", "Call", "Run", "EngineConfig"),
+    "Programs": ("Fabric", "@ff.task", "Task", "Call", "Run", "RunFilter", "EngineConfig"),
     "Handlers": ("Context", "Spend", "Child", "Waitpoint", "ReceivedSignal", "Retry", "Fatal"),
     "Workers": ("Worker",),
     "Retries": ("RetryPolicy", "FixedBackoff", "ExponentialBackoff"),

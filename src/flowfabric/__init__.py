@@ -55,6 +55,7 @@ from flowfabric.sdk.flow_run import FlowRun, NodeChange
 from flowfabric.sdk.joins import Join, Node, all_done, quorum
 from flowfabric.sdk.received import ReceivedSignal, Waitpoint
 from flowfabric.sdk.run import Run
+from flowfabric.sdk.selecting import ManyChanged, RunFilter
 from flowfabric.sdk.spending import Spend, SyncSpend
 from flowfabric.sdk.sync_flow import SyncFlow, SyncFlowRun
 from flowfabric.sdk.task import Call, Task
@@ -91,6 +92,7 @@ __all__ = [
     "InvalidTask",
     "InvalidToken",
     "Join",
+    "ManyChanged",
     "Node",
     "NodeChange",
     "NotFound",
@@ -109,6 +111,7 @@ __all__ = [
     "RunError",
     "RunExpired",
     "RunFailed",
+    "RunFilter",
     "SignalAccepted",
     "SignalDuplicate",
     "SignalEffect",

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Coroutine, Iterable
+from collections.abc import Coroutine, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar, overload
 
 from flowfabric import forks
@@ -22,6 +22,7 @@ from flowfabric.sdk.durations import Duration
 from flowfabric.sdk.errors import EventLoopRunning
 from flowfabric.sdk.flow_run import FlowRun
 from flowfabric.sdk.run import Run
+from flowfabric.sdk.selecting import ManyChanged, RunFilter
 from flowfabric.sdk.sync_flow import SyncFlow, SyncFlowRun
 from flowfabric.sdk.task import Call, Task
 from flowfabric.sdk.waits import Delivered, HasId
@@ -83,6 +84,32 @@ class SyncFabric:
     def result(self, run: Run[R] | SyncRun[R], timeout: Duration | None = None) -> R:
         """Wait for the result of a run, whichever fabric submitted it."""
         return self.wait(Run(self._fabric, run.id, run.task).result(timeout))
+
+    # --- many runs -----------------------------------------------------------------------------
+
+    @overload
+    def runs(self, *, kind: Task[..., R], **parts: Any) -> Iterator[SyncRun[R]]: ...
+    @overload
+    def runs(self, *, kind: str | None = None, **parts: Any) -> Iterator[SyncRun[Any]]: ...
+
+    def runs(self, *, kind: Any = None, **parts: Any) -> Iterator[SyncRun[Any]]:
+        """The runs that fit, newest first: see `Fabric.runs`."""
+        found = self._fabric.runs(kind=kind, **parts)
+
+        async def following() -> Run[Any] | None:
+            return await anext(found, None)
+
+        return (SyncRun(self, run) for run in iter(lambda: self.wait(following()), None))
+
+    def cancel_many(self, chosen: RunFilter, *, reason: str = "") -> ManyChanged:
+        """Cancel all that fit: see `Fabric.cancel_many`."""
+        return self.wait(self._fabric.cancel_many(chosen, reason=reason))
+
+    def retry_many(
+        self, chosen: RunFilter, *, reason: str = "", cascade: bool = False
+    ) -> ManyChanged:
+        """Run all that fit again: see `Fabric.retry_many`."""
+        return self.wait(self._fabric.retry_many(chosen, reason=reason, cascade=cascade))
 
     # --- flows ---------------------------------------------------------------------------------
 
@@ -279,3 +306,7 @@ class SyncRun(Generic[R]):
     def cancel(self, reason: str = "") -> None:
         """Stop it, whatever it is doing."""
         self._sync.wait(self._run.cancel(reason))
+
+    def retry(self, reason: str = "", *, cascade: bool = False) -> None:
+        """Run it again after its end: see `Run.retry`."""
+        self._sync.wait(self._run.retry(reason, cascade=cascade))

@@ -29,13 +29,14 @@ from flowfabric.sdk.flow_run import FlowRun
 from flowfabric.sdk.limits import LimitMethods
 from flowfabric.sdk.options import SubmitOptions
 from flowfabric.sdk.run import Run
+from flowfabric.sdk.selecting import RunMethods
 from flowfabric.sdk.task import Call, Task, TaskDecorator
 from flowfabric.sdk.waits import WaitMethods
 
 R = TypeVar("R")
 
 
-class Fabric(LimitMethods, WaitMethods):
+class Fabric(LimitMethods, WaitMethods, RunMethods):
     """Tasks and a store to keep their executions in.
 
     The URL is `sqlite:///file.db`, `postgresql://…` or `memory://`; without one the environment's

@@ -122,6 +122,15 @@ class Run(Generic[R]):
             execution_id=self.id, reason=reason, source="operator_override"
         )
 
+    async def retry(self, reason: str = "", *, cascade: bool = False) -> None:
+        """Run it again after its end, from the beginning, as a new attempt; its history stays.
+
+        `cascade`: members of its flow that were skipped because of it live again too. One that has
+        not ended raises `ExecutionNotTerminal`.
+        """
+        engine = await self._fabric.start()
+        await engine.replay_execution(execution_id=self.id, reason=reason, cascade=cascade)
+
     def _not_found(self) -> NotFound:
         return NotFound(f"execution {self.id}", entity="execution")
 
