@@ -137,3 +137,17 @@ def test_the_printed_sql_makes_the_same_schema(durable_lab: Lab) -> None:
     text = durable_lab.engine.store.migration_sql()
     for table in ("ff_exec_core", "ff_attempt", "ff_lease_event", "ff_worker_registry"):
         assert f"CREATE TABLE {table}" in text
+
+
+@pytest.mark.parametrize("column", ["priority", "retry_count", "open_group", "signal_bytes"])
+def test_postgres_refuses_a_number_that_can_never_be_right(postgres_url: str, column: str) -> None:
+    """Only PostgreSQL: see docs/design/005. Old rows are left to be read as corrupt."""
+
+    async def story() -> None:
+        async with open_engine(postgres_url, config=QUIET) as engine:
+            await engine.create_execution(execution_kind="work")
+        for value in (-1, 1 << 30) if column == "priority" else (-1,):
+            with pytest.raises(asyncpg.CheckViolationError, match="ff_exec_core_ranges"):
+                await query(postgres_url, f"UPDATE ff_exec_core SET {column} = {value}")
+
+    asyncio.run(story())

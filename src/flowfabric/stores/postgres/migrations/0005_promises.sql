@@ -17,3 +17,21 @@ CREATE INDEX ff_lease_answer_due ON ff_lease_answer (due_at);
 ALTER TABLE ff_suspend_dedup ADD COLUMN lease_id TEXT;
 ALTER TABLE ff_suspend_dedup ADD COLUMN attempt_id TEXT;
 ALTER TABLE ff_suspend_dedup ADD COLUMN is_met BIGINT NOT NULL DEFAULT 0;
+
+-- Numbers that can never be right are refused when they are written. Rows that hold one already are
+-- left as they are (NOT VALID): they are read as corrupt, and doctor names them.
+ALTER TABLE ff_exec_core ADD CONSTRAINT ff_exec_core_ranges CHECK (
+    priority BETWEEN 0 AND 9000
+    AND created_at >= 0
+    AND lease_epoch >= 0
+    AND attempt_spent_ms >= 0
+    AND total_attempt_count >= 0
+    AND retry_count >= 0
+    AND replay_count >= 0
+    AND reclaim_count >= 0
+    AND aging_ms >= 0
+    AND signal_count >= 0
+    AND signal_bytes >= 0
+    AND side_holds >= 0
+    AND open_group >= 0
+) NOT VALID;
