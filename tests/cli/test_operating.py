@@ -118,7 +118,7 @@ def test_priority_moves_waiting_work(desk: Desk) -> None:
     waiting = desk.submit()
     assert desk.ff("priority", waiting, "42") == Exit.OK
     assert "0 → 42" in desk.out
-    assert desk.json("priority", waiting, "43")["new_priority"] == 43
+    assert desk.json("priority", waiting, "43")[0]["new_priority"] == 43
     done = desk.completed()
     assert desk.ff("priority", desk.failed(), "1") == Exit.REFUSED
     assert done

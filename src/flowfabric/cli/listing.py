@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from argparse import Namespace
 from typing import Any, Final
 
 from flowfabric.cli.call import Call
 from flowfabric.cli.exits import Exit
+from flowfabric.cli.many import run_filter
 from flowfabric.cli.plain import plain
 from flowfabric.cli.references import as_shown
 from flowfabric.cli.terminal import Column
@@ -31,13 +31,15 @@ async def ps(call: Call) -> Exit:
     """One page, or all of them."""
     async with call.engine() as engine:
         now = await engine.server_time_ms()
-        filters = _filters(call.arguments, now)
+        filters = run_filter(call.arguments).listing(now)
+        if call.arguments.text:
+            filters["text"] = call.arguments.text
         rows, cursor = await _gather(engine, call, filters)
     if call.terminal.as_json:
         call.terminal.document({"executions": plain(rows), "next_cursor": cursor})
         return Exit.OK
     if not rows:
-        call.terminal.note("no executions match" if len(filters) > 1 else "no executions yet")
+        call.terminal.note("no executions match" if any(filters.values()) else "no executions yet")
     else:
         shown = as_shown(call, "execution", [each.execution_id for each in rows])
         lines = [(shown[each.execution_id], *_row(each, now)) for each in rows]
@@ -62,20 +64,6 @@ async def _gather(
         if cursor is None or (not everything and len(rows) >= limit):
             return rows, cursor
         call.terminal.status(f"{len(rows)} executions …")
-
-
-def _filters(arguments: Namespace, now: int) -> dict[str, Any]:
-    given: dict[str, Any] = {
-        "states": tuple(arguments.state),
-        "lane_id": arguments.lane,
-        "execution_kind": arguments.kind,
-        "tag": arguments.tag,
-        "text": arguments.text,
-    }
-    if arguments.since is not None:
-        how, value = arguments.since
-        given["created_after"] = max(0, now - value) if how == "ago" else value
-    return {"namespace": arguments.namespace, **{k: v for k, v in given.items() if v}}
 
 
 def _row(snapshot: ExecutionSnapshot, now: int) -> tuple[object, ...]:

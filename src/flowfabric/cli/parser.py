@@ -9,11 +9,11 @@ import argparse
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
-from flowfabric import limits
 from flowfabric.cli import values
 from flowfabric.cli.exits import EXIT_MEANINGS, usage
 from flowfabric.cli.flow_commands import add_flows
 from flowfabric.cli.limit_commands import add_limits
+from flowfabric.cli.operate_commands import add_filters, add_operating
 from flowfabric.cli.wait_commands import add_waits
 
 _EXAMPLES: Final = """examples:
@@ -64,8 +64,11 @@ def build_parser() -> FfParser:
     )
     parser.add_argument("--version", action="version", version=_version())
     commands = parser.add_subparsers(metavar="COMMAND", parser_class=FfParser, title="commands")
-    for add in (_add_running, _add_reading, _add_operating, _add_places, _add_keeping):
-        add(commands)
+    _add_running(commands)
+    _add_reading(commands)
+    add_operating(commands, _command)
+    _add_places(commands)
+    _add_keeping(commands)
     add_flows(commands, _command)
     add_limits(commands, _command)
     add_waits(commands, _command)
@@ -202,15 +205,7 @@ def _add_submit(commands: Commands) -> None:
 
 def _add_reading(commands: Commands) -> None:
     ps = _command(commands, "ps", "listing:ps", "list executions, newest first")
-    ps.add_argument(
-        "--state", action="extend", type=values.states, default=[], metavar="STATE", help="a,b too"
-    )
-    ps.add_argument("--lane", metavar="LANE")
-    ps.add_argument("--kind", metavar="KIND")
-    ps.add_argument("--tag", type=values.tag, metavar="K=V")
-    ps.add_argument(
-        "--since", type=values.ago_or_instant, metavar="TIME", help="1h, or 2026-11-16T08:00"
-    )
+    add_filters(ps)
     ps.add_argument("--text", metavar="WORDS", help="found in kind, lane, tags or reasons")
     ps.add_argument(
         "--limit", type=values.whole_number, default=50, metavar="N", help="rows (default 50)"
@@ -238,36 +233,6 @@ def _add_reading(commands: Commands) -> None:
 
 def _one_id(parser: FfParser) -> None:
     parser.add_argument("id", type=values.reference, metavar="ID", help=values.ID_HELP)
-
-
-def _ids(parser: FfParser) -> None:
-    _list_of(parser, "ids", values.reference, least="+", metavar="ID", text=values.ID_HELP)
-
-
-def _add_operating(commands: Commands) -> None:
-    for name, text in (
-        ("cancel", "cancel executions, whatever they are doing"),
-        ("retry", "run finished executions again"),
-        ("hold", "keep waiting executions from being claimed"),
-        ("release", "end a hold"),
-        ("revoke", "take the lease from the worker that has it; the work is run again"),
-    ):
-        parser = _command(commands, name, f"operate:{name}", text)
-        _ids(parser)
-        if name != "release":
-            parser.add_argument("--reason", default="", metavar="TEXT", help="for the record")
-        if name == "retry":
-            parser.add_argument(
-                "--cascade", action="store_true", help="in a flow: also what was skipped for it"
-            )
-    priority = _command(commands, "priority", "operate:priority", "move waiting work up or down")
-    _one_id(priority)
-    priority.add_argument(
-        "priority",
-        type=int,
-        metavar="N",
-        help=f"{limits.PRIORITY_MIN} to {limits.PRIORITY_MAX}; higher runs sooner",
-    )
 
 
 def _add_places(commands: Commands) -> None:

@@ -113,8 +113,9 @@ async def change_listed(
     while True:
         page = await engine.list_executions(**listing, cursor=cursor, limit=_PAGE)
         ids = [each.execution_id for each in page.executions]
-        await _to_the_end(_change_page(ids, change, tally))
-        after_page()
+        if ids:
+            await _to_the_end(_change_page(ids, change, tally))
+            after_page()
         cursor = page.next_cursor
         if cursor is None:
             return
@@ -182,7 +183,17 @@ class RunMethods:
         namespace: str | None = ...,
     ) -> AsyncIterator[Run[Any]]: ...
 
-    def runs(self, **parts: Any) -> AsyncIterator[Run[Any]]:
+    def runs(
+        self,
+        *,
+        kind: str | Task[..., Any] | None = None,
+        state: str | Iterable[str] = (),
+        lane: str | None = None,
+        tag: tuple[str, str] | None = None,
+        since: Moment | None = None,
+        before: Moment | None = None,
+        namespace: str | None = None,
+    ) -> AsyncIterator[Run[Any]]:
         """The runs that fit, newest first: the arguments are the parts of a `RunFilter`.
 
         Pages are read as they are needed, so a loop may stop at any time. With a task as `kind` the
@@ -193,7 +204,16 @@ class RunMethods:
             print(run.id, (await run.info()).failure_reason)
         ```
         """
-        return self._runs(_filter_of(parts))
+        chosen = RunFilter(
+            kind=kind,
+            state=state,
+            lane=lane,
+            tag=tag,
+            since=since,
+            before=before,
+            namespace=namespace,
+        )
+        return self._runs(chosen)
 
     async def _runs(self, chosen: RunFilter) -> AsyncIterator[Run[Any]]:
         fabric = cast("Fabric", self)
@@ -258,14 +278,6 @@ async def _own_listing(engine: Engine, chosen: RunFilter) -> dict[str, Any]:
     """What the engine is asked for; a filter without a namespace is about the fabric's own."""
     now = await engine.server_time_ms()
     return {"namespace": engine.config.namespace, **chosen.listing(now)}
-
-
-def _filter_of(parts: dict[str, Any]) -> RunFilter:
-    for name in parts:
-        if name not in RunFilter.__slots__:
-            known = ", ".join(RunFilter.__slots__)
-            raise InvalidInput(f"{name}: runs are chosen by {known}", field=name)
-    return RunFilter(**parts)
 
 
 def _instant(moment: Moment | None, now: int, name: str) -> int | None:

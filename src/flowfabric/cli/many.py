@@ -1,0 +1,159 @@
+"""Changing everything that filters choose: count, ask, do it page by page, say what came of it."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from argparse import Namespace
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Final
+
+from flowfabric.cli.call import Call
+from flowfabric.cli.exits import CommandFailed, Exit
+from flowfabric.cli.times import count
+from flowfabric.engine.engine import Engine
+from flowfabric.errors import StoreError
+from flowfabric.model.state import PublicState
+from flowfabric.sdk.durations import Moment, to_datetime
+from flowfabric.sdk.selecting import RunFilter, Tally, change_listed
+
+_FILTERS: Final = ("state", "lane", "kind", "tag", "since", "before", "all")
+
+
+@dataclass(frozen=True, slots=True)
+class Verb:
+    """What a command does to an execution."""
+
+    name: str  # cancel
+    done: str  # cancelled
+    states: tuple[PublicState, ...]  # of those a filter without states means
+    change: Callable[[Engine, str], Awaitable[Any]]
+    refused: Exit = Exit.REFUSED
+
+
+def is_chosen(arguments: Namespace) -> bool:
+    """Whether filters were given. The namespace alone is none: it mostly comes by habit."""
+    return any(getattr(arguments, name) for name in _FILTERS)
+
+
+def run_filter(arguments: Namespace) -> RunFilter:
+    """The filters of the command line."""
+    return RunFilter(
+        state=tuple(arguments.state),
+        kind=arguments.kind,
+        lane=arguments.lane,
+        tag=arguments.tag,
+        since=_moment(arguments.since),
+        before=_moment(arguments.before),
+        namespace=arguments.namespace,
+    )
+
+
+def _moment(given: tuple[str, int] | None) -> Moment | None:
+    if given is None:
+        return None
+    how, milliseconds = given
+    return timedelta(milliseconds=milliseconds) if how == "ago" else to_datetime(milliseconds)
+
+
+async def change_chosen(call: Call, verb: Verb) -> Exit:
+    """Count, ask, change."""
+    async with call.engine() as engine:
+        now = await engine.server_time_ms()
+        listing = run_filter(call.arguments).or_states(verb.states).listing(now)
+        # What is created from here on was not counted, so nobody agreed to change it.
+        listing["created_before"] = min(listing.get("created_before", now + 1), now + 1)
+        matched = await engine.count_listed(**listing)
+        if call.arguments.dry_run:
+            return _counted(call, verb, matched)
+        if matched and not call.arguments.yes and not await _agreed(call, verb, matched):
+            call.terminal.note("nothing was changed")
+            return Exit.FAILED
+        return await _change(call, engine, verb, listing, matched)
+
+
+def _counted(call: Call, verb: Verb, matched: int) -> Exit:
+    if call.terminal.as_json:
+        call.terminal.document({"dry_run": True, "matched": matched})
+    else:
+        call.terminal.line(f"{count(matched, 'execution')} would be {verb.done}")
+    return Exit.OK
+
+
+async def _change(
+    call: Call, engine: Engine, verb: Verb, listing: dict[str, Any], matched: int
+) -> Exit:
+    tally = Tally()
+    try:
+        await change_listed(
+            engine,
+            listing,
+            lambda execution_id: verb.change(engine, execution_id),
+            tally,
+            after_page=lambda: call.terminal.status(f"{tally.done} of {matched} {verb.done} …"),
+        )
+    except asyncio.CancelledError:
+        raise _interrupted(verb, tally, matched) from None
+    except StoreError:
+        call.terminal.complain(f"{tally.done} of {matched} {verb.done} — then the store failed")
+        raise
+    return _told(call, verb, tally)
+
+
+def _interrupted(verb: Verb, tally: Tally, matched: int) -> CommandFailed:
+    return CommandFailed(
+        f"interrupted: {tally.done} of {matched} {verb.done}",
+        advice="the same command goes on with the rest",
+        exit_code=Exit.INTERRUPTED,
+        code="interrupted",
+        fields={"matched": matched, "done": tally.done, "refused": tally.refused},
+    )
+
+
+def _told(call: Call, verb: Verb, tally: Tally) -> Exit:
+    total = tally.total()
+    if call.terminal.as_json:
+        call.terminal.document(
+            {"matched": total.matched, "done": total.done, "refused": dict(total.refused)}
+        )
+    elif not total.matched:
+        call.terminal.note("no executions match")
+    else:
+        call.terminal.line(f"{count(total.done, 'execution')} {verb.done}")
+    if not total.refused:
+        return Exit.OK
+    codes = ", ".join(f"{number} {code}" for code, number in total.refused.items())
+    call.terminal.complain(
+        f"{sum(total.refused.values())} refused ({codes}) — their state does not allow it"
+    )
+    return verb.refused
+
+
+async def _agreed(call: Call, verb: Verb, matched: int) -> bool:
+    """Whether a person at the terminal says yes."""
+    what = f"{verb.name} {count(matched, 'execution')}"
+    if not sys.stdin.isatty() or not call.terminal.shows_progress:
+        raise CommandFailed(
+            f"this would {what}",
+            advice="add --yes to do it, or --dry-run to only count",
+            exit_code=Exit.USAGE,
+            code="confirmation_needed",
+            fields={"matched": matched},
+        )
+    call.terminal.end_status()
+    print(f"{what}? [y/N] ", end="", file=call.terminal.err, flush=True)
+    answer = (await _typed()).strip().lower()
+    return answer in ("y", "yes")
+
+
+async def _typed() -> str:
+    """A line from the terminal. Ctrl-C ends the wait for it; a read that blocks would go on."""
+    there, loop = asyncio.Event(), asyncio.get_running_loop()
+    loop.add_reader(sys.stdin.fileno(), there.set)
+    try:
+        await there.wait()
+    finally:
+        loop.remove_reader(sys.stdin.fileno())
+    return sys.stdin.readline()
