@@ -12,6 +12,7 @@ IDEMPOTENCY_KEY_BYTES: Final = 512  # room for composed keys, still an index key
 REASON_BYTES: Final = 4096  # a sentence or a short trace, not a log
 FAILURE_REASON_BYTES: Final = 65_536  # a whole traceback; longer text is cut, never refused
 TAG_VALUE_BYTES: Final = 1024  # tags are filtered by value and so indexed
+JSON_DEPTH_MAX: Final = 64  # deeper than anything made by hand, far from what breaks a decoder
 TAGS_MAX: Final = 64
 CAPABILITY_TOKENS_MAX: Final = 256
 CAPABILITY_CSV_BYTES: Final = 4096

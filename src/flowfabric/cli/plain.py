@@ -36,7 +36,7 @@ def decoded(data: bytes) -> Any:
         return {"base64": base64.b64encode(data).decode()}
     try:
         return json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return text
 
 

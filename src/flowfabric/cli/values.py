@@ -99,7 +99,7 @@ def argument(text: str) -> tuple[str, Any]:
         return name, value
     try:
         return name, json.loads(value, parse_constant=_no_constant)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ArgumentTypeError(
             f"{name}: {value!r} is not JSON ({error}); for plain text write {name}={value}"
         ) from None

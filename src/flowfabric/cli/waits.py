@@ -286,7 +286,7 @@ def _payload(call: Call) -> Any:
         raise usage("--payload and fields: give one of them")
     try:
         return json.loads(arguments.body)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise usage(f"--payload is not JSON ({error})") from None
 
 

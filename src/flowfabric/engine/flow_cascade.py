@@ -30,7 +30,7 @@ from flowfabric.kernel.edge_group import (
     sibling_reason,
 )
 from flowfabric.kernel.flow import tally
-from flowfabric.kernel.inputs import Passed, TooLarge, compose, refuse_sizes
+from flowfabric.kernel.inputs import Passed, Unfit, compose, refuse_sizes
 from flowfabric.kernel.replay import Replay, replay
 from flowfabric.model.attempt import Attempt
 from flowfabric.model.execution import Execution
@@ -189,10 +189,10 @@ class FlowCascade(FlowRows):
                 self.apply(child, skip(child, self.at))
             else:
                 free.append((member, child))
-        excess = await self._hand_on([child for member, child in free if member.passing], late)
+        unfit = await self._hand_on([child for member, child in free if member.passing], late)
         for member, child in free:
-            if child.execution_id in excess:
-                self.apply(child, reject_input(child, excess[child.execution_id], self.at))
+            if child.execution_id in unfit:
+                self.apply(child, reject_input(child, unfit[child.execution_id], self.at))
             elif not (child.is_interrupted and member.open_children):  # its children set it free
                 self.apply(child, set_free(child, self.at))
 
@@ -204,9 +204,9 @@ class FlowCascade(FlowRows):
 
     async def _hand_on(
         self, children: Sequence[Execution], late: Collection[str] = ()
-    ) -> dict[str, TooLarge]:
-        """Give children the results that their edges pass on; those for whom it is too much keep
-        the input they have, and are returned."""
+    ) -> dict[str, Unfit]:
+        """Give children the results that their edges pass on; those for whom it is too much, or too
+        deep, keep the input they have, and are returned."""
         if not children:
             return {}
         ids = [each.execution_id for each in children]
@@ -233,13 +233,13 @@ class FlowCascade(FlowRows):
             body = bodies[key]
             limit = self.at.payload_bytes_max
             composed = compose(body.payload, body.payload_encoding, passed, limit)
-            if isinstance(composed, TooLarge):
+            if isinstance(composed, Unfit):
                 excess[key] = composed
             elif composed is not None:
                 self.view.changes.payloads[key] = composed
         return excess
 
-    async def _oversized(self, chosen: Mapping[str, Sequence[EdgeRow]]) -> dict[str, TooLarge]:
+    async def _oversized(self, chosen: Mapping[str, Sequence[EdgeRow]]) -> dict[str, Unfit]:
         """Children for whom the sizes alone say that it is too much, asked for where many results
         would be read: these are not."""
         here = {each.execution_id for each in self.view.changes.attempts}
@@ -248,7 +248,7 @@ class FlowCascade(FlowRows):
         if len(stored) <= limits.RESULTS_UNSIZED_MAX:
             return {}
         sizes = await self.tx.result_sizes(stored)
-        found = {}
+        found: dict[str, Unfit] = {}
         for key, its_edges in chosen.items():
             named = {self._passed(e, None).key: e.upstream_execution_id for e in its_edges}
             of_key = (sizes.get(each, 0) for each in named.values())

@@ -22,6 +22,7 @@ from flowfabric.model.checks import (
 from flowfabric.model.execution import Body
 from flowfabric.model.handle import Handle
 from flowfabric.model.limit_checks import check_bounds
+from flowfabric.model.nesting import check_nesting
 from flowfabric.model.policy import ExecutionPolicy, policy_from
 from flowfabric.model.record import Record
 from flowfabric.model.route import Route
@@ -84,12 +85,13 @@ def to_create(
     """Check a request, which is given a new id; every problem names its field."""
     policy = policy_from(request.policy)
     route = _route(request, policy, config)
-    payload = check_payload(request.input_payload, config, field="input_payload")
+    encoding = _optional(request.payload_encoding, "payload_encoding", limits.NAME_BYTES)
+    payload = check_payload(request.input_payload, encoding, config, field="input_payload")
     priority = request.priority if request.priority is not None else policy.priority
     body = Body(
         execution_id,
         payload,
-        _optional(request.payload_encoding, "payload_encoding", limits.NAME_BYTES),
+        encoding,
         check_text(
             request.creator_identity,
             field="creator_identity",
@@ -143,8 +145,10 @@ def _route(request: NewExecution, policy: ExecutionPolicy, config: EngineConfig)
     return route
 
 
-def check_payload(payload: object, config: EngineConfig, *, field: str) -> bytes:
-    """Bytes within the configured limit."""
+def check_payload(
+    payload: object, encoding: str | None, config: EngineConfig, *, field: str
+) -> bytes:
+    """Bytes within the configured limit; where they are JSON, not nested too deep."""
     data = payload if type(payload) is bytes else _as_bytes(payload, field)
     if len(data) > config.payload_bytes_max:
         raise PayloadTooLarge(
@@ -152,6 +156,7 @@ def check_payload(payload: object, config: EngineConfig, *, field: str) -> bytes
             field=field,
             limit=config.payload_bytes_max,
         )
+    check_nesting(data, encoding, field=field)
     return data
 
 

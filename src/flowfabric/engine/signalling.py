@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from flowfabric import ids, limits
 from flowfabric.engine.core import EngineCore
-from flowfabric.errors import FlowFabricError, InvalidInput, PayloadTooLarge
+from flowfabric.errors import FlowFabricError, InvalidInput, InvalidPayload, PayloadTooLarge
 from flowfabric.kernel.condition import RESERVED_PREFIX
 from flowfabric.kernel.episode import (
     OWN_SOURCES,
@@ -19,6 +19,7 @@ from flowfabric.model.checks import (
     check_name,
     check_text,
 )
+from flowfabric.model.nesting import JSON, check_nesting
 from flowfabric.model.record import Record
 from flowfabric.model.suspension import SignalAccepted, SignalDuplicate, Token
 
@@ -116,8 +117,8 @@ class Signalling(EngineCore):
             "operator",
             check_name(actor, field="actor"),
             "",
-            None if comment is None else _payload(comment, "comment"),
-            "json",
+            None if comment is None else _payload(comment, JSON, "comment"),
+            JSON,
             None,
             f"approval:{name}:{suffix}",
             _ttl(signal_dedup_ttl_ms, "signal_dedup_ttl_ms"),
@@ -133,6 +134,7 @@ class Signalling(EngineCore):
         key = None if signal.idempotency_key == "" else signal.idempotency_key
         if key is not None:
             check_text(key, field="idempotency_key", max_bytes=limits.IDEMPOTENCY_KEY_BYTES)
+        encoding = check_name(signal.payload_encoding, field="payload_encoding")
         if signal.created_at is not None:
             check_instant(signal.created_at, field="created_at")
         return DeliverSignal(
@@ -147,8 +149,8 @@ class Signalling(EngineCore):
             _source_type(signal.source_type),
             _label(signal.source_identity, "source_identity"),
             _label(signal.correlation_id, "correlation_id"),
-            None if signal.payload is None else _payload(signal.payload),
-            check_name(signal.payload_encoding, field="payload_encoding"),
+            None if signal.payload is None else _payload(signal.payload, encoding),
+            encoding,
             signal.created_at,
             key,
             _ttl(signal.dedup_ttl_ms),
@@ -190,7 +192,7 @@ def _source_type(value: object) -> str:
     return kind
 
 
-def _payload(value: object, field: str = "payload") -> bytes:
+def _payload(value: object, encoding: str, field: str = "payload") -> bytes:
     if not isinstance(value, bytes | bytearray | memoryview):
         raise InvalidInput(f"{field}: expected bytes, got {type(value).__name__}", field=field)
     data = bytes(value)
@@ -200,6 +202,7 @@ def _payload(value: object, field: str = "payload") -> bytes:
             field=field,
             limit=limits.SIGNAL_PAYLOAD_BYTES,
         )
+    check_nesting(data, encoding, field=field, error=InvalidPayload)
     return data
 
 

@@ -212,12 +212,15 @@ class Working(EngineCore):
         source: str,
         result: bytes | None,
         result_encoding: str | None,
+        *,
+        field: str = "result",
     ) -> Complete:
         """A checked Complete."""
-        data = None if result is None else check_payload(result, self.config, field="result")
         if result_encoding is not None:
-            check_name(result_encoding, field="result_encoding")
-        return Complete(execution_id, fence, source, data, result_encoding)
+            result_encoding = check_name(result_encoding, field="result_encoding")
+        if result is not None:
+            result = check_payload(result, result_encoding, self.config, field=field)
+        return Complete(execution_id, fence, source, result, result_encoding)
 
     async def complete_execution(
         self,
@@ -229,14 +232,13 @@ class Working(EngineCore):
         result_encoding: str | None = None,
     ) -> Completed:
         """Complete by fence, or without one as `source="operator_override"`."""
-        if result_payload is not None:
-            check_payload(result_payload, self.config, field="result_payload")
         command = self.complete_command(
             self.check_id(execution_id),
             check_fence(fence),
             check_name(source, field="source"),
             result_payload,
             result_encoding,
+            field="result_payload",
         )
         reply: Completed = await self.execute(command)
         return reply

@@ -177,7 +177,7 @@ def _check_count(node: Count, path: str) -> None:
     if node.n < 1:
         raise _bad("count_n_zero", path)
     if node.n > COUNT_MAX:
-        raise _bad(f"n: {node.n} is over the limit {COUNT_MAX}", path)
+        raise _bad(f"n: {shown(node.n)} is over the limit {COUNT_MAX}", path)
     if not node.waitpoints:
         raise _bad("count_waitpoints_empty", path)
     for key in node.waitpoints:

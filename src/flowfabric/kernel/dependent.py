@@ -10,7 +10,7 @@ from flowfabric.kernel.cancel import stop
 from flowfabric.kernel.decision import Decision, Moment
 from flowfabric.kernel.fence import refuse_unless_owner
 from flowfabric.kernel.flow_cancel import FLOW_CANCEL
-from flowfabric.kernel.inputs import INPUT_TOO_LARGE, TooLarge
+from flowfabric.kernel.inputs import Unfit
 from flowfabric.kernel.transition import finish, lease_event, let_go, without_block
 from flowfabric.model.attempt import AttemptOutcome
 from flowfabric.model.event import LeaseEventType
@@ -86,16 +86,16 @@ def skip(execution: Execution, at: Moment) -> Decision:
     )
 
 
-def reject_input(execution: Execution, excess: TooLarge, at: Moment) -> Decision:
+def reject_input(execution: Execution, unfit: Unfit, at: Moment) -> Decision:
     """It may go on, but not with what it is handed: it fails, and no retry would help."""
     return _barred(execution, at) or finish(
         execution,
         TerminalOutcome.FAILED,
         at,
         attempt_outcome=AttemptOutcome.ENDED_FAILURE,
-        reason=INPUT_TOO_LARGE,
-        failure_reason=excess.reason,
-        failure_category=INPUT_TOO_LARGE,
+        reason=unfit.category,
+        failure_reason=unfit.reason,
+        failure_category=unfit.category,
     )
 
 

@@ -8,13 +8,15 @@ together so is bounded like any other input.
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable, Sequence
-from typing import Final
+from collections.abc import Iterable, Mapping, Sequence
+from typing import ClassVar, Final
 
+from flowfabric import limits
+from flowfabric.model.nesting import JSON, is_too_deep
 from flowfabric.model.record import Raw, Record, is_json, json_object, to_json
 
-JSON = "json"
 INPUT_TOO_LARGE: Final = "input_too_large"
+INPUT_TOO_DEEP: Final = "input_too_deep"
 
 
 class Passed(Record, frozen=True):
@@ -36,6 +38,7 @@ class TooLarge(Record, frozen=True):
 
     least_bytes: int
     limit: int
+    category: ClassVar[str] = INPUT_TOO_LARGE
 
     @property
     def reason(self) -> str:
@@ -44,6 +47,21 @@ class TooLarge(Record, frozen=True):
             f"{INPUT_TOO_LARGE}: its upstreams hand on {self.least_bytes} bytes or more, "
             f"payload_bytes_max is {self.limit}"
         )
+
+
+class TooDeep(Record, frozen=True):
+    """Something of it nests deeper than JSON may."""
+
+    what: str
+    category: ClassVar[str] = INPUT_TOO_DEEP
+
+    @property
+    def reason(self) -> str:
+        """What the child's record says."""
+        return f"{INPUT_TOO_DEEP}: {self.what} nests deeper than {limits.JSON_DEPTH_MAX} levels"
+
+
+Unfit = TooLarge | TooDeep
 
 
 def refuse_sizes(sizes: Iterable[int], limit: int) -> TooLarge | None:
@@ -55,7 +73,7 @@ def refuse_sizes(sizes: Iterable[int], limit: int) -> TooLarge | None:
 
 def compose(
     payload: bytes, encoding: str | None, passed: Sequence[Passed], limit: int
-) -> tuple[bytes, str | None] | TooLarge | None:
+) -> tuple[bytes, str | None] | Unfit | None:
     """The child's input with what its upstreams hand on; None: it keeps the one it has."""
     if not passed:
         return None
@@ -66,9 +84,23 @@ def compose(
     if len(passed) == 1 and passed[0].name is None:
         only = passed[0]
         return None if only.result is None else (only.result, only.encoding)
+    if depth := _refuse_depth(payload, encoding, named):
+        return depth
     own = json_object(payload) if encoding in (None, JSON) else {}
     whole = to_json({**own, **{key: _as_json(named[key]) for key in sorted(named)}})
     return refuse_sizes((len(whole),), limit) or (whole, JSON)
+
+
+def _refuse_depth(
+    payload: bytes, encoding: str | None, named: Mapping[str, Passed]
+) -> TooDeep | None:
+    """Results are refused when they are reported; older ones may be stored all the same."""
+    if encoding in (None, JSON) and is_too_deep(payload):
+        return TooDeep("its own input")
+    for key, each in named.items():
+        if each.result and each.encoding in (None, JSON) and is_too_deep(each.result):
+            return TooDeep(f"what it is handed as {key}")
+    return None
 
 
 def _as_json(passed: Passed) -> Raw:

@@ -271,4 +271,4 @@ def check_edge_policy(value: object, *, field: str = "policy") -> EdgePolicy:
     if not isinstance(value, AllOf | AllDone | AnyOf | Quorum):
         known = "AllOf, AllDone, AnyOf or Quorum"
         raise InvalidInput(f"{field}: expected {known}, got {type(value).__name__}", field=field)
-    return convert(to_plain(value), EdgePolicy, field=field)  # type: ignore[arg-type]
+    return convert(to_plain(value, field=field), EdgePolicy, field=field)  # type: ignore[arg-type]

@@ -52,7 +52,7 @@ class Handle(Record, frozen=True, array_like=True):
             raise InvalidInput("handle: not a handle of this version", field="handle")
         try:
             return msgspec.msgpack.decode(data[len(_MAGIC) :], type=Handle)
-        except (msgspec.MsgspecError, UnicodeDecodeError):
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             raise InvalidInput("handle: damaged", field="handle") from None
 
     def __repr__(self) -> str:

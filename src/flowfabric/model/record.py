@@ -26,22 +26,35 @@ class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
 fields_of = msgspec.structs.asdict  # a record's values by name
 
 
+_UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+_DETAIL_LENGTH = 300  # of a decoder's own text, which may repeat what it was given
+
+
 def to_json(value: object) -> bytes:
     """Encode as JSON, fields in declaration order and unset fields left out."""
     return msgspec.json.encode(value)
 
 
-def to_plain(value: object) -> Any:
+def to_plain(value: object, *, field: str = "value") -> Any:
     """Plain lists, maps and scalars: what JSON could hold."""
-    return msgspec.to_builtins(value)
+    try:
+        return msgspec.to_builtins(value)
+    except RecursionError:
+        raise InvalidInput(f"{field}: nests too deep", field=field) from None
 
 
 def from_json(data: bytes | str, kind: type[T], *, field: str) -> T:
     """Decode JSON into a known type; a mismatch names the field."""
     try:
         return msgspec.json.decode(data, type=kind)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise InvalidInput(f"{field}: {error}", field=field) from None
+    except _UNREADABLE as error:
+        raise InvalidInput(_detail(field, error), field=field) from None
+
+
+def _detail(field: str, error: Exception) -> str:
+    if isinstance(error, RecursionError):
+        return f"{field}: nests too deep"
+    return f"{field}: {error!s:.{_DETAIL_LENGTH}}"
 
 
 Raw = msgspec.Raw  # JSON that is passed on as it is
@@ -51,7 +64,7 @@ def json_object(data: bytes) -> dict[str, Raw]:
     """The members of a JSON object as they are written; none for anything else."""
     try:
         return msgspec.json.decode(data, type=dict[str, Raw])
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    except _UNREADABLE:
         return {}
 
 
@@ -59,6 +72,17 @@ def is_json(data: bytes) -> bool:
     """Whether bytes can be read as JSON."""
     try:
         msgspec.json.decode(data)
+    except _UNREADABLE:
+        return False
+    return True
+
+
+def may_be_json(data: bytes) -> bool:
+    """Whether bytes can be read as JSON, or nest too deep for anyone to tell."""
+    try:
+        msgspec.json.decode(data)
+    except RecursionError:
+        return True
     except (msgspec.MsgspecError, UnicodeDecodeError):
         return False
     return True
@@ -68,7 +92,7 @@ def convert(value: object, kind: type[T], *, field: str, strict: bool = True) ->
     """Check plain data against a type; a mismatch names the field."""
     try:
         return msgspec.convert(value, kind, strict=strict)
-    except msgspec.ValidationError as error:
-        raise InvalidInput(f"{field}: {error}", field=field) from None
+    except (msgspec.ValidationError, RecursionError) as error:
+        raise InvalidInput(_detail(field, error), field=field) from None
     except UnicodeEncodeError:
         raise InvalidInput(f"{field}: is not valid Unicode", field=field) from None

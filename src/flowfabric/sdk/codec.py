@@ -36,8 +36,15 @@ def _load(kind: Any, plain: Any) -> Any:
 
 _ENCODER: Final = msgspec.json.Encoder(enc_hook=_dump)
 encode = _ENCODER.encode
-DecodeError = msgspec.MsgspecError
-EncodeErrors: Final = (msgspec.MsgspecError, TypeError, ValueError, NotImplementedError)
+# What nests too deep ends in a RecursionError, either way.
+DecodeErrors: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+EncodeErrors: Final = (
+    msgspec.MsgspecError,
+    TypeError,
+    ValueError,
+    NotImplementedError,
+    RecursionError,
+)
 
 
 def decoder_of(kind: Any, *, field: str) -> msgspec.json.Decoder[Any]:

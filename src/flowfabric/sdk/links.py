@@ -44,7 +44,7 @@ def read_link(text: object) -> Address:
     """The address behind a link; whatever is wrong with one, the error is the same."""
     try:
         address = _read(text)
-    except (ValueError, TypeError, binascii.Error, msgspec.MsgspecError):
+    except (ValueError, TypeError, RecursionError, binascii.Error, msgspec.MsgspecError):
         address = None
     if address is None:  # raised out here, so that no traceback carries the text
         raise InvalidLink("link: not a complete FlowFabric link", field="link")

@@ -55,7 +55,7 @@ class ReceivedSignal:
             return self.raw
         try:
             return _PLAIN.decode(self.raw)
-        except codec.DecodeError:
+        except codec.DecodeErrors:
             return self.raw  # nobody declared a type, so nobody looked at it
 
     @overload
@@ -68,7 +68,7 @@ class ReceivedSignal:
         decoder = codec.decoder_of(kind, field="payload")
         try:
             return decoder.decode(b"null" if self.raw is None else self.raw)
-        except (codec.DecodeError, ValueError) as error:
+        except (*codec.DecodeErrors, ValueError) as error:
             detail = f"payload of {self.name}: {codec.where(error)[1]}"
             raise InvalidPayload(detail, field="payload") from None
 

@@ -151,7 +151,7 @@ def read_result(task: Task[..., R] | None, execution_id: str, result: bytes | No
     decoder: Any = task.signature.result_decoder if task else _PLAIN
     try:
         value: R = decoder.decode(b"null" if result is None else result)
-    except codec.DecodeError as error:
+    except codec.DecodeErrors as error:
         detail = f"{execution_id}: {error}"
         raise ResultMismatch(detail, execution_id=execution_id, result=result) from None
     return value

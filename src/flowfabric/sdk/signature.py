@@ -93,7 +93,7 @@ class Signature:
         kind = self._hints.get(name, Any)
         try:
             codec.decoder_of(kind, field=name).decode(b"null")
-        except codec.DecodeError:
+        except codec.DecodeErrors:
             return False
         return True
 
@@ -104,12 +104,12 @@ class Signature:
     def _read(self, decoder: msgspec.json.Decoder[Any], payload: bytes) -> Any:
         try:
             return decoder.decode(payload)
-        except codec.DecodeError as error:
+        except codec.DecodeErrors as error:
             name, detail = codec.where(error)
             raise self._wrong(name, detail) from None
 
     def arguments(self, payload: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """What to call the function with. Raises `codec.DecodeError`."""
+        """What to call the function with. Raises `codec.DecodeErrors`."""
         values = msgspec.structs.astuple(self._decode(payload or b"{}"))
         if self._is_plain:
             return values, {}
@@ -118,7 +118,7 @@ class Signature:
     def _decode(self, payload: bytes) -> Any:
         try:
             return self._decoder.decode(payload)
-        except codec.DecodeError:
+        except codec.DecodeErrors:
             whole = assembled(payload)  # results of several nodes arrive in pieces
             if whole is None:
                 raise

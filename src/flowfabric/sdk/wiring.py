@@ -21,6 +21,7 @@ import msgspec
 
 from flowfabric.errors import InvalidInput
 from flowfabric.model.shown import shown
+from flowfabric.sdk import codec
 from flowfabric.sdk.joins import Join, Node
 
 _AGAIN: Final = "="
@@ -85,7 +86,7 @@ def assembled(payload: bytes) -> bytes | None:
     """The payload with every argument in one piece; nothing when it was so from the start."""
     try:
         given = _RAW.decode(payload)
-    except msgspec.MsgspecError:
+    except codec.DecodeErrors:
         return None
     if all(name.isidentifier() for name in given):
         return None

@@ -73,7 +73,7 @@ def _arguments(held: Held) -> tuple[tuple[Any, ...], dict[str, Any]]:
         raise Fatal(f"the payload is {encoding}, not JSON")
     try:
         return held.task.signature.arguments(held.claimed.payload)
-    except codec.DecodeError as error:
+    except codec.DecodeErrors as error:
         raise Fatal(f"the arguments do not fit {held.task.name}: {error}") from None
 
 

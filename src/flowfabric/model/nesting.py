@@ -1,0 +1,53 @@
+"""How deep JSON may nest: a value that a stranger nested a thousand deep cannot be read by anyone.
+
+The engine looks at bytes, not at values: most payloads are never decoded by it.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from flowfabric.errors import InvalidInput, ValidationError
+from flowfabric.limits import JSON_DEPTH_MAX
+from flowfabric.model.record import may_be_json
+
+JSON: Final = "json"
+_NO_BRACKETS: Final = bytes(set(range(256)) - set(b"[]{}"))
+_ALIKE: Final = bytes.maketrans(b"{}", b"[]")
+_TOO_DEEP: Final = f"nests deeper than {JSON_DEPTH_MAX} levels"
+
+
+def is_too_deep(data: bytes) -> bool:
+    """Whether bytes are JSON that nests deeper than the limit.
+
+    >>> is_too_deep(b"[" * 64 + b"]" * 64), is_too_deep(b"[" * 65 + b"]" * 65)
+    (False, True)
+    """
+    if data.count(b"[") + data.count(b"{") <= JSON_DEPTH_MAX:
+        return False  # nearly always, and the work of a moment
+    return _leaves_brackets(data) and may_be_json(data)
+
+
+def _leaves_brackets(data: bytes) -> bool:
+    """Whether brackets are left outside of strings when the innermost pairs are taken away as often
+    as the limit says. No step goes through the bytes one by one."""
+    plain = data.replace(b"\\\\", b"").replace(b'\\"', b"")
+    outside = b"".join(plain.split(b'"')[::2])
+    brackets = outside.translate(_ALIKE, _NO_BRACKETS)
+    for _ in range(JSON_DEPTH_MAX):
+        if not brackets:
+            return False
+        brackets = brackets.replace(b"[]", b"")
+    return bool(brackets)
+
+
+def check_nesting(
+    data: bytes,
+    encoding: str | None,
+    *,
+    field: str,
+    error: type[ValidationError] = InvalidInput,
+) -> None:
+    """Refuse bytes that are said to be JSON, or of which nothing is said, and nest too deep."""
+    if (encoding is None or encoding == JSON) and is_too_deep(data):
+        raise error(f"{field}: {_TOO_DEEP}; pass it flat, or as text", field=field)
