@@ -16,6 +16,7 @@ import pytest
 from flowfabric.cli import main
 from flowfabric.cli.exits import Exit
 from flowfabric.clock import monotonic
+from flowfabric.sdk.worker.telling import EVENTS
 from tests.cli.desk import Desk
 
 APP = """
@@ -89,17 +90,22 @@ def registered(desk: Desk) -> Any:
     return found
 
 
-def test_a_worker_process_runs_what_is_submitted_and_drains(app: Path, desk: Desk) -> None:
+def start_worker(app: Path, desk: Desk, *words: str) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "flowfabric.cli", "worker", "cli_app:ff", "--url", desk.url]
     path = os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])
-    process = subprocess.Popen(
-        [*command, "--concurrency", "2", "--json", "--namespace", "default", "--namespace", "b"],
+    return subprocess.Popen(
+        [*command, *words],
         cwd=app,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         env={**os.environ, "PYTHONPATH": path},
     )
+
+
+def test_a_worker_process_runs_what_is_submitted_and_drains(app: Path, desk: Desk) -> None:
+    tenants = ("--namespace", "default", "--namespace", "b")
+    process = start_worker(app, desk, "--concurrency", "2", "--json", "--quiet", *tenants)
     try:
         answer = desk.json("submit", "greet", "name=ada", "times:=2", "--wait", "--timeout", "60s")
         assert answer["result"] == "hello hello ada"
@@ -118,4 +124,29 @@ def test_a_worker_process_runs_what_is_submitted_and_drains(app: Path, desk: Des
     assert process.returncode == 0, err
     told = json.loads(out)
     assert (told["concurrency"], told["namespaces"]) == (2, ["b", "default"])
+    (line,) = err.splitlines()  # quiet: the failure, and nothing else
+    assert " WARNING crash " in line
+    assert ": ValueError: no ada here; there is no further try" in line
     assert not (app / "unused.db").exists()
+
+
+def test_a_worker_logs_one_json_object_per_line_with_the_fields_of_each_event(
+    app: Path, desk: Desk
+) -> None:
+    process = start_worker(app, desk, "--log-format", "json")
+    try:
+        answer = desk.json("submit", "greet", "name=ada", "--wait", "--timeout", "60s")
+        assert desk.ff("submit", "crash", "name=bo", "--wait", "--timeout", "60s") == Exit.FAILED
+        process.send_signal(signal.SIGTERM)
+        out, err = process.communicate(timeout=PATIENCE_S)
+    finally:
+        process.kill()
+        process.communicate()
+    assert (process.returncode, out) == (0, "")
+    lines = {line["event"]: line for line in map(json.loads, err.splitlines())}
+    assert set(lines) == {"worker_started", "completed", "failed", "worker_stopped"}
+    for event, line in lines.items():
+        assert line.keys() - {"event", "time", "level", "logger", "message"} == set(EVENTS[event])
+    assert lines["completed"]["execution_id"] == answer["execution_id"]
+    assert lines["failed"]["reason"] == "ValueError: no bo here"
+    assert lines["worker_started"]["lanes"] == ["default"]

@@ -138,7 +138,9 @@ def test_a_report_that_fails_for_good_is_given_up_when_its_lease_has_lapsed(
                 run = await ff.submit(work)
 
                 async def is_given_up() -> bool:
-                    return any("report refused" in each.getMessage() for each in caplog.records)
+                    return any(
+                        "the report was refused" in each.getMessage() for each in caplog.records
+                    )
 
                 await until(is_given_up)
                 engine.complete_many = complete_many  # type: ignore[method-assign]

@@ -165,6 +165,10 @@ def _add_running(commands: Commands) -> None:
     worker.add_argument(
         "--drain-timeout", type=values.duration_ms, metavar="TIME", help="to finish when stopped"
     )
+    worker.add_argument("--quiet", action="store_true", help="log warnings only")
+    worker.add_argument(
+        "--log-format", choices=("text", "json"), default="text", help="for people or machines"
+    )
     _add_submit(commands)
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from flowfabric.cli.call import Call
 from flowfabric.cli.exits import CommandFailed, Exit, not_found, usage
+from flowfabric.cli.logs import write_logs
 from flowfabric.cli.terminal import mask
 from flowfabric.cli.values import nearest
 from flowfabric.model.record import replace
@@ -37,15 +38,17 @@ async def worker(call: Call) -> Exit:
         "drain_timeout": _seconds(arguments.drain_timeout),
     }
     chosen = Worker(app, **{name: value for name, value in options.items() if value is not None})
-    logging.basicConfig(
-        level=logging.DEBUG if arguments.debug else logging.INFO,
-        format="%(asctime)s %(levelname)-7s %(name)s: %(message)s",
-        stream=call.terminal.err,
-    )
-    _announce(call, chosen, app)
+    write_logs(call.terminal.err, level=_level(call), form=arguments.log_format)
+    if call.terminal.as_json:
+        _announce(call, chosen, app)
     await chosen.run()
-    call.terminal.note("stopped")
     return Exit.OK
+
+
+def _level(call: Call) -> int:
+    if call.arguments.debug:
+        return logging.DEBUG
+    return logging.WARNING if call.arguments.quiet else logging.INFO
 
 
 def _seconds(milliseconds: int | None) -> float | None:
@@ -54,34 +57,19 @@ def _seconds(milliseconds: int | None) -> float | None:
 
 def _announce(call: Call, chosen: Worker, app: Fabric) -> None:
     settings = chosen.settings
-    if call.terminal.as_json:
-        document = {
-            "worker_id": settings.worker_id,
-            "worker_instance_id": settings.instance_id,
-            "url": mask(app.url),
-            "namespaces": list(settings.namespaces or (app.config.namespace,)),
-            "lanes": list(settings.lanes),
-            "kinds": list(settings.kinds),
-            "capabilities": list(settings.capabilities),
-            "concurrency": settings.concurrency,
-            "lease_ttl_ms": settings.lease_ttl_ms,
-        }
-        call.terminal.document(document)
-        call.terminal.out.flush()
-        return
-    offers = ", ".join(settings.capabilities)
-    tenants = ", ".join(settings.namespaces or ())
-    pairs = [
-        ("worker", settings.instance_id),
-        ("store", mask(app.url)),
-        *([("tenants", tenants)] if tenants else []),
-        ("lanes", ", ".join(settings.lanes)),
-        ("tasks", ", ".join(settings.kinds)),
-        *([("offers", offers)] if offers else []),
-        ("at once", f"{settings.concurrency}; Ctrl-C finishes what is running and stops"),
-    ]
-    for name, value in pairs:
-        call.terminal.note(f"{name:8}{value}")
+    document = {
+        "worker_id": settings.worker_id,
+        "worker_instance_id": settings.instance_id,
+        "url": mask(app.url),
+        "namespaces": list(settings.namespaces or (app.config.namespace,)),
+        "lanes": list(settings.lanes),
+        "kinds": list(settings.kinds),
+        "capabilities": list(settings.capabilities),
+        "concurrency": settings.concurrency,
+        "lease_ttl_ms": settings.lease_ttl_ms,
+    }
+    call.terminal.document(document)
+    call.terminal.out.flush()
 
 
 def load(target: str) -> Fabric:

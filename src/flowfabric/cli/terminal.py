@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TextIO
 
+from flowfabric.model.shown import mask as mask  # every command that prints a URL needs it
+
 _STYLES: Final = {
     "bold": "1",
     "dim": "2",
@@ -40,7 +42,6 @@ STYLE_OF_STATE: Final = {
     "draining": "yellow",
     "disabled": "red",
 }
-_PASSWORD: Final = re.compile(r"(://[^:/@\s]*:)[^@\s]*(?=@)|([?&]password=)[^&\s]*")
 _UNUSUAL: Final = re.compile(r"[^\n\x20-\x7e]")
 _COLUMN_MIN: Final = 4  # narrower than this a shortened cell says nothing
 
@@ -90,15 +91,6 @@ def _escaped(document: str) -> str:
     return _UNUSUAL.sub(
         lambda found: found[0] if found[0].isprintable() else json.dumps(found[0])[1:-1], document
     )
-
-
-def mask(text: str) -> str:
-    """Text without the passwords of the URLs in it: output ends in logs and screenshots.
-
-    >>> mask("postgresql://ada:secret@db/app")
-    'postgresql://ada:***@db/app'
-    """
-    return _PASSWORD.sub(lambda found: f"{found[1] or found[2]}***", text)
 
 
 def cells_of(text: str) -> int:

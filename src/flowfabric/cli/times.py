@@ -3,32 +3,8 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Final
 
-_STEPS: Final = (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000))
-
-
-def span(duration_ms: int) -> str:
-    """A duration in at most two units.
-
-    >>> span(5_400_000), span(2_300), span(40)
-    ('1h 30m', '2.3s', '40ms')
-    """
-    if duration_ms < 1000:
-        return f"{duration_ms}ms"
-    if duration_ms < 10_000:
-        return f"{duration_ms / 1000:.1f}s"
-    parts = []
-    left = duration_ms
-    for unit, size in _STEPS:
-        count, left = divmod(left, size)
-        if count:
-            parts.append(f"{count}{unit}")
-        elif parts:
-            break
-        if len(parts) == 2:
-            break
-    return " ".join(parts)
+from flowfabric.sdk.durations import span as span
 
 
 def relative(instant: int | None, now: int) -> str:

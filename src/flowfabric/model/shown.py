@@ -1,12 +1,14 @@
-"""How a value that may be anything stands in an error text."""
+"""How values that may be anything, and secrets, stand in texts."""
 
 from __future__ import annotations
 
+import re
 import reprlib
 from typing import Final
 
 _BITS_MAX: Final = 256  # Python itself refuses to write out an integer of some thousand digits
 _PART_MAX: Final = 200  # of a text, before it is cut to what the error has room for
+_PASSWORD: Final = re.compile(r"(://[^:/@\s]*:)[^@\s]*(?=@)|([?&]password=)[^&\s]*")
 
 
 class _Brief(reprlib.Repr):
@@ -41,3 +43,12 @@ def shown(value: object, most: int = 60) -> str:
     except Exception:  # noqa: BLE001 - a value's own code may raise anything, RecursionError too
         text = f"<{type(value).__name__} that cannot be shown>"
     return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def mask(text: str) -> str:
+    """Text without the passwords of the URLs in it: output ends in logs and screenshots.
+
+    >>> mask("postgresql://ada:secret@db/app")
+    'postgresql://ada:***@db/app'
+    """
+    return _PASSWORD.sub(lambda found: f"{found[1] or found[2]}***", text)

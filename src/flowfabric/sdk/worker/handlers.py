@@ -19,6 +19,7 @@ from flowfabric.sdk.errors import (
     SpawnMismatch,
     Stopped,
 )
+from flowfabric.sdk.worker import telling
 from flowfabric.sdk.worker.held import Held
 from flowfabric.sdk.worker.reports import Failed, Postponed, Report, Succeeded
 
@@ -31,7 +32,7 @@ _FINAL: Final = (BudgetExceeded, ChildFailed, SpawnMismatch)  # another try woul
 
 async def run_async(held: Held) -> Report | None:
     """Run an async handler; none when its end no longer counts."""
-    held.is_started = True
+    held.begin()
     Held.current.set(held)
     try:
         args, kwargs = _arguments(held)
@@ -50,7 +51,7 @@ async def run_async(held: Held) -> Report | None:
 
 def run_sync(held: Held) -> Report | None:
     """Run a sync handler in the thread this is called in."""
-    held.is_started = True
+    held.begin()
     try:
         args, kwargs = _arguments(held)
         if held.task.signature.takes_context:
@@ -79,12 +80,8 @@ def _arguments(held: Held) -> tuple[tuple[Any, ...], dict[str, Any]]:
 
 def _succeeded(held: Held, value: Any) -> Report | None:
     if held.is_suspended:
-        claimed = held.claimed
-        _LOGGER.warning(
-            "%s %s: the handler went on after it suspended; what it returned is dropped",
-            claimed.execution_kind,
-            claimed.execution_id,
-        )
+        text = "%s: the handler went on after it suspended; what it returned is dropped"
+        _LOGGER.warning(text, telling.name_of(held))
         return None
     if held.is_stopped and not held.is_drained:
         return None

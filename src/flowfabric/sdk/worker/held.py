@@ -10,6 +10,7 @@ from contextvars import ContextVar
 from datetime import datetime
 from typing import Any, ClassVar, Final, TypeVar
 
+from flowfabric.clock import monotonic
 from flowfabric.engine.engine import Engine
 from flowfabric.engine.suspending import SuspendRequest
 from flowfabric.errors import (
@@ -52,7 +53,7 @@ class Desk:
         engine: Engine,
         *,
         lost: Callable[[Held, str], None],
-        let_go: Callable[[Held], None],
+        let_go: Callable[[Held, bool], None],
         outage: Outage,
     ) -> None:
         self.engine = engine
@@ -71,8 +72,10 @@ class Held:
 
     __slots__ = (
         "_waker",
+        "began_at",
         "claimed",
         "desk",
+        "ended_at",
         "ended_wait",
         "handler",
         "is_drained",
@@ -95,6 +98,8 @@ class Held:
         self.renew_at = renew_at  # when to ask for a longer lease, on the monotonic clock
         self.lapse_at = lapse_at  # when the lease is surely gone unless it was renewed
         self.handler: asyncio.Task[None] | None = None
+        self.began_at: float | None = None  # of the handler, on the monotonic clock
+        self.ended_at: float | None = None
         self.is_started = False
         self.is_finished = False  # the handler has ended; its report may still be on its way
         self.is_stopped = False  # nothing the handler still does will count
@@ -103,6 +108,11 @@ class Held:
         self.is_suspended = False  # by its own handler, which has nothing more to report
         self.ended_wait: Ended | None = None
         self._waker: threading.Event | None = None
+
+    def begin(self) -> None:
+        """The handler is about to be called."""
+        self.is_started = True
+        self.began_at = monotonic()
 
     def stop(self) -> None:
         """Tell the handler that its work no longer counts; an async one is also interrupted."""
@@ -188,7 +198,7 @@ class Held:
         finally:
             self.is_suspending = False
         if isinstance(answer, Suspended):
-            self._has_let_go()
+            self._has_let_go(for_children=False)
         return answer
 
     async def _wait_children(self) -> None:
@@ -198,13 +208,13 @@ class Held:
             await self.ask(lambda engine: engine.wait_children(handle))
         finally:
             self.is_suspending = False
-        self._has_let_go()
+        self._has_let_go(for_children=True)
 
-    def _has_let_go(self) -> None:
+    def _has_let_go(self, *, for_children: bool) -> None:
         self.is_suspended = self.is_stopped = True
         if self._waker is not None:
             self._waker.set()
-        self.desk.let_go(self)
+        self.desk.let_go(self, for_children)
 
     async def is_past(self, until: datetime) -> bool:
         """Whether the store's clock has reached an instant."""

@@ -16,6 +16,7 @@ from flowfabric.engine.engine import Engine
 from flowfabric.engine.wakeups import end_topic
 from flowfabric.model.results import Claimed, LeaseRenewal
 from flowfabric.sdk.task import Task
+from flowfabric.sdk.worker import telling
 from flowfabric.sdk.worker.held import LOST, Desk, Held
 from flowfabric.sdk.worker.outage import Outage, Patience
 
@@ -32,7 +33,7 @@ class Leases:
 
     def __init__(self, engine: Engine, ttl_ms: int, outage: Outage) -> None:
         self._engine = engine
-        self._desk = Desk(engine, lost=self.lose, let_go=self.drop, outage=outage)
+        self._desk = Desk(engine, lost=self.lose, let_go=self._let_go, outage=outage)
         self._ttl_s = ttl_ms / 1000
         self.tick_s = min(_TICK_S_MAX, self._ttl_s / 12)
         self.late_s = self._ttl_s / 6  # a tick so late was held up; half of a renewal's pause
@@ -70,9 +71,13 @@ class Leases:
         """The lease is gone: what its handler still does will not count."""
         if held.is_finished or held.is_stopped:
             return  # a finished handler's report gets its own answer
-        claimed = held.claimed
-        _LOGGER.warning("%s %s: stopped, %s", claimed.execution_kind, claimed.execution_id, why)
+        telling.lost(held, why)
         held.stop()
+
+    def _let_go(self, held: Held, for_children: bool) -> None:
+        """The handler itself has given the lease up, to wait."""
+        (telling.waits_for_children if for_children else telling.suspended)(held)
+        self.drop(held)
 
     def _hinted(self, topics: Mapping[str, int]) -> None:
         """Executions ended; one whose handler runs was ended by somebody else: look at it now."""
@@ -85,6 +90,10 @@ class Leases:
     def set_clock_skew(self, milliseconds: int) -> None:
         """The store's clock minus ours."""
         self._clock_skew_ms = milliseconds
+
+    def store_now_ms(self) -> int:
+        """The store's clock, as far as this worker knows it."""
+        return _CLOCK.now_ms() + self._clock_skew_ms
 
     async def run(self) -> None:
         """Tick until cancelled."""
@@ -168,7 +177,7 @@ class Leases:
     def _pause_s(self, expires_at: int) -> float:
         """A third of the lease; sooner when a deadline or a timeout has cut it short."""
         usual = self._ttl_s / _RENEWALS_PER_LEASE
-        remaining_ms = expires_at - self._clock_skew_ms - _CLOCK.now_ms()
+        remaining_ms = expires_at - self.store_now_ms()
         return min(usual, max(remaining_ms / 1000, _TICK_S_MAX / 20))
 
 

@@ -7,6 +7,7 @@ import logging
 from typing import Final
 
 from flowfabric.ids import jitter
+from flowfabric.model.shown import mask
 
 _LOGGER = logging.getLogger("flowfabric.worker")
 _FIRST_S: Final = 0.05
@@ -22,7 +23,7 @@ class Outage:
     def begin(self, loop: Patience, error: BaseException) -> None:
         """A loop's call failed; only the first of an outage is logged."""
         if not self._failing:
-            _LOGGER.warning("the store is failing, trying on: %s", error)
+            _LOGGER.warning("the store is failing, trying on: %s", mask(str(error)))
         self._failing.add(loop)
 
     def end(self, loop: Patience) -> None:

@@ -8,7 +8,6 @@ One that fails for a reason which may not pass is repeated until its lease has s
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -21,13 +20,14 @@ from flowfabric.engine.requests import CompleteRequest, FailRequest
 from flowfabric.errors import FlowFabricError, ValidationError
 from flowfabric.ids import jitter
 from flowfabric.model.attempt import FailureClass
+from flowfabric.model.results import RetryScheduled
 from flowfabric.sdk.codec import JSON
 from flowfabric.sdk.durations import Moment, instant_ms, to_ms
+from flowfabric.sdk.worker import telling
 from flowfabric.sdk.worker.held import Held
 from flowfabric.sdk.worker.outage import Outage, Patience
 from flowfabric.trouble import Trouble, trouble
 
-_LOGGER = logging.getLogger("flowfabric.worker")
 _BATCH: Final = limits.BATCH_MAX
 _AGAIN_S: Final = 0.5
 
@@ -67,9 +67,16 @@ Report = Succeeded | Failed | Postponed
 class Reporter:
     """The queue of reports and the one task that sends them."""
 
-    def __init__(self, engine: Engine, outage: Outage, answered: Callable[[Held], None]) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        outage: Outage,
+        answered: Callable[[Held], None],
+        store_now_ms: Callable[[], int],
+    ) -> None:
         self._engine = engine
         self._answered = answered
+        self._store_now_ms = store_now_ms
         self._patience = Patience(outage)
         self._waiting: list[Report] = []
         self._later = 0  # how many are to be sent again after a pause
@@ -134,6 +141,7 @@ class Reporter:
         troubled = []
         for report, answer in zip(reports, answers, strict=True):
             if not isinstance(answer, Exception):
+                self._tell(report, answer)
                 self._answered(report.held)
             elif _is_sent_again(report.held, answer):
                 troubled.append((report, answer))
@@ -153,7 +161,6 @@ class Reporter:
 
     def _refused(self, report: Report, error: Exception) -> None:
         """A result the engine cannot keep fails its execution; any other refusal drops it."""
-        claimed = report.held.claimed
         if isinstance(report, Succeeded) and isinstance(error, ValidationError):
             self.put(
                 Failed(
@@ -164,12 +171,23 @@ class Reporter:
                 )
             )
             return
-        kind, execution_id = claimed.execution_kind, claimed.execution_id
-        if isinstance(error, FlowFabricError):
-            _LOGGER.warning("%s %s: report refused, %s", kind, execution_id, error)
-        else:
-            _LOGGER.error("%s %s: report failed", kind, execution_id, exc_info=error)
+        telling.refused(report.held, error, is_ours=not isinstance(error, FlowFabricError))
         self._answered(report.held)
+
+    def _tell(self, report: Report, answer: Any) -> None:
+        """One line for each end that is recorded."""
+        held = report.held
+        match report:
+            case Succeeded():
+                telling.completed(held)
+            case Failed() if isinstance(answer, RetryScheduled):
+                telling.retrying(held, report.reason, answer.delay_until - self._store_now_ms())
+            case Failed():
+                telling.failed(held, report.reason)
+            case Postponed(until=None):
+                telling.given_back(held)
+            case Postponed():
+                telling.parked(held, answer.delay_until - self._store_now_ms())
 
     async def _complete(self, reports: list[Succeeded]) -> Sequence[Any]:
         return await self._engine.complete_many(

@@ -23,6 +23,7 @@ from flowfabric.clock import monotonic
 from flowfabric.engine.engine import Engine
 from flowfabric.errors import FlowFabricError
 from flowfabric.model.results import LeaseRenewal
+from flowfabric.sdk.worker import telling
 from flowfabric.sdk.worker.held import Held, is_lost
 from flowfabric.sdk.worker.leases import Leases
 
@@ -137,7 +138,7 @@ class Watchdog:
         self._blamed, self._quiet_until = culprit, now + self._leases.late_s
         who = "code that belongs to no handler"
         if culprit is not None:
-            who = f"{culprit.claimed.execution_kind} {culprit.claimed.execution_id}"
+            who = telling.name_of(culprit)
         _LOGGER.warning(
             "the event loop has been blocked for %.1f s by %s at %s; leases are renewed all the "
             "same, but nothing else goes on: move blocking code into a sync task",

@@ -18,6 +18,7 @@ from flowfabric.errors import FlowFabricError
 from flowfabric.model.results import Claimed
 from flowfabric.sdk.durations import Duration
 from flowfabric.sdk.fabric import Fabric
+from flowfabric.sdk.worker import telling
 from flowfabric.sdk.worker.handlers import run_async, run_sync
 from flowfabric.sdk.worker.held import Held
 from flowfabric.sdk.worker.leases import Leases
@@ -87,6 +88,7 @@ class Worker:
     async def run(self, *, handle_signals: bool = True) -> None:
         """Work until stopped. A store that is down is waited for."""
         started_here = not self._fabric.is_started
+        telling.started(self._settings, self._fabric.url, self._fabric.config.namespace)
         outage = Outage()
         engine = await _start(self._fabric, Patience(outage))
         self._shift = Shift(self._fabric, engine, self._settings, outage)
@@ -100,6 +102,7 @@ class Worker:
             self._is_stopped_early = False
             if started_here:
                 await self._fabric.close()
+            telling.stopped(self._settings)
 
     def stop(self, *, immediately: bool = False) -> None:
         """Drain and return from `run`; `immediately` skips the wait. Any thread may call it."""
@@ -118,7 +121,7 @@ class Shift:
         self._settings = settings
         self._loop = asyncio.get_running_loop()
         self._leases = Leases(engine, settings.lease_ttl_ms, outage)
-        self._reporter = Reporter(engine, outage, self._answered)
+        self._reporter = Reporter(engine, outage, self._answered, self._leases.store_now_ms)
         self._presence = Presence(engine, settings, outage, self._leases.set_clock_skew)
         self._watchdog = Watchdog(engine, self._leases)
         self._patience = Patience(outage)
@@ -231,6 +234,7 @@ class Shift:
     async def _run_async(self, held: Held) -> None:
         try:
             report = await run_async(held)
+            held.ended_at = monotonic()
         except Exception as error:  # noqa: BLE001 - our own code failed: the slot must not be lost
             _log_unjudged(held, error)
             report = None
@@ -240,6 +244,7 @@ class Shift:
         """In a thread of its own: the end is told to the loop."""
         try:
             report = run_sync(held)
+            held.ended_at = monotonic()
         except Exception as error:  # noqa: BLE001 - our own code failed: the slot must not be lost
             _log_unjudged(held, error)
             report = None
@@ -272,7 +277,7 @@ class Shift:
     async def _drain(self) -> None:
         """Let handlers finish, interrupt the rest, give back what is left, report everything."""
         if self._running:
-            _LOGGER.info("draining: %d handlers are running", len(self._running))
+            telling.draining(self._settings, len(self._running))
         with suppress(TimeoutError):
             async with asyncio.timeout(self._settings.drain_timeout_s):
                 await _first(self._idle.wait(), self._hurry.wait())
@@ -302,8 +307,8 @@ class Shift:
 
 def _log_unjudged(held: Held, error: Exception) -> None:
     """The worker's own code failed on a handler's end: let go, so that the work is run again."""
-    execution_id = held.claimed.execution_id
-    _LOGGER.error("cannot judge how %s ended; its lease will lapse", execution_id, exc_info=error)
+    name = telling.name_of(held)
+    _LOGGER.error("cannot judge how %s ended; its lease will lapse", name, exc_info=error)
 
 
 async def _start(fabric: Fabric, patience: Patience) -> Engine:

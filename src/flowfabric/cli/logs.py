@@ -1,0 +1,51 @@
+"""How `ff worker` writes its log: lines for people, or one JSON object per line."""
+
+from __future__ import annotations
+
+import json
+import logging
+from datetime import UTC, datetime
+from typing import Any, Final, TextIO
+
+_TEXT: Final = "%(asctime)s %(levelname)-7s %(message)s"
+_NAMED: Final = "%(asctime)s %(levelname)-7s %(name)s: %(message)s"
+_OWN: Final = "flowfabric.worker"  # whose lines are the usual ones; others are told by their name
+# What a record always has. Everything else on it was given with the line, and belongs to it.
+_USUAL: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+
+
+class Lines(logging.Formatter):
+    """For people: the time, how serious it is, what happened."""
+
+    def __init__(self) -> None:
+        super().__init__(_TEXT, "%Y-%m-%d %H:%M:%S")
+        self._others = logging.Formatter(_NAMED, "%Y-%m-%d %H:%M:%S")
+
+    def format(self, record: logging.LogRecord) -> str:
+        """One line, and a traceback below it where there is one."""
+        return super().format(record) if record.name == _OWN else self._others.format(record)
+
+
+class JsonLines(logging.Formatter):
+    """For machines: one object per line; the fields of each event are documented."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The four fields that every line has, then its own."""
+        moment = datetime.fromtimestamp(record.created, UTC)
+        document: dict[str, Any] = {
+            "time": moment.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if record.exc_info:
+            document["traceback"] = self.formatException(record.exc_info)
+        more = {name: value for name, value in vars(record).items() if name not in _USUAL}
+        return json.dumps({**more, **document}, default=str, ensure_ascii=False)
+
+
+def write_logs(stream: TextIO, *, level: int, form: str) -> None:
+    """Send everything the process logs to a stream, from a level on."""
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(JsonLines() if form == "json" else Lines())
+    logging.basicConfig(level=level, handlers=[handler])
