@@ -146,7 +146,8 @@ async def test_an_unnamed_hold_gets_a_name_of_its_own(lab: Lab) -> None:
 
 
 @scenario
-async def test_a_budget_without_a_policy_holds_without_limit(lab: Lab) -> None:
+async def test_a_budget_without_a_limit_holds_without_limit(lab: Lab) -> None:
+    await make_budget(lab, hard={"other": 1})
     claimed = await lab.started()
     await reserve(lab, claimed, {"a": 10**12})
     assert await settle(lab, claimed, {"a": 1}) == Ok()

@@ -40,6 +40,7 @@ from flowfabric.model.budget import (
     BudgetReset,
     HardBreach,
     Ok,
+    Reserved,
     SoftBreach,
 )
 from flowfabric.model.record import replace
@@ -590,3 +591,36 @@ def test_spends_and_releases_of_one_execution_serialise(durable_lab: Lab) -> Non
         assert left == used
 
     lab.run(work())
+
+
+@scenario
+async def test_a_misspelt_budget_holds_nothing(lab: Lab) -> None:
+    """Issue 10 A13: a reservation relies on a limit, so there must be one."""
+    await make_budget(lab, hard={"a": 10})
+    claimed = await lab.started()
+    ask = lab.engine.reserve_budget
+    async with lab.refuses(NotFound, "budget misspelt"):
+        await ask(claimed.handle, budget_id="misspelt", amounts={"a": 1})
+    await report(lab, {"a": 1}, budget_id="metered")  # counted, and still without a policy
+    async with lab.refuses(NotFound, "budget metered"):
+        await ask(claimed.handle, budget_id="metered", amounts={"a": 1})
+    assert isinstance(await ask(claimed.handle, budget_id=BUDGET, amounts={"a": 1}), Reserved)
+
+
+@scenario
+async def test_a_report_may_ask_that_its_budget_exists(lab: Lab) -> None:
+    """Issue 10 A13: as the SDK always does."""
+    claimed = await lab.started()
+    spent = Usage(custom={"a": 1})
+    for name in ("misspelt", "metered"):
+        async with lab.refuses(NotFound, f"budget {name}"):
+            await report(lab, {"a": 1}, budget_id=name, must_exist=True)
+        async with lab.refuses(NotFound, f"budget {name}"):
+            await lab.engine.report_usage(
+                claimed.handle, budget_id=name, usage=spent, must_exist=True
+            )
+        await report(lab, {"a": 1}, budget_id="metered")
+    await make_budget(lab, hard={"a": 10})
+    assert await report(lab, {"a": 1}, must_exist=True) == Ok()
+    async with lab.refuses(InvalidInput, "must_exist"):
+        await report(lab, {"a": 1}, must_exist="yes")

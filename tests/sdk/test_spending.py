@@ -24,7 +24,7 @@ from flowfabric import (
     SyncContext,
 )
 from flowfabric.engine.engine import Engine
-from flowfabric.errors import OutcomeUnknown, StoreUnavailable
+from flowfabric.errors import NotFound, OutcomeUnknown, StoreUnavailable
 from tests.sdk.workshop import until, within, working
 
 
@@ -489,5 +489,76 @@ def test_an_outage_and_a_lost_answer_cost_time_and_nothing_else(
             assert await (await ff.submit(ask)).result("60s") == Ok.__name__
             budget = await ff.budget("gpt")
             assert (budget.usage, dict(budget.held)) == ({"tokens": 55}, {})
+
+    asyncio.run(main())
+
+
+async def spends(ctx: Context) -> None:
+    async with ctx.spend("gtp", tokens=1):
+        raise AssertionError("nothing was reserved")
+
+
+async def reports(ctx: Context) -> None:
+    await ctx.report_usage("gtp", tokens=1)
+
+
+async def reports_by_key(ctx: Context) -> None:
+    await ctx.report_usage("gtp", dedup_key="once", tokens=1)
+
+
+def spends_in_a_thread(ctx: SyncContext) -> None:
+    with ctx.spend("gtp", tokens=1):
+        raise AssertionError("nothing was reserved")
+
+
+def reports_in_a_thread(ctx: SyncContext) -> None:
+    ctx.report_usage("gtp", tokens=1)
+
+
+@pytest.mark.parametrize(
+    "work", [spends, reports, reports_by_key, spends_in_a_thread, reports_in_a_thread]
+)
+def test_a_handler_cannot_spend_from_a_misspelt_budget(url: str, work: Any) -> None:
+    """Issue 10 A13: a wrong letter must not mean that there is no limit."""
+    ff = Fabric(url)
+    handler = ff.task(work)
+
+    async def main() -> None:
+        async with ff, working(ff):
+            await ff.create_budget("gpt", hard={"tokens": 1000})
+            run = await ff.submit(handler)
+            with pytest.raises(RunFailed, match="budget gtp"):
+                await run.result("60s")
+            assert [each.budget_id for each in await ff.budgets()] == ["gpt"]
+
+    asyncio.run(main())
+
+
+def test_a_fabric_refuses_a_misspelt_budget_wherever_one_is_named(url: str) -> None:
+    """Issue 10 A13."""
+    ff = Fabric(url)
+
+    @ff.task(budgets=["gtp"])
+    async def attached() -> None:
+        pass
+
+    @ff.task
+    async def plain() -> None:
+        pass
+
+    async def main() -> None:
+        async with ff:
+            for refused in (
+                ff.submit(attached),
+                ff.submit(plain, budgets=["gtp"]),
+                ff.report_usage("gtp", tokens=1),
+                ff.budget("gtp"),
+                ff.raise_budget("gtp", tokens=2),
+                ff.reset_budget("gtp"),
+                ff.configure_lane("default", budgets=["gtp"]),
+            ):
+                with pytest.raises(NotFound, match="gtp"):
+                    await refused
+            assert await ff.budgets() == []
 
     asyncio.run(main())

@@ -35,7 +35,7 @@ from flowfabric.model.budget import (
     UsageOutcome,
     UsageRow,
 )
-from flowfabric.model.checks import check_integer, check_lane, check_name, check_text
+from flowfabric.model.checks import check_flag, check_integer, check_lane, check_name, check_text
 from flowfabric.model.handle import Handle
 from flowfabric.model.limit_checks import (
     amounts_of_lists,
@@ -166,8 +166,13 @@ class Budgeting(EngineCore):
         budget_id: str,
         usage: Usage,
         dedup_ttl_ms: int = limits.DEDUP_TTL_MS_DEFAULT,
+        must_exist: bool = False,
     ) -> UsageOutcome:
-        """What the owner of a lease used. Repeating a key returns the first outcome."""
+        """What the owner of a lease used. Repeating a key returns the first outcome.
+
+        Usage of a budget without a policy counts, and a policy made later sees it; with
+        `must_exist` it is refused with NotFound.
+        """
         checked = self.check_handle(handle)
         if not isinstance(usage, Usage):
             raise InvalidInput("usage: expected a Usage", field="usage")
@@ -178,6 +183,7 @@ class Budgeting(EngineCore):
             _ttl(dedup_ttl_ms, "dedup_ttl_ms"),
             checked.execution_id,
             checked.fence,
+            check_flag(must_exist, field="must_exist"),
         )
         reply: UsageOutcome = await self.execute(command)
         return reply
@@ -190,13 +196,15 @@ class Budgeting(EngineCore):
         deltas: Sequence[int],
         dedup_key: str | None = None,
         dedup_ttl_ms: int = limits.DEDUP_TTL_MS_DEFAULT,
+        must_exist: bool = False,
     ) -> UsageOutcome:
-        """A report from outside any execution."""
+        """A report from outside any execution; `must_exist` as in `report_usage`."""
         command = ReportUsage(
             check_name(budget_id, field="budget_id"),
             amounts_of_lists(dimensions, deltas, fields=("dimensions", "deltas")),
             _dedup_key(dedup_key, "dedup_key"),
             _ttl(dedup_ttl_ms, "dedup_ttl_ms"),
+            must_exist=check_flag(must_exist, field="must_exist"),
         )
         reply: UsageOutcome = await self.execute(command)
         return reply
@@ -238,7 +246,8 @@ class Budgeting(EngineCore):
         """Hold amounts against the hard limits before they are spent.
 
         The hold comes back by itself when it is settled, released, when its time is over, and when
-        the lease ends for whatever reason. Asking twice with one `hold_id` holds once.
+        the lease ends for whatever reason. Asking twice with one `hold_id` holds once. NotFound for
+        a budget that nobody has made.
         """
         checked = self.check_handle(handle)
         name = ids.new_secret_id() if hold_id is None else check_name(hold_id, field="hold_id")

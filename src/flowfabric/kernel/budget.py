@@ -280,7 +280,13 @@ def budget_event(
 
 def no_budget(budget_id: str) -> Refused:
     """No such budget."""
-    return Refused(NotFound, f"budget {budget_id}", {"entity": "budget"})
+    detail = f"budget {budget_id}: there is none of that name; create it, or mend the name"
+    return Refused(NotFound, detail, {"entity": "budget", "budget_id": budget_id})
+
+
+def refuse_unknown(budget: Budget) -> Refused | None:
+    """Usage may be counted before a policy is made; what relies on a limit needs one."""
+    return no_budget(budget.row.budget_id) if budget.row.policy is None else None
 
 
 # --- operator ----------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from flowfabric.kernel.budget import (
     hard_breach,
     moved,
     overflow,
+    refuse_unknown,
     soft_breach,
 )
 from flowfabric.kernel.decision import Moment, Refused
@@ -47,6 +48,7 @@ class ReportUsage(Record, frozen=True):
     dedup_ttl_ms: int
     execution_id: str | None = None
     fence: Fence | None = None
+    must_exist: bool = False  # a budget without a policy is refused
 
 
 class RecordSpend(Record, frozen=True):
@@ -121,6 +123,8 @@ def report_usage(
     budget: Budget, seen: DedupRow | None, command: ReportUsage, at: Moment
 ) -> Spending:
     """Applied once per key; the first outcome is answered again."""
+    if command.must_exist and (refusal := refuse_unknown(budget)):
+        return Spending(refusal)
     if seen is not None and not isinstance(seen.outcome, HardBreach):
         return Spending(seen.outcome)
     return _spend(budget, seen, command, REPORT, (), at)
@@ -228,8 +232,11 @@ def reserve(
 ) -> Spending:
     """Hold amounts against the hard limits; the same hold asked for twice is held once.
 
-    One that lapsed and was not yet taken away is replaced.
+    One that lapsed and was not yet taken away is replaced. A misspelt name must not mean that there
+    is no limit, so a budget without a policy holds nothing.
     """
+    if refusal := refuse_unknown(budget):
+        return Spending(refusal)
     amounts = dict(sorted(command.amounts.items()))
     free = budget
     if hold is not None:

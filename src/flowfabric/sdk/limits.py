@@ -133,6 +133,7 @@ class LimitMethods:
             dimensions=list(checked),
             deltas=list(checked.values()),
             dedup_key=dedup_key,
+            must_exist=True,
         )
 
     # --- quotas --------------------------------------------------------------------------------

@@ -48,13 +48,19 @@ async def report_usage(owner: Asker, budget: str, usage: Usage) -> UsageOutcome:
     claimed = owner.claimed
     if usage.dedup_key is not None:
         return await owner.ask(
-            lambda engine: engine.report_usage(claimed.handle, budget_id=budget, usage=usage)
+            lambda engine: engine.report_usage(
+                claimed.handle, budget_id=budget, usage=usage, must_exist=True
+            )
         )
     key = f"{claimed.execution_id}/{claimed.attempt_index}/{new_secret_id()}"
     named = Usage(custom=usage.amounts(), dedup_key=key)
     return await owner.ask(
         lambda engine: engine.report_usage(
-            claimed.handle, budget_id=budget, usage=named, dedup_ttl_ms=_REPEAT_TTL_MS
+            claimed.handle,
+            budget_id=budget,
+            usage=named,
+            dedup_ttl_ms=_REPEAT_TTL_MS,
+            must_exist=True,
         )
     )
 
