@@ -20,6 +20,7 @@ from flowfabric.engine.granting import Granting
 from flowfabric.engine.keyring import Keyring
 from flowfabric.engine.loop_status import DutyStatus, LoopStatus
 from flowfabric.engine.operating import Operating
+from flowfabric.engine.operations import supported
 from flowfabric.engine.reading import Reading
 from flowfabric.engine.registry import Registry
 from flowfabric.engine.signalling import Signalling
@@ -127,11 +128,14 @@ class Engine(
         return self.store.family
 
     def capabilities(self) -> BackendCapabilities:
-        """Which operations this engine supports; derived from the implementation."""
-        names = [name for name in dir(type(self)) if not name.startswith("_")]
-        supports = {name: True for name in names if callable(getattr(type(self), name))}
+        """Which operations this engine supports; derived from the implementation.
+
+        >>> engine.capabilities().supports["read_stream"]  # doctest: +SKIP
+        False
+        """
+        supports = supported(type(self))
         supports["create_executions_in"] = hasattr(self.store, "join")
-        return BackendCapabilities(self.store.family, VERSION, 1, supports)
+        return BackendCapabilities(self.store.family, VERSION, self.store.schema_version, supports)
 
     async def ping(self) -> None:
         """Answers when the store does."""

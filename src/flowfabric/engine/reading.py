@@ -5,11 +5,12 @@ from __future__ import annotations
 import base64
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, cast
+from typing import cast
 
 from flowfabric import limits
 from flowfabric.clock import monotonic
 from flowfabric.engine.bounds import look_at_bounds
+from flowfabric.engine.core_fields import CURRENT_WAITPOINT, core_fields, current_waitpoint
 from flowfabric.engine.flow_reading import look_at_dependencies
 from flowfabric.engine.wait_reading import WaitInfo, WaitPage, WaitReading, look_at_wait
 from flowfabric.engine.wakeups import end_topic, wait_event
@@ -28,7 +29,7 @@ from flowfabric.model.checks import (
 )
 from flowfabric.model.execution import Execution
 from flowfabric.model.limit_checks import check_word
-from flowfabric.model.record import replace, to_plain
+from flowfabric.model.record import replace
 from flowfabric.model.results import (
     AttemptInfo,
     ExecutionContext,
@@ -46,8 +47,6 @@ from flowfabric.model.route import Catalog, Route
 from flowfabric.model.state import PublicState, TerminalOutcome
 from flowfabric.stores.base import Corrupt, ListFilter, Reader
 from flowfabric.stores.indexes import uuid_of
-
-_SECRET_FIELDS = ("lease_id", "grant")
 
 
 class Reading(WaitReading):
@@ -108,21 +107,22 @@ class Reading(WaitReading):
     async def read_exec_core_fields(
         self, *, execution_id: str, names: Sequence[str]
     ) -> dict[str, str | None]:
-        """Named fields as text; unknown and secret ones are None."""
+        """Named fields as text, as the seeds name them; None for what is unknown, secret or unset,
+        and for every field of an execution that does not exist."""
         asked = [check_name(name, field="names") for name in check_list(names, field="names")]
-        execution = await self._require(execution_id)
-        values: dict[str, Any] = {
-            **to_plain(execution.state),
-            "public_state": execution.public_state.value,
-            "lane_id": execution.lane_id,
-            "namespace": execution.namespace,
-            "execution_kind": execution.execution_kind,
-        }
-        for name in Execution.__struct_fields__:
-            value = getattr(execution, name)
-            if name not in _SECRET_FIELDS and isinstance(value, str | int):
-                values[name] = value
-        return {name: _text(values.get(name)) for name in asked}
+        checked = self.check_id(execution_id)
+
+        async def work(reader: Reader) -> dict[str, str | None]:
+            execution = _readable((await reader.get((checked,))).get(checked))
+            if execution is None:
+                return {}
+            values = core_fields(execution)
+            if CURRENT_WAITPOINT in asked:
+                values[CURRENT_WAITPOINT] = await current_waitpoint(reader, execution)
+            return values
+
+        values = await self.read(work) if asked else {}
+        return {name: values.get(name) for name in asked}
 
     async def get_execution_result(self, *, execution_id: str) -> bytes | None:
         """The result of a success; None when there is none (yet)."""
@@ -508,10 +508,6 @@ def _decode_cursor(cursor: str | None) -> tuple[int, str] | None:
 
 def _instant(value: int | None, field: str) -> int | None:
     return None if value is None else check_instant(value, field=field)
-
-
-def _text(value: object) -> str | None:
-    return None if value is None else str(value)
 
 
 def _expired(execution: Execution) -> ExpiredLease:

@@ -451,6 +451,11 @@ class Store(Protocol):
         ...
 
     @property
+    def schema_version(self) -> int:
+        """The number of the schema it works with, once it is open; 0 without one."""
+        ...
+
+    @property
     def hints(self) -> Hints:
         """Wake-up hints of this store."""
         ...

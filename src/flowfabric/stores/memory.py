@@ -520,6 +520,11 @@ class MemoryStore:
                 if route.lane_id not in tables.lanes:
                     tables.lanes[route.lane_id] = Lane(route.lane_id, LaneState.ACTIVE, now, now)
 
+    @property
+    def schema_version(self) -> int:
+        """There is no schema."""
+        return 0
+
     async def migration_status(self) -> list[MigrationStatus]:
         """There is no schema."""
         return []

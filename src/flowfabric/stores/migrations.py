@@ -48,6 +48,11 @@ def migrations_of(family: str) -> tuple[Migration, ...]:
     return tuple(sorted(found, key=lambda migration: migration.version))
 
 
+def schema_version_of(family: str) -> int:
+    """The last step this program knows: a store that is open has it, or it would have refused."""
+    return migrations_of(family)[-1].version
+
+
 def status_of(family: str, applied: Mapping[int, Applied]) -> list[MigrationStatus]:
     """How each known step stands."""
     status = []

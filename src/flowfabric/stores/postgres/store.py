@@ -16,7 +16,7 @@ from flowfabric.limits import CONFLICT_TRIES
 from flowfabric.model.route import Route
 from flowfabric.stores.base import MigrationStatus, Reader, StoreConflict, Transaction
 from flowfabric.stores.codec import capabilities_text
-from flowfabric.stores.migrations import all_sql, refuse_unfit, status_of
+from flowfabric.stores.migrations import all_sql, refuse_unfit, schema_version_of, status_of
 from flowfabric.stores.postgres.connections import Connections
 from flowfabric.stores.postgres.faults import DRIVER_ERRORS, fault
 from flowfabric.stores.postgres.hints import ListenHints
@@ -188,6 +188,11 @@ class PostgresStore:
         await self.transact(work)
 
     # --- schema --------------------------------------------------------------------------------
+
+    @property
+    def schema_version(self) -> int:
+        """The last migration."""
+        return schema_version_of(self.family)
 
     async def migration_status(self) -> list[MigrationStatus]:
         """Every known migration and whether it is applied."""

@@ -16,7 +16,14 @@ from flowfabric.model.route import LaneState, Route
 from flowfabric.stores.base import MigrationStatus, Reader, StoreConflict, Transaction
 from flowfabric.stores.codec import capabilities_text
 from flowfabric.stores.drive import drive
-from flowfabric.stores.migrations import Applied, all_sql, migrations_of, refuse_unfit, status_of
+from flowfabric.stores.migrations import (
+    Applied,
+    all_sql,
+    migrations_of,
+    refuse_unfit,
+    schema_version_of,
+    status_of,
+)
 from flowfabric.stores.routebook import EMPTY_BOOK, RouteBook
 from flowfabric.stores.rows import DUMPED, dump_of
 from flowfabric.stores.sqlite.connection import WorkThread, in_transaction
@@ -183,6 +190,11 @@ class SqliteStore:
         await self._write(job)
 
     # --- schema --------------------------------------------------------------------------------
+
+    @property
+    def schema_version(self) -> int:
+        """The last migration."""
+        return schema_version_of(self.family)
 
     async def migration_status(self) -> list[MigrationStatus]:
         """Every known migration and whether it is applied."""
