@@ -13,6 +13,7 @@ from flowfabric.model.attempt import FailureClass
 from flowfabric.model.checks import (
     check_capabilities,
     check_instant,
+    check_integer,
     check_lane,
     check_name,
     check_tags,
@@ -24,7 +25,7 @@ from flowfabric.model.handle import Handle
 from flowfabric.model.limit_checks import check_bounds
 from flowfabric.model.nesting import check_nesting
 from flowfabric.model.policy import ExecutionPolicy, policy_from
-from flowfabric.model.record import Record
+from flowfabric.model.record import Record, replace
 from flowfabric.model.route import Route
 
 
@@ -48,7 +49,8 @@ class NewExecution(Record, frozen=True, kw_only=True):
     concurrency_key: str | None = None  # the quota's limits hold for each key by itself
     tags: Mapping[str, str] = {}
     policy: ExecutionPolicy | dict[str, Any] | None = None
-    delay_until: int | None = None
+    delay_until: int | None = None  # an instant
+    delay_ms: int | None = None  # or so long after it could begin: its submit, or its join
     execution_deadline_at: int | None = None
     colocate_with: str | None = None  # a flow it will be added to: its id fits that flow
 
@@ -84,6 +86,8 @@ def to_create(
 ) -> CreateExecution:
     """Check a request, which is given a new id; every problem names its field."""
     policy = policy_from(request.policy)
+    if request.delay_ms is not None or policy.delay_ms is not None:
+        policy = _delayed(request, policy)
     route = _route(request, policy, config)
     encoding = _optional(request.payload_encoding, "payload_encoding", limits.NAME_BYTES)
     payload = check_payload(request.input_payload, encoding, config, field="input_payload")
@@ -122,6 +126,18 @@ def to_create(
         flow_id,
         open_group,
     )
+
+
+def _delayed(request: NewExecution, policy: ExecutionPolicy) -> ExecutionPolicy:
+    """What the call says of the delay counts; it is kept with the policy until it begins."""
+    if request.delay_ms is None:
+        return policy if request.delay_until is None else replace(policy, delay_ms=None)
+    if request.delay_until is not None:
+        detail = "delay_ms: give it or delay_until, not both"
+        raise InvalidInput(detail, field="delay_ms")
+    most = limits.DURATION_MS_MAX
+    delay = check_integer(request.delay_ms, field="delay_ms", least=0, most=most)
+    return replace(policy, delay_ms=delay, delay_until=None)
 
 
 def _route(request: NewExecution, policy: ExecutionPolicy, config: EngineConfig) -> Route:

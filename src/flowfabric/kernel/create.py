@@ -50,10 +50,10 @@ def fingerprint_of(
 ) -> bytes:
     """What must be equal for two creates to be the same request.
 
-    Instants are left out: `delay="10s"` names another instant on every call.
+    When it may begin is left out: an instant is another one on every call.
     """
     digest = hashlib.sha256()
-    timeless = replace(policy, delay_until=None)
+    timeless = replace(policy, delay_until=None, delay_ms=None)
     parts = (route, priority, timeless, tags, body.payload_encoding, body.creator_identity)
     for part in parts if bounds is UNBOUNDED else (*parts, bounds):
         digest.update(to_json(part))
@@ -102,7 +102,8 @@ def _new_execution(
 ) -> Execution:
     policy, now = command.policy, at.now
     eligible_at = command.delay_until if command.delay_until is not None else policy.delay_until
-    eligible_at = now if eligible_at is None else eligible_at
+    if eligible_at is None:  # a delay of what waits for others begins when these have ended
+        eligible_at = now if command.open_group else now + (policy.delay_ms or 0)
     state, detail = wait_until(
         eligible_at, AttemptState.PENDING_FIRST_ATTEMPT, now, BlockingReason.WAITING_FOR_DELAY
     )

@@ -58,8 +58,12 @@ def waits_for_others(execution: Execution | None) -> TypeGuard[Execution]:
 
 
 def set_free(execution: Execution, at: Moment) -> Decision:
-    """Nobody has to end any more: it waits for a worker, or for what else keeps it back."""
+    """Nobody has to end any more: it waits for a worker, or for what else keeps it back. A delay it
+    was given begins now, unless it has run before."""
     now = at.now
+    delay = execution.policy.delay_ms
+    if delay and not execution.total_attempt_count:
+        execution = replace(execution, eligible_at=now + delay)
     if execution.state.blocking_reason is not BlockingReason.WAITING_FOR_CHILDREN:
         return Decision(None, replace(execution, open_group=0, last_mutation_at=now))
     state, detail = without_block(execution, now, is_free=True)

@@ -133,7 +133,15 @@ def _suspended(execution: Execution, wait: WaitLook) -> _Cause:
 def _dependent(execution: Execution, others: DependencyLook) -> _Cause:
     reason = execution.state.blocking_reason.value
     hints = dependency_hints(others)
-    return _Cause(reason, dependency_summary(others), execution.deadline_at, hints)
+    summary = dependency_summary(others)
+    if _delay_of(execution):
+        summary += "; its delay begins when its join is met"
+    return _Cause(reason, summary, execution.deadline_at, hints)
+
+
+def _delay_of(execution: Execution) -> int:
+    """How long it has to wait, once, before it first begins."""
+    return 0 if execution.total_attempt_count else execution.policy.delay_ms or 0
 
 
 def _ended(execution: Execution) -> _Cause:
@@ -154,11 +162,14 @@ def _running(execution: Execution, now: int) -> _Cause:
 
 def _held_back(execution: Execution) -> _Cause:
     reason = execution.state.blocking_reason
-    due = execution.blocked_until
+    due, summary = execution.blocked_until, execution.blocking_detail or reason.value
     if execution.state.eligibility_state is EligibilityState.NOT_ELIGIBLE_UNTIL_TIME:
         due = execution.eligible_at
+        delay = _delay_of(execution)
+        if delay and due - delay > execution.created_at:
+            summary += "; its delay began when its join was met"
     hints = ("ff release lets it go on",) if reason is BlockingReason.PAUSED_BY_OPERATOR else ()
-    return _Cause(reason.value, execution.blocking_detail or reason.value, due, hints)
+    return _Cause(reason.value, summary, due, hints)
 
 
 def _waiting(execution: Execution, lane_state: LaneState, crew: _Crew, now: int) -> _Cause:

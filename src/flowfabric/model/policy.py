@@ -130,6 +130,7 @@ class ExecutionPolicy(Record, frozen=True, kw_only=True):
     budget_ids: tuple[str, ...] = ()  # attached beside those the create call names
     suspension_policy: SuspensionPolicy = SuspensionPolicy()
     max_signals_per_execution: int = limits.SIGNALS_MAX_DEFAULT  # 0: no limit
+    delay_ms: int | None = None  # instead of an instant: so long after it could begin
 
     def __post_init__(self) -> None:
         _check_part(self.retry_policy, RetryPolicy | None, "policy.retry_policy")
@@ -141,6 +142,7 @@ class ExecutionPolicy(Record, frozen=True, kw_only=True):
             ("delay_until", 0, limits.INSTANT_MS_MAX),
             ("max_reclaim_count", 0, limits.RETRIES_MAX),
             ("retention_ttl_ms", 0, limits.DURATION_MS_MAX),
+            ("delay_ms", 0, limits.DURATION_MS_MAX),
         ):
             field = f"policy.{name}"
             _keep_integer(self, name, field=field, least=least, most=most, optional=True)
@@ -150,6 +152,9 @@ class ExecutionPolicy(Record, frozen=True, kw_only=True):
             ("max_signals_per_execution", 0, limits.RETRIES_MAX),
         ):
             _keep_integer(self, name, field=f"policy.{name}", least=least, most=most)
+        if self.delay_ms is not None and self.delay_until is not None:
+            detail = "policy.delay_ms: give it or delay_until, not both"
+            raise InvalidInput(detail, field="policy.delay_ms")
 
 
 DEFAULT_POLICY = ExecutionPolicy()
