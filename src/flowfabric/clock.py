@@ -6,7 +6,13 @@ The store's clock decides everything that is recorded. A `ManualClock` replaces 
 from __future__ import annotations
 
 import time
-from typing import Protocol
+from functools import cache
+from pathlib import Path
+from typing import Final, Protocol
+
+_BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
+_TIME_NAMESPACE: Final = Path("/proc/self/ns/time")
+_BOOT_CLOCK: Final[int | None] = getattr(time, "CLOCK_BOOTTIME", None)
 
 
 class Clock(Protocol):
@@ -48,6 +54,27 @@ class ManualClock:
     def set(self, now_ms: int) -> None:
         """Jump to an instant."""
         self._now_ms = now_ms
+
+
+@cache
+def boot_id() -> str | None:
+    """Which start of this machine `boot_ms` counts from; None where it cannot be told.
+
+    Two processes with the same id read the same clock.
+    """
+    if _BOOT_CLOCK is None:
+        return None
+    try:
+        namespace = _TIME_NAMESPACE.readlink() if _TIME_NAMESPACE.exists() else ""
+        return f"{_BOOT_ID.read_text(encoding='ascii').strip()} {namespace}".strip()
+    except (OSError, ValueError):
+        return None
+
+
+def boot_ms() -> int:
+    """Milliseconds since the machine started, sleep included. Setting its clock moves nothing."""
+    clock = time.CLOCK_MONOTONIC if _BOOT_CLOCK is None else _BOOT_CLOCK
+    return time.clock_gettime_ns(clock) // 1_000_000
 
 
 def monotonic() -> float:

@@ -155,3 +155,19 @@ ORDER BY c.execution_id DESC
 -- name: all_records
 SELECT [[record]] FROM ff_exec_core AS c
 JOIN ff_exec_body AS b ON b.execution_id = c.execution_id
+-- name: clock
+SELECT boot_ms, time_ms, gain_ms, reached_ms, wish_ms, wished_at, refused_at
+FROM ff_clock WHERE boot_id = ?
+-- name: draw_clock
+INSERT INTO ff_clock (boot_id, boot_ms, time_ms, gain_ms, reached_ms)
+SELECT ?1, ?2, v.time_ms, 0, v.time_ms
+FROM (SELECT max(?3, coalesce((SELECT max(reached_ms) FROM ff_clock), 0)) AS time_ms) AS v
+WHERE true ON CONFLICT DO NOTHING
+-- name: forget_clocks
+DELETE FROM ff_clock
+WHERE boot_id NOT IN (SELECT boot_id FROM ff_clock ORDER BY reached_ms DESC LIMIT 4)
+-- name: change_clock
+UPDATE ff_clock SET boot_ms = ?1, time_ms = ?2, gain_ms = ?3, reached_ms = ?4, wish_ms = ?5,
+    wished_at = ?6, refused_at = ?7
+WHERE boot_id = ?8 AND boot_ms = ?9 AND time_ms = ?10 AND gain_ms = ?11 AND reached_ms = ?12
+    AND wish_ms IS ?13 AND wished_at IS ?14 AND refused_at IS ?15

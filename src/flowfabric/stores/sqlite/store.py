@@ -9,7 +9,7 @@ from itertools import cycle
 from typing import Any, TypeVar
 
 from flowfabric import forks
-from flowfabric.clock import Clock, SystemClock
+from flowfabric.clock import Clock
 from flowfabric.config import EngineConfig
 from flowfabric.errors import InvalidInput, SchemaMismatch, StoreUnavailable
 from flowfabric.model.route import LaneState, Route
@@ -26,6 +26,7 @@ from flowfabric.stores.migrations import (
 )
 from flowfabric.stores.routebook import EMPTY_BOOK, RouteBook
 from flowfabric.stores.rows import DUMPED, dump_of
+from flowfabric.stores.sqlite.clock import StoreClock
 from flowfabric.stores.sqlite.connection import WorkThread, in_transaction
 from flowfabric.stores.sqlite.hints import SocketHints
 from flowfabric.stores.sqlite.images import Images, SqliteTransaction
@@ -62,7 +63,8 @@ class SqliteStore:
         self._listens = listens
         self.partitions = config.partitions
         self.hints = SocketHints(self._place.path)
-        self._clock = clock or SystemClock()
+        self._given_clock = clock
+        self._clock = StoreClock(clock)
         self._synchronous = config.synchronous
         self._writer: WorkThread | None = None
         self._readers: list[WorkThread] = []
@@ -74,7 +76,8 @@ class SqliteStore:
 
     def again(self) -> SqliteStore:
         """The same file for another event loop, with connections of its own."""
-        return SqliteStore(self._place.path, config=self._config, clock=self._clock, listens=False)
+        config, clock = self._config, self._given_clock
+        return SqliteStore(self._place.path, config=config, clock=clock, listens=False)
 
     async def open(self, *, migrate: bool) -> None:
         """Start the threads and check or bring up the schema."""
@@ -89,11 +92,16 @@ class SqliteStore:
                     f"the database was made with {stored} partitions, the configuration says "
                     f"{self.partitions}: set partitions={stored}"
                 )
+            await self._write_once(self._open_clock)
         except BaseException:
             await self.close()
             raise
         if self._listens:
             self.hints.start()
+
+    def _open_clock(self, connection: sqlite3.Connection) -> None:
+        if not self._clock.find(connection):
+            in_transaction(connection, self._place, lambda: self._clock.draw(connection))
 
     def _start(self) -> None:
         if self._writer is None:
@@ -127,7 +135,7 @@ class SqliteStore:
         def job(connection: sqlite3.Connection) -> T:
             def run() -> tuple[T, RouteBook]:
                 self._images.begin(connection)
-                now = self._clock.now_ms()
+                now = self._clock.now(connection)
                 view = SqliteTransaction(connection, now, self._book, self._images)
                 return drive(work(view)), view.book
 
@@ -147,7 +155,7 @@ class SqliteStore:
 
         def job(connection: sqlite3.Connection) -> T:
             self._place.check()
-            return drive(work(SqliteView(connection, self._clock.now_ms(), self._book)))
+            return drive(work(SqliteView(connection, self._clock.now(connection), self._book)))
 
         return await self._once(self._readers[next(self._turns)].call(job))
 
@@ -175,7 +183,7 @@ class SqliteStore:
         """Make routes and lanes known."""
 
         def insert(connection: sqlite3.Connection) -> None:
-            now = self._clock.now_ms()
+            now = self._clock.now(connection)
             for route in routes:
                 lane = (route.lane_id, LaneState.ACTIVE.value, now, now, "")
                 connection.execute(SQL["insert_lane"], lane)
@@ -231,6 +239,7 @@ class SqliteStore:
                 "journal_mode": mode,
                 "synchronous": self._synchronous,
                 "sqlite": sqlite3.sqlite_version,
+                **self._clock.facts(),
             }
 
         return await self._write_once(job)

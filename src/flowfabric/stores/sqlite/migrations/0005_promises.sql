@@ -17,3 +17,16 @@ CREATE INDEX ff_lease_answer_due ON ff_lease_answer (due_at);
 ALTER TABLE ff_suspend_dedup ADD COLUMN lease_id TEXT;
 ALTER TABLE ff_suspend_dedup ADD COLUMN attempt_id TEXT;
 ALTER TABLE ff_suspend_dedup ADD COLUMN is_met INTEGER NOT NULL DEFAULT 0;
+
+-- The store's clock: which time it was at which reading of the machine's boot clock.
+CREATE TABLE ff_clock (
+    boot_id TEXT PRIMARY KEY, -- which start of the machine
+    boot_ms INTEGER NOT NULL CHECK (boot_ms BETWEEN 0 AND 253402300799999),
+    time_ms INTEGER NOT NULL CHECK (time_ms BETWEEN 0 AND 253402300799999),
+    gain_ms INTEGER NOT NULL CHECK (gain_ms BETWEEN -253402300799999 AND 253402300799999),
+    reached_ms INTEGER NOT NULL CHECK (reached_ms BETWEEN 0 AND 253402300799999),
+    wish_ms INTEGER CHECK (wish_ms BETWEEN -253402300799999 AND 253402300799999),
+    wished_at INTEGER CHECK (wished_at BETWEEN 0 AND 253402300799999),
+    refused_at INTEGER CHECK (refused_at BETWEEN 0 AND 253402300799999),
+    CHECK ((wish_ms IS NULL) = (wished_at IS NULL))
+) STRICT;
