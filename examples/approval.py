@@ -78,7 +78,7 @@ async def main() -> None:
     async with ff:
         worker = Worker(ff)
         working = asyncio.create_task(worker.run())
-        run = await ff.submit(deploy, "1.4.0")
+        run = await deploy.submit("1.4.0")
         await suspended(run)
         (review,) = mailbox
         link = review.link()

@@ -16,7 +16,7 @@ async def main() -> None:
     async with ff:
         worker = Worker(ff)
         working = asyncio.create_task(worker.run())
-        run = await ff.submit(hello, "world")
+        run = await hello.submit("world")
         print(await run.result(timeout="30s"))
         worker.stop()
         await working

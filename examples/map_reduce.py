@@ -54,7 +54,7 @@ async def main() -> None:
         results = await run.result(timeout="1m")
         print(f"done in {perf_counter() - submitted:.2f} s: {results['add_up']}")
 
-        parent = await ff.submit(word_of_each, 100)
+        parent = await word_of_each.submit(100)
         print(f"a handler with 100 children: {await parent.result(timeout='1m')} words")
 
         worker.stop()

@@ -102,7 +102,7 @@ def test_a_handler_gathers_the_results_of_its_children_in_order(shop: Shop) -> N
 def test_a_parent_waits_without_a_worker(shop: Shop) -> None:
     @shop.ff.task
     async def parent(ctx: Context) -> list[int]:
-        return await ctx.gather(await ctx.spawn(shop.slow, 1), await ctx.spawn(shop.slow, 2))
+        return list(await ctx.gather(await ctx.spawn(shop.slow, 1), await ctx.spawn(shop.slow, 2)))
 
     async def main() -> None:
         async with shop.ff, working(shop.ff):
@@ -122,7 +122,7 @@ def test_a_parent_waits_although_some_children_have_ended(shop: Shop) -> None:
     async def parent(ctx: Context) -> list[int]:
         ended, running = await ctx.spawn(shop.double, 1), await ctx.spawn(shop.slow, 2)
         await within(shop.ff.run(ended.id).result())
-        return await ctx.gather(ended, running)
+        return list(await ctx.gather(ended, running))
 
     async def main() -> None:
         async with shop.ff, working(shop.ff):
@@ -171,7 +171,9 @@ def test_a_failed_child_fails_its_parent_once(shop: Shop) -> None:
     @shop.ff.task(retries=5, backoff="1ms")
     async def parent(ctx: Context) -> list[int]:
         passes.append(ctx.attempt)
-        return await ctx.gather(await ctx.spawn(shop.double, 1), await ctx.spawn(shop.broken, 7))
+        return list(
+            await ctx.gather(await ctx.spawn(shop.double, 1), await ctx.spawn(shop.broken, 7))
+        )
 
     async def main() -> None:
         async with shop.ff, one_slot(shop.ff):
@@ -252,7 +254,7 @@ def test_a_handler_that_spawns_something_else_the_second_time_is_told_so(shop: S
 
     @shop.ff.task(retries=3, backoff="1ms")
     async def parent(ctx: Context) -> list[int]:
-        return await ctx.gather(await ctx.spawn(shop.double, next(numbers)))
+        return list(await ctx.gather(await ctx.spawn(shop.double, next(numbers))))
 
     async def main() -> None:
         async with shop.ff, one_slot(shop.ff):
@@ -288,7 +290,7 @@ def test_cancelling_a_parent_cancels_its_children(shop: Shop) -> None:
     @shop.ff.task
     async def parent(ctx: Context) -> list[int]:
         children[:] = await ctx.spawn_many(shop.slow, [1, 2])
-        return await ctx.gather(*children)
+        return list(await ctx.gather(*children))
 
     async def main() -> None:
         async with shop.ff, working(shop.ff):
@@ -356,7 +358,7 @@ def test_a_spawn_whose_answer_was_lost_makes_one_child(
 
     @shop.ff.task
     async def parent(ctx: Context) -> list[int]:
-        return await ctx.gather(await ctx.spawn(shop.double, 3))
+        return list(await ctx.gather(await ctx.spawn(shop.double, 3)))
 
     async def main() -> None:
         async with shop.ff, working(shop.ff):
@@ -373,10 +375,10 @@ def test_what_is_no_task_and_no_child_is_refused(shop: Shop) -> None:
     @shop.ff.task
     async def parent(ctx: Context) -> None:
         for wrong in (
-            lambda: ctx.spawn("double", 1),  # type: ignore[call-overload]
-            lambda: ctx.spawn(shop.double, "x"),
+            lambda: ctx.spawn("double", 1),  # type: ignore[arg-type]
+            lambda: ctx.spawn(shop.double, "x"),  # type: ignore[arg-type]
             lambda: ctx.spawn(shop.double.options(key="k"), 1),
-            lambda: ctx.gather("x"),  # type: ignore[arg-type]
+            lambda: ctx.gather("x"),  # type: ignore[call-overload]
         ):
             try:
                 await wrong()
@@ -410,7 +412,7 @@ def test_a_worker_that_takes_over_finds_the_children_of_the_lost_one(durable_url
         if hang:
             first.set()
             await asyncio.sleep(60)
-        return await ctx.gather(child)
+        return list(await ctx.gather(child))
 
     async def main() -> None:
         nonlocal hang

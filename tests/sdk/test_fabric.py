@@ -127,7 +127,7 @@ def test_code_without_asyncio_submits_and_waits(durable_url: str) -> None:
             waiting.cancel("changed my mind")
             assert waiting.state() is PublicState.CANCELLED
             with pytest.raises(InvalidInput, match="double: number"):
-                sync.submit(double, "x")
+                sync.submit(double, "x")  # type: ignore[call-overload]
     finally:
         worker.stop()
         thread.join()

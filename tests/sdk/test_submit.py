@@ -72,7 +72,7 @@ def test_pydantic_models_travel_both_ways(url: str) -> None:
             assert isinstance(result, Invoice)
             assert result.number == 2
             with pytest.raises(InvalidInput, match="bill: invoices"):
-                await ff.submit(bill, [{"number": "many", "lines": []}])
+                await ff.submit(bill, [{"number": "many", "lines": []}])  # type: ignore[call-overload]
 
     asyncio.run(main())
 
@@ -120,7 +120,7 @@ def test_an_unknown_option_is_named_with_the_known_ones() -> None:
     ):
         paint.options(colour="red")  # type: ignore[call-arg]
     with pytest.raises(InvalidInput, match=r"has no argument 'prio'.*submit options are.*priority"):
-        asyncio.run(ff.submit(paint, 1, prio=3))
+        asyncio.run(ff.submit(paint, 1, prio=3))  # type: ignore[call-arg]
 
 
 def test_the_same_key_answers_with_the_first_run(url: str) -> None:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Coroutine, Iterable, Iterator
-from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar, overload
+from collections.abc import Coroutine, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Final, Generic, ParamSpec, Self, TypeVar, overload
 
 from flowfabric import forks
 from flowfabric.engine.wait_reading import WaitInfo
@@ -18,18 +18,19 @@ from flowfabric.model.budget import BudgetStatus, UsageOutcome
 from flowfabric.model.quota import QuotaPolicy, QuotaStatus
 from flowfabric.model.results import ExecutionSnapshot, Explanation, LaneConfigured
 from flowfabric.model.state import PublicState
-from flowfabric.sdk.durations import Duration
+from flowfabric.sdk.durations import Duration, Moment
 from flowfabric.sdk.errors import EventLoopRunning
 from flowfabric.sdk.flow_run import FlowRun
 from flowfabric.sdk.run import Run
 from flowfabric.sdk.selecting import ManyChanged, RunFilter
 from flowfabric.sdk.sync_flow import SyncFlow, SyncFlowRun
-from flowfabric.sdk.task import Call, Task
+from flowfabric.sdk.task import Call, Task, TaskWithOptions
 from flowfabric.sdk.waits import Delivered, HasId
 
 if TYPE_CHECKING:  # the fabric makes its own blocking twin
     from flowfabric.sdk.fabric import Fabric
 
+P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
 # What to write instead of a blocking call, where its coroutine has another name.
@@ -52,8 +53,51 @@ class SyncFabric:
         self._lock = threading.Lock()
         forks.inherit(self, SyncFabric._after_fork)
 
+    # As `Fabric.submit`: without options the arguments are checked.
     @overload
-    def submit(self, task: Task[..., R], /, *args: Any, **kwargs: Any) -> SyncRun[R]: ...
+    def submit(
+        self, task: Task[P, R] | TaskWithOptions[P, R], /, *args: P.args, **kwargs: P.kwargs
+    ) -> SyncRun[R]: ...
+    @overload
+    def submit(
+        self, task: Task[..., R], /, *args: Any, key: str | None, **more: Any
+    ) -> SyncRun[R]: ...
+    @overload
+    def submit(
+        self, task: Task[..., R], /, *args: Any, priority: int | None, **more: Any
+    ) -> SyncRun[R]: ...
+    @overload
+    def submit(
+        self, task: Task[..., R], /, *args: Any, delay: Moment | None, **more: Any
+    ) -> SyncRun[R]: ...
+    @overload
+    def submit(
+        self, task: Task[..., R], /, *args: Any, lane: str | None, **more: Any
+    ) -> SyncRun[R]: ...
+    @overload
+    def submit(
+        self, task: Task[..., R], /, *args: Any, tags: Mapping[str, str] | None, **more: Any
+    ) -> SyncRun[R]: ...
+    @overload
+    def submit(
+        self, task: Task[..., R], /, *args: Any, deadline: Moment | None, **more: Any
+    ) -> SyncRun[R]: ...
+    @overload
+    def submit(
+        self, task: Task[..., R], /, *args: Any, connection: Any, **more: Any
+    ) -> SyncRun[R]: ...
+    @overload
+    def submit(
+        self, task: Task[..., R], /, *args: Any, budgets: Iterable[str] | None, **more: Any
+    ) -> SyncRun[R]: ...
+    @overload
+    def submit(
+        self, task: Task[..., R], /, *args: Any, quota: str | None, **more: Any
+    ) -> SyncRun[R]: ...
+    @overload
+    def submit(
+        self, task: Task[..., R], /, *args: Any, concurrency_key: str | None, **more: Any
+    ) -> SyncRun[R]: ...
     @overload
     def submit(self, task: str, /, *args: Any, **kwargs: Any) -> SyncRun[Any]: ...
 

@@ -10,7 +10,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar, cast, overload
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Final,
+    Generic,
+    Literal,
+    ParamSpec,
+    Protocol,
+    TypeVar,
+    cast,
+    overload,
+)
 
 from flowfabric.engine.engine import Engine
 from flowfabric.engine.requests import NewExecution
@@ -26,7 +37,13 @@ from flowfabric.sdk.spending import Asker
 if TYPE_CHECKING:  # a task is made with the context that this module extends
     from flowfabric.sdk.task import Call, Task, TaskWithOptions
 
+P = ParamSpec("P")
 R = TypeVar("R")
+A = TypeVar("A")
+B = TypeVar("B")
+C = TypeVar("C")
+D = TypeVar("D")
+E = TypeVar("E")
 
 _REMEMBERED_MS: Final = 400 * 86_400_000  # longer than anybody waits for a child
 _AT_ONCE: Final = 1_000  # children of one call to the engine
@@ -188,14 +205,9 @@ class Spawning:
     __slots__ = ()
     _family: Family
 
-    @overload
-    async def spawn(self, task: Task[..., R], /, *args: Any, **kwargs: Any) -> Child[R]: ...
-    @overload
     async def spawn(
-        self, task: TaskWithOptions[..., R], /, *args: Any, **kwargs: Any
-    ) -> Child[R]: ...
-
-    async def spawn(self, task: Any, /, *args: Any, **kwargs: Any) -> Child[Any]:
+        self, task: Task[P, R] | TaskWithOptions[P, R], /, *args: P.args, **kwargs: P.kwargs
+    ) -> Child[R]:
         """Record a child: an execution of its own that is cancelled with its parent.
 
             pages = [await ctx.spawn(fetch, url) for url in urls]
@@ -207,12 +219,39 @@ class Spawning:
         numbered = self._family.number([call_of(task, args, kwargs)])
         return (await self._family.spawn(numbered))[0]
 
-    async def spawn_many(self, task: Any, items: Iterable[Any], /) -> list[Child[Any]]:
+    async def spawn_many(
+        self, task: Task[..., R] | TaskWithOptions[..., R], items: Iterable[Any], /
+    ) -> list[Child[R]]:
         """A child for each item, recorded together: a tuple of arguments, or a single one."""
         numbered = self._family.number(calls_of(task, items))
         return await self._family.spawn(numbered) if numbered else []
 
-    async def gather(self, *children: Child[Any], return_exceptions: bool = False) -> list[Any]:
+    # As `asyncio.gather`: up to five children are typed as a tuple, so that each keeps its type,
+    # and any number of them as a list, which it is.
+    @overload
+    async def gather(self, one: Child[A], /) -> tuple[A]: ...
+    @overload
+    async def gather(self, one: Child[A], two: Child[B], /) -> tuple[A, B]: ...
+    @overload
+    async def gather(self, one: Child[A], two: Child[B], three: Child[C], /) -> tuple[A, B, C]: ...
+    @overload
+    async def gather(
+        self, one: Child[A], two: Child[B], three: Child[C], four: Child[D], /
+    ) -> tuple[A, B, C, D]: ...
+    @overload
+    async def gather(
+        self, one: Child[A], two: Child[B], three: Child[C], four: Child[D], five: Child[E], /
+    ) -> tuple[A, B, C, D, E]: ...
+    @overload
+    async def gather(
+        self, *children: Child[R], return_exceptions: Literal[False] = False
+    ) -> list[R]: ...
+    @overload
+    async def gather(
+        self, *children: Child[R], return_exceptions: bool
+    ) -> list[R | ChildFailed]: ...
+
+    async def gather(self, *children: Child[Any], return_exceptions: bool = False) -> Any:
         """The results of children, in order.
 
         While one of them has not ended the handler ends here; it is called again from the top, as
@@ -229,13 +268,17 @@ class SyncSpawning:
     _family: Family
     _owner: Any
 
-    def spawn(self, task: Any, /, *args: Any, **kwargs: Any) -> Child[Any]:
+    def spawn(
+        self, task: Task[P, R] | TaskWithOptions[P, R], /, *args: P.args, **kwargs: P.kwargs
+    ) -> Child[R]:
         """Record a child: see `Context.spawn`."""
         numbered = self._family.number([call_of(task, args, kwargs)])
         children: list[Child[Any]] = self._owner.wait_for(self._family.spawn(numbered))
         return children[0]
 
-    def spawn_many(self, task: Any, items: Iterable[Any], /) -> list[Child[Any]]:
+    def spawn_many(
+        self, task: Task[..., R] | TaskWithOptions[..., R], items: Iterable[Any], /
+    ) -> list[Child[R]]:
         """A child for each item: see `Context.spawn_many`."""
         numbered = self._family.number(calls_of(task, items))
         if not numbered:
@@ -243,8 +286,26 @@ class SyncSpawning:
         children: list[Child[Any]] = self._owner.wait_for(self._family.spawn(numbered))
         return children
 
-    def gather(self, *children: Child[Any], return_exceptions: bool = False) -> list[Any]:
+    @overload
+    def gather(self, one: Child[A], /) -> tuple[A]: ...
+    @overload
+    def gather(self, one: Child[A], two: Child[B], /) -> tuple[A, B]: ...
+    @overload
+    def gather(self, one: Child[A], two: Child[B], three: Child[C], /) -> tuple[A, B, C]: ...
+    @overload
+    def gather(
+        self, one: Child[A], two: Child[B], three: Child[C], four: Child[D], /
+    ) -> tuple[A, B, C, D]: ...
+    @overload
+    def gather(
+        self, one: Child[A], two: Child[B], three: Child[C], four: Child[D], five: Child[E], /
+    ) -> tuple[A, B, C, D, E]: ...
+    @overload
+    def gather(self, *children: Child[R], return_exceptions: Literal[False] = False) -> list[R]: ...
+    @overload
+    def gather(self, *children: Child[R], return_exceptions: bool) -> list[R | ChildFailed]: ...
+
+    def gather(self, *children: Child[Any], return_exceptions: bool = False) -> Any:
         """The results of children, or end here and be called again: see `Context.gather`."""
         asked = self._family.gather(children, return_exceptions=return_exceptions)
-        results: list[Any] = self._owner.wait_for(asked)
-        return results
+        return self._owner.wait_for(asked)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from functools import cached_property
 from itertools import islice
 from types import MappingProxyType, TracebackType
-from typing import Any, Self, TypeVar, overload
+from typing import Any, ParamSpec, Self, TypeVar, overload
 
 import msgspec
 
@@ -30,9 +30,10 @@ from flowfabric.sdk.limits import LimitMethods
 from flowfabric.sdk.options import SubmitOptions
 from flowfabric.sdk.run import Run
 from flowfabric.sdk.selecting import RunMethods
-from flowfabric.sdk.task import Call, Task, TaskDecorator
+from flowfabric.sdk.task import Call, Task, TaskDecorator, TaskWithOptions
 from flowfabric.sdk.waits import WaitMethods
 
+P = ParamSpec("P")
 R = TypeVar("R")
 
 
@@ -51,7 +52,7 @@ class Fabric(LimitMethods, WaitMethods, RunMethods):
 
     async def main() -> None:
         async with ff:
-            run = await ff.submit(brief, "solar", key="solar-2026", priority=10)
+            run = await brief.options(key="solar-2026", priority=10).submit("solar")
             print(await run.result())
     ```
     """
@@ -156,23 +157,52 @@ class Fabric(LimitMethods, WaitMethods, RunMethods):
 
     # --- submitting ----------------------------------------------------------------------------
 
+    # Without options the arguments are checked as the task declares them. With options beside them
+    # they cannot be: no signature can say "these, and those of the task". So each overload for that
+    # requires another option, and a call without any fits the first alone.
     @overload
     async def submit(
-        self,
-        task: Task[..., R],
-        /,
-        *args: Any,
-        key: str | None = None,
-        priority: int | None = None,
-        delay: Moment | None = None,
-        lane: str | None = None,
-        tags: Mapping[str, str] | None = None,
-        deadline: Moment | None = None,
-        connection: Any = None,
-        budgets: Iterable[str] | None = None,
-        quota: str | None = None,
-        concurrency_key: str | None = None,
-        **kwargs: Any,
+        self, task: Task[P, R] | TaskWithOptions[P, R], /, *args: P.args, **kwargs: P.kwargs
+    ) -> Run[R]: ...
+    @overload
+    async def submit(
+        self, task: Task[..., R], /, *args: Any, key: str | None, **more: Any
+    ) -> Run[R]: ...
+    @overload
+    async def submit(
+        self, task: Task[..., R], /, *args: Any, priority: int | None, **more: Any
+    ) -> Run[R]: ...
+    @overload
+    async def submit(
+        self, task: Task[..., R], /, *args: Any, delay: Moment | None, **more: Any
+    ) -> Run[R]: ...
+    @overload
+    async def submit(
+        self, task: Task[..., R], /, *args: Any, lane: str | None, **more: Any
+    ) -> Run[R]: ...
+    @overload
+    async def submit(
+        self, task: Task[..., R], /, *args: Any, tags: Mapping[str, str] | None, **more: Any
+    ) -> Run[R]: ...
+    @overload
+    async def submit(
+        self, task: Task[..., R], /, *args: Any, deadline: Moment | None, **more: Any
+    ) -> Run[R]: ...
+    @overload
+    async def submit(
+        self, task: Task[..., R], /, *args: Any, connection: Any, **more: Any
+    ) -> Run[R]: ...
+    @overload
+    async def submit(
+        self, task: Task[..., R], /, *args: Any, budgets: Iterable[str] | None, **more: Any
+    ) -> Run[R]: ...
+    @overload
+    async def submit(
+        self, task: Task[..., R], /, *args: Any, quota: str | None, **more: Any
+    ) -> Run[R]: ...
+    @overload
+    async def submit(
+        self, task: Task[..., R], /, *args: Any, concurrency_key: str | None, **more: Any
     ) -> Run[R]: ...
     @overload
     async def submit(
@@ -194,9 +224,9 @@ class Fabric(LimitMethods, WaitMethods, RunMethods):
         **kwargs: Any,
     ) -> Run[Any]: ...
 
-    async def submit(
+    async def submit(  # type: ignore[misc]  # no argument of a task has the name of an option
         self,
-        task: Task[..., Any] | str,
+        task: Task[..., Any] | TaskWithOptions[..., Any] | str,
         /,
         *args: Any,
         key: str | None = None,
@@ -220,6 +250,8 @@ class Fabric(LimitMethods, WaitMethods, RunMethods):
         arguments. A wrong argument is refused here, by name.
 
         ```
+        await ff.submit(brief, "solar")                            # as brief.submit("solar")
+        await ff.submit(brief.options(key="solar-2026"), "solar")  # arguments and options typed
         await ff.submit(brief, "solar", key="solar-2026", delay="10m", tags={"team.name": "a"})
         await ff.submit("brief", {"topic": "solar"})  # a task that is not imported here
         ```
@@ -329,6 +361,8 @@ class Fabric(LimitMethods, WaitMethods, RunMethods):
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
     ) -> Call[Any]:
+        if isinstance(task, TaskWithOptions):
+            options, task = task.chosen.under(options), task.task
         if isinstance(task, Task):
             return task.call_with(options, args, kwargs)
         if not isinstance(task, str):

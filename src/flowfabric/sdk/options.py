@@ -186,6 +186,11 @@ class SubmitOptions:
                 raise InvalidInput(f"{name}: no such option; there are {known}", field=name)
         return replace(self, **changes)
 
+    def under(self, others: SubmitOptions) -> SubmitOptions:
+        """These, where the others say nothing."""
+        given = {name: getattr(others, name) for name in OPTION_NAMES}
+        return replace(self, **{name: each for name, each in given.items() if each is not None})
+
     def delay_until(self, now: int) -> int | None:
         """When it may start, from the store's present."""
         if self.delay is None:

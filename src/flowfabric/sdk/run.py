@@ -35,7 +35,7 @@ class Run(Generic[R]):
     """One submitted execution. It can be had again from its id with `ff.run(id, task)`.
 
     ```
-    run = await ff.submit(brief, "solar")
+    run = await brief.submit("solar")
     report = await run.result(timeout="5m")
     ```
     """

@@ -50,7 +50,7 @@ class Task(Generic[P, R]):
     ```
     run = await brief.submit("solar")                        # arguments checked by your editor
     run = await brief.options(key="solar-2026").submit("solar")
-    run = await ff.submit(brief, "solar", key="solar-2026")  # the same, in one call
+    run = await ff.submit(brief, "solar", key="solar-2026")  # the same, arguments unchecked
     ```
     """
 
