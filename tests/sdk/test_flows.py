@@ -486,14 +486,15 @@ def test_a_flow_that_is_retried_can_be_cancelled_again(shop: Shop) -> None:
     asyncio.run(main())
 
 
-def test_a_wait_for_a_flow_has_an_end(shop: Shop) -> None:
+def test_a_wait_for_a_flow_has_an_end_and_says_which_node_it_waited_for(shop: Shop) -> None:
     async def main() -> None:
         async with shop.ff:
             f = shop.ff.flow("long")
-            f.add(shop.one, 1)
+            f.add(shop.one, f.add(shop.slow, 1))
             run = await f.submit()
-            with pytest.raises(WaitTimeout):
+            with pytest.raises(WaitTimeout, match="has 2 members left after 20 ms: slow") as caught:
                 await run.result(timeout="20ms")
+            assert caught.value.explanation == "slow is waiting, no live worker is registered"
             with pytest.raises(NotFound):
                 await shop.ff.flow_run("00000000-0000-7000-8000-000000000000").result("1s")
             with pytest.raises(NotFound):

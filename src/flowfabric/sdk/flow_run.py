@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from flowfabric.engine.engine import Engine
 from flowfabric.engine.wakeups import end_topic, flow_topic, wait_event
-from flowfabric.errors import InvalidInput, MaxReplaysExhausted, NotFound
+from flowfabric.errors import (
+    FlowFabricError,
+    InvalidInput,
+    MaxReplaysExhausted,
+    NotFound,
+    WaitTimeout,
+)
 from flowfabric.model.flow import CancellationPolicy, FlowState
 from flowfabric.model.flow_results import FlowSnapshot, MemberInfo
 from flowfabric.model.shown import shown
@@ -17,7 +23,7 @@ from flowfabric.model.state import TERMINAL_STATES, PublicState
 from flowfabric.sdk.durations import Duration, to_ms
 from flowfabric.sdk.errors import FlowFailed, ResultMismatch
 from flowfabric.sdk.flow_verdict import headline, unexcused
-from flowfabric.sdk.run import Run, read_result
+from flowfabric.sdk.run import Run, explained, read_result
 from flowfabric.sdk.task import Task
 
 if TYPE_CHECKING:  # the fabric makes runs; a run only remembers where it belongs
@@ -31,6 +37,7 @@ POLICIES: Final = {
 _LOOK_EVERY_S: Final = 0.5  # for what sets no hint, such as a start
 _BURST_S: Final = 0.05  # hints that come together are one look
 _LOST: Final = (PublicState.FAILED, PublicState.CANCELLED, PublicState.EXPIRED)
+_NO_CAUSE: Final = (*TERMINAL_STATES, PublicState.WAITING_CHILDREN)  # no others wait because of it
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,15 +87,32 @@ class FlowRun:
         """Wait until every node has ended and give the results by node name.
 
         Raises `FlowFailed` with the nodes that ended otherwise, unless an `any_of` or a `quorum`
-        did without them, and `WaitTimeout` when the time is over first; the work itself goes on.
+        did without them, and `WaitTimeout` when the time is over first, with the first node that
+        has not ended and why in its `explanation`; the work itself goes on.
         """
         engine = await self._fabric.start()
         timeout_ms = None if timeout is None else to_ms(timeout, field="timeout")
-        ended = await engine.wait_for_flow(flow_id=self.flow_id, timeout_ms=timeout_ms)
+        try:
+            ended = await engine.wait_for_flow(flow_id=self.flow_id, timeout_ms=timeout_ms)
+        except WaitTimeout as error:
+            raise await self._explained(engine, error) from None
         members = await engine.list_flow_members(flow_id=self.flow_id)
         if ended.public_flow_state is not FlowState.COMPLETED:
             await self._judge(engine, ended, members)
         return await self._results(engine, members)
+
+    async def _explained(self, engine: Engine, error: WaitTimeout) -> WaitTimeout:
+        """With the node that holds the others up: the first that waits for none of them."""
+        try:
+            members = await engine.list_flow_members(flow_id=self.flow_id)
+        except FlowFabricError:
+            return error  # the wait is over, whatever else is wrong
+        live = [each for each in members if each.public_state not in _NO_CAUSE]
+        if not live:
+            return error
+        first = min(live, key=lambda each: each.rank)
+        about = f"{first.node_name or first.execution_id} is {first.public_state.value}, "
+        return await explained(engine, first.execution_id, error, about)
 
     async def _judge(
         self, engine: Engine, ended: FlowSnapshot, members: tuple[MemberInfo, ...]

@@ -78,7 +78,7 @@ class Run(Generic[R]):
                 execution_id=self.id, timeout_ms=timeout_ms, look_after_ms=self._look_after_ms()
             )
         except WaitTimeout as error:
-            raise await _explained(engine, self.id, error) from None
+            raise await explained(engine, self.id, error) from None
         if outcome.ended.public_state is not PublicState.COMPLETED:
             raise error_of(outcome.ended)
         return read_result(self.task, self.id, outcome.result)
@@ -135,14 +135,16 @@ class Run(Generic[R]):
         return NotFound(f"execution {self.id}", entity="execution")
 
 
-async def _explained(engine: Engine, execution_id: str, error: WaitTimeout) -> WaitTimeout:
-    """The timeout, and why the execution has not ended yet."""
+async def explained(
+    engine: Engine, execution_id: str, error: WaitTimeout, about: str = ""
+) -> WaitTimeout:
+    """The timeout, and why the execution, told by what the text is `about`, has not ended yet."""
     try:
         found = await engine.explain(execution_id=execution_id)
     except FlowFabricError:
         return error  # the wait is over, whatever else is wrong
-    told = "; ".join((found.summary, *found.hints))
-    fields = {"explanation": found.summary, "hints": list(found.hints)}
+    told = "; ".join((f"{about}{found.summary}", *found.hints))
+    fields = {"explanation": f"{about}{found.summary}", "hints": list(found.hints)}
     return WaitTimeout(f"{error.detail}: {told}", **error.fields, **fields)
 
 
