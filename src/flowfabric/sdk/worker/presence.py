@@ -9,8 +9,8 @@ from typing import Final
 
 from flowfabric.clock import SystemClock
 from flowfabric.engine.engine import Engine
-from flowfabric.errors import FlowFabricError
 from flowfabric.model.results import NotRegistered
+from flowfabric.model.shown import mask
 from flowfabric.sdk.worker.outage import Outage, Patience
 from flowfabric.sdk.worker.settings import Settings
 
@@ -54,8 +54,8 @@ class Presence:
                     namespace=namespace,
                     reason="stopped",
                 )
-        except (FlowFabricError, OSError) as error:
-            _LOGGER.info("could not sign off: %s", error)
+        except Exception as error:  # noqa: BLE001 - nothing depends on it
+            _LOGGER.info("could not sign off: %s", mask(str(error)))
 
     async def _register(self) -> bool:
         settings = self._settings

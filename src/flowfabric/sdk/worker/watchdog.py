@@ -23,6 +23,7 @@ from flowfabric.clock import monotonic
 from flowfabric.engine.engine import Engine
 from flowfabric.errors import FlowFabricError
 from flowfabric.model.results import LeaseRenewal
+from flowfabric.model.shown import mask
 from flowfabric.sdk.worker import telling
 from flowfabric.sdk.worker.held import Held, is_lost
 from flowfabric.sdk.worker.leases import Leases
@@ -63,33 +64,40 @@ class Watchdog:
     # --- in the thread -------------------------------------------------------------------------
 
     def _work(self) -> None:
-        with asyncio.Runner() as runner:
-            while not self._is_stopped_within(self._leases.tick_s):
-                try:
-                    self._look(runner)
-                except Exception:  # whatever it was, leases are worth another look
-                    _LOGGER.exception("the watchdog of the event loop failed; it goes on")
-            self._is_free()
-            if self._own is not None:
-                with suppress(FlowFabricError, OSError):
+        try:
+            with asyncio.Runner() as runner:
+                self._watch(runner)
+                if self._own is not None:
                     runner.run(self._own.close())
-        with suppress(RuntimeError):  # the worker's loop is gone
-            self._loop.call_soon_threadsafe(self._ended.set)
+        except Exception as error:  # noqa: BLE001 - the worker ends, and nothing waits for this
+            _LOGGER.info("the watchdog could not hang up: %s", mask(str(error)))
+        finally:
+            with suppress(RuntimeError):  # the worker's loop is gone
+                self._loop.call_soon_threadsafe(self._ended.set)
+
+    def _watch(self, runner: asyncio.Runner) -> None:
+        while not self._is_stopped_within(self._leases.tick_s):
+            try:
+                self._look(runner)
+            except Exception:  # whatever it was, leases are worth another look
+                _LOGGER.exception("the watchdog of the event loop failed; it goes on")
+        self._is_free()
 
     def _is_stopped_within(self, seconds: float) -> bool:
         """Sleep; a sleep far too long means that the whole process stood still."""
-        asleep_at = monotonic()
+        asleep_at, late_s = monotonic(), self._leases.late_s
         is_stopped = self._stopping.wait(seconds)
         passed = monotonic() - asleep_at
-        if passed > seconds + self._leases.late_s and self._leases:
+        if passed <= seconds + late_s:
+            return is_stopped
+        if passed > seconds + 2 * late_s and self._leases:
             _LOGGER.warning(
                 "the process stood still for %.1f s: it was stopped, starved, or an extension kept "
                 "the interpreter lock; leases were not renewed meanwhile",
                 passed,
             )
-            # The event loop is no later than this thread: it shall have a chance first.
-            return self._stopping.wait(seconds)
-        return is_stopped
+        # The event loop is no later than this thread: it shall have a chance first.
+        return self._stopping.wait(seconds)
 
     def _look(self, runner: asyncio.Runner) -> None:
         now = monotonic()
@@ -108,7 +116,8 @@ class Watchdog:
             engine = await self._opened()
             answers = await engine.renew_many([held.claimed.handle for held in due])
         except (FlowFabricError, OSError) as error:
-            _LOGGER.warning("cannot renew leases for the blocked event loop, trying on: %s", error)
+            why = mask(str(error))
+            _LOGGER.warning("cannot renew leases for the blocked event loop, trying on: %s", why)
             return
         for held, answer in zip(due, answers, strict=True):
             if isinstance(answer, LeaseRenewal):
