@@ -181,13 +181,16 @@ class Reporter:
             case Succeeded():
                 telling.completed(held)
             case Failed() if isinstance(answer, RetryScheduled):
-                telling.retrying(held, report.reason, answer.delay_until - self._store_now_ms())
+                telling.retrying(held, report.reason, self._from_now_ms(answer.delay_until))
             case Failed():
                 telling.failed(held, report.reason)
             case Postponed(until=None):
                 telling.given_back(held)
             case Postponed():
-                telling.parked(held, answer.delay_until - self._store_now_ms())
+                telling.parked(held, self._from_now_ms(answer.delay_until))
+
+    def _from_now_ms(self, instant: int) -> int:
+        return max(0, instant - self._store_now_ms())
 
     async def _complete(self, reports: list[Succeeded]) -> Sequence[Any]:
         return await self._engine.complete_many(

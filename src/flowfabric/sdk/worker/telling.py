@@ -98,7 +98,7 @@ def completed(held: Held) -> None:
 def retrying(held: Held, reason: str, in_ms: int) -> None:
     """The attempt failed, another follows."""
     if _LOGGER.isEnabledFor(logging.INFO):
-        what = f"failed after {_lasted(held)}: {_line(reason)}; next try in {_until(in_ms)}"
+        what = f"failed after {_lasted(held)}: {_line(reason)}; next try in {span(in_ms)}"
         _tell(logging.INFO, "retrying", held, what, reason=_line(reason), next_try_in_ms=in_ms)
 
 
@@ -112,7 +112,7 @@ def failed(held: Held, reason: str) -> None:
 def parked(held: Held, in_ms: int) -> None:
     """The handler asked to go on later."""
     if _LOGGER.isEnabledFor(logging.INFO):
-        what = f"parked after {_lasted(held)}, goes on in {_until(in_ms)}"
+        what = f"parked after {_lasted(held)}, goes on in {span(in_ms)}"
         _tell(logging.INFO, "parked", held, what, next_try_in_ms=in_ms)
 
 
@@ -199,10 +199,6 @@ def _duration_ms(held: Held) -> int:
 
 def _lasted(held: Held) -> str:
     return span(_duration_ms(held))
-
-
-def _until(in_ms: int) -> str:
-    return span(max(0, in_ms))
 
 
 def _line(reason: str) -> str:
