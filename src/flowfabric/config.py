@@ -33,6 +33,7 @@ class EngineConfig(Record, frozen=True, kw_only=True):
     batch_max: int = 500  # commands one commit may carry
     batches_in_flight: int = 2  # commits at once (SQLite: always one writer)
     waitpoint_secret: str | None = None  # hex; none: the stored one, or a random one at first
+    waitpoint_kid: str = "k1"  # the name under which waitpoint_secret is stored
     partitions: int = limits.FLOW_PARTITIONS_DEFAULT  # fixed when a database is first migrated
     synchronous: Literal["full", "normal"] = "full"  # SQLite: survive power loss, or only crashes
     pool_size: int = 6  # Postgres connections of this process, besides the listener
@@ -66,6 +67,7 @@ class EngineConfig(Record, frozen=True, kw_only=True):
             ("lock_timeout_ms", 1, 86_400_000),
         ):
             check_integer(getattr(self, field), field=field, least=least, most=bound)
+        check_name(self.waitpoint_kid, field="waitpoint_kid")
         if self.synchronous not in ("full", "normal"):
             raise InvalidInput("synchronous: full or normal", field="synchronous")
 

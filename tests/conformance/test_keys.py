@@ -49,8 +49,35 @@ async def test_the_first_start_stores_a_random_key(lab: Lab) -> None:
 
 
 @scenario
-async def test_seeding_never_overwrites(lab: Lab) -> None:
+async def test_an_unused_automatic_key_gives_way_to_a_chosen_one(lab: Lab) -> None:
+    """Issue 10 C: seeding can answer Seeded although every start makes sure of a key."""
+    seed = lab.engine.seed_waitpoint_hmac_secret
+    assert await seed(kid="chosen", secret_hex=A) == Seeded("chosen")
+    assert await kids(lab) == {"chosen": True, "k1": False}  # what raced for k1 still verifies
+    assert (await lab.operator_events("chosen"))[-1].event_type == "key_seeded"
+    async with lab.unchanged():
+        assert await seed(kid="chosen", secret_hex=A) == AlreadySeeded("chosen", True)
+        with pytest.raises(InvalidInput, match="rotate"):
+            await seed(kid="other", secret_hex=B)
+    waiting = await suspended(lab)
+    assert waiting.outcome.waitpoints[0].token.reveal().startswith("chosen:")
+    assert await waiting.effect() is SignalEffect.RESUMED
+
+
+@scenario
+async def test_a_chosen_key_takes_the_name_of_the_unused_automatic_one(lab: Lab) -> None:
+    """Seeds' servers seed `k1`; it is one key afterwards."""
+    seed = lab.engine.seed_waitpoint_hmac_secret
+    assert await seed(kid="k1", secret_hex=A) == Seeded("k1")
+    (row,) = (await lab.dump())[SECRETS.name]
+    assert (row.secret_hex, row.is_current, row.is_automatic) == (A, 1, 0)
+    assert await seed(kid="k1", secret_hex=B) == AlreadySeeded("k1", False)
+
+
+@scenario
+async def test_seeding_never_overwrites_what_has_signed(lab: Lab) -> None:
     """§2.6, D-28."""
+    await suspended(lab)
     (row,) = (await lab.dump())[SECRETS.name]
     seed = lab.engine.seed_waitpoint_hmac_secret
     async with lab.unchanged():
@@ -226,11 +253,8 @@ def test_two_engines_that_start_at_once_agree_on_one_key(durable_lab: Lab) -> No
             )
             rows = (await lab.dump())[SECRETS.name]
             assert [row.is_current for row in rows] == [1]
-            assert done[0] is None
-            if number % 2 and rows[0].secret_hex != A:
-                assert isinstance(done[1], SchemaMismatch)
-            else:
-                assert done[1] is None
+            assert done == [None, None]
+            assert (rows[0].secret_hex == A) is bool(number % 2)  # the configured one wins
             for engine in engines:
                 await engine.close()
 
@@ -250,6 +274,15 @@ def test_a_fresh_store_takes_the_configured_secret(durable_lab: Lab) -> None:
             "k1", True
         )
         await engine.close()
+        await lab.sql("DELETE FROM ff_waitpoint_hmac")
+        named = beside(lab, waitpoint_secret=B, waitpoint_kid="2027")
+        await named.start()
+        assert await kids(lab) == {"2027": True}
+        await named.close()
+        malformed = beside(lab, waitpoint_secret=B, waitpoint_kid="a:b")
+        with pytest.raises(InvalidInput, match="waitpoint_kid"):
+            await malformed.start()
+        await malformed.close()
         await lab.sql("DELETE FROM ff_waitpoint_hmac")
         seeded = await lab.engine.seed_waitpoint_hmac_secret(kid="z", secret_hex=B)
         assert seeded == Seeded("z")

@@ -8,12 +8,13 @@ from flowfabric import ids, limits
 from flowfabric.engine.core import EngineCore
 from flowfabric.engine.episode_book import SECRETS_MAX
 from flowfabric.errors import InvalidInput, RotationConflict, SchemaMismatch
-from flowfabric.kernel.token import check_kid, check_secret, current
+from flowfabric.kernel.token import check_kid, check_secret, current, gives_way
 from flowfabric.model.checks import check_integer
+from flowfabric.model.event import OperatorEvent, OperatorEventType
 from flowfabric.model.record import Record, replace
 from flowfabric.model.suspension import KeyInfo, SecretRow
 from flowfabric.stores.base import Changes, Reader, RowChanges, Transaction
-from flowfabric.stores.tables import SECRETS
+from flowfabric.stores.tables import SECRETS, WAITPOINTS
 
 FIRST_KID = "k1"
 KIDS_MAX = 32  # keys that verify at once
@@ -52,19 +53,26 @@ class Keyring(EngineCore):
     async def ensure_signing_key(self) -> None:
         """On first start: the configured secret, or a random one, is stored.
 
-        A configured secret that is not the stored one is refused: tokens would not verify.
+        A configured secret that is not the stored one is refused, for tokens would not verify;
+        unless the stored one is random and has signed nothing yet.
         """
-        wanted = self.config.waitpoint_secret
+        wanted, kid = self.config.waitpoint_secret, self.config.waitpoint_kid
+        if wanted is None:
+            if not await self.read(lambda reader: reader.list_rows(SECRETS, None, 1)):
+                await self._seed(FIRST_KID, ids.new_signing_secret(), automatic=True)
+            return
+        secret, name = (
+            check_secret(wanted, field="waitpoint_secret"),
+            check_kid(kid, field="waitpoint_kid"),
+        )
         stored = await self.read(lambda reader: reader.list_rows(SECRETS, None, SECRETS_MAX))
-        if wanted is not None:
-            wanted = check_secret(wanted, field="waitpoint_secret")
-        if not stored:
-            seeded = await self.seed_waitpoint_hmac_secret(
-                kid=FIRST_KID, secret_hex=wanted or ids.new_signing_secret()
-            )
-            if isinstance(seeded, Seeded) or seeded.same_secret:
-                return  # else another engine was first
-        if wanted is not None and not any(_same(each, wanted) for each in stored):
+        if any(_same(each, secret) for each in stored):
+            return
+        try:
+            seeded = await self._seed(name, secret)
+        except InvalidInput:
+            seeded = AlreadySeeded(name, same_secret=False)
+        if isinstance(seeded, AlreadySeeded) and not seeded.same_secret:
             raise SchemaMismatch(
                 "waitpoint_secret: is not the stored one; rotate with `ff keys rotate`"
             )
@@ -72,18 +80,34 @@ class Keyring(EngineCore):
     async def seed_waitpoint_hmac_secret(
         self, *, kid: str, secret_hex: str
     ) -> Seeded | AlreadySeeded:
-        """Install the first key; never replaces one."""
-        name, secret = check_kid(kid), check_secret(secret_hex)
+        """Install the first key; never replaces one that was chosen or has signed.
 
+        The random key of a first start gives way while no waitpoint exists.
+        """
+        return await self._seed(check_kid(kid), check_secret(secret_hex))
+
+    async def _seed(
+        self, name: str, secret: str, *, automatic: bool = False
+    ) -> Seeded | AlreadySeeded:
         async def work(tx: Transaction) -> Seeded | AlreadySeeded:
             await tx.catalog()
-            stored = await tx.list_rows(SECRETS, None, SECRETS_MAX)
-            for each in stored:
-                if each.kid == name:
-                    return AlreadySeeded(name, _same(each, secret))
-            if stored:
-                raise InvalidInput("kid: another key is current, rotate instead", field="kid")
-            await _write(tx, inserted=[SecretRow(name, secret, tx.now, 1, None)])
+            stored = await _held(tx)
+            known = next((each for each in stored if each.kid == name), None)
+            is_used = automatic or bool(await tx.list_rows(WAITPOINTS, None, 1))
+            if not gives_way(stored, is_used=is_used):
+                if known is not None:
+                    return AlreadySeeded(name, _same(known, secret))
+                if stored:
+                    raise InvalidInput("kid: another key is current, rotate instead", field="kid")
+            if known is not None:
+                await _write(tx, updated=[SecretRow(name, secret, tx.now, 1, None)])
+            elif stored:
+                await _rotate(tx, stored, name, secret, limits.KEY_GRACE_MS_DEFAULT, True)
+            else:
+                first = SecretRow(name, secret, tx.now, 1, None, int(automatic))
+                await _write(tx, inserted=[first])
+            if not automatic:
+                await _audit(tx, name, OperatorEventType.KEY_SEEDED)
             return Seeded(name)
 
         return await self.transact(work)
@@ -102,10 +126,11 @@ class Keyring(EngineCore):
 
         async def work(tx: Transaction) -> Rotated | NothingToRotate:
             await tx.catalog()
-            stored = await tx.list_rows(SECRETS, None, SECRETS_MAX)
-            await tx.rows(SECRETS, sorted((each.kid,) for each in stored))
-            stored = await tx.list_rows(SECRETS, None, SECRETS_MAX)
-            return await _rotate(tx, stored, name, fresh, grace, given is not None)
+            rotated = await _rotate(tx, await _held(tx), name, fresh, grace, given is not None)
+            if isinstance(rotated, Rotated):
+                details = {"previous_kid": rotated.previous_kid, "grace_ms": grace}
+                await _audit(tx, name, OperatorEventType.KEY_ROTATED, **details)
+            return rotated
 
         return await self.transact(work)
 
@@ -122,6 +147,23 @@ class Keyring(EngineCore):
             ]
 
         return await self.read(work)
+
+
+async def _held(tx: Transaction) -> list[SecretRow]:
+    """Every key, held; read again once they are."""
+    stored = await tx.list_rows(SECRETS, None, SECRETS_MAX)
+    if stored:
+        await tx.rows(SECRETS, sorted((each.kid,) for each in stored))
+    return await tx.list_rows(SECRETS, None, SECRETS_MAX)
+
+
+async def _audit(
+    tx: Transaction, kid: str, event_type: OperatorEventType, **details: object
+) -> None:
+    """What is told of a key: its name and never its secret."""
+    changes = Changes()
+    changes.operator_events.append(OperatorEvent(kid, event_type, details, "", {}, tx.now))
+    await tx.save(changes)
 
 
 async def _rotate(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from flowfabric.errors import InvalidInput
 from flowfabric.model.suspension import SecretRow, Token, WaitpointRow, WaitpointState
@@ -35,6 +35,11 @@ def check_secret(secret_hex: object, *, field: str = "secret_hex") -> str:
     if len(set(text)) == 1:
         raise InvalidInput(f"{field}: a key of one repeated digit is no secret", field=field)
     return text
+
+
+def gives_way(stored: Sequence[SecretRow], *, is_used: bool) -> bool:
+    """Whether the only key was made by itself at the first start and has signed nothing."""
+    return len(stored) == 1 and bool(stored[0].is_automatic) and not is_used
 
 
 def current(secrets: Iterable[SecretRow]) -> SecretRow | None:

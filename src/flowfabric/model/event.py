@@ -45,6 +45,8 @@ class OperatorEventType(StrEnum):
     RESUMED = "resumed"
     ESCALATED = "escalated"
     FLOW_CANCEL_REQUESTED = "flow_cancel_requested"
+    KEY_SEEDED = "key_seeded"
+    KEY_ROTATED = "key_rotated"
 
 
 class LeaseEvent(Record, frozen=True):
@@ -75,7 +77,8 @@ class CompletionEvent(Record, frozen=True):
 
 
 class OperatorEvent(Record, frozen=True):
-    """One operator action; `subject` is an execution id, a lane, a budget, a quota or a flow."""
+    """One operator action; `subject` names an execution, a lane, a budget, a quota, a flow or a
+    signing key."""
 
     subject: str
     event_type: OperatorEventType

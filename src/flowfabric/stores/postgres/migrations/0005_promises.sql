@@ -35,3 +35,6 @@ ALTER TABLE ff_exec_core ADD CONSTRAINT ff_exec_core_ranges CHECK (
     AND side_holds >= 0
     AND open_group >= 0
 ) NOT VALID;
+
+-- Signing keys: whether the first start made it by itself, so that a configured one may replace it.
+ALTER TABLE ff_waitpoint_hmac ADD COLUMN is_automatic BIGINT NOT NULL DEFAULT 0;

@@ -30,3 +30,5 @@ CREATE TABLE ff_clock (
     refused_at INTEGER CHECK (refused_at BETWEEN 0 AND 253402300799999),
     CHECK ((wish_ms IS NULL) = (wished_at IS NULL))
 ) STRICT;
+-- Signing keys: whether the first start made it by itself, so that a configured one may replace it.
+ALTER TABLE ff_waitpoint_hmac ADD COLUMN is_automatic INTEGER NOT NULL DEFAULT 0;
