@@ -34,6 +34,17 @@ def test_submit_prints_the_id_and_keeps_every_option(desk: Desk) -> None:
     assert 0 < shown["eligible_at"] - shown["created_at"] <= 3_600_000
 
 
+def test_a_submit_may_name_the_instant_it_starts_at(desk: Desk) -> None:
+    shown = desk.json("show", desk.submit("greet", "--start-at=2100-01-01T08:00"))
+    assert (shown["public_state"], shown["eligible_at"]) == ("delayed", 4_102_473_600_000)
+    zoned = desk.json("show", desk.submit("greet", "--start-at=2100-01-01T08:00+02:00"))
+    assert zoned["eligible_at"] == 4_102_466_400_000
+    assert desk.ff("submit", "greet", "--start-at=tomorrow") == Exit.USAGE
+    assert "write 2026-11-16T08:00" in desk.err
+    assert desk.ff("submit", "greet", "--start-at=2100-01-01", "--delay=1h") == Exit.USAGE
+    assert "not allowed with" in desk.err
+
+
 def test_submit_with_the_same_key_creates_once(desk: Desk) -> None:
     first = desk.json("submit", "greet", "name=ada", "--key", "k")
     again = desk.json("submit", "greet", "name=ada", "--key", "k")

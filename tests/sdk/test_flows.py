@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -169,6 +170,30 @@ def test_a_name_is_the_task_or_what_was_given_and_never_stands_twice(shop: Shop)
     assert list(f.nodes) == [node.name for node in nodes]
     with pytest.raises(InvalidInput, match="there is a node 'one-3' already"):
         f.add(shop.one, 1, name="one-3")
+
+
+def test_a_delay_counts_from_the_end_of_what_a_node_waits_for(shop: Shop) -> None:
+    when = datetime.now(UTC) + timedelta(days=3)
+
+    async def main() -> None:
+        async with shop.ff:
+            f = shop.ff.flow("later")
+            first = f.add(shop.slow, 1, delay="10s")
+            f.add(shop.one, first, name="after", delay="1d")
+            f.add(shop.one, first, name="at", start_at=when)
+            with pytest.raises(InvalidInput, match="not both"):
+                f.add(shop.one, first, start_at=when, delay="1d")
+            run = await f.submit()
+            nodes = await run.nodes()
+            infos = {name: await each.info() for name, each in nodes.items()}
+            begun = infos["slow"]
+            assert begun.eligible_at == begun.created_at + 10_000
+            assert infos["after"].eligible_at == infos["after"].created_at
+            assert infos["at"].eligible_at == int(when.timestamp() * 1000)
+            told = (await nodes["after"].explain()).summary
+            assert told.endswith("its delay begins when its join is met")
+
+    asyncio.run(main())
 
 
 def test_options_belong_to_the_node(shop: Shop) -> None:

@@ -171,8 +171,15 @@ def test_options_reach_the_execution(url: str) -> None:
             when = datetime.now(UTC) + timedelta(days=3)
             later = await (await ff.submit(paint, 1, delay=when, deadline=when)).info()
             assert later.eligible_at == later.deadline_at == int(when.timestamp() * 1000)
+            started = await (await ff.submit(paint, 1, start_at=when)).info()
+            assert started.eligible_at == int(when.timestamp() * 1000)
+            for wrong in (datetime(2030, 1, 1), "1h", 5):  # noqa: DTZ001
+                with pytest.raises(InvalidInput, match="time zone"):
+                    await ff.submit(paint, 1, start_at=wrong)  # type: ignore[call-arg]
             with pytest.raises(InvalidInput, match="time zone"):
                 await ff.submit(paint, 1, delay=datetime(2030, 1, 1))  # noqa: DTZ001
+            with pytest.raises(InvalidInput, match="start_at: give it or delay, not both"):
+                await ff.submit(paint, 1, start_at=when, delay="1h")
 
     asyncio.run(main())
 

@@ -185,7 +185,11 @@ def _add_submit(commands: Commands) -> None:
     )
     submit.add_argument("--key", metavar="KEY", help="idempotency key: the same key runs once")
     submit.add_argument("--priority", type=int, metavar="N", help="higher runs sooner")
-    submit.add_argument("--delay", type=values.duration_ms, metavar="TIME", help="not before then")
+    begin = submit.add_mutually_exclusive_group()
+    begin.add_argument("--delay", type=values.duration_ms, metavar="TIME", help="start in 10m")
+    begin.add_argument(
+        "--start-at", type=values.instant, metavar="WHEN", help="not before 2026-11-16T08:00"
+    )
     submit.add_argument("--lane", default="default", metavar="LANE", help="default: default")
     submit.add_argument(
         "--tag", action="append", type=values.tag, default=[], metavar="K=V", help="repeat"

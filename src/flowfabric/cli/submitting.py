@@ -29,9 +29,6 @@ async def submit(call: Call) -> Exit:
             advice="name a file or a Postgres database with --url",
         )
     async with call.engine(creates=True) as engine:
-        delay_until = None
-        if arguments.delay is not None:
-            delay_until = await engine.server_time_ms() + arguments.delay
         reply = await engine.create_execution(
             lane_id=arguments.lane,
             execution_kind=arguments.kind,
@@ -45,7 +42,8 @@ async def submit(call: Call) -> Exit:
             quota_policy_id=arguments.quota,
             concurrency_key=arguments.concurrency_key,
             policy=_policy(arguments),
-            delay_until=delay_until,
+            delay_ms=arguments.delay,
+            delay_until=arguments.start_at,
         )
         call.shown.remember("execution", [reply.execution_id], is_listing=False)
         if not arguments.wait:

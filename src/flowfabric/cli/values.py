@@ -44,21 +44,29 @@ def duration_ms(text: str) -> int:
         ) from None
 
 
+def instant(text: str) -> int:
+    """`2026-11-16T08:00`, UTC unless it says otherwise, in milliseconds."""
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise ArgumentTypeError(f"{text!r} is not a date; write 2026-11-16T08:00") from None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return round(moment.timestamp() * 1000)
+
+
 def ago_or_instant(text: str) -> tuple[str, int]:
-    """`1h` as ("ago", ms) or `2026-11-16T08:00` (UTC unless it says otherwise) as ("at", ms)."""
+    """`1h` as ("ago", ms) or `2026-11-16T08:00` as ("at", ms)."""
     try:
         return "ago", duration_ms(text)
     except ArgumentTypeError:
         pass
     try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
+        return "at", instant(text)
+    except ArgumentTypeError:
         raise ArgumentTypeError(
             f"{text!r} is neither a duration (1h) nor a date (2026-11-16T08:00)"
         ) from None
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
-    return "at", round(moment.timestamp() * 1000)
 
 
 def reference(text: str) -> str:

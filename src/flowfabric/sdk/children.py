@@ -9,7 +9,7 @@ worker that takes over after a crash; only an operator's replay begins with new 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -23,7 +23,6 @@ from typing import (
     overload,
 )
 
-from flowfabric.engine.engine import Engine
 from flowfabric.engine.requests import NewExecution
 from flowfabric.errors import IdempotencyConflict, InvalidInput, NotFound
 from flowfabric.model.policy import DEFAULT_POLICY, ExecutionPolicy
@@ -89,10 +88,8 @@ class Family:
 
     async def spawn(self, numbered: Sequence[tuple[int, Call[Any]]]) -> list[Child[Any]]:
         """Record children, or find those an earlier run of the handler recorded."""
-        needs_now = any(call.options.needs_now for _, call in numbered)
-        now = await self._owner.ask(_clock) if needs_now else 0
         life = await self._replays()
-        requests = [(at, self._request(call, now, life, at)) for at, call in numbered]
+        requests = [(at, self._request(call, life, at)) for at, call in numbered]
         ids: list[str] = []
         for start in range(0, len(requests), _AT_ONCE):
             ids += await self._record(requests[start : start + _AT_ONCE])
@@ -110,12 +107,12 @@ class Family:
             self._life = found.replay_count
         return self._life
 
-    def _request(self, call: Call[Any], now: int, life: int, at: int) -> NewExecution:
+    def _request(self, call: Call[Any], life: int, at: int) -> NewExecution:
         for name in ("key", "connection"):
             if getattr(call.options, name) is not None:
                 detail = f"{call.kind}: {name}= is not for children; each has a key of its own"
                 raise InvalidInput(detail, field=name)
-        request = call.request(now)
+        request = call.request()
         policy = cast("ExecutionPolicy", request.policy or DEFAULT_POLICY)
         claimed = self._owner.claimed
         return replace(
@@ -169,10 +166,6 @@ class Family:
                 if isinstance(answer, ChildFailed):
                     raise answer
         return answers
-
-
-def _clock(engine: Engine) -> Awaitable[int]:
-    return engine.server_time_ms()
 
 
 def _answer(child: Child[Any], outcome: Outcome) -> Any:

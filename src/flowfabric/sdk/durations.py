@@ -39,8 +39,11 @@ def to_ms(value: Duration, *, field: str) -> int:
     return round(milliseconds)
 
 
-def instant_ms(value: datetime, *, field: str) -> int:
+def instant_ms(value: object, *, field: str) -> int:
     """An instant in UTC milliseconds; one without a time zone is refused as ambiguous."""
+    if not isinstance(value, datetime):
+        detail = f"{field}: expected a datetime with a time zone, got {shown(value)}"
+        raise InvalidInput(detail, field=field)
     if value.tzinfo is None:
         raise InvalidInput(f"{field}: give the datetime a time zone, {value} has none", field=field)
     return (value - _EPOCH) // _MILLISECOND

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping
+from datetime import datetime
 from functools import cached_property
 from itertools import islice
 from types import MappingProxyType, TracebackType
@@ -178,6 +179,10 @@ class Fabric(LimitMethods, WaitMethods, RunMethods):
     ) -> Run[R]: ...
     @overload
     async def submit(
+        self, task: Task[..., R], /, *args: Any, start_at: datetime | None, **more: Any
+    ) -> Run[R]: ...
+    @overload
+    async def submit(
         self, task: Task[..., R], /, *args: Any, lane: str | None, **more: Any
     ) -> Run[R]: ...
     @overload
@@ -214,6 +219,7 @@ class Fabric(LimitMethods, WaitMethods, RunMethods):
         key: str | None = None,
         priority: int | None = None,
         delay: Moment | None = None,
+        start_at: datetime | None = None,
         lane: str | None = None,
         tags: Mapping[str, str] | None = None,
         deadline: Moment | None = None,
@@ -232,6 +238,7 @@ class Fabric(LimitMethods, WaitMethods, RunMethods):
         key: str | None = None,
         priority: int | None = None,
         delay: Moment | None = None,
+        start_at: datetime | None = None,
         lane: str | None = None,
         tags: Mapping[str, str] | None = None,
         deadline: Moment | None = None,
@@ -243,11 +250,12 @@ class Fabric(LimitMethods, WaitMethods, RunMethods):
     ) -> Run[Any]:
         """Record work durably: a task with its arguments, or the name of one with its payload.
 
-        `key` makes a repeated submit answer with the first run. `delay` is a duration or an aware
-        datetime, `deadline` too. `connection` is an asyncpg connection in your own transaction:
-        the work then exists exactly if that commits. `budgets`, `quota` and `concurrency_key` bound
-        this run instead of the task's own. The names of these options cannot be names of a task's
-        arguments. A wrong argument is refused here, by name.
+        `key` makes a repeated submit answer with the first run. It starts after `delay`, a duration
+        from now, or not before `start_at`, an aware datetime; `deadline` may be either of the two.
+        `connection` is an asyncpg connection in your own transaction: the work then exists exactly
+        if that commits. `budgets`, `quota` and `concurrency_key` bound this run instead of the
+        task's own. The names of these options cannot be names of a task's arguments. A wrong
+        argument is refused here, by name.
 
         ```
         await ff.submit(brief, "solar")                            # as brief.submit("solar")
@@ -260,6 +268,7 @@ class Fabric(LimitMethods, WaitMethods, RunMethods):
             key=key,
             priority=priority,
             delay=delay,
+            start_at=start_at,
             lane=lane,
             tags=tags,
             deadline=deadline,
@@ -274,7 +283,7 @@ class Fabric(LimitMethods, WaitMethods, RunMethods):
         """Submit a prepared call."""
         connection = call.options.connection
         engine = await self.start()
-        request = call.request(await engine.server_time_ms() if call.options.needs_now else 0)
+        request = call.request()
         if connection is not None:
             (answer,) = await engine.create_executions_in(connection, [request])
         else:
@@ -301,9 +310,7 @@ class Fabric(LimitMethods, WaitMethods, RunMethods):
         """
         calls = _calls(task, items)
         engine = await self.start()
-        needs_now = any(call.options.needs_now for call in calls)
-        now = await engine.server_time_ms() if needs_now else 0
-        requests = iter([call.request(now) for call in calls])
+        requests = iter([call.request() for call in calls])
         answers: list[CreateResult] = []
         while chunk := list(islice(requests, limits.CREATE_MAX)):
             answers += await engine.create_executions(chunk)

@@ -88,7 +88,8 @@ class Graph:
         A node as an argument is its result; so is one in a list or a dictionary, and `any_of(…)` or
         `quorum(…)` of nodes. `after`: nodes that must end first, without their results; a node, a
         list of nodes, or a join. `name`: of the node, by default the task's. Submit options such as
-        `priority` and `lane` are those of `Fabric.submit`; the key is the flow's.
+        `priority` and `lane` are those of `Fabric.submit`; the key is the flow's. A `delay` counts
+        from the moment when what the node waits for has ended; `start_at` is an instant.
 
         ```
         a, b = f.add(ask, "small"), f.add(ask, "large")
@@ -245,13 +246,11 @@ class Graph:
         engine = await fabric.start()
         if not self._nodes:
             raise InvalidInput(f"{self.kind}: the flow has no nodes", field="flow")
-        needs_now = any(call.options.needs_now for call in self._calls.values())
-        now = await engine.server_time_ms() if needs_now else 0
         nodes = []
         for name, call in self._calls.items():
             join = self._joins.get(name)
             policy = None if join is None else join.policy
-            nodes.append(FlowNode(name=name, execution=call.request(now), join=policy))
+            nodes.append(FlowNode(name=name, execution=call.request(), join=policy))
         answer = await engine.submit_flow(
             nodes=nodes,
             edges=self._edges,

@@ -149,6 +149,7 @@ class SubmitKeywords(TypedDict, total=False):
     key: str | None
     priority: int | None
     delay: Moment | None
+    start_at: datetime | None
     lane: str | None
     tags: Mapping[str, str] | None
     deadline: Moment | None
@@ -165,6 +166,7 @@ class SubmitOptions:
     key: str | None = None
     priority: int | None = None
     delay: Moment | None = None
+    start_at: datetime | None = None
     lane: str | None = None
     tags: Mapping[str, str] | None = None
     deadline: Moment | None = None
@@ -177,6 +179,8 @@ class SubmitOptions:
         """Options may be used for many submits: an iterator would serve the first only."""
         if self.budgets is not None:
             object.__setattr__(self, "budgets", names_of(self.budgets, "budgets"))
+        if self.start_at is not None and self.delay is not None:
+            raise InvalidInput("start_at: give it or delay, not both", field="start_at")
 
     def but(self, **changes: Unpack[SubmitKeywords]) -> SubmitOptions:
         """A copy with some options changed; an unknown one is named."""
@@ -191,18 +195,17 @@ class SubmitOptions:
         given = {name: getattr(others, name) for name in OPTION_NAMES}
         return replace(self, **{name: each for name, each in given.items() if each is not None})
 
-    def delay_until(self, now: int) -> int | None:
-        """When it may start, from the store's present."""
-        if self.delay is None:
-            return None
+    def delay_until(self) -> int | None:
+        """The instant from which on it may start, if it was given as one."""
         if isinstance(self.delay, datetime):
             return instant_ms(self.delay, field="delay")
-        return now + to_ms(self.delay, field="delay")
+        return None if self.start_at is None else instant_ms(self.start_at, field="start_at")
 
-    @property
-    def needs_now(self) -> bool:
-        """Whether the store must be asked for the time."""
-        return self.delay is not None and not isinstance(self.delay, datetime)
+    def delay_ms(self) -> int | None:
+        """How long after it could begin it may start, if that was said."""
+        if self.delay is None or isinstance(self.delay, datetime):
+            return None
+        return to_ms(self.delay, field="delay")
 
     def deadline_at(self) -> int | None:
         """A deadline given as an instant."""

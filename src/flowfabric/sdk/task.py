@@ -124,8 +124,8 @@ class Call(Generic[R]):
     task: Task[..., R] | None = None
     pending: frozenset[str] = frozenset()  # arguments that other nodes of a flow will give
 
-    def request(self, now: int) -> NewExecution:
-        """What the engine is asked for. `now` counts only where the delay is relative."""
+    def request(self) -> NewExecution:
+        """What the engine is asked for."""
         options, task = self.options, self.task
         bounds = task.bounds if task else UNBOUNDED
         budgets = bounds.budget_ids if options.budgets is None else tuple(options.budgets)
@@ -145,7 +145,8 @@ class Call(Generic[R]):
             concurrency_key=self._concurrency_key(),
             tags=options.tags or {},
             policy=options.applied_to(task.policy if task else DEFAULT_POLICY),
-            delay_until=options.delay_until(now),
+            delay_until=options.delay_until(),
+            delay_ms=options.delay_ms(),
             execution_deadline_at=options.deadline_at(),
         )
 
