@@ -120,7 +120,7 @@ class EngineCore:
         """The replies to commands decided inside the caller's own open Postgres transaction.
 
         `creates`: the executions among them. `check` raises the refusal of one, and nothing of them
-        stays. Whether the rest commits is the caller's affair, so nobody is woken.
+        stays. Waiting workers are told by the server when, and only if, the caller commits.
         """
         join = getattr(self.store, "join", None)
         if join is None:
@@ -130,10 +130,10 @@ class EngineCore:
             )
         await self.ensure_known(creates)
 
-        async def work(tx: Transaction) -> list[Any]:
-            replies, _ = await self.fold(tx, commands)
+        async def work(tx: Transaction) -> tuple[list[Any], dict[str, int]]:
+            replies, effects = await self.fold(tx, commands)
             check(replies)
-            return replies
+            return replies, {lane_topic(lane): count for lane, count in effects.woken.items()}
 
         replies: list[Any] = await join(connection, work)
         return replies

@@ -56,8 +56,9 @@ class Creating(EngineCore):
     ) -> list[CreateResult]:
         """Record executions inside the caller's own open Postgres transaction.
 
-        They exist when, and only if, the caller commits. A refusal is raised before anything is
-        written. Workers notice at their next look, or at once after `engine.announce(lanes)`.
+        They exist when, and only if, the caller commits, and waiting workers are told then. The
+        connection is one of asyncpg, psycopg 3, SQLAlchemy 2 or Django. A refusal leaves the
+        transaction as it was.
         """
         commands = self._checked(requests)
         return await self.execute_in(connection, commands, commands, _raise_first_refusal)

@@ -26,6 +26,7 @@ from flowfabric.sdk.selecting import ManyChanged, RunFilter
 from flowfabric.sdk.sync_flow import SyncFlow, SyncFlowRun
 from flowfabric.sdk.task import Call, Task, TaskWithOptions
 from flowfabric.sdk.waits import Delivered, HasId
+from flowfabric.stores.callers import blocking_driver
 
 if TYPE_CHECKING:  # the fabric makes its own blocking twin
     from flowfabric.sdk.fabric import Fabric
@@ -103,17 +104,26 @@ class SyncFabric:
 
     def submit(self, task: Any, /, *args: Any, **kwargs: Any) -> SyncRun[Any]:
         """Record work durably: arguments and options as in `Fabric.submit`."""
+        if kwargs.get("connection") is not None:
+            kwargs["connection"] = blocking_driver(kwargs["connection"])
         run: Run[Any] = self.wait(self._fabric.submit(task, *args, **kwargs))
         return SyncRun(self, run)
 
     @overload
-    def submit_many(self, task: Task[..., R], items: Iterable[Any], /) -> list[SyncRun[R]]: ...
+    def submit_many(
+        self, task: Task[..., R], items: Iterable[Any], /, *, connection: Any = None
+    ) -> list[SyncRun[R]]: ...
     @overload
-    def submit_many(self, task: Iterable[Call[R]], /) -> list[SyncRun[R]]: ...
+    def submit_many(
+        self, task: Iterable[Call[R]], /, *, connection: Any = None
+    ) -> list[SyncRun[R]]: ...
 
-    def submit_many(self, task: Any, items: Iterable[Any] = (), /) -> list[SyncRun[Any]]:
+    def submit_many(
+        self, task: Any, items: Iterable[Any] = (), /, *, connection: Any = None
+    ) -> list[SyncRun[Any]]:
         """Record much work in one transaction: see `Fabric.submit_many`."""
-        runs: list[Run[Any]] = self.wait(self._fabric.submit_many(task, items))
+        own = None if connection is None else blocking_driver(connection)
+        runs: list[Run[Any]] = self.wait(self._fabric.submit_many(task, items, connection=own))
         return [SyncRun(self, run) for run in runs]
 
     @overload

@@ -252,10 +252,10 @@ class Fabric(LimitMethods, WaitMethods, RunMethods):
 
         `key` makes a repeated submit answer with the first run. It starts after `delay`, a duration
         from now, or not before `start_at`, an aware datetime; `deadline` may be either of the two.
-        `connection` is an asyncpg connection in your own transaction: the work then exists exactly
-        if that commits. `budgets`, `quota` and `concurrency_key` bound this run instead of the
-        task's own. The names of these options cannot be names of a task's arguments. A wrong
-        argument is refused here, by name.
+        `connection` is yours, with an open transaction (asyncpg, psycopg, SQLAlchemy, Django): the
+        work then exists exactly if that commits. `budgets`, `quota` and `concurrency_key` bound
+        this run instead of the task's own. The names of these options cannot be names of a task's
+        arguments. A wrong argument is refused here, by name.
 
         ```
         await ff.submit(brief, "solar")                            # as brief.submit("solar")
@@ -291,17 +291,27 @@ class Fabric(LimitMethods, WaitMethods, RunMethods):
         return self._run(call, answer)
 
     @overload
-    async def submit_many(self, task: Task[..., R], items: Iterable[Any], /) -> list[Run[R]]: ...
+    async def submit_many(
+        self, task: Task[..., R], items: Iterable[Any], /, *, connection: Any = None
+    ) -> list[Run[R]]: ...
     @overload
-    async def submit_many(self, task: Iterable[Call[R]], /) -> list[Run[R]]: ...
+    async def submit_many(
+        self, task: Iterable[Call[R]], /, *, connection: Any = None
+    ) -> list[Run[R]]: ...
 
     async def submit_many(
-        self, task: Task[..., Any] | Iterable[Call[Any]], items: Iterable[Any] = (), /
+        self,
+        task: Task[..., Any] | Iterable[Call[Any]],
+        items: Iterable[Any] = (),
+        /,
+        *,
+        connection: Any = None,
     ) -> list[Run[Any]]:
         """Record much work in one transaction (one per ten thousand); runs come in the same order.
 
         An item is a tuple of positional arguments, a single argument that is not a tuple, or a
-        `Call`. Everything is checked before anything is recorded.
+        `Call`. Everything is checked before anything is recorded. `connection`: all of it in your
+        own transaction, as in `submit`.
 
         ```
         await ff.submit_many(resize, [("a.png", 100), ("b.png", 200)])
@@ -309,11 +319,15 @@ class Fabric(LimitMethods, WaitMethods, RunMethods):
         ```
         """
         calls = _calls(task, items)
+        connection = _one_connection(calls, connection)
         engine = await self.start()
         requests = iter([call.request() for call in calls])
         answers: list[CreateResult] = []
         while chunk := list(islice(requests, limits.CREATE_MAX)):
-            answers += await engine.create_executions(chunk)
+            if connection is not None:
+                answers += await engine.create_executions_in(connection, chunk)
+            else:
+                answers += await engine.create_executions(chunk)
         return [self._run(call, answer) for call, answer in zip(calls, answers, strict=True)]
 
     # --- flows ---------------------------------------------------------------------------------
@@ -394,6 +408,16 @@ def _calls(task: Task[..., Any] | Iterable[Call[Any]], items: Iterable[Any]) -> 
         if not isinstance(call, Call):
             raise InvalidInput(f"calls[{index}]: expected task.call(…)", field="calls")
     return calls
+
+
+def _one_connection(calls: Iterable[Call[Any]], given: Any) -> Any:
+    """The connection of all calls: they are recorded together, so they cannot have several."""
+    named = [call.options.connection for call in calls if call.options.connection is not None]
+    for connection in named:
+        if connection is not (named[0] if given is None else given):
+            detail = "connection: calls of one submit_many share one; give it to submit_many"
+            raise InvalidInput(detail, field="connection")
+    return named[0] if given is None and named else given
 
 
 def _as_call(task: Task[..., R], item: Any) -> Call[R]:

@@ -282,8 +282,9 @@ class Flow(Graph):
     async def submit(self, *, connection: Any = None) -> FlowRun:
         """Record the whole flow durably, or nothing of it. Submitting it again gives its run.
 
-        `connection` is an asyncpg connection in your own transaction: the flow then exists exactly
-        if that commits. Since it may not, submitting again records it again; a `key` prevents that.
+        `connection` is yours, with an open transaction, as in `Fabric.submit`: the flow then exists
+        exactly if that commits. Since it may not, submitting again records it again; a `key`
+        prevents that.
         """
         run = self._run if connection is None else None
         if run is None:

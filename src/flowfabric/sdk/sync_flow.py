@@ -10,6 +10,7 @@ from flowfabric.model.flow_results import FlowSnapshot
 from flowfabric.sdk.durations import Duration
 from flowfabric.sdk.flow import Graph
 from flowfabric.sdk.flow_run import FlowRun, NodeChange
+from flowfabric.stores.callers import blocking_driver
 
 if TYPE_CHECKING:  # the blocking fabric makes these
     from flowfabric.sdk.blocking import SyncFabric, SyncRun
@@ -31,12 +32,16 @@ class SyncFlow(Graph):
         self._sync = sync
         self._run: SyncFlowRun | None = None
 
-    def submit(self) -> SyncFlowRun:
+    def submit(self, *, connection: Any = None) -> SyncFlowRun:
         """Record the whole flow durably, or nothing of it: see `Flow.submit`."""
-        if self._run is None:
-            self._run = SyncFlowRun(self._sync, self._sync.wait(self.record(self._fabric)))
+        run = self._run if connection is None else None
+        if run is None:
+            own = None if connection is None else blocking_driver(connection)
+            run = SyncFlowRun(self._sync, self._sync.wait(self.record(self._fabric, own)))
+        if connection is None:
+            self._run = run
         self._is_closed = True
-        return self._run
+        return run
 
 
 class SyncFlowRun:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
-
-import asyncpg
 
 from flowfabric import forks
 from flowfabric.clock import Clock, SystemClock, monotonic
 from flowfabric.config import EngineConfig
-from flowfabric.errors import ContentionError, InvalidInput, StoreUnavailable
+from flowfabric.errors import StoreUnavailable
 from flowfabric.limits import CONFLICT_TRIES
 from flowfabric.model.route import Route
 from flowfabric.stores.base import MigrationStatus, Reader, StoreConflict, Transaction
@@ -19,7 +17,8 @@ from flowfabric.stores.codec import capabilities_text
 from flowfabric.stores.migrations import all_sql, refuse_unfit, schema_version_of, status_of
 from flowfabric.stores.postgres.connections import Connections
 from flowfabric.stores.postgres.faults import DRIVER_ERRORS, fault
-from flowfabric.stores.postgres.hints import ListenHints
+from flowfabric.stores.postgres.hints import CHANNEL, NOTIFY, ListenHints, payload_of
+from flowfabric.stores.postgres.joining import joined
 from flowfabric.stores.postgres.schema import (
     applied_migrations,
     apply_migrations,
@@ -147,22 +146,18 @@ class PostgresStore:
             self._book = view.book
         return result
 
-    async def join(self, connection: Any, work: Callable[[Transaction], Awaitable[T]]) -> T:
-        """Work inside the caller's open transaction; the caller commits or rolls back."""
-        if not isinstance(connection, asyncpg.Connection) or not connection.is_in_transaction():
-            raise InvalidInput(
-                "connection: expected an asyncpg connection with an open transaction",
-                field="connection",
-            )
-        try:
-            async with connection.transaction():  # a savepoint: a refusal leaves the rest alone
-                return await work(PostgresView(connection, self._clock, self._book))
-        except DRIVER_ERRORS as error:
-            problem = fault(error, is_closed=connection.is_closed())
-            if isinstance(problem, StoreConflict):  # the transaction is the caller's to run again
-                detail = f"roll back and run your transaction again ({problem})"
-                raise ContentionError(detail) from error
-            raise problem from error
+    async def join(
+        self, connection: Any, work: Callable[[Transaction], Awaitable[tuple[T, Mapping[str, int]]]]
+    ) -> T:
+        """Work inside the caller's open transaction; the caller commits or rolls back.
+
+        The topics of the work are told by the server at the commit, to this process as well.
+        """
+        async with joined(connection) as mine:
+            result, topics = await work(PostgresView(mine, self._clock, self._book))
+            if topics:
+                await mine.fetch(NOTIFY, CHANNEL, payload_of(topics, origin=""))
+        return result
 
     async def read(self, work: Callable[[Reader], Awaitable[T]]) -> T:
         """Reads on a pooled connection; each statement sees what is committed."""

@@ -10,7 +10,7 @@ from flowfabric.model.attempt import Attempt
 from flowfabric.model.execution import Body, Execution, IdempotencyRecord
 from flowfabric.model.route import Catalog, Lane, Route
 from flowfabric.model.worker import Worker, WorkerEvent
-from flowfabric.stores.base import Changes, Corrupt, ListFilter
+from flowfabric.stores.base import Changes, Corrupt, ListFilter, StoreConflict
 from flowfabric.stores.codec import (
     ATTEMPT_COLUMNS,
     attempt_from_row,
@@ -375,6 +375,8 @@ class PostgresView(SmallTables):
         book = self._book
         if any(e.route not in book.ids for e, _ in changes.created.values()):
             book = await self._routes()
+            if any(e.route not in book.ids for e, _ in changes.created.values()):
+                raise StoreConflict("the transaction began before a lane and kind were known")
         created, ids = changes.created.values(), book.ids
         core = [first_row(e, ids[e.route]) for e, _ in created if e.flow_id is None]
         await self._insert("core", core)
