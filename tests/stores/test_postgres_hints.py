@@ -100,6 +100,7 @@ def test_work_that_came_while_nobody_listened_is_found_at_the_reconnect(postgres
             waiting = waiting_claim(worker)
             while not worker.wakeups.is_awaited("lane:default"):
                 await worker.server_time_ms()
+            await worker.batches.idle()  # its first look is over
             door.refusal = "57P03"
             await side.execute("SELECT pg_terminate_backend($1, 60000)", pid)
             async with open_engine(postgres_url, config=SLOW_POLL) as submitter:

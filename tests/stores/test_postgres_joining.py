@@ -73,7 +73,11 @@ async def waiting_claim(url: str) -> asyncio.Task[Any]:
         finally:
             await engine.close()
 
-    return asyncio.create_task(wait_for_work())
+    waiting = asyncio.create_task(wait_for_work())
+    while not engine.wakeups.is_awaited("lane:default"):
+        await engine.server_time_ms()
+    await engine.batches.idle()  # its first look is over
+    return waiting
 
 
 @pytest.mark.parametrize("kind", CALLERS)
