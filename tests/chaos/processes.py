@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import selectors
 import signal
 import subprocess
@@ -61,6 +62,11 @@ class WorkerProcess:
 
     def send(self, number: signal.Signals) -> None:
         self._process.send_signal(number)
+
+    def limit(self, what: int, most: int) -> None:
+        """Set a resource limit of the process from outside (Linux)."""
+        hard = resource.prlimit(self._process.pid, what)[1]
+        resource.prlimit(self._process.pid, what, (most, hard))
 
     def tell(self, line: str) -> None:
         """A line on its standard input."""
