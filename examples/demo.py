@@ -1,14 +1,19 @@
 """See durability in under a minute: retries, progress, and a worker killed in mid-work.
 
-Everything happens on a fresh SQLite file in a temporary folder. The workers are processes of their
-own, started as anyone would start them: `ff worker demo_jobs:ff`. The tasks are in demo_jobs.py.
+Everything happens on a fresh SQLite file in a temporary folder, which is removed at the end unless
+`--keep` is given. The workers are processes of their own, started as anyone would start them:
+`ff worker demo_jobs:ff`. The tasks are in demo_jobs.py.
 """
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import io
 import json
+import os
+import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -51,6 +56,8 @@ class Stage:
         print(f"\n   $ ff {' '.join(words)}", flush=True)
         code = run_ff([*words, "--url", self.url])
         print(flush=True)
+        if code == 130:
+            raise KeyboardInterrupt
         if code != 0:
             self.failures.append(f"ff {words[0]} ended with exit code {code}")
 
@@ -78,7 +85,11 @@ class WorkerProcess:
         options = ["--url", url, "--lease-ttl", LEASE, "--concurrency", "4"]
         with log.open("ab") as output:
             self.process = subprocess.Popen(
-                [*command, *options], cwd=HERE, stdout=output, stderr=subprocess.STDOUT
+                [*command, *options],
+                cwd=HERE,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,  # Ctrl-C is the demo's: it ends its workers itself
             )
 
     def kill(self) -> None:
@@ -176,29 +187,52 @@ def wait_until(is_so: Any, timeout: float = 20.0) -> None:
 
 
 def tell(stage: Stage, folder: Path) -> None:
-    """The whole story; the last worker is stopped however it ends."""
-    workers = [WorkerProcess(stage.url, folder / "worker-1.log")]
-    stage.say(f"worker:   process {workers[0].process.pid}, leases of {LEASE}")
-    # This process only submits and looks; recovery is left to the workers.
-    with Fabric(stage.url, config=EngineConfig(loops=False)).sync as ff:
-        try:
+    """The whole story; no worker outlives it, however it ends."""
+    workers: list[WorkerProcess] = []
+    try:
+        workers.append(WorkerProcess(stage.url, folder / "worker-1.log"))
+        stage.say(f"worker:   process {workers[0].process.pid}, leases of {LEASE}")
+        # This process only submits and looks; recovery is left to the workers.
+        with Fabric(stage.url, config=EngineConfig(loops=False)).sync as ff:
             everyday_work(stage, ff)
             run = killed_in_the_middle(stage, ff, workers[0], folder)
             workers.append(WorkerProcess(stage.url, folder / "worker-2.log"))
             recovered(stage, run, workers[1], folder)
-        finally:
-            workers[-1].stop()
+        workers[1].stop()
+    finally:
+        for each in workers:
+            each.kill()
     stage.chapter("4. What is on record")
     stage.ff("ps")
+
+
+def look_further(stage: Stage, folder: Path) -> None:
     stage.say("look further:")
-    for command in ("ps", "lanes", "doctor", f"show '{run.id}'"):
+    for command in ("ps", "lanes", "doctor", "show latest"):
         stage.say(f"  ff {command} --url {stage.url}")
     stage.say(f"and clean up with: rm -r {folder}")
 
 
 def main() -> int:
-    began = time.monotonic()
+    options = argparse.ArgumentParser(description="See durability in under a minute.")
+    options.add_argument("--keep", action="store_true", help="leave the database to look at")
+    keep = options.parse_args().keep
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ended either way, it cleans up
     folder = Path(tempfile.mkdtemp(prefix="flowfabric-demo-"))
+    os.environ["XDG_STATE_HOME"] = str(folder)  # what ff remembers of this is nobody's business
+    try:
+        return play(folder, keep=keep)
+    except KeyboardInterrupt:
+        print("\ninterrupted; the workers are stopped and nothing is left behind", file=sys.stderr)
+        keep = False
+        return 130
+    finally:
+        if not keep:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def play(folder: Path, *, keep: bool) -> int:
+    began = time.monotonic()
     stage = Stage(f"sqlite:///{folder / 'demo.db'}")
     print("FlowFabric: work that survives the death of its workers.")
     stage.say(f"database: {stage.url}")
@@ -206,6 +240,8 @@ def main() -> int:
         tell(stage, folder)
     except FlowFabricError as error:
         stage.failures.append(str(error))
+    if keep:
+        look_further(stage, folder)
     if not stage.failures:
         print(f"\nEverything went as told, in {time.monotonic() - began:.0f} s.")
         return 0

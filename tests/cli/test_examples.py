@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -120,3 +123,37 @@ def test_the_demo_shows_durability_without_a_terminal(tmp_path: Path) -> None:
     for told in ("interrupted_reclaimed", "ended_success", "kill -9", "why", "frame 20 of 20"):
         assert told in done.stdout
     assert not [c for c in done.stdout if not (c.isprintable() or c == "\n")]
+    assert not list(tmp_path.glob("flowfabric-demo-*"))
+
+
+@pytest.mark.slow
+@pytest.mark.chaos
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("when", ["worker:", "── 1.", "── 2.", "at: page"])
+def test_the_demo_ends_cleanly_when_interrupted(
+    tmp_path: Path, how: signal.Signals, when: str
+) -> None:
+    path = os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])
+    demo = subprocess.Popen(
+        [sys.executable, "-u", str(ROOT / "examples" / "demo.py")],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": path, "TMPDIR": str(tmp_path)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    assert demo.stdout is not None
+    told = ""
+    while when not in told:
+        line = demo.stdout.readline()
+        assert line, told
+        told += line
+    demo.send_signal(how)
+    rest, _ = demo.communicate(timeout=60)
+    assert demo.returncode == 130, told + rest
+    assert "Traceback" not in told + rest
+    assert "interrupted" in rest
+    assert not list(tmp_path.glob("flowfabric-demo-*"))
+    worker = re.search(r"process (\d+)", told)
+    assert worker is not None
+    assert not psutil.pid_exists(int(worker[1]))
