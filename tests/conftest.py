@@ -84,3 +84,17 @@ def durable_lab(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Lab]
     """The same where rows can be spoiled behind the engine's back."""
     with ExitStack() as stack:
         yield open_lab(request.param, tmp_path, request, stack)
+
+
+@pytest.fixture(params=DURABLE_STORES)
+def fresh_lab(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Lab]:
+    """The same on a database that no other test uses afterwards: its schema may be changed."""
+    with ExitStack() as stack:
+        if request.param == "sqlite":
+            yield open_lab(request.param, tmp_path, request, stack)
+            return
+        server: PostgresServer = request.getfixturevalue("postgres")
+        lab = Lab(stack.enter_context(server.empty_database()))
+        lab.open()
+        stack.callback(lab.close)
+        yield lab

@@ -83,7 +83,8 @@ def test_a_spoiled_flow_stops_no_timer(durable_lab: Lab, what: str) -> None:
         assert await bad.state("a") == "active"
         assert await lab.engine.move_due() == 0  # and it does not keep the loop busy
         problems = (await lab.engine.doctor()).problems
-        assert any(each.code == "flows" for each in problems)
+        name = bad.flow_id if what == "flow" else bad.ids["b"]
+        assert any(each.code == "corrupt" and name in each.subject for each in problems)
         assert any(each.code == "loops" and bad.ids["a"] in each.subject for each in problems)
         await spoil(bad, what, HEAL)
         await lab.after(ASIDE_MS_MIN)

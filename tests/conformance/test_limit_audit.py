@@ -64,7 +64,7 @@ def test_a_spoiled_budget_harms_only_its_own(durable_lab: Lab) -> None:
         assert "bad" in (await lab.describe(stuck)).blocking_detail
         await engine.report_usage_admin(budget_id="good", dimensions=["tokens"], deltas=[1])
         (problem,) = (await engine.doctor()).problems
-        assert "bad" in problem.detail
+        assert (problem.code, problem.subject) == ("corrupt", "ff_budget_policy bad")
 
     durable_lab.run(story(durable_lab))
 

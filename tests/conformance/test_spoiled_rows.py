@@ -101,6 +101,47 @@ def test_many_spoiled_rows_in_front_hide_nothing(durable_lab: Lab) -> None:
     durable_lab.run(crowd(durable_lab))
 
 
+LANES = {
+    "broken bounds": "bounds = '{'",
+    "a weight below all": "weight = -7",
+    "aging for ever": f"aging_ms = {1 << 40}",
+}
+
+
+@pytest.mark.parametrize("what", LANES)
+def test_an_unreadable_lane_row_stops_that_lane_and_no_other(durable_lab: Lab, what: str) -> None:
+    """Nothing starts on it, calls that name it say so, and everything else goes on."""
+
+    async def story(lab: Lab) -> None:
+        engine = lab.engine
+        stuck = await lab.create(lane_id="bad")
+        good = await lab.create(lane_id="good")
+        await lab.sql(f"UPDATE ff_lane_registry SET {LANES[what]} WHERE lane_id = 'bad'")
+        await lab.sql("UPDATE ff_partition_config SET catalog_version = catalog_version + 1")
+        assert [each.execution_id for each in await lab.claims(lanes=("bad", "good"))] == [good]
+        for call in (
+            lambda: lab.create(lane_id="bad"),
+            lambda: engine.set_lane_state(lane_id="bad", lane_state="paused"),
+            lambda: engine.configure_lane(lane_id="bad", weight=2),
+        ):
+            with pytest.raises(Corruption, match="lane bad cannot be read"):
+                await call()
+        assert "lane bad cannot be read" in (await engine.explain(execution_id=stuck)).summary
+        assert [each.lane_id for each in (await engine.list_lanes()).lanes] == ["good"]
+        await lab.create(lane_id="good")
+        await lab.after(TTL_MS)
+        listed = await engine.list_executions(lane_id="bad")
+        assert [each.execution_id for each in listed.executions] == [stuck]
+        (problem,) = (await engine.doctor()).problems
+        assert (problem.code, problem.subject) == ("lane", "ff_lane_registry bad")
+        assert "delete it" in problem.advice
+        await lab.sql("DELETE FROM ff_lane_registry WHERE lane_id = 'bad'")
+        await lab.sql("UPDATE ff_partition_config SET catalog_version = catalog_version + 1")
+        assert (await lab.claim(lanes=("bad",))).execution_id == stuck
+
+    durable_lab.run(story(durable_lab))
+
+
 @scenario
 async def test_only_legal_vectors_are_ever_stored(lab: Lab) -> None:
     """D4: what is stored is what the enums say."""

@@ -43,7 +43,9 @@ def test_a_spoiled_suspension_harms_nobody_else(durable_lab: Lab, column: str) -
         assert await lab.engine.move_due() == 0
         assert await lab.engine.list_suspended() == []
         problems = (await lab.engine.doctor()).problems
-        assert [(each.code, each.subject) for each in problems] == [("corrupt", key)]
+        (problem,) = problems
+        assert (problem.code, problem.subject.split("/")[0]) == ("corrupt", f"ff_suspension {key}")
+        assert column in problem.detail
         lab.clock.advance(200_000)
         await lab.engine.move_due()
         assert await lab.state(key) is PublicState.EXPIRED

@@ -85,7 +85,7 @@ def test_a_quotas_no_says_until_when_if_it_knows() -> None:
     cap = quota_denial(gate, ConcurrencyExceeded(), NOW)
     assert (cap.until, cap.detail) == (None, "quota q for k: 1/1 running")
     ghost = unknown_quota(bounded(quota_policy_id="ghost"))
-    assert ghost.detail == "quota ghost does not exist"
+    assert ghost.detail == "quota ghost does not exist or cannot be read"
 
 
 def test_names_cannot_be_confused() -> None:

@@ -139,10 +139,12 @@ class Admitting(EngineCore):
     async def list_quota_policies(
         self, *, after: str | None = None, limit: int = limits.PAGE_DEFAULT
     ) -> list[QuotaPolicy]:
-        """Policies by id, those after `after`."""
+        """Policies by id, those after `after`; one that cannot be read is left out."""
         check_integer(limit, field="limit", least=1, most=limits.PAGE_MAX)
         start = None if after is None else (check_text(after, field="after", max_bytes=1024),)
-        return await self.read(lambda reader: reader.list_rows(QUOTAS, start, limit))
+        return await self.read(
+            lambda reader: reader.page_rows(QUOTAS, {}, start, limit, newest_first=False)
+        )
 
 
 def _dimension(value: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, TypeVar
 
 from flowfabric.engine.rows import Rows
 from flowfabric.engine.spoiled import readable
@@ -41,11 +41,13 @@ from flowfabric.kernel.spending import (
     reserve,
     settle,
 )
-from flowfabric.model.budget import BudgetRow, DedupRow, HoldRow, PendingWork, UsageOutcome
+from flowfabric.model.budget import DedupRow, HoldRow, PendingWork, UsageOutcome
 from flowfabric.model.event import OperatorEvent
-from flowfabric.model.record import replace
+from flowfabric.model.record import Record, replace
 from flowfabric.stores.base import Transaction
-from flowfabric.stores.tables import BUDGETS, DEDUP, HOLDS, LEDGER, USAGE, Key
+from flowfabric.stores.tables import BUDGETS, DEDUP, HOLDS, LEDGER, USAGE, Key, Table
+
+R = TypeVar("R", bound=Record)
 
 BUDGET_COMMANDS = (
     CreateBudget,
@@ -90,9 +92,9 @@ class BudgetBook:
         new = [(each,) for each in sorted(set(budget_ids) - self._budgets.keys())]
         if not new:
             return
-        self._rows.take(BUDGETS, await self._readable(self._tx.rows, new))
+        self._rows.take(BUDGETS, await self._readable(self._tx.rows, BUDGETS, new))
         # Whoever has a budget's row has its usage too.
-        self._rows.take(USAGE, await self._tx.peek_rows(USAGE, new))
+        self._rows.take(USAGE, await self._readable(self._tx.peek_rows, USAGE, new))
         for (budget_id,) in new:
             if budget_id in self._spoiled:
                 continue
@@ -106,9 +108,9 @@ class BudgetBook:
             if closed(budget) is not None:
                 self._was_closed.add(budget_id)
 
-    async def _readable(self, load: Any, keys: list[Key]) -> dict[Key, BudgetRow]:
-        """Budgets by key; one that cannot be read is remembered and harms only itself."""
-        found, spoiled = await readable(load, BUDGETS, keys)
+    async def _readable(self, load: Any, table: Table[R], keys: list[Key]) -> dict[Key, R]:
+        """Rows of budgets; a budget that cannot be read is remembered and harms only itself."""
+        found, spoiled = await readable(load, table, keys)
         self._spoiled.update((key[0], detail) for key, detail in spoiled.items())
         return found
 
@@ -142,12 +144,13 @@ class BudgetBook:
         }
         new = [(each,) for each in wanted if each not in found]
         if new:
-            rows = await self._readable(self._tx.peek_rows, new)
+            rows = await self._readable(self._tx.peek_rows, BUDGETS, new)
+            lines = await self._readable(self._tx.peek_rows, USAGE, new)
             usage: dict[str, dict[str, Any]] = {}
-            for line in (await self._tx.peek_rows(USAGE, new)).values():
+            for line in lines.values():
                 usage.setdefault(line.budget_id, {})[line.dimension] = line
             for key in new:
-                row = rows.get(key)
+                row = None if key[0] in self._spoiled else rows.get(key)
                 found[key[0]] = None if row is None else Budget(row, usage.get(key[0], {}))
         return found
 
@@ -281,6 +284,8 @@ class BudgetBook:
             self.worked(budget_id, PendingWork.NONE, self._at.now)
         elif budget.row.pending is not PendingWork.NONE:
             self._work.add(budget_id)
+        elif budget.row.due_at is not None and budget.row.due_at <= self._at.now:
+            self.worked(budget_id, PendingWork.NONE, self._at.now)  # it was due for nothing
 
     def worked(self, budget_id: str, work: PendingWork, look_at: int) -> None:
         """Remember what is left to be done for the executions of a budget, and when."""

@@ -7,7 +7,8 @@ from typing import Any
 
 from flowfabric import ids, limits
 from flowfabric.engine.core import EngineCore
-from flowfabric.errors import InvalidInput, NotFound
+from flowfabric.engine.spoiled import readable
+from flowfabric.errors import Corruption, InvalidInput, NotFound
 from flowfabric.kernel.budget import CreateBudget, ResetBudget, UpdateBudget
 from flowfabric.kernel.spending import (
     RecordSpend,
@@ -302,7 +303,10 @@ class Budgeting(EngineCore):
     async def list_budgets(
         self, *, after: str | None = None, limit: int = limits.PAGE_DEFAULT
     ) -> list[BudgetStatus]:
-        """Budgets by id, those after `after`; usage without a policy is not listed."""
+        """Budgets by id, those after `after`; usage without a policy is not listed.
+
+        One whose rows cannot be read is left out; `doctor` names it.
+        """
         check_integer(limit, field="limit", least=1, most=limits.PAGE_MAX)
         start = None if after is None else check_text(after, field="after", max_bytes=1024)
 
@@ -310,7 +314,7 @@ class Budgeting(EngineCore):
             found: list[str] = []
             key = None if start is None else (start,)
             while len(found) < limit:
-                rows = await reader.list_rows(BUDGETS, key, limit)
+                rows = await reader.page_rows(BUDGETS, {}, key, limit, newest_first=False)
                 found += [row.budget_id for row in rows if row.policy is not None]
                 if len(rows) < limit:
                     break
@@ -342,9 +346,11 @@ class Budgeting(EngineCore):
 async def _look(reader: Reader, budget_ids: Sequence[str]) -> dict[str, BudgetStatus | None]:
     """What is committed; none for a budget that changed between its row and its usage."""
     keys = [(each,) for each in budget_ids]
-    rows = await reader.peek_rows(BUDGETS, keys)
-    usage = await reader.peek_rows(USAGE, keys)
-    again = await reader.peek_rows(BUDGETS, keys)
+    rows, spoiled = await readable(reader.peek_rows, BUDGETS, keys)
+    usage, odd = await readable(reader.peek_rows, USAGE, keys)
+    again, _ = await readable(reader.peek_rows, BUDGETS, [key for key in keys if key not in odd])
+    if len(keys) == 1 and (spoiled or odd):  # it was asked for by its name
+        raise Corruption({**odd, **spoiled}[keys[0]])
     steady = _together(rows, usage)
     return {
         name: steady[name] if rows.get((name,)) == row else None for (name,), row in again.items()

@@ -1,81 +1,205 @@
-"""The audit behind `ff doctor`: schema, indexes against records, and no stuck rows."""
+"""The audit behind `ff doctor`: schema, indexes, values, counters, and no stuck rows.
+
+Each check stands by itself: one that fails is a finding like any other, and the rest is looked at.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import Any
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Any, Final
 
 from flowfabric.engine.core import EngineCore
 from flowfabric.engine.flow_audit import audit_flows, strays
 from flowfabric.engine.limit_audit import audit_limits
 from flowfabric.engine.loop_audit import audit_loops, dead_loops, overdue_rows
 from flowfabric.engine.loop_status import LoopStatus
-from flowfabric.engine.spoiled import readable
+from flowfabric.errors import FlowFabricError
 from flowfabric.limits import PAGE_MAX
 from flowfabric.model.execution import Execution
 from flowfabric.model.record import Record, replace
 from flowfabric.stores.base import Corrupt, ListFilter, Reader
 from flowfabric.stores.indexes import due_at, newest_first
-from flowfabric.stores.tables import SUSPENSIONS
+
+logger = logging.getLogger("flowfabric.doctor")
 
 OVERDUE = "overdue"
 OVERDUE_MS = 60_000  # the loops of any engine would have dealt with it by then
+ADVICE: Final = {
+    "schema": "run `ff db migrate`; what was changed by hand is in `ff db sql` as it should be",
+    "index": "rebuild it (REINDEX), and check the disk",
+    "lane": "correct its row in ff_lane_registry, or delete it: the lane then has its defaults",
+    "corrupt": "correct the row, or cancel or delete what it belongs to; all other work goes on",
+    "limits": "correct the counter, or report it if nothing was written by hand",
+    "flows": "correct the rows, or cancel the flow; report it if nothing was written by hand",
+    "loops": "look at the log of the process; what is set aside is tried again by itself",
+    "overdue": "start a worker, or an engine with loops, and look at its log",
+    "stuck": "replay or cancel it, and report it if nothing was written by hand",
+    "check_failed": "the other checks were made; the log has the whole error",
+    "dead_rows": "VACUUM (ANALYZE) the table, and see why autovacuum does not keep up",
+    "old_transaction": "end it (pg_terminate_backend): dead rows stay while it is open",
+    "index_bloat": "REINDEX INDEX CONCURRENTLY gives the room back",
+    "free_pages": "stop all processes and VACUUM the file to give the room back",
+    "long_log": "end what has the file open for reading for so long",
+}
 
 
 class Problem(Record, frozen=True):
-    """One thing that should not be."""
+    """One thing that should not be, or that an operator should see to."""
 
     code: str
     subject: str
     detail: str
 
+    @property
+    def advice(self) -> str:
+        """What to do about it."""
+        return ADVICE[self.code]
+
 
 class DoctorReport(Record, frozen=True):
-    """What was looked at and what was found."""
+    """What was looked at and what was found. Notices are about upkeep: nothing is wrong yet."""
 
     problems: tuple[Problem, ...]
     facts: dict[str, Any]
+    notices: tuple[Problem, ...] = ()
 
     @property
     def healthy(self) -> bool:
-        """Whether nothing was found."""
+        """Whether nothing is wrong."""
         return not self.problems
 
 
 async def examine(engine: EngineCore, loops: LoopStatus) -> DoctorReport:
     """Look at everything; slow on a large store, harmless while work goes on."""
-    problems = [
-        Problem("schema", str(status.version), f"{status.name}: {_schema_word(status)}")
-        for status in await engine.store.migration_status()
-        if status.applied_at is None or not status.checksum_ok
-    ]
-    differences = await engine.read(lambda reader: reader.audit())
-    problems += [Problem("index", index, what) for index, what in differences]
-    problems += await _lasting(engine, "limits", audit_limits)
-    problems += await _lasting(engine, "flows", audit_flows)
-    late = await engine.read(lambda reader: overdue_rows(reader, OVERDUE_MS))
-    problems += [Problem(OVERDUE, *each) for each in late]
-    looked, found = await engine.read(_rows)
-    overdue = len(late) + sum(each.code == OVERDUE for each in found)
-    about_loops = (*audit_loops(loops), *dead_loops(overdue, OVERDUE_MS))
-    problems += [Problem("loops", *each) for each in about_loops]
-    facts = {"store": engine.store.family, **await engine.store.facts(), "looked_at": looked}
-    return DoctorReport((*problems, *found), facts)
+    return await _Examination(engine, loops).report()
+
+
+class _Examination:
+    """One round of all checks."""
+
+    def __init__(self, engine: EngineCore, loops: LoopStatus) -> None:
+        self._engine = engine
+        self._loops = loops
+        self._store = engine.store
+        self._facts: dict[str, Any] = {"store": engine.store.family}
+        self._problems: list[Problem] = []
+        self._notices: list[Problem] = []
+
+    async def report(self) -> DoctorReport:
+        """Everything in its order; what was found first is told first."""
+        checks: tuple[Callable[[], Awaitable[Iterable[Problem]]], ...] = (
+            self._migrations,
+            self._schema,
+            self._indexes,
+            self._lanes,
+            self._limits,
+            self._flows,
+            self._executions,
+            self._values,
+            self._overdue,
+            self._background,
+            self._about_store,
+            self._upkeep,
+        )
+        for check in checks:
+            try:
+                self._problems += await check()
+            except (FlowFabricError, Exception) as error:
+                logger.warning("doctor: a check failed", exc_info=error)
+                name = check.__name__.strip("_")
+                what = f"{type(error).__name__}: {error}"
+                self._problems.append(Problem("check_failed", name, what))
+        return DoctorReport(tuple(self._problems), self._facts, tuple(self._notices))
+
+    async def _migrations(self) -> list[Problem]:
+        return [
+            Problem("schema", str(status.version), f"{status.name}: {_schema_word(status)}")
+            for status in await self._store.migration_status()
+            if status.applied_at is None or not status.checksum_ok
+        ]
+
+    async def _schema(self) -> list[Problem]:
+        if self._problems:  # what is not applied is missing: told once
+            return []
+        return _problems("schema", await self._store.schema_differences())
+
+    async def _indexes(self) -> list[Problem]:
+        return _problems("index", await self._engine.read(lambda reader: reader.audit()))
+
+    async def _lanes(self) -> list[Problem]:
+        catalog = await self._engine.read(lambda reader: reader.catalog())
+        lanes = sorted(catalog.unreadable.items())
+        return _problems("lane", [(f"ff_lane_registry {lane}", what) for lane, what in lanes])
+
+    async def _limits(self) -> list[Problem]:
+        return await self._lasting("limits", audit_limits)
+
+    async def _flows(self) -> list[Problem]:
+        return await self._lasting("flows", audit_flows)
+
+    async def _executions(self) -> list[Problem]:
+        looked, found = await self._engine.read(_rows)
+        self._facts["looked_at"] = looked
+        return found
+
+    async def _values(self) -> list[Problem]:
+        """Of a row that was told already, only the column is told."""
+        told = {
+            each.subject if each.code == "lane" else f"ff_exec_core {each.subject[-36:]}": at
+            for at, each in enumerate(self._problems)
+            if each.code in ("corrupt", "lane")
+        }
+        new = []
+        for row, what in await self._engine.read(lambda reader: reader.odd_values()):
+            if (at := told.get(row)) is None:
+                new.append((row, what))
+            else:
+                table = row.split()[0]
+                self._problems[at] = replace(self._problems[at], detail=f"{table} {what}")
+        return _problems("corrupt", new)
+
+    async def _overdue(self) -> list[Problem]:
+        """Rows that no loop has moved, and how far behind the background work is."""
+
+        async def look(reader: Reader) -> int:
+            due = await reader.next_due()
+            return 0 if due is None else max(0, reader.now - due)
+
+        self._facts["overdue_ms"] = await self._engine.read(look)
+        rows = await self._engine.read(lambda reader: overdue_rows(reader, OVERDUE_MS))
+        return _problems(OVERDUE, rows)
+
+    async def _background(self) -> list[Problem]:
+        """The loops of this process, and what is left undone by all of them."""
+        overdue = sum(each.code == OVERDUE for each in self._problems)
+        return _problems("loops", [*audit_loops(self._loops), *dead_loops(overdue, OVERDUE_MS)])
+
+    async def _about_store(self) -> list[Problem]:
+        self._facts.update(await self._store.facts())
+        return []
+
+    async def _upkeep(self) -> list[Problem]:
+        self._notices += [Problem(*each) for each in await self._store.upkeep()]
+        return []
+
+    async def _lasting(
+        self, code: str, audit: Callable[[Reader], Awaitable[list[tuple[str, str]]]]
+    ) -> list[Problem]:
+        """Counters and rows are not read at one instant: only what stays wrong counts."""
+        found = await self._engine.read(audit)
+        if found:
+            again = set(await self._engine.read(audit))
+            found = [each for each in found if each in again]
+        return _problems(code, found)
+
+
+def _problems(code: str, found: Sequence[tuple[str, str]]) -> list[Problem]:
+    return [Problem(code, subject, what) for subject, what in found]
 
 
 def _schema_word(status: Any) -> str:
     return "not applied" if status.applied_at is None else "the applied file differs"
-
-
-async def _lasting(
-    engine: EngineCore, code: str, audit: Callable[[Reader], Awaitable[list[tuple[str, str]]]]
-) -> list[Problem]:
-    """Counters and rows are not read at one instant: only what stays wrong counts."""
-    found = await engine.read(audit)
-    if found:
-        again = set(await engine.read(audit))
-        found = [each for each in found if each in again]
-    return [Problem(code, subject, what) for subject, what in found]
 
 
 async def _rows(reader: Reader) -> tuple[int, list[Problem]]:
@@ -92,9 +216,6 @@ async def _rows(reader: Reader) -> tuple[int, list[Problem]]:
         known = [row for row in rows if isinstance(row, Execution)]
         lost = await strays(reader, known)
         problems += [Problem("flows", subject, what) for subject, what in lost]
-        waits = [(row.execution_id, row.suspension_id) for row in known if row.suspension_id]
-        _, spoiled = await readable(reader.peek_rows, SUSPENSIONS, waits)
-        problems += [Problem("corrupt", key[0], detail) for key, detail in spoiled.items()]
         if len(rows) < PAGE_MAX or not known:
             break
         wanted = replace(wanted, before=newest_first(known[-1]))

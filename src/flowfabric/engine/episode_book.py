@@ -398,23 +398,24 @@ class EpisodeBook:
         return moved + await self.lapse(lapsing, now)
 
     async def lapse(self, keys: Sequence[Key], now: int) -> int:
-        """Close pending waitpoints nobody came to wait on."""
-        if not keys:
+        """Close pending waitpoints nobody came to wait on; how many."""
+        found, _ = await readable(self._tx.peek_rows, WAITPOINTS, keys)
+        if not found:
             return 0
-        found = await self._tx.peek_rows(WAITPOINTS, list(keys))
         owners = await self._tx.load(sorted({each.execution_id for each in found.values()}))
         for owner in owners.values():
             self._view.executions.setdefault(owner.execution_id, owner)
-        self._take(WAITPOINTS, await self._tx.peek_rows(WAITPOINTS, list(keys)))
-        for key in keys:
+        self._take(WAITPOINTS, await self._tx.peek_rows(WAITPOINTS, list(found)))
+        lapsed = 0
+        for key in found:
             waitpoint = self._view.rows.get(WAITPOINTS, key)
-            due = waitpoint is not None and waitpoint.due_at is not None and waitpoint.due_at <= now
-            if waitpoint is not None and due:
-                lapse = CloseWaitpoint(
-                    waitpoint.execution_id, waitpoint.waitpoint_id, "never_committed"
-                )
-                self.decide(lapse)
-        return len(keys)
+            if waitpoint is None or waitpoint.state is not WaitpointState.PENDING:
+                continue
+            if waitpoint.due_at is not None and waitpoint.due_at <= now:
+                whose = waitpoint.execution_id
+                self.decide(CloseWaitpoint(whose, waitpoint.waitpoint_id, "never_committed"))
+                lapsed += 1
+        return lapsed
 
 
 def _ends_attempt(before: Execution, after: Execution) -> bool:

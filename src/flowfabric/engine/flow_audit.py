@@ -33,20 +33,35 @@ Finding = tuple[str, str]  # what, and what is wrong with it
 
 
 async def audit_flows(reader: Reader) -> list[Finding]:
-    """Counters that are wrong, members that nothing will move, rows that belong to nobody."""
+    """Counters that are wrong, members that nothing will move, rows that belong to no flow.
+
+    Rows that cannot be read are told elsewhere.
+    """
     await reader.catalog()  # with it the clock is read
-    try:
-        problems: list[Finding] = []
-        after: Key | None = None
-        while page := await reader.list_rows(FLOWS, after, FLOWS_AT_ONCE):
-            for graph in await _graphs(reader, page):
-                problems += graph.problems(reader.now)
-            after = FLOWS.key_of(page[-1])
-        for table in (MEMBERS, EDGES, FLOW_TASKS):
-            problems += await _orphans(reader, table)
-    except Corruption as error:
-        return [("flows", error.detail)]
+    problems: list[Finding] = []
+    after: Key | None = None
+    while page := await _page(reader, FLOWS, after, FLOWS_AT_ONCE):
+        try:
+            graphs = await _graphs(reader, page)
+        except Corruption:  # each by itself: those with rows that cannot be read are left out
+            graphs = [graph for flow in page for graph in await _graph(reader, flow)]
+        for graph in graphs:
+            problems += graph.problems(reader.now)
+        after = FLOWS.key_of(page[-1])
+    for table in (MEMBERS, EDGES, FLOW_TASKS):
+        problems += await _orphans(reader, table)
     return problems
+
+
+async def _page(reader: Reader, table: Table[Any], after: Key | None, limit: int) -> list[Any]:
+    return await reader.page_rows(table, {}, after, limit, newest_first=False)
+
+
+async def _graph(reader: Reader, flow: FlowRow) -> list[_Graph]:
+    try:
+        return await _graphs(reader, [flow])
+    except Corruption:
+        return []
 
 
 async def strays(reader: Reader, executions: Iterable[Execution]) -> list[Finding]:
@@ -64,10 +79,10 @@ async def strays(reader: Reader, executions: Iterable[Execution]) -> list[Findin
 async def _orphans(reader: Reader, table: Table[Any]) -> list[Finding]:
     problems: list[Finding] = []
     after: Key | None = None
-    while page := await reader.list_rows(table, after, PAGE_MAX):
+    while page := await _page(reader, table, after, PAGE_MAX):
         named = sorted({(row.flow_id,) for row in page})
-        known = await reader.peek_rows(FLOWS, named)
-        lost = (row for row in page if (row.flow_id,) not in known)
+        known, spoiled = await readable(reader.peek_rows, FLOWS, named)
+        lost = (row for row in page if (row.flow_id,) not in {**known, **spoiled})
         problems += [(table.name, f"{table.key_of(row)} belongs to no flow") for row in lost]
         after = table.key_of(page[-1])
     return problems

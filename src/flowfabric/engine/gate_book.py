@@ -8,6 +8,8 @@ from typing import Any
 
 from flowfabric import ids
 from flowfabric.engine.rows import Rows, save_rows
+from flowfabric.engine.spoiled import readable
+from flowfabric.errors import Corruption
 from flowfabric.kernel.admission import Denial, quota_denial, unknown_quota
 from flowfabric.kernel.decision import Moment
 from flowfabric.kernel.quota import (
@@ -62,26 +64,43 @@ class GateBook:
         """Take these gates, in the order of their keys, and the admissions named with them."""
         new = sorted({*gates} - self._gates.keys() - self._unknown)
         if new:
-            self._rows.take(GATES, await self._tx.rows(GATES, new))
+            found, spoiled = await readable(self._tx.rows, GATES, new)
+            self._rows.take(GATES, found)
+            self._unknown.update(spoiled)
             # Read after the gates are held: whoever changes a policy takes its gates as well.
             policies = sorted({key[:1] for key in new})
-            self._rows.take(QUOTAS, await self._tx.peek_rows(QUOTAS, policies))
+            self._rows.take(QUOTAS, (await readable(self._tx.peek_rows, QUOTAS, policies))[0])
             for key in new:
                 await self._open(key)
         wanted = sorted({*admissions} - self._looked_up)
         if wanted:
             self._looked_up.update(wanted)
-            self._rows.take(ADMISSIONS, await self._tx.peek_rows(ADMISSIONS, wanted))
+            places, odd = await readable(self._tx.peek_rows, ADMISSIONS, wanted)
+            self._rows.take(ADMISSIONS, places)
+            for key in odd:
+                self._close(key[:2])
 
     async def _open(self, key: Key) -> None:
         policy = self._rows.get(QUOTAS, key[:1])
-        if policy is None:
+        if policy is None or key in self._unknown:
             self._unknown.add(key)
             return
         row = self._rows.get(GATES, key) or GateRow(*key)
         self._gates[key] = Gate(policy, row)
         if row.in_window:
-            await self._trim(key)
+            try:
+                await self._trim(key)
+            except Corruption:
+                self._close(key)
+
+    def _close(self, key: Key) -> None:
+        """Of a gate with a row that cannot be read, nothing is known and none is admitted."""
+        self._gates.pop(key, None)
+        self._unknown.add(key)
+
+    def is_known(self, key: Key) -> bool:
+        """Whether a gate that was held can be read, and has a policy."""
+        return key in self._gates
 
     async def _trim(self, key: Key) -> None:
         """What is older than the window leaves it: each admission once, whatever the rate."""

@@ -458,17 +458,20 @@ class Limiter:
         # What cannot be read is left for doctor: it must not keep the loop busy.
         budgets = [key for key in budgets if self._budgets.is_readable(key[0])]
         await self._gates.hold((*gates, *(key[:2] for key in places)), places)
+        gates = [key for key in gates if self._gates.is_known(key)]
+        places = [key for key in places if self._gates.is_known(key[:2])]
         for (budget_id,) in budgets:
             self._budgets.decide(ResetBudget(budget_id, only_if_due=True))
             self._budgets.go_on(budget_id)
+        released = 0
         for key in places:
             admission = self._view.rows.get(ADMISSIONS, key)
             if admission is not None and admission.due_at is not None and admission.due_at <= now:
-                self._gates.release(key[:2], key[2])
+                released += self._gates.release(key[:2], key[2])
         for key in gates:
             self._gates.touch(key, came_back[gate_key(*key)])
         await self.follow_up()
-        return len(holds) + len(budgets) + len(gates) + len(places)
+        return len(holds) + len(budgets) + len(gates) + released
 
     async def _lapse_holds(self, keys: Sequence[Key]) -> None:
         if not keys:

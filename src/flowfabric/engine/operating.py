@@ -8,7 +8,7 @@ from typing import Any
 from flowfabric import limits
 from flowfabric.engine.core import EngineCore
 from flowfabric.engine.working import check_fence
-from flowfabric.errors import InvalidBlockingReason
+from flowfabric.errors import Corruption, InvalidBlockingReason
 from flowfabric.kernel.cancel import Cancel
 from flowfabric.kernel.operate import Block, ChangePriority, Hold, Release, SetTag, Unblock
 from flowfabric.kernel.replay import Replay
@@ -43,7 +43,7 @@ from flowfabric.model.results import (
     Revoked,
     Unblocked,
 )
-from flowfabric.model.route import Lane, LaneState
+from flowfabric.model.route import Catalog, Lane, LaneState
 from flowfabric.model.shown import shown
 from flowfabric.model.state import BlockingReason
 from flowfabric.stores.base import Changes, Transaction
@@ -215,7 +215,7 @@ class Operating(EngineCore):
         self.check_scopes(asked.budget_ids, places)
 
         async def work(tx: Transaction) -> LaneConfigured:
-            known = (await tx.catalog()).lanes.get(lane)
+            known = _readable_lane(await tx.catalog(), lane)
             old = known or Lane(lane, LaneState.ACTIVE, tx.now, tx.now)
             quota = old.bounds.quota_policy_id
             new = replace(
@@ -237,10 +237,17 @@ class Operating(EngineCore):
         return await self.transact(work)
 
 
+def _readable_lane(catalog: Catalog, lane_id: str) -> Lane | None:
+    """The lane as it is set up, if it is; one that cannot be read is not written over."""
+    if (fault := catalog.lane_fault(lane_id)) is not None:
+        raise Corruption(fault, field="lane_id")
+    return catalog.lanes.get(lane_id)
+
+
 async def _switch(tx: Transaction, lane_id: str, wanted: LaneState, reason: str) -> LaneChanged:
     catalog = await tx.catalog()
     previous = catalog.lane_state(lane_id)
-    known = catalog.lanes.get(lane_id)
+    known = _readable_lane(catalog, lane_id)
     old = known or Lane(lane_id, wanted, tx.now, tx.now)
     await tx.save_lane(replace(old, lane_state=wanted, changed_at=tx.now, reason=reason))
     details = {"previous": previous.value, "lane_state": wanted.value, "reason": reason}

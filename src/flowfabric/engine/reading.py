@@ -379,10 +379,11 @@ class Reading(WaitReading):
             catalog = await reader.catalog()
             workers = await reader.workers(execution.namespace)
             lane_state = catalog.lane_state(execution.lane_id)
+            fault = catalog.lane_fault(execution.lane_id)
             bounds = await look_at_bounds(execution, reader)
             wait = await look_at_wait(execution, reader)
             others = await look_at_dependencies(execution, reader)
-            return explain(execution, lane_state, workers, bounds, reader.now, wait, others)
+            return explain(execution, lane_state, workers, bounds, reader.now, wait, others, fault)
 
         return await self.read(work)
 

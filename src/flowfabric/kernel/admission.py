@@ -88,12 +88,12 @@ def quota_denial(gate: Gate, outcome: AdmissionOutcome, now: int) -> Denial:
 
 
 def unknown_quota(execution: Execution) -> Denial:
-    """The quota does not exist: deny, and say so."""
+    """There is no quota to ask: deny, and say so."""
     bounds = execution.bounds
     quota_policy_id = bounds.quota_policy_id or ""
     return Denial(
         BlockingReason.WAITING_FOR_QUOTA,
-        f"quota {quota_policy_id} does not exist",
+        f"quota {quota_policy_id} does not exist or cannot be read",
         gate_key(quota_policy_id, bounds.dimension),
     )
 

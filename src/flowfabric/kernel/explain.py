@@ -48,8 +48,12 @@ def explain(
     now: int,
     wait: WaitLook | None = None,
     others: DependencyLook | None = None,
+    lane_fault: str | None = None,
 ) -> Explanation:
-    """State, since when, waiting for what, who could run it, and when it is due."""
+    """State, since when, waiting for what, who could run it, and when it is due.
+
+    `lane_fault`: what is wrong with the row of its lane.
+    """
     fits = tuple(
         WorkerFit(worker.worker_id, worker.worker_instance_id, not lacks, lacks)
         for worker in workers
@@ -62,6 +66,8 @@ def explain(
         cause = _suspended(execution, wait)
     elif others is not None:
         cause = _dependent(execution, others)
+    elif lane_fault is not None and execution.is_waiting:
+        cause = _Cause("lane_state", lane_fault, hints=("ff doctor says what to do",))
     else:
         cause = _cause(execution, lane_state, crew, now)
     limits = limits_of(execution, bounds)

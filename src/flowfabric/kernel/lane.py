@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from flowfabric.errors import LaneClosed
+from flowfabric.errors import Corruption, LaneClosed
 from flowfabric.kernel.decision import Refused
 from flowfabric.model.route import Catalog
 
@@ -28,6 +28,8 @@ def refuse_entry(lane_id: str, catalog: Catalog) -> Refused | None:
 
 
 def _closed(lane_id: str, catalog: Catalog, what: str) -> Refused:
+    if (fault := catalog.lane_fault(lane_id)) is not None:
+        return Refused(Corruption, fault, {"field": "lane_id", "lane_id": lane_id})
     state = catalog.lane_state(lane_id).value
     fields = {"field": "lane_id", "lane_id": lane_id, "lane_state": state}
     return Refused(LaneClosed, f"lane {lane_id} is {state}: it {what}", fields)

@@ -18,6 +18,7 @@ from flowfabric.model.results import GrantNotFound, Moved, NotReclaimable, Recla
 from flowfabric.model.state import AttemptState, OwnershipState, TerminalOutcome, waiting
 
 MAX_RECLAIMS_EXCEEDED = "max_reclaims_exceeded"
+_LOST = (OwnershipState.LEASE_EXPIRED_RECLAIMABLE, OwnershipState.LEASE_REVOKED)
 
 
 class RequeueLost(Record, frozen=True):
@@ -52,7 +53,12 @@ def reclaim_cap(execution: Execution, asked: int | None = None) -> int:
 
 def requeue_lost(execution: Execution | None, command: RequeueLost, at: Moment) -> Decision:
     """End the interrupted attempt and let the next worker start a new one."""
-    if execution is None or execution.reclaim_at is None or execution.reclaim_at > at.now:
+    if (
+        execution is None
+        or execution.reclaim_at is None
+        or execution.reclaim_at > at.now
+        or execution.state.ownership_state not in _LOST
+    ):
         return Decision(Moved(command.execution_id, "unchanged"))
     is_counted = not _stood_still_here(execution, at)
     if is_counted and execution.reclaim_count >= reclaim_cap(execution):

@@ -61,11 +61,22 @@ class Catalog(Record, frozen=True):
     routes: tuple[Route, ...]
     lanes: dict[str, Lane]
     scopes: dict[tuple[ScopeType, str], tuple[str, ...]] = {}  # budgets of lanes and namespaces
+    unreadable: dict[str, str] = {}  # lanes whose row cannot be read, and why
 
     def lane_state(self, lane_id: str) -> LaneState:
-        """The lane's switch; a lane nobody has used yet is active."""
+        """The lane's switch; a lane that was never used is active.
+
+        What a lane with an unreadable row allows is not known, so nothing starts there.
+        """
         lane = self.lanes.get(lane_id)
-        return lane.lane_state if lane else LaneState.ACTIVE
+        if lane is not None:
+            return lane.lane_state
+        return LaneState.DISABLED if lane_id in self.unreadable else LaneState.ACTIVE
+
+    def lane_fault(self, lane_id: str) -> str | None:
+        """What is wrong with the lane's row; nothing when it can be read."""
+        detail = self.unreadable.get(lane_id)
+        return None if detail is None else f"lane {lane_id} cannot be read: {detail}"
 
     def lane_weight(self, lane_id: str) -> int:
         """The lane's part of a worker that serves several."""

@@ -436,6 +436,10 @@ class Reader(Protocol):
         """Differences between indexes and records, as (index, what)."""
         ...
 
+    async def odd_values(self) -> list[tuple[str, str]]:
+        """Rows with values that no engine writes, as (row, what)."""
+        ...
+
 
 class Store(Protocol):
     """A place where executions are kept."""
@@ -498,6 +502,14 @@ class Store(Protocol):
 
     async def facts(self) -> dict[str, Any]:
         """What doctor prints about the store itself."""
+        ...
+
+    async def schema_differences(self) -> list[tuple[str, str]]:
+        """How the real schema differs from the declared one, as (part, what)."""
+        ...
+
+    async def upkeep(self) -> list[tuple[str, str, str]]:
+        """What an operator of the database should see to, as (code, subject, what)."""
         ...
 
     async def dump(self) -> dict[str, list[Any]]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Final
 
-from flowfabric.errors import FlowFabricError
+from flowfabric.errors import Corruption, FlowFabricError
 from flowfabric.limits import PRIORITY_MAX
 from flowfabric.model.attempt import Attempt, AttemptOutcome, AttemptType
 from flowfabric.model.bounds import UNBOUNDED, Bounds
@@ -24,6 +24,7 @@ from flowfabric.stores.base import (
     cold_of,
 )
 from flowfabric.stores.indexes import due_at, ready_rank
+from flowfabric.stores.spoiled import intact
 
 _BOUNDS_KEPT: Final = 4096  # many executions are bounded alike, so each text is read once
 
@@ -117,7 +118,9 @@ ATTEMPT_COLUMNS: Final = (
 )
 
 _NO_GRANT: Final = (None, None, None, None, None)
-_ATTEMPT_TYPE: Final = {member.value: member for member in AttemptType} | {None: None}
+_ATTEMPT_TYPES: Final = {member.value: member for member in AttemptType}
+_ATTEMPT_TYPE: Final = _ATTEMPT_TYPES | {None: None}
+_ATTEMPT_OUTCOMES: Final = {member.value: member for member in AttemptOutcome}
 _POLICY_CACHE_MAX: Final = 10_000
 _policies: dict[str, ExecutionPolicy] = {}
 _policy_texts: dict[ExecutionPolicy, str | None] = {}
@@ -248,22 +251,21 @@ def attempt_row(attempt: Attempt) -> tuple[Any, ...]:
 
 
 def attempt_from_row(execution_id: str, row: Sequence[Any]) -> Attempt:
-    """A line of history from its row."""
-    return Attempt(
-        execution_id,
-        row[1],
-        str(row[2]),
-        AttemptType(row[3]),
-        AttemptOutcome(row[4]),
-        *row[5:14],
-    )
+    """A line of history from its row; one that is none names itself."""
+    name = f"attempt {row[1]} of {execution_id}"
+    intact(row, name)
+    try:
+        kind, outcome = _ATTEMPT_TYPES[row[3]], _ATTEMPT_OUTCOMES[row[4]]
+    except KeyError as error:
+        raise Corruption(f"{name}: {error} is not a known word") from None
+    return Attempt(execution_id, row[1], str(row[2]), kind, outcome, *row[5:14])
 
 
 def execution_from_row(row: Sequence[Any], routes: Mapping[int, Route]) -> Execution | Corrupt:
     """CORE_COLUMNS, policy, tags, bounds and what follows; a broken row is reported, not raised."""
     wire_id = execution_id_of(row[1], str(row[0]))
     try:
-        return _decode(wire_id, row, routes)
+        return _decode(wire_id, intact(row, "the row"), routes)
     except (KeyError, ValueError, TypeError, FlowFabricError) as error:
         return Corrupt(wire_id, f"{type(error).__name__}: {error!s:.200}")
 
@@ -280,6 +282,8 @@ def _decode(wire_id: str, row: Sequence[Any], routes: Mapping[int, Route]) -> Ex
     if _is_out_of_range(row):
         raise ValueError(_out_of_range(row))
     kind = row[_GRANT]
+    if kind is not None and None in row[_GRANT + 1 : _POLICY]:
+        raise ValueError("its grant has an empty part")
     fields: list[Any] = [
         wire_id,
         routes[row[2]],

@@ -451,6 +451,9 @@ class MemoryView:
         live = {key for key, e in self._tables.executions.items() if not e.is_terminal}
         return [("live", key) for key in live ^ set(self._tables.live)]
 
+    async def odd_values(self) -> list[tuple[str, str]]:
+        return []  # records are never written as anything else
+
 
 def _shows(wanted: ListFilter, execution: Execution) -> bool:
     tag, after, before = wanted.tag, wanted.created_after, wanted.created_before
@@ -540,6 +543,14 @@ class MemoryStore:
     async def facts(self) -> dict[str, Any]:
         """What doctor prints."""
         return {"executions": len(self._tables.executions)}
+
+    async def schema_differences(self) -> list[tuple[str, str]]:
+        """There is no schema."""
+        return []
+
+    async def upkeep(self) -> list[tuple[str, str, str]]:
+        """There is nothing to see to."""
+        return []
 
     async def dump(self) -> dict[str, list[Any]]:
         """Everything stored."""

@@ -5,13 +5,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from flowfabric.errors import Corruption, FlowFabricError
+from flowfabric.limits import AGING_MS_MAX, LANE_WEIGHT_MAX
+from flowfabric.model.budget import ScopeRow
+from flowfabric.model.checks import check_integer
 from flowfabric.model.route import Catalog, Lane, LaneState, Route
 from flowfabric.stores.codec import bounds_from_text, capabilities_from_text
+from flowfabric.stores.spoiled import SpoiledRow, intact
 from flowfabric.stores.tables import SCOPES, scopes_of
 
 
 class RouteBook:
-    """The catalog as of one version, with the numbers of its routes."""
+    """The catalog as of one version, with the numbers of its routes.
+
+    Each row is judged by itself: all work is matched against the catalog, so a row that cannot be
+    read may cost its own lane, route or scope, and nothing else.
+    """
 
     def __init__(
         self,
@@ -23,23 +32,42 @@ class RouteBook:
         self.by_id: dict[int, Route] = {
             row[0]: Route(row[1], row[2], row[3], capabilities_from_text(row[4]))
             for row in route_rows
+            if type(row) is not SpoiledRow
         }
         self.ids: dict[Route, int] = {route: key for key, route in self.by_id.items()}
-        lanes = {
-            row[0]: Lane(
-                row[0],
-                LaneState(row[1]),
-                row[2],
-                row[3],
-                row[4],
-                row[5],
-                row[6],
-                bounds_from_text(row[7]),
-            )
-            for row in lane_rows
-        }
-        scopes = scopes_of(SCOPES.from_row(row) for row in scope_rows)
-        self.catalog = Catalog(version, tuple(self.by_id.values()), lanes, scopes)
+        lanes: dict[str, Lane] = {}
+        unreadable: dict[str, str] = {}
+        for row in lane_rows:
+            try:
+                lanes[row[0]] = _lane(row)
+            except (FlowFabricError, ValueError) as error:
+                unreadable[row[0]] = str(error)
+        scopes = scopes_of(scope for row in scope_rows if (scope := _scope(row)) is not None)
+        routes = tuple(self.by_id.values())
+        self.catalog = Catalog(version, routes, lanes, scopes, unreadable)
+
+
+def _lane(row: Sequence[Any]) -> Lane:
+    intact(row, "the row")
+    check_integer(row[5], field="weight", least=1, most=LANE_WEIGHT_MAX)
+    check_integer(row[6], field="aging_ms", least=0, most=AGING_MS_MAX)
+    return Lane(
+        row[0],
+        LaneState(row[1]),
+        row[2],
+        row[3],
+        row[4],
+        row[5],
+        row[6],
+        bounds_from_text(row[7]),
+    )
+
+
+def _scope(row: Sequence[Any]) -> ScopeRow | None:
+    try:
+        return SCOPES.from_row(row)
+    except Corruption:
+        return None
 
 
 EMPTY_BOOK = RouteBook(-1, (), ())

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Final, TypeVar
 
+from flowfabric.errors import Corruption, InvalidInput
 from flowfabric.model.event import (
     CompletionEvent,
     LeaseEvent,
@@ -29,6 +31,7 @@ from flowfabric.stores.codec import (
     tags_from_text,
     tags_text,
 )
+from flowfabric.stores.spoiled import intact
 
 LEASE_EVENT_COLUMNS: Final = LeaseEvent.__struct_fields__
 COMPLETION_EVENT_COLUMNS: Final = CompletionEvent.__struct_fields__
@@ -122,6 +125,24 @@ def worker_row(worker: Worker) -> tuple[Any, ...]:
 
 
 def worker_from_row(row: Row) -> Worker:
+    """A registered worker; a row that is none names itself."""
+    name = f"worker {row[1]}"
+    try:
+        return _worker(intact(row, name))
+    except InvalidInput as error:  # no caller's input: it was stored
+        raise Corruption(f"{name}: {error.detail}") from None
+
+
+def readable_workers(rows: Iterable[Row]) -> list[Worker]:
+    """Registered workers without those that cannot be read."""
+    found = []
+    for row in rows:
+        with suppress(Corruption):
+            found.append(worker_from_row(row))
+    return found
+
+
+def _worker(row: Row) -> Worker:
     kinds = None if row[5] is None else from_json(row[5], tuple[str, ...], field="kinds")
     return Worker(
         row[0],
@@ -170,6 +191,7 @@ def key_record_row(record: IdempotencyRecord) -> tuple[Any, ...]:
 
 
 def key_record_from_row(row: Row) -> IdempotencyRecord:
+    intact(row, f"idempotency key {row[1]}")
     return IdempotencyRecord(row[0], row[1], row[2], bytes(row[3]), row[4])
 
 

@@ -35,6 +35,7 @@ from flowfabric.model.suspension import (
     SuspensionRow,
     WaitpointRow,
 )
+from flowfabric.stores.spoiled import SpoiledRow, intact
 
 R = TypeVar("R", bound=Record)
 Key = tuple[Any, ...]
@@ -151,20 +152,23 @@ class Table(Generic[R]):
         """Records as read; many are made column by column, which is most of it in C."""
         if len(rows) < COLUMNWISE_FROM_ROWS:
             return list(map(self.from_row, rows))
+        if SpoiledRow in set(map(type, rows)):
+            return list(map(self.from_row, rows))  # so that the one that is none names itself
         columns: list[Sequence[Any]] = list(zip(*rows, strict=True))
         try:
             for at, _, read in self._coded:
                 columns[at] = [None if value is None else read(value) for value in columns[at]]
         except FlowFabricError:
-            return list(map(self.from_row, rows))  # so that the one that is none names itself
+            return list(map(self.from_row, rows))
         return list(map(self.record, *columns))
 
     def from_row(self, row: Sequence[Any]) -> R:
         """The record as read; a row that is none names itself."""
-        if not self._coded:
+        if not self._coded and type(row) is not SpoiledRow:
             return self.record(*row)
         values = list(row)
         try:
+            intact(row, "the row")
             for at, _, read in self._coded:
                 if values[at] is not None:
                     values[at] = read(values[at])

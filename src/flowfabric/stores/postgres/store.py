@@ -16,6 +16,7 @@ from flowfabric.stores.base import MigrationStatus, Reader, StoreConflict, Trans
 from flowfabric.stores.codec import capabilities_text
 from flowfabric.stores.migrations import all_sql, refuse_unfit, schema_version_of, status_of
 from flowfabric.stores.postgres.connections import Connections
+from flowfabric.stores.postgres.declared import declared_schema, schema_of
 from flowfabric.stores.postgres.faults import DRIVER_ERRORS, fault
 from flowfabric.stores.postgres.hints import CHANNEL, NOTIFY, ListenHints, payload_of
 from flowfabric.stores.postgres.joining import joined
@@ -26,9 +27,11 @@ from flowfabric.stores.postgres.schema import (
 )
 from flowfabric.stores.postgres.session import Session
 from flowfabric.stores.postgres.transaction import MustHold, PostgresTransaction
+from flowfabric.stores.postgres.upkeep import server_facts, server_upkeep
 from flowfabric.stores.postgres.view import SQL, PostgresView
 from flowfabric.stores.routebook import EMPTY_BOOK
 from flowfabric.stores.rows import DUMPED, dump_of
+from flowfabric.stores.schema import differences
 
 T = TypeVar("T")
 
@@ -225,12 +228,17 @@ class PostgresStore:
     async def facts(self) -> dict[str, Any]:
         """What doctor prints about the server."""
         async with self._looking() as connection:
-            size = await connection.fetchval("SELECT pg_database_size(current_database())")
-            settings = {
-                name: await connection.fetchval(f"SHOW {name}")
-                for name in ("server_version", "synchronous_commit", "fsync")
-            }
-        return {"bytes": size, **settings}
+            return await server_facts(connection)
+
+    async def schema_differences(self) -> list[tuple[str, str]]:
+        """How the database's schema differs from what the migrations make."""
+        async with self._looking() as connection:
+            return differences(declared_schema(), await schema_of(connection))
+
+    async def upkeep(self) -> list[tuple[str, str, str]]:
+        """Dead rows, long transactions, bloated indexes."""
+        async with self._looking() as connection:
+            return await server_upkeep(connection)
 
     async def dump(self) -> dict[str, list[Any]]:
         """Everything stored, in a comparable order."""

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any, Final
+
+import asyncpg
 
 from flowfabric.clock import Clock
 from flowfabric.model.attempt import Attempt
@@ -51,16 +54,24 @@ from flowfabric.stores.rows import (
     lease_event_row,
     members_by_state,
     operator_event_row,
+    readable_workers,
     signal_event_row,
     worker_event_row,
     worker_from_row,
     worker_row,
 )
 from flowfabric.stores.tables import SCOPES, SWEPT_TABLES, TIMED_TABLES, next_row_due
+from flowfabric.stores.values import odd_values
 
 SQL: Final = queries_of("postgres", PARAMETERS)
 _UPDATES: Final = updates_of(SQL)
 _NEXT_DUE: Final = ", ".join([SQL["next_due"], *map(next_row_due, TIMED_TABLES)])
+# Statements whose first parameter is ids.
+_BY_IDS: Final = frozenset(
+    ("load", "load_free", "look", "get", "get_one", "results", "result_sizes", "bodies")
+)
+_UUID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_NO_ID: Final = "00000000-0000-0000-0000-000000000000"
 _EVENT_TABLES: Final = (
     "ff_lease_event",
     "ff_completion_event",
@@ -106,7 +117,14 @@ class PostgresView(SmallTables):
 
     async def fetch(self, name: str, *values: Any) -> list[Any]:
         """The rows of a named statement."""
-        rows: list[Any] = await self._connection.fetch(SQL[name], *values)
+        rows: list[Any]
+        try:
+            rows = await self._connection.fetch(SQL[name], *values)
+        except asyncpg.DataError:
+            if name not in _BY_IDS:
+                raise
+            # A spoiled row names an execution by what is no id. Nothing was sent to the server.
+            rows = await self._connection.fetch(SQL[name], *_with_ids(values))
         return rows
 
     async def run(self, name: str, *values: Any) -> list[Any]:
@@ -296,7 +314,7 @@ class PostgresView(SmallTables):
         return await self._executions([tuple(row) for row in rows])
 
     async def workers(self, namespace: str | None) -> list[Worker]:
-        found = [worker_from_row(row) for row in await self.run("workers")]
+        found = readable_workers(await self.run("workers"))
         return [each for each in found if namespace is None or each.namespace == namespace]
 
     async def next_due(self) -> int | None:
@@ -325,6 +343,12 @@ class PostgresView(SmallTables):
             if indexed != counted:
                 problems.append((index, f"{indexed} in the index, {counted} rows"))
         return problems
+
+    async def odd_values(self) -> list[tuple[str, str]]:
+        async def fetch(sql: str, values: Sequence[Any]) -> list[Any]:
+            return [tuple(row) for row in await self._connection.fetch(sql, *values)]
+
+        return await odd_values(fetch, lambda number: f"${number}")
 
     async def _count(self, sql: str, *without: str) -> int:
         """Count with some ways of reading switched off."""
@@ -435,7 +459,13 @@ class PostgresView(SmallTables):
         await self.run("delete_worker", namespace, worker_instance_id)
 
     async def lapsed_workers(self, until: int, limit: int) -> list[Worker]:
-        return [worker_from_row(row) for row in await self.run("lapsed_workers", until, limit)]
+        async def fetch(asked: int) -> list[Any]:
+            return await self.run("lapsed_workers", until, asked)
+
+        async def decode(rows: Sequence[Any]) -> list[Worker]:
+            return readable_workers(rows)
+
+        return await first_readable(fetch, decode, limit)
 
     async def append_worker_event(self, event: WorkerEvent) -> None:
         await self.run("insert_worker_event", *worker_event_row(event))
@@ -448,6 +478,14 @@ class PostgresView(SmallTables):
         await self.run("save_lane", *lane_row(lane))
         await self.run("bump_catalog")
         self._book = EMPTY_BOOK
+
+
+def _with_ids(values: Sequence[Any]) -> list[Any]:
+    """Parameters of which the first, the ids, are ids; a single one that is none finds nothing."""
+    wanted, *others = values
+    if isinstance(wanted, str):
+        return [wanted if _UUID.fullmatch(wanted) else _NO_ID, *others]
+    return [[each for each in wanted if _UUID.fullmatch(each)], *others]
 
 
 def by_id(records: Sequence[Execution | Corrupt]) -> dict[str, Execution | Corrupt]:

@@ -17,6 +17,7 @@ from flowfabric.errors import FlowFabricError, OutcomeUnknown, StoreUnavailable
 from flowfabric.stores.base import StoreConflict
 from flowfabric.stores.sqlite.faults import code_of, is_busy, translated
 from flowfabric.stores.sqlite.place import Place
+from flowfabric.stores.sqlite.text import standing_any_text
 
 T = TypeVar("T")
 
@@ -130,7 +131,7 @@ class WorkThread:
 
         def job() -> None:
             try:
-                result = work(self._connected())
+                result = standing_any_text(work, self._connected())
             except sqlite3.Error as error:
                 self._answer(loop, _fail, future, translated(error, self._place.path))
             except (FlowFabricError, StoreConflict, Exception) as error:  # noqa: BLE001

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from flowfabric.model.record import Record, to_json
 from flowfabric.stores.base import RowChanges
 from flowfabric.stores.readable import readable_rows
+from flowfabric.stores.spoiled import SpoiledRow
 from flowfabric.stores.sqlite.bulk import Sheet, insert_columns
 from flowfabric.stores.tables import TABLES, Key, Table, page_sql
 
@@ -181,7 +182,8 @@ class SmallTables:
     async def due_keys(self, table: Table[R], until: int, limit: int) -> list[Key]:
         key = ", ".join(table.key_columns)
         sql = f"SELECT {key} FROM {table.name} WHERE due_at <= ? ORDER BY due_at, {key} LIMIT ?"
-        return self._connection.execute(sql, (until, limit)).fetchall()
+        rows = self._connection.execute(sql, (until, limit)).fetchall()
+        return [row for row in rows if type(row) is not SpoiledRow]
 
     async def list_rows(self, table: Table[R], after: Key | None, limit: int) -> list[R]:
         key = ", ".join(table.key_columns)

@@ -27,19 +27,18 @@ from flowfabric.stores.migrations import (
 from flowfabric.stores.routebook import EMPTY_BOOK, RouteBook
 from flowfabric.stores.rows import DUMPED, dump_of
 from flowfabric.stores.sqlite.clock import StoreClock
+from flowfabric.stores.schema import differences
 from flowfabric.stores.sqlite.connection import WorkThread, in_transaction
+from flowfabric.stores.sqlite.declared import ANNOTATION_TABLE, declared_schema, schema_of
 from flowfabric.stores.sqlite.hints import SocketHints
 from flowfabric.stores.sqlite.images import Images, SqliteTransaction
 from flowfabric.stores.sqlite.place import Place
+from flowfabric.stores.sqlite.upkeep import file_facts, file_upkeep
 from flowfabric.stores.sqlite.view import SQL, SqliteView
 
 T = TypeVar("T")
 
 READERS = 2
-_ANNOTATION_TABLE = (
-    "CREATE TABLE IF NOT EXISTS ff_migration_annotation (version INTEGER PRIMARY KEY, "
-    "name TEXT NOT NULL, checksum TEXT NOT NULL, applied_at INTEGER NOT NULL) STRICT"
-)
 
 
 class SqliteStore:
@@ -230,19 +229,25 @@ class SqliteStore:
         """What doctor prints about the file."""
 
         def job(connection: sqlite3.Connection) -> dict[str, Any]:
-            pages = connection.execute("PRAGMA page_count").fetchone()[0]
-            size = connection.execute("PRAGMA page_size").fetchone()[0]
-            mode = connection.execute("PRAGMA journal_mode").fetchone()[0]
             return {
                 "path": self._place.path,
-                "bytes": pages * size,
-                "journal_mode": mode,
+                **file_facts(connection, self._place.path),
+                "journal_mode": connection.execute("PRAGMA journal_mode").fetchone()[0],
                 "synchronous": self._synchronous,
                 "sqlite": sqlite3.sqlite_version,
                 **self._clock.facts(),
             }
 
         return await self._write_once(job)
+
+    async def schema_differences(self) -> list[tuple[str, str]]:
+        """How the file's schema differs from what the migrations make."""
+        real = await self._write_once(schema_of)
+        return differences(declared_schema(), real)
+
+    async def upkeep(self) -> list[tuple[str, str, str]]:
+        """Room that could be given back, a log that cannot be shortened."""
+        return await self._write_once(lambda connection: file_upkeep(connection, self._place.path))
 
     async def dump(self) -> dict[str, list[Any]]:
         """Everything stored, in a comparable order."""
@@ -280,7 +285,7 @@ def _stored_partitions(connection: sqlite3.Connection) -> int:
 
 def _migrate(connection: sqlite3.Connection, now: int, partitions: int) -> list[str]:
     done: list[str] = []
-    connection.execute(_ANNOTATION_TABLE)
+    connection.execute(ANNOTATION_TABLE)
     applied = _applied(connection)
     for migration in migrations_of("sqlite"):
         if migration.version in applied:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 import sqlite3
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any, Final, TypeVar
 
@@ -60,14 +60,17 @@ from flowfabric.stores.rows import (
     lease_event_row,
     members_by_state,
     operator_event_row,
+    readable_workers,
     signal_event_row,
     worker_event_row,
     worker_from_row,
     worker_row,
 )
+from flowfabric.stores.spoiled import NOT_TEXT, SpoiledRow, intact
 from flowfabric.stores.sqlite.bulk import Row, Sheet, insert_many, update_many
 from flowfabric.stores.sqlite.small import SmallTables
 from flowfabric.stores.tables import SCOPES, SWEPT_TABLES, TIMED_TABLES, next_row_due
+from flowfabric.stores.values import SHEETS, odd_values
 
 T = TypeVar("T")
 Candidate = tuple[Execution, Body]
@@ -211,7 +214,7 @@ class SqliteView(SmallTables):
         found = {}
         for row in rows:
             key = execution_id_of(row[1], row[0])
-            found[key] = body_from_row(key, row[2:])
+            found[key] = body_from_row(key, intact(row, key)[2:])
         return found
 
     async def attempts(self, execution_id: str) -> list[Attempt]:
@@ -261,7 +264,7 @@ class SqliteView(SmallTables):
         return self._executions(self._all("expired_leases", until, when, uuid, limit))
 
     async def workers(self, namespace: str | None) -> list[Worker]:
-        found = [worker_from_row(row) for row in self._all("workers")]
+        found = readable_workers(self._all("workers"))
         return [each for each in found if namespace is None or each.namespace == namespace]
 
     async def next_due(self) -> int | None:
@@ -287,6 +290,24 @@ class SqliteView(SmallTables):
             if indexed != counted:
                 problems.append((index, f"{indexed} in the index, {counted} rows"))
         return problems
+
+    async def odd_values(self) -> list[tuple[str, str]]:
+        async def fetch(sql: str, values: Sequence[Any]) -> list[Any]:
+            return self._connection.execute(sql, values).fetchall()
+
+        found = await odd_values(fetch, lambda number: f"?{number}")
+        named = {row for row, _ in found}
+        return [*found, *(each for each in self._not_text() if each[0] not in named)]
+
+    def _not_text(self) -> Iterator[tuple[str, str]]:
+        """Rows marked because of bytes that are no text; everything is read to find them."""
+        for sheet in SHEETS:
+            info = self._connection.execute(f"PRAGMA table_info({sheet.name})").fetchall()
+            texts = [row[1] for row in info if row[2] == "TEXT" and row[1] not in sheet.key]
+            names = ", ".join((*sheet.key, *texts))
+            for row in self._connection.execute(f"SELECT {names} FROM {sheet.name}"):
+                if type(row) is SpoiledRow:
+                    yield sheet.named(row), NOT_TEXT
 
     # --- writes --------------------------------------------------------------------------------
 
@@ -365,7 +386,8 @@ class SqliteView(SmallTables):
             insert_many(self._connection, _TAG, [(uuid, *pair) for pair in tags.items()])
 
     async def purge(self, until: int, limit: int) -> int:
-        found = self._all("purgeable", until, limit)
+        rows = self._all("purgeable", until, limit)
+        found = [row for row in rows if type(row) is not SpoiledRow]  # it cannot be named
         gone = [row[:1] for row in found]
         for name in ("purge_tags", "purge_attempts", "purge_body", "purge_core"):
             self._many(name, gone)
@@ -397,7 +419,13 @@ class SqliteView(SmallTables):
         self._all("delete_worker", namespace, worker_instance_id)
 
     async def lapsed_workers(self, until: int, limit: int) -> list[Worker]:
-        return [worker_from_row(row) for row in self._all("lapsed_workers", until, limit)]
+        async def fetch(asked: int) -> list[Any]:
+            return self._all("lapsed_workers", until, asked)
+
+        async def decode(rows: Sequence[Any]) -> list[Worker]:
+            return readable_workers(rows)
+
+        return await first_readable(fetch, decode, limit)
 
     async def append_worker_event(self, event: WorkerEvent) -> None:
         self._connection.execute(SQL["insert_worker_event"], worker_event_row(event))

@@ -1,0 +1,70 @@
+"""How a Postgres database is doing: dead rows, autovacuum, long transactions, bloated indexes."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+DEAD_SHARE: Final = 0.2  # of a table's rows: autovacuum begins long before
+DEAD_ROWS: Final = 20_000
+TRANSACTION_S: Final = 3_600  # as long as one is open, no dead row younger than it can go
+BLOAT_SHARE: Final = 0.5
+BLOAT_BYTES: Final = 32 * 1024 * 1024
+
+_SETTINGS: Final = ("server_version", "synchronous_commit", "fsync", "autovacuum")
+_TABLES: Final = """
+SELECT relname, n_live_tup, n_dead_tup,
+    extract(epoch FROM greatest(last_vacuum, last_autovacuum))::bigint * 1000
+FROM pg_stat_user_tables WHERE relname LIKE 'ff\\_%' AND schemaname = current_schema()
+"""
+# Another role's transactions are only visible as far as the role may see them.
+_TRANSACTIONS: Final = """
+SELECT pid, extract(epoch FROM clock_timestamp() - xact_start)::bigint,
+    coalesce(nullif(application_name, ''), usename::text, '') FROM pg_stat_activity
+WHERE xact_start IS NOT NULL AND datname = current_database() AND pid <> pg_backend_pid()
+ORDER BY xact_start LIMIT 1
+"""
+# What a freshly built index would need for its rows, by the statistics: 8 bytes of header and 4 of
+# pointer each, pages filled to nine tenths.
+_INDEXES: Final = """
+SELECT x.relname, t.relname, pg_relation_size(x.oid),
+    (greatest(x.reltuples, 0) * (12 + sum(coalesce(s.avg_width, 8))) / 0.9)::bigint
+FROM pg_index AS i
+JOIN pg_class AS x ON x.oid = i.indexrelid
+JOIN pg_class AS t ON t.oid = i.indrelid AND t.relname LIKE 'ff\\_%'
+    AND t.relnamespace = current_schema()::regnamespace
+JOIN pg_attribute AS a ON a.attrelid = i.indrelid AND a.attnum = ANY(i.indkey)
+LEFT JOIN pg_stats AS s
+    ON s.schemaname = current_schema() AND s.tablename = t.relname AND s.attname = a.attname
+GROUP BY x.oid, x.relname, t.relname, x.reltuples
+"""
+
+
+async def server_facts(connection: Any) -> dict[str, Any]:
+    """What doctor prints about the server and its tables."""
+    tables = await connection.fetch(_TABLES)
+    oldest = await connection.fetchrow(_TRANSACTIONS)
+    return {
+        "bytes": await connection.fetchval("SELECT pg_database_size(current_database())"),
+        **{name: await connection.fetchval(f"SHOW {name}") for name in _SETTINGS},
+        "dead_rows": sum(row[2] for row in tables),
+        "last_vacuum_at": max((row[3] for row in tables if row[3] is not None), default=None),
+        "oldest_transaction_s": 0 if oldest is None else oldest[1],
+    }
+
+
+async def server_upkeep(connection: Any) -> list[tuple[str, str, str]]:
+    """What an operator should see to."""
+    found = []
+    for name, live, dead, vacuumed in await connection.fetch(_TABLES):
+        if dead >= DEAD_ROWS and dead >= DEAD_SHARE * (live + dead):
+            last = "never vacuumed" if vacuumed is None else f"last vacuumed at {vacuumed}"
+            found.append(("dead_rows", name, f"{dead} dead rows beside {live}, {last}"))
+    oldest = await connection.fetchrow(_TRANSACTIONS)
+    if oldest is not None and oldest[1] >= TRANSACTION_S:
+        what = f"its transaction is open for {oldest[1]} s"
+        found.append(("old_transaction", f"pid {oldest[0]} ({oldest[2]})", what))
+    for index, table, size, needed in await connection.fetch(_INDEXES):
+        if size - needed >= BLOAT_BYTES and size - needed >= BLOAT_SHARE * size:
+            what = f"{size} bytes, its rows need about {needed}"
+            found.append(("index_bloat", f"{table}.{index}", what))
+    return found

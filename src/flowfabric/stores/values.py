@@ -1,0 +1,255 @@
+"""What every column may hold, declared by the records, and the search for rows that hold else.
+
+A schema refuses values of another type. It lets pass instants before the first, counts no counter
+has reached, words that no enum knows and JSON that is none. `ff doctor` looks for these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from enum import Enum
+from types import NoneType, UnionType
+from typing import Any, Final, get_args, get_origin, get_type_hints
+
+from flowfabric.errors import FlowFabricError
+from flowfabric.limits import INSTANT_MS_MAX, PRIORITY_MAX, PRIORITY_MIN
+from flowfabric.model.attempt import Attempt
+from flowfabric.model.bounds import Bounds
+from flowfabric.model.budget import AMOUNT_MAX
+from flowfabric.model.event import CompletionEvent, LeaseEvent, OperatorEvent, SignalEvent
+from flowfabric.model.execution import Execution, GrantKind, IdempotencyRecord
+from flowfabric.model.flow import FlowEvent
+from flowfabric.model.policy import ExecutionPolicy
+from flowfabric.model.record import Record, from_json
+from flowfabric.model.route import Lane
+from flowfabric.model.state import VECTOR_OF_ID
+from flowfabric.model.worker import Worker, WorkerEvent
+from flowfabric.stores.spoiled import NOT_TEXT, SpoiledRow
+from flowfabric.stores.tables import TABLES
+
+COUNT_MAX: Final = 1 << 53  # no counter gets there by counting
+FOUND_MAX: Final = 1_000  # of one table; more of the same tell nothing new
+PAGE: Final = 1_000
+
+Fetch = Callable[[str, Sequence[Any]], Awaitable[Sequence[Sequence[Any]]]]
+Finding = tuple[str, str]  # the row, and what is wrong with it
+
+
+class Range(Record, frozen=True):
+    """Whole numbers between two, both included."""
+
+    least: int
+    most: int
+
+    def condition(self, column: str) -> str | None:
+        """What holds for a legal value, in SQL; nothing where only the text itself can tell."""
+        return f"{column} BETWEEN {self.least} AND {self.most}"
+
+    def fault(self, value: Any) -> str | None:
+        """What is wrong with a value that is there."""
+        if self.least <= value <= self.most:
+            return None
+        return f"{value} is not between {self.least} and {self.most}"
+
+
+class Words(Record, frozen=True):
+    """One of the words of an enum, or one of some numbers."""
+
+    known: tuple[Any, ...]
+
+    def condition(self, column: str) -> str | None:
+        """As SQL; the words are ours and hold no quote."""
+        return f"{column} IN ({', '.join(map(repr, self.known))})"
+
+    def fault(self, value: Any) -> str | None:
+        """Not what it says: text of an unknown word may be anything."""
+        return None if value in self.known else "is not a known word"
+
+
+class Json(Record, frozen=True):
+    """A record or a map as text."""
+
+    kind: Any
+
+    def condition(self, column: str) -> str | None:
+        """A database cannot tell."""
+        return None
+
+    def fault(self, value: Any) -> str | None:
+        """Why it cannot be read."""
+        try:
+            from_json(value, self.kind, field="JSON")
+        except FlowFabricError as error:
+            return error.detail
+        return None
+
+
+Domain = Range | Words | Json
+INSTANT: Final = Range(0, INSTANT_MS_MAX)
+COUNT: Final = Range(0, COUNT_MAX)
+AMOUNT: Final = Range(0, AMOUNT_MAX)
+# Columns for which the record's type says too little.
+_SPECIAL: Final[Mapping[str, Domain]] = {
+    "priority": Range(PRIORITY_MIN, PRIORITY_MAX),
+    "used": AMOUNT,
+    "held": AMOUNT,
+    "spent": AMOUNT,
+    "state_id": Words(tuple(sorted(VECTOR_OF_ID))),
+    "grant_kind": Words(tuple(kind.value for kind in GrantKind)),
+    "payload_type": Json(Any),  # a schema, stored as it was given
+}
+_TAGS: Final = Json(dict[str, str])
+
+
+class Sheet(Record, frozen=True):
+    """One table: its key, and what its columns may hold beside what the schema says."""
+
+    name: str
+    key: tuple[str, ...]
+    domains: Mapping[str, Domain]
+
+    def named(self, row: Sequence[Any]) -> str:
+        """A row for people; its first values are its key."""
+        return f"{self.name} {'/'.join(map(str, row[: len(self.key)]))}"
+
+    @property
+    def searched(self) -> dict[str, str]:
+        """Conditions by column, for those a database can judge."""
+        found = {name: domain.condition(name) for name, domain in self.domains.items()}
+        return {name: condition for name, condition in found.items() if condition is not None}
+
+    @property
+    def read(self) -> tuple[str, ...]:
+        """Columns that have to be read to be judged."""
+        return tuple(name for name, domain in self.domains.items() if isinstance(domain, Json))
+
+
+def _domain(name: str, annotation: Any) -> Domain | None:
+    if name in _SPECIAL:
+        return _SPECIAL[name]
+    plain = annotation
+    if get_origin(annotation) is UnionType:
+        parts = [part for part in get_args(annotation) if part is not NoneType]
+        plain = parts[0] if len(parts) == 1 else annotation
+    if plain is int:
+        return INSTANT if name.endswith("_at") else COUNT
+    if plain in (str, bytes) or name == "capabilities":  # stored as words with commas
+        return None
+    if isinstance(plain, type) and issubclass(plain, Enum):
+        return Words(tuple(each.value for each in plain))
+    if get_origin(plain) is not None and issubclass(get_origin(plain), Mapping):
+        return Json(dict[get_args(plain)])  # type: ignore[misc]
+    return Json(plain)
+
+
+def _domains(record: type[Record], *left_out: str, **more: Domain) -> dict[str, Domain]:
+    hints = get_type_hints(record)
+    found = {
+        name: domain
+        for name in record.__struct_fields__
+        if name not in left_out and (domain := _domain(name, hints[name])) is not None
+    }
+    return {**found, **more}
+
+
+_EVENTS: Final[Mapping[str, type[Record]]] = {
+    "ff_lease_event": LeaseEvent,
+    "ff_completion_event": CompletionEvent,
+    "ff_operator_event": OperatorEvent,
+    "ff_signal_event": SignalEvent,
+    "ff_flow_event": FlowEvent,
+    "ff_worker_registry_event": WorkerEvent,
+}
+_CORE: Final = _domains(
+    Execution,
+    *("route", "state", "grant", "policy", "tags", "bounds"),
+    state_id=_SPECIAL["state_id"],
+    grant_kind=_SPECIAL["grant_kind"],
+    grant_expires_at=INSTANT,
+    due_at=INSTANT,
+    partition_key=COUNT,
+    route_id=COUNT,
+)
+_BODY: Final[Mapping[str, Domain]] = {
+    "route_id": COUNT,
+    "created_at": INSTANT,
+    "policy": Json(ExecutionPolicy),
+    "tags": _TAGS,
+    "bounds": Json(Bounds),
+}
+SHEETS: Final[tuple[Sheet, ...]] = (
+    Sheet("ff_exec_core", ("execution_id",), _CORE),
+    Sheet("ff_exec_body", ("execution_id",), _BODY),
+    Sheet("ff_exec_tag", ("execution_id", "tag_key"), {}),
+    Sheet("ff_attempt", ("execution_id", "attempt_index"), _domains(Attempt)),
+    Sheet("ff_idempotency", ("namespace", "idempotency_key"), _domains(IdempotencyRecord)),
+    Sheet("ff_lane_registry", ("lane_id",), _domains(Lane)),
+    Sheet("ff_route", ("route_id",), {"route_id": COUNT}),
+    Sheet(
+        "ff_worker_registry",
+        ("namespace", "worker_instance_id"),
+        _domains(Worker, expires_at=INSTANT),
+    ),
+    *(
+        Sheet(name, ("event_id",), _domains(record, event_id=COUNT))
+        for name, record in _EVENTS.items()
+    ),
+    *(Sheet(table.name, table.key_columns, _domains(table.record)) for table in TABLES),
+)
+
+
+async def odd_values(fetch: Fetch, mark: Callable[[int], str]) -> list[Finding]:
+    """Rows with values that no engine writes. `fetch` runs a statement with its values, `mark` is
+    the name of a parameter in it."""
+    found: list[Finding] = []
+    for sheet in SHEETS:
+        some = [each async for each in _outside(sheet, fetch)]
+        some += [each async for each in _unreadable(sheet, fetch, mark)]
+        found += some
+    return found
+
+
+async def _outside(sheet: Sheet, fetch: Fetch) -> AsyncIterator[Finding]:
+    """Numbers and words, judged by the database."""
+    conditions = sheet.searched
+    if not conditions:
+        return
+    names = (*sheet.key, *conditions)
+    sql = (
+        f"SELECT {', '.join(names)} FROM {sheet.name} "
+        f"WHERE NOT ({' AND '.join(conditions.values())}) LIMIT {FOUND_MAX}"
+    )
+    for row in await fetch(sql, ()):
+        yield sheet.named(row), "; ".join(_faults(sheet, names, row))
+
+
+async def _unreadable(
+    sheet: Sheet, fetch: Fetch, mark: Callable[[int], str]
+) -> AsyncIterator[Finding]:
+    """JSON, page by page."""
+    if not sheet.read:
+        return
+    names, keys = (*sheet.key, *sheet.read), ", ".join(sheet.key)
+    marks = ", ".join(mark(number) for number in range(1, len(sheet.key) + 1))
+    after: tuple[Any, ...] = ()
+    while True:
+        where = f"WHERE ({keys}) > ({marks}) " if after else ""
+        sql = f"SELECT {', '.join(names)} FROM {sheet.name} {where}ORDER BY {keys} LIMIT {PAGE}"
+        rows = await fetch(sql, after)
+        for row in rows:
+            if faults := list(_faults(sheet, names, row)):
+                yield sheet.named(row), "; ".join(faults)
+        if len(rows) < PAGE:
+            return
+        after = tuple(rows[-1][: len(sheet.key)])
+
+
+def _faults(sheet: Sheet, names: Iterable[str], row: Sequence[Any]) -> Iterable[str]:
+    if type(row) is SpoiledRow:
+        return [NOT_TEXT]
+    judged = [
+        (name, sheet.domains[name].fault(value))
+        for name, value in zip(names, row, strict=True)
+        if value is not None and name in sheet.domains
+    ]
+    return [f"{name}: {fault}" for name, fault in judged if fault is not None]

@@ -1,0 +1,351 @@
+"""Any value of any column may be spoiled behind the engine's back: its neighbours live on.
+
+Tables and columns come from the real schema. Many rows are spoiled at a time, each in one column,
+while new work is created, claimed, completed, listed and woken beside them.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, Final, NamedTuple
+
+from flowfabric.model.flow import AllOf, AnyOf, OnSatisfied
+from flowfabric.model.state import PublicState
+from flowfabric.model.suspension import Count, CountKind
+from tests.support.backdoor import SCHEMA_TABLES, Backdoor, Column, Refused
+from tests.support.budgets import make_budget, report, reserve, settle, spend
+from tests.support.flows import arrows, node, submit
+from tests.support.gates import quota
+from tests.support.lab import TTL_MS, Lab
+from tests.support.waits import suspended
+
+SETS: Final = 5  # so many of each row: as many columns of a table are spoiled at once
+TICKS: Final = 5  # more than all that is due at once takes
+HUGE: Final = 1 << 62
+# Any text will do in other columns.
+WORDS: Final = (
+    *("attempt_type", "next_attempt_type", "outcome", "event_type", "scope_type", "grant_kind"),
+    *("reason_code", "requested_by", "timeout_behavior", "cause", "kind"),
+)
+JSON: Final = (
+    ("ff_exec_body", "policy"),
+    ("ff_exec_body", "tags"),
+    ("ff_exec_body", "bounds"),
+    ("ff_lane_registry", "bounds"),
+    ("ff_worker_registry", "lanes"),
+    ("ff_worker_registry", "kinds"),
+    ("ff_operator_event", "details"),
+    ("ff_budget_policy", "policy"),
+    ("ff_budget_usage_dedup", "outcome"),
+    ("ff_budget_hold", "amounts"),
+    ("ff_suspension", "condition"),
+    ("ff_suspension", "progress"),
+    ("ff_waitpoint", "payload_type"),
+    ("ff_flow_core", "tags"),
+    ("ff_flow_member", "policy"),
+    ("ff_lease_answer", "answer"),
+)
+ANY_AMOUNT: Final = ("used", "held", "spent")  # of a budget, up to the largest number there is
+# The one row that all waits of an installation need: without it no token can be signed or checked.
+SHARED_TABLES: Final = ("ff_waitpoint_hmac",)
+
+
+class Spoil(NamedTuple):
+    """A value that does not belong in a column."""
+
+    column: Column
+    value: str  # as SQL
+
+    def __str__(self) -> str:
+        return f"{self.column.table}.{self.column.name} = {self.value}"
+
+    @property
+    def is_seen(self) -> bool:
+        """Whether the value alone shows that no engine has written it."""
+        table, name, kind, *_ = self.column
+        if self.value == "NULL":
+            return False  # what may be absent may be absent
+        if kind == "text":
+            return "CAST" in self.value or name in WORDS or (table, name) in JSON
+        if name == "ready_rank":
+            return False  # any number will do: a wrong one costs only the place among the ready
+        return self.value == "-7" or (name not in ANY_AMOUNT and self.value == str(HUGE))
+
+    def is_named(self, line: str) -> bool:
+        """Whether a finding is about this column; of an execution it names the execution."""
+        table, name, *_ = self.column
+        what = "UTF-8" if "CAST" in self.value else name
+        return what in line and (table in line or (table.startswith("ff_exec_") and "{fp:" in line))
+
+
+def spoils_of(column: Column, *, is_sqlite: bool) -> Iterator[Spoil]:
+    """What a store may let pass: other types than the column's it refuses by itself."""
+    values = []
+    if column.kind == "integer":
+        values = ["-7", str(min(HUGE, (1 << column.bits - 1) - 1))]
+    elif column.kind == "text":
+        values = ["'{'", "CAST(x'61ff62' AS TEXT)"] if is_sqlite else ["'{'"]
+    if column.nullable:
+        values.append("NULL")
+    yield from (Spoil(column, value) for value in values)
+
+
+async def history(lab: Lab, name: str) -> None:
+    """Work in every state there is, with a row in every table, on a lane of its own."""
+    engine = lab.engine
+    here: dict[str, Any] = {"lane_id": name}
+    await make_budget(lab, name, {"tokens": 100}, {"tokens": 2}, scope_type="lane", scope_id=name)
+    await quota(lab, name, rate=50, cap=4)
+    await engine.configure_lane(lane_id=name, weight=2, quota_policy_id=name)
+    await engine.register_worker(
+        worker_id=name,
+        worker_instance_id=name,
+        lanes=(name,),
+        kinds=("work",),
+        liveness_ttl_ms=60_000,
+    )
+    await lab.completed(tags={"a.b": name}, idempotency_key=f"{name}-done", **here)
+    late = await lab.started(**here)
+    await engine.delay(late.handle, delay_until=lab.now + 600_000)
+    running = await lab.started(
+        tags={"a.b": name}, idempotency_key=name, execution_deadline_at=lab.now + 900_000, **here
+    )
+    await engine.progress(running.handle, percent=10, message="so far")
+    await reserve(lab, running, {"tokens": 2}, budget_id=name)
+    await spend(lab, running.execution_id, {"tokens": 3}, budget_id=name, idempotency_key=name)
+    await report(lab, {"tokens": 1}, budget_id=name, dedup_key=name)
+    await wait(lab, name)
+    await flows(lab, name)
+    await lab.create(delay_until=lab.now + 700_000, **here)
+    held = await lab.create(**here)
+    await engine.hold_execution(execution_id=held, reason="later")
+    granted = await lab.create(**here)
+    await engine.issue_claim_grant(
+        execution_id=granted, worker_id=name, worker_instance_id=name, grant_ttl_ms=60_000
+    )
+    await lab.create(**here)
+    await lab.cancel(await lab.create(**here))
+
+
+async def wait(lab: Lab, name: str) -> None:
+    """A wait that is half over."""
+    twice = Count(2, CountKind.DISTINCT_SIGNALS, ("a",), "go")
+    waiting = await suspended(
+        lab,
+        twice,
+        created={"lane_id": name},
+        idempotency_key=name,
+        timeout_at=lab.now + 800_000,
+    )
+    await waiting.send(idempotency_key=name, payload=b"{}")
+
+
+async def flows(lab: Lab, name: str) -> None:
+    """One that is over, a join that is half met, one that is met and owes others their cancel."""
+    over = await submit(lab, [node("a", lane_id=name)])
+    await lab.cancel(over.ids["a"])
+    for join in (AllOf(), AnyOf(OnSatisfied.CANCEL_REMAINING)):
+        nodes = [node("a", lane_id=name), node("b", lane_id=name), node("c", join, lane_id=name)]
+        graph = await submit(lab, nodes, arrows("a>c", "b>c"))
+        claimed = await lab.claim(lanes=(name,))
+        assert claimed.execution_id in graph.ids.values()
+        await lab.engine.complete(claimed.handle, result=b"1")
+        await lab.claim(lanes=(name,))
+
+
+class Probe:
+    """New work beside the spoiled rows: all of it must go its usual way."""
+
+    def __init__(self, lab: Lab, lanes: Sequence[str]) -> None:
+        self.lab = lab
+        self.engine = lab.engine
+        self.lanes = (*lanes, "good")
+
+    async def run(self) -> None:
+        """Everything; the order is that of a day's work."""
+        await quota(self.lab, "good", rate=50, cap=9)
+        await make_budget(self.lab, "good", {"tokens": 100}, reset_interval_ms=300_000)
+        await self.engine.register_worker(
+            worker_id="w1", worker_instance_id="w1-1", lanes=self.lanes, liveness_ttl_ms=60_000
+        )
+        await self.work()
+        await self.graph()
+        await self.timers()
+        await self.lists()
+        await self.late()
+
+    async def claims(self) -> list[Any]:
+        """Of every lane at once; what belongs to the spoiled sets is not looked at."""
+        found = await self.lab.claims(lanes=self.lanes, limit=50)
+        return [each for each in found if each.lane_id == "good"]
+
+    async def work(self) -> None:
+        """Created, claimed, spent, suspended, signalled and completed."""
+        lab, engine = self.lab, self.engine
+        bounds: dict[str, Any] = {"budget_ids": ("good",), "quota_policy_id": "good"}
+        first = await lab.create(lane_id="good", tags={"a.b": "c"}, idempotency_key="x", **bounds)
+        (claimed,) = await self.claims()
+        assert claimed.execution_id == first
+        await engine.renew(claimed.handle)
+        await reserve(lab, claimed, {"tokens": 2}, budget_id="good")
+        await settle(lab, claimed, {"tokens": 1}, budget_id="good")
+        waiting = await suspended(lab, claimed=claimed)
+        assert (await engine.explain(execution_id=first)).waits
+        await waiting.send()
+        (again,) = await self.claims()
+        await engine.complete(again.handle, result=b"2")
+        assert await lab.state(first) is PublicState.COMPLETED
+
+    async def graph(self) -> None:
+        """A flow runs to its end."""
+        nodes = [node("a", lane_id="good"), node("b", lane_id="good")]
+        graph = await submit(self.lab, nodes, arrows("a>b"))
+        for _ in "ab":
+            (claimed,) = await self.claims()
+            await self.engine.complete(claimed.handle, result=b"3")
+        assert (await graph.snapshot()).public_flow_state.value == "completed"
+
+    async def timers(self) -> None:
+        """Delays end, lapsed leases are found, what is over is swept."""
+        lab = self.lab
+        later = await lab.create(lane_id="good", delay_until=lab.now + 10)
+        await lab.after(10)
+        (claimed,) = await self.claims()
+        assert claimed.execution_id == later
+        await lab.after(TTL_MS)
+        assert await lab.state(later) is PublicState.WAITING
+        await lab.cancel(later)
+        await self.engine.next_due()
+
+    async def late(self) -> None:
+        """All that is due in a day is done, while everything else is due as well."""
+        lab, engine = self.lab, self.engine
+        await lab.create(lane_id="good", budget_ids=("good",))
+        (claimed,) = await self.claims()
+        await reserve(lab, claimed, {"tokens": 7}, budget_id="good")
+        waiting = await suspended(lab, claimed=claimed, timeout_at=lab.now + 1_000)
+        later = await lab.create(lane_id="good", delay_until=lab.now + 2_000)
+        graph = await submit(lab, [node("a", lane_id="good"), node("b", lane_id="good")])
+        await engine.cancel_flow_header(flow_id=graph.flow_id, grace_ms=1_000)
+        lab.clock.advance(86_400_000)
+        left = [await engine.tick() for _ in range(TICKS)]
+        assert left[-1] == 0, "the loop is busy with what it cannot move"
+        assert await lab.state(waiting.execution_id) is PublicState.FAILED
+        assert await lab.state(later) is PublicState.WAITING
+        assert set((await graph.states()).values()) == {"cancelled"}
+        budget = await engine.get_budget_status(budget_id="good")
+        assert (budget.reset_count, dict(budget.held)) == (1, {})
+
+    async def lists(self) -> None:
+        """Every listing shows the new, whatever else there is."""
+        engine = self.engine
+        found = await engine.list_executions(lane_id="good")
+        assert len(found.executions) >= 4
+        await engine.list_executions(limit=1000)
+        await engine.count_executions()
+        assert (await engine.list_flows(limit=1000)).flows
+        assert "good" in {each.lane_id for each in (await engine.list_lanes()).lanes}
+        await engine.list_suspended()
+        await engine.list_expired_leases()
+        assert "good" in {each.budget_id for each in await engine.list_budgets()}
+        assert await engine.list_quota_policies()
+        assert "w1-1" in {each.worker_instance_id for each in (await engine.list_workers()).entries}
+
+
+class Ward:
+    """A store with every kind of row in it, to be spoiled and healed again and again."""
+
+    def __init__(self, lab: Lab, door: Backdoor) -> None:
+        self.lab = lab
+        self.door = door
+        self.lanes = [f"bad{number}" for number in range(SETS)]
+        self.columns: list[Column] = []
+        self._heals = 1_000
+        self._rows: dict[str, list[str]] = {}
+
+    async def prepare(self) -> None:
+        """Fill every table; the route of the new work is known to the engine from now on."""
+        await self.lab.cancel(await self.lab.create(lane_id="good"))
+        for lane in self.lanes:
+            await history(self.lab, lane)
+        await self.door.keep()
+        for table in await self.door.tables():
+            if table not in SCHEMA_TABLES:
+                self._rows[table] = await self.door.addresses(table, "good")
+                assert self._rows[table], f"{table} has no row to spoil"
+        self.columns = await self.door.columns(SCHEMA_TABLES)
+
+    def rounds(self) -> Iterator[list[tuple[Spoil, str]]]:
+        """Spoils with the row of each: no two in one row, all tables at once."""
+        left: dict[str, list[Spoil]] = defaultdict(list)
+        for column in self.columns:
+            if column.table not in SHARED_TABLES:
+                left[column.table] += spoils_of(column, is_sqlite=self.door.is_sqlite)
+        while any(left.values()):
+            some = []
+            for table, spoils in left.items():
+                rows = self._rows[table]
+                some += list(zip(spoils, rows, strict=False))
+                del spoils[: len(rows)]
+            yield some
+
+    async def untold(self, spoils: Sequence[Spoil]) -> list[str]:
+        """Of these, what doctor does not name."""
+        report = await self.lab.engine.doctor()
+        assert not [each for each in report.problems if each.code == "check_failed"]
+        said = [f"{each.subject} {each.detail}" for each in report.problems]
+        return [
+            str(spoil)
+            for spoil in spoils
+            if spoil.is_seen and not any(spoil.is_named(line) for line in said)
+        ]
+
+    @asynccontextmanager
+    async def spoiled(self, spoils: Sequence[tuple[Spoil, str]]) -> AsyncIterator[list[Spoil]]:
+        """With those spoils that the schema lets pass."""
+        done = []
+        for spoil, row in spoils:
+            try:
+                await self.door.change(spoil.column, spoil.value, row)
+            except Refused:
+                continue
+            done.append(spoil)
+        self._heals += 1
+        await self.door.run(f"UPDATE ff_partition_config SET catalog_version = {self._heals}")
+        now = self.lab.now
+        yield done
+        self.lab.clock.set(now)
+        self._heals += 1
+        await self.door.restore(self._heals)
+
+
+@asynccontextmanager
+async def ward(lab: Lab) -> AsyncIterator[Ward]:
+    door = Backdoor(lab)
+    await door.open()
+    try:
+        place = Ward(lab, door)
+        await place.prepare()
+        yield place
+    finally:
+        await door.close()
+
+
+def test_a_spoiled_value_in_any_column_disturbs_no_other_work(durable_lab: Lab) -> None:
+    """D4, D18: each row is judged by itself, everywhere."""
+    lab = durable_lab
+
+    async def check() -> None:
+        async with ward(lab) as place:
+            tried, silent = 0, []
+            for spoils in place.rounds():
+                async with place.spoiled(spoils) as done:
+                    tried += len(done)
+                    silent += await place.untold(done)
+                    await Probe(lab, place.lanes).run()
+            assert not silent
+            assert tried > len(place.columns)
+
+    lab.run(check())
