@@ -26,8 +26,8 @@ from flowfabric.stores.migrations import (
 )
 from flowfabric.stores.routebook import EMPTY_BOOK, RouteBook
 from flowfabric.stores.rows import DUMPED, dump_of
-from flowfabric.stores.sqlite.clock import StoreClock
 from flowfabric.stores.schema import differences
+from flowfabric.stores.sqlite.clock import StoreClock
 from flowfabric.stores.sqlite.connection import WorkThread, in_transaction
 from flowfabric.stores.sqlite.declared import ANNOTATION_TABLE, declared_schema, schema_of
 from flowfabric.stores.sqlite.hints import SocketHints
