@@ -57,6 +57,9 @@ AGING_MS_MAX: Final = 365 * 86_400_000
 # Suspension
 WAITPOINTS_MAX: Final = 32  # bindings of one suspension
 SIGNAL_PAYLOAD_BYTES: Final = 65_536  # a signal is a word and a small form, not a document
+SCHEMA_STEPS_MIN: Final = 10_000  # of comparing a signal's payload with its type, a few ms
+SCHEMA_STEPS_PER_BYTE: Final = 10  # more for longer ones: work grows with what was sent
+SCHEMA_STEPS_MAX: Final = 200_000
 SIGNALS_MAX_DEFAULT: Final = 10_000  # per execution; 0: no limit
 SIGNAL_BYTES_TOTAL: Final = 16 * 1024 * 1024  # of all payloads one execution is sent in its life
 SUSPEND_KEY_TTL_MS: Final = 7 * 86_400_000

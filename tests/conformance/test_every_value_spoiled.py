@@ -50,7 +50,7 @@ JSON: Final = (
 ANY_AMOUNT: Final = ("used", "held", "spent")  # of a budget, up to the largest number there is
 # The one row that all waits of an installation need: without it no token can be signed or checked.
 SHARED_TABLES: Final = ("ff_waitpoint_hmac",)
-# SQLite's line of time: CHECKs refuse what cannot be; a row of an unknown boot is another machine's.
+# SQLite's line of time: CHECKs refuse what cannot be; a row of another boot counts for nothing.
 CLOCK_TABLE: Final = "ff_clock"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import decimal
 import enum
+import json
 import uuid
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, NamedTuple, NotRequired, TypedDict
@@ -14,8 +15,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flowfabric.errors import InvalidPayload
-from flowfabric.kernel.schema import payload_problem
+from flowfabric.errors import InvalidInput, InvalidPayload
+from flowfabric.kernel.schema import check_schema, payload_problem
 
 Meta = msgspec.Meta
 
@@ -292,7 +293,210 @@ def test_depth_is_bounded_and_ample() -> None:
     for _ in range(200):
         value = {"value": 1, "left": value}
     assert payload_problem(msgspec.json.encode(value), SCHEMAS["recursive"]) is not None
-    endless = '{"$ref": "#/$defs/A", "$defs": {"A": {"$ref": "#/$defs/A"}}}'
-    refused = payload_problem(b"1", endless)
+    refused = payload_problem(b"[" * 3_000 + b"]" * 3_000, SCHEMAS["anything"])
     assert refused is not None
-    assert "nested too deeply" in refused.detail
+    assert refused.error is InvalidPayload
+    assert "64 levels" in refused.detail
+
+
+# --- what a stranger may send ------------------------------------------------------------------
+
+
+class Left(msgspec.Struct, tag="left"):
+    part: Left | Right | int
+
+
+class Right(msgspec.Struct, tag="right"):
+    part: Left | Right | int
+
+
+def union(*names: str, **rest: Any) -> dict[str, Any]:
+    return {"anyOf": [{"$ref": f"#/$defs/{name}"} for name in names], **rest}
+
+
+def form(word: str | None, part: Any) -> dict[str, Any]:
+    properties = {"part": part, **({} if word is None else {"type": {"const": word}})}
+    return {"type": "object", "properties": properties, "required": list(properties)}
+
+
+PARTS = {"anyOf": [{"type": "integer"}, union("A", "B")]}
+BY_REFERENCE = {
+    "tagged, by msgspec": schema_text(Left | Right),
+    "tagged, without a discriminator": json.dumps(
+        {**PARTS, "$defs": {"A": form("left", PARTS), "B": form("right", PARTS)}}
+    ),
+    "untagged": json.dumps({**PARTS, "$defs": {"A": form(None, PARTS), "B": form(None, PARTS)}}),
+    "by the root": json.dumps(
+        {"anyOf": [{"type": "integer"}, form("left", {"$ref": "#"}), form("b", {"$ref": "#"})]}
+    ),
+}
+
+
+@pytest.mark.parametrize("depth", [2, 18, 60])
+@pytest.mark.parametrize("name", BY_REFERENCE)
+def test_unions_inside_unions_are_told_apart_in_few_steps(name: str, depth: int) -> None:
+    """18 levels took 22 seconds; the answer is exact, not that there was no time for one."""
+    schema = check_schema(BY_REFERENCE[name])
+    assert schema is not None
+    for core, is_in in ((1, True), ("x", False)):
+        value: Any = core
+        for _ in range(depth):
+            value = {"part": value, "type": "left"}  # the tag comes last, the trap first
+        refused = payload_problem(json.dumps(value).encode(), schema)
+        assert (refused is None) == is_in
+        assert refused is None or "takes too long" not in refused.detail
+
+
+def test_the_tag_of_a_union_decides_alone() -> None:
+    schema = BY_REFERENCE["tagged, by msgspec"]
+    for payload, place in (
+        (b'{"part": 1}', "payload.type: is required"),
+        (b'{"part": 1, "type": "up"}', "payload.type: 'up' names no alternative"),
+        (b'{"part": 1, "type": ["left"]}', "payload.type: ['left'] names no alternative"),
+        (b'{"part": {"part": "x", "type": "right"}, "type": "left"}', "payload.part"),
+    ):
+        refused = payload_problem(payload, schema)
+        assert refused is not None
+        assert place in refused.detail
+
+
+class One(msgspec.Struct, tag=1):
+    pass
+
+
+class Two(msgspec.Struct, tag=2):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("payload", "is_in"),
+    [(b'{"type":1}', True), (b'{"type":"1"}', False), (b'{"type":true}', False), (b"{}", False)],
+)
+def test_a_tag_may_be_a_number(payload: bytes, is_in: bool) -> None:
+    assert (payload_problem(payload, schema_text(One | Two)) is None) == is_in
+
+
+ALTERNATIVES = {
+    "parts": {"type": "array", "items": {"type": "integer"}},
+    "sizes": {"type": "array", "items": True, "uniqueItems": True, "const": [1]},
+    "words": {"type": "array", "items": {"enum": list("abcdefghi")}},
+}
+
+
+@pytest.mark.parametrize("name", ALTERNATIVES)
+def test_what_takes_too_many_steps_is_refused(name: str) -> None:
+    """Where parts have no names nothing is known a second time: the steps are what bounds it."""
+    schema = check_schema(json.dumps({"anyOf": [ALTERNATIVES[name]] * 700}))
+    assert schema is not None
+    payload = json.dumps([1] * 10_000 + ["x"]).encode()
+    refused = payload_problem(payload, schema)
+    assert refused is not None
+    assert refused.error is InvalidPayload
+    if name == "parts":
+        assert "takes too long" in refused.detail
+
+
+def test_the_longest_plain_payload_fits_into_the_steps() -> None:
+    numbers = json.dumps([1] * 32_000, separators=(",", ":")).encode()
+    assert len(numbers) <= 65_536
+    assert payload_problem(numbers, schema_text(list[int])) is None
+    rows = json.dumps([{"x": 1, "y": 2.0}] * 3_000, separators=(",", ":")).encode()
+    assert payload_problem(rows, schema_text(list[Point | None])) is None
+
+
+@pytest.mark.parametrize(
+    ("schema", "payload", "is_in"),
+    [
+        ('{"multipleOf": 3}', b"9" * 4_000, True),
+        ('{"multipleOf": 3}', b"9" * 3_999 + b"8", False),
+        ('{"multipleOf": 0.5}', b"9" * 4_000, False),
+        ('{"multipleOf": 2}', b"1e308", True),
+        ('{"multipleOf": 1e-300}', b"1e308", None),
+        ('{"maximum": 5}', b"9" * 4_000, False),
+        ('{"maximum": 5}', b"9" * 6_000, False),  # no number Python would write out
+        ('{"enum": [1]}', b"9" * 4_000, False),
+        ('{"const": ' + "9" * 4_000 + "}", b"1", False),
+        ('{"pattern": "^(a+)+$"}', b'"' + b"a" * 60 + b'!"', True),  # never matched
+    ],
+)
+def test_numbers_and_texts_of_any_size_get_an_answer(
+    schema: str, payload: bytes, is_in: bool | None
+) -> None:
+    checked = check_schema(schema)
+    assert checked is not None
+    refused = payload_problem(payload, checked)
+    if is_in is not None:
+        assert (refused is None) == is_in
+    assert refused is None or len(refused.detail) <= 500
+
+
+# --- what an author may declare ----------------------------------------------------------------
+
+DEEP: Any = {}
+for _ in range(70):
+    DEEP = {"items": DEEP}
+CHAIN = {f"N{n}": {"$ref": f"#/$defs/N{n + 1}"} for n in range(1_500)} | {"N1500": {}}
+REFUSED: dict[str, tuple[Any, str]] = {
+    "itself": ({"$ref": "#"}, "without an end"),
+    "one definition": ({"$ref": "#/$defs/A", "$defs": {"A": {"$ref": "#/$defs/A"}}}, "an end"),
+    "through a union": ({**union("A"), "$defs": {"A": union("A", "B"), "B": {}}}, "without an end"),
+    "through all of": ({"allOf": [{"$ref": "#"}]}, "without an end"),
+    "inside a property": (
+        {
+            "properties": {"a": {"$ref": "#/$defs/A"}},
+            "$defs": {"A": {"oneOf": [{"type": "null"}, {"$ref": "#/$defs/A"}]}},
+        },
+        "without an end",
+    ),
+    "a chain too long": ({"$ref": "#/$defs/N0", "$defs": CHAIN}, "without an end"),
+    "nowhere": ({"$ref": "#/$defs/B", "$defs": {"A": {}}}, "leads nowhere"),
+    "elsewhere": ({"$ref": "https://example.org/schema"}, "leads nowhere"),
+    "a tag that leads nowhere": (
+        {
+            **union("A"),
+            "discriminator": {"propertyName": "t", "mapping": {"x": "B"}},
+            "$defs": {"A": {}},
+        },
+        "leads nowhere",
+    ),
+    "too deep": (DEEP, "64 levels"),
+    "no multiples": ({"multipleOf": 0}, "multipleOf"),
+    "no number": ({"multipleOf": "x"}, "multipleOf"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_type_that_cannot_be_compared_with_is_refused_when_it_is_declared(name: str) -> None:
+    schema, problem = REFUSED[name]
+    with pytest.raises(InvalidInput, match="payload_type: ") as caught:
+        check_schema(json.dumps(schema))
+    assert problem in caught.value.detail
+    assert caught.value.fields["field"] == "payload_type"
+
+
+@pytest.mark.parametrize("name", [each for each in REFUSED if each != "a chain too long"])
+def test_an_older_type_of_that_kind_refuses_or_lets_in_but_never_fails(name: str) -> None:
+    schema = json.dumps(REFUSED[name][0])
+    for payload in (None, b"1", b"[[1]]", b'{"a": {"a": 1}, "t": "x"}'):
+        refused = payload_problem(payload, schema)
+        assert refused is None or refused.error is InvalidPayload
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"properties": {"$ref": {"type": "string"}, "multipleOf": {"enum": ["x"]}}},
+        {"enum": [{"$ref": "#"}], "default": {"$ref": "nowhere"}},
+        {"properties": {"next": {"$ref": "#"}}},
+        {"anyOf": [{"type": "null"}, {"items": {"$ref": "#"}}]},
+        {"properties": {"discriminator": {"type": "string"}}},
+    ],
+    ids=str,
+)
+def test_what_only_looks_like_a_reference_is_let_be(schema: Any) -> None:
+    assert check_schema(json.dumps(schema)) is not None
+
+
+@pytest.mark.parametrize("name", TYPES)
+def test_every_type_can_be_declared(name: str) -> None:
+    assert check_schema(SCHEMAS[name]) == SCHEMAS[name]

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
+from typing import Any, Final
 
 from flowfabric import ids, limits
 from flowfabric.engine.core import EngineCore
 from flowfabric.errors import FlowFabricError, InvalidInput, InvalidPayload, PayloadTooLarge
 from flowfabric.kernel.condition import RESERVED_PREFIX
+from flowfabric.kernel.decision import Refused
 from flowfabric.kernel.episode import (
     OWN_SOURCES,
 )
-from flowfabric.kernel.signal import DeliverSignal
+from flowfabric.kernel.schema import payload_problem
+from flowfabric.kernel.signal import DeliverSignal, TypeDeclared
 from flowfabric.model.checks import (
     check_instant,
     check_integer,
@@ -20,8 +24,10 @@ from flowfabric.model.checks import (
     check_text,
 )
 from flowfabric.model.nesting import JSON, check_nesting
-from flowfabric.model.record import Record
+from flowfabric.model.record import Record, replace
 from flowfabric.model.suspension import SignalAccepted, SignalDuplicate, Token
+
+COMPARED_INLINE_BYTES: Final = 1024  # a thread costs more than comparing so little
 
 
 class Signal(Record, frozen=True, kw_only=True):
@@ -57,15 +63,12 @@ class Signalling(EngineCore):
 
     async def deliver_signal(self, signal: Signal) -> SignalAccepted | SignalDuplicate:
         """Deliver one signal; a repeated idempotency key answers what the first one did."""
-        reply: SignalAccepted | SignalDuplicate = await self.execute(self._command(signal))
-        return reply
+        return await self._deliver(self._command(signal))
 
     async def deliver_trusted_signal(self, signal: Signal) -> SignalAccepted | SignalDuplicate:
         """The same for a program of this installation, which may signal without a token: keys may
         have been rotated since the wait began."""
-        command = self._command(signal, is_trusted=True)
-        reply: SignalAccepted | SignalDuplicate = await self.execute(command)
-        return reply
+        return await self._deliver(self._command(signal, is_trusted=True))
 
     async def deliver_signals(
         self, signals: Sequence[Signal]
@@ -81,7 +84,7 @@ class Signalling(EngineCore):
                 answers.append(None)
             except FlowFabricError as error:
                 answers.append(error)
-        replies = iter(await self.batches.run(commands))
+        replies = iter(await self._deliver_all(commands))
         return [next(replies) if answer is None else answer for answer in answers]
 
     async def deliver_approval_signal(
@@ -124,8 +127,32 @@ class Signalling(EngineCore):
             _ttl(signal_dedup_ttl_ms, "signal_dedup_ttl_ms"),
             0,
         )
-        reply: SignalAccepted | SignalDuplicate = await self.execute(command)
+        return await self._deliver(command)
+
+    async def _deliver(self, command: DeliverSignal) -> SignalAccepted | SignalDuplicate:
+        (reply,) = await self._deliver_all((command,))
+        if isinstance(reply, FlowFabricError):
+            raise reply
         return reply
+
+    async def _deliver_all(
+        self, commands: Sequence[DeliverSignal]
+    ) -> list[SignalAccepted | SignalDuplicate | FlowFabricError]:
+        """Deliver; payloads whose waiters declared a type are compared with it in between, while
+        no transaction is open: a stranger's payload must not hold up a store."""
+        replies: list[Any] = await self.batches.run(commands)
+        compared: dict[int, DeliverSignal] = {}
+        for at, reply in enumerate(replies):
+            if isinstance(reply, TypeDeclared):
+                command, declared = commands[at], reply.payload_type
+                if problem := await _problem(command.payload, declared):
+                    replies[at] = problem.to_error()
+                else:
+                    compared[at] = replace(command, fits=declared)
+        again = await self.batches.run(list(compared.values()))
+        for at, reply in zip(compared, again, strict=True):
+            replies[at] = reply
+        return replies
 
     def _command(self, signal: object, *, is_trusted: bool = False) -> DeliverSignal:
         if not isinstance(signal, Signal):
@@ -168,6 +195,11 @@ def _token(value: object) -> str:
     if not isinstance(token, str) or not 0 < len(token) <= limits.NAME_BYTES:
         raise InvalidInput("token: expected the waitpoint's token", field="token")
     return token
+async def _problem(payload: bytes | None, declared: str) -> Refused | None:
+    """Compare a payload with its type; a long one beside the event loop."""
+    if len(payload or b"") <= COMPARED_INLINE_BYTES:
+        return payload_problem(payload, declared)
+    return await asyncio.to_thread(payload_problem, payload, declared)
 
 
 def _name(value: object) -> str:

@@ -1,37 +1,39 @@
 """Does a payload fit the type its waiter declared? The part of JSON Schema that types produce.
 
-Written here because the check must give one answer in every process that delivers a signal, with
-no library a sender would have to share with the waiter. What is let through can be decoded, but
-for what a schema does not say (keys that are numbers, lengths of bytes) and for `pattern`: a
-stranger's text is never matched against a regular expression while an execution is held.
+Written here because the check must give one answer in every process that delivers a signal, in a
+bounded number of steps: see docs/design/017-untrusted-json.md. What is let through can be decoded,
+but for what a schema does not say (keys that are numbers, lengths of bytes) and for `pattern`: a
+stranger's text is never matched against a regular expression.
 """
 
 from __future__ import annotations
 
-import datetime
-import decimal
-import math
-import operator
-import re
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from typing import Any, Final
 
+from flowfabric import limits
 from flowfabric.errors import InvalidInput, InvalidPayload
 from flowfabric.kernel.decision import Refused
+from flowfabric.kernel.schema_scalars import (
+    Plain,
+    same,
+    wrong_number,
+    wrong_size,
+    wrong_text,
+    wrong_type,
+)
 from flowfabric.model.checks import check_text
-from flowfabric.model.record import Record, convert, from_json
+from flowfabric.model.nesting import JSON, check_nesting, is_too_deep
+from flowfabric.model.record import Record, from_json
+from flowfabric.model.shown import shown
 
-DEPTH_MAX = 128
-_TYPES: dict[str, tuple[type, ...]] = {
-    "object": (dict,),
-    "array": (list,),
-    "string": (str,),
-    "integer": (int,),
-    "number": (int, float),
-    "boolean": (bool,),
-    "null": (type(None),),
-}
-SCHEMA_BYTES = 65_536  # a form, not a library of them
+SCHEMA_BYTES: Final = 65_536  # a form, not a library of them
+_DETAIL_LENGTH: Final = 500  # a path may lead through many long names
+_KEPT: Final = 64  # schemas that are kept decoded
+_ROOT: Final = "#"
+_DEFS_PREFIX: Final = "#/$defs/"
+_UNIONS: Final = ("anyOf", "oneOf")
 
 
 class _Shape(
@@ -53,6 +55,7 @@ class _Shape(
         "min_properties": "minProperties",
         "max_properties": "maxProperties",
         "content_encoding": "contentEncoding",
+        "multiple_of": "multipleOf",
     },
 ):
     """The words that are looked at, and what each must be; other words are let be."""
@@ -77,6 +80,17 @@ class _Shape(
     max_properties: int | None = None
     format: str = ""
     content_encoding: str = ""
+    multiple_of: int | float | None = None
+    discriminator: _Tags | None = None
+
+
+class _Tags(
+    Record, frozen=True, forbid_unknown_fields=False, rename={"property_name": "propertyName"}
+):
+    """By which property the alternatives of a union are told apart."""
+
+    property_name: str
+    mapping: dict[str, str] = {}
 
 
 def check_schema(text: object, *, field: str = "payload_type") -> str | None:
@@ -84,168 +98,237 @@ def check_schema(text: object, *, field: str = "payload_type") -> str | None:
     if text is None:
         return None
     checked = check_text(text, field=field, max_bytes=SCHEMA_BYTES, control=True)
-    try:
-        from_json(checked, _Shape, field=field)
-    except RecursionError:
-        raise InvalidInput(f"{field}: nested too deeply", field=field) from None
+    check_nesting(checked.encode(), JSON, field=field)
+    from_json(checked, _Shape, field=field)
+    if flaw := _flaw(checked):
+        raise InvalidInput(f"{field}: {flaw}", field=field)
     return checked
 
 
 def payload_problem(payload: bytes | None, schema_text: str) -> Refused | None:
     """The refusal, naming the place, of a payload that is not what its waiter declared."""
-    schema = from_json(schema_text, dict[str, Any], field="payload_type")
-    try:
-        value = from_json(payload or b"null", object, field="payload")
-    except InvalidInput as error:
-        return Refused(InvalidPayload, error.detail, {"field": "payload"})
-    problem = _problem(value, schema, schema.get("$defs", {}), "payload", 0)
-    return Refused(InvalidPayload, problem, {"field": "payload"}) if problem else None
-
-
-def _problem(
-    value: Any, schema: Mapping[str, Any], defs: Mapping[str, Any], path: str, depth: int
-) -> str | None:
-    """The first thing that is wrong, or nothing."""
-    if depth > DEPTH_MAX:
-        return f"{path}: nested too deeply"
-    if "$ref" in schema:
-        target = defs.get(str(schema["$ref"]).rpartition("/")[2], {})
-        return _problem(value, target, defs, path, depth + 1)
-    for word in ("anyOf", "oneOf"):
-        if word in schema:
-            options = schema[word]
-            if not any(_problem(value, each, defs, path, depth + 1) is None for each in options):
-                return f"{path}: fits none of {len(options)} alternatives"
-    for each in schema.get("allOf", ()):
-        if problem := _problem(value, each, defs, path, depth + 1):
-            return problem
-    if "enum" in schema and not any(_same(value, each) for each in schema["enum"]):
-        return f"{path}: not one of {schema['enum']!r:.120}"
-    if "const" in schema and not _same(value, schema["const"]):
-        return f"{path}: must be {schema['const']!r:.80}"
-    return _wrong_type(value, schema, path) or _wrong_parts(value, schema, defs, path, depth)
-
-
-def _same(value: Any, expected: Any) -> bool:
-    """Equal and of one kind: to Python, true is 1 and so is 1.0."""
-    return type(value) is type(expected) and bool(value == expected)
-
-
-def _wrong_type(value: Any, schema: Mapping[str, Any], path: str) -> str | None:
-    wanted = schema.get("type")
-    if wanted is None:
+    data = payload or b"null"
+    if is_too_deep(data):
+        problem: str | None = f"payload: nests deeper than {limits.JSON_DEPTH_MAX} levels"
+    else:
+        try:
+            value = from_json(data, object, field="payload")
+            problem = _Comparison(_decoded(schema_text), len(data)).run(value)
+        except InvalidInput as error:
+            problem = error.detail
+    if problem is None:
         return None
-    words = [wanted] if isinstance(wanted, str) else list(wanted)
-    for word in words:
-        is_flag = isinstance(value, bool)
-        if isinstance(value, _TYPES.get(word, ())) and (not is_flag or word == "boolean"):
-            return None
-    return f"{path}: expected {' or '.join(words)}, got {type(value).__name__}"
+    return Refused(InvalidPayload, problem[:_DETAIL_LENGTH], {"field": "payload"})
 
 
-def _wrong_parts(
-    value: Any, schema: Mapping[str, Any], defs: Mapping[str, Any], path: str, depth: int
-) -> str | None:
-    if isinstance(value, dict):
-        return _wrong_object(value, schema, defs, path, depth)
-    if isinstance(value, list):
-        return _wrong_array(value, schema, defs, path, depth)
-    if isinstance(value, str):
-        return _wrong_size(len(value), schema, "Length", path) or _wrong_text(value, schema, path)
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return _wrong_number(value, schema, path)
-    return None
+@lru_cache(_KEPT)
+def _decoded(schema_text: str) -> Plain:
+    return from_json(schema_text, dict[str, Any], field="payload_type")
 
 
-def _wrong_object(
-    value: dict[str, Any],
-    schema: Mapping[str, Any],
-    defs: Mapping[str, Any],
-    path: str,
-    depth: int,
-) -> str | None:
-    if problem := _wrong_size(len(value), schema, "Properties", path):
-        return problem
-    properties = schema.get("properties", {})
-    for name in schema.get("required", ()):
+# --- what refers to what -----------------------------------------------------------------------
+
+
+def _target(root: Plain, reference: object) -> Plain | None:
+    """What a reference leads to; only the definitions of the schema itself, and its root."""
+    if reference == _ROOT:
+        return root
+    name = str(reference)
+    found = root.get("$defs", {}).get(name.removeprefix(_DEFS_PREFIX))
+    return found if name.startswith(_DEFS_PREFIX) and isinstance(found, Mapping) else None
+
+
+@lru_cache(_KEPT)
+def _flaw(schema_text: str) -> str | None:
+    """What makes a schema of known words impossible to compare with: a reference that leads
+    nowhere, or back to where it stands with nothing read meanwhile."""
+    root = _decoded(schema_text)
+    nodes, done = list(_nodes(root)), set[int]()
+    for node in nodes:
+        for reference in _references(node):
+            if _target(root, reference) is None:
+                return f"{shown(reference)} leads nowhere; refer to #/$defs/… of the same schema"
+        if node.get("multipleOf") is not None and not node["multipleOf"] > 0:
+            return "multipleOf must be more than 0"
+    try:
+        endless = any(_comes_back(root, node, set(), done) for node in nodes)
+    except RecursionError:
+        endless = True
+    return "it refers to itself, or on and on, without an end" if endless else None
+
+
+def _references(node: Plain) -> Iterator[str]:
+    if "$ref" in node:
+        yield node["$ref"]
+    yield from (node.get("discriminator") or {}).get("mapping", {}).values()
+
+
+def _nodes(schema: Plain) -> Iterator[Plain]:
+    """A schema and every schema inside it."""
+    yield schema
+    inner = [*schema.get("properties", {}).values(), *schema.get("$defs", {}).values()]
+    inner += [each for word in (*_UNIONS, "allOf", "prefixItems") for each in schema.get(word, ())]
+    for each in (*inner, schema.get("items"), schema.get("additionalProperties")):
+        if isinstance(each, Mapping):
+            yield from _nodes(each)
+
+
+def _comes_back(root: Plain, node: Plain, above: set[int], done: set[int]) -> bool:
+    """Whether a schema applies itself to the very value it is applied to."""
+    if id(node) in done:
+        return False
+    if id(node) in above:
+        return True
+    above.add(id(node))
+    if any(_comes_back(root, each, above, done) for each in _same_value(root, node)):
+        return True
+    above.discard(id(node))
+    done.add(id(node))
+    return False
+
+
+def _same_value(root: Plain, node: Plain) -> Iterator[Plain]:
+    """The schemas a schema applies to the same value."""
+    if "$ref" in node and (target := _target(root, node["$ref"])) is not None:
+        yield target
+    for word in (*_UNIONS, "allOf"):
+        yield from node.get(word, ())
+
+
+# --- the comparison ----------------------------------------------------------------------------
+
+
+class _Exhausted(Exception):
+    """No steps are left."""
+
+
+class _Comparison:
+    """One payload against one schema, in a number of steps that its length bounds."""
+
+    def __init__(self, root: Plain, size: int) -> None:
+        self._root = root
+        allowed = limits.SCHEMA_STEPS_MIN + limits.SCHEMA_STEPS_PER_BYTE * size
+        self._steps = min(allowed, limits.SCHEMA_STEPS_MAX)
+        # What a definition says of a part of the payload does not depend on the way to it: without
+        # this, unions inside unions would be tried in all combinations.
+        self._known: dict[tuple[int, str], str | None] = {}
+
+    def run(self, value: Any) -> str | None:
+        """The first thing that is wrong, or nothing."""
+        try:
+            return self._problem(value, self._root, "payload")
+        except _Exhausted:
+            return "payload: comparing it with its type takes too long; send less of it"
+        except RecursionError:  # a schema of an older version may refer to itself without an end
+            return "payload: its type refers to itself, or on and on, without an end"
+
+    def _spend(self, steps: int) -> None:
+        self._steps -= steps
+        if self._steps < 0:
+            raise _Exhausted
+
+    def _problem(self, value: Any, schema: Plain, path: str) -> str | None:
+        self._spend(1)
+        if "$ref" in schema:
+            return self._referred(value, str(schema["$ref"]), path)
+        for word in _UNIONS:
+            if word in schema and (problem := self._no_alternative(value, schema, word, path)):
+                return problem
+        for each in schema.get("allOf", ()):
+            if problem := self._problem(value, each, path):
+                return problem
+        return (
+            self._not_listed(value, schema, path)
+            or wrong_type(value, schema, path)
+            or self._wrong_parts(value, schema, path)
+        )
+
+    def _referred(self, value: Any, reference: str, path: str) -> str | None:
+        target = _target(self._root, reference)
+        if target is None:
+            return None  # of an older version; a new schema is refused with such a reference
+        if not isinstance(value, dict | list):
+            return self._problem(value, target, path)
+        key = (id(value), reference)
+        if key not in self._known:
+            self._known[key] = self._problem(value, target, path)
+        return self._known[key]
+
+    def _no_alternative(self, value: Any, schema: Plain, word: str, path: str) -> str | None:
+        tags = schema.get("discriminator")
+        # Older versions stored whatever stood there.
+        if isinstance(value, dict) and isinstance(tags, Mapping) and tags.get("mapping"):
+            return self._by_tag(value, tags, path)
+        options = schema[word]
+        for each in options:
+            if self._problem(value, each, path) is None:
+                return None
+        return f"{path}: fits none of {len(options)} alternatives"
+
+    def _by_tag(self, value: dict[str, Any], tags: Plain, path: str) -> str | None:
+        """The one alternative that the value itself names."""
+        name = str(tags.get("propertyName"))
         if name not in value:
             return f"{path}.{name}: is required"
-    others = schema.get("additionalProperties", True)
-    for name, part in value.items():
-        rule = properties.get(name, others)
-        if rule is False:
-            return f"{path}.{name}: unknown field"
-        if isinstance(rule, Mapping):
-            problem = _problem(part, rule, defs, f"{path}.{name}", depth + 1)
-            if problem:
+        tag = value[name]
+        is_word = isinstance(tag, str | int) and not isinstance(tag, bool)
+        reference = tags["mapping"].get(tag if isinstance(tag, str) else shown(tag))
+        if not is_word or reference is None:
+            return f"{path}.{name}: {shown(tag)} names no alternative"
+        return self._referred(value, str(reference), path)
+
+    def _not_listed(self, value: Any, schema: Plain, path: str) -> str | None:
+        if "enum" in schema:
+            self._spend(len(schema["enum"]))
+            if not any(same(value, each) for each in schema["enum"]):
+                return f"{path}: not one of {shown(schema['enum'], 120)}"
+        if "const" in schema and not same(value, schema["const"]):
+            return f"{path}: must be {shown(schema['const'], 80)}"
+        return None
+
+    def _wrong_parts(self, value: Any, schema: Plain, path: str) -> str | None:
+        if isinstance(value, dict):
+            return self._wrong_object(value, schema, path)
+        if isinstance(value, list):
+            return self._wrong_array(value, schema, path)
+        if isinstance(value, str):
+            self._spend(len(value) // 64)
+            size = wrong_size(len(value), schema, "Length", path)
+            return size or wrong_text(value, schema, path)
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            return wrong_number(value, schema, path)
+        return None
+
+    def _wrong_object(self, value: dict[str, Any], schema: Plain, path: str) -> str | None:
+        if problem := wrong_size(len(value), schema, "Properties", path):
+            return problem
+        required = schema.get("required", ())
+        self._spend(len(value) + len(required))
+        for name in required:
+            if name not in value:
+                return f"{path}.{name}: is required"
+        properties, others = schema.get("properties", {}), schema.get("additionalProperties", True)
+        for name, part in value.items():
+            rule = properties.get(name, others)
+            if rule is False:
+                return f"{path}.{name:.80}: unknown field"
+            if isinstance(rule, Mapping) and (
+                problem := self._problem(part, rule, f"{path}.{name:.80}")
+            ):
                 return problem
-    return None
+        return None
 
-
-def _wrong_array(
-    value: list[Any], schema: Mapping[str, Any], defs: Mapping[str, Any], path: str, depth: int
-) -> str | None:
-    if problem := _wrong_size(len(value), schema, "Items", path):
-        return problem
-    heads = schema.get("prefixItems", [])
-    rest = schema.get("items", True)
-    for index, part in enumerate(value):
-        rule = heads[index] if index < len(heads) else rest
-        if rule is False:
-            return f"{path}[{index}]: one too many"
-        if isinstance(rule, Mapping):
-            problem = _problem(part, rule, defs, f"{path}[{index}]", depth + 1)
-            if problem:
+    def _wrong_array(self, value: list[Any], schema: Plain, path: str) -> str | None:
+        if problem := wrong_size(len(value), schema, "Items", path):
+            return problem
+        self._spend(len(value))
+        heads, rest = schema.get("prefixItems", []), schema.get("items", True)
+        for index, part in enumerate(value):
+            rule = heads[index] if index < len(heads) else rest
+            if rule is False:
+                return f"{path}[{index}]: one too many"
+            if isinstance(rule, Mapping) and (
+                problem := self._problem(part, rule, f"{path}[{index}]")
+            ):
                 return problem
-    return None
-
-
-def _wrong_size(size: int, schema: Mapping[str, Any], word: str, path: str) -> str | None:
-    least, most = schema.get(f"min{word}"), schema.get(f"max{word}")
-    if least is not None and size < least:
-        return f"{path}: shorter than {least}"
-    if most is not None and size > most:
-        return f"{path}: longer than {most}"
-    return None
-
-
-_UUID = re.compile(r"[0-9a-fA-F]{8}(-?)[0-9a-fA-F]{4}(\1[0-9a-fA-F]{4}){2}\1[0-9a-fA-F]{12}")
-_FORMATS: dict[str, type] = {
-    "date-time": datetime.datetime,
-    "date": datetime.date,
-    "time": datetime.time,
-    "duration": datetime.timedelta,
-    "decimal": decimal.Decimal,
-    "base64": bytes,
-}
-
-
-def _wrong_text(value: str, schema: Mapping[str, Any], path: str) -> str | None:
-    """Text that stands for something else; formats nobody here knows are let pass."""
-    if schema.get("format") == "uuid" and not _UUID.fullmatch(value):
-        return f"{path}: no uuid"
-    for word in ("format", "contentEncoding"):
-        kind = _FORMATS.get(schema.get(word, ""))
-        if kind is not None:
-            try:
-                convert(value, kind, field=path)
-            except InvalidInput:
-                return f"{path}: no {schema[word]}"
-    return None
-
-
-def _wrong_number(value: float, schema: Mapping[str, Any], path: str) -> str | None:
-    for word, fits in _BOUNDS.items():
-        bound = schema.get(word)
-        if isinstance(bound, int | float) and not fits(value, bound):
-            return f"{path}: {value} breaks {word} {bound}"
-    return None
-
-
-_BOUNDS: dict[str, Callable[[float, float], bool]] = {
-    "minimum": operator.ge,
-    "maximum": operator.le,
-    "exclusiveMinimum": operator.gt,
-    "exclusiveMaximum": operator.lt,
-    "multipleOf": lambda value, step: step == 0 or math.fmod(value, step) == 0,
-}
+        return None

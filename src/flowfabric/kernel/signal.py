@@ -21,7 +21,6 @@ from flowfabric.kernel.episode import (
     ended,
     signal_event,
 )
-from flowfabric.kernel.schema import payload_problem
 from flowfabric.kernel.token import verifies
 from flowfabric.model.execution import Execution
 from flowfabric.model.record import Record, replace
@@ -58,9 +57,17 @@ class DeliverSignal(Record, frozen=True):
     idempotency_key: str | None
     dedup_ttl_ms: int
     resume_delay_ms: int
+    fits: str | None = None  # the declared type that the payload was compared with, and fits
 
     def __repr__(self) -> str:
         return f"DeliverSignal({self.signal_name!r} to {self.waitpoint_id})"
+
+
+class TypeDeclared(Record, frozen=True):
+    """The payload must fit this type. Comparing takes time, so nothing is held meanwhile: whoever
+    delivers compares, and asks again with a command that says so. Only who may signal gets here."""
+
+    payload_type: str
 
 
 def refuse_sender(
@@ -88,7 +95,7 @@ def deliver(
     command: DeliverSignal,
     at: Moment,
 ) -> EpisodeDecision:
-    """After authentication: the key, the state, the cap, the payload, then the condition."""
+    """After authentication: the key, the state, the cap, the payload's type, the condition."""
     if execution is None or waitpoint is None:
         return EpisodeDecision(Refused(InvalidToken))
     if seen is not None and command.dedup_ttl_ms > 0 and seen.due_at > at.now:
@@ -102,9 +109,8 @@ def deliver(
     if execution.signal_bytes + len(command.payload or b"") > limits.SIGNAL_BYTES_TOTAL:
         detail = f"payload: all payloads together are over {limits.SIGNAL_BYTES_TOTAL} bytes"
         return EpisodeDecision(Refused(SignalLimitExceeded, detail, {"field": "payload"}))
-    declared = waitpoint.payload_type
-    if declared is not None and (problem := payload_problem(command.payload, declared)):
-        return EpisodeDecision(problem)
+    if waitpoint.payload_type is not None and waitpoint.payload_type != command.fits:
+        return EpisodeDecision(TypeDeclared(waitpoint.payload_type))
     if waitpoint.state is WaitpointState.PENDING or episode is None:
         return _stored(execution, waitpoint, command, SignalEffect.BUFFERED, at)
     return _evaluated(execution, waitpoint, episode, command, at)
