@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from flowfabric import ids
@@ -28,6 +28,7 @@ from flowfabric.kernel.quota import (
     trimmed,
     update_quota,
 )
+from flowfabric.model.event import OperatorEvent
 from flowfabric.model.execution import Execution
 from flowfabric.model.quota import (
     AdmissionRow,
@@ -49,10 +50,13 @@ QUOTA_COMMANDS = (CreateQuota, UpdateQuota, CheckAdmission, ReleaseAdmission)
 class GateBook:
     """Gates by policy and key, as they stand."""
 
-    def __init__(self, tx: Transaction, rows: Rows, at: Moment) -> None:
+    def __init__(
+        self, tx: Transaction, rows: Rows, at: Moment, publish: Callable[[OperatorEvent], None]
+    ) -> None:
         self._tx = tx
         self._rows = rows
         self._at = at
+        self._publish = publish
         self._gates: dict[Key, Gate] = {}
         self._unknown: set[Key] = set()
         self._looked_up: set[Key] = set()  # admissions: who has the gate has them too
@@ -149,6 +153,8 @@ class GateBook:
                 if decision.policy is not None:
                     self._rows.put(QUOTAS, decision.policy)
                     self._change_policy(decision.policy)
+                for event in decision.events:
+                    self._publish(event)
                 return decision.reply
             case CheckAdmission():
                 return self._check(command)

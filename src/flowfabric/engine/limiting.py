@@ -85,7 +85,7 @@ class Limiter:
         """The time is known: from here on everything is judged by it."""
         tx, view = self._tx, self._view
         self._budgets = BudgetBook(tx, view.rows, view.at, view.note_event)
-        self._gates = GateBook(tx, view.rows, view.at)
+        self._gates = GateBook(tx, view.rows, view.at, view.note_event)
 
     # --- commands about limits -----------------------------------------------------------------
 

@@ -142,7 +142,8 @@ class Operating(EngineCore):
     ) -> Unblocked:
         """Lift a block; `expected_reason` guards against lifting another one."""
         expected = None if expected_reason is None else _reason(expected_reason, "expected_reason")
-        reply: Unblocked = await self.execute(Unblock(self.check_id(execution_id), expected))
+        command = Unblock(self.check_id(execution_id), expected, by_operator=True)
+        reply: Unblocked = await self.execute(command)
         return reply
 
     async def set_execution_tag(self, *, execution_id: str, key: str, value: str) -> None:

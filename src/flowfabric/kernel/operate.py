@@ -52,6 +52,7 @@ class Unblock(Record, frozen=True):
 
     execution_id: str
     expected: BlockingReason | None
+    by_operator: bool = False  # else limits lift what they have set, which nobody audits
 
 
 class SetTag(Record, frozen=True):
@@ -128,7 +129,14 @@ def block(execution: Execution | None, command: Block, at: Moment) -> Decision:
     if not execution.is_waiting or execution.granted_to_other(at.now):
         return Decision(Rejected(f"execution is {execution.public_state.value}"))
     done = park(execution, command.reason, command.detail, at)
-    return Decision(Blocked(execution.execution_id, command.reason), done)
+    audit = operator_event(
+        execution,
+        OperatorEventType.BLOCKED,
+        at.now,
+        blocking_reason=command.reason.value,
+        detail=command.detail,
+    )
+    return Decision(Blocked(execution.execution_id, command.reason), done, None, (audit,))
 
 
 def unblock(execution: Execution | None, command: Unblock, at: Moment) -> Decision:
@@ -151,7 +159,16 @@ def unblock(execution: Execution | None, command: Unblock, at: Moment) -> Decisi
         last_transition_at=at.now,
         last_mutation_at=at.now,
     )
-    return Decision(Unblocked(execution.execution_id, lifted.public_state), lifted)
+    reply = Unblocked(execution.execution_id, lifted.public_state)
+    if not command.by_operator:
+        return Decision(reply, lifted)
+    audit = operator_event(
+        execution,
+        OperatorEventType.UNBLOCKED,
+        at.now,
+        blocking_reason=state.blocking_reason.value,
+    )
+    return Decision(reply, lifted, None, (audit,))
 
 
 def set_tag(execution: Execution | None, command: SetTag, at: Moment) -> Decision:

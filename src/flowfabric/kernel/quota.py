@@ -7,6 +7,7 @@ from typing import Any
 
 from flowfabric.errors import LimitConflict, NotFound, PlaceInUse
 from flowfabric.kernel.decision import Moment, Refused
+from flowfabric.model.event import OperatorEvent, OperatorEventType
 from flowfabric.model.quota import (
     AdmissionOutcome,
     AdmissionRow,
@@ -96,6 +97,7 @@ class QuotaDecision(Record, frozen=True):
     policy: QuotaPolicy | None = None
     gate: Gate | None = None
     admission: AdmissionRow | None = None
+    events: tuple[OperatorEvent, ...] = ()
 
 
 def no_quota(quota_policy_id: str) -> Refused:
@@ -113,7 +115,9 @@ def create_quota(policy: QuotaPolicy | None, command: CreateQuota, at: Moment) -
     )
     key = command.quota_policy_id
     if policy is None:
-        return QuotaDecision(QuotaCreated(key), QuotaPolicy(key, *wanted, at.now, at.now))
+        made = QuotaPolicy(key, *wanted, at.now, at.now)
+        audit = _audit(made, OperatorEventType.QUOTA_CREATED, at)
+        return QuotaDecision(QuotaCreated(key), made, events=(audit,))
     if _numbers(policy) == wanted:
         return QuotaDecision(AlreadySatisfied(f"quota policy {key} exists"))
     detail = f"quota policy {key} exists with other limits"
@@ -150,7 +154,20 @@ def update_quota(policy: QuotaPolicy | None, command: UpdateQuota, at: Moment) -
         jitter_ms=jitter,
         updated_at=at.now,
     )
-    return QuotaDecision(QuotaUpdated(policy.quota_policy_id), changed)
+    audit = _audit(changed, OperatorEventType.QUOTA_UPDATED, at)
+    return QuotaDecision(QuotaUpdated(policy.quota_policy_id), changed, events=(audit,))
+
+
+def _audit(policy: QuotaPolicy, event_type: OperatorEventType, at: Moment) -> OperatorEvent:
+    """The limits that hold from now on."""
+    window, starts, places, jitter = _numbers(policy)
+    details = {
+        "window_seconds": window,
+        "max_requests_per_window": starts,
+        "max_concurrent": places,
+        "jitter_ms": jitter,
+    }
+    return OperatorEvent(policy.quota_policy_id, event_type, details, "", {}, at.now)
 
 
 def in_order(gate: Gate, at: Moment) -> Moment:

@@ -1,0 +1,208 @@
+"""Every declared kind of event is written by something: a kind that nothing writes is a promise
+to whoever subscribes to it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+import pytest
+
+from flowfabric.model.attempt import FailureClass
+from flowfabric.model.event import LeaseEventType, OperatorEventType
+from flowfabric.model.flow import FlowEventType
+from flowfabric.model.state import BlockingReason, TerminalOutcome
+from flowfabric.model.suspension import Count, CountKind, OperatorOnly, SignalEffect
+from flowfabric.model.words import TimeoutBehavior
+from flowfabric.model.worker import WorkerEventType
+from tests.support.budgets import BUDGET, make_budget, report
+from tests.support.flows import arrows, node, submit
+from tests.support.gates import QUOTA, quota
+from tests.support.lab import LANE, Lab, scenario
+from tests.support.waits import early, pending, suspended
+
+Acts = Callable[[Lab], Awaitable[Any]]
+OVERRIDE: Final = "operator_override"
+
+
+async def operators_act_on_waiting_work(lab: Lab) -> None:
+    key = await lab.create()
+    await lab.engine.change_priority(execution_id=key, new_priority=9)
+    await lab.engine.hold_execution(execution_id=key, reason="look")
+    await lab.engine.release_execution(execution_id=key)
+    await lab.engine.block_execution_for_admission(
+        execution_id=key, reason=BlockingReason.WAITING_FOR_QUOTA, reason_detail="full"
+    )
+    await lab.engine.unblock_execution(execution_id=key)
+    await lab.cancel(key)
+    await lab.engine.replay_execution(execution_id=key)
+    await lab.engine.pause_lane(lane_id="other")
+
+
+async def operators_act_on_running_work(lab: Lab) -> None:
+    for end in ("complete", "fail"):
+        key = await lab.create()
+        await lab.engine.issue_grant_and_claim(
+            execution_id=key, lane_id=LANE, lease_duration_ms=30_000
+        )
+        if end == "complete":
+            await lab.engine.complete_execution(execution_id=key, source=OVERRIDE)
+        else:
+            await lab.engine.fail_execution(execution_id=key, source=OVERRIDE, failure_reason="x")
+    lost = await lab.started()
+    await lab.engine.revoke_lease(execution_id=lost.execution_id, reason="suspect")
+
+
+async def leases_lapse_and_are_taken_over(lab: Lab) -> None:
+    await lab.configure(reclaim_grace_ms=60_000)
+    lost = await lab.lapsed()
+    who: dict[str, Any] = {"worker_id": "w2", "worker_instance_id": "w2-1"}
+    await lab.engine.issue_reclaim_grant(execution_id=lost.execution_id, **who)
+    taken: Any = await lab.engine.reclaim_execution(execution_id=lost.execution_id, **who)
+    await lab.engine.complete(taken.handle)
+
+
+async def limits_are_made_and_passed(lab: Lab) -> None:
+    await make_budget(lab, hard={"a": 10}, soft={"a": 5})
+    await report(lab, {"a": 6})
+    await report(lab, {"a": 60})
+    await lab.engine.update_budget(budget_id=BUDGET, hard_limits={"a": 20})
+    await lab.engine.reset_budget(budget_id=BUDGET)
+    await quota(lab, cap=1)
+    await lab.engine.update_quota_policy(quota_policy_id=QUOTA, max_concurrent=2)
+
+
+async def keys_are_seeded_and_rotated(lab: Lab) -> None:
+    await lab.engine.seed_waitpoint_hmac_secret(kid="mine", secret_hex="a1" * 32)
+    await lab.engine.rotate_waitpoint_hmac_secret_all(new_kid="next")
+
+
+async def waits_begin_and_end(lab: Lab) -> None:
+    asked = await suspended(lab)
+    await asked.send("another name")
+    await asked.send()
+    resumed = await suspended(lab, claimed=await lab.claim())
+    await lab.engine.resume_execution(execution_id=resumed.execution_id)
+    await suspended(
+        lab,
+        claimed=await lab.claim(),
+        timeout_at=lab.now + 1,
+        timeout_behavior=TimeoutBehavior.ESCALATE,
+    )
+    await lab.after(1)
+    claimed = await lab.started()
+    await early(lab, claimed, await pending(lab, claimed))
+    for_operator = await suspended(lab, OperatorOnly(), claimed=claimed)
+    await for_operator.send()
+    by_two = await suspended(lab, Count(2, CountKind.DISTINCT_SOURCES, ("a",)))
+    await by_two.send(by="ann")
+    await by_two.send(by="ann")
+
+
+async def executions_end_in_every_way(lab: Lab) -> None:
+    await lab.completed()
+    failing = await lab.started()
+    await lab.engine.fail(failing.handle, reason="x", failure_class=FailureClass.PERMANENT)
+    await lab.create(execution_deadline_at=lab.now + 1)
+    await lab.after(1)
+
+
+async def flows_end_and_reopen(lab: Lab) -> None:
+    graph = await submit(lab, [node("a"), node("b")], arrows("a>b"))
+    await graph.fail("a")
+    await lab.engine.replay_execution(execution_id=graph.ids["a"], cascade=True)
+    await graph.complete("a")
+    await graph.complete("b")
+    other = await submit(lab, [node("a")])
+    await lab.engine.cancel_flow(flow_id=other.flow_id, reason="enough")
+
+
+async def workers_come_and_go(lab: Lab) -> None:
+    for name in ("dead", "silent"):
+        await lab.engine.register_worker(
+            worker_id=name, worker_instance_id=name, lanes=(LANE,), liveness_ttl_ms=1_000
+        )
+    await lab.engine.mark_worker_dead(worker_instance_id="dead", reason="gone")
+    await lab.after(2_000)
+
+
+async def tidy(lab: Lab) -> None:
+    """Nothing is left that the next act could meet."""
+    for execution in (await lab.dump())["executions"]:
+        if not execution.is_terminal:
+            await lab.cancel(execution.execution_id)
+
+
+# Which acts must write all the kinds of which log.
+OPERATORS: Final = (
+    operators_act_on_waiting_work,
+    operators_act_on_running_work,
+    limits_are_made_and_passed,
+    keys_are_seeded_and_rotated,
+    waits_begin_and_end,
+    flows_end_and_reopen,
+)
+LOGS: Final[dict[str, tuple[Any, str, tuple[Acts, ...]]]] = {
+    "operator_events": (OperatorEventType, "event_type", OPERATORS),
+    "lease_events": (
+        LeaseEventType,
+        "event_type",
+        (leases_lapse_and_are_taken_over, operators_act_on_running_work),
+    ),
+    "completion_events": (
+        [each for each in TerminalOutcome if each is not TerminalOutcome.NONE],
+        "outcome",
+        (executions_end_in_every_way, operators_act_on_waiting_work, flows_end_and_reopen),
+    ),
+    "flow_events": (FlowEventType, "event_type", (flows_end_and_reopen,)),
+    "worker_events": (WorkerEventType, "event_type", (workers_come_and_go,)),
+    "signal_events": (SignalEffect, "effect", (waits_begin_and_end,)),
+}
+
+
+@scenario
+async def test_there_is_no_log_without_its_kinds(lab: Lab) -> None:
+    assert {name for name in await lab.dump() if name.endswith("_events")} == LOGS.keys()
+
+
+@pytest.mark.parametrize("log", LOGS)
+@scenario
+async def test_every_declared_event_type_is_written_by_something(lab: Lab, log: str) -> None:
+    """Issue 10 C: one walk over the words of each log."""
+    kinds, field, acts = LOGS[log]
+    written: set[str] = set()
+    for act in acts:
+        await act(lab)
+        await tidy(lab)
+        written |= {getattr(event, field) for event in (await lab.dump())[log]}
+    assert written == {kind.value for kind in kinds}
+
+
+@scenario
+async def test_blocks_quotas_and_keys_are_audited_with_what_changed(lab: Lab) -> None:
+    """Issue 10 C: enough to say what an operator did; limits that lift their own block are none."""
+    await operators_act_on_waiting_work(lab)
+    (key,) = [each.execution_id for each in (await lab.dump())["executions"]]
+    told = {event.event_type: event.details for event in await lab.operator_events(key)}
+    why = {"blocking_reason": "waiting_for_quota"}
+    assert told[OperatorEventType.BLOCKED] == why | {"detail": "full"}
+    assert told[OperatorEventType.UNBLOCKED] == why
+    await limits_are_made_and_passed(lab)
+    made, changed = [event.details for event in await lab.operator_events(QUOTA)]
+    assert made["max_concurrent"] == 1
+    assert changed == {**made, "max_concurrent": 2}
+    await keys_are_seeded_and_rotated(lab)
+    (rotated,) = await lab.operator_events("next")
+    assert rotated.details["previous_kid"] == "mine"
+    assert "a1" * 32 not in str((await lab.dump())["operator_events"])
+
+
+@scenario
+async def test_a_quota_that_has_room_again_writes_no_operator_event(lab: Lab) -> None:
+    await quota(lab, cap=1)
+    first = await lab.started(quota_policy_id=QUOTA)
+    waiting = await lab.create(quota_policy_id=QUOTA)
+    assert await lab.claims("w2") == []
+    await lab.engine.complete(first.handle)
+    assert (await lab.claim("w2")).execution_id == waiting
+    assert await lab.operator_events(waiting) == []
