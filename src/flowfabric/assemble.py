@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 from flowfabric.clock import Clock
@@ -10,6 +11,9 @@ from flowfabric.engine.engine import Engine
 from flowfabric.errors import InvalidInput
 from flowfabric.loops.timekeeper import Timekeeper
 from flowfabric.stores.base import Store
+
+if TYPE_CHECKING:  # it needs an extra
+    from flowfabric.stores.postgres.store import PostgresStore
 
 _FORMS = "memory://, sqlite:///path or postgresql://…"
 
@@ -23,7 +27,7 @@ def open_store(
     'memory'
     """
     config = config or EngineConfig()
-    scheme = urlsplit(url).scheme if isinstance(url, str) else ""
+    scheme = _scheme(url)
     if scheme == "memory":
         from flowfabric.stores.memory import MemoryStore
 
@@ -33,10 +37,29 @@ def open_store(
 
         return SqliteStore(_sqlite_path(url), config=config, clock=clock)
     if scheme in ("postgresql", "postgres"):
-        from flowfabric.stores.postgres.store import PostgresStore
+        return _postgres_store()(url, config=config, clock=clock)
+    got = f", got {scheme}://…" if scheme else ""
+    raise InvalidInput(f"url: expected {_FORMS}{got}", field="url")
 
-        return PostgresStore(url, config=config, clock=clock)
-    raise InvalidInput(f"url: expected {_FORMS}, got scheme {scheme!r}", field="url")
+
+def _scheme(url: object) -> str:
+    """What comes before `://`; without that nothing is repeated, it may be a password."""
+    scheme, colon, _ = url.partition("://") if isinstance(url, str) else ("", "", "")
+    return scheme.lower() if colon and scheme.isascii() and len(scheme) <= 32 else ""
+
+
+def _postgres_store() -> type[PostgresStore]:
+    try:
+        from flowfabric.stores.postgres.store import PostgresStore
+    except ModuleNotFoundError as error:
+        if error.name != "asyncpg":
+            raise
+        raise InvalidInput(
+            "url: PostgreSQL needs asyncpg, which is not installed here: "
+            "pip install 'flowfabric[postgres]'",
+            field="url",
+        ) from None
+    return PostgresStore
 
 
 def _sqlite_path(url: str) -> str:

@@ -8,7 +8,8 @@ from typing import Final
 
 _BITS_MAX: Final = 256  # Python itself refuses to write out an integer of some thousand digits
 _PART_MAX: Final = 200  # of a text, before it is cut to what the error has room for
-_PASSWORD: Final = re.compile(r"(://[^:/@\s]*:)[^@\s]*(?=@)|([?&]password=)[^&\s]*")
+# Up to the last @ of the word: an unescaped one may be part of the password.
+_PASSWORD: Final = re.compile(r"(://[^:/@\s]*:)\S*(?=@)|([?&](?:ssl)?password=)[^&\s]*")
 
 
 class _Brief(reprlib.Repr):

@@ -85,6 +85,8 @@ def fault(
 ) -> StoreConflict | StoreError:
     """A driver's error as one of ours; raise it `from` the driver's."""
     meaning, text = meaning_of(error, is_closed=is_closed), told(error)
+    if isinstance(error, asyncpg.PostgresError):
+        error.detail = None  # it may quote a row, and a traceback prints it too
     if meaning is Meaning.CONFLICT:
         return StoreConflict(text)
     if meaning is Meaning.LOST and is_committing:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 import asyncpg
 
@@ -13,6 +15,7 @@ from flowfabric.errors import InvalidInput
 from flowfabric.ids import jitter
 from flowfabric.stores.postgres.faults import is_not_ready
 
+_HOST: Final = re.compile(r"(\[[^\[\]]+\]|[^:\[\]]*)(:\d*)?")
 NOT_READY_PAUSE_S: Final = 0.2
 ANSWER_S: Final = 5.0  # longer than a statement may take, for a server that does not answer at all
 # Every hot statement reads by key or along an index. Before a new table has statistics the planner
@@ -69,10 +72,30 @@ class Session:
             raise unreadable_url() from None
 
 
+def check_url(url: str) -> str:
+    """A URL whose parts are where they belong. What slips out of a password with an unescaped / or
+    # would be taken for a port, a database or a parameter, and shown."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:  # a [ or ] in the wrong place
+        raise unreadable_url() from None
+    login, _, hosts = parts.netloc.rpartition("@")
+    parameters = parts.query.split("&") if parts.query else []
+    if (
+        not all(_HOST.fullmatch(host) for host in hosts.split(","))  # there may be several
+        or "@" in login
+        or "@" in parts.path
+        or parts.fragment
+        or not all("=" in each for each in parameters)
+    ):
+        raise unreadable_url()
+    return url
+
+
 def unreadable_url() -> InvalidInput:
     """A URL that cannot be taken apart; it is not repeated, for the password in it."""
     return InvalidInput(
-        "url: cannot be read; a password with any of / @ : # ? % has to be percent-encoded "
+        "url: cannot be read; a password with any of / @ # ? [ ] % has to be percent-encoded "
         "(urllib.parse.quote(password, safe=''))",
         field="url",
     )

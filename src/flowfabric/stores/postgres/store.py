@@ -25,7 +25,7 @@ from flowfabric.stores.postgres.schema import (
     apply_migrations,
     check_partitions,
 )
-from flowfabric.stores.postgres.session import Session
+from flowfabric.stores.postgres.session import Session, check_url
 from flowfabric.stores.postgres.transaction import MustHold, PostgresTransaction
 from flowfabric.stores.postgres.upkeep import server_facts, server_upkeep
 from flowfabric.stores.postgres.view import SQL, PostgresView
@@ -52,7 +52,7 @@ class PostgresStore:
         listens: bool = True,
     ) -> None:
         config = config or EngineConfig()
-        self._url = url
+        self._url = check_url(url)
         self._listens = listens
         self._config = config
         self._clock = clock
