@@ -195,6 +195,8 @@ def _token(value: object) -> str:
     if not isinstance(token, str) or not 0 < len(token) <= limits.NAME_BYTES:
         raise InvalidInput("token: expected the waitpoint's token", field="token")
     return token
+
+
 async def _problem(payload: bytes | None, declared: str) -> Refused | None:
     """Compare a payload with its type; a long one beside the event loop."""
     if len(payload or b"") <= COMPARED_INLINE_BYTES:
