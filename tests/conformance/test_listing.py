@@ -201,6 +201,30 @@ async def test_lapsed_leases_are_listed_completely_over_every_partition(lab: Lab
 
 
 @scenario
+async def test_a_page_of_lapsed_leases_is_filled_by_its_own_tenant(lab: Lab) -> None:
+    """Issue 10 C: filtered before it is limited, whatever stands in front of the tenant's own."""
+    for tenant in ("theirs", "ours", "theirs", "ours"):
+        for _ in range(3):
+            await lab.create(namespace=tenant)
+        await lab.claims(limit=3, namespace=tenant)
+        lab.clock.advance(1)
+    lab.clock.advance(TTL_MS)
+    ours: list[str] = []
+    cursor: str | None = None
+    sizes = []
+    while True:
+        page = await lab.engine.list_expired_leases(cursor=cursor, limit=2, namespace="ours")
+        sizes.append(len(page.entries))
+        ours += [entry.execution_id for entry in page.entries]
+        cursor = page.next_cursor
+        if cursor is None:
+            break
+    assert sizes == [2, 2, 2, 0]  # whoever reads until there is no cursor has read all
+    assert len(set(ours)) == 6
+    assert (await lab.engine.list_expired_leases(namespace="nobody")).entries == ()
+
+
+@scenario
 async def test_a_lease_counts_as_lapsed_from_its_last_instant(lab: Lab) -> None:
     """D45, I3: `as_of` looks at another instant than now."""
     claimed = await lab.started()

@@ -51,7 +51,7 @@ SQLITE_PLANS = {
     "due": ((1, 10), "ff_exec_due"),
     "next_due": ((), "ff_exec_due"),
     "update_step": ((None,) * 13 + ('["x"]',), "sqlite_autoindex_ff_exec_core_1"),
-    "expired_leases": ((1, 1, "", 10), "ff_exec_due"),
+    "expired_leases": ((1, 1, "", 10, "[1]"), "ff_exec_due"),
     "result": (("x", 0), "sqlite_autoindex_ff_attempt_1"),
     "ids_between": (("0", "f", 10), "sqlite_autoindex_ff_exec_core_1"),
     "ids_ending": (("0", 10, 10), "ff_exec_core USING COVERING INDEX"),

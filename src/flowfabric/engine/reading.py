@@ -354,17 +354,15 @@ class Reading(WaitReading):
             check_instant(as_of, field="as_of")
 
         async def work(reader: Reader) -> list[Execution]:
-            if as_of is None:
-                await reader.catalog()  # also reads the store's clock
+            known = (await reader.catalog()).routes  # which also reads the store's clock
             until = reader.now if as_of is None else as_of
-            return await reader.expired_leases(until, after, limit)
+            routes = None
+            if namespace is not None:
+                routes = [route for route in known if route.namespace == namespace]
+            return await reader.expired_leases(routes, until, after, limit)
 
         found = await self.read(work)
-        entries = tuple(
-            _expired(execution)
-            for execution in found
-            if namespace is None or execution.namespace == namespace
-        )
+        entries = tuple(map(_expired, found))
         last = found[-1] if len(found) == limit else None
         following = None
         if last is not None:

@@ -372,9 +372,13 @@ class Reader(Protocol):
         ...
 
     async def expired_leases(
-        self, until: int, after: tuple[int, str] | None, limit: int
+        self,
+        routes: Sequence[Route] | None,
+        until: int,
+        after: tuple[int, str] | None,
+        limit: int,
     ) -> list[Execution]:
-        """Leased executions past their time by (expiry, uuid)."""
+        """Leased executions of these routes, or of all, past their time by (expiry, uuid)."""
         ...
 
     async def workers(self, namespace: str | None) -> list[Worker]:

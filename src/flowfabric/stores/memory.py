@@ -426,9 +426,15 @@ class MemoryView:
         return [execution.execution_id for execution in self._waiting(routes)[:limit]]
 
     async def expired_leases(
-        self, until: int, after: tuple[int, str] | None, limit: int
+        self,
+        routes: Sequence[Route] | None,
+        until: int,
+        after: tuple[int, str] | None,
+        limit: int,
     ) -> list[Execution]:
         found = self._timed(lambda e: e.lease_expires_at if e.is_leased else None, until)
+        if routes is not None:
+            found = [e for e in found if e.route in routes]
         if after is not None:
             found = [
                 e for e in found if ((e.lease_expires_at or 0), uuid_of(e.execution_id)) > after

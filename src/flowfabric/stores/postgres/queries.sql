@@ -224,6 +224,7 @@ SELECT [[attempt]] FROM ff_attempt WHERE execution_id = $1 AND attempt_index = $
 SELECT [[record]] FROM ff_exec_core AS c [[body_of_c]]
 WHERE c.due_at <= $1 AND c.state_id = 60 AND c.lease_expires_at <= $1
     AND (c.lease_expires_at, c.execution_id) > ($2, $3::uuid)
+    AND ($5::int[] IS NULL OR c.route_id = ANY($5::int[]))
 ORDER BY c.lease_expires_at, c.execution_id LIMIT $4
 -- name: ids_between
 SELECT partition_key, execution_id FROM ff_exec_core

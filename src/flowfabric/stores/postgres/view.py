@@ -307,11 +307,22 @@ class PostgresView(SmallTables):
         return [execution_id_of(row[0], str(row[1])) for row in rows]
 
     async def expired_leases(
-        self, until: int, after: tuple[int, str] | None, limit: int
+        self,
+        routes: Sequence[Route] | None,
+        until: int,
+        after: tuple[int, str] | None,
+        limit: int,
     ) -> list[Execution]:
         when, uuid = after if after is not None else (-1, "0" * 32)
-        rows = await self.run("expired_leases", until, when, uuid, limit)
-        return await self._executions([tuple(row) for row in rows])
+        wanted = None if routes is None else await self._numbers(routes)
+
+        async def fetch(asked: int) -> list[Any]:
+            return await self.run("expired_leases", until, when, uuid, asked, wanted)
+
+        async def decode(rows: Sequence[Any]) -> list[Execution]:
+            return await self._executions([tuple(row) for row in rows])
+
+        return await first_readable(fetch, decode, limit)
 
     async def workers(self, namespace: str | None) -> list[Worker]:
         found = readable_workers(await self.run("workers"))

@@ -140,6 +140,7 @@ SELECT [[record]] FROM ff_exec_core AS c INDEXED BY ff_exec_due
 CROSS JOIN ff_exec_body AS b ON b.execution_id = c.execution_id
 WHERE c.due_at <= ?1 AND c.state_id = 60 AND c.lease_expires_at <= ?1
     AND (c.lease_expires_at, c.execution_id) > (?2, ?3)
+    AND (?5 IS NULL OR c.route_id IN (SELECT value FROM json_each(?5)))
 ORDER BY c.lease_expires_at, c.execution_id LIMIT ?4
 -- name: ids_between
 SELECT partition_key, execution_id FROM ff_exec_core

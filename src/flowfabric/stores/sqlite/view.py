@@ -258,10 +258,25 @@ class SqliteView(SmallTables):
         return [execution.execution_id for execution, _ in await self.ready(routes, limit)]
 
     async def expired_leases(
-        self, until: int, after: tuple[int, str] | None, limit: int
+        self,
+        routes: Sequence[Route] | None,
+        until: int,
+        after: tuple[int, str] | None,
+        limit: int,
     ) -> list[Execution]:
         when, uuid = after if after is not None else (-1, "")
-        return self._executions(self._all("expired_leases", until, when, uuid, limit))
+        wanted = None
+        if routes is not None:
+            ids = self._routes().ids
+            wanted = to_json([ids[route] for route in routes if route in ids]).decode()
+
+        async def fetch(asked: int) -> list[Any]:
+            return self._all("expired_leases", until, when, uuid, asked, wanted)
+
+        async def decode(rows: Sequence[Any]) -> list[Execution]:
+            return self._executions(rows)
+
+        return await first_readable(fetch, decode, limit)
 
     async def workers(self, namespace: str | None) -> list[Worker]:
         found = readable_workers(self._all("workers"))
