@@ -7,7 +7,17 @@ import pytest
 from flowfabric.errors import InvalidInput, InvalidTagKey, NotFound
 from flowfabric.ids import new_execution_id, new_uuid7s
 from flowfabric.limits import PAGE_MAX, TAGS_MAX
-from flowfabric.model.flow import AnyOf, EdgeState, FlowState, FlowStatus, OnSatisfied, Quorum
+from flowfabric.model.flow import (
+    AllDone,
+    AllOf,
+    AnyOf,
+    EdgePolicy,
+    EdgeState,
+    FlowState,
+    FlowStatus,
+    OnSatisfied,
+    Quorum,
+)
 from flowfabric.model.flow_results import EligibilityStatus
 from tests.support.flows import Graph, arrows, empty, fan_in, node, submit, woven
 from tests.support.lab import Lab
@@ -136,6 +146,34 @@ async def test_scenario_20_edges_are_listed_by_either_end(lab: Lab) -> None:
     assert await lab.engine.list_edges(flow_id=missing) == ()
     assert await lab.engine.list_edges(flow_id=missing, from_node=ids["a"]) == ()
     assert await lab.engine.list_edges(flow_id=graph.flow_id, from_node=await lab.create()) == ()
+
+
+@pytest.mark.parametrize(
+    ("join", "word"),
+    [
+        (None, "all_required"),
+        (AllOf(), "all_required"),
+        (AllDone(), "all_done"),
+        (AnyOf(OnSatisfied.CANCEL_REMAINING), "any_of"),
+        (Quorum(2, OnSatisfied.LET_RUN), "quorum:2"),
+    ],
+    ids=str,
+)
+@woven
+async def test_an_edge_tells_what_its_group_asks_for(
+    lab: Lab, join: EdgePolicy | None, word: str
+) -> None:
+    """Issue 10 C: the truth of the group, at every way to look at an edge."""
+    graph = await submit(
+        lab, [node("a"), node("b"), node("c"), node("d", join)], arrows("a>d", "b>d", "c>d", "a>b")
+    )
+    edges = await lab.engine.list_edges(flow_id=graph.flow_id)
+    told = {each.downstream_execution_id: each.satisfaction_condition for each in edges}
+    assert told == {graph.ids["d"]: word, graph.ids["b"]: "all_required"}
+    for each in edges:
+        assert await lab.engine.describe_edge(flow_id=graph.flow_id, edge_id=each.edge_id) == each
+    inbound = await lab.engine.list_edges(flow_id=graph.flow_id, to_node=graph.ids["d"])
+    assert {each.satisfaction_condition for each in inbound} == {word}
 
 
 @woven

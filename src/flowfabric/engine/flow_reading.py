@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from flowfabric import limits
 from flowfabric.clock import monotonic
 from flowfabric.engine.core import EngineCore
 from flowfabric.engine.wakeups import flow_topic, wait_event
 from flowfabric.errors import InvalidInput, NotFound, WaitTimeout
-from flowfabric.kernel.edge_group import as_met, judged, perhaps_met
+from flowfabric.kernel.edge_group import as_met, judged, perhaps_met, satisfaction_of
 from flowfabric.kernel.explain_flows import DependencyLook
 from flowfabric.model.checks import (
     check_execution_id,
@@ -18,6 +20,7 @@ from flowfabric.model.checks import (
 )
 from flowfabric.model.execution import Execution
 from flowfabric.model.flow import (
+    ALL_OF,
     COUNTER_OF_OUTCOME,
     EdgeRow,
     EdgeState,
@@ -152,16 +155,20 @@ class FlowReading(EngineCore):
                 rows = list((await reader.peek_rows(EDGES, [(flow,)])).values())
             else:
                 rows = await reader.rows_by(EDGES, column, [end])
-            chosen = (each for each in rows if each.flow_id == flow)
-            return tuple(_edge(each) for each in sorted(chosen, key=EDGES.key_of))
+            chosen = [each for each in rows if each.flow_id == flow]
+            return await _edges(reader, sorted(chosen, key=EDGES.key_of))
 
         return await self.read(work)
 
     async def describe_edge(self, *, flow_id: str, edge_id: str) -> EdgeSnapshot | None:
         """One edge with its live state, or nothing."""
         key = (check_uuid(flow_id), check_uuid(edge_id, field="edge_id"))
-        found = await self.read(lambda reader: reader.peek_rows(EDGES, [key]))
-        return _edge(found[key]) if key in found else None
+
+        async def work(reader: Reader) -> EdgeSnapshot | None:
+            found = await _edges(reader, list((await reader.peek_rows(EDGES, [key])).values()))
+            return found[0] if found else None
+
+        return await self.read(work)
 
     async def resolve_execution_flow_id(self, *, execution_id: str) -> str | None:
         """The flow an execution belongs to, if any."""
@@ -380,14 +387,23 @@ def _member(row: MemberRow, execution: Execution) -> MemberInfo:
     )
 
 
-def _edge(edge: EdgeRow) -> EdgeSnapshot:
+async def _edges(reader: Reader, edges: Sequence[EdgeRow]) -> tuple[EdgeSnapshot, ...]:
+    """Edges with what their groups ask of them."""
+    keys = sorted({(each.flow_id, each.downstream_execution_id) for each in edges})
+    members = await reader.peek_rows(MEMBERS, keys) if keys else {}
+    return tuple(
+        _edge(each, members.get((each.flow_id, each.downstream_execution_id))) for each in edges
+    )
+
+
+def _edge(edge: EdgeRow, member: MemberRow | None) -> EdgeSnapshot:
     return EdgeSnapshot(
         edge.edge_id,
         edge.flow_id,
         edge.upstream_execution_id,
         edge.downstream_execution_id,
         edge.dependency_kind,
-        "all_required",
+        satisfaction_of(ALL_OF if member is None else member.joins),
         edge.data_passing_ref,
         edge.input_name,
         edge.edge_state,

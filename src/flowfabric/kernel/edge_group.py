@@ -47,6 +47,19 @@ class Counted(NamedTuple):
     decisive: int = 0  # namely by this one of them
 
 
+def satisfaction_of(policy: EdgePolicy) -> str:
+    """What an edge's group asks of its edges, in one word as the seeds store it."""
+    match policy:
+        case AllOf():
+            return "all_required"
+        case AllDone():
+            return "all_done"
+        case AnyOf():
+            return "any_of"
+        case Quorum():
+            return f"quorum:{policy.k}"
+
+
 def judge(policy: EdgePolicy, total: int, succeeded: int, failed: int, skipped: int) -> GroupState:
     """How a group of so many edges stands; satisfied is looked at before impossible."""
     lost = failed + skipped

@@ -246,7 +246,7 @@ class EdgeSnapshot(Record, frozen=True):
     upstream_execution_id: str
     downstream_execution_id: str
     dependency_kind: str
-    satisfaction_condition: str
+    satisfaction_condition: str  # of its group: all_required, all_done, any_of or quorum:K
     data_passing_ref: str | None
     input_name: str | None
     edge_state: EdgeState
