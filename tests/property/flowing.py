@@ -61,6 +61,11 @@ def request_of(deadline: int | None = None, retries: int | None = None, **rest: 
     return NewExecution(execution_kind="brew", lane_id="blue", policy=policy, **rest)
 
 
+def _of_some(name: str, delay: int | None) -> int | None:
+    """Who begins a graph and who ends it are delayed; who is between them is not."""
+    return delay if name in ("a", "z") else None
+
+
 class FlowHistories(Histories):
     """Everything that builds graphs, and what happens in them."""
 
@@ -83,6 +88,7 @@ class FlowHistories(Histories):
         deadline=perhaps_short,
         retries=st.sampled_from((None, None, 1)),
         key=st.sampled_from((None, None, "g1", "g2")),
+        delay=st.sampled_from((None, None, 0, 600)),
     )
     def submit_flow(
         self,
@@ -92,13 +98,16 @@ class FlowHistories(Histories):
         deadline: int | None,
         retries: int | None,
         key: str | None,
+        delay: int | None = None,
     ) -> None:
         pairs = SHAPES[shape]
         names = sorted({name for pair in pairs for name in pair})
         nodes = [
             FlowNode(
                 name=name,
-                execution=request_of(deadline if name == "z" else None, retries),
+                execution=request_of(
+                    deadline if name == "z" else None, retries, delay_ms=_of_some(name, delay)
+                ),
                 join=policy if name == "z" else None,
             )
             for name in names
@@ -130,6 +139,19 @@ class FlowHistories(Histories):
     def cancel_flow(self, number: int, policy: CancellationPolicy) -> None:
         flow = self.flow(number)
         self.do(lambda seat: seat.engine.cancel_flow(flow_id=flow, policy=policy, reason="stop"))
+
+    @rule(number=pick, policy=cancel_policy, lives=st.integers(1, 3), again=st.booleans())
+    def change_mind(self, number: int, policy: CancellationPolicy, lives: int, again: bool) -> None:
+        """A flow is cancelled, some of its members live again, and mostly it is cancelled again."""
+        flow = self.flow(number)
+        self.do(lambda seat: seat.engine.cancel_flow(flow_id=flow, policy=policy, reason="stop"))
+        for key in [key for its, key in self.members if its == flow][-lives:]:
+            self.replay_named(key)
+        if again:
+            self.do(lambda seat: seat.engine.cancel_flow(flow_id=flow, reason="for good"))
+
+    def replay_named(self, key: str) -> None:
+        self.do(lambda seat: seat.engine.replay_execution(execution_id=key))
 
     @rule(number=pick, policy=cancel_policy, grace=st.sampled_from((0, 800)))
     def cancel_header(self, number: int, policy: CancellationPolicy, grace: int) -> None:

@@ -130,6 +130,9 @@ FOCUS = {
     "stage apply_edge look_at_flows",
     "cancelled flows": "submit_flow create_flow add_new work_off claim cancel_flow cancel_header "
     "cancel_member replay tick tick_at_deadline look_at_flows",
+    "second thoughts": "submit_flow create_flow add_new stage apply_edge withdraw_edge work_off "
+    "change_mind cancel_header replay replay_all spawn wait_children small_tick tick_at_deadline "
+    "look_at_flows",
     "children": "create submit_flow claim work_off spawn wait_children complete fail cancel replay "
     "replay_all add_dependency add_new tick tick_at_deadline look_at_flows",
     "bounded graphs": "furnish create_bounded submit_flow create_flow add_new configure_lane "
@@ -139,7 +142,15 @@ FOCUS = {
 
 
 DENSE = [("sqlite", name) for name in FOCUS]
-ON_POSTGRES = ("budgets", "reservations", "quotas", "graphs", "graphs in steps", "children")
+ON_POSTGRES = (
+    "budgets",
+    "reservations",
+    "quotas",
+    "graphs",
+    "graphs in steps",
+    "second thoughts",
+    "children",
+)
 DENSE += [("postgres", name) for name in ON_POSTGRES]
 
 
@@ -421,6 +432,9 @@ BATCHED = {
     "replay_all cancel_flow cancel_header cancel_member move_due jump_beside_deadline commit",
     "graphs in steps": "create_flow add_new add_again stage apply_edge set_policy tag_flow "
     "work_off claim complete fail cancel replay spawn wait_children cancel_flow move_due "
+    "jump_beside_deadline commit",
+    "second thoughts": "submit_flow create_flow add_new stage apply_edge withdraw_edge work_off "
+    "change_mind cancel_header cancel_member replay replay_all spawn move_due "
     "jump_beside_deadline commit",
     "graphs that grow": "submit_flow stage apply_edge set_policy work_off claim complete fail "
     "replay replay_all move_due jump_beside_deadline commit",
