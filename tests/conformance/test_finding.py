@@ -105,3 +105,12 @@ async def test_a_count_is_what_the_listing_has(lab: Lab) -> None:
         page = await engine.list_executions(**filters)
         assert await engine.count_listed(**filters) == len(page.executions), filters
     assert await engine.count_listed() == 4
+
+
+@scenario
+async def test_kinds_are_those_ever_created(lab: Lab) -> None:
+    for kind, namespace in (("b", "default"), ("a", "default"), ("c", "other")):
+        await lab.create(kind, namespace=namespace)
+    assert await lab.engine.list_kinds() == ("a", "b", "c")
+    assert await lab.engine.list_kinds(namespace="other") == ("c",)
+    assert await lab.engine.list_kinds(namespace="nobody") == ()

@@ -44,6 +44,10 @@ class FfParser(argparse.ArgumentParser):
         advice = values.nearest(str(value), known) or f"one of {', '.join(known)}"
         raise usage(f"unknown {what} {value!r}", advice=advice)
 
+    def actions(self) -> list[argparse.Action]:
+        """Everything this command takes, in the order of its help."""
+        return list(self._actions)
+
     def option_words(self) -> list[str]:
         """Every option this command knows."""
         return list(self._option_string_actions)
@@ -296,5 +300,14 @@ def _add_keeping(commands: Commands) -> None:
     )
     bench.add_argument("--store", choices=("sqlite", "postgres"), default="sqlite")
     bench.add_argument("--n", type=values.whole_number, metavar="N", help="executions")
+    completion = _command(
+        commands, "completion", "completion:completion", "print a script for your shell"
+    )
+    completion.add_argument(
+        "what",
+        choices=("bash", "zsh", "fish", "lanes", "kinds", "budgets", "quotas"),
+        metavar="bash|zsh|fish",
+        help="the shell; its script also asks for lanes, kinds, budgets and quotas",
+    )
     _command(commands, "doctor", "keeping:doctor", "check store, schema, indexes and stuck rows")
     _command(commands, "version", "keeping:version", "versions of this program and its parts")

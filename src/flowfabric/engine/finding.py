@@ -14,7 +14,7 @@ from typing import Final
 from flowfabric import limits
 from flowfabric.engine.core import EngineCore
 from flowfabric.errors import InvalidInput
-from flowfabric.model.checks import check_integer, check_text
+from flowfabric.model.checks import check_integer, check_name, check_text
 from flowfabric.stores.base import Reader
 from flowfabric.stores.tables import FLOWS
 
@@ -57,6 +57,14 @@ class Finding(EngineCore):
             return tuple(dict.fromkeys(found))[:limit]
 
         return await self.read(work)
+
+    async def list_kinds(self, *, namespace: str | None = None) -> tuple[str, ...]:
+        """Every kind of execution that was ever created, by name."""
+        if namespace is not None:
+            check_name(namespace, field="namespace")
+        catalog = await self.read(lambda reader: reader.catalog())
+        routes = (r for r in catalog.routes if namespace is None or r.namespace == namespace)
+        return tuple(sorted({route.execution_kind for route in routes}))
 
 
 async def _flows_beginning(reader: Reader, digits: str, limit: int) -> list[str]:
