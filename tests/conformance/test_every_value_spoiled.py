@@ -11,13 +11,12 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final, NamedTuple
 
-from flowfabric.model.flow import AllOf, AnyOf, OnSatisfied
 from flowfabric.model.state import PublicState
-from flowfabric.model.suspension import Count, CountKind
 from tests.support.backdoor import SCHEMA_TABLES, Backdoor, Column, Refused
-from tests.support.budgets import make_budget, report, reserve, settle, spend
+from tests.support.budgets import make_budget, reserve, settle
 from tests.support.flows import arrows, node, submit
 from tests.support.gates import quota
+from tests.support.history import history
 from tests.support.lab import TTL_MS, Lab
 from tests.support.waits import suspended
 
@@ -92,69 +91,6 @@ def spoils_of(column: Column, *, is_sqlite: bool) -> Iterator[Spoil]:
     if column.nullable:
         values.append("NULL")
     yield from (Spoil(column, value) for value in values)
-
-
-async def history(lab: Lab, name: str) -> None:
-    """Work in every state there is, with a row in every table, on a lane of its own."""
-    engine = lab.engine
-    here: dict[str, Any] = {"lane_id": name}
-    await make_budget(lab, name, {"tokens": 100}, {"tokens": 2}, scope_type="lane", scope_id=name)
-    await quota(lab, name, rate=50, cap=4)
-    await engine.configure_lane(lane_id=name, weight=2, quota_policy_id=name)
-    await engine.register_worker(
-        worker_id=name,
-        worker_instance_id=name,
-        lanes=(name,),
-        kinds=("work",),
-        liveness_ttl_ms=60_000,
-    )
-    await lab.completed(tags={"a.b": name}, idempotency_key=f"{name}-done", **here)
-    late = await lab.started(**here)
-    await engine.delay(late.handle, delay_until=lab.now + 600_000)
-    running = await lab.started(
-        tags={"a.b": name}, idempotency_key=name, execution_deadline_at=lab.now + 900_000, **here
-    )
-    await engine.progress(running.handle, percent=10, message="so far")
-    await reserve(lab, running, {"tokens": 2}, budget_id=name)
-    await spend(lab, running.execution_id, {"tokens": 3}, budget_id=name, idempotency_key=name)
-    await report(lab, {"tokens": 1}, budget_id=name, dedup_key=name)
-    await wait(lab, name)
-    await flows(lab, name)
-    await lab.create(delay_until=lab.now + 700_000, **here)
-    held = await lab.create(**here)
-    await engine.hold_execution(execution_id=held, reason="later")
-    granted = await lab.create(**here)
-    await engine.issue_claim_grant(
-        execution_id=granted, worker_id=name, worker_instance_id=name, grant_ttl_ms=60_000
-    )
-    await lab.create(**here)
-    await lab.cancel(await lab.create(**here))
-
-
-async def wait(lab: Lab, name: str) -> None:
-    """A wait that is half over."""
-    twice = Count(2, CountKind.DISTINCT_SIGNALS, ("a",), "go")
-    waiting = await suspended(
-        lab,
-        twice,
-        created={"lane_id": name},
-        idempotency_key=name,
-        timeout_at=lab.now + 800_000,
-    )
-    await waiting.send(idempotency_key=name, payload=b"{}")
-
-
-async def flows(lab: Lab, name: str) -> None:
-    """One that is over, a join that is half met, one that is met and owes others their cancel."""
-    over = await submit(lab, [node("a", lane_id=name)])
-    await lab.cancel(over.ids["a"])
-    for join in (AllOf(), AnyOf(OnSatisfied.CANCEL_REMAINING)):
-        nodes = [node("a", lane_id=name), node("b", lane_id=name), node("c", join, lane_id=name)]
-        graph = await submit(lab, nodes, arrows("a>c", "b>c"))
-        claimed = await lab.claim(lanes=(name,))
-        assert claimed.execution_id in graph.ids.values()
-        await lab.engine.complete(claimed.handle, result=b"1")
-        await lab.claim(lanes=(name,))
 
 
 class Probe:

@@ -22,6 +22,8 @@ from flowfabric.kernel.quota import (
     admit,
     admit_new,
     create_quota,
+    is_idle,
+    looked_after,
     no_quota,
     refuse_release,
     release,
@@ -273,6 +275,7 @@ class GateBook:
         key = GATES.key_of(gate.row)
         known = self._rows.get(GATES, key) or GateRow(*key)  # an idle gate needs no row
         if known is not gate.row and known != gate.row:
+            gate = looked_after(gate, self._at.now)
             self._rows.put_at(GATES, key, gate.row)
         self._gates[key] = gate
 
@@ -299,5 +302,18 @@ class GateBook:
             self._freed[key] += max(0, gate.room - on_their_way)
 
     def look_again(self, gate: Gate, when: int | None) -> None:
-        """When the gate must be looked at by itself."""
+        """When the gate must be looked at by itself; none: when it is time to tidy up.
+
+        A gate that counts nothing by then is forgotten. Not at once: a key that is used again and
+        again would be inserted and deleted each time, and rivals would collide on it.
+        """
+        planned = gate.row.due_at
+        is_due = planned is not None and planned <= self._at.now
+        if when is None and is_due and is_idle(gate):
+            key = GATES.key_of(gate.row)
+            self._rows.put_at(GATES, key, None)
+            self._gates[key] = Gate(gate.policy, GateRow(*key))
+            return
+        if when is None and not is_due:
+            when = planned
         self._put_gate(replace(gate, row=replace(gate.row, due_at=when)))

@@ -24,6 +24,7 @@ from flowfabric.model.quota import (
 from flowfabric.model.record import Record, replace
 from flowfabric.model.results import AlreadySatisfied
 
+IDLE_GATE_MS = 60_000  # so long a gate is left alone before it is looked at for nothing
 LOOK_AGAIN_MS = 1_000  # room that the ones called up have not used by then is offered to others
 
 
@@ -291,6 +292,21 @@ def window_opens_at(gate: Gate) -> int | None:
     if gate.oldest_at is None:
         return None
     return gate.oldest_at + gate.policy.window_ms + gate.policy.jitter_ms
+
+
+def looked_after(gate: Gate, now: int) -> Gate:
+    """With a time at which the gate is looked at by itself, even if nothing happens there: a key
+    that is never used again must not stay for ever. What is planned already is not put off."""
+    row = gate.row
+    if row.due_at is not None:
+        return gate
+    keep_ms = max(IDLE_GATE_MS, gate.policy.window_ms)
+    return replace(gate, row=replace(row, due_at=now + keep_ms))
+
+
+def is_idle(gate: Gate) -> bool:
+    """Whether nothing is counted: such a gate needs no row, unless some wait for it."""
+    return not gate.row.active and not gate.row.in_window
 
 
 def without_waves(gate: Gate) -> Gate:

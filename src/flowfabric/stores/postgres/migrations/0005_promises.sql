@@ -38,3 +38,5 @@ ALTER TABLE ff_exec_core ADD CONSTRAINT ff_exec_core_ranges CHECK (
 
 -- Signing keys: whether the first start made it by itself, so that a configured one may replace it.
 ALTER TABLE ff_waitpoint_hmac ADD COLUMN is_automatic BIGINT NOT NULL DEFAULT 0;
+-- Retention of quotas: gates from before are looked at once, and go if nothing is counted there.
+UPDATE ff_quota_gate SET due_at = seen_at WHERE due_at IS NULL;

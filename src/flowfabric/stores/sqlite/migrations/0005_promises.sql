@@ -32,3 +32,5 @@ CREATE TABLE ff_clock (
 ) STRICT;
 -- Signing keys: whether the first start made it by itself, so that a configured one may replace it.
 ALTER TABLE ff_waitpoint_hmac ADD COLUMN is_automatic INTEGER NOT NULL DEFAULT 0;
+-- Retention of quotas: gates from before are looked at once, and go if nothing is counted there.
+UPDATE ff_quota_gate SET due_at = seen_at WHERE due_at IS NULL;
