@@ -58,6 +58,47 @@ def test_doctor_finds_a_healthy_database_healthy(desk: Desk) -> None:
     assert desk.json("doctor")["problems"] == []
 
 
+def test_doctor_says_where_what_and_what_to_do_in_eighty_columns(desk: Desk) -> None:
+    for _ in range(12):
+        desk.submit()
+    with sqlite3.connect(desk.path) as connection:
+        connection.execute("UPDATE ff_exec_core SET started_at = -7")
+        connection.execute("DROP INDEX ff_exec_body_created")
+    assert desk.ff("doctor") == Exit.FAILED
+    lines = desk.out.splitlines()
+    found = lines[lines.index("") :]  # behind the facts, of which a path may be long
+    assert max(map(len, found)) <= 80
+    text = " ".join(" ".join(found).split())
+    assert "corrupt (12)" in text
+    assert "started_at: -7 is not between 0 and" in text
+    assert "and 2 more: --json lists all" in text
+    assert "index ff_exec_body.ff_exec_body_created is missing" in text
+    assert "→ run `ff db migrate`" in text
+    report = desk.json("doctor", code=Exit.FAILED)
+    assert not report["healthy"]
+    assert sum(each["code"] == "corrupt" for each in report["problems"]) == 12
+    assert all(each["advice"] for each in report["problems"])
+
+
+def test_doctor_reports_how_the_file_is_doing(desk: Desk) -> None:
+    desk.completed()
+    facts = desk.json("doctor")["facts"]
+    assert facts["bytes"] > 0
+    assert {"free_bytes", "wal_bytes", "overdue_ms", "looked_at"} <= facts.keys()
+    assert desk.ff("doctor") == Exit.OK
+    assert "KiB" in desk.out
+
+
+def test_a_quick_doctor_leaves_out_what_reads_every_row(desk: Desk) -> None:
+    desk.completed()
+    assert "looked_at" not in desk.json("doctor", "--quick")["facts"]
+    with sqlite3.connect(desk.path) as connection:
+        connection.execute("DROP INDEX ff_exec_body_created")
+    found = desk.json("doctor", "--quick", code=Exit.FAILED)
+    (problem,) = found["problems"]
+    assert problem["subject"] == "index ff_exec_body.ff_exec_body_created"
+
+
 def test_workers_lists_who_is_alive(desk: Desk) -> None:
     desk.submit()
     assert desk.ff("workers") == Exit.OK

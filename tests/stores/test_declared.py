@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
+import asyncpg
 import pytest
 
+from flowfabric.stores.postgres import upkeep
 from flowfabric.stores.postgres.declared import declared_schema as postgres_schema
 from flowfabric.stores.schema import differences
 from flowfabric.stores.sqlite.declared import declared_schema as sqlite_schema
@@ -77,6 +79,69 @@ def test_doctor_finds_types_and_conditions_that_differ(fresh_lab: Lab, what: str
     """SQLite cannot change these without making the table anew."""
     if fresh_lab.engine.backend_label() == "postgres":
         check(fresh_lab, *POSTGRES_DAMAGE[what])
+
+
+def test_a_check_that_fails_is_a_finding_and_the_others_are_made(fresh_lab: Lab) -> None:
+    """A table is gone: doctor says which checks that stopped, and finds all the rest."""
+    lab = fresh_lab
+
+    async def story() -> None:
+        await lab.create()
+        await lab.sql("UPDATE ff_exec_core SET started_at = -7")
+        await lab.sql("DROP TABLE ff_flow_task")
+        report = await lab.engine.doctor()
+        told = {(each.code, each.subject) for each in report.problems}
+        assert ("schema", "table ff_flow_task") in told
+        assert ("check_failed", "flows") in told
+        assert "looked_at" in report.facts
+        assert report.facts["bytes"] > 0
+
+    lab.run(story())
+
+
+def test_doctor_reports_the_upkeep_of_a_server(postgres_url: str) -> None:
+    """Dead rows, the last vacuum, the oldest transaction; indexes that are larger than needed."""
+    lab = Lab(postgres_url)
+    lab.open()
+
+    async def story() -> None:
+        await lab.create()
+        holder = await asyncpg.connect(postgres_url)
+        await holder.execute("BEGIN")
+        await holder.execute("SELECT 1")
+        facts = (await lab.engine.doctor()).facts
+        assert {"dead_rows", "last_vacuum_at", "autovacuum"} <= facts.keys()
+        assert facts["oldest_transaction_s"] >= 0
+        await holder.close()
+        assert (await lab.engine.doctor()).notices == ()
+
+    lab.run(story())
+    lab.close()
+
+
+def test_what_an_operator_should_see_to_is_a_notice(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With bounds so low that a young database is past them all; nothing is wrong with it."""
+    for name in ("DEAD_ROWS", "DEAD_SHARE", "TRANSACTION_S", "BLOAT_BYTES", "BLOAT_SHARE"):
+        monkeypatch.setattr(upkeep, name, 0)
+    lab = Lab(postgres_url)
+    lab.open()
+
+    async def story() -> None:
+        await lab.completed()
+        holder = await asyncpg.connect(postgres_url)
+        await holder.execute("BEGIN")
+        await holder.execute("SELECT 1")
+        report = await lab.engine.doctor()
+        await holder.close()
+        assert report.healthy, report.problems
+        codes = {each.code for each in report.notices}
+        assert codes == {"dead_rows", "old_transaction", "index_bloat"}
+        assert all(each.advice for each in report.notices)
+
+    lab.run(story())
+    lab.close()
 
 
 def test_the_declaration_is_what_the_migrations_make(postgres: PostgresServer) -> None:

@@ -1,4 +1,4 @@
-"""`ff db`, `doctor`, `bench`, `version`: the place itself, not the work in it."""
+"""`ff db`, `bench`, `version`: the place itself, not the work in it."""
 
 from __future__ import annotations
 
@@ -7,14 +7,13 @@ import sqlite3
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as version_of
-from typing import Any, Final
+from typing import Final
 
 from flowfabric.cli.call import Call
 from flowfabric.cli.exits import CommandFailed, Exit
 from flowfabric.cli.plain import plain
-from flowfabric.cli.terminal import Column, clean, mask
+from flowfabric.cli.terminal import Column, mask
 from flowfabric.cli.times import absolute, count
-from flowfabric.errors import SchemaMismatch
 from flowfabric.stores.base import MigrationStatus
 
 _MIGRATION_COLUMNS: Final = (
@@ -23,7 +22,6 @@ _MIGRATION_COLUMNS: Final = (
     Column("APPLIED"),
     Column("TEXT"),
 )
-_PROBLEM_COLUMNS: Final = (Column("PROBLEM"), Column("SUBJECT"), Column("DETAIL", shrinks=True))
 
 
 async def db(call: Call) -> Exit:
@@ -96,50 +94,6 @@ def _sql(call: Call) -> Exit:
     else:
         call.terminal.line(text.rstrip("\n"))
     return Exit.OK
-
-
-async def doctor(call: Call) -> Exit:
-    """Everything that can be checked; exit code 1 when something is wrong."""
-    problems: list[dict[str, Any]]
-    facts: dict[str, Any] = {"url": mask(call.url)}
-    call.terminal.status(f"examining {mask(call.url)} …")
-    try:
-        async with call.engine() as engine:
-            report = await engine.doctor()
-    except SchemaMismatch as error:
-        problems = [{"code": error.code, "subject": "schema", "detail": mask(error.detail)}]
-    else:
-        facts |= plain(report.facts)
-        problems = [
-            {"code": found.code, "subject": found.subject, "detail": mask(found.detail)}
-            for found in report.problems
-        ]
-    if call.terminal.as_json:
-        call.terminal.document({"healthy": not problems, "problems": problems, "facts": facts})
-    else:
-        _show_diagnosis(call, facts, problems)
-    return Exit.FAILED if problems else Exit.OK
-
-
-def _show_diagnosis(call: Call, facts: dict[str, Any], problems: list[dict[str, Any]]) -> None:
-    call.terminal.facts([(name, clean(mask(_words(value)))) for name, value in facts.items()])
-    call.terminal.line()
-    if not problems:
-        call.terminal.line(call.terminal.paint("healthy: no problems found", "green"))
-        return
-    rows = [(found["code"], found["subject"], found["detail"]) for found in problems]
-    call.terminal.table(_PROBLEM_COLUMNS, rows)
-    call.terminal.complain(f"{count(len(problems), 'problem')} found — the table says where")
-
-
-def _words(value: Any) -> str:
-    match value:
-        case dict():
-            return ", ".join(f"{key} {_words(item)}" for key, item in value.items()) or "none"
-        case list():
-            return ", ".join(_words(item) for item in value) or "none"
-        case _:
-            return str(value)
 
 
 def bench(call: Call) -> Exit:

@@ -309,5 +309,10 @@ def _add_keeping(commands: Commands) -> None:
         metavar="bash|zsh|fish",
         help="the shell; its script also asks for lanes, kinds, budgets and quotas",
     )
-    _command(commands, "doctor", "keeping:doctor", "check store, schema, indexes and stuck rows")
+    doctor = _command(
+        commands, "doctor", "doctor:doctor", "check store, schema, indexes, values and stuck rows"
+    )
+    doctor.add_argument(
+        "--quick", action="store_true", help="leave out the checks that read every row"
+    )
     _command(commands, "version", "keeping:version", "versions of this program and its parts")

@@ -70,16 +70,20 @@ class DoctorReport(Record, frozen=True):
         return not self.problems
 
 
-async def examine(engine: EngineCore, loops: LoopStatus) -> DoctorReport:
-    """Look at everything; slow on a large store, harmless while work goes on."""
-    return await _Examination(engine, loops).report()
+async def examine(engine: EngineCore, loops: LoopStatus, *, quick: bool) -> DoctorReport:
+    """Look at everything; slow on a large store, harmless while work goes on.
+
+    `quick`: leave out what reads every row.
+    """
+    return await _Examination(engine, loops, quick=quick).report()
 
 
 class _Examination:
     """One round of all checks."""
 
-    def __init__(self, engine: EngineCore, loops: LoopStatus) -> None:
+    def __init__(self, engine: EngineCore, loops: LoopStatus, *, quick: bool) -> None:
         self._engine = engine
+        self._quick = quick
         self._loops = loops
         self._store = engine.store
         self._facts: dict[str, Any] = {"store": engine.store.family}
@@ -88,15 +92,13 @@ class _Examination:
 
     async def report(self) -> DoctorReport:
         """Everything in its order; what was found first is told first."""
+        every_row = (self._limits, self._flows, self._executions, self._values)
         checks: tuple[Callable[[], Awaitable[Iterable[Problem]]], ...] = (
             self._migrations,
             self._schema,
             self._indexes,
             self._lanes,
-            self._limits,
-            self._flows,
-            self._executions,
-            self._values,
+            *(() if self._quick else every_row),
             self._overdue,
             self._background,
             self._about_store,
@@ -125,7 +127,10 @@ class _Examination:
         return _problems("schema", await self._store.schema_differences())
 
     async def _indexes(self) -> list[Problem]:
-        return _problems("index", await self._engine.read(lambda reader: reader.audit()))
+        return _problems("index", await self._engine.read(self._audit))
+
+    async def _audit(self, reader: Reader) -> list[tuple[str, str]]:
+        return await reader.audit(quick=self._quick)
 
     async def _lanes(self) -> list[Problem]:
         catalog = await self._engine.read(lambda reader: reader.catalog())

@@ -26,7 +26,7 @@ from flowfabric.engine.registry import Registry
 from flowfabric.engine.signalling import Signalling
 from flowfabric.engine.suspending import Suspending
 from flowfabric.errors import WaitTimeout
-from flowfabric.model.checks import check_integer
+from flowfabric.model.checks import check_flag, check_integer
 from flowfabric.model.record import replace
 from flowfabric.model.results import BackendCapabilities, Prepared
 from flowfabric.stores.base import Reader, Store
@@ -172,9 +172,13 @@ class Engine(
         duties = () if self._loop is None else self._loop.status()
         return LoopStatus(duties, tuple(self.aside))
 
-    async def doctor(self) -> DoctorReport:
-        """Check store, schema, indexes and records; see `ff doctor`."""
-        return await examine(self, self.loop_status())
+    async def doctor(self, *, quick: bool = False) -> DoctorReport:
+        """Check store, schema, indexes and records; see `ff doctor`.
+
+        `quick`: leave out the checks that read every row, which take long on a large store.
+        """
+        check_flag(quick, field="quick")
+        return await examine(self, self.loop_status(), quick=quick)
 
     async def dump(self) -> dict[str, list[Any]]:
         """Everything stored, in a comparable order."""

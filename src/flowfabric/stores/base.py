@@ -436,8 +436,9 @@ class Reader(Protocol):
         """How many members of a flow are in each public state."""
         ...
 
-    async def audit(self) -> list[tuple[str, str]]:
-        """Differences between indexes and records, as (index, what)."""
+    async def audit(self, *, quick: bool = False) -> list[tuple[str, str]]:
+        """Differences between indexes and records, as (index, what); `quick`: of what can be told
+        without reading every row."""
         ...
 
     async def odd_values(self) -> list[tuple[str, str]]:

@@ -453,7 +453,7 @@ class MemoryView:
             times += [row.due_at for row in rows if row.due_at is not None]
         return min(times, default=None)
 
-    async def audit(self) -> list[tuple[str, str]]:
+    async def audit(self, *, quick: bool = False) -> list[tuple[str, str]]:
         live = {key for key, e in self._tables.executions.items() if not e.is_terminal}
         return [("live", key) for key in live ^ set(self._tables.live)]
 

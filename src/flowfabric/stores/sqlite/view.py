@@ -295,9 +295,12 @@ class SqliteView(SmallTables):
     async def attached(self, budget_id: str, limit: int) -> list[Execution]:
         return self._executions(self._all("attached", budget_id, limit))
 
-    async def audit(self) -> list[tuple[str, str]]:
-        found = self._connection.execute("PRAGMA integrity_check(20)").fetchall()
+    async def audit(self, *, quick: bool = False) -> list[tuple[str, str]]:
+        check = "quick_check" if quick else "integrity_check"
+        found = self._connection.execute(f"PRAGMA {check}(20)").fetchall()
         problems = [("integrity", row[0]) for row in found if row[0] != "ok"]
+        if quick:
+            return problems
         for index, where in AUDITED_INDEXES:
             sql = f"SELECT count(*) FROM ff_exec_core {{}} WHERE {where}"
             indexed = self._connection.execute(sql.format(f"INDEXED BY {index}")).fetchone()[0]
