@@ -105,6 +105,25 @@ def test_an_outage_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     ]
 
 
+def test_a_failure_that_the_next_try_heals_is_no_outage(caplog: pytest.LogCaptureFixture) -> None:
+    ff = Fabric("memory://")
+
+    @ff.task
+    async def greet() -> None: ...
+
+    async def main() -> None:
+        async with ff:
+            for operation in ("claim", "complete_many"):
+                await make_flaky(ff, operation, StoreUnavailable("cancelled"), times=1)
+            async with working(ff):
+                await (await ff.submit(greet)).result("60s")
+
+    with caplog.at_level(logging.DEBUG, "flowfabric.worker"):
+        asyncio.run(main())
+    failures = [each for each in caplog.records if "cancelled" in each.getMessage()]
+    assert [each.levelno for each in failures] == [logging.DEBUG] * 2
+
+
 def test_renewal_survives_an_outage_that_is_shorter_than_the_lease(url: str) -> None:
     ff = Fabric(url)
     go_on = asyncio.Event()

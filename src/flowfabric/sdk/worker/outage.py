@@ -47,8 +47,14 @@ class Patience:
         self._outage.end(self)
 
     def next_pause_s(self, error: BaseException) -> float:
-        """How long to wait after this failure; half to all of a doubling length."""
-        self._outage.begin(self, error)
+        """How long to wait after this failure; half to all of a doubling length.
+
+        One that the next try heals is no outage: a statement was cancelled, a connection closed.
+        """
+        if self._tries:
+            self._outage.begin(self, error)
+        else:
+            _LOGGER.debug("the store failed, trying again: %s", mask(str(error)))
         longest = min(_LONGEST_S, _FIRST_S * 2.0 ** min(self._tries, 20))
         self._tries += 1
         return longest * (0.5 + jitter() / 2)
