@@ -69,7 +69,7 @@ async def test_revoking_what_holds_no_lease_changes_nothing(lab: Lab) -> None:
     async with lab.unchanged():
         for execution_id in (finished, waiting):
             answer = await lab.engine.revoke_lease(execution_id=execution_id, reason="x")
-            assert answer == AlreadySatisfied("no_active_lease")
+            assert answer == AlreadySatisfied("no_active_lease", execution_id)
 
 
 @scenario

@@ -9,6 +9,8 @@ from flowfabric.engine.engine import Engine
 from flowfabric.engine.operations import SEED_OPERATIONS
 from flowfabric.ids import new_execution_id
 from flowfabric.model.policy import ExecutionPolicy, RoutingRequirements
+from flowfabric.model.record import to_plain
+from flowfabric.model.results import AlreadySatisfied
 from flowfabric.model.suspension import AllOf, Single
 from tests.support.budgets import make_budget
 from tests.support.flows import node, submit
@@ -149,3 +151,48 @@ async def test_capabilities_tell_operations_and_nothing_else(lab: Lab) -> None:
     assert told.supports["create_executions_in"] is (told.family == "postgres")
     applied = await lab.engine.store.migration_status()
     assert told.schema_version == max((each.version for each in applied), default=0)
+
+
+@scenario
+async def test_already_satisfied_names_what_it_is_about(lab: Lab) -> None:
+    """Issue 10 C: the id the call named, under the seeds' name."""
+    await make_budget(lab, "money", hard={"a": 1})
+    again = await make_budget(lab, "money", hard={"a": 1})
+    assert again == AlreadySatisfied("budget money exists", budget_id="money")
+    await quota(lab, cap=1)
+    twice = await lab.engine.create_quota_policy(
+        quota_policy_id=QUOTA, window_seconds=10, max_concurrent=1
+    )
+    assert isinstance(twice, AlreadySatisfied)
+    assert twice.quota_policy_id == QUOTA
+    execution_id = await lab.create()
+    unowned = await lab.engine.revoke_lease(execution_id=execution_id, reason="x")
+    assert unowned == AlreadySatisfied("no_active_lease", execution_id)
+
+
+@scenario
+async def test_a_budgets_status_has_the_seeds_fields_beside_its_policy(lab: Lab) -> None:
+    """Issue 10 C, seed 000 `get_budget_status_impl`: flat, and in what crosses a wire."""
+    await make_budget(
+        lab,
+        "money",
+        hard={"a": 10, "b": 3},
+        soft={"a": 5, "b": 1},
+        scope_type="lane",
+        scope_id="research",
+        enforcement_mode="advisory",
+    )
+    found = await lab.engine.get_budget_status(budget_id="money")
+    assert found.policy is not None
+    told = to_plain(found)
+    for name, value in {
+        "scope_type": "lane",
+        "scope_id": "research",
+        "enforcement_mode": "advisory",
+        "hard_limits": {"a": 10, "b": 3},
+        "soft_limits": {"a": 5, "b": 1},
+    }.items():
+        assert told[name] == value, name
+        assert getattr(found, name) == getattr(found.policy, name) == value
+    plain = {"usage", "breach_count", "soft_breach_count", "last_breach_at", "last_breach_dim"}
+    assert plain | {"next_reset_at", "created_at", "budget_id"} <= told.keys()

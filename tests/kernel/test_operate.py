@@ -186,7 +186,7 @@ def test_a_revoked_lease_is_fenced_at_once() -> None:
 def test_revoking_what_holds_no_lease_changes_nothing(situation: str, why: str) -> None:
     """D9: a finished execution is not reported as revoked."""
     decision = decide(make.SITUATIONS[situation](), RevokeLease(EXECUTION_ID, "x"))
-    assert decision.reply == AlreadySatisfied(why)
+    assert decision.reply == AlreadySatisfied(why, EXECUTION_ID)
     assert decision.execution is None
     assert decision.events == ()
 
@@ -202,6 +202,6 @@ def test_a_revocation_may_name_whom_it_means(fields: dict[str, str], why: str) -
     """D42: the real ids are compared."""
     running: Execution = make.leased()
     missed = decide(running, RevokeLease(EXECUTION_ID, "x", **fields))
-    assert missed.reply == AlreadySatisfied(why)
+    assert missed.reply == AlreadySatisfied(why, EXECUTION_ID)
     right = RevokeLease(EXECUTION_ID, "x", "lease-w1-1", "w1-1")
     assert isinstance(decide(running, right).reply, Revoked)

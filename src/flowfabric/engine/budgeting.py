@@ -21,6 +21,7 @@ from flowfabric.kernel.spending import (
 from flowfabric.model.budget import (
     AMOUNT_MAX,
     BudgetCreated,
+    BudgetPolicy,
     BudgetReset,
     BudgetRow,
     BudgetStatus,
@@ -377,9 +378,15 @@ def _together(
 def status_of(row: BudgetRow, usage: Sequence[UsageRow]) -> BudgetStatus:
     """A budget as people see it."""
     ordered = sorted(usage, key=lambda each: each.dimension)
+    policy = row.policy or BudgetPolicy()
     return BudgetStatus(
         budget_id=row.budget_id,
         policy=row.policy,
+        scope_type=policy.scope_type,
+        scope_id=policy.scope_id,
+        enforcement_mode=policy.enforcement_mode,
+        hard_limits=policy.hard_limits,
+        soft_limits=policy.soft_limits,
         usage={each.dimension: each.used for each in ordered},
         held={each.dimension: each.held for each in ordered if each.held},
         breach_count=row.breach_count,

@@ -297,7 +297,8 @@ def create_budget(budget: Budget, command: CreateBudget, at: Moment) -> BudgetDe
     row, policy = budget.row, command.policy
     if row.policy is not None:
         if row.policy == policy:
-            return BudgetDecision(AlreadySatisfied(f"budget {row.budget_id} exists"))
+            name = row.budget_id
+            return BudgetDecision(AlreadySatisfied(f"budget {name} exists", budget_id=name))
         detail = f"budget {row.budget_id} exists with another policy"
         return BudgetDecision(Refused(LimitConflict, detail, {"field": "budget_id"}))
     interval = policy.reset_interval_ms

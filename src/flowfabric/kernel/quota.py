@@ -120,7 +120,7 @@ def create_quota(policy: QuotaPolicy | None, command: CreateQuota, at: Moment) -
         audit = _audit(made, OperatorEventType.QUOTA_CREATED, at)
         return QuotaDecision(QuotaCreated(key), made, events=(audit,))
     if _numbers(policy) == wanted:
-        return QuotaDecision(AlreadySatisfied(f"quota policy {key} exists"))
+        return QuotaDecision(AlreadySatisfied(f"quota policy {key} exists", quota_policy_id=key))
     detail = f"quota policy {key} exists with other limits"
     return QuotaDecision(Refused(LimitConflict, detail, {"field": "quota_policy_id"}))
 

@@ -29,19 +29,19 @@ def revoke_lease(execution: Execution | None, command: RevokeLease, at: Moment) 
         return Decision(not_found(command.execution_id))
     match execution.state.ownership_state:
         case OwnershipState.LEASE_REVOKED:
-            return Decision(AlreadySatisfied("already_revoked"))
+            return _satisfied(execution, "already_revoked")
         case OwnershipState.LEASE_EXPIRED_RECLAIMABLE:
-            return Decision(AlreadySatisfied("already_expired"))
+            return _satisfied(execution, "already_expired")
         case OwnershipState.UNOWNED:
-            return Decision(AlreadySatisfied("no_active_lease"))
+            return _satisfied(execution, "no_active_lease")
         case OwnershipState.LEASED:
             pass
     wanted = command.worker_instance_id
     if wanted and wanted != execution.worker_instance_id:
-        return Decision(AlreadySatisfied("different_worker_instance_id"))
+        return _satisfied(execution, "different_worker_instance_id")
     expected = command.expected_lease_id.encode()
     if expected and not hmac.compare_digest(expected, (execution.lease_id or "").encode()):
-        return Decision(AlreadySatisfied("lease_id_mismatch"))
+        return _satisfied(execution, "lease_id_mismatch")
     revoked = replace(
         execution,
         state=LEASE_REVOKED,
@@ -57,3 +57,7 @@ def revoke_lease(execution: Execution | None, command: RevokeLease, at: Moment) 
         operator_event(execution, OperatorEventType.LEASE_REVOKED, at.now, reason=command.reason),
     )
     return Decision(Revoked(execution.execution_id, revoked.lease_epoch), revoked, None, events)
+
+
+def _satisfied(execution: Execution, reason: str) -> Decision:
+    return Decision(AlreadySatisfied(reason, execution.execution_id))

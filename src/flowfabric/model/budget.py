@@ -213,6 +213,11 @@ class BudgetStatus(Record, frozen=True, kw_only=True):
 
     budget_id: str
     policy: BudgetPolicy | None
+    scope_type: ScopeType  # these five are the policy's, where the seeds have them
+    scope_id: str
+    enforcement_mode: EnforcementMode
+    hard_limits: Mapping[str, int]
+    soft_limits: Mapping[str, int]
     usage: Mapping[str, int]
     held: Mapping[str, int]
     breach_count: int

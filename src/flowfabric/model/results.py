@@ -180,9 +180,12 @@ class Revoked(Record, frozen=True, tag=True):
 
 
 class AlreadySatisfied(Record, frozen=True, tag=True):
-    """Nothing to do, and why."""
+    """Nothing to do, why, and for what: the one of the ids that the call named."""
 
     reason: str
+    execution_id: str | None = None
+    budget_id: str | None = None
+    quota_policy_id: str | None = None
 
 
 class Blocked(Record, frozen=True, tag=True):
