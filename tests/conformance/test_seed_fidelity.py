@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import inspect
-from typing import Final
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+import pytest
 
 from flowfabric.engine.engine import Engine
 from flowfabric.engine.operations import SEED_OPERATIONS
-from flowfabric.ids import new_execution_id
+from flowfabric.engine.requests import NewExecution
+from flowfabric.errors import InvalidInput
+from flowfabric.ids import new_execution_id, new_uuid7s
+from flowfabric.limits import TAGS_MAX
 from flowfabric.model.policy import ExecutionPolicy, RoutingRequirements
 from flowfabric.model.record import to_plain
 from flowfabric.model.results import AlreadySatisfied
@@ -196,3 +202,57 @@ async def test_a_budgets_status_has_the_seeds_fields_beside_its_policy(lab: Lab)
         assert getattr(found, name) == getattr(found.policy, name) == value
     plain = {"usage", "breach_count", "soft_breach_count", "last_breach_at", "last_breach_dim"}
     assert plain | {"next_reset_at", "created_at", "budget_id"} <= told.keys()
+
+
+FULL: Final = {f"a.t{number}": "x" for number in range(TAGS_MAX)}
+OVER: Final = {**FULL, "a.more": "x"}
+
+
+async def _fed(lab: Lab) -> None:
+    key = await lab.create(tags=FULL)
+    await lab.engine.set_execution_tag(execution_id=key, key="a.more", value="x")
+
+
+async def _flow_fed(lab: Lab) -> None:
+    flow_id = (await submit(lab, [node("a")])).flow_id
+    await lab.engine.set_flow_tags(flow_id=flow_id, tags=FULL)
+    await lab.engine.set_flow_tag(flow_id=flow_id, key="a.more", value="x")
+
+
+async def _flow_fed_by_many(lab: Lab) -> None:
+    flow_id = (await submit(lab, [node("a")])).flow_id
+    await lab.engine.set_flow_tag(flow_id=flow_id, key="a.more", value="x")
+    await lab.engine.set_flow_tags(flow_id=flow_id, tags=FULL)
+
+
+async def _spawned(lab: Lab) -> None:
+    child = NewExecution(execution_kind="child", tags=OVER)
+    await lab.engine.spawn_children((await lab.started()).handle, [child])
+
+
+TAGGING: Final[dict[str, Callable[[Lab], Awaitable[Any]]]] = {
+    "create": lambda lab: lab.create(tags=OVER),
+    "create many": lambda lab: lab.engine.create_executions(
+        [NewExecution(execution_kind="a", tags=OVER)]
+    ),
+    "set one": _fed,
+    "node of a flow": lambda lab: submit(lab, [node("a", tags=OVER)]),
+    "submit a flow": lambda lab: submit(lab, [node("a")], tags=OVER),
+    "create a flow": lambda lab: lab.engine.create_flow(
+        flow_id=new_uuid7s(1)[0], flow_kind="k", tags=OVER
+    ),
+    "set one of a flow": _flow_fed,
+    "set many of a flow": _flow_fed_by_many,
+    "spawn": _spawned,
+}
+
+
+@pytest.mark.parametrize("way", TAGGING)
+@scenario
+async def test_the_65th_tag_gets_one_answer_from_one_place(lab: Lab, way: str) -> None:
+    """Issue 10 C: the same error with the same words, on every path; the 64th is taken."""
+    with pytest.raises(InvalidInput) as refused:
+        await TAGGING[way](lab)
+    assert refused.value.detail.endswith(f"tags: {TAGS_MAX + 1} are more than {TAGS_MAX}")
+    assert refused.value.fields["field"].endswith("tags")
+    assert (await lab.describe(await lab.create(tags=FULL))).tags == FULL

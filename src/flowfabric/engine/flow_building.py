@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from flowfabric import limits
 from flowfabric.engine.flow_tasks import FlowTasks
 from flowfabric.errors import (
     Corruption,
     CycleDetected,
     ExecutionNotInFlow,
     InvalidDependency,
-    InvalidTagKey,
 )
 from flowfabric.kernel.decision import Decision, Refused
 from flowfabric.kernel.dependent import hold_back
@@ -35,6 +33,7 @@ from flowfabric.kernel.graph import (
     refuse_stage,
     refuse_withdraw,
 )
+from flowfabric.kernel.tags import with_tags
 from flowfabric.model.execution import Execution
 from flowfabric.model.flow import EdgeState, GroupState, MemberRow
 from flowfabric.model.flow_results import (
@@ -234,9 +233,9 @@ class FlowBuilding(FlowTasks):
         flow = self.flow(command.flow_id)
         if flow is None:
             return flow_not_found(command.flow_id)
-        tags = dict(sorted({**flow.tags, **command.tags}.items()))
-        if len(tags) > limits.TAGS_MAX:
-            return Refused(InvalidTagKey, f"key: more than {limits.TAGS_MAX} tags")
+        tags = with_tags(flow.tags, command.tags)
+        if isinstance(tags, Refused):
+            return tags
         self.put_flow(replace(flow, tags=tags, last_mutation_at=self.at.now))
         return None
 

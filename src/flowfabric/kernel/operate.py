@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from flowfabric import limits
-from flowfabric.errors import ExecutionNotEligible, InvalidBlockingReason, InvalidInput
-from flowfabric.kernel.decision import Decision, Moment, refuse
+from flowfabric.errors import ExecutionNotEligible, InvalidBlockingReason
+from flowfabric.kernel.decision import Decision, Moment, Refused, refuse
 from flowfabric.kernel.fence import not_active, not_found
+from flowfabric.kernel.tags import with_tags
 from flowfabric.kernel.transition import operator_event, park, without_block
 from flowfabric.model.event import OperatorEventType
 from flowfabric.model.execution import Execution
@@ -175,7 +175,7 @@ def set_tag(execution: Execution | None, command: SetTag, at: Moment) -> Decisio
     """A tag is set or overwritten."""
     if execution is None:
         return Decision(not_found(command.execution_id))
-    tags = dict(sorted({**execution.tags, command.key: command.value}.items()))
-    if len(tags) > limits.TAGS_MAX:
-        return refuse(InvalidInput, f"key: more than {limits.TAGS_MAX} tags", field="key")
+    tags = with_tags(execution.tags, {command.key: command.value})
+    if isinstance(tags, Refused):
+        return Decision(tags)
     return Decision(None, replace(execution, tags=tags, last_mutation_at=at.now))

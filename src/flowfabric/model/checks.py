@@ -199,12 +199,19 @@ def check_tag(tag: object, *, field: str = "tag") -> tuple[str, str]:
     return check_tag_key(tag[0], field=field), check_tag_value(tag[1], field=field)
 
 
+def too_many_tags(count: int) -> InvalidInput | None:
+    """The one answer to a tag too many, however it is set."""
+    if count <= limits.TAGS_MAX:
+        return None
+    return InvalidInput(f"tags: {count} are more than {limits.TAGS_MAX}", field="tags")
+
+
 def check_tags(tags: object, *, field: str = "tags") -> dict[str, str]:
     """Tags with valid keys and values, sorted so that equal tags are stored equally."""
     if not isinstance(tags, Mapping):
         raise InvalidInput(f"{field}: expected a map of text to text", field=field)
-    if len(tags) > limits.TAGS_MAX:
-        raise InvalidInput(f"{field}: more than {limits.TAGS_MAX}", field=field)
+    if excess := too_many_tags(len(tags)):
+        raise excess
     checked = {}
     for key, value in tags.items():
         place = part_of(field, key)
