@@ -24,7 +24,6 @@ _LOGGER = logging.getLogger("flowfabric.worker")
 _TICK_S_MAX: Final = 1.0
 _RENEWALS_PER_LEASE: Final = 3
 _HELD_UP_S: Final = 1.0  # so long after a standstill its consequences are still being dealt with
-_CLOCK: Final = SystemClock()
 END_PREFIX: Final = end_topic("")
 
 
@@ -43,7 +42,7 @@ class Leases:
         self._wake = asyncio.Event()
         self._renewing: asyncio.Task[None] | None = None
         self._held_up_at = float("-inf")
-        self._clock_skew_ms = 0
+        self.set_store_clock(SystemClock().now_ms())  # until the store has been asked
 
     def __len__(self) -> int:
         return len(self._held)
@@ -87,13 +86,14 @@ class Leases:
                 held.renew_at = 0.0
                 self._wake.set()
 
-    def set_clock_skew(self, milliseconds: int) -> None:
-        """The store's clock minus ours."""
-        self._clock_skew_ms = milliseconds
+    def set_store_clock(self, now_ms: int) -> None:
+        """What the store's clock says now. It is kept against a clock that nobody sets: a step of
+        this machine's must not make leases look as if they lapsed."""
+        self._store_ahead_ms = now_ms - _elapsed_ms()
 
     def store_now_ms(self) -> int:
         """The store's clock, as far as this worker knows it."""
-        return _CLOCK.now_ms() + self._clock_skew_ms
+        return _elapsed_ms() + self._store_ahead_ms
 
     async def run(self) -> None:
         """Tick until cancelled."""
@@ -179,6 +179,10 @@ class Leases:
         usual = self._ttl_s / _RENEWALS_PER_LEASE
         remaining_ms = expires_at - self.store_now_ms()
         return min(usual, max(remaining_ms / 1000, _TICK_S_MAX / 20))
+
+
+def _elapsed_ms() -> int:
+    return int(monotonic() * 1000)
 
 
 def _failure(answer: object) -> Exception | None:

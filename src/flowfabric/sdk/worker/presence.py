@@ -7,7 +7,6 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
-from flowfabric.clock import SystemClock
 from flowfabric.engine.engine import Engine
 from flowfabric.model.results import NotRegistered
 from flowfabric.model.shown import mask
@@ -17,20 +16,19 @@ from flowfabric.sdk.worker.settings import Settings
 _LOGGER = logging.getLogger("flowfabric.worker")
 _LIVENESS_MS: Final = 30_000
 _BEATS: Final = 3
-_CLOCK: Final = SystemClock()
 
 
 class Presence:
     """Tells the engine that this worker is there, what it offers, and reads the store's clock."""
 
     def __init__(
-        self, engine: Engine, settings: Settings, outage: Outage, skew: Callable[[int], None]
+        self, engine: Engine, settings: Settings, outage: Outage, clock: Callable[[int], None]
     ) -> None:
         self._engine = engine
         self._settings = settings
         self._namespaces = settings.namespaces or (None,)  # an entry for each tenant it serves
         self._patience = Patience(outage)
-        self._skew = skew
+        self._clock = clock
 
     async def run(self) -> None:
         """Register, then beat until cancelled."""
@@ -69,7 +67,7 @@ class Presence:
                 kinds=settings.kinds,
                 liveness_ttl_ms=_LIVENESS_MS,
             )
-        self._skew(await self._engine.server_time_ms() - _CLOCK.now_ms())
+        self._clock(await self._engine.server_time_ms())
         return True
 
     async def _beat(self) -> bool:
@@ -79,4 +77,5 @@ class Presence:
             )
             if isinstance(answer, NotRegistered):
                 return False
+        self._clock(await self._engine.server_time_ms())
         return True

@@ -122,7 +122,7 @@ class Shift:
         self._loop = asyncio.get_running_loop()
         self._leases = Leases(engine, settings.lease_ttl_ms, outage)
         self._reporter = Reporter(engine, outage, self._answered, self._leases.store_now_ms)
-        self._presence = Presence(engine, settings, outage, self._leases.set_clock_skew)
+        self._presence = Presence(engine, settings, outage, self._leases.set_store_clock)
         self._watchdog = Watchdog(engine, self._leases)
         self._patience = Patience(outage)
         self._threads = Threads(settings.concurrency)
