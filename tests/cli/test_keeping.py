@@ -89,6 +89,19 @@ def test_doctor_reports_how_the_file_is_doing(desk: Desk) -> None:
     assert "KiB" in desk.out
 
 
+def test_doctor_asks_for_loops_when_nothing_moves_what_is_due(desk: Desk) -> None:
+    """It sees what the loops of other processes leave undone, and runs none of its own."""
+    late = desk.submit("greet", "--delay", "1h")
+    with sqlite3.connect(desk.path) as connection:
+        connection.execute("UPDATE ff_exec_core SET eligible_at = 1, due_at = 1")
+    problems = desk.json("doctor", code=Exit.FAILED)["problems"]
+    assert {"overdue": late} == {
+        e["code"]: e["subject"] for e in problems if e["code"] == "overdue"
+    }
+    (asked,) = [each["detail"] for each in problems if each["code"] == "loops"]
+    assert asked.startswith("1 record is overdue by more than 60 s: is any ")
+
+
 def test_a_quick_doctor_leaves_out_what_reads_every_row(desk: Desk) -> None:
     desk.completed()
     assert "looked_at" not in desk.json("doctor", "--quick")["facts"]

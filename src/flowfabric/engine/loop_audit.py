@@ -44,5 +44,6 @@ def dead_loops(overdue: int, overdue_ms: int) -> list[tuple[str, str]]:
     """What the number of overdue records says about the loops of all processes."""
     if not overdue:
         return []
-    late = f"{overdue} records are overdue by more than {overdue_ms // 1000} s"
+    records = "1 record is" if overdue == 1 else f"{overdue} records are"
+    late = f"{records} overdue by more than {overdue_ms // 1000} s"
     return [("all processes", f"{late}: is any engine or worker with loops running?")]
