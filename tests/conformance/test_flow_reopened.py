@@ -191,3 +191,23 @@ async def test_a_member_whose_flow_is_gone_is_not_replayed(lab: Lab) -> None:
     assert await lab.engine.describe_flow(flow_id=graph.flow_id) is None
     async with lab.refuses(NotFound):
         await replay(graph, "a")
+
+
+@woven
+async def test_children_of_a_new_life_outlive_the_cancel_of_those_before(lab: Lab) -> None:
+    """A parent that ends takes its children with it, by a task of the loop; a replay that comes
+    before the loop does must not hand its own children over to that task."""
+    graph = await submit(lab, ["a", "other"])
+    child = NewExecution(execution_kind="child")
+    first = await lab.engine.spawn_children(await graph.handle("a"), [child, child])
+    await graph.cancel("a")
+    await replay(graph, "a")
+    second = await lab.engine.spawn_children(await graph.handle("a"), [child])
+    await pump(lab)
+    for key in first.execution_ids:
+        ended = await lab.describe(key)
+        assert ended.public_state is PublicState.CANCELLED
+        assert ended.cancellation_reason == "parent_ended"
+        assert (await lab.record(key)).cancelled_by == "flow_cascade"
+    assert await lab.state(second.execution_ids[0]) is PublicState.WAITING
+    assert await graph.tasks() == []

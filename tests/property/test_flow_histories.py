@@ -284,7 +284,7 @@ FAULTS = {
         drained,
     ),
     "a cancel that is owed outlives its member's life": (
-        Mutant(FlowCascade._revive, "await self.forget_tasks(keys)", "pass"),
+        Mutant(FlowCascade._end_former_lives, "await self.forget_tasks(keys)", "()"),
         drained,
     ),
     "siblings are cancelled for a group that is open again": (

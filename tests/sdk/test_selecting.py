@@ -13,7 +13,9 @@ from flowfabric import (
     Fabric,
     InvalidInput,
     ManyChanged,
+    PublicState,
     Run,
+    RunCancelled,
     RunFailed,
     RunFilter,
     StoreUnavailable,
@@ -132,6 +134,24 @@ def test_a_failed_run_is_run_again(url: str) -> None:
             waiting = await ff.submit("nobody")
             with pytest.raises(ExecutionNotTerminal):
                 await waiting.retry()
+
+    asyncio.run(main())
+
+
+def test_a_run_that_is_retried_can_be_cancelled_again(url: str) -> None:
+    ff = app(url)
+
+    async def main() -> None:
+        async with ff:
+            run = await ff.submit("greet", {"name": "ada"})
+            for _ in range(3):
+                await run.cancel("not now")
+                assert await run.state() is PublicState.CANCELLED
+                await run.retry()
+                assert await run.state() is PublicState.WAITING
+            await run.cancel("never")
+            with pytest.raises(RunCancelled, match="never"):
+                await run.result("60s")
 
     asyncio.run(main())
 

@@ -6,7 +6,8 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 
 from flowfabric import limits
-from flowfabric.engine.flow_rows import AnyEdge, FlowRows
+from flowfabric.engine.flow_inputs import FlowInputs
+from flowfabric.engine.flow_rows import AnyEdge
 from flowfabric.engine.view import View
 from flowfabric.kernel.decision import Decision
 from flowfabric.kernel.dependent import (
@@ -30,17 +31,15 @@ from flowfabric.kernel.edge_group import (
     sibling_reason,
 )
 from flowfabric.kernel.flow import tally
-from flowfabric.kernel.inputs import Passed, Unfit, compose, refuse_sizes
 from flowfabric.kernel.replay import Replay, replay
-from flowfabric.model.attempt import Attempt
 from flowfabric.model.execution import Execution
-from flowfabric.model.flow import EdgeAhead, EdgeRow, EdgeState, GroupState, MemberRow, TaskKind
+from flowfabric.model.flow import EdgeAhead, EdgeState, GroupState, MemberRow, TaskKind
 from flowfabric.model.record import replace
 from flowfabric.model.state import TerminalOutcome
 from flowfabric.stores.base import Transaction
 
 Move = tuple[Execution, Execution]
-_SATISFIED = EdgeState.SATISFIED
+PARENT_ENDED = "parent_ended"  # why children are cancelled
 COUNTED = ("succeeded", "failed", "skipped", "group_state", "satisfied_at")
 
 
@@ -49,7 +48,7 @@ def retry_pause_ms(tries: int) -> int:
     return min(limits.TASK_RETRY_MS << min(tries, 10), limits.TASK_RETRY_MS_MAX)
 
 
-class FlowCascade(FlowRows):
+class FlowCascade(FlowInputs):
     """Resolves edges, sets children free or skips them, and counts who has ended."""
 
     room = limits.CASCADE_MAX  # edges this transaction may still resolve
@@ -189,7 +188,7 @@ class FlowCascade(FlowRows):
                 self.apply(child, skip(child, self.at))
             else:
                 free.append((member, child))
-        unfit = await self._hand_on([child for member, child in free if member.passing], late)
+        unfit = await self.hand_on([child for member, child in free if member.passing], late)
         for member, child in free:
             if child.execution_id in unfit:
                 self.apply(child, reject_input(child, unfit[child.execution_id], self.at))
@@ -199,76 +198,6 @@ class FlowCascade(FlowRows):
     def apply(self, execution: Execution, decision: Decision) -> None:
         """Take a decision about a member into the batch."""
         self.view.apply(execution, self, decision)
-
-    # --- data passing --------------------------------------------------------------------------
-
-    async def _hand_on(
-        self, children: Sequence[Execution], late: Collection[str] = ()
-    ) -> dict[str, Unfit]:
-        """Give children the results that their edges pass on; those for whom it is too much, or too
-        deep, keep the input they have, and are returned."""
-        if not children:
-            return {}
-        ids = [each.execution_id for each in children]
-        passing: defaultdict[str, list[EdgeRow]] = defaultdict(list)
-        for edge in await self.in_edges(ids):
-            if edge.data_passing_ref:
-                passing[edge.downstream_execution_id].append(edge)
-        chosen = {
-            key: [e for e in passing[key] if e.edge_state is _SATISFIED and e.edge_id not in late]
-            for key in ids
-        }
-        met = [edge for edges in chosen.values() for edge in edges]
-        await self.members((e.flow_id, e.upstream_execution_id) for e in met)
-        excess = await self._oversized(chosen)
-        wanted = (e.upstream_execution_id for e in met if e.downstream_execution_id not in excess)
-        results = await self._results(sorted(set(wanted)))
-        bodies = await self.tx.bodies(ids)
-        for key in [each for each in ids if each not in excess]:
-            passed = [
-                self._passed(edge, results.get(edge.upstream_execution_id)) for edge in chosen[key]
-            ]
-            if len(passing[key]) > 1:  # named by its upstream even where only one succeeded
-                passed = [replace(each, name=each.name or each.upstream_name) for each in passed]
-            body = bodies[key]
-            limit = self.at.payload_bytes_max
-            composed = compose(body.payload, body.payload_encoding, passed, limit)
-            if isinstance(composed, Unfit):
-                excess[key] = composed
-            elif composed is not None:
-                self.view.changes.payloads[key] = composed
-        return excess
-
-    async def _oversized(self, chosen: Mapping[str, Sequence[EdgeRow]]) -> dict[str, Unfit]:
-        """Children for whom the sizes alone say that it is too much, asked for where many results
-        would be read: these are not."""
-        here = {each.execution_id for each in self.view.changes.attempts}
-        edges = [edge for its_edges in chosen.values() for edge in its_edges]
-        stored = sorted({edge.upstream_execution_id for edge in edges} - here)
-        if len(stored) <= limits.RESULTS_UNSIZED_MAX:
-            return {}
-        sizes = await self.tx.result_sizes(stored)
-        found: dict[str, Unfit] = {}
-        for key, its_edges in chosen.items():
-            named = {self._passed(e, None).key: e.upstream_execution_id for e in its_edges}
-            of_key = (sizes.get(each, 0) for each in named.values())
-            if excess := refuse_sizes(of_key, self.at.payload_bytes_max):
-                found[key] = excess
-        return found
-
-    def _passed(self, edge: EdgeRow, attempt: Attempt | None) -> Passed:
-        member = self.member(edge.flow_id, edge.upstream_execution_id)
-        name = (member.node_name if member else "") or edge.upstream_execution_id
-        result = None if attempt is None else attempt.result
-        encoding = None if attempt is None else attempt.result_encoding
-        return Passed(edge.input_name, name, result, encoding)
-
-    async def _results(self, ids: Sequence[str]) -> dict[str, Attempt]:
-        """How executions succeeded: in this batch, or before."""
-        here = {each.execution_id: each for each in self.view.changes.attempts}
-        missing = [key for key in ids if key not in here]
-        found = await self.tx.results(missing) if missing else {}
-        return {**found, **{key: here[key] for key in ids if key in here}}
 
     # --- parents and children ------------------------------------------------------------------
 
@@ -313,10 +242,8 @@ class FlowCascade(FlowRows):
     # --- replay --------------------------------------------------------------------------------
 
     async def _revive(self, moves: Sequence[Move]) -> None:
-        """Members that live again: what was skipped waits again for what it lacked, and a cancel
-        that was still owed was for the life before."""
-        keys = [(after.flow_id, TaskKind.CANCEL_MEMBER, after.execution_id) for _, after in moves]
-        await self.forget_tasks(keys)
+        """Members that live again: what was skipped waits again for what it lacked."""
+        await self._end_former_lives([after for _, after in moves])
         for before, after in moves:
             if before.state.terminal_outcome is TerminalOutcome.SKIPPED:
                 await self._reopen(after)
@@ -324,6 +251,17 @@ class FlowCascade(FlowRows):
                 await self._wait_again(after)
             if after.execution_id in self.view.cascading:
                 await self._replay_skipped(after)
+
+    async def _end_former_lives(self, executions: Sequence[Execution]) -> None:
+        """A cancel that is still owed was for the life before. It is forgotten; that of children is
+        owed to each by itself, so that it does not reach those the parent will have."""
+        ids = [(each.flow_id or "", each.execution_id) for each in executions]
+        kinds = (TaskKind.CANCEL_MEMBER, TaskKind.CANCEL_CHILDREN)
+        keys = [(flow_id, kind, key) for flow_id, key in ids for kind in kinds]
+        for flow_id, kind, parent_id in await self.forget_tasks(keys):
+            if kind is TaskKind.CANCEL_CHILDREN:
+                for child_id in await self.children_of(parent_id):
+                    self.owe(flow_id, TaskKind.CANCEL_MEMBER, child_id, PARENT_ENDED)
 
     async def _wait_again(self, execution: Execution) -> None:
         """Who ended before the group was decided has not waited to its end; a decision that came
@@ -335,7 +273,7 @@ class FlowCascade(FlowRows):
             return
         if member.group_state is GroupState.SATISFIED:
             if not execution.total_attempt_count:
-                for excess in (await self._hand_on([execution])).values():
+                for excess in (await self.hand_on([execution])).values():
                     self.apply(execution, reject_input(execution, excess, self.at))
             return
         self.apply(execution, hold_back(execution, "waiting for others to end", self.at))

@@ -270,11 +270,13 @@ class FlowRows:
         for task in owed.values():
             rows.put(FLOW_TASKS, task)
 
-    async def forget_tasks(self, keys: Sequence[Key]) -> None:
-        """Whatever of these was owed is owed no more."""
+    async def forget_tasks(self, keys: Sequence[Key]) -> list[Key]:
+        """Whatever of these was owed is owed no more; what that was."""
         rows = self.view.rows
         rows.take(FLOW_TASKS, await self.tx.rows(FLOW_TASKS, sorted(keys)))
-        rows.drop(FLOW_TASKS, [key for key in keys if rows.get(FLOW_TASKS, key) is not None])
+        owed = [key for key in keys if rows.get(FLOW_TASKS, key) is not None]
+        rows.drop(FLOW_TASKS, owed)
+        return owed
 
     async def _see_graph(self) -> None:
         if self._is_unseen:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from flowfabric import limits
 from flowfabric.engine.due import Due
-from flowfabric.engine.flow_cascade import FlowCascade, retry_pause_ms
+from flowfabric.engine.flow_cascade import PARENT_ENDED, FlowCascade, retry_pause_ms
 from flowfabric.engine.flow_rows import AnyEdge
 from flowfabric.kernel.cancel import stop
 from flowfabric.kernel.edge_group import SIBLING_QUORUM, spares_shared
@@ -24,7 +24,6 @@ from flowfabric.model.record import replace
 from flowfabric.stores.tables import EDGES, FLOW_TASKS, FLOWS, MEMBERS
 
 FLOW_CASCADE = "flow_cascade"
-PARENT_ENDED = "parent_ended"
 
 
 class FlowTasks(FlowCascade):
@@ -70,7 +69,8 @@ class FlowTasks(FlowCascade):
                 children = await self.children_of(task.execution_id)
                 ended = await self._cancel(children, PARENT_ENDED, FLOW_CASCADE)
             case TaskKind.CANCEL_MEMBER:
-                ended = await self._cancel([task.execution_id], task.reason, FLOW_CANCEL)
+                source = FLOW_CASCADE if task.reason == PARENT_ENDED else FLOW_CANCEL
+                ended = await self._cancel([task.execution_id], task.reason, source)
             case TaskKind.WAKE_PARENT:
                 ended = await self.wake_parent(task.flow_id, task.execution_id)
             case TaskKind.CASCADE:
