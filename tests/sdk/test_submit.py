@@ -178,6 +178,10 @@ def test_options_reach_the_execution(url: str) -> None:
                     await ff.submit(paint, 1, start_at=wrong)  # type: ignore[call-arg]
             with pytest.raises(InvalidInput, match="time zone"):
                 await ff.submit(paint, 1, delay=datetime(2030, 1, 1))  # noqa: DTZ001
+            for field in ("delay", "start_at", "deadline"):
+                long_ago: dict[str, Any] = {field: datetime(1, 1, 1, tzinfo=UTC)}
+                with pytest.raises(InvalidInput, match=f"{field}: .* is not between"):
+                    await ff.submit(paint, 1, **long_ago)
             with pytest.raises(InvalidInput, match="start_at: give it or delay, not both"):
                 await ff.submit(paint, 1, start_at=when, delay="1h")
 

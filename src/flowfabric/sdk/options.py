@@ -9,7 +9,13 @@ from typing import Any, Final, TypedDict, TypeVar, Unpack
 
 from flowfabric.errors import InvalidInput
 from flowfabric.model.bounds import Bounds
-from flowfabric.model.checks import check_capabilities, check_lane, check_name, clamp_priority
+from flowfabric.model.checks import (
+    check_capabilities,
+    check_instant,
+    check_lane,
+    check_name,
+    clamp_priority,
+)
 from flowfabric.model.limit_checks import check_bounds
 from flowfabric.model.policy import (
     ExecutionPolicy,
@@ -198,8 +204,8 @@ class SubmitOptions:
     def delay_until(self) -> int | None:
         """The instant from which on it may start, if it was given as one."""
         if isinstance(self.delay, datetime):
-            return instant_ms(self.delay, field="delay")
-        return None if self.start_at is None else instant_ms(self.start_at, field="start_at")
+            return _instant(self.delay, "delay")
+        return None if self.start_at is None else _instant(self.start_at, "start_at")
 
     def delay_ms(self) -> int | None:
         """How long after it could begin it may start, if that was said."""
@@ -210,7 +216,7 @@ class SubmitOptions:
     def deadline_at(self) -> int | None:
         """A deadline given as an instant."""
         if isinstance(self.deadline, datetime):
-            return instant_ms(self.deadline, field="deadline")
+            return _instant(self.deadline, "deadline")
         return None
 
     def applied_to(self, policy: ExecutionPolicy) -> ExecutionPolicy:
@@ -222,6 +228,10 @@ class SubmitOptions:
             relative = to_ms(self.deadline, field="deadline")
         timeouts = changed(policy.timeout_policy, execution_deadline_ms=relative)
         return changed(policy, timeout_policy=timeouts)
+
+
+def _instant(value: object, field: str) -> int:
+    return check_instant(instant_ms(value, field=field), field=field)
 
 
 def names_of(value: Iterable[T], field: str) -> tuple[T, ...]:
