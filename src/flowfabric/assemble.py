@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 from flowfabric.clock import Clock
@@ -19,15 +19,23 @@ _FORMS = "memory://, sqlite:///path or postgresql://…"
 
 
 def open_store(
-    url: str, *, config: EngineConfig | None = None, clock: Clock | None = None
+    url: str,
+    *,
+    config: EngineConfig | None = None,
+    clock: Clock | None = None,
+    pool: Any = None,
 ) -> Store:
-    """The store a URL names; it is not connected yet.
+    """The store a URL names; it is not connected yet. `pool`: an asyncpg pool to use for it.
 
     >>> open_store("memory://").family
     'memory'
     """
     config = config or EngineConfig()
     scheme = _scheme(url)
+    if scheme in ("postgresql", "postgres"):
+        return _postgres_store()(url, config=config, clock=clock, pool=pool)
+    if pool is not None:
+        raise InvalidInput("pool: only PostgreSQL has one; the url names another", field="pool")
     if scheme == "memory":
         from flowfabric.stores.memory import MemoryStore
 
@@ -36,8 +44,6 @@ def open_store(
         from flowfabric.stores.sqlite.store import SqliteStore
 
         return SqliteStore(_sqlite_path(url), config=config, clock=clock)
-    if scheme in ("postgresql", "postgres"):
-        return _postgres_store()(url, config=config, clock=clock)
     got = f", got {scheme}://…" if scheme else ""
     raise InvalidInput(f"url: expected {_FORMS}{got}", field="url")
 
@@ -73,7 +79,11 @@ def _sqlite_path(url: str) -> str:
 
 
 def open_engine(
-    url: str, *, config: EngineConfig | None = None, clock: Clock | None = None
+    url: str,
+    *,
+    config: EngineConfig | None = None,
+    clock: Clock | None = None,
+    pool: Any = None,
 ) -> Engine:
     """An engine over the store a URL names; `await engine.start()` connects it.
 
@@ -81,5 +91,5 @@ def open_engine(
     'memory'
     """
     config = config or EngineConfig()
-    store = open_store(url, config=config, clock=clock)
+    store = open_store(url, config=config, clock=clock, pool=pool)
     return Engine(store, config, loop=Timekeeper)

@@ -205,8 +205,9 @@ DOORS: dict[str, Door] = {
     "facts": lambda engine: engine.store.facts(),
     "dump": lambda engine: engine.dump(),
     "status": lambda engine: engine.store.migration_status(),
+    "schema": lambda engine: engine.store.schema_differences(),
+    "upkeep": lambda engine: engine.store.upkeep(),
     "migrate": _migrate,
-    "doctor": lambda engine: engine.doctor(),
 }
 CUT_OFF = (
     "SELECT pg_terminate_backend(pid, 60000) FROM pg_stat_activity "
@@ -280,7 +281,7 @@ def test_a_statement_over_its_time_is_no_failure_of_the_request(
     postgres_url: str, door: str
 ) -> None:
     async def story() -> None:
-        short = EngineConfig(loops=False, statement_timeout_ms=200)
+        short = EngineConfig(loops=False, statement_timeout_ms=1_000)
         async with (
             at_the_side(postgres_url) as side,
             open_engine(postgres_url, config=short) as engine,

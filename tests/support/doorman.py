@@ -18,10 +18,7 @@ class Doorman:
     """Lets connections through, or answers them with an SQLSTATE and hangs up."""
 
     def __init__(self, url: str) -> None:
-        parts = urlsplit(url)
-        self._name = parts.path[1:]
-        self._target = f"{parse_qs(parts.query)['host'][0]}/.s.PGSQL.5432"
-        self._user = parts.username
+        self._parts = urlsplit(url)
         self.refusal: str | None = None
         self.refused = 0
         self.someone_was_refused = asyncio.Event()
@@ -33,7 +30,8 @@ class Doorman:
         """Until the context ends."""
         server = await asyncio.start_server(self._answer, "127.0.0.1", 0)
         port = server.sockets[0].getsockname()[1]
-        self.url = f"postgresql://{self._user}@127.0.0.1:{port}/{self._name}?sslmode=disable"
+        login, name = self._parts.netloc.rpartition("@")[0], self._parts.path
+        self.url = f"postgresql://{login}@127.0.0.1:{port}{name}?sslmode=disable"
         try:
             yield self
         finally:
@@ -66,8 +64,15 @@ class Doorman:
         self.refused += 1
         self.someone_was_refused.set()
 
+    async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        folder = parse_qs(self._parts.query).get("host")
+        if folder:
+            return await asyncio.open_unix_connection(f"{folder[0]}/.s.PGSQL.5432")
+        host, port = self._parts.hostname or "localhost", self._parts.port or 5432
+        return await asyncio.open_connection(host, port)
+
     async def _pass_on(self, reader: Any, writer: Any) -> None:
-        inner_reader, inner_writer = await asyncio.open_unix_connection(self._target)
+        inner_reader, inner_writer = await self._connect()
         self._open.add(inner_writer)
         pipes = [_pipe(reader, inner_writer), _pipe(inner_reader, writer)]
         await asyncio.gather(*pipes, return_exceptions=True)

@@ -42,7 +42,8 @@ class Fabric(LimitMethods, WaitMethods, RunMethods):
     """Tasks and a store to keep their executions in.
 
     The URL is `sqlite:///file.db`, `postgresql://…` or `memory://`; without one the environment's
-    FLOWFABRIC_URL counts, else `sqlite:///flowfabric.db`. Nothing is opened before first use. A
+    FLOWFABRIC_URL counts, else `sqlite:///flowfabric.db`. `pool` is an asyncpg pool of your own to
+    that database, which is used but never closed. Nothing is opened before first use. A
     fabric may be a global of a module; it belongs to one running event loop at a time.
 
     ```
@@ -64,11 +65,13 @@ class Fabric(LimitMethods, WaitMethods, RunMethods):
         *,
         namespace: str | None = None,
         config: EngineConfig | None = None,
+        pool: Any = None,
     ) -> None:
         self.url = url or url_from_environment() or DEFAULT_URL
         self.config = config or EngineConfig()
         if namespace is not None:
             self.config = replace(self.config, namespace=namespace)
+        self._pool = pool
         self._tasks: dict[str, Task[..., Any]] = {}
         self._engine: Engine | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -114,7 +117,7 @@ class Fabric(LimitMethods, WaitMethods, RunMethods):
             self._engine, self._loop, self._starting = None, loop, asyncio.Lock()
         async with self._starting:
             if self._engine is None:
-                engine = open_engine(self.url, config=self.config)
+                engine = open_engine(self.url, config=self.config, pool=self._pool)
                 await engine.start(migrate=True)
                 self._engine = engine
         return self._engine

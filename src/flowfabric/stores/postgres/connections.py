@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 from flowfabric.clock import monotonic
-from flowfabric.errors import StoreUnavailable
+from flowfabric.errors import InvalidInput, StoreUnavailable
+from flowfabric.stores.callers import kinds_of
 from flowfabric.stores.postgres.faults import DRIVER_ERRORS, fault
 
 IDLE_S_MAX = 300.0  # firewalls forget connections that nobody uses
@@ -42,7 +43,7 @@ class Connections:
             try:
                 yield connection
             except DRIVER_ERRORS as error:
-                raise self._fault(error, connection) from error
+                raise _fault(error, connection) from error
             except Exception:
                 raise
             except BaseException:  # cut off in the middle: who knows what it still waits for
@@ -73,15 +74,6 @@ class Connections:
         except DRIVER_ERRORS as error:
             raise fault(error) from error
 
-    @staticmethod
-    def _fault(error: BaseException, connection: Any) -> Exception:
-        """After an error that is not the server's nobody knows what the connection still waits for:
-        it is not used again."""
-        is_closed = connection.is_closed()
-        if not is_closed and not hasattr(error, "sqlstate"):
-            connection.terminate()
-        return fault(error, is_closed=is_closed)
-
     def _warmest(self) -> Any:
         while self._idle:
             connection, _ = self._idle.pop()
@@ -111,3 +103,54 @@ class Connections:
         finally:
             for connection in (*self._used, *(each for each, _ in self._idle)):
                 connection.terminate()
+
+
+class Borrowed:
+    """The same over a pool of the program's own, which stays open when we close."""
+
+    def __init__(self, pool: Any, *, acquire_timeout_s: float) -> None:
+        if "asyncpg.Pool" not in kinds_of(pool):
+            detail = f"pool: expected an asyncpg.Pool, got {type(pool).__name__}"
+            raise InvalidInput(detail, field="pool")
+        self._pool = pool
+        self._acquire_timeout_s = acquire_timeout_s
+
+    @asynccontextmanager
+    async def one(self) -> AsyncIterator[Any]:
+        """A connection of the pool for a while."""
+        connection = await self._acquire()
+        try:
+            yield connection
+        except DRIVER_ERRORS as error:
+            raise _fault(error, connection) from error
+        except Exception:
+            raise
+        except BaseException:  # cut off in the middle: who knows what it still waits for
+            connection.terminate()
+            raise
+        finally:
+            with suppress(*DRIVER_ERRORS):  # the pool drops what it cannot clean
+                await self._pool.release(connection)
+
+    async def _acquire(self) -> Any:
+        try:
+            return await self._pool.acquire(timeout=self._acquire_timeout_s)
+        except TimeoutError:
+            raise StoreUnavailable(
+                f"the pool had no free connection for {self._acquire_timeout_s:g} s "
+                "(acquire_timeout_ms)"
+            ) from None
+        except DRIVER_ERRORS as error:
+            raise fault(error) from error
+
+    async def close(self) -> None:
+        """Nothing of it is ours."""
+
+
+def _fault(error: BaseException, connection: Any) -> Exception:
+    """After an error that is not the server's nobody knows what the connection still waits for: it
+    is not used again."""
+    is_closed = connection.is_closed()
+    if not is_closed and not hasattr(error, "sqlstate"):
+        connection.terminate()
+    return fault(error, is_closed=is_closed)

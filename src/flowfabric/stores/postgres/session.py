@@ -25,12 +25,13 @@ PLANNER: Final = {"enable_bitmapscan": "off", "enable_sort": "off", "enable_seqs
 
 
 class Session:
-    """The settings of one engine. A connection that others use as well, through PgBouncer, cannot
-    keep them: it gets them with each transaction."""
+    """The settings of one engine. A connection that others use as well, through PgBouncer or a pool
+    of the program's own, cannot keep them: it gets them with each transaction."""
 
-    def __init__(self, config: EngineConfig) -> None:
+    def __init__(self, config: EngineConfig, *, has_pool: bool = False) -> None:
         self._config = config
-        self.is_shared = config.statement_cache_size == 0
+        self._is_pooled = config.statement_cache_size == 0  # by PgBouncer
+        self.is_shared = self._is_pooled or has_pool
         self.begin = _begin_with(self.settings) if self.is_shared else "BEGIN"
 
     @property
@@ -57,7 +58,7 @@ class Session:
                 await asyncio.sleep(pause_s)
 
     async def _connect(self, url: str, timeout_s: float) -> Any:
-        own = {} if self.is_shared else {"application_name": "flowfabric", **self.settings}
+        own = {} if self._is_pooled else {"application_name": "flowfabric", **self.settings}
         try:
             return await asyncpg.connect(
                 url,

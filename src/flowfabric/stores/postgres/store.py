@@ -15,7 +15,7 @@ from flowfabric.model.route import Route
 from flowfabric.stores.base import MigrationStatus, Reader, StoreConflict, Transaction
 from flowfabric.stores.codec import capabilities_text
 from flowfabric.stores.migrations import all_sql, refuse_unfit, schema_version_of, status_of
-from flowfabric.stores.postgres.connections import Connections
+from flowfabric.stores.postgres.connections import Borrowed, Connections
 from flowfabric.stores.postgres.declared import declared_schema, schema_of
 from flowfabric.stores.postgres.faults import DRIVER_ERRORS, fault
 from flowfabric.stores.postgres.hints import CHANNEL, NOTIFY, ListenHints, payload_of
@@ -39,7 +39,10 @@ HOLD_S = 0.1  # how long locks are taken from the start after doing without was 
 
 
 class PostgresStore:
-    """PostgreSQL 14 to 18, alone or behind PgBouncer (then with statement_cache_size=0)."""
+    """PostgreSQL 14 to 18, alone or behind PgBouncer (then with statement_cache_size=0).
+
+    `pool`: an asyncpg pool of the program's own, for all but the listener.
+    """
 
     family = "postgres"
 
@@ -50,16 +53,20 @@ class PostgresStore:
         config: EngineConfig | None = None,
         clock: Clock | None = None,
         listens: bool = True,
+        pool: Any = None,
     ) -> None:
         config = config or EngineConfig()
         self._url = check_url(url)
         self._listens = listens
         self._config = config
         self._clock = clock
-        self._session = Session(config)
+        self._session = Session(config, has_pool=pool is not None)
         self.partitions = config.partitions
         self.hints = ListenHints(self._connect)
-        self._pool: Connections | None = None
+        self._pool: Connections | Borrowed | None = None
+        self._borrowed: Borrowed | None = None
+        if pool is not None:
+            self._borrowed = Borrowed(pool, acquire_timeout_s=_patience(config))
         self._book = EMPTY_BOOK
         # A connection that others use as well must see every transaction begin.
         self._hold_until = float("inf") if self._session.is_shared else 0.0
@@ -93,13 +100,11 @@ class PostgresStore:
         if pool is not None:
             await pool.close()
 
-    def _connections(self) -> Connections:
+    def _connections(self) -> Connections | Borrowed:
         """Made when first needed: they belong to the event loop that runs then."""
         if self._pool is None:
-            self._pool = Connections(
-                self._connect,
-                self._config.pool_size,
-                acquire_timeout_s=self._config.acquire_timeout_ms / 1000,
+            self._pool = self._borrowed or Connections(
+                self._connect, self._config.pool_size, acquire_timeout_s=_patience(self._config)
             )
             forks.inherit(self, PostgresStore._after_fork)
         return self._pool
@@ -107,7 +112,7 @@ class PostgresStore:
     def _after_fork(self) -> None:
         """In a child: the sockets are the parent's, and so is the event loop that watches them."""
         forks.leave_alone((self._pool, self.hints))
-        self._pool = None
+        self._pool = self._borrowed = None
 
     async def _connect(self) -> Any:
         return await self._session.connect(self._url)
@@ -254,6 +259,10 @@ class PostgresStore:
             small = await view.dump_rows()
         ordered = [lanes[key] for key in sorted(lanes)]
         return {**dump_of(tables, records), "lanes": ordered, **small}
+
+
+def _patience(config: EngineConfig) -> float:
+    return config.acquire_timeout_ms / 1000
 
 
 async def _commit(view: PostgresTransaction, connection: Any) -> None:
