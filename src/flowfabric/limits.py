@@ -30,6 +30,7 @@ GRANT_TTL_MS_DEFAULT: Final = 5_000
 WORKER_TTL_MS_MIN: Final = 1_000
 WORKER_TTL_MS_MAX: Final = 3_600_000
 CLAIM_MAX: Final = 1_000  # executions in one claim: bounds the rows one transaction locks
+CLAIM_BYTES_MAX: Final = 32 * 1024 * 1024  # inputs in one claim: all are in memory at once
 CREATE_MAX: Final = 10_000  # executions in one create_executions call
 BATCH_MAX: Final = 1_000  # commands one commit may carry
 

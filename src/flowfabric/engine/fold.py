@@ -25,6 +25,7 @@ from flowfabric.kernel.replay import Replay
 from flowfabric.kernel.routing import Offer, matching_routes
 from flowfabric.kernel.rules import REPEATABLE, RULES
 from flowfabric.kernel.wake import Wake
+from flowfabric.limits import CLAIM_BYTES_MAX
 from flowfabric.model.bounds import UNBOUNDED
 from flowfabric.model.execution import Body, Execution
 from flowfabric.model.quota import AdmissionState
@@ -287,14 +288,18 @@ class Fold:
     async def _claim(self, command: Claim) -> list[Claimed]:
         """The one claim path: matching routes, fair shares, admission, leases, bodies."""
         claimed: list[Claimed] = []
-        depth = 0
+        depth, room = 0, CLAIM_BYTES_MAX
         shares = await self._shares(command.offer)
         for _ in range(SEARCHES_MAX if shares else 0):
             await self._save()
-            lot = await self._candidates(shares, command.offer, command.limit - len(claimed), depth)
+            places = command.limit - len(claimed)
+            lot = await self._candidates(shares, command.offer, places, depth, room)
             admitted = await self._admitted(lot, AdmissionState.RUNNING, None)
             claimed += self._leased(command, admitted)
             if len(claimed) >= command.limit or len(admitted) == len(lot.found):
+                return claimed
+            room -= sum(len(body.payload) for _, body in admitted)
+            if room <= 0:
                 return claimed
             depth = _deeper(depth)
         for share in shares:  # limits kept many back: look again soon for what stands behind them
@@ -305,21 +310,36 @@ class Fold:
         catalog = self.view.catalog or await self._tx.catalog()
         return shares_of(matching_routes(offer, catalog), catalog)
 
+    async def _ready(self, share: Share, count: int, room: int) -> list[Candidate]:
+        """The first of a line, as many as their inputs have room for; at least one.
+
+        Where that many of the largest would fit, none is measured.
+        """
+        if count * self.view.at.payload_bytes_max <= room:
+            return await self._tx.ready(share.routes, count)
+        found = await self._tx.ready(share.routes, count, max(1, room))
+        if len(found) < count and sum(len(body.payload) for _, body in found) >= room:
+            self.view.effects.woken.setdefault(share.lane_id, 1)  # for those behind: claim again
+        return found
+
     async def _candidates(
-        self, shares: Sequence[Share], offer: Offer, places: int, depth: int
+        self, shares: Sequence[Share], offer: Offer, places: int, depth: int, room: int
     ) -> Lot:
         """The best of each line, as many as it is owed; what one has no work for others get.
 
         So many more as `depth` says are looked at behind them, in case limits keep these back.
+        `room`: for the bytes of their inputs, of which each line has its part.
         """
         if len(shares) == 1:
             share = shares[0]
-            found = await self._tx.ready(share.routes, places + depth)
+            found = await self._ready(share, places + depth, room)
             return Lot(shares, {}, found, {share.key: places}, {share.key: places})
         credits = self._credits_of(offer)
         owed = parts_of(shares, credits, places)
         lines = {
-            share.key: await self._tx.ready(share.routes, owed[share.key] + depth)
+            share.key: await self._ready(
+                share, owed[share.key] + depth, room * owed[share.key] // places
+            )
             if owed[share.key]
             else []
             for share in shares
@@ -334,7 +354,8 @@ class Fold:
                 key = share.key
                 free = unused.total() if pools is None else pools[share.lane_id]
                 if free and parts[key] >= owed[key]:
-                    lines[key] = await self._tx.ready(share.routes, parts[key] + free + depth)
+                    part = parts[key] + free
+                    lines[key] = await self._ready(share, part + depth, room * part // places)
                     more = min(free, len(lines[key]) - parts[key])
                     parts[key] += more
                     _take_from(unused, share.lane_id, more)
@@ -377,7 +398,7 @@ class Fold:
         depth = 0
         for _ in range(SEARCHES_MAX if shares else 0):
             await self._save()
-            lot = await self._candidates(shares, command.offer, 1, depth)
+            lot = await self._candidates(shares, command.offer, 1, depth, CLAIM_BYTES_MAX)
             for execution, _ in await self._admitted(lot, AdmissionState.RESERVED, until):
                 self.view.take(execution)
                 request = replace(command.request, execution_id=execution.execution_id)

@@ -211,9 +211,12 @@ class Transaction(Protocol):
         """The idempotency records of (namespace, key) pairs, held."""
         ...
 
-    async def ready(self, routes: Sequence[Route], limit: int) -> list[tuple[Execution, Body]]:
+    async def ready(
+        self, routes: Sequence[Route], limit: int, bytes_max: int | None = None
+    ) -> list[tuple[Execution, Body]]:
         """Waiting executions of these routes without a live grant, best first, held; what others
-        hold is skipped."""
+        hold is skipped. The last is the one with which the inputs come to `bytes_max`; those
+        behind it are not read."""
         ...
 
     async def due(self, until: int, limit: int) -> list[Execution]:

@@ -26,6 +26,7 @@ from flowfabric.stores.base import (
 from flowfabric.stores.drive import drive
 from flowfabric.stores.hints import LocalHints
 from flowfabric.stores.indexes import due_at, newest_first, ready_order, uuid_of
+from flowfabric.stores.readable import within
 from flowfabric.stores.tables import (
     ATTACHMENTS,
     MEMBERS,
@@ -142,9 +143,12 @@ class MemoryView:
         found = self._tables.idempotency
         return {key: found[key] for key in keys if key in found}
 
-    async def ready(self, routes: Sequence[Route], limit: int) -> list[tuple[Execution, Body]]:
+    async def ready(
+        self, routes: Sequence[Route], limit: int, bytes_max: int | None = None
+    ) -> list[tuple[Execution, Body]]:
         bodies = self._tables.bodies
-        return [(e, bodies[e.execution_id]) for e in self._waiting(routes)[:limit]]
+        found = ((e, bodies[e.execution_id]) for e in self._waiting(routes)[:limit])
+        return within(found, bytes_max)
 
     def _waiting(self, routes: Sequence[Route]) -> list[Execution]:
         wanted = frozenset(routes)

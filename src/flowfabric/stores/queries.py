@@ -27,10 +27,15 @@ RECORD_COLUMNS: Final = ", ".join(
     [*(f"c.{name}" for name in CORE_COLUMNS), "b.policy", "b.tags", "b.bounds"]
 )
 
+_BODY_PARTS: Final = "b.payload, b.payload_encoding, b.creator_identity, b.idempotency_key"
+
 _LISTS: Final = {
     "record": RECORD_COLUMNS,
+    # The same where core and body were put together before.
+    "record_in_c": RECORD_COLUMNS.replace("b.", "c."),
+    "body_parts_in_c": _BODY_PARTS.replace("b.", "c."),
     "first": ", ".join(FIRST_COLUMNS),
-    "body_parts": "b.payload, b.payload_encoding, b.creator_identity, b.idempotency_key",
+    "body_parts": _BODY_PARTS,
     "body": ", ".join(BODY_COLUMNS),
     "attempt": ", ".join(ATTEMPT_COLUMNS),
     "attempt_of_a": ", ".join(f"a.{name}" for name in ATTEMPT_COLUMNS),

@@ -97,10 +97,12 @@ class PostgresTransaction(PostgresView):
         self._has_looked = self._has_looked or bool(found)
         return found
 
-    async def ready(self, routes: Sequence[Route], limit: int) -> list[tuple[Execution, Body]]:
+    async def ready(
+        self, routes: Sequence[Route], limit: int, bytes_max: int | None = None
+    ) -> list[tuple[Execution, Body]]:
         """Without a lock if just one waits: those who share out several skip each other's."""
         if not self._may_look:
-            return await super().ready(routes, limit)
+            return await super().ready(routes, limit, bytes_max)
         numbers = await self._numbers(routes)
         rows = await self.fetch("look_ready", numbers, self.now, 2) if numbers else []
         if len(rows) > 1:

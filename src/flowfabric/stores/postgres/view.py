@@ -230,10 +230,14 @@ class PostgresView(SmallTables):
     ) -> dict[tuple[str, str], IdempotencyRecord]:
         return by_key(await self.run("load_keys", *two_columns(keys)))
 
-    async def ready(self, routes: Sequence[Route], limit: int) -> list[tuple[Execution, Body]]:
+    async def ready(
+        self, routes: Sequence[Route], limit: int, bytes_max: int | None = None
+    ) -> list[tuple[Execution, Body]]:
         numbers = await self._numbers(routes)
         if not numbers:
             return []
+        if bytes_max is not None:
+            return await self._ready_within(numbers, limit, bytes_max)
 
         async def fetch(asked: int) -> list[Any]:
             if len(numbers) == 1:
@@ -241,6 +245,19 @@ class PostgresView(SmallTables):
             return await self.run("ready_many", numbers, self.now, asked)
 
         return await first_readable(fetch, self._candidates, limit)
+
+    async def _ready_within(
+        self, numbers: list[int], limit: int, bytes_max: int
+    ) -> list[tuple[Execution, Body]]:
+        """Sizes are known without reading what they are of. What cannot be read is passed over,
+        however large it is."""
+        asked, most = limit, bytes_max
+        while True:
+            rows = await self.run("ready_within", numbers, self.now, asked, most)
+            found = await self._candidates(rows)
+            if found or not rows:
+                return found[:limit]
+            asked, most = asked + len(rows), most + bytes_max
 
     async def _candidates(self, rows: Sequence[Any]) -> list[tuple[Execution, Body]]:
         plain = [tuple(row) for row in rows]

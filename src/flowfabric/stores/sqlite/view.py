@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import heapq
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import islice
 from typing import Any, Final, TypeVar
 
@@ -42,7 +43,7 @@ from flowfabric.stores.codec import (
 from flowfabric.stores.indexes import AUDITED_INDEXES, ready_order
 from flowfabric.stores.listing import Bound, counting_sql, listing_sql
 from flowfabric.stores.queries import queries_of
-from flowfabric.stores.readable import first_readable
+from flowfabric.stores.readable import first_readable, within
 from flowfabric.stores.routebook import EMPTY_BOOK, RouteBook
 from flowfabric.stores.rows import (
     COMPLETION_EVENT_COLUMNS,
@@ -74,6 +75,11 @@ from flowfabric.stores.values import SHEETS, odd_values
 
 T = TypeVar("T")
 Candidate = tuple[Execution, Body]
+
+
+def _order(candidate: Candidate) -> tuple[int, str]:
+    return ready_order(candidate[0])
+
 
 SQL: Final = queries_of(
     "sqlite",
@@ -179,26 +185,38 @@ class SqliteView(SmallTables):
         rows = self._all("load_keys", to_json(keys).decode())
         return {(row[0], row[1]): key_record_from_row(row) for row in rows}
 
-    async def ready(self, routes: Sequence[Route], limit: int) -> list[tuple[Execution, Body]]:
+    async def ready(
+        self, routes: Sequence[Route], limit: int, bytes_max: int | None = None
+    ) -> list[Candidate]:
+        with self._ranked(routes) as found:
+            return within(islice(found, limit), bytes_max)
+
+    @contextmanager
+    def _ranked(self, routes: Sequence[Route]) -> Iterator[Iterable[Candidate]]:
+        """Who waits on these routes, best first, each read when it is asked for."""
         ids = self._routes().ids
-        heads = [await self._head(ids[route], limit) for route in routes if route in ids]
-        if len(heads) == 1:
-            return heads[0]
-        return list(islice(heapq.merge(*heads, key=lambda pair: ready_order(pair[0])), limit))
+        lines = [self._line(ids[route]) for route in routes if route in ids]
+        try:
+            yield lines[0] if len(lines) == 1 else heapq.merge(*lines, key=_order)
+        finally:
+            for line in lines:
+                line.close()
 
-    async def _head(self, route_id: int, limit: int) -> list[tuple[Execution, Body]]:
+    def _line(self, route_id: int) -> Generator[Candidate, None, None]:
+        """Who waits on a route, best first, read one by one: no input is read that is not taken.
+
+        A row is gone before the next is read: a thousand of them at once would keep the garbage
+        collector busy.
+        """
         routes = self._book.by_id
-
-        async def fetch(asked: int) -> list[Candidate | None]:
-            rows = self._connection.execute(SQL["ready"], (route_id, self.now, asked))
-            # A row is gone before the next is read: a thousand of them at once would keep the
-            # garbage collector busy.
-            return [candidate_from_row(row, routes) for row in rows]
-
-        async def decode(found: Sequence[Candidate | None]) -> list[Candidate]:
-            return [each for each in found if each is not None]
-
-        return await first_readable(fetch, decode, limit)
+        rows = self._connection.execute(SQL["ready"], (route_id, self.now, -1))
+        try:
+            for row in rows:
+                candidate = candidate_from_row(row, routes)
+                if candidate is not None:
+                    yield candidate
+        finally:
+            rows.close()
 
     async def due(self, until: int, limit: int) -> list[Execution]:
         async def fetch(asked: int) -> list[Any]:
@@ -255,7 +273,8 @@ class SqliteView(SmallTables):
         return counts_by_state(routes, self._all("count"))
 
     async def peek_ready(self, routes: Sequence[Route], limit: int) -> list[str]:
-        return [execution.execution_id for execution, _ in await self.ready(routes, limit)]
+        with self._ranked(routes) as found:
+            return [execution.execution_id for execution, _ in islice(found, limit)]
 
     async def expired_leases(
         self,
