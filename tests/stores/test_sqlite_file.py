@@ -126,6 +126,28 @@ def test_another_file_in_its_place_gets_nothing(tmp_path: Path) -> None:
     assert path.read_bytes() == before
 
 
+@pytest.mark.parametrize("put_there", [False, True], ids=["deleted", "replaced"])
+def test_a_twin_of_the_engine_opens_no_other_file(tmp_path: Path, put_there: bool) -> None:
+    """A watchdog opens its twin when it first needs it: that may be long after the engine."""
+    path, other = tmp_path / "ff.db", tmp_path / "other.db"
+    make(other)
+    before = other.read_bytes()
+
+    async def story(engine: Engine) -> None:
+        await create(engine)
+        path.unlink()
+        if put_there:
+            other.rename(path)
+        twin = engine.again()
+        for _ in range(2):  # it is tried again and again
+            with pytest.raises(StoreReplaced):
+                await twin.start(migrate=False)
+
+    in_engine(path, story)
+    assert path.exists() is put_there
+    assert not put_there or path.read_bytes() == before
+
+
 def test_a_file_that_goes_during_a_commit_is_not_acknowledged(tmp_path: Path) -> None:
     """Between the look at the beginning of a transaction and its commit."""
     path = tmp_path / "ff.db"

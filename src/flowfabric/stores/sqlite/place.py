@@ -21,9 +21,14 @@ class Place:
     on it for this whole process.
     """
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, *, file: tuple[int, int] | None = None) -> None:
+        """`file`: the one that must stand there, by device and number; none: whichever does."""
         self.path = os.path.realpath(path)
-        self._file: tuple[int, int] | None = None
+        self._given = self._file = file
+
+    def again(self) -> Place:
+        """The same place for other connections, which must be to the same file."""
+        return Place(self.path, file=self._file)
 
     def prepare(self) -> None:
         """Before a connection is made. A file in the place of the one that is known must not even
@@ -48,8 +53,8 @@ class Place:
         self.check()
 
     def forget(self) -> None:
-        """No connection is left: the next may be to any file."""
-        self._file = None
+        """No connection is left: the next may be to any file, unless one was given."""
+        self._file = self._given
 
     def check(self) -> None:
         """Refuse if the path no longer leads to the file that connections have open."""

@@ -76,7 +76,9 @@ class SqliteStore:
     def again(self) -> SqliteStore:
         """The same file for another event loop, with connections of its own."""
         config, clock = self._config, self._given_clock
-        return SqliteStore(self._place.path, config=config, clock=clock, listens=False)
+        twin = SqliteStore(self._place.path, config=config, clock=clock, listens=False)
+        twin._place = self._place.again()  # it may be opened long after this store was
+        return twin
 
     async def open(self, *, migrate: bool) -> None:
         """Start the threads and check or bring up the schema."""
