@@ -279,7 +279,6 @@ DOORS: dict[str, Callable[[Engine], Awaitable[Any]]] = {
     "routes": lambda engine: engine.create_execution(execution_kind="new", lane_id="new"),
     "tick": lambda engine: engine.tick(),
     "sweep": lambda engine: engine.sweep(),
-    "doctor": lambda engine: engine.doctor(),
     "dump": lambda engine: engine.dump(),
     "status": lambda engine: engine.store.migration_status(),
     "facts": lambda engine: engine.store.facts(),
@@ -349,6 +348,21 @@ def test_no_error_of_the_driver_leaves_by_any_door(tmp_path: Path, fault: str) -
                 await door(engine)
             assert met.value.retryable == (fault in RETRYABLE), (name, met.value)
         await create(engine)
+
+    in_engine(tmp_path / "ff.db", story)
+
+
+@pytest.mark.usefixtures("faulty")
+@pytest.mark.parametrize("fault", FAULTS)
+def test_doctor_tells_of_each_check_that_an_error_of_the_driver_ended(
+    tmp_path: Path, fault: str
+) -> None:
+    async def story(engine: Engine) -> None:
+        await create(engine)
+        with failing(fault):
+            found = (await engine.doctor()).problems
+        assert {each.code for each in found} == {"check_failed"}
+        assert all("Store" in each.detail for each in found), found
 
     in_engine(tmp_path / "ff.db", story)
 
