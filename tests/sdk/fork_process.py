@@ -116,6 +116,32 @@ def use_async_inside_a_loop() -> None:
     asyncio.run(main())
 
 
+def use_a_pool() -> None:
+    """A child has connections of its own, not the parent's pool."""
+
+    async def parent() -> None:
+        import asyncpg  # only where there is a Postgres
+
+        async with asyncpg.create_pool(sys.argv[1], min_size=1, max_size=2) as pool:
+            mine = Fabric(sys.argv[1], pool=pool, config=EngineConfig(loops=False))
+            mine.add_task(greet)
+
+            async def once() -> None:
+                await mine.submit(greet, "ada")
+
+            await once()
+            fork(lambda: asyncio.run(_closing(mine, once)), exits=False)
+            await once()
+            await mine.close()
+
+    asyncio.run(parent())
+
+
+async def _closing(fabric: Fabric, work: Callable[[], Awaitable[None]]) -> None:
+    await work()
+    await fabric.close()
+
+
 def use_the_engine() -> None:
     """An engine knows no other event loop to open itself on: it says what to do."""
 
@@ -204,6 +230,7 @@ STORIES = {
         use_a_grandchild,
         use_async_after_a_loop,
         use_async_inside_a_loop,
+        use_a_pool,
         use_the_engine,
         fork_in_a_handler,
         fork_while_busy,

@@ -75,6 +75,11 @@ def test_a_child_of_a_coroutine_opens_anew(url: str) -> None:
     assert count(url) == 6
 
 
+def test_a_child_leaves_the_pool_of_the_program_to_the_parent(postgres_url: str) -> None:
+    assert tell(postgres_url, "use_a_pool") == ["child 0"]
+    assert count(postgres_url) == 3
+
+
 def test_an_engine_says_in_a_child_that_it_is_the_parents(url: str) -> None:
     assert tell(url, "use_the_engine") == ["child 0"]
     assert count(url) == 2

@@ -43,8 +43,9 @@ class Fabric(LimitMethods, WaitMethods, RunMethods):
 
     The URL is `sqlite:///file.db`, `postgresql://…` or `memory://`; without one the environment's
     FLOWFABRIC_URL counts, else `sqlite:///flowfabric.db`. `pool` is an asyncpg pool of your own to
-    that database, which is used but never closed. Nothing is opened before first use. A
-    fabric may be a global of a module; it belongs to one running event loop at a time.
+    that database, which is used but never closed; a forked child makes connections instead. Nothing
+    is opened before first use. A fabric may be a global of a module; it belongs to one running
+    event loop at a time.
 
     ```
     ff = Fabric()
@@ -123,10 +124,11 @@ class Fabric(LimitMethods, WaitMethods, RunMethods):
         return self._engine
 
     def _after_fork(self) -> None:
-        """In a child: the engine and its event loop are the parent's; the next call opens anew."""
-        if self._loop is not None:
-            forks.leave_alone(self._loop)
+        """In a child: the engine, its event loop and the program's pool are the parent's; the next
+        call opens anew, with connections of its own."""
+        forks.leave_alone((self._loop, self._pool))
         self._engine, self._loop, self._starting = None, None, asyncio.Lock()
+        self._pool = None
         forks.inherit(self, Fabric._after_fork)
 
     @property
