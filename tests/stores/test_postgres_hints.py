@@ -15,7 +15,7 @@ import pytest
 from flowfabric.assemble import open_engine
 from flowfabric.config import EngineConfig
 from flowfabric.engine.engine import Engine
-from flowfabric.stores.base import EVERYBODY
+from flowfabric.stores.base import EVERY_END, EVERY_FLOW_END, EVERYBODY
 from flowfabric.stores.postgres import hints
 from flowfabric.stores.postgres.hints import CHANNEL, payload_of
 from tests.support.doorman import Doorman
@@ -33,6 +33,44 @@ def waiting_claim(engine: Engine, lane: str = "default") -> asyncio.Task[Any]:
             lanes=(lane,), worker_id="w", worker_instance_id="i", limit=1, max_wait_ms=600_000
         )
     )
+
+
+class Nowhere:
+    """A server that is never reached."""
+
+    def __init__(self) -> None:
+        self.was_asked = asyncio.Event()
+
+    async def connect(self) -> Any:
+        self.was_asked.set()
+        raise ConnectionRefusedError
+
+
+@pytest.mark.parametrize(
+    ("listens", "topic", "left"),
+    [
+        (True, "done:{}", {"lane:mail": 1, EVERY_END: 1, EVERY_FLOW_END: 1}),
+        (True, "lane:{}", EVERYBODY),
+        (False, "done:{}", {}),
+    ],
+    ids=["ends", "lanes", "deaf"],
+)
+def test_hints_that_cannot_be_sent_do_not_pile_up(
+    listens: bool, topic: str, left: dict[str, int]
+) -> None:
+    async def story() -> None:
+        server = Nowhere()
+        kept = hints.ListenHints(server.connect)
+        if listens:
+            kept.start()
+            await server.was_asked.wait()
+        kept.publish({"lane:mail": 1})
+        for number in range(hints.WAITING_MAX):
+            kept.publish({topic.format(number): 1})
+        assert kept.waiting == left
+        await kept.stop()
+
+    asyncio.run(story())
 
 
 class Heard:

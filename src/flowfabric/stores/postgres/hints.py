@@ -26,6 +26,7 @@ PAYLOAD_BYTES: Final = 7000  # Postgres allows just under 8000
 RECONNECT_S_FIRST: Final = 0.1
 RECONNECT_S_MAX: Final = 5.0
 SIGN_OF_LIFE_S: Final = 60.0
+WAITING_MAX: Final = 1_000  # topics that wait to be sent; more than one message can name
 _LOGGER = logging.getLogger("flowfabric.hints")
 
 
@@ -54,15 +55,26 @@ class ListenHints(LocalHints):
             await asyncio.gather(self._task, return_exceptions=True)
             self._task = None
 
+    @property
+    def waiting(self) -> Mapping[str, int]:
+        """What the next message says."""
+        return self._outgoing
+
     def publish(self, topics: Mapping[str, int]) -> None:
-        """Tell this process now and the others soon."""
+        """Tell this process now and the others soon; a store that does not listen tells none."""
         self.deliver(topics)
-        self._put(topics)
-        self._ready.set()
+        if self._task is not None:
+            self._put(topics)
+            self._ready.set()
 
     def _put(self, topics: Mapping[str, int]) -> None:
+        """Gather. While no connection can be had it must not grow without a bound."""
         for name, count in topics.items():
             self._outgoing[name] = self._outgoing.get(name, 0) + count
+        if len(self._outgoing) > WAITING_MAX:
+            self._outgoing = _lanes_of(self._outgoing)
+        if len(self._outgoing) > WAITING_MAX:
+            self._outgoing = dict(EVERYBODY)
 
     async def _run(self) -> None:
         while True:
@@ -130,9 +142,13 @@ def payload_of(topics: Mapping[str, int], origin: str) -> str:
     """
     message = to_json({"from": origin, "topics": topics})
     if len(message) > PAYLOAD_BYTES:
-        lanes = {name: count for name, count in topics.items() if name.startswith("lane:")}
-        short = {**lanes, EVERY_END: 1, EVERY_FLOW_END: 1}
-        message = to_json({"from": origin, "topics": short})
+        message = to_json({"from": origin, "topics": _lanes_of(topics)})
     if len(message) > PAYLOAD_BYTES:
         message = to_json({"from": origin, "topics": EVERYBODY})
     return message.decode()
+
+
+def _lanes_of(topics: Mapping[str, int]) -> dict[str, int]:
+    """Topics with their lanes named, and the ends not."""
+    lanes = {name: count for name, count in topics.items() if name.startswith("lane:")}
+    return {**lanes, EVERY_END: 1, EVERY_FLOW_END: 1}
