@@ -13,8 +13,10 @@ from typing import Any
 
 import pytest
 
+from flowfabric.engine import requests
 from flowfabric.engine.engine import Engine
 from flowfabric.engine.episode_book import EpisodeBook
+from flowfabric.engine.flow_cascade import FlowCascade
 from flowfabric.engine.flow_tasks import FlowTasks
 from flowfabric.engine.limiting import Limiter
 from flowfabric.engine.view import View
@@ -25,7 +27,7 @@ from flowfabric.model.flow import AllOf
 from flowfabric.model.state import PublicState
 from flowfabric.stores.migrations import migrations_of
 from flowfabric.stores.tables import ADMISSIONS, BUDGETS, FLOW_TASKS, HOLDS, WAITPOINTS
-from tests.support.flows import fan_in
+from tests.support.flows import edge, fan_in, submit
 from tests.support.lab import TTL_MS, Lab, scenario
 
 ERRORS = (RecursionError, OverflowError, ValueError, ZeroDivisionError)
@@ -105,6 +107,27 @@ def as_before_the_check(statement: str) -> str:
     assert made is not None
     drop = "ALTER TABLE ff_exec_core DROP CONSTRAINT ff_exec_core_ranges;"
     return f"{drop} {statement} {made[0]}"
+
+
+@scenario
+async def test_a_result_nested_too_deep_that_is_handed_on_stops_no_loop(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An older version stored it; the loops have to go on with what follows from it."""
+    await with_loops(lab)
+    named = [edge("a", "b", passes_result=True, input_name="x")]
+    deep, flat = await submit(lab, "ab", named), await submit(lab, "ab", named)
+    with monkeypatch.context() as older:
+        older.setattr(requests, "check_nesting", lambda *_, **__: None)
+        older.setattr(FlowCascade, "room", 0)  # so that all of it is left to the loops
+        for graph, result in ((deep, b"[" * 3_000 + b"]" * 3_000), (flat, b"1")):
+            handle = await graph.handle("a")
+            await lab.engine.complete(handle, result=result)
+    await reaches(lab, deep.ids["b"], PublicState.FAILED)
+    await reaches(lab, flat.ids["b"], PublicState.WAITING)
+    assert (await lab.describe(deep.ids["b"])).failure_category == "input_too_deep"
+    assert lab.engine.loop_status().set_aside == ()
+    await assert_all_goes_on(lab)
 
 
 PRIORITY = {"sqlite": 1 << 62, "postgres": (1 << 31) - 1}

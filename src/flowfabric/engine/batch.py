@@ -14,6 +14,7 @@ from typing import Any
 
 from flowfabric.errors import FlowFabricError, StoreError
 from flowfabric.kernel.decision import Refused
+from flowfabric.trouble import Trouble, trouble
 
 Commit = Callable[[Sequence["Pending"]], Awaitable[None]]
 
@@ -107,14 +108,21 @@ class Batcher:
         try:
             await self._commit(batch)
         except (FlowFabricError, Exception) as error:  # noqa: BLE001 - handed to each caller
-            if len(batch) > 1 and not isinstance(error, StoreError):
-                for pending in batch:
-                    await self._finish([pending])
+            if len(batch) > 1 and _may_be_ones_fault(error):
+                half = len(batch) // 2
+                await self._finish(batch[:half])
+                await self._finish(batch[half:])
                 return
             for pending in batch:
                 pending.reply = as_error(error)
         for pending in batch:
             pending.group.one_done()
+
+
+def _may_be_ones_fault(error: Exception) -> bool:
+    """Whether nothing was written, and fewer commands at once may fare better: also where the store
+    itself refuses a write, but not while it is out of reach."""
+    return not isinstance(error, StoreError) or trouble(error) is Trouble.UNCLEAR
 
 
 def as_error(error: Exception) -> FlowFabricError:

@@ -110,6 +110,7 @@ class Duty:
         """After a failure nothing shortens the pause; otherwise a hint may."""
         self._is_resting = True
         try:
+            await asyncio.sleep(0)  # work that never waits, in memory, must let others run
             if self._woken is None or self._failures:
                 await asyncio.sleep(pause_s)
             else:
