@@ -207,12 +207,13 @@ class Fold:
     def _replay(self, command: Replay) -> Any:
         """A replay brings work to its lane like a create."""
         current = self.view.executions.get(command.execution_id)
-        if isinstance(current, Execution):
-            decision = RULES[Replay](current, command, self.view.at)
-            closed = refuse_entry(current.lane_id, self._catalog)
-            if decision.execution is not None and closed is not None:
-                return closed
-        return self.view.decide(command)
+        if not isinstance(current, Execution):
+            return self.view.decide(command)
+        decision = RULES[Replay](current, command, self.view.at)
+        closed = refuse_entry(current.lane_id, self._catalog)
+        if decision.execution is not None and closed is not None:
+            return closed
+        return self.view.apply(current, command, decision)
 
     @property
     def _catalog(self) -> Catalog:
