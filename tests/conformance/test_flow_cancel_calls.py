@@ -67,6 +67,43 @@ async def test_a_repeated_cancel_changes_nothing(lab: Lab) -> None:
 
 
 @woven
+@pytest.mark.parametrize(
+    ("narrow", "wide"), [(ONLY, PENDING), (ONLY, ALL), (PENDING, ALL)], ids=str
+)
+async def test_a_wider_cancel_takes_what_the_first_one_left(
+    lab: Lab, narrow: CancellationPolicy, wide: CancellationPolicy
+) -> None:
+    """It is no repetition: `pending`, and then `all`, stops what went on."""
+    graph = await submit(lab, "ab", arrows("a>b"))
+    await graph.start("a")
+    await lab.engine.cancel_flow(flow_id=graph.flow_id, policy=narrow, reason="first")
+    since = (await graph.snapshot()).cancelled_at
+    await lab.after(5)
+    reply = await lab.engine.cancel_flow(flow_id=graph.flow_id, policy=wide, reason="second")
+    assert reply == FlowCancelled(wide, everybody(graph))
+    assert await graph.state("a") == ("cancelled" if wide is ALL else "active")
+    assert await graph.state("b") == "cancelled"
+    snapshot = await graph.snapshot()
+    assert (snapshot.cancellation_policy, snapshot.cancelled_at) == (wide, since)
+    assert await graph.events() == ["cancelled"]
+    async with lab.unchanged():  # a narrower one, and the same, are repetitions
+        for again in (narrow, wide):
+            assert reply == await lab.engine.cancel_flow(flow_id=graph.flow_id, policy=again)
+
+
+@woven
+async def test_a_wider_header_owes_what_the_first_one_left(lab: Lab) -> None:
+    graph = await submit(lab, "ab")
+    await graph.start("a")
+    await graph.complete("b")
+    await lab.engine.cancel_flow(flow_id=graph.flow_id, policy=PENDING)
+    await lab.engine.cancel_flow_header(flow_id=graph.flow_id, policy=ALL, grace_ms=1_000)
+    assert await owed(graph) == ["a"]
+    await lab.after(1_000)
+    assert await graph.state("a") == "cancelled"
+
+
+@woven
 async def test_a_finished_flow_cannot_be_cancelled(lab: Lab) -> None:
     graph = await submit(lab, "a")
     await graph.complete("a")

@@ -39,6 +39,7 @@ from flowfabric.kernel.flow_cancel import (
     bar,
     requested,
     stays_owed,
+    widens,
 )
 from flowfabric.kernel.graph import (
     ApplyEdge,
@@ -224,13 +225,16 @@ class FlowBook(FlowBuilding):
             return flow_not_found(command.flow_id)
         await self.flush()
         ids = sorted(key[1] for key in await self.tx.peek_rows(MEMBERS, [(flow.flow_id,)]))
-        if refuse_closed(flow, flow.flow_id) is not None:
+        is_closed = refuse_closed(flow, flow.flow_id) is not None
+        if is_closed and not widens(flow, command.policy):
             return await self._cancelled_before(flow, command, tuple(ids))
         await self.need(ids)
         members = [
             each for key in ids if isinstance(each := self.view.executions.get(key), Execution)
         ]
         taken = [each for each in members if is_taken(command.policy, each)]
+        if is_closed and not taken:
+            return await self._cancelled_before(flow, command, tuple(ids))
         self.view.note_event(requested(flow, command, len(ids), self.at))
         self.take_change(cancelled_flow(flow, command.policy, command.reason, self.at))
         if command.grace_ms is None and len(taken) <= limits.CANCEL_INLINE_MAX:

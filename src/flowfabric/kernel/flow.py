@@ -196,11 +196,13 @@ def ended_state(flow: FlowRow) -> FlowState:
 
 
 def cancelled_flow(flow: FlowRow, policy: CancellationPolicy, reason: str, at: Moment) -> Change:
-    """The header of a cancelled flow."""
+    """The header of a cancelled flow. One that was cancelled before, by a policy that took less,
+    was so since then, and that was told."""
+    before = flow.cancelled_at
     done = replace(
         flow,
         public_flow_state=FlowState.CANCELLED,
-        cancelled_at=at.now,
+        cancelled_at=at.now if before is None else before,
         cancel_reason=reason,
         cancellation_policy=policy,
         last_mutation_at=at.now,
@@ -208,7 +210,8 @@ def cancelled_flow(flow: FlowRow, policy: CancellationPolicy, reason: str, at: M
     if not flow.node_count:
         keep = at.retention_ms if flow.retention_ms is None else flow.retention_ms
         done = replace(done, finished_at=at.now, due_at=at.now + keep)
-    return Change(done, (_event(done, FlowEventType.CANCELLED, at),))
+    events = () if before is not None else (_event(done, FlowEventType.CANCELLED, at),)
+    return Change(done, events)
 
 
 def is_taken(policy: CancellationPolicy, execution: Execution) -> bool:

@@ -12,6 +12,11 @@ from flowfabric.model.state import BlockingReason
 
 FLOW_CANCELLED = "flow_cancelled"
 FLOW_CANCEL = "flow_cancel"  # who cancels
+_WIDTH = (
+    CancellationPolicy.FLOW_ONLY,
+    CancellationPolicy.CANCEL_PENDING,
+    CancellationPolicy.CANCEL_ALL,
+)
 
 
 class CancelFlow(Record, frozen=True):
@@ -34,6 +39,13 @@ def bar(execution: Execution, reason: str, at: Moment) -> Decision:
     """What has not begun is kept from beginning until its cancel comes."""
     parked = park(execution, BlockingReason.PAUSED_BY_FLOW_CANCEL, reason, at)
     return Decision(None, parked)
+
+
+def widens(flow: FlowRow, policy: CancellationPolicy) -> bool:
+    """Whether this policy takes more than the one a flow was cancelled by: then it is no
+    repetition of that cancel."""
+    stored = flow.cancellation_policy
+    return stored is not None and _WIDTH.index(policy) > _WIDTH.index(stored)
 
 
 def stays_owed(execution: Execution | None) -> bool:
