@@ -191,8 +191,8 @@ class FlowRun:
         policy: str | CancellationPolicy = "all",
         wait: Duration | None = None,
     ) -> None:
-        """Cancel the flow. None of the nodes this names starts any more. Twice is no error, and with
-        a wider policy it takes what the first one left.
+        """Cancel the flow. None of the nodes this names starts any more. Twice is no error; with a
+        wider policy it takes what the first one left.
 
         `policy`: `all` of its nodes, those `pending`, which have not begun, or the flow `only`, so
         that nothing can be added to it. `wait`: so long for nodes of a large flow to be cancelled.
