@@ -23,12 +23,14 @@ T = TypeVar("T")
 BUDGET = "storm"
 CHILDREN = 3
 PAUSE_S = 0.05
+STATEMENT_S = 1.5  # PostgreSQL: what a statement may take
 LEASE = "20s"  # longer than any single fault: nothing that runs may lose it
 
 
 def storm_fabric(url: str, finished: Callable[[str], None]) -> dict[str, Task[..., Any]]:
     """The tasks; `finished` is told when a handler is about to return its result."""
-    ff = Fabric(url, config=EngineConfig(poll_interval_ms=500))
+    config = EngineConfig(poll_interval_ms=500, statement_timeout_ms=int(STATEMENT_S * 1000))
+    ff = Fabric(url, config=config)
 
     @ff.task
     async def spender(ctx: Context, number: int) -> int:

