@@ -24,17 +24,20 @@ pytestmark = [pytest.mark.chaos, pytest.mark.slow]
 DISK_MIB = 64
 
 
+def mounted(folder: Path) -> bool:
+    words = ["mount", "-t", "tmpfs", "-o", f"size={DISK_MIB}m", "tmpfs", str(folder)]
+    if which(words[0]) is None:
+        return False
+    return subprocess.run(words, capture_output=True, check=False).returncode == 0
+
+
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Path]:
     """A small disk that can be filled, where the test may mount one."""
     folder = tmp_path / "disk"
     folder.mkdir()
-    words = ["mount", "-t", "tmpfs", "-o", f"size={DISK_MIB}m", "tmpfs", str(folder)]
     with ExitStack() as stack:
-        if (
-            which("mount")
-            and subprocess.run(words, capture_output=True, check=False).returncode == 0
-        ):
+        if mounted(folder):
             stack.callback(subprocess.run, ["umount", "-l", str(folder)], check=True)
             (folder / ".own").touch()
         yield folder
