@@ -347,6 +347,8 @@ def test_no_error_of_the_driver_leaves_by_any_door(tmp_path: Path, fault: str) -
             with failing(fault), pytest.raises(FlowFabricError) as met:
                 await door(engine)
             assert met.value.retryable == (fault in RETRYABLE), (name, met.value)
+        with failing(fault):
+            assert not (await engine.doctor()).healthy  # it tells what it could not look at
         await create(engine)
 
     in_engine(tmp_path / "ff.db", story)
