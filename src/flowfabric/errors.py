@@ -271,7 +271,7 @@ class ConflictError(FlowFabricError):
 
 
 class LimitConflict(ConflictError):
-    """The budget or quota exists with other content; change it with the update operation."""
+    """The budget or quota exists with other content; change it by an update."""
 
     code = "limit_conflict"
 

@@ -59,7 +59,7 @@ def test_submit_with_the_same_key_creates_once(desk: Desk) -> None:
     [
         (("--tag", "plain=1"), "tags"),
         (("--needs", "a,b"), "required_capabilities"),
-        (("--retries", "-1"), "max_retries"),
+        (("--retries", "9000000"), "max_retries"),
         (("--lane", "x" * 65), "lane_id"),
         (("--key", "k" * 600), "idempotency_key"),
         (("name=" + "x" * 1_100_000,), "payload"),

@@ -14,6 +14,7 @@ from flowfabric.cli.references import execution_of, flow_of
 from flowfabric.cli.terminal import Column, clean
 from flowfabric.cli.times import both, relative, span
 from flowfabric.engine.engine import Engine
+from flowfabric.errors import InvalidInput
 from flowfabric.model.budget import BudgetPolicy, BudgetStatus, ScopeType
 from flowfabric.model.results import AlreadySatisfied
 from flowfabric.sdk.limits import all_budgets, check_raise, read_scope
@@ -132,7 +133,11 @@ async def increase(call: Call) -> Exit:
             dimension: amount + (old.get(dimension, 0) if is_more else 0)
             for dimension, (is_more, amount) in _limits(call.arguments.limits, "").items()
         }
-        check_raise(status, hard)
+        try:
+            check_raise(status, hard)
+        except InvalidInput as error:
+            advice = f"ff budget set {name} --hard lowers and adds limits"
+            raise usage(error.detail.partition(";")[0], advice=advice) from None
         await engine.update_budget(budget_id=name, hard_limits=hard)
         return await _answer(call, engine, "raised")
 

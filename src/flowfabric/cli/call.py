@@ -14,6 +14,7 @@ from flowfabric.cli.shown import Shown
 from flowfabric.cli.terminal import Terminal
 from flowfabric.config import DEFAULT_URL, EngineConfig, url_from_environment
 from flowfabric.engine.engine import Engine
+from flowfabric.errors import NotFound
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +57,10 @@ class Call:
         try:
             await engine.start(migrate=creates)
             yield engine
+        except NotFound as error:
+            from flowfabric.cli.advice import named  # keeps --help fast
+
+            raise await named(engine, error) from None
         finally:
             await engine.close()
 

@@ -5,17 +5,15 @@ from __future__ import annotations
 
 import argparse
 import shlex
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
+from flowfabric.cli.advice import NAMES
 from flowfabric.cli.call import Call
 from flowfabric.cli.exits import Exit
 from flowfabric.cli.parser import FfParser, build_parser
-from flowfabric.engine.engine import Engine
-from flowfabric.limits import PAGE_MAX
 from flowfabric.model.state import PublicState
-from flowfabric.sdk.limits import all_budgets, all_quotas
 
 _ASKED: Final = "ask:"  # completed by `ff completion NAME`
 _FILES: Final = "files"
@@ -127,7 +125,8 @@ _ff() {
         compadd -- $candidates
     fi
 }
-compdef _ff ff
+# In a folder of $fpath this file is the function itself, called for the first completion.
+if [[ ${funcstack[1]} == _ff ]]; then _ff "$@"; else compdef _ff ff; fi
 """
 
 
@@ -225,30 +224,6 @@ def _said(text: str) -> str:
 
 
 # --- names in the store ---------------------------------------------------------------------------
-
-
-async def _lanes(engine: Engine) -> list[str]:
-    return [lane.lane_id for lane in (await engine.list_lanes(limit=PAGE_MAX)).lanes]
-
-
-async def _kinds(engine: Engine) -> list[str]:
-    return list(await engine.list_kinds())
-
-
-async def _budgets(engine: Engine) -> list[str]:
-    return [each.budget_id for each in await all_budgets(engine)]
-
-
-async def _quotas(engine: Engine) -> list[str]:
-    return [each.quota_policy_id for each in await all_quotas(engine)]
-
-
-NAMES: Final[dict[str, Callable[[Engine], Awaitable[list[str]]]]] = {
-    "lanes": _lanes,
-    "kinds": _kinds,
-    "budgets": _budgets,
-    "quotas": _quotas,
-}
 
 
 async def completion(call: Call) -> Exit:

@@ -11,12 +11,27 @@ from typing import Any, Final
 from flowfabric.errors import (
     ContentionError,
     Corruption,
+    ExecutionNotActive,
+    ExecutionNotEligible,
+    ExecutionNotSuspended,
+    ExecutionNotTerminal,
+    FlowAlreadyTerminal,
     FlowFabricError,
+    InvalidInput,
     InvalidToken,
+    LaneClosed,
+    LimitConflict,
+    MaxReplaysExhausted,
     NotFound,
+    OutcomeUnknown,
     RetryExhausted,
+    RotationConflict,
+    SchemaMismatch,
     SignalLimitExceeded,
+    StoreUnavailable,
+    TargetNotSignalable,
     ValidationError,
+    WaitpointClosed,
     WaitTimeout,
 )
 
@@ -115,14 +130,58 @@ def describe(error: Exception) -> str:
     return " ".join(text.split())
 
 
+# What helps at the command line, where the error's own words are for programs.
+_ADVICE: Final[dict[type[FlowFabricError], str]] = {
+    InvalidInput: "correct it; nothing was changed",
+    SchemaMismatch: "ff db check compares them, ff db migrate brings an older one up to date",
+    StoreUnavailable: "is the store running, and the URL right? retrying is safe",
+    OutcomeUnknown: "look with ff ps whether it was done; with --key a repeated submit is safe",
+    ExecutionNotEligible: "ff show tells how it stands, ff why what it waits for",
+    ExecutionNotActive: "ff show tells how it stands",
+    ExecutionNotTerminal: "only a finished execution is run again; ff cancel ends it",
+    MaxReplaysExhausted: "submit it anew with ff submit",
+    FlowAlreadyTerminal: "ff flow retry runs again what was lost",
+    LaneClosed: "ff lanes shows its switch, ff lanes resume opens it",
+    ExecutionNotSuspended: "ff waits lists what waits",
+    WaitpointClosed: "it takes no more signals; ff waits show tells how its wait ended",
+    TargetNotSignalable: "ff show tells how it ended",
+    InvalidToken: "it says no more on purpose; ff waits link prints a link that is good",
+    RotationConflict: "choose another name with --kid; ff keys lists them",
+}
+_OF_ENTITY: Final = {
+    "execution": "ff ps lists ids; finished work is removed when its retention ends",
+    "flow": "ff flow ls lists them; a finished flow is removed when its retention ends",
+    "waitpoint": "ff waits show lists the keys of an execution",
+}
+
+
+def advice_of(error: FlowFabricError) -> str:
+    """What to do about it: the command that helps, else what the error itself says."""
+    if isinstance(error, NotFound) and error.fields.get("entity") in _OF_ENTITY:
+        return _OF_ENTITY[error.fields["entity"]]
+    if isinstance(error, LimitConflict):
+        what = "quota" if error.detail.startswith("quota") else "budget"
+        return f"ff {what} set changes it, ff {what} show tells what it is"
+    if type(error) in _ADVICE:
+        return _ADVICE[type(error)]
+    first, rest = _words(error)
+    return (rest or first).rstrip(".")
+
+
+def _words(error: FlowFabricError) -> tuple[str, str]:
+    """The first paragraph of an error's documentation: what it is, and what to do."""
+    paragraph = (type(error).__doc__ or error.code).strip().partition("\n\n")[0]
+    first, _, rest = " ".join(paragraph.split()).partition(". ")
+    return first, rest
+
+
 def _describe_engine_error(error: FlowFabricError) -> str:
-    """The specific detail, then the advice every error class carries in its docstring."""
-    lines = (type(error).__doc__ or "").strip().splitlines()
-    first, _, rest = (lines[0] if lines else error.code).partition(". ")
-    what = error.detail or first.rstrip(".")
+    """The specific detail, then what to do."""
+    first, _ = _words(error)
+    what = error.detail or first[:1].lower() + first[1:].rstrip(".")
     if isinstance(error, NotFound) and error.detail and "no " not in error.detail:
         what = f"no {error.detail}"
-    advice = (rest or first).rstrip(".")
-    if not error.detail and not rest:
+    advice = advice_of(error)
+    if advice == what:
         return f"{what} ({error.code})"
     return f"{what} — {advice[:1].lower()}{advice[1:]}"

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from flowfabric.cli.advice import misspelt
 from flowfabric.cli.call import Call
 from flowfabric.cli.exits import Exit
 from flowfabric.cli.many import run_filter
 from flowfabric.cli.plain import plain
 from flowfabric.cli.references import as_shown
-from flowfabric.cli.terminal import Column
+from flowfabric.cli.terminal import Column, clean
 from flowfabric.cli.times import relative, span
 from flowfabric.engine.engine import Engine
 from flowfabric.limits import PAGE_MAX
@@ -35,11 +36,15 @@ async def ps(call: Call) -> Exit:
         if call.arguments.text:
             filters["text"] = call.arguments.text
         rows, cursor = await _gather(engine, call, filters)
+        why_none = ""
+        if not rows:
+            why_none = await misspelt(engine, kind=call.arguments.kind, lane=call.arguments.lane)
     if call.terminal.as_json:
         call.terminal.document({"executions": plain(rows), "next_cursor": cursor})
         return Exit.OK
     if not rows:
-        call.terminal.note("no executions match" if any(filters.values()) else "no executions yet")
+        nothing = "no executions match" if any(filters.values()) else "no executions yet"
+        call.terminal.note(clean(f"{nothing}: {why_none}" if why_none else nothing))
     else:
         shown = as_shown(call, "execution", [each.execution_id for each in rows])
         lines = [(shown[each.execution_id], *_row(each, now)) for each in rows]

@@ -10,8 +10,10 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final
 
+from flowfabric.cli.advice import misspelt
 from flowfabric.cli.call import Call
 from flowfabric.cli.exits import CommandFailed, Exit
+from flowfabric.cli.terminal import clean
 from flowfabric.cli.times import count
 from flowfabric.engine.engine import Engine
 from flowfabric.errors import StoreError
@@ -66,6 +68,11 @@ async def change_chosen(call: Call, verb: Verb) -> Exit:
         # What is created from here on was not counted, so nobody agreed to change it.
         listing["created_before"] = min(listing.get("created_before", now + 1), now + 1)
         matched = await engine.count_listed(**listing)
+        if not matched and not call.terminal.as_json:
+            arguments = call.arguments
+            why_none = await misspelt(engine, kind=arguments.kind, lane=arguments.lane)
+            if why_none:
+                call.terminal.note(clean(why_none))
         if call.arguments.dry_run:
             return _counted(call, verb, matched)
         if matched and not call.arguments.yes and not await _agreed(call, verb, matched):

@@ -34,7 +34,7 @@ class FfParser(argparse.ArgumentParser):
     """An argument parser whose complaints are one line and name the nearest word."""
 
     def error(self, message: str) -> NoReturn:
-        raise usage(message, advice=f"see {self.prog} --help")
+        raise usage(message.removeprefix("argument "), advice=f"see {self.prog} --help")
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is None or value in action.choices:
@@ -188,7 +188,7 @@ def _add_submit(commands: Commands) -> None:
         text="name=text or name:=json",
     )
     submit.add_argument("--key", metavar="KEY", help="idempotency key: the same key runs once")
-    submit.add_argument("--priority", type=int, metavar="N", help="higher runs sooner")
+    submit.add_argument("--priority", type=values.integer, metavar="N", help="higher runs sooner")
     begin = submit.add_mutually_exclusive_group()
     begin.add_argument("--delay", type=values.duration_ms, metavar="TIME", help="start in 10m")
     begin.add_argument(
@@ -208,7 +208,9 @@ def _add_submit(commands: Commands) -> None:
     submit.add_argument(
         "--concurrency-key", metavar="KEY", help="the quota's limits hold for each key by itself"
     )
-    submit.add_argument("--retries", type=int, metavar="N", help="tries after the first fails")
+    submit.add_argument(
+        "--retries", type=values.number, metavar="N", help="tries after the first fails"
+    )
     submit.add_argument("--wait", action="store_true", help="wait for the result and print it")
     submit.add_argument(
         "--timeout", type=values.duration_ms, metavar="TIME", help="longest wait (with --wait)"

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Final
 
+from flowfabric.cli.advice import lanes as lane_names
 from flowfabric.cli.call import Call
 from flowfabric.cli.exits import Exit, usage
 from flowfabric.cli.plain import plain
 from flowfabric.cli.terminal import Column, clean
 from flowfabric.cli.times import relative, span
+from flowfabric.cli.values import nearest
 from flowfabric.engine.engine import Engine
 from flowfabric.limits import PAGE_MAX
 from flowfabric.model.bounds import Bounds
@@ -95,6 +97,7 @@ async def _switch(call: Call) -> Exit:
     if lane_id is None:
         raise usage(f"which lane to {action}?", advice=f"ff lanes {action} LANE")
     async with call.engine() as engine:
+        known = await lane_names(engine)
         changed = await engine.set_lane_state(
             lane_id=lane_id, lane_state=_STATE_AFTER[action], reason=call.arguments.reason
         )
@@ -103,6 +106,9 @@ async def _switch(call: Call) -> Exit:
     else:
         new = call.terminal.state(changed.lane_state.value)
         call.terminal.line(f"lane {changed.lane_id}: {changed.previous.value} → {new}")
+    if lane_id not in known:
+        hint = nearest(lane_id, known)
+        call.terminal.note(f"this lane is new: nothing was ever on it{'; ' if hint else ''}{hint}")
     return Exit.OK
 
 

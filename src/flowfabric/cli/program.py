@@ -65,6 +65,8 @@ def parse(words: Sequence[str]) -> Namespace:
     """The command line as a namespace; positionals may stand before and after options."""
     parser = build_parser()
     arguments, extra = parser.parse_known_args(list(words))
+    if getattr(arguments, "handler", None) is None and extra:
+        raise _unknown(extra[0], parser)
     if getattr(arguments, "handler", None) is None:
         raise usage("no command", advice="ff --help lists them")
     # argparse closes a list of positionals at the first option, so `cancel A --reason x B` leaves

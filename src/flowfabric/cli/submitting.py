@@ -6,10 +6,13 @@ import json
 from argparse import Namespace
 from typing import Any
 
+from flowfabric.cli.advice import kinds
 from flowfabric.cli.call import Call
 from flowfabric.cli.exits import CommandFailed, Exit, usage
 from flowfabric.cli.inspect import show_result
 from flowfabric.cli.plain import plain
+from flowfabric.cli.terminal import clean
+from flowfabric.cli.values import nearest
 from flowfabric.cli.watching import watch
 from flowfabric.errors import WaitTimeout
 from flowfabric.model.policy import ExecutionPolicy, RetryPolicy, RoutingRequirements
@@ -29,6 +32,7 @@ async def submit(call: Call) -> Exit:
             advice="name a file or a Postgres database with --url",
         )
     async with call.engine(creates=True) as engine:
+        known = [] if call.terminal.as_json else await kinds(engine)
         reply = await engine.create_execution(
             lane_id=arguments.lane,
             execution_kind=arguments.kind,
@@ -45,6 +49,10 @@ async def submit(call: Call) -> Exit:
             delay_ms=arguments.delay,
             delay_until=arguments.start_at,
         )
+        if known and arguments.kind not in known:
+            hint = nearest(arguments.kind, known)
+            note = f"this kind is new: no live worker runs it{'; ' if hint else ''}{hint}"
+            call.terminal.note(clean(note))
         call.shown.remember("execution", [reply.execution_id], is_listing=False)
         if not arguments.wait:
             return _answer(call, reply)

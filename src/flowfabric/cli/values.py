@@ -158,12 +158,17 @@ def raised(text: str) -> tuple[str, tuple[bool, int]]:
     return dimension, (is_more, amount)
 
 
+def integer(text: str) -> int:
+    """A whole number, below zero too."""
+    try:
+        return int(text)
+    except ValueError:
+        raise ArgumentTypeError(f"{text!r:.80} is not a whole number") from None
+
+
 def number(text: str) -> int:
     """A whole number, zero included."""
-    try:
-        value = int(text)
-    except ValueError:
-        raise ArgumentTypeError(f"{text!r} is not a whole number") from None
+    value = integer(text)
     if value < 0:
         raise ArgumentTypeError(f"{value} is below zero")
     return value
@@ -171,10 +176,7 @@ def number(text: str) -> int:
 
 def whole_number(text: str) -> int:
     """A whole number of at least one."""
-    try:
-        value = int(text)
-    except ValueError:
-        raise ArgumentTypeError(f"{text!r} is not a whole number") from None
+    value = integer(text)
     if value < 1:
         raise ArgumentTypeError(f"{value} is not at least 1")
     return value

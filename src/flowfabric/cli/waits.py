@@ -287,7 +287,9 @@ def _payload(call: Call) -> Any:
     try:
         return json.loads(arguments.body)
     except (ValueError, RecursionError) as error:
-        raise usage(f"--payload is not JSON ({error})") from None
+        raise usage(
+            f"--payload is not JSON ({error})", advice="""write for example --payload '{"a": 1}'"""
+        ) from None
 
 
 def _told(call: Call, answer: Delivered) -> Exit:

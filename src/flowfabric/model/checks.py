@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar
 
 from flowfabric import limits
 from flowfabric.errors import InvalidCapabilities, InvalidInput, InvalidTagKey
-from flowfabric.model.shown import shown
+from flowfabric.model.shown import shown, shown_length
 
 E = TypeVar("E", bound=StrEnum)
 
@@ -108,10 +108,18 @@ def check_integer(value: object, *, field: str, least: int, most: int) -> int:
         raise InvalidInput(f"{field}: expected a whole number, got {shown(value)}", field=field)
     value = int.__index__(value)
     if not least <= value <= most:
+        if field.endswith("_ms"):
+            raise _wrong_length(value, field, least, most)
         raise InvalidInput(
             f"{field}: {shown(value)} is not between {least} and {most}", field=field
         )
     return value
+
+
+def _wrong_length(value: int, field: str, least: int, most: int) -> InvalidInput:
+    """Lengths of time are told with their units: `10ms is below 1s`."""
+    wrong = f"below {shown_length(least)}" if value < least else f"above {shown_length(most)}"
+    return InvalidInput(f"{field}: {shown_length(value)} is {wrong}", field=field)
 
 
 def check_instant(value: object, *, field: str) -> int:
@@ -121,9 +129,10 @@ def check_instant(value: object, *, field: str) -> int:
 
 def check_lease_ttl(value: object, *, field: str = "lease_ttl_ms") -> int:
     """A lease length: long enough to renew, short enough to recover."""
-    return check_integer(
-        value, field=field, least=limits.LEASE_TTL_MS_MIN, most=limits.LEASE_TTL_MS_MAX
-    )
+    least, most = limits.LEASE_TTL_MS_MIN, limits.LEASE_TTL_MS_MAX
+    if isinstance(value, int) and not isinstance(value, bool) and not least <= value <= most:
+        raise _wrong_length(int.__index__(value), field, least, most)
+    return check_integer(value, field=field, least=least, most=most)
 
 
 def check_list(values: object, *, field: str) -> tuple[Any, ...]:

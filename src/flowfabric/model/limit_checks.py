@@ -18,7 +18,7 @@ from flowfabric.model.budget import (
     SoftAction,
 )
 from flowfabric.model.checks import check_integer, check_name, check_text, part_of, word_of
-from flowfabric.model.shown import shown
+from flowfabric.model.shown import shown, shown_length
 
 E = TypeVar("E", bound=StrEnum)
 
@@ -104,7 +104,8 @@ def check_reset_interval(value: object) -> int:
     """0 for never, else at least a second."""
     interval = check_integer(value, field="reset_interval_ms", least=0, most=limits.DURATION_MS_MAX)
     if 0 < interval < 1000:
-        raise InvalidInput("reset_interval_ms: 0 or at least 1000", field="reset_interval_ms")
+        detail = f"reset_interval_ms: {shown_length(interval)} is below 1s, and not 0 for never"
+        raise InvalidInput(detail, field="reset_interval_ms")
     return interval
 
 

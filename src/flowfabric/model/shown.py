@@ -53,3 +53,23 @@ def mask(text: str) -> str:
     'postgresql://ada:***@db/app'
     """
     return _PASSWORD.sub(lambda found: f"{found[1] or found[2]}***", text)
+
+
+_UNITS: Final = (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1))
+
+
+def shown_length(milliseconds: int) -> str:
+    """A length of time as it would be written, exactly.
+
+    >>> shown_length(5_400_000), shown_length(10), shown_length(1_500), shown_length(0)
+    ('1h30m', '10ms', '1s500ms', '0s')
+    """
+    if milliseconds.bit_length() > 63:
+        return f"{shown(milliseconds)} ms"
+    parts, left = [], abs(milliseconds)
+    for unit, size in _UNITS:
+        count, left = divmod(left, size)
+        if count:
+            parts.append(f"{count}{unit}")
+    sign = "-" if milliseconds < 0 else ""
+    return sign + ("".join(parts) or "0s")

@@ -13,7 +13,7 @@ from flowfabric.model.budget import BudgetStatus, ScopeType, UsageOutcome
 from flowfabric.model.limit_checks import check_amounts
 from flowfabric.model.quota import QuotaPolicy, QuotaStatus
 from flowfabric.model.results import LaneConfigured
-from flowfabric.model.shown import shown
+from flowfabric.model.shown import shown, shown_length
 from flowfabric.sdk.durations import Duration, to_ms
 from flowfabric.sdk.options import names_of
 
@@ -276,5 +276,6 @@ def window_seconds(per: Duration) -> int:
     """A window's length, which quotas count in whole seconds."""
     milliseconds = to_ms(per, field="per")
     if milliseconds % 1000:
-        raise InvalidInput(f"per: {shown(per)} is not a number of whole seconds", field="per")
+        wrong = "below 1s" if milliseconds < 1000 else "no number of whole seconds"
+        raise InvalidInput(f"per: {shown_length(milliseconds)} is {wrong}", field="per")
     return milliseconds // 1000
