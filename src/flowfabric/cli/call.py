@@ -67,11 +67,18 @@ class Call:
     def refuse_missing_file(self) -> None:
         """Looking must not leave an empty database behind."""
         path = sqlite_path(self.url)
-        if path is not None and not path.exists():
+        if path is not None and not _is_there(path):
             raise not_found(
-                f"no database at {path}",
+                f"no database at {str(path):.300}",
                 advice="name one with --url or FLOWFABRIC_URL, or make one with ff db migrate",
             )
+
+
+def _is_there(path: Path) -> bool:
+    try:
+        return path.exists()
+    except (OSError, ValueError):  # a name that no file can have
+        return False
 
 
 def sqlite_path(url: str) -> Path | None:
