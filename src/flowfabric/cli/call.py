@@ -69,7 +69,7 @@ class Call:
         path = sqlite_path(self.url)
         if path is not None and not _is_there(path):
             raise not_found(
-                f"no database at {str(path):.300}",
+                f"no database at {path!s:.300}",
                 advice="name one with --url or FLOWFABRIC_URL, or make one with ff db migrate",
             )
 
