@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, assert_type, get_overloads
 
 from flowfabric import Child, Context, Fabric, Run, SyncContext, SyncRun
@@ -101,6 +102,7 @@ if TYPE_CHECKING:
         assert_type(ff.sync.submit(brief, "solar"), SyncRun[str])
         assert_type(ff.sync.submit(brief.options(key="k"), "solar"), SyncRun[str])
         assert_type(ff.sync.submit(brief, "solar", key="k"), SyncRun[str])
+        assert_type(ff.sync.submit(brief, "solar", start_at=datetime.now(UTC)), SyncRun[str])
         assert_type(ff.sync.submit(double, 1).result(), int)
 
     def found() -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Coroutine, Iterable, Iterator, Mapping
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, Generic, ParamSpec, Self, TypeVar, overload
 
 from flowfabric import forks
@@ -70,6 +71,10 @@ class SyncFabric:
     @overload
     def submit(
         self, task: Task[..., R], /, *args: Any, delay: Moment | None, **more: Any
+    ) -> SyncRun[R]: ...
+    @overload
+    def submit(
+        self, task: Task[..., R], /, *args: Any, start_at: datetime | None, **more: Any
     ) -> SyncRun[R]: ...
     @overload
     def submit(
