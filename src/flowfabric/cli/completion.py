@@ -199,10 +199,7 @@ def fish_script() -> str:
         lines += [f"{at} -a {_fish(words)}" for words in place.positionals if words]
         for option, (text, words) in place.options.items():
             name = f"-l {option[2:]}" if option.startswith("--") else f"-s {option[1:]}"
-            takes = (
-                "" if words is None else " -r -F" if words == _FILES else f" -x -a {_fish(words)}"
-            )
-            lines.append(f"{at} {name}{takes} -d {_said(text)}")
+            lines.append(f"{at} {name}{_fish_takes(words)} -d {_said(text)}")
     return "\n".join(lines) + "\n"
 
 
