@@ -308,6 +308,34 @@ def test_a_call_that_fails_for_good_fails_the_handler_after_some_tries() -> None
     asyncio.run(main())
 
 
+@pytest.mark.parametrize("call", ["claim", "register_worker", "renew_many"])
+def test_a_fault_of_our_own_is_told_with_its_traceback(
+    call: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is tried on and on like an outage, but its text alone helps nobody."""
+    ff = Fabric("memory://")
+    made: list[Troubled] = []
+
+    async def was_met() -> bool:
+        return made[0].was_met
+
+    @ff.task
+    async def work() -> None:
+        if call == "renew_many":
+            await until(was_met)
+
+    async def main() -> None:
+        async with ff:
+            made.append(Troubled(await ff.start(), call, KeyError("lane"), times=3))
+            async with working(ff, lease_ttl="1s"):
+                await (await ff.submit(work)).result("60s")
+                await until(was_met)
+
+    with caplog.at_level(logging.WARNING, "flowfabric.worker"):
+        asyncio.run(main())
+    assert any(line.exc_info for line in caplog.records)
+
+
 def test_a_read_that_collided_is_read_again() -> None:
     ff = Fabric("memory://")
 

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from typing import Final
 
+from flowfabric.errors import FlowFabricError
 from flowfabric.ids import jitter
 from flowfabric.model.shown import mask
 
@@ -21,9 +22,12 @@ class Outage:
         self._failing: set[Patience] = set()
 
     def begin(self, loop: Patience, error: BaseException) -> None:
-        """A loop's call failed; only the first of an outage is logged."""
+        """A loop's call failed; only the first of an outage is logged, with its traceback where
+        it is nothing that was foreseen."""
         if not self._failing:
-            _LOGGER.warning("the store is failing, trying on: %s", mask(str(error)))
+            foreseen = isinstance(error, FlowFabricError | OSError)
+            text = "the store is failing, trying on: %s"
+            _LOGGER.warning(text, mask(str(error)), exc_info=None if foreseen else error)
         self._failing.add(loop)
 
     def end(self, loop: Patience) -> None:
