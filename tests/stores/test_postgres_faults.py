@@ -343,3 +343,24 @@ def test_a_submit_in_the_callers_transaction_tells_its_troubles_as_ours(postgres
             await side.execute("DROP FUNCTION trouble")
 
     asyncio.run(story())
+
+
+def test_a_read_that_meets_a_lock_for_a_moment_is_read_again(postgres_url: str) -> None:
+    """A migration of another process locks a table: longer than one try waits, not than all."""
+    config = EngineConfig(loops=False, lock_timeout_ms=200)
+
+    async def story() -> None:
+        async with (
+            at_the_side(postgres_url) as rival,
+            open_engine(postgres_url, config=config) as engine,
+        ):
+            made = await engine.create_execution(execution_kind="k")
+            async with rival.transaction():
+                await rival.execute("LOCK TABLE ff_exec_core")
+                reading = asyncio.create_task(
+                    engine.describe_execution(execution_id=made.execution_id)
+                )
+                await asyncio.sleep(0.4)
+            assert await reading is not None
+
+    asyncio.run(story())

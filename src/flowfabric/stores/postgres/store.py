@@ -119,7 +119,7 @@ class PostgresStore:
 
     @asynccontextmanager
     async def _looking(self) -> AsyncIterator[Any]:
-        """A connection for what writes nothing: rivals are in its way only for a moment."""
+        """A connection for what writes nothing and is not run again: a conflict is an outage."""
         try:
             async with self._connections().one() as connection:
                 yield connection
@@ -168,8 +168,9 @@ class PostgresStore:
         return result
 
     async def read(self, work: Callable[[Reader], Awaitable[T]]) -> T:
-        """Reads on a pooled connection; each statement sees what is committed."""
-        async with self._looking() as connection:
+        """Reads on a pooled connection; each statement sees what is committed. A conflict leaves as
+        one: the engine reads again."""
+        async with self._connections().one() as connection:
             return await work(PostgresView(connection, self._clock, self._book))
 
     async def intern_routes(self, routes: Sequence[Route]) -> None:
