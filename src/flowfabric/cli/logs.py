@@ -9,7 +9,7 @@ from typing import Any, Final, TextIO
 
 _TEXT: Final = "%(asctime)s %(levelname)-7s %(message)s"
 _NAMED: Final = "%(asctime)s %(levelname)-7s %(name)s: %(message)s"
-_OWN: Final = "flowfabric.worker"  # whose lines are the usual ones; others are told by their name
+_OWN: Final = "flowfabric.worker"  # its lines are the usual ones; others are told by their name
 # What a record always has. Everything else on it was given with the line, and belongs to it.
 _USUAL: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 

@@ -65,7 +65,7 @@ async def change_chosen(call: Call, verb: Verb) -> Exit:
     async with call.engine() as engine:
         now = await engine.server_time_ms()
         listing = run_filter(call.arguments).or_states(verb.states).listing(now)
-        # What is created from here on was not counted, so nobody agreed to change it.
+        # What is created from here on was not counted: the agreement is not about it.
         listing["created_before"] = min(listing.get("created_before", now + 1), now + 1)
         matched = await engine.count_listed(**listing)
         if not matched and not call.terminal.as_json:

@@ -28,7 +28,7 @@ class Shown:
     def __init__(self, place: str, *, folder: Path | None = None) -> None:
         chosen = state_folder() if folder is None else folder
         self._file = None if chosen is None else chosen / _FILE
-        # A digest: where databases are is nobody's business, and a password never gets here.
+        # A digest: it tells neither where a database is nor, if it ever got here, a password.
         self._key = hashlib.sha256(mask(place).encode()).hexdigest()[:16]
 
     def last(self, kind: Kind) -> str | None:

@@ -249,7 +249,7 @@ class Budgeting(EngineCore):
 
         The hold comes back by itself when it is settled, released, when its time is over, and when
         the lease ends for whatever reason. Asking twice with one `hold_id` holds once. NotFound for
-        a budget that nobody has made.
+        a budget that does not exist.
         """
         checked = self.check_handle(handle)
         name = ids.new_secret_id() if hold_id is None else check_name(hold_id, field="hold_id")

@@ -398,7 +398,7 @@ class EpisodeBook:
         return moved + await self.lapse(lapsing, now)
 
     async def lapse(self, keys: Sequence[Key], now: int) -> int:
-        """Close pending waitpoints nobody came to wait on; how many."""
+        """Close pending waitpoints that no suspension came to use; how many."""
         found, _ = await readable(self._tx.peek_rows, WAITPOINTS, keys)
         if not found:
             return 0
@@ -412,8 +412,8 @@ class EpisodeBook:
             if waitpoint is None or waitpoint.state is not WaitpointState.PENDING:
                 continue
             if waitpoint.due_at is not None and waitpoint.due_at <= now:
-                whose = waitpoint.execution_id
-                self.decide(CloseWaitpoint(whose, waitpoint.waitpoint_id, "never_committed"))
+                owner = waitpoint.execution_id
+                self.decide(CloseWaitpoint(owner, waitpoint.waitpoint_id, "never_committed"))
                 lapsed += 1
         return lapsed
 

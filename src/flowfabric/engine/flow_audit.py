@@ -28,7 +28,7 @@ from flowfabric.stores.tables import EDGES, FLOW_TASKS, FLOWS, MEMBERS, Key, Tab
 
 FLOWS_AT_ONCE = 50
 OVERDUE_MS = 60_000  # the loops of any engine would have done it by then
-FORGOTTEN_MS = 600_000  # whoever builds a graph step by step is at its next step by then
+FORGOTTEN_MS = 600_000  # a program that builds a graph is at its next step by then
 Finding = tuple[str, str]  # what, and what is wrong with it
 
 

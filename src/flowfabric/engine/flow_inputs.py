@@ -22,8 +22,8 @@ class FlowInputs(FlowRows):
     async def hand_on(
         self, children: Sequence[Execution], late: Collection[str] = ()
     ) -> dict[str, Unfit]:
-        """Give children the results that their edges pass on; those for whom it is too much, or too
-        deep, keep the input they have, and are returned."""
+        """Give children the results that their edges pass on; those whose input would be too
+        large or too deep keep the one they have, and are returned."""
         if not children:
             return {}
         ids = [each.execution_id for each in children]
@@ -57,8 +57,8 @@ class FlowInputs(FlowRows):
         return excess
 
     async def _oversized(self, chosen: Mapping[str, Sequence[EdgeRow]]) -> dict[str, Unfit]:
-        """Children for whom the sizes alone say that it is too much, asked for where many results
-        would be read: these are not."""
+        """Children whose input would be too large by the sizes alone, which are asked for where
+        many results would be read: these are not."""
         here = {each.execution_id for each in self.view.changes.attempts}
         edges = [edge for its_edges in chosen.values() for edge in its_edges]
         stored = sorted({edge.upstream_execution_id for edge in edges} - here)

@@ -219,7 +219,7 @@ class FlowRows:
             self._has_resolved = True
 
     def drop_edge(self, edge: EdgeRow) -> None:
-        """An edge is gone, also for whoever looks again in this batch."""
+        """An edge is gone, also for later commands of this batch."""
         key, rows = (edge.flow_id, edge.edge_id), self.view.rows
         if rows.get(EDGES, key) is None:  # it was read
             rows.take(EDGES, {key: edge})

@@ -176,8 +176,8 @@ class Flowing(Timing):
     ) -> Staged:
         """Announce an edge; it takes effect by `apply_dependency_to_child`.
 
-        By itself it keeps nobody back. A child that waits for another edge waits for this one too,
-        until it is applied and its upstream ends, or `withdraw_dependency_edge` takes it back.
+        By itself it holds no child back. A child that waits for another edge waits for this one
+        too, until it is applied and its upstream ends, or `withdraw_dependency_edge` takes it back.
         """
         if dependency_kind != SUCCESS_ONLY:
             detail = f"dependency_kind: only {SUCCESS_ONLY} is known"

@@ -7,7 +7,7 @@ from typing import Final
 
 from flowfabric.engine.core import EngineCore
 
-# Every operation of the seeds, in their order; those nobody has written yet are told as missing.
+# Every operation of the seeds, in their order; those not written yet are told as missing.
 SEED_OPERATIONS: Final = (
     "claim",
     "renew",

@@ -58,8 +58,8 @@ def waits_for_others(execution: Execution | None) -> TypeGuard[Execution]:
 
 
 def set_free(execution: Execution, at: Moment) -> Decision:
-    """Nobody has to end any more: it waits for a worker, or for what else keeps it back. A delay it
-    was given begins now, unless it has run before."""
+    """All it waited for has ended: it waits for a worker, or for what else keeps it back. A delay
+    it was given begins now, unless it has run before."""
     now = at.now
     delay = execution.policy.delay_ms
     if delay and not execution.total_attempt_count:

@@ -26,7 +26,7 @@ from flowfabric.model.worker import Worker
 
 
 class _Crew(Record, frozen=True):
-    """Who is there to run it."""
+    """The live workers that could run it."""
 
     fits: tuple[WorkerFit, ...]
     missing: tuple[str, ...]

@@ -29,7 +29,7 @@ from flowfabric.model.record import Record
 
 
 class StageEdge(Record, frozen=True):
-    """Announce a dependency: by itself it keeps nobody back, but its group waits for it."""
+    """Announce a dependency: by itself it holds no child back, but its group waits for it."""
 
     flow_id: str
     edge_id: str

@@ -8,7 +8,7 @@ from flowfabric.model.route import Catalog
 
 
 def may_start(lane_id: str, catalog: Catalog) -> bool:
-    """Whether a lane hands work out, to whoever asks in whatever way."""
+    """Whether a lane hands work out, by any way of starting it."""
     return catalog.lane_state(lane_id).hands_out
 
 

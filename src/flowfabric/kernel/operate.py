@@ -52,7 +52,7 @@ class Unblock(Record, frozen=True):
 
     execution_id: str
     expected: BlockingReason | None
-    by_operator: bool = False  # else limits lift what they have set, which nobody audits
+    by_operator: bool = False  # else limits lift what they have set, which is not audited
 
 
 class SetTag(Record, frozen=True):

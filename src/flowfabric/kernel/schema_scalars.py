@@ -67,7 +67,7 @@ _FORMATS: dict[str, type] = {
 
 
 def wrong_text(value: str, schema: Plain, path: str) -> str | None:
-    """Text that stands for something else; formats nobody here knows are let pass."""
+    """Text that stands for something else; formats that are not known here are let pass."""
     if schema.get("format") == "uuid" and not _UUID.fullmatch(value):
         return f"{path}: no uuid"
     for word in ("format", "contentEncoding"):

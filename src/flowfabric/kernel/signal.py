@@ -64,8 +64,8 @@ class DeliverSignal(Record, frozen=True):
 
 
 class TypeDeclared(Record, frozen=True):
-    """The payload must fit this type. Comparing takes time, so nothing is held meanwhile: whoever
-    delivers compares, and asks again with a command that says so. Only who may signal gets here."""
+    """The payload must fit this type. Comparing takes time, so nothing is held meanwhile: the
+    caller compares, and repeats the command with `fits`. Only an authenticated sender gets here."""
 
     payload_type: str
 

@@ -70,7 +70,7 @@ def verifies(
 
 def may_sign(secret: SecretRow | None, waitpoint: WaitpointRow) -> bool:
     """Whether a key speaks for a waitpoint: its own, or one that came after it, with which its
-    token is handed out again. A key that was retired before signs nothing new, whoever has it."""
+    token is handed out again. A key that was retired before signs nothing new."""
     if secret is None:
         return False
     is_own = secret.kid == waitpoint.token_kid

@@ -46,7 +46,7 @@ class FlowStatus(StrEnum):
 class EdgeState(StrEnum):
     """How one dependency stands."""
 
-    PENDING = "pending"  # staged: by itself it keeps nobody back, but its group waits for it
+    PENDING = "pending"  # staged: by itself it holds no child back, but its group waits for it
     APPLIED = "applied"
     SATISFIED = "satisfied"
     IMPOSSIBLE = "impossible"

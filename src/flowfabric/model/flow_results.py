@@ -56,7 +56,7 @@ class AlreadyMember(Record, frozen=True):
 
 
 class Staged(Record, frozen=True):
-    """An edge was announced: by itself it keeps nobody back, but its group waits for it."""
+    """An edge was announced: by itself it holds no child back, but its group waits for it."""
 
     edge_id: str
     new_graph_revision: int

@@ -249,7 +249,7 @@ class SecretRow(Record, frozen=True):
     created_at: int  # or made current once more
     is_current: int
     due_at: int | None  # none while current
-    is_automatic: int = 0  # 1: made by the first start, because nobody had configured one
+    is_automatic: int = 0  # 1: made by the first start, because none was configured
 
     def __repr__(self) -> str:
         return f"SecretRow(kid={self.kid!r}, is_current={self.is_current}, due_at={self.due_at})"

@@ -87,7 +87,7 @@ class Leases:
                 self._wake.set()
 
     def set_store_clock(self, now_ms: int) -> None:
-        """What the store's clock says now. It is kept against a clock that nobody sets: a step of
+        """What the store's clock says now. It is kept against the monotonic clock: a step of
         this machine's must not make leases look as if they lapsed."""
         self._store_ahead_ms = now_ms - _elapsed_ms()
 

@@ -223,8 +223,8 @@ class Reporter:
 
 
 def _is_sent_again(held: Held, error: Exception) -> bool:
-    """Passing trouble is waited out. Any other of the store or our own may pass too, but nobody
-    knows: the lease is renewed no more, and when it has surely lapsed the work is run again."""
+    """Passing trouble is waited out. Any other of the store or our own may pass too, or not: the
+    lease is renewed no more, and when it has surely lapsed the work is run again."""
     kind = trouble(error)
     if kind in (Trouble.PASSING, Trouble.REFUSED):
         return kind is Trouble.PASSING

@@ -1,7 +1,7 @@
 """What a worker says of its work: a line for people, and the same as fields for machines.
 
 Every line here has an `event`, and every event always the same fields: they are attributes of the
-log record, so that any formatter may use them. A line that nobody wants costs one question.
+log record, so that any formatter may use them. A line below the log's level costs one comparison.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ EVENTS: Final = {
 
 
 def started(settings: Settings, url: str, namespace: str) -> None:
-    """Who it is and what it will do, before it connects: a store may be long in coming."""
+    """Its name and what it will do, before it connects: a store may be long in coming."""
     if not _LOGGER.isEnabledFor(logging.INFO):
         return
     tenants = settings.namespaces or (namespace,)

@@ -137,22 +137,22 @@ class Watchdog:
     # --- telling -------------------------------------------------------------------------------
 
     def _is_blocked(self, blocked_s: float) -> None:
-        """Say once what holds the loop up, and again when it is something else; of many who do so
-        by turns, now and then one."""
+        """Say once what holds the loop up, and again when it is something else; of many that do
+        so by turns, now and then one."""
         culprit, now = self._culprit(), monotonic()
         if self._blocked_since is None:
             self._blocked_since = self._leases.beat_at
         elif culprit is self._blamed or now < self._quiet_until:
             return
         self._blamed, self._quiet_until = culprit, now + self._leases.late_s
-        who = "code that belongs to no handler"
+        name = "code that belongs to no handler"
         if culprit is not None:
-            who = telling.name_of(culprit)
+            name = telling.name_of(culprit)
         _LOGGER.warning(
             "the event loop has been blocked for %.1f s by %s at %s; leases are renewed all the "
             "same, but nothing else goes on: move blocking code into a sync task",
             blocked_s,
-            who,
+            name,
             _where(self._loop_thread, culprit),
         )
 

@@ -148,7 +148,7 @@ class Borrowed:
 
 
 def _fault(error: BaseException, connection: Any) -> Exception:
-    """After an error that is not the server's nobody knows what the connection still waits for: it
+    """After an error that is not the server's, what the connection still waits for is unknown: it
     is not used again."""
     is_closed = connection.is_closed()
     if not is_closed and not hasattr(error, "sqlstate"):

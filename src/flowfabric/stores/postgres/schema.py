@@ -30,8 +30,8 @@ async def apply_migrations(
 ) -> list[str]:
     """What is missing, in the transaction that is open; the names of the steps.
 
-    Whoever else migrates is waited for, however long that takes; a table that is in use only for
-    the lock timeout, because everything behind us in its queue would wait as well.
+    Another process that migrates is waited for, however long that takes; a table that is in use
+    only for the lock timeout, because everything behind us in its queue would wait as well.
     """
     await connection.execute("SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = 0")
     await connection.execute(

@@ -93,7 +93,7 @@ class StoreClock:
             self._warned_of = offset_s
 
     def facts(self) -> dict[str, Any]:
-        """What doctor tells: whose clock counts, and how far this process's is from it."""
+        """What doctor tells: which clock counts, and how far this process's is from it."""
         line = self._line
         if line is None:
             return {"clock": "wall"}

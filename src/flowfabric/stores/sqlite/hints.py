@@ -24,7 +24,7 @@ from flowfabric.stores.hints import LocalHints
 from flowfabric.stores.sqlite.meeting import Meeting, is_private_folder, remove_dead
 
 DATAGRAM_BYTES: Final = 8192
-_NOTHING: Final = to_json({})  # a hint without topics: only asks whether somebody listens
+_NOTHING: Final = to_json({})  # a hint without topics: only asks whether a process listens
 
 
 def _meetings(path: str) -> list[Meeting]:

@@ -1,4 +1,4 @@
-"""The store's time as a function of the machine's boot clock, and who may bend it: pure rules.
+"""The store's time as a function of the machine's boot clock, and what may bend it: pure rules.
 
 All processes of one machine read the same boot clock, whatever their wall clocks say. So the file
 says once which time it was at which reading of it, and every process comes to the same present.

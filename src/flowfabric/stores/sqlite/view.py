@@ -193,7 +193,7 @@ class SqliteView(SmallTables):
 
     @contextmanager
     def _ranked(self, routes: Sequence[Route]) -> Iterator[Iterable[Candidate]]:
-        """Who waits on these routes, best first, each read when it is asked for."""
+        """The executions waiting on these routes, best first, each read when it is asked for."""
         ids = self._routes().ids
         lines = [self._line(ids[route]) for route in routes if route in ids]
         try:
@@ -203,7 +203,7 @@ class SqliteView(SmallTables):
                 line.close()
 
     def _line(self, route_id: int) -> Generator[Candidate, None, None]:
-        """Who waits on a route, best first, read one by one: no input is read that is not taken.
+        """The executions waiting on a route, best first, read one by one: no input is read in vain.
 
         A row is gone before the next is read: a thousand of them at once would keep the garbage
         collector busy.
