@@ -126,6 +126,17 @@ def test_what_is_no_pool_is_refused(postgres_url: str) -> None:
         open_engine("memory://", pool=object())
 
 
+def test_a_pool_of_another_event_loop_is_refused(postgres_url: str) -> None:
+    async def make() -> Any:
+        return await asyncpg.create_pool(postgres_url, min_size=0)
+
+    async def use(pool: Any) -> None:
+        with pytest.raises(InvalidInput, match="another event loop"):
+            await open_engine(postgres_url, pool=pool).start()
+
+    asyncio.run(use(asyncio.run(make())))
+
+
 def test_ff_sync_has_connections_of_its_own_beside_a_pool(postgres_url: str) -> None:
     async def story() -> None:
         async with pool_of(postgres_url) as pool:

@@ -115,6 +115,12 @@ class Borrowed:
         self._pool = pool
         self._acquire_timeout_s = acquire_timeout_s
 
+    def check_loop(self) -> None:
+        """A pool belongs to the event loop that made it; on another one its calls would hang."""
+        if self._pool._loop is not asyncio.get_running_loop():  # there is no public way to ask
+            detail = "pool: it belongs to another event loop; make the pool in this one"
+            raise InvalidInput(detail, field="pool")
+
     @asynccontextmanager
     async def one(self) -> AsyncIterator[Any]:
         """A connection of the pool for a while."""

@@ -79,6 +79,8 @@ class PostgresStore:
 
     async def open(self, *, migrate: bool) -> None:
         """Connect and check or bring up the schema."""
+        if self._borrowed is not None:
+            self._borrowed.check_loop()
         try:
             async with self._looking() as connection:
                 applied = await applied_migrations(connection)
