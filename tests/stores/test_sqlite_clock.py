@@ -11,13 +11,13 @@ import sys
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from flowfabric.assemble import open_engine
 from flowfabric.clock import ManualClock, SystemClock, boot_id, boot_ms
 from flowfabric.config import EngineConfig
+from flowfabric.engine.doctor import DoctorReport
 from flowfabric.model.state import PublicState
 from flowfabric.stores.sqlite import clock as module
 from flowfabric.stores.sqlite.clock import LOOK_EVERY_MS, StoreClock
@@ -296,18 +296,22 @@ def test_doctor_tells_how_far_the_clock_of_this_process_is_off(
     url = f"sqlite:///{tmp_path / 'ff.db'}"
     really = SystemClock.now_ms
 
-    async def facts() -> dict[str, Any]:
+    async def examined() -> DoctorReport:
         async with open_engine(url, config=EngineConfig(loops=False)) as engine:
             await engine.create_execution(execution_kind="k")
-            return (await engine.doctor()).facts
+            return await engine.doctor()
 
-    first = asyncio.run(facts())
-    assert first["clock"] == "boot"
-    assert abs(first["clock_offset_ms"]) < 1_500
+    first = asyncio.run(examined())
+    assert first.facts["clock"] == "boot"
+    assert abs(first.facts["clock_offset_ms"]) < 900
+    assert "clock" not in {each.code for each in first.notices}
     monkeypatch.setattr(SystemClock, "now_ms", lambda self: really(self) - HOUR_MS)
     with caplog.at_level(logging.WARNING, "flowfabric.stores"):
-        second = asyncio.run(facts())
-    assert abs(second["clock_offset_ms"] + HOUR_MS) < 1_500
+        second = asyncio.run(examined())
+    assert abs(second.facts["clock_offset_ms"] + HOUR_MS) < 1_500
+    (notice,) = [each for each in second.notices if each.code == "clock"]
+    assert "-3600 s off" in notice.detail
+    assert notice.advice
     assert [record.message[:34] for record in caplog.records] == [
         "the clock of this process is -3600"
     ]

@@ -40,6 +40,7 @@ ADVICE: Final = {
     "old_transaction": "end it (pg_terminate_backend): dead rows stay while it is open",
     "index_bloat": "REINDEX INDEX CONCURRENTLY gives the room back",
     "free_pages": "stop all processes and VACUUM the file to give the room back",
+    "clock": "set this machine's clock right; the store follows, but never a day back (sqlite.md)",
     "long_log": "end what has the file open for reading for so long",
 }
 

@@ -105,6 +105,14 @@ class StoreClock:
             "clock_wish_ms": line.wish_ms,
         }
 
+    def upkeep(self) -> list[tuple[str, str, str]]:
+        """What doctor notices: a clock that disagrees with the store's time."""
+        offset_ms = self.facts().get("clock_offset_ms", 0)
+        if abs(offset_ms) <= TOLERANCE_MS:
+            return []
+        what = f"the clock of this process is {offset_ms / 1000:+.0f} s off the store's time"
+        return [("clock", "ff_clock", what)]
+
 
 def _values(line: Timeline) -> list[Any]:
     return [getattr(line, name) for name in Timeline.__struct_fields__]

@@ -248,8 +248,9 @@ class SqliteStore:
         return differences(declared_schema(), real)
 
     async def upkeep(self) -> list[tuple[str, str, str]]:
-        """Room that could be given back, a log that cannot be shortened."""
-        return await self._write_once(lambda connection: file_upkeep(connection, self._place.path))
+        """Room that could be given back, a log that cannot be shortened, clocks that differ."""
+        found = await self._write_once(lambda connection: file_upkeep(connection, self._place.path))
+        return [*found, *self._clock.upkeep()]
 
     async def dump(self) -> dict[str, list[Any]]:
         """Everything stored, in a comparable order."""
