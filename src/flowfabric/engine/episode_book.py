@@ -412,8 +412,8 @@ class EpisodeBook:
             if waitpoint is None or waitpoint.state is not WaitpointState.PENDING:
                 continue
             if waitpoint.due_at is not None and waitpoint.due_at <= now:
-                owner = waitpoint.execution_id
-                self.decide(CloseWaitpoint(owner, waitpoint.waitpoint_id, "never_committed"))
+                key_of_owner = waitpoint.execution_id
+                self.decide(CloseWaitpoint(key_of_owner, waitpoint.waitpoint_id, "never_committed"))
                 lapsed += 1
         return lapsed
 
