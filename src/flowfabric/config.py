@@ -8,7 +8,13 @@ from typing import Final, Literal
 
 from flowfabric import limits
 from flowfabric.errors import InvalidInput
-from flowfabric.model.checks import check_integer, check_lease_ttl, check_name
+from flowfabric.model.checks import (
+    check_flag,
+    check_integer,
+    check_lease_ttl,
+    check_name,
+    check_text,
+)
 from flowfabric.model.record import Record
 
 URL_VARIABLE: Final = "FLOWFABRIC_URL"
@@ -68,6 +74,9 @@ class EngineConfig(Record, frozen=True, kw_only=True):
         ):
             check_integer(getattr(self, field), field=field, least=least, most=bound)
         check_name(self.waitpoint_kid, field="waitpoint_kid")
+        check_flag(self.loops, field="loops")
+        if self.waitpoint_secret is not None:  # what it must be is checked when it is used
+            check_text(self.waitpoint_secret, field="waitpoint_secret", max_bytes=limits.NAME_BYTES)
         if self.synchronous not in ("full", "normal"):
             raise InvalidInput("synchronous: full or normal", field="synchronous")
 

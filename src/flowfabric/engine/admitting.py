@@ -58,9 +58,9 @@ class Admitting(EngineCore):
         """Change limits; what is not named stays. Whoever waits for room learns of it at once."""
         starts, places = max_requests_per_window, max_concurrent
         if starts is not None:
-            check_quota_limit(starts, field="max_requests_per_window")
+            starts = check_quota_limit(starts, field="max_requests_per_window")
         if places is not None:
-            check_quota_limit(places, field="max_concurrent")
+            places = check_quota_limit(places, field="max_concurrent")
         command = UpdateQuota(
             check_name(quota_policy_id, field="quota_policy_id"),
             None if window_seconds is None else check_window(window_seconds),

@@ -121,7 +121,7 @@ class Keyring(EngineCore):
         if new_secret_hex is not None:
             given = check_secret(new_secret_hex, field="new_secret_hex")
         grace = limits.KEY_GRACE_MS_DEFAULT if grace_ms is None else grace_ms
-        check_integer(grace, field="grace_ms", least=0, most=limits.DURATION_MS_MAX)
+        grace = check_integer(grace, field="grace_ms", least=0, most=limits.DURATION_MS_MAX)
         fresh = given or ids.new_signing_secret()
 
         async def work(tx: Transaction) -> Rotated | NothingToRotate:

@@ -202,9 +202,9 @@ class Operating(EngineCore):
         """
         lane = check_lane(lane_id)
         if weight is not None:
-            check_integer(weight, field="weight", least=1, most=limits.LANE_WEIGHT_MAX)
+            weight = check_integer(weight, field="weight", least=1, most=limits.LANE_WEIGHT_MAX)
         if aging_ms is not None:
-            check_integer(aging_ms, field="aging_ms", least=0, most=limits.AGING_MS_MAX)
+            aging_ms = check_integer(aging_ms, field="aging_ms", least=0, most=limits.AGING_MS_MAX)
         asked = check_bounds(
             () if budget_ids is None else budget_ids,
             None if quota_policy_id == "" else quota_policy_id,

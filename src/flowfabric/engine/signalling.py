@@ -160,10 +160,11 @@ class Signalling(EngineCore):
         token = None if is_trusted and signal.token is None else _token(signal.token)
         key = None if signal.idempotency_key == "" else signal.idempotency_key
         if key is not None:
-            check_text(key, field="idempotency_key", max_bytes=limits.IDEMPOTENCY_KEY_BYTES)
+            key = check_text(key, field="idempotency_key", max_bytes=limits.IDEMPOTENCY_KEY_BYTES)
         encoding = check_name(signal.payload_encoding, field="payload_encoding")
-        if signal.created_at is not None:
-            check_instant(signal.created_at, field="created_at")
+        created_at = signal.created_at
+        if created_at is not None:
+            created_at = check_instant(created_at, field="created_at")
         return DeliverSignal(
             self.check_id(signal.execution_id),
             check_name(signal.waitpoint_id, field="waitpoint_id"),
@@ -178,7 +179,7 @@ class Signalling(EngineCore):
             _label(signal.correlation_id, "correlation_id"),
             None if signal.payload is None else _payload(signal.payload, encoding),
             encoding,
-            signal.created_at,
+            created_at,
             key,
             _ttl(signal.dedup_ttl_ms),
             check_integer(

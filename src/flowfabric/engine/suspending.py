@@ -25,7 +25,7 @@ from flowfabric.kernel.suspend import (
     SuspendExecution,
 )
 from flowfabric.kernel.token import current, fingerprint, mint
-from flowfabric.model.checks import check_instant, check_integer, check_name, check_text
+from flowfabric.model.checks import check_instant, check_integer, check_name, check_text, check_uuid
 from flowfabric.model.execution import Execution, Fence
 from flowfabric.model.handle import Handle
 from flowfabric.model.limit_checks import check_word
@@ -341,7 +341,7 @@ def _check_cursor(value: object) -> None:
     if not isinstance(value, tuple | list) or len(value) != 2:
         raise InvalidInput("before: expected the cursor of the last shown", field="before")
     check_instant(value[0], field="before")
-    check_name(value[1], field="before")
+    check_uuid(value[1], field="before")  # it is compared with one
 
 
 def _delay(value: int) -> int:
@@ -359,15 +359,16 @@ def _command(execution_id: str, fence: Fence, request: object) -> SuspendExecuti
     condition = check_condition(request.resume_condition)
     timeout_at = request.timeout_at
     if timeout_at is not None:
-        check_instant(timeout_at, field="timeout_at")
+        timeout_at = check_instant(timeout_at, field="timeout_at")
     elif isinstance(condition, TimeoutOnly):
         raise InvalidInput("timeout_at: timeout_only_without_deadline", field="timeout_at")
     pointer = request.continuation_metadata_pointer
     if pointer is not None:
-        check_text(pointer, field="continuation_metadata_pointer", max_bytes=limits.REASON_BYTES)
+        field = "continuation_metadata_pointer"
+        pointer = check_text(pointer, field=field, max_bytes=limits.REASON_BYTES)
     key = None if request.idempotency_key == "" else request.idempotency_key
     if key is not None:
-        check_text(key, field="idempotency_key", max_bytes=limits.IDEMPOTENCY_KEY_BYTES)
+        key = check_text(key, field="idempotency_key", max_bytes=limits.IDEMPOTENCY_KEY_BYTES)
     bindings = _bindings(request.waitpoints, condition)
     return SuspendExecution(
         execution_id,

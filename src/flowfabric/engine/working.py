@@ -159,7 +159,7 @@ class Working(EngineCore):
         """How far the work is: 0 to 100, and a line of text; what is absent stays."""
         checked = self.check_handle(handle)
         if percent is not None:
-            check_integer(percent, field="percent", least=0, most=100)
+            percent = check_integer(percent, field="percent", least=0, most=100)
         if message is not None:
             message = check_text(
                 message,

@@ -59,7 +59,7 @@ def amounts_of_lists(
         )
     summed: dict[str, int] = {}
     for name, number in zip(names, numbers, strict=True):
-        checked = check_amounts({name: number}, field=fields[1])
+        checked = check_amounts({check_name(name, field=fields[0]): number}, field=fields[1])
         for key, amount in checked.items():
             summed[key] = summed.get(key, 0) + amount
     return check_amounts(summed, field=fields[1])

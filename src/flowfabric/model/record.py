@@ -32,7 +32,16 @@ _DETAIL_LENGTH = 300  # of a decoder's own text, which may repeat what it was gi
 
 def to_json(value: object) -> bytes:
     """Encode as JSON, fields in declaration order and unset fields left out."""
-    return msgspec.json.encode(value)
+    return msgspec.json.encode(value, enc_hook=_as_plain)
+
+
+def _as_plain(value: object) -> object:
+    """Text and numbers of a caller's own types: the encoder knows only the plain ones."""
+    if isinstance(value, str):
+        return str.__str__(value)
+    if isinstance(value, int):
+        return int.__index__(value)
+    raise TypeError(f"objects of type {type(value).__name__} are not JSON")
 
 
 def to_plain(value: object, *, field: str = "value") -> Any:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 from flowfabric import limits
 from flowfabric.engine.flow_requests import FlowEdge, FlowNode
 from flowfabric.errors import InvalidInput
-from flowfabric.model.checks import check_name, check_text
+from flowfabric.model.checks import check_name, check_tags, check_text
 from flowfabric.model.flow_results import FlowSubmitted
 from flowfabric.model.shown import shown
 from flowfabric.sdk import codec
@@ -42,7 +42,7 @@ class Graph:
         self.kind = check_name(kind, field="flow")
         self.key = key
         self._fabric = fabric
-        self._tags = dict(tags or {})
+        self._tags = {} if tags is None else check_tags(tags)
         self._retention_ms = None if retention is None else to_ms(retention, field="retention")
         self._nodes: dict[str, Node[Any]] = {}
         self._calls: dict[str, Call[Any]] = {}

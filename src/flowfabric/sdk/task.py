@@ -60,7 +60,6 @@ class Task(Generic[P, R]):
         self, fabric: Fabric, function: Callable[..., Any], options: TaskOptions, form: Signature
     ) -> None:
         update_wrapper(cast("Callable[..., Any]", self), function)
-        options.check()
         self.fabric = fabric
         self.function = function
         self.signature = form
@@ -259,6 +258,7 @@ def make_task(fabric: Fabric, function: Callable[..., Any], options: TaskOptions
     """A task of the class that fits the function."""
     if not inspect.isroutine(function):
         raise InvalidTask(f"{shown(function, 80)} is not a function", field="function")
+    options.check()
     form = Signature(function, task=options.name or function.__name__)
     form.resolve()
     fitting = _CLASSES[inspect.iscoroutinefunction(function), form.takes_context]

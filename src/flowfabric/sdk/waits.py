@@ -10,6 +10,7 @@ from flowfabric.engine.signalling import Signal
 from flowfabric.engine.wait_reading import WaitInfo
 from flowfabric.errors import InvalidInput, NotFound, WaitpointClosed
 from flowfabric.limits import DEDUP_TTL_MS_DEFAULT, PAGE_MAX
+from flowfabric.model.checks import check_integer
 from flowfabric.model.suspension import (
     SignalAccepted,
     SignalDuplicate,
@@ -170,6 +171,8 @@ class WaitMethods:
         self, *, lane: str | None = None, kind: str | None = None, limit: int | None = None
     ) -> list[WaitInfo]:
         """What suspended executions of this namespace wait for, newest first; no tokens."""
+        if limit is not None:
+            limit = check_integer(limit, field="limit", least=0, most=1 << 53)
         engine = await self.start()
         return await all_waits(
             engine, namespace=engine.config.namespace, lane=lane, kind=kind, limit=limit

@@ -14,6 +14,7 @@ from flowfabric.model.checks import (
     check_integer,
     check_lane,
     check_lease_ttl,
+    check_list,
     check_name,
 )
 from flowfabric.model.shown import shown
@@ -54,7 +55,8 @@ def read_settings(
         raise InvalidInput("tasks: the fabric has no task to run", field="tasks")
     if isinstance(lanes, str):
         raise InvalidInput(f"lanes: write [{shown(lanes)}]", field="lanes")
-    chosen = {task.lane for task in tasks.values()} if lanes is None else set(lanes)
+    served = [task.lane for task in tasks.values()] if lanes is None else lanes
+    chosen = {check_lane(lane, field="lanes") for lane in check_list(served, field="lanes")}
     if not chosen:
         raise InvalidInput("lanes: give at least one", field="lanes")
     name = check_name(worker_id or socket.gethostname() or "worker", field="worker_id")
@@ -62,7 +64,7 @@ def read_settings(
         worker_id=name,
         instance_id=new_name(name[:200]),
         namespaces=_namespaces(namespaces),
-        lanes=tuple(sorted(check_lane(lane, field="lanes") for lane in chosen)),
+        lanes=tuple(sorted(chosen)),
         kinds=tuple(sorted(tasks)),
         capabilities=check_capabilities(capabilities, field="capabilities"),
         concurrency=check_integer(concurrency, field="concurrency", least=1, most=100_000),
@@ -77,7 +79,8 @@ def _namespaces(namespaces: Iterable[str] | None) -> tuple[str, ...] | None:
         return None
     if isinstance(namespaces, str):
         raise InvalidInput(f"namespaces: write [{shown(namespaces)}]", field="namespaces")
-    chosen = tuple(sorted({check_name(each, field="namespaces") for each in namespaces}))
+    named = check_list(namespaces, field="namespaces")
+    chosen = tuple(sorted({check_name(each, field="namespaces") for each in named}))
     if not chosen:
         raise InvalidInput("namespaces: give at least one", field="namespaces")
     return chosen
