@@ -185,6 +185,30 @@ def test_ff_sync_joins_a_blocking_connection(postgres_url: str, kind: str) -> No
     asyncio.run(story())
 
 
+@pytest.mark.parametrize("kind", BLOCKING)
+def test_ff_sync_joins_a_connection_among_the_options_of_a_task(
+    postgres_url: str, kind: str
+) -> None:
+    """It is looked up in the caller's thread: a scoped session is another one in each."""
+
+    async def story() -> None:
+        ff, ship = fabric(postgres_url)
+        async with BLOCKING[kind](postgres_url) as caller:
+
+            def program() -> list[str]:
+                with ff.sync as sync:
+                    mine = ship.options(connection=caller.connection)
+                    runs = sync.submit_many([mine.call(2), mine.call(3)])
+                    return [sync.submit(mine, 1).id, *(run.id for run in runs)]
+
+            ids = await in_a_thread_of_its_own(program, caller)
+        async with open_engine(postgres_url, config=SLOW_POLL) as engine:
+            for each in ids:
+                assert await engine.describe_execution(execution_id=each) is not None
+
+    asyncio.run(story())
+
+
 async def in_a_thread_of_its_own(program: Any, caller: Any) -> Any:
     """Run it and commit in one thread that has no event loop."""
 

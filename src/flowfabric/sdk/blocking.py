@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Coroutine, Iterable, Iterator, Mapping
+from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, Generic, ParamSpec, Self, TypeVar, overload
 
@@ -109,8 +110,11 @@ class SyncFabric:
 
     def submit(self, task: Any, /, *args: Any, **kwargs: Any) -> SyncRun[Any]:
         """Record work durably: arguments and options as in `Fabric.submit`."""
-        if kwargs.get("connection") is not None:
-            kwargs["connection"] = blocking_driver(kwargs["connection"])
+        given = kwargs.get("connection")
+        if given is None and isinstance(task, TaskWithOptions):
+            given = task.chosen.connection
+        if given is not None:
+            kwargs["connection"] = blocking_driver(given)
         run: Run[Any] = self.wait(self._fabric.submit(task, *args, **kwargs))
         return SyncRun(self, run)
 
@@ -127,8 +131,14 @@ class SyncFabric:
         self, task: Any, items: Iterable[Any] = (), /, *, connection: Any = None
     ) -> list[SyncRun[Any]]:
         """Record much work in one transaction: see `Fabric.submit_many`."""
-        own = None if connection is None else blocking_driver(connection)
-        runs: list[Run[Any]] = self.wait(self._fabric.submit_many(task, items, connection=own))
+        from flowfabric.sdk.fabric import calls_of, one_connection  # it makes this blocking twin
+
+        calls = calls_of(task, items)
+        given = one_connection(calls, connection)
+        own = None if given is None else blocking_driver(given)
+        if own is not None:  # which is meant, in this thread, by that of the calls
+            calls = [replace(each, options=each.options.but(connection=own)) for each in calls]
+        runs: list[Run[Any]] = self.wait(self._fabric.submit_many(calls, connection=own))
         return [SyncRun(self, run) for run in runs]
 
     @overload

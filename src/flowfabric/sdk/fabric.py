@@ -323,8 +323,8 @@ class Fabric(LimitMethods, WaitMethods, RunMethods):
         await ff.submit_many([brief.call("solar"), brief.options(key="w").call("wind")])
         ```
         """
-        calls = _calls(task, items)
-        connection = _one_connection(calls, connection)
+        calls = calls_of(task, items)
+        connection = one_connection(calls, connection)
         engine = await self.start()
         requests = iter([call.request() for call in calls])
         answers: list[CreateResult] = []
@@ -404,7 +404,7 @@ class Fabric(LimitMethods, WaitMethods, RunMethods):
         return Run(self, answer.execution_id, call.task, is_new=isinstance(answer, Created))
 
 
-def _calls(task: Task[..., Any] | Iterable[Call[Any]], items: Iterable[Any]) -> list[Call[Any]]:
+def calls_of(task: Task[..., Any] | Iterable[Call[Any]], items: Iterable[Any]) -> list[Call[Any]]:
     """What is to be submitted; a single text is mostly a forgotten pair of brackets."""
     if isinstance(task, Task):
         return [_as_call(task, item) for item in check_list(items, field="items")]
@@ -415,7 +415,7 @@ def _calls(task: Task[..., Any] | Iterable[Call[Any]], items: Iterable[Any]) -> 
     return calls
 
 
-def _one_connection(calls: Iterable[Call[Any]], given: Any) -> Any:
+def one_connection(calls: Iterable[Call[Any]], given: Any) -> Any:
     """The connection of all calls: they are recorded together, so they cannot have several."""
     named = [call.options.connection for call in calls if call.options.connection is not None]
     for connection in named:
