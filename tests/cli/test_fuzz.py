@@ -21,16 +21,16 @@ from flowfabric.cli.parser import build_parser
 from flowfabric.engine.engine import Engine
 from flowfabric.engine.flow_requests import FlowNode
 from flowfabric.engine.requests import NewExecution
-from flowfabric.ids import new_execution_id
 from flowfabric.model.attempt import FailureClass
 from tests.cli.desk import Desk
 
+UNKNOWN_ID = "{fp:29}:01a1eb6f-1e9b-7000-aceb-fecfaefe10e5"
 STRANGE = (
     *("", " ", "-", "--", "-1", "0", "1e9", "99999999999999999999999", "9" * 5000, "1.5", "NaN"),
     *("a", "a=b", "a.b=c", "a:=1", "a:={", "a:=" + "[" * 3000, "=", "latest", "ffff", "{fp:1}:x"),
     *("x" * 70_000, "日本", "e\u0301", "\u202e", "\x1b[2J", "a\x00b", "a\nb", "\ud800", "%s%n"),
     *("10ms", "100000000000d", "2026-11-16T08:00", "9999-12-31T23:59:59", "0001-01-01", "lane:x"),
-    *("../../etc/passwd", "app:ff", "tokens=5", "tokens=+5", "tokens=-5", new_execution_id()),
+    *("../../etc/passwd", "app:ff", "tokens=5", "tokens=+5", "tokens=-5", UNKNOWN_ID),
 )
 HOSTILE = "a\x1b]0;owned\x07\x1b[31m\x9b2J\u202e\r\nb"
 # They run until they are stopped, or measure for long.
