@@ -237,7 +237,11 @@ class PostgresView(SmallTables):
         if not numbers:
             return []
         if bytes_max is not None:
-            return await self._ready_within(numbers, limit, bytes_max)
+            rows = await self.run("ready_within", numbers, self.now, limit, bytes_max)
+            found = await self._candidates(rows)
+            if found or not rows:
+                return found
+            limit = 1  # none of these can be read: the first that can, whatever it weighs
 
         async def fetch(asked: int) -> list[Any]:
             if len(numbers) == 1:
@@ -245,19 +249,6 @@ class PostgresView(SmallTables):
             return await self.run("ready_many", numbers, self.now, asked)
 
         return await first_readable(fetch, self._candidates, limit)
-
-    async def _ready_within(
-        self, numbers: list[int], limit: int, bytes_max: int
-    ) -> list[tuple[Execution, Body]]:
-        """Sizes are known without reading what they are of. What cannot be read is passed over,
-        however large it is."""
-        asked, most = limit, bytes_max
-        while True:
-            rows = await self.run("ready_within", numbers, self.now, asked, most)
-            found = await self._candidates(rows)
-            if found or not rows:
-                return found[:limit]
-            asked, most = asked + len(rows), most + bytes_max
 
     async def _candidates(self, rows: Sequence[Any]) -> list[tuple[Execution, Body]]:
         plain = [tuple(row) for row in rows]
