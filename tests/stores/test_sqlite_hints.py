@@ -10,10 +10,12 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from flowfabric.stores.sqlite.hints import SocketHints
+from flowfabric.stores.sqlite.meeting import Meeting
 
 RUNTIME = "XDG_RUNTIME_DIR"
 
@@ -258,3 +260,26 @@ def test_processes_that_name_the_file_by_a_link_meet_at_one_place(
         second.stop()
 
     asyncio.run(story())
+
+
+def test_a_folder_that_goes_while_a_process_enters_is_made_again(
+    temporary: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last process to leave removes it between our look at it and the next step."""
+    folder = temporary / "met"
+    folder.mkdir(mode=0o700)
+    make = Path.mkdir
+    left = [folder.rmdir]
+
+    def make_while_others_leave(self: Path, *args: Any, **settings: Any) -> None:
+        try:
+            make(self, *args, **settings)
+        finally:
+            if left:
+                left.pop()()
+
+    monkeypatch.setattr(Path, "mkdir", make_while_others_leave)
+    with closing(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)) as listener:
+        address = Meeting(folder).enter(listener)
+    assert address is not None
+    assert address.parent == folder

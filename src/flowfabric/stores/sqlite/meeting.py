@@ -25,9 +25,12 @@ _TRIES: Final = 3  # the last process to leave may remove the folder while we en
 def is_private_folder(path: Path) -> bool:
     """Whether it is a folder, not a link to one, that only this user may enter."""
     try:
-        found = os.lstat(path)
+        return _is_private(os.lstat(path))
     except OSError:
         return False
+
+
+def _is_private(found: os.stat_result) -> bool:
     is_closed = stat.S_IMODE(found.st_mode) & 0o077 == 0
     return stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and is_closed
 
@@ -44,7 +47,7 @@ class Meeting:
             try:
                 with suppress(FileExistsError):
                     self._folder.mkdir(mode=0o700)
-                if not is_private_folder(self._folder):
+                if not _is_private(os.lstat(self._folder)):
                     return None
                 address = self._folder / new_name("p")
                 listener.bind(str(address))
