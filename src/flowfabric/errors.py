@@ -47,10 +47,21 @@ class FlowFabricError(Exception):
         self.fields = fields
         super().__init__(detail)
 
+    @property
+    def advice(self) -> str:
+        """What the class says to do: the first line of its docstring."""
+        return (type(self).__doc__ or "").strip().splitlines()[0]
+
     def __str__(self) -> str:
-        """The class's advice, the specific detail, and the fields that locate the problem."""
-        advice = (type(self).__doc__ or "").strip().splitlines()[0]
-        return f"{self.code}: {self.detail}" if self.detail else f"{self.code}: {advice}"
+        """The code, what happened, and what to do about it.
+
+        >>> str(InvalidInput("lane_id: expected text, got int"))
+        'invalid_input: lane_id: expected text, got int. Correct the named argument; nothing was ...
+        """
+        if not self.detail:
+            return f"{self.code}: {self.advice}"
+        stop = "" if self.detail.endswith((".", "?", "!")) else "."
+        return f"{self.code}: {self.detail}{stop} {self.advice}"
 
     def __eq__(self, other: object) -> bool:
         return (
@@ -91,7 +102,7 @@ class ValidationError(FlowFabricError):
 
 
 class InvalidInput(ValidationError):
-    """An argument is malformed. The detail names the field; nothing was changed."""
+    """Correct the named argument; nothing was changed."""
 
     code = "invalid_input"
 
