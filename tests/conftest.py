@@ -59,7 +59,7 @@ def open_lab(store: str, directory: Path, request: pytest.FixtureRequest, stack:
         url = f"sqlite:///{path}"
     else:
         server: PostgresServer = request.getfixturevalue("postgres")
-        url = stack.enter_context(server.database())
+        url = stack.enter_context(server.pooled_database())
     lab = Lab(url)
     lab.open()
     stack.callback(lab.close)

@@ -20,6 +20,7 @@ from flowfabric.assemble import open_engine
 from flowfabric.config import EngineConfig
 
 OWN_SERVER = "FF_TEST_POSTGRES"  # the URL of a superuser on a server of one's own
+POOLER = "FF_TEST_PGBOUNCER"  # host:port of a PgBouncer before that server, in transaction mode
 SCHEMA_TABLES = ("ff_migration_annotation", "ff_partition_config", "ff_state")
 # Conformance is about behaviour; what survives a crash is tested where processes are killed.
 START_S = 120.0
@@ -73,6 +74,14 @@ class PostgresServer:
         self._drop(name)
 
     @contextmanager
+    def pooled_database(self) -> Iterator[str]:
+        """The same as `database`, by way of the pooler if there is one."""
+        with self.database() as url:
+            pooler = os.environ.get(POOLER)
+            user = urlsplit(url).username or "postgres"
+            yield urlsplit(url)._replace(netloc=f"{user}@{pooler}").geturl() if pooler else url
+
+    @contextmanager
     def database(self) -> Iterator[str]:
         """The URL of a migrated database with nothing in it, emptied afterwards."""
         name = self._free.pop() if self._free else self._create(f"TEMPLATE {self._template}")
@@ -110,6 +119,14 @@ async def migrate(url: str) -> None:
     engine = open_engine(url, config=EngineConfig(loops=False))
     await engine.start(migrate=True)
     await engine.close()
+
+
+def config_for(url: str) -> EngineConfig:
+    """What a test engine without loops needs for a URL: a pooler that shares connections keeps no
+    prepared statements."""
+    pooler = os.environ.get(POOLER)
+    is_pooled = pooler is not None and f"@{pooler}/" in url
+    return EngineConfig(loops=False, statement_cache_size=0 if is_pooled else 256)
 
 
 @contextmanager

@@ -15,7 +15,6 @@ import pytest
 
 from flowfabric.assemble import open_engine
 from flowfabric.clock import ManualClock
-from flowfabric.config import EngineConfig
 from flowfabric.engine.engine import Engine
 from flowfabric.errors import FlowFabricError
 from flowfabric.model.event import CompletionEvent, LeaseEvent, OperatorEvent
@@ -23,8 +22,10 @@ from flowfabric.model.execution import Execution
 from flowfabric.model.record import replace
 from flowfabric.model.results import Claimed, Created, ExecutionSnapshot
 from flowfabric.model.state import PublicState
+from tests.support.databases import config_for
 
 P = ParamSpec("P")
+
 T = TypeVar("T")
 
 STORES = ("memory", "sqlite", "postgres")
@@ -51,7 +52,7 @@ class Lab:
     def __init__(self, url: str) -> None:
         self.url = url
         self.clock = ManualClock()
-        self.config = EngineConfig(loops=False)
+        self.config = config_for(url)
         self.engine: Engine = open_engine(url, config=self.config, clock=self.clock)
         self._runner = asyncio.Runner()
 
