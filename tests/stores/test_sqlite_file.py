@@ -202,17 +202,36 @@ def test_a_file_that_is_no_database_is_refused_for_good(tmp_path: Path) -> None:
     asyncio.run(story())
 
 
-def test_a_damaged_page_is_not_worth_a_retry(tmp_path: Path) -> None:
-    path = tmp_path / "ff.db"
-    make(path)
+def damage(path: Path, table: str) -> None:
+    """Spoil the first page of a table."""
     with closing(sqlite3.connect(path)) as connection:
         root, size = connection.execute(
             "SELECT rootpage, (SELECT page_size FROM pragma_page_size) FROM sqlite_master "
-            "WHERE name = 'ff_exec_core'"
+            "WHERE name = ?",
+            (table,),
         ).fetchone()
     with path.open("r+b") as file:
         file.seek((root - 1) * size)
         file.write(b"\xff" * size)
+
+
+def test_a_quick_audit_does_not_read_the_whole_file(tmp_path: Path) -> None:
+    path = tmp_path / "ff.db"
+    make(path)
+    damage(path, "ff_exec_tag")
+
+    async def story(engine: Engine) -> None:
+        assert await engine.read(lambda reader: reader.audit(quick=True)) == []
+        with pytest.raises(StoreCorrupt):
+            await engine.read(lambda reader: reader.audit())
+
+    in_engine(path, story)
+
+
+def test_a_damaged_page_is_not_worth_a_retry(tmp_path: Path) -> None:
+    path = tmp_path / "ff.db"
+    make(path)
+    damage(path, "ff_exec_core")
 
     async def story() -> None:
         engine = open_engine(url_of(path), config=QUIET)

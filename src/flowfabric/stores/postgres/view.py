@@ -352,9 +352,9 @@ class PostgresView(SmallTables):
         return await self._executions(await self.run("attached", budget_id, limit))
 
     async def audit(self, *, quick: bool = False) -> list[tuple[str, str]]:
-        problems: list[tuple[str, str]] = []
         if quick:
-            return problems
+            return []
+        problems: list[tuple[str, str]] = []
         for index, where in AUDITED_INDEXES:
             sql = f"SELECT count(*) FROM ff_exec_core WHERE {where}"
             indexed = await self._count(sql, "enable_seqscan")
