@@ -113,6 +113,23 @@ def test_pages_are_read_as_they_are_needed(url: str) -> None:
     asyncio.run(main())
 
 
+def test_states_given_by_an_iterator_hold_for_every_page(url: str) -> None:
+    ff = app(url)
+
+    async def main() -> None:
+        async with ff:
+            runs = await ff.submit_many(ff.tasks["render"], list(range(250)))
+            await ff.cancel_many(RunFilter())
+            delayed = await ff.tasks["render"].options(delay="1h").submit(1)
+            chosen = RunFilter(state=(each for each in ["delayed"]))
+            for _ in range(2):
+                assert await ids(ff.runs(state=iter(["delayed"]))) == [delayed.id]
+                assert chosen.listing(0)["states"] == ("delayed",)
+            assert len(await ids(ff.runs(state=iter(["cancelled"])))) == len(runs)
+
+    asyncio.run(main())
+
+
 def test_a_failed_run_is_run_again(url: str) -> None:
     ff = Fabric(url)
     tries: list[int] = []

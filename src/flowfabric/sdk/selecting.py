@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, cast, overload
 
 from flowfabric.engine.engine import Engine
 from flowfabric.errors import FlowFabricError, InvalidInput, StoreError
+from flowfabric.model.checks import check_list
 from flowfabric.model.record import Record
 from flowfabric.model.state import TERMINAL_STATES, PublicState
 from flowfabric.sdk.durations import Moment, instant_ms, to_ms
@@ -49,6 +50,11 @@ class RunFilter:
     since: Moment | None = None
     before: Moment | None = None
     namespace: str | None = None
+
+    def __post_init__(self) -> None:
+        """A filter is asked once for each page: an iterator would choose for the first only."""
+        if not isinstance(self.state, str):
+            object.__setattr__(self, "state", check_list(self.state, field="states"))
 
     def listing(self, now: int) -> dict[str, Any]:
         """The arguments of the engine's `list_executions` and `count_listed`."""
