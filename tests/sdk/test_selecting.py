@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -300,3 +301,32 @@ def test_cancelled_it_finishes_the_page_in_hand() -> None:
             assert tally.done == 200
 
     asyncio.run(main())
+
+
+def test_cancelled_it_leaves_no_trouble_of_the_last_page_behind(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """asyncio complains of an error that was never looked at."""
+    ff = app("memory://")
+
+    async def main() -> None:
+        async with ff:
+            await ff.submit_many(ff.tasks["render"], [1])
+            begun, go_on = asyncio.Event(), asyncio.Event()
+
+            async def change(execution_id: str) -> None:
+                begun.set()
+                await go_on.wait()
+                raise StoreUnavailable("gone")
+
+            work = asyncio.create_task(change_listed(await ff.start(), {}, change, Tally()))
+            await begun.wait()
+            work.cancel()
+            await asyncio.sleep(0)
+            go_on.set()
+            with pytest.raises(asyncio.CancelledError):
+                await work
+
+    asyncio.run(main())
+    gc.collect()
+    assert [each for each in caplog.records if each.name == "asyncio"] == []

@@ -154,6 +154,8 @@ async def _to_the_end(work: Awaitable[None]) -> None:
         await asyncio.shield(task)
     except asyncio.CancelledError:
         await asyncio.wait([task])
+        if not task.cancelled():
+            task.exception()  # looked at: being cancelled is what the caller hears
         raise
 
 
