@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from flowfabric.errors import Corruption
+from flowfabric.errors import Corruption, FlowFabricError
 from flowfabric.model.state import ALL_VECTORS, PublicState
 from tests.support.lab import TTL_MS, Lab, scenario
+from tests.support.waits import suspended
 
 # What a stray hand, a broken disk or a bug could leave in a row that the schema lets pass.
 SPOIL = {
@@ -138,6 +139,23 @@ def test_an_unreadable_lane_row_stops_that_lane_and_no_other(durable_lab: Lab, w
         await lab.sql("DELETE FROM ff_lane_registry WHERE lane_id = 'bad'")
         await lab.sql("UPDATE ff_partition_config SET catalog_version = catalog_version + 1")
         assert (await lab.claim(lanes=("bad",))).execution_id == stuck
+
+    durable_lab.run(story(durable_lab))
+
+
+def test_a_spoiled_signing_key_stops_nothing_but_waits(durable_lab: Lab) -> None:
+    """Every wait needs it, so there is no other wait to go on; doctor names it, and tells nothing
+    of the secret."""
+
+    async def story(lab: Lab) -> None:
+        await lab.sql("UPDATE ff_waitpoint_hmac SET secret_hex = '{not a secret'")
+        await lab.completed()
+        with pytest.raises(FlowFabricError):
+            await suspended(lab)
+        await lab.after(TTL_MS)
+        (problem,) = (await lab.engine.doctor()).problems
+        assert (problem.code, problem.subject) == ("corrupt", "ff_waitpoint_hmac k1")
+        assert problem.detail == "secret_hex: is not hexadecimal"
 
     durable_lab.run(story(durable_lab))
 

@@ -84,7 +84,23 @@ class Json(Record, frozen=True):
         return None
 
 
-Domain = Range | Words | Json
+class Hex(Record, frozen=True):
+    """Bytes as hexadecimal text; a secret, so it is never repeated."""
+
+    def condition(self, column: str) -> str | None:
+        """A database cannot tell."""
+        return None
+
+    def fault(self, value: Any) -> str | None:
+        """Not what it says."""
+        try:
+            bytes.fromhex(value)
+        except ValueError:
+            return "is not hexadecimal"
+        return None
+
+
+Domain = Range | Words | Json | Hex
 INSTANT: Final = Range(0, INSTANT_MS_MAX)
 COUNT: Final = Range(0, COUNT_MAX)
 AMOUNT: Final = Range(0, AMOUNT_MAX)
@@ -96,6 +112,7 @@ _SPECIAL: Final[Mapping[str, Domain]] = {
     "spent": AMOUNT,
     "state_id": Words(tuple(sorted(VECTOR_OF_ID))),
     "grant_kind": Words(tuple(kind.value for kind in GrantKind)),
+    "secret_hex": Hex(),
     "payload_type": Json(Any),  # a schema, stored as it was given
 }
 _TAGS: Final = Json(dict[str, str])
@@ -121,7 +138,9 @@ class Sheet(Record, frozen=True):
     @property
     def read(self) -> tuple[str, ...]:
         """Columns that have to be read to be judged."""
-        return tuple(name for name, domain in self.domains.items() if isinstance(domain, Json))
+        return tuple(
+            name for name, domain in self.domains.items() if isinstance(domain, Json | Hex)
+        )
 
 
 def _domain(name: str, annotation: Any) -> Domain | None:
