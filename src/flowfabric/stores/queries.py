@@ -31,11 +31,13 @@ _BODY_PARTS: Final = "b.payload, b.payload_encoding, b.creator_identity, b.idemp
 
 _LISTS: Final = {
     "record": RECORD_COLUMNS,
-    # The same where core and body were put together before.
-    "record_in_c": RECORD_COLUMNS.replace("b.", "c."),
-    "body_parts_in_c": _BODY_PARTS.replace("b.", "c."),
     "first": ", ".join(FIRST_COLUMNS),
     "body_parts": _BODY_PARTS,
+    # The same without an input above so many bytes, and how many it has (Postgres).
+    "light_parts": _BODY_PARTS.replace(
+        "b.payload,", "CASE WHEN octet_length(b.payload) <= $4 THEN b.payload END,"
+    )
+    + ", octet_length(b.payload)",
     "body": ", ".join(BODY_COLUMNS),
     "attempt": ", ".join(ATTEMPT_COLUMNS),
     "attempt_of_a": ", ".join(f"a.{name}" for name in ATTEMPT_COLUMNS),

@@ -56,14 +56,15 @@ CROSS JOIN LATERAL (
     WHERE one.namespace = wanted.namespace AND one.idempotency_key = wanted.idempotency_key
     OFFSET 0
 ) AS k
+-- Inputs above $4 bytes are not sent along; the size of one is known without reading it.
 -- name: ready_one
-SELECT [[record]], [[body_parts]] FROM ff_exec_core AS c [[body_of_c]]
+SELECT [[record]], [[light_parts]] FROM ff_exec_core AS c [[body_of_c]]
 WHERE c.route_id = $1 AND c.state_id < 10
     AND (c.grant_expires_at IS NULL OR c.grant_expires_at < $2)
     AND (c.deadline_at IS NULL OR c.deadline_at > $2)
 ORDER BY c.ready_rank, c.execution_id LIMIT $3 FOR UPDATE OF c SKIP LOCKED
 -- name: ready_many
-SELECT [[record]], [[body_parts]] FROM unnest($1::int[]) AS wanted (route_id)
+SELECT [[record]], [[light_parts]] FROM unnest($1::int[]) AS wanted (route_id)
 CROSS JOIN LATERAL (
     SELECT e.* FROM ff_exec_core AS e
     WHERE e.route_id = wanted.route_id AND e.state_id < 10
@@ -72,26 +73,6 @@ CROSS JOIN LATERAL (
     ORDER BY e.ready_rank, e.execution_id LIMIT $3 FOR UPDATE SKIP LOCKED
 ) AS c
 [[body_of_c]]
-ORDER BY c.ready_rank, c.execution_id LIMIT $3
--- The size of a value is known without reading it, so what is cut off costs nothing.
--- name: ready_within
-SELECT [[record_in_c]], [[body_parts_in_c]] FROM (
-    SELECT e.*, [[body_parts]], b.policy, b.tags, b.bounds,
-        sum(octet_length(b.payload)) OVER (ORDER BY e.ready_rank, e.execution_id)
-            - octet_length(b.payload) AS before
-    FROM unnest($1::int[]) AS wanted (route_id)
-    CROSS JOIN LATERAL (
-        SELECT one.* FROM ff_exec_core AS one
-        WHERE one.route_id = wanted.route_id AND one.state_id < 10
-            AND (one.grant_expires_at IS NULL OR one.grant_expires_at < $2)
-            AND (one.deadline_at IS NULL OR one.deadline_at > $2)
-        ORDER BY one.ready_rank, one.execution_id LIMIT $3 FOR UPDATE SKIP LOCKED
-    ) AS e
-    CROSS JOIN LATERAL (
-        SELECT * FROM ff_exec_body AS one WHERE one.execution_id = e.execution_id OFFSET 0
-    ) AS b
-) AS c
-WHERE c.before < $4
 ORDER BY c.ready_rank, c.execution_id LIMIT $3
 -- name: look_ready
 SELECT [[record]], [[body_parts]], c.version FROM unnest($1::int[]) AS wanted (route_id)

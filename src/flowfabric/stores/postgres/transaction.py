@@ -16,6 +16,7 @@ from flowfabric.clock import Clock
 from flowfabric.model.execution import Body, Execution, IdempotencyRecord
 from flowfabric.model.route import Route
 from flowfabric.stores.base import Changes, Corrupt
+from flowfabric.stores.codec import candidates_of
 from flowfabric.stores.postgres.arrays import COPY_FROM_BYTES, guarded_statement
 from flowfabric.stores.postgres.view import PostgresView, by_id, by_key, two_columns
 from flowfabric.stores.routebook import RouteBook
@@ -107,7 +108,9 @@ class PostgresTransaction(PostgresView):
         rows = await self.fetch("look_ready", numbers, self.now, 2) if numbers else []
         if len(rows) > 1:
             raise MustHold
-        found = await self._candidates([tuple(row)[:-1] for row in rows])
+        plain = [tuple(row) for row in rows]  # the version comes last
+        records = await self.records([row[:-5] for row in plain])
+        found = candidates_of(records, [row[-5:-1] for row in plain])
         for execution, _ in found:
             if execution.last_mutation_at > self.now:
                 raise MustHold  # it changed after the clock was read: time must not run backwards

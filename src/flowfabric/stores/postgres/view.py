@@ -21,7 +21,6 @@ from flowfabric.stores.codec import (
     body_from_row,
     body_row,
     bounds_text,
-    candidates_of,
     execution_from_row,
     execution_id_of,
     first_row,
@@ -80,6 +79,9 @@ _EVENT_TABLES: Final = (
     "ff_flow_event",
     "ff_worker_registry_event",
 )
+
+_ANY_SIZE: Final = 2**31 - 1  # more than a value can have
+_Weighed = tuple[Execution, Body | None, int]
 
 
 class PostgresView(SmallTables):
@@ -236,24 +238,48 @@ class PostgresView(SmallTables):
         numbers = await self._numbers(routes)
         if not numbers:
             return []
-        if bytes_max is not None:
-            rows = await self.run("ready_within", numbers, self.now, limit, bytes_max)
-            found = await self._candidates(rows)
-            if found or not rows:
-                return found
-            limit = 1  # none of these can be read: the first that can, whatever it weighs
+        # Inputs that fit however many come are sent along, so mostly one statement is enough.
+        light = _ANY_SIZE if bytes_max is None else bytes_max // limit
 
         async def fetch(asked: int) -> list[Any]:
             if len(numbers) == 1:
-                return await self.run("ready_one", numbers[0], self.now, asked)
-            return await self.run("ready_many", numbers, self.now, asked)
+                return await self.run("ready_one", numbers[0], self.now, asked, light)
+            return await self.run("ready_many", numbers, self.now, asked, light)
 
-        return await first_readable(fetch, self._candidates, limit)
+        found = await first_readable(fetch, self._weighed, limit)
+        return await self._with_heavy(found, _ANY_SIZE if bytes_max is None else bytes_max)
 
-    async def _candidates(self, rows: Sequence[Any]) -> list[tuple[Execution, Body]]:
+    async def _weighed(self, rows: Sequence[Any]) -> list[_Weighed]:
+        """Readable candidates with the sizes of their inputs; without a body that is heavy."""
         plain = [tuple(row) for row in rows]
-        records = await self.records([row[:-4] for row in plain])
-        return candidates_of(records, [row[-4:] for row in plain])
+        records = await self.records([row[:-5] for row in plain])
+        return [
+            (
+                record,
+                None if row[-5] is None else body_from_row(record.execution_id, row[-5:-1]),
+                row[-1],
+            )
+            for record, row in zip(records, plain, strict=True)
+            if isinstance(record, Execution)
+        ]
+
+    async def _with_heavy(
+        self, found: Sequence[_Weighed], bytes_max: int
+    ) -> list[tuple[Execution, Body]]:
+        """Candidates up to the one with which the inputs come to so many bytes; heavy inputs are
+        read now, because the others of them never need to be."""
+        taken, left = [], bytes_max
+        for candidate in found:
+            taken.append(candidate)
+            left -= candidate[2]
+            if left <= 0:
+                break
+        heavy = [execution.execution_id for execution, body, _ in taken if body is None]
+        bodies = await self.bodies(heavy) if heavy else {}
+        return [
+            (execution, bodies[execution.execution_id] if body is None else body)
+            for execution, body, _ in taken
+        ]
 
     async def due(self, until: int, limit: int) -> list[Execution]:
         async def fetch(asked: int) -> list[Any]:
