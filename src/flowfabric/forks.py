@@ -51,12 +51,14 @@ def disinherit(heir: object) -> None:
 
 def pause_at_forks(what: Pausing) -> None:
     """Pause it whenever this process forks."""
-    _pausing.add(what)
+    with _forking:
+        _pausing.add(what)
 
 
 def pause_no_more(what: Pausing) -> None:
     """It has nothing open any more."""
-    _pausing.discard(what)
+    with _forking:
+        _pausing.discard(what)
 
 
 def leave_alone(what: Any) -> None:

@@ -73,3 +73,19 @@ def test_two_threads_that_work_at_once_leave_a_sound_store(lab: Lab) -> None:
     states = {execution.public_state for execution in stored["executions"]}
     assert states == {PublicState.COMPLETED}
     assert len(stored["attempts"]) == len(stored["completion_events"]) == 2 * MANY
+
+
+def test_a_twin_starts_though_the_configured_secret_was_rotated_away(lab: Lab) -> None:
+    async def story() -> None:
+        await lab.configure(waitpoint_secret="ab" * 32, waitpoint_kid="first")
+        await lab.engine.rotate_waitpoint_hmac_secret_all(new_kid="second", grace_ms=0)
+        lab.clock.advance(1)
+        await lab.engine.sweep()
+        kids = [each.kid for each in await lab.engine.list_waitpoint_hmac_kids()]
+        assert "second" in kids
+        assert "first" not in kids
+        twin = lab.engine.again()
+        await twin.start(migrate=False)
+        await twin.close()
+
+    lab.run(story())

@@ -260,6 +260,8 @@ async def test_a_token_handed_out_before_a_rotation_is_used_after_it(lab: Lab) -
 @told
 async def test_without_a_key_nothing_is_signed_and_that_is_said(lab: Lab) -> None:
     """D-13: 503, not a token nobody can verify."""
+    before = await lab.started()
+    await suspended(lab, claimed=before, idempotency_key="once")
     claimed = await lab.started()
 
     async def wipe(tx: Transaction) -> None:
@@ -272,6 +274,8 @@ async def test_without_a_key_nothing_is_signed_and_that_is_said(lab: Lab) -> Non
     await lab.engine.transact(wipe)
     async with lab.refuses(KeyringEmpty):
         await suspended(lab, claimed=claimed)
+    async with lab.refuses(KeyringEmpty):
+        await suspended(lab, claimed=before, idempotency_key="once")  # a repeated call
     async with lab.refuses(KeyringEmpty):
         await pending(lab, claimed)
     assert KeyringEmpty.status == 503

@@ -24,7 +24,7 @@ from flowfabric.engine.engine import Engine
 from flowfabric.engine.gate_book import GateBook
 from flowfabric.engine.limiting import Limiter
 from flowfabric.kernel.budget import hard_breach, moved
-from flowfabric.kernel.quota import admit, in_order
+from flowfabric.kernel.quota import LOOK_AGAIN_MS, admit, in_order
 from flowfabric.kernel.spending import release_budget, report_usage, settle
 from flowfabric.model.budget import BudgetRow, EnforcementMode, HardAction, SoftAction
 from flowfabric.model.quota import AdmissionState
@@ -75,7 +75,7 @@ class Watched(WholeLimitedHistories):
         check_budgets(dump)
         check_quotas(dump)
         check_attachments(dump)
-        check_nobody_waits_for_nothing(dump)
+        check_nobody_waits_for_nothing(dump, self.seats[0].clock.now_ms())
         check_growth(self.before, dump)
         self.before = dump
 
@@ -178,11 +178,11 @@ def check_attachments(dump: Dump) -> None:
     assert {(row.budget_id, row.execution_id) for row in dump[ATTACHMENTS.name]} == expected
 
 
-def check_nobody_waits_for_nothing(dump: Dump) -> None:
+def check_nobody_waits_for_nothing(dump: Dump, now: int) -> None:
     """Whoever is blocked on a limit waits for a time, for room, or for a look that is due."""
     budgets = {f"budget:{row.budget_id}": row for row in dump[BUDGETS.name]}
     gates = {f"quota:{row.quota_policy_id}\x1f{row.dimension}": row for row in dump[GATES.name]}
-    caps = {row.quota_policy_id: row.active_concurrency_cap for row in dump[QUOTAS.name]}
+    quotas = {row.quota_policy_id: row for row in dump[QUOTAS.name]}
     for execution in dump["executions"]:
         waits_for = execution.blocked_on
         if waits_for is None or execution.is_terminal or execution.blocked_until is not None:
@@ -191,9 +191,12 @@ def check_nobody_waits_for_nothing(dump: Dump) -> None:
             row = budgets[waits_for]
             assert is_full(row, dump) or row.due_at is not None, f"{execution}: there is room"
         elif waits_for in gates:
-            gate = gates[waits_for]
-            full = 0 < caps[gate.quota_policy_id] <= gate.active
-            assert full or gate.due_at is not None, f"{execution}: there is a place"
+            gate, quota = gates[waits_for], quotas[gates[waits_for].quota_policy_id]
+            full = 0 < quota.active_concurrency_cap <= gate.active
+            # Every gate is looked at in the end; where there is room it must be soon.
+            shut = 0 < quota.max_requests_per_window <= gate.in_window
+            soon = gate.due_at is not None and (shut or gate.due_at <= now + LOOK_AGAIN_MS)
+            assert full or soon, f"{execution}: there is a place"
 
 
 def is_full(row: BudgetRow, dump: Dump) -> bool:

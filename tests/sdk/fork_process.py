@@ -204,8 +204,9 @@ def fork_in_a_handler() -> None:
 
 def fork_while_busy() -> None:
     """Threads write and read without a pause while the process forks again and again."""
+    submit()  # a fork in the middle of an import would leave half a module to the child
     over = threading.Event()
-    done = [0, 0]
+    done = [0, 1]
 
     def busy(place: int) -> None:
         while not over.is_set():

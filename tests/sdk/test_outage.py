@@ -100,7 +100,7 @@ def test_an_outage_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
         asyncio.run(main())
     lines = [record.getMessage() for record in caplog.records]
     assert lines == [
-        "the store is failing, trying on: store_unavailable: down",
+        f"the store is failing, trying on: {StoreUnavailable('down')}",
         "the store is back",
     ]
 

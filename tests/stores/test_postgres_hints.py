@@ -163,7 +163,7 @@ def test_hints_that_could_not_be_sent_are_sent_after_the_reconnect(postgres_url:
             await listening(side, 2)
             heard = Heard(worker)
             door.cut_all()
-            submitter.announce(["late"])
+            submitter.store.hints.publish({"lane:late": 1})
             await heard.wait_for("lane:late")
             await side.close()
 

@@ -271,6 +271,35 @@ class Wire:
         self.closed = True
 
 
+def test_a_connection_that_is_made_while_the_others_are_closed_is_not_kept(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A server that is starting is asked again for longer than a close waits."""
+
+    async def story() -> None:
+        made, may_answer = Wire(), asyncio.Event()
+
+        async def connect() -> Wire:
+            await may_answer.wait()
+            return made
+
+        monkeypatch.setattr(connections, "CLOSE_S_MAX", 0.0)
+        pool = connections.Connections(connect, 2, acquire_timeout_s=60)
+
+        async def use() -> None:
+            async with pool.one() as connection:
+                assert connection is made
+
+        using = asyncio.create_task(use())
+        await asyncio.sleep(0)
+        await pool.close()
+        may_answer.set()
+        await using
+        assert made.closed
+
+    asyncio.run(story())
+
+
 def test_connections_are_shared_reused_and_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     async def story() -> None:
         made: list[Wire] = []

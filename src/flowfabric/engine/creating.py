@@ -9,7 +9,6 @@ from flowfabric import limits
 from flowfabric.engine.core import EngineCore
 from flowfabric.engine.requests import NewExecution, to_create
 from flowfabric.engine.view import Effects
-from flowfabric.engine.wakeups import lane_topic
 from flowfabric.errors import FlowFabricError, InvalidInput
 from flowfabric.ids import member_ids, new_execution_id, new_execution_ids
 from flowfabric.kernel.create import CreateExecution
@@ -68,10 +67,6 @@ class Creating(EngineCore):
         if flow_id is None:
             return new_execution_id(partitions)
         return member_ids(check_uuid(flow_id, field="colocate_with"), 1, partitions)[0]
-
-    def announce(self, lanes: Sequence[str]) -> None:
-        """Tell waiting workers, here and elsewhere, that these lanes may have new work."""
-        self.store.hints.publish(dict.fromkeys(map(lane_topic, lanes), limits.CLAIM_MAX))
 
     def _checked(self, requests: Sequence[NewExecution]) -> list[CreateExecution]:
         requests = check_list(requests, field="requests")

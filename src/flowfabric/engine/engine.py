@@ -79,8 +79,13 @@ class Engine(
         self._loop: BackgroundLoop | None = None
 
     def again(self) -> Engine:
-        """The same store for another event loop, for example in another thread; not started."""
-        return Engine(self.store.again(), replace(self.config, loops=False), loop=self._make_loop)
+        """The same store for another event loop, for example in another thread; not started.
+
+        The first engine has compared the configured secret with the stored ones. They may have been
+        rotated since, which must not keep this one from starting.
+        """
+        config = replace(self.config, loops=False, waitpoint_secret=None)
+        return Engine(self.store.again(), config, loop=self._make_loop)
 
     async def start(self, *, migrate: bool = True) -> None:
         """Connect, bring the schema up to date if asked, and start the loops."""

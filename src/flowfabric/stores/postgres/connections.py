@@ -32,6 +32,7 @@ class Connections:
         self._free = asyncio.Semaphore(size)
         self._idle: list[tuple[Any, float]] = []  # with the time of the last use, oldest first
         self._used: set[Any] = set()
+        self._is_over = False
 
     @asynccontextmanager
     async def one(self) -> AsyncIterator[Any]:
@@ -82,6 +83,9 @@ class Connections:
         return None
 
     def _keep(self, connection: Any) -> None:
+        if self._is_over:  # it was still being made when all others were closed
+            connection.terminate()
+            return
         now = monotonic()
         if not connection.is_closed():
             self._idle.append((connection, now))
@@ -101,6 +105,7 @@ class Connections:
         except DRIVER_ERRORS:
             return  # it is gone already, or is cut off below
         finally:
+            self._is_over = True
             for connection in (*self._used, *(each for each, _ in self._idle)):
                 connection.terminate()
 
