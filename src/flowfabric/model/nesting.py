@@ -49,5 +49,7 @@ def check_nesting(
     error: type[ValidationError] = InvalidInput,
 ) -> None:
     """Refuse bytes that are said to be JSON, or of which nothing is said, and nest too deep."""
+    if len(data) <= JSON_DEPTH_MAX:
+        return  # too short to nest deeper
     if (encoding is None or encoding == JSON) and is_too_deep(data):
         raise error(f"{field}: {_TOO_DEEP}; pass it flat, or as text", field=field)

@@ -24,7 +24,7 @@ from flowfabric.stores.base import (
     cold_of,
 )
 from flowfabric.stores.indexes import due_at, ready_rank
-from flowfabric.stores.spoiled import intact
+from flowfabric.stores.spoiled import SpoiledRow, intact
 
 _BOUNDS_KEPT: Final = 4096  # many executions are bounded alike, so each text is read once
 
@@ -265,7 +265,9 @@ def execution_from_row(row: Sequence[Any], routes: Mapping[int, Route]) -> Execu
     """CORE_COLUMNS, policy, tags, bounds and what follows; a broken row is reported, not raised."""
     wire_id = execution_id_of(row[1], str(row[0]))
     try:
-        return _decode(wire_id, intact(row, "the row"), routes)
+        if type(row) is SpoiledRow:
+            intact(row, "the row")
+        return _decode(wire_id, row, routes)
     except (KeyError, ValueError, TypeError, FlowFabricError) as error:
         return Corrupt(wire_id, f"{type(error).__name__}: {error!s:.200}")
 

@@ -139,9 +139,11 @@ class Reporter:
         except Exception as error:  # noqa: BLE001 - judged for each report below
             answers = [error] * len(reports)
         troubled = []
+        tells_all = telling.tells_all()  # asked once: most reports are successes, told to few
         for report, answer in zip(reports, answers, strict=True):
             if not isinstance(answer, Exception):
-                self._tell(report, answer)
+                if tells_all or type(report) is not Succeeded:
+                    self._tell(report, answer)
                 self._answered(report.held)
             elif _is_sent_again(report.held, answer):
                 troubled.append((report, answer))

@@ -89,9 +89,14 @@ def stopped(settings: Settings) -> None:
 # --- its executions ----------------------------------------------------------------------------
 
 
+def tells_all() -> bool:
+    """Whether lines about what went well are wanted."""
+    return _LOGGER.isEnabledFor(logging.INFO)
+
+
 def completed(held: Held) -> None:
     """The success is recorded."""
-    if _LOGGER.isEnabledFor(logging.INFO):
+    if tells_all():
         _tell(logging.INFO, "completed", held, f"completed in {_lasted(held)}")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import asyncpg
@@ -21,6 +21,7 @@ from flowfabric.stores.codec import (
     body_from_row,
     body_row,
     bounds_text,
+    candidates_of,
     execution_from_row,
     execution_id_of,
     first_row,
@@ -81,7 +82,11 @@ _EVENT_TABLES: Final = (
 )
 
 _ANY_SIZE: Final = 2**31 - 1  # more than a value can have
-_Weighed = tuple[Execution, Body | None, int]
+
+
+def _heavy_of(rows: Sequence[Sequence[Any]]) -> dict[str, int]:
+    """Which candidates came without their inputs, and how many bytes these have."""
+    return {execution_id_of(row[1], str(row[0])): row[-1] for row in rows if row[-5] is None}
 
 
 class PostgresView(SmallTables):
@@ -246,40 +251,34 @@ class PostgresView(SmallTables):
                 return await self.run("ready_one", numbers[0], self.now, asked, light)
             return await self.run("ready_many", numbers, self.now, asked, light)
 
-        found = await first_readable(fetch, self._weighed, limit)
-        return await self._with_heavy(found, _ANY_SIZE if bytes_max is None else bytes_max)
+        heavy: dict[str, int] = {}
 
-    async def _weighed(self, rows: Sequence[Any]) -> list[_Weighed]:
-        """Readable candidates with the sizes of their inputs; without a body that is heavy."""
-        plain = [tuple(row) for row in rows]
-        records = await self.records([row[:-5] for row in plain])
-        return [
-            (
-                record,
-                None if row[-5] is None else body_from_row(record.execution_id, row[-5:-1]),
-                row[-1],
-            )
-            for record, row in zip(records, plain, strict=True)
-            if isinstance(record, Execution)
-        ]
+        async def decode(rows: Sequence[Any]) -> list[tuple[Execution, Body]]:
+            plain = [tuple(row) for row in rows]
+            records = await self.records([row[:-5] for row in plain])
+            heavy.update(_heavy_of(plain))
+            bodies = [(b"", *row[-4:-1]) if row[-5] is None else row[-5:-1] for row in plain]
+            return candidates_of(records, bodies)
+
+        found = await first_readable(fetch, decode, limit)
+        if not heavy or bytes_max is None:
+            return found
+        return await self._with_heavy(found, heavy, bytes_max)
 
     async def _with_heavy(
-        self, found: Sequence[_Weighed], bytes_max: int
+        self, found: Sequence[tuple[Execution, Body]], heavy: Mapping[str, int], bytes_max: int
     ) -> list[tuple[Execution, Body]]:
-        """Candidates up to the one with which the inputs come to so many bytes; heavy inputs are
-        read now, because the others of them never need to be."""
+        """Candidates up to the one with which the inputs come to so many bytes. Heavy inputs are
+        read now, because those behind never need to be."""
         taken, left = [], bytes_max
-        for candidate in found:
-            taken.append(candidate)
-            left -= candidate[2]
+        for execution, body in found:
+            taken.append((execution, body))
+            left -= heavy.get(execution.execution_id) or len(body.payload)
             if left <= 0:
                 break
-        heavy = [execution.execution_id for execution, body, _ in taken if body is None]
-        bodies = await self.bodies(heavy) if heavy else {}
-        return [
-            (execution, bodies[execution.execution_id] if body is None else body)
-            for execution, body, _ in taken
-        ]
+        ids = [execution.execution_id for execution, _ in taken if execution.execution_id in heavy]
+        bodies = await self.bodies(ids)
+        return [(execution, bodies.get(execution.execution_id, body)) for execution, body in taken]
 
     async def due(self, until: int, limit: int) -> list[Execution]:
         async def fetch(asked: int) -> list[Any]:
