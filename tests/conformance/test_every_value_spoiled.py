@@ -21,7 +21,7 @@ from tests.support.lab import TTL_MS, Lab
 from tests.support.waits import suspended
 
 SETS: Final = 5  # so many of each row: as many columns of a table are spoiled at once
-TICKS: Final = 5  # more than all that is due at once takes
+TICKS: Final = 24  # more than all that is due at once takes
 HUGE: Final = 1 << 62
 # Any text will do in other columns.
 WORDS: Final = (

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Coroutine, Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime
+from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Final, Generic, ParamSpec, Self, TypeVar, overload
 
 from flowfabric import forks
@@ -295,7 +296,12 @@ class SyncFabric:
     def wait(self, operation: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine on the thread's loop and wait for its answer."""
         _refuse_in_a_loop(operation)
-        future = asyncio.run_coroutine_threadsafe(operation, self._running_loop())
+        try:
+            loop = self._running_loop()
+        except BaseException:
+            operation.close()  # on Ctrl-C it has not begun
+            raise
+        future = asyncio.run_coroutine_threadsafe(operation, loop)
         try:
             return future.result()
         except BaseException:
@@ -305,12 +311,23 @@ class SyncFabric:
     def _running_loop(self) -> asyncio.AbstractEventLoop:
         with self._lock:
             if self._loop is None:
-                self._loop = asyncio.new_event_loop()
-                self._thread = threading.Thread(
-                    target=self._loop.run_forever, name="flowfabric-sync", daemon=True
-                )
-                self._thread.start()
+                self._loop, self._thread = _loop_in_a_thread()
             return self._loop
+
+
+def _loop_in_a_thread() -> tuple[asyncio.AbstractEventLoop, threading.Thread]:
+    """A running event loop. It is made in its thread: Ctrl-C interrupts the main thread at any
+    instruction, and half an event loop complains when it goes."""
+    made: SimpleQueue[asyncio.AbstractEventLoop] = SimpleQueue()
+
+    def work() -> None:
+        loop = asyncio.new_event_loop()
+        made.put(loop)
+        loop.run_forever()
+
+    thread = threading.Thread(target=work, name="flowfabric-sync", daemon=True)
+    thread.start()
+    return made.get(), thread
 
 
 def _refuse_in_a_loop(operation: Coroutine[Any, Any, Any]) -> None:
