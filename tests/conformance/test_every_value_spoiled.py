@@ -1,17 +1,21 @@
 """Any value of any column may be spoiled behind the engine's back: its neighbours live on.
 
 Tables and columns come from the real schema. Many rows are spoiled at a time, each in one column,
-while new work is created, claimed, completed, listed and woken beside them.
+while new work is created, claimed, completed, listed and woken beside them. Which rows meet in one
+round is the same in every run; FF_SPOILED_MIXES=20 (`bin/soak`) mixes them anew as often.
 """
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
+from random import Random
 from typing import Any, Final, NamedTuple
 
 from flowfabric.model.state import PublicState
+from tests.property.budget import budget
 from tests.support.backdoor import SCHEMA_TABLES, Backdoor, Column, Refused
 from tests.support.budgets import make_budget, reserve, settle
 from tests.support.flows import arrows, node, submit
@@ -20,6 +24,7 @@ from tests.support.history import history
 from tests.support.lab import TTL_MS, Lab
 from tests.support.waits import suspended
 
+MIXES: Final = budget("FF_SPOILED_MIXES", 0)
 SETS: Final = 5  # so many of each row: as many columns of a table are spoiled at once
 TICKS: Final = 24  # more than all that is due at once takes
 HUGE: Final = 1 << 62
@@ -211,12 +216,15 @@ class Ward:
         await self.door.keep()
         for table in await self.door.tables():
             if table not in SCHEMA_TABLES:
-                self._rows[table] = await self.door.addresses(table, "good")
+                found = await self.door.addresses(table, "good")
+                self._rows[table] = sorted(found, key=_made)
                 assert self._rows[table], f"{table} has no row to spoil"
         self.columns = await self.door.columns(SCHEMA_TABLES)
 
-    def rounds(self) -> Iterator[list[tuple[Spoil, str]]]:
+    def rounds(self, mix: int) -> Iterator[list[tuple[Spoil, str]]]:
         """Spoils with the row of each: no two in one row, all tables at once."""
+        for table in self._rows if mix else ():
+            Random(f"{mix} {table}").shuffle(self._rows[table])
         left: dict[str, list[Spoil]] = defaultdict(list)
         for column in self.columns:
             if column.table not in SHARED_TABLES:
@@ -259,6 +267,11 @@ class Ward:
         await self.door.restore(self._heals)
 
 
+def _made(address: str) -> str:
+    """In the order rows were made: ids grow with time, but for the partition in front."""
+    return re.sub(r"{fp:\d+}", "", address)
+
+
 @asynccontextmanager
 async def ward(lab: Lab) -> AsyncIterator[Ward]:
     door = Backdoor(lab)
@@ -278,11 +291,12 @@ def test_a_spoiled_value_in_any_column_disturbs_no_other_work(durable_lab: Lab) 
     async def check() -> None:
         async with ward(lab) as place:
             tried, silent = 0, []
-            for spoils in place.rounds():
-                async with place.spoiled(spoils) as done:
-                    tried += len(done)
-                    silent += await place.untold(done)
-                    await Probe(lab, place.lanes).run()
+            for mix in range(MIXES + 1):
+                for spoils in place.rounds(mix):
+                    async with place.spoiled(spoils) as done:
+                        tried += len(done)
+                        silent += await place.untold(done)
+                        await Probe(lab, place.lanes).run()
             assert not silent
             assert tried > len(place.columns)
 

@@ -25,6 +25,7 @@ from flowfabric.limits import ASIDE_MS_MIN, DUE_BATCH
 from flowfabric.loops import supervisor, timekeeper
 from flowfabric.model.flow import AllOf
 from flowfabric.model.state import PublicState
+from flowfabric.stores.base import StoreConflict
 from flowfabric.stores.migrations import migrations_of
 from flowfabric.stores.tables import ADMISSIONS, BUDGETS, FLOW_TASKS, HOLDS, WAITPOINTS
 from tests.support.flows import edge, fan_in, submit
@@ -103,7 +104,7 @@ def as_before_the_check(statement: str) -> str:
     check = re.compile(
         r"ALTER TABLE ff_exec_core ADD CONSTRAINT ff_exec_core_ranges.*?;", re.DOTALL
     )
-    made = check.search(migrations_of("postgres")[-1].sql)
+    made = check.search("".join(each.sql for each in migrations_of("postgres")))
     assert made is not None
     drop = "ALTER TABLE ff_exec_core DROP CONSTRAINT ff_exec_core_ranges;"
     return f"{drop} {statement} {made[0]}"
@@ -130,12 +131,21 @@ async def test_a_result_nested_too_deep_that_is_handed_on_stops_no_loop(
     await assert_all_goes_on(lab)
 
 
-PRIORITY = {"sqlite": 1 << 62, "postgres": (1 << 31) - 1}
+INT4_MAX = (1 << 31) - 1
 
 
-@pytest.mark.parametrize("column", ["priority", "created_at", "retry_count"])
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        ("priority", INT4_MAX),
+        ("created_at", -1),
+        ("created_at", 1 << 62),
+        ("retry_count", -1),
+        ("total_attempt_count", INT4_MAX),  # the next one would not fit
+    ],
+)
 def test_a_number_that_can_never_be_right_is_reported_and_stops_nothing(
-    durable_lab: Lab, column: str
+    durable_lab: Lab, column: str, value: int
 ) -> None:
     """Rows of an older version may hold one: ranks made of it would not fit into any column."""
     lab = durable_lab
@@ -143,7 +153,6 @@ def test_a_number_that_can_never_be_right_is_reported_and_stops_nothing(
     async def check() -> None:
         store = lab.engine.backend_label()
         bad = await lab.create(lane_id="off", delay_until=lab.now + 10)
-        value = PRIORITY[store] if column == "priority" else -1
         spoil = f"UPDATE ff_exec_core SET {column} = {value} WHERE execution_id = '{bad[-36:]}';"
         await lab.sql(spoil if store == "sqlite" else as_before_the_check(spoil))
         await with_loops(lab)
@@ -190,6 +199,38 @@ async def test_a_record_that_cannot_be_moved_is_set_aside_until_it_can(
     await reaches(lab, bad, PublicState.WAITING)
     assert lab.engine.loop_status().set_aside == ()
     assert (await lab.engine.doctor()).healthy
+
+
+@scenario
+async def test_a_conflict_that_no_retry_ends_stops_no_other(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stray row in the way of one record looks like a rival that comes again and again."""
+    await with_loops(lab)
+    bad = await lab.create(lane_id="off", delay_until=lab.now + 10)
+    decide = View.decide
+
+    def collides(self: View, command: Any) -> Any:
+        if isinstance(command, Wake) and command.execution_id == bad:
+            raise StoreConflict("a row is in the way")
+        return decide(self, command)
+
+    monkeypatch.setattr(View, "decide", collides)
+    await assert_all_goes_on(lab)
+    assert [each.thing for each in lab.engine.loop_status().set_aside] == [("execution", (bad,))]
+
+
+def test_what_belongs_to_a_budget_that_cannot_be_read_keeps_no_loop_busy(durable_lab: Lab) -> None:
+    lab = durable_lab
+
+    async def check() -> None:
+        await lapsing_hold(lab, "bad")
+        await lab.sql("UPDATE ff_budget_policy SET policy = '{' WHERE budget_id = 'bad'")
+        lab.clock.advance(20_000)
+        moved = [await lab.engine.move_due() for _ in range(3)]
+        assert moved[1:] == [0, 0]
+
+    lab.run(check())
 
 
 # --- everything that is due by itself ----------------------------------------------------------

@@ -9,6 +9,8 @@ import pytest
 
 from flowfabric.errors import Corruption, FlowFabricError
 from flowfabric.model.state import ALL_VECTORS, PublicState
+from flowfabric.stores.tables import MEMBERS
+from tests.support.flows import node, submit
 from tests.support.lab import TTL_MS, Lab, scenario
 from tests.support.waits import suspended
 
@@ -158,6 +160,25 @@ def test_a_spoiled_signing_key_stops_nothing_but_waits(durable_lab: Lab) -> None
         assert problem.detail == "secret_hex: is not hexadecimal"
 
     durable_lab.run(story(durable_lab))
+
+
+def test_pages_of_rows_go_past_a_key_that_is_no_text(durable_lab: Lab) -> None:
+    """Its key cannot be asked for again: a listing that took it for its last would never end."""
+    lab = durable_lab
+    if not lab.url.startswith("sqlite"):
+        return  # PostgreSQL keeps no such text
+
+    async def check() -> None:
+        graph = await submit(lab, [node("a")])
+        spoiled = await submit(lab, [node("a")])
+        where = f"WHERE flow_id = '{spoiled.flow_id}'"
+        await lab.sql(f"UPDATE ff_flow_member SET flow_id = CAST(x'61ff62' AS TEXT) {where}")
+        rows = await lab.engine.read(
+            lambda reader: reader.page_rows(MEMBERS, {}, None, 10, newest_first=False)
+        )
+        assert [row.flow_id for row in rows] == [graph.flow_id]
+
+    lab.run(check())
 
 
 @scenario

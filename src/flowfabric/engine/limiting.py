@@ -453,7 +453,7 @@ class Limiter:
         now = self._view.at.now
         holds, budgets = due.of(HOLDS), due.of(BUDGETS)
         gates, places = due.of(GATES), due.of(ADMISSIONS)
-        await self._lapse_holds(holds)
+        lapsed = await self._lapse_holds(holds)
         await self._budgets.hold(key[0] for key in budgets)
         # What cannot be read is left for doctor: it must not keep the loop busy.
         budgets = [key for key in budgets if self._budgets.is_readable(key[0])]
@@ -471,20 +471,24 @@ class Limiter:
         for key in gates:
             self._gates.touch(key, came_back[gate_key(*key)])
         await self.follow_up()
-        return len(holds) + len(budgets) + len(gates) + released
+        return lapsed + len(budgets) + len(gates) + released
 
-    async def _lapse_holds(self, keys: Sequence[Key]) -> None:
+    async def _lapse_holds(self, keys: Sequence[Key]) -> int:
+        """End holds whose time is over; how many. One of a budget that cannot be read stays."""
         if not keys:
-            return
+            return 0
         found = await self._tx.load(sorted({key[0] for key in keys}))
         for execution in found.values():
             self._view.executions.setdefault(execution.execution_id, execution)
         lapses = [LapseHold(budget_id, owner, hold_id) for owner, budget_id, hold_id in keys]
         await self._budgets.hold_for(lapses)
+        lapsed = 0
         for lapse in lapses:
             hold = self._budgets.hold_of(lapse)
             if hold is not None and hold.due_at <= self._view.at.now:
                 self.decide(lapse)
+                lapsed += self._budgets.hold_of(lapse) is None
+        return lapsed
 
 
 def _all_fit(executions: Sequence[Execution], parts: Mapping[Line, int]) -> bool:

@@ -8,7 +8,7 @@ from flowfabric import limits
 from flowfabric.engine.core import EngineCore
 from flowfabric.engine.due import Due, SetAside, Thing, alone, named, rows_due
 from flowfabric.engine.fold import WakeDue
-from flowfabric.errors import InvalidInput
+from flowfabric.errors import InvalidInput, RetryExhausted
 from flowfabric.ids import jitter
 from flowfabric.kernel.expire import (
     ATTEMPT_TIMEOUT,
@@ -74,7 +74,7 @@ class Timing(EngineCore):
         try:
             return moved + await self._move(WakeDue(limit, self.aside.things))
         except Exception as error:
-            if is_passing(error):
+            if _is_outage(error):
                 raise
             return moved + await self._move_each(limit)
 
@@ -112,7 +112,7 @@ class Timing(EngineCore):
         try:
             moved = await self._move(WakeDue(1, named=alone(thing)))
         except Exception as error:
-            if is_passing(error):
+            if _is_outage(error):
                 raise
             self._complain(self.aside.put(thing, error, now), error)
             return 0
@@ -189,6 +189,12 @@ class Timing(EngineCore):
         counted = sum(number for _, _, number in await self.read(lambda reader: reader.count()))
         texts = tuple(f"{index}: {what}" for index, what in problems)
         return Reconciled(counted, len(problems), texts)
+
+
+def _is_outage(error: Exception) -> bool:
+    """Whether nothing can be moved just now. A conflict that no retry ends is no outage: a row that
+    is in the way of one record alone must not hold up all the others."""
+    return is_passing(error) and not isinstance(error, RetryExhausted)
 
 
 async def _clock_of(reader: Reader) -> int:

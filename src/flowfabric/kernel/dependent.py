@@ -122,13 +122,12 @@ def wait_children(
     if open_children:
         state = blocked(BlockingReason.WAITING_FOR_CHILDREN, attempt)
         detail = f"waiting for {open_children} of its children"
-    spent = execution.attempt_spent_ms + at.now - (execution.lease_acquired_at or at.now)
     parked = let_go(
         execution,
         state,
         at,
         blocking_detail=detail,
-        attempt_spent_ms=spent,
+        attempt_spent_ms=execution.spent_ms(at.now),
         eligible_at=at.now,
         open_group=int(open_children > 0),
     )

@@ -80,14 +80,13 @@ def delay(execution: Execution | None, command: Delay, at: Moment) -> Decision:
         at.now,
         BlockingReason.WAITING_FOR_DELAY,
     )
-    spent = execution.attempt_spent_ms + at.now - (execution.lease_acquired_at or at.now)
     parked = let_go(
         execution,
         state,
         at,
         eligible_at=command.delay_until,
         blocking_detail=detail,
-        attempt_spent_ms=spent,
+        attempt_spent_ms=execution.spent_ms(at.now),
     )
     event = lease_event(execution, LeaseEventType.RELEASED, "worker_delay", at.now)
     reply = Delayed(execution.execution_id, command.delay_until)

@@ -304,13 +304,12 @@ def _released(
     key: SuspendKeyRow | None,
     at: Moment,
 ) -> EpisodeDecision:
-    spent = execution.attempt_spent_ms + at.now - (execution.lease_acquired_at or at.now)
     gone = let_go(
         execution,
         suspended(row.reason_code.blocking_reason),
         at,
         blocking_detail=f"suspended: {row.reason_code.value.replace('_', ' ')}",
-        attempt_spent_ms=spent,
+        attempt_spent_ms=execution.spent_ms(at.now),
     )
     parked = replace(
         gone,

@@ -169,6 +169,10 @@ class Execution(Record, frozen=True):
     def __repr__(self) -> str:
         return f"Execution({self.execution_id}, {self.public_state.value}, {self.execution_kind})"
 
+    def spent_ms(self, now: int) -> int:
+        """How long its attempt has been running, over all leases of it."""
+        return self.attempt_spent_ms + max(0, now - (self.lease_acquired_at or now))
+
     def granted_to_other(self, now: int) -> bool:
         """Whether a live grant keeps it from the common claim."""
         return self.grant is not None and self.grant.is_live(now)

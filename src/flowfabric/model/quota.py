@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
+from flowfabric.limits import INSTANT_MS_MAX
 from flowfabric.model.record import Record
 
 
@@ -20,8 +21,8 @@ class QuotaPolicy(Record, frozen=True):
 
     @property
     def window_ms(self) -> int:
-        """The window's length."""
-        return self.requests_per_window_seconds * 1000
+        """The window's length; a spoiled one ends within the range of instants all the same."""
+        return min(self.requests_per_window_seconds * 1000, INSTANT_MS_MAX)
 
 
 class GateRow(Record, frozen=True):

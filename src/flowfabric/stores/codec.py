@@ -272,6 +272,7 @@ def execution_from_row(row: Sequence[Any], routes: Mapping[int, Route]) -> Execu
         return Corrupt(wire_id, f"{type(error).__name__}: {error!s:.200}")
 
 
+_UUID_LENGTH: Final = 36
 _STATE: Final = len(KEY_COLUMNS)
 _PRIORITY: Final = _STATE + 1
 _GRANT: Final = CORE_COLUMNS.index("grant_kind")
@@ -283,6 +284,8 @@ def _decode(wire_id: str, row: Sequence[Any], routes: Mapping[int, Route]) -> Ex
     """The columns after the priority stand in the order of the record's fields."""
     if _is_out_of_range(row):
         raise ValueError(_out_of_range(row))
+    if wire_id[-_UUID_LENGTH - 1 : -_UUID_LENGTH] != ":":
+        raise ValueError("its id is no UUID")  # no change of it would find its row
     kind = row[_GRANT]
     if kind is not None and None in row[_GRANT + 1 : _POLICY]:
         raise ValueError("its grant has an empty part")
@@ -303,31 +306,32 @@ def _decode(wire_id: str, row: Sequence[Any], routes: Mapping[int, Route]) -> Ex
     return Execution(*fields)
 
 
-# Numbers that rules count with or rank by. Every instant and count that can come about is below
-# this power of two, so that one look at all their bits together tells whether any is not.
-_RANGE_BITS: Final = 48
-_COUNTED: Final = (
-    "created_at",
-    "priority",
-    "lease_epoch",
-    "attempt_spent_ms",
-    "total_attempt_count",
-    "retry_count",
-    "replay_count",
-    "reclaim_count",
-    "aging_ms",
-    "signal_count",
-    "signal_bytes",
-    "side_holds",
-    "open_group",
-)
+# Numbers that rules count with or rank by, and the bits that every one that can come about needs at
+# most: one look at all bits of a group together tells whether any has more. Counters are kept in 32
+# bits, so that one at the end of its range cannot go on.
+_RANGES: Final = {
+    48: ("created_at", "lease_epoch", "attempt_spent_ms", "aging_ms", "signal_bytes"),
+    30: (
+        "priority",
+        "total_attempt_count",
+        "retry_count",
+        "replay_count",
+        "reclaim_count",
+        "signal_count",
+        "side_holds",
+        "open_group",
+    ),
+}
 
 
 def _range_test() -> Callable[[Sequence[Any]], bool]:
     """Spelled out, as `base._keeps` is: every row that is read is asked."""
     at = CORE_COLUMNS.index
-    bits = " | ".join(f"row[{at(name)}]" for name in _COUNTED)
-    source = f"({bits}) >> {_RANGE_BITS} or row[{_PRIORITY}] > {PRIORITY_MAX}"
+    groups = {
+        bits: " | ".join(f"row[{at(name)}]" for name in names) for bits, names in _RANGES.items()
+    }
+    tests = [f"({source}) >> {bits}" for bits, source in groups.items()]
+    source = " or ".join((*tests, f"row[{_PRIORITY}] > {PRIORITY_MAX}"))
     test: Callable[[Sequence[Any]], bool] = eval(f"lambda row: {source}")  # noqa: S307
     return test
 
@@ -337,10 +341,11 @@ _is_out_of_range: Final = _range_test()
 
 def _out_of_range(row: Sequence[Any]) -> str:
     """Which number can never be right."""
-    values = {name: row[CORE_COLUMNS.index(name)] for name in _COUNTED}
-    wrong = [name for name, value in values.items() if value >> _RANGE_BITS]
-    name = wrong[0] if wrong else "priority"
-    return f"{name}: {values[name]} is out of range"
+    for bits, names in _RANGES.items():
+        for name in names:
+            if (value := row[CORE_COLUMNS.index(name)]) >> bits:
+                return f"{name}: {value} is out of range"
+    return f"priority: {row[_PRIORITY]} is out of range"
 
 
 _NEXT_TYPE: Final = COLD_FIELDS.index("next_attempt_type")

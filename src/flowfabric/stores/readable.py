@@ -56,6 +56,6 @@ async def readable_rows(
 
 def _record(table: Table[R], row: Any) -> R | None:
     try:
-        return table.from_row(tuple(row))
+        return table.from_row(row)
     except Corruption:
         return None
