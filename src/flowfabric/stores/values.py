@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from enum import Enum
+from functools import cache
 from types import NoneType, UnionType
 from typing import Any, Final, get_args, get_origin, get_type_hints
 
@@ -179,16 +180,6 @@ _EVENTS: Final[Mapping[str, type[Record]]] = {
     "ff_flow_event": FlowEvent,
     "ff_worker_registry_event": WorkerEvent,
 }
-_CORE: Final = _domains(
-    Execution,
-    *("route", "state", "grant", "policy", "tags", "bounds"),
-    state_id=_SPECIAL["state_id"],
-    grant_kind=_SPECIAL["grant_kind"],
-    grant_expires_at=INSTANT,
-    due_at=INSTANT,
-    partition_key=COUNT,
-    route_id=COUNT,
-)
 _BODY: Final[Mapping[str, Domain]] = {
     "route_id": COUNT,
     "created_at": INSTANT,
@@ -196,32 +187,45 @@ _BODY: Final[Mapping[str, Domain]] = {
     "tags": _TAGS,
     "bounds": Json(Bounds),
 }
-SHEETS: Final[tuple[Sheet, ...]] = (
-    Sheet("ff_exec_core", ("execution_id",), _CORE),
-    Sheet("ff_exec_body", ("execution_id",), _BODY),
-    Sheet("ff_exec_tag", ("execution_id", "tag_key"), {}),
-    Sheet("ff_attempt", ("execution_id", "attempt_index"), _domains(Attempt)),
-    Sheet("ff_idempotency", ("namespace", "idempotency_key"), _domains(IdempotencyRecord)),
-    Sheet("ff_lane_registry", ("lane_id",), _domains(Lane)),
-    Sheet("ff_route", ("route_id",), {"route_id": COUNT}),
-    Sheet(
-        "ff_worker_registry",
-        ("namespace", "worker_instance_id"),
-        _domains(Worker, expires_at=INSTANT),
-    ),
-    *(
+
+
+@cache
+def sheets() -> tuple[Sheet, ...]:
+    """Every table with what its columns may hold; made when doctor first asks, not at import."""
+    core = _domains(
+        Execution,
+        *("route", "state", "grant", "policy", "tags", "bounds"),
+        state_id=_SPECIAL["state_id"],
+        grant_kind=_SPECIAL["grant_kind"],
+        grant_expires_at=INSTANT,
+        due_at=INSTANT,
+        partition_key=COUNT,
+        route_id=COUNT,
+    )
+    events = (
         Sheet(name, ("event_id",), _domains(record, event_id=COUNT))
         for name, record in _EVENTS.items()
-    ),
-    *(Sheet(table.name, table.key_columns, _domains(table.record)) for table in TABLES),
-)
+    )
+    workers = _domains(Worker, expires_at=INSTANT)
+    return (
+        Sheet("ff_exec_core", ("execution_id",), core),
+        Sheet("ff_exec_body", ("execution_id",), _BODY),
+        Sheet("ff_exec_tag", ("execution_id", "tag_key"), {}),
+        Sheet("ff_attempt", ("execution_id", "attempt_index"), _domains(Attempt)),
+        Sheet("ff_idempotency", ("namespace", "idempotency_key"), _domains(IdempotencyRecord)),
+        Sheet("ff_lane_registry", ("lane_id",), _domains(Lane)),
+        Sheet("ff_route", ("route_id",), {"route_id": COUNT}),
+        Sheet("ff_worker_registry", ("namespace", "worker_instance_id"), workers),
+        *events,
+        *(Sheet(table.name, table.key_columns, _domains(table.record)) for table in TABLES),
+    )
 
 
 async def odd_values(fetch: Fetch, mark: Callable[[int], str]) -> list[Finding]:
     """Rows with values that no engine writes. `fetch` runs a statement with its values, `mark` is
     the name of a parameter in it."""
     found: list[Finding] = []
-    for sheet in SHEETS:
+    for sheet in sheets():
         some = [each async for each in _outside(sheet, fetch)]
         some += [each async for each in _unreadable(sheet, fetch, mark)]
         found += some

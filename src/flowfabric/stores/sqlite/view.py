@@ -71,7 +71,7 @@ from flowfabric.stores.spoiled import NOT_TEXT, SpoiledRow, intact
 from flowfabric.stores.sqlite.bulk import Row, Sheet, insert_many, update_many
 from flowfabric.stores.sqlite.small import SmallTables
 from flowfabric.stores.tables import SCOPES, SWEPT_TABLES, TIMED_TABLES, next_row_due
-from flowfabric.stores.values import SHEETS, odd_values
+from flowfabric.stores.values import odd_values, sheets
 
 T = TypeVar("T")
 Candidate = tuple[Execution, Body]
@@ -337,7 +337,7 @@ class SqliteView(SmallTables):
 
     def _not_text(self) -> Iterator[tuple[str, str]]:
         """Rows marked because of bytes that are no text; everything is read to find them."""
-        for sheet in SHEETS:
+        for sheet in sheets():
             info = self._connection.execute(f"PRAGMA table_info({sheet.name})").fetchall()
             texts = [row[1] for row in info if row[2] == "TEXT" and row[1] not in sheet.key]
             names = ", ".join((*sheet.key, *texts))
