@@ -34,6 +34,7 @@ class Leases:
         self._engine = engine
         self._desk = Desk(engine, lost=self.lose, let_go=self._let_go, outage=outage)
         self._ttl_s = ttl_ms / 1000
+        self._usual_pause_s = self._ttl_s / _RENEWALS_PER_LEASE
         self.tick_s = min(_TICK_S_MAX, self._ttl_s / 12)
         self.late_s = self._ttl_s / 6  # a tick so late was held up; half of a renewal's pause
         self.beat_at = monotonic()  # of the last tick: what other threads know of the event loop
@@ -55,7 +56,7 @@ class Leases:
         former = self._held.get(claimed.execution_id)
         if former is not None:
             self.lose(former, "its lease was lost and won again")
-        renew_at = asked_at + self._pause_s(claimed.lease_expires_at)
+        renew_at = asked_at + self._pause_s(claimed.lease_expires_at, asked_at)
         held = Held(claimed, task, self._desk, renew_at, asked_at + self._ttl_s)
         self._held[claimed.execution_id] = held
         return held
@@ -89,11 +90,11 @@ class Leases:
     def set_store_clock(self, now_ms: int) -> None:
         """What the store's clock says now. It is kept against the monotonic clock: a step of
         this machine's must not make leases look as if they lapsed."""
-        self._store_ahead_ms = now_ms - _elapsed_ms()
+        self._store_ahead_ms = now_ms - int(monotonic() * 1000)
 
     def store_now_ms(self) -> int:
         """The store's clock, as far as this worker knows it."""
-        return _elapsed_ms() + self._store_ahead_ms
+        return int(monotonic() * 1000) + self._store_ahead_ms
 
     async def run(self) -> None:
         """Tick until cancelled."""
@@ -128,7 +129,7 @@ class Leases:
 
     def extend(self, held: Held, renewal: LeaseRenewal, asked_at: float) -> None:
         """A lease was renewed. Any thread may tell: each attribute is written in one step."""
-        held.renew_at = asked_at + self._pause_s(renewal.expires_at_ms)
+        held.renew_at = asked_at + self._pause_s(renewal.expires_at_ms, asked_at)
         held.lapse_at = max(held.lapse_at, asked_at + self._ttl_s)
 
     def give_up(self, held: Held, error: Exception) -> None:
@@ -174,15 +175,10 @@ class Leases:
         if not renewal.cancelled() and (error := renewal.exception()) is not None:
             _LOGGER.error("renewal failed", exc_info=error)
 
-    def _pause_s(self, expires_at: int) -> float:
+    def _pause_s(self, expires_at: int, asked_at: float) -> float:
         """A third of the lease; sooner when a deadline or a timeout has cut it short."""
-        usual = self._ttl_s / _RENEWALS_PER_LEASE
-        remaining_ms = expires_at - self.store_now_ms()
-        return min(usual, max(remaining_ms / 1000, _TICK_S_MAX / 20))
-
-
-def _elapsed_ms() -> int:
-    return int(monotonic() * 1000)
+        remaining_s = (expires_at - self._store_ahead_ms) / 1000 - asked_at
+        return min(self._usual_pause_s, max(remaining_s, _TICK_S_MAX / 20))
 
 
 def _failure(answer: object) -> Exception | None:
