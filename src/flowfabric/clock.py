@@ -77,6 +77,5 @@ def boot_ms() -> int:
     return time.clock_gettime_ns(clock) // 1_000_000
 
 
-def monotonic() -> float:
-    """Seconds on a clock that never goes back: for waiting and measuring, never recorded."""
-    return time.monotonic()
+# Seconds on a clock that never goes back: for waiting and measuring, never recorded.
+monotonic: Final = time.monotonic

@@ -273,6 +273,7 @@ def execution_from_row(row: Sequence[Any], routes: Mapping[int, Route]) -> Execu
 
 
 _UUID_LENGTH: Final = 36
+_BEFORE_UUID: Final = -_UUID_LENGTH - 1
 _STATE: Final = len(KEY_COLUMNS)
 _PRIORITY: Final = _STATE + 1
 _GRANT: Final = CORE_COLUMNS.index("grant_kind")
@@ -284,7 +285,7 @@ def _decode(wire_id: str, row: Sequence[Any], routes: Mapping[int, Route]) -> Ex
     """The columns after the priority stand in the order of the record's fields."""
     if _is_out_of_range(row):
         raise ValueError(_out_of_range(row))
-    if wire_id[-_UUID_LENGTH - 1 : -_UUID_LENGTH] != ":":
+    if len(wire_id) <= _UUID_LENGTH or wire_id[_BEFORE_UUID] != ":":
         raise ValueError("its id is no UUID")  # no change of it would find its row
     kind = row[_GRANT]
     if kind is not None and None in row[_GRANT + 1 : _POLICY]:

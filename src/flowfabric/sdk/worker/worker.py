@@ -256,6 +256,7 @@ class Shift:
         if held not in self._running:
             return  # already given back by the drain
         held.is_finished = True
+        held.handler = None  # its context names this record: the two would wait for the collector
         self._running.discard(held)
         if report is None:
             self._leases.drop(held)
