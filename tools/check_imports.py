@@ -2,6 +2,7 @@
 
     errors, limits, trouble ── everywhere
 
+    model ──► api ──► engine, sdk, cli
     model ──► kernel ──► engine ──► loops ──► sdk ──► cli
       └─────► stores ──► assemble ──────────────┘
                 └─ stores.base (protocol), stores.indexes, stores.tables ──► engine, loops
@@ -20,7 +21,9 @@ from pathlib import Path
 PACKAGE = "flowfabric"
 EVERYWHERE = {"errors", "limits", "trouble"}
 OUTSIDE = {"clock", "ids", "config", "forks"}
-BELOW_SDK = {"model", "kernel", "engine", "loops", "stores", "assemble"} | EVERYWHERE | OUTSIDE
+BELOW_SDK = (
+    {"model", "api", "kernel", "engine", "loops", "stores", "assemble"} | EVERYWHERE | OUTSIDE
+)
 
 # A component is the first name below the package. An allowed name covers everything below it.
 ALLOWED: dict[str, set[str]] = {
@@ -32,16 +35,17 @@ ALLOWED: dict[str, set[str]] = {
     "config": {"model"} | EVERYWHERE,
     "forks": EVERYWHERE,
     "model": EVERYWHERE,
+    "api": {"model"} | EVERYWHERE,
     "kernel": {"model"} | EVERYWHERE,
     "stores": {"model"} | EVERYWHERE | OUTSIDE,
-    "engine": {"model", "kernel", "stores.base", "stores.indexes", "stores.tables"}
+    "engine": {"model", "api", "kernel", "stores.base", "stores.indexes", "stores.tables"}
     | EVERYWHERE
     | OUTSIDE,
     "loops": {"engine", "model", "kernel", "stores.base", "clock", "ids"} | EVERYWHERE,
     "assemble": BELOW_SDK,
     "sdk": BELOW_SDK,
     # Measures through the public calls; knows concrete stores only by their URLs and their SQL.
-    "bench": {"model", "engine", "stores.base", "assemble", "sdk"} | EVERYWHERE | OUTSIDE,
+    "bench": {"model", "api", "engine", "stores.base", "assemble", "sdk"} | EVERYWHERE | OUTSIDE,
     "cli": BELOW_SDK | {"sdk", PACKAGE},
     PACKAGE: BELOW_SDK | {"sdk"},  # the public names in __init__.py
     "__main__": {"cli"},

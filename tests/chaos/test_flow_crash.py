@@ -13,11 +13,12 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from flowfabric.api.leases import Complete
 from flowfabric.assemble import open_engine
 from flowfabric.config import EngineConfig
 from flowfabric.engine.engine import Engine
 from flowfabric.engine.flow_requests import FlowEdge, FlowNode
-from flowfabric.engine.requests import CompleteRequest, NewExecution
+from flowfabric.engine.requests import NewExecution
 from flowfabric.model.flow import EdgePolicy, FlowState, OnSatisfied, Quorum
 from flowfabric.model.flow_results import FlowSubmitted
 from flowfabric.stores.tables import EDGES, FLOW_TASKS, FLOWS
@@ -175,7 +176,9 @@ async def recover(engine: Engine, made: FlowSubmitted) -> None:
             claimed = await engine.claim(
                 lanes=("default",), worker_id="heir", worker_instance_id="heir", limit=500
             )
-            await engine.complete_many([CompleteRequest(each.handle, b"1") for each in claimed])
+            await engine.complete_many(
+                [Complete(handle=each.handle, result=b"1") for each in claimed]
+            )
             flow = await engine.describe_flow(flow_id=made.flow_id)
             assert flow is not None
             if flow.finished_at is not None and not moved:

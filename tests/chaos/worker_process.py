@@ -11,10 +11,10 @@ import argparse
 import asyncio
 import sys
 
+from flowfabric.api.leases import Complete
 from flowfabric.assemble import open_engine
 from flowfabric.config import EngineConfig
 from flowfabric.engine.engine import Engine
-from flowfabric.engine.requests import CompleteRequest
 from flowfabric.errors import ExecutionNotActive, FlowFabricError, StateError, StoreError
 from flowfabric.model.results import Claimed
 
@@ -93,7 +93,7 @@ async def make(engine: Engine, name: str) -> None:
         for key, made in zip(keys, created, strict=True):
             say("made", key, made.execution_id)
         claimed = await claim(engine, name, len(keys))
-        requests = [CompleteRequest(each.handle, name.encode()) for each in claimed]
+        requests = [Complete(handle=each.handle, result=name.encode()) for each in claimed]
         replies = await engine.complete_many(requests)
         for each, reply in zip(claimed, replies, strict=True):
             if not isinstance(reply, FlowFabricError):

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from flowfabric.engine.requests import CompleteRequest, FailRequest, NewExecution
+from flowfabric.api.leases import Complete, Fail
+from flowfabric.engine.requests import NewExecution
 from flowfabric.errors import (
     FlowFabricError,
     HandleFromOtherBackend,
@@ -56,13 +57,13 @@ async def test_one_bad_completion_disturbs_no_other(lab: Lab) -> None:
     handles = [each.handle for each in claimed]
     answers = await lab.engine.complete_many(
         [
-            CompleteRequest(handles[0], b"a"),
-            CompleteRequest(foreign(handles[1])),
-            CompleteRequest(handles[2], b"c"),
-            CompleteRequest(stale(handles[3])),
-            CompleteRequest(handles[4], b"x" * (lab.config.payload_bytes_max + 1)),
-            CompleteRequest(handles[5]),
-            CompleteRequest(handles[0], b"again"),
+            Complete(handle=handles[0], result=b"a"),
+            Complete(handle=foreign(handles[1])),
+            Complete(handle=handles[2], result=b"c"),
+            Complete(handle=stale(handles[3])),
+            Complete(handle=handles[4], result=b"x" * (lab.config.payload_bytes_max + 1)),
+            Complete(handle=handles[5]),
+            Complete(handle=handles[0], result=b"again"),
         ]
     )
     assert [type(answer) for answer in answers] == [
@@ -93,10 +94,10 @@ async def test_one_bad_failure_disturbs_no_other(lab: Lab) -> None:
     claimed = await running(lab, 3, policy=policy(retry_policy=retries(1, 500)))
     answers = await lab.engine.fail_many(
         [
-            FailRequest(claimed[0].handle, "x"),
-            FailRequest(stale(claimed[1].handle), "x"),
-            FailRequest(claimed[2].handle, "x", category="bad\x00category"),
-            FailRequest(claimed[2].handle, "x"),
+            Fail(handle=claimed[0].handle, reason="x"),
+            Fail(handle=stale(claimed[1].handle), reason="x"),
+            Fail(handle=claimed[2].handle, reason="x", category="bad\x00category"),
+            Fail(handle=claimed[2].handle, reason="x"),
         ]
     )
     kinds = [RetryScheduled, StaleLease, InvalidInput, RetryScheduled]
@@ -210,7 +211,7 @@ async def test_a_failed_batch_leaves_no_trace_of_the_refused(lab: Lab) -> None:
     await lab.engine.revoke_lease(execution_id=lost.execution_id, reason="x")
     before = await lab.record(lost.execution_id)
     answers = await lab.engine.fail_many(
-        [FailRequest(lost.handle, "x"), FailRequest(live.handle, "x")]
+        [Fail(handle=lost.handle, reason="x"), Fail(handle=live.handle, reason="x")]
     )
     assert isinstance(answers[1], TerminalFailed)
     assert await lab.record(lost.execution_id) == before
@@ -225,12 +226,12 @@ async def test_a_list_is_the_same_as_its_items_one_by_one(lab: Lab, late: bool) 
     if late:
         lab.clock.advance(TTL_MS)
 
-    def spoil(claimed: list[Claimed]) -> list[FailRequest]:
+    def spoil(claimed: list[Claimed]) -> list[Fail]:
         handles = [each.handle for each in claimed]
         handles[2] = stale(handles[2])
         handles[5] = replace(handles[5], lease_id="guess")
         handles[7] = handles[6]
-        return [FailRequest(handle, "x") for handle in handles]
+        return [Fail(handle=handle, reason="x") for handle in handles]
 
     many = await lab.engine.fail_many(spoil(together))
     single = [(await lab.engine.fail_many([request]))[0] for request in spoil(alone)]

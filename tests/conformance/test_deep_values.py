@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from flowfabric.api.leases import Complete
 from flowfabric.engine import requests
-from flowfabric.engine.requests import CompleteRequest
 from flowfabric.errors import Corruption, InvalidInput, InvalidPayload
 from flowfabric.limits import JSON_DEPTH_MAX
 from flowfabric.model.attempt import FailureClass
@@ -41,7 +41,7 @@ async def test_no_entrance_takes_json_that_nests_too_deep(lab: Lab, depth: int) 
                 result_payload=deep,
                 result_encoding=encoding,
             )
-    answers = await engine.complete_many([CompleteRequest(running.handle, deep)])
+    answers = await engine.complete_many([Complete(handle=running.handle, result=deep)])
     assert isinstance(answers[0], InvalidInput)
     if len(deep) < 65_536:
         async with lab.refuses(InvalidPayload, field="payload"):

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from flowfabric.engine.requests import CompleteRequest
+from flowfabric.api.leases import Complete
 from flowfabric.errors import (
     ExecutionNotActive,
     FenceRequired,
@@ -202,7 +202,7 @@ async def test_a_result_larger_than_the_limit_ends_nothing(lab: Lab) -> None:
     limit = lab.config.payload_bytes_max
     async with lab.unchanged():
         (answer,) = await lab.engine.complete_many(
-            [CompleteRequest(claimed.handle, b"x" * (limit + 1))]
+            [Complete(handle=claimed.handle, result=b"x" * (limit + 1))]
         )
         assert isinstance(answer, FlowFabricError)
         assert answer.code == "payload_too_large"

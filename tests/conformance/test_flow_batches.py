@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
+from flowfabric.api.leases import Complete
 from flowfabric.engine.flow_book import HELD_LATER_FROM
-from flowfabric.engine.requests import CompleteRequest
 from flowfabric.ids import new_uuid7s
+from flowfabric.kernel.complete import Complete as CompleteCommand
 from flowfabric.kernel.decision import Refused
 from flowfabric.kernel.graph import SetGroupPolicy, StageEdge
 from flowfabric.model.flow import SUCCESS_ONLY, AllOf, AnyOf, FlowState, OnSatisfied
@@ -33,7 +34,11 @@ async def test_what_many_ends_hand_on_arrives(lab: Lab) -> None:
     claimed = await lab.claims(limit=MANY)
     await lab.engine.complete_many(
         [
-            CompleteRequest(each.handle, json.dumps(by_id[each.execution_id]).encode(), "json")
+            Complete(
+                handle=each.handle,
+                result=json.dumps(by_id[each.execution_id]).encode(),
+                result_encoding="json",
+            )
             for each in claimed
         ]
     )
@@ -52,7 +57,11 @@ async def test_what_ends_after_the_decision_hands_nothing_on(lab: Lab) -> None:
     first = by_id[claimed[0].execution_id]
     await lab.engine.complete_many(
         [
-            CompleteRequest(each.handle, json.dumps(by_id[each.execution_id]).encode(), "json")
+            Complete(
+                handle=each.handle,
+                result=json.dumps(by_id[each.execution_id]).encode(),
+                result_encoding="json",
+            )
             for each in claimed
         ]
     )
@@ -67,7 +76,7 @@ async def test_a_group_that_was_looked_at_is_met_in_the_same_batch(lab: Lab) -> 
     ids, engine = graph.ids, lab.engine
     commands = [
         SetGroupPolicy(graph.flow_id, ids["b"], AllOf()),
-        engine.complete_command(ids["a"], None, "operator_override", None, None),
+        CompleteCommand(ids["a"], None, "operator_override", None, None),
         StageEdge(graph.flow_id, new_uuid7s(1)[0], ids["c"], ids["b"], SUCCESS_ONLY),
     ]
 
@@ -88,13 +97,13 @@ async def test_many_ends_of_several_flows_are_each_counted(lab: Lab, many: int) 
         for _ in range(many)
     ]
     claimed = await lab.claims(limit=2 * many)
-    replies = await lab.engine.complete_many([CompleteRequest(each.handle) for each in claimed])
+    replies = await lab.engine.complete_many([Complete(handle=each.handle) for each in claimed])
     assert not [reply for reply in replies if isinstance(reply, Exception)]
     for graph in graphs:
         assert await graph.state("c") == "waiting"
         assert (await graph.row()).completed_count == 2
     last = await lab.claims(lanes=("later",), limit=many)
-    await lab.engine.complete_many([CompleteRequest(each.handle) for each in last])
+    await lab.engine.complete_many([Complete(handle=each.handle) for each in last])
     assert {await graph.flow_state() for graph in graphs} == {FlowState.COMPLETED}
 
 
@@ -125,7 +134,7 @@ async def test_flows_are_held_before_quotas_whatever_ends_first(
 
     monkeypatch.setattr(view, "rows", noted)
     ordered = [next(each for each in first if each.execution_id == bounded), retried, *members]
-    await lab.engine.complete_many([CompleteRequest(each.handle) for each in ordered])
+    await lab.engine.complete_many([Complete(handle=each.handle) for each in ordered])
     assert held[0] == FLOWS.name
     assert any("quota" in name for name in held), held
     assert held.count(FLOWS.name) == 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from flowfabric.engine.requests import CompleteRequest
+from flowfabric.api.leases import Complete
 from flowfabric.model.quota import RateExceeded
 from flowfabric.model.results import Claimed
 from flowfabric.model.state import PublicState
@@ -241,7 +241,7 @@ async def test_a_large_window_is_trimmed_page_by_page(lab: Lab) -> None:
     await many(lab, 1200)
     for _ in range(2):
         claimed = await lab.claims(limit=600)
-        await lab.engine.complete_many([CompleteRequest(each.handle) for each in claimed])
+        await lab.engine.complete_many([Complete(handle=each.handle) for each in claimed])
     assert (await gate(lab)).in_window == 1200
     await lab.after(WINDOW_MS)
     await lab.started(quota_policy_id=QUOTA)

@@ -8,9 +8,10 @@ from typing import Any, Final
 
 import pytest
 
+from flowfabric.api.leases import Fail
 from flowfabric.clock import ManualClock
 from flowfabric.engine.budgeting import Usage
-from flowfabric.engine.requests import FailRequest, NewExecution
+from flowfabric.engine.requests import NewExecution
 from flowfabric.engine.suspending import SuspendRequest, UsePending
 from flowfabric.errors import ExecutionNotActive, FlowFabricError, StaleLease
 from flowfabric.limits import ANSWER_TTL_MS, TIMEOUT_SKEW_MS
@@ -222,7 +223,7 @@ async def test_what_time_did_is_not_told_as_the_owners_own_failure(lab: Lab) -> 
 async def test_repetitions_in_one_batch_and_across_it_agree(lab: Lab) -> None:
     """Many repeats at once, between them what lets another worker go on."""
     claimed = await started(lab)
-    requests = [FailRequest(claimed.handle, "no luck", retry_after_ms=0)] * 3
+    requests = [Fail(handle=claimed.handle, reason="no luck", retry_after_ms=0)] * 3
     answers = await lab.engine.fail_many(requests)
     assert answers == [RetryScheduled(lab.now, 1)] * 3
     second = await lab.claim("other")

@@ -7,7 +7,8 @@ from typing import Final
 
 import pytest
 
-from flowfabric.engine.requests import CompleteRequest, NewExecution
+from flowfabric.api.leases import Complete
+from flowfabric.engine.requests import NewExecution
 from flowfabric.model.results import Completed, Created
 from tests.support.backdoor import SCHEMA_TABLES, Backdoor
 from tests.support.gates import QUOTA, quota
@@ -93,7 +94,7 @@ async def test_keys_that_are_used_once_leave_nothing(lab: Lab, rate: int, cap: i
     ]
     assert all(isinstance(each, Created) for each in await lab.engine.create_executions(requests))
     claimed = await lab.claims(limit=KEYS)
-    replies = await lab.engine.complete_many([CompleteRequest(each.handle) for each in claimed])
+    replies = await lab.engine.complete_many([Complete(handle=each.handle) for each in claimed])
     assert [type(each) for each in replies] == [Completed] * KEYS
     assert (await counts(lab))["ff_quota_gate"] == KEYS
     lab.clock.advance(120_000)

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
+from flowfabric.api.leases import Fail
 from flowfabric.engine.budgeting import Usage
-from flowfabric.engine.requests import FailRequest, NewExecution
+from flowfabric.engine.requests import NewExecution
 from flowfabric.engine.signalling import Signal
 from flowfabric.engine.suspending import SuspendRequest
 from flowfabric.errors import FlowFabricError, InvalidInput, StoreError
@@ -255,7 +256,7 @@ async def test_no_field_of_a_suspension_is_an_accident(lab: Lab) -> None:
         ("create_executions", {"requests": 5}, "requests"),
         ("create_executions", {"requests": ["work"]}, "requests"),
         ("complete_many", {"requests": 5}, "requests"),
-        ("fail_many", {"requests": FailRequest}, "requests"),
+        ("fail_many", {"requests": Fail}, "requests"),
         ("renew_many", {"handles": 5}, "handles"),
         ("list_suspended", {"before": (1, "x")}, "before"),
         ("list_suspended", {"before": ("x", UNKNOWN[-36:])}, "before"),

@@ -11,11 +11,12 @@ from typing import Any
 
 import pytest
 
+from flowfabric.api.leases import Complete
 from flowfabric.assemble import open_engine
 from flowfabric.config import EngineConfig
 from flowfabric.engine.engine import Engine
 from flowfabric.engine.flow_requests import FlowEdge, FlowNode
-from flowfabric.engine.requests import CompleteRequest, NewExecution
+from flowfabric.engine.requests import NewExecution
 from flowfabric.errors import Corruption, LeaseRevoked, NotFound, StaleLease
 from flowfabric.model.flow_results import FlowSubmitted
 from flowfabric.model.record import replace
@@ -180,7 +181,7 @@ def test_only_so_many_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     async def story(engine: Engine, path: Path) -> None:
         claimed = [*await leased(engine, 2), *await leased(engine, 2), *await leased(engine, 1)]
         assert kept(engine) <= 3
-        replies = await engine.complete_many([CompleteRequest(each.handle) for each in claimed])
+        replies = await engine.complete_many([Complete(handle=each.handle) for each in claimed])
         assert not [reply for reply in replies if isinstance(reply, Exception)]
 
     told(tmp_path, story)

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from statistics import median
 from typing import Any
 
+from flowfabric.api.leases import Complete
 from flowfabric.assemble import open_engine
 from flowfabric.bench.measurement import (
     Measurement,
@@ -28,7 +29,7 @@ from flowfabric.bench.preload import BLOCKED, preload_blocked
 from flowfabric.bench.specimen import LANE, RESULT, WORKER, new_execution
 from flowfabric.clock import monotonic
 from flowfabric.engine.engine import Engine
-from flowfabric.engine.requests import CompleteRequest, NewExecution
+from flowfabric.engine.requests import NewExecution
 from flowfabric.model.policy import policy_from
 from flowfabric.model.record import replace
 from flowfabric.model.results import Claimed
@@ -79,7 +80,9 @@ class Side:
     async def complete(self, start: int, size: int) -> None:
         """Some of what was claimed."""
         chosen = self.claimed[start : start + size]
-        requests = [CompleteRequest(each.handle, RESULT, "json") for each in chosen]
+        requests = [
+            Complete(handle=each.handle, result=RESULT, result_encoding="json") for each in chosen
+        ]
         with _Lap(self, "complete"):
             replies = await self._engine.complete_many(requests)
         for reply in replies:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from statistics import median
 
+from flowfabric.api.leases import Complete
 from flowfabric.assemble import open_engine
 from flowfabric.bench.floor import measure_floor
 from flowfabric.bench.measurement import Measurement, MeasurementFailed, check_count, versions
@@ -21,7 +22,6 @@ from flowfabric.bench.specimen import (
 )
 from flowfabric.clock import SystemClock, monotonic
 from flowfabric.engine.engine import Engine
-from flowfabric.engine.requests import CompleteRequest
 
 BATCH = 500
 ROUNDS = 3
@@ -111,7 +111,10 @@ async def _drive(engine: Engine, sizes: Iterator[int], number: int) -> None:
         )
         check_count("claimed", len(claimed), size)
         replies = await engine.complete_many(
-            [CompleteRequest(each.handle, RESULT, "json") for each in claimed]
+            [
+                Complete(handle=each.handle, result=RESULT, result_encoding="json")
+                for each in claimed
+            ]
         )
         refused = [reply for reply in replies if isinstance(reply, Exception)]
         if refused:

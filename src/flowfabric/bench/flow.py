@@ -11,6 +11,7 @@ import asyncio
 from itertools import pairwise
 from statistics import median
 
+from flowfabric.api.leases import Complete
 from flowfabric.assemble import open_engine
 from flowfabric.bench.cycle import engine_rate
 from flowfabric.bench.measurement import (
@@ -28,7 +29,7 @@ from flowfabric.bench.workload import TOPIC
 from flowfabric.clock import monotonic
 from flowfabric.engine.engine import Engine
 from flowfabric.engine.flow_requests import FlowEdge, FlowNode
-from flowfabric.engine.requests import CompleteRequest, NewExecution
+from flowfabric.engine.requests import NewExecution
 from flowfabric.model.flow import FlowState, OnSatisfied, Quorum
 from flowfabric.model.flow_results import FlowSubmitted
 from flowfabric.model.record import to_json
@@ -218,7 +219,9 @@ async def fan_rate(url: str, fan: int) -> float:
                 limit=_BATCH,
                 max_wait_ms=1_000,
             )
-            await engine.complete_many([CompleteRequest(each.handle, RESULT) for each in claimed])
+            await engine.complete_many(
+                [Complete(handle=each.handle, result=RESULT) for each in claimed]
+            )
             done += len(claimed)
         took = monotonic() - started
         ended = await engine.wait_for_flow(flow_id=made.flow_id, timeout_ms=_PATIENCE_MS)

@@ -9,11 +9,12 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from flowfabric.api.leases import Complete
 from flowfabric.assemble import open_engine
 from flowfabric.bench.measurement import MeasurementFailed
 from flowfabric.bench.raw import Column, RawDatabase, connect
 from flowfabric.config import EngineConfig
-from flowfabric.engine.requests import CompleteRequest, NewExecution
+from flowfabric.engine.requests import NewExecution
 from flowfabric.engine.suspending import SuspendRequest
 from flowfabric.model.record import Record, replace
 from flowfabric.model.suspension import Single
@@ -72,7 +73,9 @@ async def read_specimen(url: str, *, delay_until: int) -> Specimen:
         )
         claimed = await seen.since_last_look()
         await asyncio.sleep(_APART_S)
-        await engine.complete_many([CompleteRequest(claimed_now[0].handle, RESULT, "json")])
+        await engine.complete_many(
+            [Complete(handle=claimed_now[0].handle, result=RESULT, result_encoding="json")]
+        )
         completed = await seen.since_last_look()
         await engine.create_execution(
             execution_kind=KIND, input_payload=PAYLOAD, delay_until=delay_until

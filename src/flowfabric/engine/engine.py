@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, Final, Protocol, Self, TypeVar
 
 from flowfabric import forks
+from flowfabric.api.backend import EngineBackend
+from flowfabric.api.operation import Request
 from flowfabric.config import EngineConfig
 from flowfabric.engine.admitting import Admitting
 from flowfabric.engine.budgeting import Budgeting
@@ -20,18 +22,30 @@ from flowfabric.engine.granting import Granting
 from flowfabric.engine.keyring import Keyring
 from flowfabric.engine.loop_status import DutyStatus, LoopStatus
 from flowfabric.engine.operating import Operating
-from flowfabric.engine.operations import supported
+from flowfabric.engine.operations import leases as leases
+from flowfabric.engine.operations.performing import ANSWERS, COMMANDS
 from flowfabric.engine.reading import Reading
 from flowfabric.engine.registry import Registry
 from flowfabric.engine.signalling import Signalling
+from flowfabric.engine.supported import supported
 from flowfabric.engine.suspending import Suspending
-from flowfabric.errors import WaitTimeout
-from flowfabric.model.checks import check_flag, check_integer
+from flowfabric.errors import FlowFabricError, InvalidInput, WaitTimeout
+from flowfabric.model.checks import check_flag, check_integer, check_list
 from flowfabric.model.record import replace
 from flowfabric.model.results import BackendCapabilities, Prepared
 from flowfabric.stores.base import Reader, Store
 
 VERSION = "0.1.0"
+
+
+R = TypeVar("R")
+_DECIDED: Final = object()  # a request that is decided with its batch
+
+
+def _no_request(request: object) -> InvalidInput:
+    return InvalidInput(
+        f"requests: expected a request, got {type(request).__name__}", field="requests"
+    )
 
 
 class BackgroundLoop(Protocol):
@@ -51,6 +65,7 @@ class BackgroundLoop(Protocol):
 
 
 class Engine(
+    EngineBackend,
     Creating,
     Granting,
     Operating,
@@ -125,6 +140,39 @@ class Engine(
         trace: TracebackType | None,
     ) -> None:
         await self.close()
+
+    # --- what is asked for ---------------------------------------------------------------------
+
+    async def call(self, request: Request[R]) -> R:
+        """The answer to one request; a refusal is raised."""
+        kind = type(request)
+        if (make := COMMANDS.get(kind)) is not None:
+            reply: R = await self.execute(make(self, request))
+            return reply
+        if (answer := ANSWERS.get(kind)) is not None:
+            answered: R = await answer(self, request)
+            return answered
+        raise _no_request(request)
+
+    async def call_many(self, requests: Sequence[Request[R]]) -> list[R | FlowFabricError]:
+        """The answer, or the error object, for each request, in as few commits as can be.
+
+        What passes its check is run; what does not is answered with its error, alone.
+        """
+        answers: list[Any] = []
+        commands = []
+        for request in check_list(requests, field="requests"):
+            try:
+                make = COMMANDS.get(type(request))
+                if make is None:
+                    answers.append(await self.call(request))
+                else:
+                    commands.append(make(self, request))
+                    answers.append(_DECIDED)
+            except FlowFabricError as error:
+                answers.append(error)
+        replies = iter(await self.batches.run(commands))
+        return [next(replies) if answer is _DECIDED else answer for answer in answers]
 
     # --- about the store -----------------------------------------------------------------------
 

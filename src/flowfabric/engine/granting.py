@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from flowfabric import ids, limits
 from flowfabric.engine.core import EngineCore
 from flowfabric.engine.fold import with_body
-from flowfabric.engine.working import Working
+from flowfabric.engine.operations.leases import lease_ttl, offer
 from flowfabric.errors import InvalidInput
 from flowfabric.kernel.claim import NewIds
 from flowfabric.kernel.grant import ClaimGranted, ClaimNamed, IssueClaimGrant, PromiseBest
@@ -49,7 +49,7 @@ def _grant_ttl(value: int) -> int:
     return check_integer(value, field="grant_ttl_ms", least=1, most=limits.GRANT_TTL_MS_MAX)
 
 
-class Granting(Working, EngineCore):
+class Granting(EngineCore):
     """A grant promises one execution to one worker; redeeming it is a claim like any other."""
 
     async def scan_eligible_executions(
@@ -102,8 +102,8 @@ class Granting(Working, EngineCore):
         `kinds`: those the worker has handlers for; without it any kind is promised.
         """
         choice = _choice(worker_id, worker_instance_id, worker_capabilities, grant_ttl_ms)
-        offer = self.offer((check_lane(lane_id),), worker_capabilities, kinds, namespace)
-        command = PromiseBest(offer, IssueClaimGrant("", *choice))
+        offered = offer(self, (check_lane(lane_id),), worker_capabilities, kinds, namespace)
+        command = PromiseBest(offered, IssueClaimGrant("", *choice))
         reply: GrantIssued | NoWork = await self.execute(command)
         return reply
 
@@ -164,7 +164,7 @@ class Granting(Working, EngineCore):
             self.check_id(execution_id),
             check_name(worker_id, field="worker_id"),
             check_name(worker_instance_id, field="worker_instance_id"),
-            self.lease_ttl(lease_ttl_ms),
+            lease_ttl(self, lease_ttl_ms),
             self.store.family,
             _new_ids(),
             resumed,
@@ -183,7 +183,7 @@ class Granting(Working, EngineCore):
             raise InvalidInput(f"lane_id: the execution is on {stored_lane}", field="lane_id")
         command = ClaimNamed(
             checked,
-            self.lease_ttl(lease_duration_ms),
+            lease_ttl(self, lease_duration_ms),
             self.store.family,
             _new_ids(),
         )
@@ -226,7 +226,7 @@ class Granting(Working, EngineCore):
             self.check_id(execution_id),
             check_name(worker_id, field="worker_id"),
             check_name(worker_instance_id, field="worker_instance_id"),
-            self.lease_ttl(lease_ttl_ms),
+            lease_ttl(self, lease_ttl_ms),
             self.store.family,
             _new_ids(),
             max_reclaim_count,

@@ -7,7 +7,7 @@ from typing import Any
 
 from flowfabric import limits
 from flowfabric.engine.core import EngineCore
-from flowfabric.engine.working import check_fence
+from flowfabric.engine.operations.leases import check_fence
 from flowfabric.errors import Corruption, InvalidBlockingReason
 from flowfabric.kernel.cancel import Cancel
 from flowfabric.kernel.operate import Block, ChangePriority, Hold, Release, SetTag, Unblock

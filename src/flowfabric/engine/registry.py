@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from flowfabric import limits
+from flowfabric.engine.core import EngineCore
+from flowfabric.engine.operations.leases import offer
 from flowfabric.engine.view import Effects
-from flowfabric.engine.working import Working
 from flowfabric.errors import InvalidInput
 from flowfabric.kernel.decision import Refused
 from flowfabric.kernel.revoke import RevokeLease
@@ -19,7 +20,7 @@ from flowfabric.model.worker import WorkerEvent, WorkerEventType
 from flowfabric.stores.base import Reader, Transaction
 
 
-class Registry(Working):
+class Registry(EngineCore):
     """Workers announce themselves; claims do not depend on it, explanations and operators do."""
 
     async def register_worker(
@@ -34,7 +35,7 @@ class Registry(Working):
         namespace: str | None = None,
     ) -> Registered | Refreshed:
         """Say that a worker is there, and what it can do."""
-        offer = self.offer(lanes, capabilities, kinds, namespace)
+        offered = offer(self, lanes, capabilities, kinds, namespace)
         name = check_name(worker_id, field="worker_id")
         instance = check_name(worker_instance_id, field="worker_instance_id")
         ttl = check_integer(
@@ -46,10 +47,10 @@ class Registry(Working):
 
         async def work(tx: Transaction) -> Any:
             await tx.catalog()
-            known = await tx.load_worker(offer.namespaces[0], instance)
+            known = await tx.load_worker(offered.namespaces[0], instance)
             decision = register_worker(
                 known,
-                offer=offer,
+                offer=offered,
                 worker_id=name,
                 worker_instance_id=instance,
                 liveness_ttl_ms=ttl,

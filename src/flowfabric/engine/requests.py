@@ -9,7 +9,6 @@ from flowfabric import limits
 from flowfabric.config import EngineConfig
 from flowfabric.errors import InvalidInput, PayloadTooLarge
 from flowfabric.kernel.create import CreateExecution, fingerprint_of
-from flowfabric.model.attempt import FailureClass
 from flowfabric.model.checks import (
     check_capabilities,
     check_instant,
@@ -21,7 +20,6 @@ from flowfabric.model.checks import (
     clamp_priority,
 )
 from flowfabric.model.execution import Body
-from flowfabric.model.handle import Handle
 from flowfabric.model.limit_checks import check_bounds
 from flowfabric.model.nesting import check_nesting
 from flowfabric.model.policy import ExecutionPolicy, policy_from
@@ -53,24 +51,6 @@ class NewExecution(Record, frozen=True, kw_only=True):
     delay_ms: int | None = None  # or so long after it could begin: its submit, or its join
     execution_deadline_at: int | None = None
     colocate_with: str | None = None  # a flow it will be added to: its id fits that flow
-
-
-class CompleteRequest(Record, frozen=True):
-    """One success to record."""
-
-    handle: Handle
-    result: bytes | None = None
-    result_encoding: str | None = None
-
-
-class FailRequest(Record, frozen=True):
-    """One failure to record."""
-
-    handle: Handle
-    reason: str
-    failure_class: FailureClass = FailureClass.TRANSIENT
-    category: str | None = None
-    retry_after_ms: int | None = None
 
 
 _route_cache: dict[tuple[str, str, str, tuple[str, ...]], Route] = {}

@@ -9,8 +9,8 @@ from typing import Any
 from flowfabric import ids, limits
 from flowfabric.engine.core import EngineCore
 from flowfabric.engine.episode_book import SECRETS_MAX, signals_of
+from flowfabric.engine.operations.leases import check_fence
 from flowfabric.engine.spoiled import readable
-from flowfabric.engine.working import check_fence
 from flowfabric.errors import FenceRequired, InvalidInput, KeyringEmpty, NotFound
 from flowfabric.kernel.condition import check_condition, keys_of, names_for
 from flowfabric.kernel.resume import (

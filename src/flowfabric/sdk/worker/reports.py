@@ -14,9 +14,9 @@ from datetime import datetime
 from typing import Any, Final
 
 from flowfabric import limits
+from flowfabric.api.leases import Complete, Fail
 from flowfabric.clock import monotonic
 from flowfabric.engine.engine import Engine
-from flowfabric.engine.requests import CompleteRequest, FailRequest
 from flowfabric.errors import FlowFabricError, ValidationError
 from flowfabric.ids import jitter
 from flowfabric.model.attempt import FailureClass
@@ -196,18 +196,21 @@ class Reporter:
 
     async def _complete(self, reports: list[Succeeded]) -> Sequence[Any]:
         return await self._engine.complete_many(
-            [CompleteRequest(each.held.claimed.handle, each.result, JSON) for each in reports]
+            [
+                Complete(handle=each.held.claimed.handle, result=each.result, result_encoding=JSON)
+                for each in reports
+            ]
         )
 
     async def _fail(self, reports: list[Failed]) -> Sequence[Any]:
         return await self._engine.fail_many(
             [
-                FailRequest(
-                    each.held.claimed.handle,
-                    each.reason,
-                    each.failure_class,
-                    each.category,
-                    each.retry_after_ms,
+                Fail(
+                    handle=each.held.claimed.handle,
+                    reason=each.reason,
+                    failure_class=each.failure_class,
+                    category=each.category,
+                    retry_after_ms=each.retry_after_ms,
                 )
                 for each in reports
             ]

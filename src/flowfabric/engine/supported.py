@@ -128,6 +128,8 @@ SEED_OPERATIONS: Final = (
 # Public for the parts of the engine, the loops and the tests: how it runs, nothing to ask it for.
 _RUNNING: Final = frozenset(
     [
+        "call",
+        "call_many",
         "start",
         "close",
         "tick",

@@ -1,0 +1,1 @@
+"""What callers say and hear: one request per operation, and the protocol that carries them."""

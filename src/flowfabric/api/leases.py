@@ -1,0 +1,125 @@
+"""What a worker asks for: claim, renew, report, finish."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from flowfabric.api.operation import Kind, Request, Scope, operation
+from flowfabric.api.words import FailureClassGiven
+from flowfabric.model.attempt import FailureClass
+from flowfabric.model.execution import Fence
+from flowfabric.model.handle import Handle
+from flowfabric.model.results import (
+    Cancelled,
+    Claimed,
+    Completed,
+    Delayed,
+    LeaseRenewal,
+    RetryScheduled,
+    TerminalFailed,
+)
+
+
+@operation("claim", Kind.WAIT, Scope.WORKER)
+class Claim(Request[list[Claimed]], frozen=True, kw_only=True):
+    """Up to `limit` executions over several lanes in one transaction, best first.
+
+    Waits up to `max_wait_ms` when there is none. Only work this worker can run is looked at.
+    Lanes get their parts by weight, and the tenants of `namespaces` equal parts of each lane.
+    """
+
+    lanes: Sequence[str]
+    worker_id: str
+    worker_instance_id: str
+    capabilities: Sequence[str] = ()
+    kinds: Sequence[str] | None = None
+    limit: int = 1
+    lease_ttl_ms: int | None = None
+    namespace: str | None = None
+    namespaces: Sequence[str] | None = None
+    max_wait_ms: int = 0
+
+
+@operation("renew", Kind.WRITE, Scope.WORKER)
+class Renew(Request[LeaseRenewal], frozen=True, kw_only=True):
+    """Extend the lease by its own length."""
+
+    handle: Handle
+
+
+@operation("renew_lease", Kind.WRITE, Scope.WORKER)
+class RenewLease(Request[LeaseRenewal], frozen=True, kw_only=True):
+    """Extend a lease named by its fence."""
+
+    execution_id: str
+    fence: Fence
+    lease_ttl_ms: int
+
+
+@operation("progress", Kind.WRITE, Scope.WORKER)
+class Progress(Request[None], frozen=True, kw_only=True):
+    """How far the work is: 0 to 100, and a line of text; what is absent stays."""
+
+    handle: Handle
+    percent: int | None = None
+    message: str | None = None
+
+
+@operation("delay", Kind.WRITE, Scope.WORKER)
+class Delay(Request[Delayed], frozen=True, kw_only=True):
+    """Park the attempt until an instant; the same attempt is claimed again then."""
+
+    handle: Handle
+    delay_until: int
+
+
+@operation("complete", Kind.WRITE, Scope.WORKER)
+class Complete(Request[Completed], frozen=True, kw_only=True):
+    """The work succeeded. Repeating the call with the same handle answers the same."""
+
+    handle: Handle
+    result: bytes | None = None
+    result_encoding: str | None = None
+
+
+@operation("complete_execution", Kind.WRITE, Scope.OPERATE)
+class CompleteExecution(Request[Completed], frozen=True, kw_only=True):
+    """Complete by fence, or without one as `source="operator_override"`."""
+
+    execution_id: str
+    source: str
+    fence: Fence | None = None
+    result_payload: bytes | None = None
+    result_encoding: str | None = None
+
+
+@operation("fail", Kind.WRITE, Scope.WORKER)
+class Fail(Request[RetryScheduled | TerminalFailed], frozen=True, kw_only=True):
+    """The attempt failed; the policy decides whether another follows."""
+
+    handle: Handle
+    reason: str
+    failure_class: FailureClassGiven = FailureClass.TRANSIENT
+    category: str | None = None
+    retry_after_ms: int | None = None
+
+
+@operation("fail_execution", Kind.WRITE, Scope.OPERATE)
+class FailExecution(Request[RetryScheduled | TerminalFailed], frozen=True, kw_only=True):
+    """Fail by fence, or without one as `source="operator_override"`."""
+
+    execution_id: str
+    source: str
+    failure_reason: str
+    fence: Fence | None = None
+    failure_class: FailureClassGiven = FailureClass.TRANSIENT
+    failure_category: str | None = None
+    retry_after_ms: int | None = None
+
+
+@operation("cancel", Kind.WRITE, Scope.WORKER)
+class Cancel(Request[Cancelled], frozen=True, kw_only=True):
+    """The owner gives up for good."""
+
+    handle: Handle
+    reason: str

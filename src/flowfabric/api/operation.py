@@ -1,0 +1,93 @@
+"""Requests, and the register of all operations.
+
+A request is a frozen struct with the arguments of one operation. All that is known of an operation
+stands at its request; the capability report, the typed methods of `EngineBackend`, HTTP routes and
+the reference page are derived from the register.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import StrEnum
+from typing import Any, Final, Generic, TypeVar, get_args
+
+from flowfabric.model.record import Record
+
+R = TypeVar("R")
+Q = TypeVar("Q", bound="Request[Any]")
+
+
+class Kind(StrEnum):
+    """What an operation does to the store, and to the caller."""
+
+    READ = "read"  # changes nothing
+    WRITE = "write"  # one commit, or nothing
+    WAIT = "wait"  # answers when something has happened, or when a time is over
+    ADMIN = "admin"  # about the installation itself
+
+
+class Scope(StrEnum):
+    """What a key must allow before an operation may be asked for over a wire."""
+
+    READ = "read"
+    SUBMIT = "submit"  # new work
+    WORKER = "worker"  # claim, and act under a lease
+    APPROVE = "approve"  # signals
+    OPERATE = "operate"  # the work of others
+    ADMIN = "admin"  # limits, lanes, keys, the installation
+
+
+class Request(Record, Generic[R], frozen=True, kw_only=True):
+    """The arguments of one operation; R is what it answers.
+
+    Nothing is checked when one is made: the operation checks its arguments, and its error names the
+    field.
+    """
+
+
+class Operation(Record, frozen=True, kw_only=True):
+    """One line of the register."""
+
+    name: str  # the seeds', and the method of `EngineBackend`
+    kind: Kind
+    scope: Scope
+    request: type[Request[Any]]
+    reply: Any  # a type, a union or None
+    positional: tuple[str, ...]  # fields that the method takes by position, too
+    is_local: bool  # it carries what cannot cross a wire, such as a connection
+
+
+OPERATIONS: Final[dict[str, Operation]] = {}
+
+
+def operation(
+    name: str,
+    kind: Kind,
+    scope: Scope,
+    *,
+    positional: tuple[str, ...] = (),
+    is_local: bool = False,
+) -> Callable[[type[Q]], type[Q]]:
+    """Enter a request into the register. A `handle` is always taken by position."""
+
+    def enter(request: type[Q]) -> type[Q]:
+        if name in OPERATIONS:
+            raise ValueError(f"{name} is entered twice")
+        first = request.__struct_fields__[:1]
+        OPERATIONS[name] = Operation(
+            name=name,
+            kind=kind,
+            scope=scope,
+            request=request,
+            reply=_reply_of(request),
+            positional=positional or (first if first == ("handle",) else ()),
+            is_local=is_local,
+        )
+        return request
+
+    return enter
+
+
+def _reply_of(request: type[Request[Any]]) -> Any:
+    bases: tuple[Any, ...] = getattr(request, "__orig_bases__", ())
+    return next(get_args(base)[0] for base in bases if get_args(base))

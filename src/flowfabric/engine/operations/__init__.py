@@ -1,0 +1,1 @@
+"""Operations: functions that check a request and turn it into a command, or into reads."""

@@ -1,0 +1,269 @@
+"""What a worker asks for: claim, renew, report, finish."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from flowfabric import limits
+from flowfabric.api import leases as api
+from flowfabric.clock import monotonic
+from flowfabric.engine.core import EngineCore
+from flowfabric.engine.operations.performing import answers, commands
+from flowfabric.engine.requests import check_payload
+from flowfabric.engine.wakeups import lane_topic, wait_event
+from flowfabric.errors import FenceRequired, InvalidInput, PartialFence
+from flowfabric.ids import jitter
+from flowfabric.kernel.cancel import Cancel
+from flowfabric.kernel.claim import Claim
+from flowfabric.kernel.complete import Complete
+from flowfabric.kernel.fail import Fail
+from flowfabric.kernel.fence import LEASE_HOLDER
+from flowfabric.kernel.own import Delay, Progress, Renew
+from flowfabric.kernel.routing import Offer
+from flowfabric.model.attempt import FailureClass
+from flowfabric.model.checks import (
+    check_capabilities,
+    check_instant,
+    check_integer,
+    check_lane,
+    check_lease_ttl,
+    check_list,
+    check_name,
+    check_text,
+    clip_text,
+)
+from flowfabric.model.execution import Fence
+from flowfabric.model.limit_checks import check_word
+from flowfabric.model.results import Claimed
+
+# --- claim ---------------------------------------------------------------------------------------
+
+
+@answers(api.Claim)
+async def claim(machine: EngineCore, request: api.Claim) -> list[Claimed]:
+    """Look, and look again when there may be something, until there is or the wait is over."""
+    command = Claim(
+        offer(
+            machine,
+            request.lanes,
+            request.capabilities,
+            request.kinds,
+            request.namespace,
+            request.namespaces,
+        ),
+        check_name(request.worker_id, field="worker_id"),
+        check_name(request.worker_instance_id, field="worker_instance_id"),
+        lease_ttl(machine, request.lease_ttl_ms),
+        check_integer(request.limit, field="limit", least=1, most=limits.CLAIM_MAX),
+        machine.store.family,
+    )
+    wait_ms = request.max_wait_ms
+    check_integer(wait_ms, field="max_wait_ms", least=0, most=limits.DURATION_MS_MAX)
+    until = monotonic() + wait_ms / 1000
+    with machine.wakeups.listening(map(lane_topic, command.offer.lanes)) as woken:
+        while True:
+            claimed: list[Claimed] = await machine.execute(command)
+            pause = min(until - monotonic(), machine.config.poll_interval_ms / 1000)
+            if claimed or pause <= 0:
+                return claimed
+            if not await wait_event(woken, pause) and monotonic() >= until:
+                return []
+
+
+def offer(
+    machine: EngineCore,
+    lanes: Sequence[str],
+    capabilities: Sequence[str],
+    kinds: Sequence[str] | None,
+    namespace: str | None,
+    namespaces: Sequence[str] | None = None,
+) -> Offer:
+    """What a worker offers, checked."""
+    if namespaces is None:
+        tenants: tuple[str, ...] = (machine.namespace(namespace),)
+    else:
+        several = check_list(namespaces, field="namespaces")
+        if not several or namespace is not None:
+            raise InvalidInput(
+                "namespaces: a list of at least one, instead of namespace", field="namespaces"
+            )
+        tenants = tuple(sorted({machine.namespace(each) for each in several}))
+    served = {check_lane(lane, field="lanes") for lane in check_list(lanes, field="lanes")}
+    if not served:
+        raise InvalidInput("lanes: name at least one", field="lanes")
+    checked_kinds = None
+    if kinds is not None:
+        named = check_list(kinds, field="kinds")
+        checked_kinds = tuple(sorted({check_name(kind, field="kinds") for kind in named}))
+    return Offer(
+        tenants,
+        tuple(sorted(served)),
+        check_capabilities(capabilities, field="capabilities"),
+        checked_kinds,
+    )
+
+
+def lease_ttl(machine: EngineCore, lease_ttl_ms: int | None) -> int:
+    """The lease length of a call."""
+    return machine.config.lease_ttl_ms if lease_ttl_ms is None else check_lease_ttl(lease_ttl_ms)
+
+
+# --- renew ---------------------------------------------------------------------------------------
+
+
+@commands(api.Renew)
+def renew(machine: EngineCore, request: api.Renew) -> Renew:
+    """By its own length."""
+    handle = machine.check_handle(request.handle)
+    ttl = check_lease_ttl(handle.lease_ttl_ms, field="handle.lease_ttl_ms")
+    return Renew(handle.execution_id, handle.fence, ttl)
+
+
+@commands(api.RenewLease)
+def renew_lease(machine: EngineCore, request: api.RenewLease) -> Renew:
+    """Named by its fence."""
+    fence = check_fence(request.fence)
+    if fence is None:
+        raise FenceRequired("renew needs the lease's fence", field="fence")
+    ttl = check_lease_ttl(request.lease_ttl_ms)
+    return Renew(machine.check_id(request.execution_id), fence, ttl)
+
+
+# --- progress and parking ------------------------------------------------------------------------
+
+
+@commands(api.Progress)
+def progress(machine: EngineCore, request: api.Progress) -> Progress:
+    """How far the work is."""
+    handle, percent, message = (
+        machine.check_handle(request.handle),
+        request.percent,
+        request.message,
+    )
+    if percent is not None:
+        percent = check_integer(percent, field="percent", least=0, most=100)
+    if message is not None:
+        message = check_text(
+            message, field="message", max_bytes=limits.REASON_BYTES, empty=True, control=True
+        )
+    return Progress(handle.execution_id, handle.fence, percent, message)
+
+
+@commands(api.Delay)
+def delay(machine: EngineCore, request: api.Delay) -> Delay:
+    """Until an instant."""
+    handle = machine.check_handle(request.handle)
+    until = check_instant(request.delay_until, field="delay_until")
+    return Delay(handle.execution_id, handle.fence, until, LEASE_HOLDER)
+
+
+# --- finish --------------------------------------------------------------------------------------
+
+
+@commands(api.Complete)
+def complete(machine: EngineCore, request: api.Complete) -> Complete:
+    """By its owner."""
+    handle = machine.check_handle(request.handle)
+    result, encoding = _result(machine, request.result, request.result_encoding, "result")
+    return Complete(handle.execution_id, handle.fence, LEASE_HOLDER, result, encoding)
+
+
+@commands(api.CompleteExecution)
+def complete_execution(machine: EngineCore, request: api.CompleteExecution) -> Complete:
+    """By fence, or by an operator."""
+    execution_id, fence = machine.check_id(request.execution_id), check_fence(request.fence)
+    source = check_name(request.source, field="source")
+    given, encoding = request.result_payload, request.result_encoding
+    result, encoding = _result(machine, given, encoding, "result_payload")
+    return Complete(execution_id, fence, source, result, encoding)
+
+
+def _result(
+    machine: EngineCore, result: bytes | None, encoding: str | None, field: str
+) -> tuple[bytes | None, str | None]:
+    if encoding is not None:
+        encoding = check_name(encoding, field="result_encoding")
+    if result is not None:
+        result = check_payload(result, encoding, machine.config, field=field)
+    return result, encoding
+
+
+@commands(api.Fail)
+def fail(machine: EngineCore, request: api.Fail) -> Fail:
+    """By its owner."""
+    handle = machine.check_handle(request.handle)
+    kind = check_failure_class(request.failure_class)
+    category = request.category
+    return Fail(
+        handle.execution_id,
+        handle.fence,
+        LEASE_HOLDER,
+        clip_text(request.reason, limits.FAILURE_REASON_BYTES, field="reason"),
+        kind,
+        kind.value if category is None else check_name(category, field="category"),
+        jitter(),
+        _retry_after(request.retry_after_ms),
+    )
+
+
+@commands(api.FailExecution)
+def fail_execution(machine: EngineCore, request: api.FailExecution) -> Fail:
+    """By fence, or by an operator."""
+    execution_id, fence = machine.check_id(request.execution_id), check_fence(request.fence)
+    kind = check_failure_class(request.failure_class)
+    category = request.failure_category
+    return Fail(
+        execution_id,
+        fence,
+        check_name(request.source, field="source"),
+        clip_text(request.failure_reason, limits.FAILURE_REASON_BYTES, field="failure_reason"),
+        kind,
+        kind.value if category is None else check_name(category, field="failure_category"),
+        jitter(),
+        _retry_after(request.retry_after_ms),
+    )
+
+
+def _retry_after(retry_after_ms: int | None) -> int | None:
+    if retry_after_ms is None:
+        return None
+    most = limits.RETRY_DELAY_MS_MAX
+    return check_integer(retry_after_ms, field="retry_after_ms", least=0, most=most)
+
+
+@commands(api.Cancel)
+def cancel(machine: EngineCore, request: api.Cancel) -> Cancel:
+    """By its owner."""
+    handle = machine.check_handle(request.handle)
+    text = clip_text(request.reason, limits.REASON_BYTES, field="reason")
+    return Cancel(handle.execution_id, text, LEASE_HOLDER, handle.fence)
+
+
+# --- checks --------------------------------------------------------------------------------------
+
+
+def check_failure_class(value: FailureClass | str) -> FailureClass:
+    """A known failure class."""
+    return check_word(value, FailureClass, field="failure_class")
+
+
+def check_fence_parts(fence: Fence) -> Fence:
+    """Three well-formed parts."""
+    check_name(fence.lease_id, field="fence.lease_id")
+    check_name(fence.attempt_id, field="fence.attempt_id")
+    check_integer(fence.lease_epoch, field="fence.lease_epoch", least=1, most=1 << 62)
+    return fence
+
+
+def check_fence(fence: Fence | None) -> Fence | None:
+    """All three parts or none."""
+    if fence is None:
+        return None
+    if not isinstance(fence, Fence):
+        raise InvalidInput("fence: expected a Fence", field="fence")
+    parts = (fence.lease_id, fence.lease_epoch, fence.attempt_id)
+    if not all(parts):
+        if any(parts):
+            raise PartialFence(field="fence")
+        return None
+    return check_fence_parts(fence)

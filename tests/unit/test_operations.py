@@ -1,0 +1,35 @@
+"""The register of operations: requests, methods and what performs them agree."""
+
+from __future__ import annotations
+
+import inspect
+import subprocess
+import sys
+from pathlib import Path
+
+from flowfabric.api.backend import EngineBackend
+from flowfabric.api.operation import OPERATIONS
+from flowfabric.engine.engine import Engine
+from flowfabric.engine.operations.performing import ANSWERS, COMMANDS
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_every_operation_is_performed_by_one_function() -> None:
+    requests = {each.request for each in OPERATIONS.values()}
+    assert not ANSWERS.keys() & COMMANDS.keys()
+    assert ANSWERS.keys() | COMMANDS.keys() == requests
+
+
+def test_every_operation_is_a_method_with_the_arguments_of_its_request() -> None:
+    for name, operation in OPERATIONS.items():
+        method = getattr(EngineBackend, name)
+        assert getattr(Engine, name) is method, f"{name} is written a second time"
+        parameters = list(inspect.signature(method).parameters)[1:]
+        assert parameters == list(operation.request.__struct_fields__), name
+
+
+def test_methods_are_as_the_requests_say() -> None:
+    tool = ROOT / "tools" / "backend_methods.py"
+    done = subprocess.run([sys.executable, tool, "--check"], capture_output=True, check=False)
+    assert done.returncode == 0, done.stdout.decode()
