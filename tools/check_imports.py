@@ -41,7 +41,7 @@ ALLOWED: dict[str, set[str]] = {
     "engine": {"model", "api", "kernel", "stores.base", "stores.indexes", "stores.tables"}
     | EVERYWHERE
     | OUTSIDE,
-    "loops": {"engine", "model", "kernel", "stores.base", "clock", "ids"} | EVERYWHERE,
+    "loops": {"engine", "model", "api", "kernel", "stores.base", "clock", "ids"} | EVERYWHERE,
     "assemble": BELOW_SDK,
     "sdk": BELOW_SDK,
     # Measures through the public calls; knows concrete stores only by their URLs and their SQL.

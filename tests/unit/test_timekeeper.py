@@ -6,9 +6,10 @@ import asyncio
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, TypeVar
 
+from flowfabric.api.hints import Bell
 from flowfabric.engine.here import WorkersHere
 from flowfabric.engine.timing import DueLook
-from flowfabric.engine.wakeups import Bell, Wakeups
+from flowfabric.engine.wakeups import Wakeups
 from flowfabric.limits import LEASE_TTL_MS_MIN
 from flowfabric.loops import supervisor, timekeeper
 from flowfabric.loops.timekeeper import Timekeeper

@@ -3,18 +3,40 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
-from typing import TypeVar
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Protocol, TypeVar
 
+from flowfabric.api.hints import Bell
 from flowfabric.api.leases import Complete, Fail, Renew
 from flowfabric.api.methods import Methods
 from flowfabric.api.operation import Request
 from flowfabric.errors import FlowFabricError
 from flowfabric.model.checks import check_list
 from flowfabric.model.handle import Handle
-from flowfabric.model.results import Completed, LeaseRenewal, RetryScheduled, TerminalFailed
+from flowfabric.model.results import (
+    BackendCapabilities,
+    Completed,
+    LeaseRenewal,
+    RetryScheduled,
+    TerminalFailed,
+)
 
 R = TypeVar("R")
+
+
+class LocalWorker(Protocol):
+    """A worker as the background loop of its own process sees it."""
+
+    @property
+    def instance_id(self) -> str:
+        """The name its leases carry."""
+        ...
+
+    async def catch_up(self) -> None:
+        """After a standstill: send what is finished and renew what is due. It never raises, and
+        takes no longer than a moment."""
+        ...
 
 
 class EngineBackend(Methods):
@@ -30,6 +52,41 @@ class EngineBackend(Methods):
     async def call_many(self, requests: Sequence[Request[R]]) -> list[R | FlowFabricError]:
         """The answer, or the error object, for each request. They share commits where they can; one
         that is refused disturbs no other."""
+
+    @abstractmethod
+    def listen(self, topics: Iterable[str]) -> AbstractContextManager[Bell]:
+        """An event that is set when one of the topics is hinted at (`api.hints`).
+
+        Take it before you look, so that nothing happens between the look and the wait; and look now
+        and then without a hint, too.
+        """
+
+    @abstractmethod
+    def follow(self, told: Callable[[Mapping[str, int]], None]) -> Callable[[], None]:
+        """Call this with the topics of every hint, until the returned function is called."""
+
+    @abstractmethod
+    def again(self) -> EngineBackend:
+        """The same engine for another event loop, for example in another thread; not started."""
+
+    def present(self, worker: LocalWorker) -> AbstractContextManager[None]:
+        """The worker is at work in this process while the block runs. An engine in the process lets
+        it catch up before anything of its is found overdue; an engine elsewhere has no use for it.
+        """
+        return nullcontext()
+
+    @property
+    @abstractmethod
+    def home_namespace(self) -> str:
+        """The tenant of calls that name none."""
+
+    @abstractmethod
+    def backend_label(self) -> str:
+        """memory, sqlite or postgres."""
+
+    @abstractmethod
+    def capabilities(self) -> BackendCapabilities:
+        """Which operations this engine supports."""
 
     @abstractmethod
     async def start(self) -> None:

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar, cast
 
+from flowfabric.api.hints import end_topic, flow_topic, lane_topic
 from flowfabric.config import EngineConfig
 from flowfabric.engine.batch import Batcher, Pending
 from flowfabric.engine.complaint import Complaints
@@ -16,13 +17,7 @@ from flowfabric.engine.fold import Fold
 from flowfabric.engine.here import WorkersHere
 from flowfabric.engine.inherited import InheritedStore
 from flowfabric.engine.view import Effects, View
-from flowfabric.engine.wakeups import (
-    DUE_TOPIC,
-    Wakeups,
-    end_topic,
-    flow_topic,
-    lane_topic,
-)
+from flowfabric.engine.wakeups import DUE_TOPIC, Wakeups
 from flowfabric.errors import HandleFromOtherBackend, InvalidBudgetScope, InvalidInput, NotFound
 from flowfabric.kernel.create import CreateExecution
 from flowfabric.kernel.decision import Moment, Refused

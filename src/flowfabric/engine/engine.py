@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Any, Final, Protocol, Self, TypeVar
 
 from flowfabric import forks
-from flowfabric.api.backend import EngineBackend
+from flowfabric.api.backend import EngineBackend, LocalWorker
+from flowfabric.api.hints import Bell
 from flowfabric.api.operation import Request
 from flowfabric.config import EngineConfig
 from flowfabric.engine.admitting import Admitting
@@ -173,6 +175,23 @@ class Engine(
                 answers.append(error)
         replies = iter(await self.batches.run(commands))
         return [next(replies) if answer is _DECIDED else answer for answer in answers]
+
+    def listen(self, topics: Iterable[str]) -> AbstractContextManager[Bell]:
+        """An event that is set when one of the topics is hinted at."""
+        return self.wakeups.listening(topics)
+
+    def follow(self, told: Callable[[Mapping[str, int]], None]) -> Callable[[], None]:
+        """Call this with the topics of every hint, until the returned function is called."""
+        return self.store.hints.subscribe(told)
+
+    def present(self, worker: LocalWorker) -> AbstractContextManager[None]:
+        """The worker is at work in this process while the block runs."""
+        return self.workers_here.present(worker)
+
+    @property
+    def home_namespace(self) -> str:
+        """The tenant of calls that name none."""
+        return self.config.namespace
 
     # --- about the store -----------------------------------------------------------------------
 

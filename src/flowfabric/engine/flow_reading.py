@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from flowfabric import limits
+from flowfabric.api.hints import flow_topic, wait_event
 from flowfabric.clock import monotonic
 from flowfabric.engine.core import EngineCore
-from flowfabric.engine.wakeups import flow_topic, wait_event
 from flowfabric.errors import InvalidInput, NotFound, WaitTimeout
 from flowfabric.kernel.edge_group import as_met, judged, perhaps_met, satisfaction_of
 from flowfabric.kernel.explain_flows import DependencyLook

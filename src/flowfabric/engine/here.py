@@ -8,21 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Protocol
 
-
-class LocalWorker(Protocol):
-    """A worker as the background loop of its own process sees it."""
-
-    @property
-    def instance_id(self) -> str:
-        """The name its leases carry."""
-        ...
-
-    async def catch_up(self) -> None:
-        """After a standstill: send what is finished and renew what is due. It never raises, and
-        takes no longer than a moment."""
-        ...
+from flowfabric.api.backend import LocalWorker
 
 
 class WorkersHere:

@@ -8,12 +8,12 @@ from functools import partial
 from typing import cast
 
 from flowfabric import limits
+from flowfabric.api.hints import end_topic, wait_event
 from flowfabric.clock import monotonic
 from flowfabric.engine.bounds import look_at_bounds
 from flowfabric.engine.core_fields import CURRENT_WAITPOINT, core_fields, current_waitpoint
 from flowfabric.engine.flow_reading import look_at_dependencies
 from flowfabric.engine.wait_reading import WaitInfo, WaitPage, WaitReading, look_at_wait
-from flowfabric.engine.wakeups import end_topic, wait_event
 from flowfabric.errors import Corruption, InvalidInput, NotFound, WaitTimeout
 from flowfabric.kernel.explain import explain
 from flowfabric.model.attempt import Attempt, AttemptOutcome, AttemptType

@@ -2,40 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+from flowfabric.api.hints import Bell
 from flowfabric.stores.base import EVERYBODY
 
 DUE_TOPIC = "due"
 
 
-def lane_topic(lane_id: str) -> str:
-    """Work began to wait on a lane."""
-    return f"lane:{lane_id}"
-
-
-def end_topic(execution_id: str) -> str:
-    """An execution ended."""
-    return f"done:{execution_id}"
-
-
-def flow_topic(flow_id: str) -> str:
-    """All members of a flow have ended."""
-    return f"flow:{flow_id}"
-
-
-class Bell(asyncio.Event):
-    """Rings for one waiter, who may be told at once what there is to see."""
-
-    told: Any = None
-
-
 class Wakeups:
-    """Who waits for what in this process."""
+    """What is waited for in this process."""
 
     def __init__(self) -> None:
         self._waiters: defaultdict[str, set[Bell]] = defaultdict(set)
@@ -78,14 +57,3 @@ class Wakeups:
             if name.startswith(prefix):
                 for event in events:
                     event.set()
-
-
-async def wait_event(event: asyncio.Event, timeout_s: float) -> bool:
-    """Whether the event came within the time."""
-    try:
-        async with asyncio.timeout(max(0.0, timeout_s)):
-            await event.wait()
-    except TimeoutError:
-        return False
-    event.clear()
-    return True

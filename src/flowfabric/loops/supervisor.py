@@ -12,10 +12,10 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Final
 
+from flowfabric.api.hints import wait_event
 from flowfabric.clock import monotonic
 from flowfabric.engine.complaint import Complaints
 from flowfabric.engine.loop_status import DutyStatus
-from flowfabric.engine.wakeups import wait_event
 from flowfabric.ids import jitter
 from flowfabric.trouble import is_passing
 

@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from flowfabric.api.hints import end_topic, flow_topic, wait_event
 from flowfabric.engine.engine import Engine
-from flowfabric.engine.wakeups import end_topic, flow_topic, wait_event
 from flowfabric.errors import (
     FlowFabricError,
     InvalidInput,
@@ -224,7 +224,7 @@ class FlowRun:
         seen: dict[str, PublicState] = {}
         topics = [flow_topic(self.flow_id)]
         while True:
-            with engine.wakeups.listening(topics) as woken:
+            with engine.listen(topics) as woken:
                 members = await engine.list_flow_members(flow_id=self.flow_id)
                 for each in members:
                     if seen.get(each.execution_id) is not each.public_state:

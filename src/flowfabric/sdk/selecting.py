@@ -285,7 +285,7 @@ async def _change_many(
 async def _own_listing(engine: Engine, chosen: RunFilter) -> dict[str, Any]:
     """What the engine is asked for; a filter without a namespace is about the fabric's own."""
     now = await engine.server_time_ms()
-    return {"namespace": engine.config.namespace, **chosen.listing(now)}
+    return {"namespace": engine.home_namespace, **chosen.listing(now)}
 
 
 def _instant(moment: Moment | None, now: int, name: str) -> int | None:

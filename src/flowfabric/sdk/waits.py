@@ -175,7 +175,7 @@ class WaitMethods:
             limit = check_integer(limit, field="limit", least=0, most=1 << 53)
         engine = await self.start()
         return await all_waits(
-            engine, namespace=engine.config.namespace, lane=lane, kind=kind, limit=limit
+            engine, namespace=engine.home_namespace, lane=lane, kind=kind, limit=limit
         )
 
 

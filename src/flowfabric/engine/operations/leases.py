@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 from flowfabric import limits
 from flowfabric.api import leases as api
+from flowfabric.api.hints import lane_topic, wait_event
 from flowfabric.clock import monotonic
 from flowfabric.engine.core import EngineCore
 from flowfabric.engine.operations.performing import answers, commands
 from flowfabric.engine.requests import check_payload
-from flowfabric.engine.wakeups import lane_topic, wait_event
 from flowfabric.errors import FenceRequired, InvalidInput, PartialFence
 from flowfabric.ids import jitter
 from flowfabric.kernel.cancel import Cancel

@@ -11,9 +11,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
+from flowfabric.api.hints import end_topic
 from flowfabric.clock import SystemClock, monotonic
 from flowfabric.engine.engine import Engine
-from flowfabric.engine.wakeups import end_topic
 from flowfabric.model.results import Claimed, LeaseRenewal
 from flowfabric.sdk.task import Task
 from flowfabric.sdk.worker import telling
@@ -98,7 +98,7 @@ class Leases:
 
     async def run(self) -> None:
         """Tick until cancelled."""
-        forget = self._engine.store.hints.subscribe(self._hinted)
+        forget = self._engine.follow(self._hinted)
         try:
             while True:
                 with suppress(TimeoutError):

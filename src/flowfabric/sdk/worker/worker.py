@@ -11,9 +11,9 @@ from functools import partial
 from typing import Any
 
 from flowfabric import limits
+from flowfabric.api.hints import lane_topic, wait_event
 from flowfabric.clock import monotonic
 from flowfabric.engine.engine import Engine
-from flowfabric.engine.wakeups import lane_topic, wait_event
 from flowfabric.errors import FlowFabricError
 from flowfabric.model.results import Claimed
 from flowfabric.sdk.durations import Duration
@@ -159,7 +159,7 @@ class Shift:
             asyncio.create_task(part.run())
             for part in (self._presence, self._reporter, self._leases, self._watchdog)
         ]
-        with self._engine.workers_here.present(self):
+        with self._engine.present(self):
             try:
                 await self._claim_until_stopped()
             except asyncio.CancelledError:
@@ -176,7 +176,7 @@ class Shift:
     async def _claim_until_stopped(self) -> None:
         """Claim whatever fits; when less came than fits, all was taken: wait for a hint."""
         topics = [lane_topic(lane) for lane in self._settings.lanes]
-        with self._engine.wakeups.listening(topics) as self._hinted:
+        with self._engine.listen(topics) as self._hinted:
             while not self._stopping.is_set():
                 free = self._free_slots()
                 if free <= 0:

@@ -1,0 +1,38 @@
+"""Hints that something may have happened: they shorten a wait, and may all be lost."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+
+def lane_topic(lane_id: str) -> str:
+    """Work began to wait on a lane."""
+    return f"lane:{lane_id}"
+
+
+def end_topic(execution_id: str) -> str:
+    """An execution ended."""
+    return f"done:{execution_id}"
+
+
+def flow_topic(flow_id: str) -> str:
+    """All members of a flow have ended."""
+    return f"flow:{flow_id}"
+
+
+class Bell(asyncio.Event):
+    """Rings for one wait, which may be told at once what there is to see."""
+
+    told: Any = None
+
+
+async def wait_event(event: asyncio.Event, timeout_s: float) -> bool:
+    """Whether the event came within the time."""
+    try:
+        async with asyncio.timeout(max(0.0, timeout_s)):
+            await event.wait()
+    except TimeoutError:
+        return False
+    event.clear()
+    return True
