@@ -163,7 +163,7 @@ async def test_a_renewal_always_needs_the_fence(lab: Lab) -> None:
         async with lab.refuses(FenceRequired):
             await lab.engine.renew_lease(
                 execution_id=claimed.execution_id,
-                fence=empty,  # type: ignore[arg-type]
+                fence=empty,
                 lease_ttl_ms=TTL_MS,
             )
 

@@ -280,7 +280,7 @@ async def test_one_result_that_is_longer_as_text_is_bounded_as_it_arrives(lab: L
 async def test_a_lower_limit_holds_for_a_result_that_replaces_the_input(lab: Lab) -> None:
     graph = await submit(lab, ["a", "c", "b"], [edge("a", "b", passes_result=True), edge("c", "b")])
     await graph.complete("a", result=b"1" * 500)
-    lab.engine.config = replace(lab.engine.config, payload_bytes_max=400)
+    lab.direct.config = replace(lab.direct.config, payload_bytes_max=400)
     await graph.complete("c")
     assert await graph.state("b") == "failed"
 

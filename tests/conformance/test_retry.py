@@ -141,7 +141,7 @@ async def test_the_handlers_own_pause_is_used(lab: Lab) -> None:
 async def test_a_long_or_strange_reason_is_kept_as_far_as_it_goes(lab: Lab) -> None:
     """A failure report is never lost because of its own text."""
     claimed = await lab.started()
-    await lab.engine.fail(claimed.handle, reason="a\x00b\ud800" + "x" * 100_000)
+    await lab.direct.fail(claimed.handle, reason="a\x00b\ud800" + "x" * 100_000)
     reason = (await lab.describe(claimed.execution_id)).failure_reason
     assert reason is not None
     assert reason.startswith("a�b")

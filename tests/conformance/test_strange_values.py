@@ -117,7 +117,7 @@ fold lease_ttl moment namespace offer prepare publish read shutdown_prepare star
 
 
 def operations(lab: Lab) -> dict[str, Any]:
-    members = inspect.getmembers(lab.engine, inspect.iscoroutinefunction)
+    members = inspect.getmembers(lab.direct, inspect.iscoroutinefunction)
     return {
         name: call
         for name, call in members

@@ -8,7 +8,7 @@ import sqlite3
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager, closing
 from functools import wraps
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar, cast
 
 import asyncpg
 import pytest
@@ -23,6 +23,7 @@ from flowfabric.model.record import replace
 from flowfabric.model.results import Claimed, Created, ExecutionSnapshot
 from flowfabric.model.state import PublicState
 from tests.support.databases import config_for
+from tests.support.loopback import Loopback
 
 P = ParamSpec("P")
 
@@ -53,10 +54,23 @@ class Lab:
         self.url = url
         self.clock = ManualClock()
         self.config = config_for(url)
-        self.engine: Engine = open_engine(url, config=self.config, clock=self.clock)
+        self.engine = self._opened()
         self._runner = asyncio.Runner()
 
+    @property
+    def direct(self) -> Engine:
+        """The engine itself, for what only a caller in its process can do."""
+        return self.engine.engine if isinstance(self.engine, Loopback) else self.engine
+
     # --- opening and closing -------------------------------------------------------------------
+
+    def _opened(self) -> Engine:
+        """An engine; the one in memory is asked through bytes, so that nothing is asked or answered
+        that could not cross a wire."""
+        engine = open_engine(self.url, config=self.config, clock=self.clock)
+        if self.url.startswith("memory:"):
+            return cast("Engine", Loopback(engine))
+        return engine
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Run one coroutine to its end."""
@@ -75,7 +89,7 @@ class Lab:
         """Open the engine again with other settings (a memory store starts anew)."""
         await self.engine.close()
         self.config = replace(self.config, **settings)
-        self.engine = open_engine(self.url, config=self.config, clock=self.clock)
+        self.engine = self._opened()
         await self.engine.start(migrate=True)
 
     @property

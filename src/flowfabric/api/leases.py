@@ -15,6 +15,7 @@ from flowfabric.model.results import (
     Completed,
     Delayed,
     LeaseRenewal,
+    Progressed,
     RetryScheduled,
     TerminalFailed,
 )
@@ -52,12 +53,12 @@ class RenewLease(Request[LeaseRenewal], frozen=True, kw_only=True):
     """Extend a lease named by its fence."""
 
     execution_id: str
-    fence: Fence
+    fence: Fence | None  # required: without one it is refused
     lease_ttl_ms: int
 
 
 @operation("progress", Kind.WRITE, Scope.WORKER)
-class Progress(Request[None], frozen=True, kw_only=True):
+class Progress(Request[Progressed], frozen=True, kw_only=True):
     """How far the work is: 0 to 100, and a line of text; what is absent stays."""
 
     handle: Handle

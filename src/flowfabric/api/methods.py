@@ -29,6 +29,7 @@ from flowfabric.model.results import (
     Completed,
     Delayed,
     LeaseRenewal,
+    Progressed,
     RetryScheduled,
     TerminalFailed,
 )
@@ -84,7 +85,7 @@ class Methods(ABC):
         return await self.call(Renew(handle=handle))
 
     async def renew_lease(
-        self, *, execution_id: str, fence: Fence, lease_ttl_ms: int
+        self, *, execution_id: str, fence: Fence | None, lease_ttl_ms: int
     ) -> LeaseRenewal:
         """Extend a lease named by its fence."""
         return await self.call(
@@ -93,7 +94,7 @@ class Methods(ABC):
 
     async def progress(
         self, handle: Handle, *, percent: int | None = None, message: str | None = None
-    ) -> None:
+    ) -> Progressed:
         """How far the work is: 0 to 100, and a line of text; what is absent stays."""
         return await self.call(Progress(handle=handle, percent=percent, message=message))
 

@@ -66,6 +66,19 @@ def _detail(field: str, error: Exception) -> str:
     return f"{field}: {error!s:.{_DETAIL_LENGTH}}"
 
 
+def to_msgpack(value: object) -> bytes:
+    """Encode as MessagePack: as JSON, but bytes stay bytes."""
+    return msgspec.msgpack.encode(value, enc_hook=_as_plain)
+
+
+def from_msgpack(data: bytes, kind: type[T], *, field: str) -> T:
+    """Decode MessagePack into a known type; a mismatch names the field."""
+    try:
+        return msgspec.msgpack.decode(data, type=kind)
+    except _UNREADABLE as error:
+        raise InvalidInput(_detail(field, error), field=field) from None
+
+
 Raw = msgspec.Raw  # JSON that is passed on as it is
 
 

@@ -1,0 +1,101 @@
+"""An engine behind a wire of zero length: every request, answer and error crosses it as bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, TypeVar
+
+from flowfabric.api import wire
+from flowfabric.api.backend import EngineBackend, LocalWorker
+from flowfabric.api.hints import Bell
+from flowfabric.api.operation import Request
+from flowfabric.engine.engine import Engine
+from flowfabric.errors import FlowFabricError
+from flowfabric.model.checks import check_list
+from flowfabric.model.results import BackendCapabilities
+
+R = TypeVar("R")
+
+
+class Loopback(EngineBackend):
+    """What is no operation (`tick`, `dump` …) goes straight to the engine behind it."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.engine, name)
+
+    async def call(self, request: Request[R]) -> R:
+        """There and back."""
+        operation = wire.operation_of(request)
+        if operation.is_local:
+            return await self.engine.call(request)
+        sent = wire.decode_request(operation.name, wire.encode_request(request))
+        try:
+            reply = await self.engine.call(sent)
+        except FlowFabricError as error:
+            raise wire.decode_error(wire.encode_error(error)) from None
+        received: R = wire.decode_reply(operation, wire.encode_reply(reply))
+        return received
+
+    async def call_many(self, requests: Sequence[Request[R]]) -> list[R | FlowFabricError]:
+        """There and back, together."""
+        answers: list[Any] = []
+        sent: list[Request[Any]] = []
+        for request in check_list(requests, field="requests"):
+            try:
+                operation = wire.operation_of(request)
+                sent.append(wire.decode_request(operation.name, wire.encode_request(request)))
+                answers.append(operation)
+            except FlowFabricError as error:
+                answers.append(error)
+        replies = iter(await self.engine.call_many(sent))
+        return [
+            each if isinstance(each, FlowFabricError) else _back(each, next(replies))
+            for each in answers
+        ]
+
+    def listen(self, topics: Iterable[str]) -> AbstractContextManager[Bell]:
+        """As the engine."""
+        return self.engine.listen(topics)
+
+    def follow(self, told: Callable[[Mapping[str, int]], None]) -> Callable[[], None]:
+        """As the engine."""
+        return self.engine.follow(told)
+
+    def present(self, worker: LocalWorker) -> AbstractContextManager[None]:
+        """As the engine."""
+        return self.engine.present(worker)
+
+    def again(self) -> EngineBackend:
+        """Its twin, behind a wire as well."""
+        return Loopback(self.engine.again())
+
+    @property
+    def home_namespace(self) -> str:
+        """As the engine."""
+        return self.engine.home_namespace
+
+    def backend_label(self) -> str:
+        """As the engine."""
+        return self.engine.backend_label()
+
+    def capabilities(self) -> BackendCapabilities:
+        """As the engine."""
+        return self.engine.capabilities()
+
+    async def start(self, *, migrate: bool = True) -> None:
+        """Start the engine."""
+        await self.engine.start(migrate=migrate)
+
+    async def close(self) -> None:
+        """Close the engine."""
+        await self.engine.close()
+
+
+def _back(operation: Any, reply: Any) -> Any:
+    if isinstance(reply, FlowFabricError):
+        return wire.decode_error(wire.encode_error(reply))
+    return wire.decode_reply(operation, wire.encode_reply(reply))
