@@ -23,7 +23,8 @@ from flowfabric.engine.flowing import Flowing
 from flowfabric.engine.granting import Granting
 from flowfabric.engine.keyring import Keyring
 from flowfabric.engine.loop_status import DutyStatus, LoopStatus
-from flowfabric.engine.operating import Operating
+from flowfabric.engine.operations import control as control
+from flowfabric.engine.operations import lanes as lanes
 from flowfabric.engine.operations import leases as leases
 from flowfabric.engine.operations.performing import ANSWERS, COMMANDS
 from flowfabric.engine.reading import Reading
@@ -70,7 +71,6 @@ class Engine(
     EngineBackend,
     Creating,
     Granting,
-    Operating,
     Reading,
     Finding,
     Registry,

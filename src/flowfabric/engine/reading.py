@@ -38,8 +38,6 @@ from flowfabric.model.results import (
     ExpiredLease,
     ExpiredLeasePage,
     Explanation,
-    LanePage,
-    LaneSummary,
     Outcome,
     snapshot_of,
 )
@@ -310,32 +308,6 @@ class Reading(WaitReading):
                 lane = counted.setdefault(route.lane_id, {})
                 lane[state] = lane.get(state, 0) + number
         return counted
-
-    async def list_lanes(
-        self, *, cursor: str | None = None, limit: int = limits.PAGE_DEFAULT
-    ) -> LanePage:
-        """Lanes by name, with their switch and counts per state."""
-        if cursor is not None:
-            check_lane(cursor, field="cursor")
-        check_integer(limit, field="limit", least=0, most=limits.PAGE_MAX)
-        catalog = await self.read(lambda reader: reader.catalog())
-        counts = await self.count_executions()
-        names = sorted(name for name in catalog.lanes if cursor is None or name > cursor)
-        lanes = tuple(
-            LaneSummary(
-                name,
-                catalog.lanes[name].lane_state,
-                catalog.lanes[name].reason,
-                catalog.lanes[name].registered_at,
-                counts.get(name, {}),
-                catalog.lanes[name].weight,
-                catalog.lanes[name].aging_ms,
-                catalog.lanes[name].bounds,
-            )
-            for name in names[:limit]
-        )
-        more = len(names) > limit > 0
-        return LanePage(lanes, names[limit - 1] if more else None)
 
     async def list_expired_leases(
         self,

@@ -1,0 +1,103 @@
+"""What an operator does to an execution: stop, move up, run again, take away, hold, mark.
+
+Each of these but a tag is audited as an operator event in its own transaction.
+"""
+
+from __future__ import annotations
+
+from flowfabric.api.operation import Kind, Request, Scope, operation
+from flowfabric.api.words import BlockingReasonGiven
+from flowfabric.model.execution import Fence
+from flowfabric.model.results import (
+    AlreadySatisfied,
+    Blocked,
+    Cancelled,
+    PriorityChanged,
+    Rejected,
+    Replayed,
+    Revoked,
+    Unblocked,
+)
+
+
+@operation("cancel_execution", Kind.WRITE, Scope.OPERATE)
+class CancelExecution(Request[Cancelled], frozen=True, kw_only=True):
+    """Stop an execution in whatever phase; `source="operator_override"` needs no fence."""
+
+    execution_id: str
+    reason: str
+    source: str
+    fence: Fence | None = None
+
+
+@operation("change_priority", Kind.WRITE, Scope.OPERATE)
+class ChangePriority(Request[PriorityChanged], frozen=True, kw_only=True):
+    """Move work that does not run up or down; clamped to 0..9000."""
+
+    execution_id: str
+    new_priority: int
+
+
+@operation("replay_execution", Kind.WRITE, Scope.OPERATE)
+class ReplayExecution(Request[Replayed], frozen=True, kw_only=True):
+    """Run a finished execution again as a new attempt; its history stays.
+
+    `cascade`: members of its flow that were skipped because of it live again too.
+    """
+
+    execution_id: str
+    requested_by: str = ""
+    reason: str = ""
+    deadline_at: int | None = None
+    cascade: bool = False
+
+
+@operation("revoke_lease", Kind.WRITE, Scope.OPERATE)
+class RevokeLease(Request[Revoked | AlreadySatisfied], frozen=True, kw_only=True):
+    """Take a lease away from its worker; the work is run again."""
+
+    execution_id: str
+    reason: str
+    expected_lease_id: str = ""
+    worker_instance_id: str = ""
+
+
+@operation("hold_execution", Kind.WRITE, Scope.OPERATE)
+class HoldExecution(Request[Blocked], frozen=True, kw_only=True):
+    """Keep runnable work from being claimed until it is released."""
+
+    execution_id: str
+    reason: str = ""
+
+
+@operation("release_execution", Kind.WRITE, Scope.OPERATE)
+class ReleaseExecution(Request[Unblocked], frozen=True, kw_only=True):
+    """End a hold."""
+
+    execution_id: str
+
+
+@operation("block_execution_for_admission", Kind.WRITE, Scope.OPERATE)
+class BlockExecutionForAdmission(Request[Blocked | Rejected], frozen=True, kw_only=True):
+    """Keep waiting work from being claimed because admission said no."""
+
+    execution_id: str
+    reason: BlockingReasonGiven
+    reason_detail: str = ""
+
+
+@operation("unblock_execution", Kind.WRITE, Scope.OPERATE)
+class UnblockExecution(Request[Unblocked], frozen=True, kw_only=True):
+    """Lift a block; `expected_reason` guards against lifting another one."""
+
+    execution_id: str
+    expected_reason: BlockingReasonGiven | None = None
+
+
+@operation("set_execution_tag", Kind.WRITE, Scope.OPERATE)
+class SetExecutionTag(Request[None], frozen=True, kw_only=True):
+    """Set or overwrite one tag."""
+
+    execution_id: str
+    key: str
+    value: str

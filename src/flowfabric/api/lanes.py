@@ -1,0 +1,66 @@
+"""Lanes: their switch, how they share a worker, and what is on them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from flowfabric import limits
+from flowfabric.api.operation import Kind, Request, Scope, operation
+from flowfabric.api.words import LaneStateGiven
+from flowfabric.model.results import LaneChanged, LaneConfigured, LanePage
+
+
+@operation("set_lane_state", Kind.WRITE, Scope.ADMIN)
+class SetLaneState(Request[LaneChanged], frozen=True, kw_only=True):
+    """Switch a lane: active, paused (no claims), draining (no creates), disabled (neither)."""
+
+    lane_id: str
+    lane_state: LaneStateGiven
+    reason: str = ""
+
+
+@operation("pause_lane", Kind.WRITE, Scope.ADMIN)
+class PauseLane(Request[LaneChanged], frozen=True, kw_only=True):
+    """Hand no work out; work is still taken in."""
+
+    lane_id: str
+    reason: str = ""
+
+
+@operation("resume_lane", Kind.WRITE, Scope.ADMIN)
+class ResumeLane(Request[LaneChanged], frozen=True, kw_only=True):
+    """Open the lane again."""
+
+    lane_id: str
+    reason: str = ""
+
+
+@operation("drain_lane", Kind.WRITE, Scope.ADMIN)
+class DrainLane(Request[LaneChanged], frozen=True, kw_only=True):
+    """Take no work in; what is there is still handed out."""
+
+    lane_id: str
+    reason: str = ""
+
+
+@operation("configure_lane", Kind.WRITE, Scope.ADMIN)
+class ConfigureLane(Request[LaneConfigured], frozen=True, kw_only=True):
+    """How a lane shares a worker with others, lets work age and bounds what is created on it.
+
+    What is not named stays; an empty list and an empty text take defaults away. Executions
+    that exist keep what they were created with.
+    """
+
+    lane_id: str
+    weight: int | None = None
+    aging_ms: int | None = None
+    budget_ids: Sequence[str] | None = None
+    quota_policy_id: str | None = None
+
+
+@operation("list_lanes", Kind.READ, Scope.READ)
+class ListLanes(Request[LanePage], frozen=True, kw_only=True):
+    """Lanes by name, with their switch and counts per state."""
+
+    cursor: str | None = None
+    limit: int = limits.PAGE_DEFAULT

@@ -1,0 +1,131 @@
+"""What an operator does to an execution: stop, move up, run again, take away, hold, mark."""
+
+from __future__ import annotations
+
+from flowfabric import limits
+from flowfabric.api import control as api
+from flowfabric.engine.core import EngineCore
+from flowfabric.engine.operations.leases import check_fence
+from flowfabric.engine.operations.performing import commands
+from flowfabric.errors import InvalidBlockingReason
+from flowfabric.kernel.cancel import Cancel
+from flowfabric.kernel.operate import Block, ChangePriority, Hold, Release, SetTag, Unblock
+from flowfabric.kernel.replay import Replay
+from flowfabric.kernel.revoke import RevokeLease
+from flowfabric.model.checks import (
+    check_flag,
+    check_instant,
+    check_name,
+    check_tag_key,
+    check_tag_value,
+    check_text,
+    clamp_priority,
+    clip_text,
+    word_of,
+)
+from flowfabric.model.shown import shown
+from flowfabric.model.state import BlockingReason
+
+# --- the course of an execution ------------------------------------------------------------------
+
+
+@commands(api.CancelExecution)
+def cancel_execution(machine: EngineCore, request: api.CancelExecution) -> Cancel:
+    """In whatever phase it is."""
+    return Cancel(
+        machine.check_id(request.execution_id),
+        clip_text(request.reason, limits.REASON_BYTES, field="reason"),
+        check_name(request.source, field="source"),
+        check_fence(request.fence),
+    )
+
+
+@commands(api.ChangePriority)
+def change_priority(machine: EngineCore, request: api.ChangePriority) -> ChangePriority:
+    """Up or down."""
+    rank = clamp_priority(request.new_priority, field="new_priority")
+    return ChangePriority(machine.check_id(request.execution_id), rank)
+
+
+@commands(api.ReplayExecution)
+def replay_execution(machine: EngineCore, request: api.ReplayExecution) -> Replay:
+    """As a new attempt."""
+    by, until = request.requested_by, request.deadline_at
+    return Replay(
+        machine.check_id(request.execution_id),
+        check_text(by, field="requested_by", max_bytes=limits.NAME_BYTES, empty=True),
+        clip_text(request.reason, limits.REASON_BYTES, field="reason"),
+        None if until is None else check_instant(until, field="deadline_at"),
+        check_flag(request.cascade, field="cascade"),
+    )
+
+
+@commands(api.RevokeLease)
+def revoke_lease(machine: EngineCore, request: api.RevokeLease) -> RevokeLease:
+    """From the worker that holds it."""
+    return RevokeLease(
+        machine.check_id(request.execution_id),
+        clip_text(request.reason, limits.REASON_BYTES, field="reason"),
+        _expectation(request.expected_lease_id, "expected_lease_id"),
+        _expectation(request.worker_instance_id, "worker_instance_id"),
+    )
+
+
+def _expectation(value: str, field: str) -> str:
+    """Text to compare with; empty means that it is not checked."""
+    return check_text(value, field=field, max_bytes=limits.NAME_BYTES, empty=True)
+
+
+# --- holds and blocks ----------------------------------------------------------------------------
+
+
+@commands(api.HoldExecution)
+def hold_execution(machine: EngineCore, request: api.HoldExecution) -> Hold:
+    """Until it is released."""
+    text = clip_text(request.reason, limits.REASON_BYTES, field="reason")
+    return Hold(machine.check_id(request.execution_id), text)
+
+
+@commands(api.ReleaseExecution)
+def release_execution(machine: EngineCore, request: api.ReleaseExecution) -> Release:
+    """From its hold."""
+    return Release(machine.check_id(request.execution_id))
+
+
+@commands(api.BlockExecutionForAdmission)
+def block_execution_for_admission(
+    machine: EngineCore, request: api.BlockExecutionForAdmission
+) -> Block:
+    """For a reason of admission."""
+    return Block(
+        machine.check_id(request.execution_id),
+        _reason(request.reason),
+        clip_text(request.reason_detail, limits.REASON_BYTES, field="reason_detail"),
+    )
+
+
+@commands(api.UnblockExecution)
+def unblock_execution(machine: EngineCore, request: api.UnblockExecution) -> Unblock:
+    """Of the block that is expected, or of any."""
+    given = request.expected_reason
+    expected = None if given is None else _reason(given, "expected_reason")
+    return Unblock(machine.check_id(request.execution_id), expected, by_operator=True)
+
+
+def _reason(reason: BlockingReason | str, field: str = "reason") -> BlockingReason:
+    word = word_of(reason, BlockingReason)
+    if word is None:
+        raise InvalidBlockingReason(f"{field}: {shown(reason, 80)}", field=field)
+    return word
+
+
+# --- tags ----------------------------------------------------------------------------------------
+
+
+@commands(api.SetExecutionTag)
+def set_execution_tag(machine: EngineCore, request: api.SetExecutionTag) -> SetTag:
+    """One of them."""
+    key, value = request.key, request.value
+    return SetTag(
+        machine.check_id(request.execution_id), check_tag_key(key), check_tag_value(value)
+    )
