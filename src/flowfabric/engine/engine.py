@@ -20,10 +20,10 @@ from flowfabric.engine.doctor import DoctorReport, examine
 from flowfabric.engine.finding import Finding
 from flowfabric.engine.flow_reading import FlowReading
 from flowfabric.engine.flowing import Flowing
-from flowfabric.engine.granting import Granting
 from flowfabric.engine.keyring import Keyring
 from flowfabric.engine.loop_status import DutyStatus, LoopStatus
 from flowfabric.engine.operations import control as control
+from flowfabric.engine.operations import grants as grants
 from flowfabric.engine.operations import lanes as lanes
 from flowfabric.engine.operations import leases as leases
 from flowfabric.engine.operations.performing import ANSWERS, COMMANDS
@@ -70,7 +70,6 @@ class BackgroundLoop(Protocol):
 class Engine(
     EngineBackend,
     Creating,
-    Granting,
     Reading,
     Finding,
     Registry,

@@ -1,0 +1,178 @@
+"""Grants and reclaims, for external schedulers and operators."""
+
+from __future__ import annotations
+
+from flowfabric import ids, limits
+from flowfabric.api import grants as api
+from flowfabric.engine.core import EngineCore
+from flowfabric.engine.fold import with_body
+from flowfabric.engine.operations.leases import lease_ttl, offer
+from flowfabric.engine.operations.performing import answers, commands
+from flowfabric.errors import InvalidInput
+from flowfabric.kernel.claim import NewIds
+from flowfabric.kernel.grant import ClaimGranted, ClaimNamed, IssueClaimGrant, PromiseBest
+from flowfabric.kernel.reclaim import IssueReclaimGrant, ReclaimExecution
+from flowfabric.model.checks import (
+    check_capabilities,
+    check_integer,
+    check_lane,
+    check_name,
+)
+from flowfabric.model.results import Claimed, GrantIssued, ReclaimResult
+from flowfabric.stores.base import Reader
+
+# --- promise -------------------------------------------------------------------------------------
+
+
+@answers(api.ScanEligibleExecutions)
+async def scan_eligible_executions(
+    machine: EngineCore, request: api.ScanEligibleExecutions
+) -> list[str]:
+    """As a claim would find them."""
+    lane, limit = check_lane(request.lane_id), request.limit
+    check_integer(limit, field="limit", least=0, most=limits.PAGE_MAX)
+    tenant = machine.namespace(request.namespace)
+
+    async def work(reader: Reader) -> list[str]:
+        routes = [
+            route
+            for route in (await reader.catalog()).routes
+            if route.lane_id == lane and route.namespace == tenant
+        ]
+        return await reader.peek_ready(routes, limit) if routes and limit else []
+
+    return await machine.read(work)
+
+
+@commands(api.IssueClaimGrant)
+def issue_claim_grant(machine: EngineCore, request: api.IssueClaimGrant) -> IssueClaimGrant:
+    """Of an execution that the scheduler names."""
+    return IssueClaimGrant(machine.check_id(request.execution_id), *_choice(request))
+
+
+@commands(api.ClaimForWorker)
+def claim_for_worker(machine: EngineCore, request: api.ClaimForWorker) -> PromiseBest:
+    """Of the execution that a claim would get."""
+    choice = _choice(request)
+    lanes, kinds = (check_lane(request.lane_id),), request.kinds
+    offered = offer(machine, lanes, request.worker_capabilities, kinds, request.namespace)
+    return PromiseBest(offered, IssueClaimGrant("", *choice))
+
+
+def _choice(
+    request: api.IssueClaimGrant | api.ClaimForWorker | api.IssueReclaimGrant,
+) -> tuple[str, str, tuple[str, ...], int, str]:
+    """Which worker a scheduler chose and for how long, checked, with a fresh grant id."""
+    most = limits.GRANT_TTL_MS_MAX
+    return (
+        check_name(request.worker_id, field="worker_id"),
+        check_name(request.worker_instance_id, field="worker_instance_id"),
+        check_capabilities(request.worker_capabilities, field="worker_capabilities"),
+        check_integer(request.grant_ttl_ms, field="grant_ttl_ms", least=1, most=most),
+        ids.new_secret_id(),
+    )
+
+
+# --- redeem --------------------------------------------------------------------------------------
+
+
+@answers(api.ClaimExecution)
+async def claim_execution(machine: EngineCore, request: api.ClaimExecution) -> Claimed:
+    """With a new attempt."""
+    return await _redeem(machine, request, request.execution_id, resumed=False)
+
+
+@answers(api.ClaimResumedExecution)
+async def claim_resumed_execution(
+    machine: EngineCore, request: api.ClaimResumedExecution
+) -> Claimed:
+    """With the interrupted attempt."""
+    return await _redeem(machine, request, request.execution_id, resumed=True)
+
+
+@answers(api.ClaimFromResumeGrant)
+async def claim_from_resume_grant(
+    machine: EngineCore, request: api.ClaimFromResumeGrant
+) -> Claimed:
+    """With the interrupted attempt that the grant names."""
+    grant = request.grant
+    if not isinstance(grant, GrantIssued):
+        raise InvalidInput("grant: expected a GrantIssued", field="grant")
+    return await _redeem(machine, request, grant.execution_id, resumed=True)
+
+
+async def _redeem(
+    machine: EngineCore,
+    request: api.ClaimExecution | api.ClaimResumedExecution | api.ClaimFromResumeGrant,
+    execution_id: str,
+    *,
+    resumed: bool,
+) -> Claimed:
+    command = ClaimGranted(
+        machine.check_id(execution_id),
+        check_name(request.worker_id, field="worker_id"),
+        check_name(request.worker_instance_id, field="worker_instance_id"),
+        lease_ttl(machine, request.lease_ttl_ms),
+        machine.store.family,
+        _new_ids(),
+        resumed,
+    )
+    return await _with_body(machine, await machine.execute(command))
+
+
+@answers(api.IssueGrantAndClaim)
+async def issue_grant_and_claim(machine: EngineCore, request: api.IssueGrantAndClaim) -> Claimed:
+    """By an operator, if the execution is on the lane it names."""
+    checked = machine.check_id(request.execution_id)
+    lane = check_lane(request.lane_id)
+    stored = (await machine.read(lambda reader: reader.get((checked,)))).get(checked)
+    stored_lane = getattr(stored, "lane_id", lane)
+    if stored_lane != lane:
+        raise InvalidInput(f"lane_id: the execution is on {stored_lane}", field="lane_id")
+    command = ClaimNamed(
+        checked,
+        lease_ttl(machine, request.lease_duration_ms),
+        machine.store.family,
+        _new_ids(),
+    )
+    return await _with_body(machine, await machine.execute(command))
+
+
+# --- take over -----------------------------------------------------------------------------------
+
+
+@commands(api.IssueReclaimGrant)
+def issue_reclaim_grant(machine: EngineCore, request: api.IssueReclaimGrant) -> IssueReclaimGrant:
+    """Of work whose lease was lost."""
+    return IssueReclaimGrant(machine.check_id(request.execution_id), *_choice(request))
+
+
+@answers(api.ReclaimExecution)
+async def reclaim_execution(machine: EngineCore, request: api.ReclaimExecution) -> ReclaimResult:
+    """With a new attempt."""
+    cap = request.max_reclaim_count
+    if cap is not None:
+        check_integer(cap, field="max_reclaim_count", least=0, most=limits.RETRIES_MAX)
+    command = ReclaimExecution(
+        machine.check_id(request.execution_id),
+        check_name(request.worker_id, field="worker_id"),
+        check_name(request.worker_instance_id, field="worker_instance_id"),
+        lease_ttl(machine, request.lease_ttl_ms),
+        machine.store.family,
+        _new_ids(),
+        cap,
+    )
+    reply: ReclaimResult = await machine.execute(command)
+    return await _with_body(machine, reply) if isinstance(reply, Claimed) else reply
+
+
+# --- what claims share ---------------------------------------------------------------------------
+
+
+def _new_ids() -> NewIds:
+    return NewIds(ids.new_secret_id(), ids.new_secret_id())
+
+
+async def _with_body(machine: EngineCore, reply: Claimed) -> Claimed:
+    bodies = await machine.read(lambda reader: reader.bodies((reply.execution_id,)))
+    return with_body(reply, bodies[reply.execution_id])
