@@ -14,10 +14,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from flowfabric.api.budgets import Usage
 from flowfabric.assemble import open_engine
 from flowfabric.clock import monotonic
 from flowfabric.config import EngineConfig
-from flowfabric.engine.budgeting import Usage
 from flowfabric.engine.engine import Engine
 from flowfabric.errors import ExecutionNotActive, FlowFabricError, NotFound, StateError
 from flowfabric.model.results import Claimed

@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 
 from flowfabric import limits
-from flowfabric.engine.budgeting import Usage
+from flowfabric.api.budgets import Usage
 from flowfabric.errors import (
     FlowFabricError,
     HandleFromOtherBackend,

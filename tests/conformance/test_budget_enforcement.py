@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from flowfabric.engine.budgeting import Usage
+from flowfabric.api.budgets import Usage
 from flowfabric.engine.limiting import UNBLOCK_CHUNK
 from flowfabric.engine.requests import NewExecution
 from flowfabric.errors import ExecutionNotEligible

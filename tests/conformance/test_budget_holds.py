@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from flowfabric.engine.budgeting import Usage
+from flowfabric.api.budgets import Usage
 from flowfabric.errors import (
     ExecutionNotActive,
     FlowFabricError,

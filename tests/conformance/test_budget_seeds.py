@@ -32,7 +32,7 @@ from contextlib import closing
 import asyncpg
 import pytest
 
-from flowfabric.engine.budgeting import Usage
+from flowfabric.api.budgets import Usage
 from flowfabric.errors import Corruption, InvalidInput, LimitConflict, NotFound
 from flowfabric.model.budget import (
     AlreadyApplied,

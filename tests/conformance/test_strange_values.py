@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from flowfabric.api.budgets import Usage
 from flowfabric.api.leases import Fail
-from flowfabric.engine.budgeting import Usage
 from flowfabric.engine.requests import NewExecution
 from flowfabric.engine.signalling import Signal
 from flowfabric.engine.suspending import SuspendRequest

@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule
 
-from flowfabric.engine.budgeting import Usage
+from flowfabric.api.budgets import Usage
 from flowfabric.engine.fold import WakeDue
 from flowfabric.model.budget import EnforcementMode, HardAction, Reserved, SoftAction
 from flowfabric.model.handle import Handle

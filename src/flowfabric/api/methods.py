@@ -3,9 +3,26 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
+from flowfabric import limits
+from flowfabric.api.budgets import (
+    CreateBudget,
+    GetBudgetStatus,
+    ListBudgets,
+    ReadBudgetUsageAndLimits,
+    RecordSpend,
+    ReleaseBudget,
+    ReleaseHold,
+    ReportUsage,
+    ReportUsageAdmin,
+    ReserveBudget,
+    ResetBudget,
+    SettleBudget,
+    UpdateBudget,
+    Usage,
+)
 from flowfabric.api.leases import (
     Cancel,
     Claim,
@@ -19,11 +36,33 @@ from flowfabric.api.leases import (
     RenewLease,
 )
 from flowfabric.api.operation import Request
-from flowfabric.api.words import FailureClassGiven
+from flowfabric.api.words import (
+    EnforcementModeGiven,
+    FailureClassGiven,
+    HardActionGiven,
+    ScopeTypeGiven,
+    SoftActionGiven,
+)
 from flowfabric.model.attempt import FailureClass
+from flowfabric.model.budget import (
+    BudgetCreated,
+    BudgetReset,
+    BudgetStatus,
+    BudgetUpdated,
+    EnforcementMode,
+    HardAction,
+    HardBreach,
+    HoldReleased,
+    Reserved,
+    ScopeType,
+    SoftAction,
+    UsageAndLimits,
+    UsageOutcome,
+)
 from flowfabric.model.execution import Fence
 from flowfabric.model.handle import Handle
 from flowfabric.model.results import (
+    AlreadySatisfied,
     Cancelled,
     Claimed,
     Completed,
@@ -177,3 +216,186 @@ class Methods(ABC):
     async def cancel(self, handle: Handle, *, reason: str) -> Cancelled:
         """The owner gives up for good."""
         return await self.call(Cancel(handle=handle, reason=reason))
+
+    # --- budgets --------------------------------------------------------------------------------
+
+    async def create_budget(
+        self,
+        *,
+        budget_id: str,
+        dimensions: Sequence[str] = (),
+        hard_limits: Sequence[int] = (),
+        soft_limits: Sequence[int] = (),
+        scope_type: ScopeTypeGiven = ScopeType.FREE,
+        scope_id: str = "",
+        enforcement_mode: EnforcementModeGiven = EnforcementMode.STRICT,
+        on_hard_limit: HardActionGiven = HardAction.BLOCK,
+        on_soft_limit: SoftActionGiven = SoftAction.WARN,
+        reset_interval_ms: int = 0,
+    ) -> BudgetCreated | AlreadySatisfied:
+        """Put a policy in force; the three lists stand side by side, 0 is no limit.
+
+        The same again is AlreadySatisfied, other content under the same id a LimitConflict.
+        """
+        return await self.call(
+            CreateBudget(
+                budget_id=budget_id,
+                dimensions=dimensions,
+                hard_limits=hard_limits,
+                soft_limits=soft_limits,
+                scope_type=scope_type,
+                scope_id=scope_id,
+                enforcement_mode=enforcement_mode,
+                on_hard_limit=on_hard_limit,
+                on_soft_limit=on_soft_limit,
+                reset_interval_ms=reset_interval_ms,
+            )
+        )
+
+    async def update_budget(
+        self,
+        *,
+        budget_id: str,
+        hard_limits: Mapping[str, int] | None = None,
+        soft_limits: Mapping[str, int] | None = None,
+        enforcement_mode: EnforcementModeGiven | None = None,
+        on_hard_limit: HardActionGiven | None = None,
+        on_soft_limit: SoftActionGiven | None = None,
+        reset_interval_ms: int | None = None,
+    ) -> BudgetUpdated:
+        """Raise or lower limits and change what they do; what is not named stays."""
+        return await self.call(
+            UpdateBudget(
+                budget_id=budget_id,
+                hard_limits=hard_limits,
+                soft_limits=soft_limits,
+                enforcement_mode=enforcement_mode,
+                on_hard_limit=on_hard_limit,
+                on_soft_limit=on_soft_limit,
+                reset_interval_ms=reset_interval_ms,
+            )
+        )
+
+    async def reset_budget(self, *, budget_id: str) -> BudgetReset:
+        """Usage to zero; breach counts are lifetime totals and stay."""
+        return await self.call(ResetBudget(budget_id=budget_id))
+
+    async def report_usage(
+        self,
+        handle: Handle,
+        *,
+        budget_id: str,
+        usage: Usage,
+        dedup_ttl_ms: int = limits.DEDUP_TTL_MS_DEFAULT,
+        must_exist: bool = False,
+    ) -> UsageOutcome:
+        """What the owner of a lease used. Repeating a key returns the first outcome.
+
+        Usage of a budget without a policy counts, and a policy made later sees it; with
+        `must_exist` it is refused with NotFound.
+        """
+        return await self.call(
+            ReportUsage(
+                handle=handle,
+                budget_id=budget_id,
+                usage=usage,
+                dedup_ttl_ms=dedup_ttl_ms,
+                must_exist=must_exist,
+            )
+        )
+
+    async def report_usage_admin(
+        self,
+        *,
+        budget_id: str,
+        dimensions: Sequence[str],
+        deltas: Sequence[int],
+        dedup_key: str | None = None,
+        dedup_ttl_ms: int = limits.DEDUP_TTL_MS_DEFAULT,
+        must_exist: bool = False,
+    ) -> UsageOutcome:
+        """A report from outside any execution; `must_exist` as in `report_usage`."""
+        return await self.call(
+            ReportUsageAdmin(
+                budget_id=budget_id,
+                dimensions=dimensions,
+                deltas=deltas,
+                dedup_key=dedup_key,
+                dedup_ttl_ms=dedup_ttl_ms,
+                must_exist=must_exist,
+            )
+        )
+
+    async def record_spend(
+        self,
+        *,
+        budget_id: str,
+        execution_id: str,
+        deltas: Mapping[str, int],
+        idempotency_key: str | None = None,
+        dedup_ttl_ms: int = limits.DEDUP_TTL_MS_DEFAULT,
+    ) -> UsageOutcome:
+        """A spend that `release_budget` can give back; a repeated key is AlreadyApplied."""
+        return await self.call(
+            RecordSpend(
+                budget_id=budget_id,
+                execution_id=execution_id,
+                deltas=deltas,
+                idempotency_key=idempotency_key,
+                dedup_ttl_ms=dedup_ttl_ms,
+            )
+        )
+
+    async def release_budget(self, *, budget_id: str, execution_id: str) -> None:
+        """Give back exactly what an execution spent, once."""
+        return await self.call(ReleaseBudget(budget_id=budget_id, execution_id=execution_id))
+
+    async def reserve_budget(
+        self,
+        handle: Handle,
+        *,
+        budget_id: str,
+        amounts: Mapping[str, int],
+        hold_id: str | None = None,
+        ttl_ms: int = limits.HOLD_TTL_MS_DEFAULT,
+    ) -> Reserved | HardBreach:
+        """Hold amounts against the hard limits before they are spent.
+
+        The hold comes back by itself when it is settled, released, when its time is over, and when
+        the lease ends for whatever reason. Asking twice with one `hold_id` holds once. NotFound for
+        a budget that does not exist.
+        """
+        return await self.call(
+            ReserveBudget(
+                handle=handle, budget_id=budget_id, amounts=amounts, hold_id=hold_id, ttl_ms=ttl_ms
+            )
+        )
+
+    async def settle_budget(
+        self, handle: Handle, *, budget_id: str, hold_id: str, amounts: Mapping[str, int]
+    ) -> UsageOutcome:
+        """Replace a hold by what was really spent; it joins the execution's ledger."""
+        return await self.call(
+            SettleBudget(handle=handle, budget_id=budget_id, hold_id=hold_id, amounts=amounts)
+        )
+
+    async def release_hold(self, handle: Handle, *, budget_id: str, hold_id: str) -> HoldReleased:
+        """Give a hold back unspent."""
+        return await self.call(ReleaseHold(handle=handle, budget_id=budget_id, hold_id=hold_id))
+
+    async def get_budget_status(self, *, budget_id: str) -> BudgetStatus:
+        """Policy, usage and counters of one budget, all of one instant."""
+        return await self.call(GetBudgetStatus(budget_id=budget_id))
+
+    async def list_budgets(
+        self, *, after: str | None = None, limit: int = limits.PAGE_DEFAULT
+    ) -> list[BudgetStatus]:
+        """Budgets by id, those after `after`; usage without a policy is not listed.
+
+        One whose rows cannot be read is left out; `doctor` names it.
+        """
+        return await self.call(ListBudgets(after=after, limit=limit))
+
+    async def read_budget_usage_and_limits(self, *, budget_id: str) -> UsageAndLimits:
+        """Limits and usage; empty where nothing is known."""
+        return await self.call(ReadBudgetUsageAndLimits(budget_id=budget_id))

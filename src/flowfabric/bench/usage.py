@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Iterator
 from statistics import median
 
+from flowfabric.api.budgets import Usage
 from flowfabric.assemble import open_engine
 from flowfabric.bench.measurement import (
     Measurement,
@@ -25,7 +26,6 @@ from flowfabric.bench.places import Place
 from flowfabric.bench.specimen import LANE, WORKER, new_execution
 from flowfabric.bench.usage_floor import measure_usage_floor
 from flowfabric.clock import monotonic
-from flowfabric.engine.budgeting import Usage
 from flowfabric.engine.engine import Engine
 from flowfabric.model.budget import HardAction
 from flowfabric.model.handle import Handle

@@ -14,7 +14,6 @@ from flowfabric.api.hints import Bell
 from flowfabric.api.operation import Request
 from flowfabric.config import EngineConfig
 from flowfabric.engine.admitting import Admitting
-from flowfabric.engine.budgeting import Budgeting
 from flowfabric.engine.creating import Creating
 from flowfabric.engine.doctor import DoctorReport, examine
 from flowfabric.engine.finding import Finding
@@ -25,6 +24,7 @@ from flowfabric.engine.loop_status import DutyStatus, LoopStatus
 from flowfabric.engine.operations import control as control
 from flowfabric.engine.operations import grants as grants
 from flowfabric.engine.operations import lanes as lanes
+from flowfabric.engine.operations import budgets as budgets
 from flowfabric.engine.operations import leases as leases
 from flowfabric.engine.operations.performing import ANSWERS, COMMANDS
 from flowfabric.engine.reading import Reading
@@ -75,7 +75,6 @@ class Engine(
     Registry,
     Flowing,
     FlowReading,
-    Budgeting,
     Admitting,
     Suspending,
     Signalling,

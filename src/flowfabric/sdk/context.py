@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Protocol
 
-from flowfabric.engine.budgeting import Usage
+from flowfabric.api.budgets import Usage
 from flowfabric.model.budget import UsageOutcome
 from flowfabric.model.handle import HandleKind
 from flowfabric.model.results import Claimed

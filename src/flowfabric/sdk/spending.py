@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from types import TracebackType
 from typing import Any, Final, Protocol, Self, TypeVar
 
-from flowfabric.engine.budgeting import Usage
+from flowfabric.api.budgets import Usage
 from flowfabric.engine.engine import Engine
 from flowfabric.errors import FlowFabricError, InvalidInput, NotFound
 from flowfabric.ids import new_secret_id

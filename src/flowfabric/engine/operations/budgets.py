@@ -1,0 +1,319 @@
+"""Budgets: policies, reports, spends, reservations, what is used."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from typing import TypeVar
+
+from flowfabric import ids, limits
+from flowfabric.api import budgets as api
+from flowfabric.engine.core import EngineCore
+from flowfabric.engine.operations.performing import answers, commands
+from flowfabric.engine.spoiled import readable
+from flowfabric.errors import Corruption, InvalidInput, NotFound
+from flowfabric.kernel.budget import CreateBudget, ResetBudget, UpdateBudget
+from flowfabric.kernel.spending import (
+    RecordSpend,
+    ReleaseBudget,
+    ReleaseHold,
+    ReportUsage,
+    Reserve,
+    Settle,
+)
+from flowfabric.model.budget import (
+    BudgetPolicy,
+    BudgetRow,
+    BudgetStatus,
+    EnforcementMode,
+    HardAction,
+    ScopeType,
+    SoftAction,
+    UsageAndLimits,
+    UsageRow,
+)
+from flowfabric.model.checks import check_flag, check_integer, check_lane, check_name, check_text
+from flowfabric.model.limit_checks import (
+    amounts_of_lists,
+    check_amounts,
+    check_budget_policy,
+    check_reset_interval,
+    check_word,
+)
+from flowfabric.stores.base import Reader, Transaction
+from flowfabric.stores.tables import BUDGETS, USAGE, Key
+
+W = TypeVar("W", bound=StrEnum)
+
+# --- policies ------------------------------------------------------------------------------------
+
+
+@commands(api.CreateBudget)
+def create_budget(machine: EngineCore, request: api.CreateBudget) -> CreateBudget:
+    """Put a policy in force."""
+    fields = ("dimensions", "hard_limits"), ("dimensions", "soft_limits")
+    dimensions = request.dimensions
+    policy = check_budget_policy(
+        scope_type=request.scope_type,
+        scope_id=request.scope_id,
+        enforcement_mode=request.enforcement_mode,
+        on_hard_limit=request.on_hard_limit,
+        on_soft_limit=request.on_soft_limit,
+        reset_interval_ms=request.reset_interval_ms,
+        hard_limits=amounts_of_lists(dimensions, request.hard_limits, fields=fields[0]),
+        soft_limits=amounts_of_lists(dimensions, request.soft_limits, fields=fields[1]),
+    )
+    if policy.scope_type is ScopeType.LANE:
+        check_lane(policy.scope_id, field="scope_id")
+    if policy.scope_type is ScopeType.EXECUTION:
+        machine.check_id(policy.scope_id)
+    return CreateBudget(check_name(request.budget_id, field="budget_id"), policy)
+
+
+@commands(api.UpdateBudget)
+def update_budget(machine: EngineCore, request: api.UpdateBudget) -> UpdateBudget:
+    """Change what is named."""
+    interval = request.reset_interval_ms
+    return UpdateBudget(
+        check_name(request.budget_id, field="budget_id"),
+        _amounts(request.hard_limits, "hard_limits"),
+        _amounts(request.soft_limits, "soft_limits"),
+        _word(request.enforcement_mode, EnforcementMode, "enforcement_mode"),
+        _word(request.on_hard_limit, HardAction, "on_hard_limit"),
+        _word(request.on_soft_limit, SoftAction, "on_soft_limit"),
+        None if interval is None else check_reset_interval(interval),
+    )
+
+
+def _amounts(value: Mapping[str, int] | None, field: str) -> dict[str, int] | None:
+    return None if value is None else check_amounts(value, field=field)
+
+
+def _word(value: W | str | None, words: type[W], field: str) -> W | None:
+    return None if value is None else check_word(value, words, field=field)
+
+
+@commands(api.ResetBudget)
+def reset_budget(machine: EngineCore, request: api.ResetBudget) -> ResetBudget:
+    """Usage to zero."""
+    return ResetBudget(check_name(request.budget_id, field="budget_id"))
+
+
+# --- spending ------------------------------------------------------------------------------------
+
+
+@commands(api.ReportUsage)
+def report_usage(machine: EngineCore, request: api.ReportUsage) -> ReportUsage:
+    """By the owner of a lease."""
+    handle, usage = machine.check_handle(request.handle), request.usage
+    if not isinstance(usage, api.Usage):
+        raise InvalidInput("usage: expected a Usage", field="usage")
+    return ReportUsage(
+        check_name(request.budget_id, field="budget_id"),
+        usage.amounts(),
+        _dedup_key(usage.dedup_key, "dedup_key"),
+        _ttl(request.dedup_ttl_ms, "dedup_ttl_ms"),
+        handle.execution_id,
+        handle.fence,
+        check_flag(request.must_exist, field="must_exist"),
+    )
+
+
+@commands(api.ReportUsageAdmin)
+def report_usage_admin(machine: EngineCore, request: api.ReportUsageAdmin) -> ReportUsage:
+    """From outside any execution."""
+    fields = ("dimensions", "deltas")
+    return ReportUsage(
+        check_name(request.budget_id, field="budget_id"),
+        amounts_of_lists(request.dimensions, request.deltas, fields=fields),
+        _dedup_key(request.dedup_key, "dedup_key"),
+        _ttl(request.dedup_ttl_ms, "dedup_ttl_ms"),
+        must_exist=check_flag(request.must_exist, field="must_exist"),
+    )
+
+
+@commands(api.RecordSpend)
+def record_spend(machine: EngineCore, request: api.RecordSpend) -> RecordSpend:
+    """Into the execution's ledger."""
+    return RecordSpend(
+        check_name(request.budget_id, field="budget_id"),
+        machine.check_id(request.execution_id),
+        check_amounts(request.deltas, field="deltas"),
+        _dedup_key(request.idempotency_key, "idempotency_key"),
+        _ttl(request.dedup_ttl_ms, "dedup_ttl_ms"),
+    )
+
+
+@commands(api.ReleaseBudget)
+def release_budget(machine: EngineCore, request: api.ReleaseBudget) -> ReleaseBudget:
+    """What the execution's ledger says."""
+    name = check_name(request.budget_id, field="budget_id")
+    return ReleaseBudget(name, machine.check_id(request.execution_id))
+
+
+@commands(api.ReserveBudget)
+def reserve_budget(machine: EngineCore, request: api.ReserveBudget) -> Reserve:
+    """A hold without a name gets one."""
+    handle, hold_id = machine.check_handle(request.handle), request.hold_id
+    name = ids.new_secret_id() if hold_id is None else check_name(hold_id, field="hold_id")
+    return Reserve(
+        check_name(request.budget_id, field="budget_id"),
+        handle.execution_id,
+        handle.fence,
+        name,
+        check_amounts(request.amounts),
+        _ttl(request.ttl_ms, "ttl_ms"),
+    )
+
+
+@commands(api.SettleBudget)
+def settle_budget(machine: EngineCore, request: api.SettleBudget) -> Settle:
+    """What was really spent takes the hold's place."""
+    handle = machine.check_handle(request.handle)
+    return Settle(
+        check_name(request.budget_id, field="budget_id"),
+        handle.execution_id,
+        handle.fence,
+        check_name(request.hold_id, field="hold_id"),
+        check_amounts(request.amounts),
+    )
+
+
+@commands(api.ReleaseHold)
+def release_hold(machine: EngineCore, request: api.ReleaseHold) -> ReleaseHold:
+    """Unspent."""
+    handle = machine.check_handle(request.handle)
+    return ReleaseHold(
+        check_name(request.budget_id, field="budget_id"),
+        handle.execution_id,
+        handle.fence,
+        check_name(request.hold_id, field="hold_id"),
+    )
+
+
+# --- reading -------------------------------------------------------------------------------------
+
+
+@answers(api.GetBudgetStatus)
+async def get_budget_status(machine: EngineCore, request: api.GetBudgetStatus) -> BudgetStatus:
+    """One budget that has a policy."""
+    name = check_name(request.budget_id, field="budget_id")
+    found = await _statuses(machine, [name])
+    if not found or found[0].policy is None:
+        raise NotFound(f"budget {name}", entity="budget")
+    return found[0]
+
+
+@answers(api.ListBudgets)
+async def list_budgets(machine: EngineCore, request: api.ListBudgets) -> list[BudgetStatus]:
+    """One page of those that have a policy, by id."""
+    limit, after = request.limit, request.after
+    check_integer(limit, field="limit", least=1, most=limits.PAGE_MAX)
+    start = None if after is None else check_text(after, field="after", max_bytes=1024)
+
+    async def work(reader: Reader) -> list[str]:
+        found: list[str] = []
+        key = None if start is None else (start,)
+        while len(found) < limit:
+            rows = await reader.page_rows(BUDGETS, {}, key, limit, newest_first=False)
+            found += [row.budget_id for row in rows if row.policy is not None]
+            if len(rows) < limit:
+                break
+            key = (rows[-1].budget_id,)
+        return found[:limit]
+
+    return await _statuses(machine, await machine.read(work))
+
+
+@answers(api.ReadBudgetUsageAndLimits)
+async def read_budget_usage_and_limits(
+    machine: EngineCore, request: api.ReadBudgetUsageAndLimits
+) -> UsageAndLimits:
+    """With or without a policy."""
+    name = check_name(request.budget_id, field="budget_id")
+    found = await _statuses(machine, [name])
+    if not found:
+        return UsageAndLimits({}, {}, {}, {})
+    status = found[0]
+    hard = {} if status.policy is None else status.policy.hard_limits
+    soft = {} if status.policy is None else status.policy.soft_limits
+    return UsageAndLimits(hard, soft, status.usage, status.held)
+
+
+async def _statuses(machine: EngineCore, budget_ids: Sequence[str]) -> list[BudgetStatus]:
+    """Each budget as it was at one instant; those that are not known are left out."""
+    found = await machine.read(lambda reader: _look(reader, budget_ids))
+    moving = [name for name, status in found.items() if status is None]
+    if moving:
+        found |= await machine.transact(lambda tx: _look_held(tx, moving))
+    return [status for name in budget_ids if (status := found.get(name)) is not None]
+
+
+async def _look(reader: Reader, budget_ids: Sequence[str]) -> dict[str, BudgetStatus | None]:
+    """What is committed; none for a budget that changed between its row and its usage."""
+    keys = [(each,) for each in budget_ids]
+    rows, spoiled = await readable(reader.peek_rows, BUDGETS, keys)
+    usage, odd = await readable(reader.peek_rows, USAGE, keys)
+    again, _ = await readable(reader.peek_rows, BUDGETS, [key for key in keys if key not in odd])
+    if len(keys) == 1 and (spoiled or odd):  # it was asked for by its name
+        raise Corruption({**odd, **spoiled}[keys[0]])
+    steady = _together(rows, usage)
+    return {
+        name: steady[name] if rows.get((name,)) == row else None for (name,), row in again.items()
+    }
+
+
+async def _look_held(tx: Transaction, budget_ids: Sequence[str]) -> dict[str, BudgetStatus | None]:
+    """The same under lock, for budgets that never rest."""
+    await tx.catalog()
+    keys = [(each,) for each in sorted(budget_ids)]
+    rows = await tx.rows(BUDGETS, keys)
+    return {**_together(rows, await tx.rows(USAGE, keys))}
+
+
+def _together(
+    rows: Mapping[Key, BudgetRow], usage: Mapping[Key, UsageRow]
+) -> dict[str, BudgetStatus]:
+    lines: dict[str, list[UsageRow]] = {}
+    for line in usage.values():
+        lines.setdefault(line.budget_id, []).append(line)
+    return {name: _status(row, lines.get(name, ())) for (name,), row in rows.items()}
+
+
+def _status(row: BudgetRow, usage: Sequence[UsageRow]) -> BudgetStatus:
+    """A budget as it is shown."""
+    ordered = sorted(usage, key=lambda each: each.dimension)
+    policy = row.policy or BudgetPolicy()
+    return BudgetStatus(
+        budget_id=row.budget_id,
+        policy=row.policy,
+        scope_type=policy.scope_type,
+        scope_id=policy.scope_id,
+        enforcement_mode=policy.enforcement_mode,
+        hard_limits=policy.hard_limits,
+        soft_limits=policy.soft_limits,
+        usage={each.dimension: each.used for each in ordered},
+        held={each.dimension: each.held for each in ordered if each.held},
+        breach_count=row.breach_count,
+        soft_breach_count=row.soft_breach_count,
+        last_breach_at=row.last_breach_at,
+        last_breach_dim=row.last_breach_dim,
+        reset_count=row.reset_count,
+        last_reset_at=row.last_reset_at,
+        next_reset_at=row.next_reset_at,
+        created_at=row.created_at,
+        updated_at=row.updated_at,
+    )
+
+
+# --- checks ---------------------------------------------------------------------------------------
+
+
+def _dedup_key(value: str | None, field: str) -> str | None:
+    if value is None or value == "":
+        return None
+    return check_text(value, field=field, max_bytes=limits.IDEMPOTENCY_KEY_BYTES)
+
+
+def _ttl(value: int, field: str) -> int:
+    return check_integer(value, field=field, least=1, most=limits.DURATION_MS_MAX)
