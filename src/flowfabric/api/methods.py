@@ -36,6 +36,15 @@ from flowfabric.api.leases import (
     RenewLease,
 )
 from flowfabric.api.operation import Request
+from flowfabric.api.quotas import (
+    CheckAdmission,
+    CreateQuotaPolicy,
+    GetQuotaStatus,
+    ListQuotaPolicies,
+    ReadQuotaPolicyLimits,
+    ReleaseAdmission,
+    UpdateQuotaPolicy,
+)
 from flowfabric.api.words import (
     EnforcementModeGiven,
     FailureClassGiven,
@@ -61,6 +70,14 @@ from flowfabric.model.budget import (
 )
 from flowfabric.model.execution import Fence
 from flowfabric.model.handle import Handle
+from flowfabric.model.quota import (
+    AdmissionOutcome,
+    QuotaCreated,
+    QuotaPolicy,
+    QuotaStatus,
+    QuotaUpdated,
+    Released,
+)
 from flowfabric.model.results import (
     AlreadySatisfied,
     Cancelled,
@@ -399,3 +416,94 @@ class Methods(ABC):
     async def read_budget_usage_and_limits(self, *, budget_id: str) -> UsageAndLimits:
         """Limits and usage; empty where nothing is known."""
         return await self.call(ReadBudgetUsageAndLimits(budget_id=budget_id))
+
+    # --- quotas ---------------------------------------------------------------------------------
+
+    async def create_quota_policy(
+        self,
+        *,
+        quota_policy_id: str,
+        window_seconds: int = 60,
+        max_requests_per_window: int = 0,
+        max_concurrent: int = 0,
+        jitter_ms: int = 0,
+    ) -> QuotaCreated | AlreadySatisfied:
+        """Put a policy in force; 0 is no limit. Each concurrency key is counted by itself."""
+        return await self.call(
+            CreateQuotaPolicy(
+                quota_policy_id=quota_policy_id,
+                window_seconds=window_seconds,
+                max_requests_per_window=max_requests_per_window,
+                max_concurrent=max_concurrent,
+                jitter_ms=jitter_ms,
+            )
+        )
+
+    async def update_quota_policy(
+        self,
+        *,
+        quota_policy_id: str,
+        window_seconds: int | None = None,
+        max_requests_per_window: int | None = None,
+        max_concurrent: int | None = None,
+        jitter_ms: int | None = None,
+    ) -> QuotaUpdated:
+        """Change limits; what is not named stays. Whoever waits for room learns of it at once."""
+        return await self.call(
+            UpdateQuotaPolicy(
+                quota_policy_id=quota_policy_id,
+                window_seconds=window_seconds,
+                max_requests_per_window=max_requests_per_window,
+                max_concurrent=max_concurrent,
+                jitter_ms=jitter_ms,
+            )
+        )
+
+    async def check_admission(
+        self,
+        *,
+        quota_policy_id: str,
+        execution_id: str,
+        dimension: str = "",
+        reservation_ms: int | None = None,
+    ) -> AdmissionOutcome:
+        """Ask for a place for an execution, as an external scheduler does before it grants.
+
+        The place is reserved until the execution runs, is released, or `reservation_ms` are over
+        (default: the policy's window). Once it runs, its end frees the place.
+        """
+        return await self.call(
+            CheckAdmission(
+                quota_policy_id=quota_policy_id,
+                execution_id=execution_id,
+                dimension=dimension,
+                reservation_ms=reservation_ms,
+            )
+        )
+
+    async def release_admission(
+        self, *, quota_policy_id: str, execution_id: str, dimension: str = ""
+    ) -> Released:
+        """Give back the place reserved for an execution; its start stays counted in the window.
+
+        Twice is harmless. PlaceInUse when the execution runs: its lease's end frees the place.
+        """
+        return await self.call(
+            ReleaseAdmission(
+                quota_policy_id=quota_policy_id, execution_id=execution_id, dimension=dimension
+            )
+        )
+
+    async def read_quota_policy_limits(self, *, quota_policy_id: str) -> QuotaPolicy | None:
+        """The policy, or none."""
+        return await self.call(ReadQuotaPolicyLimits(quota_policy_id=quota_policy_id))
+
+    async def get_quota_status(self, *, quota_policy_id: str) -> QuotaStatus:
+        """The policy and how much of it each key uses."""
+        return await self.call(GetQuotaStatus(quota_policy_id=quota_policy_id))
+
+    async def list_quota_policies(
+        self, *, after: str | None = None, limit: int = limits.PAGE_DEFAULT
+    ) -> list[QuotaPolicy]:
+        """Policies by id, those after `after`; one that cannot be read is left out."""
+        return await self.call(ListQuotaPolicies(after=after, limit=limit))

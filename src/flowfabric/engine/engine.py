@@ -13,7 +13,6 @@ from flowfabric.api.backend import EngineBackend, LocalWorker
 from flowfabric.api.hints import Bell
 from flowfabric.api.operation import Request
 from flowfabric.config import EngineConfig
-from flowfabric.engine.admitting import Admitting
 from flowfabric.engine.creating import Creating
 from flowfabric.engine.doctor import DoctorReport, examine
 from flowfabric.engine.finding import Finding
@@ -26,6 +25,7 @@ from flowfabric.engine.operations import grants as grants
 from flowfabric.engine.operations import lanes as lanes
 from flowfabric.engine.operations import budgets as budgets
 from flowfabric.engine.operations import leases as leases
+from flowfabric.engine.operations import quotas as quotas
 from flowfabric.engine.operations.performing import ANSWERS, COMMANDS
 from flowfabric.engine.reading import Reading
 from flowfabric.engine.registry import Registry
@@ -75,7 +75,6 @@ class Engine(
     Registry,
     Flowing,
     FlowReading,
-    Admitting,
     Suspending,
     Signalling,
     Keyring,

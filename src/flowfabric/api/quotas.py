@@ -1,0 +1,85 @@
+"""Quotas limit how many executions start and run at once; see docs/guides/limits.md."""
+
+from __future__ import annotations
+
+from flowfabric import limits
+from flowfabric.api.operation import Kind, Request, Scope, operation
+from flowfabric.model.quota import (
+    AdmissionOutcome,
+    QuotaCreated,
+    QuotaPolicy,
+    QuotaStatus,
+    QuotaUpdated,
+    Released,
+)
+from flowfabric.model.results import AlreadySatisfied
+
+
+@operation("create_quota_policy", Kind.WRITE, Scope.ADMIN)
+class CreateQuotaPolicy(Request[QuotaCreated | AlreadySatisfied], frozen=True, kw_only=True):
+    """Put a policy in force; 0 is no limit. Each concurrency key is counted by itself."""
+
+    quota_policy_id: str
+    window_seconds: int = 60
+    max_requests_per_window: int = 0
+    max_concurrent: int = 0
+    jitter_ms: int = 0
+
+
+@operation("update_quota_policy", Kind.WRITE, Scope.ADMIN)
+class UpdateQuotaPolicy(Request[QuotaUpdated], frozen=True, kw_only=True):
+    """Change limits; what is not named stays. Whoever waits for room learns of it at once."""
+
+    quota_policy_id: str
+    window_seconds: int | None = None
+    max_requests_per_window: int | None = None
+    max_concurrent: int | None = None
+    jitter_ms: int | None = None
+
+
+@operation("check_admission", Kind.WRITE, Scope.OPERATE)
+class CheckAdmission(Request[AdmissionOutcome], frozen=True, kw_only=True):
+    """Ask for a place for an execution, as an external scheduler does before it grants.
+
+    The place is reserved until the execution runs, is released, or `reservation_ms` are over
+    (default: the policy's window). Once it runs, its end frees the place.
+    """
+
+    quota_policy_id: str
+    execution_id: str
+    dimension: str = ""
+    reservation_ms: int | None = None
+
+
+@operation("release_admission", Kind.WRITE, Scope.OPERATE)
+class ReleaseAdmission(Request[Released], frozen=True, kw_only=True):
+    """Give back the place reserved for an execution; its start stays counted in the window.
+
+    Twice is harmless. PlaceInUse when the execution runs: its lease's end frees the place.
+    """
+
+    quota_policy_id: str
+    execution_id: str
+    dimension: str = ""
+
+
+@operation("read_quota_policy_limits", Kind.READ, Scope.READ)
+class ReadQuotaPolicyLimits(Request[QuotaPolicy | None], frozen=True, kw_only=True):
+    """The policy, or none."""
+
+    quota_policy_id: str
+
+
+@operation("get_quota_status", Kind.READ, Scope.READ)
+class GetQuotaStatus(Request[QuotaStatus], frozen=True, kw_only=True):
+    """The policy and how much of it each key uses."""
+
+    quota_policy_id: str
+
+
+@operation("list_quota_policies", Kind.READ, Scope.READ)
+class ListQuotaPolicies(Request[list[QuotaPolicy]], frozen=True, kw_only=True):
+    """Policies by id, those after `after`; one that cannot be read is left out."""
+
+    after: str | None = None
+    limit: int = limits.PAGE_DEFAULT

@@ -1,0 +1,142 @@
+"""Quotas: policies, admissions for external schedulers, what is used."""
+
+from __future__ import annotations
+
+from flowfabric import ids, limits
+from flowfabric.api import quotas as api
+from flowfabric.engine.bounds import present_windows
+from flowfabric.engine.core import EngineCore
+from flowfabric.engine.operations.performing import answers, commands
+from flowfabric.errors import NotFound
+from flowfabric.kernel.quota import CheckAdmission, CreateQuota, ReleaseAdmission, UpdateQuota
+from flowfabric.model.bounds import DEFAULT_DIMENSION
+from flowfabric.model.checks import check_integer, check_name, check_text
+from flowfabric.model.limit_checks import check_quota_limit, check_window
+from flowfabric.model.quota import AdmissionOutcome, QuotaPolicy, QuotaStatus
+from flowfabric.stores.base import Reader
+from flowfabric.stores.tables import GATES, QUOTAS
+
+# --- policies ------------------------------------------------------------------------------------
+
+
+@commands(api.CreateQuotaPolicy)
+def create_quota_policy(machine: EngineCore, request: api.CreateQuotaPolicy) -> CreateQuota:
+    """Put it in force."""
+    return CreateQuota(
+        check_name(request.quota_policy_id, field="quota_policy_id"),
+        check_window(request.window_seconds),
+        check_quota_limit(request.max_requests_per_window, field="max_requests_per_window"),
+        check_quota_limit(request.max_concurrent, field="max_concurrent"),
+        _jitter(request.jitter_ms),
+    )
+
+
+@commands(api.UpdateQuotaPolicy)
+def update_quota_policy(machine: EngineCore, request: api.UpdateQuotaPolicy) -> UpdateQuota:
+    """Change what is named."""
+    starts, places = request.max_requests_per_window, request.max_concurrent
+    if starts is not None:
+        starts = check_quota_limit(starts, field="max_requests_per_window")
+    if places is not None:
+        places = check_quota_limit(places, field="max_concurrent")
+    window, jitter = request.window_seconds, request.jitter_ms
+    return UpdateQuota(
+        check_name(request.quota_policy_id, field="quota_policy_id"),
+        None if window is None else check_window(window),
+        starts,
+        places,
+        None if jitter is None else _jitter(jitter),
+    )
+
+
+# --- admissions ----------------------------------------------------------------------------------
+
+
+@answers(api.CheckAdmission)
+async def check_admission(machine: EngineCore, request: api.CheckAdmission) -> AdmissionOutcome:
+    """Reserve a place; how long may be the policy's to say."""
+    name = check_name(request.quota_policy_id, field="quota_policy_id")
+    reservation_ms = request.reservation_ms
+    if reservation_ms is None:
+        policy = await _policy(machine, name)
+        if policy is None:
+            raise NotFound(f"quota policy {name}", entity="quota_policy")
+        reservation_ms = policy.window_ms
+    check_integer(reservation_ms, field="reservation_ms", least=1, most=limits.DURATION_MS_MAX)
+    command = CheckAdmission(
+        name,
+        _dimension(request.dimension),
+        machine.check_id(request.execution_id),
+        reservation_ms,
+        ids.jitter(),
+    )
+    reply: AdmissionOutcome = await machine.execute(command)
+    return reply
+
+
+@commands(api.ReleaseAdmission)
+def release_admission(machine: EngineCore, request: api.ReleaseAdmission) -> ReleaseAdmission:
+    """Give the place back."""
+    return ReleaseAdmission(
+        check_name(request.quota_policy_id, field="quota_policy_id"),
+        _dimension(request.dimension),
+        machine.check_id(request.execution_id),
+    )
+
+
+# --- reading -------------------------------------------------------------------------------------
+
+
+@answers(api.ReadQuotaPolicyLimits)
+async def read_quota_policy_limits(
+    machine: EngineCore, request: api.ReadQuotaPolicyLimits
+) -> QuotaPolicy | None:
+    """The policy, or none."""
+    name = check_name(request.quota_policy_id, field="quota_policy_id")
+    return await _policy(machine, name)
+
+
+@answers(api.GetQuotaStatus)
+async def get_quota_status(machine: EngineCore, request: api.GetQuotaStatus) -> QuotaStatus:
+    """The policy, and its gates as they are now."""
+    key = (check_name(request.quota_policy_id, field="quota_policy_id"),)
+
+    async def work(reader: Reader) -> QuotaStatus:
+        policy = (await reader.peek_rows(QUOTAS, [key])).get(key)
+        if policy is None:
+            raise NotFound(f"quota policy {key[0]}", entity="quota_policy")
+        gates = await reader.peek_rows(GATES, [key])
+        ordered = [gates[each] for each in sorted(gates)]
+        return QuotaStatus(policy, tuple(await present_windows(policy, ordered, reader)))
+
+    return await machine.read(work)
+
+
+@answers(api.ListQuotaPolicies)
+async def list_quota_policies(
+    machine: EngineCore, request: api.ListQuotaPolicies
+) -> list[QuotaPolicy]:
+    """One page, by id."""
+    limit, after = request.limit, request.after
+    check_integer(limit, field="limit", least=1, most=limits.PAGE_MAX)
+    start = None if after is None else (check_text(after, field="after", max_bytes=1024),)
+    return await machine.read(
+        lambda reader: reader.page_rows(QUOTAS, {}, start, limit, newest_first=False)
+    )
+
+
+async def _policy(machine: EngineCore, name: str) -> QuotaPolicy | None:
+    """The policy of a checked name, as committed."""
+    found = await machine.read(lambda reader: reader.peek_rows(QUOTAS, [(name,)]))
+    return found.get((name,))
+
+
+# --- checks --------------------------------------------------------------------------------------
+
+
+def _dimension(value: str) -> str:
+    return DEFAULT_DIMENSION if value == "" else check_name(value, field="dimension")
+
+
+def _jitter(value: int) -> int:
+    return check_integer(value, field="jitter_ms", least=0, most=limits.QUOTA_JITTER_MS_MAX)
