@@ -6,16 +6,11 @@ import asyncio
 
 import pytest
 
+from flowfabric.api.keys import AlreadySeeded, NothingToRotate, Rotated, Seeded
 from flowfabric.assemble import open_engine
 from flowfabric.config import EngineConfig
 from flowfabric.engine.engine import Engine
-from flowfabric.engine.keyring import (
-    KIDS_MAX,
-    AlreadySeeded,
-    NothingToRotate,
-    Rotated,
-    Seeded,
-)
+from flowfabric.engine.operations.keys import KIDS_MAX, ensure_signing_key
 from flowfabric.errors import InvalidInput, RotationConflict, SchemaMismatch
 from flowfabric.limits import DURATION_MS_MAX
 from flowfabric.model.suspension import Count, CountKind, SignalEffect
@@ -45,7 +40,7 @@ async def test_the_first_start_stores_a_random_key(lab: Lab) -> None:
     assert (row.kid, row.is_current, row.due_at) == ("k1", 1, None)
     assert len(row.secret_hex) == 64
     async with lab.unchanged():
-        await lab.engine.ensure_signing_key()
+        await ensure_signing_key(lab.engine)
 
 
 @scenario

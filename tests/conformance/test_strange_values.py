@@ -111,7 +111,7 @@ ADMIN_LISTS = {"report_usage_admin": {"deltas": (1,)}}
 # Not operations: the parts other layers are made of, and what would end or block the test.
 PARTS = """
 check_handle check_id check_scopes close close_core complete_command create_executions_in
-dump ensure_known ensure_limits ensure_signing_key execute execute_in execute_together fail_command
+dump ensure_known ensure_limits execute execute_in execute_together fail_command
 fold lease_ttl moment namespace offer prepare publish read shutdown_prepare start transact
 """
 

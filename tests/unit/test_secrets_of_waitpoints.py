@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from flowfabric.api.keys import RotateWaitpointHmacSecretAll, SeedWaitpointHmacSecret
 from flowfabric.config import EngineConfig
 from flowfabric.engine.signalling import Signal
 from flowfabric.engine.suspending import Fresh, SuspendRequest, UsePending
@@ -411,6 +412,15 @@ async def test_values_on_the_way_do_not_show_themselves(lab: Lab) -> None:
 def test_a_configured_secret_is_not_shown() -> None:
     config = EngineConfig(waitpoint_secret=SECRET)
     assert SECRET[:16] not in f"{config} {config!r}"
+
+
+def test_a_request_does_not_show_its_secret() -> None:
+    for request in (
+        SeedWaitpointHmacSecret(kid="k9", secret_hex=SECRET),
+        RotateWaitpointHmacSecretAll(new_kid="k9", new_secret_hex=SECRET),
+    ):
+        assert "k9" in repr(request)
+        assert SECRET[:16] not in f"{request} {request!r}"
 
 
 @scenario

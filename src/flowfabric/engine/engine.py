@@ -18,12 +18,12 @@ from flowfabric.engine.doctor import DoctorReport, examine
 from flowfabric.engine.finding import Finding
 from flowfabric.engine.flow_reading import FlowReading
 from flowfabric.engine.flowing import Flowing
-from flowfabric.engine.keyring import Keyring
 from flowfabric.engine.loop_status import DutyStatus, LoopStatus
 from flowfabric.engine.operations import control as control
 from flowfabric.engine.operations import grants as grants
 from flowfabric.engine.operations import lanes as lanes
 from flowfabric.engine.operations import budgets as budgets
+from flowfabric.engine.operations import keys as keys
 from flowfabric.engine.operations import leases as leases
 from flowfabric.engine.operations import quotas as quotas
 from flowfabric.engine.operations.performing import ANSWERS, COMMANDS
@@ -77,7 +77,6 @@ class Engine(
     FlowReading,
     Suspending,
     Signalling,
-    Keyring,
 ):
     """All operations on executions and flows, the same on every store.
 
@@ -106,7 +105,7 @@ class Engine(
         await self.store.open(migrate=migrate)
         forks.inherit(self, Engine._after_fork)
         try:
-            await self.ensure_signing_key()
+            await keys.ensure_signing_key(self)
         except BaseException:
             await self.store.close()
             raise

@@ -137,7 +137,6 @@ _RUNNING: Final = frozenset(
         "next_due",
         "sweep",
         "sweep_workers",
-        "ensure_signing_key",
     ]
 )
 
