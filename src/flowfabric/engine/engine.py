@@ -26,9 +26,9 @@ from flowfabric.engine.operations import budgets as budgets
 from flowfabric.engine.operations import keys as keys
 from flowfabric.engine.operations import leases as leases
 from flowfabric.engine.operations import quotas as quotas
+from flowfabric.engine.operations import workers as workers
 from flowfabric.engine.operations.performing import ANSWERS, COMMANDS
 from flowfabric.engine.reading import Reading
-from flowfabric.engine.registry import Registry
 from flowfabric.engine.signalling import Signalling
 from flowfabric.engine.supported import supported
 from flowfabric.engine.suspending import Suspending
@@ -72,7 +72,6 @@ class Engine(
     Creating,
     Reading,
     Finding,
-    Registry,
     Flowing,
     FlowReading,
     Suspending,

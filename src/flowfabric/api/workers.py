@@ -1,0 +1,48 @@
+"""The worker registry: claims do not depend on it, explanations and operators do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from flowfabric.api.operation import Kind, Request, Scope, operation
+from flowfabric.model.results import Marked, NotRegistered, Refreshed, Registered, WorkerPage
+
+
+@operation("register_worker", Kind.WRITE, Scope.WORKER)
+class RegisterWorker(Request[Registered | Refreshed], frozen=True, kw_only=True):
+    """Say that a worker is there, and what it can do."""
+
+    worker_id: str
+    worker_instance_id: str
+    lanes: Sequence[str]
+    liveness_ttl_ms: int
+    capabilities: Sequence[str] = ()
+    kinds: Sequence[str] | None = None
+    namespace: str | None = None
+
+
+@operation("heartbeat_worker", Kind.WRITE, Scope.WORKER)
+class HeartbeatWorker(Request[Refreshed | NotRegistered], frozen=True, kw_only=True):
+    """Still there. `NotRegistered` asks to register again."""
+
+    worker_instance_id: str
+    namespace: str | None = None
+
+
+@operation("mark_worker_dead", Kind.WRITE, Scope.OPERATE)
+class MarkWorkerDead(Request[Marked | NotRegistered], frozen=True, kw_only=True):
+    """Take a worker off the registry; with `revoke_leases` its work is run again at once."""
+
+    worker_instance_id: str
+    reason: str
+    namespace: str | None = None
+    revoke_leases: bool = False
+
+
+@operation("list_workers", Kind.READ, Scope.READ)
+class ListWorkers(Request[WorkerPage], frozen=True, kw_only=True):
+    """Live workers by namespace and instance; every namespace when none is named."""
+
+    namespace: str | None = None
+    cursor: str | None = None
+    limit: int = 1000
