@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
+from flowfabric.api.admin import DoctorReport
 from flowfabric.assemble import open_engine
 from flowfabric.clock import ManualClock, SystemClock, boot_id, boot_ms
 from flowfabric.config import EngineConfig
-from flowfabric.engine.doctor import DoctorReport
 from flowfabric.model.state import PublicState
 from flowfabric.stores.sqlite import clock as module
 from flowfabric.stores.sqlite.clock import LOOK_EVERY_MS, StoreClock

@@ -11,8 +11,8 @@ import pytest
 
 from flowfabric.engine import complaint
 from flowfabric.engine.complaint import Complaints
+from flowfabric.engine.due_work import DueLook
 from flowfabric.engine.here import WorkersHere
-from flowfabric.engine.timing import DueLook
 from flowfabric.engine.wakeups import Wakeups
 from flowfabric.errors import InvalidInput, StoreUnavailable
 from flowfabric.limits import DUE_BATCH

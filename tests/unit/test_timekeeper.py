@@ -7,8 +7,8 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, TypeVar
 
 from flowfabric.api.hints import Bell
+from flowfabric.engine.due_work import DueLook
 from flowfabric.engine.here import WorkersHere
-from flowfabric.engine.timing import DueLook
 from flowfabric.engine.wakeups import Wakeups
 from flowfabric.limits import LEASE_TTL_MS_MIN
 from flowfabric.loops import supervisor, timekeeper

@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import Any, Final
 
+from flowfabric.api.admin import Problem
 from flowfabric.cli.call import Call
 from flowfabric.cli.exits import Exit
 from flowfabric.cli.plain import plain
 from flowfabric.cli.terminal import clean, mask
 from flowfabric.cli.times import absolute, count
-from flowfabric.engine.doctor import Problem
 from flowfabric.errors import SchemaMismatch
 
 SHOWN_MAX: Final = 10  # of one kind; --json has them all

@@ -16,6 +16,7 @@ from flowfabric.engine.due import Aside
 from flowfabric.engine.fold import Fold
 from flowfabric.engine.here import WorkersHere
 from flowfabric.engine.inherited import InheritedStore
+from flowfabric.engine.loop_status import BackgroundLoop
 from flowfabric.engine.view import Effects, View
 from flowfabric.engine.wakeups import DUE_TOPIC, Wakeups
 from flowfabric.errors import HandleFromOtherBackend, InvalidBudgetScope, InvalidInput, NotFound
@@ -85,6 +86,7 @@ class EngineCore:
         self.next_look_at = 0  # until when the background loop sleeps; 0: nobody sleeps
         in_flight = config.batches_in_flight if store.family == "postgres" else 1
         self.batches = Batcher(self._commit, batch_max=config.batch_max, in_flight=in_flight)
+        self.loop: BackgroundLoop | None = None  # once started, and if it is to run one
         self.aside = Aside()
         self.complaints = Complaints(logging.getLogger("flowfabric.loops"))
         self._known_routes: set[Route] = set()

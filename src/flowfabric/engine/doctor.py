@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import Any, Final
+from typing import Any
 
+from flowfabric.api.admin import DoctorReport, Problem
 from flowfabric.engine.core import EngineCore
 from flowfabric.engine.flow_audit import audit_flows, strays
 from flowfabric.engine.limit_audit import audit_limits
@@ -17,7 +18,7 @@ from flowfabric.engine.loop_status import LoopStatus
 from flowfabric.errors import FlowFabricError
 from flowfabric.limits import PAGE_MAX
 from flowfabric.model.execution import Execution
-from flowfabric.model.record import Record, replace
+from flowfabric.model.record import replace
 from flowfabric.stores.base import Corrupt, ListFilter, Reader
 from flowfabric.stores.indexes import due_at, newest_first
 
@@ -25,50 +26,6 @@ logger = logging.getLogger("flowfabric.doctor")
 
 OVERDUE = "overdue"
 OVERDUE_MS = 60_000  # the loops of any engine would have dealt with it by then
-ADVICE: Final = {
-    "schema": "run `ff db migrate`; what was changed by hand is in `ff db sql` as it should be",
-    "index": "rebuild it (REINDEX), and check the disk",
-    "lane": "correct its row in ff_lane_registry, or delete it: the lane then has its defaults",
-    "corrupt": "correct the row, or cancel or delete what it belongs to; all other work goes on",
-    "limits": "correct the counter, or report it if nothing was written by hand",
-    "flows": "correct the rows, or cancel the flow; report it if nothing was written by hand",
-    "loops": "look at the log of the process; what is set aside is tried again by itself",
-    "overdue": "start a worker, or an engine with loops, and look at its log",
-    "stuck": "replay or cancel it, and report it if nothing was written by hand",
-    "check_failed": "the other checks were made; the log has the whole error",
-    "dead_rows": "VACUUM (ANALYZE) the table, and see why autovacuum does not keep up",
-    "old_transaction": "end it (pg_terminate_backend): dead rows stay while it is open",
-    "index_bloat": "REINDEX INDEX CONCURRENTLY gives the room back",
-    "free_pages": "stop all processes and VACUUM the file to give the room back",
-    "clock": "set this machine's clock right; the store follows, but never a day back (sqlite.md)",
-    "long_log": "end what has the file open for reading for so long",
-}
-
-
-class Problem(Record, frozen=True):
-    """One thing that should not be, or that an operator should see to."""
-
-    code: str
-    subject: str
-    detail: str
-
-    @property
-    def advice(self) -> str:
-        """What to do about it."""
-        return ADVICE[self.code]
-
-
-class DoctorReport(Record, frozen=True):
-    """What was looked at and what was found. Notices are about upkeep: nothing is wrong yet."""
-
-    problems: tuple[Problem, ...]
-    facts: dict[str, Any]
-    notices: tuple[Problem, ...] = ()
-
-    @property
-    def healthy(self) -> bool:
-        """Whether nothing is wrong."""
-        return not self.problems
 
 
 async def examine(engine: EngineCore, loops: LoopStatus, *, quick: bool) -> DoctorReport:

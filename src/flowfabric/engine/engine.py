@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from types import TracebackType
-from typing import Any, Final, Protocol, Self, TypeVar
+from typing import Any, Final, Self, TypeVar
 
-from flowfabric import forks
 from flowfabric.api.backend import EngineBackend, LocalWorker
 from flowfabric.api.hints import Bell
+from flowfabric import forks, limits
 from flowfabric.api.operation import Request
 from flowfabric.config import EngineConfig
+from flowfabric.engine import due_work
 from flowfabric.engine.creating import Creating
-from flowfabric.engine.doctor import DoctorReport, examine
 from flowfabric.engine.finding import Finding
 from flowfabric.engine.flow_reading import FlowReading
 from flowfabric.engine.flowing import Flowing
-from flowfabric.engine.loop_status import DutyStatus, LoopStatus
 from flowfabric.engine.operations import control as control
 from flowfabric.engine.operations import grants as grants
 from flowfabric.engine.operations import lanes as lanes
 from flowfabric.engine.operations import budgets as budgets
 from flowfabric.engine.operations import keys as keys
+from flowfabric.engine.loop_status import BackgroundLoop, LoopStatus, status_of
+from flowfabric.engine.operations import admin as admin
 from flowfabric.engine.operations import leases as leases
 from flowfabric.engine.operations import quotas as quotas
 from flowfabric.engine.operations import workers as workers
@@ -32,11 +32,11 @@ from flowfabric.engine.reading import Reading
 from flowfabric.engine.signalling import Signalling
 from flowfabric.engine.supported import supported
 from flowfabric.engine.suspending import Suspending
-from flowfabric.errors import FlowFabricError, InvalidInput, WaitTimeout
-from flowfabric.model.checks import check_flag, check_integer, check_list
+from flowfabric.errors import FlowFabricError, InvalidInput
+from flowfabric.model.checks import check_list
 from flowfabric.model.record import replace
-from flowfabric.model.results import BackendCapabilities, Prepared
-from flowfabric.stores.base import Reader, Store
+from flowfabric.model.results import BackendCapabilities
+from flowfabric.stores.base import Store
 
 VERSION = "0.1.0"
 
@@ -49,22 +49,6 @@ def _no_request(request: object) -> InvalidInput:
     return InvalidInput(
         f"requests: expected a request, got {type(request).__name__}", field="requests"
     )
-
-
-class BackgroundLoop(Protocol):
-    """What happens by itself while the engine is open."""
-
-    def start(self) -> None:
-        """Begin in the running event loop."""
-        ...
-
-    async def stop(self) -> None:
-        """End; what is under way may finish within a grace."""
-        ...
-
-    def status(self) -> tuple[DutyStatus, ...]:
-        """How each kind of work fares."""
-        ...
 
 
 class Engine(
@@ -88,7 +72,6 @@ class Engine(
     ) -> None:
         super().__init__(store, config)
         self._make_loop = loop
-        self._loop: BackgroundLoop | None = None
 
     def again(self) -> Engine:
         """The same store for another event loop, for example in another thread; not started.
@@ -109,21 +92,21 @@ class Engine(
             await self.store.close()
             raise
         if self.config.loops:
-            self._loop = self._make_loop(self)
-            self._loop.start()
+            self.loop = self._make_loop(self)
+            self.loop.start()
 
     async def close(self) -> None:
         """Stop the loops, finish what is in flight, let go of the store."""
-        if self._loop is not None:
-            await self._loop.stop()
-            self._loop = None
+        if self.loop is not None:
+            await self.loop.stop()
+            self.loop = None
         await self.close_core()
         await self.store.close()
         forks.disinherit(self)
 
     def _after_fork(self) -> None:
         """In a child: every call says that this engine is the parent's; closing it does nothing."""
-        self._loop = None
+        self.loop = None
         self._leave_core()
 
     async def __aenter__(self) -> Self:
@@ -204,49 +187,41 @@ class Engine(
         supports["create_executions_in"] = hasattr(self.store, "join")
         return BackendCapabilities(self.store.family, VERSION, self.store.schema_version, supports)
 
-    async def ping(self) -> None:
-        """Answers when the store does."""
-        await self.server_time_ms()
-
-    async def server_time_ms(self) -> int:
-        """The store's clock."""
-
-        async def work(reader: Reader) -> int:
-            await reader.catalog()
-            return reader.now
-
-        return await self.read(work)
-
-    async def prepare(self) -> Prepared:
-        """Bring the schema up to date."""
-        return Prepared(tuple(await self.store.migrate()))
-
-    async def shutdown_prepare(self, *, grace_ms: int) -> None:
-        """Wait until nothing is in flight; WaitTimeout when that takes longer than the grace."""
-        check_integer(grace_ms, field="grace_ms", least=0, most=3_600_000)
-        try:
-            async with asyncio.timeout(grace_ms / 1000):
-                await self.batches.idle()
-        except TimeoutError:
-            raise WaitTimeout(f"commits still in flight after {grace_ms} ms") from None
-
     def loop_status(self) -> LoopStatus:
         """How the background work of this process fares, and what it could not move.
 
         >>> open_engine("memory://").loop_status().duties  # doctest: +SKIP
         ()
         """
-        duties = () if self._loop is None else self._loop.status()
-        return LoopStatus(duties, tuple(self.aside))
-
-    async def doctor(self, *, quick: bool = False) -> DoctorReport:
-        """Check store, schema, indexes and records; see `ff doctor`.
-
-        `quick`: leave out the checks that read every row, which take long on a large store.
-        """
-        check_flag(quick, field="quick")
-        return await examine(self, self.loop_status(), quick=quick)
+        return status_of(self.loop, self.aside)
 
     async def dump(self) -> dict[str, list[Any]]:
         """Everything stored, in a comparable order."""
         return await self.store.dump()
+
+    # --- how it runs: for loops and tests ------------------------------------------------------
+
+    async def move_due(self, *, limit: int = limits.DUE_BATCH) -> int:
+        """Everything whose time has come, in one transaction; how many were moved.
+
+        What cannot be moved is set aside, and stops nothing else: see `loop_status`.
+        """
+        return await due_work.move_due(self, limit)
+
+    async def sweep(self, *, limit: int = limits.DUE_BATCH) -> int:
+        """Delete expired idempotency keys and old events."""
+        return await due_work.sweep(self, limit)
+
+    async def sweep_workers(self, *, limit: int = limits.DUE_BATCH) -> int:
+        """Take workers that were not heard from off the registry."""
+        return await due_work.sweep_workers(self, limit)
+
+    async def next_due(self) -> due_work.DueLook:
+        """The store's clock, and when something is due by itself."""
+        return await self.read(due_work.look)
+
+    async def tick(self) -> int:
+        """Run every loop once: what is due, retention, sweeps. How many records moved."""
+        moved = await self.move_due()
+        moved += await self.trim_retention() + await self.sweep()
+        return moved + await self.sweep_workers()

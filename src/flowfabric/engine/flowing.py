@@ -8,10 +8,11 @@ from typing import Any
 
 from flowfabric import ids, limits
 from flowfabric.clock import monotonic
+from flowfabric.engine.core import EngineCore
+from flowfabric.engine.due_work import move_due
 from flowfabric.engine.flow_building import CascadeFrom, ResolveEdge
 from flowfabric.engine.flow_requests import FlowEdge, FlowNode, NewFlow, to_children, to_submit
 from flowfabric.engine.requests import NewExecution
-from flowfabric.engine.timing import Timing
 from flowfabric.errors import FlowAlreadyTerminal, FlowFabricError, InvalidInput
 from flowfabric.kernel.dependent import WaitChildren
 from flowfabric.kernel.flow import AddMember, CreateFlow, SetFlowTag
@@ -66,7 +67,7 @@ from flowfabric.stores.tables import FLOW_TASKS
 DRAIN_PAUSE_S = 0.02
 
 
-class Flowing(Timing):
+class Flowing(EngineCore):
     """Executions that depend on each other; see docs/guides/flows.md."""
 
     # --- whole graphs --------------------------------------------------------------------------
@@ -346,7 +347,7 @@ class Flowing(Timing):
             left = tuple(key[2] for key in sorted(owed) if key[1] is TaskKind.CANCEL_MEMBER)
             if not left or monotonic() >= until:
                 return left
-            if not await self.move_due():
+            if not await move_due(self):
                 await asyncio.sleep(DRAIN_PAUSE_S)
 
     async def cancel_flow_header(

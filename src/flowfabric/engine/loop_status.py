@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from flowfabric.engine.due import SetAside
+from typing import Protocol
+
+from flowfabric.engine.due import Aside, SetAside
 from flowfabric.model.record import Record
 
 
@@ -22,3 +24,24 @@ class LoopStatus(Record, frozen=True):
 
     duties: tuple[DutyStatus, ...]  # none: this engine runs no loops
     set_aside: tuple[SetAside, ...]
+
+
+class BackgroundLoop(Protocol):
+    """What happens by itself while the engine is open."""
+
+    def start(self) -> None:
+        """Begin in the running event loop."""
+        ...
+
+    async def stop(self) -> None:
+        """End; what is under way may finish within a grace."""
+        ...
+
+    def status(self) -> tuple[DutyStatus, ...]:
+        """How each kind of work fares."""
+        ...
+
+
+def status_of(loop: BackgroundLoop | None, aside: Aside) -> LoopStatus:
+    """How the work fares of an engine's loop, if it has one."""
+    return LoopStatus(() if loop is None else loop.status(), tuple(aside))

@@ -11,9 +11,9 @@ from contextlib import ExitStack
 from typing import Final, Protocol
 
 from flowfabric.clock import monotonic
+from flowfabric.engine.due_work import DueLook
 from flowfabric.engine.here import WorkersHere
 from flowfabric.engine.loop_status import DutyStatus
-from flowfabric.engine.timing import DueLook
 from flowfabric.engine.wakeups import DUE_TOPIC, Wakeups
 from flowfabric.ids import jitter
 from flowfabric.limits import DUE_BATCH, INSTANT_MS_MAX, STOP_GRACE_S

@@ -1,0 +1,143 @@
+"""What an engine does by itself: it moves what is due, and deletes what has outlived its use."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from flowfabric import limits
+from flowfabric.engine.core import EngineCore
+from flowfabric.engine.due import Due, Thing, alone, named, rows_due
+from flowfabric.engine.fold import WakeDue
+from flowfabric.errors import RetryExhausted
+from flowfabric.model.checks import check_integer
+from flowfabric.model.record import Record
+from flowfabric.model.worker import WorkerEvent, WorkerEventType
+from flowfabric.stores.base import Reader, Transaction
+from flowfabric.trouble import is_passing
+
+
+class DueLook(Record, frozen=True):
+    """A look at the clock and at the earliest due time; none when nothing is due ever."""
+
+    now: int
+    due_at: int | None
+
+
+async def look(reader: Reader) -> DueLook:
+    """The store's clock, and when something is due by itself."""
+    due_at = await reader.next_due()
+    return DueLook(reader.now, due_at)
+
+
+async def clock_of(reader: Reader) -> int:
+    """The store's clock."""
+    await reader.catalog()
+    return reader.now
+
+
+# --- what is due ---------------------------------------------------------------------------------
+
+
+async def move_due(machine: EngineCore, limit: int = limits.DUE_BATCH) -> int:
+    """Everything whose time has come, in one transaction; how many were moved."""
+    check_integer(limit, field="limit", least=1, most=limits.CREATE_MAX)
+    moved = await _try_again(machine)
+    try:
+        return moved + await _move(machine, WakeDue(limit, machine.aside.things))
+    except Exception as error:
+        if _is_outage(error):
+            raise
+        return moved + await _move_each(machine, limit)
+
+
+async def _move(machine: EngineCore, command: WakeDue) -> int:
+    async def work(tx: Transaction) -> Any:
+        return await machine.fold(tx, [command])
+
+    replies, effects = await machine.transact(work)
+    machine.publish(effects)
+    return int(replies[0])
+
+
+async def _move_each(machine: EngineCore, limit: int) -> int:
+    """Something that is due cannot be moved: each thing in a transaction of its own."""
+    aside = machine.aside.things
+
+    async def find(tx: Transaction) -> tuple[int, list[Thing]]:
+        await tx.catalog()
+        found = await tx.due(tx.now, limit + len(aside))
+        rows = await rows_due(tx, limit, aside)
+        due = Due([each.execution_id for each in found], rows.keys)
+        return tx.now, [thing for thing in due.things() if thing not in aside]
+
+    now, things = await machine.transact(find)
+    return sum([await _move_alone(machine, thing, now) for thing in things])
+
+
+async def _try_again(machine: EngineCore) -> int:
+    """Move what was set aside long enough ago."""
+    if not machine.aside.things:
+        return 0
+    now = await machine.read(clock_of)
+    return sum([await _move_alone(machine, thing, now) for thing in machine.aside.due(now)])
+
+
+async def _move_alone(machine: EngineCore, thing: Thing, now: int) -> int:
+    """Move one thing that is due, or set it aside: a bad record is no reason to stop."""
+    try:
+        moved = await _move(machine, WakeDue(1, named=alone(thing)))
+    except Exception as error:
+        if _is_outage(error):
+            raise
+        noted = machine.aside.put(thing, error, now)
+        text = "%s cannot be moved and is set aside; all else goes on, `ff doctor` names it: %s"
+        machine.complaints.tell(text, named(noted.thing), error, error=error)
+        return 0
+    machine.aside.forget(thing)
+    return moved
+
+
+def _is_outage(error: Exception) -> bool:
+    """Whether nothing can be moved just now. A conflict that no retry ends is no outage: a row that
+    is in the way of one record alone must not hold up all the others."""
+    return is_passing(error) and not isinstance(error, RetryExhausted)
+
+
+# --- what has outlived its use -------------------------------------------------------------------
+
+
+async def sweep(machine: EngineCore, limit: int) -> int:
+    """Delete expired idempotency keys and old events."""
+    check_integer(limit, field="limit", least=1, most=limits.CREATE_MAX)
+
+    async def work(tx: Transaction) -> int:
+        await tx.catalog()
+        return await tx.sweep(
+            keys_until=tx.now,
+            events_until=tx.now - machine.config.event_retention_ms,
+            limit=limit,
+        )
+
+    return await machine.transact(work)
+
+
+async def sweep_workers(machine: EngineCore, limit: int) -> int:
+    """Take workers that were not heard from off the registry."""
+    check_integer(limit, field="limit", least=1, most=limits.CREATE_MAX)
+
+    async def work(tx: Transaction) -> int:
+        await tx.catalog()
+        lapsed = await tx.lapsed_workers(tx.now, limit)
+        for worker in lapsed:
+            await tx.delete_worker(worker.namespace, worker.worker_instance_id)
+            event = WorkerEvent(
+                worker.namespace,
+                worker.worker_instance_id,
+                WorkerEventType.TTL_SWEPT,
+                "not heard from",
+                tx.now,
+            )
+            await tx.append_worker_event(event)
+        return len(lapsed)
+
+    return await machine.transact(work)

@@ -1,0 +1,124 @@
+"""About an installation: its clock, its schema, its health, and what loops do by themselves."""
+
+from __future__ import annotations
+
+import asyncio
+
+from flowfabric import limits
+from flowfabric.api import admin as api
+from flowfabric.engine.core import EngineCore
+from flowfabric.engine.doctor import examine
+from flowfabric.engine.due_work import clock_of
+from flowfabric.engine.loop_status import status_of
+from flowfabric.engine.operations.performing import answers, commands
+from flowfabric.errors import InvalidInput, WaitTimeout
+from flowfabric.ids import jitter
+from flowfabric.kernel.expire import (
+    ATTEMPT_TIMEOUT,
+    EXECUTION_DEADLINE,
+    ExpireAttempt,
+    ExpireDeadline,
+    ExpireLease,
+    PromoteDelayed,
+)
+from flowfabric.model.checks import check_flag, check_integer
+from flowfabric.model.results import Prepared, Reconciled
+from flowfabric.stores.base import Reader, Transaction
+
+# --- about the store -----------------------------------------------------------------------------
+
+
+@answers(api.Ping)
+async def ping(machine: EngineCore, _request: api.Ping) -> None:
+    """By asking for its clock."""
+    await machine.read(clock_of)
+
+
+@answers(api.ServerTimeMs)
+async def server_time_ms(machine: EngineCore, _request: api.ServerTimeMs) -> int:
+    """Asked for, not reckoned."""
+    return await machine.read(clock_of)
+
+
+@answers(api.Prepare)
+async def prepare(machine: EngineCore, _request: api.Prepare) -> Prepared:
+    """Every migration that is not applied yet."""
+    return Prepared(tuple(await machine.store.migrate()))
+
+
+@answers(api.ShutdownPrepare)
+async def shutdown_prepare(machine: EngineCore, request: api.ShutdownPrepare) -> None:
+    """Commits of this process; others have their own."""
+    grace_ms = check_integer(request.grace_ms, field="grace_ms", least=0, most=3_600_000)
+    try:
+        async with asyncio.timeout(grace_ms / 1000):
+            await machine.batches.idle()
+    except TimeoutError:
+        raise WaitTimeout(f"commits still in flight after {grace_ms} ms") from None
+
+
+@answers(api.Doctor)
+async def doctor(machine: EngineCore, request: api.Doctor) -> api.DoctorReport:
+    """The store, and the loops of this process."""
+    quick = check_flag(request.quick, field="quick")
+    return await examine(machine, status_of(machine.loop, machine.aside), quick=quick)
+
+
+@answers(api.ReconcileExecutionIndex)
+async def reconcile_execution_index(
+    machine: EngineCore, _request: api.ReconcileExecutionIndex
+) -> Reconciled:
+    """Nothing is repaired."""
+    problems = await machine.read(_audit)
+    counted = sum(number for _, _, number in await machine.read(lambda reader: reader.count()))
+    texts = tuple(f"{index}: {what}" for index, what in problems)
+    return Reconciled(counted, len(problems), texts)
+
+
+async def _audit(reader: Reader) -> list[tuple[str, str]]:
+    return await reader.audit()
+
+
+# --- what loops do by themselves -----------------------------------------------------------------
+
+
+@commands(api.MarkLeaseExpiredIfDue)
+def mark_lease_expired_if_due(
+    machine: EngineCore, request: api.MarkLeaseExpiredIfDue
+) -> ExpireLease:
+    """Of one execution."""
+    return ExpireLease(machine.check_id(request.execution_id))
+
+
+@commands(api.PromoteDelayed)
+def promote_delayed(machine: EngineCore, request: api.PromoteDelayed) -> PromoteDelayed:
+    """Of one execution."""
+    return PromoteDelayed(machine.check_id(request.execution_id))
+
+
+@commands(api.ExpireExecution)
+def expire_execution(
+    machine: EngineCore, request: api.ExpireExecution
+) -> ExpireAttempt | ExpireDeadline:
+    """By the phase that is named."""
+    execution_id = machine.check_id(request.execution_id)
+    match request.phase:
+        case "attempt_timeout":
+            return ExpireAttempt(execution_id, jitter())
+        case "execution_deadline":
+            return ExpireDeadline(execution_id)
+        case _:
+            known = f"{ATTEMPT_TIMEOUT} or {EXECUTION_DEADLINE}"
+            raise InvalidInput(f"phase: {known}", field="phase")
+
+
+@answers(api.TrimRetention)
+async def trim_retention(machine: EngineCore, request: api.TrimRetention) -> int:
+    """In one transaction."""
+    limit = check_integer(request.limit, field="limit", least=1, most=limits.CREATE_MAX)
+
+    async def work(tx: Transaction) -> int:
+        await tx.catalog()
+        return await tx.purge(tx.now, limit)
+
+    return await machine.transact(work)
