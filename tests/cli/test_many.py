@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from flowfabric.api.executions import NewExecution
 from flowfabric.cli.exits import Exit
 from flowfabric.engine.engine import Engine
-from flowfabric.engine.requests import NewExecution
 from flowfabric.errors import StoreUnavailable
 from tests.cli.desk import Desk
 

@@ -161,8 +161,6 @@ async def test_a_policy_field_is_honoured_or_refused(
         ({"tags": {"a.b": "x" * 1025}}, "tags"),
         ({"tags": ["a.b"]}, "tags"),
         ({"tags": {f"a.b{n}": "x" for n in range(65)}}, "tags"),
-        ({"partition_id": 5}, "partition_id"),
-        ({"execution_id": "{fp:0}:x"}, "execution_id"),
     ],
     ids=lambda value: str(value)[:40],
 )
@@ -173,6 +171,25 @@ async def test_a_malformed_field_of_a_create_is_named(
     """D18, D33, core 8.1 row 21: everything is checked before anything is written."""
     async with lab.refuses(InvalidInput, field=field):
         await lab.create(**fields)
+
+
+@pytest.mark.parametrize(
+    ("fields", "field"),
+    [
+        ({"execution_kind": "k", "partition_id": 5}, "partition_id"),
+        ({"execution_kind": "k", "execution_id": "{fp:0}:x"}, "execution_id"),
+        ({"lane_id": "default"}, "execution_kind"),
+        ({"execution_kind": None}, "execution_kind"),
+    ],
+    ids=str,
+)
+@scenario
+async def test_an_unknown_or_missing_field_of_a_dict_is_named(
+    lab: Lab, fields: Any, field: str
+) -> None:
+    """An unknown keyword of the method is Python's own error; a dict is checked as data is."""
+    async with lab.refuses(InvalidInput, field=field):
+        await lab.engine.create_executions([fields])
 
 
 @pytest.mark.parametrize("key", ["", "nodot", "A.b", "a b.c", "a.b\x00", "a.", 5, "a." + "x" * 255])

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from flowfabric.api.executions import NewExecution
 from flowfabric.api.leases import Complete, Fail
-from flowfabric.engine.requests import NewExecution
 from flowfabric.errors import (
     FlowFabricError,
     HandleFromOtherBackend,

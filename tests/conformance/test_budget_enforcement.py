@@ -9,8 +9,8 @@ from typing import Any, cast
 import pytest
 
 from flowfabric.api.budgets import Usage
+from flowfabric.api.executions import NewExecution
 from flowfabric.engine.limiting import UNBLOCK_CHUNK
-from flowfabric.engine.requests import NewExecution
 from flowfabric.errors import ExecutionNotEligible
 from flowfabric.model.budget import HardBreach, Ok, SoftBreach
 from flowfabric.model.event import OperatorEventType

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from flowfabric.api.executions import NewExecution
 from flowfabric.engine import fold
-from flowfabric.engine.requests import NewExecution
 from flowfabric.model.results import Created
 from tests.support.gates import QUOTA, quota
 from tests.support.lab import LANE, Lab, scenario

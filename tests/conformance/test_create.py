@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from flowfabric.engine.requests import NewExecution
+from flowfabric.api.executions import NewExecution
 from flowfabric.errors import InvalidTagKey
 from flowfabric.ids import partition_of
 from flowfabric.model.policy import ExecutionPolicy, RoutingRequirements, TimeoutPolicy
@@ -155,3 +157,11 @@ async def test_thousands_are_created_in_one_call(lab: Lab) -> None:
     assert [each.priority for each in claimed] == sorted(
         (each.priority for each in claimed), reverse=True
     )
+
+
+@scenario
+async def test_none_says_the_same_as_leaving_a_field_out(lab: Lab) -> None:
+    absent: Any = dict.fromkeys(NewExecution.__struct_fields__[1:])
+    await lab.engine.create_execution(execution_kind="work", **absent)
+    await lab.engine.create_executions([{"execution_kind": "work", **absent}])  # type: ignore[list-item]
+    assert await lab.engine.count_executions() == {"default": {"waiting": 2}}

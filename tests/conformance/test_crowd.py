@@ -7,7 +7,7 @@ import random
 from collections import Counter
 from typing import Any
 
-from flowfabric.engine.requests import NewExecution
+from flowfabric.api.executions import NewExecution
 from flowfabric.errors import FlowFabricError, StoreError
 from flowfabric.model.results import Claimed
 from tests.support.builders import policy, retries

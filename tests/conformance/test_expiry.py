@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from flowfabric.engine.requests import NewExecution
+from flowfabric.api.executions import NewExecution
 from flowfabric.errors import InvalidInput
 from flowfabric.model.attempt import AttemptOutcome, AttemptType
 from flowfabric.model.event import LeaseEventType

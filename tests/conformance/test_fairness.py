@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from flowfabric.engine.requests import NewExecution
+from flowfabric.api.executions import NewExecution
 from flowfabric.errors import InvalidInput
 from flowfabric.model.results import LaneConfigured
 from tests.support.gates import QUOTA, counted, many, quota

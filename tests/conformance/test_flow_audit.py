@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from flowfabric.api.executions import NewExecution
 from flowfabric.engine.flow_requests import FlowEdge, FlowNode
-from flowfabric.engine.requests import NewExecution
 from flowfabric.model.flow import EdgeState, GroupState, OnSatisfied, Quorum
 from flowfabric.model.flow_results import FlowSubmitted
 from flowfabric.model.record import replace

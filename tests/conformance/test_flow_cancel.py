@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from flowfabric import limits
-from flowfabric.engine.requests import NewExecution
+from flowfabric.api.executions import NewExecution
 from flowfabric.errors import ExecutionNotActive, ExecutionNotEligible, FlowAlreadyTerminal
 from flowfabric.model.event import LeaseEventType, OperatorEventType
 from flowfabric.model.flow import CancellationPolicy, FlowState

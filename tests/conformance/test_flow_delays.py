@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from flowfabric.engine.requests import NewExecution
+from flowfabric.api.executions import NewExecution
 from flowfabric.errors import InvalidInput
 from flowfabric.model.attempt import FailureClass
 from flowfabric.model.flow import AllDone, AnyOf, EdgePolicy, OnSatisfied, Quorum

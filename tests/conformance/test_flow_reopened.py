@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-from flowfabric.engine.requests import NewExecution
+from flowfabric.api.executions import NewExecution
 from flowfabric.errors import FlowAlreadyTerminal, NotFound
 from flowfabric.model.flow import CancellationPolicy, FlowState, TaskKind
 from flowfabric.model.flow_results import FlowCancelled

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 
 import pytest
 
+from flowfabric.api.executions import NewExecution
 from flowfabric.engine.flow_rows import FlowRows
-from flowfabric.engine.requests import NewExecution
 from flowfabric.errors import InvalidDependency
 from flowfabric.model.execution import Execution
 from flowfabric.model.flow import GroupState

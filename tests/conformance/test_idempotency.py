@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from flowfabric.engine.requests import NewExecution
+from flowfabric.api.executions import NewExecution
 from flowfabric.errors import IdempotencyConflict
 from flowfabric.model.policy import ExecutionPolicy
 from flowfabric.model.results import Created, Duplicate

@@ -8,7 +8,7 @@ from typing import Any
 import asyncpg
 import pytest
 
-from flowfabric.engine.requests import NewExecution
+from flowfabric.api.executions import NewExecution
 from flowfabric.errors import ContentionError, FlowFabricError, IdempotencyConflict, InvalidInput
 from flowfabric.ids import new_uuid7s
 from flowfabric.model.flow_results import FlowDuplicate, FlowSubmitted

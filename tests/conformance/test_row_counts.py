@@ -7,8 +7,8 @@ from typing import Final
 
 import pytest
 
+from flowfabric.api.executions import NewExecution
 from flowfabric.api.leases import Complete
-from flowfabric.engine.requests import NewExecution
 from flowfabric.model.results import Completed, Created
 from tests.support.backdoor import SCHEMA_TABLES, Backdoor
 from tests.support.gates import QUOTA, quota

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
+from flowfabric.api.executions import NewExecution
 from flowfabric.assemble import open_engine
 from flowfabric.engine.engine import Engine
-from flowfabric.engine.requests import NewExecution
 from flowfabric.engine.signalling import Signal
 from flowfabric.engine.suspending import SuspendRequest, UsePending
 from flowfabric.errors import FlowFabricError, TargetNotSignalable, WaitpointClosed

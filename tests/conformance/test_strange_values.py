@@ -11,7 +11,6 @@ import pytest
 
 from flowfabric.api.budgets import Usage
 from flowfabric.api.leases import Fail
-from flowfabric.engine.requests import NewExecution
 from flowfabric.engine.signalling import Signal
 from flowfabric.engine.suspending import SuspendRequest
 from flowfabric.errors import FlowFabricError, InvalidInput, StoreError
@@ -130,7 +129,7 @@ def usual_arguments(name: str, call: Any, known: dict[str, Any]) -> dict[str, An
     needed = [
         each.name
         for each in inspect.signature(call).parameters.values()
-        if each.default is each.empty and each.kind is not each.VAR_KEYWORD
+        if each.default is each.empty
     ]
     usual = {**USUAL, **known, **ADMIN_LISTS.get(name, {})}
     missing = set(needed) - set(usual)
@@ -139,10 +138,7 @@ def usual_arguments(name: str, call: Any, known: dict[str, Any]) -> dict[str, An
 
 
 def every_argument(call: Any) -> list[str]:
-    found = inspect.signature(call).parameters.values()
-    names = [each.name for each in found if each.kind is not each.VAR_KEYWORD]
-    creates = any(each.kind is each.VAR_KEYWORD for each in found)
-    return [*names, *NewExecution.__struct_fields__[1:]] if creates else names
+    return list(inspect.signature(call).parameters)
 
 
 async def owner(lab: Lab, lanes: Iterator[int]) -> dict[str, Any]:

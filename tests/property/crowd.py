@@ -9,11 +9,12 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack, suppress
 from typing import Any, Final, NamedTuple
 
+from flowfabric.api.executions import NewExecution
 from flowfabric.assemble import open_engine
 from flowfabric.clock import ManualClock
 from flowfabric.config import EngineConfig
 from flowfabric.engine.engine import Engine
-from flowfabric.engine.requests import NewExecution, to_create
+from flowfabric.engine.requests import to_create
 from flowfabric.errors import FlowFabricError, RetryExhausted, StoreError
 from flowfabric.ids import new_execution_id
 from flowfabric.kernel.cancel import Cancel

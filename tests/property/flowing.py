@@ -9,8 +9,8 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
+from flowfabric.api.executions import NewExecution
 from flowfabric.engine.flow_requests import FlowEdge, FlowNode
-from flowfabric.engine.requests import NewExecution
 from flowfabric.model.attempt import FailureClass
 from flowfabric.model.flow import (
     AllDone,

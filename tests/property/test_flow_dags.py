@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 from hypothesis import Phase, given, seed, settings
 
+from flowfabric.api.executions import NewExecution
 from flowfabric.assemble import open_engine
 from flowfabric.clock import ManualClock
 from flowfabric.config import EngineConfig
@@ -24,7 +25,6 @@ from flowfabric.engine.engine import Engine
 from flowfabric.engine.flow_cascade import FlowCascade
 from flowfabric.engine.flow_requests import FlowEdge, FlowNode
 from flowfabric.engine.flow_tasks import FlowTasks
-from flowfabric.engine.requests import NewExecution
 from flowfabric.engine.view import InvariantViolated
 from flowfabric.errors import InvalidDependency
 from flowfabric.kernel.dependent import set_free

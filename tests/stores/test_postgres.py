@@ -8,9 +8,9 @@ from typing import Any
 import asyncpg
 import pytest
 
+from flowfabric.api.executions import NewExecution
 from flowfabric.assemble import open_engine
 from flowfabric.config import EngineConfig
-from flowfabric.engine.requests import NewExecution
 from flowfabric.errors import FlowFabricError, InvalidInput, StoreUnavailable
 
 SLOW_POLL = EngineConfig(loops=False, poll_interval_ms=3_600_000)

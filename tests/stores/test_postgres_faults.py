@@ -16,10 +16,10 @@ import asyncpg
 import psycopg
 import pytest
 
+from flowfabric.api.executions import NewExecution
 from flowfabric.assemble import open_engine
 from flowfabric.config import EngineConfig
 from flowfabric.engine.engine import Engine
-from flowfabric.engine.requests import NewExecution
 from flowfabric.errors import (
     ContentionError,
     FlowFabricError,

@@ -18,9 +18,9 @@ from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.orm import Session
 
 from flowfabric import Fabric
+from flowfabric.api.executions import NewExecution
 from flowfabric.assemble import open_engine
 from flowfabric.config import EngineConfig
-from flowfabric.engine.requests import NewExecution
 from flowfabric.errors import (
     ContentionError,
     FlowFabricError,

@@ -10,10 +10,10 @@ from typing import Any
 import asyncpg
 import pytest
 
+from flowfabric.api.executions import NewExecution
 from flowfabric.assemble import open_engine
 from flowfabric.config import EngineConfig
 from flowfabric.engine.engine import Engine
-from flowfabric.engine.requests import NewExecution
 from flowfabric.errors import ExecutionNotActive, OutcomeUnknown, StoreUnavailable
 from flowfabric.model.results import Claimed
 from flowfabric.stores.postgres import arrays, connections, store

@@ -9,8 +9,8 @@ from itertools import pairwise
 from typing import Any, ParamSpec
 from weakref import WeakKeyDictionary
 
+from flowfabric.api.executions import NewExecution
 from flowfabric.engine.flow_requests import FlowEdge, FlowNode
-from flowfabric.engine.requests import NewExecution
 from flowfabric.kernel.edge_group import judged
 from flowfabric.model.attempt import FailureClass
 from flowfabric.model.execution import Execution

@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine
 from functools import wraps
 from typing import Any, ParamSpec
 
-from flowfabric.engine.requests import NewExecution
+from flowfabric.api.executions import NewExecution
 from flowfabric.model.execution import Execution
 from flowfabric.model.quota import AdmissionRow, AdmissionState, GateRow
 from flowfabric.model.results import Created

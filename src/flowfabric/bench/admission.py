@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from statistics import median
 from typing import Any
 
+from flowfabric.api.executions import NewExecution
 from flowfabric.api.leases import Complete
 from flowfabric.assemble import open_engine
 from flowfabric.bench.measurement import (
@@ -29,7 +30,6 @@ from flowfabric.bench.preload import BLOCKED, preload_blocked
 from flowfabric.bench.specimen import LANE, RESULT, WORKER, new_execution
 from flowfabric.clock import monotonic
 from flowfabric.engine.engine import Engine
-from flowfabric.engine.requests import NewExecution
 from flowfabric.model.policy import policy_from
 from flowfabric.model.record import replace
 from flowfabric.model.results import Claimed

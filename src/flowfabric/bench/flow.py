@@ -11,6 +11,7 @@ import asyncio
 from itertools import pairwise
 from statistics import median
 
+from flowfabric.api.executions import NewExecution
 from flowfabric.api.leases import Complete
 from flowfabric.assemble import open_engine
 from flowfabric.bench.cycle import engine_rate
@@ -29,7 +30,6 @@ from flowfabric.bench.workload import TOPIC
 from flowfabric.clock import monotonic
 from flowfabric.engine.engine import Engine
 from flowfabric.engine.flow_requests import FlowEdge, FlowNode
-from flowfabric.engine.requests import NewExecution
 from flowfabric.model.flow import FlowState, OnSatisfied, Quorum
 from flowfabric.model.flow_results import FlowSubmitted
 from flowfabric.model.record import to_json

@@ -8,8 +8,9 @@ from itertools import chain
 from typing import NoReturn
 
 from flowfabric import limits
+from flowfabric.api.executions import NewExecution
 from flowfabric.config import EngineConfig
-from flowfabric.engine.requests import NewExecution, to_create
+from flowfabric.engine.requests import to_create
 from flowfabric.errors import DependencyAlreadyExists, FlowFabricError, InvalidInput
 from flowfabric.ids import member_ids, new_uuid7s
 from flowfabric.kernel.create import CreateExecution, fingerprint_of

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from flowfabric import ids, limits
+from flowfabric.api.executions import NewExecution
 from flowfabric.clock import monotonic
 from flowfabric.engine.core import EngineCore
 from flowfabric.engine.due_work import move_due
 from flowfabric.engine.flow_building import CascadeFrom, ResolveEdge
 from flowfabric.engine.flow_requests import FlowEdge, FlowNode, NewFlow, to_children, to_submit
-from flowfabric.engine.requests import NewExecution
 from flowfabric.errors import FlowAlreadyTerminal, FlowFabricError, InvalidInput
 from flowfabric.kernel.dependent import WaitChildren
 from flowfabric.kernel.flow import AddMember, CreateFlow, SetFlowTag

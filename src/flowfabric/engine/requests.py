@@ -1,11 +1,11 @@
-"""Requests with several fields, and the checks that turn them into commands."""
+"""The checks that turn a request for an execution into a command."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from flowfabric import limits
+from flowfabric.api.executions import NewExecution
 from flowfabric.config import EngineConfig
 from flowfabric.errors import InvalidInput, PayloadTooLarge
 from flowfabric.kernel.create import CreateExecution, fingerprint_of
@@ -23,35 +23,8 @@ from flowfabric.model.execution import Body
 from flowfabric.model.limit_checks import check_bounds
 from flowfabric.model.nesting import check_nesting
 from flowfabric.model.policy import ExecutionPolicy, policy_from
-from flowfabric.model.record import Record, replace
+from flowfabric.model.record import replace
 from flowfabric.model.route import Route
-
-
-class NewExecution(Record, frozen=True, kw_only=True):
-    """One execution to create.
-
-    >>> NewExecution(execution_kind="brief", input_payload=b'"solar"').lane_id
-    'default'
-    """
-
-    execution_kind: str
-    input_payload: bytes = b""
-    payload_encoding: str | None = None
-    lane_id: str = "default"
-    namespace: str | None = None  # none: the engine's
-    priority: int | None = None  # none: the policy's, else 0
-    creator_identity: str = ""
-    idempotency_key: str | None = None
-    budget_ids: tuple[str, ...] = ()  # budgets it spends from and must find open
-    quota_policy_id: str | None = None  # none: the lane's, if it has one
-    concurrency_key: str | None = None  # the quota's limits hold for each key by itself
-    tags: Mapping[str, str] = {}
-    policy: ExecutionPolicy | dict[str, Any] | None = None
-    delay_until: int | None = None  # an instant
-    delay_ms: int | None = None  # or so long after it could begin: its submit, or its join
-    execution_deadline_at: int | None = None
-    colocate_with: str | None = None  # a flow it will be added to: its id fits that flow
-
 
 _route_cache: dict[tuple[str, str, str, tuple[str, ...]], Route] = {}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from types import UnionType
 from typing import Any
 
@@ -160,7 +161,7 @@ class ExecutionPolicy(Record, frozen=True, kw_only=True):
 DEFAULT_POLICY = ExecutionPolicy()
 
 
-def policy_from(value: ExecutionPolicy | dict[str, Any] | None) -> ExecutionPolicy:
+def policy_from(value: ExecutionPolicy | Mapping[str, Any] | None) -> ExecutionPolicy:
     """A checked policy from whatever the caller holds; unknown fields are refused by name."""
     if value is None:
         return DEFAULT_POLICY

@@ -23,7 +23,7 @@ from typing import (
     overload,
 )
 
-from flowfabric.engine.requests import NewExecution
+from flowfabric.api.executions import NewExecution
 from flowfabric.errors import IdempotencyConflict, InvalidInput, NotFound
 from flowfabric.model.policy import DEFAULT_POLICY, ExecutionPolicy
 from flowfabric.model.record import replace

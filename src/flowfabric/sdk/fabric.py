@@ -10,8 +10,6 @@ from itertools import islice
 from types import MappingProxyType, TracebackType
 from typing import Any, ParamSpec, Self, TypeVar, overload
 
-import msgspec
-
 from flowfabric import forks, limits
 from flowfabric.assemble import open_engine
 from flowfabric.config import DEFAULT_URL, EngineConfig, url_from_environment
@@ -292,7 +290,7 @@ class Fabric(LimitMethods, WaitMethods, RunMethods):
         if connection is not None:
             (answer,) = await engine.create_executions_in(connection, [request])
         else:
-            answer = await engine.create_execution(**msgspec.structs.asdict(request))
+            answer = await engine.call(request)
         return self._run(call, answer)
 
     @overload

@@ -18,7 +18,7 @@ from typing import (
     overload,
 )
 
-from flowfabric.engine.requests import NewExecution
+from flowfabric.api.executions import NewExecution
 from flowfabric.model.bounds import UNBOUNDED
 from flowfabric.model.policy import DEFAULT_POLICY
 from flowfabric.model.shown import shown

@@ -1,0 +1,126 @@
+"""New work: one execution, many at once, or inside a caller's transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from flowfabric import limits
+from flowfabric.api import executions as api
+from flowfabric.api.executions import NewExecution
+from flowfabric.engine.core import EngineCore
+from flowfabric.engine.operations.performing import answers
+from flowfabric.engine.requests import to_create
+from flowfabric.engine.view import Effects
+from flowfabric.errors import FlowFabricError, InvalidInput
+from flowfabric.ids import member_ids, new_execution_id, new_execution_ids
+from flowfabric.kernel.create import CreateExecution
+from flowfabric.kernel.decision import Refused
+from flowfabric.model.checks import check_list, check_uuid
+from flowfabric.model.record import fields_of, replace
+from flowfabric.model.results import CreateResult
+from flowfabric.stores.base import Transaction
+
+# The fields that always have a value, with their usual ones.
+_USUAL: Final = {
+    name: value
+    for name, value in fields_of(NewExecution(execution_kind="")).items()
+    if value is not None
+}
+
+
+@answers(api.NewExecution)
+async def create_execution(machine: EngineCore, request: NewExecution) -> CreateResult:
+    """Sharing a commit with others."""
+    request = _filled(request)
+    command = to_create(request, machine.config, _new_id(machine, request))
+    await machine.ensure_known((command,))
+    result: CreateResult = await machine.execute(command)
+    return result
+
+
+@answers(api.CreateExecutions)
+async def create_executions(
+    machine: EngineCore, request: api.CreateExecutions
+) -> list[CreateResult]:
+    """In a transaction of their own."""
+    commands = _checked(machine, request.requests)
+    await machine.ensure_known(commands)
+
+    async def work(tx: Transaction) -> tuple[list[Any], Effects]:
+        replies, effects = await machine.fold(tx, commands)
+        _raise_first_refusal(replies)
+        return replies, effects
+
+    replies, effects = await machine.transact(work)
+    machine.publish(effects)
+    return replies
+
+
+@answers(api.CreateExecutionsIn)
+async def create_executions_in(
+    machine: EngineCore, request: api.CreateExecutionsIn
+) -> list[CreateResult]:
+    """In the caller's transaction."""
+    commands = _checked(machine, request.requests)
+    return await machine.execute_in(request.connection, commands, commands, _raise_first_refusal)
+
+
+def _new_id(machine: EngineCore, request: NewExecution) -> str:
+    flow_id, partitions = request.colocate_with, machine.store.partitions
+    if flow_id is None:
+        return new_execution_id(partitions)
+    return member_ids(check_uuid(flow_id, field="colocate_with"), 1, partitions)[0]
+
+
+def _checked(machine: EngineCore, requests: Sequence[NewExecution]) -> list[CreateExecution]:
+    requests = check_list(requests, field="requests")
+    if len(requests) > limits.CREATE_MAX:
+        raise InvalidInput(
+            f"requests: {len(requests)} is over the limit {limits.CREATE_MAX}",
+            field="requests",
+        )
+    commands = []
+    ids = new_execution_ids(len(requests), machine.store.partitions)
+    for index, (given, execution_id) in enumerate(zip(requests, ids, strict=True)):
+        try:
+            request = _request(given)
+            if request.colocate_with is not None:
+                execution_id = _new_id(machine, request)  # noqa: PLW2901 - the other is not used
+            commands.append(to_create(request, machine.config, execution_id))
+        except FlowFabricError as error:
+            error.detail = f"requests[{index}]: {error.detail}"
+            error.fields["index"] = index
+            raise
+    return commands
+
+
+def _request(given: NewExecution | dict[str, Any]) -> NewExecution:
+    if isinstance(given, NewExecution):
+        return given
+    if not isinstance(given, dict):
+        raise InvalidInput("expected a NewExecution or a dict of its fields", field="requests")
+    unknown = set(given) - set(NewExecution.__struct_fields__)
+    if unknown:
+        name = min(unknown)
+        raise InvalidInput(f"{name}: unknown field", field=name)
+    return _filled(NewExecution(**{"execution_kind": None, **given}))
+
+
+def _filled(request: NewExecution) -> NewExecution:
+    """None says the same as leaving a field out."""
+    absent = {name: usual for name, usual in _USUAL.items() if getattr(request, name) is None}
+    if not absent:
+        return request
+    if "execution_kind" in absent:
+        raise InvalidInput("execution_kind: is required", field="execution_kind")
+    return replace(request, **absent)
+
+
+def _raise_first_refusal(replies: Sequence[Any]) -> None:
+    for index, reply in enumerate(replies):
+        if isinstance(reply, Refused):
+            error = reply.to_error()
+            error.detail = f"requests[{index}]: {error.detail}"
+            error.fields["index"] = index
+            raise error
