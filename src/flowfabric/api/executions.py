@@ -5,9 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from flowfabric import limits
 from flowfabric.api.operation import Kind, Request, Scope, operation
 from flowfabric.api.words import PolicyGiven
-from flowfabric.model.results import CreateResult
+from flowfabric.model.attempt import Attempt
+from flowfabric.model.results import (
+    AttemptInfo,
+    CreateResult,
+    ExecutionContext,
+    ExecutionPage,
+    ExecutionSnapshot,
+    ExpiredLeasePage,
+    Explanation,
+    Outcome,
+)
+from flowfabric.model.state import PublicState
 
 # --- new work ------------------------------------------------------------------------------------
 
@@ -66,3 +78,215 @@ class CreateExecutionsIn(Request[list[CreateResult]], frozen=True, kw_only=True)
 
     connection: Any
     requests: Sequence[NewExecution]
+
+
+# --- one execution -------------------------------------------------------------------------------
+
+
+@operation("describe_execution", Kind.READ, Scope.READ)
+class DescribeExecution(Request[ExecutionSnapshot | None], frozen=True, kw_only=True):
+    """Everything about one execution but its secrets and payloads."""
+
+    execution_id: str
+
+
+@operation("read_execution_info", Kind.READ, Scope.READ)
+class ReadExecutionInfo(Request[ExecutionSnapshot | None], frozen=True, kw_only=True):
+    """The seeds' name for `describe_execution`."""
+
+    execution_id: str
+
+
+@operation("read_execution_state", Kind.READ, Scope.READ)
+class ReadExecutionState(Request[PublicState | None], frozen=True, kw_only=True):
+    """The public state."""
+
+    execution_id: str
+
+
+@operation("read_execution_context", Kind.READ, Scope.READ)
+class ReadExecutionContext(Request[ExecutionContext], frozen=True, kw_only=True):
+    """The input and its labels."""
+
+    execution_id: str
+
+
+@operation("read_current_attempt_index", Kind.READ, Scope.READ)
+class ReadCurrentAttemptIndex(Request[int], frozen=True, kw_only=True):
+    """The index of the attempt that holds or last held the lease; 0 before the first."""
+
+    execution_id: str
+
+
+@operation("read_total_attempt_count", Kind.READ, Scope.READ)
+class ReadTotalAttemptCount(Request[int], frozen=True, kw_only=True):
+    """How many attempts were ever started: the index the next one gets."""
+
+    execution_id: str
+
+
+@operation("get_execution_tag", Kind.READ, Scope.READ)
+class GetExecutionTag(Request[str | None], frozen=True, kw_only=True):
+    """One tag, or None."""
+
+    execution_id: str
+    key: str
+
+
+@operation("get_execution_namespace", Kind.READ, Scope.READ)
+class GetExecutionNamespace(Request[str | None], frozen=True, kw_only=True):
+    """The tenant, or None."""
+
+    execution_id: str
+
+
+@operation("read_exec_core_fields", Kind.READ, Scope.READ)
+class ReadExecCoreFields(Request[dict[str, str | None]], frozen=True, kw_only=True):
+    """Named fields as text, as the seeds name them; None for what is unknown, secret or unset,
+    and for every field of an execution that does not exist."""
+
+    execution_id: str
+    names: Sequence[str]
+
+
+@operation("list_attempts", Kind.READ, Scope.READ)
+class ListAttempts(Request[tuple[AttemptInfo, ...]], frozen=True, kw_only=True):
+    """Every attempt, oldest first; the live one is last."""
+
+    execution_id: str
+
+
+@operation("explain", Kind.READ, Scope.READ)
+class Explain(Request[Explanation], frozen=True, kw_only=True):
+    """Why is it not running? State, since when, waiting for what, who could, when due."""
+
+    execution_id: str
+
+
+# --- how executions ended ------------------------------------------------------------------------
+
+
+@operation("get_execution_result", Kind.READ, Scope.READ)
+class GetExecutionResult(Request[bytes | None], frozen=True, kw_only=True):
+    """The result of a success; None when there is none (yet)."""
+
+    execution_id: str
+
+
+@operation("read_result", Kind.READ, Scope.READ)
+class ReadResult(Request[Attempt | None], frozen=True, kw_only=True):
+    """The successful attempt with its result and encoding."""
+
+    execution_id: str
+
+
+@operation("read_outcomes", Kind.READ, Scope.READ)
+class ReadOutcomes(Request[dict[str, Outcome]], frozen=True, kw_only=True):
+    """How executions ended, with the results of successes; those that have not are left out."""
+
+    execution_ids: Sequence[str]
+
+
+@operation("wait_for_result", Kind.WAIT, Scope.READ)
+class WaitForResult(Request[ExecutionSnapshot], frozen=True, kw_only=True):
+    """The snapshot once the execution has ended; WaitTimeout when that takes too long."""
+
+    execution_id: str
+    timeout_ms: int | None = None
+
+
+@operation("wait_for_outcome", Kind.WAIT, Scope.READ)
+class WaitForOutcome(Request[Outcome], frozen=True, kw_only=True):
+    """As `wait_for_result`, with the result of a success read in the same look.
+
+    `look_after_ms`: how long to wait for a hint before the first look, for a caller who knows
+    that the execution has hardly begun.
+    """
+
+    execution_id: str
+    timeout_ms: int | None = None
+    look_after_ms: int = 0
+
+
+# --- listings ------------------------------------------------------------------------------------
+
+
+@operation("list_executions", Kind.READ, Scope.READ)
+class ListExecutions(Request[ExecutionPage], frozen=True, kw_only=True):
+    """Executions, newest first. The cursor is opaque and stable while work goes on.
+
+    `text` looks for words in the kind, id, tags and reasons. A page of a text search may be
+    short or empty although a next cursor is given: it bounds how many rows one call looks at.
+    """
+
+    namespace: str | None = None
+    states: Sequence[str] = ()
+    lane_id: str | None = None
+    execution_kind: str | None = None
+    tag: tuple[str, str] | None = None
+    created_after: int | None = None
+    created_before: int | None = None
+    text: str | None = None
+    partition: int | None = None
+    cursor: str | None = None
+    limit: int = limits.PAGE_DEFAULT
+
+
+@operation("count_listed", Kind.READ, Scope.READ)
+class CountListed(Request[int], frozen=True, kw_only=True):
+    """How many executions a listing with these filters has."""
+
+    namespace: str | None = None
+    states: Sequence[str] = ()
+    lane_id: str | None = None
+    execution_kind: str | None = None
+    tag: tuple[str, str] | None = None
+    created_after: int | None = None
+    created_before: int | None = None
+
+
+@operation("count_executions", Kind.READ, Scope.READ)
+class CountExecutions(Request[dict[str, dict[str, int]]], frozen=True, kw_only=True):
+    """How many executions each lane has in each state."""
+
+    namespace: str | None = None
+
+
+@operation("list_expired_leases", Kind.READ, Scope.READ)
+class ListExpiredLeases(Request[ExpiredLeasePage], frozen=True, kw_only=True):
+    """Leases past their time that nobody has dealt with yet, earliest first."""
+
+    as_of: int | None = None
+    cursor: str | None = None
+    limit: int = limits.PAGE_MAX
+    namespace: str | None = None
+
+
+# --- finding -------------------------------------------------------------------------------------
+
+
+@operation("find_executions", Kind.READ, Scope.READ)
+class FindExecutions(Request[tuple[str, ...]], frozen=True, kw_only=True):
+    """Ids of executions whose UUID begins or ends with these digits, newest first.
+
+    All that begin so are found; of those that end so, the ones among the newest
+    `limits.FIND_AMONG`. Dashes do not matter.
+    """
+
+    part: str
+    limit: int = 10
+
+
+@operation("find_flows", Kind.READ, Scope.READ)
+class FindFlows(Request[tuple[str, ...]], frozen=True, kw_only=True):
+    """Ids of flows that begin or end with these digits, newest first: see `find_executions`."""
+
+    part: str
+    limit: int = 10
+
+
+@operation("list_kinds", Kind.READ, Scope.READ)
+class ListKinds(Request[tuple[str, ...]], frozen=True, kw_only=True):
+    """Every kind of execution that was ever created, by name."""
+
+    namespace: str | None = None

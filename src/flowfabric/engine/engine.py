@@ -13,7 +13,6 @@ from flowfabric import forks, limits
 from flowfabric.api.operation import Request
 from flowfabric.config import EngineConfig
 from flowfabric.engine import due_work
-from flowfabric.engine.finding import Finding
 from flowfabric.engine.flow_reading import FlowReading
 from flowfabric.engine.flowing import Flowing
 from flowfabric.engine.operations import control as control
@@ -23,7 +22,10 @@ from flowfabric.engine.operations import budgets as budgets
 from flowfabric.engine.operations import keys as keys
 from flowfabric.engine.loop_status import BackgroundLoop, LoopStatus, status_of
 from flowfabric.engine.operations import admin as admin
+from flowfabric.engine.operations import execution_lists as execution_lists
+from flowfabric.engine.operations import execution_reads as execution_reads
 from flowfabric.engine.operations import executions as executions
+from flowfabric.engine.operations import finding as finding
 from flowfabric.engine.operations import leases as leases
 from flowfabric.engine.operations import quotas as quotas
 from flowfabric.engine.operations import workers as workers
@@ -54,7 +56,6 @@ def _no_request(request: object) -> InvalidInput:
 class Engine(
     EngineBackend,
     Reading,
-    Finding,
     Flowing,
     FlowReading,
     Suspending,

@@ -12,7 +12,9 @@ from itertools import pairwise
 from typing import Final
 
 from flowfabric import limits
+from flowfabric.api import executions as api
 from flowfabric.engine.core import EngineCore
+from flowfabric.engine.operations.performing import answers
 from flowfabric.errors import InvalidInput
 from flowfabric.model.checks import check_integer, check_name, check_text
 from flowfabric.stores.base import Reader
@@ -23,48 +25,47 @@ _DASHES: Final = (8, 12, 16, 20)  # before these digits
 _PART: Final = re.compile(r"[0-9a-f-]+")
 
 
-class Finding(EngineCore):
-    """Ids by their parts."""
+@answers(api.FindExecutions)
+async def find_executions(machine: EngineCore, request: api.FindExecutions) -> tuple[str, ...]:
+    """Those that begin so, then those that end so."""
+    digits, limit = check_part(request.part), request.limit
+    check_integer(limit, field="limit", least=1, most=limits.PAGE_MAX)
+    first, last = _spelled(digits.ljust(_DIGITS, "0")), _spelled(digits.ljust(_DIGITS, "f"))
+    ending = _ending(digits)
 
-    async def find_executions(self, *, part: str, limit: int = 10) -> tuple[str, ...]:
-        """Ids of executions whose UUID begins or ends with these digits, newest first.
+    async def work(reader: Reader) -> tuple[str, ...]:
+        found = await reader.ids_between(first, last, limit)
+        if len(digits) < _DIGITS:
+            found += await reader.ids_ending(ending, limits.FIND_AMONG, limit)
+        return tuple(dict.fromkeys(found))[:limit]
 
-        All that begin so are found; of those that end so, the ones among the newest
-        `limits.FIND_AMONG`. Dashes do not matter.
-        """
-        digits = check_part(part)
-        check_integer(limit, field="limit", least=1, most=limits.PAGE_MAX)
-        first, last = _spelled(digits.ljust(_DIGITS, "0")), _spelled(digits.ljust(_DIGITS, "f"))
-        ending = _ending(digits)
+    return await machine.read(work)
 
-        async def work(reader: Reader) -> tuple[str, ...]:
-            found = await reader.ids_between(first, last, limit)
-            if len(digits) < _DIGITS:
-                found += await reader.ids_ending(ending, limits.FIND_AMONG, limit)
-            return tuple(dict.fromkeys(found))[:limit]
 
-        return await self.read(work)
+@answers(api.FindFlows)
+async def find_flows(machine: EngineCore, request: api.FindFlows) -> tuple[str, ...]:
+    """Those that begin so and, if there is room, those that end so."""
+    digits, limit = check_part(request.part), request.limit
+    check_integer(limit, field="limit", least=1, most=limits.PAGE_MAX)
 
-    async def find_flows(self, *, part: str, limit: int = 10) -> tuple[str, ...]:
-        """Ids of flows that begin or end with these digits, newest first: see `find_executions`."""
-        digits = check_part(part)
-        check_integer(limit, field="limit", least=1, most=limits.PAGE_MAX)
+    async def work(reader: Reader) -> tuple[str, ...]:
+        found = await _flows_beginning(reader, digits, limit)
+        if len(digits) < _DIGITS and len(found) < limit:
+            found += await _flows_ending(reader, _ending(digits), limit)
+        return tuple(dict.fromkeys(found))[:limit]
 
-        async def work(reader: Reader) -> tuple[str, ...]:
-            found = await _flows_beginning(reader, digits, limit)
-            if len(digits) < _DIGITS and len(found) < limit:
-                found += await _flows_ending(reader, _ending(digits), limit)
-            return tuple(dict.fromkeys(found))[:limit]
+    return await machine.read(work)
 
-        return await self.read(work)
 
-    async def list_kinds(self, *, namespace: str | None = None) -> tuple[str, ...]:
-        """Every kind of execution that was ever created, by name."""
-        if namespace is not None:
-            check_name(namespace, field="namespace")
-        catalog = await self.read(lambda reader: reader.catalog())
-        routes = (r for r in catalog.routes if namespace is None or r.namespace == namespace)
-        return tuple(sorted({route.execution_kind for route in routes}))
+@answers(api.ListKinds)
+async def list_kinds(machine: EngineCore, request: api.ListKinds) -> tuple[str, ...]:
+    """As the catalog of routes knows them."""
+    namespace = request.namespace
+    if namespace is not None:
+        check_name(namespace, field="namespace")
+    catalog = await machine.read(lambda reader: reader.catalog())
+    routes = (r for r in catalog.routes if namespace is None or r.namespace == namespace)
+    return tuple(sorted({route.execution_kind for route in routes}))
 
 
 async def _flows_beginning(reader: Reader, digits: str, limit: int) -> list[str]:

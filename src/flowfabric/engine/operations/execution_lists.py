@@ -1,0 +1,259 @@
+"""Executions in pages and in numbers."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+
+from flowfabric import limits
+from flowfabric.api import executions as api
+from flowfabric.engine.core import EngineCore
+from flowfabric.engine.operations.performing import answers
+from flowfabric.errors import InvalidInput
+from flowfabric.model.checks import (
+    check_instant,
+    check_integer,
+    check_lane,
+    check_list,
+    check_name,
+    check_tag,
+    check_text,
+)
+from flowfabric.model.execution import Execution
+from flowfabric.model.limit_checks import check_word
+from flowfabric.model.record import replace
+from flowfabric.model.results import (
+    ExecutionPage,
+    ExecutionSnapshot,
+    ExpiredLease,
+    ExpiredLeasePage,
+    snapshot_of,
+)
+from flowfabric.model.route import Catalog, Route
+from flowfabric.model.state import PublicState
+from flowfabric.stores.base import ListFilter, Reader
+from flowfabric.stores.indexes import uuid_of
+
+
+@answers(api.ListExecutions)
+async def list_executions(machine: EngineCore, request: api.ListExecutions) -> ExecutionPage:
+    """Check the filters, then find their routes in the catalog and one page of rows."""
+    limit = request.limit
+    check_integer(limit, field="limit", least=0, most=limits.PAGE_MAX)
+    wanted = replace(
+        _list_filter(request.states, request.tag, request.created_after, request.created_before),
+        partition=_partition(machine, request.partition),
+        before=_decode_cursor(request.cursor),
+    )
+    place = (request.namespace, request.lane_id, request.execution_kind)
+    _check_route(*place)
+    words = None
+    if request.text is not None:
+        words = check_text(request.text, field="text", max_bytes=limits.REASON_BYTES).lower()
+    if limit == 0:
+        return ExecutionPage((), None)
+
+    async def work(reader: Reader) -> ExecutionPage:
+        routes = _routes(await reader.catalog(), *place)
+        return await _page(reader, wanted, routes, words, limit)
+
+    return await machine.read(work)
+
+
+@answers(api.CountListed)
+async def count_listed(machine: EngineCore, request: api.CountListed) -> int:
+    """Without a page."""
+    wanted = _list_filter(
+        request.states, request.tag, request.created_after, request.created_before
+    )
+    place = (request.namespace, request.lane_id, request.execution_kind)
+    _check_route(*place)
+
+    async def work(reader: Reader) -> int:
+        routes = _routes(await reader.catalog(), *place)
+        if routes == ():
+            return 0
+        return await reader.count_listed(replace(wanted, routes=routes))
+
+    return await machine.read(work)
+
+
+@answers(api.CountExecutions)
+async def count_executions(
+    machine: EngineCore, request: api.CountExecutions
+) -> dict[str, dict[str, int]]:
+    """Of one tenant, or of all."""
+    if request.namespace is not None:
+        check_name(request.namespace, field="namespace")
+    return await count_by_lane(machine, request.namespace)
+
+
+async def count_by_lane(
+    machine: EngineCore, namespace: str | None = None
+) -> dict[str, dict[str, int]]:
+    """How many executions each lane has in each state."""
+    counted: dict[str, dict[str, int]] = {}
+    for route, state, number in await machine.read(lambda reader: reader.count()):
+        if namespace is None or route.namespace == namespace:
+            lane = counted.setdefault(route.lane_id, {})
+            lane[state] = lane.get(state, 0) + number
+    return counted
+
+
+@answers(api.ListExpiredLeases)
+async def list_expired_leases(
+    machine: EngineCore, request: api.ListExpiredLeases
+) -> ExpiredLeasePage:
+    """In the order of the index: by when they expired."""
+    as_of, limit, namespace = request.as_of, request.limit, request.namespace
+    check_integer(limit, field="limit", least=1, most=limits.EXPIRED_LEASES_PAGE_MAX)
+    if namespace is not None:
+        check_name(namespace, field="namespace")
+    after = _decode_cursor(request.cursor)
+    if as_of is not None:
+        check_instant(as_of, field="as_of")
+
+    async def work(reader: Reader) -> list[Execution]:
+        known = (await reader.catalog()).routes  # which also reads the store's clock
+        until = reader.now if as_of is None else as_of
+        routes = None
+        if namespace is not None:
+            routes = [route for route in known if route.namespace == namespace]
+        return await reader.expired_leases(routes, until, after, limit)
+
+    found = await machine.read(work)
+    entries = tuple(map(_expired, found))
+    last = found[-1] if len(found) == limit else None
+    following = None
+    if last is not None:
+        following = _encode_cursor(last.lease_expires_at or 0, last.execution_id)
+    return ExpiredLeasePage(entries, following)
+
+
+# --- what is shown -------------------------------------------------------------------------------
+
+
+def _partition(machine: EngineCore, partition: int | None) -> int | None:
+    if partition is None:
+        return None
+    most = machine.store.partitions - 1
+    return check_integer(partition, field="partition", least=0, most=most)
+
+
+def _list_filter(
+    states: Sequence[str],
+    tag: tuple[str, str] | None,
+    created_after: int | None,
+    created_before: int | None,
+) -> ListFilter:
+    """What a listing shows, checked; its routes are found later, in the catalog."""
+    return ListFilter(
+        states=tuple(sorted({_state(state) for state in check_list(states, field="states")})),
+        tag=None if tag is None else check_tag(tag),
+        created_after=_instant(created_after, "created_after"),
+        created_before=_instant(created_before, "created_before"),
+    )
+
+
+def _check_route(namespace: str | None, lane_id: str | None, kind: str | None) -> None:
+    if namespace is not None:
+        check_name(namespace, field="namespace")
+    if lane_id is not None:
+        check_lane(lane_id)
+    if kind is not None:
+        check_name(kind, field="execution_kind")
+
+
+def _routes(
+    catalog: Catalog, namespace: str | None, lane_id: str | None, kind: str | None
+) -> tuple[Route, ...] | None:
+    if namespace is None and lane_id is None and kind is None:
+        return None
+    return tuple(
+        route
+        for route in catalog.routes
+        if (namespace is None or route.namespace == namespace)
+        and (lane_id is None or route.lane_id == lane_id)
+        and (kind is None or route.execution_kind == kind)
+    )
+
+
+async def _page(
+    reader: Reader,
+    wanted: ListFilter,
+    routes: tuple[Route, ...] | None,
+    words: str | None,
+    limit: int,
+) -> ExecutionPage:
+    if routes == ():
+        return ExecutionPage((), None)
+    wanted = replace(wanted, routes=routes)
+    shown: list[ExecutionSnapshot] = []
+    looked = 0
+    while looked < limits.TEXT_SCAN_ROWS:
+        size = limit + 1 if words is None else limits.PAGE_MAX
+        rows = await reader.list_executions(wanted, size)
+        looked += len(rows)
+        for row in rows:
+            if len(shown) == limit:
+                last = shown[-1]
+                return ExecutionPage(
+                    tuple(shown), _encode_cursor(last.created_at, last.execution_id)
+                )
+            if isinstance(row, Execution) and (words is None or words in _searchable(row)):
+                shown.append(snapshot_of(row))
+        readable = [row for row in rows if isinstance(row, Execution)]
+        if len(rows) < size or not readable:
+            return ExecutionPage(tuple(shown), None)
+        end = readable[-1]
+        wanted = replace(wanted, before=(end.created_at, uuid_of(end.execution_id)))
+    before = wanted.before or (0, "")
+    return ExecutionPage(tuple(shown), _encode_cursor(before[0], before[1]))
+
+
+def _searchable(execution: Execution) -> str:
+    parts = (
+        execution.execution_id,
+        execution.execution_kind,
+        execution.failure_reason or "",
+        execution.cancellation_reason or "",
+        execution.progress_message or "",
+        *(f"{key}={value}" for key, value in execution.tags.items()),
+    )
+    return "\n".join(parts).lower()
+
+
+def _state(state: str) -> str:
+    return check_word(state, PublicState, field="states").value
+
+
+def _encode_cursor(when: int, execution_id: str) -> str:
+    return base64.urlsafe_b64encode(f"{when}:{uuid_of(execution_id)}".encode()).decode()
+
+
+def _decode_cursor(cursor: str | None) -> tuple[int, str] | None:
+    if cursor is None:
+        return None
+    try:
+        check_text(cursor, field="cursor", max_bytes=limits.NAME_BYTES)
+        when, _, uuid = base64.urlsafe_b64decode(cursor.encode()).decode().partition(":")
+        if len(uuid) != 36:
+            raise ValueError(cursor)
+        return int(when), uuid
+    except ValueError:
+        raise InvalidInput("cursor: not one of ours", field="cursor") from None
+
+
+def _instant(value: int | None, field: str) -> int | None:
+    return None if value is None else check_instant(value, field=field)
+
+
+def _expired(execution: Execution) -> ExpiredLease:
+    return ExpiredLease(
+        execution.execution_id,
+        execution.lease_epoch,
+        execution.worker_id or "",
+        execution.worker_instance_id or "",
+        execution.lease_expires_at or 0,
+        execution.attempt_index or 0,
+    )

@@ -1,0 +1,315 @@
+"""How one execution fares, how executions ended, and waiting for that.
+
+Reads are not part of any transaction; each answers with committed state.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import cast
+
+from flowfabric import limits
+from flowfabric.api import executions as api
+from flowfabric.clock import monotonic
+from flowfabric.engine.bounds import look_at_bounds
+from flowfabric.engine.core import EngineCore
+from flowfabric.engine.core_fields import CURRENT_WAITPOINT, core_fields, current_waitpoint
+from flowfabric.engine.flow_reading import look_at_dependencies
+from flowfabric.engine.operations.performing import answers
+from flowfabric.engine.wait_reading import look_at_wait
+from flowfabric.engine.wakeups import end_topic, wait_event
+from flowfabric.errors import Corruption, NotFound, WaitTimeout
+from flowfabric.kernel.explain import explain as explanation_of
+from flowfabric.model.attempt import Attempt, AttemptOutcome, AttemptType
+from flowfabric.model.checks import check_integer, check_list, check_name, check_tag_key
+from flowfabric.model.execution import Execution
+from flowfabric.model.results import (
+    AttemptInfo,
+    ExecutionContext,
+    ExecutionSnapshot,
+    Explanation,
+    Outcome,
+    snapshot_of,
+)
+from flowfabric.model.state import PublicState, TerminalOutcome
+from flowfabric.stores.base import Corrupt, Reader
+
+
+async def _find(machine: EngineCore, execution_id: str) -> Execution | None:
+    checked = machine.check_id(execution_id)
+    return _readable((await machine.read(lambda reader: reader.get((checked,)))).get(checked))
+
+
+async def _require(machine: EngineCore, execution_id: str) -> Execution:
+    execution = await _find(machine, execution_id)
+    if execution is None:
+        raise NotFound(f"execution {execution_id}", entity="execution")
+    return execution
+
+
+def _readable(found: Execution | Corrupt | None) -> Execution | None:
+    if isinstance(found, Corrupt):
+        raise Corruption(f"execution {found.execution_id}: {found.detail}")
+    return found
+
+
+# --- one execution -------------------------------------------------------------------------------
+
+
+@answers(api.DescribeExecution)
+async def describe_execution(
+    machine: EngineCore, request: api.DescribeExecution
+) -> ExecutionSnapshot | None:
+    """Without secrets and payloads."""
+    return await _snapshot(machine, request.execution_id)
+
+
+@answers(api.ReadExecutionInfo)
+async def read_execution_info(
+    machine: EngineCore, request: api.ReadExecutionInfo
+) -> ExecutionSnapshot | None:
+    """The same under the seeds' name."""
+    return await _snapshot(machine, request.execution_id)
+
+
+async def _snapshot(machine: EngineCore, execution_id: str) -> ExecutionSnapshot | None:
+    execution = await _find(machine, execution_id)
+    return None if execution is None else snapshot_of(execution)
+
+
+@answers(api.ReadExecutionState)
+async def read_execution_state(
+    machine: EngineCore, request: api.ReadExecutionState
+) -> PublicState | None:
+    """The public one."""
+    execution = await _find(machine, request.execution_id)
+    return None if execution is None else execution.public_state
+
+
+@answers(api.ReadExecutionContext)
+async def read_execution_context(
+    machine: EngineCore, request: api.ReadExecutionContext
+) -> ExecutionContext:
+    """The input and its labels."""
+    execution = await _require(machine, request.execution_id)
+    bodies = await machine.read(lambda reader: reader.bodies((execution.execution_id,)))
+    body = bodies[execution.execution_id]
+    return ExecutionContext(
+        body.payload, body.payload_encoding, execution.execution_kind, execution.tags
+    )
+
+
+@answers(api.ReadCurrentAttemptIndex)
+async def read_current_attempt_index(
+    machine: EngineCore, request: api.ReadCurrentAttemptIndex
+) -> int:
+    """0 before the first attempt."""
+    return (await _require(machine, request.execution_id)).attempt_index or 0
+
+
+@answers(api.ReadTotalAttemptCount)
+async def read_total_attempt_count(machine: EngineCore, request: api.ReadTotalAttemptCount) -> int:
+    """Of all lives."""
+    return (await _require(machine, request.execution_id)).total_attempt_count
+
+
+@answers(api.GetExecutionTag)
+async def get_execution_tag(machine: EngineCore, request: api.GetExecutionTag) -> str | None:
+    """One tag."""
+    check_tag_key(request.key)
+    execution = await _find(machine, request.execution_id)
+    return None if execution is None else execution.tags.get(request.key)
+
+
+@answers(api.GetExecutionNamespace)
+async def get_execution_namespace(
+    machine: EngineCore, request: api.GetExecutionNamespace
+) -> str | None:
+    """The tenant."""
+    execution = await _find(machine, request.execution_id)
+    return None if execution is None else execution.namespace
+
+
+@answers(api.ReadExecCoreFields)
+async def read_exec_core_fields(
+    machine: EngineCore, request: api.ReadExecCoreFields
+) -> dict[str, str | None]:
+    """Named fields as text."""
+    asked = [check_name(name, field="names") for name in check_list(request.names, field="names")]
+    checked = machine.check_id(request.execution_id)
+
+    async def work(reader: Reader) -> dict[str, str | None]:
+        execution = _readable((await reader.get((checked,))).get(checked))
+        if execution is None:
+            return {}
+        values = core_fields(execution)
+        if CURRENT_WAITPOINT in asked:
+            values[CURRENT_WAITPOINT] = await current_waitpoint(reader, execution)
+        return values
+
+    values = await machine.read(work) if asked else {}
+    return {name: values.get(name) for name in asked}
+
+
+@answers(api.ListAttempts)
+async def list_attempts(machine: EngineCore, request: api.ListAttempts) -> tuple[AttemptInfo, ...]:
+    """Those that ended are rows of their own; the live one is part of the execution."""
+    execution = await _require(machine, request.execution_id)
+    ended = await machine.read(lambda reader: reader.attempts(execution.execution_id))
+    attempts = [_ended_info(attempt) for attempt in ended]
+    known = {attempt.attempt_index for attempt in ended}
+    if execution.attempt_index is not None and execution.attempt_index not in known:
+        attempts.append(_live_info(execution))
+    return tuple(attempts)
+
+
+def _ended_info(attempt: Attempt) -> AttemptInfo:
+    return AttemptInfo(
+        attempt.attempt_index,
+        attempt.attempt_id,
+        attempt.attempt_type,
+        attempt.outcome.value,
+        attempt.lease_epoch,
+        attempt.worker_id,
+        attempt.worker_instance_id,
+        attempt.started_at,
+        attempt.ended_at,
+        attempt.failure_reason,
+        attempt.failure_category,
+    )
+
+
+def _live_info(execution: Execution) -> AttemptInfo:
+    outcome = AttemptOutcome.STARTED if execution.is_leased else AttemptOutcome.SUSPENDED
+    return AttemptInfo(
+        execution.attempt_index or 0,
+        execution.attempt_id or "",
+        execution.attempt_type or AttemptType.INITIAL,
+        outcome.value,
+        execution.lease_epoch,
+        execution.worker_id,
+        execution.worker_instance_id,
+        execution.attempt_started_at or 0,
+        None,
+        None,
+        None,
+    )
+
+
+@answers(api.Explain)
+async def explain(machine: EngineCore, request: api.Explain) -> Explanation:
+    """All that can keep it from running, read in one look."""
+    execution = await _require(machine, request.execution_id)
+
+    async def work(reader: Reader) -> Explanation:
+        catalog = await reader.catalog()
+        workers = await reader.workers(execution.namespace)
+        lane_state = catalog.lane_state(execution.lane_id)
+        fault = catalog.lane_fault(execution.lane_id)
+        bounds = await look_at_bounds(execution, reader)
+        wait = await look_at_wait(execution, reader)
+        others = await look_at_dependencies(execution, reader)
+        return explanation_of(
+            execution, lane_state, workers, bounds, reader.now, wait, others, fault
+        )
+
+    return await machine.read(work)
+
+
+# --- how executions ended ------------------------------------------------------------------------
+
+
+@answers(api.GetExecutionResult)
+async def get_execution_result(
+    machine: EngineCore, request: api.GetExecutionResult
+) -> bytes | None:
+    """Of a success."""
+    found = await _success(machine, request.execution_id)
+    return None if found is None else found.result
+
+
+@answers(api.ReadResult)
+async def read_result(machine: EngineCore, request: api.ReadResult) -> Attempt | None:
+    """With its encoding."""
+    return await _success(machine, request.execution_id)
+
+
+async def _success(machine: EngineCore, execution_id: str) -> Attempt | None:
+    """The successful attempt, if there is one."""
+    execution = await _find(machine, execution_id)
+    if execution is None or execution.state.terminal_outcome is not TerminalOutcome.SUCCESS:
+        return None
+    index = execution.attempt_index or 0
+    return await machine.read(lambda reader: reader.result(execution.execution_id, index))
+
+
+@answers(api.ReadOutcomes)
+async def read_outcomes(machine: EngineCore, request: api.ReadOutcomes) -> dict[str, Outcome]:
+    """Only of those that have ended."""
+    several = check_list(request.execution_ids, field="execution_ids")
+    keys = [machine.check_id(each) for each in several]
+
+    async def work(reader: Reader) -> dict[str, Outcome]:
+        found = (await reader.get(keys)).items()
+        ended = {k: e for k, e in found if isinstance(e, Execution) and e.is_terminal}
+        attempts = await reader.results(list(ended))
+        return {
+            key: Outcome(snapshot_of(execution), attempts[key].result if key in attempts else None)
+            for key, execution in ended.items()
+        }
+
+    return await machine.read(work)
+
+
+@answers(api.WaitForResult)
+async def wait_for_result(machine: EngineCore, request: api.WaitForResult) -> ExecutionSnapshot:
+    """The snapshot alone."""
+    return (await _end(machine, request.execution_id, request.timeout_ms, 0)).ended
+
+
+@answers(api.WaitForOutcome)
+async def wait_for_outcome(machine: EngineCore, request: api.WaitForOutcome) -> Outcome:
+    """The snapshot and the result."""
+    return await _end(machine, request.execution_id, request.timeout_ms, request.look_after_ms)
+
+
+async def _end(
+    machine: EngineCore, execution_id: str, timeout_ms: int | None, look_after_ms: int
+) -> Outcome:
+    """Look, and look again when there may be something new, until it ended or time is up."""
+    checked = machine.check_id(execution_id)
+    most = limits.DURATION_MS_MAX
+    check_integer(look_after_ms, field="look_after_ms", least=0, most=most)
+    if timeout_ms is not None:
+        check_integer(timeout_ms, field="timeout_ms", least=0, most=most)
+    until = None if timeout_ms is None else monotonic() + timeout_ms / 1000
+    with machine.wakeups.listening((end_topic(checked),)) as woken:
+        if look_after_ms and timeout_ms != 0:
+            await wait_event(woken, min(look_after_ms, timeout_ms or look_after_ms) / 1000)
+        while True:
+            if woken.told is not None:
+                return cast("Outcome", woken.told)
+            execution, result = await machine.read(partial(_look_at, checked))
+            if execution is None:
+                raise NotFound(f"execution {checked}", entity="execution")
+            if execution.is_terminal:
+                return Outcome(snapshot_of(execution), result)
+            pause = machine.config.poll_interval_ms / 1000
+            if until is not None:
+                pause = min(pause, until - monotonic())
+                if pause <= 0:
+                    state = execution.public_state.value
+                    raise WaitTimeout(
+                        f"execution {checked} is still {state} after {timeout_ms} ms",
+                        public_state=state,
+                    )
+            await wait_event(woken, pause)
+
+
+async def _look_at(execution_id: str, reader: Reader) -> tuple[Execution | None, bytes | None]:
+    """An execution and, if it succeeded, its result."""
+    execution = _readable((await reader.get((execution_id,))).get(execution_id))
+    if execution is None or execution.state.terminal_outcome is not TerminalOutcome.SUCCESS:
+        return execution, None
+    attempt = await reader.result(execution_id, execution.attempt_index or 0)
+    return execution, None if attempt is None else attempt.result
