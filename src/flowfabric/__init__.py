@@ -1,7 +1,7 @@
 """FlowFabric: durable execution. Work is claimed under a lease, retried by policy, never lost."""
 
+from flowfabric.api.waits import WaitInfo
 from flowfabric.config import EngineConfig
-from flowfabric.engine.wait_reading import WaitInfo
 from flowfabric.errors import (
     FlowFabricError,
     IdempotencyConflict,

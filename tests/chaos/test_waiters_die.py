@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 
+from flowfabric.api.waits import Signal
 from flowfabric.assemble import open_engine
 from flowfabric.clock import monotonic
 from flowfabric.config import EngineConfig
 from flowfabric.engine.engine import Engine
-from flowfabric.engine.signalling import Signal
 from flowfabric.errors import FlowFabricError
 from flowfabric.model.event import LeaseEventType
 from flowfabric.model.suspension import ResumeCause, SignalEffect, WaitpointState

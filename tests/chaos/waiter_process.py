@@ -10,10 +10,10 @@ from __future__ import annotations
 import argparse
 import asyncio
 
+from flowfabric.api.waits import SuspendRequest
 from flowfabric.assemble import open_engine
 from flowfabric.config import EngineConfig
 from flowfabric.engine.engine import Engine
-from flowfabric.engine.suspending import SuspendRequest
 from flowfabric.errors import ExecutionNotActive, StateError
 from flowfabric.model.handle import HandleKind
 from flowfabric.model.results import Claimed

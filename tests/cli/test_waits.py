@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from flowfabric.api.waits import Fresh, SuspendRequest
 from flowfabric.cli.exits import Exit
 from flowfabric.cli.keys import next_kid
 from flowfabric.engine.engine import Engine
-from flowfabric.engine.suspending import Fresh, SuspendRequest
 from flowfabric.model.suspension import (
     AllOf,
     AnyOf,

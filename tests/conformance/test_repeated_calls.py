@@ -11,8 +11,8 @@ import pytest
 from flowfabric.api.budgets import Usage
 from flowfabric.api.executions import NewExecution
 from flowfabric.api.leases import Fail
+from flowfabric.api.waits import SuspendRequest, UsePending
 from flowfabric.clock import ManualClock
-from flowfabric.engine.suspending import SuspendRequest, UsePending
 from flowfabric.errors import ExecutionNotActive, FlowFabricError, StaleLease
 from flowfabric.limits import ANSWER_TTL_MS, TIMEOUT_SKEW_MS
 from flowfabric.model.attempt import FailureClass

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from flowfabric.engine.suspending import SuspendRequest, UsePending
+from flowfabric.api.waits import SuspendRequest, UsePending
 from flowfabric.errors import InvalidInput, TargetNotSignalable, WaitpointClosed
 from flowfabric.model.handle import HandleKind
 from flowfabric.model.state import PublicState

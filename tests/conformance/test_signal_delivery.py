@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from flowfabric import limits
-from flowfabric.engine.suspending import Fresh, UsePending
+from flowfabric.api.waits import Fresh, UsePending
 from flowfabric.errors import (
     InvalidInput,
     InvalidPayload,

@@ -13,10 +13,9 @@ from typing import Any
 import pytest
 
 from flowfabric.api.executions import NewExecution
+from flowfabric.api.waits import Signal, SuspendRequest, UsePending
 from flowfabric.assemble import open_engine
 from flowfabric.engine.engine import Engine
-from flowfabric.engine.signalling import Signal
-from flowfabric.engine.suspending import SuspendRequest, UsePending
 from flowfabric.errors import FlowFabricError, TargetNotSignalable, WaitpointClosed
 from flowfabric.model.execution import Execution
 from flowfabric.model.results import Claimed

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from flowfabric.engine.suspending import SuspendRequest, UsePending
+from flowfabric.api.waits import SuspendRequest, UsePending
 from flowfabric.errors import InvalidToken
 from flowfabric.model.attempt import FailureClass
 from flowfabric.model.event import LeaseEventType

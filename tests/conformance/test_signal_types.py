@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from flowfabric.engine import signalling
-from flowfabric.engine.suspending import Fresh
+from flowfabric.api.waits import Fresh
+from flowfabric.engine.operations import signals
 from flowfabric.errors import InvalidInput, InvalidPayload, InvalidToken, WaitpointClosed
 from flowfabric.kernel.decision import Refused
 from flowfabric.kernel.schema import payload_problem
@@ -47,7 +47,7 @@ class Watch:
             finally:
                 self.open -= 1
 
-        monkeypatch.setattr(signalling, "payload_problem", comparing)
+        monkeypatch.setattr(signals, "payload_problem", comparing)
         monkeypatch.setattr(lab.engine.store, "transact", opened)
 
 

@@ -11,8 +11,7 @@ import pytest
 
 from flowfabric.api.budgets import Usage
 from flowfabric.api.leases import Fail
-from flowfabric.engine.signalling import Signal
-from flowfabric.engine.suspending import SuspendRequest
+from flowfabric.api.waits import Signal, SuspendRequest
 from flowfabric.errors import FlowFabricError, InvalidInput, StoreError
 from flowfabric.model.policy import ExecutionPolicy, ExponentialBackoff, RetryPolicy
 from flowfabric.model.shown import shown

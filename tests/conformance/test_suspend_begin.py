@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from flowfabric.engine.suspending import Fresh, SuspendRequest, UsePending
+from flowfabric.api.waits import Fresh, SuspendRequest, UsePending
 from flowfabric.errors import (
     AlreadySuspended,
     ExecutionNotActive,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from flowfabric.engine.suspending import SuspendRequest
+from flowfabric.api.waits import SuspendRequest
 from flowfabric.errors import (
     ExecutionNotSuspended,
     InvalidToken,

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from flowfabric.api.waits import Fresh, SuspendRequest
 from flowfabric.assemble import open_engine
-from flowfabric.engine.suspending import Fresh, SuspendRequest
 from flowfabric.errors import (
     AlreadySuspended,
     ClaimGrantExpired,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from flowfabric.engine.suspending import SuspendRequest, UsePending
+from flowfabric.api.waits import SuspendRequest, UsePending
 from flowfabric.errors import InvalidWaitpoint, NotFound, PendingWaitpointExpired, WaitpointClosed
 from flowfabric.limits import PAGE_MAX
 from flowfabric.model.state import PublicState

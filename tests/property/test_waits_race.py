@@ -14,11 +14,10 @@ from typing import Any
 
 import pytest
 
+from flowfabric.api.waits import Fresh, Signal, SuspendRequest, UsePending
 from flowfabric.assemble import open_engine
 from flowfabric.config import EngineConfig
 from flowfabric.engine.engine import Engine
-from flowfabric.engine.signalling import Signal
-from flowfabric.engine.suspending import Fresh, SuspendRequest, UsePending
 from flowfabric.errors import FlowFabricError
 from flowfabric.model.results import Created
 from flowfabric.model.suspension import (

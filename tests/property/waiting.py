@@ -10,8 +10,7 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
-from flowfabric.engine.signalling import Signal
-from flowfabric.engine.suspending import Fresh, SuspendRequest, UsePending
+from flowfabric.api.waits import Fresh, Signal, SuspendRequest, UsePending
 from flowfabric.kernel.condition import keys_of
 from flowfabric.model.handle import Handle
 from flowfabric.model.results import Created

@@ -17,10 +17,10 @@ from urllib.parse import quote
 import pytest
 
 from flowfabric import Fabric, Worker
+from flowfabric.api.waits import Fresh, SuspendRequest
 from flowfabric.assemble import open_engine, open_store
 from flowfabric.cli import main
 from flowfabric.config import URL_VARIABLE, EngineConfig
-from flowfabric.engine.suspending import Fresh, SuspendRequest
 from flowfabric.errors import FlowFabricError, InvalidInput, StoreError
 from flowfabric.model.suspension import Single
 from tests.support.databases import PostgresServer

@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
+from flowfabric.api.waits import Signal, SuspendRequest
 from flowfabric.assemble import open_engine
 from flowfabric.engine.engine import Engine
-from flowfabric.engine.signalling import Signal
-from flowfabric.engine.suspending import SuspendRequest
 from flowfabric.errors import FlowFabricError
 from flowfabric.model.results import Claimed
 from flowfabric.model.suspension import (

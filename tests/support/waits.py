@@ -7,9 +7,8 @@ from collections.abc import Callable, Coroutine
 from functools import wraps
 from typing import Any, ParamSpec
 
+from flowfabric.api.waits import Signal, SuspendRequest
 from flowfabric.engine.engine import Engine
-from flowfabric.engine.signalling import Signal
-from flowfabric.engine.suspending import SuspendRequest
 from flowfabric.kernel.condition import contributes, is_met
 from flowfabric.kernel.episode import (
     contribution,

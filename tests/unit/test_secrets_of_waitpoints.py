@@ -11,9 +11,9 @@ import msgspec
 import pytest
 
 from flowfabric.api.keys import RotateWaitpointHmacSecretAll, SeedWaitpointHmacSecret
+from flowfabric.api.waits import Fresh, Signal, SuspendRequest, UsePending
 from flowfabric.config import EngineConfig
-from flowfabric.engine.signalling import Signal
-from flowfabric.engine.suspending import Fresh, SuspendRequest, UsePending
+from flowfabric.engine.operations.signals import delivery
 from flowfabric.errors import FlowFabricError, InvalidInput, InvalidToken, WaitpointClosed
 from flowfabric.kernel.signal import DeliverSignal
 from flowfabric.kernel.suspend import SuspendExecution
@@ -397,7 +397,7 @@ async def test_values_on_the_way_do_not_show_themselves(lab: Lab) -> None:
     claimed, waitpoint = await waiting(lab)
     mac = waitpoint.token.reveal()[3:]
     signal = signal_to(claimed, waitpoint, token=waitpoint.token.reveal())
-    command = lab.engine._command(signal)
+    command = delivery(lab.engine, signal)
     assert isinstance(command, DeliverSignal)
     for value in (waitpoint, [waitpoint], Suspended("s", (waitpoint,)), signal, command):
         for shown in (repr(value), str(value), f"{value}"):

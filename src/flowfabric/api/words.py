@@ -14,6 +14,8 @@ from flowfabric.model.flow import CancellationPolicy, FlowStatus
 from flowfabric.model.policy import ExecutionPolicy
 from flowfabric.model.route import LaneState
 from flowfabric.model.state import BlockingReason
+from flowfabric.model.suspension import ReasonCode, RequestedBy, Token
+from flowfabric.model.words import TimeoutBehavior
 
 if TYPE_CHECKING:
     BlockingReasonGiven = BlockingReason | str
@@ -24,8 +26,12 @@ if TYPE_CHECKING:
     HardActionGiven = HardAction | str
     LaneStateGiven = LaneState | str
     PolicyGiven = ExecutionPolicy | Mapping[str, Any]
+    ReasonCodeGiven = ReasonCode | str
+    RequestedByGiven = RequestedBy | str
     ScopeTypeGiven = ScopeType | str
     SoftActionGiven = SoftAction | str
+    TimeoutBehaviorGiven = TimeoutBehavior | str
+    TokenGiven = Token | str
 else:
     BlockingReasonGiven = BlockingReason
     CancellationPolicyGiven = CancellationPolicy
@@ -35,5 +41,9 @@ else:
     HardActionGiven = HardAction
     LaneStateGiven = LaneState
     PolicyGiven = ExecutionPolicy
+    ReasonCodeGiven = ReasonCode
+    RequestedByGiven = RequestedBy
     ScopeTypeGiven = ScopeType
     SoftActionGiven = SoftAction
+    TimeoutBehaviorGiven = TimeoutBehavior
+    TokenGiven = Token

@@ -11,11 +11,11 @@ from typing import Any
 
 from flowfabric.api.executions import NewExecution
 from flowfabric.api.leases import Complete
+from flowfabric.api.waits import SuspendRequest
 from flowfabric.assemble import open_engine
 from flowfabric.bench.measurement import MeasurementFailed
 from flowfabric.bench.raw import Column, RawDatabase, connect
 from flowfabric.config import EngineConfig
-from flowfabric.engine.suspending import SuspendRequest
 from flowfabric.model.record import Record, replace
 from flowfabric.model.suspension import Single
 

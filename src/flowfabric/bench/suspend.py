@@ -10,6 +10,7 @@ import asyncio
 import time
 from statistics import median
 
+from flowfabric.api.waits import Signal, SuspendRequest
 from flowfabric.assemble import open_engine
 from flowfabric.bench.measurement import (
     Measurement,
@@ -24,8 +25,6 @@ from flowfabric.bench.preload import SUSPENDED, preload_suspended
 from flowfabric.bench.specimen import KIND, LANE, PAYLOAD, RESULT, WORKER
 from flowfabric.clock import monotonic
 from flowfabric.engine.engine import Engine
-from flowfabric.engine.signalling import Signal
-from flowfabric.engine.suspending import SuspendRequest
 from flowfabric.model.handle import HandleKind
 from flowfabric.model.record import Record
 from flowfabric.model.results import Claimed, Created

@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import groupby
 from typing import Final
 
+from flowfabric.api.waits import WaitInfo
 from flowfabric.cli.call import Call
 from flowfabric.cli.exits import CommandFailed, Exit, not_found, usage
 from flowfabric.cli.listing import headline
@@ -15,7 +16,6 @@ from flowfabric.cli.terminal import Column, clean, harmless, shorten
 from flowfabric.cli.times import both, relative, span
 from flowfabric.cli.watching import watch
 from flowfabric.engine.engine import Engine
-from flowfabric.engine.wait_reading import WaitInfo
 from flowfabric.kernel.explain_waits import AT_TIMEOUT
 from flowfabric.model.results import AttemptInfo, ExecutionSnapshot, Explanation
 from flowfabric.model.state import TERMINAL_STATES, PublicState

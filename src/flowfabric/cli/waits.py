@@ -11,6 +11,7 @@ from argparse import ArgumentTypeError
 from collections.abc import Sequence
 from typing import Any, Final
 
+from flowfabric.api.waits import WaitInfo
 from flowfabric.cli import values
 from flowfabric.cli.call import Call
 from flowfabric.cli.exits import Exit, usage
@@ -20,7 +21,6 @@ from flowfabric.cli.references import as_shown, execution_of
 from flowfabric.cli.terminal import Column, clean
 from flowfabric.cli.times import both, relative, span
 from flowfabric.engine.engine import Engine
-from flowfabric.engine.wait_reading import WaitInfo
 from flowfabric.kernel.explain_waits import AT_TIMEOUT, in_words
 from flowfabric.limits import PAGE_MAX
 from flowfabric.model.record import to_plain

@@ -29,11 +29,12 @@ from flowfabric.engine.operations import finding as finding
 from flowfabric.engine.operations import leases as leases
 from flowfabric.engine.operations import quotas as quotas
 from flowfabric.engine.operations import workers as workers
+from flowfabric.engine.operations import signals as signals
+from flowfabric.engine.operations import wait_reads as wait_reads
+from flowfabric.engine.operations import waits as waits
 from flowfabric.engine.operations.performing import ANSWERS, COMMANDS
 from flowfabric.engine.reading import Reading
-from flowfabric.engine.signalling import Signalling
 from flowfabric.engine.supported import supported
-from flowfabric.engine.suspending import Suspending
 from flowfabric.errors import FlowFabricError, InvalidInput
 from flowfabric.model.checks import check_list
 from flowfabric.model.record import replace
@@ -58,8 +59,6 @@ class Engine(
     Reading,
     Flowing,
     FlowReading,
-    Suspending,
-    Signalling,
 ):
     """All operations on executions and flows, the same on every store.
 

@@ -7,9 +7,12 @@ from flowfabric.api.executions import ListExecutions
 from flowfabric.engine.operations.execution_lists import list_executions
 from flowfabric.engine.wait_reading import WaitInfo, WaitPage, WaitReading
 from flowfabric.model.state import PublicState
+from flowfabric.api.waits import DescribeWaits, WaitPage
+from flowfabric.engine.core import EngineCore
+from flowfabric.engine.operations.wait_reads import describe_waits, look_at_wait
 
 
-class Reading(WaitReading):
+class Reading(EngineCore):
     """Reads are not part of any transaction; each answers with committed state."""
 
     async def list_waits(
@@ -32,6 +35,6 @@ class Reading(WaitReading):
         )
         page = await list_executions(self, suspended)
         shown = [each.execution_id for each in page.executions]
-        found: dict[str, WaitInfo] = await self.describe_waits(execution_ids=shown)
+        found = await describe_waits(self, DescribeWaits(execution_ids=shown))
         waits = tuple(found[each] for each in shown if each in found)
         return WaitPage(waits, page.next_cursor)

@@ -16,7 +16,7 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Final, Generic, ParamSpec, Self, TypeVar, overload
 
 from flowfabric import forks
-from flowfabric.engine.wait_reading import WaitInfo
+from flowfabric.api.waits import WaitInfo
 from flowfabric.model.budget import BudgetStatus, UsageOutcome
 from flowfabric.model.quota import QuotaPolicy, QuotaStatus
 from flowfabric.model.results import ExecutionSnapshot, Explanation, LaneConfigured

@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar, overload
 
 import msgspec
 
-from flowfabric.engine.suspending import ResumeInfo
+from flowfabric.api.waits import ResumeInfo
 from flowfabric.errors import InvalidPayload
 from flowfabric.model.suspension import ResumeCause, ResumeSignal, Token
 from flowfabric.sdk import codec

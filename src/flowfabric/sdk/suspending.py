@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final, Protocol
 
+from flowfabric.api.waits import Fresh, SuspendRequest, UsePending
 from flowfabric.engine.engine import Engine
-from flowfabric.engine.suspending import Fresh, SuspendRequest, UsePending
 from flowfabric.errors import InvalidInput
 from flowfabric.ids import new_secret_id
 from flowfabric.kernel.condition import check_condition

@@ -5,9 +5,8 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import Any, Final, Protocol
 
+from flowfabric.api.waits import Signal, WaitInfo
 from flowfabric.engine.engine import Engine
-from flowfabric.engine.signalling import Signal
-from flowfabric.engine.wait_reading import WaitInfo
 from flowfabric.errors import InvalidInput, NotFound, WaitpointClosed
 from flowfabric.limits import DEDUP_TTL_MS_DEFAULT, PAGE_MAX
 from flowfabric.model.checks import check_integer

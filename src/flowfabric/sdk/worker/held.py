@@ -10,9 +10,9 @@ from contextvars import ContextVar
 from datetime import datetime
 from typing import Any, ClassVar, Final, TypeVar
 
+from flowfabric.api.waits import SuspendRequest
 from flowfabric.clock import monotonic
 from flowfabric.engine.engine import Engine
-from flowfabric.engine.suspending import SuspendRequest
 from flowfabric.errors import (
     ExecutionNotActive,
     ForkedProcess,

@@ -1,0 +1,309 @@
+"""What suspends and resumes work: waits, waitpoints and signals."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from flowfabric import limits
+from flowfabric.api.operation import Kind, Request, Scope, operation
+from flowfabric.api.words import (
+    ReasonCodeGiven,
+    RequestedByGiven,
+    TimeoutBehaviorGiven,
+    TokenGiven,
+)
+from flowfabric.errors import FlowFabricError
+from flowfabric.model.execution import Fence
+from flowfabric.model.handle import Handle
+from flowfabric.model.record import Record
+from flowfabric.model.results import Moved, WaitLine
+from flowfabric.model.suspension import (
+    AlreadyMet,
+    Contribution,
+    ReasonCode,
+    RequestedBy,
+    ResumeCause,
+    ResumeCondition,
+    Resumed,
+    ResumeSignal,
+    SignalAccepted,
+    SignalDuplicate,
+    Suspended,
+    SuspendedInfo,
+    SuspensionRow,
+    Token,
+    WaitpointDetails,
+    WaitpointInfo,
+    WaitpointRow,
+)
+from flowfabric.model.words import TimeoutBehavior
+
+# --- what requests hold --------------------------------------------------------------------------
+
+
+class Fresh(Record, frozen=True):
+    """A new waitpoint; its key is how the condition refers to it."""
+
+    waitpoint_key: str
+    payload_type: str | None = None  # a JSON schema that signals must fit
+
+
+class UsePending(Record, frozen=True):
+    """A waitpoint made by `create_waitpoint`."""
+
+    waitpoint_id: str
+    waitpoint_key: str
+
+
+class SuspendRequest(Record, frozen=True, kw_only=True):
+    """What to wait for, and what happens if it does not come."""
+
+    resume_condition: ResumeCondition
+    waitpoints: tuple[Fresh | UsePending, ...] = ()  # none: one new waitpoint per key referred to
+    reason_code: ReasonCodeGiven = ReasonCode.WAITING_FOR_SIGNAL
+    requested_by: RequestedByGiven = RequestedBy.WORKER
+    timeout_at: int | None = None
+    timeout_behavior: TimeoutBehaviorGiven = TimeoutBehavior.FAIL
+    resume_delay_ms: int = 0
+    continuation_metadata_pointer: str | None = None
+    idempotency_key: str | None = None
+
+
+class Signal(Record, frozen=True, kw_only=True):
+    """One signal to deliver.
+
+    >>> Signal(
+    ...     execution_id="{fp:7}:…", waitpoint_id="…", token="k1:…", signal_name="approved"
+    ... )  # doctest: +SKIP
+    """
+
+    execution_id: str
+    waitpoint_id: str
+    signal_name: str
+    token: TokenGiven | None = None  # none only for `deliver_trusted_signal`
+    signal_category: str = ""
+    source_type: str = ""
+    source_identity: str = ""
+    payload: bytes | None = None
+    payload_encoding: str = "json"
+    correlation_id: str = ""
+    idempotency_key: str | None = None
+    dedup_ttl_ms: int = limits.DEDUP_TTL_MS_DEFAULT
+    resume_delay_ms: int = 0
+    created_at: int | None = None
+    signal_id: str | None = None
+
+    def __repr__(self) -> str:
+        return f"Signal({self.signal_name!r} to {self.waitpoint_id})"
+
+
+# --- what is answered ----------------------------------------------------------------------------
+
+
+class ResumeInfo(Record, frozen=True):
+    """What ended the wait of a resumed attempt, and the signals that counted until then."""
+
+    cause: ResumeCause
+    actor: str
+    signals: tuple[ResumeSignal, ...]
+    continuation_metadata_pointer: str | None
+
+
+class WaitpointPage(Record, frozen=True):
+    """One page of waitpoints that may still be signalled."""
+
+    entries: tuple[WaitpointInfo, ...]
+    next_cursor: str | None
+
+
+class WaitInfo(Record, frozen=True):
+    """One suspended execution: what it waits for, since when, until when."""
+
+    execution_id: str
+    execution_kind: str
+    lane_id: str
+    namespace: str
+    suspension_id: str
+    reason: ReasonCode
+    since: int
+    timeout_at: int | None
+    at_timeout: TimeoutBehavior
+    waits_for: str
+    have: int
+    need: int
+    lines: tuple[WaitLine, ...]
+    signals: tuple[Contribution, ...]  # those that count
+
+
+class WaitPage(Record, frozen=True):
+    """One page of waits; hand `next_cursor` back for the next."""
+
+    waits: tuple[WaitInfo, ...]
+    next_cursor: str | None
+
+
+# --- suspend and resume --------------------------------------------------------------------------
+
+
+@operation("suspend", Kind.WRITE, Scope.WORKER, positional=("handle", "request"))
+class Suspend(Request[Suspended | AlreadyMet], frozen=True, kw_only=True):
+    """Release the lease and wait for signals.
+
+    AlreadyMet when signals that came early meet the condition: the lease stays.
+    """
+
+    handle: Handle
+    request: SuspendRequest
+
+
+@operation("suspend_by_triple", Kind.WRITE, Scope.WORKER)
+class SuspendByTriple(Request[Suspended | AlreadyMet], frozen=True, kw_only=True):
+    """As `suspend`, by the lease's fence."""
+
+    execution_id: str
+    fence: Fence
+    request: SuspendRequest
+
+
+@operation("create_waitpoint", Kind.WRITE, Scope.WORKER)
+class CreateWaitpoint(Request[WaitpointDetails], frozen=True, kw_only=True):
+    """An address with its token, before the suspension: early signals are kept for it."""
+
+    handle: Handle
+    waitpoint_key: str
+    expires_in_ms: int
+    payload_type: str | None = None
+
+
+@operation("resume_execution", Kind.WRITE, Scope.OPERATE)
+class ResumeExecution(Request[Resumed], frozen=True, kw_only=True):
+    """End the wait whatever its condition says."""
+
+    execution_id: str
+    actor: str = "operator"
+    resume_delay_ms: int = 0
+
+
+@operation("expire_suspension", Kind.WRITE, Scope.OPERATE)
+class ExpireSuspension(Request[Moved], frozen=True, kw_only=True):
+    """Apply the suspension's timeout, if it is due."""
+
+    execution_id: str
+
+
+@operation("close_waitpoint", Kind.WRITE, Scope.OPERATE)
+class CloseWaitpoint(Request[WaitpointInfo], frozen=True, kw_only=True):
+    """Take no more signals on a waitpoint nobody waits on yet; twice is harmless."""
+
+    execution_id: str
+    waitpoint_id: str
+    reason: str = "proactive_close"
+
+
+# --- signals -------------------------------------------------------------------------------------
+
+
+@operation("deliver_signal", Kind.WRITE, Scope.APPROVE, positional=("signal",))
+class DeliverSignal(Request[SignalAccepted | SignalDuplicate], frozen=True, kw_only=True):
+    """Deliver one signal; a repeated idempotency key answers what the first one did."""
+
+    signal: Signal
+
+
+@operation("deliver_trusted_signal", Kind.WRITE, Scope.OPERATE, positional=("signal",))
+class DeliverTrustedSignal(Request[SignalAccepted | SignalDuplicate], frozen=True, kw_only=True):
+    """The same for a program of this installation, which may signal without a token: keys may
+    have been rotated since the wait began."""
+
+    signal: Signal
+
+
+@operation("deliver_signals", Kind.WRITE, Scope.APPROVE, positional=("signals",))
+class DeliverSignals(
+    Request[list[SignalAccepted | SignalDuplicate | FlowFabricError]], frozen=True, kw_only=True
+):
+    """Many signals in few commits; each is answered with its outcome or its error."""
+
+    signals: Sequence[Signal]
+
+
+@operation("deliver_approval_signal", Kind.WRITE, Scope.APPROVE)
+class DeliverApprovalSignal(Request[SignalAccepted | SignalDuplicate], frozen=True, kw_only=True):
+    """An operator of this installation signals without ever seeing the token."""
+
+    execution_id: str
+    waitpoint_id: str
+    signal_name: str
+    idempotency_suffix: str
+    lane_id: str | None = None
+    actor: str = "operator"
+    comment: bytes | None = None
+    signal_dedup_ttl_ms: int = limits.DEDUP_TTL_MS_DEFAULT
+
+
+# --- reading -------------------------------------------------------------------------------------
+
+
+@operation("observe_signals", Kind.READ, Scope.WORKER)
+class ObserveSignals(Request[tuple[ResumeSignal, ...]], frozen=True, kw_only=True):
+    """The signals that ended the last wait of this attempt; none for a fresh one."""
+
+    handle: Handle
+
+
+@operation("resume_info", Kind.READ, Scope.WORKER)
+class ReadResumeInfo(Request[ResumeInfo | None], frozen=True, kw_only=True):
+    """What ended the last wait of this attempt; nothing for a fresh one."""
+
+    handle: Handle
+
+
+@operation("list_pending_waitpoints", Kind.READ, Scope.READ)
+class ListPendingWaitpoints(Request[WaitpointPage], frozen=True, kw_only=True):
+    """Waitpoints of an execution that may still be signalled, by id; no tokens."""
+
+    execution_id: str
+    after: str | None = None
+    limit: int = limits.PAGE_DEFAULT
+
+
+@operation("list_suspensions", Kind.READ, Scope.READ)
+class ListSuspensions(Request[list[SuspensionRow]], frozen=True, kw_only=True):
+    """Every episode of an execution, oldest first."""
+
+    execution_id: str
+
+
+@operation("read_waitpoint_token", Kind.READ, Scope.OPERATE)
+class ReadWaitpointToken(Request[Token | None], frozen=True, kw_only=True):
+    """A waitpoint's token, for an operator; none when it is closed or unknown.
+
+    It is signed with the current key. After a rotation it is another one than that which was
+    handed out first; both are good, each as long as its key.
+    """
+
+    execution_id: str
+    waitpoint_id: str
+
+
+@operation("list_suspended", Kind.READ, Scope.READ)
+class ListSuspended(Request[list[SuspendedInfo]], frozen=True, kw_only=True):
+    """Suspended executions, newest first; `before` is (created_at, uuid) of the last shown."""
+
+    before: tuple[int, str] | None = None
+    limit: int = limits.PAGE_DEFAULT
+
+
+@operation("describe_waits", Kind.READ, Scope.READ)
+class DescribeWaits(Request[dict[str, WaitInfo]], frozen=True, kw_only=True):
+    """The open waits of those that are suspended."""
+
+    execution_ids: Sequence[str]
+
+
+@operation("find_waitpoint", Kind.READ, Scope.READ)
+class FindWaitpoint(Request[WaitpointRow | None], frozen=True, kw_only=True):
+    """The waitpoint a key stands for: one that is waited on, a pending one, else the last."""
+
+    execution_id: str
+    waitpoint_key: str

@@ -1,0 +1,284 @@
+"""What suspended executions wait for, and what ended waits. Only a token's own read shows one."""
+
+from __future__ import annotations
+
+from flowfabric import limits
+from flowfabric.api import waits as api
+from flowfabric.api.waits import ResumeInfo, WaitInfo, WaitpointPage
+from flowfabric.engine.core import EngineCore
+from flowfabric.engine.episode_book import SECRETS_MAX, signals_of
+from flowfabric.engine.operations.performing import answers
+from flowfabric.engine.spoiled import readable
+from flowfabric.errors import InvalidInput, KeyringEmpty, NotFound
+from flowfabric.kernel.condition import names_for
+from flowfabric.kernel.explain_waits import WaitLook, in_words, lines_of, progress_of
+from flowfabric.kernel.token import current, fingerprint, mint
+from flowfabric.model.checks import check_instant, check_integer, check_list, check_name, check_uuid
+from flowfabric.model.execution import Execution
+from flowfabric.model.handle import Handle
+from flowfabric.model.suspension import (
+    ResumeCause,
+    ResumeSignal,
+    SuspendedInfo,
+    SuspensionRow,
+    Token,
+    WaitpointInfo,
+    WaitpointRow,
+    WaitpointState,
+)
+from flowfabric.stores.base import Corrupt, ListFilter, Reader
+from flowfabric.stores.indexes import newest_first
+from flowfabric.stores.tables import SECRETS, SIGNALS, SUSPENSIONS, WAITPOINTS
+
+# --- what ended a wait ---------------------------------------------------------------------------
+
+
+@answers(api.ObserveSignals)
+async def observe_signals(
+    machine: EngineCore, request: api.ObserveSignals
+) -> tuple[ResumeSignal, ...]:
+    """Of a wait that no signal ended, only what the engine itself sent."""
+    found = await _last_wait(machine, request.handle)
+    if found is None or found.cause is ResumeCause.SIGNAL:
+        return () if found is None else found.signals
+    return tuple(each for each in found.signals if each.source_type == "system")
+
+
+@answers(api.ReadResumeInfo)
+async def resume_info(machine: EngineCore, request: api.ReadResumeInfo) -> ResumeInfo | None:
+    """The last wait of this attempt."""
+    return await _last_wait(machine, request.handle)
+
+
+async def _last_wait(machine: EngineCore, handle: Handle) -> ResumeInfo | None:
+    checked = machine.check_handle(handle)
+
+    async def work(reader: Reader) -> ResumeInfo | None:
+        rows = await reader.peek_rows(SUSPENSIONS, [(checked.execution_id,)])
+        closed = [
+            row
+            for row in rows.values()
+            if not row.is_open and row.attempt_index == checked.attempt_index
+        ]
+        if not closed:
+            return None
+        last = max(closed, key=lambda row: (row.closed_at or 0, row.suspension_id))
+        return await _resume_info(reader, last)
+
+    return await machine.read(work)
+
+
+async def _resume_info(reader: Reader, row: SuspensionRow) -> ResumeInfo:
+    waitpoints = [
+        each
+        for each in await reader.rows_of(WAITPOINTS, [row.execution_id])
+        if each.suspension_id == row.suspension_id
+    ]
+    keys = [(each.waitpoint_id,) for each in waitpoints]
+    signals = await reader.peek_rows(SIGNALS, keys) if keys else {}
+    return ResumeInfo(
+        row.cause or ResumeCause.OPERATOR,
+        row.actor or "",
+        signals_of(row, waitpoints, list(signals.values())),
+        row.continuation_metadata_pointer,
+    )
+
+
+# --- episodes and waitpoints of one execution ----------------------------------------------------
+
+
+@answers(api.ListPendingWaitpoints)
+async def list_pending_waitpoints(
+    machine: EngineCore, request: api.ListPendingWaitpoints
+) -> WaitpointPage:
+    """By id."""
+    checked = machine.check_id(request.execution_id)
+    after, limit = request.after, request.limit
+    check_integer(limit, field="limit", least=1, most=limits.PAGE_MAX)
+    if after is not None:
+        check_name(after, field="after")
+
+    async def work(reader: Reader) -> WaitpointPage:
+        if checked not in await reader.get((checked,)):
+            raise NotFound(f"execution {checked}", entity="execution")
+        rows = await reader.rows_of(WAITPOINTS, [checked])
+        found = sorted(
+            (row for row in rows if row.state is not WaitpointState.CLOSED),
+            key=lambda row: row.waitpoint_id,
+        )
+        wanted = [row for row in found if after is None or row.waitpoint_id > after]
+        secrets = {s.kid: s for s in await reader.list_rows(SECRETS, None, SECRETS_MAX)}
+        episodes = await reader.peek_rows(SUSPENSIONS, [(checked,)])
+        entries = []
+        for row in wanted[:limit]:
+            episode = episodes.get((checked, row.suspension_id or ""))
+            names = names_for(episode.condition, row.waitpoint_key) if episode else ()
+            entries.append(waitpoint_info(row, names, fingerprint(row, secrets.get(row.token_kid))))
+        more = len(wanted) > limit
+        return WaitpointPage(tuple(entries), entries[-1].waitpoint_id if more else None)
+
+    return await machine.read(work)
+
+
+@answers(api.FindWaitpoint)
+async def find_waitpoint(machine: EngineCore, request: api.FindWaitpoint) -> WaitpointRow | None:
+    """The freshest of those with the key."""
+    checked = machine.check_id(request.execution_id)
+    key = check_name(request.waitpoint_key, field="waitpoint_key")
+    rows = await machine.read(lambda reader: reader.rows_of(WAITPOINTS, [checked]))
+    known = [row for row in rows if row.waitpoint_key == key]
+    return max(known, key=_freshness, default=None)
+
+
+def _freshness(row: WaitpointRow) -> tuple[int, int, str]:
+    rank = (WaitpointState.CLOSED, WaitpointState.PENDING, WaitpointState.ACTIVE)
+    return rank.index(row.state), row.created_at, row.waitpoint_id
+
+
+def waitpoint_info(row: WaitpointRow, names: tuple[str, ...], mark: str) -> WaitpointInfo:
+    """A waitpoint without its token, with the token's mark."""
+    return WaitpointInfo(
+        row.waitpoint_id,
+        row.waitpoint_key,
+        row.state,
+        row.execution_id,
+        names,
+        row.created_at,
+        row.activated_at,
+        row.expires_at,
+        row.token_kid,
+        mark,
+    )
+
+
+@answers(api.ListSuspensions)
+async def list_suspensions(
+    machine: EngineCore, request: api.ListSuspensions
+) -> list[SuspensionRow]:
+    """Open and closed ones."""
+    checked = machine.check_id(request.execution_id)
+    rows = await machine.read(lambda reader: reader.peek_rows(SUSPENSIONS, [(checked,)]))
+    return sorted(rows.values(), key=lambda row: (row.created_at, row.suspension_id))
+
+
+# --- tokens --------------------------------------------------------------------------------------
+
+
+@answers(api.ReadWaitpointToken)
+async def read_waitpoint_token(
+    machine: EngineCore, request: api.ReadWaitpointToken
+) -> Token | None:
+    """Signed with the current key."""
+    checked = machine.check_id(request.execution_id)
+    key = (check_name(request.waitpoint_id, field="waitpoint_id"),)
+    row = (await machine.read(lambda reader: reader.peek_rows(WAITPOINTS, [key]))).get(key)
+    if row is None or row.execution_id != checked or row.state is WaitpointState.CLOSED:
+        return None
+    return await token_of(machine, row)
+
+
+async def token_of(machine: EngineCore, waitpoint: WaitpointRow) -> Token:
+    """A waitpoint's token under the current key."""
+    secrets = await machine.read(lambda reader: reader.list_rows(SECRETS, None, SECRETS_MAX))
+    if (key := current(secrets)) is None:
+        raise KeyringEmpty
+    return mint(waitpoint, key)
+
+
+# --- waits of many -------------------------------------------------------------------------------
+
+
+@answers(api.ListSuspended)
+async def list_suspended(machine: EngineCore, request: api.ListSuspended) -> list[SuspendedInfo]:
+    """Newest first."""
+    before, limit = request.before, request.limit
+    check_integer(limit, field="limit", least=1, most=limits.PAGE_MAX)
+    _check_cursor(before)
+
+    async def work(reader: Reader) -> list[SuspendedInfo]:
+        wanted = ListFilter(states=("suspended",), before=before)
+        found = [
+            each
+            for each in await reader.list_executions(wanted, limit)
+            if isinstance(each, Execution) and each.suspension_id is not None
+        ]
+        keys = [(each.execution_id, each.suspension_id) for each in found]
+        rows, _ = await readable(
+            reader.peek_rows, SUSPENSIONS, keys
+        )  # the doctor tells of the others
+        return [
+            SuspendedInfo(
+                row.execution_id,
+                row.suspension_id,
+                row.created_at,
+                row.reason_code,
+                row.timeout_at,
+                newest_first(each),
+            )
+            for each, key in zip(found, keys, strict=True)
+            if (row := rows.get(key)) is not None
+        ]
+
+    return await machine.read(work)
+
+
+def _check_cursor(value: object) -> None:
+    if value is None:
+        return
+    if not isinstance(value, tuple | list) or len(value) != 2:
+        raise InvalidInput("before: expected the cursor of the last shown", field="before")
+    check_instant(value[0], field="before")
+    check_uuid(value[1], field="before")  # it is compared with one
+
+
+@answers(api.DescribeWaits)
+async def describe_waits(machine: EngineCore, request: api.DescribeWaits) -> dict[str, WaitInfo]:
+    """By execution; those that do not wait are left out."""
+    several = check_list(request.execution_ids, field="execution_ids")
+    checked = [machine.check_id(each) for each in several]
+
+    async def work(reader: Reader) -> dict[str, WaitInfo]:
+        found = await reader.get(checked)
+        waiting = [
+            each
+            for each in found.values()
+            if not isinstance(each, Corrupt) and each.suspension_id is not None
+        ]
+        keys = [(each.execution_id, each.suspension_id) for each in waiting]
+        rows = await reader.peek_rows(SUSPENSIONS, keys) if keys else {}
+        return {
+            each.execution_id: _wait_info(each, row)
+            for each, key in zip(waiting, keys, strict=True)
+            if (row := rows.get(key)) is not None
+        }
+
+    return await machine.read(work)
+
+
+def _wait_info(execution: Execution, row: SuspensionRow) -> WaitInfo:
+    have, need = progress_of(row)
+    return WaitInfo(
+        execution.execution_id,
+        execution.execution_kind,
+        execution.lane_id,
+        execution.namespace,
+        row.suspension_id,
+        row.reason_code,
+        row.created_at,
+        row.timeout_at,
+        row.timeout_behavior,
+        in_words(row.condition, row.progress),
+        have,
+        need,
+        lines_of(row.condition, row.progress),
+        row.progress,
+    )
+
+
+async def look_at_wait(execution: Execution, reader: Reader) -> WaitLook | None:
+    """The open episode of an execution, if it is suspended."""
+    if execution.suspension_id is None:
+        return None
+    key = (execution.execution_id, execution.suspension_id)
+    row = (await reader.peek_rows(SUSPENSIONS, [key])).get(key)
+    return None if row is None else WaitLook(row)

@@ -1,0 +1,206 @@
+"""What suspends and resumes an execution: it waits outside any worker.
+
+See docs/guides/suspension.md.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import Any
+
+from flowfabric import ids, limits
+from flowfabric.api import waits as api
+from flowfabric.api.waits import Fresh, SuspendRequest, UsePending
+from flowfabric.engine.core import EngineCore
+from flowfabric.engine.operations.leases import check_fence
+from flowfabric.engine.operations.performing import answers, commands
+from flowfabric.engine.operations.wait_reads import token_of, waitpoint_info
+from flowfabric.errors import FenceRequired, InvalidInput
+from flowfabric.kernel.condition import check_condition, keys_of
+from flowfabric.kernel.resume import ExpireSuspension, ResumeExecution
+from flowfabric.kernel.schema import check_schema
+from flowfabric.kernel.suspend import Binding, CloseWaitpoint, CreateWaitpoint, SuspendExecution
+from flowfabric.model.checks import check_instant, check_integer, check_name, check_text
+from flowfabric.model.execution import Fence
+from flowfabric.model.limit_checks import check_word
+from flowfabric.model.record import to_json
+from flowfabric.model.suspension import (
+    ReasonCode,
+    RequestedBy,
+    ResumeCondition,
+    Single,
+    TimeoutOnly,
+    WaitpointDetails,
+    WaitpointInfo,
+    WaitpointRow,
+)
+from flowfabric.model.words import TimeoutBehavior
+
+# --- suspend -------------------------------------------------------------------------------------
+
+
+@commands(api.Suspend)
+def suspend(machine: EngineCore, request: api.Suspend) -> SuspendExecution:
+    """By its owner."""
+    handle = machine.check_handle(request.handle)
+    return _command(handle.execution_id, handle.fence, request.request)
+
+
+@commands(api.SuspendByTriple)
+def suspend_by_triple(machine: EngineCore, request: api.SuspendByTriple) -> SuspendExecution:
+    """By fence."""
+    fence = check_fence(request.fence)
+    if fence is None:
+        raise FenceRequired("suspend needs the lease's fence", field="fence")
+    return _command(machine.check_id(request.execution_id), fence, request.request)
+
+
+def _command(execution_id: str, fence: Fence, request: object) -> SuspendExecution:
+    """A checked SuspendExecution; every problem names its field, before anything is touched."""
+    if not isinstance(request, SuspendRequest):
+        raise InvalidInput("request: expected a SuspendRequest", field="request")
+    condition = check_condition(request.resume_condition)
+    timeout_at = request.timeout_at
+    if timeout_at is not None:
+        timeout_at = check_instant(timeout_at, field="timeout_at")
+    elif isinstance(condition, TimeoutOnly):
+        raise InvalidInput("timeout_at: timeout_only_without_deadline", field="timeout_at")
+    pointer = request.continuation_metadata_pointer
+    if pointer is not None:
+        field = "continuation_metadata_pointer"
+        pointer = check_text(pointer, field=field, max_bytes=limits.REASON_BYTES)
+    key = None if request.idempotency_key == "" else request.idempotency_key
+    if key is not None:
+        key = check_text(key, field="idempotency_key", max_bytes=limits.IDEMPOTENCY_KEY_BYTES)
+    bindings = _bindings(request.waitpoints, condition)
+    return SuspendExecution(
+        execution_id,
+        fence,
+        ids.new_uuid7s(1)[0],  # episodes of one instant sort in their order
+        bindings,
+        condition,
+        check_word(request.reason_code, ReasonCode, field="reason_code"),
+        check_word(request.requested_by, RequestedBy, field="requested_by"),
+        timeout_at,
+        check_word(request.timeout_behavior, TimeoutBehavior, field="timeout_behavior"),
+        _delay(request.resume_delay_ms),
+        pointer,
+        "",
+        key,
+        limits.SUSPEND_KEY_TTL_MS,
+        hashlib.sha256(to_json(request)).hexdigest(),
+    )
+
+
+def _bindings(
+    asked: Sequence[Fresh | UsePending], condition: ResumeCondition
+) -> tuple[Binding, ...]:
+    """Waitpoints and the keys a condition refers to must be the same set."""
+    if not isinstance(asked, tuple | list):
+        raise InvalidInput("waitpoints: expected a tuple", field="waitpoints")
+    wanted = keys_of(condition)
+    bindings = [_binding(each, index) for index, each in enumerate(asked)]
+    if max(len(bindings), len(wanted)) > limits.WAITPOINTS_MAX:
+        most = limits.WAITPOINTS_MAX
+        raise InvalidInput(f"waitpoints: more than {most}", field="waitpoints")
+    if not bindings:
+        keys = wanted or ["wait"]
+        return tuple(Binding(ids.new_secret_id(), key) for key in keys)
+    given = [each.waitpoint_key for each in bindings]
+    if len(set(given)) != len(given):
+        raise InvalidInput("waitpoints: a key stands twice", field="waitpoints")
+    if isinstance(condition, Single) and condition.waitpoint_key != given[0]:
+        raise InvalidInput("waitpoints: waitpoint_key_mismatch", field="waitpoints")
+    for key in wanted:
+        if key not in given:
+            detail = f"waitpoints: referenced_waitpoint_key_missing_binding: {key}"
+            raise InvalidInput(detail, field="waitpoints")
+    for key in given:
+        if wanted and key not in wanted:
+            detail = f"waitpoints: extra_binding_not_referenced_by_condition: {key}"
+            raise InvalidInput(detail, field="waitpoints")
+    return tuple(
+        sorted(bindings, key=lambda each: wanted.index(each.waitpoint_key) if wanted else 0)
+    )
+
+
+def _binding(asked: Any, index: int) -> Binding:
+    match asked:
+        case Fresh():
+            return Binding(
+                ids.new_secret_id(),
+                _waitpoint_key(asked.waitpoint_key),
+                False,
+                check_schema(asked.payload_type),
+            )
+        case UsePending():
+            name = check_name(asked.waitpoint_id, field=f"waitpoints[{index}].waitpoint_id")
+            return Binding(name, _waitpoint_key(asked.waitpoint_key), True)
+        case _:
+            field = f"waitpoints[{index}]"
+            raise InvalidInput(f"{field}: expected Fresh or UsePending", field=field)
+
+
+# --- waitpoints ----------------------------------------------------------------------------------
+
+
+@answers(api.CreateWaitpoint)
+async def create_waitpoint(machine: EngineCore, request: api.CreateWaitpoint) -> WaitpointDetails:
+    """Pending until a suspension uses it."""
+    handle = machine.check_handle(request.handle)
+    command = CreateWaitpoint(
+        handle.execution_id,
+        handle.fence,
+        ids.new_secret_id(),
+        _waitpoint_key(request.waitpoint_key),
+        "",
+        check_integer(
+            request.expires_in_ms, field="expires_in_ms", least=1, most=limits.DURATION_MS_MAX
+        ),
+        check_schema(request.payload_type),
+    )
+    made: WaitpointRow = await machine.execute(command)
+    return WaitpointDetails(made.waitpoint_id, made.waitpoint_key, await token_of(machine, made))
+
+
+@answers(api.CloseWaitpoint)
+async def close_waitpoint(machine: EngineCore, request: api.CloseWaitpoint) -> WaitpointInfo:
+    """The closed waitpoint as listings show it."""
+    command = CloseWaitpoint(
+        machine.check_id(request.execution_id),
+        check_name(request.waitpoint_id, field="waitpoint_id"),
+        check_text(request.reason, field="reason", max_bytes=limits.REASON_BYTES),
+    )
+    row: WaitpointRow = await machine.execute(command)
+    return waitpoint_info(row, (), "")
+
+
+# --- end a wait ----------------------------------------------------------------------------------
+
+
+@commands(api.ResumeExecution)
+def resume_execution(machine: EngineCore, request: api.ResumeExecution) -> ResumeExecution:
+    """By an operator."""
+    return ResumeExecution(
+        machine.check_id(request.execution_id),
+        check_name(request.actor, field="actor"),
+        _delay(request.resume_delay_ms),
+    )
+
+
+@commands(api.ExpireSuspension)
+def expire_suspension(machine: EngineCore, request: api.ExpireSuspension) -> ExpireSuspension:
+    """By its timeout."""
+    return ExpireSuspension(machine.check_id(request.execution_id), ids.new_secret_id())
+
+
+# --- checks --------------------------------------------------------------------------------------
+
+
+def _delay(value: int) -> int:
+    return check_integer(value, field="resume_delay_ms", least=0, most=limits.DURATION_MS_MAX)
+
+
+def _waitpoint_key(value: object) -> str:
+    return check_name(value, field="waitpoint_key")
