@@ -12,9 +12,12 @@ FUNCTION_WARN, FUNCTION_FAIL = 40, 60
 PUBLIC_METHODS_WARN = 12
 
 # Exempt by name, each with its reason. Modules by path below src/, functions and classes by name.
-EXEMPT_MODULES: dict[str, str] = {}
+EXEMPT_MODULES: dict[str, str] = {
+    "flowfabric/api/methods.py": "is written from the requests, a method for each",
+}
 EXEMPT_FUNCTIONS: dict[str, str] = {}
 FACADES = {
+    "Methods": "has a method for each request, written by a tool",
     "EngineBackend": "names every operation of the engine; the list is the specification's",
     "Engine": "offers one method per operation; the work is in the operation modules",
     "Fabric": "is the one object a user holds",

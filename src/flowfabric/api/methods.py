@@ -4,9 +4,22 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from flowfabric import limits
+from flowfabric.api.admin import (
+    Doctor,
+    DoctorReport,
+    ExpireExecution,
+    MarkLeaseExpiredIfDue,
+    Ping,
+    Prepare,
+    PromoteDelayed,
+    ReconcileExecutionIndex,
+    ServerTimeMs,
+    ShutdownPrepare,
+    TrimRetention,
+)
 from flowfabric.api.budgets import (
     CreateBudget,
     GetBudgetStatus,
@@ -22,6 +35,73 @@ from flowfabric.api.budgets import (
     SettleBudget,
     UpdateBudget,
     Usage,
+)
+from flowfabric.api.control import (
+    BlockExecutionForAdmission,
+    CancelExecution,
+    ChangePriority,
+    HoldExecution,
+    ReleaseExecution,
+    ReplayExecution,
+    RevokeLease,
+    SetExecutionTag,
+    UnblockExecution,
+)
+from flowfabric.api.executions import (
+    CountExecutions,
+    CountListed,
+    CreateExecutions,
+    CreateExecutionsIn,
+    DescribeExecution,
+    Explain,
+    FindExecutions,
+    FindFlows,
+    GetExecutionNamespace,
+    GetExecutionResult,
+    GetExecutionTag,
+    ListAttempts,
+    ListExecutions,
+    ListExpiredLeases,
+    ListKinds,
+    NewExecution,
+    ReadCurrentAttemptIndex,
+    ReadExecCoreFields,
+    ReadExecutionContext,
+    ReadExecutionInfo,
+    ReadExecutionState,
+    ReadOutcomes,
+    ReadResult,
+    ReadTotalAttemptCount,
+    WaitForOutcome,
+    WaitForResult,
+)
+from flowfabric.api.grants import (
+    ClaimExecution,
+    ClaimForWorker,
+    ClaimFromResumeGrant,
+    ClaimResumedExecution,
+    IssueClaimGrant,
+    IssueGrantAndClaim,
+    IssueReclaimGrant,
+    ReclaimExecution,
+    ScanEligibleExecutions,
+)
+from flowfabric.api.keys import (
+    AlreadySeeded,
+    ListWaitpointHmacKids,
+    NothingToRotate,
+    Rotated,
+    RotateWaitpointHmacSecretAll,
+    Seeded,
+    SeedWaitpointHmacSecret,
+)
+from flowfabric.api.lanes import (
+    ConfigureLane,
+    DrainLane,
+    ListLanes,
+    PauseLane,
+    ResumeLane,
+    SetLaneState,
 )
 from flowfabric.api.leases import (
     Cancel,
@@ -45,14 +125,47 @@ from flowfabric.api.quotas import (
     ReleaseAdmission,
     UpdateQuotaPolicy,
 )
+from flowfabric.api.waits import (
+    CloseWaitpoint,
+    CreateWaitpoint,
+    DeliverApprovalSignal,
+    DeliverSignal,
+    DeliverSignals,
+    DeliverTrustedSignal,
+    DescribeWaits,
+    ExpireSuspension,
+    FindWaitpoint,
+    ListPendingWaitpoints,
+    ListSuspended,
+    ListSuspensions,
+    ListWaits,
+    ObserveSignals,
+    ReadResumeInfo,
+    ReadWaitpointToken,
+    ResumeExecution,
+    ResumeInfo,
+    Signal,
+    Suspend,
+    SuspendByTriple,
+    SuspendRequest,
+    WaitInfo,
+    WaitPage,
+    WaitpointPage,
+)
 from flowfabric.api.words import (
+    BlockingReasonGiven,
     EnforcementModeGiven,
     FailureClassGiven,
     HardActionGiven,
+    LaneStateGiven,
+    PolicyGiven,
     ScopeTypeGiven,
     SoftActionGiven,
 )
-from flowfabric.model.attempt import FailureClass
+from flowfabric.api.workers import HeartbeatWorker, ListWorkers, MarkWorkerDead, RegisterWorker
+from flowfabric.errors import FlowFabricError
+from flowfabric.limits import PAGE_DEFAULT
+from flowfabric.model.attempt import Attempt, FailureClass
 from flowfabric.model.budget import (
     BudgetCreated,
     BudgetReset,
@@ -80,14 +193,59 @@ from flowfabric.model.quota import (
 )
 from flowfabric.model.results import (
     AlreadySatisfied,
+    AttemptInfo,
+    Blocked,
     Cancelled,
     Claimed,
     Completed,
+    CreateResult,
     Delayed,
+    ExecutionContext,
+    ExecutionPage,
+    ExecutionSnapshot,
+    ExpiredLeasePage,
+    Explanation,
+    GrantIssued,
+    LaneChanged,
+    LaneConfigured,
+    LanePage,
     LeaseRenewal,
+    Marked,
+    Moved,
+    NotRegistered,
+    NoWork,
+    Outcome,
+    Prepared,
+    PriorityChanged,
     Progressed,
+    ReclaimGrantResult,
+    ReclaimResult,
+    Reconciled,
+    Refreshed,
+    Registered,
+    Rejected,
+    Replayed,
     RetryScheduled,
+    Revoked,
     TerminalFailed,
+    Unblocked,
+    WorkerPage,
+)
+from flowfabric.model.state import PublicState
+from flowfabric.model.suspension import (
+    AlreadyMet,
+    KeyInfo,
+    Resumed,
+    ResumeSignal,
+    SignalAccepted,
+    SignalDuplicate,
+    Suspended,
+    SuspendedInfo,
+    SuspensionRow,
+    Token,
+    WaitpointDetails,
+    WaitpointInfo,
+    WaitpointRow,
 )
 
 R = TypeVar("R")
@@ -99,6 +257,332 @@ class Methods(ABC):
     @abstractmethod
     async def call(self, request: Request[R]) -> R:
         """The answer to one request; a refusal is raised."""
+
+    # --- executions -----------------------------------------------------------------------------
+
+    async def create_execution(
+        self,
+        *,
+        execution_kind: str,
+        input_payload: bytes = b"",
+        payload_encoding: str | None = None,
+        lane_id: str = "default",
+        namespace: str | None = None,
+        priority: int | None = None,
+        creator_identity: str = "",
+        idempotency_key: str | None = None,
+        budget_ids: tuple[str, ...] = (),
+        quota_policy_id: str | None = None,
+        concurrency_key: str | None = None,
+        tags: Mapping[str, str] = {},
+        policy: PolicyGiven | None = None,
+        delay_until: int | None = None,
+        delay_ms: int | None = None,
+        execution_deadline_at: int | None = None,
+        colocate_with: str | None = None,
+    ) -> CreateResult:
+        """Record one execution.
+
+        >>> await engine.create_execution(execution_kind="brief")  # doctest: +SKIP
+        Created(execution_id='{fp:7}:…', public_state=<PublicState.WAITING: 'waiting'>)
+
+        A repeated idempotency key answers `Duplicate` with the first execution's id; other content
+        under the key is an `IdempotencyConflict`.
+        """
+        return await self.call(
+            NewExecution(
+                execution_kind=execution_kind,
+                input_payload=input_payload,
+                payload_encoding=payload_encoding,
+                lane_id=lane_id,
+                namespace=namespace,
+                priority=priority,
+                creator_identity=creator_identity,
+                idempotency_key=idempotency_key,
+                budget_ids=budget_ids,
+                quota_policy_id=quota_policy_id,
+                concurrency_key=concurrency_key,
+                tags=tags,
+                policy=policy,
+                delay_until=delay_until,
+                delay_ms=delay_ms,
+                execution_deadline_at=execution_deadline_at,
+                colocate_with=colocate_with,
+            )
+        )
+
+    async def create_executions(self, requests: Sequence[NewExecution]) -> list[CreateResult]:
+        """Record thousands in one transaction: all of them or, if one is refused, none."""
+        return await self.call(CreateExecutions(requests=requests))
+
+    async def create_executions_in(
+        self, connection: Any, requests: Sequence[NewExecution]
+    ) -> list[CreateResult]:
+        """Record executions inside the caller's own open Postgres transaction.
+
+        They exist when, and only if, the caller commits, and waiting workers are told then. The
+        connection is one of asyncpg, psycopg 3, SQLAlchemy 2 or Django. A refusal leaves the
+        transaction as it was.
+        """
+        return await self.call(CreateExecutionsIn(connection=connection, requests=requests))
+
+    async def describe_execution(self, *, execution_id: str) -> ExecutionSnapshot | None:
+        """Everything about one execution but its secrets and payloads."""
+        return await self.call(DescribeExecution(execution_id=execution_id))
+
+    async def read_execution_info(self, *, execution_id: str) -> ExecutionSnapshot | None:
+        """The seeds' name for `describe_execution`."""
+        return await self.call(ReadExecutionInfo(execution_id=execution_id))
+
+    async def read_execution_state(self, *, execution_id: str) -> PublicState | None:
+        """The public state."""
+        return await self.call(ReadExecutionState(execution_id=execution_id))
+
+    async def read_execution_context(self, *, execution_id: str) -> ExecutionContext:
+        """The input and its labels."""
+        return await self.call(ReadExecutionContext(execution_id=execution_id))
+
+    async def read_current_attempt_index(self, *, execution_id: str) -> int:
+        """The index of the attempt that holds or last held the lease; 0 before the first."""
+        return await self.call(ReadCurrentAttemptIndex(execution_id=execution_id))
+
+    async def read_total_attempt_count(self, *, execution_id: str) -> int:
+        """How many attempts were ever started: the index the next one gets."""
+        return await self.call(ReadTotalAttemptCount(execution_id=execution_id))
+
+    async def get_execution_tag(self, *, execution_id: str, key: str) -> str | None:
+        """One tag, or None."""
+        return await self.call(GetExecutionTag(execution_id=execution_id, key=key))
+
+    async def get_execution_namespace(self, *, execution_id: str) -> str | None:
+        """The tenant, or None."""
+        return await self.call(GetExecutionNamespace(execution_id=execution_id))
+
+    async def read_exec_core_fields(
+        self, *, execution_id: str, names: Sequence[str]
+    ) -> dict[str, str | None]:
+        """Named fields as text, as the seeds name them; None for what is unknown, secret or unset,
+        and for every field of an execution that does not exist.
+        """
+        return await self.call(ReadExecCoreFields(execution_id=execution_id, names=names))
+
+    async def list_attempts(self, *, execution_id: str) -> tuple[AttemptInfo, ...]:
+        """Every attempt, oldest first; the live one is last."""
+        return await self.call(ListAttempts(execution_id=execution_id))
+
+    async def explain(self, *, execution_id: str) -> Explanation:
+        """Why is it not running? State, since when, waiting for what, who could, when due."""
+        return await self.call(Explain(execution_id=execution_id))
+
+    async def get_execution_result(self, *, execution_id: str) -> bytes | None:
+        """The result of a success; None when there is none (yet)."""
+        return await self.call(GetExecutionResult(execution_id=execution_id))
+
+    async def read_result(self, *, execution_id: str) -> Attempt | None:
+        """The successful attempt with its result and encoding."""
+        return await self.call(ReadResult(execution_id=execution_id))
+
+    async def read_outcomes(self, *, execution_ids: Sequence[str]) -> dict[str, Outcome]:
+        """How executions ended, with the results of successes; those that have not are left out."""
+        return await self.call(ReadOutcomes(execution_ids=execution_ids))
+
+    async def wait_for_result(
+        self, *, execution_id: str, timeout_ms: int | None = None
+    ) -> ExecutionSnapshot:
+        """The snapshot once the execution has ended; WaitTimeout when that takes too long."""
+        return await self.call(WaitForResult(execution_id=execution_id, timeout_ms=timeout_ms))
+
+    async def wait_for_outcome(
+        self, *, execution_id: str, timeout_ms: int | None = None, look_after_ms: int = 0
+    ) -> Outcome:
+        """As `wait_for_result`, with the result of a success read in the same look.
+
+        `look_after_ms`: how long to wait for a hint before the first look, for a caller who knows
+        that the execution has hardly begun.
+        """
+        return await self.call(
+            WaitForOutcome(
+                execution_id=execution_id, timeout_ms=timeout_ms, look_after_ms=look_after_ms
+            )
+        )
+
+    async def list_executions(
+        self,
+        *,
+        namespace: str | None = None,
+        states: Sequence[str] = (),
+        lane_id: str | None = None,
+        execution_kind: str | None = None,
+        tag: tuple[str, str] | None = None,
+        created_after: int | None = None,
+        created_before: int | None = None,
+        text: str | None = None,
+        partition: int | None = None,
+        cursor: str | None = None,
+        limit: int = limits.PAGE_DEFAULT,
+    ) -> ExecutionPage:
+        """Executions, newest first. The cursor is opaque and stable while work goes on.
+
+        `text` looks for words in the kind, id, tags and reasons. A page of a text search may be
+        short or empty although a next cursor is given: it bounds how many rows one call looks at.
+        """
+        return await self.call(
+            ListExecutions(
+                namespace=namespace,
+                states=states,
+                lane_id=lane_id,
+                execution_kind=execution_kind,
+                tag=tag,
+                created_after=created_after,
+                created_before=created_before,
+                text=text,
+                partition=partition,
+                cursor=cursor,
+                limit=limit,
+            )
+        )
+
+    async def count_listed(
+        self,
+        *,
+        namespace: str | None = None,
+        states: Sequence[str] = (),
+        lane_id: str | None = None,
+        execution_kind: str | None = None,
+        tag: tuple[str, str] | None = None,
+        created_after: int | None = None,
+        created_before: int | None = None,
+    ) -> int:
+        """How many executions a listing with these filters has."""
+        return await self.call(
+            CountListed(
+                namespace=namespace,
+                states=states,
+                lane_id=lane_id,
+                execution_kind=execution_kind,
+                tag=tag,
+                created_after=created_after,
+                created_before=created_before,
+            )
+        )
+
+    async def count_executions(self, *, namespace: str | None = None) -> dict[str, dict[str, int]]:
+        """How many executions each lane has in each state."""
+        return await self.call(CountExecutions(namespace=namespace))
+
+    async def list_expired_leases(
+        self,
+        *,
+        as_of: int | None = None,
+        cursor: str | None = None,
+        limit: int = limits.PAGE_MAX,
+        namespace: str | None = None,
+    ) -> ExpiredLeasePage:
+        """Leases past their time that nobody has dealt with yet, earliest first."""
+        return await self.call(
+            ListExpiredLeases(as_of=as_of, cursor=cursor, limit=limit, namespace=namespace)
+        )
+
+    async def find_executions(self, *, part: str, limit: int = 10) -> tuple[str, ...]:
+        """Ids of executions whose UUID begins or ends with these digits, newest first.
+
+        All that begin so are found; of those that end so, the ones among the newest
+        `limits.FIND_AMONG`. Dashes do not matter.
+        """
+        return await self.call(FindExecutions(part=part, limit=limit))
+
+    async def find_flows(self, *, part: str, limit: int = 10) -> tuple[str, ...]:
+        """Ids of flows that begin or end with these digits, newest first: see `find_executions`."""
+        return await self.call(FindFlows(part=part, limit=limit))
+
+    async def list_kinds(self, *, namespace: str | None = None) -> tuple[str, ...]:
+        """Every kind of execution that was ever created, by name."""
+        return await self.call(ListKinds(namespace=namespace))
+
+    # --- control --------------------------------------------------------------------------------
+
+    async def cancel_execution(
+        self, *, execution_id: str, reason: str, source: str, fence: Fence | None = None
+    ) -> Cancelled:
+        """Stop an execution in whatever phase; `source="operator_override"` needs no fence."""
+        return await self.call(
+            CancelExecution(execution_id=execution_id, reason=reason, source=source, fence=fence)
+        )
+
+    async def change_priority(self, *, execution_id: str, new_priority: int) -> PriorityChanged:
+        """Move work that does not run up or down; clamped to 0..9000."""
+        return await self.call(ChangePriority(execution_id=execution_id, new_priority=new_priority))
+
+    async def replay_execution(
+        self,
+        *,
+        execution_id: str,
+        requested_by: str = "",
+        reason: str = "",
+        deadline_at: int | None = None,
+        cascade: bool = False,
+    ) -> Replayed:
+        """Run a finished execution again as a new attempt; its history stays.
+
+        `cascade`: members of its flow that were skipped because of it live again too.
+        """
+        return await self.call(
+            ReplayExecution(
+                execution_id=execution_id,
+                requested_by=requested_by,
+                reason=reason,
+                deadline_at=deadline_at,
+                cascade=cascade,
+            )
+        )
+
+    async def revoke_lease(
+        self,
+        *,
+        execution_id: str,
+        reason: str,
+        expected_lease_id: str = "",
+        worker_instance_id: str = "",
+    ) -> Revoked | AlreadySatisfied:
+        """Take a lease away from its worker; the work is run again."""
+        return await self.call(
+            RevokeLease(
+                execution_id=execution_id,
+                reason=reason,
+                expected_lease_id=expected_lease_id,
+                worker_instance_id=worker_instance_id,
+            )
+        )
+
+    async def hold_execution(self, *, execution_id: str, reason: str = "") -> Blocked:
+        """Keep runnable work from being claimed until it is released."""
+        return await self.call(HoldExecution(execution_id=execution_id, reason=reason))
+
+    async def release_execution(self, *, execution_id: str) -> Unblocked:
+        """End a hold."""
+        return await self.call(ReleaseExecution(execution_id=execution_id))
+
+    async def block_execution_for_admission(
+        self, *, execution_id: str, reason: BlockingReasonGiven, reason_detail: str = ""
+    ) -> Blocked | Rejected:
+        """Keep waiting work from being claimed because admission said no."""
+        return await self.call(
+            BlockExecutionForAdmission(
+                execution_id=execution_id, reason=reason, reason_detail=reason_detail
+            )
+        )
+
+    async def unblock_execution(
+        self, *, execution_id: str, expected_reason: BlockingReasonGiven | None = None
+    ) -> Unblocked:
+        """Lift a block; `expected_reason` guards against lifting another one."""
+        return await self.call(
+            UnblockExecution(execution_id=execution_id, expected_reason=expected_reason)
+        )
+
+    async def set_execution_tag(self, *, execution_id: str, key: str, value: str) -> None:
+        """Set or overwrite one tag."""
+        return await self.call(SetExecutionTag(execution_id=execution_id, key=key, value=value))
 
     # --- leases ---------------------------------------------------------------------------------
 
@@ -233,6 +717,330 @@ class Methods(ABC):
     async def cancel(self, handle: Handle, *, reason: str) -> Cancelled:
         """The owner gives up for good."""
         return await self.call(Cancel(handle=handle, reason=reason))
+
+    # --- grants ---------------------------------------------------------------------------------
+
+    async def scan_eligible_executions(
+        self, *, lane_id: str, limit: int = 100, namespace: str | None = None
+    ) -> list[str]:
+        """Ids of waiting executions of a lane, best first; nothing changes."""
+        return await self.call(
+            ScanEligibleExecutions(lane_id=lane_id, limit=limit, namespace=namespace)
+        )
+
+    async def issue_claim_grant(
+        self,
+        *,
+        execution_id: str,
+        worker_id: str,
+        worker_instance_id: str,
+        worker_capabilities: Sequence[str] = (),
+        grant_ttl_ms: int = limits.GRANT_TTL_MS_DEFAULT,
+    ) -> GrantIssued:
+        """Promise a waiting execution to a worker for a short time."""
+        return await self.call(
+            IssueClaimGrant(
+                execution_id=execution_id,
+                worker_id=worker_id,
+                worker_instance_id=worker_instance_id,
+                worker_capabilities=worker_capabilities,
+                grant_ttl_ms=grant_ttl_ms,
+            )
+        )
+
+    async def claim_for_worker(
+        self,
+        *,
+        lane_id: str,
+        worker_id: str,
+        worker_instance_id: str,
+        worker_capabilities: Sequence[str] = (),
+        kinds: Sequence[str] | None = None,
+        grant_ttl_ms: int = limits.GRANT_TTL_MS_DEFAULT,
+        namespace: str | None = None,
+    ) -> GrantIssued | NoWork:
+        """Choose the best execution for a worker and promise it, in one transaction.
+
+        `kinds`: those the worker has handlers for; without it any kind is promised.
+        """
+        return await self.call(
+            ClaimForWorker(
+                lane_id=lane_id,
+                worker_id=worker_id,
+                worker_instance_id=worker_instance_id,
+                worker_capabilities=worker_capabilities,
+                kinds=kinds,
+                grant_ttl_ms=grant_ttl_ms,
+                namespace=namespace,
+            )
+        )
+
+    async def claim_execution(
+        self,
+        *,
+        execution_id: str,
+        worker_id: str,
+        worker_instance_id: str,
+        lease_ttl_ms: int | None = None,
+    ) -> Claimed:
+        """Redeem a grant with a new attempt."""
+        return await self.call(
+            ClaimExecution(
+                execution_id=execution_id,
+                worker_id=worker_id,
+                worker_instance_id=worker_instance_id,
+                lease_ttl_ms=lease_ttl_ms,
+            )
+        )
+
+    async def claim_resumed_execution(
+        self,
+        *,
+        execution_id: str,
+        worker_id: str,
+        worker_instance_id: str,
+        lease_ttl_ms: int | None = None,
+    ) -> Claimed:
+        """Redeem a grant and go on with the interrupted attempt."""
+        return await self.call(
+            ClaimResumedExecution(
+                execution_id=execution_id,
+                worker_id=worker_id,
+                worker_instance_id=worker_instance_id,
+                lease_ttl_ms=lease_ttl_ms,
+            )
+        )
+
+    async def claim_from_resume_grant(
+        self,
+        *,
+        grant: GrantIssued,
+        worker_id: str,
+        worker_instance_id: str,
+        lease_ttl_ms: int | None = None,
+    ) -> Claimed:
+        """Redeem the grant `claim_for_worker` gave for an interrupted attempt."""
+        return await self.call(
+            ClaimFromResumeGrant(
+                grant=grant,
+                worker_id=worker_id,
+                worker_instance_id=worker_instance_id,
+                lease_ttl_ms=lease_ttl_ms,
+            )
+        )
+
+    async def issue_grant_and_claim(
+        self, *, execution_id: str, lane_id: str, lease_duration_ms: int
+    ) -> Claimed:
+        """An operator takes one named waiting execution, in one atomic step."""
+        return await self.call(
+            IssueGrantAndClaim(
+                execution_id=execution_id, lane_id=lane_id, lease_duration_ms=lease_duration_ms
+            )
+        )
+
+    async def issue_reclaim_grant(
+        self,
+        *,
+        execution_id: str,
+        worker_id: str,
+        worker_instance_id: str,
+        worker_capabilities: Sequence[str] = (),
+        grant_ttl_ms: int = limits.GRANT_TTL_MS_DEFAULT,
+    ) -> ReclaimGrantResult:
+        """Choose who takes over work whose lease was lost."""
+        return await self.call(
+            IssueReclaimGrant(
+                execution_id=execution_id,
+                worker_id=worker_id,
+                worker_instance_id=worker_instance_id,
+                worker_capabilities=worker_capabilities,
+                grant_ttl_ms=grant_ttl_ms,
+            )
+        )
+
+    async def reclaim_execution(
+        self,
+        *,
+        execution_id: str,
+        worker_id: str,
+        worker_instance_id: str,
+        lease_ttl_ms: int | None = None,
+        max_reclaim_count: int | None = None,
+    ) -> ReclaimResult:
+        """Take over with a new attempt, by grant."""
+        return await self.call(
+            ReclaimExecution(
+                execution_id=execution_id,
+                worker_id=worker_id,
+                worker_instance_id=worker_instance_id,
+                lease_ttl_ms=lease_ttl_ms,
+                max_reclaim_count=max_reclaim_count,
+            )
+        )
+
+    # --- waits ----------------------------------------------------------------------------------
+
+    async def suspend(self, handle: Handle, request: SuspendRequest) -> Suspended | AlreadyMet:
+        """Release the lease and wait for signals.
+
+        AlreadyMet when signals that came early meet the condition: the lease stays.
+        """
+        return await self.call(Suspend(handle=handle, request=request))
+
+    async def suspend_by_triple(
+        self, *, execution_id: str, fence: Fence, request: SuspendRequest
+    ) -> Suspended | AlreadyMet:
+        """As `suspend`, by the lease's fence."""
+        return await self.call(
+            SuspendByTriple(execution_id=execution_id, fence=fence, request=request)
+        )
+
+    async def create_waitpoint(
+        self,
+        handle: Handle,
+        *,
+        waitpoint_key: str,
+        expires_in_ms: int,
+        payload_type: str | None = None,
+    ) -> WaitpointDetails:
+        """An address with its token, before the suspension: early signals are kept for it."""
+        return await self.call(
+            CreateWaitpoint(
+                handle=handle,
+                waitpoint_key=waitpoint_key,
+                expires_in_ms=expires_in_ms,
+                payload_type=payload_type,
+            )
+        )
+
+    async def resume_execution(
+        self, *, execution_id: str, actor: str = "operator", resume_delay_ms: int = 0
+    ) -> Resumed:
+        """End the wait whatever its condition says."""
+        return await self.call(
+            ResumeExecution(execution_id=execution_id, actor=actor, resume_delay_ms=resume_delay_ms)
+        )
+
+    async def expire_suspension(self, *, execution_id: str) -> Moved:
+        """Apply the suspension's timeout, if it is due."""
+        return await self.call(ExpireSuspension(execution_id=execution_id))
+
+    async def close_waitpoint(
+        self, *, execution_id: str, waitpoint_id: str, reason: str = "proactive_close"
+    ) -> WaitpointInfo:
+        """Take no more signals on a waitpoint nobody waits on yet; twice is harmless."""
+        return await self.call(
+            CloseWaitpoint(execution_id=execution_id, waitpoint_id=waitpoint_id, reason=reason)
+        )
+
+    async def deliver_signal(self, signal: Signal) -> SignalAccepted | SignalDuplicate:
+        """Deliver one signal; a repeated idempotency key answers what the first one did."""
+        return await self.call(DeliverSignal(signal=signal))
+
+    async def deliver_trusted_signal(self, signal: Signal) -> SignalAccepted | SignalDuplicate:
+        """The same for a program of this installation, which may signal without a token: keys may
+        have been rotated since the wait began.
+        """
+        return await self.call(DeliverTrustedSignal(signal=signal))
+
+    async def deliver_signals(
+        self, signals: Sequence[Signal]
+    ) -> list[SignalAccepted | SignalDuplicate | FlowFabricError]:
+        """Many signals in few commits; each is answered with its outcome or its error."""
+        return await self.call(DeliverSignals(signals=signals))
+
+    async def deliver_approval_signal(
+        self,
+        *,
+        execution_id: str,
+        waitpoint_id: str,
+        signal_name: str,
+        idempotency_suffix: str,
+        lane_id: str | None = None,
+        actor: str = "operator",
+        comment: bytes | None = None,
+        signal_dedup_ttl_ms: int = limits.DEDUP_TTL_MS_DEFAULT,
+    ) -> SignalAccepted | SignalDuplicate:
+        """An operator of this installation signals without ever seeing the token."""
+        return await self.call(
+            DeliverApprovalSignal(
+                execution_id=execution_id,
+                waitpoint_id=waitpoint_id,
+                signal_name=signal_name,
+                idempotency_suffix=idempotency_suffix,
+                lane_id=lane_id,
+                actor=actor,
+                comment=comment,
+                signal_dedup_ttl_ms=signal_dedup_ttl_ms,
+            )
+        )
+
+    async def observe_signals(self, handle: Handle) -> tuple[ResumeSignal, ...]:
+        """The signals that ended the last wait of this attempt; none for a fresh one."""
+        return await self.call(ObserveSignals(handle=handle))
+
+    async def resume_info(self, handle: Handle) -> ResumeInfo | None:
+        """What ended the last wait of this attempt; nothing for a fresh one."""
+        return await self.call(ReadResumeInfo(handle=handle))
+
+    async def list_pending_waitpoints(
+        self, *, execution_id: str, after: str | None = None, limit: int = limits.PAGE_DEFAULT
+    ) -> WaitpointPage:
+        """Waitpoints of an execution that may still be signalled, by id; no tokens."""
+        return await self.call(
+            ListPendingWaitpoints(execution_id=execution_id, after=after, limit=limit)
+        )
+
+    async def list_suspensions(self, *, execution_id: str) -> list[SuspensionRow]:
+        """Every episode of an execution, oldest first."""
+        return await self.call(ListSuspensions(execution_id=execution_id))
+
+    async def read_waitpoint_token(self, *, execution_id: str, waitpoint_id: str) -> Token | None:
+        """A waitpoint's token, for an operator; none when it is closed or unknown.
+
+        It is signed with the current key. After a rotation it is another one than that which was
+        handed out first; both are good, each as long as its key.
+        """
+        return await self.call(
+            ReadWaitpointToken(execution_id=execution_id, waitpoint_id=waitpoint_id)
+        )
+
+    async def list_suspended(
+        self, *, before: tuple[int, str] | None = None, limit: int = limits.PAGE_DEFAULT
+    ) -> list[SuspendedInfo]:
+        """Suspended executions, newest first; `before` is (created_at, uuid) of the last shown."""
+        return await self.call(ListSuspended(before=before, limit=limit))
+
+    async def describe_waits(self, *, execution_ids: Sequence[str]) -> dict[str, WaitInfo]:
+        """The open waits of those that are suspended."""
+        return await self.call(DescribeWaits(execution_ids=execution_ids))
+
+    async def list_waits(
+        self,
+        *,
+        namespace: str | None = None,
+        lane_id: str | None = None,
+        execution_kind: str | None = None,
+        cursor: str | None = None,
+        limit: int = PAGE_DEFAULT,
+    ) -> WaitPage:
+        """Suspended executions and what they wait for, newest first."""
+        return await self.call(
+            ListWaits(
+                namespace=namespace,
+                lane_id=lane_id,
+                execution_kind=execution_kind,
+                cursor=cursor,
+                limit=limit,
+            )
+        )
+
+    async def find_waitpoint(self, *, execution_id: str, waitpoint_key: str) -> WaitpointRow | None:
+        """The waitpoint a key stands for: one that is waited on, a pending one, else the last."""
+        return await self.call(
+            FindWaitpoint(execution_id=execution_id, waitpoint_key=waitpoint_key)
+        )
 
     # --- budgets --------------------------------------------------------------------------------
 
@@ -507,3 +1315,181 @@ class Methods(ABC):
     ) -> list[QuotaPolicy]:
         """Policies by id, those after `after`; one that cannot be read is left out."""
         return await self.call(ListQuotaPolicies(after=after, limit=limit))
+
+    # --- lanes ----------------------------------------------------------------------------------
+
+    async def set_lane_state(
+        self, *, lane_id: str, lane_state: LaneStateGiven, reason: str = ""
+    ) -> LaneChanged:
+        """Switch a lane: active, paused (no claims), draining (no creates), disabled (neither)."""
+        return await self.call(SetLaneState(lane_id=lane_id, lane_state=lane_state, reason=reason))
+
+    async def pause_lane(self, *, lane_id: str, reason: str = "") -> LaneChanged:
+        """Hand no work out; work is still taken in."""
+        return await self.call(PauseLane(lane_id=lane_id, reason=reason))
+
+    async def resume_lane(self, *, lane_id: str, reason: str = "") -> LaneChanged:
+        """Open the lane again."""
+        return await self.call(ResumeLane(lane_id=lane_id, reason=reason))
+
+    async def drain_lane(self, *, lane_id: str, reason: str = "") -> LaneChanged:
+        """Take no work in; what is there is still handed out."""
+        return await self.call(DrainLane(lane_id=lane_id, reason=reason))
+
+    async def configure_lane(
+        self,
+        *,
+        lane_id: str,
+        weight: int | None = None,
+        aging_ms: int | None = None,
+        budget_ids: Sequence[str] | None = None,
+        quota_policy_id: str | None = None,
+    ) -> LaneConfigured:
+        """How a lane shares a worker with others, lets work age and bounds what is created on it.
+
+        What is not named stays; an empty list and an empty text take defaults away. Executions
+        that exist keep what they were created with.
+        """
+        return await self.call(
+            ConfigureLane(
+                lane_id=lane_id,
+                weight=weight,
+                aging_ms=aging_ms,
+                budget_ids=budget_ids,
+                quota_policy_id=quota_policy_id,
+            )
+        )
+
+    async def list_lanes(
+        self, *, cursor: str | None = None, limit: int = limits.PAGE_DEFAULT
+    ) -> LanePage:
+        """Lanes by name, with their switch and counts per state."""
+        return await self.call(ListLanes(cursor=cursor, limit=limit))
+
+    # --- workers --------------------------------------------------------------------------------
+
+    async def register_worker(
+        self,
+        *,
+        worker_id: str,
+        worker_instance_id: str,
+        lanes: Sequence[str],
+        liveness_ttl_ms: int,
+        capabilities: Sequence[str] = (),
+        kinds: Sequence[str] | None = None,
+        namespace: str | None = None,
+    ) -> Registered | Refreshed:
+        """Say that a worker is there, and what it can do."""
+        return await self.call(
+            RegisterWorker(
+                worker_id=worker_id,
+                worker_instance_id=worker_instance_id,
+                lanes=lanes,
+                liveness_ttl_ms=liveness_ttl_ms,
+                capabilities=capabilities,
+                kinds=kinds,
+                namespace=namespace,
+            )
+        )
+
+    async def heartbeat_worker(
+        self, *, worker_instance_id: str, namespace: str | None = None
+    ) -> Refreshed | NotRegistered:
+        """Still there. `NotRegistered` asks to register again."""
+        return await self.call(
+            HeartbeatWorker(worker_instance_id=worker_instance_id, namespace=namespace)
+        )
+
+    async def mark_worker_dead(
+        self,
+        *,
+        worker_instance_id: str,
+        reason: str,
+        namespace: str | None = None,
+        revoke_leases: bool = False,
+    ) -> Marked | NotRegistered:
+        """Take a worker off the registry; with `revoke_leases` its work is run again at once."""
+        return await self.call(
+            MarkWorkerDead(
+                worker_instance_id=worker_instance_id,
+                reason=reason,
+                namespace=namespace,
+                revoke_leases=revoke_leases,
+            )
+        )
+
+    async def list_workers(
+        self, *, namespace: str | None = None, cursor: str | None = None, limit: int = 1000
+    ) -> WorkerPage:
+        """Live workers by namespace and instance; every namespace when none is named."""
+        return await self.call(ListWorkers(namespace=namespace, cursor=cursor, limit=limit))
+
+    # --- keys -----------------------------------------------------------------------------------
+
+    async def seed_waitpoint_hmac_secret(
+        self, *, kid: str, secret_hex: str
+    ) -> Seeded | AlreadySeeded:
+        """Install the first key; never replaces one that was chosen or has signed.
+
+        The random key of a first start gives way while no waitpoint exists.
+        """
+        return await self.call(SeedWaitpointHmacSecret(kid=kid, secret_hex=secret_hex))
+
+    async def rotate_waitpoint_hmac_secret_all(
+        self, *, new_kid: str, new_secret_hex: str | None = None, grace_ms: int | None = None
+    ) -> Rotated | NothingToRotate:
+        """Sign with a new key (random unless given); the old one verifies for `grace_ms` more."""
+        return await self.call(
+            RotateWaitpointHmacSecretAll(
+                new_kid=new_kid, new_secret_hex=new_secret_hex, grace_ms=grace_ms
+            )
+        )
+
+    async def list_waitpoint_hmac_kids(self) -> list[KeyInfo]:
+        """The keys that verify tokens, without their secrets."""
+        return await self.call(ListWaitpointHmacKids())
+
+    # --- admin ----------------------------------------------------------------------------------
+
+    async def ping(self) -> None:
+        """Answers when the store does."""
+        return await self.call(Ping())
+
+    async def server_time_ms(self) -> int:
+        """The store's clock."""
+        return await self.call(ServerTimeMs())
+
+    async def prepare(self) -> Prepared:
+        """Bring the schema up to date."""
+        return await self.call(Prepare())
+
+    async def shutdown_prepare(self, *, grace_ms: int) -> None:
+        """Wait until nothing is in flight; WaitTimeout when that takes longer than the grace."""
+        return await self.call(ShutdownPrepare(grace_ms=grace_ms))
+
+    async def doctor(self, *, quick: bool = False) -> DoctorReport:
+        """Check store, schema, indexes and records; see `ff doctor`.
+
+        `quick`: leave out the checks that read every row, which take long on a large store.
+        """
+        return await self.call(Doctor(quick=quick))
+
+    async def reconcile_execution_index(self) -> Reconciled:
+        """Compare every index with the records; report what differs."""
+        return await self.call(ReconcileExecutionIndex())
+
+    async def mark_lease_expired_if_due(self, *, execution_id: str) -> Moved:
+        """Mark a lapsed lease; nothing when it has not lapsed."""
+        return await self.call(MarkLeaseExpiredIfDue(execution_id=execution_id))
+
+    async def promote_delayed(self, *, execution_id: str) -> Moved:
+        """Make delayed work wait when its time has come."""
+        return await self.call(PromoteDelayed(execution_id=execution_id))
+
+    async def expire_execution(self, *, execution_id: str, phase: str) -> Moved:
+        """Apply the attempt timeout or the execution deadline, if due."""
+        return await self.call(ExpireExecution(execution_id=execution_id, phase=phase))
+
+    async def trim_retention(self, *, limit: int = limits.DUE_BATCH) -> int:
+        """Delete executions past their retention, with everything that belongs to them."""
+        return await self.call(TrimRetention(limit=limit))

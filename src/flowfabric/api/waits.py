@@ -13,6 +13,7 @@ from flowfabric.api.words import (
     TokenGiven,
 )
 from flowfabric.errors import FlowFabricError
+from flowfabric.limits import PAGE_DEFAULT
 from flowfabric.model.execution import Fence
 from flowfabric.model.handle import Handle
 from flowfabric.model.record import Record
@@ -299,6 +300,17 @@ class DescribeWaits(Request[dict[str, WaitInfo]], frozen=True, kw_only=True):
     """The open waits of those that are suspended."""
 
     execution_ids: Sequence[str]
+
+
+@operation("list_waits", Kind.READ, Scope.READ)
+class ListWaits(Request[WaitPage], frozen=True, kw_only=True):
+    """Suspended executions and what they wait for, newest first."""
+
+    namespace: str | None = None
+    lane_id: str | None = None
+    execution_kind: str | None = None
+    cursor: str | None = None
+    limit: int = PAGE_DEFAULT
 
 
 @operation("find_waitpoint", Kind.READ, Scope.READ)

@@ -7,33 +7,32 @@ from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
+from flowfabric import forks, limits
 from flowfabric.api.backend import EngineBackend, LocalWorker
 from flowfabric.api.hints import Bell
-from flowfabric import forks, limits
 from flowfabric.api.operation import Request
 from flowfabric.config import EngineConfig
 from flowfabric.engine import due_work
 from flowfabric.engine.flow_reading import FlowReading
 from flowfabric.engine.flowing import Flowing
-from flowfabric.engine.operations import control as control
-from flowfabric.engine.operations import grants as grants
-from flowfabric.engine.operations import lanes as lanes
-from flowfabric.engine.operations import budgets as budgets
-from flowfabric.engine.operations import keys as keys
 from flowfabric.engine.loop_status import BackgroundLoop, LoopStatus, status_of
 from flowfabric.engine.operations import admin as admin
+from flowfabric.engine.operations import budgets as budgets
+from flowfabric.engine.operations import control as control
 from flowfabric.engine.operations import execution_lists as execution_lists
 from flowfabric.engine.operations import execution_reads as execution_reads
 from flowfabric.engine.operations import executions as executions
 from flowfabric.engine.operations import finding as finding
+from flowfabric.engine.operations import grants as grants
+from flowfabric.engine.operations import keys as keys
+from flowfabric.engine.operations import lanes as lanes
 from flowfabric.engine.operations import leases as leases
 from flowfabric.engine.operations import quotas as quotas
-from flowfabric.engine.operations import workers as workers
 from flowfabric.engine.operations import signals as signals
 from flowfabric.engine.operations import wait_reads as wait_reads
 from flowfabric.engine.operations import waits as waits
+from flowfabric.engine.operations import workers as workers
 from flowfabric.engine.operations.performing import ANSWERS, COMMANDS
-from flowfabric.engine.reading import Reading
 from flowfabric.engine.supported import supported
 from flowfabric.errors import FlowFabricError, InvalidInput
 from flowfabric.model.checks import check_list
@@ -56,7 +55,6 @@ def _no_request(request: object) -> InvalidInput:
 
 class Engine(
     EngineBackend,
-    Reading,
     Flowing,
     FlowReading,
 ):

@@ -10,6 +10,7 @@ from typing import cast
 
 from flowfabric import limits
 from flowfabric.api import executions as api
+from flowfabric.api.hints import end_topic, wait_event
 from flowfabric.clock import monotonic
 from flowfabric.engine.bounds import look_at_bounds
 from flowfabric.engine.core import EngineCore
@@ -17,7 +18,6 @@ from flowfabric.engine.core_fields import CURRENT_WAITPOINT, core_fields, curren
 from flowfabric.engine.flow_reading import look_at_dependencies
 from flowfabric.engine.operations.performing import answers
 from flowfabric.engine.wait_reading import look_at_wait
-from flowfabric.engine.wakeups import end_topic, wait_event
 from flowfabric.errors import Corruption, NotFound, WaitTimeout
 from flowfabric.kernel.explain import explain as explanation_of
 from flowfabric.model.attempt import Attempt, AttemptOutcome, AttemptType

@@ -11,6 +11,7 @@ from typing import Any
 from flowfabric import limits
 from flowfabric.api import lanes as api
 from flowfabric.engine.core import EngineCore
+from flowfabric.engine.operations.execution_lists import count_by_lane
 from flowfabric.engine.operations.performing import answers
 from flowfabric.errors import Corruption
 from flowfabric.model.bounds import Bounds
@@ -161,7 +162,7 @@ async def list_lanes(machine: EngineCore, request: api.ListLanes) -> LanePage:
         check_lane(cursor, field="cursor")
     check_integer(limit, field="limit", least=0, most=limits.PAGE_MAX)
     catalog = await machine.read(lambda reader: reader.catalog())
-    counts = await _counts(machine)
+    counts = await count_by_lane(machine)
     names = sorted(name for name in catalog.lanes if cursor is None or name > cursor)
     lanes = tuple(
         LaneSummary(
@@ -178,12 +179,3 @@ async def list_lanes(machine: EngineCore, request: api.ListLanes) -> LanePage:
     )
     more = len(names) > limit > 0
     return LanePage(lanes, names[limit - 1] if more else None)
-
-
-async def _counts(machine: EngineCore) -> dict[str, dict[str, int]]:
-    """How many executions each lane has in each state."""
-    counted: dict[str, dict[str, int]] = {}
-    for route, state, number in await machine.read(lambda reader: reader.count()):
-        lane = counted.setdefault(route.lane_id, {})
-        lane[state] = lane.get(state, 0) + number
-    return counted

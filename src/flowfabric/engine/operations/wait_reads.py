@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from flowfabric import limits
 from flowfabric.api import waits as api
-from flowfabric.api.waits import ResumeInfo, WaitInfo, WaitpointPage
+from flowfabric.api.executions import ListExecutions
+from flowfabric.api.waits import ResumeInfo, WaitInfo, WaitPage, WaitpointPage
 from flowfabric.engine.core import EngineCore
 from flowfabric.engine.episode_book import SECRETS_MAX, signals_of
+from flowfabric.engine.operations.execution_lists import list_executions
 from flowfabric.engine.operations.performing import answers
 from flowfabric.engine.spoiled import readable
 from flowfabric.errors import InvalidInput, KeyringEmpty, NotFound
@@ -16,6 +18,7 @@ from flowfabric.kernel.token import current, fingerprint, mint
 from flowfabric.model.checks import check_instant, check_integer, check_list, check_name, check_uuid
 from flowfabric.model.execution import Execution
 from flowfabric.model.handle import Handle
+from flowfabric.model.state import PublicState
 from flowfabric.model.suspension import (
     ResumeCause,
     ResumeSignal,
@@ -118,6 +121,24 @@ async def list_pending_waitpoints(
         return WaitpointPage(tuple(entries), entries[-1].waitpoint_id if more else None)
 
     return await machine.read(work)
+
+
+@answers(api.ListWaits)
+async def list_waits(machine: EngineCore, request: api.ListWaits) -> WaitPage:
+    """A page of those suspended, with the waits of each."""
+    suspended = ListExecutions(
+        namespace=request.namespace,
+        states=(PublicState.SUSPENDED.value,),
+        lane_id=request.lane_id,
+        execution_kind=request.execution_kind,
+        cursor=request.cursor,
+        limit=request.limit,
+    )
+    page = await list_executions(machine, suspended)
+    shown = [each.execution_id for each in page.executions]
+    found = await describe_waits(machine, api.DescribeWaits(execution_ids=shown))
+    waits = tuple(found[each] for each in shown if each in found)
+    return WaitPage(waits, page.next_cursor)
 
 
 @answers(api.FindWaitpoint)
