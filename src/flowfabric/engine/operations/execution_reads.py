@@ -17,7 +17,7 @@ from flowfabric.engine.core import EngineCore
 from flowfabric.engine.core_fields import CURRENT_WAITPOINT, core_fields, current_waitpoint
 from flowfabric.engine.flow_reading import look_at_dependencies
 from flowfabric.engine.operations.performing import answers
-from flowfabric.engine.wait_reading import look_at_wait
+from flowfabric.engine.operations.wait_reads import look_at_wait
 from flowfabric.errors import Corruption, NotFound, WaitTimeout
 from flowfabric.kernel.explain import explain as explanation_of
 from flowfabric.model.attempt import Attempt, AttemptOutcome, AttemptType
