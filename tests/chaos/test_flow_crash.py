@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 import pytest
 
 from flowfabric.api.executions import NewExecution
+from flowfabric.api.flows import FlowEdge, FlowNode
 from flowfabric.api.leases import Complete
 from flowfabric.assemble import open_engine
 from flowfabric.config import EngineConfig
 from flowfabric.engine.engine import Engine
-from flowfabric.engine.flow_requests import FlowEdge, FlowNode
 from flowfabric.model.flow import EdgePolicy, FlowState, OnSatisfied, Quorum
 from flowfabric.model.flow_results import FlowSubmitted
 from flowfabric.stores.tables import EDGES, FLOW_TASKS, FLOWS

@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 
 from flowfabric.api.executions import NewExecution
+from flowfabric.api.flows import FlowEdge, FlowNode
 from flowfabric.assemble import open_engine
 from flowfabric.config import EngineConfig
 from flowfabric.engine.engine import Engine
-from flowfabric.engine.flow_requests import FlowEdge, FlowNode
 from flowfabric.errors import FlowFabricError, RetryExhausted, StoreError
 from flowfabric.model.attempt import FailureClass
 from flowfabric.model.flow import AllDone, AnyOf, CancellationPolicy, OnSatisfied, Quorum

@@ -9,10 +9,10 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from flowfabric.api.executions import NewExecution
+from flowfabric.api.flows import FlowEdge, FlowNode
 from flowfabric.cli.dag import LANES_MAX, draw, folded, ordered
 from flowfabric.cli.program import main
 from flowfabric.engine.engine import Engine
-from flowfabric.engine.flow_requests import FlowEdge, FlowNode
 from flowfabric.model.flow import AllDone, AnyOf, OnSatisfied, Quorum
 from tests.cli.desk import Desk
 

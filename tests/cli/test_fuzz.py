@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 
 from flowfabric.api.executions import NewExecution
+from flowfabric.api.flows import FlowNode
 from flowfabric.cli import main
 from flowfabric.cli.completion import Place, places
 from flowfabric.cli.exits import Exit
 from flowfabric.cli.parser import build_parser
 from flowfabric.engine.engine import Engine
-from flowfabric.engine.flow_requests import FlowNode
 from flowfabric.model.attempt import FailureClass
 from tests.cli.desk import Desk
 

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from flowfabric.api.executions import NewExecution
+from flowfabric.api.flows import FlowNode
 from flowfabric.cli.exits import Exit
 from flowfabric.cli.references import short_ids
 from flowfabric.cli.shown import Shown
 from flowfabric.engine.engine import Engine
-from flowfabric.engine.flow_requests import FlowNode
 from flowfabric.ids import new_execution_id
 from flowfabric.model.flow_results import FlowSubmitted
 from tests.cli.desk import Desk

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from flowfabric.api.executions import NewExecution
-from flowfabric.engine.flow_requests import FlowNode
+from flowfabric.api.flows import FlowNode
 from flowfabric.errors import InvalidInput
 from flowfabric.ids import new_uuid7s, partition_of
 from flowfabric.model.flow_results import FlowSubmitted

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from flowfabric.api.executions import NewExecution
-from flowfabric.engine.flow_requests import FlowEdge, FlowNode
+from flowfabric.api.flows import FlowEdge, FlowNode
 from flowfabric.model.flow import EdgeState, GroupState, OnSatisfied, Quorum
 from flowfabric.model.flow_results import FlowSubmitted
 from flowfabric.model.record import replace

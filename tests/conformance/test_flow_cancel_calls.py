@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from flowfabric import limits
-from flowfabric.engine import flowing
 from flowfabric.engine.flow_rows import FlowRows
+from flowfabric.engine.operations import flows
 from flowfabric.errors import FlowAlreadyTerminal, InvalidInput, NotFound
 from flowfabric.ids import new_uuid7s
 from flowfabric.limits import CANCEL_GRACE_MS_DEFAULT
@@ -161,7 +161,7 @@ async def test_scenario_17_one_that_cannot_be_cancelled_is_named(
 
     monkeypatch.setattr(FlowRows, "free", all_but_b)
     looks = count()  # the caller waits for ten of them, however slow they are
-    monkeypatch.setattr(flowing, "monotonic", lambda: next(looks) / 100)
+    monkeypatch.setattr(flows, "monotonic", lambda: next(looks) / 100)
     reply = await lab.engine.cancel_flow(flow_id=graph.flow_id, wait_ms=100)
     assert reply == PartiallyCancelled(ALL, everybody(graph), (graph.ids["b"],))
     assert await graph.states() == {"a": "cancelled", "b": "waiting", "c": "cancelled"}

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from flowfabric.engine.flow_requests import FlowEdge, FlowNode
+from flowfabric.api.flows import FlowEdge, FlowNode
 from flowfabric.errors import (
     CycleDetected,
     DependencyAlreadyExists,

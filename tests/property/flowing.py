@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
 from flowfabric.api.executions import NewExecution
-from flowfabric.engine.flow_requests import FlowEdge, FlowNode
+from flowfabric.api.flows import FlowEdge, FlowNode
 from flowfabric.model.attempt import FailureClass
 from flowfabric.model.flow import (
     AllDone,

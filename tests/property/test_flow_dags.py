@@ -18,12 +18,12 @@ import pytest
 from hypothesis import Phase, given, seed, settings
 
 from flowfabric.api.executions import NewExecution
+from flowfabric.api.flows import FlowEdge, FlowNode
 from flowfabric.assemble import open_engine
 from flowfabric.clock import ManualClock
 from flowfabric.config import EngineConfig
 from flowfabric.engine.engine import Engine
 from flowfabric.engine.flow_cascade import FlowCascade
-from flowfabric.engine.flow_requests import FlowEdge, FlowNode
 from flowfabric.engine.flow_tasks import FlowTasks
 from flowfabric.engine.view import InvariantViolated
 from flowfabric.errors import InvalidDependency

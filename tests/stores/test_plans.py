@@ -12,9 +12,9 @@ import asyncpg
 import pytest
 
 from flowfabric.api.executions import NewExecution
+from flowfabric.api.flows import FlowEdge, FlowNode
 from flowfabric.assemble import open_engine
 from flowfabric.config import EngineConfig
-from flowfabric.engine.flow_requests import FlowEdge, FlowNode
 from flowfabric.stores.base import ListFilter
 from flowfabric.stores.listing import listing_sql
 from flowfabric.stores.postgres import small as postgres_small

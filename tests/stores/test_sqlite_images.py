@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from flowfabric.api.executions import NewExecution
+from flowfabric.api.flows import FlowEdge, FlowNode
 from flowfabric.api.leases import Complete
 from flowfabric.assemble import open_engine
 from flowfabric.config import EngineConfig
 from flowfabric.engine.engine import Engine
-from flowfabric.engine.flow_requests import FlowEdge, FlowNode
 from flowfabric.errors import Corruption, LeaseRevoked, NotFound, StaleLease
 from flowfabric.model.flow_results import FlowSubmitted
 from flowfabric.model.record import replace

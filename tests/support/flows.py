@@ -10,7 +10,7 @@ from typing import Any, ParamSpec
 from weakref import WeakKeyDictionary
 
 from flowfabric.api.executions import NewExecution
-from flowfabric.engine.flow_requests import FlowEdge, FlowNode
+from flowfabric.api.flows import FlowEdge, FlowNode
 from flowfabric.kernel.edge_group import judged
 from flowfabric.model.attempt import FailureClass
 from flowfabric.model.execution import Execution

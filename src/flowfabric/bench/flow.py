@@ -12,6 +12,7 @@ from itertools import pairwise
 from statistics import median
 
 from flowfabric.api.executions import NewExecution
+from flowfabric.api.flows import FlowEdge, FlowNode
 from flowfabric.api.leases import Complete
 from flowfabric.assemble import open_engine
 from flowfabric.bench.cycle import engine_rate
@@ -29,7 +30,6 @@ from flowfabric.bench.specimen import LANE, RESULT, WORKER, new_execution
 from flowfabric.bench.workload import TOPIC
 from flowfabric.clock import monotonic
 from flowfabric.engine.engine import Engine
-from flowfabric.engine.flow_requests import FlowEdge, FlowNode
 from flowfabric.model.flow import FlowState, OnSatisfied, Quorum
 from flowfabric.model.flow_results import FlowSubmitted
 from flowfabric.model.record import to_json

@@ -1,4 +1,4 @@
-"""Graphs as callers write them, and the checks that turn them into commands."""
+"""Checks that turn graphs and children, as callers write them, into commands."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import NoReturn
 
 from flowfabric import limits
 from flowfabric.api.executions import NewExecution
+from flowfabric.api.flows import FlowEdge, FlowNode, NewFlow
 from flowfabric.config import EngineConfig
 from flowfabric.engine.requests import to_create
 from flowfabric.errors import DependencyAlreadyExists, FlowFabricError, InvalidInput
@@ -20,44 +21,10 @@ from flowfabric.kernel.graph import StageEdge
 from flowfabric.kernel.submit_flow import Node, SubmitFlow, check_graph
 from flowfabric.model.checks import check_text
 from flowfabric.model.flow import SUCCESS_ONLY, EdgePolicy, check_edge_policy
-from flowfabric.model.record import Record, replace, to_json
+from flowfabric.model.record import replace, to_json
 from flowfabric.model.shown import shown
 
 RESULT = "result"  # what an edge that passes data refers to
-
-
-class FlowNode(Record, frozen=True, kw_only=True):
-    """One execution of a graph, under a name of its own.
-
-    >>> FlowNode(name="build", execution=NewExecution(execution_kind="build")).join is None
-    True
-    """
-
-    name: str
-    execution: NewExecution
-    join: EdgePolicy | None = None  # none: all of its upstreams must succeed
-
-
-class FlowEdge(Record, frozen=True, kw_only=True):
-    """`downstream` waits for `upstream`; with `passes_result` it is handed its result."""
-
-    upstream: str
-    downstream: str
-    passes_result: bool = False
-    input_name: str | None = None  # under which name the result arrives
-
-
-class NewFlow(Record, frozen=True, kw_only=True):
-    """What belongs to the flow as a whole."""
-
-    flow_id: str
-    flow_kind: str
-    namespace: str
-    tags: dict[str, str] = {}
-    retention_ms: int | None = None
-    idempotency_key: str | None = None
-    dedup_window_ms: int = limits.DEDUP_WINDOW_MS_DEFAULT
-    is_named: bool = False  # whether the caller chose its id
 
 
 def to_submit(

@@ -10,7 +10,6 @@ from flowfabric.model.flow import CancellationPolicy, FlowRow
 from flowfabric.model.record import Record
 from flowfabric.model.state import BlockingReason
 
-FLOW_CANCELLED = "flow_cancelled"
 FLOW_CANCEL = "flow_cancel"  # who cancels
 _WIDTH = (
     CancellationPolicy.FLOW_ONLY,

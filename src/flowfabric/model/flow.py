@@ -15,6 +15,7 @@ from flowfabric.model.record import Record, convert, to_plain
 from flowfabric.model.state import TerminalOutcome
 
 SUCCESS_ONLY = "success_only"  # the only kind of dependency there is
+FLOW_CANCELLED = "flow_cancelled"  # the reason of a cancel that gives none
 THRESHOLD_MAX = 2**31 - 1
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 
 from flowfabric import limits
-from flowfabric.engine.flow_requests import FlowEdge, FlowNode
+from flowfabric.api.flows import FlowEdge, FlowNode
 from flowfabric.errors import InvalidInput
 from flowfabric.model.checks import check_name, check_tags, check_text
 from flowfabric.model.flow_results import FlowSubmitted

@@ -1,0 +1,367 @@
+"""Reads of flows, members and edges."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from flowfabric import limits
+from flowfabric.api import flows as api
+from flowfabric.clock import monotonic
+from flowfabric.engine.core import EngineCore
+from flowfabric.engine.flow_looks import members_as_met
+from flowfabric.engine.operations.performing import answers
+from flowfabric.engine.wakeups import flow_topic, wait_event
+from flowfabric.errors import InvalidInput, NotFound, WaitTimeout
+from flowfabric.kernel.edge_group import judged, satisfaction_of
+from flowfabric.model.checks import (
+    check_execution_id,
+    check_flag,
+    check_integer,
+    check_tag_key,
+    check_uuid,
+)
+from flowfabric.model.execution import Execution
+from flowfabric.model.flow import (
+    ALL_OF,
+    COUNTER_OF_OUTCOME,
+    EdgeRow,
+    FlowRow,
+    FlowState,
+    FlowStatus,
+    GroupState,
+    MemberRow,
+    status_of,
+)
+from flowfabric.model.flow_results import (
+    EdgeGroupSnapshot,
+    EdgeSnapshot,
+    EligibilityStatus,
+    FlowListing,
+    FlowPage,
+    FlowSnapshot,
+    FlowSummary,
+    MemberInfo,
+)
+from flowfabric.model.limit_checks import check_word
+from flowfabric.model.state import PUBLIC_OF_OUTCOME, PublicState
+from flowfabric.stores.base import Reader
+from flowfabric.stores.tables import EDGES, FLOWS, MEMBERS
+
+_BLOCKED = (
+    PublicState.SUSPENDED,
+    PublicState.DELAYED,
+    PublicState.RATE_LIMITED,
+    PublicState.WAITING_CHILDREN,
+)
+_STATE_OF_STATUS = {
+    FlowStatus.ACTIVE: FlowState.OPEN,
+    FlowStatus.COMPLETED: FlowState.COMPLETED,
+    FlowStatus.FAILED: FlowState.FAILED,
+    FlowStatus.CANCELLED: FlowState.CANCELLED,
+}
+
+
+@answers(api.DescribeFlow)
+async def describe_flow(machine: EngineCore, request: api.DescribeFlow) -> FlowSnapshot | None:
+    """All there is to see of one flow."""
+    flow = check_uuid(request.flow_id)
+
+    async def work(reader: Reader) -> FlowSnapshot | None:
+        row = await _flow(reader, flow)
+        if row is None:
+            return None
+        members = await members_as_met(reader, (flow,))
+        groups = [_group(members[key]) for key in sorted(members) if members[key].total]
+        return _snapshot(row, await _counts(reader, flow), groups)
+
+    return await machine.read(work)
+
+
+@answers(api.ProjectFlowSummary)
+async def project_flow_summary(machine: EngineCore, request: api.ProjectFlowSummary) -> FlowSummary:
+    """Numbers alone."""
+    flow = check_uuid(request.flow_id)
+
+    async def work(reader: Reader) -> FlowSummary:
+        row = await _require(reader, flow)
+        counts = await _counts(reader, flow)
+        return FlowSummary(flow, _live_state(row, counts), row.node_count, counts)
+
+    return await machine.read(work)
+
+
+@answers(api.ListFlows)
+async def list_flows(machine: EngineCore, request: api.ListFlows) -> FlowPage:
+    """One page; a row more is read, to know whether another page follows."""
+    limit, newest_first, cursor = request.limit, request.newest_first, request.cursor
+    check_integer(limit, field="limit", least=0, most=limits.PAGE_MAX)
+    check_flag(newest_first, field="newest_first")
+    equal: dict[str, str] = {}
+    if request.namespace is not None:
+        equal["namespace"] = machine.namespace(request.namespace)
+    if request.status is not None:
+        word = check_word(request.status, FlowStatus, field="status")
+        equal["public_flow_state"] = _STATE_OF_STATUS[word].value
+    after = None if cursor is None else (check_uuid(cursor, field="cursor"),)
+    rows = await machine.read(
+        lambda reader: reader.page_rows(FLOWS, equal, after, limit + 1, newest_first=newest_first)
+    )
+    shown = rows[:limit]
+    more = shown[-1].flow_id if shown and len(rows) > limit else None
+    return FlowPage(tuple(map(_listing, shown)), more)
+
+
+@answers(api.ListFlowMembers)
+async def list_flow_members(
+    machine: EngineCore, request: api.ListFlowMembers
+) -> tuple[MemberInfo, ...]:
+    """In the order of the graph."""
+    flow = check_uuid(request.flow_id)
+
+    async def work(reader: Reader) -> tuple[MemberInfo, ...]:
+        await _require(reader, flow)
+        rows = await reader.peek_rows(MEMBERS, [(flow,)])
+        found = await reader.get([key[1] for key in rows])
+        members = sorted(rows.values(), key=lambda each: (each.rank, each.execution_id))
+        return tuple(
+            _member(row, execution)
+            for row in members
+            if isinstance(execution := found.get(row.execution_id), Execution)
+        )
+
+    return await machine.read(work)
+
+
+@answers(api.ListEdges)
+async def list_edges(machine: EngineCore, request: api.ListEdges) -> tuple[EdgeSnapshot, ...]:
+    """By one end, or all of the flow."""
+    flow = check_uuid(request.flow_id)
+    from_node, to_node = request.from_node, request.to_node
+    if from_node is not None and to_node is not None:
+        raise InvalidInput("to_node: give one of from_node and to_node", field="to_node")
+    named = "from_node" if from_node is not None else "to_node"
+    end = from_node if from_node is not None else to_node
+    column = "upstream_execution_id" if from_node is not None else "downstream_execution_id"
+    if end is not None:
+        check_execution_id(end, partitions=machine.store.partitions, field=named)
+
+    async def work(reader: Reader) -> tuple[EdgeSnapshot, ...]:
+        if end is None:
+            rows = list((await reader.peek_rows(EDGES, [(flow,)])).values())
+        else:
+            rows = await reader.rows_by(EDGES, column, [end])
+        chosen = [each for each in rows if each.flow_id == flow]
+        return await _edges(reader, sorted(chosen, key=EDGES.key_of))
+
+    return await machine.read(work)
+
+
+@answers(api.DescribeEdge)
+async def describe_edge(machine: EngineCore, request: api.DescribeEdge) -> EdgeSnapshot | None:
+    """One edge."""
+    key = (check_uuid(request.flow_id), check_uuid(request.edge_id, field="edge_id"))
+
+    async def work(reader: Reader) -> EdgeSnapshot | None:
+        found = await _edges(reader, list((await reader.peek_rows(EDGES, [key])).values()))
+        return found[0] if found else None
+
+    return await machine.read(work)
+
+
+@answers(api.ResolveExecutionFlowId)
+async def resolve_execution_flow_id(
+    machine: EngineCore, request: api.ResolveExecutionFlowId
+) -> str | None:
+    """As its record says."""
+    execution = await _member_of(machine, request.execution_id)
+    return None if execution is None else execution.flow_id
+
+
+@answers(api.GetFlowTag)
+async def get_flow_tag(machine: EngineCore, request: api.GetFlowTag) -> str | None:
+    """One tag."""
+    flow, name = check_uuid(request.flow_id), check_tag_key(request.key)
+    row = await machine.read(lambda reader: _flow(reader, flow))
+    return None if row is None else row.tags.get(name)
+
+
+@answers(api.EvaluateFlowEligibility)
+async def evaluate_flow_eligibility(
+    machine: EngineCore, request: api.EvaluateFlowEligibility
+) -> EligibilityStatus:
+    """By its own state first, then by its group."""
+    execution = await _member_of(machine, request.execution_id)
+    if execution is None:
+        return EligibilityStatus("not_found")
+    if not execution.is_runnable:  # what is owned or has ended is not runnable either
+        return EligibilityStatus("not_runnable")
+    return EligibilityStatus(await _judge(machine, execution))
+
+
+async def _judge(machine: EngineCore, execution: Execution) -> str:
+    if execution.flow_id is None:
+        return "eligible"
+    key = (execution.flow_id, execution.execution_id)
+    row = (await machine.read(lambda reader: members_as_met(reader, key))).get(key)
+    if row is None or (not row.total and not row.open_children):
+        return "eligible"
+    stands = row.group_state
+    if row.total and stands is GroupState.PENDING:
+        stands = judged(row)
+    if stands is GroupState.IMPOSSIBLE:
+        return "impossible"
+    waits = execution.open_group or (row.total and stands is GroupState.PENDING)
+    return "blocked_by_dependencies" if waits else "eligible"
+
+
+@answers(api.WaitForFlow)
+async def wait_for_flow(machine: EngineCore, request: api.WaitForFlow) -> FlowSnapshot:
+    """Look, and look again when it may be over, until it is or the wait is over."""
+    flow, timeout_ms = check_uuid(request.flow_id), request.timeout_ms
+    if timeout_ms is not None:
+        check_integer(timeout_ms, field="timeout_ms", least=0, most=limits.DURATION_MS_MAX)
+    until = None if timeout_ms is None else monotonic() + timeout_ms / 1000
+    with machine.wakeups.listening((flow_topic(flow),)) as woken:
+        while True:
+            row = await machine.read(lambda reader: _require(reader, flow))
+            if row.finished_at is not None:
+                return _snapshot(row, _final_counts(row), [])
+            pause = machine.config.poll_interval_ms / 1000
+            if until is not None:
+                pause = min(pause, until - monotonic())
+                if pause <= 0:
+                    left = row.node_count - row.ended_count
+                    detail = f"flow {flow} has {left} members left after {timeout_ms} ms"
+                    raise WaitTimeout(detail, public_flow_state=row.public_flow_state.value)
+            await wait_event(woken, pause)
+
+
+async def _member_of(machine: EngineCore, execution_id: str) -> Execution | None:
+    key = machine.check_id(execution_id)
+    found = (await machine.read(lambda reader: reader.get((key,)))).get(key)
+    return found if isinstance(found, Execution) else None
+
+
+async def _flow(reader: Reader, flow_id: str) -> FlowRow | None:
+    return (await reader.peek_rows(FLOWS, [(flow_id,)])).get((flow_id,))
+
+
+async def _require(reader: Reader, flow_id: str) -> FlowRow:
+    row = await _flow(reader, flow_id)
+    if row is None:
+        raise NotFound(f"flow {flow_id}", entity="flow", flow_id=flow_id)
+    return row
+
+
+async def _counts(reader: Reader, flow_id: str) -> dict[PublicState, int]:
+    return {PublicState(state): n for state, n in await reader.count_members(flow_id)}
+
+
+def _final_counts(flow: FlowRow) -> dict[PublicState, int]:
+    """A flow that is over knows how its members ended."""
+    counts = {
+        PUBLIC_OF_OUTCOME[outcome]: getattr(flow, name)
+        for outcome, name in COUNTER_OF_OUTCOME.items()
+    }
+    return {state: number for state, number in counts.items() if number}
+
+
+def _live_state(flow: FlowRow, counts: dict[PublicState, int]) -> FlowState:
+    """Open, running or blocked are what its members do just now."""
+    if flow.public_flow_state is not FlowState.OPEN:
+        return flow.public_flow_state
+    if counts.get(PublicState.ACTIVE):
+        return FlowState.RUNNING
+    if any(counts.get(state) for state in _BLOCKED):
+        return FlowState.BLOCKED
+    return FlowState.OPEN
+
+
+def _snapshot(
+    flow: FlowRow, counts: dict[PublicState, int], groups: list[EdgeGroupSnapshot]
+) -> FlowSnapshot:
+    return FlowSnapshot(
+        flow.flow_id,
+        flow.flow_kind,
+        flow.namespace,
+        _live_state(flow, counts),
+        flow.graph_revision,
+        flow.node_count,
+        flow.edge_count,
+        flow.created_at,
+        flow.last_mutation_at,
+        flow.finished_at,
+        flow.cancelled_at,
+        flow.cancel_reason,
+        flow.cancellation_policy,
+        flow.tags,
+        counts,
+        tuple(groups),
+    )
+
+
+def _group(member: MemberRow) -> EdgeGroupSnapshot:
+    return EdgeGroupSnapshot(
+        member.execution_id,
+        member.node_name,
+        member.joins,
+        member.size,
+        member.succeeded,
+        member.failed,
+        member.skipped,
+        member.total - member.resolved,
+        member.staged,
+        member.group_state,
+        member.satisfied_at,
+    )
+
+
+def _listing(flow: FlowRow) -> FlowListing:
+    return FlowListing(
+        flow.flow_id,
+        flow.flow_kind,
+        flow.namespace,
+        flow.created_at,
+        status_of(flow.public_flow_state),
+        flow.node_count,
+        flow.ended_count,
+    )
+
+
+def _member(row: MemberRow, execution: Execution) -> MemberInfo:
+    reason = execution.failure_reason or execution.cancellation_reason or execution.blocking_detail
+    return MemberInfo(
+        row.execution_id,
+        row.node_name,
+        execution.execution_kind,
+        execution.public_state,
+        row.rank,
+        row.parent_id,
+        execution.total_attempt_count,
+        reason,
+    )
+
+
+async def _edges(reader: Reader, edges: Sequence[EdgeRow]) -> tuple[EdgeSnapshot, ...]:
+    """Edges with what their groups ask of them."""
+    keys = sorted({(each.flow_id, each.downstream_execution_id) for each in edges})
+    members = await reader.peek_rows(MEMBERS, keys) if keys else {}
+    return tuple(
+        _edge(each, members.get((each.flow_id, each.downstream_execution_id))) for each in edges
+    )
+
+
+def _edge(edge: EdgeRow, member: MemberRow | None) -> EdgeSnapshot:
+    return EdgeSnapshot(
+        edge.edge_id,
+        edge.flow_id,
+        edge.upstream_execution_id,
+        edge.downstream_execution_id,
+        edge.dependency_kind,
+        satisfaction_of(ALL_OF if member is None else member.joins),
+        edge.data_passing_ref,
+        edge.input_name,
+        edge.edge_state,
+        edge.created_at,
+        edge.resolved_at,
+    )

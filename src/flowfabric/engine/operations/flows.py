@@ -1,0 +1,347 @@
+"""Operations that build, run and cancel flows."""
+
+from __future__ import annotations
+
+import asyncio
+
+from flowfabric import ids, limits
+from flowfabric.api import flows as api
+from flowfabric.clock import monotonic
+from flowfabric.engine.core import EngineCore
+from flowfabric.engine.flow_building import CascadeFrom, ResolveEdge
+from flowfabric.engine.flow_requests import to_children, to_submit
+from flowfabric.engine.operations.performing import answers, commands
+from flowfabric.engine.timing import Timing
+from flowfabric.errors import FlowAlreadyTerminal, FlowFabricError, InvalidInput
+from flowfabric.kernel.dependent import WaitChildren
+from flowfabric.kernel.flow import AddMember, CreateFlow, SetFlowTag
+from flowfabric.kernel.flow_cancel import AckCancelMember, CancelFlow
+from flowfabric.kernel.graph import ApplyEdge, SetGroupPolicy, StageEdge, WithdrawEdge
+from flowfabric.kernel.submit_flow import SpawnChildren
+from flowfabric.model.checks import (
+    check_flag,
+    check_integer,
+    check_name,
+    check_tag_key,
+    check_tag_value,
+    check_tags,
+    check_text,
+    check_uuid,
+    clip_text,
+)
+from flowfabric.model.flow import (
+    FLOW_CANCELLED,
+    SUCCESS_ONLY,
+    CancellationPolicy,
+    TaskKind,
+    check_edge_policy,
+)
+from flowfabric.model.flow_results import (
+    AlreadyApplied,
+    AlreadyTerminal,
+    Applied,
+    CancellationScheduled,
+    FlowCancelled,
+    FlowDuplicate,
+    FlowSubmitted,
+    PartiallyCancelled,
+    Spawned,
+)
+from flowfabric.model.limit_checks import check_word
+from flowfabric.stores.tables import FLOW_TASKS
+
+DRAIN_PAUSE_S = 0.02
+
+# --- whole graphs --------------------------------------------------------------------------------
+
+
+@answers(api.SubmitFlow)
+async def submit_flow(
+    machine: EngineCore, request: api.SubmitFlow
+) -> FlowSubmitted | FlowDuplicate:
+    """All of it, or nothing; in the caller's own transaction if it gives one."""
+    key = request.idempotency_key
+    if key is not None:
+        check_text(key, field="idempotency_key", max_bytes=limits.IDEMPOTENCY_KEY_BYTES)
+    check_integer(
+        request.dedup_window_ms, field="dedup_window_ms", least=1, most=limits.DURATION_MS_MAX
+    )
+    flow = api.NewFlow(
+        flow_id=_flow_id(request.flow_id),
+        flow_kind=check_name(request.flow_kind, field="flow_kind"),
+        namespace=machine.namespace(request.namespace),
+        tags=check_tags(request.tags or {}),
+        retention_ms=_retention(request.retention_ms),
+        idempotency_key=key,
+        dedup_window_ms=request.dedup_window_ms,
+        is_named=request.flow_id is not None,
+    )
+    partitions = machine.store.partitions
+    command = to_submit(flow, request.nodes, request.edges, machine.config, partitions)
+    creates = [node.create for node in command.nodes]
+    reply: FlowSubmitted | FlowDuplicate
+    if request.connection is not None:
+        (reply,) = await machine.execute_in(request.connection, (command,), creates)
+        return reply
+    await machine.ensure_known(creates)
+    reply = await machine.execute(command)
+    return reply
+
+
+# --- one by one ----------------------------------------------------------------------------------
+
+
+@commands(api.CreateFlow)
+def create_flow(machine: EngineCore, request: api.CreateFlow) -> CreateFlow:
+    """Empty."""
+    return CreateFlow(
+        _flow_id(request.flow_id),
+        check_name(request.flow_kind, field="flow_kind"),
+        machine.namespace(request.namespace),
+        _retention(request.retention_ms),
+        check_tags(request.tags or {}),
+    )
+
+
+@commands(api.AddExecutionToFlow)
+def add_execution_to_flow(machine: EngineCore, request: api.AddExecutionToFlow) -> AddMember:
+    """Only on the flow's own partition."""
+    flow, key = check_uuid(request.flow_id), machine.check_id(request.execution_id)
+    number = ids.partition_of(flow, machine.store.partitions)
+    if not key.startswith(f"{{fp:{number}}}:"):
+        detail = (
+            "execution_id: is on another partition than the flow; "
+            "create it with colocate_with=flow_id"
+        )
+        raise InvalidInput(detail, field="execution_id")
+    name = check_text(
+        request.node_name, field="node_name", max_bytes=limits.NODE_NAME_BYTES, empty=True
+    )
+    return AddMember(flow, key, name, check_flag(request.reopen, field="reopen"))
+
+
+@commands(api.StageDependencyEdge)
+def stage_dependency_edge(machine: EngineCore, request: api.StageDependencyEdge) -> StageEdge:
+    """Announced only."""
+    if request.dependency_kind != SUCCESS_ONLY:
+        detail = f"dependency_kind: only {SUCCESS_ONLY} is known"
+        raise InvalidInput(detail, field="dependency_kind")
+    revision, edge_id = request.expected_graph_revision, request.edge_id
+    if revision is not None:
+        check_integer(revision, field="expected_graph_revision", least=0, most=1 << 62)
+    return StageEdge(
+        check_uuid(request.flow_id),
+        ids.new_uuid7s(1)[0] if edge_id is None else check_uuid(edge_id, field="edge_id"),
+        *_ends(machine, request),
+        request.dependency_kind,
+        _optional(request.data_passing_ref, "data_passing_ref"),
+        _optional(request.input_name, "input_name"),
+        revision,
+    )
+
+
+@commands(api.ApplyDependencyToChild)
+def apply_dependency_to_child(
+    machine: EngineCore, request: api.ApplyDependencyToChild
+) -> ApplyEdge:
+    """The child waits from now on."""
+    return ApplyEdge(*_named_edge(machine, request))
+
+
+@commands(api.WithdrawDependencyEdge)
+def withdraw_dependency_edge(
+    machine: EngineCore, request: api.WithdrawDependencyEdge
+) -> WithdrawEdge:
+    """Only what was not applied."""
+    return WithdrawEdge(*_named_edge(machine, request))
+
+
+@answers(api.AddDependency)
+async def add_dependency(
+    machine: EngineCore, request: api.AddDependency
+) -> Applied | AlreadyApplied:
+    """Both commands, or neither."""
+    edge_id = ids.new_uuid7s(1)[0]
+    ends = _ends(machine, request)
+    stage = StageEdge(
+        check_uuid(request.flow_id),
+        edge_id,
+        *ends,
+        SUCCESS_ONLY,
+        _optional(request.data_passing_ref, "data_passing_ref"),
+        _optional(request.input_name, "input_name"),
+    )
+    replies = await machine.execute_together([stage, ApplyEdge(stage.flow_id, edge_id, *ends)])
+    reply: Applied | AlreadyApplied = replies[1]
+    return reply
+
+
+@commands(api.SetEdgeGroupPolicy)
+def set_edge_group_policy(machine: EngineCore, request: api.SetEdgeGroupPolicy) -> SetGroupPolicy:
+    """How a member's inbound edges join."""
+    child = _end(machine, request.downstream_execution_id, "downstream_execution_id")
+    return SetGroupPolicy(check_uuid(request.flow_id), child, check_edge_policy(request.policy))
+
+
+@commands(api.SetFlowTag)
+def set_flow_tag(_machine: EngineCore, request: api.SetFlowTag) -> SetFlowTag:
+    """One tag."""
+    tag = {check_tag_key(request.key): check_tag_value(request.value)}
+    return SetFlowTag(check_uuid(request.flow_id), tag)
+
+
+@commands(api.SetFlowTags)
+def set_flow_tags(_machine: EngineCore, request: api.SetFlowTags) -> SetFlowTag:
+    """Several tags."""
+    return SetFlowTag(check_uuid(request.flow_id), check_tags(request.tags))
+
+
+# --- what the cascade does by itself -------------------------------------------------------------
+
+
+@commands(api.ResolveDependency)
+def resolve_dependency(machine: EngineCore, request: api.ResolveDependency) -> ResolveEdge:
+    """One edge."""
+    return ResolveEdge(*_named_edge(machine, request))
+
+
+@commands(api.CascadeCompletion)
+def cascade_completion(machine: EngineCore, request: api.CascadeCompletion) -> CascadeFrom:
+    """All that follows from one end."""
+    return CascadeFrom(machine.check_id(request.execution_id))
+
+
+# --- cancelling ----------------------------------------------------------------------------------
+
+
+@answers(api.CancelFlow)
+async def cancel_flow(
+    machine: EngineCore, request: api.CancelFlow
+) -> FlowCancelled | CancellationScheduled | PartiallyCancelled:
+    """Cancel it; then, if asked, do what is owed to it until the wait is over."""
+    wait_ms = request.wait_ms
+    if wait_ms is not None:
+        check_integer(wait_ms, field="wait_ms", least=0, most=limits.CANCEL_WAIT_MS_MAX)
+    flow = check_uuid(request.flow_id)
+    reply = await machine.execute(_cancel(flow, request.policy, request.reason, None))
+    if isinstance(reply, AlreadyTerminal):
+        stored = reply.stored_cancellation_policy
+        if stored is None:
+            raise FlowAlreadyTerminal(f"flow {flow} has finished")
+        reply = FlowCancelled(stored, reply.member_execution_ids)
+    assert isinstance(reply, FlowCancelled | CancellationScheduled)  # noqa: S101 - narrows
+    if wait_ms is None:
+        return reply
+    left = await _drain(machine, flow, wait_ms)
+    answer = (reply.cancellation_policy, reply.member_execution_ids)
+    return PartiallyCancelled(*answer, left) if left else FlowCancelled(*answer)
+
+
+async def _drain(machine: EngineCore, flow_id: str, wait_ms: int) -> tuple[str, ...]:
+    """Do what is owed to a cancelled flow; the members that are still left in the end."""
+    assert isinstance(machine, Timing)  # noqa: S101 - narrows: every engine has the loops' hooks
+    until = monotonic() + wait_ms / 1000
+    while True:
+        owed = await machine.read(lambda reader: reader.peek_rows(FLOW_TASKS, [(flow_id,)]))
+        left = tuple(key[2] for key in sorted(owed) if key[1] is TaskKind.CANCEL_MEMBER)
+        if not left or monotonic() >= until:
+            return left
+        if not await machine.move_due():
+            await asyncio.sleep(DRAIN_PAUSE_S)
+
+
+@commands(api.CancelFlowHeader)
+def cancel_flow_header(_machine: EngineCore, request: api.CancelFlowHeader) -> CancelFlow:
+    """The flow alone; its members have a grace."""
+    grace_ms = request.grace_ms
+    check_integer(grace_ms, field="grace_ms", least=0, most=limits.DURATION_MS_MAX)
+    return _cancel(check_uuid(request.flow_id), request.policy, request.reason, grace_ms)
+
+
+@commands(api.AckCancelMember)
+def ack_cancel_member(machine: EngineCore, request: api.AckCancelMember) -> AckCancelMember:
+    """Nothing more is owed to it."""
+    return AckCancelMember(check_uuid(request.flow_id), machine.check_id(request.execution_id))
+
+
+def _cancel(
+    flow_id: str, policy: CancellationPolicy | str, reason: str, grace_ms: int | None
+) -> CancelFlow:
+    word = check_word(policy, CancellationPolicy, field="policy")
+    text = clip_text(reason, limits.REASON_BYTES, field="reason") or FLOW_CANCELLED
+    return CancelFlow(flow_id, word, text, grace_ms)
+
+
+# --- children ------------------------------------------------------------------------------------
+
+
+@answers(api.SpawnChildren)
+async def spawn_children(machine: EngineCore, request: api.SpawnChildren) -> Spawned:
+    """Into the flow of their parent, which only the transaction knows."""
+    handle = machine.check_handle(request.handle)
+    creates = to_children(handle.execution_id, request.children, machine.config)
+    await machine.ensure_known(creates, knows_flow=False)
+    command = SpawnChildren(
+        handle.execution_id, handle.fence, tuple(creates), machine.flow_budgets(creates)
+    )
+    reply: Spawned = await machine.execute(command)
+    return reply
+
+
+@commands(api.WaitChildren)
+def wait_children(machine: EngineCore, request: api.WaitChildren) -> WaitChildren:
+    """Until every child has ended."""
+    handle = machine.check_handle(request.handle)
+    return WaitChildren(handle.execution_id, handle.fence)
+
+
+# --- checks --------------------------------------------------------------------------------------
+
+
+def _named_edge(
+    machine: EngineCore,
+    request: api.ApplyDependencyToChild | api.WithdrawDependencyEdge | api.ResolveDependency,
+) -> tuple[str, str, str, str]:
+    """The flow, the edge and both its ends."""
+    flow, edge = check_uuid(request.flow_id), check_uuid(request.edge_id, field="edge_id")
+    return (flow, edge, *_ends(machine, request))
+
+
+def _ends(
+    machine: EngineCore,
+    request: api.StageDependencyEdge
+    | api.AddDependency
+    | api.ApplyDependencyToChild
+    | api.WithdrawDependencyEdge
+    | api.ResolveDependency,
+) -> tuple[str, str]:
+    return (
+        _end(machine, request.upstream_execution_id, "upstream_execution_id"),
+        _end(machine, request.downstream_execution_id, "downstream_execution_id"),
+    )
+
+
+def _end(machine: EngineCore, execution_id: object, field: str) -> str:
+    """A well-formed id at one end of an edge."""
+    try:
+        return machine.check_id(execution_id)
+    except FlowFabricError as error:
+        error.detail = error.detail.replace("execution_id", field, 1)
+        error.fields["field"] = field
+        raise
+
+
+def _flow_id(flow_id: str | None) -> str:
+    return ids.new_uuid7s(1)[0] if flow_id is None else check_uuid(flow_id)
+
+
+def _retention(value: int | None) -> int | None:
+    if value is None:
+        return None
+    return check_integer(value, field="retention_ms", least=0, most=limits.DURATION_MS_MAX)
+
+
+def _optional(value: str | None, field: str) -> str | None:
+    if value is None or value == "":
+        return None
+    return check_text(value, field=field, max_bytes=limits.NAME_BYTES)
