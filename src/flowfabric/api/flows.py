@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from flowfabric import limits
+from flowfabric.api.executions import NewExecution
 from flowfabric.api.operation import Kind, Request, Scope, operation
 from flowfabric.api.words import CancellationPolicyGiven, FlowStatusGiven
-from flowfabric.engine.requests import NewExecution
 from flowfabric.model.flow import (
     FLOW_CANCELLED,
     SUCCESS_ONLY,

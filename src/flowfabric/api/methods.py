@@ -75,6 +75,37 @@ from flowfabric.api.executions import (
     WaitForOutcome,
     WaitForResult,
 )
+from flowfabric.api.flows import (
+    AckCancelMember,
+    AddDependency,
+    AddExecutionToFlow,
+    ApplyDependencyToChild,
+    CancelFlow,
+    CancelFlowHeader,
+    CascadeCompletion,
+    CreateFlow,
+    DescribeEdge,
+    DescribeFlow,
+    EvaluateFlowEligibility,
+    FlowEdge,
+    FlowNode,
+    GetFlowTag,
+    ListEdges,
+    ListFlowMembers,
+    ListFlows,
+    ProjectFlowSummary,
+    ResolveDependency,
+    ResolveExecutionFlowId,
+    SetEdgeGroupPolicy,
+    SetFlowTag,
+    SetFlowTags,
+    SpawnChildren,
+    StageDependencyEdge,
+    SubmitFlow,
+    WaitChildren,
+    WaitForFlow,
+    WithdrawDependencyEdge,
+)
 from flowfabric.api.grants import (
     ClaimExecution,
     ClaimForWorker,
@@ -154,8 +185,10 @@ from flowfabric.api.waits import (
 )
 from flowfabric.api.words import (
     BlockingReasonGiven,
+    CancellationPolicyGiven,
     EnforcementModeGiven,
     FailureClassGiven,
+    FlowStatusGiven,
     HardActionGiven,
     LaneStateGiven,
     PolicyGiven,
@@ -182,6 +215,36 @@ from flowfabric.model.budget import (
     UsageOutcome,
 )
 from flowfabric.model.execution import Fence
+from flowfabric.model.flow import FLOW_CANCELLED, SUCCESS_ONLY, CancellationPolicy, EdgePolicy
+from flowfabric.model.flow_results import (
+    Added,
+    AlreadyApplied,
+    AlreadyMember,
+    AlreadyTerminal,
+    AlreadyWithdrawn,
+    Applied,
+    CancellationScheduled,
+    CascadeOutcome,
+    ChildrenAwaited,
+    DependencyResolved,
+    EdgeSnapshot,
+    EligibilityStatus,
+    FlowAlreadySatisfied,
+    FlowCancelled,
+    FlowCreated,
+    FlowDuplicate,
+    FlowPage,
+    FlowSnapshot,
+    FlowSubmitted,
+    FlowSummary,
+    MemberInfo,
+    PartiallyCancelled,
+    PolicyAlreadySet,
+    PolicySet,
+    Spawned,
+    Staged,
+    Withdrawn,
+)
 from flowfabric.model.handle import Handle
 from flowfabric.model.quota import (
     AdmissionOutcome,
@@ -1041,6 +1104,317 @@ class Methods(ABC):
         return await self.call(
             FindWaitpoint(execution_id=execution_id, waitpoint_key=waitpoint_key)
         )
+
+    # --- flows ----------------------------------------------------------------------------------
+
+    async def submit_flow(
+        self,
+        *,
+        nodes: Sequence[FlowNode],
+        edges: Sequence[FlowEdge] = (),
+        flow_kind: str = "dag",
+        namespace: str | None = None,
+        tags: dict[str, str] | None = None,
+        retention_ms: int | None = None,
+        idempotency_key: str | None = None,
+        dedup_window_ms: int = limits.DEDUP_WINDOW_MS_DEFAULT,
+        flow_id: str | None = None,
+        connection: Any = None,
+    ) -> FlowSubmitted | FlowDuplicate:
+        """Record a whole graph in one transaction: all of it, or nothing and the culprit is named.
+
+        `connection`: in the caller's own open Postgres transaction, as `create_executions_in`. It
+        cannot cross a wire: only an engine in this process takes one.
+
+        >>> await engine.submit_flow(  # doctest: +SKIP
+        ...     nodes=[FlowNode(name="a", execution=NewExecution(execution_kind="a")), …],
+        ...     edges=[FlowEdge(upstream="a", downstream="b", passes_result=True)],
+        ... )
+        """
+        return await self.call(
+            SubmitFlow(
+                nodes=nodes,
+                edges=edges,
+                flow_kind=flow_kind,
+                namespace=namespace,
+                tags=tags,
+                retention_ms=retention_ms,
+                idempotency_key=idempotency_key,
+                dedup_window_ms=dedup_window_ms,
+                flow_id=flow_id,
+                connection=connection,
+            )
+        )
+
+    async def create_flow(
+        self,
+        *,
+        flow_kind: str = "dag",
+        namespace: str | None = None,
+        flow_id: str | None = None,
+        tags: dict[str, str] | None = None,
+        retention_ms: int | None = None,
+    ) -> FlowCreated | FlowAlreadySatisfied:
+        """An empty flow to add executions to."""
+        return await self.call(
+            CreateFlow(
+                flow_kind=flow_kind,
+                namespace=namespace,
+                flow_id=flow_id,
+                tags=tags,
+                retention_ms=retention_ms,
+            )
+        )
+
+    async def add_execution_to_flow(
+        self, *, flow_id: str, execution_id: str, node_name: str = "", reopen: bool = False
+    ) -> Added | AlreadyMember:
+        """An execution joins a flow, for ever. `reopen`: also one that has finished."""
+        return await self.call(
+            AddExecutionToFlow(
+                flow_id=flow_id, execution_id=execution_id, node_name=node_name, reopen=reopen
+            )
+        )
+
+    async def stage_dependency_edge(
+        self,
+        *,
+        flow_id: str,
+        upstream_execution_id: str,
+        downstream_execution_id: str,
+        edge_id: str | None = None,
+        dependency_kind: str = SUCCESS_ONLY,
+        data_passing_ref: str | None = None,
+        input_name: str | None = None,
+        expected_graph_revision: int | None = None,
+    ) -> Staged:
+        """Announce an edge; it takes effect by `apply_dependency_to_child`.
+
+        By itself it holds no child back. A child that waits for another edge waits for this one
+        too, until it is applied and its upstream ends, or `withdraw_dependency_edge` takes it back.
+        """
+        return await self.call(
+            StageDependencyEdge(
+                flow_id=flow_id,
+                upstream_execution_id=upstream_execution_id,
+                downstream_execution_id=downstream_execution_id,
+                edge_id=edge_id,
+                dependency_kind=dependency_kind,
+                data_passing_ref=data_passing_ref,
+                input_name=input_name,
+                expected_graph_revision=expected_graph_revision,
+            )
+        )
+
+    async def apply_dependency_to_child(
+        self,
+        *,
+        flow_id: str,
+        edge_id: str,
+        upstream_execution_id: str,
+        downstream_execution_id: str,
+    ) -> Applied | AlreadyApplied:
+        """The child waits from now on; an upstream that has ended counts at once."""
+        return await self.call(
+            ApplyDependencyToChild(
+                flow_id=flow_id,
+                edge_id=edge_id,
+                upstream_execution_id=upstream_execution_id,
+                downstream_execution_id=downstream_execution_id,
+            )
+        )
+
+    async def withdraw_dependency_edge(
+        self,
+        *,
+        flow_id: str,
+        edge_id: str,
+        upstream_execution_id: str,
+        downstream_execution_id: str,
+    ) -> Withdrawn | AlreadyWithdrawn:
+        """Take a staged edge back: its group no longer waits for it, and may be met at once.
+
+        An edge that was applied is refused.
+        """
+        return await self.call(
+            WithdrawDependencyEdge(
+                flow_id=flow_id,
+                edge_id=edge_id,
+                upstream_execution_id=upstream_execution_id,
+                downstream_execution_id=downstream_execution_id,
+            )
+        )
+
+    async def add_dependency(
+        self,
+        *,
+        flow_id: str,
+        upstream_execution_id: str,
+        downstream_execution_id: str,
+        data_passing_ref: str | None = None,
+        input_name: str | None = None,
+    ) -> Applied | AlreadyApplied:
+        """Stage and apply an edge in one transaction."""
+        return await self.call(
+            AddDependency(
+                flow_id=flow_id,
+                upstream_execution_id=upstream_execution_id,
+                downstream_execution_id=downstream_execution_id,
+                data_passing_ref=data_passing_ref,
+                input_name=input_name,
+            )
+        )
+
+    async def set_edge_group_policy(
+        self, *, flow_id: str, downstream_execution_id: str, policy: EdgePolicy
+    ) -> PolicySet | PolicyAlreadySet:
+        """How the inbound edges of a member join; to be said before the first of them."""
+        return await self.call(
+            SetEdgeGroupPolicy(
+                flow_id=flow_id, downstream_execution_id=downstream_execution_id, policy=policy
+            )
+        )
+
+    async def set_flow_tag(self, *, flow_id: str, key: str, value: str) -> None:
+        """Set or overwrite one tag."""
+        return await self.call(SetFlowTag(flow_id=flow_id, key=key, value=value))
+
+    async def set_flow_tags(self, *, flow_id: str, tags: dict[str, str]) -> None:
+        """Set or overwrite several tags, or none if one is malformed."""
+        return await self.call(SetFlowTags(flow_id=flow_id, tags=tags))
+
+    async def resolve_dependency(
+        self,
+        *,
+        flow_id: str,
+        edge_id: str,
+        upstream_execution_id: str,
+        downstream_execution_id: str,
+    ) -> DependencyResolved:
+        """Count an upstream's end for one edge; its outcome is read from its record."""
+        return await self.call(
+            ResolveDependency(
+                flow_id=flow_id,
+                edge_id=edge_id,
+                upstream_execution_id=upstream_execution_id,
+                downstream_execution_id=downstream_execution_id,
+            )
+        )
+
+    async def cascade_completion(self, *, execution_id: str) -> CascadeOutcome:
+        """Resolve what follows from an execution's end, as far as it has not been."""
+        return await self.call(CascadeCompletion(execution_id=execution_id))
+
+    async def cancel_flow(
+        self,
+        *,
+        flow_id: str,
+        policy: CancellationPolicyGiven = CancellationPolicy.CANCEL_ALL,
+        reason: str = FLOW_CANCELLED,
+        wait_ms: int | None = None,
+    ) -> FlowCancelled | CancellationScheduled | PartiallyCancelled:
+        """Cancel a flow and the members its policy names; none of them starts after this returns.
+
+        Members of a large flow are cancelled shortly afterwards; `wait_ms` waits for that.
+        """
+        return await self.call(
+            CancelFlow(flow_id=flow_id, policy=policy, reason=reason, wait_ms=wait_ms)
+        )
+
+    async def cancel_flow_header(
+        self,
+        *,
+        flow_id: str,
+        policy: CancellationPolicyGiven = CancellationPolicy.CANCEL_ALL,
+        reason: str = FLOW_CANCELLED,
+        grace_ms: int = limits.CANCEL_GRACE_MS_DEFAULT,
+    ) -> FlowCancelled | AlreadyTerminal:
+        """Cancel the flow alone, for a caller that cancels its members and acknowledges each.
+
+        None of them starts any more; what is left after the grace is cancelled by itself.
+        """
+        return await self.call(
+            CancelFlowHeader(flow_id=flow_id, policy=policy, reason=reason, grace_ms=grace_ms)
+        )
+
+    async def ack_cancel_member(self, *, flow_id: str, execution_id: str) -> None:
+        """A member of a cancelled flow was cancelled by its caller; nothing more is owed.
+
+        One that has not ended stays owed, and is cancelled when the grace is over.
+        """
+        return await self.call(AckCancelMember(flow_id=flow_id, execution_id=execution_id))
+
+    async def spawn_children(self, handle: Handle, children: Sequence[NewExecution]) -> Spawned:
+        """Record executions as children of the one the handle owns, in its flow.
+
+        A child with an idempotency key that the parent used before is the one it spawned then.
+        """
+        return await self.call(SpawnChildren(handle=handle, children=children))
+
+    async def wait_children(self, handle: Handle) -> ChildrenAwaited:
+        """Let go of the lease until every child has ended; without any it goes on at once."""
+        return await self.call(WaitChildren(handle=handle))
+
+    async def describe_flow(self, *, flow_id: str) -> FlowSnapshot | None:
+        """A flow with its counts and the groups of its members, or nothing."""
+        return await self.call(DescribeFlow(flow_id=flow_id))
+
+    async def project_flow_summary(self, *, flow_id: str) -> FlowSummary:
+        """Exact numbers of members by state."""
+        return await self.call(ProjectFlowSummary(flow_id=flow_id))
+
+    async def list_flows(
+        self,
+        *,
+        namespace: str | None = None,
+        status: FlowStatusGiven | None = None,
+        cursor: str | None = None,
+        limit: int = limits.PAGE_DEFAULT,
+        newest_first: bool = False,
+    ) -> FlowPage:
+        """Flows by id, which is by creation; the cursor is the last id seen.
+
+        One whose row cannot be read is left out, as in `list_executions`; `doctor` names it.
+        """
+        return await self.call(
+            ListFlows(
+                namespace=namespace,
+                status=status,
+                cursor=cursor,
+                limit=limit,
+                newest_first=newest_first,
+            )
+        )
+
+    async def list_flow_members(self, *, flow_id: str) -> tuple[MemberInfo, ...]:
+        """Every member with its state, in the order of the graph."""
+        return await self.call(ListFlowMembers(flow_id=flow_id))
+
+    async def list_edges(
+        self, *, flow_id: str, from_node: str | None = None, to_node: str | None = None
+    ) -> tuple[EdgeSnapshot, ...]:
+        """The edges that leave one member, or lead to one; without either, all of the flow."""
+        return await self.call(ListEdges(flow_id=flow_id, from_node=from_node, to_node=to_node))
+
+    async def describe_edge(self, *, flow_id: str, edge_id: str) -> EdgeSnapshot | None:
+        """One edge with its live state, or nothing."""
+        return await self.call(DescribeEdge(flow_id=flow_id, edge_id=edge_id))
+
+    async def resolve_execution_flow_id(self, *, execution_id: str) -> str | None:
+        """The flow an execution belongs to, if any."""
+        return await self.call(ResolveExecutionFlowId(execution_id=execution_id))
+
+    async def get_flow_tag(self, *, flow_id: str, key: str) -> str | None:
+        """One tag, or nothing."""
+        return await self.call(GetFlowTag(flow_id=flow_id, key=key))
+
+    async def evaluate_flow_eligibility(self, *, execution_id: str) -> EligibilityStatus:
+        """Whether its dependencies let an execution run, judged by its group."""
+        return await self.call(EvaluateFlowEligibility(execution_id=execution_id))
+
+    async def wait_for_flow(self, *, flow_id: str, timeout_ms: int | None = None) -> FlowSnapshot:
+        """The flow once all its members have ended; WaitTimeout when that takes too long."""
+        return await self.call(WaitForFlow(flow_id=flow_id, timeout_ms=timeout_ms))
 
     # --- budgets --------------------------------------------------------------------------------
 

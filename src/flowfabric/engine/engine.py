@@ -13,6 +13,7 @@ from flowfabric.api.hints import Bell
 from flowfabric.api.operation import Request
 from flowfabric.config import EngineConfig
 from flowfabric.engine import due_work
+from flowfabric.engine.core import EngineCore
 from flowfabric.engine.loop_status import BackgroundLoop, LoopStatus, status_of
 from flowfabric.engine.operations import admin as admin
 from flowfabric.engine.operations import budgets as budgets
@@ -21,11 +22,11 @@ from flowfabric.engine.operations import execution_lists as execution_lists
 from flowfabric.engine.operations import execution_reads as execution_reads
 from flowfabric.engine.operations import executions as executions
 from flowfabric.engine.operations import finding as finding
+from flowfabric.engine.operations import flow_reads as flow_reads
+from flowfabric.engine.operations import flows as flows
 from flowfabric.engine.operations import grants as grants
 from flowfabric.engine.operations import keys as keys
 from flowfabric.engine.operations import lanes as lanes
-from flowfabric.engine.operations import flow_reads as flow_reads
-from flowfabric.engine.operations import flows as flows
 from flowfabric.engine.operations import leases as leases
 from flowfabric.engine.operations import quotas as quotas
 from flowfabric.engine.operations import signals as signals
@@ -36,7 +37,6 @@ from flowfabric.engine.operations.performing import ANSWERS, COMMANDS
 from flowfabric.engine.supported import supported
 from flowfabric.errors import FlowFabricError, InvalidInput
 from flowfabric.model.checks import check_list
-from flowfabric.engine.timing import Timing
 from flowfabric.model.record import replace
 from flowfabric.model.results import BackendCapabilities
 from flowfabric.stores.base import Store
@@ -54,10 +54,7 @@ def _no_request(request: object) -> InvalidInput:
     )
 
 
-class Engine(
-    EngineBackend,
-    Timing,
-):
+class Engine(EngineBackend, EngineCore):
     """All operations on executions and flows, the same on every store.
 
     >>> async with open_engine("memory://") as engine:  # doctest: +SKIP

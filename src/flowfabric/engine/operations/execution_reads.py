@@ -15,7 +15,7 @@ from flowfabric.clock import monotonic
 from flowfabric.engine.bounds import look_at_bounds
 from flowfabric.engine.core import EngineCore
 from flowfabric.engine.core_fields import CURRENT_WAITPOINT, core_fields, current_waitpoint
-from flowfabric.engine.flow_reading import look_at_dependencies
+from flowfabric.engine.flow_looks import look_at_dependencies
 from flowfabric.engine.operations.performing import answers
 from flowfabric.engine.operations.wait_reads import look_at_wait
 from flowfabric.errors import Corruption, NotFound, WaitTimeout

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 from flowfabric import limits
 from flowfabric.api import flows as api
+from flowfabric.api.hints import flow_topic, wait_event
 from flowfabric.clock import monotonic
 from flowfabric.engine.core import EngineCore
 from flowfabric.engine.flow_looks import members_as_met
 from flowfabric.engine.operations.performing import answers
-from flowfabric.engine.wakeups import flow_topic, wait_event
 from flowfabric.errors import InvalidInput, NotFound, WaitTimeout
 from flowfabric.kernel.edge_group import judged, satisfaction_of
 from flowfabric.model.checks import (

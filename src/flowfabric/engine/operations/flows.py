@@ -8,10 +8,10 @@ from flowfabric import ids, limits
 from flowfabric.api import flows as api
 from flowfabric.clock import monotonic
 from flowfabric.engine.core import EngineCore
+from flowfabric.engine.due_work import move_due
 from flowfabric.engine.flow_building import CascadeFrom, ResolveEdge
 from flowfabric.engine.flow_requests import to_children, to_submit
 from flowfabric.engine.operations.performing import answers, commands
-from flowfabric.engine.timing import Timing
 from flowfabric.errors import FlowAlreadyTerminal, FlowFabricError, InvalidInput
 from flowfabric.kernel.dependent import WaitChildren
 from flowfabric.kernel.flow import AddMember, CreateFlow, SetFlowTag
@@ -239,14 +239,13 @@ async def cancel_flow(
 
 async def _drain(machine: EngineCore, flow_id: str, wait_ms: int) -> tuple[str, ...]:
     """Do what is owed to a cancelled flow; the members that are still left in the end."""
-    assert isinstance(machine, Timing)  # noqa: S101 - narrows: every engine has the loops' hooks
     until = monotonic() + wait_ms / 1000
     while True:
         owed = await machine.read(lambda reader: reader.peek_rows(FLOW_TASKS, [(flow_id,)]))
         left = tuple(key[2] for key in sorted(owed) if key[1] is TaskKind.CANCEL_MEMBER)
         if not left or monotonic() >= until:
             return left
-        if not await machine.move_due():
+        if not await move_due(machine):
             await asyncio.sleep(DRAIN_PAUSE_S)
 
 
