@@ -17,6 +17,7 @@ from flowfabric.errors import FlowFabricError, NotFound, StateError
 from flowfabric.model.state import PublicState
 from tests.chaos.processes import Crew
 from tests.chaos.verdict import check_store
+from tests.support.inner import inner
 
 T = TypeVar("T")
 
@@ -137,7 +138,7 @@ class Client:
         engine = await self.fabric.start()
         report = await insist(engine.doctor)
         self.problems = [f"{each.code} {each.subject}: {each.detail}" for each in report.problems]
-        self.dump = await insist(engine.dump)
+        self.dump = await insist(inner(engine).dump)
         status = await insist(lambda: self.fabric.budget(BUDGET))
         self.spent = status.usage.get("tokens", 0)
         self.held = status.held.get("tokens", 0)

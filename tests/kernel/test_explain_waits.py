@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from flowfabric.kernel.explain_waits import (
+from flowfabric.model.words import AT_TIMEOUT
     AT_TIMEOUT,
     WaitLook,
     hints_for,

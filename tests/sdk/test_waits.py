@@ -45,6 +45,7 @@ from flowfabric.sdk.received import ReceivedSignal
 from flowfabric.sdk.waits import read_source
 from tests.sdk.test_suspending import suspended
 from tests.sdk.workshop import working
+from tests.support.inner import inner
 
 
 class Desk:
@@ -164,7 +165,7 @@ def test_an_open_wait_can_be_signalled_from_inside_after_a_rotation(
         run = await desk.waiting()
         engine = await desk.ff.start()
         await engine.rotate_waitpoint_hmac_secret_all(new_kid="k2", grace_ms=grace_ms)
-        await engine.sweep()
+        await inner(engine).sweep()
         await desk.ff.signal(run, "reply", [1], name="done", source="ada")
         assert await run.result("60s") == [["done", "user:ada", [1]]]
 

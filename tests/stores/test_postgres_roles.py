@@ -17,6 +17,7 @@ from flowfabric.assemble import open_engine
 from flowfabric.config import EngineConfig
 from flowfabric.errors import SchemaMismatch, StoreError
 from tests.support.databases import PostgresServer
+from tests.support.inner import inner
 
 GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "postgres.md"
 SQL = re.compile(r"^```sql\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -91,7 +92,7 @@ def test_the_roles_of_the_guide_can_do_what_it_says_and_no_more(postgres: Postgr
             await ff.create_quota("slow", starts=100)
             await submit_as_shop(site, ff, ship)
             await whole_life(ff)
-            engine = await ff.start()
+            engine = inner(await ff.start())
             assert (await engine.doctor()).healthy
             assert len((await engine.dump())["executions"]) == 5
             owner = await asyncpg.connect(site.url_of("ff_app"))
@@ -131,7 +132,7 @@ async def whole_life(ff: Fabric) -> None:
             lanes=("default",), worker_id="w", worker_instance_id="i", limit=10
         ):
             await engine.complete(claimed.handle, result=b"1")
-        await engine.tick()
+        await inner(engine).tick()
 
 
 def test_a_role_without_its_grants_is_a_typed_error(postgres: PostgresServer) -> None:

@@ -24,6 +24,7 @@ from flowfabric.config import URL_VARIABLE, EngineConfig
 from flowfabric.errors import FlowFabricError, InvalidInput, StoreError
 from flowfabric.model.suspension import Single
 from tests.support.databases import PostgresServer
+from tests.support.inner import inner
 
 CANARY = "c4n4ry"
 HEX_CANARY = "c0ffee" * 12
@@ -108,7 +109,7 @@ def test_a_password_is_never_shown_by_the_sdk(postgres_url: str, password: str) 
             worker.stop()
             await shift
             report = await engine.doctor()
-            assert_unseen(ff, ff.config, engine, engine.store, worker, report, run, ff.sync)
+            assert_unseen(ff, ff.config, engine, inner(engine).store, worker, report, run, ff.sync)
 
     asyncio.run(story())
 

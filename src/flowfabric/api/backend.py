@@ -89,8 +89,8 @@ class EngineBackend(Methods):
         """Which operations this engine supports."""
 
     @abstractmethod
-    async def start(self) -> None:
-        """Connect."""
+    async def start(self, *, migrate: bool = True) -> None:
+        """Connect, and bring the schema up to date if asked."""
 
     @abstractmethod
     async def close(self) -> None:

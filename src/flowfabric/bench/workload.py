@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from flowfabric.api.backend import EngineBackend
 from flowfabric.clock import monotonic
-from flowfabric.engine.engine import Engine
 from flowfabric.sdk.fabric import Fabric
 from flowfabric.sdk.task import Task
 
@@ -37,7 +37,7 @@ class Stopwatch:
     It looks at whole calls, so it costs nothing per execution.
     """
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: EngineBackend) -> None:
         self.first_claim_at: float | None = None
         self.last_completion_at: float | None = None
         self.completed = 0

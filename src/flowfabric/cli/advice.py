@@ -6,16 +6,16 @@ import re
 from collections.abc import Awaitable, Callable
 from typing import Final
 
+from flowfabric.api.backend import EngineBackend
 from flowfabric.cli.exits import CommandFailed, Exit
 from flowfabric.cli.values import nearest
-from flowfabric.engine.engine import Engine
 from flowfabric.errors import FlowFabricError, NotFound
 from flowfabric.sdk.limits import all_budgets, all_quotas
 
-Names = Callable[[Engine], Awaitable[list[str]]]
+Names = Callable[[EngineBackend], Awaitable[list[str]]]
 
 
-async def lanes(engine: Engine) -> list[str]:
+async def lanes(engine: EngineBackend) -> list[str]:
     """Every lane that has or had work, or was switched."""
     found: list[str] = []
     cursor = None
@@ -27,19 +27,19 @@ async def lanes(engine: Engine) -> list[str]:
             return found
 
 
-async def kinds(engine: Engine) -> list[str]:
+async def kinds(engine: EngineBackend) -> list[str]:
     """Every kind of execution that was ever created, or that a live worker runs."""
     workers = (await engine.list_workers()).entries
     offered = {kind for worker in workers for kind in worker.kinds or ()}
     return sorted({*await engine.list_kinds(), *offered})
 
 
-async def budgets(engine: Engine) -> list[str]:
+async def budgets(engine: EngineBackend) -> list[str]:
     """Every budget."""
     return [each.budget_id for each in await all_budgets(engine)]
 
 
-async def quotas(engine: Engine) -> list[str]:
+async def quotas(engine: EngineBackend) -> list[str]:
     """Every quota."""
     return [each.quota_policy_id for each in await all_quotas(engine)]
 
@@ -54,7 +54,7 @@ _NAME: Final = re.compile(r"(?:budget|quota policy) (.+?)(?=: |$)")
 _ENTITIES: Final = {"budget": ("budget", budgets), "quota_policy": ("quota", quotas)}
 
 
-async def named(engine: Engine, error: NotFound) -> FlowFabricError | CommandFailed:
+async def named(engine: EngineBackend, error: NotFound) -> FlowFabricError | CommandFailed:
     """A missing budget or quota by its name, with the one that may be meant."""
     entity = _ENTITIES.get(str(error.fields.get("entity")))
     found = _NAME.search(error.detail)
@@ -72,7 +72,7 @@ async def named(engine: Engine, error: NotFound) -> FlowFabricError | CommandFai
     )
 
 
-async def misspelt(engine: Engine, *, kind: str | None, lane: str | None) -> str:
+async def misspelt(engine: EngineBackend, *, kind: str | None, lane: str | None) -> str:
     """Why a listing may be empty: a kind or lane that nothing ever had."""
     for what, word, list_names in (("kind", kind, kinds), ("lane", lane, lanes)):
         if word is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from argparse import ArgumentTypeError
 from typing import Any, Final
 
+from flowfabric.api.backend import EngineBackend
 from flowfabric.cli import values
 from flowfabric.cli.bars import Gauge, painted
 from flowfabric.cli.call import Call
@@ -13,7 +14,6 @@ from flowfabric.cli.plain import plain
 from flowfabric.cli.references import execution_of, flow_of
 from flowfabric.cli.terminal import Column, clean
 from flowfabric.cli.times import both, relative, span
-from flowfabric.engine.engine import Engine
 from flowfabric.errors import InvalidInput
 from flowfabric.model.budget import BudgetPolicy, BudgetStatus, ScopeType
 from flowfabric.model.results import AlreadySatisfied
@@ -149,7 +149,7 @@ async def reset(call: Call) -> Exit:
         return await _answer(call, engine, "reset")
 
 
-async def _answer(call: Call, engine: Engine, what: str) -> Exit:
+async def _answer(call: Call, engine: EngineBackend, what: str) -> Exit:
     """The budget as it is now."""
     status = await engine.get_budget_status(budget_id=call.arguments.name)
     now = await engine.server_time_ms()

@@ -7,14 +7,25 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 from urllib.parse import unquote
 
+from flowfabric.api.backend import EngineBackend
 from flowfabric.cli.exits import not_found
 from flowfabric.cli.shown import Shown
 from flowfabric.cli.terminal import Terminal
 from flowfabric.config import DEFAULT_URL, EngineConfig, url_from_environment
-from flowfabric.engine.engine import Engine
 from flowfabric.errors import NotFound
+from flowfabric.model.migration import MigrationStatus
+
+
+class Database(Protocol):
+    """A store as the commands about its schema see it."""
+
+    async def migrate(self) -> list[str]: ...
+    async def migration_status(self) -> list[MigrationStatus]: ...
+    def migration_sql(self) -> str: ...
+    async def close(self) -> None: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,14 +53,20 @@ class Call:
         path = sqlite_path(self.url)
         return Shown(self.url if path is None else str(path.absolute()))
 
-    def unopened(self) -> Engine:
+    def unopened(self) -> EngineBackend:
         """An engine that has not touched its store."""
         from flowfabric.assemble import open_engine  # drivers load when needed
 
         return open_engine(self.url, config=self.config)
 
+    def store(self) -> Database:
+        """The store itself, for what is about the database and not about work."""
+        from flowfabric.assemble import open_store  # drivers load when needed
+
+        return open_store(self.url, config=self.config)
+
     @asynccontextmanager
-    async def engine(self, *, creates: bool = False) -> AsyncIterator[Engine]:
+    async def engine(self, *, creates: bool = False) -> AsyncIterator[EngineBackend]:
         """A started engine; only a command that `creates` makes a database that is missing."""
         if not creates:
             self.refuse_missing_file()

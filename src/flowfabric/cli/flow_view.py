@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from flowfabric.api.backend import EngineBackend
 from flowfabric.cli.call import Call
 from flowfabric.cli.dag import draw, folded, ordered
 from flowfabric.cli.exits import Exit, not_found, usage
@@ -17,7 +18,6 @@ from flowfabric.cli.plain import plain
 from flowfabric.cli.references import flow_of
 from flowfabric.cli.terminal import clean, shorten
 from flowfabric.cli.times import both
-from flowfabric.engine.engine import Engine
 from flowfabric.model.flow import AllDone, AnyOf, FlowState, Quorum
 from flowfabric.model.flow_results import (
     EdgeGroupSnapshot,
@@ -102,7 +102,7 @@ class Row:
     note: str
 
 
-async def look(engine: Engine, flow_id: str) -> Look:
+async def look(engine: EngineBackend, flow_id: str) -> Look:
     """A flow as it stands, or a failure that says what to check."""
     flow = await engine.describe_flow(flow_id=flow_id)
     if flow is None:
@@ -135,7 +135,7 @@ async def show(call: Call) -> Exit:
     return Exit.OK
 
 
-async def _watch(call: Call, engine: Engine, seen: Look) -> Exit:
+async def _watch(call: Call, engine: EngineBackend, seen: Look) -> Exit:
     """On a terminal the drawing is redrawn in place; elsewhere each change is a line."""
     terminal = call.terminal
     told: dict[str, PublicState] = {}

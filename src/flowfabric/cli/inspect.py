@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import groupby
 from typing import Final
 
+from flowfabric.api.backend import EngineBackend
 from flowfabric.api.waits import WaitInfo
 from flowfabric.cli.call import Call
 from flowfabric.cli.exits import CommandFailed, Exit, not_found, usage
@@ -15,10 +16,9 @@ from flowfabric.cli.references import execution_of
 from flowfabric.cli.terminal import Column, clean, harmless, shorten
 from flowfabric.cli.times import both, relative, span
 from flowfabric.cli.watching import watch
-from flowfabric.engine.engine import Engine
-from flowfabric.kernel.explain_waits import AT_TIMEOUT
 from flowfabric.model.results import AttemptInfo, ExecutionSnapshot, Explanation
 from flowfabric.model.state import TERMINAL_STATES, PublicState
+from flowfabric.model.words import AT_TIMEOUT
 
 _PREVIEW_CHARACTERS: Final = 200
 _ATTEMPT_COLUMNS: Final = (
@@ -46,7 +46,7 @@ _DUE_WORDS: Final = {PublicState.ACTIVE: "lease ends", PublicState.SUSPENDED: "t
 _WORKER_COLUMNS: Final = (Column("WORKER"), Column("CAN RUN IT"), Column("LACKS", shrinks=True))
 
 
-async def found(engine: Engine, execution_id: str) -> ExecutionSnapshot:
+async def found(engine: EngineBackend, execution_id: str) -> ExecutionSnapshot:
     """The execution, or a failure that says what to check."""
     snapshot = await engine.describe_execution(execution_id=execution_id)
     if snapshot is None:
@@ -57,7 +57,7 @@ async def found(engine: Engine, execution_id: str) -> ExecutionSnapshot:
     return snapshot
 
 
-async def named(call: Call, engine: Engine, *, waiting: bool = False) -> ExecutionSnapshot:
+async def named(call: Call, engine: EngineBackend, *, waiting: bool = False) -> ExecutionSnapshot:
     """The execution that the command line names; from now on it is the last one shown."""
     execution_id = await execution_of(call, engine, call.arguments.id, waiting=waiting)
     snapshot = await found(engine, execution_id)

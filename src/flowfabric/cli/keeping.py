@@ -14,7 +14,7 @@ from flowfabric.cli.exits import CommandFailed, Exit
 from flowfabric.cli.plain import plain
 from flowfabric.cli.terminal import Column, mask
 from flowfabric.cli.times import absolute, count
-from flowfabric.stores.base import MigrationStatus
+from flowfabric.model.migration import MigrationStatus
 
 _MIGRATION_COLUMNS: Final = (
     Column("VERSION", right=True),
@@ -37,11 +37,11 @@ async def db(call: Call) -> Exit:
 
 async def _migrate(call: Call) -> Exit:
     call.terminal.status(f"migrating {mask(call.url)} …")
-    engine = call.unopened()
+    store = call.store()
     try:
-        applied = await engine.store.migrate()
+        applied = await store.migrate()
     finally:
-        await engine.close()
+        await store.close()
     if call.terminal.as_json:
         call.terminal.document({"url": mask(call.url), "applied": applied})
     else:
@@ -53,11 +53,11 @@ async def _migrate(call: Call) -> Exit:
 
 async def _check(call: Call) -> Exit:
     call.refuse_missing_file()
-    engine = call.unopened()
+    store = call.store()
     try:
-        found = await engine.store.migration_status()
+        found = await store.migration_status()
     finally:
-        await engine.close()
+        await store.close()
     pending = [status for status in found if status.applied_at is None]
     changed = [status for status in found if not status.checksum_ok]
     if call.terminal.as_json:
@@ -88,7 +88,7 @@ def _migration_row(status: MigrationStatus) -> tuple[object, ...]:
 
 
 def _sql(call: Call) -> Exit:
-    text = call.unopened().store.migration_sql()
+    text = call.store().migration_sql()
     if call.terminal.as_json:
         call.terminal.document({"sql": text})
     else:

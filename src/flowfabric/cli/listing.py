@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from flowfabric.api.backend import EngineBackend
 from flowfabric.cli.advice import misspelt
 from flowfabric.cli.call import Call
 from flowfabric.cli.exits import Exit
@@ -12,7 +13,6 @@ from flowfabric.cli.plain import plain
 from flowfabric.cli.references import as_shown
 from flowfabric.cli.terminal import Column, clean
 from flowfabric.cli.times import relative, span
-from flowfabric.engine.engine import Engine
 from flowfabric.limits import PAGE_MAX
 from flowfabric.model.results import ExecutionSnapshot
 
@@ -55,7 +55,7 @@ async def ps(call: Call) -> Exit:
 
 
 async def _gather(
-    engine: Engine, call: Call, filters: dict[str, Any]
+    engine: EngineBackend, call: Call, filters: dict[str, Any]
 ) -> tuple[list[ExecutionSnapshot], str | None]:
     rows: list[ExecutionSnapshot] = []
     cursor = call.arguments.cursor

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final
 
+from flowfabric.api.backend import EngineBackend
 from flowfabric.cli.advice import misspelt
 from flowfabric.cli.call import Call
 from flowfabric.cli.exits import CommandFailed, Exit
 from flowfabric.cli.terminal import clean
 from flowfabric.cli.times import count
-from flowfabric.engine.engine import Engine
 from flowfabric.errors import StoreError
 from flowfabric.model.state import PublicState
 from flowfabric.sdk.durations import Moment, to_datetime
@@ -31,7 +31,7 @@ class Verb:
     name: str  # cancel
     done: str  # cancelled
     states: tuple[PublicState, ...]  # of those a filter without states means
-    change: Callable[[Engine, str], Awaitable[Any]]
+    change: Callable[[EngineBackend, str], Awaitable[Any]]
     refused: Exit = Exit.REFUSED
 
 
@@ -90,7 +90,7 @@ def _counted(call: Call, verb: Verb, matched: int) -> Exit:
 
 
 async def _change(
-    call: Call, engine: Engine, verb: Verb, listing: dict[str, Any], matched: int
+    call: Call, engine: EngineBackend, verb: Verb, listing: dict[str, Any], matched: int
 ) -> Exit:
     tally = Tally()
     try:

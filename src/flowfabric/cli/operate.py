@@ -7,6 +7,7 @@ from argparse import ArgumentTypeError
 from collections.abc import Callable
 from typing import Any, Final
 
+from flowfabric.api.backend import EngineBackend
 from flowfabric.cli import values
 from flowfabric.cli.call import Call
 from flowfabric.cli.exits import Exit, describe, exit_of, usage
@@ -14,7 +15,6 @@ from flowfabric.cli.many import Verb, change_chosen, is_chosen
 from flowfabric.cli.plain import plain
 from flowfabric.cli.references import executions_of
 from flowfabric.cli.terminal import clean, mask
-from flowfabric.engine.engine import Engine
 from flowfabric.errors import (
     ContentionError,
     FlowFabricError,
@@ -39,7 +39,7 @@ async def cancel(call: Call) -> Exit:
     """Stop each; one that ended otherwise stays as it ended, which is exit code 1."""
     reason = call.arguments.reason or "cancelled from the command line"
 
-    async def change(engine: Engine, execution_id: str) -> Any:
+    async def change(engine: EngineBackend, execution_id: str) -> Any:
         return await engine.cancel_execution(
             execution_id=execution_id, reason=reason, source=_OPERATOR
         )
@@ -51,7 +51,7 @@ async def cancel(call: Call) -> Exit:
 async def retry(call: Call) -> Exit:
     """Run each again from its beginning, its history kept."""
 
-    async def change(engine: Engine, execution_id: str) -> Any:
+    async def change(engine: EngineBackend, execution_id: str) -> Any:
         return await engine.replay_execution(
             execution_id=execution_id,
             requested_by="ff",
@@ -68,7 +68,7 @@ async def retry(call: Call) -> Exit:
 async def hold(call: Call) -> Exit:
     """Keep each from being claimed."""
 
-    async def change(engine: Engine, execution_id: str) -> Any:
+    async def change(engine: EngineBackend, execution_id: str) -> Any:
         return await engine.hold_execution(execution_id=execution_id, reason=call.arguments.reason)
 
     return await _operate(call, Verb("hold", "held", _NOT_BEGUN, change), lambda _: "held")
@@ -77,7 +77,7 @@ async def hold(call: Call) -> Exit:
 async def release(call: Call) -> Exit:
     """Let each go on."""
 
-    async def change(engine: Engine, execution_id: str) -> Any:
+    async def change(engine: EngineBackend, execution_id: str) -> Any:
         return await engine.release_execution(execution_id=execution_id)
 
     verb = Verb("release", "released", (PublicState.WAITING,), change)
@@ -90,7 +90,7 @@ async def priority(call: Call) -> Exit:
     new_priority = _priority(number)
     call.arguments.ids = [_reference(word) for word in named]
 
-    async def change(engine: Engine, execution_id: str) -> Any:
+    async def change(engine: EngineBackend, execution_id: str) -> Any:
         return await engine.change_priority(execution_id=execution_id, new_priority=new_priority)
 
     verb = Verb("change the priority of", f"now of priority {new_priority}", _NOT_BEGUN, change)
@@ -120,7 +120,7 @@ async def revoke(call: Call) -> Exit:
     """Take the lease of each away."""
     reason = call.arguments.reason or "revoked from the command line"
 
-    async def change(engine: Engine, execution_id: str) -> Any:
+    async def change(engine: EngineBackend, execution_id: str) -> Any:
         return await engine.revoke_lease(execution_id=execution_id, reason=reason)
 
     def words(reply: Any) -> str:

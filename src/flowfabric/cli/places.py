@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from flowfabric.api.backend import EngineBackend
 from flowfabric.cli.advice import lanes as lane_names
 from flowfabric.cli.call import Call
 from flowfabric.cli.exits import Exit, usage
@@ -11,7 +12,6 @@ from flowfabric.cli.plain import plain
 from flowfabric.cli.terminal import Column, clean
 from flowfabric.cli.times import relative, span
 from flowfabric.cli.values import nearest
-from flowfabric.engine.engine import Engine
 from flowfabric.limits import PAGE_MAX
 from flowfabric.model.bounds import Bounds
 from flowfabric.model.results import LaneConfigured, LaneSummary
@@ -81,7 +81,7 @@ def _show_lanes(call: Call, found: list[LaneSummary]) -> None:
     call.terminal.table(columns, rows)
 
 
-async def _all_lanes(engine: Engine) -> list[LaneSummary]:
+async def _all_lanes(engine: EngineBackend) -> list[LaneSummary]:
     found: list[LaneSummary] = []
     cursor = None
     while True:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Final
 
+from flowfabric.api.backend import EngineBackend
 from flowfabric.cli.bars import Gauge, painted
 from flowfabric.cli.call import Call
 from flowfabric.cli.exits import Exit, usage
 from flowfabric.cli.plain import plain
 from flowfabric.cli.terminal import Column, clean
 from flowfabric.cli.times import span
-from flowfabric.engine.engine import Engine
 from flowfabric.model.bounds import DEFAULT_DIMENSION
 from flowfabric.model.quota import QuotaPolicy, QuotaStatus
 from flowfabric.model.results import AlreadySatisfied
@@ -81,7 +81,7 @@ async def change(call: Call) -> Exit:
         return await _answer(call, engine, "changed")
 
 
-async def _answer(call: Call, engine: Engine, what: str) -> Exit:
+async def _answer(call: Call, engine: EngineBackend, what: str) -> Exit:
     """The quota as it is now."""
     status = await engine.get_quota_status(quota_policy_id=call.arguments.name)
     if call.terminal.as_json:

@@ -10,11 +10,11 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from flowfabric import limits
+from flowfabric.api.backend import EngineBackend
 from flowfabric.cli.call import Call
 from flowfabric.cli.exits import CommandFailed, Exit, not_found
 from flowfabric.cli.shown import Kind
 from flowfabric.cli.values import LATEST, SHOWN
-from flowfabric.engine.engine import Engine
 from flowfabric.model.state import PublicState
 
 _SHORT: Final = 8  # digits of a short id: one in four thousand million
@@ -37,7 +37,9 @@ def as_shown(call: Call, kind: Kind, ids: Sequence[str]) -> dict[str, str]:
     return {each: each for each in ids} if call.arguments.wide else short_ids(ids)
 
 
-async def execution_of(call: Call, engine: Engine, word: str, *, waiting: bool = False) -> str:
+async def execution_of(
+    call: Call, engine: EngineBackend, word: str, *, waiting: bool = False
+) -> str:
     """The id of the execution that is meant; `waiting`: `latest` is the newest that waits."""
     if word == LATEST:
         return await _latest_execution(call, engine, waiting)
@@ -49,13 +51,13 @@ async def execution_of(call: Call, engine: Engine, word: str, *, waiting: bool =
     return _only(call, "execution", word, found)
 
 
-async def executions_of(call: Call, engine: Engine, words: Iterable[str]) -> list[str]:
+async def executions_of(call: Call, engine: EngineBackend, words: Iterable[str]) -> list[str]:
     """The ids of all that are meant: all are known before anything is done with the first."""
     found = [await execution_of(call, engine, word) for word in words]
     return list(dict.fromkeys(found))
 
 
-async def flow_of(call: Call, engine: Engine, word: str) -> str:
+async def flow_of(call: Call, engine: EngineBackend, word: str) -> str:
     """The id of the flow that is meant, by its own id or by one of a member."""
     if word == LATEST:
         page = await engine.list_flows(
@@ -73,7 +75,7 @@ async def flow_of(call: Call, engine: Engine, word: str) -> str:
     return await _flow_of_member(call, engine, word)
 
 
-async def _flow_of_member(call: Call, engine: Engine, word: str) -> str:
+async def _flow_of_member(call: Call, engine: EngineBackend, word: str) -> str:
     execution_id = _last_shown(call, "flow") if word == SHOWN else word
     flow_id = await engine.resolve_execution_flow_id(execution_id=execution_id)
     if flow_id is None:
@@ -83,7 +85,7 @@ async def _flow_of_member(call: Call, engine: Engine, word: str) -> str:
     return flow_id
 
 
-async def _latest_execution(call: Call, engine: Engine, waiting: bool) -> str:
+async def _latest_execution(call: Call, engine: EngineBackend, waiting: bool) -> str:
     page = await engine.list_executions(
         namespace=call.arguments.namespace,
         states=(PublicState.SUSPENDED.value,) if waiting else (),

@@ -11,6 +11,7 @@ from argparse import ArgumentTypeError
 from collections.abc import Sequence
 from typing import Any, Final
 
+from flowfabric.api.backend import EngineBackend
 from flowfabric.api.waits import WaitInfo
 from flowfabric.cli import values
 from flowfabric.cli.call import Call
@@ -20,8 +21,7 @@ from flowfabric.cli.plain import plain
 from flowfabric.cli.references import as_shown, execution_of
 from flowfabric.cli.terminal import Column, clean
 from flowfabric.cli.times import both, relative, span
-from flowfabric.engine.engine import Engine
-from flowfabric.kernel.explain_waits import AT_TIMEOUT, in_words
+from flowfabric.kernel.explain_waits import in_words
 from flowfabric.limits import PAGE_MAX
 from flowfabric.model.record import to_plain
 from flowfabric.model.suspension import (
@@ -30,6 +30,7 @@ from flowfabric.model.suspension import (
     SuspensionRow,
     WaitpointInfo,
 )
+from flowfabric.model.words import AT_TIMEOUT
 from flowfabric.sdk.links import is_link
 from flowfabric.sdk.waits import NO_PAYLOAD, Delivered, WaitMethods
 
@@ -70,10 +71,10 @@ _EFFECTS: Final = {
 class _Desk(WaitMethods):
     """The fabric's methods on an engine that is open already."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: EngineBackend) -> None:
         self._engine = engine
 
-    async def start(self) -> Engine:
+    async def start(self) -> EngineBackend:
         return self._engine
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
+from flowfabric.api.backend import EngineBackend
 from flowfabric.cli.call import Call
 from flowfabric.cli.listing import note
-from flowfabric.engine.engine import Engine
 from flowfabric.model.results import ExecutionSnapshot
 
 _LOOK_EVERY_S: Final = 0.25
@@ -25,7 +25,7 @@ def bar(percent: int, cells: int = _BAR_CELLS) -> str:
 
 
 async def watch(
-    engine: Engine, call: Call, execution_id: str, *, timeout_ms: int | None
+    engine: EngineBackend, call: Call, execution_id: str, *, timeout_ms: int | None
 ) -> ExecutionSnapshot:
     """The finished execution; WaitTimeout when it takes longer."""
     ticker = None
@@ -40,7 +40,7 @@ async def watch(
             call.terminal.end_status()
 
 
-async def _keep_telling(engine: Engine, call: Call, execution_id: str) -> None:
+async def _keep_telling(engine: EngineBackend, call: Call, execution_id: str) -> None:
     while True:
         snapshot = await engine.describe_execution(execution_id=execution_id)
         if snapshot is not None:

@@ -21,16 +21,8 @@ from flowfabric.model.suspension import (
     SuspensionRow,
     TimeoutOnly,
 )
-from flowfabric.model.words import TimeoutBehavior
+from flowfabric.model.words import AT_TIMEOUT
 
-AT_TIMEOUT: Final = {
-    TimeoutBehavior.FAIL: "it fails",
-    TimeoutBehavior.CANCEL: "it is cancelled",
-    TimeoutBehavior.EXPIRE: "it expires",
-    TimeoutBehavior.AUTO_RESUME: "it goes on",
-    TimeoutBehavior.AUTO_RESUME_WITH_TIMEOUT_SIGNAL: "it goes on, with a timeout signal",
-    TimeoutBehavior.ESCALATE: "an operator must look",
-}
 _COUNTED: Final = {
     CountKind.DISTINCT_WAITPOINTS: "waitpoints",
     CountKind.DISTINCT_SIGNALS: "signals",

@@ -11,9 +11,9 @@ from types import MappingProxyType, TracebackType
 from typing import Any, ParamSpec, Self, TypeVar, overload
 
 from flowfabric import forks, limits
+from flowfabric.api.backend import EngineBackend
 from flowfabric.assemble import open_engine
 from flowfabric.config import DEFAULT_URL, EngineConfig, url_from_environment
-from flowfabric.engine.engine import Engine
 from flowfabric.errors import InvalidInput
 from flowfabric.model.checks import check_list
 from flowfabric.model.record import replace
@@ -72,7 +72,7 @@ class Fabric(LimitMethods, WaitMethods, RunMethods):
             self.config = replace(self.config, namespace=namespace)
         self._pool = pool
         self._tasks: dict[str, Task[..., Any]] = {}
-        self._engine: Engine | None = None
+        self._engine: EngineBackend | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._starting = asyncio.Lock()
         forks.inherit(self, Fabric._after_fork)
@@ -103,7 +103,7 @@ class Fabric(LimitMethods, WaitMethods, RunMethods):
 
     # --- the engine ----------------------------------------------------------------------------
 
-    async def start(self) -> Engine:
+    async def start(self) -> EngineBackend:
         """The running engine of this event loop, started on first use."""
         loop = asyncio.get_running_loop()
         if self._engine is not None and self._loop is loop:

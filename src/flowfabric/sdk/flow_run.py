@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from flowfabric.api.backend import EngineBackend
 from flowfabric.api.hints import end_topic, flow_topic, wait_event
-from flowfabric.engine.engine import Engine
 from flowfabric.errors import (
     FlowFabricError,
     InvalidInput,
@@ -101,7 +101,7 @@ class FlowRun:
             await self._judge(engine, ended, members)
         return await self._results(engine, members)
 
-    async def _explained(self, engine: Engine, error: WaitTimeout) -> WaitTimeout:
+    async def _explained(self, engine: EngineBackend, error: WaitTimeout) -> WaitTimeout:
         """With the node that holds the others up: the first that waits for none of them."""
         try:
             members = await engine.list_flow_members(flow_id=self.flow_id)
@@ -115,7 +115,7 @@ class FlowRun:
         return await explained(engine, first.execution_id, error, about)
 
     async def _judge(
-        self, engine: Engine, ended: FlowSnapshot, members: tuple[MemberInfo, ...]
+        self, engine: EngineBackend, ended: FlowSnapshot, members: tuple[MemberInfo, ...]
     ) -> None:
         edges = await engine.list_edges(flow_id=self.flow_id)
         described = await self.info()
@@ -136,7 +136,9 @@ class FlowRun:
             failures=failures,
         )
 
-    async def _results(self, engine: Engine, members: tuple[MemberInfo, ...]) -> dict[str, Any]:
+    async def _results(
+        self, engine: EngineBackend, members: tuple[MemberInfo, ...]
+    ) -> dict[str, Any]:
         done = [
             each
             for each in members
@@ -239,7 +241,7 @@ class FlowRun:
             topics = [flow_topic(self.flow_id), *(end_topic(each.execution_id) for each in live)]
 
 
-async def replay_lost(engine: Engine, flow_id: str, reason: str = "") -> list[MemberInfo]:
+async def replay_lost(engine: EngineBackend, flow_id: str, reason: str = "") -> list[MemberInfo]:
     """Give every member that was lost another life; those skipped because of them follow.
 
     A loser of a race was not lost: its join was satisfied without it.

@@ -6,7 +6,7 @@ from abc import abstractmethod
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from flowfabric.engine.engine import Engine
+from flowfabric.api.backend import EngineBackend
 from flowfabric.errors import InvalidInput
 from flowfabric.limits import PAGE_MAX
 from flowfabric.model.budget import BudgetStatus, ScopeType, UsageOutcome
@@ -31,7 +31,7 @@ class LimitMethods:
     """
 
     @abstractmethod
-    async def start(self) -> Engine:
+    async def start(self) -> EngineBackend:
         """The running engine."""
 
     # --- budgets -------------------------------------------------------------------------------
@@ -217,7 +217,7 @@ class LimitMethods:
         )
 
 
-async def all_budgets(engine: Engine) -> list[BudgetStatus]:
+async def all_budgets(engine: EngineBackend) -> list[BudgetStatus]:
     """Every page."""
     found: list[BudgetStatus] = []
     after: str | None = None
@@ -227,7 +227,7 @@ async def all_budgets(engine: Engine) -> list[BudgetStatus]:
     return found
 
 
-async def all_quotas(engine: Engine) -> list[QuotaPolicy]:
+async def all_quotas(engine: EngineBackend) -> list[QuotaPolicy]:
     """Every page."""
     found: list[QuotaPolicy] = []
     after: str | None = None

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 import msgspec
 
+from flowfabric.api.backend import EngineBackend
 from flowfabric.clock import monotonic
-from flowfabric.engine.engine import Engine
 from flowfabric.errors import FlowFabricError, NotFound, WaitTimeout
 from flowfabric.model.results import ExecutionSnapshot, Explanation
 from flowfabric.model.state import PublicState
@@ -136,7 +136,7 @@ class Run(Generic[R]):
 
 
 async def explained(
-    engine: Engine, execution_id: str, error: WaitTimeout, about: str = ""
+    engine: EngineBackend, execution_id: str, error: WaitTimeout, about: str = ""
 ) -> WaitTimeout:
     """The timeout, and why the execution, told by what the text is `about`, has not ended yet."""
     try:

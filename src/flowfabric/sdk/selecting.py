@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast, overload
 
-from flowfabric.engine.engine import Engine
+from flowfabric.api.backend import EngineBackend
 from flowfabric.errors import FlowFabricError, InvalidInput, StoreError
 from flowfabric.model.checks import check_list
 from flowfabric.model.record import Record
@@ -103,7 +103,7 @@ class Tally:
 
 
 async def change_listed(
-    engine: Engine,
+    engine: EngineBackend,
     listing: Mapping[str, Any],
     change: Change,
     tally: Tally,
@@ -163,7 +163,7 @@ class RunMethods:
     """The part of a fabric that is about many runs."""
 
     @abstractmethod
-    async def start(self) -> Engine:
+    async def start(self) -> EngineBackend:
         """The running engine."""
 
     @overload
@@ -271,7 +271,7 @@ class RunMethods:
 
 
 async def _change_many(
-    engine: Engine, chosen: object, states: Iterable[str], change: Change
+    engine: EngineBackend, chosen: object, states: Iterable[str], change: Change
 ) -> ManyChanged:
     if not isinstance(chosen, RunFilter):
         detail = f"chosen: expected a RunFilter, got {type(chosen).__name__}"
@@ -282,7 +282,7 @@ async def _change_many(
     return tally.total()
 
 
-async def _own_listing(engine: Engine, chosen: RunFilter) -> dict[str, Any]:
+async def _own_listing(engine: EngineBackend, chosen: RunFilter) -> dict[str, Any]:
     """What the engine is asked for; a filter without a namespace is about the fabric's own."""
     now = await engine.server_time_ms()
     return {"namespace": engine.home_namespace, **chosen.listing(now)}

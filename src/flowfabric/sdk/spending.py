@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from types import TracebackType
 from typing import Any, Final, Protocol, Self, TypeVar
 
+from flowfabric.api.backend import EngineBackend
 from flowfabric.api.budgets import Usage
-from flowfabric.engine.engine import Engine
 from flowfabric.errors import FlowFabricError, InvalidInput, NotFound
 from flowfabric.ids import new_secret_id
 from flowfabric.model.budget import HardBreach, Reserved, UsageOutcome
@@ -33,7 +33,7 @@ class Asker(Protocol):
         """The execution and its lease."""
         ...
 
-    async def ask(self, operation: Callable[[Engine], Awaitable[T]]) -> T:
+    async def ask(self, operation: Callable[[EngineBackend], Awaitable[T]]) -> T:
         """An engine call under the lease; outages are waited out, a lost lease ends the handler."""
         ...
 

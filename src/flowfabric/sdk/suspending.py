@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final, Protocol
 
+from flowfabric.api.backend import EngineBackend
 from flowfabric.api.waits import Fresh, SuspendRequest, UsePending
-from flowfabric.engine.engine import Engine
 from flowfabric.errors import InvalidInput
 from flowfabric.ids import new_secret_id
 from flowfabric.kernel.condition import check_condition
@@ -166,7 +166,7 @@ async def new_waitpoint(owner: Asker, key: str, expires: Duration, expect: Any) 
     schema = None if expect is ANYTHING else schema_of(expect)
     claimed = owner.claimed
 
-    async def make(engine: Engine) -> Waitpoint:
+    async def make(engine: EngineBackend) -> Waitpoint:
         known = await _handed_out(engine, claimed, checked, schema)
         if known is not None:
             return known
@@ -179,7 +179,7 @@ async def new_waitpoint(owner: Asker, key: str, expires: Duration, expect: Any) 
 
 
 async def _handed_out(
-    engine: Engine, claimed: Claimed, key: str, schema: str | None
+    engine: EngineBackend, claimed: Claimed, key: str, schema: str | None
 ) -> Waitpoint | None:
     """The waitpoint an interrupted run of this attempt has handed out: its link is out there."""
     if claimed.handle.kind is not HandleKind.RESUMED:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import Any, Final, Protocol
 
+from flowfabric.api.backend import EngineBackend
 from flowfabric.api.waits import Signal, WaitInfo
-from flowfabric.engine.engine import Engine
 from flowfabric.errors import InvalidInput, NotFound, WaitpointClosed
 from flowfabric.limits import DEDUP_TTL_MS_DEFAULT, PAGE_MAX
 from flowfabric.model.checks import check_integer
@@ -49,7 +49,7 @@ class WaitMethods:
     """
 
     @abstractmethod
-    async def start(self) -> Engine:
+    async def start(self) -> EngineBackend:
         """The running engine."""
 
     async def signal(
@@ -217,7 +217,7 @@ def encoded(payload: Any) -> bytes | None:
         raise InvalidInput(f"payload: {error}", field="payload") from None
 
 
-async def waitpoint_of(engine: Engine, execution_id: str, key: str) -> WaitpointRow:
+async def waitpoint_of(engine: EngineBackend, execution_id: str, key: str) -> WaitpointRow:
     """The waitpoint a key stands for, open or not; what is wrong names the keys there are."""
     found = await engine.find_waitpoint(execution_id=execution_id, waitpoint_key=key)
     if found is not None:
@@ -229,7 +229,7 @@ async def waitpoint_of(engine: Engine, execution_id: str, key: str) -> Waitpoint
 
 
 async def all_waits(
-    engine: Engine,
+    engine: EngineBackend,
     *,
     namespace: str | None = None,
     lane: str | None = None,
@@ -257,7 +257,7 @@ def _address(target: object) -> Address:
     return read_link(target)
 
 
-async def _address_of(engine: Engine, execution_id: str, key: str) -> Address:
+async def _address_of(engine: EngineBackend, execution_id: str, key: str) -> Address:
     """The address behind a key; only a waitpoint that still takes signals has one."""
     found = await waitpoint_of(engine, execution_id, key)
     _refuse_closed(found)

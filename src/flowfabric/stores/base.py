@@ -15,6 +15,7 @@ from flowfabric.model.attempt import Attempt
 from flowfabric.model.event import CompletionEvent, LeaseEvent, OperatorEvent, SignalEvent
 from flowfabric.model.execution import Body, Execution, IdempotencyRecord
 from flowfabric.model.flow import FlowEvent
+from flowfabric.model.migration import MigrationStatus
 from flowfabric.model.record import Record
 from flowfabric.model.route import Catalog, Lane, Route
 from flowfabric.model.worker import Worker, WorkerEvent
@@ -523,15 +524,6 @@ class Store(Protocol):
     async def dump(self) -> dict[str, list[Any]]:
         """Everything stored, in a comparable order: the oracle of parity tests and audits."""
         ...
-
-
-class MigrationStatus(Record, frozen=True):
-    """One migration and how it stands."""
-
-    version: int
-    name: str
-    applied_at: int | None
-    checksum_ok: bool
 
 
 EVERY_END: Final = "done:*"  # some executions ended

@@ -12,6 +12,7 @@ from flowfabric.clock import Clock, SystemClock
 from flowfabric.limits import FLOW_PARTITIONS_DEFAULT
 from flowfabric.model.attempt import Attempt, AttemptOutcome
 from flowfabric.model.execution import Body, Execution, IdempotencyRecord
+from flowfabric.model.migration import MigrationStatus
 from flowfabric.model.record import Record, replace
 from flowfabric.model.route import Catalog, Lane, LaneState, Route
 from flowfabric.model.worker import Worker, WorkerEvent
@@ -19,7 +20,6 @@ from flowfabric.stores.base import (
     Changes,
     Corrupt,
     ListFilter,
-    MigrationStatus,
     RowChanges,
     StoreConflict,
 )

@@ -10,8 +10,8 @@ from importlib import resources
 from typing import Final
 
 from flowfabric.errors import SchemaMismatch
+from flowfabric.model.migration import MigrationStatus
 from flowfabric.model.record import Record
-from flowfabric.stores.base import MigrationStatus
 
 _NAME: Final = re.compile(r"(\d{4})_([a-z0-9_]+)\.sql")
 

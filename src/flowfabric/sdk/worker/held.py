@@ -10,9 +10,9 @@ from contextvars import ContextVar
 from datetime import datetime
 from typing import Any, ClassVar, Final, TypeVar
 
+from flowfabric.api.backend import EngineBackend
 from flowfabric.api.waits import SuspendRequest
 from flowfabric.clock import monotonic
-from flowfabric.engine.engine import Engine
 from flowfabric.errors import (
     ExecutionNotActive,
     ForkedProcess,
@@ -50,7 +50,7 @@ class Desk:
 
     def __init__(
         self,
-        engine: Engine,
+        engine: EngineBackend,
         *,
         lost: Callable[[Held, str], None],
         let_go: Callable[[Held, bool], None],
@@ -137,7 +137,7 @@ class Held:
             if not may_pass(error):
                 raise
 
-    async def ask(self, operation: Callable[[Engine], Awaitable[T]]) -> T:
+    async def ask(self, operation: Callable[[EngineBackend], Awaitable[T]]) -> T:
         """An engine call that matters to the handler; trouble of the store is waited out as long
         as the lease lives. Every call that is made this way can be repeated."""
         patience: Patience | None = None

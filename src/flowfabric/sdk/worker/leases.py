@@ -11,9 +11,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
+from flowfabric.api.backend import EngineBackend
 from flowfabric.api.hints import end_topic
 from flowfabric.clock import SystemClock, monotonic
-from flowfabric.engine.engine import Engine
 from flowfabric.model.results import Claimed, LeaseRenewal
 from flowfabric.sdk.task import Task
 from flowfabric.sdk.worker import telling
@@ -30,7 +30,7 @@ END_PREFIX: Final = end_topic("")
 class Leases:
     """The executions in hand."""
 
-    def __init__(self, engine: Engine, ttl_ms: int, outage: Outage) -> None:
+    def __init__(self, engine: EngineBackend, ttl_ms: int, outage: Outage) -> None:
         self._engine = engine
         self._desk = Desk(engine, lost=self.lose, let_go=self._let_go, outage=outage)
         self._ttl_s = ttl_ms / 1000

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
-from flowfabric.engine.engine import Engine
+from flowfabric.api.backend import EngineBackend
 from flowfabric.model.results import NotRegistered
 from flowfabric.model.shown import mask
 from flowfabric.sdk.worker.outage import Outage, Patience
@@ -22,7 +22,11 @@ class Presence:
     """Tells the engine that this worker is there, what it offers, and reads the store's clock."""
 
     def __init__(
-        self, engine: Engine, settings: Settings, outage: Outage, clock: Callable[[int], None]
+        self,
+        engine: EngineBackend,
+        settings: Settings,
+        outage: Outage,
+        clock: Callable[[int], None],
     ) -> None:
         self._engine = engine
         self._settings = settings

@@ -14,9 +14,9 @@ from datetime import datetime
 from typing import Any, Final
 
 from flowfabric import limits
+from flowfabric.api.backend import EngineBackend
 from flowfabric.api.leases import Complete, Fail
 from flowfabric.clock import monotonic
-from flowfabric.engine.engine import Engine
 from flowfabric.errors import FlowFabricError, ValidationError
 from flowfabric.ids import jitter
 from flowfabric.model.attempt import FailureClass
@@ -69,7 +69,7 @@ class Reporter:
 
     def __init__(
         self,
-        engine: Engine,
+        engine: EngineBackend,
         outage: Outage,
         answered: Callable[[Held], None],
         store_now_ms: Callable[[], int],

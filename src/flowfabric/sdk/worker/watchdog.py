@@ -19,8 +19,8 @@ from contextlib import suppress
 from types import FrameType
 from typing import Final
 
+from flowfabric.api.backend import EngineBackend
 from flowfabric.clock import monotonic
-from flowfabric.engine.engine import Engine
 from flowfabric.errors import FlowFabricError
 from flowfabric.model.results import LeaseRenewal
 from flowfabric.model.shown import mask
@@ -35,12 +35,12 @@ _END_S: Final = 5.0  # for the thread to hang up; it is a daemon and may end aft
 class Watchdog:
     """Looks whether the event loop still comes by, and renews leases when it does not."""
 
-    def __init__(self, engine: Engine, leases: Leases) -> None:
+    def __init__(self, engine: EngineBackend, leases: Leases) -> None:
         self._engine = engine  # of the event loop: here it is only asked for another one
         self._leases = leases
         self._loop = asyncio.get_running_loop()
         self._loop_thread = threading.get_ident()
-        self._own: Engine | None = None
+        self._own: EngineBackend | None = None
         self._is_started = False
         self._stopping = threading.Event()
         self._ended = asyncio.Event()
@@ -126,7 +126,7 @@ class Watchdog:
                 with suppress(RuntimeError):  # the worker's loop is gone
                     self._loop.call_soon_threadsafe(self._leases.give_up, held, answer)
 
-    async def _opened(self) -> Engine:
+    async def _opened(self) -> EngineBackend:
         if self._own is None:
             self._own = self._engine.again()
         if not self._is_started:

@@ -11,9 +11,9 @@ from functools import partial
 from typing import Any
 
 from flowfabric import limits
+from flowfabric.api.backend import EngineBackend
 from flowfabric.api.hints import lane_topic, wait_event
 from flowfabric.clock import monotonic
-from flowfabric.engine.engine import Engine
 from flowfabric.errors import FlowFabricError
 from flowfabric.model.results import Claimed
 from flowfabric.sdk.durations import Duration
@@ -115,7 +115,9 @@ class Worker:
 class Shift:
     """One run of a worker, from its first claim to its last report."""
 
-    def __init__(self, fabric: Fabric, engine: Engine, settings: Settings, outage: Outage) -> None:
+    def __init__(
+        self, fabric: Fabric, engine: EngineBackend, settings: Settings, outage: Outage
+    ) -> None:
         self._tasks = fabric.tasks
         self._engine = engine
         self._settings = settings
@@ -312,7 +314,7 @@ def _log_unjudged(held: Held, error: Exception) -> None:
     _LOGGER.error("cannot judge how %s ended; its lease will lapse", name, exc_info=error)
 
 
-async def _start(fabric: Fabric, patience: Patience) -> Engine:
+async def _start(fabric: Fabric, patience: Patience) -> EngineBackend:
     while True:
         try:
             return await fabric.start()

@@ -11,8 +11,9 @@ from flowfabric.clock import Clock, SystemClock, monotonic
 from flowfabric.config import EngineConfig
 from flowfabric.errors import StoreUnavailable
 from flowfabric.limits import CONFLICT_TRIES
+from flowfabric.model.migration import MigrationStatus
 from flowfabric.model.route import Route
-from flowfabric.stores.base import MigrationStatus, Reader, StoreConflict, Transaction
+from flowfabric.stores.base import Reader, StoreConflict, Transaction
 from flowfabric.stores.codec import capabilities_text
 from flowfabric.stores.migrations import all_sql, refuse_unfit, schema_version_of, status_of
 from flowfabric.stores.postgres.connections import Borrowed, Connections

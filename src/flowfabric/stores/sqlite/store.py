@@ -12,8 +12,9 @@ from flowfabric import forks
 from flowfabric.clock import Clock
 from flowfabric.config import EngineConfig
 from flowfabric.errors import InvalidInput, SchemaMismatch, StoreUnavailable
+from flowfabric.model.migration import MigrationStatus
 from flowfabric.model.route import LaneState, Route
-from flowfabric.stores.base import MigrationStatus, Reader, StoreConflict, Transaction
+from flowfabric.stores.base import Reader, StoreConflict, Transaction
 from flowfabric.stores.codec import capabilities_text
 from flowfabric.stores.drive import drive
 from flowfabric.stores.migrations import (
