@@ -5,8 +5,6 @@ from __future__ import annotations
 import pytest
 
 from flowfabric.kernel.explain_waits import (
-from flowfabric.model.words import AT_TIMEOUT
-    AT_TIMEOUT,
     WaitLook,
     hints_for,
     in_words,
@@ -28,7 +26,7 @@ from flowfabric.model.suspension import (
     SuspensionRow,
     TimeoutOnly,
 )
-from flowfabric.model.words import TimeoutBehavior
+from flowfabric.model.words import AT_TIMEOUT, TimeoutBehavior
 
 TWO = Count(2, CountKind.DISTINCT_SOURCES, ("deploy",), "approved")
 
