@@ -16,6 +16,7 @@ from flowfabric.errors import FlowFabricError, InvalidInput, StoreError
 from flowfabric.model.policy import ExecutionPolicy, ExponentialBackoff, RetryPolicy
 from flowfabric.model.shown import shown
 from flowfabric.model.suspension import Single
+from tests.support.fingerprints import Fingerprint, fingerprints
 from tests.support.lab import Lab, scenario
 from tests.support.waits import suspended
 
@@ -161,25 +162,28 @@ async def test_no_value_of_any_argument_is_an_accident(lab: Lab) -> None:
     )
     await lab.engine.create_quota_policy(quota_policy_id="quota", max_concurrent=5)
     lanes = itertools.count()
-    for name, call in operations(lab).items():
-        usual = usual_arguments(name, call, await owner(lab, lanes))
-        for argument, strange in itertools.product(every_argument(call), STRANGE):
-            done = await is_done(lab, name, call, {**usual, argument: strange}, argument)
-            if done and not usual.keys().isdisjoint(("handle", "handles", "fence")):
-                usual = usual_arguments(name, call, await owner(lab, lanes))
+    async with fingerprints(lab) as stored:
+        for name, call in operations(lab).items():
+            usual = usual_arguments(name, call, await owner(lab, lanes))
+            for argument, strange in itertools.product(every_argument(call), STRANGE):
+                given = {**usual, argument: strange}
+                done = await is_done(stored, name, call, given, argument)
+                if done and not usual.keys().isdisjoint(("handle", "handles", "fence")):
+                    usual = usual_arguments(name, call, await owner(lab, lanes))
 
 
-async def is_done(lab: Lab, name: str, call: Any, arguments: dict[str, Any], argument: str) -> bool:
-    """Whether it was accepted; if not, it was refused as it should be."""
-    # Arguments are checked before a store is asked, so what is left unchanged in one is in all.
-    before = await lab.dump() if lab.url == "memory://" else None
+async def is_done(
+    stored: Fingerprint, name: str, call: Any, arguments: dict[str, Any], argument: str
+) -> bool:
+    """Whether it was accepted; if not, it was refused as it should be and changed nothing."""
+    before = await stored()
     said = f"{name}({argument}={shown(arguments[argument])})"
     try:
         await call(**arguments)
     except StoreError as error:
         pytest.fail(f"{said}: {error!r}")
     except FlowFabricError:
-        assert before is None or before == await lab.dump(), f"{said} was refused and changed"
+        assert before == await stored(), f"{said} was refused and changed"
         return False
     except Exception as error:
         raise AssertionError(f"{said}: {error!r}") from error
@@ -200,8 +204,9 @@ async def test_no_field_of_a_signal_is_an_accident(lab: Lab) -> None:
     async def deliver(**fields: Any) -> None:
         await lab.engine.deliver_signal(Signal(**fields))
 
-    for field, strange in itertools.product(Signal.__struct_fields__, STRANGE):
-        await is_done(lab, "signal", deliver, {**usual, field: strange}, field)
+    async with fingerprints(lab) as stored:
+        for field, strange in itertools.product(Signal.__struct_fields__, STRANGE):
+            await is_done(stored, "signal", deliver, {**usual, field: strange}, field)
 
 
 @scenario
@@ -212,10 +217,43 @@ async def test_no_field_of_a_suspension_is_an_accident(lab: Lab) -> None:
     async def suspend(**fields: Any) -> None:
         await lab.engine.suspend(handle, SuspendRequest(**fields))
 
-    for field, strange in itertools.product(SuspendRequest.__struct_fields__, STRANGE):
-        fields = {"resume_condition": Single("k", "go"), field: strange}
-        if await is_done(lab, "suspend", suspend, fields, field):
-            handle = (await owner(lab, lanes))["handle"]
+    async with fingerprints(lab) as stored:
+        for field, strange in itertools.product(SuspendRequest.__struct_fields__, STRANGE):
+            fields = {"resume_condition": Single("k", "go"), field: strange}
+            if await is_done(stored, "suspend", suspend, fields, field):
+                handle = (await owner(lab, lanes))["handle"]
+
+
+def test_a_fingerprint_tells_of_every_committed_row(durable_lab: Lab) -> None:
+    """With one that does not, the tests above would see no change. In memory it is the dump."""
+
+    async def story(lab: Lab) -> None:
+        async with fingerprints(lab) as stored:
+            for change in (
+                "INSERT INTO ff_lane_registry (lane_id, lane_state, registered_at, changed_at) "
+                "VALUES ('new', 'active', 1, 1)",
+                "UPDATE ff_lane_registry SET lane_state = 'paused'",
+                "DELETE FROM ff_lane_registry",
+            ):
+                before = await stored()
+                await lab.sql(change)
+                assert await stored() != before, change
+
+    durable_lab.run(story(durable_lab))
+
+
+def test_a_fingerprint_does_not_tell_of_locks(durable_lab: Lab) -> None:
+    """A refusal may have had to look at what it locked."""
+
+    async def story(lab: Lab) -> None:
+        await lab.create()
+        is_sqlite = lab.url.startswith("sqlite")
+        async with fingerprints(lab) as stored:
+            before = await stored()
+            await lab.sql("BEGIN IMMEDIATE" if is_sqlite else "SELECT * FROM ff_route FOR UPDATE")
+            assert await stored() == before
+
+    durable_lab.run(story(durable_lab))
 
 
 # --- by name -------------------------------------------------------------------------------
