@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import inspect
 import itertools
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -12,14 +13,25 @@ import pytest
 from flowfabric.api.budgets import Usage
 from flowfabric.api.leases import Fail
 from flowfabric.api.waits import Signal, SuspendRequest
+from flowfabric.engine.flow_requests import FlowEdge, FlowNode
 from flowfabric.errors import FlowFabricError, InvalidInput, StoreError
-from flowfabric.model.policy import ExecutionPolicy, ExponentialBackoff, RetryPolicy
+from flowfabric.model.flow import AnyOf, OnSatisfied, Quorum
+from flowfabric.model.policy import (
+    ExecutionPolicy,
+    ExponentialBackoff,
+    FixedBackoff,
+    RetryPolicy,
+    RoutingRequirements,
+    SuspensionPolicy,
+    TimeoutPolicy,
+)
 from flowfabric.model.shown import shown
 from flowfabric.model.suspension import Single
 from tests.support.fingerprints import Fingerprint, fingerprints
 from tests.support.lab import Lab, scenario
 from tests.support.waits import suspended
 
+WORK = NewExecution(execution_kind="work")
 UNKNOWN = "{fp:1}:01890000-0000-7000-8000-000000000001"
 
 
@@ -201,12 +213,8 @@ async def test_no_field_of_a_signal_is_an_accident(lab: Lab) -> None:
         "signal_name": "other",
     }
 
-    async def deliver(**fields: Any) -> None:
-        await lab.engine.deliver_signal(Signal(**fields))
-
     async with fingerprints(lab) as stored:
-        for field, strange in itertools.product(Signal.__struct_fields__, STRANGE):
-            await is_done(stored, "signal", deliver, {**usual, field: strange}, field)
+        await try_fields(stored, Signal, lab.engine.deliver_signal, **usual)
 
 
 @scenario
@@ -222,6 +230,77 @@ async def test_no_field_of_a_suspension_is_an_accident(lab: Lab) -> None:
             fields = {"resume_condition": Single("k", "go"), field: strange}
             if await is_done(stored, "suspend", suspend, fields, field):
                 handle = (await owner(lab, lanes))["handle"]
+
+
+# Parts of policies, each in the place where it stands.
+POLICIES: dict[type[Any], Callable[[Any], ExecutionPolicy]] = {
+    ExecutionPolicy: lambda part: part,
+    RetryPolicy: lambda part: ExecutionPolicy(retry_policy=part),
+    FixedBackoff: lambda part: ExecutionPolicy(retry_policy=RetryPolicy(backoff=part)),
+    ExponentialBackoff: lambda part: ExecutionPolicy(retry_policy=RetryPolicy(backoff=part)),
+    TimeoutPolicy: lambda part: ExecutionPolicy(timeout_policy=part),
+    RoutingRequirements: lambda part: ExecutionPolicy(routing_requirements=part),
+    SuspensionPolicy: lambda part: ExecutionPolicy(suspension_policy=part),
+}
+
+
+@scenario
+async def test_no_field_of_a_policy_is_an_accident(lab: Lab) -> None:
+    """Nor is one accepted that a SQL store keeps and cannot read again."""
+
+    async def create(policy_with: Callable[[Any], ExecutionPolicy], part: Any) -> None:
+        await lab.describe(await lab.create(policy=policy_with(part)))
+
+    async with fingerprints(lab) as stored:
+        for kind, policy_with in POLICIES.items():
+            await try_fields(stored, kind, partial(create, policy_with))
+
+
+@scenario
+async def test_no_field_of_work_in_a_list_is_an_accident(lab: Lab) -> None:
+    """What `create_execution` takes as arguments, others take as records in lists."""
+    handle = (await owner(lab, itertools.count()))["handle"]
+
+    async def submit(work: NewExecution) -> None:
+        await lab.engine.submit_flow(nodes=[FlowNode(name="a", execution=work)])
+
+    async with fingerprints(lab) as stored:
+        for use in (
+            lambda work: lab.engine.create_executions([work]),
+            lambda work: lab.engine.spawn_children(handle, [work]),
+            submit,
+        ):
+            await try_fields(stored, NewExecution, use, execution_kind="work")
+
+
+@scenario
+async def test_no_field_of_a_flow_is_an_accident(lab: Lab) -> None:
+    first, second = (FlowNode(name=name, execution=WORK) for name in "ab")
+    edge = FlowEdge(upstream="a", downstream="b")
+
+    async def submit(node: FlowNode = second, edge: FlowEdge = edge) -> None:
+        await lab.engine.submit_flow(nodes=[first, node], edges=[edge])
+
+    async def join(policy: Any) -> None:
+        await submit(FlowNode(name="b", execution=WORK, join=policy))
+
+    async with fingerprints(lab) as stored:
+        await try_fields(stored, FlowNode, submit, name="b", execution=WORK)
+        await try_fields(stored, FlowEdge, partial(submit, second), upstream="a", downstream="b")
+        await try_fields(stored, AnyOf, join, on_satisfied=OnSatisfied.LET_RUN)
+        await try_fields(stored, Quorum, join, k=1, on_satisfied=OnSatisfied.LET_RUN)
+
+
+async def try_fields(
+    stored: Fingerprint, kind: type[Any], use: Callable[[Any], Awaitable[Any]], **usual: Any
+) -> None:
+    """Every strange value in every field of a record that is then used."""
+
+    async def call(**fields: Any) -> None:
+        await use(kind(**fields))
+
+    for field, strange in itertools.product(kind.__struct_fields__, STRANGE):
+        await is_done(stored, kind.__name__, call, {**usual, field: strange}, field)
 
 
 def test_a_fingerprint_tells_of_every_committed_row(durable_lab: Lab) -> None:

@@ -8,7 +8,14 @@ from typing import Any
 
 from flowfabric import limits
 from flowfabric.errors import InvalidInput
-from flowfabric.model.checks import check_capabilities, check_integer
+from flowfabric.model.checks import (
+    check_capabilities,
+    check_flag,
+    check_integer,
+    check_list,
+    check_name,
+)
+from flowfabric.model.limit_checks import check_word
 from flowfabric.model.record import Record, convert, force_setattr
 from flowfabric.model.shown import shown
 from flowfabric.model.words import TimeoutBehavior
@@ -30,6 +37,15 @@ def _keep_integer(
     checked = check_integer(value, field=field, least=least, most=most)
     if type(value) is not int:
         force_setattr(record, name, checked)
+
+
+def _keep_names(record: Record, name: str, *, field: str) -> None:
+    """The same of a list of names. What is no such list could be stored, but never read again."""
+    value = getattr(record, name)
+    if type(value) is tuple and not value:
+        return
+    names = tuple(check_name(each, field=field) for each in check_list(value, field=field))
+    force_setattr(record, name, names)
 
 
 class FixedBackoff(Record, frozen=True, kw_only=True, tag="fixed", tag_field="type"):
@@ -61,6 +77,7 @@ class ExponentialBackoff(Record, frozen=True, kw_only=True, tag="exponential", t
             )
         if type(self.multiplier) not in (int, float):
             force_setattr(self, "multiplier", float(self.multiplier))
+        check_flag(self.jitter, field="backoff.jitter")
 
 
 class RetryPolicy(Record, frozen=True, kw_only=True):
@@ -74,6 +91,7 @@ class RetryPolicy(Record, frozen=True, kw_only=True):
         field, most = "retry_policy.max_retries", limits.RETRIES_MAX
         _keep_integer(self, "max_retries", field=field, least=0, most=most)
         _check_part(self.backoff, FixedBackoff | ExponentialBackoff, "retry_policy.backoff")
+        _keep_names(self, "retryable_categories", field="retry_policy.retryable_categories")
 
 
 class TimeoutPolicy(Record, frozen=True, kw_only=True):
@@ -98,6 +116,10 @@ class SuspensionPolicy(Record, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         field, most = "suspension_policy.default_timeout_ms", limits.DURATION_MS_MAX
         _keep_integer(self, "default_timeout_ms", field=field, least=1, most=most, optional=True)
+        if type(self.timeout_behavior) is not TimeoutBehavior:
+            field = "suspension_policy.timeout_behavior"
+            word = check_word(self.timeout_behavior, TimeoutBehavior, field=field)
+            force_setattr(self, "timeout_behavior", word)
 
 
 class RoutingRequirements(Record, frozen=True, kw_only=True):
@@ -153,6 +175,7 @@ class ExecutionPolicy(Record, frozen=True, kw_only=True):
             ("max_signals_per_execution", 0, limits.RETRIES_MAX),
         ):
             _keep_integer(self, name, field=f"policy.{name}", least=least, most=most)
+        _keep_names(self, "budget_ids", field="policy.budget_ids")
         if self.delay_ms is not None and self.delay_until is not None:
             detail = "policy.delay_ms: give it or delay_until, not both"
             raise InvalidInput(detail, field="policy.delay_ms")

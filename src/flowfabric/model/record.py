@@ -47,9 +47,11 @@ def _as_plain(value: object) -> object:
 def to_plain(value: object, *, field: str = "value") -> Any:
     """Plain lists, maps and scalars: what JSON could hold."""
     try:
-        return msgspec.to_builtins(value)
+        return msgspec.to_builtins(value, enc_hook=_as_plain)
     except RecursionError:
         raise InvalidInput(f"{field}: nests too deep", field=field) from None
+    except TypeError as error:
+        raise InvalidInput(f"{field}: {error}", field=field) from None
 
 
 def from_json(data: bytes | str, kind: type[T], *, field: str) -> T:
