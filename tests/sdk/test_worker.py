@@ -225,6 +225,28 @@ def test_a_parked_handler_runs_again_from_the_top_in_the_same_attempt(url: str) 
     asyncio.run(main())
 
 
+def test_a_failure_may_have_an_exception_for_its_reason(url: str) -> None:
+    """What is no text was refused by the worker itself, which then ran the handler again."""
+    ff = Fabric(url)
+
+    @ff.task(retries=1)
+    async def close() -> None:
+        try:
+            raise ValueError("the account is closed")
+        except ValueError as error:
+            failure = Fatal(error)
+        raise failure
+
+    async def main() -> None:
+        async with ff, working(ff):
+            with pytest.raises(RunFailed) as failed:
+                await (await ff.submit(close)).result("60s")
+            assert failed.value.reason == "ValueError: the account is closed"
+            assert failed.value.fields["attempts"] == 1
+
+    asyncio.run(main())
+
+
 def test_progress_is_visible_while_the_handler_runs(url: str) -> None:
     ff = Fabric(url)
     go_on = threading.Event()

@@ -26,9 +26,16 @@ BaseException            so that a handler's `except Exception` does not swallow
 
 from __future__ import annotations
 
+from traceback import format_exception_only
+from typing import Final
+
 from flowfabric.errors import FlowFabricError, InvalidInput
+from flowfabric.limits import RETRY_DELAY_MS_MAX
+from flowfabric.model.shown import shown, shown_length
 from flowfabric.model.state import PublicState
 from flowfabric.sdk.durations import Duration, Moment, to_ms
+
+_REASON_LENGTH: Final = 1_000  # of a reason that is no text
 
 
 class RunError(FlowFabricError):
@@ -173,31 +180,45 @@ class BudgetExceeded(FlowFabricError):
 class Retry(Exception):
     """Raise in a handler: this attempt failed, another one may succeed.
 
-    `after` replaces the policy's pause before the next attempt. The retries that the task allows
-    still bound how often.
+    `after` replaces the policy's pause before the next attempt, up to a week. The retries that the
+    task allows still bound how often. `reason` may be the exception that was caught.
 
     >>> raise Retry(after="30s", reason="rate limited")
     Traceback (most recent call last):
     flowfabric.sdk.errors.Retry: rate limited
     """
 
-    def __init__(self, *, after: Duration | None = None, reason: str = "") -> None:
-        super().__init__(reason or "retry")
+    def __init__(self, *, after: Duration | None = None, reason: str | BaseException = "") -> None:
+        self.reason = _text(reason)
+        super().__init__(self.reason or "retry")
         self.after_ms = None if after is None else to_ms(after, field="after")
-        self.reason = reason
+        if self.after_ms is not None and self.after_ms > RETRY_DELAY_MS_MAX:
+            most = shown_length(RETRY_DELAY_MS_MAX)
+            raise InvalidInput(f"after: {shown(after)} is above {most}", field="after")
 
 
 class Fatal(Exception):
     """Raise in a handler: no further attempt can succeed, whatever the policy allows.
+
+    The reason may be the exception that was caught.
 
     >>> raise Fatal("the account is closed")
     Traceback (most recent call last):
     flowfabric.sdk.errors.Fatal: the account is closed
     """
 
-    def __init__(self, reason: str = "") -> None:
-        super().__init__(reason or "fatal")
-        self.reason = reason
+    def __init__(self, reason: str | BaseException = "") -> None:
+        self.reason = _text(reason)
+        super().__init__(self.reason or "fatal")
+
+
+def _text(reason: object) -> str:
+    """What a handler gave as its reason. Whatever it is, the failure must still be reported."""
+    if isinstance(reason, str):
+        return reason
+    if isinstance(reason, BaseException):
+        return "".join(format_exception_only(reason)).strip()
+    return "" if reason is None else shown(reason, _REASON_LENGTH)
 
 
 class Parked(BaseException):
