@@ -172,6 +172,36 @@ def test_a_name_is_the_task_or_what_was_given_and_never_stands_twice(shop: Shop)
         f.add(shop.one, 1, name="one-3")
 
 
+def test_what_is_refused_leaves_the_flow_as_it_was(shop: Shop) -> None:
+    """Also the names of those that follow, and of a map the nodes before the wrong one."""
+    f = shop.ff.flow("tried")
+    other = shop.ff.flow("other").add(shop.one, 1)
+    for refused in (
+        lambda: f.add(shop.one, 1, after=other),
+        lambda: f.map(shop.one, [1, 2, "three"]),
+        lambda: f.map(shop.one, [1, 2], after=other),
+        lambda: f.map(shop.one, "12"),
+    ):
+        with pytest.raises(InvalidInput):
+            refused()
+        assert not f.nodes
+    assert [node.name for node in f.map(shop.one, [1, 2])] == ["one", "one-2"]
+
+
+def test_every_node_of_a_map_waits_for_what_an_iterator_gives(shop: Shop) -> None:
+    async def main() -> None:
+        async with shop.ff:
+            f = shop.ff.flow("wide")
+            first = f.add(shop.one, 1)
+            f.map(shop.note, ["a", "b"], after=iter([first]))
+            nodes = await (await f.submit()).nodes()
+            states = {name: await each.state() for name, each in nodes.items()}
+            assert states.pop("one") is PublicState.WAITING
+            assert {*states.values()} == {PublicState.WAITING_CHILDREN}
+
+    asyncio.run(main())
+
+
 def test_a_delay_counts_from_the_end_of_what_a_node_waits_for(shop: Shop) -> None:
     when = datetime.now(UTC) + timedelta(days=3)
 

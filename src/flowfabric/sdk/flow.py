@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 from flowfabric import limits
 from flowfabric.api.flows import FlowEdge, FlowNode
 from flowfabric.errors import InvalidInput
-from flowfabric.model.checks import check_name, check_tags, check_text
+from flowfabric.model.checks import check_list, check_name, check_tags, check_text
 from flowfabric.model.flow_results import FlowSubmitted
 from flowfabric.model.shown import shown
 from flowfabric.sdk import codec
@@ -136,17 +136,32 @@ class Graph:
         f.add(total, parts=f.map(count_words, pages))
         ```
         """
-        base = name or _kind(task)
-        return [
-            self.add(
-                task,
-                *(item if isinstance(item, tuple) else (item,)),
-                name=self._free(base),
-                after=after,
-                **options,
-            )
-            for item in items
-        ]
+        base = _kind(task) if name is None else _node_name(name)
+        given = check_list(items, field="items")
+        join = as_join(after)  # once: an iterator would serve the first node only
+        before, edges = len(self._nodes), len(self._edges)
+        try:
+            return [
+                self.add(
+                    task,
+                    *(item if isinstance(item, tuple) else (item,)),
+                    name=self._free(base),
+                    after=join,
+                    **options,
+                )
+                for item in given
+            ]
+        except BaseException:
+            self._forget(before, edges)  # all of them or none, as in one `add`
+            raise
+
+    def _forget(self, nodes: int, edges: int) -> None:
+        """Leave only so many nodes and edges, those that came first."""
+        for label in list(self._nodes)[nodes:]:
+            del self._nodes[label], self._calls[label]
+            self._joins.pop(label, None)
+        del self._edges[edges:]
+        self._named.clear()  # it is only a hint where to look for a free name
 
     # --- reading the arguments -----------------------------------------------------------------
 
@@ -203,18 +218,19 @@ class Graph:
     def _label(self, name: str | None, kind: str) -> str:
         if name is None:
             return self._free(kind)
-        check_text(name, field="name", max_bytes=limits.NODE_NAME_BYTES)
+        name = _node_name(name)
         if name in self._nodes:
             raise InvalidInput(f"name: there is a node {name!r} already", field="name")
         return name
 
     def _free(self, base: str) -> str:
-        while True:
-            self._named[base] += 1
-            number = self._named[base]
-            name = base if number == 1 else f"{base}-{number}"
-            if name not in self._nodes:
-                return name
+        """The first name that is free; the search begins where the last one ended. A node that is
+        refused takes none, so that those behind it are named as if it had not been tried."""
+        number = self._named[base] or 1
+        while (name := base if number == 1 else f"{base}-{number}") in self._nodes:
+            number += 1
+        self._named[base] = number
+        return name
 
     def _waits(
         self, label: str, wiring: Wiring, after: Join | None
@@ -293,6 +309,11 @@ class Flow(Graph):
             self._run = run
         self._is_closed = True
         return run
+
+
+def _node_name(name: object) -> str:
+    """The name of a node."""
+    return check_text(name, field="name", max_bytes=limits.NODE_NAME_BYTES)
 
 
 def _kind(task: Any) -> str:

@@ -73,7 +73,7 @@ def quorum(
             f"quorum: {shown(k)} of {len(chosen)} nodes; it is a number from 1 to {len(chosen)}"
         )
         raise InvalidInput(detail, field="after")
-    return Join(Quorum(k, _losers(losers), bool(spare_shared)), chosen)
+    return Join(Quorum(int.__index__(k), _losers(losers), bool(spare_shared)), chosen)
 
 
 def all_done(*nodes: Node[Any]) -> Join:
