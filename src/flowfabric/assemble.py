@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 from flowfabric.clock import Clock
-from flowfabric.config import EngineConfig
+from flowfabric.config import EngineConfig, config_from
 from flowfabric.engine.engine import Engine
 from flowfabric.errors import InvalidInput
 from flowfabric.loops.timekeeper import Timekeeper
@@ -30,7 +31,7 @@ def open_store(
     >>> open_store("memory://").family
     'memory'
     """
-    config = config or EngineConfig()
+    config = config_from(config)
     scheme = _scheme(url)
     if scheme in ("postgresql", "postgres"):
         return _postgres_store()(url, config=config, clock=clock, pool=pool)
@@ -70,8 +71,13 @@ def _postgres_store() -> type[PostgresStore]:
 
 def _sqlite_path(url: str) -> str:
     """sqlite:///relative.db and sqlite:////absolute.db, as SQLAlchemy made familiar."""
-    path = unquote(urlsplit(url).path)
-    if urlsplit(url).netloc or not path.startswith("/") or len(path) < 2:
+    try:
+        parts = urlsplit(url)
+        path = unquote(parts.path)
+        is_path = not parts.netloc and path.startswith("/") and b"\0" not in os.fsencode(path)
+    except ValueError:  # brackets where a host would be, or half a character
+        is_path, path = False, ""
+    if not is_path or len(path) < 2:
         raise InvalidInput(
             "url: expected sqlite:///relative.db or sqlite:////absolute/path.db", field="url"
         )
@@ -90,6 +96,6 @@ def open_engine(
     >>> open_engine("memory://").backend_label()
     'memory'
     """
-    config = config or EngineConfig()
+    config = config_from(config)
     store = open_store(url, config=config, clock=clock, pool=pool)
     return Engine(store, config, loop=Timekeeper)

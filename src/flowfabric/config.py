@@ -81,6 +81,16 @@ class EngineConfig(Record, frozen=True, kw_only=True):
             raise InvalidInput("synchronous: full or normal", field="synchronous")
 
 
+def config_from(value: object) -> EngineConfig:
+    """The settings a caller gave, or the usual ones."""
+    if value is None:
+        return EngineConfig()
+    if not isinstance(value, EngineConfig):
+        got = type(value).__name__
+        raise InvalidInput(f"config: expected an EngineConfig, got {got}", field="config")
+    return value
+
+
 def url_from_environment() -> str | None:
     """The store's URL from FLOWFABRIC_URL, if set."""
     return os.environ.get(URL_VARIABLE) or None

@@ -4,40 +4,50 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import AsyncIterator, Callable
+import threading
+from collections.abc import Callable
+from functools import wraps
 from typing import Any
 
 import pytest
 
-from flowfabric import Context, EngineConfig, Fabric, FlowFabricError, Run, Worker
-from flowfabric.errors import InvalidInput, StoreError
+from flowfabric import (
+    Context,
+    EngineConfig,
+    Fabric,
+    Fatal,
+    Retry,
+    Run,
+    SyncContext,
+    Worker,
+    all_done,
+    all_of,
+    any_of,
+    approval,
+    count,
+    quorum,
+    signal,
+)
+from flowfabric.errors import InvalidInput
 from flowfabric.model.shown import shown
 from flowfabric.sdk.options import SubmitKeywords, TaskKeywords
-from flowfabric.sdk.selecting import RunFilter
-from tests.conformance.test_strange_values import STRANGE, UNKNOWN
+from flowfabric.sdk.worker.held import Held
+from tests.conformance.test_strange_values import UNKNOWN
+from tests.sdk.strange import (
+    FLOW,
+    STRANGE,
+    Stage,
+    in_a_thread,
+    methods,
+    refused_or_done,
+    try_all,
+    usual_for,
+)
 
-FLOW = "01890000-0000-7000-8000-000000000003"
-# What makes up a call that could succeed, by the name of the argument.
-USUAL: dict[str, Any] = {
-    "amounts": {"tokens": 1},
-    "budget": "b",
-    "by": "ada",
-    "chosen": RunFilter(kind="nothing"),
-    "execution_id": UNKNOWN,
-    "flow_id": FLOW,
-    "hard": {"tokens": 1},
-    "key": "k",
-    "kind": "f",
-    "lane": "default",
-    "name": "b",
-    "per": "1m",
-    "run": UNKNOWN,
-    "target": UNKNOWN,
-}
 WRONG: Any = 5  # where neither a list nor true or false is meant by it
 TEXTS = ("namespace", "waitpoint_secret", "waitpoint_kid", "synchronous")
 # Calls that wait, or are about the program itself.
-NOT_CALLED = ("add_task", "close", "sibling", "start", "submit_call", "sync", "task", "tasks")
+NOT_CALLED = ("add_task", "close", "sibling", "start", "submit_call", "wait")
 
 
 def fabric() -> Fabric:
@@ -47,62 +57,92 @@ def fabric() -> Fabric:
     async def work(ctx: Context, topic: str = "x") -> str:
         return topic
 
+    @ff.task(lane="handled")
+    async def handled(ctx: Context) -> None: ...
+
     return ff
-
-
-def parameters(call: Callable[..., Any]) -> list[inspect.Parameter]:
-    kinds = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
-    found = inspect.signature(call).parameters.values()
-    return [each for each in found if each.kind not in kinds and each.name != "fabric"]
-
-
-def arguments(call: Callable[..., Any], ff: Fabric) -> dict[str, Any]:
-    """What a call needs; all others keep their defaults."""
-    usual = {**USUAL, "task": ff.tasks["work"]}
-    needed = [each.name for each in parameters(call) if each.default is each.empty]
-    missing = set(needed) - set(usual)
-    assert not missing, f"{call.__qualname__}: give {missing} a usual value"
-    return {name: usual[name] for name in needed}
-
-
-async def refused_or_done(call: Callable[..., Any], given: dict[str, Any], name: str) -> Any:
-    """Nothing but a typed error, and none that says the store choked on it."""
-    positional = [each.name for each in parameters(call) if each.kind is each.POSITIONAL_ONLY]
-    said = f"{call.__qualname__}({name}={shown(given[name])})"
-    first = [given[each] for each in positional if each in given]
-    rest = {each: value for each, value in given.items() if each not in positional}
-    try:
-        answer = call(*first, **rest)
-        if isinstance(answer, AsyncIterator):
-            return [each async for each in answer]
-        return await answer if inspect.isawaitable(answer) else answer
-    except StoreError as error:
-        pytest.fail(f"{said}: {error!r}")
-    except FlowFabricError:
-        return None
-    except Exception as error:
-        raise AssertionError(f"{said}: {error!r}") from error
-
-
-async def try_all(call: Callable[..., Any], ff: Fabric) -> None:
-    usual = arguments(call, ff)
-    for each in parameters(call):
-        for strange in STRANGE:
-            await refused_or_done(call, {**usual, each.name: strange}, each.name)
-
-
-def methods(thing: Any) -> list[Callable[..., Any]]:
-    names = [name for name in dir(type(thing)) if not name.startswith("_")]
-    calls = [getattr(thing, name) for name in names if name not in NOT_CALLED]
-    return [call for call in calls if inspect.ismethod(call)]
 
 
 def test_no_argument_of_a_fabric_is_an_accident() -> None:
     async def story() -> None:
         async with fabric() as ff:
             await ff.create_budget("b", hard={"tokens": 5})
-            for call in methods(ff):
-                await try_all(call, ff)
+            engine = await ff.start()
+            stage = Stage(ff, engine, Context)
+            for thing in (ff, ff.run(UNKNOWN), ff.flow_run(FLOW)):
+                for call in methods(thing, but=NOT_CALLED):
+                    waiting = await stage.waiting()  # another one: a call may end its wait
+                    usual = {**usual_for(ff), "run": waiting, "target": waiting.id}
+                    await try_all(call, usual, engine.store.dump)
+
+    asyncio.run(story())
+
+
+def test_no_id_of_a_run_is_an_accident() -> None:
+    async def story() -> None:
+        async with fabric() as ff:
+            for handle in (ff.run, ff.flow_run):
+                for call in methods(handle(UNKNOWN)):
+                    await try_all(of_any(handle, call.__name__), {"execution": UNKNOWN})
+
+    asyncio.run(story())
+
+
+def of_any(handle: Callable[[Any], Any], method: str) -> Callable[..., Any]:
+    """A method of the handle of whatever is given."""
+
+    def called(execution: Any) -> Any:
+        return getattr(handle(execution), method)()
+
+    called.__qualname__ = f"{handle.__qualname__}().{method}"
+    return called
+
+
+def test_no_argument_of_a_blocking_fabric_is_an_accident() -> None:
+    """`ff.sync` takes what the fabric takes: its calls are made with the fabric's signatures."""
+
+    async def story() -> None:
+        ff = fabric()
+        sync = ff.sync
+        await asyncio.to_thread(sync.create_budget, "b", hard={"tokens": 5})
+        engine = await asyncio.to_thread(lambda: sync.wait(sync._fabric.start()))
+
+        async def stored() -> object:
+            return await asyncio.to_thread(lambda: sync.wait(engine.store.dump()))
+
+        for call in methods(sync, but=NOT_CALLED):
+            form = getattr(ff, call.__name__, call)
+            await try_all(in_a_thread(call, form), usual_for(ff), stored)
+        for thing in (sync.run(UNKNOWN), sync.flow_run(FLOW)):
+            for call in methods(thing):
+                await try_all(in_a_thread(call, call), usual_for(ff), stored)
+        await asyncio.to_thread(sync.close)
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("kind", [Context, SyncContext])
+def test_no_argument_of_a_context_is_an_accident(
+    kind: type[Context] | type[SyncContext], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Inside a handler, which has its execution still when a call of it was refused."""
+
+    def wait_stopped(_held: Held, seconds: float | None) -> bool:
+        assert seconds is None or 0 <= seconds <= threading.TIMEOUT_MAX
+        return False
+
+    monkeypatch.setattr(Held, "wait_stopped", wait_stopped)  # the real one waits as long as it says
+
+    async def story() -> None:
+        async with fabric() as ff:
+            await ff.create_budget("b", hard={"tokens": 10**6})
+            engine = await ff.start()
+            stage = Stage(ff, engine, kind)
+            await stage.renew()
+            calls = [stage.calls(each.__name__) for each in methods(stage.context)]
+            waits = (signal, approval, count, all_of, any_of)
+            for call in (*calls, *(stage.calls("suspend", each) for each in waits)):
+                await try_all(call, usual_for(ff), engine.store.dump)
 
     asyncio.run(story())
 
@@ -113,69 +153,124 @@ def test_no_option_of_a_submit_is_an_accident() -> None:
     async def story() -> None:
         async with fabric() as ff:
             work = ff.tasks["work"]
+            stored = (await ff.start()).store.dump
+
+            async def submit(**options: Any) -> Run[Any]:
+                return await ff.submit(work.options(**options), "solar")
+
             for name in SubmitKeywords.__annotations__:
                 for strange in STRANGE:
-
-                    async def submit(**options: Any) -> Run[Any]:
-                        return await ff.submit(work.options(**options), "solar")
-
-                    await refused_or_done(submit, {name: strange}, name)
+                    await refused_or_done(named(submit, name), {name: strange}, name, stored)
 
     asyncio.run(story())
+
+
+def named(call: Callable[..., Any], *names: str) -> Callable[..., Any]:
+    """A call that says which of its keywords there are."""
+    kind = inspect.Parameter.KEYWORD_ONLY
+    form = inspect.Signature([inspect.Parameter(name, kind, default=None) for name in names])
+
+    @wraps(call)
+    def called(**given: Any) -> Any:
+        return call(**given)
+
+    called.__signature__ = form  # type: ignore[attr-defined]  # read by `inspect.signature`
+    return called
 
 
 def test_no_option_of_a_task_is_an_accident() -> None:
-    async def story() -> None:
-        for name in TaskKeywords.__annotations__:
-            for strange in STRANGE:
+    def declare(**options: Any) -> Any:
+        async def other(ctx: Context) -> None: ...
 
-                def declare(**options: Any) -> Any:
-                    async def other(ctx: Context) -> None: ...
+        return Fabric("memory://").task(**options)(other)
 
-                    return Fabric("memory://").task(**options)(other)
-
-                await refused_or_done(declare, {name: strange}, name)
-
-    asyncio.run(story())
+    asyncio.run(try_all(named(declare, *TaskKeywords.__annotations__), {}))
 
 
-def test_no_argument_of_a_flow_or_its_nodes_is_an_accident() -> None:
+@pytest.mark.parametrize("task", ["work", "other"])
+def test_no_argument_of_a_flow_or_its_nodes_is_an_accident(task: str) -> None:
+    """Of a task that is known, and of one that is only named."""
+
     async def story() -> None:
         async with fabric() as ff:
+            stored = (await ff.start()).store.dump
+            usual = {**usual_for(ff), "task": task}
             work = ff.tasks["work"]
 
-            async def flow(**fields: Any) -> Any:
-                graph = ff.flow(**{"kind": "f", **fields})
-                graph.add(work, "solar")
+            def flow(method: str) -> Callable[..., Any]:
+                @wraps(getattr(ff.flow("f"), method))
+                async def made(*args: Any, **kwargs: Any) -> Any:
+                    graph = ff.flow("f")
+                    getattr(graph, method)(*args, **kwargs)
+                    return await graph.submit()
+
+                return made
+
+            def joined(build: Callable[..., Any]) -> Callable[..., Any]:
+                @wraps(build)
+                async def made(*args: Any, **kwargs: Any) -> Any:
+                    graph = ff.flow("f")
+                    graph.add(work, after=build(*args, graph.add(work), **kwargs))
+                    return await graph.submit()
+
+                return made
+
+            @wraps(ff.flow)
+            async def whole(*args: Any, **kwargs: Any) -> Any:
+                graph = ff.flow(*args, **kwargs)
+                graph.add(work)
                 return await graph.submit()
 
-            async def add(**fields: Any) -> Any:
-                graph = ff.flow("f")
-                graph.add(work, "solar", **fields)
-                return await graph.submit()
-
-            for call, made in ((ff.flow, flow), (ff.flow("f").add, add)):
-                for each in parameters(call):
-                    if each.name == "task":
-                        continue
-                    for strange in STRANGE:
-                        await refused_or_done(made, {each.name: strange}, each.name)
+            for call in (whole, flow("add"), flow("map")):
+                await try_all(call, usual, stored)
+            for build in (all_of, any_of, all_done, quorum):
+                await try_all(joined(build), usual, stored)
 
     asyncio.run(story())
 
 
 def test_no_setting_of_a_worker_is_an_accident() -> None:
+    ff = fabric()
+
+    @wraps(Worker)
+    def worker(**settings: Any) -> Worker:
+        return Worker(ff, **settings)
+
+    asyncio.run(try_all(worker, {}))
+
+
+def test_no_setting_of_a_fabric_is_an_accident(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FLOWFABRIC_URL", "memory://")  # which counts where none is given
+
+    @wraps(Fabric)
+    async def opened(**settings: Any) -> None:
+        async with Fabric(**{"url": "memory://", **settings}):
+            pass
+
+    asyncio.run(try_all(opened, {}))
+
+
+def test_no_url_is_an_accident() -> None:
     async def story() -> None:
-        ff = fabric()
-        for each in parameters(Worker):
-            for strange in STRANGE:
-
-                def worker(**settings: Any) -> Worker:
-                    return Worker(ff, **settings)
-
-                await refused_or_done(worker, {each.name: strange}, each.name)
+        for url in (
+            *("sqlite:///a\x00b.db", "sqlite:///%00", "sqlite:///\ud800", "sqlite://["),
+            *(
+                "postgresql://[",
+                "postgresql://127.0.0.1:99999/x",
+                "postgresql:///x?host=127.0.0.1&port=99999",
+            ),
+        ):
+            with pytest.raises(InvalidInput, match="url: "):
+                await Fabric(url).start()
 
     asyncio.run(story())
+
+
+def test_no_reason_of_a_failure_is_an_accident() -> None:
+    """Such a handler has failed, and its worker must be able to say so."""
+    for strange in STRANGE:
+        for failure in (Fatal(strange), Retry(reason=strange)):
+            assert isinstance(failure.reason, str), shown(strange)
 
 
 @pytest.mark.parametrize("name", EngineConfig.__struct_fields__)
@@ -199,6 +294,14 @@ def test_every_setting_of_an_engine_is_checked(name: str) -> None:
         (lambda ff: ff.waits(limit="x"), "limit"),
         (lambda ff: ff.submit(ff.tasks["work"], delay=10**5000), "delay"),
         (lambda ff: EngineConfig(loops=WRONG), "loops"),
+        (lambda ff: ff.submit(ff.tasks["work"], lane=0), "lane"),
+        (lambda ff: ff.submit(ff.tasks["work"], tags=0), "tags"),
+        (lambda ff: ff.flow("f").map(ff.tasks["work"], "abc"), "items"),
+        (lambda ff: ff.flow_run(FLOW).cancel(policy=[]), "policy"),
+        (lambda ff: ff.flow_run(FLOW).cancel(0), "reason"),
+        (lambda ff: ff.sync.result(WRONG), "run"),
+        (lambda ff: Retry(after="8d"), "after"),
+        (lambda ff: Fabric(config=WRONG), "config"),
     ],
 )
 def test_the_argument_that_is_wrong_is_named(call: Callable[[Fabric], Any], field: str) -> None:

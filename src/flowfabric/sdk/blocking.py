@@ -17,9 +17,11 @@ from typing import TYPE_CHECKING, Any, Final, Generic, ParamSpec, Self, TypeVar,
 
 from flowfabric import forks
 from flowfabric.api.waits import WaitInfo
+from flowfabric.errors import InvalidInput
 from flowfabric.model.budget import BudgetStatus, UsageOutcome
 from flowfabric.model.quota import QuotaPolicy, QuotaStatus
 from flowfabric.model.results import ExecutionSnapshot, Explanation, LaneConfigured
+from flowfabric.model.shown import shown
 from flowfabric.model.state import PublicState
 from flowfabric.sdk.durations import Duration, Moment
 from flowfabric.sdk.errors import EventLoopRunning
@@ -153,6 +155,7 @@ class SyncFabric:
 
     def result(self, run: Run[R] | SyncRun[R], timeout: Duration | None = None) -> R:
         """Wait for the result of a run, whichever fabric submitted it."""
+        _check_run(run)
         return self.wait(Run(self._fabric, run.id, run.task).result(timeout))
 
     # --- many runs -----------------------------------------------------------------------------
@@ -313,6 +316,12 @@ class SyncFabric:
             if self._loop is None:
                 self._loop, self._thread = _loop_in_a_thread()
             return self._loop
+
+
+def _check_run(run: object) -> None:
+    if not isinstance(run, Run | SyncRun):
+        detail = f"run: expected a run, got {shown(run)}; that of an id is ff.sync.run(id)"
+        raise InvalidInput(detail, field="run")
 
 
 def _loop_in_a_thread() -> tuple[asyncio.AbstractEventLoop, threading.Thread]:

@@ -25,6 +25,7 @@ from typing import (
 
 from flowfabric.api.executions import NewExecution
 from flowfabric.errors import IdempotencyConflict, InvalidInput, NotFound
+from flowfabric.model.checks import check_flag, check_list
 from flowfabric.model.policy import DEFAULT_POLICY, ExecutionPolicy
 from flowfabric.model.record import replace
 from flowfabric.model.results import Outcome
@@ -149,6 +150,7 @@ class Family:
 
     async def gather(self, children: Sequence[Any], *, return_exceptions: bool) -> list[Any]:
         """The results in order; while one is missing the parent waits without a worker."""
+        check_flag(return_exceptions, field="return_exceptions")
         for child in children:
             if not isinstance(child, Child):
                 detail = f"gather: expected children of ctx.spawn, got {type(child).__name__}"
@@ -180,7 +182,8 @@ def _answer(child: Child[Any], outcome: Outcome) -> Any:
 
 def calls_of(task: Any, items: Iterable[Any]) -> list[Call[Any]]:
     """A call for each item: a tuple of positional arguments, or a single one that is no tuple."""
-    return [call_of(task, item if isinstance(item, tuple) else (item,), {}) for item in items]
+    given = check_list(items, field="items")
+    return [call_of(task, item if isinstance(item, tuple) else (item,), {}) for item in given]
 
 
 def call_of(task: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call[Any]:

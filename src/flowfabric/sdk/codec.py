@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
+from flowfabric.model.shown import shown
 from flowfabric.sdk.errors import InvalidTask
 
 JSON: Final = "json"
@@ -54,6 +55,8 @@ def decoder_of(kind: Any, *, field: str) -> msgspec.json.Decoder[Any]:
         unknown = _unreadable(msgspec.inspect.type_info(kind), set())
     except (TypeError, NameError) as error:
         raise InvalidTask(f"{field}: {error}", field=field) from None
+    except (ValueError, RecursionError) as error:  # of a value that cannot even be shown
+        raise InvalidTask(f"{field}: {shown(kind)} is no type: {error}", field=field) from None
     if unknown is not None:
         detail = (
             f"{field}: {unknown.__name__} cannot be read from JSON; use a dataclass or a struct"

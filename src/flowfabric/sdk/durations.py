@@ -44,7 +44,7 @@ def instant_ms(value: object, *, field: str) -> int:
     if not isinstance(value, datetime):
         detail = f"{field}: expected a datetime with a time zone, got {shown(value)}"
         raise InvalidInput(detail, field=field)
-    if value.tzinfo is None:
+    if value.utcoffset() is None:  # a tzinfo may not know it either
         raise InvalidInput(f"{field}: give the datetime a time zone, {value} has none", field=field)
     return (value - _EPOCH) // _MILLISECOND
 

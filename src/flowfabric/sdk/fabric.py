@@ -13,7 +13,7 @@ from typing import Any, ParamSpec, Self, TypeVar, overload
 from flowfabric import forks, limits
 from flowfabric.api.backend import EngineBackend
 from flowfabric.assemble import open_engine
-from flowfabric.config import DEFAULT_URL, EngineConfig, url_from_environment
+from flowfabric.config import DEFAULT_URL, EngineConfig, config_from, url_from_environment
 from flowfabric.errors import InvalidInput
 from flowfabric.model.checks import check_list
 from flowfabric.model.record import replace
@@ -66,8 +66,10 @@ class Fabric(LimitMethods, WaitMethods, RunMethods):
         config: EngineConfig | None = None,
         pool: Any = None,
     ) -> None:
-        self.url = url or url_from_environment() or DEFAULT_URL
-        self.config = config or EngineConfig()
+        if url is None or url == "":
+            url = url_from_environment() or DEFAULT_URL
+        self.url = url
+        self.config = config_from(config)
         if namespace is not None:
             self.config = replace(self.config, namespace=namespace)
         self._pool = pool

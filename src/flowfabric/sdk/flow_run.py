@@ -16,6 +16,7 @@ from flowfabric.errors import (
     NotFound,
     WaitTimeout,
 )
+from flowfabric.model.checks import check_uuid
 from flowfabric.model.flow import CancellationPolicy, FlowState
 from flowfabric.model.flow_results import FlowSnapshot, MemberInfo
 from flowfabric.model.shown import shown
@@ -199,13 +200,10 @@ class FlowRun:
         `policy`: `all` of its nodes, those `pending`, which have not begun, or the flow `only`, so
         that nothing can be added to it. `wait`: so long for nodes of a large flow to be cancelled.
         """
-        chosen = policy if isinstance(policy, CancellationPolicy) else POLICIES.get(policy)
-        if chosen is None:
-            detail = f"policy: {shown(policy)} is not one of {', '.join(POLICIES)}"
-            raise InvalidInput(detail, field="policy")
+        chosen = _policy(policy)
         engine = await self._fabric.start()
         wait_ms = None if wait is None else to_ms(wait, field="wait")
-        because = {"reason": reason} if reason else {}
+        because = {} if reason == "" else {"reason": reason}
         await engine.cancel_flow(flow_id=self.flow_id, policy=chosen, wait_ms=wait_ms, **because)
 
     async def retry(self, reason: str = "") -> list[str]:
@@ -224,7 +222,7 @@ class FlowRun:
         """
         engine = await self._fabric.start()
         seen: dict[str, PublicState] = {}
-        topics = [flow_topic(self.flow_id)]
+        topics = [flow_topic(check_uuid(self.flow_id))]
         while True:
             with engine.listen(topics) as woken:
                 members = await engine.list_flow_members(flow_id=self.flow_id)
@@ -259,7 +257,7 @@ async def replay_lost(engine: EngineBackend, flow_id: str, reason: str = "") -> 
             await engine.replay_execution(
                 execution_id=each.execution_id,
                 requested_by="ff",
-                reason=reason or "the flow is retried",
+                reason="the flow is retried" if reason == "" else reason,
                 cascade=True,
             )
         except MaxReplaysExhausted as error:
@@ -267,6 +265,16 @@ async def replay_lost(engine: EngineBackend, flow_id: str, reason: str = "") -> 
             raise
         replayed.append(each)
     return replayed
+
+
+def _policy(word: object) -> CancellationPolicy:
+    if isinstance(word, CancellationPolicy):
+        return word
+    found = POLICIES.get(word) if isinstance(word, str) else None
+    if found is None:
+        detail = f"policy: {shown(word)} is not one of {', '.join(POLICIES)}"
+        raise InvalidInput(detail, field="policy")
+    return found
 
 
 def _change(member: MemberInfo) -> NodeChange:

@@ -107,14 +107,12 @@ class TaskOptions:
                 detail = "retries: a RetryPolicy says backoff and retry_on itself"
                 raise InvalidInput(detail, field="retries")
             return self.retries
-        categories = _categories(self.retry_on)
-        if self.retries == 0:
-            return None
-        return RetryPolicy(
+        policy = RetryPolicy(
             max_retries=self.retries,
             backoff=_backoff(self.backoff),
-            retryable_categories=categories,
+            retryable_categories=_categories(self.retry_on),
         )
+        return None if policy.max_retries == 0 else policy
 
 
 def _backoff(value: Backoff | None) -> FixedBackoff | ExponentialBackoff:

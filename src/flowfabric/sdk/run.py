@@ -8,8 +8,9 @@ import msgspec
 
 from flowfabric.api.backend import EngineBackend
 from flowfabric.clock import monotonic
-from flowfabric.errors import FlowFabricError, NotFound, WaitTimeout
+from flowfabric.errors import FlowFabricError, InvalidInput, NotFound, WaitTimeout
 from flowfabric.model.results import ExecutionSnapshot, Explanation
+from flowfabric.model.shown import shown
 from flowfabric.model.state import PublicState
 from flowfabric.sdk import codec
 from flowfabric.sdk.durations import Duration, to_ms
@@ -54,6 +55,7 @@ class Run(Generic[R]):
         self.is_new = is_new  # false when the idempotency key found an earlier submission
         self._fabric = fabric
         self._submitted_at = monotonic() if is_new else None
+        _check_task(task)
         self.task = task
 
     def __repr__(self) -> str:
@@ -133,6 +135,12 @@ class Run(Generic[R]):
 
     def _not_found(self) -> NotFound:
         return NotFound(f"execution {self.id}", entity="execution")
+
+
+def _check_task(task: object) -> None:
+    """A task or none. The name of one would not say which type the result has."""
+    if task is not None and not isinstance(task, Task):
+        raise InvalidInput(f"task: {shown(task, 80)} is not a task", field="task")
 
 
 async def explained(

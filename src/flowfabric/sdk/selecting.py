@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, cast, overload
 
 from flowfabric.api.backend import EngineBackend
 from flowfabric.errors import FlowFabricError, InvalidInput, StoreError
-from flowfabric.model.checks import check_list
+from flowfabric.limits import REASON_BYTES
+from flowfabric.model.checks import check_flag, check_list, clip_text
 from flowfabric.model.record import Record
 from flowfabric.model.state import TERMINAL_STATES, PublicState
 from flowfabric.sdk.durations import Moment, instant_ms, to_ms
@@ -244,6 +245,7 @@ class RunMethods:
         print(stopped.done)
         ```
         """
+        reason = clip_text(reason, REASON_BYTES, field="reason")  # or each run would refuse it
         engine = await self.start()
 
         async def change(execution_id: str) -> object:
@@ -260,6 +262,8 @@ class RunMethods:
 
         `cascade`: members of their flows that were skipped because of them live again too.
         """
+        reason = clip_text(reason, REASON_BYTES, field="reason")
+        check_flag(cascade, field="cascade")
         engine = await self.start()
 
         async def change(execution_id: str) -> object:

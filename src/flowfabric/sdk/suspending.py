@@ -82,6 +82,8 @@ class Suspend:
         """Everything but the time of the timeout, which the store's clock decides."""
         wait = None if self.wait is None else as_wait(self.wait)
         behavior = self._behavior()
+        if wait is None and self.expect is not ANYTHING:
+            schema_of(self.expect)  # no place has it, but it must be a type
         if wait is not None:
             condition = check_condition(wait.condition)
         elif self.timeout is not None:
@@ -95,7 +97,7 @@ class Suspend:
             timeout_behavior=behavior,
             continuation_metadata_pointer=self.continuation,
             # Without a key of the caller's own, one for the repeats after a lost answer.
-            idempotency_key=self.key or f"suspend:{new_secret_id()}",
+            idempotency_key=f"suspend:{new_secret_id()}" if self.key in (None, "") else self.key,
         )
 
     def _behavior(self) -> TimeoutBehavior:

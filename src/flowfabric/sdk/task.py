@@ -128,7 +128,9 @@ class Call(Generic[R]):
         options, task = self.options, self.task
         bounds = task.bounds if task else UNBOUNDED
         budgets = bounds.budget_ids if options.budgets is None else tuple(options.budgets)
-        lane = options.lane or (task.lane if task else "default")
+        lane = options.lane
+        if lane is None:
+            lane = task.lane if task else "default"
         priority = options.priority
         if priority is None and task is not None:
             priority = task.priority
@@ -142,7 +144,7 @@ class Call(Generic[R]):
             budget_ids=budgets,
             quota_policy_id=bounds.quota_policy_id if options.quota is None else options.quota,
             concurrency_key=self._concurrency_key(),
-            tags=options.tags or {},
+            tags={} if options.tags is None else options.tags,
             policy=options.applied_to(task.policy if task else DEFAULT_POLICY),
             delay_until=options.delay_until(),
             delay_ms=options.delay_ms(),

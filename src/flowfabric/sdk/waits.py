@@ -8,8 +8,8 @@ from typing import Any, Final, Protocol
 from flowfabric.api.backend import EngineBackend
 from flowfabric.api.waits import Signal, WaitInfo
 from flowfabric.errors import InvalidInput, NotFound, WaitpointClosed
-from flowfabric.limits import DEDUP_TTL_MS_DEFAULT, PAGE_MAX
-from flowfabric.model.checks import check_integer
+from flowfabric.limits import DEDUP_TTL_MS_DEFAULT, PAGE_MAX, SIGNAL_PAYLOAD_BYTES
+from flowfabric.model.checks import check_integer, check_text
 from flowfabric.model.suspension import (
     SignalAccepted,
     SignalDuplicate,
@@ -90,7 +90,7 @@ class WaitMethods:
                 execution_id=execution_id,
                 waitpoint_id=waitpoint_id,
                 token=token,
-                signal_name=name or word or _NAME,
+                signal_name=next((each for each in (name, word) if each is not None), _NAME),
                 source_type=source_type,
                 source_identity=source_identity,
                 payload=body,
@@ -139,6 +139,7 @@ class WaitMethods:
         if comment is not None:
             if body is not None:
                 raise InvalidInput("comment: or a payload, not both", field="comment")
+            check_text(comment, field="comment", max_bytes=SIGNAL_PAYLOAD_BYTES, control=True)
             body = encoded({"comment": comment})
         engine = await self.start()
         execution_id = execution_of(run)

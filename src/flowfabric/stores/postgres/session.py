@@ -15,7 +15,8 @@ from flowfabric.errors import InvalidInput
 from flowfabric.ids import jitter
 from flowfabric.stores.postgres.faults import is_not_ready
 
-_HOST: Final = re.compile(r"(\[[^\[\]]+\]|[^:\[\]]*)(:\d*)?")
+_HOST: Final = re.compile(r"(\[[^\[\]]+\]|[^:\[\]]*)(:(?P<port>\d{0,6}))?")
+_PORT_MAX: Final = 65_535
 NOT_READY_PAUSE_S: Final = 0.2
 ANSWER_S: Final = 5.0  # longer than a statement may take, for a server that does not answer at all
 # Every hot statement reads by key or along an index. Before a new table has statistics the planner
@@ -69,7 +70,7 @@ class Session:
             )
         except OSError:
             raise  # a certificate that is refused is a ValueError as well
-        except ValueError:  # its text may quote the URL, and with it the password
+        except (ValueError, OverflowError):  # its text may quote the URL, and with it the password
             raise unreadable_url() from None
 
 
@@ -80,16 +81,19 @@ def check_url(url: str) -> str:
         parts = urlsplit(url)
     except ValueError:  # a [ or ] in the wrong place
         raise unreadable_url() from None
-    login, _, hosts = parts.netloc.rpartition("@")
+    login, _, addresses = parts.netloc.rpartition("@")
+    hosts = [_HOST.fullmatch(address) for address in addresses.split(",")]  # there may be several
     parameters = parts.query.split("&") if parts.query else []
     if (
-        not all(_HOST.fullmatch(host) for host in hosts.split(","))  # there may be several
+        not all(hosts)
         or "@" in login
         or "@" in parts.path
         or parts.fragment
         or not all("=" in each for each in parameters)
     ):
         raise unreadable_url()
+    if any(int(host["port"] or 0) > _PORT_MAX for host in hosts if host):
+        raise InvalidInput(f"url: a port is above {_PORT_MAX}", field="url")
     return url
 
 
