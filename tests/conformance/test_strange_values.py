@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 from flowfabric.api.budgets import Usage
+from flowfabric.api.executions import NewExecution
+from flowfabric.api.flows import FlowEdge, FlowNode
 from flowfabric.api.leases import Fail
 from flowfabric.api.waits import Signal, SuspendRequest
-from flowfabric.engine.flow_requests import FlowEdge, FlowNode
 from flowfabric.errors import FlowFabricError, InvalidInput, StoreError
 from flowfabric.model.flow import AnyOf, OnSatisfied, Quorum
 from flowfabric.model.policy import (

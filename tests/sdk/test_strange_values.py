@@ -43,6 +43,7 @@ from tests.sdk.strange import (
     try_all,
     usual_for,
 )
+from tests.support.inner import inner
 
 WRONG: Any = 5  # where neither a list nor true or false is meant by it
 TEXTS = ("namespace", "waitpoint_secret", "waitpoint_kid", "synchronous")
@@ -67,7 +68,7 @@ def test_no_argument_of_a_fabric_is_an_accident() -> None:
     async def story() -> None:
         async with fabric() as ff:
             await ff.create_budget("b", hard={"tokens": 5})
-            engine = await ff.start()
+            engine = inner(await ff.start())
             stage = Stage(ff, engine, Context)
             for thing in (ff, ff.run(UNKNOWN), ff.flow_run(FLOW)):
                 for call in methods(thing, but=NOT_CALLED):
@@ -105,7 +106,7 @@ def test_no_argument_of_a_blocking_fabric_is_an_accident() -> None:
         ff = fabric()
         sync = ff.sync
         await asyncio.to_thread(sync.create_budget, "b", hard={"tokens": 5})
-        engine = await asyncio.to_thread(lambda: sync.wait(sync._fabric.start()))
+        engine = inner(await asyncio.to_thread(lambda: sync.wait(sync._fabric.start())))
 
         async def stored() -> object:
             return await asyncio.to_thread(lambda: sync.wait(engine.store.dump()))
@@ -136,7 +137,7 @@ def test_no_argument_of_a_context_is_an_accident(
     async def story() -> None:
         async with fabric() as ff:
             await ff.create_budget("b", hard={"tokens": 10**6})
-            engine = await ff.start()
+            engine = inner(await ff.start())
             stage = Stage(ff, engine, kind)
             await stage.renew()
             calls = [stage.calls(each.__name__) for each in methods(stage.context)]
@@ -153,7 +154,7 @@ def test_no_option_of_a_submit_is_an_accident() -> None:
     async def story() -> None:
         async with fabric() as ff:
             work = ff.tasks["work"]
-            stored = (await ff.start()).store.dump
+            stored = inner(await ff.start()).store.dump
 
             async def submit(**options: Any) -> Run[Any]:
                 return await ff.submit(work.options(**options), "solar")
@@ -193,7 +194,7 @@ def test_no_argument_of_a_flow_or_its_nodes_is_an_accident(task: str) -> None:
 
     async def story() -> None:
         async with fabric() as ff:
-            stored = (await ff.start()).store.dump
+            stored = inner(await ff.start()).store.dump
             usual = {**usual_for(ff), "task": task}
             work = ff.tasks["work"]
 
