@@ -7,20 +7,20 @@ from flowfabric.model.record import Record
 from flowfabric.model.suspension import KeyInfo
 
 
-class Seeded(Record, frozen=True):
+class Seeded(Record, frozen=True, tag=True):
     """The key is installed and current."""
 
     kid: str
 
 
-class AlreadySeeded(Record, frozen=True):
+class AlreadySeeded(Record, frozen=True, tag=True):
     """A key of this name was there."""
 
     kid: str
     same_secret: bool
 
 
-class Rotated(Record, frozen=True):
+class Rotated(Record, frozen=True, tag=True):
     """A new key is current; `gc_count` expired ones were removed."""
 
     previous_kid: str | None
@@ -28,7 +28,7 @@ class Rotated(Record, frozen=True):
     gc_count: int
 
 
-class NothingToRotate(Record, frozen=True):
+class NothingToRotate(Record, frozen=True, tag=True):
     """The key is current already."""
 
     kid: str

@@ -42,14 +42,14 @@ from flowfabric.model.words import TimeoutBehavior
 # --- what requests hold --------------------------------------------------------------------------
 
 
-class Fresh(Record, frozen=True):
+class Fresh(Record, frozen=True, tag=True):
     """A new waitpoint; its key is how the condition refers to it."""
 
     waitpoint_key: str
     payload_type: str | None = None  # a JSON schema that signals must fit
 
 
-class UsePending(Record, frozen=True):
+class UsePending(Record, frozen=True, tag=True):
     """A waitpoint made by `create_waitpoint`."""
 
     waitpoint_id: str

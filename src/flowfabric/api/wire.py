@@ -6,12 +6,13 @@ MessagePack, because it tells bytes from text: JSON would take a text for the Ba
 from __future__ import annotations
 
 from functools import cache
-from typing import Any, Final
+from typing import Any, Final, Union, get_args, get_origin
 
 from flowfabric import errors
 from flowfabric.api.operation import OPERATIONS, Operation, Request
 from flowfabric.errors import FlowFabricError, InvalidInput
-from flowfabric.model.record import Record, from_msgpack, to_msgpack
+from flowfabric.model.record import Record, as_plain, from_msgpack, to_msgpack
+from flowfabric.model.suspension import Token
 
 _ERRORS: Final = {
     kind.code: kind
@@ -20,12 +21,50 @@ _ERRORS: Final = {
 }
 
 
-class Failure(Record, frozen=True):
+class Failure(Record, frozen=True, tag=True):
     """An error on the wire."""
 
     code: str
     detail: str
     fields: dict[str, Any] = {}
+
+
+# --- values that only a wire carries -------------------------------------------------------------
+
+
+def _outward(value: object) -> object:
+    """A token is text here and only here: whoever is answered one shall have it."""
+    if isinstance(value, Token):
+        return value.reveal()
+    if isinstance(value, FlowFabricError):
+        return Failure(value.code, value.detail, value.fields)
+    return as_plain(value)
+
+
+def _inward(kind: type, value: Any) -> Any:
+    if kind is not Token:
+        raise NotImplementedError(f"{kind.__name__} does not cross a wire")
+    if not isinstance(value, str):
+        raise TypeError(f"Expected `str`, got `{type(value).__name__}`")
+    return Token(value)
+
+
+def _error(failure: Failure) -> FlowFabricError:
+    """A code of a newer version is an error all the same."""
+    return _ERRORS.get(failure.code, FlowFabricError)(failure.detail, **failure.fields)
+
+
+@cache
+def _reply_type(name: str) -> Any:
+    """As declared, but with failures in the place of errors among the items of a list."""
+    reply = OPERATIONS[name].reply
+    items = get_args(get_args(reply)[0]) if get_origin(reply) is list else ()
+    if FlowFabricError not in items:
+        return reply
+    return list[Union[*(Failure if each is FlowFabricError else each for each in items)]]  # type: ignore[misc]
+
+
+# --- requests ------------------------------------------------------------------------------------
 
 
 @cache
@@ -45,7 +84,7 @@ def operation_of(request: Request[Any]) -> Operation:
 def encode_request(request: Request[Any]) -> bytes:
     """The arguments; the operation's name travels beside them."""
     try:
-        return to_msgpack(request)
+        return to_msgpack(request, hook=_outward)
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise InvalidInput(f"{operation_of(request).name}: {error!s:.200}") from None
 
@@ -56,7 +95,7 @@ def decode_request(name: str, body: bytes) -> Request[Any]:
     if found is None:
         raise InvalidInput(f"there is no operation {name!s:.80}", field="operation")
     try:
-        return from_msgpack(body, found.request, field=name)
+        return from_msgpack(body, found.request, field=name, hook=_inward)
     except InvalidInput as error:
         raise _placed(error) from None
 
@@ -71,22 +110,28 @@ def _placed(error: InvalidInput) -> InvalidInput:
     return InvalidInput(f"{field}: {what}", field=field)
 
 
+# --- answers -------------------------------------------------------------------------------------
+
+
 def encode_reply(reply: object) -> bytes:
     """The answer."""
-    return to_msgpack(reply)
+    return to_msgpack(reply, hook=_outward)
 
 
 def decode_reply(operation: Operation, body: bytes) -> Any:
     """The inverse."""
-    return from_msgpack(body, operation.reply, field=operation.name)
+    kind = _reply_type(operation.name)
+    reply = from_msgpack(body, kind, field=operation.name, hook=_inward)
+    if kind is operation.reply:
+        return reply
+    return [_error(each) if isinstance(each, Failure) else each for each in reply]
 
 
 def encode_error(error: FlowFabricError) -> bytes:
     """An error with its code, its own text and its fields."""
-    return to_msgpack(Failure(error.code, error.detail, error.fields))
+    return to_msgpack(error, hook=_outward)
 
 
 def decode_error(body: bytes) -> FlowFabricError:
-    """The inverse; a code of a newer version is an error all the same."""
-    failure = from_msgpack(body, Failure, field="error")
-    return _ERRORS.get(failure.code, FlowFabricError)(failure.detail, **failure.fields)
+    """The inverse."""
+    return _error(from_msgpack(body, Failure, field="error", hook=_inward))

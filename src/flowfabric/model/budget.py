@@ -177,7 +177,7 @@ class HardBreach(Record, frozen=True, tag="HardBreach", tag_field="kind"):
 UsageOutcome = Ok | AlreadyApplied | SoftBreach | HardBreach
 
 
-class BudgetCreated(Record, frozen=True):
+class BudgetCreated(Record, frozen=True, tag=True):
     """The policy is in force."""
 
     budget_id: str
@@ -195,7 +195,7 @@ class BudgetReset(Record, frozen=True):
     next_reset_at: int
 
 
-class Reserved(Record, frozen=True):
+class Reserved(Record, frozen=True, tag="Reserved", tag_field="kind"):
     """Amounts are held for the attempt until settled, released or expired."""
 
     hold_id: str

@@ -16,39 +16,39 @@ from flowfabric.model.record import Record
 from flowfabric.model.state import PublicState
 
 
-class FlowCreated(Record, frozen=True):
+class FlowCreated(Record, frozen=True, tag=True):
     """A new flow."""
 
     flow_id: str
 
 
-class FlowAlreadySatisfied(Record, frozen=True):
+class FlowAlreadySatisfied(Record, frozen=True, tag=True):
     """The same flow was there already."""
 
     flow_id: str
 
 
-class FlowSubmitted(Record, frozen=True):
+class FlowSubmitted(Record, frozen=True, tag=True):
     """A whole graph was recorded; nodes by name."""
 
     flow_id: str
     execution_ids: Mapping[str, str]
 
 
-class FlowDuplicate(Record, frozen=True):
+class FlowDuplicate(Record, frozen=True, tag=True):
     """The same graph was recorded under this key before."""
 
     flow_id: str
 
 
-class Added(Record, frozen=True):
+class Added(Record, frozen=True, tag=True):
     """A new member."""
 
     execution_id: str
     new_node_count: int
 
 
-class AlreadyMember(Record, frozen=True):
+class AlreadyMember(Record, frozen=True, tag=True):
     """It was a member already."""
 
     execution_id: str
@@ -62,17 +62,17 @@ class Staged(Record, frozen=True):
     new_graph_revision: int
 
 
-class Applied(Record, frozen=True):
+class Applied(Record, frozen=True, tag=True):
     """The child waits for so many upstreams, those of staged edges included."""
 
     unsatisfied_count: int
 
 
-class AlreadyApplied(Record, frozen=True):
+class AlreadyApplied(Record, frozen=True, tag=True):
     """It was applied before."""
 
 
-class Withdrawn(Record, frozen=True):
+class Withdrawn(Record, frozen=True, tag=True):
     """The edge is gone; what its group has decided without it."""
 
     edge_id: str
@@ -80,15 +80,15 @@ class Withdrawn(Record, frozen=True):
     group_state: GroupState
 
 
-class AlreadyWithdrawn(Record, frozen=True):
+class AlreadyWithdrawn(Record, frozen=True, tag=True):
     """There is no such edge: it was withdrawn before, or never staged."""
 
 
-class PolicySet(Record, frozen=True):
+class PolicySet(Record, frozen=True, tag=True):
     """The group joins by this policy."""
 
 
-class PolicyAlreadySet(Record, frozen=True):
+class PolicyAlreadySet(Record, frozen=True, tag=True):
     """It did so already."""
 
 
@@ -109,14 +109,14 @@ class CascadeOutcome(Record, frozen=True):
     synchronous: bool
 
 
-class FlowCancelled(Record, frozen=True):
+class FlowCancelled(Record, frozen=True, tag=True):
     """The flow is cancelled, and so is every member its policy takes with it."""
 
     cancellation_policy: CancellationPolicy
     member_execution_ids: tuple[str, ...]
 
 
-class CancellationScheduled(Record, frozen=True):
+class CancellationScheduled(Record, frozen=True, tag=True):
     """The flow is cancelled; none of these members can start, and each is cancelled shortly."""
 
     cancellation_policy: CancellationPolicy
@@ -124,7 +124,7 @@ class CancellationScheduled(Record, frozen=True):
     member_execution_ids: tuple[str, ...]
 
 
-class PartiallyCancelled(Record, frozen=True):
+class PartiallyCancelled(Record, frozen=True, tag=True):
     """The flow is cancelled; these members could not be yet and are still owed."""
 
     cancellation_policy: CancellationPolicy
@@ -132,7 +132,7 @@ class PartiallyCancelled(Record, frozen=True):
     failed_member_execution_ids: tuple[str, ...]
 
 
-class AlreadyTerminal(Record, frozen=True):
+class AlreadyTerminal(Record, frozen=True, tag=True):
     """The flow had ended before; nothing was changed."""
 
     stored_cancellation_policy: CancellationPolicy | None

@@ -87,7 +87,7 @@ class ConcurrencyExceeded(Record, frozen=True, tag="ConcurrencyExceeded", tag_fi
 AdmissionOutcome = Admitted | AlreadyAdmitted | RateExceeded | ConcurrencyExceeded
 
 
-class QuotaCreated(Record, frozen=True):
+class QuotaCreated(Record, frozen=True, tag=True):
     """The policy is in force."""
 
     quota_policy_id: str

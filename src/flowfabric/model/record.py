@@ -5,6 +5,7 @@ msgspec structs are built and copied in C: a decision costs microseconds, so bat
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 import msgspec
@@ -32,10 +33,10 @@ _DETAIL_LENGTH = 300  # of a decoder's own text, which may repeat what it was gi
 
 def to_json(value: object) -> bytes:
     """Encode as JSON, fields in declaration order and unset fields left out."""
-    return msgspec.json.encode(value, enc_hook=_as_plain)
+    return msgspec.json.encode(value, enc_hook=as_plain)
 
 
-def _as_plain(value: object) -> object:
+def as_plain(value: object) -> object:
     """Text and numbers of a caller's own types: the encoder knows only the plain ones."""
     if isinstance(value, str):
         return str.__str__(value)
@@ -68,15 +69,19 @@ def _detail(field: str, error: Exception) -> str:
     return f"{field}: {error!s:.{_DETAIL_LENGTH}}"
 
 
-def to_msgpack(value: object) -> bytes:
-    """Encode as MessagePack: as JSON, but bytes stay bytes."""
-    return msgspec.msgpack.encode(value, enc_hook=_as_plain)
+def to_msgpack(value: object, *, hook: Callable[[object], object] = as_plain) -> bytes:
+    """Encode as MessagePack: as JSON, but bytes stay bytes. The hook gives what stands for a value
+    of a type that the encoder does not know."""
+    return msgspec.msgpack.encode(value, enc_hook=hook)
 
 
-def from_msgpack(data: bytes, kind: type[T], *, field: str) -> T:
-    """Decode MessagePack into a known type; a mismatch names the field."""
+def from_msgpack(
+    data: bytes, kind: type[T], *, field: str, hook: Callable[[type, Any], Any] | None = None
+) -> T:
+    """Decode MessagePack into a known type; a mismatch names the field. The hook makes a value of a
+    type that the decoder does not know."""
     try:
-        return msgspec.msgpack.decode(data, type=kind)
+        return msgspec.msgpack.decode(data, type=kind, dec_hook=hook)
     except _UNREADABLE as error:
         raise InvalidInput(_detail(field, error), field=field) from None
 

@@ -306,14 +306,14 @@ class ResumeSignal(Record, frozen=True):
     payload_encoding: str
 
 
-class Suspended(Record, frozen=True):
+class Suspended(Record, frozen=True, tag=True):
     """The lease is released; the old handle is dead."""
 
     suspension_id: str
     waitpoints: tuple[WaitpointDetails, ...]
 
 
-class AlreadyMet(Record, frozen=True):
+class AlreadyMet(Record, frozen=True, tag=True):
     """Early signals satisfied the condition: the lease stays, the work goes on."""
 
     suspension_id: str
@@ -321,14 +321,14 @@ class AlreadyMet(Record, frozen=True):
     signals: tuple[ResumeSignal, ...]
 
 
-class SignalAccepted(Record, frozen=True):
+class SignalAccepted(Record, frozen=True, tag=True):
     """Stored; `effect` says what it did."""
 
     signal_id: str
     effect: SignalEffect
 
 
-class SignalDuplicate(Record, frozen=True):
+class SignalDuplicate(Record, frozen=True, tag=True):
     """The same key was delivered before; this is what it did then."""
 
     existing_signal_id: str

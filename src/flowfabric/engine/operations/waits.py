@@ -24,7 +24,7 @@ from flowfabric.kernel.suspend import Binding, CloseWaitpoint, CreateWaitpoint, 
 from flowfabric.model.checks import check_instant, check_integer, check_name, check_text
 from flowfabric.model.execution import Fence
 from flowfabric.model.limit_checks import check_word
-from flowfabric.model.record import to_json
+from flowfabric.model.record import fields_of, replace, to_json
 from flowfabric.model.suspension import (
     ReasonCode,
     RequestedBy,
@@ -89,8 +89,19 @@ def _command(execution_id: str, fence: Fence, request: object) -> SuspendExecuti
         "",
         key,
         limits.SUSPEND_KEY_TTL_MS,
-        hashlib.sha256(to_json(request)).hexdigest(),
+        _digest(request),
     )
+
+
+def _digest(request: SuspendRequest) -> str:
+    """What tells a repeated request from another one under its key. Stored digests were made when
+    waitpoints said their fields only and not their kind, so that is how they stay."""
+    waitpoints: Any = tuple(
+        {name: value for name, value in fields_of(each).items() if value is not None}
+        for each in request.waitpoints
+    )
+    told = replace(request, waitpoints=waitpoints) if waitpoints else request
+    return hashlib.sha256(to_json(told)).hexdigest()
 
 
 def _bindings(
