@@ -8,13 +8,14 @@ import pytest
 
 from flowfabric.api.keys import AlreadySeeded, NothingToRotate, Rotated, Seeded
 from flowfabric.assemble import open_engine
-from flowfabric.config import EngineConfig
 from flowfabric.engine.engine import Engine
 from flowfabric.engine.operations.keys import KIDS_MAX, ensure_signing_key
 from flowfabric.errors import InvalidInput, RotationConflict, SchemaMismatch
 from flowfabric.limits import DURATION_MS_MAX
+from flowfabric.model.record import replace
 from flowfabric.model.suspension import Count, CountKind, SignalEffect
 from flowfabric.stores.tables import SECRETS
+from tests.support.databases import config_for
 from tests.support.lab import Lab, scenario
 from tests.support.waits import suspended, told
 
@@ -24,7 +25,7 @@ MANY = Count(100, CountKind.DISTINCT_SIGNALS, ("a",))
 
 def beside(lab: Lab, **settings: object) -> Engine:
     """Another engine on the same store."""
-    config = EngineConfig(loops=False, **settings)  # type: ignore[arg-type]
+    config = replace(config_for(lab.url), **settings)
     return open_engine(lab.url, config=config, clock=lab.clock)
 
 

@@ -45,7 +45,7 @@ class Backdoor:
             self._sqlite = sqlite3.connect(path, isolation_level=None)
             self._sqlite.execute("ATTACH ? AS keep", (f"{Path(path).with_suffix('.keep')}",))
         else:
-            self._postgres = await asyncpg.connect(self._url)
+            self._postgres = await asyncpg.connect(self._url, statement_cache_size=0)
 
     async def close(self) -> None:
         """Hang up, and leave nothing behind."""

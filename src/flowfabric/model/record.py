@@ -48,7 +48,7 @@ def as_plain(value: object) -> object:
 def to_plain(value: object, *, field: str = "value") -> Any:
     """Plain lists, maps and scalars: what JSON could hold."""
     try:
-        return msgspec.to_builtins(value, enc_hook=_as_plain)
+        return msgspec.to_builtins(value, enc_hook=as_plain)
     except RecursionError:
         raise InvalidInput(f"{field}: nests too deep", field=field) from None
     except TypeError as error:
