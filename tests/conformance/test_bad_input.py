@@ -198,7 +198,7 @@ async def test_a_malformed_tag_is_refused_when_set(lab: Lab, key: str) -> None:
     """Lifecycle 4.27."""
     execution_id = await lab.create()
     async with lab.refuses(InvalidTagKey):
-        await lab.engine.set_execution_tag(execution_id=execution_id, key=key, value="x")
+        await lab.direct.set_execution_tag(execution_id=execution_id, key=key, value="x")
 
 
 @scenario

@@ -294,7 +294,7 @@ async def test_d21_a_tag_is_written_and_described(lab: Lab) -> None:
 @woven
 async def test_a_malformed_tag_writes_nothing(lab: Lab) -> None:
     graph = await submit(lab, "a")
-    engine, flow_id = lab.engine, graph.flow_id
+    engine, flow_id = lab.direct, graph.flow_id  # a number has no form of text on a wire
     for key in ("", "plain", "Upper.case", "a.", ".a", "a..", 5, "a.b\n"):
         async with lab.refuses(InvalidTagKey):
             await engine.set_flow_tag(flow_id=flow_id, key=key, value="v")  # type: ignore[arg-type]

@@ -102,7 +102,7 @@ async def test_a_graph_with_a_mistake_is_refused_whole_and_the_culprit_named(
     nodes, edges, error, name = REFUSALS[what]
     await submit(lab, ["first"])  # the lane and the kind are known
     async with lab.refuses(error, name):
-        await lab.engine.submit_flow(nodes=nodes, edges=edges)
+        await lab.direct.submit_flow(nodes=nodes, edges=edges)  # some are of the wrong type
 
 
 @woven

@@ -240,7 +240,7 @@ async def test_suspend_by_triple_needs_the_whole_fence(lab: Lab) -> None:
     key, good = claimed.execution_id, claimed.handle.fence
     engine = lab.engine
     async with lab.refuses(FenceRequired, "fence"):
-        await engine.suspend_by_triple(execution_id=key, fence=None, request=GO)  # type: ignore[arg-type]
+        await lab.direct.suspend_by_triple(execution_id=key, fence=None, request=GO)  # type: ignore[arg-type]
     async with lab.refuses(PartialFence):
         broken = Fence("", good.lease_epoch, good.attempt_id)
         await engine.suspend_by_triple(execution_id=key, fence=broken, request=GO)

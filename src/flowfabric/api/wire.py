@@ -5,13 +5,14 @@ MessagePack, because it tells bytes from text: JSON would take a text for the Ba
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any, Final, Union, get_args, get_origin
 
 from flowfabric import errors
 from flowfabric.api.operation import OPERATIONS, Operation, Request
 from flowfabric.errors import FlowFabricError, InvalidInput
-from flowfabric.model.record import Record, as_plain, from_msgpack, to_msgpack
+from flowfabric.model.record import Record, as_plain, fields_of, from_msgpack, to_msgpack
 from flowfabric.model.suspension import Token
 
 _ERRORS: Final = {
@@ -19,6 +20,8 @@ _ERRORS: Final = {
     for kind in vars(errors).values()
     if isinstance(kind, type) and issubclass(kind, FlowFabricError)
 }
+
+_UNSENDABLE: Final = (TypeError, ValueError, OverflowError, RecursionError)
 
 
 class Failure(Record, frozen=True, tag=True):
@@ -85,8 +88,39 @@ def encode_request(request: Request[Any]) -> bytes:
     """The arguments; the operation's name travels beside them."""
     try:
         return to_msgpack(request, hook=_outward)
-    except (TypeError, ValueError, OverflowError, RecursionError) as error:
-        raise InvalidInput(f"{operation_of(request).name}: {error!s:.200}") from None
+    except _UNSENDABLE as error:
+        raise _unsendable(error, request, "") from None
+
+
+def _unsendable(error: Exception, value: object, path: str) -> InvalidInput:
+    """Says where in a value the part is that cannot be sent: each is tried by itself."""
+    if not path or not isinstance(error, RecursionError):  # or there might be no end to the parts
+        for step, part in _parts(value):
+            try:
+                to_msgpack(part, hook=_outward)
+            except _UNSENDABLE as found:
+                return _unsendable(found, part, f"{path}{step}")
+    match error:
+        case UnicodeEncodeError():
+            what = "is not valid Unicode"
+        case OverflowError():
+            what = "does not fit into 64 bits"
+        case RecursionError():
+            what = "nests too deep"
+        case _:
+            what = f"{type(value).__name__} is nothing that can be sent"
+    return _at(path, what)
+
+
+def _parts(value: object) -> Iterator[tuple[str, object]]:
+    """What a value is made of, each with the step that leads to it."""
+    if isinstance(value, Record):
+        yield from ((f".{name}", part) for name, part in fields_of(value).items())
+    elif isinstance(value, list | tuple):
+        yield from ((f"[{index}]", part) for index, part in enumerate(value))
+    elif isinstance(value, Mapping):
+        yield from (("", key) for key in value)
+        yield from ((f".{key!s:.80}", part) for key, part in value.items())
 
 
 def decode_request(name: str, body: bytes) -> Request[Any]:
@@ -101,13 +135,27 @@ def decode_request(name: str, body: bytes) -> Request[Any]:
 
 
 def _placed(error: InvalidInput) -> InvalidInput:
-    """With the field that the decoder's text ends with, as `$.limit`."""
-    _, found, place = error.detail.rpartition("`$.")
-    field = place.partition("`")[0].partition("[")[0].partition(".")[0] if found else ""
-    if not field:
+    """With the place that the decoder's text ends with: `$.limit`, `$.edges[0].upstream`; for a map
+    the decoder does not say which of its entries it was (`$.deltas[...]`)."""
+    before, found, place = error.detail.rpartition("`$.")
+    if not found:
         return error
-    what = error.detail.partition(": ")[2].rpartition(" - at")[0]
-    return InvalidInput(f"{field}: {what}", field=field)
+    what = before.partition(": ")[2].rpartition(" - at")[0]
+    return _at("." + place.partition("`")[0].replace("[...]", ""), what)
+
+
+def _at(path: str, what: str) -> InvalidInput:
+    """The text has the whole path. The field is named as the engine does: an item of a list with
+    its place in it, anything else by its own name, and not by what it was handed over in."""
+    error = InvalidInput(f"{path[1:]}: {what}")
+    steps = path.split(".")
+    listed = next((at for at, step in enumerate(steps) if step.endswith("]")), None)
+    if listed is None:
+        error.fields["field"] = steps[-1]
+    else:
+        error.fields["field"] = ".".join(steps[listed:])
+        error.fields["index"] = int(steps[listed].partition("[")[2].partition("]")[0])
+    return error
 
 
 # --- answers -------------------------------------------------------------------------------------

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     TimeoutBehaviorGiven = TimeoutBehavior | str
     TokenGiven = Token | str
 else:
-    BlockingReasonGiven = BlockingReason
+    BlockingReasonGiven = str  # a word that is no reason has an error of its own
     CancellationPolicyGiven = CancellationPolicy
     EnforcementModeGiven = EnforcementMode
     FailureClassGiven = FailureClass
