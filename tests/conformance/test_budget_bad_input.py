@@ -135,7 +135,8 @@ async def test_the_shortest_period_is_a_second(lab: Lab) -> None:
 @pytest.mark.parametrize("amount", BAD_AMOUNTS)
 @scenario
 async def test_limits_are_whole_numbers_of_64_bits(lab: Lab, amount: Any) -> None:
-    lab.engine = lab.direct  # what is wrong here has no form on a wire
+    if type(amount) is not int:
+        lab.engine = lab.direct  # a wire knows only that it was an entry of the map
     await make_budget(lab)
     create, update = lab.engine.create_budget, lab.engine.update_budget
     for field, other in (("hard_limits", "soft_limits"), ("soft_limits", "hard_limits")):
@@ -214,7 +215,8 @@ async def test_an_execution_budget_needs_its_execution(lab: Lab) -> None:
 @scenario
 async def test_amounts_are_whole_numbers_of_64_bits(lab: Lab, amount: Any) -> None:
     """In every operation that takes them."""
-    lab.engine = lab.direct  # what is wrong here has no form on a wire
+    if type(amount) is not int:
+        lab.engine = lab.direct  # a wire knows only that it was an entry of the map
     await make_budget(lab)
     claimed = await lab.started()
     await reserve(lab, claimed, {"a": 1})
@@ -244,7 +246,8 @@ async def tell(lab: Lab, handle: Any, used: Any) -> Any:
 @pytest.mark.parametrize("name", BAD_NAMES)
 @scenario
 async def test_dimensions_have_names(lab: Lab, name: Any) -> None:
-    lab.engine = lab.direct  # what is wrong here has no form on a wire
+    if not isinstance(name, str) or not name.isascii():
+        lab.engine = lab.direct  # no such name has a form on a wire
     claimed = await lab.started()
     amounts = {name: 1}
     calls: list[Any] = [
@@ -326,7 +329,8 @@ async def test_a_breach_near_the_edge_of_64_bits_is_a_breach(lab: Lab) -> None:
 @pytest.mark.parametrize("used", [None, {}, {"input_tokens": 1}, 7, "x"])
 @scenario
 async def test_a_report_needs_a_usage(lab: Lab, used: Any) -> None:
-    lab.engine = lab.direct  # behind a wire a map is a Usage
+    if isinstance(used, dict):
+        lab.engine = lab.direct  # behind a wire a map is a Usage
     claimed = await lab.started()
     async with lab.refuses(InvalidInput, field="usage"):
         await tell(lab, claimed.handle, used)

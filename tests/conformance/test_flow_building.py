@@ -345,11 +345,11 @@ async def test_scenario_11_a_policy_is_set_before_the_first_edge(lab: Lab) -> No
 
 @woven
 async def test_scenario_11_a_threshold_of_nothing_is_refused(lab: Lab) -> None:
-    lab.engine = lab.direct  # what is wrong here has no form on a wire
     graph = await empty(lab, "d")
     for k in (0, -1, 2**31, True, 1.5):
         async with lab.refuses(InvalidInput, "policy.k"):
             await graph.join("d", Quorum(k, CANCEL))  # type: ignore[arg-type]
+    lab.engine = lab.direct  # behind a wire such a map is a policy
     for policy in (None, "all_of", {"kind": "all_of"}, AnyOf("sometimes")):  # type: ignore[arg-type]
         async with lab.refuses(InvalidInput, "policy"):
             await graph.join("d", policy)  # type: ignore[arg-type]

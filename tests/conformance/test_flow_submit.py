@@ -92,6 +92,7 @@ REFUSALS: dict[str, tuple[list[FlowNode], list[FlowEdge], type[FlowFabricError],
     "an unknown quota": ([node("a", quota_policy_id="x")], [], NotFound, "quota_policy_id"),
     "a key without quota": ([node("a", concurrency_key="x")], [], InvalidInput, "nodes[a]"),
 }
+MISTYPED = ("a join that is none", "no execution")
 
 
 @pytest.mark.parametrize("what", REFUSALS)
@@ -101,8 +102,9 @@ async def test_a_graph_with_a_mistake_is_refused_whole_and_the_culprit_named(
 ) -> None:
     nodes, edges, error, name = REFUSALS[what]
     await submit(lab, ["first"])  # the lane and the kind are known
+    engine = lab.direct if what in MISTYPED else lab.engine  # a wire says the number of the node
     async with lab.refuses(error, name):
-        await lab.direct.submit_flow(nodes=nodes, edges=edges)  # some are of the wrong type
+        await engine.submit_flow(nodes=nodes, edges=edges)
 
 
 @woven

@@ -133,7 +133,6 @@ REQUESTS: dict[str, tuple[dict[str, Any], str]] = {
 @scenario
 async def test_a_malformed_suspend_is_refused_by_its_field(lab: Lab) -> None:
     """D-06, D-39, §4.2: one validator in front of every store."""
-    lab.engine = lab.direct  # what is wrong here has no form on a wire
     claimed = await lab.started()
     async with lab.unchanged():
         for fields, detail in REQUESTS.values():
@@ -144,7 +143,7 @@ async def test_a_malformed_suspend_is_refused_by_its_field(lab: Lab) -> None:
             assert "field" in caught.value.fields
         for wrong in (None, "now", {"resume_condition": ONE}):
             with pytest.raises(InvalidInput, match="request"):
-                await lab.engine.suspend(claimed.handle, wrong)  # type: ignore[arg-type]
+                await lab.direct.suspend(claimed.handle, wrong)  # type: ignore[arg-type]
         for age in (3_600_000, 600_001):
             past = SuspendRequest(resume_condition=ONE, timeout_at=lab.now - age)
             with pytest.raises(InvalidInput, match="timeout_at_in_past"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import Any
 
 import pytest
@@ -231,6 +232,28 @@ async def test_a_key_is_forgotten_in_time(lab: Lab) -> None:
     assert len((await lab.dump())["ff_suspend_dedup"]) == 1
     await lab.after(7 * 86_400_000)
     assert (await lab.dump())["ff_suspend_dedup"] == []
+
+
+@told
+async def test_a_digest_is_what_older_versions_stored(lab: Lab) -> None:
+    """A call that is repeated after an upgrade is known again: on a wire a waitpoint says its kind,
+    in a digest it never did."""
+    claimed = await lab.started()
+    made = await pending(lab, claimed, key="b")
+    request = SuspendRequest(
+        resume_condition=AllOf((Single("a"), Single("b"))),
+        waitpoints=(Fresh("a", "{}"), UsePending(made.waitpoint_id, "b")),
+        idempotency_key="k",
+    )
+    await lab.engine.suspend(claimed.handle, request)
+    (row,) = (await lab.dump())["ff_suspend_dedup"]
+    text = (
+        '{"resume_condition":{"kind":"all_of","members":[{"kind":"single","waitpoint_key":"a"},'
+        '{"kind":"single","waitpoint_key":"b"}]},"waitpoints":[{"waitpoint_key":"a",'
+        f'"payload_type":"{{}}"}},{{"waitpoint_id":"{made.waitpoint_id}","waitpoint_key":"b"}}],'
+        '"idempotency_key":"k"}'
+    )
+    assert row.digest == hashlib.sha256(text.encode()).hexdigest()
 
 
 @told

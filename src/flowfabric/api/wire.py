@@ -5,6 +5,7 @@ MessagePack, because it tells bytes from text: JSON would take a text for the Ba
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any, Final, Union, get_args, get_origin
@@ -22,6 +23,8 @@ _ERRORS: Final = {
 }
 
 _UNSENDABLE: Final = (TypeError, ValueError, OverflowError, RecursionError)
+Path = tuple[str, ...]  # names of fields, from the request's own inwards
+_LENGTH: Final = 200  # of a place, and of a decoder's own text, which may repeat what it was given
 
 
 class Failure(Record, frozen=True, tag=True):
@@ -89,17 +92,17 @@ def encode_request(request: Request[Any]) -> bytes:
     try:
         return to_msgpack(request, hook=_outward)
     except _UNSENDABLE as error:
-        raise _unsendable(error, request, "") from None
+        raise _unsendable(error, request, ()) from None
 
 
-def _unsendable(error: Exception, value: object, path: str) -> InvalidInput:
+def _unsendable(error: Exception, value: object, path: Path) -> InvalidInput:
     """Says where in a value the part is that cannot be sent: each is tried by itself."""
     if not path or not isinstance(error, RecursionError):  # or there might be no end to the parts
-        for step, part in _parts(value):
+        for place, part in _parts(value, path):
             try:
                 to_msgpack(part, hook=_outward)
             except _UNSENDABLE as found:
-                return _unsendable(found, part, f"{path}{step}")
+                return _unsendable(found, part, place)
     match error:
         case UnicodeEncodeError():
             what = "is not valid Unicode"
@@ -109,18 +112,20 @@ def _unsendable(error: Exception, value: object, path: str) -> InvalidInput:
             what = "nests too deep"
         case _:
             what = f"{type(value).__name__} is nothing that can be sent"
-    return _at(path, what)
+    return _at(path or ("request",), what)
 
 
-def _parts(value: object) -> Iterator[tuple[str, object]]:
-    """What a value is made of, each with the step that leads to it."""
+def _parts(value: object, path: Path) -> Iterator[tuple[Path, object]]:
+    """What a value is made of, and where each part is."""
     if isinstance(value, Record):
-        yield from ((f".{name}", part) for name, part in fields_of(value).items())
+        yield from (((*path, name), part) for name, part in fields_of(value).items())
     elif isinstance(value, list | tuple):
-        yield from ((f"[{index}]", part) for index, part in enumerate(value))
+        for index, part in enumerate(value):
+            yield (*path[:-1], f"{path[-1]}[{index}]"), part
     elif isinstance(value, Mapping):
-        yield from (("", key) for key in value)
-        yield from ((f".{key!s:.80}", part) for key, part in value.items())
+        yield from ((path, key) for key in value)
+        for key, part in value.items():
+            yield (*path[:-1], f"{path[-1]}.{key!s:.80}"), part
 
 
 def decode_request(name: str, body: bytes) -> Request[Any]:
@@ -139,22 +144,22 @@ def _placed(error: InvalidInput) -> InvalidInput:
     the decoder does not say which of its entries it was (`$.deltas[...]`)."""
     before, found, place = error.detail.rpartition("`$.")
     if not found:
-        return error
+        return InvalidInput(f"{error.detail:.{_LENGTH}}", **error.fields)
     what = before.partition(": ")[2].rpartition(" - at")[0]
-    return _at("." + place.partition("`")[0].replace("[...]", ""), what)
+    return _at(tuple(place.partition("`")[0].replace("[...]", "").split(".")), what)
 
 
-def _at(path: str, what: str) -> InvalidInput:
+def _at(path: Path, what: str) -> InvalidInput:
     """The text has the whole path. The field is named as the engine does: an item of a list with
     its place in it, anything else by its own name, and not by what it was handed over in."""
-    error = InvalidInput(f"{path[1:]}: {what}")
-    steps = path.split(".")
-    listed = next((at for at, step in enumerate(steps) if step.endswith("]")), None)
+    error = InvalidInput(f"{'.'.join(path):.{_LENGTH}}: {what:.{_LENGTH}}")
+    items = [re.fullmatch(r"\w+\[(\d+)\].*", step, re.DOTALL) for step in path]
+    listed = next((item for item in items if item is not None), None)
     if listed is None:
-        error.fields["field"] = steps[-1]
+        error.fields["field"] = path[-1]
     else:
-        error.fields["field"] = ".".join(steps[listed:])
-        error.fields["index"] = int(steps[listed].partition("[")[2].partition("]")[0])
+        error.fields["field"] = f"{'.'.join(path[items.index(listed) :]):.{_LENGTH}}"
+        error.fields["index"] = int(listed[1])
     return error
 
 

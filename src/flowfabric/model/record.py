@@ -78,12 +78,14 @@ def to_msgpack(value: object, *, hook: Callable[[object], object] = as_plain) ->
 def from_msgpack(
     data: bytes, kind: type[T], *, field: str, hook: Callable[[type, Any], Any] | None = None
 ) -> T:
-    """Decode MessagePack into a known type; a mismatch names the field. The hook makes a value of a
-    type that the decoder does not know."""
+    """Decode MessagePack into a known type; a mismatch names the field, and the end of its text the
+    place. The hook makes a value of a type that the decoder does not know."""
     try:
         return msgspec.msgpack.decode(data, type=kind, dec_hook=hook)
-    except _UNREADABLE as error:
+    except RecursionError as error:
         raise InvalidInput(_detail(field, error), field=field) from None
+    except _UNREADABLE as error:
+        raise InvalidInput(f"{field}: {error}", field=field) from None
 
 
 Raw = msgspec.Raw  # JSON that is passed on as it is
