@@ -9,8 +9,8 @@ from typing import Any, Final
 import pytest
 
 from flowfabric.api.executions import NewExecution
+from flowfabric.api.seeds import SEED_OPERATIONS
 from flowfabric.engine.engine import Engine
-from flowfabric.engine.supported import SEED_OPERATIONS
 from flowfabric.errors import InvalidInput
 from flowfabric.ids import new_execution_id, new_uuid7s
 from flowfabric.limits import TAGS_MAX

@@ -14,6 +14,7 @@ from flowfabric.api.budgets import Usage
 from flowfabric.api.executions import NewExecution
 from flowfabric.api.flows import FlowEdge, FlowNode
 from flowfabric.api.leases import Fail
+from flowfabric.api.operation import OPERATIONS
 from flowfabric.api.waits import Signal, SuspendRequest
 from flowfabric.errors import FlowFabricError, InvalidInput, StoreError
 from flowfabric.model.flow import AnyOf, OnSatisfied, Quorum
@@ -120,21 +121,14 @@ USUAL: dict[str, Any] = {
     "worker_instance_id": "w1-1",
 }
 ADMIN_LISTS = {"report_usage_admin": {"deltas": (1,)}}
-# Not operations: the parts other layers are made of, and what would end or block the test.
-PARTS = """
-check_handle check_id check_scopes close close_core complete_command create_executions_in
-dump ensure_known ensure_limits execute execute_in execute_together fail_command
-fold lease_ttl moment namespace offer prepare publish read shutdown_prepare start transact
-"""
+# A connection of the caller's, the schema, and the end of the engine: not for strange values.
+LEFT_OUT = frozenset({"create_executions_in", "prepare", "shutdown_prepare"})
 
 
 def operations(lab: Lab) -> dict[str, Any]:
-    members = inspect.getmembers(lab.direct, inspect.iscoroutinefunction)
-    return {
-        name: call
-        for name, call in members
-        if not name.startswith("_") and name not in PARTS.split()
-    }
+    """Every operation there is, by the register, and the lists of one kind."""
+    lists = ("renew_many", "complete_many", "fail_many")
+    return {name: getattr(lab.direct, name) for name in sorted({*OPERATIONS, *lists} - LEFT_OUT)}
 
 
 def usual_arguments(name: str, call: Any, known: dict[str, Any]) -> dict[str, Any]:

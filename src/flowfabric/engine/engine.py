@@ -11,6 +11,7 @@ from flowfabric import forks, limits
 from flowfabric.api.backend import EngineBackend, LocalWorker
 from flowfabric.api.hints import Bell
 from flowfabric.api.operation import Request
+from flowfabric.api.seeds import supported
 from flowfabric.config import EngineConfig
 from flowfabric.engine import due_work
 from flowfabric.engine.core import EngineCore
@@ -34,7 +35,6 @@ from flowfabric.engine.operations import wait_reads as wait_reads
 from flowfabric.engine.operations import waits as waits
 from flowfabric.engine.operations import workers as workers
 from flowfabric.engine.operations.performing import ANSWERS, COMMANDS
-from flowfabric.engine.supported import supported
 from flowfabric.errors import FlowFabricError, InvalidInput
 from flowfabric.model.checks import check_list
 from flowfabric.model.record import replace
@@ -172,12 +172,12 @@ class Engine(EngineBackend, EngineCore):
         return self.store.family
 
     def capabilities(self) -> BackendCapabilities:
-        """Which operations this engine supports; derived from the implementation.
+        """Which operations this engine supports; read off the register.
 
         >>> engine.capabilities().supports["read_stream"]  # doctest: +SKIP
         False
         """
-        supports = supported(type(self))
+        supports = supported()
         supports["create_executions_in"] = hasattr(self.store, "join")
         return BackendCapabilities(self.store.family, VERSION, self.store.schema_version, supports)
 

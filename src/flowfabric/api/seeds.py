@@ -1,11 +1,11 @@
-"""Which operations there are, and which of them this engine has."""
+"""The operations of the seeds, and which of them there are."""
 
 from __future__ import annotations
 
-import inspect
 from typing import Final
 
-from flowfabric.engine.core import EngineCore
+from flowfabric.api.backend import EngineBackend
+from flowfabric.api.operation import OPERATIONS
 
 # Every operation of the seeds, in their order; those not written yet are told as missing.
 SEED_OPERATIONS: Final = (
@@ -125,27 +125,9 @@ SEED_OPERATIONS: Final = (
     "prepare",
     "shutdown_prepare",
 )
-# Public for the parts of the engine, the loops and the tests: how it runs, nothing to ask it for.
-_RUNNING: Final = frozenset(
-    [
-        "call",
-        "call_many",
-        "start",
-        "close",
-        "tick",
-        "move_due",
-        "next_due",
-        "sweep",
-        "sweep_workers",
-    ]
-)
 
 
-def supported(engine: type[EngineCore]) -> dict[str, bool]:
-    """Each operation by name: True when the engine has it, False for one of the seeds' it lacks."""
-    own = {
-        name
-        for name, member in inspect.getmembers(engine, inspect.iscoroutinefunction)
-        if not name.startswith("_") and name not in _RUNNING and not hasattr(EngineCore, name)
-    }
-    return {name: hasattr(engine, name) for name in sorted({*SEED_OPERATIONS, *own})}
+def supported() -> dict[str, bool]:
+    """Each operation by name: True if it is there, False for one of the seeds that is missing."""
+    names = sorted({*SEED_OPERATIONS, *OPERATIONS})
+    return {name: hasattr(EngineBackend, name) for name in names}
