@@ -2,10 +2,12 @@
 
     errors, limits, trouble ── everywhere
 
-    model ──► api ──► engine, sdk, cli
-    model ──► kernel ──► engine ──► loops ──► sdk ──► cli
-      └─────► stores ──► assemble ──────────────┘
-                └─ stores.base (protocol), stores.indexes, stores.tables ──► engine, loops
+    model ──► kernel ──► engine ──► loops ──► assemble ──► sdk ──► cli
+      ├─────► stores ────────────────────────────┘          │
+      └─────► api, the waist ──► engine, sdk, cli ──────────┘
+    stores.base (protocol), stores.indexes, stores.tables ──► engine, loops
+
+The SDK and the CLI know an engine only by the waist.
 
 Only assemble.py, the composition root, knows which concrete stores exist. Imports that happen only
 for type checking count: a name in an annotation is knowledge too.
@@ -20,7 +22,7 @@ from pathlib import Path
 
 PACKAGE = "flowfabric"
 EVERYWHERE = {"errors", "limits", "trouble"}
-OUTSIDE = {"clock", "ids", "config", "forks"}
+OUTSIDE = {"clock", "ids", "config", "forks", "callers"}
 BELOW_SDK = (
     {"model", "api", "kernel", "engine", "loops", "stores", "assemble"} | EVERYWHERE | OUTSIDE
 )
@@ -34,6 +36,7 @@ ALLOWED: dict[str, set[str]] = {
     "ids": {"model", "clock"} | EVERYWHERE,
     "config": {"model"} | EVERYWHERE,
     "forks": EVERYWHERE,
+    "callers": EVERYWHERE,
     "model": EVERYWHERE,
     "api": {"model"} | EVERYWHERE,
     "kernel": {"model"} | EVERYWHERE,
@@ -43,10 +46,13 @@ ALLOWED: dict[str, set[str]] = {
     | OUTSIDE,
     "loops": {"engine", "model", "api", "kernel", "stores.base", "clock", "ids"} | EVERYWHERE,
     "assemble": BELOW_SDK,
-    "sdk": BELOW_SDK,
+    # What people touch knows the waist, and the composition root that opens an engine behind it.
+    "sdk": {"model", "api", "assemble", "kernel.condition"} | EVERYWHERE | OUTSIDE,
     # Measures through the public calls; knows concrete stores only by their URLs and their SQL.
     "bench": {"model", "api", "engine", "stores.base", "assemble", "sdk"} | EVERYWHERE | OUTSIDE,
-    "cli": BELOW_SDK | {"sdk", PACKAGE},
+    "cli": {"model", "api", "assemble", "sdk", "bench", "kernel.explain_waits", PACKAGE}
+    | EVERYWHERE
+    | OUTSIDE,
     PACKAGE: BELOW_SDK | {"sdk"},  # the public names in __init__.py
     "__main__": {"cli"},
 }

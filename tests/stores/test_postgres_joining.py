@@ -20,6 +20,7 @@ from sqlalchemy.orm import Session
 from flowfabric import Fabric
 from flowfabric.api.executions import NewExecution
 from flowfabric.assemble import open_engine
+from flowfabric.callers import ACCEPTED
 from flowfabric.config import EngineConfig
 from flowfabric.errors import (
     ContentionError,
@@ -28,7 +29,6 @@ from flowfabric.errors import (
     InvalidInput,
     StoreUnavailable,
 )
-from flowfabric.stores.callers import ACCEPTED
 from tests.support.callers import (
     ASYNC,
     BLOCKING,

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, ParamSpec, Self, TypeVar,
 
 from flowfabric import forks
 from flowfabric.api.waits import WaitInfo
+from flowfabric.callers import blocking_driver
 from flowfabric.errors import InvalidInput
 from flowfabric.model.budget import BudgetStatus, UsageOutcome
 from flowfabric.model.quota import QuotaPolicy, QuotaStatus
@@ -31,7 +32,6 @@ from flowfabric.sdk.selecting import ManyChanged, RunFilter
 from flowfabric.sdk.sync_flow import SyncFlow, SyncFlowRun
 from flowfabric.sdk.task import Call, Task, TaskWithOptions
 from flowfabric.sdk.waits import Delivered, HasId
-from flowfabric.stores.callers import blocking_driver
 
 if TYPE_CHECKING:  # the fabric makes its own blocking twin
     from flowfabric.sdk.fabric import Fabric

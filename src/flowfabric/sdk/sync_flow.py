@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from flowfabric.callers import blocking_driver
 from flowfabric.model.flow import CancellationPolicy, FlowState
 from flowfabric.model.flow_results import FlowSnapshot
 from flowfabric.sdk.durations import Duration
 from flowfabric.sdk.flow import Graph
 from flowfabric.sdk.flow_run import FlowRun, NodeChange
-from flowfabric.stores.callers import blocking_driver
 
 if TYPE_CHECKING:  # the blocking fabric makes these
     from flowfabric.sdk.blocking import SyncFabric, SyncRun

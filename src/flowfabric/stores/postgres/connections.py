@@ -11,9 +11,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
+from flowfabric.callers import kinds_of
 from flowfabric.clock import monotonic
 from flowfabric.errors import InvalidInput, StoreUnavailable
-from flowfabric.stores.callers import kinds_of
 from flowfabric.stores.postgres.faults import DRIVER_ERRORS, fault
 
 IDLE_S_MAX = 300.0  # firewalls forget connections that nobody uses

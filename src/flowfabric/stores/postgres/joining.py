@@ -9,9 +9,9 @@ from typing import Any, Final, Protocol
 
 import asyncpg
 
+from flowfabric.callers import ACCEPTED, ASYNCPG, driver_of, kinds_of, refused
 from flowfabric.errors import ContentionError
 from flowfabric.stores.base import StoreConflict
-from flowfabric.stores.callers import ACCEPTED, ASYNCPG, driver_of, kinds_of, refused
 from flowfabric.stores.postgres.faults import DRIVER_ERRORS, fault
 
 _SAVEPOINT: Final = "flowfabric"
