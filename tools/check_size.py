@@ -10,6 +10,7 @@ from pathlib import Path
 MODULE_WARN, MODULE_FAIL = 400, 600
 FUNCTION_WARN, FUNCTION_FAIL = 40, 60
 PUBLIC_METHODS_WARN = 12
+OBJECT_LINES_WARN = 800  # of a class with all its bases in the package: one `self` has them all
 
 # Exempt by name, each with its reason. Modules by path below src/, functions and classes by name.
 EXEMPT_MODULES: dict[str, str] = {
@@ -44,7 +45,35 @@ def judge_class(where: str, node: ast.ClassDef) -> Iterator[Finding]:
         yield False, f"{where}:{node.lineno} class {node.name} has {count}"
 
 
+def judge_objects(src: Path) -> Iterator[Finding]:
+    """A large object cut into a chain of bases is as large as before."""
+    classes: dict[str, list[tuple[Path, ast.ClassDef]]] = {}
+    for file in sorted(src.rglob("*.py")):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef):
+                classes.setdefault(node.name, []).append((file, node))
+
+    def chain(name: str) -> dict[str, int]:
+        """The class and its bases, each with its lines; a name that two classes share is left."""
+        found = classes.get(name, [])
+        if len(found) != 1 or name in FACADES:
+            return {}
+        node = found[0][1]
+        sizes = {name: (node.end_lineno or node.lineno) - node.lineno + 1}
+        for base in node.bases:
+            sizes |= chain(ast.unparse(base).partition("[")[0].rpartition(".")[2])
+        return sizes
+
+    for name, found in classes.items():
+        sizes = chain(name)
+        if len(sizes) > 1 and sum(sizes.values()) > OBJECT_LINES_WARN:
+            file, node = found[0]
+            text = f"has {sum(sizes.values())} lines with its bases {', '.join(list(sizes)[1:])}"
+            yield False, f"{file}:{node.lineno} class {name} {text}"
+
+
 def findings(src: Path) -> Iterator[Finding]:
+    yield from judge_objects(src)
     for file in sorted(src.rglob("*.py")):
         text = file.read_text(encoding="utf-8")
         if file.relative_to(src).as_posix() not in EXEMPT_MODULES:

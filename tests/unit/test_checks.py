@@ -172,6 +172,19 @@ def test_what_is_exempt_by_name_is_not_measured(
     assert sizes(tmp_path, function_of(700)) == []
 
 
+def test_a_class_counts_with_its_bases(tmp_path: Path) -> None:
+    def class_of(head: str, lines: int) -> str:
+        return f"class {head}:\n" + "    x = 1\n" * (lines - 1)
+
+    half = check_size.OBJECT_LINES_WARN // 2
+    text = class_of("Below", half) + class_of("Above(Below)", half + 1)
+    found = [said for _, said in sizes(tmp_path, text) if "bases" in said]
+    total = check_size.OBJECT_LINES_WARN + 1
+    assert found == [f"class Above has {total} lines with its bases Below"]
+    text = class_of("Below", half) + class_of("Above(Below)", half)
+    assert not [said for _, said in sizes(tmp_path, text) if "bases" in said]
+
+
 def test_the_size_check_exits_1_only_on_failures(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
