@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any, Final, get_args, get_type_hints
+from typing import Any, Final, get_args
 
 import pytest
 
-from flowfabric.engine.engine import Engine
+from flowfabric.api.operation import OPERATIONS
 from flowfabric.errors import ExecutionNotTerminal, LaneClosed
 from flowfabric.model.attempt import FailureClass
 from flowfabric.model.results import Claimed, GrantIssued, NoWork, ReclaimCapExceeded, Replayed
@@ -117,15 +117,12 @@ NAMES: Final = [f"{made.__name__}-{way.__name__}" for made, way in WAYS]
 
 def test_the_ways_are_all_there_are() -> None:
     """Whatever answers with a lease or the promise of one."""
-    found = set()
-    for name in dir(Engine):
-        operation = getattr(Engine, name)
-        if name.startswith("_") or not callable(operation):
-            continue
-        answer = get_type_hints(operation).get("return")
-        kinds = {answer, *get_args(answer)}
-        if kinds & {Claimed, GrantIssued}:
-            found.add(name)
+    leases = (Claimed, GrantIssued)
+    found = {
+        name
+        for name, operation in OPERATIONS.items()
+        if any(kind in leases for kind in (operation.reply, *get_args(operation.reply)))
+    }
     assert found == {way.__name__ for _, way in WAYS}
 
 
