@@ -158,7 +158,7 @@ class ListAttempts(Request[tuple[AttemptInfo, ...]], frozen=True, kw_only=True):
 
 @operation("explain", Kind.READ, Scope.READ)
 class Explain(Request[Explanation], frozen=True, kw_only=True):
-    """Why is it not running? State, since when, waiting for what, who could, when due."""
+    """Why is it not running? State, since when, waiting for what, able workers, when due."""
 
     execution_id: str
 
@@ -199,7 +199,7 @@ class WaitForResult(Request[ExecutionSnapshot], frozen=True, kw_only=True):
 class WaitForOutcome(Request[Outcome], frozen=True, kw_only=True):
     """As `wait_for_result`, with the result of a success read in the same look.
 
-    `look_after_ms`: how long to wait for a hint before the first look, for a caller who knows
+    `look_after_ms`: how long to wait for a hint before the first look, for a caller that knows
     that the execution has hardly begun.
     """
 
@@ -254,7 +254,7 @@ class CountExecutions(Request[dict[str, dict[str, int]]], frozen=True, kw_only=T
 
 @operation("list_expired_leases", Kind.READ, Scope.READ)
 class ListExpiredLeases(Request[ExpiredLeasePage], frozen=True, kw_only=True):
-    """Leases past their time that nobody has dealt with yet, earliest first."""
+    """Leases past their time that are not dealt with yet, earliest first."""
 
     as_of: int | None = None
     cursor: str | None = None

@@ -95,7 +95,7 @@ class IssueGrantAndClaim(Request[Claimed], frozen=True, kw_only=True):
 
 @operation("issue_reclaim_grant", Kind.WRITE, Scope.WORKER)
 class IssueReclaimGrant(Request[ReclaimGrantResult], frozen=True, kw_only=True):
-    """Choose who takes over work whose lease was lost."""
+    """Choose the worker that takes over work whose lease was lost."""
 
     execution_id: str
     worker_id: str

@@ -434,7 +434,7 @@ class Methods(ABC):
         return await self.call(ListAttempts(execution_id=execution_id))
 
     async def explain(self, *, execution_id: str) -> Explanation:
-        """Why is it not running? State, since when, waiting for what, who could, when due."""
+        """Why is it not running? State, since when, waiting for what, able workers, when due."""
         return await self.call(Explain(execution_id=execution_id))
 
     async def get_execution_result(self, *, execution_id: str) -> bytes | None:
@@ -460,7 +460,7 @@ class Methods(ABC):
     ) -> Outcome:
         """As `wait_for_result`, with the result of a success read in the same look.
 
-        `look_after_ms`: how long to wait for a hint before the first look, for a caller who knows
+        `look_after_ms`: how long to wait for a hint before the first look, for a caller that knows
         that the execution has hardly begun.
         """
         return await self.call(
@@ -541,7 +541,7 @@ class Methods(ABC):
         limit: int = limits.PAGE_MAX,
         namespace: str | None = None,
     ) -> ExpiredLeasePage:
-        """Leases past their time that nobody has dealt with yet, earliest first."""
+        """Leases past their time that are not dealt with yet, earliest first."""
         return await self.call(
             ListExpiredLeases(as_of=as_of, cursor=cursor, limit=limit, namespace=namespace)
         )
@@ -911,7 +911,7 @@ class Methods(ABC):
         worker_capabilities: Sequence[str] = (),
         grant_ttl_ms: int = limits.GRANT_TTL_MS_DEFAULT,
     ) -> ReclaimGrantResult:
-        """Choose who takes over work whose lease was lost."""
+        """Choose the worker that takes over work whose lease was lost."""
         return await self.call(
             IssueReclaimGrant(
                 execution_id=execution_id,
@@ -992,7 +992,7 @@ class Methods(ABC):
     async def close_waitpoint(
         self, *, execution_id: str, waitpoint_id: str, reason: str = "proactive_close"
     ) -> WaitpointInfo:
-        """Take no more signals on a waitpoint nobody waits on yet; twice is harmless."""
+        """Take no more signals on a waitpoint that is not waited on yet; twice is harmless."""
         return await self.call(
             CloseWaitpoint(execution_id=execution_id, waitpoint_id=waitpoint_id, reason=reason)
         )

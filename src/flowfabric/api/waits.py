@@ -194,7 +194,7 @@ class ExpireSuspension(Request[Moved], frozen=True, kw_only=True):
 
 @operation("close_waitpoint", Kind.WRITE, Scope.OPERATE)
 class CloseWaitpoint(Request[WaitpointInfo], frozen=True, kw_only=True):
-    """Take no more signals on a waitpoint nobody waits on yet; twice is harmless."""
+    """Take no more signals on a waitpoint that is not waited on yet; twice is harmless."""
 
     execution_id: str
     waitpoint_id: str

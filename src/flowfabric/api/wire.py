@@ -39,7 +39,7 @@ class Failure(Record, frozen=True, tag=True):
 
 
 def _outward(value: object) -> object:
-    """A token is text here and only here: whoever is answered one shall have it."""
+    """A token is text here and only here: the caller that is answered one needs it."""
     if isinstance(value, Token):
         return value.reveal()
     if isinstance(value, FlowFabricError):
@@ -49,7 +49,7 @@ def _outward(value: object) -> object:
 
 def _inward(kind: type, value: Any) -> Any:
     if kind is not Token:
-        raise NotImplementedError(f"{kind.__name__} does not cross a wire")
+        raise TypeError(f"{kind.__name__} does not cross a wire")
     if not isinstance(value, str):
         raise TypeError(f"Expected `str`, got `{type(value).__name__}`")
     return Token(value)
