@@ -197,3 +197,14 @@ async def test_a_malformed_reason_for_death_is_refused(lab: Lab, reason: str) ->
     await register(lab)
     async with lab.refuses(InvalidInput, field="reason"):
         await lab.engine.mark_worker_dead(worker_instance_id="i1", reason=reason)
+
+
+@scenario
+async def test_whether_leases_are_revoked_is_true_or_false(lab: Lab) -> None:
+    """A word such as "no" would count as yes, and take work away."""
+    with pytest.raises(InvalidInput, match="revoke_leases"):
+        await lab.direct.mark_worker_dead(
+            worker_instance_id="i1",
+            reason="host lost",
+            revoke_leases="no",  # type: ignore[arg-type]
+        )

@@ -15,7 +15,7 @@ from flowfabric.errors import InvalidInput
 from flowfabric.kernel import workers as kernel
 from flowfabric.kernel.decision import Refused
 from flowfabric.kernel.revoke import RevokeLease
-from flowfabric.model.checks import check_integer, check_name, check_text
+from flowfabric.model.checks import check_flag, check_integer, check_name, check_text
 from flowfabric.model.results import Marked, NotRegistered, Refreshed, Registered, WorkerPage
 from flowfabric.model.worker import WorkerEvent, WorkerEventType
 from flowfabric.stores.base import Reader, Transaction
@@ -83,6 +83,7 @@ async def mark_worker_dead(
     text = check_text(
         request.reason, field="reason", max_bytes=limits.MARK_DEAD_REASON_BYTES, empty=True
     )
+    revokes = check_flag(request.revoke_leases, field="revoke_leases")
 
     async def work(tx: Transaction) -> tuple[Marked | NotRegistered, Effects | None]:
         await tx.catalog()
@@ -91,7 +92,7 @@ async def mark_worker_dead(
         await tx.delete_worker(tenant, instance)
         event = WorkerEvent(tenant, instance, WorkerEventType.MARKED_DEAD, text, tx.now)
         await tx.append_worker_event(event)
-        if not request.revoke_leases:
+        if not revokes:
             return Marked(), None
         owned = await tx.owned_by(tenant, instance, limits.CLAIM_MAX)
         commands = [RevokeLease(key, text or "worker marked dead") for key in owned]
