@@ -47,10 +47,10 @@ ALLOWED: dict[str, set[str]] = {
     "loops": {"engine", "model", "api", "kernel", "stores.base", "clock", "ids"} | EVERYWHERE,
     "assemble": BELOW_SDK,
     # What people touch knows the waist, and the composition root that opens an engine behind it.
-    "sdk": {"model", "api", "assemble", "kernel.condition"} | EVERYWHERE | OUTSIDE,
+    "sdk": {"model", "api", "assemble", "kernel.wait.condition"} | EVERYWHERE | OUTSIDE,
     # Measures through the public calls; knows concrete stores only by their URLs and their SQL.
     "bench": {"model", "api", "engine", "stores.base", "assemble", "sdk"} | EVERYWHERE | OUTSIDE,
-    "cli": {"model", "api", "assemble", "sdk", "bench", "kernel.explain_waits", PACKAGE}
+    "cli": {"model", "api", "assemble", "sdk", "bench", "kernel.explain.waits", PACKAGE}
     | EVERYWHERE
     | OUTSIDE,
     PACKAGE: BELOW_SDK | {"sdk"},  # the public names in __init__.py

@@ -17,8 +17,8 @@ from flowfabric.assemble import open_engine
 from flowfabric.config import EngineConfig
 from flowfabric.engine.core import EngineCore
 from flowfabric.engine.engine import Engine
-from flowfabric.engine.flow_cascade import FlowCascade
-from flowfabric.engine.flow_tasks import FlowTasks
+from flowfabric.engine.unit.flows.cascade import FlowCascade
+from flowfabric.engine.unit.flows.deferred import FlowTasks
 from flowfabric.model.attempt import FailureClass
 from flowfabric.model.handle import Handle
 from tests.chaos.worker_process import claim, say

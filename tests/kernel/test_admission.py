@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from flowfabric.errors import ExecutionNotEligible
-from flowfabric.kernel.admission import (
+from flowfabric.kernel.decision import Moment
+from flowfabric.kernel.execution.expire import PromoteDelayed
+from flowfabric.kernel.limit.admission import (
     BUDGET_EXCEEDED,
     Denial,
     budget_denial,
@@ -17,10 +19,8 @@ from flowfabric.kernel.admission import (
     quota_denial,
     unknown_quota,
 )
-from flowfabric.kernel.budget import Budget
-from flowfabric.kernel.decision import Moment
-from flowfabric.kernel.expire import PromoteDelayed
-from flowfabric.kernel.quota import Gate
+from flowfabric.kernel.limit.budget import Budget
+from flowfabric.kernel.limit.quota import Gate
 from flowfabric.model.bounds import Bounds
 from flowfabric.model.budget import BudgetPolicy, BudgetRow, EnforcementMode, HardAction, UsageRow
 from flowfabric.model.execution import Execution, Grant, GrantKind

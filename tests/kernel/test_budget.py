@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from flowfabric.errors import InvalidInput, LimitConflict, NotFound
-from flowfabric.kernel.budget import (
+from flowfabric.kernel.decision import Moment, Refused
+from flowfabric.kernel.limit.budget import (
     BREACH_EVENT_PERIOD_MS,
     Budget,
     Closed,
@@ -28,7 +29,6 @@ from flowfabric.kernel.budget import (
     update_budget,
     with_pending,
 )
-from flowfabric.kernel.decision import Moment, Refused
 from flowfabric.limits import DIMENSIONS_MAX
 from flowfabric.model.budget import (
     AMOUNT_MAX,

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flowfabric.errors import InvalidInput, WaitpointClosed
-from flowfabric.kernel.condition import (
+from flowfabric.kernel.decision import Moment, Refused
+from flowfabric.kernel.wait.condition import (
     DEPTH_MAX,
     NODES_MAX,
     check_condition,
@@ -20,12 +21,11 @@ from flowfabric.kernel.condition import (
     names_for,
     tokens_of,
 )
-from flowfabric.kernel.decision import Moment, Refused
-from flowfabric.kernel.episode import (
+from flowfabric.kernel.wait.episode import (
     Episode,
 )
-from flowfabric.kernel.signal import DeliverSignal, deliver
-from flowfabric.kernel.suspend import (
+from flowfabric.kernel.wait.signal import DeliverSignal, deliver
+from flowfabric.kernel.wait.suspend import (
     Binding,
     SuspendExecution,
     suspend,

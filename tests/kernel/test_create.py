@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flowfabric.errors import IdempotencyConflict, LaneClosed
-from flowfabric.kernel.create import CreateExecution, create, fingerprint_of
 from flowfabric.kernel.decision import Decision, Moment
+from flowfabric.kernel.execution.create import CreateExecution, create, fingerprint_of
 from flowfabric.model.execution import Body, IdempotencyRecord
 from flowfabric.model.policy import ExecutionPolicy
 from flowfabric.model.results import Created, Duplicate

@@ -6,7 +6,9 @@ import pytest
 
 from flowfabric.errors import ExecutionNotActive, LeaseExpired, StaleLease
 from flowfabric.kernel.decision import Decision, Moment, Refused
-from flowfabric.kernel.dependent import (
+from flowfabric.kernel.execution.operate import Hold, Release
+from flowfabric.kernel.flow.cancel import bar
+from flowfabric.kernel.flow.dependent import (
     WaitChildren,
     hold_back,
     reject_input,
@@ -14,9 +16,7 @@ from flowfabric.kernel.dependent import (
     skip,
     wait_children,
 )
-from flowfabric.kernel.flow_cancel import bar
-from flowfabric.kernel.inputs import TooLarge
-from flowfabric.kernel.operate import Hold, Release
+from flowfabric.kernel.flow.inputs import TooLarge
 from flowfabric.model.attempt import AttemptOutcome
 from flowfabric.model.event import CompletionEvent, LeaseEvent, LeaseEventType
 from flowfabric.model.execution import Execution

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from flowfabric.kernel.claim import is_claimable
-from flowfabric.kernel.expire import ExpireAttempt, ExpireDeadline, PromoteDelayed
-from flowfabric.kernel.wake import Wake
+from flowfabric.kernel.execution.claim import is_claimable
+from flowfabric.kernel.execution.expire import ExpireAttempt, ExpireDeadline, PromoteDelayed
+from flowfabric.kernel.execution.wake import Wake
 from flowfabric.model.attempt import AttemptOutcome, AttemptType
 from flowfabric.model.results import Moved
 from flowfabric.model.state import AttemptState, BlockingReason, PublicState

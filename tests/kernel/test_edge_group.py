@@ -6,7 +6,7 @@ from itertools import product
 
 import pytest
 
-from flowfabric.kernel.edge_group import (
+from flowfabric.kernel.flow.join import (
     EdgeEnd,
     cancels_siblings,
     count_ends,

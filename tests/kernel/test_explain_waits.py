@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from flowfabric.kernel.explain_waits import (
+from flowfabric.kernel.explain.waits import (
     WaitLook,
     hints_for,
     in_words,

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from flowfabric.kernel import (
+from flowfabric.kernel.execution import (
     answer,
     cancel,
     complete,

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flowfabric.kernel.fairness import (
+from flowfabric.kernel.limit.fairness import (
     Credits,
     Line,
     credits_after,

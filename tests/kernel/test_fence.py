@@ -15,9 +15,9 @@ from flowfabric.errors import (
     NotFound,
     StaleLease,
 )
-from flowfabric.kernel.cancel import Cancel
-from flowfabric.kernel.fence import LEASE_HOLDER, OPERATOR_OVERRIDE
-from flowfabric.kernel.own import Progress, Renew
+from flowfabric.kernel.execution.cancel import Cancel
+from flowfabric.kernel.execution.fence import LEASE_HOLDER, OPERATOR_OVERRIDE
+from flowfabric.kernel.execution.own import Progress, Renew
 from flowfabric.model.execution import Execution, Fence
 from flowfabric.model.record import replace
 from tests.support import builders as make

@@ -7,9 +7,11 @@ from typing import Any
 import pytest
 
 from flowfabric.errors import AlreadyInOtherFlow, FlowAlreadyTerminal, FlowConflict, InvalidInput
-from flowfabric.kernel.cancel import stop
 from flowfabric.kernel.decision import Moment, Refused
-from flowfabric.kernel.flow import (
+from flowfabric.kernel.execution.cancel import stop
+from flowfabric.kernel.execution.operate import Release, Unblock
+from flowfabric.kernel.flow.cancel import CancelFlow, bar, requested, stays_owed
+from flowfabric.kernel.flow.flow import (
     AddMember,
     CreateFlow,
     admit_member,
@@ -22,8 +24,6 @@ from flowfabric.kernel.flow import (
     tally,
     with_members,
 )
-from flowfabric.kernel.flow_cancel import CancelFlow, bar, requested, stays_owed
-from flowfabric.kernel.operate import Release, Unblock
 from flowfabric.limits import FLOW_MEMBERS_MAX
 from flowfabric.model.event import OperatorEventType
 from flowfabric.model.flow import CancellationPolicy, FlowEventType, FlowRow, FlowState

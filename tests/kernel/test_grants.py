@@ -18,11 +18,11 @@ from flowfabric.errors import (
     NotFound,
     UseClaimResumedExecution,
 )
-from flowfabric.kernel.claim import NewIds, is_claimable
-from flowfabric.kernel.expire import PromoteDelayed
-from flowfabric.kernel.grant import ClaimGranted, ClaimNamed, IssueClaimGrant
-from flowfabric.kernel.operate import Block, Hold
-from flowfabric.kernel.reclaim import (
+from flowfabric.kernel.execution.claim import NewIds, is_claimable
+from flowfabric.kernel.execution.expire import PromoteDelayed
+from flowfabric.kernel.execution.grant import ClaimGranted, ClaimNamed, IssueClaimGrant
+from flowfabric.kernel.execution.operate import Block, Hold
+from flowfabric.kernel.execution.reclaim import (
     IssueReclaimGrant,
     ReclaimExecution,
     RequeueLost,

@@ -20,7 +20,7 @@ from flowfabric.errors import (
     StaleGraphRevision,
 )
 from flowfabric.kernel.decision import Moment, Refused
-from flowfabric.kernel.graph import (
+from flowfabric.kernel.flow.graph import (
     ApplyEdge,
     SetGroupPolicy,
     StageEdge,
@@ -31,7 +31,7 @@ from flowfabric.kernel.graph import (
     refuse_quorum,
     refuse_stage,
 )
-from flowfabric.kernel.submit_flow import check_graph
+from flowfabric.kernel.flow.submit import check_graph
 from flowfabric.model.flow import (
     AllOf,
     AnyOf,

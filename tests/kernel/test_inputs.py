@@ -7,8 +7,8 @@ from itertools import permutations
 
 import pytest
 
-from flowfabric.kernel import inputs
-from flowfabric.kernel.inputs import Passed, TooLarge, compose, refuse_sizes
+from flowfabric.kernel.flow import inputs
+from flowfabric.kernel.flow.inputs import Passed, TooLarge, compose, refuse_sizes
 
 LIMIT = 1000
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from flowfabric import limits
-from flowfabric.kernel.expire import ExpireLease, PromoteDelayed
-from flowfabric.kernel.own import Renew
-from flowfabric.kernel.reclaim import RequeueLost
-from flowfabric.kernel.transition import lease_horizon
+from flowfabric.kernel.execution.expire import ExpireLease, PromoteDelayed
+from flowfabric.kernel.execution.own import Renew
+from flowfabric.kernel.execution.reclaim import RequeueLost
+from flowfabric.kernel.execution.transition import lease_horizon
 from flowfabric.model.attempt import AttemptOutcome, AttemptType
 from flowfabric.model.event import LeaseEventType
 from flowfabric.model.record import replace

@@ -12,8 +12,15 @@ from flowfabric.errors import (
     InvalidBlockingReason,
     NotFound,
 )
-from flowfabric.kernel.operate import Block, ChangePriority, Hold, Release, SetTag, Unblock
-from flowfabric.kernel.revoke import RevokeLease
+from flowfabric.kernel.execution.operate import (
+    Block,
+    ChangePriority,
+    Hold,
+    Release,
+    SetTag,
+    Unblock,
+)
+from flowfabric.kernel.execution.revoke import RevokeLease
 from flowfabric.model.event import LeaseEvent, OperatorEvent, OperatorEventType
 from flowfabric.model.execution import Execution
 from flowfabric.model.results import AlreadySatisfied, Blocked, PriorityChanged, Rejected, Revoked

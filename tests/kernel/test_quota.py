@@ -6,7 +6,7 @@ import pytest
 
 from flowfabric.errors import LimitConflict, NotFound
 from flowfabric.kernel.decision import Moment, Refused
-from flowfabric.kernel.quota import (
+from flowfabric.kernel.limit.quota import (
     LOOK_AGAIN_MS,
     CreateQuota,
     Gate,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from flowfabric.kernel.decision import Moment
-from flowfabric.kernel.quota import Gate, admit, admit_new
+from flowfabric.kernel.limit.quota import Gate, admit, admit_new
 from flowfabric.model.quota import AdmissionState, Admitted, GateRow, QuotaPolicy
 from tests.support.builders import NOW
 

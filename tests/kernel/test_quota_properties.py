@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flowfabric.kernel.decision import Moment
-from flowfabric.kernel.quota import Gate, admit, release, trimmed
+from flowfabric.kernel.limit.quota import Gate, admit, release, trimmed
 from flowfabric.model.quota import (
     AdmissionRow,
     AdmissionState,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from flowfabric.errors import ExecutionNotTerminal, InvalidInput, MaxReplaysExhausted, NotFound
-from flowfabric.kernel.replay import Replay
+from flowfabric.kernel.execution.replay import Replay
 from flowfabric.model.attempt import AttemptType
 from flowfabric.model.event import OperatorEvent
 from flowfabric.model.policy import ExecutionPolicy

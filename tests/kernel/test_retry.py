@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flowfabric.errors import InvalidInput
-from flowfabric.kernel.retry import backoff_ms, retry_delay_ms
+from flowfabric.kernel.execution.retry import backoff_ms, retry_delay_ms
 from flowfabric.limits import RETRY_DELAY_MS_MAX
 from flowfabric.model.attempt import FailureClass
 from flowfabric.model.policy import ExponentialBackoff, FixedBackoff, RetryPolicy

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from flowfabric import limits
 from flowfabric.errors import InvalidCapabilities, InvalidInput
 from flowfabric.kernel.decision import Moment, Refused
-from flowfabric.kernel.explain import explain
-from flowfabric.kernel.explain_limits import BoundsLook
-from flowfabric.kernel.routing import Offer, matching_routes, missing_capabilities
-from flowfabric.kernel.workers import heartbeat_worker, register_worker
+from flowfabric.kernel.execution.routing import Offer, matching_routes, missing_capabilities
+from flowfabric.kernel.explain.execution import explain
+from flowfabric.kernel.explain.limits import BoundsLook
+from flowfabric.kernel.place.workers import heartbeat_worker, register_worker
 from flowfabric.model.checks import check_capabilities
 from flowfabric.model.results import NotRegistered, Refreshed, Registered
 from flowfabric.model.route import Catalog, Lane, LaneState, Route

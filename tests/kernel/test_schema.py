@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flowfabric.errors import InvalidInput, InvalidPayload
-from flowfabric.kernel.schema import check_schema, payload_problem
+from flowfabric.kernel.wait.schema import check_schema, payload_problem
 
 Meta = msgspec.Meta
 

@@ -8,12 +8,12 @@ import pytest
 
 from flowfabric.errors import SignalLimitExceeded, TargetNotSignalable, WaitpointClosed
 from flowfabric.kernel.decision import Moment, Refused
-from flowfabric.kernel.episode import (
+from flowfabric.kernel.wait.episode import (
     Episode,
     EpisodeDecision,
 )
-from flowfabric.kernel.signal import DeliverSignal, deliver
-from flowfabric.kernel.suspend import (
+from flowfabric.kernel.wait.signal import DeliverSignal, deliver
+from flowfabric.kernel.wait.suspend import (
     Binding,
     SuspendExecution,
     suspend,

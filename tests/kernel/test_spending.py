@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flowfabric.errors import IdempotencyConflict, NotFound
-from flowfabric.kernel.budget import (
+from flowfabric.kernel.decision import Moment, Refused
+from flowfabric.kernel.limit.budget import (
     Budget,
     CreateBudget,
     ResetBudget,
@@ -18,8 +19,7 @@ from flowfabric.kernel.budget import (
     new_budget,
     reset_budget,
 )
-from flowfabric.kernel.decision import Moment, Refused
-from flowfabric.kernel.spending import (
+from flowfabric.kernel.limit.spending import (
     RecordSpend,
     ReportUsage,
     Reserve,

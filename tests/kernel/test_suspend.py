@@ -17,18 +17,18 @@ from flowfabric.errors import (
     StaleLease,
 )
 from flowfabric.kernel.decision import Moment, Refused
-from flowfabric.kernel.episode import (
+from flowfabric.kernel.wait.episode import (
     Episode,
     EpisodeDecision,
     ended,
 )
-from flowfabric.kernel.resume import (
+from flowfabric.kernel.wait.resume import (
     ExpireSuspension,
     ResumeExecution,
     expire_suspension,
     resume_execution,
 )
-from flowfabric.kernel.suspend import (
+from flowfabric.kernel.wait.suspend import (
     Begun,
     Binding,
     CloseWaitpoint,

@@ -7,24 +7,31 @@ from typing import Any
 import pytest
 
 from flowfabric.errors import ExecutionNotActive
-from flowfabric.kernel.cancel import Cancel
-from flowfabric.kernel.claim import NewIds
 from flowfabric.kernel.decision import Decision, Refused
-from flowfabric.kernel.expire import (
+from flowfabric.kernel.execution.cancel import Cancel
+from flowfabric.kernel.execution.claim import NewIds
+from flowfabric.kernel.execution.expire import (
     ExpireAttempt,
     ExpireDeadline,
     ExpireLease,
     PromoteDelayed,
 )
-from flowfabric.kernel.fence import LEASE_HOLDER, OPERATOR_OVERRIDE
-from flowfabric.kernel.grant import ClaimGranted, ClaimNamed, IssueClaimGrant
-from flowfabric.kernel.operate import Block, ChangePriority, Hold, Release, SetTag, Unblock
-from flowfabric.kernel.own import Progress, Renew
-from flowfabric.kernel.reclaim import IssueReclaimGrant, ReclaimExecution, RequeueLost
-from flowfabric.kernel.replay import Replay
-from flowfabric.kernel.revoke import RevokeLease
-from flowfabric.kernel.rules import RULES
-from flowfabric.kernel.wake import Wake
+from flowfabric.kernel.execution.fence import LEASE_HOLDER, OPERATOR_OVERRIDE
+from flowfabric.kernel.execution.grant import ClaimGranted, ClaimNamed, IssueClaimGrant
+from flowfabric.kernel.execution.operate import (
+    Block,
+    ChangePriority,
+    Hold,
+    Release,
+    SetTag,
+    Unblock,
+)
+from flowfabric.kernel.execution.own import Progress, Renew
+from flowfabric.kernel.execution.reclaim import IssueReclaimGrant, ReclaimExecution, RequeueLost
+from flowfabric.kernel.execution.replay import Replay
+from flowfabric.kernel.execution.revoke import RevokeLease
+from flowfabric.kernel.execution.wake import Wake
+from flowfabric.kernel.registry import RULES
 from flowfabric.model.attempt import AttemptOutcome
 from flowfabric.model.event import CompletionEvent, LeaseEvent, LeaseEventType, OperatorEvent
 from flowfabric.model.execution import Execution, Fence, Grant, GrantKind

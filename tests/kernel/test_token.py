@@ -11,8 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flowfabric.errors import InvalidInput
-from flowfabric.kernel import token
-from flowfabric.kernel.token import check_kid, check_secret, current, fingerprint, mint, verifies
+from flowfabric.kernel.wait import token
+from flowfabric.kernel.wait.token import (
+    check_kid,
+    check_secret,
+    current,
+    fingerprint,
+    mint,
+    verifies,
+)
 from flowfabric.model.record import replace
 from flowfabric.model.suspension import SecretRow, Token, WaitpointRow, WaitpointState
 
@@ -46,8 +53,8 @@ class Work:
             self.comparisons.append((len(left), len(right)))
             return compare(left, right)
 
-        patch.setattr("flowfabric.kernel.token.hmac.digest", counted_digest)
-        patch.setattr("flowfabric.kernel.token.hmac.compare_digest", counted_compare)
+        patch.setattr("flowfabric.kernel.wait.token.hmac.digest", counted_digest)
+        patch.setattr("flowfabric.kernel.wait.token.hmac.compare_digest", counted_compare)
 
     def take(self) -> tuple[int, int]:
         seen = len(self.macs), len(self.comparisons)

@@ -14,20 +14,20 @@ from flowfabric.assemble import open_engine
 from flowfabric.clock import ManualClock
 from flowfabric.config import EngineConfig
 from flowfabric.engine.engine import Engine
-from flowfabric.engine.requests import to_create
+from flowfabric.engine.operations.requests import to_create
 from flowfabric.errors import FlowFabricError, RetryExhausted, StoreError
 from flowfabric.ids import new_execution_id
-from flowfabric.kernel.cancel import Cancel
-from flowfabric.kernel.claim import Claim, NewIds, claim
-from flowfabric.kernel.complete import Complete
-from flowfabric.kernel.create import CreateExecution, create
 from flowfabric.kernel.decision import Decision, Moment, Refused
-from flowfabric.kernel.fail import Fail
-from flowfabric.kernel.fence import LEASE_HOLDER, OPERATOR_OVERRIDE
-from flowfabric.kernel.own import Renew
-from flowfabric.kernel.routing import Offer
-from flowfabric.kernel.rules import RULES
-from flowfabric.kernel.wake import Wake
+from flowfabric.kernel.execution.cancel import Cancel
+from flowfabric.kernel.execution.claim import Claim, NewIds, claim
+from flowfabric.kernel.execution.complete import Complete
+from flowfabric.kernel.execution.create import CreateExecution, create
+from flowfabric.kernel.execution.fail import Fail
+from flowfabric.kernel.execution.fence import LEASE_HOLDER, OPERATOR_OVERRIDE
+from flowfabric.kernel.execution.own import Renew
+from flowfabric.kernel.execution.routing import Offer
+from flowfabric.kernel.execution.wake import Wake
+from flowfabric.kernel.registry import RULES
 from flowfabric.model.answer import AnswerRow
 from flowfabric.model.attempt import AttemptType, FailureClass
 from flowfabric.model.execution import Execution, IdempotencyRecord

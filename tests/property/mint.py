@@ -81,7 +81,7 @@ class MintSwitch:
     def install(self, patch: pytest.MonkeyPatch) -> None:
         """Take the place of the randomness in `flowfabric.ids` until the patch is undone."""
         patch.setattr("flowfabric.ids.new_uuid7s", self.uuid7s)
-        patch.setattr("flowfabric.engine.flow_requests.new_uuid7s", self.uuid7s)
+        patch.setattr("flowfabric.engine.operations.flow_requests.new_uuid7s", self.uuid7s)
         patch.setattr("flowfabric.ids.os", SimpleNamespace(urandom=self.secret))
         patch.setattr("flowfabric.ids.random", SimpleNamespace(random=self.fraction))
 

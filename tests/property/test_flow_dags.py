@@ -23,19 +23,19 @@ from flowfabric.assemble import open_engine
 from flowfabric.clock import ManualClock
 from flowfabric.config import EngineConfig
 from flowfabric.engine.engine import Engine
-from flowfabric.engine.flow_cascade import FlowCascade
-from flowfabric.engine.flow_tasks import FlowTasks
-from flowfabric.engine.view import InvariantViolated
+from flowfabric.engine.unit.flows.cascade import FlowCascade
+from flowfabric.engine.unit.flows.deferred import FlowTasks
+from flowfabric.engine.unit.view import InvariantViolated
 from flowfabric.errors import InvalidDependency
-from flowfabric.kernel.dependent import set_free
-from flowfabric.kernel.edge_group import (
+from flowfabric.kernel.flow.dependent import set_free
+from flowfabric.kernel.flow.flow import ended_state, settle, tally
+from flowfabric.kernel.flow.join import (
     cancels_siblings,
     count_ends,
     is_open,
     judge,
     spares_shared,
 )
-from flowfabric.kernel.flow import ended_state, settle, tally
 from flowfabric.model.attempt import FailureClass
 from flowfabric.model.flow import AnyOf, FlowState, Quorum, TaskKind
 from flowfabric.model.flow_results import FlowSubmitted

@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 from hypothesis.stateful import rule
 
-from flowfabric.engine.flow_building import FlowBuilding
-from flowfabric.engine.flow_cascade import FlowCascade
-from flowfabric.engine.flow_tasks import FlowTasks
-from flowfabric.kernel.dependent import hold_back
-from flowfabric.kernel.edge_group import is_open, keeps_back, reopened
-from flowfabric.kernel.flow import settle, tally
+from flowfabric.engine.unit.flows.building import FlowBuilding
+from flowfabric.engine.unit.flows.cascade import FlowCascade
+from flowfabric.engine.unit.flows.deferred import FlowTasks
+from flowfabric.kernel.flow.dependent import hold_back
+from flowfabric.kernel.flow.flow import settle, tally
+from flowfabric.kernel.flow.join import is_open, keeps_back, reopened
 from flowfabric.model.flow import CancellationPolicy, OnSatisfied, Quorum
 from flowfabric.model.record import replace
 from flowfabric.model.results import Replayed

@@ -21,11 +21,11 @@ from hypothesis.stateful import rule
 from flowfabric.assemble import open_engine
 from flowfabric.clock import ManualClock
 from flowfabric.engine.engine import Engine
-from flowfabric.engine.gate_book import GateBook
-from flowfabric.engine.limiting import Limiter
-from flowfabric.kernel.budget import hard_breach, moved
-from flowfabric.kernel.quota import LOOK_AGAIN_MS, admit, in_order
-from flowfabric.kernel.spending import release_budget, report_usage, settle
+from flowfabric.engine.unit.limits import Limiter
+from flowfabric.engine.unit.quotas import GateBook
+from flowfabric.kernel.limit.budget import hard_breach, moved
+from flowfabric.kernel.limit.quota import LOOK_AGAIN_MS, admit, in_order
+from flowfabric.kernel.limit.spending import release_budget, report_usage, settle
 from flowfabric.model.budget import BudgetRow, EnforcementMode, HardAction, SoftAction
 from flowfabric.model.quota import AdmissionState
 from flowfabric.model.results import Created

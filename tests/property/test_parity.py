@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 import pytest
 from hypothesis.stateful import rule
 
-from flowfabric.engine.fold import Fold, WakeDue
+from flowfabric.engine.unit.fold import Fold, WakeDue
 from flowfabric.errors import FlowFabricError
-from flowfabric.kernel.create import CreateExecution
 from flowfabric.kernel.decision import Refused
-from flowfabric.kernel.submit_flow import SpawnChildren, SubmitFlow
+from flowfabric.kernel.execution.create import CreateExecution
+from flowfabric.kernel.flow.submit import SpawnChildren, SubmitFlow
 from flowfabric.model.budget import HardAction
 from flowfabric.model.flow import AllOf, CancellationPolicy, EdgeState, TaskKind
 from flowfabric.model.quota import AdmissionRow

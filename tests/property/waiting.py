@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
 from flowfabric.api.waits import Fresh, Signal, SuspendRequest, UsePending
-from flowfabric.kernel.condition import keys_of
+from flowfabric.kernel.wait.condition import keys_of
 from flowfabric.model.handle import Handle
 from flowfabric.model.results import Created
 from flowfabric.model.state import LifecyclePhase

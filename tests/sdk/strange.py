@@ -22,8 +22,8 @@ from flowfabric.sdk.selecting import RunFilter
 from flowfabric.sdk.spending import Spend, SyncSpend
 from flowfabric.sdk.worker.leases import Leases
 from flowfabric.sdk.worker.outage import Outage
-from tests.conformance.test_strange_values import STRANGE as STRANGE_TO_ENGINES
-from tests.conformance.test_strange_values import UNKNOWN
+from tests.conformance.surface.test_strange_values import STRANGE as STRANGE_TO_ENGINES
+from tests.conformance.surface.test_strange_values import UNKNOWN
 from tests.support.fingerprints import Fingerprint
 
 FLOW = "01890000-0000-7000-8000-000000000003"

@@ -32,7 +32,7 @@ from flowfabric.errors import InvalidInput
 from flowfabric.model.shown import shown
 from flowfabric.sdk.options import SubmitKeywords, TaskKeywords
 from flowfabric.sdk.worker.held import Held
-from tests.conformance.test_strange_values import UNKNOWN
+from tests.conformance.surface.test_strange_values import UNKNOWN
 from tests.sdk.strange import (
     FLOW,
     STRANGE,

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from flowfabric.kernel.claim import Claim, NewIds, claim
-from flowfabric.kernel.complete import Complete, complete
 from flowfabric.kernel.decision import Moment
-from flowfabric.kernel.own import Renew, renew
-from flowfabric.kernel.routing import Offer
+from flowfabric.kernel.execution.claim import Claim, NewIds, claim
+from flowfabric.kernel.execution.complete import Complete, complete
+from flowfabric.kernel.execution.own import Renew, renew
+from flowfabric.kernel.execution.routing import Offer
 from flowfabric.model.execution import Execution, Fence
 from flowfabric.model.record import replace
 from flowfabric.model.route import Route

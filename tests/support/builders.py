@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from typing import Any
 
-from flowfabric.kernel import answer
-from flowfabric.kernel.cancel import Cancel
-from flowfabric.kernel.claim import Claim, NewIds, claim
-from flowfabric.kernel.complete import Complete
-from flowfabric.kernel.create import CreateExecution, create
 from flowfabric.kernel.decision import Decision, Moment, Refused
-from flowfabric.kernel.expire import ExpireLease
-from flowfabric.kernel.fail import Fail
-from flowfabric.kernel.fence import LEASE_HOLDER, OPERATOR_OVERRIDE
-from flowfabric.kernel.operate import Hold
-from flowfabric.kernel.own import Delay
-from flowfabric.kernel.reclaim import RequeueLost
-from flowfabric.kernel.revoke import RevokeLease
-from flowfabric.kernel.routing import Offer
-from flowfabric.kernel.rules import REPEATABLE, RULES
+from flowfabric.kernel.execution import answer
+from flowfabric.kernel.execution.cancel import Cancel
+from flowfabric.kernel.execution.claim import Claim, NewIds, claim
+from flowfabric.kernel.execution.complete import Complete
+from flowfabric.kernel.execution.create import CreateExecution, create
+from flowfabric.kernel.execution.expire import ExpireLease
+from flowfabric.kernel.execution.fail import Fail
+from flowfabric.kernel.execution.fence import LEASE_HOLDER, OPERATOR_OVERRIDE
+from flowfabric.kernel.execution.operate import Hold
+from flowfabric.kernel.execution.own import Delay
+from flowfabric.kernel.execution.reclaim import RequeueLost
+from flowfabric.kernel.execution.revoke import RevokeLease
+from flowfabric.kernel.execution.routing import Offer
+from flowfabric.kernel.registry import REPEATABLE, RULES
 from flowfabric.model.attempt import FailureClass
 from flowfabric.model.execution import Body, Execution, Fence
 from flowfabric.model.policy import (

@@ -13,24 +13,24 @@ from typing import Any, Final, NamedTuple
 
 from msgspec.structs import astuple
 
-from flowfabric.kernel.cancel import Cancel
-from flowfabric.kernel.claim import NewIds
-from flowfabric.kernel.complete import Complete
 from flowfabric.kernel.decision import Decision, Moment, Refused
-from flowfabric.kernel.expire import (
+from flowfabric.kernel.execution.cancel import Cancel
+from flowfabric.kernel.execution.claim import NewIds
+from flowfabric.kernel.execution.complete import Complete
+from flowfabric.kernel.execution.expire import (
     ExpireAttempt,
     ExpireDeadline,
     ExpireLease,
     PromoteDelayed,
 )
-from flowfabric.kernel.fail import Fail
-from flowfabric.kernel.fence import LEASE_HOLDER
-from flowfabric.kernel.own import Delay, Renew
-from flowfabric.kernel.reclaim import IssueReclaimGrant, ReclaimExecution, RequeueLost
-from flowfabric.kernel.replay import Replay
-from flowfabric.kernel.revoke import RevokeLease
-from flowfabric.kernel.rules import RULES
-from flowfabric.kernel.wake import Wake
+from flowfabric.kernel.execution.fail import Fail
+from flowfabric.kernel.execution.fence import LEASE_HOLDER
+from flowfabric.kernel.execution.own import Delay, Renew
+from flowfabric.kernel.execution.reclaim import IssueReclaimGrant, ReclaimExecution, RequeueLost
+from flowfabric.kernel.execution.replay import Replay
+from flowfabric.kernel.execution.revoke import RevokeLease
+from flowfabric.kernel.execution.wake import Wake
+from flowfabric.kernel.registry import RULES
 from flowfabric.model.event import CompletionEvent, LeaseEvent, LeaseEventType
 from flowfabric.model.execution import Execution, Fence
 from flowfabric.model.policy import ExecutionPolicy

@@ -11,7 +11,7 @@ from weakref import WeakKeyDictionary
 
 from flowfabric.api.executions import NewExecution
 from flowfabric.api.flows import FlowEdge, FlowNode
-from flowfabric.kernel.edge_group import judged
+from flowfabric.kernel.flow.join import judged
 from flowfabric.model.attempt import FailureClass
 from flowfabric.model.execution import Execution
 from flowfabric.model.flow import (

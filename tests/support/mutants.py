@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from flowfabric.kernel.rules import RULES
+from flowfabric.kernel.registry import RULES
 
 if TYPE_CHECKING:
     import pytest

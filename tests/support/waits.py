@@ -9,8 +9,8 @@ from typing import Any, ParamSpec
 
 from flowfabric.api.waits import Signal, SuspendRequest
 from flowfabric.engine.engine import Engine
-from flowfabric.kernel.condition import contributes, is_met
-from flowfabric.kernel.episode import (
+from flowfabric.kernel.wait.condition import contributes, is_met
+from flowfabric.kernel.wait.episode import (
     contribution,
 )
 from flowfabric.model.execution import Execution

@@ -15,8 +15,8 @@ from flowfabric.api.waits import Fresh, Signal, SuspendRequest, UsePending
 from flowfabric.config import EngineConfig
 from flowfabric.engine.operations.signals import delivery
 from flowfabric.errors import FlowFabricError, InvalidInput, InvalidToken, WaitpointClosed
-from flowfabric.kernel.signal import DeliverSignal
-from flowfabric.kernel.suspend import SuspendExecution
+from flowfabric.kernel.wait.signal import DeliverSignal
+from flowfabric.kernel.wait.suspend import SuspendExecution
 from flowfabric.model.record import to_json
 from flowfabric.model.results import Claimed
 from flowfabric.model.suspension import (
@@ -79,8 +79,8 @@ class Work:
             self.comparisons += 1
             return compare(left, right)
 
-        patch.setattr("flowfabric.kernel.token.hmac.digest", counted_digest)
-        patch.setattr("flowfabric.kernel.token.hmac.compare_digest", counted_compare)
+        patch.setattr("flowfabric.kernel.wait.token.hmac.digest", counted_digest)
+        patch.setattr("flowfabric.kernel.wait.token.hmac.compare_digest", counted_compare)
 
     def take(self) -> tuple[int, int]:
         seen = self.macs, self.comparisons

@@ -21,7 +21,7 @@ from flowfabric.cli.plain import plain
 from flowfabric.cli.references import as_shown, execution_of
 from flowfabric.cli.terminal import Column, clean
 from flowfabric.cli.times import both, relative, span
-from flowfabric.kernel.explain_waits import in_words
+from flowfabric.kernel.explain.waits import in_words
 from flowfabric.limits import PAGE_MAX
 from flowfabric.model.record import to_plain
 from flowfabric.model.suspension import (

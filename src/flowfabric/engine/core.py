@@ -12,18 +12,18 @@ from flowfabric.config import EngineConfig
 from flowfabric.engine.batch import Batcher, Pending
 from flowfabric.engine.complaint import Complaints
 from flowfabric.engine.conflict import transact, until_no_conflict
-from flowfabric.engine.due import Aside
-from flowfabric.engine.fold import Fold
 from flowfabric.engine.here import WorkersHere
 from flowfabric.engine.inherited import InheritedStore
 from flowfabric.engine.loop_status import BackgroundLoop
-from flowfabric.engine.view import Effects, View
+from flowfabric.engine.unit.due import Aside
+from flowfabric.engine.unit.fold import Fold
+from flowfabric.engine.unit.view import Effects, View
 from flowfabric.engine.wakeups import DUE_TOPIC, Wakeups
 from flowfabric.errors import HandleFromOtherBackend, InvalidBudgetScope, InvalidInput, NotFound
-from flowfabric.kernel.create import CreateExecution
 from flowfabric.kernel.decision import Moment, Refused
-from flowfabric.kernel.fairness import Credits
-from flowfabric.kernel.routing import Offer
+from flowfabric.kernel.execution.create import CreateExecution
+from flowfabric.kernel.execution.routing import Offer
+from flowfabric.kernel.limit.fairness import Credits
 from flowfabric.model.attempt import Attempt
 from flowfabric.model.bounds import UNBOUNDED, Bounds
 from flowfabric.model.budget import BudgetPolicy, ScopeType

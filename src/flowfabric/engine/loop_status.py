@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from flowfabric.engine.due import Aside, SetAside
+from flowfabric.engine.unit.due import Aside, SetAside
 from flowfabric.model.record import Record
 
 

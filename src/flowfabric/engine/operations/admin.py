@@ -6,14 +6,14 @@ import asyncio
 
 from flowfabric import limits
 from flowfabric.api import admin as api
+from flowfabric.engine.audit.doctor import examine
 from flowfabric.engine.core import EngineCore
-from flowfabric.engine.doctor import examine
 from flowfabric.engine.due_work import clock_of
 from flowfabric.engine.loop_status import status_of
 from flowfabric.engine.operations.performing import answers, commands
 from flowfabric.errors import InvalidInput, WaitTimeout
 from flowfabric.ids import jitter
-from flowfabric.kernel.expire import (
+from flowfabric.kernel.execution.expire import (
     ATTEMPT_TIMEOUT,
     EXECUTION_DEADLINE,
     ExpireAttempt,

@@ -10,10 +10,10 @@ from flowfabric import ids, limits
 from flowfabric.api import budgets as api
 from flowfabric.engine.core import EngineCore
 from flowfabric.engine.operations.performing import answers, commands
-from flowfabric.engine.spoiled import readable
+from flowfabric.engine.unit.corrupt import readable
 from flowfabric.errors import Corruption, InvalidInput, NotFound
-from flowfabric.kernel.budget import CreateBudget, ResetBudget, UpdateBudget
-from flowfabric.kernel.spending import (
+from flowfabric.kernel.limit.budget import CreateBudget, ResetBudget, UpdateBudget
+from flowfabric.kernel.limit.spending import (
     RecordSpend,
     ReleaseBudget,
     ReleaseHold,

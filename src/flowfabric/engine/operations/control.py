@@ -8,10 +8,17 @@ from flowfabric.engine.core import EngineCore
 from flowfabric.engine.operations.leases import check_fence
 from flowfabric.engine.operations.performing import commands
 from flowfabric.errors import InvalidBlockingReason
-from flowfabric.kernel.cancel import Cancel
-from flowfabric.kernel.operate import Block, ChangePriority, Hold, Release, SetTag, Unblock
-from flowfabric.kernel.replay import Replay
-from flowfabric.kernel.revoke import RevokeLease
+from flowfabric.kernel.execution.cancel import Cancel
+from flowfabric.kernel.execution.operate import (
+    Block,
+    ChangePriority,
+    Hold,
+    Release,
+    SetTag,
+    Unblock,
+)
+from flowfabric.kernel.execution.replay import Replay
+from flowfabric.kernel.execution.revoke import RevokeLease
 from flowfabric.model.checks import (
     check_flag,
     check_instant,

@@ -12,14 +12,18 @@ from flowfabric import limits
 from flowfabric.api import executions as api
 from flowfabric.api.hints import end_topic, wait_event
 from flowfabric.clock import monotonic
-from flowfabric.engine.bounds import look_at_bounds
 from flowfabric.engine.core import EngineCore
-from flowfabric.engine.core_fields import CURRENT_WAITPOINT, core_fields, current_waitpoint
-from flowfabric.engine.flow_looks import look_at_dependencies
+from flowfabric.engine.operations.core_fields import (
+    CURRENT_WAITPOINT,
+    core_fields,
+    current_waitpoint,
+)
+from flowfabric.engine.operations.flow_looks import look_at_dependencies
+from flowfabric.engine.operations.limit_looks import look_at_bounds
 from flowfabric.engine.operations.performing import answers
 from flowfabric.engine.operations.wait_reads import look_at_wait
 from flowfabric.errors import Corruption, NotFound, WaitTimeout
-from flowfabric.kernel.explain import explain as explanation_of
+from flowfabric.kernel.explain.execution import explain as explanation_of
 from flowfabric.model.attempt import Attempt, AttemptOutcome, AttemptType
 from flowfabric.model.checks import check_integer, check_list, check_name, check_tag_key
 from flowfabric.model.execution import Execution

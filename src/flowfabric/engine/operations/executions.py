@@ -10,12 +10,12 @@ from flowfabric.api import executions as api
 from flowfabric.api.executions import NewExecution
 from flowfabric.engine.core import EngineCore
 from flowfabric.engine.operations.performing import answers
-from flowfabric.engine.requests import to_create
-from flowfabric.engine.view import Effects
+from flowfabric.engine.operations.requests import to_create
+from flowfabric.engine.unit.view import Effects
 from flowfabric.errors import FlowFabricError, InvalidInput
 from flowfabric.ids import member_ids, new_execution_id, new_execution_ids
-from flowfabric.kernel.create import CreateExecution
 from flowfabric.kernel.decision import Refused
+from flowfabric.kernel.execution.create import CreateExecution
 from flowfabric.model.checks import check_list, check_uuid
 from flowfabric.model.record import fields_of, replace
 from flowfabric.model.results import CreateResult

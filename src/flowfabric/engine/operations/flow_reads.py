@@ -9,10 +9,10 @@ from flowfabric.api import flows as api
 from flowfabric.api.hints import flow_topic, wait_event
 from flowfabric.clock import monotonic
 from flowfabric.engine.core import EngineCore
-from flowfabric.engine.flow_looks import members_as_met
+from flowfabric.engine.operations.flow_looks import members_as_met
 from flowfabric.engine.operations.performing import answers
 from flowfabric.errors import InvalidInput, NotFound, WaitTimeout
-from flowfabric.kernel.edge_group import judged, satisfaction_of
+from flowfabric.kernel.flow.join import judged, satisfaction_of
 from flowfabric.model.checks import (
     check_execution_id,
     check_flag,

@@ -9,15 +9,15 @@ from flowfabric.api import flows as api
 from flowfabric.clock import monotonic
 from flowfabric.engine.core import EngineCore
 from flowfabric.engine.due_work import move_due
-from flowfabric.engine.flow_building import CascadeFrom, ResolveEdge
-from flowfabric.engine.flow_requests import to_children, to_submit
+from flowfabric.engine.operations.flow_requests import to_children, to_submit
 from flowfabric.engine.operations.performing import answers, commands
+from flowfabric.engine.unit.flows.building import CascadeFrom, ResolveEdge
 from flowfabric.errors import FlowAlreadyTerminal, FlowFabricError, InvalidInput
-from flowfabric.kernel.dependent import WaitChildren
-from flowfabric.kernel.flow import AddMember, CreateFlow, SetFlowTag
-from flowfabric.kernel.flow_cancel import AckCancelMember, CancelFlow
-from flowfabric.kernel.graph import ApplyEdge, SetGroupPolicy, StageEdge, WithdrawEdge
-from flowfabric.kernel.submit_flow import SpawnChildren
+from flowfabric.kernel.flow.cancel import AckCancelMember, CancelFlow
+from flowfabric.kernel.flow.dependent import WaitChildren
+from flowfabric.kernel.flow.flow import AddMember, CreateFlow, SetFlowTag
+from flowfabric.kernel.flow.graph import ApplyEdge, SetGroupPolicy, StageEdge, WithdrawEdge
+from flowfabric.kernel.flow.submit import SpawnChildren
 from flowfabric.model.checks import (
     check_flag,
     check_integer,

@@ -5,13 +5,13 @@ from __future__ import annotations
 from flowfabric import ids, limits
 from flowfabric.api import grants as api
 from flowfabric.engine.core import EngineCore
-from flowfabric.engine.fold import with_body
 from flowfabric.engine.operations.leases import lease_ttl, offer
 from flowfabric.engine.operations.performing import answers, commands
+from flowfabric.engine.unit.fold import with_body
 from flowfabric.errors import InvalidInput
-from flowfabric.kernel.claim import NewIds
-from flowfabric.kernel.grant import ClaimGranted, ClaimNamed, IssueClaimGrant, PromiseBest
-from flowfabric.kernel.reclaim import IssueReclaimGrant, ReclaimExecution
+from flowfabric.kernel.execution.claim import NewIds
+from flowfabric.kernel.execution.grant import ClaimGranted, ClaimNamed, IssueClaimGrant, PromiseBest
+from flowfabric.kernel.execution.reclaim import IssueReclaimGrant, ReclaimExecution
 from flowfabric.model.checks import (
     check_capabilities,
     check_integer,

@@ -8,10 +8,10 @@ from flowfabric import ids, limits
 from flowfabric.api import keys as api
 from flowfabric.api.keys import AlreadySeeded, NothingToRotate, Rotated, Seeded
 from flowfabric.engine.core import EngineCore
-from flowfabric.engine.episode_book import SECRETS_MAX
 from flowfabric.engine.operations.performing import answers
+from flowfabric.engine.unit.waits import SECRETS_MAX
 from flowfabric.errors import InvalidInput, RotationConflict, SchemaMismatch
-from flowfabric.kernel.token import check_kid, check_secret, current, gives_way
+from flowfabric.kernel.wait.token import check_kid, check_secret, current, gives_way
 from flowfabric.model.checks import check_integer
 from flowfabric.model.event import OperatorEvent, OperatorEventType
 from flowfabric.model.record import replace

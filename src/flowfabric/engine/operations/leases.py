@@ -10,16 +10,16 @@ from flowfabric.api.hints import lane_topic, wait_event
 from flowfabric.clock import monotonic
 from flowfabric.engine.core import EngineCore
 from flowfabric.engine.operations.performing import answers, commands
-from flowfabric.engine.requests import check_payload
+from flowfabric.engine.operations.requests import check_payload
 from flowfabric.errors import FenceRequired, InvalidInput, PartialFence
 from flowfabric.ids import jitter
-from flowfabric.kernel.cancel import Cancel
-from flowfabric.kernel.claim import Claim
-from flowfabric.kernel.complete import Complete
-from flowfabric.kernel.fail import Fail
-from flowfabric.kernel.fence import LEASE_HOLDER
-from flowfabric.kernel.own import Delay, Progress, Renew
-from flowfabric.kernel.routing import Offer
+from flowfabric.kernel.execution.cancel import Cancel
+from flowfabric.kernel.execution.claim import Claim
+from flowfabric.kernel.execution.complete import Complete
+from flowfabric.kernel.execution.fail import Fail
+from flowfabric.kernel.execution.fence import LEASE_HOLDER
+from flowfabric.kernel.execution.own import Delay, Progress, Renew
+from flowfabric.kernel.execution.routing import Offer
 from flowfabric.model.attempt import FailureClass
 from flowfabric.model.checks import (
     check_capabilities,

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from flowfabric import ids, limits
 from flowfabric.api import quotas as api
-from flowfabric.engine.bounds import present_windows
 from flowfabric.engine.core import EngineCore
+from flowfabric.engine.operations.limit_looks import present_windows
 from flowfabric.engine.operations.performing import answers, commands
 from flowfabric.errors import NotFound
-from flowfabric.kernel.quota import CheckAdmission, CreateQuota, ReleaseAdmission, UpdateQuota
+from flowfabric.kernel.limit.quota import CheckAdmission, CreateQuota, ReleaseAdmission, UpdateQuota
 from flowfabric.model.bounds import DEFAULT_DIMENSION
 from flowfabric.model.checks import check_integer, check_name, check_text
 from flowfabric.model.limit_checks import check_quota_limit, check_window

@@ -11,11 +11,11 @@ from flowfabric.api import waits as api
 from flowfabric.engine.core import EngineCore
 from flowfabric.engine.operations.performing import answers
 from flowfabric.errors import FlowFabricError, InvalidInput, InvalidPayload, PayloadTooLarge
-from flowfabric.kernel.condition import RESERVED_PREFIX
 from flowfabric.kernel.decision import Refused
-from flowfabric.kernel.episode import OWN_SOURCES
-from flowfabric.kernel.schema import payload_problem
-from flowfabric.kernel.signal import DeliverSignal, TypeDeclared
+from flowfabric.kernel.wait.condition import RESERVED_PREFIX
+from flowfabric.kernel.wait.episode import OWN_SOURCES
+from flowfabric.kernel.wait.schema import payload_problem
+from flowfabric.kernel.wait.signal import DeliverSignal, TypeDeclared
 from flowfabric.model.checks import (
     check_instant,
     check_integer,

@@ -7,14 +7,14 @@ from flowfabric.api import waits as api
 from flowfabric.api.executions import ListExecutions
 from flowfabric.api.waits import ResumeInfo, WaitInfo, WaitPage, WaitpointPage
 from flowfabric.engine.core import EngineCore
-from flowfabric.engine.episode_book import SECRETS_MAX, signals_of
 from flowfabric.engine.operations.execution_lists import list_executions
 from flowfabric.engine.operations.performing import answers
-from flowfabric.engine.spoiled import readable
+from flowfabric.engine.unit.corrupt import readable
+from flowfabric.engine.unit.waits import SECRETS_MAX, signals_of
 from flowfabric.errors import InvalidInput, KeyringEmpty, NotFound
-from flowfabric.kernel.condition import names_for
-from flowfabric.kernel.explain_waits import WaitLook, in_words, lines_of, progress_of
-from flowfabric.kernel.token import current, fingerprint, mint
+from flowfabric.kernel.explain.waits import WaitLook, in_words, lines_of, progress_of
+from flowfabric.kernel.wait.condition import names_for
+from flowfabric.kernel.wait.token import current, fingerprint, mint
 from flowfabric.model.checks import check_instant, check_integer, check_list, check_name, check_uuid
 from flowfabric.model.execution import Execution
 from flowfabric.model.handle import Handle

@@ -10,11 +10,11 @@ from flowfabric.api import workers as api
 from flowfabric.engine.core import EngineCore
 from flowfabric.engine.operations.leases import offer
 from flowfabric.engine.operations.performing import answers
-from flowfabric.engine.view import Effects
+from flowfabric.engine.unit.view import Effects
 from flowfabric.errors import InvalidInput
-from flowfabric.kernel import workers as kernel
 from flowfabric.kernel.decision import Refused
-from flowfabric.kernel.revoke import RevokeLease
+from flowfabric.kernel.execution.revoke import RevokeLease
+from flowfabric.kernel.place import workers as kernel
 from flowfabric.model.checks import check_flag, check_integer, check_name, check_text
 from flowfabric.model.results import Marked, NotRegistered, Refreshed, Registered, WorkerPage
 from flowfabric.model.worker import WorkerEvent, WorkerEventType

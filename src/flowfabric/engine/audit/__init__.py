@@ -1,0 +1,1 @@
+"""What `ff doctor` looks at."""

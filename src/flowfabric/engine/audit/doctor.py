@@ -1,0 +1,199 @@
+"""The audit behind `ff doctor`: schema, indexes, values, counters, and no stuck rows.
+
+Each check stands by itself: one that fails is a finding like any other, and the rest is looked at.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Any
+
+from flowfabric.api.admin import DoctorReport, Problem
+from flowfabric.engine.audit.flows import audit_flows, strays
+from flowfabric.engine.audit.limits import audit_limits
+from flowfabric.engine.audit.loops import audit_loops, dead_loops, overdue_rows
+from flowfabric.engine.core import EngineCore
+from flowfabric.engine.loop_status import LoopStatus
+from flowfabric.errors import FlowFabricError
+from flowfabric.limits import PAGE_MAX
+from flowfabric.model.execution import Execution
+from flowfabric.model.record import replace
+from flowfabric.stores.base import Corrupt, ListFilter, Reader
+from flowfabric.stores.indexes import due_at, newest_first
+
+logger = logging.getLogger("flowfabric.doctor")
+
+OVERDUE = "overdue"
+OVERDUE_MS = 60_000  # the loops of any engine would have dealt with it by then
+
+
+async def examine(engine: EngineCore, loops: LoopStatus, *, quick: bool) -> DoctorReport:
+    """Look at everything; slow on a large store, harmless while work goes on.
+
+    `quick`: leave out what reads every row.
+    """
+    return await _Examination(engine, loops, quick=quick).report()
+
+
+class _Examination:
+    """One round of all checks."""
+
+    def __init__(self, engine: EngineCore, loops: LoopStatus, *, quick: bool) -> None:
+        self._engine = engine
+        self._quick = quick
+        self._loops = loops
+        self._store = engine.store
+        self._facts: dict[str, Any] = {"store": engine.store.family}
+        self._problems: list[Problem] = []
+        self._notices: list[Problem] = []
+
+    async def report(self) -> DoctorReport:
+        """Everything in its order; what was found first is told first."""
+        every_row = (self._limits, self._flows, self._executions, self._values)
+        checks: tuple[Callable[[], Awaitable[Iterable[Problem]]], ...] = (
+            self._migrations,
+            self._schema,
+            self._indexes,
+            self._lanes,
+            *(() if self._quick else every_row),
+            self._overdue,
+            self._background,
+            self._about_store,
+            self._upkeep,
+        )
+        for check in checks:
+            try:
+                self._problems += await check()
+            except (FlowFabricError, Exception) as error:
+                logger.warning("doctor: a check failed", exc_info=error)
+                name = check.__name__.strip("_")
+                what = f"{type(error).__name__}: {error}"
+                self._problems.append(Problem("check_failed", name, what))
+        return DoctorReport(tuple(self._problems), self._facts, tuple(self._notices))
+
+    async def _migrations(self) -> list[Problem]:
+        return [
+            Problem("schema", str(status.version), f"{status.name}: {_schema_word(status)}")
+            for status in await self._store.migration_status()
+            if status.applied_at is None or not status.checksum_ok
+        ]
+
+    async def _schema(self) -> list[Problem]:
+        if self._problems:  # what is not applied is missing: told once
+            return []
+        return _problems("schema", await self._store.schema_differences())
+
+    async def _indexes(self) -> list[Problem]:
+        return _problems("index", await self._engine.read(self._audit))
+
+    async def _audit(self, reader: Reader) -> list[tuple[str, str]]:
+        return await reader.audit(quick=self._quick)
+
+    async def _lanes(self) -> list[Problem]:
+        catalog = await self._engine.read(lambda reader: reader.catalog())
+        lanes = sorted(catalog.unreadable.items())
+        return _problems("lane", [(f"ff_lane_registry {lane}", what) for lane, what in lanes])
+
+    async def _limits(self) -> list[Problem]:
+        return await self._lasting("limits", audit_limits)
+
+    async def _flows(self) -> list[Problem]:
+        return await self._lasting("flows", audit_flows)
+
+    async def _executions(self) -> list[Problem]:
+        looked, found = await self._engine.read(_rows)
+        self._facts["looked_at"] = looked
+        return found
+
+    async def _values(self) -> list[Problem]:
+        """Of a row that was told already, only the column is told."""
+        told = {
+            each.subject if each.code == "lane" else f"ff_exec_core {each.subject[-36:]}": at
+            for at, each in enumerate(self._problems)
+            if each.code in ("corrupt", "lane")
+        }
+        new = []
+        for row, what in await self._engine.read(lambda reader: reader.odd_values()):
+            if (at := told.get(row)) is None:
+                new.append((row, what))
+            else:
+                table = row.split()[0]
+                self._problems[at] = replace(self._problems[at], detail=f"{table} {what}")
+        return _problems("corrupt", new)
+
+    async def _overdue(self) -> list[Problem]:
+        """Rows that no loop has moved, and how far behind the background work is."""
+
+        async def look(reader: Reader) -> int:
+            due = await reader.next_due()
+            return 0 if due is None else max(0, reader.now - due)
+
+        self._facts["overdue_ms"] = await self._engine.read(look)
+        rows = await self._engine.read(lambda reader: overdue_rows(reader, OVERDUE_MS))
+        return _problems(OVERDUE, rows)
+
+    async def _background(self) -> list[Problem]:
+        """The loops of this process, and what is left undone by all of them."""
+        overdue = sum(each.code == OVERDUE for each in self._problems)
+        return _problems("loops", [*audit_loops(self._loops), *dead_loops(overdue, OVERDUE_MS)])
+
+    async def _about_store(self) -> list[Problem]:
+        self._facts.update(await self._store.facts())
+        return []
+
+    async def _upkeep(self) -> list[Problem]:
+        self._notices += [Problem(*each) for each in await self._store.upkeep()]
+        return []
+
+    async def _lasting(
+        self, code: str, audit: Callable[[Reader], Awaitable[list[tuple[str, str]]]]
+    ) -> list[Problem]:
+        """Counters and rows are not read at one instant: only what stays wrong counts."""
+        found = await self._engine.read(audit)
+        if found:
+            again = set(await self._engine.read(audit))
+            found = [each for each in found if each in again]
+        return _problems(code, found)
+
+
+def _problems(code: str, found: Sequence[tuple[str, str]]) -> list[Problem]:
+    return [Problem(code, subject, what) for subject, what in found]
+
+
+def _schema_word(status: Any) -> str:
+    return "not applied" if status.applied_at is None else "the applied file differs"
+
+
+async def _rows(reader: Reader) -> tuple[int, list[Problem]]:
+    await reader.catalog()
+    looked, problems = 0, []
+    wanted = ListFilter()
+    while rows := await reader.list_executions(wanted, PAGE_MAX):
+        looked += len(rows)
+        for row in rows:
+            if isinstance(row, Corrupt):
+                problems.append(Problem("corrupt", row.execution_id, row.detail))
+            else:
+                problems.extend(_stuck(row, reader.now))
+        known = [row for row in rows if isinstance(row, Execution)]
+        lost = await strays(reader, known)
+        problems += [Problem("flows", subject, what) for subject, what in lost]
+        if len(rows) < PAGE_MAX or not known:
+            break
+        wanted = replace(wanted, before=newest_first(known[-1]))
+    return looked, problems
+
+
+def _stuck(execution: Execution, now: int) -> list[Problem]:
+    """Every live row has a due wake-up, a worker to wait for, or a named external cause (I9)."""
+    problems = []
+    due = due_at(execution) or execution.purge_at
+    if due is not None and due < now - OVERDUE_MS:
+        late = f"due {now - due} ms ago and not moved"
+        problems.append(Problem(OVERDUE, execution.execution_id, late))
+    idle = not execution.is_terminal and not execution.is_waiting and due is None
+    blocked = execution.state.blocking_reason.value
+    if idle and blocked in ("none", "waiting_for_worker"):
+        problems.append(Problem("stuck", execution.execution_id, "nothing will wake it"))
+    return problems

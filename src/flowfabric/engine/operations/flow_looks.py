@@ -1,0 +1,67 @@
+"""Which members of a flow wait, and for what; `explain` and the reads of flows share it."""
+
+from __future__ import annotations
+
+from flowfabric.kernel.explain.flows import DependencyLook
+from flowfabric.kernel.flow.join import as_met, perhaps_met
+from flowfabric.model.execution import Execution
+from flowfabric.model.flow import EdgeState, MemberRow
+from flowfabric.model.results import UpstreamInfo
+from flowfabric.stores.base import Reader
+from flowfabric.stores.tables import EDGES, EDGES_AHEAD, MEMBERS, Key
+
+
+async def look_at_dependencies(execution: Execution, reader: Reader) -> DependencyLook | None:
+    """What a member waits for; nothing for one that others do not keep back."""
+    if execution.flow_id is None or not execution.open_group:
+        return None
+    flow_id, key = execution.flow_id, execution.execution_id
+    member = (await members_as_met(reader, (flow_id, key))).get((flow_id, key))
+    if member is None:
+        return None
+    are_children = bool(member.open_children)
+    staged: dict[str, str | None] = {}
+    if are_children:
+        rows = await reader.rows_by(MEMBERS, "parent_id", [key])
+        ids = [each.execution_id for each in rows]
+    else:
+        staged = await _open_edges(reader, member)
+        ids = list(staged)
+    found = await reader.get(ids) if ids else {}
+    named = await reader.peek_rows(MEMBERS, [(flow_id, each) for each in ids]) if ids else {}
+    upstreams = [
+        UpstreamInfo(
+            each,
+            named[flow_id, each].node_name or each,
+            upstream.public_state,
+            staged.get(each),
+        )
+        for each in ids
+        if isinstance(upstream := found.get(each), Execution) and (flow_id, each) in named
+    ]
+    if are_children:
+        upstreams = [each for each in upstreams if not each.public_state.is_terminal]
+    return DependencyLook(member, tuple(upstreams), are_children)
+
+
+async def _open_edges(reader: Reader, member: MemberRow) -> dict[str, str | None]:
+    """The upstreams a member waits for; of edges that are only staged with their ids."""
+    found: dict[str, str | None] = {}
+    for state in (EdgeState.APPLIED, EdgeState.PENDING) if member.staged else (EdgeState.APPLIED,):
+        only = ("edge_state", state.value)
+        for edge in await reader.rows_by(
+            EDGES, "downstream_execution_id", [member.execution_id], only=only
+        ):
+            is_staged = state is EdgeState.PENDING
+            found.setdefault(edge.upstream_execution_id, edge.edge_id if is_staged else None)
+    return found
+
+
+async def members_as_met(reader: Reader, key: Key) -> dict[Key, MemberRow]:
+    """Members as they stand, also those whose sole edge says it for them."""
+    rows = await reader.peek_rows(MEMBERS, [key])
+    asked, only = perhaps_met(rows.values()), ("edge_state", EdgeState.SATISFIED.value)
+    if not asked:
+        return rows
+    edges = await reader.rows_by(EDGES_AHEAD, "downstream_execution_id", asked, only=only)
+    return as_met(rows, edges)

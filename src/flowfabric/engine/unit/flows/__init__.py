@@ -1,0 +1,1 @@
+"""Flows inside one transaction."""

@@ -1,0 +1,235 @@
+"""One transaction's evolving picture: commands are folded over it in order."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from flowfabric.engine.unit.records import Rows
+from flowfabric.errors import Corruption
+from flowfabric.kernel.decision import Decision, Moment, Refused
+from flowfabric.kernel.execution.create import CreateExecution, create
+from flowfabric.kernel.execution.operate import SetTag
+from flowfabric.kernel.execution.replay import Replay
+from flowfabric.kernel.registry import RULES
+from flowfabric.model.bounds import UNBOUNDED
+from flowfabric.model.budget import AttachmentRow, ScopeType
+from flowfabric.model.event import CompletionEvent, LeaseEvent, OperatorEvent
+from flowfabric.model.execution import Execution, IdempotencyRecord
+from flowfabric.model.record import replace
+from flowfabric.model.route import Catalog
+from flowfabric.stores.base import Changes, Corrupt, keeps_cold, keeps_most, keeps_taken
+from flowfabric.stores.indexes import due_at
+from flowfabric.stores.tables import ANSWERS, ATTACHMENTS
+
+
+class InvariantViolated(RuntimeError):
+    """A rule decided something that may never be stored. A bug: nothing is written."""
+
+
+class Effects:
+    """What committed, as far as somebody may be waiting for it."""
+
+    __slots__ = ("due_at", "ended", "flows_ended", "woken")
+
+    def __init__(self) -> None:
+        self.woken: dict[str, int] = {}  # lane: how many executions began to wait there
+        self.ended: list[str] = []
+        self.flows_ended: list[str] = []
+        self.due_at: int | None = None  # the earliest time something new is due
+
+    def note_due(self, when: int | None) -> None:
+        """Something is due then."""
+        if when is not None and (self.due_at is None or when < self.due_at):
+            self.due_at = when
+
+    def note(self, before: Execution | None, after: Execution) -> None:
+        """Remember what the change from one image to the next may wake."""
+        if after.is_terminal:
+            if before is None or not before.is_terminal:
+                self.ended.append(after.execution_id)
+            return
+        if after.is_waiting:
+            lane = after.route.lane_id
+            self.woken[lane] = self.woken.get(lane, 0) + 1
+        self.note_due(due_at(after))
+
+
+class View:
+    """The records a batch touches, as they stand after the commands decided so far."""
+
+    def __init__(self, at: Moment, catalog: Catalog | None = None) -> None:
+        self.at = at
+        self.catalog = catalog
+        self.executions: dict[str, Execution | Corrupt] = {}
+        self.keys: dict[tuple[str, str], IdempotencyRecord] = {}
+        self.rows = Rows()
+        self.changes = Changes()
+        self.effects = Effects()
+        self._bounded: list[tuple[Execution, Execution]] = []
+        self._member_moves: list[tuple[Execution, Execution]] = []
+        self.cascading: set[str] = set()  # members whose replay takes others along
+
+    def decide(self, command: Any) -> Any:
+        """The reply to a command about one execution; its changes join the batch."""
+        current = self.executions.get(command.execution_id)
+        if isinstance(current, Corrupt):
+            return Refused(Corruption, f"execution {current.execution_id}: {current.detail}")
+        if type(command) is CreateExecution:
+            return self._create(current, command)
+        return self.apply(current, command, RULES[type(command)](current, command, self.at))
+
+    def _create(self, current: Execution | None, command: CreateExecution) -> Any:
+        decision = self.preview(command, current)
+        self.take_created(command, decision)
+        return decision.reply
+
+    def preview(self, command: CreateExecution, current: Execution | None = None) -> Decision:
+        """What a create would do."""
+        if self.catalog is None:
+            raise InvariantViolated("a create needs the catalog")
+        known = None
+        if command.idempotency_key is not None:
+            known = self.keys.get((command.route.namespace, command.idempotency_key))
+        return create(current, known, self.catalog, command, self.at)
+
+    def take_created(self, command: CreateExecution, decision: Decision) -> None:
+        """Take a new execution into the batch."""
+        if decision.execution is None or decision.body is None:
+            return
+        self.changes.created[command.execution_id] = (decision.execution, decision.body)
+        self.executions[command.execution_id] = decision.execution
+        for budget_id in decision.execution.bounds.budget_ids:
+            self.rows.put(ATTACHMENTS, AttachmentRow(budget_id, command.execution_id))
+        self.effects.note(None, decision.execution)
+        if decision.idempotency is not None:
+            key = (command.route.namespace, decision.idempotency.idempotency_key)
+            self.take_key(key, decision.idempotency)
+
+    def take_key(self, key: tuple[str, str], record: IdempotencyRecord) -> None:
+        """Remember a key; it may replace one whose time is over."""
+        self.changes.idempotency.append((record, key in self.keys))
+        self.keys[key] = record
+
+    def apply(
+        self,
+        before: Execution | None,
+        command: Any,
+        decision: Decision,
+        *,
+        ends_wait: bool = False,
+    ) -> Any:
+        """Take a decision's changes into the batch; returns its reply.
+
+        `ends_wait`: the decision's own rows say how the wait went on, nobody need follow it up.
+        """
+        after = decision.execution
+        if after is not None:
+            if before is None:
+                raise InvariantViolated(f"{type(command).__name__} changed an absent execution")
+            _check(before, after, command)
+            self._remember(before, after, command, ends_wait)
+        if decision.attempt is not None:
+            self.changes.attempts.append(decision.attempt)
+        if decision.answer is not None:
+            self.rows.put(ANSWERS, decision.answer)
+        for event in decision.events:
+            if isinstance(event, LeaseEvent):
+                self.changes.lease_events.append(event)
+            elif isinstance(event, CompletionEvent):
+                self.changes.completion_events.append(event)
+            elif isinstance(event, OperatorEvent):
+                self.changes.operator_events.append(event)
+            else:
+                self.changes.signal_events.append(event)
+        return decision.reply
+
+    def _remember(self, before: Execution, after: Execution, command: Any, ends_wait: bool) -> None:
+        key = after.execution_id
+        self.executions[key] = after
+        self.changes.updated[key] = after
+        if not keeps_cold(before, after):
+            (self.changes.freed if keeps_most(before, after) else self.changes.cold).add(key)
+        if not keeps_taken(before, after):
+            self.changes.taken.add(key)
+        if type(command) is SetTag:
+            self.changes.retagged.add(key)
+        if after.flow_id is not None and before.is_terminal is not after.is_terminal:
+            self._member_moves.append((before, after))
+            if type(command) is Replay and command.cascade:
+                self.cascading.add(key)
+        waits = before.suspension_id is not None and not ends_wait
+        if waits or before.side_holds or before.bounds is not UNBOUNDED:
+            self._bounded.append((before, after))
+        self.effects.note(before, after)
+
+    def take_changes(self) -> Changes:
+        """What is to be written now; the view goes on empty-handed."""
+        changes, self.changes = self.changes, Changes()
+        if changes.freed:  # what was also taken is written whole
+            changes.cold |= changes.freed & changes.taken
+            changes.freed -= changes.cold
+        changes.rows = self.rows.changes()
+        for table, written in changes.rows.items():
+            if table.has_due:
+                for record in (*written.inserted, *written.updated):
+                    self.effects.note_due(record.due_at)
+        return changes
+
+    # --- what limits ask of the picture ----------------------------------------------------------
+
+    @property
+    def has_bounded(self) -> bool:
+        """Whether an execution with limits has moved since this was last asked for."""
+        return bool(self._bounded)
+
+    def take_bounded(self) -> list[tuple[Execution, Execution]]:
+        """Moves of executions with limits, before and after, each told once."""
+        moves, self._bounded = self._bounded, []
+        return moves
+
+    @property
+    def has_member_moves(self) -> bool:
+        """Whether members of flows have ended or live again since this was last asked for."""
+        return bool(self._member_moves)
+
+    def take_member_moves(self) -> list[tuple[Execution, Execution]]:
+        """Members that ended or live again, before and after, each told once."""
+        moves, self._member_moves = self._member_moves, []
+        return moves
+
+    def loaded(self) -> list[Execution]:
+        """The readable executions of this transaction, as they stand."""
+        return [each for each in self.executions.values() if isinstance(each, Execution)]
+
+    def take(self, execution: Execution) -> Execution:
+        """Remember an execution that was found by a search."""
+        self.executions[execution.execution_id] = execution
+        return execution
+
+    def attach(self, execution: Execution, budget_id: str) -> None:
+        """An execution that exists spends from one more budget."""
+        key = execution.execution_id
+        names = tuple(sorted({*execution.bounds.budget_ids, budget_id}))
+        bounds = replace(execution.bounds, budget_ids=names)
+        self.executions[key] = self.changes.updated[key] = replace(execution, bounds=bounds)
+        self.changes.rebound.add(key)
+        self.rows.put(ATTACHMENTS, AttachmentRow(budget_id, key))
+
+    def add_scope(self, scope: ScopeType, scope_id: str, budget_id: str) -> None:
+        """A budget applies to what this batch creates on its lane or in its namespace."""
+        if self.catalog is not None:
+            names = {*self.catalog.scopes.get((scope, scope_id), ()), budget_id}
+            scopes = {**self.catalog.scopes, (scope, scope_id): tuple(sorted(names))}
+            self.catalog = replace(self.catalog, scopes=scopes)
+
+    def note_event(self, event: OperatorEvent) -> None:
+        """Append to the audit trail."""
+        self.changes.operator_events.append(event)
+
+
+def _check(before: Execution, after: Execution, command: Any) -> None:
+    """Postconditions that hold in production too."""
+    if after.lease_epoch < before.lease_epoch:
+        raise InvariantViolated(f"{type(command).__name__} lowered the epoch")
+    if before.is_terminal and after.state != before.state and type(command) is not Replay:
+        raise InvariantViolated(f"{type(command).__name__} left a terminal state")

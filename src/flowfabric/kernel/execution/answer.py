@@ -1,0 +1,58 @@
+"""Repeated calls: a worker whose reply was lost asks again and hears the same.
+
+While an execution still shows how it ended, its image answers. Where it goes on (another attempt,
+the same one later, a replay), the answer is kept in a row under the epoch of the lease.
+"""
+
+from __future__ import annotations
+
+from flowfabric import limits
+from flowfabric.kernel.decision import Moment
+from flowfabric.kernel.execution.fence import same_lease
+from flowfabric.model.answer import Answer, AnswerRow
+from flowfabric.model.execution import Execution, Fence
+from flowfabric.model.results import Cancelled, Completed, TerminalFailed
+from flowfabric.model.state import PublicState, TerminalOutcome
+
+
+def kept(execution: Execution, lease_epoch: int, answer: Answer, at: Moment) -> AnswerRow:
+    """What the owner of the lease in this image was answered."""
+    return AnswerRow(
+        execution.execution_id,
+        lease_epoch,
+        execution.lease_id or "",
+        execution.attempt_id or "",
+        answer,
+        at.now + limits.ANSWER_TTL_MS,
+    )
+
+
+def kept_end(execution: Execution, at: Moment) -> AnswerRow | None:
+    """The answer an ended execution still shows, for when it lives again."""
+    answer = end_of(execution)
+    if answer is None or execution.lease_id is None:
+        return None
+    return kept(execution, execution.lease_epoch - 1, answer, at)
+
+
+def end_of(execution: Execution) -> Completed | TerminalFailed | Cancelled | None:
+    """What the call was answered that ended an execution; none if no call can have done so."""
+    match execution.state.terminal_outcome:
+        case TerminalOutcome.SUCCESS:
+            ended_at = execution.completed_at or 0
+            return Completed(execution.execution_id, PublicState.COMPLETED, ended_at)
+        case TerminalOutcome.FAILED:
+            return TerminalFailed()
+        case TerminalOutcome.CANCELLED:
+            return Cancelled(execution.execution_id, PublicState.CANCELLED)
+        case _:
+            return None
+
+
+def answered_before(
+    row: AnswerRow | None, fence: Fence, kinds: tuple[type, ...], at: Moment
+) -> Answer | None:
+    """The first answer to a call of this kind under this very lease, if it made one."""
+    if row is None or row.due_at <= at.now or not isinstance(row.answer, kinds):
+        return None
+    return row.answer if same_lease(row, fence) else None

@@ -1,0 +1,64 @@
+"""Cancel, in every phase of a life."""
+
+from __future__ import annotations
+
+from flowfabric.kernel.decision import Decision, Moment
+from flowfabric.kernel.execution.answer import end_of
+from flowfabric.kernel.execution.fence import (
+    OPERATOR_OVERRIDE,
+    not_active,
+    not_found,
+    refuse_writer,
+)
+from flowfabric.kernel.execution.transition import finish, operator_event
+from flowfabric.model.attempt import AttemptOutcome
+from flowfabric.model.event import OperatorEventType
+from flowfabric.model.execution import Execution, Fence
+from flowfabric.model.record import Record, replace
+from flowfabric.model.results import Cancelled
+from flowfabric.model.state import PublicState, TerminalOutcome
+
+
+class Cancel(Record, frozen=True):
+    """Somebody wants it stopped. Without a fence the source must be the operator's."""
+
+    execution_id: str
+    reason: str
+    source: str
+    fence: Fence | None = None
+
+
+def cancel(execution: Execution | None, command: Cancel, at: Moment) -> Decision:
+    """The end, whatever the phase; cancelling the cancelled is answered, not repeated."""
+    if execution is None:
+        return Decision(not_found(command.execution_id))
+    if execution.state.terminal_outcome is TerminalOutcome.CANCELLED:
+        return Decision(end_of(execution))
+    if execution.is_terminal:
+        return Decision(not_active(execution))
+    by_operator = command.fence is None and command.source == OPERATOR_OVERRIDE
+    if not by_operator:
+        refusal = refuse_writer(
+            execution, command.execution_id, command.fence, command.source, at.now
+        )
+        if refusal is not None:
+            return Decision(refusal)
+    decision = stop(execution, command.reason, command.source, at)
+    if not by_operator:
+        return decision
+    audit = operator_event(execution, OperatorEventType.CANCELLED, at.now, reason=command.reason)
+    return replace(decision, events=(*decision.events, audit))
+
+
+def stop(execution: Execution, reason: str, source: str, at: Moment) -> Decision:
+    """End what has not ended, for whoever may."""
+    return finish(
+        execution,
+        TerminalOutcome.CANCELLED,
+        at,
+        attempt_outcome=AttemptOutcome.ENDED_CANCELLED,
+        reason="cancelled",
+        cancellation_reason=reason,
+        cancelled_by=source,
+        reply=Cancelled(execution.execution_id, PublicState.CANCELLED),
+    )

@@ -1,0 +1,127 @@
+"""Claim: a worker takes waiting executions under fresh leases."""
+
+from __future__ import annotations
+
+from flowfabric.kernel.decision import Decision, Moment
+from flowfabric.kernel.execution.routing import Offer
+from flowfabric.kernel.execution.transition import acquire, lease_event
+from flowfabric.model.attempt import AttemptType
+from flowfabric.model.event import LeaseEventType
+from flowfabric.model.execution import Execution
+from flowfabric.model.handle import Handle, HandleKind
+from flowfabric.model.record import Record
+from flowfabric.model.results import Claimed
+
+
+class Claim(Record, frozen=True):
+    """A worker has free slots."""
+
+    offer: Offer
+    worker_id: str
+    worker_instance_id: str
+    lease_ttl_ms: int
+    limit: int
+    backend: str
+
+
+class NewIds(Record, frozen=True):
+    """Ids for one lease, minted outside because the kernel reads no randomness."""
+
+    lease_id: str
+    attempt_id: str
+
+    def __repr__(self) -> str:
+        return f"NewIds(attempt_id={self.attempt_id!r})"
+
+
+def is_claimable(execution: Execution, now: int) -> bool:
+    """Whether the common claim may take it: waiting, in time, and not promised to another."""
+    return (
+        execution.is_waiting
+        and not execution.granted_to_other(now)
+        and (execution.deadline_at is None or now < execution.deadline_at)
+    )
+
+
+def claim(execution: Execution, command: Claim, ids: NewIds, at: Moment) -> Decision:
+    """Lease one candidate an index proposed; a candidate that moved on is passed over."""
+    if not is_claimable(execution, at.now):
+        return Decision(None)
+    reason = "claim_resumed" if execution.is_interrupted else "claim"
+    return take(
+        execution,
+        worker_id=command.worker_id,
+        worker_instance_id=command.worker_instance_id,
+        lease_ttl_ms=command.lease_ttl_ms,
+        backend=command.backend,
+        ids=ids,
+        at=at,
+        reason=reason,
+    )
+
+
+def take(
+    execution: Execution,
+    *,
+    worker_id: str,
+    worker_instance_id: str,
+    lease_ttl_ms: int,
+    backend: str,
+    ids: NewIds,
+    at: Moment,
+    reason: str,
+    event_type: LeaseEventType = LeaseEventType.ACQUIRED,
+) -> Decision:
+    """The lease itself, however the right to it was won."""
+    resumed = execution.is_interrupted
+    leased = acquire(
+        execution,
+        worker_id=worker_id,
+        worker_instance_id=worker_instance_id,
+        lease_id=ids.lease_id,
+        attempt_id=ids.attempt_id,
+        lease_ttl_ms=lease_ttl_ms,
+        at=at,
+    )
+    if event_type is LeaseEventType.RECLAIMED:
+        kind = HandleKind.RECLAIMED
+    else:
+        kind = HandleKind.RESUMED if resumed else HandleKind.FRESH
+    event = lease_event(leased, event_type, reason, at.now)
+    return Decision(claimed_reply(leased, lease_ttl_ms, backend, kind), leased, None, (event,))
+
+
+def claimed_reply(leased: Execution, lease_ttl_ms: int, backend: str, kind: HandleKind) -> Claimed:
+    """What the new owner is told; the body is added by the engine."""
+    index = leased.attempt_index or 0
+    attempt_id, lease_id = leased.attempt_id or "", leased.lease_id or ""
+    route = leased.route
+    handle = Handle(
+        backend,
+        kind,
+        leased.execution_id,
+        index,
+        attempt_id,
+        lease_id,
+        leased.lease_epoch,
+        lease_ttl_ms,
+        route.lane_id,
+        leased.worker_instance_id or "",
+    )
+    return Claimed(
+        leased.execution_id,
+        lease_id,
+        leased.lease_epoch,
+        index,
+        attempt_id,
+        leased.attempt_type or AttemptType.INITIAL,
+        leased.lease_expires_at or 0,
+        handle,
+        route.execution_kind,
+        route.lane_id,
+        route.namespace,
+        leased.priority,
+        leased.created_at,
+        leased.deadline_at,
+        dict(leased.tags),  # its own: the image may be kept
+    )

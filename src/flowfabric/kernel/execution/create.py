@@ -1,0 +1,148 @@
+"""Create: record new work, once per idempotency key."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+
+from flowfabric.errors import IdempotencyConflict, InvalidInput
+from flowfabric.kernel.decision import Decision, Moment, refuse
+from flowfabric.kernel.execution.transition import wait_until, without_block
+from flowfabric.kernel.place.lanes import refuse_entry
+from flowfabric.model.bounds import UNBOUNDED, Bounds
+from flowfabric.model.execution import Body, Execution, IdempotencyRecord
+from flowfabric.model.policy import ExecutionPolicy
+from flowfabric.model.record import Record, replace, to_json
+from flowfabric.model.results import Created, Duplicate
+from flowfabric.model.route import Catalog, Route
+from flowfabric.model.state import AttemptState, BlockingReason
+
+
+class CreateExecution(Record, frozen=True):
+    """Somebody wants work done. The id is minted by the engine before the first try."""
+
+    execution_id: str
+    route: Route
+    priority: int
+    policy: ExecutionPolicy
+    body: Body
+    tags: Mapping[str, str]
+    delay_until: int | None = None
+    deadline_at: int | None = None
+    fingerprint: bytes = b""
+    bounds: Bounds = UNBOUNDED
+    flow_id: str | None = None
+    open_group: int = 0  # 1: it waits for other members of its flow
+
+    @property
+    def idempotency_key(self) -> str | None:
+        """The key that makes a repeated create answer with the first one's id."""
+        return self.body.idempotency_key
+
+
+def fingerprint_of(
+    route: Route,
+    priority: int,
+    policy: ExecutionPolicy,
+    body: Body,
+    tags: Mapping[str, str],
+    bounds: Bounds = UNBOUNDED,
+) -> bytes:
+    """What must be equal for two creates to be the same request.
+
+    When it may begin is left out: an instant is another one on every call.
+    """
+    digest = hashlib.sha256()
+    timeless = replace(policy, delay_until=None, delay_ms=None)
+    parts = (route, priority, timeless, tags, body.payload_encoding, body.creator_identity)
+    for part in parts if bounds is UNBOUNDED else (*parts, bounds):
+        digest.update(to_json(part))
+        digest.update(b"\x00")
+    digest.update(body.payload)
+    return digest.digest()
+
+
+def create(
+    execution: Execution | None,
+    idempotency: IdempotencyRecord | None,
+    catalog: Catalog,
+    command: CreateExecution,
+    at: Moment,
+) -> Decision:
+    """A new waiting (or delayed) execution; the same key and content answers with the first."""
+    if execution is not None:  # our own earlier try committed and its answer was lost
+        return Decision(Created(execution.execution_id, execution.public_state))
+    if idempotency is not None and at.now < idempotency.expires_at:
+        if idempotency.fingerprint != command.fingerprint:
+            return refuse(
+                IdempotencyConflict,
+                f"key {command.idempotency_key!r} was used for other content by "
+                f"{idempotency.execution_id}",
+                field="idempotency_key",
+                execution_id=idempotency.execution_id,
+            )
+        return Decision(Duplicate(idempotency.execution_id))
+    if refusal := refuse_entry(command.route.lane_id, catalog):
+        return Decision(refusal)
+    bounds = catalog.bounds_for(command.route, command.bounds, command.flow_id)
+    if bounds.concurrency_key is not None and bounds.quota_policy_id is None:
+        detail = "concurrency_key: needs a quota_policy_id, here or on the lane"
+        return refuse(InvalidInput, detail, field="concurrency_key")
+    new = _new_execution(command, bounds, catalog.lane_aging_ms(command.route.lane_id), at)
+    return Decision(
+        Created(new.execution_id, new.public_state),
+        new,
+        body=command.body,
+        idempotency=_remember_key(command, at),
+    )
+
+
+def _new_execution(
+    command: CreateExecution, bounds: Bounds, aging_ms: int, at: Moment
+) -> Execution:
+    policy, now = command.policy, at.now
+    eligible_at = command.delay_until if command.delay_until is not None else policy.delay_until
+    if eligible_at is None:  # a delay of what waits for others begins when these have ended
+        eligible_at = now if command.open_group else now + (policy.delay_ms or 0)
+    state, detail = wait_until(
+        eligible_at, AttemptState.PENDING_FIRST_ATTEMPT, now, BlockingReason.WAITING_FOR_DELAY
+    )
+    deadline_at, relative = command.deadline_at, policy.timeout_policy.execution_deadline_ms
+    if relative is not None:
+        deadline_at = min(
+            now + relative, deadline_at if deadline_at is not None else now + relative
+        )
+    new = Execution(
+        execution_id=command.execution_id,
+        route=command.route,
+        state=state,
+        priority=command.priority,
+        created_at=now,
+        eligible_at=eligible_at,
+        last_transition_at=now,
+        last_mutation_at=now,
+        blocking_detail=detail,
+        deadline_at=deadline_at,
+        aging_ms=aging_ms,
+        policy=policy,
+        tags=command.tags,
+        bounds=bounds,
+        flow_id=command.flow_id,
+        open_group=command.open_group,
+    )
+    if not command.open_group:
+        return new
+    state, detail = without_block(new, now)
+    return replace(new, state=state, blocking_detail=detail)
+
+
+def _remember_key(command: CreateExecution, at: Moment) -> IdempotencyRecord | None:
+    if command.idempotency_key is None:
+        return None
+    return IdempotencyRecord(
+        command.route.namespace,
+        command.idempotency_key,
+        command.execution_id,
+        command.fingerprint,
+        at.now + command.policy.dedup_window_ms,
+    )

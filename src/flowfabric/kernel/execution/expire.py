@@ -1,0 +1,133 @@
+"""What time does by itself: leases lapse, attempts and executions run out, delays end.
+
+Each rule checks under lock that its time has really come and changes nothing otherwise, so a
+loop may work from a stale list and several loops may run at once.
+"""
+
+from __future__ import annotations
+
+from flowfabric.kernel.decision import Decision, Moment
+from flowfabric.kernel.execution.fail import Fail, fail_attempt
+from flowfabric.kernel.execution.transition import finish, lease_event, without_block
+from flowfabric.model.attempt import AttemptOutcome, FailureClass
+from flowfabric.model.event import LeaseEventType
+from flowfabric.model.execution import Execution
+from flowfabric.model.record import Record, replace
+from flowfabric.model.results import Moved
+from flowfabric.model.state import (
+    LEASE_EXPIRED,
+    EligibilityState,
+    LifecyclePhase,
+    TerminalOutcome,
+)
+
+ATTEMPT_TIMEOUT = "attempt_timeout"
+EXECUTION_DEADLINE = "execution_deadline"
+
+
+class ExpireLease(Record, frozen=True):
+    """A lease may have lapsed."""
+
+    execution_id: str
+
+
+class ExpireAttempt(Record, frozen=True):
+    """An attempt may have run too long."""
+
+    execution_id: str
+    jitter: float
+
+
+class ExpireDeadline(Record, frozen=True):
+    """An execution may have reached its deadline."""
+
+    execution_id: str
+
+
+class PromoteDelayed(Record, frozen=True):
+    """A delay may be over."""
+
+    execution_id: str
+
+
+def _unchanged(execution_id: str) -> Decision:
+    return Decision(Moved(execution_id, "unchanged"))
+
+
+def expire_lease(execution: Execution | None, command: ExpireLease, at: Moment) -> Decision:
+    """Mark a lapsed lease: the owner is fenced off, the work awaits reclaim."""
+    if execution is None or not execution.is_leased:
+        return _unchanged(command.execution_id)
+    if (execution.lease_expires_at or 0) > at.now:
+        return _unchanged(command.execution_id)
+    lapsed = replace(
+        execution,
+        state=LEASE_EXPIRED,
+        blocking_detail="lease expired, awaiting reclaim",
+        lease_epoch=execution.lease_epoch + 1,
+        reclaim_at=at.now + at.reclaim_grace_ms,
+        last_transition_at=at.now,
+        last_mutation_at=at.now,
+    )
+    event = lease_event(execution, LeaseEventType.EXPIRED, "lease expired", at.now)
+    return Decision(Moved(execution.execution_id, "lease_expired"), lapsed, None, (event,))
+
+
+def expire_attempt(execution: Execution | None, command: ExpireAttempt, at: Moment) -> Decision:
+    """An attempt past its time fails with class timeout: retried by policy, else expired."""
+    if execution is None or execution.state.lifecycle_phase is not LifecyclePhase.ACTIVE:
+        return _unchanged(command.execution_id)
+    if execution.attempt_due_at is None or execution.attempt_due_at > at.now:
+        return _unchanged(command.execution_id)
+    timeout = Fail(
+        execution.execution_id,
+        None,
+        "system_timeout",
+        ATTEMPT_TIMEOUT,
+        FailureClass.TIMEOUT,
+        FailureClass.TIMEOUT.value,
+        command.jitter,
+    )
+    decision = fail_attempt(execution, timeout, at, exhausted=TerminalOutcome.EXPIRED)
+    return replace(decision, reply=Moved(execution.execution_id, ATTEMPT_TIMEOUT))
+
+
+def expire_deadline(execution: Execution | None, command: ExpireDeadline, at: Moment) -> Decision:
+    """At its deadline an execution ends as expired, in whatever phase it is."""
+    if execution is None or execution.is_terminal:
+        return _unchanged(command.execution_id)
+    if execution.deadline_at is None or execution.deadline_at > at.now:
+        return _unchanged(command.execution_id)
+    return finish(
+        execution,
+        TerminalOutcome.EXPIRED,
+        at,
+        attempt_outcome=AttemptOutcome.ENDED_FAILURE,
+        reason=f"expired:{EXECUTION_DEADLINE}",
+        failure_reason=EXECUTION_DEADLINE,
+        failure_category=FailureClass.TIMEOUT.value,
+        reply=Moved(execution.execution_id, EXECUTION_DEADLINE),
+    )
+
+
+def promote_delayed(execution: Execution | None, command: PromoteDelayed, at: Moment) -> Decision:
+    """A delay, or the wait for a quota's window, that is over makes the execution wait for a
+    worker; its attempt is untouched."""
+    if execution is None or not execution.is_runnable:
+        return _unchanged(command.execution_id)
+    until = execution.blocked_until
+    if execution.state.eligibility_state is EligibilityState.NOT_ELIGIBLE_UNTIL_TIME:
+        until = execution.eligible_at
+    if until is None or until > at.now:
+        return _unchanged(command.execution_id)
+    state, detail = without_block(execution, at.now)
+    promoted = replace(
+        execution,
+        state=state,
+        blocking_detail=detail,
+        blocked_on=None,
+        blocked_until=None,
+        last_transition_at=at.now,
+        last_mutation_at=at.now,
+    )
+    return Decision(Moved(execution.execution_id, "promoted"), promoted)

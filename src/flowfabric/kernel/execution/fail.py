@@ -1,0 +1,121 @@
+"""Fail: the attempt did not succeed; the policy decides whether another follows."""
+
+from __future__ import annotations
+
+from flowfabric.kernel.decision import Decision, Moment
+from flowfabric.kernel.execution.answer import end_of, kept
+from flowfabric.kernel.execution.fence import OPERATOR_OVERRIDE, refuse_writer, released_by
+from flowfabric.kernel.execution.retry import retry_delay_ms
+from flowfabric.kernel.execution.transition import (
+    ended_attempt,
+    finish,
+    lease_event,
+    let_go,
+    operator_event,
+    wait_until,
+)
+from flowfabric.model.attempt import AttemptOutcome, AttemptType, FailureClass
+from flowfabric.model.event import Event, LeaseEventType, OperatorEventType
+from flowfabric.model.execution import Execution, Fence
+from flowfabric.model.record import Record, replace
+from flowfabric.model.results import RetryScheduled, TerminalFailed
+from flowfabric.model.state import AttemptState, BlockingReason, TerminalOutcome
+
+
+class Fail(Record, frozen=True):
+    """The owner (or an operator in its stead) reports a failure."""
+
+    execution_id: str
+    fence: Fence | None
+    source: str
+    reason: str
+    failure_class: FailureClass
+    category: str
+    jitter: float
+    retry_after_ms: int | None = None  # the handler's own wish, instead of the policy's pause
+
+
+def fail(execution: Execution | None, command: Fail, at: Moment) -> Decision:
+    """Another attempt by policy, or the end; the owner's repeated call is answered again."""
+    refusal = refuse_writer(execution, command.execution_id, command.fence, command.source, at.now)
+    if execution is not None and _was_ended_by(execution, command):
+        return Decision(end_of(execution))
+    if refusal is not None or execution is None:
+        return Decision(refusal)
+    decision = fail_attempt(execution, command, at)
+    if command.fence is not None:
+        return decision
+    audit = operator_event(execution, OperatorEventType.FAILED, at.now, source=OPERATOR_OVERRIDE)
+    return replace(decision, events=(*decision.events, audit))
+
+
+def _was_ended_by(execution: Execution, command: Fail) -> bool:
+    return execution.state.terminal_outcome is TerminalOutcome.FAILED and released_by(
+        execution, command.fence
+    )
+
+
+def fail_attempt(
+    execution: Execution,
+    command: Fail,
+    at: Moment,
+    *,
+    exhausted: TerminalOutcome = TerminalOutcome.FAILED,
+) -> Decision:
+    """End the attempt as failed and decide about the next one."""
+    pause_ms = retry_delay_ms(
+        execution.policy.retry_policy,
+        failure_class=command.failure_class,
+        category=command.category,
+        retry_count=execution.retry_count,
+        jitter=command.jitter,
+    )
+    if pause_ms is None:
+        return finish(
+            execution,
+            exhausted,
+            at,
+            attempt_outcome=AttemptOutcome.ENDED_FAILURE,
+            reason="failed_terminal",
+            failure_reason=command.reason,
+            failure_category=command.category,
+            reply=TerminalFailed(),
+        )
+    if command.retry_after_ms is not None:
+        pause_ms = command.retry_after_ms
+    return _schedule_retry(execution, command, at.now + pause_ms, at)
+
+
+def _schedule_retry(execution: Execution, command: Fail, until: int, at: Moment) -> Decision:
+    state, detail = wait_until(
+        until,
+        AttemptState.PENDING_RETRY_ATTEMPT,
+        at.now,
+        BlockingReason.WAITING_FOR_RETRY_BACKOFF,
+    )
+    scheduled = let_go(
+        execution,
+        state,
+        at,
+        eligible_at=until,
+        blocking_detail=detail,
+        retry_count=execution.retry_count + 1,
+        next_attempt_type=AttemptType.RETRY,
+        failure_reason=command.reason,
+        failure_category=command.category,
+    )
+    attempt = ended_attempt(
+        execution,
+        AttemptOutcome.ENDED_FAILURE,
+        at.now,
+        failure_reason=command.reason,
+        failure_category=command.category,
+    )
+    events: tuple[Event, ...] = ()
+    if execution.is_leased:
+        events = (
+            lease_event(execution, LeaseEventType.RELEASED, "failed_retry_scheduled", at.now),
+        )
+    reply = RetryScheduled(until, scheduled.total_attempt_count)
+    told = None if command.fence is None else kept(execution, execution.lease_epoch, reply, at)
+    return Decision(reply, scheduled, attempt, events, answer=told)

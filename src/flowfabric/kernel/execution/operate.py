@@ -1,0 +1,181 @@
+"""What an operator may change about waiting work: its priority, a hold, a block, its tags."""
+
+from __future__ import annotations
+
+from flowfabric.errors import ExecutionNotEligible, InvalidBlockingReason
+from flowfabric.kernel.decision import Decision, Moment, Refused, refuse
+from flowfabric.kernel.execution.fence import not_active, not_found
+from flowfabric.kernel.execution.transition import operator_event, park, without_block
+from flowfabric.kernel.tags import with_tags
+from flowfabric.model.event import OperatorEventType
+from flowfabric.model.execution import Execution
+from flowfabric.model.record import Record, replace
+from flowfabric.model.results import Blocked, PriorityChanged, Rejected, Unblocked
+from flowfabric.model.state import (
+    ADMISSION_BLOCK_REASONS,
+    BlockingReason,
+    EligibilityState,
+    LifecyclePhase,
+)
+
+
+class ChangePriority(Record, frozen=True):
+    """Move waiting work up or down."""
+
+    execution_id: str
+    new_priority: int
+
+
+class Hold(Record, frozen=True):
+    """Keep runnable work from being claimed until released."""
+
+    execution_id: str
+    reason: str
+
+
+class Release(Record, frozen=True):
+    """End a hold."""
+
+    execution_id: str
+
+
+class Block(Record, frozen=True):
+    """Admission says no: keep waiting work from being claimed, for a reason."""
+
+    execution_id: str
+    reason: BlockingReason
+    detail: str
+
+
+class Unblock(Record, frozen=True):
+    """The reason is gone; `expected` guards against lifting another block."""
+
+    execution_id: str
+    expected: BlockingReason | None
+    by_operator: bool = False  # else limits lift what they have set, which is not audited
+
+
+class SetTag(Record, frozen=True):
+    """Label an execution."""
+
+    execution_id: str
+    key: str
+    value: str
+
+
+_HOLDABLE = (
+    EligibilityState.ELIGIBLE_NOW,
+    EligibilityState.NOT_ELIGIBLE_UNTIL_TIME,
+    EligibilityState.BLOCKED_BY_DEPENDENCIES,  # they go on being resolved underneath
+)
+
+
+def _not_runnable(execution: Execution) -> Decision:
+    return refuse(ExecutionNotEligible, f"execution is {execution.public_state.value}")
+
+
+def change_priority(execution: Execution | None, command: ChangePriority, at: Moment) -> Decision:
+    """Takes effect at the next claim; refused for what runs or has ended."""
+    if execution is None:
+        return Decision(not_found(command.execution_id))
+    if execution.state.lifecycle_phase is not LifecyclePhase.RUNNABLE:
+        return _not_runnable(execution)
+    old, new = execution.priority, command.new_priority
+    changed = replace(execution, priority=new, last_mutation_at=at.now)
+    audit = operator_event(
+        execution,
+        OperatorEventType.PRIORITY_CHANGED,
+        at.now,
+        old_priority=old,
+        new_priority=new,
+    )
+    return Decision(PriorityChanged(execution.execution_id, old, new), changed, None, (audit,))
+
+
+def hold(execution: Execution | None, command: Hold, at: Moment) -> Decision:
+    """Blocked by the operator; a delay keeps running underneath, a grant is withdrawn."""
+    if execution is None:
+        return Decision(not_found(command.execution_id))
+    reason = BlockingReason.PAUSED_BY_OPERATOR
+    if execution.state.lifecycle_phase is not LifecyclePhase.RUNNABLE:
+        return _not_runnable(execution)
+    if execution.state.blocking_reason is reason:
+        return Decision(Blocked(execution.execution_id, reason))
+    if execution.state.eligibility_state not in _HOLDABLE:  # another block must not be forgotten
+        return _not_runnable(execution)
+    held = park(execution, reason, command.reason or "held by an operator", at)
+    audit = operator_event(execution, OperatorEventType.HELD, at.now, reason=command.reason)
+    return Decision(Blocked(execution.execution_id, reason), held, None, (audit,))
+
+
+def release(execution: Execution | None, command: Release, at: Moment) -> Decision:
+    """Back to waiting, or to what is left of its delay."""
+    lift = Unblock(command.execution_id, BlockingReason.PAUSED_BY_OPERATOR)
+    decision = unblock(execution, lift, at)
+    if execution is None or decision.execution is None:
+        return decision
+    audit = operator_event(execution, OperatorEventType.RELEASED, at.now)
+    return replace(decision, events=(audit,))
+
+
+def block(execution: Execution | None, command: Block, at: Moment) -> Decision:
+    """Only waiting work without a live grant can be blocked; anything else is left alone."""
+    if execution is None:
+        return Decision(not_found(command.execution_id))
+    if command.reason not in ADMISSION_BLOCK_REASONS:
+        return refuse(InvalidBlockingReason, f"reason: {command.reason.value}", field="reason")
+    if execution.is_terminal:
+        return Decision(not_active(execution))
+    if not execution.is_waiting or execution.granted_to_other(at.now):
+        return Decision(Rejected(f"execution is {execution.public_state.value}"))
+    done = park(execution, command.reason, command.detail, at)
+    audit = operator_event(
+        execution,
+        OperatorEventType.BLOCKED,
+        at.now,
+        blocking_reason=command.reason.value,
+        detail=command.detail,
+    )
+    return Decision(Blocked(execution.execution_id, command.reason), done, None, (audit,))
+
+
+def unblock(execution: Execution | None, command: Unblock, at: Moment) -> Decision:
+    """Restore what was before: waiting, or delayed until its time."""
+    if execution is None:
+        return Decision(not_found(command.execution_id))
+    state, expected = execution.state, command.expected
+    liftable = state.blocking_reason in ADMISSION_BLOCK_REASONS
+    if state.lifecycle_phase is not LifecyclePhase.RUNNABLE or not liftable:
+        return _not_runnable(execution)
+    if expected is not None and expected is not state.blocking_reason:
+        return refuse(ExecutionNotEligible, f"blocked because {state.blocking_reason.value}")
+    restored, detail = without_block(execution, at.now)
+    lifted = replace(
+        execution,
+        state=restored,
+        blocking_detail=detail,
+        blocked_on=None,
+        blocked_until=None,
+        last_transition_at=at.now,
+        last_mutation_at=at.now,
+    )
+    reply = Unblocked(execution.execution_id, lifted.public_state)
+    if not command.by_operator:
+        return Decision(reply, lifted)
+    audit = operator_event(
+        execution,
+        OperatorEventType.UNBLOCKED,
+        at.now,
+        blocking_reason=state.blocking_reason.value,
+    )
+    return Decision(reply, lifted, None, (audit,))
+
+
+def set_tag(execution: Execution | None, command: SetTag, at: Moment) -> Decision:
+    """A tag is set or overwritten."""
+    if execution is None:
+        return Decision(not_found(command.execution_id))
+    tags = with_tags(execution.tags, {command.key: command.value})
+    if isinstance(tags, Refused):
+        return Decision(tags)
+    return Decision(None, replace(execution, tags=tags, last_mutation_at=at.now))

@@ -1,0 +1,94 @@
+"""What the owner of a lease may do while it runs: renew, report progress, park itself."""
+
+from __future__ import annotations
+
+from flowfabric.kernel.decision import Decision, Moment
+from flowfabric.kernel.execution.answer import kept
+from flowfabric.kernel.execution.fence import refuse_unless_owner, refuse_writer
+from flowfabric.kernel.execution.transition import lease_event, lease_horizon, let_go, wait_until
+from flowfabric.model.event import LeaseEventType
+from flowfabric.model.execution import Execution, Fence
+from flowfabric.model.record import Record, replace
+from flowfabric.model.results import Delayed, LeaseRenewal, Progressed
+from flowfabric.model.state import AttemptState, BlockingReason
+
+
+class Renew(Record, frozen=True):
+    """The owner is still at work."""
+
+    execution_id: str
+    fence: Fence
+    lease_ttl_ms: int
+
+
+class Progress(Record, frozen=True):
+    """The owner reports how far it is; what is absent stays as it was."""
+
+    execution_id: str
+    fence: Fence
+    percent: int | None = None
+    message: str | None = None
+
+
+class Delay(Record, frozen=True):
+    """The owner parks the attempt until an instant and goes on with it then."""
+
+    execution_id: str
+    fence: Fence | None
+    delay_until: int
+    source: str
+
+
+def renew(execution: Execution | None, command: Renew, at: Moment) -> Decision:
+    """A later expiry, never past the deadline or the attempt's time."""
+    refusal = refuse_unless_owner(execution, command.execution_id, command.fence, at.now)
+    if refusal is not None or execution is None:
+        return Decision(refusal)
+    expires_at = lease_horizon(
+        at.now + command.lease_ttl_ms, execution.deadline_at, execution.attempt_due_at
+    )
+    renewed = replace(
+        execution, lease_expires_at=expires_at, lease_renewed_at=at.now, last_mutation_at=at.now
+    )
+    return Decision(LeaseRenewal(expires_at, execution.lease_epoch), renewed)
+
+
+def progress(execution: Execution | None, command: Progress, at: Moment) -> Decision:
+    """The two progress fields, each only when given."""
+    refusal = refuse_unless_owner(execution, command.execution_id, command.fence, at.now)
+    if refusal is not None or execution is None:
+        return Decision(refusal)
+    percent, message = command.percent, command.message
+    reported = replace(
+        execution,
+        progress_pct=execution.progress_pct if percent is None else percent,
+        progress_message=execution.progress_message if message is None else message,
+        progress_updated_at=at.now,
+        last_mutation_at=at.now,
+    )
+    return Decision(Progressed(execution.execution_id), reported)
+
+
+def delay(execution: Execution | None, command: Delay, at: Moment) -> Decision:
+    """The lease is released, the attempt waits and goes on later."""
+    refusal = refuse_writer(execution, command.execution_id, command.fence, command.source, at.now)
+    if refusal is not None or execution is None:
+        return Decision(refusal)
+    state, detail = wait_until(
+        command.delay_until,
+        AttemptState.ATTEMPT_INTERRUPTED,
+        at.now,
+        BlockingReason.WAITING_FOR_DELAY,
+    )
+    parked = let_go(
+        execution,
+        state,
+        at,
+        eligible_at=command.delay_until,
+        blocking_detail=detail,
+        attempt_spent_ms=execution.spent_ms(at.now),
+    )
+    event = lease_event(execution, LeaseEventType.RELEASED, "worker_delay", at.now)
+    reply = Delayed(execution.execution_id, command.delay_until)
+    told = None if command.fence is None else kept(execution, execution.lease_epoch, reply, at)
+    return Decision(reply, parked, None, (event,), answer=told)

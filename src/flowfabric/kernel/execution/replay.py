@@ -1,0 +1,91 @@
+"""Replay: a finished execution runs again, as a new attempt with its history kept."""
+
+from __future__ import annotations
+
+from flowfabric.errors import ExecutionNotTerminal, InvalidInput, MaxReplaysExhausted
+from flowfabric.kernel.decision import Decision, Moment, refuse
+from flowfabric.kernel.execution.answer import kept_end
+from flowfabric.kernel.execution.fence import not_found
+from flowfabric.kernel.execution.transition import let_go, operator_event
+from flowfabric.model.attempt import AttemptType
+from flowfabric.model.event import OperatorEventType
+from flowfabric.model.execution import Execution
+from flowfabric.model.record import Record
+from flowfabric.model.results import Replayed
+from flowfabric.model.state import (
+    AttemptState,
+    BlockingReason,
+    TerminalOutcome,
+    blocked,
+    waiting,
+)
+
+
+class Replay(Record, frozen=True):
+    """An operator wants the work done again."""
+
+    execution_id: str
+    requested_by: str = ""
+    reason: str = ""
+    deadline_at: int | None = None
+    cascade: bool = False  # in a flow: those it made impossible live again too
+
+
+def replay(execution: Execution | None, command: Replay, at: Moment) -> Decision:
+    """Counters, outcome and deadline start anew; the old attempts and results stay on record."""
+    if execution is None or _goes_with_its_flow(execution):
+        return Decision(not_found(command.execution_id))
+    if not execution.is_terminal:
+        return refuse(ExecutionNotTerminal, f"execution is {execution.public_state.value}")
+    most = execution.policy.max_replay_count
+    if execution.replay_count >= most:
+        return refuse(MaxReplaysExhausted, f"{execution.replay_count} of {most}", limit=most)
+    if command.deadline_at is not None and command.deadline_at <= at.now:
+        return refuse(InvalidInput, "deadline_at: is in the past", field="deadline_at")
+    outcome = execution.state.terminal_outcome
+    relative = execution.policy.timeout_policy.execution_deadline_ms
+    deadline_at = command.deadline_at
+    if deadline_at is None and relative is not None:
+        deadline_at = at.now + relative
+    # What was skipped waits again for what it lacked; its flow opens the group.
+    waits = execution.flow_id is not None and outcome is TerminalOutcome.SKIPPED
+    attempt = AttemptState.PENDING_REPLAY_ATTEMPT
+    reason = BlockingReason.WAITING_FOR_CHILDREN
+    again = let_go(
+        execution,
+        blocked(reason, attempt) if waits else waiting(attempt),
+        at,
+        open_group=int(waits),
+        blocking_detail="waiting for others to end" if waits else "",
+        replay_count=execution.replay_count + 1,
+        retry_count=0,
+        reclaim_count=0,
+        next_attempt_type=AttemptType.REPLAY,
+        eligible_at=at.now,
+        deadline_at=deadline_at,
+        completed_at=None,
+        purge_at=None,
+        failure_reason=None,
+        failure_category=None,
+        cancellation_reason=None,
+        cancelled_by=None,
+        progress_pct=None,
+        progress_message=None,
+        progress_updated_at=None,
+    )
+    audit = operator_event(
+        execution,
+        OperatorEventType.REPLAYED,
+        at.now,
+        requested_by=command.requested_by,
+        reason=command.reason,
+        replay_count=again.replay_count,
+        previous_outcome=outcome.value,
+    )
+    reply = Replayed(execution.execution_id, again.public_state, again.replay_count)
+    return Decision(reply, again, None, (audit,), answer=kept_end(execution, at))
+
+
+def _goes_with_its_flow(execution: Execution) -> bool:
+    """Whether its flow was purged and its own rows are next: a new life would belong nowhere."""
+    return execution.flow_id is not None and execution.purge_at is not None

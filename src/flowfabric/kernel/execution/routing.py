@@ -1,0 +1,51 @@
+"""Which worker may run what."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+from flowfabric.kernel.place.lanes import may_start
+from flowfabric.model.record import Record
+from flowfabric.model.route import Catalog, Route
+from flowfabric.model.worker import Worker
+
+
+class Offer(Record, frozen=True):
+    """What a worker offers to run."""
+
+    namespaces: tuple[str, ...]
+    lanes: tuple[str, ...]
+    capabilities: tuple[str, ...] = ()
+    kinds: tuple[str, ...] | None = None  # none: every kind
+
+
+def missing_capabilities(required: Iterable[str], offered: Collection[str]) -> tuple[str, ...]:
+    """The required words that are not offered, sorted; case matters."""
+    return tuple(sorted(token for token in required if token not in offered))
+
+
+def matching_routes(offer: Offer, catalog: Catalog) -> tuple[Route, ...]:
+    """The routes this worker may claim from, their lanes being open."""
+    lanes, offered = frozenset(offer.lanes), frozenset(offer.capabilities)
+    namespaces = frozenset(offer.namespaces)
+    kinds = None if offer.kinds is None else frozenset(offer.kinds)
+    return tuple(
+        route
+        for route in catalog.routes
+        if route.namespace in namespaces
+        and route.lane_id in lanes
+        and (kinds is None or route.execution_kind in kinds)
+        and offered.issuperset(route.required_capabilities)
+        and may_start(route.lane_id, catalog)
+    )
+
+
+def misfit(worker: Worker, route: Route) -> str:
+    """What keeps a worker from running work of this route; empty when nothing does."""
+    if route.lane_id not in worker.lanes:
+        return f"serves other lanes ({', '.join(worker.lanes)})"
+    if worker.kinds is not None and route.execution_kind not in worker.kinds:
+        return f"has no handler for {route.execution_kind}"
+    if missing := missing_capabilities(route.required_capabilities, worker.capabilities):
+        return f"lacks {', '.join(missing)}"
+    return ""

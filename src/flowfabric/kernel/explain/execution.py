@@ -1,0 +1,211 @@
+"""Why is this not running? The answer, from the record, the lane and the live workers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from flowfabric.kernel.execution.routing import misfit, missing_capabilities
+from flowfabric.kernel.explain.flows import (
+    DependencyLook,
+    dependency_hints,
+    dependency_summary,
+)
+from flowfabric.kernel.explain.limits import BoundsLook, hint_for, limits_of
+from flowfabric.kernel.explain.waits import WaitLook, hints_for, lines_of, summary_of
+from flowfabric.model.execution import Execution
+from flowfabric.model.record import Record
+from flowfabric.model.results import Explanation, WorkerFit
+from flowfabric.model.route import LaneState
+from flowfabric.model.state import (
+    BlockingReason,
+    EligibilityState,
+    LifecyclePhase,
+    OwnershipState,
+)
+from flowfabric.model.worker import Worker
+
+
+class _Crew(Record, frozen=True):
+    """The live workers that could run it."""
+
+    fits: tuple[WorkerFit, ...]
+    missing: tuple[str, ...]
+    has_handler: bool  # whether any of them, on its lane, knows the kind
+
+
+class _Cause(Record, frozen=True):
+    waiting_for: str
+    summary: str
+    due_at: int | None = None
+    hints: tuple[str, ...] = ()
+
+
+def explain(
+    execution: Execution,
+    lane_state: LaneState,
+    workers: Sequence[Worker],
+    bounds: BoundsLook,
+    now: int,
+    wait: WaitLook | None = None,
+    others: DependencyLook | None = None,
+    lane_fault: str | None = None,
+) -> Explanation:
+    """State, since when, waiting for what, who could run it, and when it is due.
+
+    `lane_fault`: what is wrong with the row of its lane.
+    """
+    fits = tuple(
+        WorkerFit(worker.worker_id, worker.worker_instance_id, not lacks, lacks)
+        for worker in workers
+        if worker.namespace == execution.namespace and worker.is_live(now)
+        for lacks in (misfit(worker, execution.route),)
+    )
+    missing = _missing_everywhere(execution, workers, now)
+    crew = _Crew(fits, missing, _has_handler(execution, workers, now))
+    if wait is not None:
+        cause = _suspended(execution, wait)
+    elif others is not None:
+        cause = _dependent(execution, others)
+    elif lane_fault is not None and execution.is_waiting:
+        cause = _Cause("lane_state", lane_fault, hints=("ff doctor says what to do",))
+    else:
+        cause = _cause(execution, lane_state, crew, now)
+    limits = limits_of(execution, bounds)
+    clears = [each.clears_at for each in limits if each.keeps_back]
+    return Explanation(
+        execution_id=execution.execution_id,
+        public_state=execution.public_state,
+        since=execution.last_transition_at,
+        waiting_for=cause.waiting_for,
+        summary=cause.summary,
+        due_at=cause.due_at if cause.due_at is not None or not clears else clears[0],
+        missing_capabilities=missing,
+        could_run=fits,
+        hints=(*cause.hints, *hint_for(execution, bounds)),
+        limits=limits,
+        waits=() if wait is None else lines_of(wait.row.condition, wait.row.progress),
+        at_timeout=None
+        if wait is None or wait.row.timeout_at is None
+        else wait.row.timeout_behavior.value,
+        upstreams=() if others is None else others.upstreams,
+    )
+
+
+def _missing_everywhere(
+    execution: Execution, workers: Sequence[Worker], now: int
+) -> tuple[str, ...]:
+    """What the best-equipped live worker of the lane still lacks; empty when one has it all."""
+    required = execution.route.required_capabilities
+    lacks = [
+        missing_capabilities(required, worker.capabilities)
+        for worker in workers
+        if worker.is_live(now)
+        and worker.namespace == execution.namespace
+        and execution.lane_id in worker.lanes
+    ]
+    return min(lacks, key=len, default=tuple(required))
+
+
+def _has_handler(execution: Execution, workers: Sequence[Worker], now: int) -> bool:
+    return any(
+        worker.is_live(now)
+        and worker.namespace == execution.namespace
+        and execution.lane_id in worker.lanes
+        and (worker.kinds is None or execution.execution_kind in worker.kinds)
+        for worker in workers
+    )
+
+
+def _cause(execution: Execution, lane_state: LaneState, crew: _Crew, now: int) -> _Cause:
+    match execution.state.lifecycle_phase:
+        case LifecyclePhase.TERMINAL:
+            return _ended(execution)
+        case LifecyclePhase.ACTIVE:
+            return _running(execution, now)
+        case LifecyclePhase.SUSPENDED:
+            reason = execution.state.blocking_reason.value
+            return _Cause(reason, f"suspended: {execution.blocking_detail or reason}")
+        case LifecyclePhase.RUNNABLE:
+            if execution.is_waiting:
+                return _waiting(execution, lane_state, crew, now)
+            return _held_back(execution)
+
+
+def _suspended(execution: Execution, wait: WaitLook) -> _Cause:
+    reason = execution.state.blocking_reason.value
+    return _Cause(reason, summary_of(wait), wait.row.timeout_at, hints_for(wait))
+
+
+def _dependent(execution: Execution, others: DependencyLook) -> _Cause:
+    reason = execution.state.blocking_reason.value
+    hints = dependency_hints(others)
+    summary = dependency_summary(others)
+    if _delay_of(execution):
+        summary += "; its delay begins when its join is met"
+    return _Cause(reason, summary, execution.deadline_at, hints)
+
+
+def _delay_of(execution: Execution) -> int:
+    """How long it has to wait, once, before it first begins."""
+    return 0 if execution.total_attempt_count else execution.policy.delay_ms or 0
+
+
+def _ended(execution: Execution) -> _Cause:
+    why = execution.failure_reason or execution.cancellation_reason or ""
+    first_line = why.strip().splitlines()[0] if why.strip() else ""
+    summary = f"ended: {execution.public_state.value}" + (f" ({first_line})" if first_line else "")
+    return _Cause("nothing", summary, hints=("ff retry runs it again",))
+
+
+def _running(execution: Execution, now: int) -> _Cause:
+    if execution.state.ownership_state is OwnershipState.LEASED:
+        if (execution.lease_expires_at or 0) <= now:
+            return _Cause("lease_expiry", "its lease has lapsed; it is about to be run again", now)
+        owner = f"{execution.worker_id}/{execution.worker_instance_id}"
+        return _Cause("nothing", f"running on {owner}", execution.lease_expires_at)
+    return _Cause("reclaim", execution.blocking_detail, execution.reclaim_at)
+
+
+def _held_back(execution: Execution) -> _Cause:
+    reason = execution.state.blocking_reason
+    due, summary = execution.blocked_until, execution.blocking_detail or reason.value
+    if execution.state.eligibility_state is EligibilityState.NOT_ELIGIBLE_UNTIL_TIME:
+        due = execution.eligible_at
+        delay = _delay_of(execution)
+        if delay and due - delay > execution.created_at:
+            summary += "; its delay began when its join was met"
+    hints = ("ff release lets it go on",) if reason is BlockingReason.PAUSED_BY_OPERATOR else ()
+    return _Cause(reason.value, summary, due, hints)
+
+
+def _waiting(execution: Execution, lane_state: LaneState, crew: _Crew, now: int) -> _Cause:
+    lane = execution.lane_id
+    if not lane_state.hands_out:
+        return _Cause(
+            "lane_state",
+            f"lane {lane} is {lane_state.value}",
+            hints=(f"ff lanes resume {lane}",),
+        )
+    if execution.grant is not None and execution.grant.is_live(now):
+        promised = f"promised to worker {execution.grant.worker_id}"
+        return _Cause("grant", promised, execution.grant.expires_at)
+    if any(fit.fits for fit in crew.fits):
+        return _Cause("worker", "a worker that can run it is alive; it waits for a free slot")
+    missing, kind = crew.missing, execution.execution_kind
+    if missing and crew.has_handler:
+        return _Cause(
+            BlockingReason.WAITING_FOR_CAPABLE_WORKER.value,
+            f"no live worker offers {', '.join(missing)}",
+            hints=(f"start a worker with --capability {' --capability '.join(missing)}",),
+        )
+    if crew.has_handler:
+        summary = "no live worker can run it: each lacks something"
+    elif crew.fits:
+        summary = f"no live worker has a handler for {kind} on lane {lane}"
+    else:
+        summary = "no live worker is registered"
+    return _Cause(
+        BlockingReason.WAITING_FOR_CAPABLE_WORKER.value if missing else "worker",
+        summary,
+        hints=(f"start a worker on lane {lane} that handles {kind}",),
+    )

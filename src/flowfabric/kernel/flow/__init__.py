@@ -1,0 +1,1 @@
+"""What may happen to a flow, its members and its edges."""

@@ -1,0 +1,1 @@
+"""What budgets and quotas allow."""

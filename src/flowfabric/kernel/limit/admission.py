@@ -1,0 +1,143 @@
+"""Admission: may this execution start now? Budgets first, then the quota; a no says until when."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from flowfabric.errors import ExecutionNotEligible
+from flowfabric.kernel.decision import Decision, Moment, Refused
+from flowfabric.kernel.execution.transition import finish, park
+from flowfabric.kernel.limit.budget import Budget, closed
+from flowfabric.kernel.limit.quota import Gate, denial_text
+from flowfabric.model.attempt import AttemptOutcome
+from flowfabric.model.budget import HardAction
+from flowfabric.model.execution import Execution
+from flowfabric.model.quota import AdmissionOutcome, RateExceeded
+from flowfabric.model.record import Record
+from flowfabric.model.state import BlockingReason, TerminalOutcome
+
+BUDGET_EXCEEDED = "budget_exceeded"
+
+
+class Denial(Record, frozen=True):
+    """Why an execution may not start, what it waits for, and when to look again at the latest."""
+
+    reason: BlockingReason
+    detail: str
+    blocked_on: str
+    until: int | None = None
+    action: HardAction = HardAction.BLOCK
+
+    def refusal(self) -> Refused:
+        """What a caller who named the execution is told."""
+        return Refused(ExecutionNotEligible, self.detail, {"blocking_reason": self.reason.value})
+
+
+def budget_key(budget_id: str) -> str:
+    """What an execution blocked on a budget waits for."""
+    return f"budget:{budget_id}"
+
+
+def gate_key(quota_policy_id: str, dimension: str) -> str:
+    """What an execution blocked on a quota waits for; names hold no control character."""
+    return f"quota:{quota_policy_id}\x1f{dimension}"
+
+
+def holds_place(execution: Execution, now: int) -> bool:
+    """Whether its quota counts it: it runs, or it is promised to a worker."""
+    return execution.is_leased or execution.granted_to_other(now)
+
+
+def place_until(expires_at: int) -> int:
+    """When a place reserved for a grant lapses: the grant's last millisecond is still its own."""
+    return expires_at + 1
+
+
+def budget_denial(execution: Execution, budgets: Mapping[str, Budget | None]) -> Denial | None:
+    """The first attached budget that is closed; one that does not exist admits nobody."""
+    for budget_id in execution.bounds.budget_ids:
+        budget = budgets.get(budget_id)
+        if budget is None or budget.row.policy is None:
+            return _denied(budget_id, "does not exist or cannot be read")
+        full = closed(budget)
+        if full is not None:
+            detail = f"{full.dimension} {full.committed}/{full.limit}"
+            return _denied(budget_id, detail, full.action)
+    return None
+
+
+def _denied(budget_id: str, what: str, action: HardAction = HardAction.BLOCK) -> Denial:
+    return Denial(
+        BlockingReason.WAITING_FOR_BUDGET,
+        f"budget {budget_id}: {what}",
+        budget_key(budget_id),
+        action=action,
+    )
+
+
+def quota_denial(gate: Gate, outcome: AdmissionOutcome, now: int) -> Denial:
+    """A quota said no."""
+    until = now + outcome.retry_after_ms if isinstance(outcome, RateExceeded) else None
+    row = gate.row
+    return Denial(
+        BlockingReason.WAITING_FOR_QUOTA,
+        denial_text(gate, outcome),
+        gate_key(row.quota_policy_id, row.dimension),
+        until,
+    )
+
+
+def unknown_quota(execution: Execution) -> Denial:
+    """There is no quota to ask: deny, and say so."""
+    bounds = execution.bounds
+    quota_policy_id = bounds.quota_policy_id or ""
+    return Denial(
+        BlockingReason.WAITING_FOR_QUOTA,
+        f"quota {quota_policy_id} does not exist or cannot be read",
+        gate_key(quota_policy_id, bounds.dimension),
+    )
+
+
+def keep_back(execution: Execution, denial: Denial, at: Moment) -> Decision:
+    """What a denial does to the execution: it waits, or it ends as the budget's policy says."""
+    match denial.action:
+        case HardAction.CANCEL_PENDING:
+            return cancel_unpayable(execution, denial.detail, at)
+        case HardAction.FAIL:
+            return fail_unpayable(execution, denial.detail, at)
+        case _:
+            parked = park(
+                execution,
+                denial.reason,
+                denial.detail,
+                at,
+                blocked_on=denial.blocked_on,
+                blocked_until=denial.until,
+            )
+            return Decision(None, parked)
+
+
+def cancel_unpayable(execution: Execution, detail: str, at: Moment) -> Decision:
+    """Pending work of an exhausted budget is cancelled."""
+    return finish(
+        execution,
+        TerminalOutcome.CANCELLED,
+        at,
+        attempt_outcome=AttemptOutcome.ENDED_CANCELLED,
+        reason=BUDGET_EXCEEDED,
+        cancellation_reason=detail,
+        cancelled_by=BUDGET_EXCEEDED,
+    )
+
+
+def fail_unpayable(execution: Execution, detail: str, at: Moment) -> Decision:
+    """The budget's policy is to fail whoever cannot pay; no retry would help."""
+    return finish(
+        execution,
+        TerminalOutcome.FAILED,
+        at,
+        attempt_outcome=AttemptOutcome.ENDED_FAILURE,
+        reason=BUDGET_EXCEEDED,
+        failure_reason=detail,
+        failure_category=BUDGET_EXCEEDED,
+    )

@@ -1,0 +1,1 @@
+"""What may happen to lanes and workers."""

@@ -1,0 +1,1 @@
+"""What may happen to a suspension, its waitpoints and its signals."""
