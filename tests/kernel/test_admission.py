@@ -105,7 +105,7 @@ def test_the_denied_waits_and_comes_back_at_its_time() -> None:
     assert parked.public_state is PublicState.RATE_LIMITED
     assert (parked.blocking_detail, parked.blocked_on) == ("no room", DENIAL.blocked_on)
     assert parked.blocked_until == NOW + 50
-    early = PromoteDelayed(EXECUTION_ID)
+    early = PromoteDelayed(execution_id=EXECUTION_ID)
     assert make.decide(parked, early, NOW + 49).execution is None
     back = image(parked, early, NOW + 50)
     assert back.is_waiting

@@ -51,7 +51,9 @@ AT = Moment(NOW)
 def budget(
     used: Mapping[str, int] | None = None, held: Mapping[str, int] | None = None, **policy: Any
 ) -> Budget:
-    made = create_budget(new_budget("b", AT), CreateBudget("b", BudgetPolicy(**policy)), AT)
+    made = create_budget(
+        new_budget("b", AT), CreateBudget(budget_id="b", policy=BudgetPolicy(**policy)), AT
+    )
     assert made.budget is not None
     return moved(made.budget, AT, used=used, held=held)
 
@@ -135,8 +137,8 @@ def test_sums_stay_within_64_bits() -> None:
 
 def test_creating_again_compares() -> None:
     made = budget(hard_limits={"a": 1})
-    same = CreateBudget("b", BudgetPolicy(hard_limits={"a": 1}))
-    other = CreateBudget("b", BudgetPolicy(hard_limits={"a": 2}))
+    same = CreateBudget(budget_id="b", policy=BudgetPolicy(hard_limits={"a": 1}))
+    other = CreateBudget(budget_id="b", policy=BudgetPolicy(hard_limits={"a": 2}))
     assert isinstance(create_budget(made, same, AT).reply, AlreadySatisfied)
     conflict = create_budget(made, other, AT)
     assert isinstance(conflict.reply, Refused)
@@ -144,7 +146,7 @@ def test_creating_again_compares() -> None:
     assert conflict.budget is None
 
 
-@pytest.mark.parametrize("command", [UpdateBudget("b"), ResetBudget("b")])
+@pytest.mark.parametrize("command", [UpdateBudget(budget_id="b"), ResetBudget(budget_id="b")])
 def test_without_a_policy_there_is_nothing_to_change(command: Any) -> None:
     rule: Any = update_budget if isinstance(command, UpdateBudget) else reset_budget
     decision = rule(new_budget("b", AT), command, AT)
@@ -154,7 +156,7 @@ def test_without_a_policy_there_is_nothing_to_change(command: Any) -> None:
 
 def test_an_update_merges_limits_and_keeps_the_rest() -> None:
     before = budget(hard_limits={"a": 1, "b": 2}, on_hard_limit=HardAction.FAIL)
-    change = UpdateBudget("b", hard_limits={"b": 3, "c": 4}, soft_limits={"a": 1})
+    change = UpdateBudget(budget_id="b", hard_limits={"b": 3, "c": 4}, soft_limits={"a": 1})
     after = update_budget(before, change, AT).budget
     assert after is not None
     assert after.row.policy == BudgetPolicy(
@@ -166,10 +168,10 @@ def test_an_update_merges_limits_and_keeps_the_rest() -> None:
 
 def test_an_update_keeps_the_number_of_limits_bounded() -> None:
     before = budget(hard_limits={f"d{number}": 1 for number in range(DIMENSIONS_MAX)})
-    full = update_budget(before, UpdateBudget("b", hard_limits={"one more": 1}), AT)
+    full = update_budget(before, UpdateBudget(budget_id="b", hard_limits={"one more": 1}), AT)
     assert isinstance(full.reply, Refused)
     assert full.reply.fields == {"field": "hard_limits"}
-    known = update_budget(before, UpdateBudget("b", hard_limits={"d0": 2}), AT)
+    known = update_budget(before, UpdateBudget(budget_id="b", hard_limits={"d0": 2}), AT)
     assert not isinstance(known.reply, Refused)
 
 
@@ -185,15 +187,15 @@ def test_a_schedule_never_drifts(now: int, expected: int) -> None:
 
 def test_a_manual_reset_keeps_a_future_time() -> None:
     periodic = budget(reset_interval_ms=1000)
-    reply = reset_budget(periodic, ResetBudget("b"), Moment(NOW + 10)).reply
+    reply = reset_budget(periodic, ResetBudget(budget_id="b"), Moment(NOW + 10)).reply
     assert reply == BudgetReset(NOW + 1000)
 
 
 def test_a_reset_that_is_not_due_does_nothing() -> None:
     periodic = budget({"a": 1}, reset_interval_ms=1000)
-    early = reset_budget(periodic, ResetBudget("b", only_if_due=True), Moment(NOW + 999))
+    early = reset_budget(periodic, ResetBudget(budget_id="b", only_if_due=True), Moment(NOW + 999))
     assert (early.reply, early.budget, early.events) == (BudgetReset(NOW + 1000), None, ())
-    due = reset_budget(periodic, ResetBudget("b", only_if_due=True), Moment(NOW + 1000))
+    due = reset_budget(periodic, ResetBudget(budget_id="b", only_if_due=True), Moment(NOW + 1000))
     assert due.budget is not None
     assert (due.budget.used("a"), due.budget.row.generation) == (0, 1)
 
@@ -201,7 +203,7 @@ def test_a_reset_that_is_not_due_does_nothing() -> None:
 def test_a_reset_keeps_holds_and_lifetime_counts() -> None:
     full = budget({"a": 5}, {"a": 3}, hard_limits={"a": 8})
     counted, _ = count_hard_breach(full, HardBreach("a", 8, 8), AT)
-    after = reset_budget(counted, ResetBudget("b"), Moment(NOW + 1)).budget
+    after = reset_budget(counted, ResetBudget(budget_id="b"), Moment(NOW + 1)).budget
     assert after is not None
     assert (after.used("a"), after.committed("a")) == (0, 3)
     row = after.row

@@ -220,21 +220,21 @@ class Wait:
         running = leased()
         keys = keys_of(condition) or ["wait"]
         command = SuspendExecution(
-            EXECUTION_ID,
-            fence_of(running),
-            "suspension",
-            tuple(Binding(f"w-{each}", each) for each in keys),
-            condition,
-            ReasonCode.WAITING_FOR_SIGNAL,
-            RequestedBy.WORKER,
-            None,
-            TimeoutBehavior.FAIL,
-            0,
-            None,
-            "k1",
-            None,
-            0,
-            "",
+            execution_id=EXECUTION_ID,
+            fence=fence_of(running),
+            suspension_id="suspension",
+            bindings=tuple(Binding(f"w-{each}", each) for each in keys),
+            condition=condition,
+            reason_code=ReasonCode.WAITING_FOR_SIGNAL,
+            requested_by=RequestedBy.WORKER,
+            timeout_at=None,
+            timeout_behavior=TimeoutBehavior.FAIL,
+            resume_delay_ms=0,
+            continuation_metadata_pointer=None,
+            token_kid="k1",
+            idempotency_key=None,
+            idempotency_ttl_ms=0,
+            digest="",
         )
         decision = suspend(running, {}, [], None, None, command, Moment(NOW))
         assert decision.execution is not None
@@ -247,21 +247,21 @@ class Wait:
         """The reply; what was decided is taken over."""
         waitpoint = self.waitpoints[signal.waitpoint_key]
         command = DeliverSignal(
-            EXECUTION_ID,
-            waitpoint.waitpoint_id,
-            None,
-            signal.signal_id,
-            signal.signal_name,
-            "",
-            signal.source_type,
-            signal.source_identity,
-            "",
-            None,
-            "json",
-            None,
-            None,
-            0,
-            0,
+            execution_id=EXECUTION_ID,
+            waitpoint_id=waitpoint.waitpoint_id,
+            presented=None,
+            signal_id=signal.signal_id,
+            signal_name=signal.signal_name,
+            signal_category="",
+            source_type=signal.source_type,
+            source_identity=signal.source_identity,
+            correlation_id="",
+            payload=None,
+            payload_encoding="json",
+            created_at=None,
+            idempotency_key=None,
+            dedup_ttl_ms=0,
+            resume_delay_ms=0,
         )
         episode = None
         if self.execution.suspension_id is not None:

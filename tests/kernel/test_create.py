@@ -25,7 +25,15 @@ OTHER_ID = EXECUTION_ID[:-1] + "2"
 def command(fingerprint: bytes = b"f", window_ms: int = 1000) -> CreateExecution:
     body = Body(EXECUTION_ID, b"payload", idempotency_key="key")
     policy = ExecutionPolicy(dedup_window_ms=window_ms)
-    return CreateExecution(EXECUTION_ID, ROUTE, 0, policy, body, {}, fingerprint=fingerprint)
+    return CreateExecution(
+        execution_id=EXECUTION_ID,
+        route=ROUTE,
+        priority=0,
+        policy=policy,
+        body=body,
+        tags={},
+        fingerprint=fingerprint,
+    )
 
 
 def known(fingerprint: bytes = b"f") -> IdempotencyRecord:

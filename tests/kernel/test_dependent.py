@@ -66,12 +66,14 @@ def test_a_delay_that_ran_out_meanwhile_is_over() -> None:
 
 def test_a_hold_over_open_dependencies_leads_back_to_them() -> None:
     waits = after(hold_back(make.created(), "", AT))
-    held = image(waits, Hold(EXECUTION_ID, "x"))
+    held = image(waits, Hold(execution_id=EXECUTION_ID, reason="x"))
     assert held.state.blocking_reason is BlockingReason.PAUSED_BY_OPERATOR
-    assert image(held, Release(EXECUTION_ID)).public_state is PublicState.WAITING_CHILDREN
+    assert (
+        image(held, Release(execution_id=EXECUTION_ID)).public_state is PublicState.WAITING_CHILDREN
+    )
     free = after(set_free(held, AT))  # the hold stays
     assert free.state == held.state
-    assert image(free, Release(EXECUTION_ID)).public_state is PublicState.WAITING
+    assert image(free, Release(execution_id=EXECUTION_ID)).public_state is PublicState.WAITING
 
 
 def test_who_is_promised_to_a_worker_is_promised_no_more() -> None:
@@ -148,7 +150,7 @@ def test_what_a_cancelled_flow_has_barred_is_cancelled_whatever_it_is_handed() -
 
 
 def park(execution: Execution, open_children: int, now: int = NOW) -> Decision:
-    command = WaitChildren(EXECUTION_ID, fence_of(execution))
+    command = WaitChildren(execution_id=EXECUTION_ID, fence=fence_of(execution))
     return wait_children(execution, open_children, command, Moment(now))
 
 
@@ -176,14 +178,17 @@ def test_d13_without_children_it_goes_straight_on() -> None:
 
 def test_a_repeated_wait_is_answered() -> None:
     running = make.leased()
-    parked, command = park(running, 2), WaitChildren(EXECUTION_ID, fence_of(running))
+    parked, command = (
+        park(running, 2),
+        WaitChildren(execution_id=EXECUTION_ID, fence=fence_of(running)),
+    )
     again = make.answered(parked, wait_children(after(parked), 1, command, AT), command)
     assert again == Decision(ChildrenAwaited(PublicState.WAITING_CHILDREN, 2))
 
 
 def test_only_the_owner_waits() -> None:
     running = make.leased()
-    command = WaitChildren(EXECUTION_ID, fence_of(running))
+    command = WaitChildren(execution_id=EXECUTION_ID, fence=fence_of(running))
     stale = replace(command, fence=replace(command.fence, lease_epoch=7))
     for execution, wanted, now, error in (
         (running, stale, NOW, StaleLease),

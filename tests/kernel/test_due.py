@@ -23,16 +23,16 @@ def test_a_deadline_ends_every_phase_exactly_at_its_instant(situation: str) -> N
     execution = make.SITUATIONS[situation](policy=make.policy(execution_deadline_ms=4 * TTL_MS))
     deadline_at = execution.deadline_at
     assert deadline_at is not None
-    early = decide(execution, ExpireDeadline(EXECUTION_ID), deadline_at - 1)
+    early = decide(execution, ExpireDeadline(execution_id=EXECUTION_ID), deadline_at - 1)
     assert early.reply == Moved(EXECUTION_ID, "unchanged")
-    on_time = decide(execution, ExpireDeadline(EXECUTION_ID), deadline_at)
+    on_time = decide(execution, ExpireDeadline(execution_id=EXECUTION_ID), deadline_at)
     assert on_time.execution is not None
     assert on_time.execution.public_state is PublicState.EXPIRED
     assert on_time.execution.failure_reason == "execution_deadline"
 
 
 def test_nothing_without_a_deadline_reaches_it() -> None:
-    decision = decide(make.leased(), ExpireDeadline(EXECUTION_ID), NOW + 10**12)
+    decision = decide(make.leased(), ExpireDeadline(execution_id=EXECUTION_ID), NOW + 10**12)
     assert decision.execution is None
 
 
@@ -54,7 +54,7 @@ def test_delaying_keeps_the_deadline() -> None:
     """D13, core 8.3 row 43: two instants, two fields."""
     parked = make.parked(policy=make.policy(execution_deadline_ms=5000), delay_ms=1000)
     assert (parked.eligible_at, parked.deadline_at) == (NOW + 1000, NOW + 5000)
-    promoted = image(parked, PromoteDelayed(EXECUTION_ID), NOW + 1000)
+    promoted = image(parked, PromoteDelayed(execution_id=EXECUTION_ID), NOW + 1000)
     assert promoted.deadline_at == NOW + 5000
 
 
@@ -62,8 +62,11 @@ def test_an_attempt_runs_out_exactly_at_its_instant() -> None:
     """Scenario 7, D15."""
     rules = make.policy(attempt_timeout_ms=3000, retry_policy=make.retries(1, 250))
     running = make.leased(policy=rules)
-    assert decide(running, ExpireAttempt(EXECUTION_ID, 0.5), NOW + 2999).execution is None
-    decision = decide(running, ExpireAttempt(EXECUTION_ID, 0.5), NOW + 3000)
+    assert (
+        decide(running, ExpireAttempt(execution_id=EXECUTION_ID, jitter=0.5), NOW + 2999).execution
+        is None
+    )
+    decision = decide(running, ExpireAttempt(execution_id=EXECUTION_ID, jitter=0.5), NOW + 3000)
     again, attempt = decision.execution, decision.attempt
     assert again is not None
     assert attempt is not None
@@ -80,7 +83,7 @@ def test_an_attempt_runs_out_exactly_at_its_instant() -> None:
 def test_an_attempt_without_retries_left_expires_the_execution() -> None:
     """core 8.3 row 47."""
     running = make.leased(policy=make.policy(attempt_timeout_ms=3000))
-    ended = image(running, ExpireAttempt(EXECUTION_ID, 0.5), NOW + 3000)
+    ended = image(running, ExpireAttempt(execution_id=EXECUTION_ID, jitter=0.5), NOW + 3000)
     assert ended.public_state is PublicState.EXPIRED
     assert ended.failure_category == "timeout"
 
@@ -89,7 +92,7 @@ def test_a_timeout_is_subject_to_retryable_categories() -> None:
     """D15, D28: one decision for every kind of failure."""
     only_network = make.retries(3, retryable_categories=("network",))
     running = make.leased(policy=make.policy(attempt_timeout_ms=1000, retry_policy=only_network))
-    ended = image(running, ExpireAttempt(EXECUTION_ID, 0.5), NOW + 1000)
+    ended = image(running, ExpireAttempt(execution_id=EXECUTION_ID, jitter=0.5), NOW + 1000)
     assert ended.public_state is PublicState.EXPIRED
 
 
@@ -97,7 +100,12 @@ def test_a_timeout_is_subject_to_retryable_categories() -> None:
 def test_a_stale_list_never_times_out_what_is_not_running(situation: str) -> None:
     """D19: the due time is checked again under the lock."""
     execution = make.SITUATIONS[situation](policy=make.policy(attempt_timeout_ms=2 * TTL_MS))
-    assert decide(execution, ExpireAttempt(EXECUTION_ID, 0.5), NOW + 10**9).execution is None
+    assert (
+        decide(
+            execution, ExpireAttempt(execution_id=EXECUTION_ID, jitter=0.5), NOW + 10**9
+        ).execution
+        is None
+    )
 
 
 def test_a_fresh_attempt_is_not_killed_by_the_last_ones_timeout() -> None:
@@ -106,8 +114,14 @@ def test_a_fresh_attempt_is_not_killed_by_the_last_ones_timeout() -> None:
     running = make.leased(policy=rules)
     failed = image(running, make.fail_with(fence_of(running)), NOW + 2000)
     again = make.claimed(failed, "w2", NOW + 2000)
-    assert decide(again, ExpireAttempt(EXECUTION_ID, 0.5), NOW + 3000).execution is None
-    assert decide(again, ExpireAttempt(EXECUTION_ID, 0.5), NOW + 5000).execution is not None
+    assert (
+        decide(again, ExpireAttempt(execution_id=EXECUTION_ID, jitter=0.5), NOW + 3000).execution
+        is None
+    )
+    assert (
+        decide(again, ExpireAttempt(execution_id=EXECUTION_ID, jitter=0.5), NOW + 5000).execution
+        is not None
+    )
 
 
 @pytest.mark.parametrize("situation", ["delayed", "parked", "retrying"])
@@ -115,8 +129,8 @@ def test_a_delay_ends_exactly_at_its_instant_and_keeps_the_attempt(situation: st
     """Scenario 1, lifecycle 4.17: the attempt state decides which claim follows."""
     execution = make.SITUATIONS[situation]()
     assert execution.eligible_at == NOW + 1000
-    assert decide(execution, PromoteDelayed(EXECUTION_ID), NOW + 999).execution is None
-    promoted = image(execution, PromoteDelayed(EXECUTION_ID), NOW + 1000)
+    assert decide(execution, PromoteDelayed(execution_id=EXECUTION_ID), NOW + 999).execution is None
+    promoted = image(execution, PromoteDelayed(execution_id=EXECUTION_ID), NOW + 1000)
     assert promoted.public_state is PublicState.WAITING
     assert promoted.state.attempt_state is execution.state.attempt_state
     assert promoted.blocking_detail == ""
@@ -124,7 +138,9 @@ def test_a_delay_ends_exactly_at_its_instant_and_keeps_the_attempt(situation: st
 
 @pytest.mark.parametrize("situation", ["waiting", "held", "leased", "lapsed", "completed"])
 def test_only_a_delay_is_promoted(situation: str) -> None:
-    decision = decide(make.SITUATIONS[situation](), PromoteDelayed(EXECUTION_ID), NOW + 10**9)
+    decision = decide(
+        make.SITUATIONS[situation](), PromoteDelayed(execution_id=EXECUTION_ID), NOW + 10**9
+    )
     assert decision.execution is None
 
 
@@ -156,8 +172,8 @@ def test_of_several_times_at_one_instant_the_weightier_counts(
     """D39: the lease ends at the same instant and decides nothing."""
     running = make.leased(policy=make.policy(**timeouts))
     assert running.lease_expires_at == NOW + 5
-    assert decide(running, Wake(EXECUTION_ID, 0.5), NOW + 4).execution is None
-    decision = decide(running, Wake(EXECUTION_ID, 0.5), NOW + 5)
+    assert decide(running, Wake(execution_id=EXECUTION_ID, jitter=0.5), NOW + 4).execution is None
+    decision = decide(running, Wake(execution_id=EXECUTION_ID, jitter=0.5), NOW + 5)
     assert decision.reply.what == what
     assert decision.execution is not None
     assert decision.execution.public_state == label
@@ -175,8 +191,13 @@ def test_whatever_is_due_is_woken_exactly_then(situation: str) -> None:
     when = due_at(execution)
     assert when is not None
     if when > NOW:
-        assert decide(execution, Wake(EXECUTION_ID, 0.5), when - 1).execution is None
-    assert decide(execution, Wake(EXECUTION_ID, 0.5), when).execution is not None
+        assert (
+            decide(execution, Wake(execution_id=EXECUTION_ID, jitter=0.5), when - 1).execution
+            is None
+        )
+    assert (
+        decide(execution, Wake(execution_id=EXECUTION_ID, jitter=0.5), when).execution is not None
+    )
 
 
 @pytest.mark.parametrize("ended", make.ENDED)

@@ -24,12 +24,16 @@ from tests.support import builders as make
 from tests.support.builders import EXECUTION_ID, NOW, TTL_MS, decide, fence_of, refusal
 
 OWNERS_CALLS: dict[str, Callable[[Fence], Any]] = {
-    "renew": lambda fence: Renew(EXECUTION_ID, fence, TTL_MS),
-    "progress": lambda fence: Progress(EXECUTION_ID, fence, 10, "half"),
+    "renew": lambda fence: Renew(execution_id=EXECUTION_ID, fence=fence, lease_ttl_ms=TTL_MS),
+    "progress": lambda fence: Progress(
+        execution_id=EXECUTION_ID, fence=fence, percent=10, message="half"
+    ),
     "delay": lambda fence: make.delay_with(fence, NOW + 5),
     "complete": make.complete_with,
     "fail": make.fail_with,
-    "cancel": lambda fence: Cancel(EXECUTION_ID, "stop", LEASE_HOLDER, fence),
+    "cancel": lambda fence: Cancel(
+        execution_id=EXECUTION_ID, reason="stop", source=LEASE_HOLDER, fence=fence
+    ),
 }
 every_call = pytest.mark.parametrize("call", OWNERS_CALLS)
 
@@ -141,7 +145,7 @@ def test_without_a_fence_only_the_named_operator_source_may_write(call: str, sou
         "complete": make.complete_with(None, source),
         "fail": make.fail_with(None, source=source),
         "delay": make.delay_with(None, NOW + 5, source),
-        "cancel": Cancel(EXECUTION_ID, "stop", source),
+        "cancel": Cancel(execution_id=EXECUTION_ID, reason="stop", source=source),
     }
     assert refusal(decide(running, calls[call])) is FenceRequired
 

@@ -46,15 +46,23 @@ def flow(**fields: Any) -> FlowRow:
 
 
 def test_a_flow_begins_empty_and_open() -> None:
-    made = create_flow(None, CreateFlow("f", "dag", "default", 7, {"a.b": "c"}), AT)
+    made = create_flow(
+        None,
+        CreateFlow(
+            flow_id="f", flow_kind="dag", namespace="default", retention_ms=7, tags={"a.b": "c"}
+        ),
+        AT,
+    )
     assert made == flow(created_at=NOW, last_mutation_at=NOW, retention_ms=7, tags={"a.b": "c"})
 
 
 def test_the_same_again_is_satisfied_and_other_words_are_a_conflict() -> None:
-    assert create_flow(flow(), CreateFlow("f", "dag", "default"), AT) == FlowAlreadySatisfied("f")
+    assert create_flow(
+        flow(), CreateFlow(flow_id="f", flow_kind="dag", namespace="default"), AT
+    ) == FlowAlreadySatisfied("f")
     for command, name in (
-        (CreateFlow("f", "other", "default"), "flow_kind"),
-        (CreateFlow("f", "dag", "other"), "namespace"),
+        (CreateFlow(flow_id="f", flow_kind="other", namespace="default"), "flow_kind"),
+        (CreateFlow(flow_id="f", flow_kind="dag", namespace="other"), "namespace"),
     ):
         reply = create_flow(flow(), command, AT)
         assert isinstance(reply, Refused)
@@ -85,12 +93,16 @@ def test_a_graph_is_closed_exactly_when_its_flow_is_over(state: FlowState) -> No
     ],
 )
 def test_who_may_join(fields: dict[str, Any], reopen: bool, error: type | None) -> None:
-    reply = admit_member(flow(**fields), make.created(), AddMember("f", "x", reopen=reopen))
+    reply = admit_member(
+        flow(**fields), make.created(), AddMember(flow_id="f", execution_id="x", reopen=reopen)
+    )
     assert (reply.error if isinstance(reply, Refused) else reply) is error
 
 
 def test_a_member_of_another_flow_may_not_join() -> None:
-    reply = admit_member(flow(), replace(make.created(), flow_id="g"), AddMember("f", "x"))
+    reply = admit_member(
+        flow(), replace(make.created(), flow_id="g"), AddMember(flow_id="f", execution_id="x")
+    )
     assert isinstance(reply, Refused)
     assert (reply.error, reply.fields) == (AlreadyInOtherFlow, {"flow_id": "g"})
 
@@ -226,12 +238,14 @@ def test_what_is_barred_cannot_be_freed_by_anybody_else(situation: str) -> None:
     assert barred.state.blocking_reason is BlockingReason.PAUSED_BY_FLOW_CANCEL
     assert (barred.public_state, barred.blocking_detail) == (PublicState.WAITING, "enough")
     assert (barred.grant, barred.blocked_on) == (None, None)
-    refusal(decide(barred, Release(EXECUTION_ID)))
-    refusal(decide(barred, Unblock(EXECUTION_ID, None)))
+    refusal(decide(barred, Release(execution_id=EXECUTION_ID)))
+    refusal(decide(barred, Unblock(execution_id=EXECUTION_ID, expected=None)))
 
 
 def test_the_request_is_audited() -> None:
-    event = requested(flow(tags={"a.b": "c"}), CancelFlow("f", ALL, "enough"), 3, AT)
+    event = requested(
+        flow(tags={"a.b": "c"}), CancelFlow(flow_id="f", policy=ALL, reason="enough"), 3, AT
+    )
     assert event.event_type is OperatorEventType.FLOW_CANCEL_REQUESTED
     assert (event.subject, event.tags) == ("f", {"a.b": "c"})
     assert event.details == {"policy": "cancel_all", "reason": "enough", "member_count": 3}

@@ -52,21 +52,51 @@ NEEDS_GPU = Route("default", "lane", "kind", ("cuda", "gpu"))
 
 def issue(worker: str = "w1", capabilities: tuple[str, ...] = (), **fields: Any) -> IssueClaimGrant:
     ttl = fields.get("ttl_ms", GRANT_MS)
-    return IssueClaimGrant(EXECUTION_ID, worker, f"{worker}-1", capabilities, ttl, "grant-1")
+    return IssueClaimGrant(
+        execution_id=EXECUTION_ID,
+        worker_id=worker,
+        worker_instance_id=f"{worker}-1",
+        worker_capabilities=capabilities,
+        grant_ttl_ms=ttl,
+        grant_id="grant-1",
+    )
 
 
 def redeem(worker: str = "w1", *, resumed: bool = False, instance: str = "") -> ClaimGranted:
     instance = instance or f"{worker}-1"
-    return ClaimGranted(EXECUTION_ID, worker, instance, TTL_MS, "memory", IDS, resumed=resumed)
+    return ClaimGranted(
+        execution_id=EXECUTION_ID,
+        worker_id=worker,
+        worker_instance_id=instance,
+        lease_ttl_ms=TTL_MS,
+        backend="memory",
+        ids=IDS,
+        resumed=resumed,
+    )
 
 
 def issue_reclaim(worker: str = "w2", capabilities: tuple[str, ...] = ()) -> IssueReclaimGrant:
     instance = f"{worker}-1"
-    return IssueReclaimGrant(EXECUTION_ID, worker, instance, capabilities, GRANT_MS, "grant-2")
+    return IssueReclaimGrant(
+        execution_id=EXECUTION_ID,
+        worker_id=worker,
+        worker_instance_id=instance,
+        worker_capabilities=capabilities,
+        grant_ttl_ms=GRANT_MS,
+        grant_id="grant-2",
+    )
 
 
 def reclaim(worker: str = "w2", cap: int | None = None) -> ReclaimExecution:
-    return ReclaimExecution(EXECUTION_ID, worker, f"{worker}-1", TTL_MS, "memory", IDS, cap)
+    return ReclaimExecution(
+        execution_id=EXECUTION_ID,
+        worker_id=worker,
+        worker_instance_id=f"{worker}-1",
+        lease_ttl_ms=TTL_MS,
+        backend="memory",
+        ids=IDS,
+        max_reclaim_count=cap,
+    )
 
 
 def granted(execution: Execution | None = None, now: int = NOW) -> Execution:
@@ -139,7 +169,7 @@ def test_the_claim_must_fit_the_attempt() -> None:
     """D21, core 8.5 row 74: routed by the attempt's state."""
     fresh = granted()
     assert refusal(decide(fresh, redeem(resumed=True))) is NotAResumedExecution
-    parked = image(make.parked(delay_ms=1), PromoteDelayed(EXECUTION_ID), NOW + 1)
+    parked = image(make.parked(delay_ms=1), PromoteDelayed(execution_id=EXECUTION_ID), NOW + 1)
     resumed = granted(parked, NOW + 1)
     assert refusal(decide(resumed, redeem(), NOW + 1)) is UseClaimResumedExecution
     decision = decide(resumed, redeem(resumed=True), NOW + 1)
@@ -164,29 +194,40 @@ def test_the_claim_must_fit_the_attempt() -> None:
 def test_no_claim_revives_or_steals(situation: str, error: type) -> None:
     """D7, D21: the grant path and the operator's path have the same gates."""
     execution = make.SITUATIONS[situation]()
-    for command in (redeem(), redeem(resumed=True), ClaimNamed(EXECUTION_ID, TTL_MS, "m", IDS)):
+    for command in (
+        redeem(),
+        redeem(resumed=True),
+        ClaimNamed(execution_id=EXECUTION_ID, lease_ttl_ms=TTL_MS, backend="m", ids=IDS),
+    ):
         assert refusal(decide(execution, command)) is error
 
 
 def test_a_block_and_a_hold_respect_or_withdraw_a_promise() -> None:
     """D23, D56."""
-    blocked = decide(granted(), Block(EXECUTION_ID, BlockingReason.WAITING_FOR_QUOTA, ""))
+    blocked = decide(
+        granted(),
+        Block(execution_id=EXECUTION_ID, reason=BlockingReason.WAITING_FOR_QUOTA, detail=""),
+    )
     assert isinstance(blocked.reply, Rejected)
     assert blocked.execution is None
-    held = image(granted(), Hold(EXECUTION_ID, "wait"))
+    held = image(granted(), Hold(execution_id=EXECUTION_ID, reason="wait"))
     assert held.grant is None
 
 
 def test_the_operator_takes_one_named_execution_whatever_it_needs() -> None:
     """Lifecycle 4.7; audited (core 8.8 row 112)."""
     decision = decide(
-        make.created(route=NEEDS_GPU), ClaimNamed(EXECUTION_ID, TTL_MS, "memory", IDS)
+        make.created(route=NEEDS_GPU),
+        ClaimNamed(execution_id=EXECUTION_ID, lease_ttl_ms=TTL_MS, backend="memory", ids=IDS),
     )
     assert isinstance(decision.reply, Claimed)
     assert decision.execution is not None
     assert decision.execution.worker_id == "operator"
     assert any(isinstance(event, OperatorEvent) for event in decision.events)
-    taken = decide(granted(), ClaimNamed(EXECUTION_ID, TTL_MS, "memory", IDS))
+    taken = decide(
+        granted(),
+        ClaimNamed(execution_id=EXECUTION_ID, lease_ttl_ms=TTL_MS, backend="memory", ids=IDS),
+    )
     assert refusal(taken) is GrantAlreadyExists
 
 
@@ -195,7 +236,9 @@ def test_no_lease_is_born_past_the_deadline(path: str) -> None:
     """D39: every way to a lease, not only the common claim, stops at the deadline."""
     deadline_at = NOW + 500
     execution = make.created(deadline_at=deadline_at)
-    command: Any = ClaimNamed(EXECUTION_ID, TTL_MS, "memory", IDS)
+    command: Any = ClaimNamed(
+        execution_id=EXECUTION_ID, lease_ttl_ms=TTL_MS, backend="memory", ids=IDS
+    )
     if path == "granted":
         execution, command = granted(execution), redeem()
     elif path == "reclaimed":
@@ -261,8 +304,10 @@ def test_one_reclaim_grant_at_a_time_and_only_for_a_fit_worker() -> None:
 
 def test_automatic_requeue_waits_for_a_promised_takeover() -> None:
     promised = image(make.lapsed(), issue_reclaim())
-    assert decide(promised, RequeueLost(EXECUTION_ID), NOW + GRANT_MS).execution is None
-    requeued = image(promised, RequeueLost(EXECUTION_ID), NOW + GRANT_MS + 1)
+    assert (
+        decide(promised, RequeueLost(execution_id=EXECUTION_ID), NOW + GRANT_MS).execution is None
+    )
+    requeued = image(promised, RequeueLost(execution_id=EXECUTION_ID), NOW + GRANT_MS + 1)
     assert requeued.grant is None
 
 

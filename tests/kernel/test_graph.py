@@ -51,9 +51,15 @@ from tests.support import builders as make
 CANCEL = OnSatisfied.CANCEL_REMAINING
 FLOW = FlowRow("f", "default", "dag", FlowState.OPEN, 1, 1, graph_revision=4)
 ENDS = (MemberRow("f", "u"), MemberRow("f", "d"))
-STAGE = StageEdge("f", "e", "u", "d", "success_only")
+STAGE = StageEdge(
+    flow_id="f",
+    edge_id="e",
+    upstream_execution_id="u",
+    downstream_execution_id="d",
+    dependency_kind="success_only",
+)
 EDGE = EdgeRow("f", "e", "u", "d", "success_only", EdgeState.PENDING, 1)
-APPLY = ApplyEdge("f", "e", "u", "d")
+APPLY = ApplyEdge(flow_id="f", edge_id="e", upstream_execution_id="u", downstream_execution_id="d")
 
 
 def pairs(text: str) -> list[tuple[str, str]]:
@@ -208,7 +214,14 @@ def test_a_policy_is_fixed_by_the_first_edge(
     fields: dict[str, Any], policy: EdgePolicy, error: type | None
 ) -> None:
     member = replace(ENDS[1], **fields)
-    assert error_of(refuse_policy(FLOW, member, SetGroupPolicy("f", "d", policy))) is error
+    assert (
+        error_of(
+            refuse_policy(
+                FLOW, member, SetGroupPolicy(flow_id="f", execution_id="d", policy=policy)
+            )
+        )
+        is error
+    )
 
 
 def test_a_new_edge_is_applied_at_once_or_later() -> None:

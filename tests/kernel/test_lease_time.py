@@ -21,10 +21,10 @@ from tests.support.builders import EXECUTION_ID, NOW, TTL_MS, decide, fence_of, 
 def test_a_lease_lapses_exactly_at_its_end() -> None:
     """I3: one instant divides the owner's right from everybody else's."""
     running = make.leased()
-    early = decide(running, ExpireLease(EXECUTION_ID), NOW + TTL_MS - 1)
+    early = decide(running, ExpireLease(execution_id=EXECUTION_ID), NOW + TTL_MS - 1)
     assert early.reply == Moved(EXECUTION_ID, "unchanged")
     assert early.execution is None
-    on_time = decide(running, ExpireLease(EXECUTION_ID), NOW + TTL_MS)
+    on_time = decide(running, ExpireLease(execution_id=EXECUTION_ID), NOW + TTL_MS)
     assert on_time.execution is not None
     assert on_time.execution.state == LEASE_EXPIRED
 
@@ -32,7 +32,7 @@ def test_a_lease_lapses_exactly_at_its_end() -> None:
 def test_a_lapsed_lease_raises_the_epoch_and_keeps_its_owner_on_record() -> None:
     """I4, core 8.2 row 26."""
     running = make.leased()
-    decision = decide(running, ExpireLease(EXECUTION_ID), NOW + TTL_MS)
+    decision = decide(running, ExpireLease(execution_id=EXECUTION_ID), NOW + TTL_MS)
     lapsed = decision.execution
     assert lapsed is not None
     assert lapsed.lease_epoch == running.lease_epoch + 1
@@ -49,14 +49,18 @@ def test_a_lapsed_lease_raises_the_epoch_and_keeps_its_owner_on_record() -> None
 def test_expiry_touches_nothing_that_holds_no_lease(situation: str) -> None:
     """D60: guarded by the lease itself, so a stale list does no harm."""
     execution = make.SITUATIONS[situation]()
-    decision = decide(execution, ExpireLease(EXECUTION_ID), NOW + 10 * TTL_MS)
+    decision = decide(execution, ExpireLease(execution_id=EXECUTION_ID), NOW + 10 * TTL_MS)
     assert decision.execution is None
     assert decision.events == ()
 
 
 def test_renewing_moves_the_end_and_nothing_else() -> None:
     running = make.leased()
-    decision = decide(running, Renew(EXECUTION_ID, fence_of(running), 5000), NOW + 100)
+    decision = decide(
+        running,
+        Renew(execution_id=EXECUTION_ID, fence=fence_of(running), lease_ttl_ms=5000),
+        NOW + 100,
+    )
     renewed = decision.execution
     assert renewed is not None
     assert decision.reply == LeaseRenewal(NOW + 5100, running.lease_epoch)
@@ -90,16 +94,22 @@ def test_a_renewal_stops_at_the_horizon() -> None:
     """D39."""
     running = make.leased(policy=make.policy(attempt_timeout_ms=4000, execution_deadline_ms=9000))
     assert running.lease_expires_at == NOW + 4000
-    renewed = image(running, Renew(EXECUTION_ID, fence_of(running), TTL_MS), NOW + 3999)
+    renewed = image(
+        running,
+        Renew(execution_id=EXECUTION_ID, fence=fence_of(running), lease_ttl_ms=TTL_MS),
+        NOW + 3999,
+    )
     assert renewed.lease_expires_at == NOW + 4000
 
 
 def test_a_lost_lease_is_requeued_when_its_grace_is_over() -> None:
     """D8: automatic, with a new attempt that counts against the cap."""
     running = make.leased(NOW - TTL_MS)
-    lapsed = image(running, ExpireLease(EXECUTION_ID), NOW, reclaim_grace_ms=100)
-    assert decide(lapsed, RequeueLost(EXECUTION_ID), NOW + 99).reply.what == "unchanged"
-    decision = decide(lapsed, RequeueLost(EXECUTION_ID), NOW + 100)
+    lapsed = image(running, ExpireLease(execution_id=EXECUTION_ID), NOW, reclaim_grace_ms=100)
+    assert (
+        decide(lapsed, RequeueLost(execution_id=EXECUTION_ID), NOW + 99).reply.what == "unchanged"
+    )
+    decision = decide(lapsed, RequeueLost(execution_id=EXECUTION_ID), NOW + 100)
     requeued, attempt = decision.execution, decision.attempt
     assert requeued is not None
     assert attempt is not None
@@ -120,27 +130,33 @@ def test_a_reclaim_by_the_owners_own_process_is_no_recovery() -> None:
     """Both stood still together, so no worker was lost: the cap is not touched, nor asked."""
     lapsed = make.lapsed(policy=make.policy(max_reclaim_count=0))
     assert lapsed.worker_instance_id in HERE
-    requeued = image(lapsed, RequeueLost(EXECUTION_ID), workers_here=HERE)
+    requeued = image(lapsed, RequeueLost(execution_id=EXECUTION_ID), workers_here=HERE)
     assert requeued.public_state is PublicState.WAITING
     assert requeued.reclaim_count == 0
     assert requeued.next_attempt_type is AttemptType.RECLAIM
-    elsewhere = image(lapsed, RequeueLost(EXECUTION_ID), workers_here=frozenset({"w2-1"}))
+    elsewhere = image(
+        lapsed, RequeueLost(execution_id=EXECUTION_ID), workers_here=frozenset({"w2-1"})
+    )
     assert elsewhere.state.terminal_outcome is TerminalOutcome.FAILED
 
 
 def test_a_revoked_lease_counts_wherever_its_owner_lives() -> None:
-    requeued = image(make.revoked(), RequeueLost(EXECUTION_ID), workers_here=HERE)
+    requeued = image(make.revoked(), RequeueLost(execution_id=EXECUTION_ID), workers_here=HERE)
     assert requeued.reclaim_count == 1
 
 
 def test_work_that_stops_its_own_process_each_time_does_so_a_bounded_number_of_times() -> None:
     often = replace(make.lapsed(), total_attempt_count=limits.RECLAIM_COUNT_DEFAULT)
-    assert image(often, RequeueLost(EXECUTION_ID), workers_here=HERE).reclaim_count == 1
+    assert (
+        image(often, RequeueLost(execution_id=EXECUTION_ID), workers_here=HERE).reclaim_count == 1
+    )
 
 
 @pytest.mark.parametrize("situation", ["waiting", "leased", "parked", "requeued", "completed"])
 def test_nothing_is_requeued_that_was_not_lost(situation: str) -> None:
-    decision = decide(make.SITUATIONS[situation](), RequeueLost(EXECUTION_ID), NOW + 10 * TTL_MS)
+    decision = decide(
+        make.SITUATIONS[situation](), RequeueLost(execution_id=EXECUTION_ID), NOW + 10 * TTL_MS
+    )
     assert decision.execution is None
 
 
@@ -153,13 +169,17 @@ def test_the_cap_allows_exactly_so_many_lost_leases(cap: int) -> None:
         running = make.claimed(execution, now=now)
         now += TTL_MS
         execution = image(
-            image(running, ExpireLease(EXECUTION_ID), now), RequeueLost(EXECUTION_ID), now
+            image(running, ExpireLease(execution_id=EXECUTION_ID), now),
+            RequeueLost(execution_id=EXECUTION_ID),
+            now,
         )
         assert execution.public_state is PublicState.WAITING
     running = make.claimed(execution, now=now)
     now += TTL_MS
     decision = decide(
-        image(running, ExpireLease(EXECUTION_ID), now), RequeueLost(EXECUTION_ID), now
+        image(running, ExpireLease(execution_id=EXECUTION_ID), now),
+        RequeueLost(execution_id=EXECUTION_ID),
+        now,
     )
     assert decision.execution is not None
     assert decision.execution.state.terminal_outcome is TerminalOutcome.FAILED
@@ -182,7 +202,7 @@ def test_a_parked_attempt_keeps_only_the_time_it_has_left() -> None:
     running = make.leased(policy=rules)
     parked = image(running, make.delay_with(fence_of(running), NOW + 60_000), NOW + 2000)
     assert parked.attempt_due_at is None
-    waiting = image(parked, PromoteDelayed(EXECUTION_ID), NOW + 60_000)
+    waiting = image(parked, PromoteDelayed(execution_id=EXECUTION_ID), NOW + 60_000)
     again = make.claimed(waiting, "w2", now=NOW + 60_000)
     assert again.attempt_due_at == NOW + 63_000
     assert again.attempt_index == running.attempt_index

@@ -38,19 +38,19 @@ NOT_RUNNABLE = ("leased", "lapsed", "revoked", "completed", "failed", "cancelled
 
 
 def block(reason: BlockingReason = BlockingReason.WAITING_FOR_QUOTA) -> Block:
-    return Block(EXECUTION_ID, reason, "too many")
+    return Block(execution_id=EXECUTION_ID, reason=reason, detail="too many")
 
 
 @pytest.mark.parametrize(
     "command",
     [
-        ChangePriority(EXECUTION_ID, 1),
-        Hold(EXECUTION_ID, ""),
-        Release(EXECUTION_ID),
+        ChangePriority(execution_id=EXECUTION_ID, new_priority=1),
+        Hold(execution_id=EXECUTION_ID, reason=""),
+        Release(execution_id=EXECUTION_ID),
         block(),
-        Unblock(EXECUTION_ID, None),
-        SetTag(EXECUTION_ID, "a.b", "c"),
-        RevokeLease(EXECUTION_ID, "x"),
+        Unblock(execution_id=EXECUTION_ID, expected=None),
+        SetTag(execution_id=EXECUTION_ID, key="a.b", value="c"),
+        RevokeLease(execution_id=EXECUTION_ID, reason="x"),
     ],
     ids=lambda command: type(command).__name__,
 )
@@ -62,7 +62,10 @@ def test_what_does_not_exist_is_not_found(command: Any) -> None:
 @pytest.mark.parametrize("situation", RUNNABLE)
 def test_priority_changes_in_every_runnable_state(situation: str) -> None:
     """D26; audited."""
-    decision = decide(make.SITUATIONS[situation](priority=3), ChangePriority(EXECUTION_ID, 8))
+    decision = decide(
+        make.SITUATIONS[situation](priority=3),
+        ChangePriority(execution_id=EXECUTION_ID, new_priority=8),
+    )
     assert decision.reply == PriorityChanged(EXECUTION_ID, 3, 8)
     assert decision.execution is not None
     assert decision.execution.priority == 8
@@ -74,21 +77,27 @@ def test_priority_changes_in_every_runnable_state(situation: str) -> None:
 @pytest.mark.parametrize("situation", NOT_RUNNABLE)
 def test_priority_of_what_runs_or_ended_stays(situation: str) -> None:
     execution = make.SITUATIONS[situation]()
-    assert refusal(decide(execution, ChangePriority(EXECUTION_ID, 8))) is ExecutionNotEligible
-    assert refusal(decide(execution, Hold(EXECUTION_ID, ""))) is ExecutionNotEligible
-    assert refusal(decide(execution, Release(EXECUTION_ID))) is ExecutionNotEligible
+    assert (
+        refusal(decide(execution, ChangePriority(execution_id=EXECUTION_ID, new_priority=8)))
+        is ExecutionNotEligible
+    )
+    assert (
+        refusal(decide(execution, Hold(execution_id=EXECUTION_ID, reason="")))
+        is ExecutionNotEligible
+    )
+    assert refusal(decide(execution, Release(execution_id=EXECUTION_ID))) is ExecutionNotEligible
 
 
 @pytest.mark.parametrize("situation", ["waiting", "delayed", "parked", "retrying", "requeued"])
 def test_a_hold_and_its_release_restore_what_was_before(situation: str) -> None:
     """D23: a delay goes on underneath; the attempt is untouched."""
     before = make.SITUATIONS[situation]()
-    held = image(before, Hold(EXECUTION_ID, "audit"))
+    held = image(before, Hold(execution_id=EXECUTION_ID, reason="audit"))
     assert held.state.eligibility_state is EligibilityState.BLOCKED_BY_OPERATOR
     assert held.blocking_detail == "audit"
-    released = image(held, Release(EXECUTION_ID))
+    released = image(held, Release(execution_id=EXECUTION_ID))
     assert released.state is before.state
-    late = image(held, Release(EXECUTION_ID), NOW + 1000)
+    late = image(held, Release(execution_id=EXECUTION_ID), NOW + 1000)
     assert late.public_state is PublicState.WAITING
     assert late.state.attempt_state is before.state.attempt_state
 
@@ -96,7 +105,7 @@ def test_a_hold_and_its_release_restore_what_was_before(situation: str) -> None:
 def test_holding_twice_is_answered_once_done() -> None:
     """I6."""
     held = make.held()
-    decision = decide(held, Hold(EXECUTION_ID, "again"))
+    decision = decide(held, Hold(execution_id=EXECUTION_ID, reason="again"))
     assert decision.reply == Blocked(EXECUTION_ID, BlockingReason.PAUSED_BY_OPERATOR)
     assert decision.execution is None
     assert decision.events == ()
@@ -104,8 +113,8 @@ def test_holding_twice_is_answered_once_done() -> None:
 
 def test_hold_and_release_are_audited() -> None:
     """core 8.8 row 112."""
-    (first,) = decide(make.created(), Hold(EXECUTION_ID, "audit")).events
-    (second,) = decide(make.held(), Release(EXECUTION_ID)).events
+    (first,) = decide(make.created(), Hold(execution_id=EXECUTION_ID, reason="audit")).events
+    (second,) = decide(make.held(), Release(execution_id=EXECUTION_ID)).events
     assert isinstance(first, OperatorEvent)
     assert isinstance(second, OperatorEvent)
     assert (first.event_type, second.event_type) == (
@@ -121,7 +130,7 @@ def test_every_block_can_be_lifted(reason: BlockingReason) -> None:
     blocked = image(before, block(reason))
     assert blocked.state.blocking_reason is reason
     assert not blocked.is_waiting
-    assert image(blocked, Unblock(EXECUTION_ID, reason)).state is before.state
+    assert image(blocked, Unblock(execution_id=EXECUTION_ID, expected=reason)).state is before.state
 
 
 @pytest.mark.parametrize("situation", ["delayed", "held", "leased", "parked", "lapsed"])
@@ -141,27 +150,37 @@ def test_a_block_of_what_ended_or_for_no_reason_is_refused() -> None:
 
 def test_an_unblock_lifts_only_the_expected_block() -> None:
     blocked = image(make.created(), block())
-    other = Unblock(EXECUTION_ID, BlockingReason.WAITING_FOR_BUDGET)
+    other = Unblock(execution_id=EXECUTION_ID, expected=BlockingReason.WAITING_FOR_BUDGET)
     assert refusal(decide(blocked, other)) is ExecutionNotEligible
-    assert refusal(decide(blocked, Release(EXECUTION_ID))) is ExecutionNotEligible
-    assert refusal(decide(make.created(), Unblock(EXECUTION_ID, None))) is ExecutionNotEligible
-    assert refusal(decide(make.delayed(), Unblock(EXECUTION_ID, None))) is ExecutionNotEligible
+    assert refusal(decide(blocked, Release(execution_id=EXECUTION_ID))) is ExecutionNotEligible
+    assert (
+        refusal(decide(make.created(), Unblock(execution_id=EXECUTION_ID, expected=None)))
+        is ExecutionNotEligible
+    )
+    assert (
+        refusal(decide(make.delayed(), Unblock(execution_id=EXECUTION_ID, expected=None)))
+        is ExecutionNotEligible
+    )
 
 
 def test_releasing_a_hold_does_not_lift_the_block_beneath_it() -> None:
     """D23: the prior eligibility is remembered and restored."""
     blocked = image(make.created(), block())
-    decision = decide(blocked, Hold(EXECUTION_ID, "audit"))
+    decision = decide(blocked, Hold(execution_id=EXECUTION_ID, reason="audit"))
     if decision.execution is None:  # refusing to hold what is blocked would be right as well
         return
-    released = image(decision.execution, Release(EXECUTION_ID))
+    released = image(decision.execution, Release(execution_id=EXECUTION_ID))
     assert not released.is_waiting, "the quota block is gone though nobody lifted it"
 
 
 def test_a_tag_is_set_and_overwritten_in_key_order() -> None:
-    execution = image(make.created(tags={"b.c": "1"}), SetTag(EXECUTION_ID, "a.b", "2"))
+    execution = image(
+        make.created(tags={"b.c": "1"}), SetTag(execution_id=EXECUTION_ID, key="a.b", value="2")
+    )
     assert list(execution.tags.items()) == [("a.b", "2"), ("b.c", "1")]
-    assert image(execution, SetTag(EXECUTION_ID, "a.b", "3")).tags["a.b"] == "3"
+    assert (
+        image(execution, SetTag(execution_id=EXECUTION_ID, key="a.b", value="3")).tags["a.b"] == "3"
+    )
 
 
 # --- revoke ------------------------------------------------------------------------------------
@@ -170,7 +189,7 @@ def test_a_tag_is_set_and_overwritten_in_key_order() -> None:
 def test_a_revoked_lease_is_fenced_at_once() -> None:
     """Scenario 5, I4, D9."""
     running = make.leased()
-    decision = decide(running, RevokeLease(EXECUTION_ID, "suspect"))
+    decision = decide(running, RevokeLease(execution_id=EXECUTION_ID, reason="suspect"))
     after = decision.execution
     assert after is not None
     assert decision.reply == Revoked(EXECUTION_ID, running.lease_epoch + 1)
@@ -192,7 +211,9 @@ def test_a_revoked_lease_is_fenced_at_once() -> None:
 )
 def test_revoking_what_holds_no_lease_changes_nothing(situation: str, why: str) -> None:
     """D9: a finished execution is not reported as revoked."""
-    decision = decide(make.SITUATIONS[situation](), RevokeLease(EXECUTION_ID, "x"))
+    decision = decide(
+        make.SITUATIONS[situation](), RevokeLease(execution_id=EXECUTION_ID, reason="x")
+    )
     assert decision.reply == AlreadySatisfied(why, EXECUTION_ID)
     assert decision.execution is None
     assert decision.events == ()
@@ -208,7 +229,12 @@ def test_revoking_what_holds_no_lease_changes_nothing(situation: str, why: str) 
 def test_a_revocation_may_name_whom_it_means(fields: dict[str, str], why: str) -> None:
     """D42: the real ids are compared."""
     running: Execution = make.leased()
-    missed = decide(running, RevokeLease(EXECUTION_ID, "x", **fields))
+    missed = decide(running, RevokeLease(execution_id=EXECUTION_ID, reason="x", **fields))
     assert missed.reply == AlreadySatisfied(why, EXECUTION_ID)
-    right = RevokeLease(EXECUTION_ID, "x", "lease-w1-1", "w1-1")
+    right = RevokeLease(
+        execution_id=EXECUTION_ID,
+        reason="x",
+        expected_lease_id="lease-w1-1",
+        worker_instance_id="w1-1",
+    )
     assert isinstance(decide(running, right).reply, Revoked)

@@ -236,7 +236,9 @@ def test_room_is_what_both_limits_leave(rate: int, cap: int, room: int) -> None:
 
 # --- policies and texts ------------------------------------------------------------------------
 
-CREATE = CreateQuota("q", 10, 3, 2, 0)
+CREATE = CreateQuota(
+    quota_policy_id="q", window_seconds=10, max_requests_per_window=3, max_concurrent=2, jitter_ms=0
+)
 
 
 def test_a_policy_is_created_once() -> None:
@@ -252,9 +254,29 @@ def test_a_policy_is_created_once() -> None:
 
 def test_an_update_keeps_what_it_does_not_name() -> None:
     policy = create_quota(None, CREATE, Moment(NOW)).policy
-    changed = update_quota(policy, UpdateQuota("q", None, 0, None, 7), Moment(NOW + 1)).policy
+    changed = update_quota(
+        policy,
+        UpdateQuota(
+            quota_policy_id="q",
+            window_seconds=None,
+            max_requests_per_window=0,
+            max_concurrent=None,
+            jitter_ms=7,
+        ),
+        Moment(NOW + 1),
+    ).policy
     assert changed == QuotaPolicy("q", 10, 0, 2, 7, NOW, NOW + 1)
-    missing = update_quota(None, UpdateQuota("q", None, 0, None, 7), Moment(NOW))
+    missing = update_quota(
+        None,
+        UpdateQuota(
+            quota_policy_id="q",
+            window_seconds=None,
+            max_requests_per_window=0,
+            max_concurrent=None,
+            jitter_ms=7,
+        ),
+        Moment(NOW),
+    )
     assert isinstance(missing.reply, Refused)
     assert missing.reply.error is NotFound
 

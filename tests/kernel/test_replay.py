@@ -14,7 +14,7 @@ from flowfabric.model.state import AttemptState, PublicState
 from tests.support import builders as make
 from tests.support.builders import EXECUTION_ID, NOW, decide, fence_of, image, refusal
 
-AGAIN = Replay(EXECUTION_ID, "ann", "bad data")
+AGAIN = Replay(execution_id=EXECUTION_ID, requested_by="ann", reason="bad data")
 
 
 @pytest.mark.parametrize("ended", make.ENDED)
@@ -73,7 +73,7 @@ def test_a_past_deadline_does_not_kill_the_new_life() -> None:
     """D17: given anew, computed anew from the policy, or cleared."""
     absolute = make.cancelled(deadline_at=NOW + 10)
     assert image(absolute, AGAIN, NOW + 50).deadline_at is None
-    supplied = Replay(EXECUTION_ID, deadline_at=NOW + 99)
+    supplied = Replay(execution_id=EXECUTION_ID, deadline_at=NOW + 99)
     assert image(absolute, supplied, NOW + 50).deadline_at == NOW + 99
     relative = make.cancelled(policy=make.policy(execution_deadline_ms=10))
     assert image(relative, AGAIN, NOW + 50).deadline_at == NOW + 60
@@ -81,7 +81,7 @@ def test_a_past_deadline_does_not_kill_the_new_life() -> None:
 
 @pytest.mark.parametrize(("deadline_at", "good"), [(NOW - 1, False), (NOW, False), (NOW + 1, True)])
 def test_a_new_deadline_lies_in_the_future(deadline_at: int, good: bool) -> None:
-    decision = decide(make.cancelled(), Replay(EXECUTION_ID, deadline_at=deadline_at))
+    decision = decide(make.cancelled(), Replay(execution_id=EXECUTION_ID, deadline_at=deadline_at))
     assert (decision.execution is not None) == good
     if not good:
         assert refusal(decision) is InvalidInput

@@ -46,21 +46,21 @@ AT = Moment(NOW)
 def waiting(condition: ResumeCondition = BOTH, **created: Any) -> tuple[Execution, Episode]:
     running = leased(**created)
     command = SuspendExecution(
-        EXECUTION_ID,
-        fence_of(running),
-        "s1",
-        (Binding("wa", "a"), Binding("wb", "b")),
-        condition,
-        ReasonCode.WAITING_FOR_SIGNAL,
-        RequestedBy.WORKER,
-        None,
-        TimeoutBehavior.FAIL,
-        0,
-        None,
-        "k1",
-        None,
-        0,
-        "",
+        execution_id=EXECUTION_ID,
+        fence=fence_of(running),
+        suspension_id="s1",
+        bindings=(Binding("wa", "a"), Binding("wb", "b")),
+        condition=condition,
+        reason_code=ReasonCode.WAITING_FOR_SIGNAL,
+        requested_by=RequestedBy.WORKER,
+        timeout_at=None,
+        timeout_behavior=TimeoutBehavior.FAIL,
+        resume_delay_ms=0,
+        continuation_metadata_pointer=None,
+        token_kid="k1",
+        idempotency_key=None,
+        idempotency_ttl_ms=0,
+        digest="",
     )
     decision = suspend(running, {}, [], None, None, command, AT)
     assert decision.execution is not None

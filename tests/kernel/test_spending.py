@@ -62,7 +62,9 @@ class Book:
     def __init__(self, **policy: Any) -> None:
         self.now = NOW
         made = create_budget(
-            new_budget("b", self.at), CreateBudget("b", BudgetPolicy(**policy)), self.at
+            new_budget("b", self.at),
+            CreateBudget(budget_id="b", policy=BudgetPolicy(**policy)),
+            self.at,
         )
         assert made.budget is not None
         self.budget: Budget = made.budget
@@ -89,13 +91,15 @@ class Book:
         return decision.reply
 
     def report(self, amounts: Mapping[str, int], key: str | None = None) -> Any:
-        command = ReportUsage("b", amounts, key, TTL)
+        command = ReportUsage(budget_id="b", amounts=amounts, dedup_key=key, dedup_ttl_ms=TTL)
         return self.take(
             report_usage(self.budget, self.keys.get(("", key or "")), command, self.at)
         )
 
     def spend(self, owner: str, amounts: Mapping[str, int], key: str | None = None) -> Any:
-        command = RecordSpend("b", owner, amounts, key, TTL)
+        command = RecordSpend(
+            budget_id="b", execution_id=owner, amounts=amounts, dedup_key=key, dedup_ttl_ms=TTL
+        )
         seen = self.keys.get((owner, key or ""))
         return self.take(record_spend(self.budget, seen, self.ledger(owner), command, self.at))
 
@@ -104,12 +108,21 @@ class Book:
         self.lines = {key: line for key, line in self.lines.items() if key[0] != owner}
 
     def reserve(self, owner: str, name: str, amounts: Mapping[str, int], epoch: int = 1) -> Any:
-        command = Reserve("b", owner, FENCE, name, amounts, TTL)
+        command = Reserve(
+            budget_id="b",
+            execution_id=owner,
+            fence=FENCE,
+            hold_id=name,
+            amounts=amounts,
+            ttl_ms=TTL,
+        )
         hold = self.holds.get((owner, name))
         return self.take(reserve(self.budget, hold, epoch, command, self.at))
 
     def settle(self, owner: str, name: str, amounts: Mapping[str, int]) -> Any:
-        command = Settle("b", owner, FENCE, name, amounts)
+        command = Settle(
+            budget_id="b", execution_id=owner, fence=FENCE, hold_id=name, amounts=amounts
+        )
         hold = self.holds.get((owner, name))
         decision = settle(self.budget, hold, self.ledger(owner), command, self.at)
         return self._ended(owner, name, decision)
@@ -124,7 +137,7 @@ class Book:
         return self.take(decision)
 
     def reset(self) -> None:
-        decision = reset_budget(self.budget, ResetBudget("b"), self.at)
+        decision = reset_budget(self.budget, ResetBudget(budget_id="b"), self.at)
         assert decision.budget is not None
         self.budget = decision.budget
 
@@ -224,7 +237,7 @@ def test_a_hold_given_back_twice_is_given_back_once() -> None:
 def test_who_breaches_fails_only_where_the_policy_says_so() -> None:
     for action in HardAction:
         book = Book(hard_limits={"a": 1}, on_hard_limit=action)
-        command = ReportUsage("b", {"a": 2}, None, TTL)
+        command = ReportUsage(budget_id="b", amounts={"a": 2}, dedup_key=None, dedup_ttl_ms=TTL)
         decision = report_usage(book.budget, None, command, book.at)
         expected = HardBreach("a", 0, 1) if action is HardAction.FAIL else None
         assert decision.fails_execution == expected

@@ -133,7 +133,14 @@ def test_every_part_of_the_fence_counts(part: str) -> None:
     wrong: Any = 99 if part == "lease_epoch" else "other"
     fence = replace(fence_of(running), **{part: wrong})
     assert refused(suspend(running, {}, [], None, None, command_of(fence), AT)) is StaleLease
-    make = CreateWaitpoint(EXECUTION_ID, fence, "w", "k", "k1", 10)
+    make = CreateWaitpoint(
+        execution_id=EXECUTION_ID,
+        fence=fence,
+        waitpoint_id="w",
+        waitpoint_key="k",
+        token_kid="k1",
+        expires_in_ms=10,
+    )
     assert refused(create_waitpoint(running, None, make, AT)) is StaleLease
 
 
@@ -181,16 +188,18 @@ def test_an_end_closes_everything_whatever_its_cause(cause: ResumeCause) -> None
 def test_nothing_else_can_be_resumed_or_timed_out(situation: str) -> None:
     """Invariant 8: each transition is guarded by the phase."""
     execution = SITUATIONS[situation]()
-    resume = ResumeExecution(EXECUTION_ID, "ann", 0)
+    resume = ResumeExecution(execution_id=EXECUTION_ID, actor="ann", resume_delay_ms=0)
     assert refused(resume_execution(execution, None, resume, AT)) is ExecutionNotSuspended
-    expiry = expire_suspension(execution, None, ExpireSuspension(EXECUTION_ID, "x"), AT)
+    expiry = expire_suspension(
+        execution, None, ExpireSuspension(execution_id=EXECUTION_ID, signal_id="x"), AT
+    )
     assert expiry.execution is None
     assert expiry.reply.what == "unchanged"
 
 
 def test_a_timeout_is_not_early() -> None:
     parked, episode = waiting()
-    command = ExpireSuspension(EXECUTION_ID, "x")
+    command = ExpireSuspension(execution_id=EXECUTION_ID, signal_id="x")
     early = expire_suspension(parked, episode, command, Moment(NOW + 999))
     assert early == EpisodeDecision(early.reply)
     due = expire_suspension(parked, episode, command, Moment(NOW + 1000))
@@ -202,7 +211,7 @@ def test_a_timeout_is_not_early() -> None:
 def test_every_behaviour_leaves_a_state_that_agrees_with_itself(behavior: TimeoutBehavior) -> None:
     """§8.3: either over, or awake with the same attempt, or suspended and not closed."""
     parked, episode = waiting(timeout_behavior=behavior)
-    command = ExpireSuspension(EXECUTION_ID, "x")
+    command = ExpireSuspension(execution_id=EXECUTION_ID, signal_id="x")
     done = expire_suspension(parked, episode, command, Moment(NOW + 1000))
     after, row = done.execution, done.episode
     assert after is not None
@@ -232,7 +241,14 @@ def a_waitpoint(state: WaitpointState, **fields: Any) -> WaitpointRow:
     made = create_waitpoint(
         leased(),
         None,
-        CreateWaitpoint(EXECUTION_ID, fence_of(leased()), "w", "a", "k1", 500),
+        CreateWaitpoint(
+            execution_id=EXECUTION_ID,
+            fence=fence_of(leased()),
+            waitpoint_id="w",
+            waitpoint_key="a",
+            token_kid="k1",
+            expires_in_ms=500,
+        ),
         AT,
     )
     (row,) = made.waitpoints
@@ -243,7 +259,14 @@ def test_a_waitpoint_is_made_pending_with_its_end() -> None:
     row = a_waitpoint(WaitpointState.PENDING)
     assert (row.expires_at, row.due_at, row.suspension_id) == (NOW + 500, NOW + 500, None)
     running = leased()
-    again = CreateWaitpoint(EXECUTION_ID, fence_of(running), "w", "a", "k1", 500)
+    again = CreateWaitpoint(
+        execution_id=EXECUTION_ID,
+        fence=fence_of(running),
+        waitpoint_id="w",
+        waitpoint_key="a",
+        token_kid="k1",
+        expires_in_ms=500,
+    )
     assert refused(create_waitpoint(running, row, again, AT)) is InvalidWaitpoint
 
 
@@ -251,7 +274,14 @@ def test_a_waitpoint_is_made_pending_with_its_end() -> None:
 def test_only_a_live_owner_hands_out_addresses(situation: str) -> None:
     """D-34."""
     execution = SITUATIONS[situation]()
-    command = CreateWaitpoint(EXECUTION_ID, any_fence(execution), "w", "a", "k1", 500)
+    command = CreateWaitpoint(
+        execution_id=EXECUTION_ID,
+        fence=any_fence(execution),
+        waitpoint_id="w",
+        waitpoint_key="a",
+        token_kid="k1",
+        expires_in_ms=500,
+    )
     decision = create_waitpoint(execution, None, command, AT)
     assert isinstance(decision.reply, WaitpointRow) == (situation == "leased")
 
@@ -260,7 +290,9 @@ def test_only_a_live_owner_hands_out_addresses(situation: str) -> None:
 def test_closing_depends_on_the_state(state: WaitpointState) -> None:
     """§10."""
     row = a_waitpoint(state)
-    decision = close_waitpoint(leased(), row, CloseWaitpoint(EXECUTION_ID, "w", "why"), AT)
+    decision = close_waitpoint(
+        leased(), row, CloseWaitpoint(execution_id=EXECUTION_ID, waitpoint_id="w", reason="why"), AT
+    )
     if state is WaitpointState.ACTIVE:
         assert refused(decision) is InvalidWaitpoint
     elif state is WaitpointState.CLOSED:
@@ -273,7 +305,12 @@ def test_closing_depends_on_the_state(state: WaitpointState) -> None:
 def test_a_foreign_waitpoint_cannot_be_closed() -> None:
     row = replace(a_waitpoint(WaitpointState.PENDING), execution_id="other")
     for known in (row, None):
-        decision = close_waitpoint(created(), known, CloseWaitpoint(EXECUTION_ID, "w", "x"), AT)
+        decision = close_waitpoint(
+            created(),
+            known,
+            CloseWaitpoint(execution_id=EXECUTION_ID, waitpoint_id="w", reason="x"),
+            AT,
+        )
         assert refused(decision) is NotFound
 
 

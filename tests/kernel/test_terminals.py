@@ -52,9 +52,9 @@ def end(execution: Execution, how: str, now: int = NOW) -> Decision:
         "complete": make.complete_with(fence, result=b"done"),
         "fail": make.fail_with(fence),
         "cancel": make.cancel_by_operator(),
-        "deadline": ExpireDeadline(EXECUTION_ID),
-        "timeout": ExpireAttempt(EXECUTION_ID, 0.5),
-        "cap": RequeueLost(EXECUTION_ID),
+        "deadline": ExpireDeadline(execution_id=EXECUTION_ID),
+        "timeout": ExpireAttempt(execution_id=EXECUTION_ID, jitter=0.5),
+        "cap": RequeueLost(execution_id=EXECUTION_ID),
     }
     return decide(execution, commands[how], now, retention_ms=RETENTION_MS)
 
@@ -165,31 +165,60 @@ def every_command(fence: Fence) -> list[Any]:
     """One command for every rule."""
     ids = NewIds("lease-new", "attempt-new")
     return [
-        Renew(EXECUTION_ID, fence, TTL_MS),
-        Progress(EXECUTION_ID, fence, 1, "x"),
+        Renew(execution_id=EXECUTION_ID, fence=fence, lease_ttl_ms=TTL_MS),
+        Progress(execution_id=EXECUTION_ID, fence=fence, percent=1, message="x"),
         make.delay_with(fence, NOW + 1),
         make.complete_with(fence),
         make.fail_with(fence),
         make.cancel_by_operator(),
-        RevokeLease(EXECUTION_ID, "x"),
-        ExpireLease(EXECUTION_ID),
-        ExpireAttempt(EXECUTION_ID, 0.5),
-        ExpireDeadline(EXECUTION_ID),
-        PromoteDelayed(EXECUTION_ID),
-        RequeueLost(EXECUTION_ID),
-        IssueReclaimGrant(EXECUTION_ID, "w2", "w2-1", (), 1000, "grant"),
-        ReclaimExecution(EXECUTION_ID, "w2", "w2-1", TTL_MS, "memory", ids),
-        IssueClaimGrant(EXECUTION_ID, "w2", "w2-1", (), 1000, "grant"),
-        ClaimGranted(EXECUTION_ID, "w2", "w2-1", TTL_MS, "memory", ids, resumed=False),
-        ClaimNamed(EXECUTION_ID, TTL_MS, "memory", ids),
-        ChangePriority(EXECUTION_ID, 5),
-        Hold(EXECUTION_ID, "x"),
-        Release(EXECUTION_ID),
-        Block(EXECUTION_ID, BlockingReason.WAITING_FOR_BUDGET, "x"),
-        Unblock(EXECUTION_ID, None),
-        SetTag(EXECUTION_ID, "team.name", "b"),
-        Replay(EXECUTION_ID),
-        Wake(EXECUTION_ID, 0.5),
+        RevokeLease(execution_id=EXECUTION_ID, reason="x"),
+        ExpireLease(execution_id=EXECUTION_ID),
+        ExpireAttempt(execution_id=EXECUTION_ID, jitter=0.5),
+        ExpireDeadline(execution_id=EXECUTION_ID),
+        PromoteDelayed(execution_id=EXECUTION_ID),
+        RequeueLost(execution_id=EXECUTION_ID),
+        IssueReclaimGrant(
+            execution_id=EXECUTION_ID,
+            worker_id="w2",
+            worker_instance_id="w2-1",
+            worker_capabilities=(),
+            grant_ttl_ms=1000,
+            grant_id="grant",
+        ),
+        ReclaimExecution(
+            execution_id=EXECUTION_ID,
+            worker_id="w2",
+            worker_instance_id="w2-1",
+            lease_ttl_ms=TTL_MS,
+            backend="memory",
+            ids=ids,
+        ),
+        IssueClaimGrant(
+            execution_id=EXECUTION_ID,
+            worker_id="w2",
+            worker_instance_id="w2-1",
+            worker_capabilities=(),
+            grant_ttl_ms=1000,
+            grant_id="grant",
+        ),
+        ClaimGranted(
+            execution_id=EXECUTION_ID,
+            worker_id="w2",
+            worker_instance_id="w2-1",
+            lease_ttl_ms=TTL_MS,
+            backend="memory",
+            ids=ids,
+            resumed=False,
+        ),
+        ClaimNamed(execution_id=EXECUTION_ID, lease_ttl_ms=TTL_MS, backend="memory", ids=ids),
+        ChangePriority(execution_id=EXECUTION_ID, new_priority=5),
+        Hold(execution_id=EXECUTION_ID, reason="x"),
+        Release(execution_id=EXECUTION_ID),
+        Block(execution_id=EXECUTION_ID, reason=BlockingReason.WAITING_FOR_BUDGET, detail="x"),
+        Unblock(execution_id=EXECUTION_ID, expected=None),
+        SetTag(execution_id=EXECUTION_ID, key="team.name", value="b"),
+        Replay(execution_id=EXECUTION_ID),
+        Wake(execution_id=EXECUTION_ID, jitter=0.5),
     ]
 
 
@@ -271,7 +300,9 @@ def test_cancelling_twice_answers_the_first_outcome(situation: str) -> None:
 def test_the_owners_cancel_is_answered_again() -> None:
     """D10, rule 9."""
     running = make.leased()
-    command = Cancel(EXECUTION_ID, "enough", LEASE_HOLDER, fence_of(running))
+    command = Cancel(
+        execution_id=EXECUTION_ID, reason="enough", source=LEASE_HOLDER, fence=fence_of(running)
+    )
     first, second = repeat(running, command)
     assert second.reply == first.reply
 

@@ -124,25 +124,35 @@ class Crowd:
             return self._new(engine, rng)
         if chance < 0.4 or not self._recent:
             return Claim(
-                Offer(("default",), ("default",)),
-                f"w{rng.randrange(9)}",
-                f"w{rng.randrange(9)}-1",
-                LEASE_MS,
-                rng.randint(1, 3),
-                engine.store.family,
+                offer=Offer(("default",), ("default",)),
+                worker_id=f"w{rng.randrange(9)}",
+                worker_instance_id=f"w{rng.randrange(9)}-1",
+                lease_ttl_ms=LEASE_MS,
+                limit=rng.randint(1, 3),
+                backend=engine.store.family,
             )
         if chance < 0.45:
-            return Cancel(rng.choice(self._known), "enough", OPERATOR_OVERRIDE)
+            return Cancel(
+                execution_id=rng.choice(self._known), reason="enough", source=OPERATOR_OVERRIDE
+            )
         handle = rng.choice(self._recent)
         key, fence = handle.execution_id, handle.fence
         if chance < 0.65:
-            return Renew(key, fence, LEASE_MS)
+            return Renew(execution_id=key, fence=fence, lease_ttl_ms=LEASE_MS)
         if chance < 0.8:
             broken = FailureClass.TRANSIENT
-            return Fail(key, fence, LEASE_HOLDER, "it broke", broken, broken.value, 0.5)
+            return Fail(
+                execution_id=key,
+                fence=fence,
+                source=LEASE_HOLDER,
+                reason="it broke",
+                failure_class=broken,
+                category=broken.value,
+                jitter=0.5,
+            )
         if chance < 0.97:
-            return Complete(key, fence, LEASE_HOLDER, b"done")
-        return Cancel(key, "pointless", LEASE_HOLDER, fence)
+            return Complete(execution_id=key, fence=fence, source=LEASE_HOLDER, result=b"done")
+        return Cancel(execution_id=key, reason="pointless", source=LEASE_HOLDER, fence=fence)
 
     def _new(self, engine: Engine, rng: random.Random) -> CreateExecution:
         key = f"key-{self._made // 25 + rng.randrange(3)}"
@@ -283,7 +293,9 @@ def told(decision: Decision, state: Remembered, command: Any) -> Any:
 def silently(state: Execution | None, now: int) -> list[Execution | None]:
     reached = [state]
     while state is not None:
-        state = RULES[Wake](state, Wake(state.execution_id, 0.5), Moment(now)).execution
+        state = RULES[Wake](
+            state, Wake(execution_id=state.execution_id, jitter=0.5), Moment(now)
+        ).execution
         if state is not None:
             reached.append(state)
     return reached

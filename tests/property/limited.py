@@ -329,7 +329,7 @@ class LimitedHistories(Histories):
     @rule(most=st.sampled_from((1, 2, 100)))
     def move_due(self, most: int) -> None:
         """As a command, so that it may share a batch with others."""
-        self.do(lambda seat: seat.engine.execute(WakeDue(most)))
+        self.do(lambda seat: seat.engine.execute(WakeDue(limit=most)))
 
 
 class WholeLimitedHistories(LimitedHistories, WholeHistories):

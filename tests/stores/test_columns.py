@@ -21,7 +21,14 @@ from flowfabric.stores.codec import CORE_COLUMNS, KEY_COLUMNS, STATE_COLUMNS
 WAITING = Execution(
     "{fp:1}:x", Route("n", "l", "k"), waiting(AttemptState.PENDING_FIRST_ATTEMPT), 0, 1, 1, 1, 1
 )
-OFFER = Claim(Offer(("n",), ("l",), (), None), "w", "i", 30_000, 1, "sqlite")
+OFFER = Claim(
+    offer=Offer(("n",), ("l",), (), None),
+    worker_id="w",
+    worker_instance_id="i",
+    lease_ttl_ms=30_000,
+    limit=1,
+    backend="sqlite",
+)
 
 
 def leased() -> Any:
@@ -53,9 +60,13 @@ def test_a_claim_writes_nothing_cold() -> None:
 def test_renewals_and_ends_write_nothing_but_the_step() -> None:
     mine = leased()
     fence = Fence("lease", 1, "attempt")
-    renewed: Any = renew(mine, Renew(mine.execution_id, fence, 30_000), Moment(2_000)).execution
+    renewed: Any = renew(
+        mine, Renew(execution_id=mine.execution_id, fence=fence, lease_ttl_ms=30_000), Moment(2_000)
+    ).execution
     ended: Any = complete(
-        mine, Complete(mine.execution_id, fence, "lease_holder"), Moment(2_000)
+        mine,
+        Complete(execution_id=mine.execution_id, fence=fence, source="lease_holder"),
+        Moment(2_000),
     ).execution
     for after in (renewed, ended):
         assert keeps_cold(mine, after)

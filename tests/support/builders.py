@@ -81,7 +81,7 @@ def fence_of(execution: Execution) -> Fence:
 
 
 def complete_with(fence: Fence | None, source: str = LEASE_HOLDER, **fields: Any) -> Complete:
-    return Complete(EXECUTION_ID, fence, source, **fields)
+    return Complete(execution_id=EXECUTION_ID, fence=fence, source=source, **fields)
 
 
 def fail_with(
@@ -93,23 +93,23 @@ def fail_with(
     **fields: Any,
 ) -> Fail:
     return Fail(
-        EXECUTION_ID,
-        fence,
-        source,
-        "it broke",
-        failure_class,
-        category,
-        fields.pop("jitter", 0.5),
+        execution_id=EXECUTION_ID,
+        fence=fence,
+        source=source,
+        reason="it broke",
+        failure_class=failure_class,
+        category=category,
+        jitter=fields.pop("jitter", 0.5),
         **fields,
     )
 
 
 def delay_with(fence: Fence | None, until: int, source: str = LEASE_HOLDER) -> Delay:
-    return Delay(EXECUTION_ID, fence, until, source)
+    return Delay(execution_id=EXECUTION_ID, fence=fence, delay_until=until, source=source)
 
 
 def cancel_by_operator(reason: str = "no longer needed") -> Cancel:
-    return Cancel(EXECUTION_ID, reason, OPERATOR_OVERRIDE)
+    return Cancel(execution_id=EXECUTION_ID, reason=reason, source=OPERATOR_OVERRIDE)
 
 
 # --- situations --------------------------------------------------------------------------------
@@ -125,12 +125,12 @@ def lanes(state: LaneState) -> Catalog:
 def created(now: int = NOW, **fields: Any) -> Execution:
     rules: ExecutionPolicy = fields.pop("policy", ExecutionPolicy())
     command = CreateExecution(
-        EXECUTION_ID,
-        fields.pop("route", ROUTE),
-        fields.pop("priority", 0),
-        rules,
-        Body(EXECUTION_ID, b"payload"),
-        fields.pop("tags", {"team.name": "a"}),
+        execution_id=EXECUTION_ID,
+        route=fields.pop("route", ROUTE),
+        priority=fields.pop("priority", 0),
+        policy=rules,
+        body=Body(EXECUTION_ID, b"payload"),
+        tags=fields.pop("tags", {"team.name": "a"}),
         **fields,
     )
     decision = create(None, None, NO_LANES, command, Moment(now))
@@ -140,7 +140,14 @@ def created(now: int = NOW, **fields: Any) -> Execution:
 
 def claim_command(worker: str = "w1", ttl_ms: int = TTL_MS) -> Claim:
     offer = Offer(("default",), ("lane",))
-    return Claim(offer, worker, f"{worker}-1", ttl_ms, 1, "memory")
+    return Claim(
+        offer=offer,
+        worker_id=worker,
+        worker_instance_id=f"{worker}-1",
+        lease_ttl_ms=ttl_ms,
+        limit=1,
+        backend="memory",
+    )
 
 
 def claim_of(
@@ -173,21 +180,23 @@ def parked(now: int = NOW, delay_ms: int = 1000, **fields: Any) -> Execution:
 
 
 def held(now: int = NOW, **fields: Any) -> Execution:
-    return image(created(now, **fields), Hold(EXECUTION_ID, "wait"), now)
+    return image(created(now, **fields), Hold(execution_id=EXECUTION_ID, reason="wait"), now)
 
 
 def lapsed(now: int = NOW, **fields: Any) -> Execution:
     """Its lease ended at `now` and that was noticed."""
     running = leased(now - TTL_MS, **fields)
-    return image(running, ExpireLease(EXECUTION_ID), now)
+    return image(running, ExpireLease(execution_id=EXECUTION_ID), now)
 
 
 def revoked(now: int = NOW, **fields: Any) -> Execution:
-    return image(leased(now, **fields), RevokeLease(EXECUTION_ID, "suspect"), now)
+    return image(
+        leased(now, **fields), RevokeLease(execution_id=EXECUTION_ID, reason="suspect"), now
+    )
 
 
 def requeued(now: int = NOW, **fields: Any) -> Execution:
-    return image(lapsed(now, **fields), RequeueLost(EXECUTION_ID), now)
+    return image(lapsed(now, **fields), RequeueLost(execution_id=EXECUTION_ID), now)
 
 
 def retrying(now: int = NOW, **fields: Any) -> Execution:

@@ -128,27 +128,31 @@ def _commands(world: World, scope: Scope) -> Iterator[Any]:
 
 
 _BY_ITSELF: Final = (
-    ExpireDeadline(EXECUTION_ID),
-    ExpireAttempt(EXECUTION_ID, 0.5),
-    ExpireLease(EXECUTION_ID),
-    RequeueLost(EXECUTION_ID),
-    PromoteDelayed(EXECUTION_ID),
-    Wake(EXECUTION_ID, 0.5),
+    ExpireDeadline(execution_id=EXECUTION_ID),
+    ExpireAttempt(execution_id=EXECUTION_ID, jitter=0.5),
+    ExpireLease(execution_id=EXECUTION_ID),
+    RequeueLost(execution_id=EXECUTION_ID),
+    PromoteDelayed(execution_id=EXECUTION_ID),
+    Wake(execution_id=EXECUTION_ID, jitter=0.5),
 )
 
 
 def _worker_message(name: str, fence: Fence) -> Any:
     match name:
         case "complete":
-            return Complete(EXECUTION_ID, fence, LEASE_HOLDER, b"r")
+            return Complete(
+                execution_id=EXECUTION_ID, fence=fence, source=LEASE_HOLDER, result=b"r"
+            )
         case "fail":
             return make.fail_with(fence)
         case "renew":
-            return Renew(EXECUTION_ID, fence, LEASE_TICKS)
+            return Renew(execution_id=EXECUTION_ID, fence=fence, lease_ttl_ms=LEASE_TICKS)
         case "delay":
-            return Delay(EXECUTION_ID, fence, 2, LEASE_HOLDER)
+            return Delay(execution_id=EXECUTION_ID, fence=fence, delay_until=2, source=LEASE_HOLDER)
         case _:
-            return Cancel(EXECUTION_ID, "stop", LEASE_HOLDER, fence)
+            return Cancel(
+                execution_id=EXECUTION_ID, reason="stop", source=LEASE_HOLDER, fence=fence
+            )
 
 
 def _operator_moves(name: str, execution: Execution) -> Iterator[Any]:
@@ -158,12 +162,26 @@ def _operator_moves(name: str, execution: Execution) -> Iterator[Any]:
         case "cancel":
             yield make.cancel_by_operator()
         case "revoke":
-            yield RevokeLease(EXECUTION_ID, "suspect")
+            yield RevokeLease(execution_id=EXECUTION_ID, reason="suspect")
         case "replay":
-            yield Replay(EXECUTION_ID)
+            yield Replay(execution_id=EXECUTION_ID)
         case _:
-            yield IssueReclaimGrant(EXECUTION_ID, "w2", "w2-1", (), 1, "grant")
-            yield ReclaimExecution(EXECUTION_ID, "w2", "w2-1", LEASE_TICKS, "memory", ids)
+            yield IssueReclaimGrant(
+                execution_id=EXECUTION_ID,
+                worker_id="w2",
+                worker_instance_id="w2-1",
+                worker_capabilities=(),
+                grant_ttl_ms=1,
+                grant_id="grant",
+            )
+            yield ReclaimExecution(
+                execution_id=EXECUTION_ID,
+                worker_id="w2",
+                worker_instance_id="w2-1",
+                lease_ttl_ms=LEASE_TICKS,
+                backend="memory",
+                ids=ids,
+            )
 
 
 def _judged(world: World, decision: Decision, command: Any, scope: Scope) -> World:

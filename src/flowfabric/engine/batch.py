@@ -10,32 +10,34 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
+from typing import Any, Generic, TypeVar, cast
 
 from flowfabric.errors import FlowFabricError, StoreError
+from flowfabric.kernel.command import Command
 from flowfabric.kernel.decision import Refused
 from flowfabric.trouble import Trouble, trouble
 
-Commit = Callable[[Sequence["Pending"]], Awaitable[None]]
+R = TypeVar("R")
+Commit = Callable[[Sequence["Pending[Any]"]], Awaitable[None]]
 
 
-class Pending:
+class Pending(Generic[R]):
     """One command on its way to a commit, and its reply."""
 
     __slots__ = ("command", "group", "reply")
 
-    def __init__(self, command: Any, group: Group) -> None:
+    def __init__(self, command: Command[R], group: Group[R]) -> None:
         self.command = command
         self.group = group
-        self.reply: Any = None
+        self.reply: R | Refused | FlowFabricError | None = None  # none until it has committed
 
 
-class Group:
+class Group(Generic[R]):
     """The commands one caller waits for together."""
 
     __slots__ = ("future", "pendings", "remaining")
 
-    def __init__(self, commands: Sequence[Any]) -> None:
+    def __init__(self, commands: Sequence[Command[R]]) -> None:
         self.pendings = [Pending(command, self) for command in commands]
         self.remaining = len(self.pendings)
         self.future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -46,10 +48,10 @@ class Group:
         if self.remaining == 0 and not self.future.done():
             self.future.set_result(None)
 
-    def replies(self) -> list[Any]:
+    def replies(self) -> list[R | FlowFabricError]:
         """Each command's reply, refusals as error objects."""
         return [
-            pending.reply.to_error() if isinstance(pending.reply, Refused) else pending.reply
+            reply.to_error() if isinstance(reply := pending.reply, Refused) else cast("R", reply)
             for pending in self.pendings
         ]
 
@@ -61,10 +63,10 @@ class Batcher:
         self._commit = commit
         self._batch_max = batch_max
         self._in_flight = in_flight
-        self._waiting: deque[Pending] = deque()
+        self._waiting: deque[Pending[Any]] = deque()
         self._running: set[asyncio.Task[None]] = set()
 
-    async def run(self, commands: Sequence[Any]) -> list[Any]:
+    async def run(self, commands: Sequence[Command[R]]) -> list[R | FlowFabricError]:
         """The reply, or the error object, for each command."""
         if not commands:
             return []
@@ -74,7 +76,7 @@ class Batcher:
         await group.future
         return group.replies()
 
-    async def run_one(self, command: Any) -> Any:
+    async def run_one(self, command: Command[R]) -> R:
         """The reply of one command; its refusal is raised."""
         reply = (await self.run((command,)))[0]
         if isinstance(reply, FlowFabricError):
@@ -103,7 +105,7 @@ class Batcher:
             batch = [self._waiting.popleft() for _ in range(count)]
             await self._finish(batch)
 
-    async def _finish(self, batch: list[Pending]) -> None:
+    async def _finish(self, batch: list[Pending[Any]]) -> None:
         """Commit a batch; a failure that may be one command's fault is narrowed down to it."""
         try:
             await self._commit(batch)

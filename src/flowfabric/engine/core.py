@@ -20,6 +20,7 @@ from flowfabric.engine.unit.fold import Fold
 from flowfabric.engine.unit.view import Effects, View
 from flowfabric.engine.wakeups import DUE_TOPIC, Wakeups
 from flowfabric.errors import HandleFromOtherBackend, InvalidBudgetScope, InvalidInput, NotFound
+from flowfabric.kernel.command import Command
 from flowfabric.kernel.decision import Moment, Refused
 from flowfabric.kernel.execution.create import CreateExecution
 from flowfabric.kernel.execution.routing import Offer
@@ -97,11 +98,11 @@ class EngineCore:
 
     # --- writing -------------------------------------------------------------------------------
 
-    async def execute(self, command: Any) -> Any:
+    async def execute(self, command: Command[T]) -> T:
         """The reply to one command, sharing a commit with whoever else waits."""
         return await self.batches.run_one(command)
 
-    async def execute_together(self, commands: Sequence[Any]) -> list[Any]:
+    async def execute_together(self, commands: Sequence[Command[Any]]) -> list[Any]:
         """The replies to commands that belong together: if one is refused, nothing is done."""
 
         async def work(tx: Transaction) -> tuple[list[Any], Effects]:
@@ -116,7 +117,7 @@ class EngineCore:
     async def execute_in(
         self,
         connection: Any,
-        commands: Sequence[Any],
+        commands: Sequence[Command[Any]],
         creates: Sequence[CreateExecution],
         check: Callable[[Sequence[Any]], None] = raise_refusal,
     ) -> list[Any]:
@@ -242,7 +243,7 @@ class EngineCore:
             self.workers_here.ids,
         )
 
-    async def _commit(self, batch: Sequence[Pending]) -> None:
+    async def _commit(self, batch: Sequence[Pending[Any]]) -> None:
         """Fold a batch in one transaction; replies are set only when it has committed."""
 
         async def work(tx: Transaction) -> tuple[list[Any], Effects, dict[str, Outcome]]:
@@ -258,7 +259,10 @@ class EngineCore:
         self.publish(effects)
 
     async def fold(
-        self, tx: Transaction, commands: Sequence[Any], ends: dict[str, Outcome] | None = None
+        self,
+        tx: Transaction,
+        commands: Sequence[Command[Any]],
+        ends: dict[str, Outcome] | None = None,
     ) -> tuple[list[Any], Effects]:
         """Apply commands in order over one evolving view and save the outcome.
 

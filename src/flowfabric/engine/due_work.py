@@ -43,7 +43,7 @@ async def move_due(machine: EngineCore, limit: int = limits.DUE_BATCH) -> int:
     check_integer(limit, field="limit", least=1, most=limits.CREATE_MAX)
     moved = await _try_again(machine)
     try:
-        return moved + await _move(machine, WakeDue(limit, machine.aside.things))
+        return moved + await _move(machine, WakeDue(limit=limit, aside=machine.aside.things))
     except Exception as error:
         if _is_outage(error):
             raise
@@ -85,7 +85,7 @@ async def _try_again(machine: EngineCore) -> int:
 async def _move_alone(machine: EngineCore, thing: Thing, now: int) -> int:
     """Move one thing that is due, or set it aside: a bad record is no reason to stop."""
     try:
-        moved = await _move(machine, WakeDue(1, named=alone(thing)))
+        moved = await _move(machine, WakeDue(limit=1, named=alone(thing)))
     except Exception as error:
         if _is_outage(error):
             raise

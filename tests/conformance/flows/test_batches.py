@@ -11,6 +11,7 @@ import pytest
 from flowfabric.api.leases import Complete
 from flowfabric.engine.unit.flows.book import HELD_LATER_FROM
 from flowfabric.ids import new_uuid7s
+from flowfabric.kernel.command import Command
 from flowfabric.kernel.decision import Refused
 from flowfabric.kernel.execution.complete import Complete as CompleteCommand
 from flowfabric.kernel.flow.graph import SetGroupPolicy, StageEdge
@@ -74,10 +75,22 @@ async def test_a_group_that_was_looked_at_is_met_in_the_same_batch(lab: Lab) -> 
     graph = await submit(lab, "abc", arrows("a>b"))
     await graph.start("a")
     ids, engine = graph.ids, lab.engine
-    commands = [
-        SetGroupPolicy(graph.flow_id, ids["b"], AllOf()),
-        CompleteCommand(ids["a"], None, "operator_override", None, None),
-        StageEdge(graph.flow_id, new_uuid7s(1)[0], ids["c"], ids["b"], SUCCESS_ONLY),
+    commands: list[Command[Any]] = [
+        SetGroupPolicy(flow_id=graph.flow_id, execution_id=ids["b"], policy=AllOf()),
+        CompleteCommand(
+            execution_id=ids["a"],
+            fence=None,
+            source="operator_override",
+            result=None,
+            result_encoding=None,
+        ),
+        StageEdge(
+            flow_id=graph.flow_id,
+            edge_id=new_uuid7s(1)[0],
+            upstream_execution_id=ids["c"],
+            downstream_execution_id=ids["b"],
+            dependency_kind=SUCCESS_ONLY,
+        ),
     ]
 
     async def work(tx: Transaction) -> Any:

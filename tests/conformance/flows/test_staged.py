@@ -172,8 +172,14 @@ async def test_an_edge_can_be_staged_and_withdrawn_in_one_commit(lab: Lab) -> No
     """A batch means what its commands mean one by one."""
     graph = await submit(lab, "abc", arrows("a>c"))
     edge_id = new_uuid7s(1)[0]
-    ends = (graph.flow_id, edge_id, graph.ids["b"], graph.ids["c"])
-    stage, withdraw = StageEdge(*ends, "success_only"), WithdrawEdge(*ends)
+    edge = {
+        "flow_id": graph.flow_id,
+        "edge_id": edge_id,
+        "upstream_execution_id": graph.ids["b"],
+        "downstream_execution_id": graph.ids["c"],
+    }
+    withdraw = WithdrawEdge(**edge)
+    stage = StageEdge(**edge, dependency_kind="success_only", expected_graph_revision=None)
     await lab.engine.execute_together([stage, withdraw])
     await lab.engine.execute_together([stage, withdraw, stage, withdraw])
     again = await lab.engine.execute_together([withdraw, withdraw])

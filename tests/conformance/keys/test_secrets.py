@@ -24,7 +24,7 @@ def test_the_values_that_hold_a_secret_do_not_show_it() -> None:
     shown: list[Any] = [
         execution,
         fence,
-        Complete(execution.execution_id, fence, "lease_holder"),
+        Complete(execution_id=execution.execution_id, fence=fence, source="lease_holder"),
         NewIds(secret, "attempt"),
         [execution],
         {"x": fence},

@@ -87,13 +87,13 @@ def mark_lease_expired_if_due(
     machine: EngineCore, request: api.MarkLeaseExpiredIfDue
 ) -> ExpireLease:
     """Of one execution."""
-    return ExpireLease(machine.check_id(request.execution_id))
+    return ExpireLease(execution_id=machine.check_id(request.execution_id))
 
 
 @commands(api.PromoteDelayed)
 def promote_delayed(machine: EngineCore, request: api.PromoteDelayed) -> PromoteDelayed:
     """Of one execution."""
-    return PromoteDelayed(machine.check_id(request.execution_id))
+    return PromoteDelayed(execution_id=machine.check_id(request.execution_id))
 
 
 @commands(api.ExpireExecution)
@@ -104,9 +104,9 @@ def expire_execution(
     execution_id = machine.check_id(request.execution_id)
     match request.phase:
         case "attempt_timeout":
-            return ExpireAttempt(execution_id, jitter())
+            return ExpireAttempt(execution_id=execution_id, jitter=jitter())
         case "execution_deadline":
-            return ExpireDeadline(execution_id)
+            return ExpireDeadline(execution_id=execution_id)
         case _:
             known = f"{ATTEMPT_TIMEOUT} or {EXECUTION_DEADLINE}"
             raise InvalidInput(f"phase: {known}", field="phase")

@@ -67,7 +67,7 @@ def create_budget(machine: EngineCore, request: api.CreateBudget) -> CreateBudge
         check_lane(policy.scope_id, field="scope_id")
     if policy.scope_type is ScopeType.EXECUTION:
         machine.check_id(policy.scope_id)
-    return CreateBudget(check_name(request.budget_id, field="budget_id"), policy)
+    return CreateBudget(budget_id=check_name(request.budget_id, field="budget_id"), policy=policy)
 
 
 @commands(api.UpdateBudget)
@@ -75,13 +75,13 @@ def update_budget(machine: EngineCore, request: api.UpdateBudget) -> UpdateBudge
     """Change what is named."""
     interval = request.reset_interval_ms
     return UpdateBudget(
-        check_name(request.budget_id, field="budget_id"),
-        _amounts(request.hard_limits, "hard_limits"),
-        _amounts(request.soft_limits, "soft_limits"),
-        _word(request.enforcement_mode, EnforcementMode, "enforcement_mode"),
-        _word(request.on_hard_limit, HardAction, "on_hard_limit"),
-        _word(request.on_soft_limit, SoftAction, "on_soft_limit"),
-        None if interval is None else check_reset_interval(interval),
+        budget_id=check_name(request.budget_id, field="budget_id"),
+        hard_limits=_amounts(request.hard_limits, "hard_limits"),
+        soft_limits=_amounts(request.soft_limits, "soft_limits"),
+        enforcement_mode=_word(request.enforcement_mode, EnforcementMode, "enforcement_mode"),
+        on_hard_limit=_word(request.on_hard_limit, HardAction, "on_hard_limit"),
+        on_soft_limit=_word(request.on_soft_limit, SoftAction, "on_soft_limit"),
+        reset_interval_ms=None if interval is None else check_reset_interval(interval),
     )
 
 
@@ -96,7 +96,7 @@ def _word(value: W | str | None, words: type[W], field: str) -> W | None:
 @commands(api.ResetBudget)
 def reset_budget(machine: EngineCore, request: api.ResetBudget) -> ResetBudget:
     """Usage to zero."""
-    return ResetBudget(check_name(request.budget_id, field="budget_id"))
+    return ResetBudget(budget_id=check_name(request.budget_id, field="budget_id"))
 
 
 # --- spending ------------------------------------------------------------------------------------
@@ -109,13 +109,13 @@ def report_usage(machine: EngineCore, request: api.ReportUsage) -> ReportUsage:
     if not isinstance(usage, api.Usage):
         raise InvalidInput("usage: expected a Usage", field="usage")
     return ReportUsage(
-        check_name(request.budget_id, field="budget_id"),
-        usage.amounts(),
-        _dedup_key(usage.dedup_key, "dedup_key"),
-        _ttl(request.dedup_ttl_ms, "dedup_ttl_ms"),
-        handle.execution_id,
-        handle.fence,
-        check_flag(request.must_exist, field="must_exist"),
+        budget_id=check_name(request.budget_id, field="budget_id"),
+        amounts=usage.amounts(),
+        dedup_key=_dedup_key(usage.dedup_key, "dedup_key"),
+        dedup_ttl_ms=_ttl(request.dedup_ttl_ms, "dedup_ttl_ms"),
+        execution_id=handle.execution_id,
+        fence=handle.fence,
+        must_exist=check_flag(request.must_exist, field="must_exist"),
     )
 
 
@@ -124,10 +124,10 @@ def report_usage_admin(machine: EngineCore, request: api.ReportUsageAdmin) -> Re
     """From outside any execution."""
     fields = ("dimensions", "deltas")
     return ReportUsage(
-        check_name(request.budget_id, field="budget_id"),
-        amounts_of_lists(request.dimensions, request.deltas, fields=fields),
-        _dedup_key(request.dedup_key, "dedup_key"),
-        _ttl(request.dedup_ttl_ms, "dedup_ttl_ms"),
+        budget_id=check_name(request.budget_id, field="budget_id"),
+        amounts=amounts_of_lists(request.dimensions, request.deltas, fields=fields),
+        dedup_key=_dedup_key(request.dedup_key, "dedup_key"),
+        dedup_ttl_ms=_ttl(request.dedup_ttl_ms, "dedup_ttl_ms"),
         must_exist=check_flag(request.must_exist, field="must_exist"),
     )
 
@@ -136,11 +136,11 @@ def report_usage_admin(machine: EngineCore, request: api.ReportUsageAdmin) -> Re
 def record_spend(machine: EngineCore, request: api.RecordSpend) -> RecordSpend:
     """Into the execution's ledger."""
     return RecordSpend(
-        check_name(request.budget_id, field="budget_id"),
-        machine.check_id(request.execution_id),
-        check_amounts(request.deltas, field="deltas"),
-        _dedup_key(request.idempotency_key, "idempotency_key"),
-        _ttl(request.dedup_ttl_ms, "dedup_ttl_ms"),
+        budget_id=check_name(request.budget_id, field="budget_id"),
+        execution_id=machine.check_id(request.execution_id),
+        amounts=check_amounts(request.deltas, field="deltas"),
+        dedup_key=_dedup_key(request.idempotency_key, "idempotency_key"),
+        dedup_ttl_ms=_ttl(request.dedup_ttl_ms, "dedup_ttl_ms"),
     )
 
 
@@ -148,7 +148,7 @@ def record_spend(machine: EngineCore, request: api.RecordSpend) -> RecordSpend:
 def release_budget(machine: EngineCore, request: api.ReleaseBudget) -> ReleaseBudget:
     """What the execution's ledger says."""
     name = check_name(request.budget_id, field="budget_id")
-    return ReleaseBudget(name, machine.check_id(request.execution_id))
+    return ReleaseBudget(budget_id=name, execution_id=machine.check_id(request.execution_id))
 
 
 @commands(api.ReserveBudget)
@@ -157,12 +157,12 @@ def reserve_budget(machine: EngineCore, request: api.ReserveBudget) -> Reserve:
     handle, hold_id = machine.check_handle(request.handle), request.hold_id
     name = ids.new_secret_id() if hold_id is None else check_name(hold_id, field="hold_id")
     return Reserve(
-        check_name(request.budget_id, field="budget_id"),
-        handle.execution_id,
-        handle.fence,
-        name,
-        check_amounts(request.amounts),
-        _ttl(request.ttl_ms, "ttl_ms"),
+        budget_id=check_name(request.budget_id, field="budget_id"),
+        execution_id=handle.execution_id,
+        fence=handle.fence,
+        hold_id=name,
+        amounts=check_amounts(request.amounts),
+        ttl_ms=_ttl(request.ttl_ms, "ttl_ms"),
     )
 
 
@@ -171,11 +171,11 @@ def settle_budget(machine: EngineCore, request: api.SettleBudget) -> Settle:
     """What was really spent takes the hold's place."""
     handle = machine.check_handle(request.handle)
     return Settle(
-        check_name(request.budget_id, field="budget_id"),
-        handle.execution_id,
-        handle.fence,
-        check_name(request.hold_id, field="hold_id"),
-        check_amounts(request.amounts),
+        budget_id=check_name(request.budget_id, field="budget_id"),
+        execution_id=handle.execution_id,
+        fence=handle.fence,
+        hold_id=check_name(request.hold_id, field="hold_id"),
+        amounts=check_amounts(request.amounts),
     )
 
 
@@ -184,10 +184,10 @@ def release_hold(machine: EngineCore, request: api.ReleaseHold) -> ReleaseHold:
     """Unspent."""
     handle = machine.check_handle(request.handle)
     return ReleaseHold(
-        check_name(request.budget_id, field="budget_id"),
-        handle.execution_id,
-        handle.fence,
-        check_name(request.hold_id, field="hold_id"),
+        budget_id=check_name(request.budget_id, field="budget_id"),
+        execution_id=handle.execution_id,
+        fence=handle.fence,
+        hold_id=check_name(request.hold_id, field="hold_id"),
     )
 
 

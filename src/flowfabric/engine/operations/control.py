@@ -40,10 +40,10 @@ from flowfabric.model.state import BlockingReason
 def cancel_execution(machine: EngineCore, request: api.CancelExecution) -> Cancel:
     """In whatever phase it is."""
     return Cancel(
-        machine.check_id(request.execution_id),
-        clip_text(request.reason, limits.REASON_BYTES, field="reason"),
-        check_name(request.source, field="source"),
-        check_fence(request.fence),
+        execution_id=machine.check_id(request.execution_id),
+        reason=clip_text(request.reason, limits.REASON_BYTES, field="reason"),
+        source=check_name(request.source, field="source"),
+        fence=check_fence(request.fence),
     )
 
 
@@ -51,7 +51,7 @@ def cancel_execution(machine: EngineCore, request: api.CancelExecution) -> Cance
 def change_priority(machine: EngineCore, request: api.ChangePriority) -> ChangePriority:
     """Up or down."""
     rank = clamp_priority(request.new_priority, field="new_priority")
-    return ChangePriority(machine.check_id(request.execution_id), rank)
+    return ChangePriority(execution_id=machine.check_id(request.execution_id), new_priority=rank)
 
 
 @commands(api.ReplayExecution)
@@ -59,11 +59,11 @@ def replay_execution(machine: EngineCore, request: api.ReplayExecution) -> Repla
     """As a new attempt."""
     by, until = request.requested_by, request.deadline_at
     return Replay(
-        machine.check_id(request.execution_id),
-        check_text(by, field="requested_by", max_bytes=limits.NAME_BYTES, empty=True),
-        clip_text(request.reason, limits.REASON_BYTES, field="reason"),
-        None if until is None else check_instant(until, field="deadline_at"),
-        check_flag(request.cascade, field="cascade"),
+        execution_id=machine.check_id(request.execution_id),
+        requested_by=check_text(by, field="requested_by", max_bytes=limits.NAME_BYTES, empty=True),
+        reason=clip_text(request.reason, limits.REASON_BYTES, field="reason"),
+        deadline_at=None if until is None else check_instant(until, field="deadline_at"),
+        cascade=check_flag(request.cascade, field="cascade"),
     )
 
 
@@ -71,10 +71,10 @@ def replay_execution(machine: EngineCore, request: api.ReplayExecution) -> Repla
 def revoke_lease(machine: EngineCore, request: api.RevokeLease) -> RevokeLease:
     """From the worker that holds it."""
     return RevokeLease(
-        machine.check_id(request.execution_id),
-        clip_text(request.reason, limits.REASON_BYTES, field="reason"),
-        _expectation(request.expected_lease_id, "expected_lease_id"),
-        _expectation(request.worker_instance_id, "worker_instance_id"),
+        execution_id=machine.check_id(request.execution_id),
+        reason=clip_text(request.reason, limits.REASON_BYTES, field="reason"),
+        expected_lease_id=_expectation(request.expected_lease_id, "expected_lease_id"),
+        worker_instance_id=_expectation(request.worker_instance_id, "worker_instance_id"),
     )
 
 
@@ -90,13 +90,13 @@ def _expectation(value: str, field: str) -> str:
 def hold_execution(machine: EngineCore, request: api.HoldExecution) -> Hold:
     """Until it is released."""
     text = clip_text(request.reason, limits.REASON_BYTES, field="reason")
-    return Hold(machine.check_id(request.execution_id), text)
+    return Hold(execution_id=machine.check_id(request.execution_id), reason=text)
 
 
 @commands(api.ReleaseExecution)
 def release_execution(machine: EngineCore, request: api.ReleaseExecution) -> Release:
     """From its hold."""
-    return Release(machine.check_id(request.execution_id))
+    return Release(execution_id=machine.check_id(request.execution_id))
 
 
 @commands(api.BlockExecutionForAdmission)
@@ -105,9 +105,9 @@ def block_execution_for_admission(
 ) -> Block:
     """For a reason of admission."""
     return Block(
-        machine.check_id(request.execution_id),
-        _reason(request.reason),
-        clip_text(request.reason_detail, limits.REASON_BYTES, field="reason_detail"),
+        execution_id=machine.check_id(request.execution_id),
+        reason=_reason(request.reason),
+        detail=clip_text(request.reason_detail, limits.REASON_BYTES, field="reason_detail"),
     )
 
 
@@ -116,7 +116,9 @@ def unblock_execution(machine: EngineCore, request: api.UnblockExecution) -> Unb
     """Of the block that is expected, or of any."""
     given = request.expected_reason
     expected = None if given is None else _reason(given, "expected_reason")
-    return Unblock(machine.check_id(request.execution_id), expected, by_operator=True)
+    return Unblock(
+        execution_id=machine.check_id(request.execution_id), expected=expected, by_operator=True
+    )
 
 
 def _reason(reason: BlockingReason | str, field: str = "reason") -> BlockingReason:
@@ -134,5 +136,7 @@ def set_execution_tag(machine: EngineCore, request: api.SetExecutionTag) -> SetT
     """One of them."""
     key, value = request.key, request.value
     return SetTag(
-        machine.check_id(request.execution_id), check_tag_key(key), check_tag_value(value)
+        execution_id=machine.check_id(request.execution_id),
+        key=check_tag_key(key),
+        value=check_tag_value(value),
     )

@@ -50,24 +50,37 @@ def to_submit(
     edge_ids = new_uuid7s(len(edges))
     staged = tuple(
         StageEdge(
-            flow.flow_id,
-            edge_id,
-            ids[edge.upstream],
-            ids[edge.downstream],
-            SUCCESS_ONLY,
-            RESULT if edge.passes_result else None,
-            None if edge.input_name is None else _input_name(edge, at),
+            flow_id=flow.flow_id,
+            edge_id=edge_id,
+            upstream_execution_id=ids[edge.upstream],
+            downstream_execution_id=ids[edge.downstream],
+            dependency_kind=SUCCESS_ONLY,
+            data_passing_ref=RESULT if edge.passes_result else None,
+            input_name=None if edge.input_name is None else _input_name(edge, at),
         )
         for at, (edge, edge_id) in enumerate(zip(edges, edge_ids, strict=True))
     )
     begun = CreateFlow(
-        flow.flow_id, flow.flow_kind, flow.namespace, flow.retention_ms, dict(flow.tags)
+        flow_id=flow.flow_id,
+        flow_kind=flow.flow_kind,
+        namespace=flow.namespace,
+        retention_ms=flow.retention_ms,
+        tags=dict(flow.tags),
     )
     key = flow.idempotency_key
     print_ = b"" if key is None else _fingerprint(flow, made, edges)
     keyed = None if key is None else f"flow\x1f{key}"  # no execution's key can be spelt so
     window = flow.dedup_window_ms
-    return SubmitFlow(begun, made, staged, ranks, keyed, print_, window, flow.is_named)
+    return SubmitFlow(
+        flow=begun,
+        nodes=made,
+        edges=staged,
+        ranks=ranks,
+        idempotency_key=keyed,
+        fingerprint=print_,
+        dedup_window_ms=window,
+        is_named=flow.is_named,
+    )
 
 
 def to_children(

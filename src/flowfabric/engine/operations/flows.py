@@ -11,12 +11,18 @@ from flowfabric.engine.core import EngineCore
 from flowfabric.engine.due_work import move_due
 from flowfabric.engine.operations.flow_requests import to_children, to_submit
 from flowfabric.engine.operations.performing import answers, commands
-from flowfabric.engine.unit.flows.building import CascadeFrom, ResolveEdge
 from flowfabric.errors import FlowAlreadyTerminal, FlowFabricError, InvalidInput
 from flowfabric.kernel.flow.cancel import AckCancelMember, CancelFlow
 from flowfabric.kernel.flow.dependent import WaitChildren
 from flowfabric.kernel.flow.flow import AddMember, CreateFlow, SetFlowTag
-from flowfabric.kernel.flow.graph import ApplyEdge, SetGroupPolicy, StageEdge, WithdrawEdge
+from flowfabric.kernel.flow.graph import (
+    ApplyEdge,
+    CascadeFrom,
+    ResolveEdge,
+    SetGroupPolicy,
+    StageEdge,
+    WithdrawEdge,
+)
 from flowfabric.kernel.flow.submit import SpawnChildren
 from flowfabric.model.checks import (
     check_flag,
@@ -95,11 +101,11 @@ async def submit_flow(
 def create_flow(machine: EngineCore, request: api.CreateFlow) -> CreateFlow:
     """Empty."""
     return CreateFlow(
-        _flow_id(request.flow_id),
-        check_name(request.flow_kind, field="flow_kind"),
-        machine.namespace(request.namespace),
-        _retention(request.retention_ms),
-        check_tags(request.tags or {}),
+        flow_id=_flow_id(request.flow_id),
+        flow_kind=check_name(request.flow_kind, field="flow_kind"),
+        namespace=machine.namespace(request.namespace),
+        retention_ms=_retention(request.retention_ms),
+        tags=check_tags(request.tags or {}),
     )
 
 
@@ -117,7 +123,12 @@ def add_execution_to_flow(machine: EngineCore, request: api.AddExecutionToFlow) 
     name = check_text(
         request.node_name, field="node_name", max_bytes=limits.NODE_NAME_BYTES, empty=True
     )
-    return AddMember(flow, key, name, check_flag(request.reopen, field="reopen"))
+    return AddMember(
+        flow_id=flow,
+        execution_id=key,
+        node_name=name,
+        reopen=check_flag(request.reopen, field="reopen"),
+    )
 
 
 @commands(api.StageDependencyEdge)
@@ -129,14 +140,18 @@ def stage_dependency_edge(machine: EngineCore, request: api.StageDependencyEdge)
     revision, edge_id = request.expected_graph_revision, request.edge_id
     if revision is not None:
         check_integer(revision, field="expected_graph_revision", least=0, most=1 << 62)
+    flow = check_uuid(request.flow_id)
+    new = ids.new_uuid7s(1)[0] if edge_id is None else check_uuid(edge_id, field="edge_id")
+    upstream, downstream = _ends(machine, request)
     return StageEdge(
-        check_uuid(request.flow_id),
-        ids.new_uuid7s(1)[0] if edge_id is None else check_uuid(edge_id, field="edge_id"),
-        *_ends(machine, request),
-        request.dependency_kind,
-        _optional(request.data_passing_ref, "data_passing_ref"),
-        _optional(request.input_name, "input_name"),
-        revision,
+        flow_id=flow,
+        edge_id=new,
+        upstream_execution_id=upstream,
+        downstream_execution_id=downstream,
+        dependency_kind=request.dependency_kind,
+        data_passing_ref=_optional(request.data_passing_ref, "data_passing_ref"),
+        input_name=_optional(request.input_name, "input_name"),
+        expected_graph_revision=revision,
     )
 
 
@@ -145,7 +160,7 @@ def apply_dependency_to_child(
     machine: EngineCore, request: api.ApplyDependencyToChild
 ) -> ApplyEdge:
     """The child waits from now on."""
-    return ApplyEdge(*_named_edge(machine, request))
+    return ApplyEdge(**_named_edge(machine, request))
 
 
 @commands(api.WithdrawDependencyEdge)
@@ -153,7 +168,7 @@ def withdraw_dependency_edge(
     machine: EngineCore, request: api.WithdrawDependencyEdge
 ) -> WithdrawEdge:
     """Only what was not applied."""
-    return WithdrawEdge(*_named_edge(machine, request))
+    return WithdrawEdge(**_named_edge(machine, request))
 
 
 @answers(api.AddDependency)
@@ -161,17 +176,23 @@ async def add_dependency(
     machine: EngineCore, request: api.AddDependency
 ) -> Applied | AlreadyApplied:
     """Both commands, or neither."""
-    edge_id = ids.new_uuid7s(1)[0]
-    ends = _ends(machine, request)
+    upstream, downstream = _ends(machine, request)
     stage = StageEdge(
-        check_uuid(request.flow_id),
-        edge_id,
-        *ends,
-        SUCCESS_ONLY,
-        _optional(request.data_passing_ref, "data_passing_ref"),
-        _optional(request.input_name, "input_name"),
+        flow_id=check_uuid(request.flow_id),
+        edge_id=ids.new_uuid7s(1)[0],
+        upstream_execution_id=upstream,
+        downstream_execution_id=downstream,
+        dependency_kind=SUCCESS_ONLY,
+        data_passing_ref=_optional(request.data_passing_ref, "data_passing_ref"),
+        input_name=_optional(request.input_name, "input_name"),
     )
-    replies = await machine.execute_together([stage, ApplyEdge(stage.flow_id, edge_id, *ends)])
+    apply = ApplyEdge(
+        flow_id=stage.flow_id,
+        edge_id=stage.edge_id,
+        upstream_execution_id=upstream,
+        downstream_execution_id=downstream,
+    )
+    replies = await machine.execute_together([stage, apply])
     reply: Applied | AlreadyApplied = replies[1]
     return reply
 
@@ -180,20 +201,24 @@ async def add_dependency(
 def set_edge_group_policy(machine: EngineCore, request: api.SetEdgeGroupPolicy) -> SetGroupPolicy:
     """How a member's inbound edges join."""
     child = _end(machine, request.downstream_execution_id, "downstream_execution_id")
-    return SetGroupPolicy(check_uuid(request.flow_id), child, check_edge_policy(request.policy))
+    return SetGroupPolicy(
+        flow_id=check_uuid(request.flow_id),
+        execution_id=child,
+        policy=check_edge_policy(request.policy),
+    )
 
 
 @commands(api.SetFlowTag)
 def set_flow_tag(_machine: EngineCore, request: api.SetFlowTag) -> SetFlowTag:
     """One tag."""
     tag = {check_tag_key(request.key): check_tag_value(request.value)}
-    return SetFlowTag(check_uuid(request.flow_id), tag)
+    return SetFlowTag(flow_id=check_uuid(request.flow_id), tags=tag)
 
 
 @commands(api.SetFlowTags)
 def set_flow_tags(_machine: EngineCore, request: api.SetFlowTags) -> SetFlowTag:
     """Several tags."""
-    return SetFlowTag(check_uuid(request.flow_id), check_tags(request.tags))
+    return SetFlowTag(flow_id=check_uuid(request.flow_id), tags=check_tags(request.tags))
 
 
 # --- what the cascade does by itself -------------------------------------------------------------
@@ -202,13 +227,13 @@ def set_flow_tags(_machine: EngineCore, request: api.SetFlowTags) -> SetFlowTag:
 @commands(api.ResolveDependency)
 def resolve_dependency(machine: EngineCore, request: api.ResolveDependency) -> ResolveEdge:
     """One edge."""
-    return ResolveEdge(*_named_edge(machine, request))
+    return ResolveEdge(**_named_edge(machine, request))
 
 
 @commands(api.CascadeCompletion)
 def cascade_completion(machine: EngineCore, request: api.CascadeCompletion) -> CascadeFrom:
     """All that follows from one end."""
-    return CascadeFrom(machine.check_id(request.execution_id))
+    return CascadeFrom(execution_id=machine.check_id(request.execution_id))
 
 
 # --- cancelling ----------------------------------------------------------------------------------
@@ -260,7 +285,9 @@ def cancel_flow_header(_machine: EngineCore, request: api.CancelFlowHeader) -> C
 @commands(api.AckCancelMember)
 def ack_cancel_member(machine: EngineCore, request: api.AckCancelMember) -> AckCancelMember:
     """Nothing more is owed to it."""
-    return AckCancelMember(check_uuid(request.flow_id), machine.check_id(request.execution_id))
+    return AckCancelMember(
+        flow_id=check_uuid(request.flow_id), execution_id=machine.check_id(request.execution_id)
+    )
 
 
 def _cancel(
@@ -268,7 +295,7 @@ def _cancel(
 ) -> CancelFlow:
     word = check_word(policy, CancellationPolicy, field="policy")
     text = clip_text(reason, limits.REASON_BYTES, field="reason") or FLOW_CANCELLED
-    return CancelFlow(flow_id, word, text, grace_ms)
+    return CancelFlow(flow_id=flow_id, policy=word, reason=text, grace_ms=grace_ms)
 
 
 # --- children ------------------------------------------------------------------------------------
@@ -281,7 +308,10 @@ async def spawn_children(machine: EngineCore, request: api.SpawnChildren) -> Spa
     creates = to_children(handle.execution_id, request.children, machine.config)
     await machine.ensure_known(creates, knows_flow=False)
     command = SpawnChildren(
-        handle.execution_id, handle.fence, tuple(creates), machine.flow_budgets(creates)
+        execution_id=handle.execution_id,
+        fence=handle.fence,
+        children=tuple(creates),
+        flow_budgets=machine.flow_budgets(creates),
     )
     reply: Spawned = await machine.execute(command)
     return reply
@@ -291,7 +321,7 @@ async def spawn_children(machine: EngineCore, request: api.SpawnChildren) -> Spa
 def wait_children(machine: EngineCore, request: api.WaitChildren) -> WaitChildren:
     """Until every child has ended."""
     handle = machine.check_handle(request.handle)
-    return WaitChildren(handle.execution_id, handle.fence)
+    return WaitChildren(execution_id=handle.execution_id, fence=handle.fence)
 
 
 # --- checks --------------------------------------------------------------------------------------
@@ -300,10 +330,16 @@ def wait_children(machine: EngineCore, request: api.WaitChildren) -> WaitChildre
 def _named_edge(
     machine: EngineCore,
     request: api.ApplyDependencyToChild | api.WithdrawDependencyEdge | api.ResolveDependency,
-) -> tuple[str, str, str, str]:
+) -> dict[str, str]:
     """The flow, the edge and both its ends."""
     flow, edge = check_uuid(request.flow_id), check_uuid(request.edge_id, field="edge_id")
-    return (flow, edge, *_ends(machine, request))
+    upstream, downstream = _ends(machine, request)
+    return {
+        "flow_id": flow,
+        "edge_id": edge,
+        "upstream_execution_id": upstream,
+        "downstream_execution_id": downstream,
+    }
 
 
 def _ends(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 from flowfabric import ids, limits
 from flowfabric.api import grants as api
 from flowfabric.engine.core import EngineCore
@@ -20,6 +22,8 @@ from flowfabric.model.checks import (
 )
 from flowfabric.model.results import Claimed, GrantIssued, ReclaimResult
 from flowfabric.stores.base import Reader
+
+G = TypeVar("G", IssueClaimGrant, IssueReclaimGrant)
 
 # --- promise -------------------------------------------------------------------------------------
 
@@ -47,29 +51,34 @@ async def scan_eligible_executions(
 @commands(api.IssueClaimGrant)
 def issue_claim_grant(machine: EngineCore, request: api.IssueClaimGrant) -> IssueClaimGrant:
     """Of an execution that the scheduler names."""
-    return IssueClaimGrant(machine.check_id(request.execution_id), *_choice(request))
+    return _granted(IssueClaimGrant, machine.check_id(request.execution_id), request)
 
 
 @commands(api.ClaimForWorker)
 def claim_for_worker(machine: EngineCore, request: api.ClaimForWorker) -> PromiseBest:
     """Of the execution that a claim would get."""
-    choice = _choice(request)
+    promise = _granted(IssueClaimGrant, "", request)
     lanes, kinds = (check_lane(request.lane_id),), request.kinds
     offered = offer(machine, lanes, request.worker_capabilities, kinds, request.namespace)
-    return PromiseBest(offered, IssueClaimGrant("", *choice))
+    return PromiseBest(offer=offered, request=promise)
 
 
-def _choice(
+def _granted(
+    kind: type[G],
+    execution_id: str,
     request: api.IssueClaimGrant | api.ClaimForWorker | api.IssueReclaimGrant,
-) -> tuple[str, str, tuple[str, ...], int, str]:
+) -> G:
     """Which worker a scheduler chose and for how long, checked, with a fresh grant id."""
     most = limits.GRANT_TTL_MS_MAX
-    return (
-        check_name(request.worker_id, field="worker_id"),
-        check_name(request.worker_instance_id, field="worker_instance_id"),
-        check_capabilities(request.worker_capabilities, field="worker_capabilities"),
-        check_integer(request.grant_ttl_ms, field="grant_ttl_ms", least=1, most=most),
-        ids.new_secret_id(),
+    return kind(
+        execution_id=execution_id,
+        worker_id=check_name(request.worker_id, field="worker_id"),
+        worker_instance_id=check_name(request.worker_instance_id, field="worker_instance_id"),
+        worker_capabilities=check_capabilities(
+            request.worker_capabilities, field="worker_capabilities"
+        ),
+        grant_ttl_ms=check_integer(request.grant_ttl_ms, field="grant_ttl_ms", least=1, most=most),
+        grant_id=ids.new_secret_id(),
     )
 
 
@@ -109,13 +118,13 @@ async def _redeem(
     resumed: bool,
 ) -> Claimed:
     command = ClaimGranted(
-        machine.check_id(execution_id),
-        check_name(request.worker_id, field="worker_id"),
-        check_name(request.worker_instance_id, field="worker_instance_id"),
-        lease_ttl(machine, request.lease_ttl_ms),
-        machine.store.family,
-        _new_ids(),
-        resumed,
+        execution_id=machine.check_id(execution_id),
+        worker_id=check_name(request.worker_id, field="worker_id"),
+        worker_instance_id=check_name(request.worker_instance_id, field="worker_instance_id"),
+        lease_ttl_ms=lease_ttl(machine, request.lease_ttl_ms),
+        backend=machine.store.family,
+        ids=_new_ids(),
+        resumed=resumed,
     )
     return await _with_body(machine, await machine.execute(command))
 
@@ -130,10 +139,10 @@ async def issue_grant_and_claim(machine: EngineCore, request: api.IssueGrantAndC
     if stored_lane != lane:
         raise InvalidInput(f"lane_id: the execution is on {stored_lane}", field="lane_id")
     command = ClaimNamed(
-        checked,
-        lease_ttl(machine, request.lease_duration_ms),
-        machine.store.family,
-        _new_ids(),
+        execution_id=checked,
+        lease_ttl_ms=lease_ttl(machine, request.lease_duration_ms),
+        backend=machine.store.family,
+        ids=_new_ids(),
     )
     return await _with_body(machine, await machine.execute(command))
 
@@ -144,7 +153,7 @@ async def issue_grant_and_claim(machine: EngineCore, request: api.IssueGrantAndC
 @commands(api.IssueReclaimGrant)
 def issue_reclaim_grant(machine: EngineCore, request: api.IssueReclaimGrant) -> IssueReclaimGrant:
     """Of work whose lease was lost."""
-    return IssueReclaimGrant(machine.check_id(request.execution_id), *_choice(request))
+    return _granted(IssueReclaimGrant, machine.check_id(request.execution_id), request)
 
 
 @answers(api.ReclaimExecution)
@@ -154,13 +163,13 @@ async def reclaim_execution(machine: EngineCore, request: api.ReclaimExecution) 
     if cap is not None:
         check_integer(cap, field="max_reclaim_count", least=0, most=limits.RETRIES_MAX)
     command = ReclaimExecution(
-        machine.check_id(request.execution_id),
-        check_name(request.worker_id, field="worker_id"),
-        check_name(request.worker_instance_id, field="worker_instance_id"),
-        lease_ttl(machine, request.lease_ttl_ms),
-        machine.store.family,
-        _new_ids(),
-        cap,
+        execution_id=machine.check_id(request.execution_id),
+        worker_id=check_name(request.worker_id, field="worker_id"),
+        worker_instance_id=check_name(request.worker_instance_id, field="worker_instance_id"),
+        lease_ttl_ms=lease_ttl(machine, request.lease_ttl_ms),
+        backend=machine.store.family,
+        ids=_new_ids(),
+        max_reclaim_count=cap,
     )
     reply: ReclaimResult = await machine.execute(command)
     return await _with_body(machine, reply) if isinstance(reply, Claimed) else reply

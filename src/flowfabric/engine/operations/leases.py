@@ -43,7 +43,7 @@ from flowfabric.model.results import Claimed
 async def claim(machine: EngineCore, request: api.Claim) -> list[Claimed]:
     """Look, and look again when there may be something, until there is or the wait is over."""
     command = Claim(
-        offer(
+        offer=offer(
             machine,
             request.lanes,
             request.capabilities,
@@ -51,11 +51,11 @@ async def claim(machine: EngineCore, request: api.Claim) -> list[Claimed]:
             request.namespace,
             request.namespaces,
         ),
-        check_name(request.worker_id, field="worker_id"),
-        check_name(request.worker_instance_id, field="worker_instance_id"),
-        lease_ttl(machine, request.lease_ttl_ms),
-        check_integer(request.limit, field="limit", least=1, most=limits.CLAIM_MAX),
-        machine.store.family,
+        worker_id=check_name(request.worker_id, field="worker_id"),
+        worker_instance_id=check_name(request.worker_instance_id, field="worker_instance_id"),
+        lease_ttl_ms=lease_ttl(machine, request.lease_ttl_ms),
+        limit=check_integer(request.limit, field="limit", least=1, most=limits.CLAIM_MAX),
+        backend=machine.store.family,
     )
     wait_ms = request.max_wait_ms
     check_integer(wait_ms, field="max_wait_ms", least=0, most=limits.DURATION_MS_MAX)
@@ -116,7 +116,7 @@ def renew(machine: EngineCore, request: api.Renew) -> Renew:
     """By its own length."""
     handle = machine.check_handle(request.handle)
     ttl = check_lease_ttl(handle.lease_ttl_ms, field="handle.lease_ttl_ms")
-    return Renew(handle.execution_id, handle.fence, ttl)
+    return Renew(execution_id=handle.execution_id, fence=handle.fence, lease_ttl_ms=ttl)
 
 
 @commands(api.RenewLease)
@@ -126,7 +126,7 @@ def renew_lease(machine: EngineCore, request: api.RenewLease) -> Renew:
     if fence is None:
         raise FenceRequired("renew needs the lease's fence", field="fence")
     ttl = check_lease_ttl(request.lease_ttl_ms)
-    return Renew(machine.check_id(request.execution_id), fence, ttl)
+    return Renew(execution_id=machine.check_id(request.execution_id), fence=fence, lease_ttl_ms=ttl)
 
 
 # --- progress and parking ------------------------------------------------------------------------
@@ -146,7 +146,9 @@ def progress(machine: EngineCore, request: api.Progress) -> Progress:
         message = check_text(
             message, field="message", max_bytes=limits.REASON_BYTES, empty=True, control=True
         )
-    return Progress(handle.execution_id, handle.fence, percent, message)
+    return Progress(
+        execution_id=handle.execution_id, fence=handle.fence, percent=percent, message=message
+    )
 
 
 @commands(api.Delay)
@@ -154,7 +156,9 @@ def delay(machine: EngineCore, request: api.Delay) -> Delay:
     """Until an instant."""
     handle = machine.check_handle(request.handle)
     until = check_instant(request.delay_until, field="delay_until")
-    return Delay(handle.execution_id, handle.fence, until, LEASE_HOLDER)
+    return Delay(
+        execution_id=handle.execution_id, fence=handle.fence, delay_until=until, source=LEASE_HOLDER
+    )
 
 
 # --- finish --------------------------------------------------------------------------------------
@@ -165,7 +169,13 @@ def complete(machine: EngineCore, request: api.Complete) -> Complete:
     """By its owner."""
     handle = machine.check_handle(request.handle)
     result, encoding = _result(machine, request.result, request.result_encoding, "result")
-    return Complete(handle.execution_id, handle.fence, LEASE_HOLDER, result, encoding)
+    return Complete(
+        execution_id=handle.execution_id,
+        fence=handle.fence,
+        source=LEASE_HOLDER,
+        result=result,
+        result_encoding=encoding,
+    )
 
 
 @commands(api.CompleteExecution)
@@ -175,7 +185,13 @@ def complete_execution(machine: EngineCore, request: api.CompleteExecution) -> C
     source = check_name(request.source, field="source")
     given, encoding = request.result_payload, request.result_encoding
     result, encoding = _result(machine, given, encoding, "result_payload")
-    return Complete(execution_id, fence, source, result, encoding)
+    return Complete(
+        execution_id=execution_id,
+        fence=fence,
+        source=source,
+        result=result,
+        result_encoding=encoding,
+    )
 
 
 def _result(
@@ -195,14 +211,14 @@ def fail(machine: EngineCore, request: api.Fail) -> Fail:
     kind = check_failure_class(request.failure_class)
     category = request.category
     return Fail(
-        handle.execution_id,
-        handle.fence,
-        LEASE_HOLDER,
-        clip_text(request.reason, limits.FAILURE_REASON_BYTES, field="reason"),
-        kind,
-        kind.value if category is None else check_name(category, field="category"),
-        jitter(),
-        _retry_after(request.retry_after_ms),
+        execution_id=handle.execution_id,
+        fence=handle.fence,
+        source=LEASE_HOLDER,
+        reason=clip_text(request.reason, limits.FAILURE_REASON_BYTES, field="reason"),
+        failure_class=kind,
+        category=kind.value if category is None else check_name(category, field="category"),
+        jitter=jitter(),
+        retry_after_ms=_retry_after(request.retry_after_ms),
     )
 
 
@@ -213,14 +229,16 @@ def fail_execution(machine: EngineCore, request: api.FailExecution) -> Fail:
     kind = check_failure_class(request.failure_class)
     category = request.failure_category
     return Fail(
-        execution_id,
-        fence,
-        check_name(request.source, field="source"),
-        clip_text(request.failure_reason, limits.FAILURE_REASON_BYTES, field="failure_reason"),
-        kind,
-        kind.value if category is None else check_name(category, field="failure_category"),
-        jitter(),
-        _retry_after(request.retry_after_ms),
+        execution_id=execution_id,
+        fence=fence,
+        source=check_name(request.source, field="source"),
+        reason=clip_text(
+            request.failure_reason, limits.FAILURE_REASON_BYTES, field="failure_reason"
+        ),
+        failure_class=kind,
+        category=kind.value if category is None else check_name(category, field="failure_category"),
+        jitter=jitter(),
+        retry_after_ms=_retry_after(request.retry_after_ms),
     )
 
 
@@ -236,7 +254,9 @@ def cancel(machine: EngineCore, request: api.Cancel) -> Cancel:
     """By its owner."""
     handle = machine.check_handle(request.handle)
     text = clip_text(request.reason, limits.REASON_BYTES, field="reason")
-    return Cancel(handle.execution_id, text, LEASE_HOLDER, handle.fence)
+    return Cancel(
+        execution_id=handle.execution_id, reason=text, source=LEASE_HOLDER, fence=handle.fence
+    )
 
 
 # --- checks --------------------------------------------------------------------------------------

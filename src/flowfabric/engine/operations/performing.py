@@ -11,20 +11,22 @@ from typing import Any, Final, TypeVar
 
 from flowfabric.api.operation import Request
 from flowfabric.engine.core import EngineCore
+from flowfabric.kernel.command import Command
 
 Q = TypeVar("Q", bound=Request[Any])
+C = TypeVar("C", bound=Command[Any])
 T = TypeVar("T")
 
-COMMANDS: Final[dict[type[Request[Any]], Callable[[EngineCore, Any], Any]]] = {}
+COMMANDS: Final[dict[type[Request[Any]], Callable[[EngineCore, Any], Command[Any]]]] = {}
 ANSWERS: Final[dict[type[Request[Any]], Callable[[EngineCore, Any], Awaitable[Any]]]] = {}
 
 
 def commands(
     request: type[Q],
-) -> Callable[[Callable[[EngineCore, Q], T]], Callable[[EngineCore, Q], T]]:
+) -> Callable[[Callable[[EngineCore, Q], C]], Callable[[EngineCore, Q], C]]:
     """This function makes the one command that decides the request."""
 
-    def enter(make: Callable[[EngineCore, Q], T]) -> Callable[[EngineCore, Q], T]:
+    def enter(make: Callable[[EngineCore, Q], C]) -> Callable[[EngineCore, Q], C]:
         COMMANDS[request] = make
         return make
 

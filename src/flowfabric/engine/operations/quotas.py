@@ -23,11 +23,13 @@ from flowfabric.stores.tables import GATES, QUOTAS
 def create_quota_policy(machine: EngineCore, request: api.CreateQuotaPolicy) -> CreateQuota:
     """Put it in force."""
     return CreateQuota(
-        check_name(request.quota_policy_id, field="quota_policy_id"),
-        check_window(request.window_seconds),
-        check_quota_limit(request.max_requests_per_window, field="max_requests_per_window"),
-        check_quota_limit(request.max_concurrent, field="max_concurrent"),
-        _jitter(request.jitter_ms),
+        quota_policy_id=check_name(request.quota_policy_id, field="quota_policy_id"),
+        window_seconds=check_window(request.window_seconds),
+        max_requests_per_window=check_quota_limit(
+            request.max_requests_per_window, field="max_requests_per_window"
+        ),
+        max_concurrent=check_quota_limit(request.max_concurrent, field="max_concurrent"),
+        jitter_ms=_jitter(request.jitter_ms),
     )
 
 
@@ -41,11 +43,11 @@ def update_quota_policy(machine: EngineCore, request: api.UpdateQuotaPolicy) -> 
         places = check_quota_limit(places, field="max_concurrent")
     window, jitter = request.window_seconds, request.jitter_ms
     return UpdateQuota(
-        check_name(request.quota_policy_id, field="quota_policy_id"),
-        None if window is None else check_window(window),
-        starts,
-        places,
-        None if jitter is None else _jitter(jitter),
+        quota_policy_id=check_name(request.quota_policy_id, field="quota_policy_id"),
+        window_seconds=None if window is None else check_window(window),
+        max_requests_per_window=starts,
+        max_concurrent=places,
+        jitter_ms=None if jitter is None else _jitter(jitter),
     )
 
 
@@ -64,11 +66,11 @@ async def check_admission(machine: EngineCore, request: api.CheckAdmission) -> A
         reservation_ms = policy.window_ms
     check_integer(reservation_ms, field="reservation_ms", least=1, most=limits.DURATION_MS_MAX)
     command = CheckAdmission(
-        name,
-        _dimension(request.dimension),
-        machine.check_id(request.execution_id),
-        reservation_ms,
-        ids.jitter(),
+        quota_policy_id=name,
+        dimension=_dimension(request.dimension),
+        execution_id=machine.check_id(request.execution_id),
+        reservation_ms=reservation_ms,
+        jitter=ids.jitter(),
     )
     reply: AdmissionOutcome = await machine.execute(command)
     return reply
@@ -78,9 +80,9 @@ async def check_admission(machine: EngineCore, request: api.CheckAdmission) -> A
 def release_admission(machine: EngineCore, request: api.ReleaseAdmission) -> ReleaseAdmission:
     """Give the place back."""
     return ReleaseAdmission(
-        check_name(request.quota_policy_id, field="quota_policy_id"),
-        _dimension(request.dimension),
-        machine.check_id(request.execution_id),
+        quota_policy_id=check_name(request.quota_policy_id, field="quota_policy_id"),
+        dimension=_dimension(request.dimension),
+        execution_id=machine.check_id(request.execution_id),
     )
 
 

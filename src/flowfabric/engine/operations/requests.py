@@ -66,18 +66,18 @@ def to_create(
         request.concurrency_key,
     )
     return CreateExecution(
-        execution_id,
-        route,
-        rank,
-        policy,
-        body,
-        tags,
-        _instant(request.delay_until, "delay_until"),
-        _instant(request.execution_deadline_at, "execution_deadline_at"),
-        fingerprint_of(route, rank, policy, body, tags, bounds) if keyed else b"",
-        bounds,
-        flow_id,
-        open_group,
+        execution_id=execution_id,
+        route=route,
+        priority=rank,
+        policy=policy,
+        body=body,
+        tags=tags,
+        delay_until=_instant(request.delay_until, "delay_until"),
+        deadline_at=_instant(request.execution_deadline_at, "execution_deadline_at"),
+        fingerprint=fingerprint_of(route, rank, policy, body, tags, bounds) if keyed else b"",
+        bounds=bounds,
+        flow_id=flow_id,
+        open_group=open_group,
     )
 
 

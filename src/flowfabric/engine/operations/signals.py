@@ -83,21 +83,21 @@ async def deliver_approval_signal(
             detail = f"lane_mismatch: args.lane_id={lane} exec_core.lane_id={there}"
             raise InvalidInput(f"lane_id: {detail}", field="lane_id")
     command = DeliverSignal(
-        checked,
-        check_name(request.waitpoint_id, field="waitpoint_id"),
-        None,
-        ids.new_secret_id(),
-        name,
-        "approval",
-        "operator",
-        check_name(request.actor, field="actor"),
-        "",
-        None if request.comment is None else _payload(request.comment, JSON, "comment"),
-        JSON,
-        None,
-        f"approval:{name}:{suffix}",
-        _ttl(request.signal_dedup_ttl_ms, "signal_dedup_ttl_ms"),
-        0,
+        execution_id=checked,
+        waitpoint_id=check_name(request.waitpoint_id, field="waitpoint_id"),
+        presented=None,
+        signal_id=ids.new_secret_id(),
+        signal_name=name,
+        signal_category="approval",
+        source_type="operator",
+        source_identity=check_name(request.actor, field="actor"),
+        correlation_id="",
+        payload=None if request.comment is None else _payload(request.comment, JSON, "comment"),
+        payload_encoding=JSON,
+        created_at=None,
+        idempotency_key=f"approval:{name}:{suffix}",
+        dedup_ttl_ms=_ttl(request.signal_dedup_ttl_ms, "signal_dedup_ttl_ms"),
+        resume_delay_ms=0,
     )
     return await _deliver(machine, command)
 
@@ -152,23 +152,23 @@ def delivery(machine: EngineCore, signal: object, *, is_trusted: bool = False) -
     if created_at is not None:
         created_at = check_instant(created_at, field="created_at")
     return DeliverSignal(
-        machine.check_id(signal.execution_id),
-        check_name(signal.waitpoint_id, field="waitpoint_id"),
-        token,
-        ids.new_secret_id()
+        execution_id=machine.check_id(signal.execution_id),
+        waitpoint_id=check_name(signal.waitpoint_id, field="waitpoint_id"),
+        presented=token,
+        signal_id=ids.new_secret_id()
         if signal.signal_id is None
         else check_name(signal.signal_id, field="signal_id"),
-        _name(signal.signal_name),
-        _label(signal.signal_category, "signal_category"),
-        _source_type(signal.source_type),
-        _label(signal.source_identity, "source_identity"),
-        _label(signal.correlation_id, "correlation_id"),
-        None if signal.payload is None else _payload(signal.payload, encoding),
-        encoding,
-        created_at,
-        key,
-        _ttl(signal.dedup_ttl_ms),
-        check_integer(
+        signal_name=_name(signal.signal_name),
+        signal_category=_label(signal.signal_category, "signal_category"),
+        source_type=_source_type(signal.source_type),
+        source_identity=_label(signal.source_identity, "source_identity"),
+        correlation_id=_label(signal.correlation_id, "correlation_id"),
+        payload=None if signal.payload is None else _payload(signal.payload, encoding),
+        payload_encoding=encoding,
+        created_at=created_at,
+        idempotency_key=key,
+        dedup_ttl_ms=_ttl(signal.dedup_ttl_ms),
+        resume_delay_ms=check_integer(
             signal.resume_delay_ms,
             field="resume_delay_ms",
             least=0,

@@ -80,21 +80,23 @@ def _command(execution_id: str, fence: Fence, request: object) -> SuspendExecuti
         key = check_text(key, field="idempotency_key", max_bytes=limits.IDEMPOTENCY_KEY_BYTES)
     bindings = _bindings(request.waitpoints, condition)
     return SuspendExecution(
-        execution_id,
-        fence,
-        ids.new_uuid7s(1)[0],  # episodes of one instant sort in their order
-        bindings,
-        condition,
-        check_word(request.reason_code, ReasonCode, field="reason_code"),
-        check_word(request.requested_by, RequestedBy, field="requested_by"),
-        timeout_at,
-        check_word(request.timeout_behavior, TimeoutBehavior, field="timeout_behavior"),
-        _delay(request.resume_delay_ms),
-        pointer,
-        "",
-        key,
-        limits.SUSPEND_KEY_TTL_MS,
-        _digest(request),
+        execution_id=execution_id,
+        fence=fence,
+        suspension_id=ids.new_uuid7s(1)[0],  # episodes of one instant sort in their order
+        bindings=bindings,
+        condition=condition,
+        reason_code=check_word(request.reason_code, ReasonCode, field="reason_code"),
+        requested_by=check_word(request.requested_by, RequestedBy, field="requested_by"),
+        timeout_at=timeout_at,
+        timeout_behavior=check_word(
+            request.timeout_behavior, TimeoutBehavior, field="timeout_behavior"
+        ),
+        resume_delay_ms=_delay(request.resume_delay_ms),
+        continuation_metadata_pointer=pointer,
+        token_kid="",
+        idempotency_key=key,
+        idempotency_ttl_ms=limits.SUSPEND_KEY_TTL_MS,
+        digest=_digest(request),
     )
 
 
@@ -166,15 +168,15 @@ async def create_waitpoint(machine: EngineCore, request: api.CreateWaitpoint) ->
     """Pending until a suspension uses it."""
     handle = machine.check_handle(request.handle)
     command = CreateWaitpoint(
-        handle.execution_id,
-        handle.fence,
-        ids.new_secret_id(),
-        _waitpoint_key(request.waitpoint_key),
-        "",
-        check_integer(
+        execution_id=handle.execution_id,
+        fence=handle.fence,
+        waitpoint_id=ids.new_secret_id(),
+        waitpoint_key=_waitpoint_key(request.waitpoint_key),
+        token_kid="",
+        expires_in_ms=check_integer(
             request.expires_in_ms, field="expires_in_ms", least=1, most=limits.DURATION_MS_MAX
         ),
-        check_schema(request.payload_type),
+        payload_type=check_schema(request.payload_type),
     )
     made: WaitpointRow = await machine.execute(command)
     return WaitpointDetails(made.waitpoint_id, made.waitpoint_key, await token_of(machine, made))
@@ -184,9 +186,9 @@ async def create_waitpoint(machine: EngineCore, request: api.CreateWaitpoint) ->
 async def close_waitpoint(machine: EngineCore, request: api.CloseWaitpoint) -> WaitpointInfo:
     """The closed waitpoint as listings show it."""
     command = CloseWaitpoint(
-        machine.check_id(request.execution_id),
-        check_name(request.waitpoint_id, field="waitpoint_id"),
-        check_text(request.reason, field="reason", max_bytes=limits.REASON_BYTES),
+        execution_id=machine.check_id(request.execution_id),
+        waitpoint_id=check_name(request.waitpoint_id, field="waitpoint_id"),
+        reason=check_text(request.reason, field="reason", max_bytes=limits.REASON_BYTES),
     )
     row: WaitpointRow = await machine.execute(command)
     return waitpoint_info(row, (), "")
@@ -199,16 +201,18 @@ async def close_waitpoint(machine: EngineCore, request: api.CloseWaitpoint) -> W
 def resume_execution(machine: EngineCore, request: api.ResumeExecution) -> ResumeExecution:
     """By an operator."""
     return ResumeExecution(
-        machine.check_id(request.execution_id),
-        check_name(request.actor, field="actor"),
-        _delay(request.resume_delay_ms),
+        execution_id=machine.check_id(request.execution_id),
+        actor=check_name(request.actor, field="actor"),
+        resume_delay_ms=_delay(request.resume_delay_ms),
     )
 
 
 @commands(api.ExpireSuspension)
 def expire_suspension(machine: EngineCore, request: api.ExpireSuspension) -> ExpireSuspension:
     """By its timeout."""
-    return ExpireSuspension(machine.check_id(request.execution_id), ids.new_secret_id())
+    return ExpireSuspension(
+        execution_id=machine.check_id(request.execution_id), signal_id=ids.new_secret_id()
+    )
 
 
 # --- checks --------------------------------------------------------------------------------------

@@ -95,7 +95,9 @@ async def mark_worker_dead(
         if not revokes:
             return Marked(), None
         owned = await tx.owned_by(tenant, instance, limits.CLAIM_MAX)
-        commands = [RevokeLease(key, text or "worker marked dead") for key in owned]
+        commands = [
+            RevokeLease(execution_id=key, reason=text or "worker marked dead") for key in owned
+        ]
         _, effects = await machine.fold(tx, commands)
         return Marked(len(owned)), effects
 

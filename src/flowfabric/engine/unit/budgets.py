@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 from flowfabric.engine.unit.corrupt import readable
 from flowfabric.engine.unit.records import Rows
 from flowfabric.errors import Corruption
+from flowfabric.kernel.command import Needs
 from flowfabric.kernel.decision import Moment, Refused
 from flowfabric.kernel.limit.budget import (
     Budget,
@@ -23,8 +24,6 @@ from flowfabric.kernel.limit.budget import (
     with_pending,
 )
 from flowfabric.kernel.limit.spending import (
-    REPORT,
-    SETTLE,
     SPEND,
     LapseHold,
     RecordSpend,
@@ -114,25 +113,10 @@ class BudgetBook:
         self._spoiled.update((key[0], detail) for key, detail in spoiled.items())
         return found
 
-    async def hold_for(self, commands: Iterable[Any]) -> None:
+    async def hold_for(self, need: Needs) -> None:
         """Everything that commands about budgets will ask for."""
-        budget_ids: set[str] = set()
-        ledgers: set[Key] = set()
-        keys: set[Key] = set()
-        spends: set[Key] = set()
-        holds: set[Key] = set()
-        for command in commands:
-            budget_ids.add(command.budget_id)
-            if (key := _dedup_key(command)) is not None:
-                keys.add(key)
-            if isinstance(command, RecordSpend | ReleaseBudget | Settle):
-                ledgers.add((command.budget_id, command.execution_id))
-            if isinstance(command, ReleaseBudget):
-                spends.add((command.budget_id, SPEND, command.execution_id))
-            if isinstance(command, Reserve | Settle | ReleaseHold | LapseHold):
-                holds.add((command.execution_id, command.budget_id, command.hold_id))
-        await self.hold(budget_ids)
-        for table, wanted in ((LEDGER, ledgers), (DEDUP, keys), (DEDUP, spends), (HOLDS, holds)):
+        await self.hold(need.budgets)
+        for table, wanted in ((LEDGER, need.ledgers), (DEDUP, need.dedups), (HOLDS, need.holds)):
             if wanted:
                 self._rows.take(table, await self._tx.rows(table, sorted(wanted)))
 
@@ -205,9 +189,9 @@ class BudgetBook:
         if decision.hold is not None:
             self._rows.put(HOLDS, decision.hold)
             # How an earlier hold of this name was settled is not this one's answer.
-            self._rows.drop(DEDUP, [settle_key(command)])
+            self._rows.drop(DEDUP, [command.seen_under])
         if decision.hold_ends:
-            self._rows.drop(HOLDS, [(command.execution_id, command.budget_id, command.hold_id)])
+            self._rows.drop(HOLDS, [command.hold_key])
         if isinstance(command, ReleaseBudget):
             self._forget(command)
 
@@ -235,7 +219,7 @@ class BudgetBook:
             self._work.add(budget_id)
 
     def _seen(self, command: ReportUsage | RecordSpend | Settle) -> DedupRow | None:
-        key = _dedup_key(command)
+        key = command.seen_under
         seen = None if key is None else self._rows.get(DEDUP, key)
         return seen if seen is not None and seen.due_at > self._at.now else None
 
@@ -249,7 +233,7 @@ class BudgetBook:
 
     def hold_of(self, command: Any) -> HoldRow | None:
         """The hold a command names."""
-        return self._rows.get(HOLDS, (command.execution_id, command.budget_id, command.hold_id))
+        return self._rows.get(HOLDS, command.hold_key)
 
     # --- consequences --------------------------------------------------------------------------
 
@@ -294,21 +278,3 @@ class BudgetBook:
         self._put(replace(budget, row=row))
         self._was_closed.discard(budget_id)
         self._work.discard(budget_id)
-
-
-def _dedup_key(command: Any) -> Key | None:
-    """Where the outcome of a command like this is remembered, if it is to be."""
-    match command:
-        case Reserve() | Settle():
-            return settle_key(command)
-        case RecordSpend(dedup_key=str() as key):
-            return (command.budget_id, SPEND, command.execution_id, key)
-        case ReportUsage(dedup_key=str() as key):
-            return (command.budget_id, REPORT, "", key)
-        case _:
-            return None
-
-
-def settle_key(command: Reserve | Settle) -> Key:
-    """Where it is remembered how a hold was settled."""
-    return (command.budget_id, SETTLE, command.execution_id, command.hold_id)

@@ -9,10 +9,11 @@ from typing import Any
 from flowfabric import ids
 from flowfabric.engine.unit.answers import first_answer
 from flowfabric.engine.unit.due import EXECUTION, Due, Thing, rows_due
-from flowfabric.engine.unit.flows.book import FLOW_COMMANDS, FlowBook, executions_in, keys_in
-from flowfabric.engine.unit.limits import LIMIT_COMMANDS, Candidate, Limiter, executions_of, line_of
+from flowfabric.engine.unit.flows.book import FLOW_COMMANDS, FlowBook
+from flowfabric.engine.unit.limits import LIMIT_COMMANDS, Candidate, Limiter, line_of
 from flowfabric.engine.unit.view import InvariantViolated, View
 from flowfabric.engine.unit.waits import EPISODE_COMMANDS, EpisodeBook
+from flowfabric.kernel.command import Command, Needs
 from flowfabric.kernel.decision import Moment, Refused
 from flowfabric.kernel.execution.claim import Claim, NewIds, claim
 from flowfabric.kernel.execution.create import CreateExecution
@@ -36,7 +37,7 @@ from flowfabric.limits import CLAIM_BYTES_MAX
 from flowfabric.model.bounds import UNBOUNDED
 from flowfabric.model.execution import Body, Execution
 from flowfabric.model.quota import AdmissionState
-from flowfabric.model.record import Record, replace
+from flowfabric.model.record import replace
 from flowfabric.model.results import Claimed, GrantIssued, NoWork, Replayed
 from flowfabric.model.route import Catalog
 from flowfabric.stores.base import Transaction
@@ -50,13 +51,17 @@ _STARTING = frozenset(
 )
 
 
-class WakeDue(Record, frozen=True):
+class WakeDue(Command[int], frozen=True, kw_only=True):
     """Move everything whose due time has come, up to a limit and without what is set aside; or of
     that only what is named."""
 
     limit: int
     aside: frozenset[Thing] = frozenset()
     named: Due | None = None
+
+    def needs(self, need: Needs) -> None:
+        """The routes."""
+        need.catalog = True
 
 
 def with_body(reply: Claimed, body: Body) -> Claimed:
@@ -67,10 +72,6 @@ def with_body(reply: Claimed, body: Body) -> Claimed:
         payload_encoding=body.payload_encoding,
         idempotency_key=body.idempotency_key,
     )
-
-
-_SEARCHING = frozenset((Claim, PromiseBest, WakeDue))
-_OF_LANES = _STARTING | {Replay}  # about one execution, and about its lane's switch
 
 
 class Lot:
@@ -123,41 +124,6 @@ def _deeper(depth: int) -> int:
     return min(DEPTH_MAX, 2 * depth + 1)
 
 
-class _Named:
-    """What a batch of commands is about."""
-
-    def __init__(self, commands: Sequence[Any]) -> None:
-        self.executions: set[str] = set()
-        self.keys: set[tuple[str, str]] = set()
-        self.waits: list[Any] = []
-        self.needs_catalog = self.is_limited = self.has_flows = False
-        for command in commands:
-            kind = type(command)
-            if kind is CreateExecution:
-                self._created(command)
-            elif kind in _SEARCHING:
-                self.needs_catalog = True
-            elif kind in LIMIT_COMMANDS:
-                self.needs_catalog = self.is_limited = True
-                self.executions.update(executions_of(command))
-            elif kind in FLOW_COMMANDS:
-                self.needs_catalog = self.has_flows = True
-                self.executions.update(executions_in(command))
-                self.keys.update(keys_in(command))
-            else:
-                self.executions.add(command.execution_id)
-                if kind in EPISODE_COMMANDS:
-                    self.waits.append(command)
-                elif kind in _OF_LANES:
-                    self.needs_catalog = True
-
-    def _created(self, command: CreateExecution) -> None:
-        self.needs_catalog = True
-        if command.idempotency_key is not None:
-            self.keys.add((command.route.namespace, command.idempotency_key))
-            self.executions.add(command.execution_id)
-
-
 class Fold:
     """Loads what commands name, decides them one by one, writes the outcome."""
 
@@ -175,7 +141,7 @@ class Fold:
         self.limiter = Limiter(tx, self.view, self.episodes)
         self.flows = FlowBook(tx, self.view)
 
-    async def run(self, commands: Sequence[Any]) -> list[Any]:
+    async def run(self, commands: Sequence[Command[Any]]) -> list[Any]:
         """The reply to each command; everything is saved but what `view` still holds."""
         await self._load(commands)
         view, replies = self.view, []
@@ -185,7 +151,9 @@ class Fold:
             if (kind in RULES and kind not in _STARTING) or kind is CreateExecution:
                 if owes and self._may_be_moved(command):
                     await self._follow_up()
-                reply = self._replay(command) if kind is Replay else view.decide(command)
+                reply = (
+                    self._replay(command) if isinstance(command, Replay) else view.decide(command)
+                )
                 if type(reply) is Refused and kind in REPEATABLE:
                     reply = await first_answer(self._tx, view, command) or reply
                 owes = owes or view.has_bounded or view.has_member_moves
@@ -266,25 +234,27 @@ class Fold:
             return reply
         return await self._start_named(command)
 
-    async def _load(self, commands: Sequence[Any]) -> None:
+    async def _load(self, commands: Sequence[Command[Any]]) -> None:
         """Everything the commands name, in one trip per kind and in one lock order."""
-        named = _Named(commands)
+        need = Needs()
+        for command in commands:
+            command.needs(need)
         tx, view = self._tx, self.view
-        if named.needs_catalog:
+        if need.catalog:
             view.catalog = await tx.catalog()
-        if named.has_flows:
-            named.executions |= await self.flows.members_to_load(commands)
-        if named.executions:
-            view.executions.update(await tx.load(tuple(named.executions)))  # it orders its locks
-        if named.keys:
-            view.keys.update(await tx.load_keys(sorted(named.keys)))
+        if need.members_of:
+            need.executions |= await self.flows.members_of(need.members_of)
+        if need.executions:
+            view.executions.update(await tx.load(tuple(need.executions)))  # it orders its locks
+        if need.keys:
+            view.keys.update(await tx.load_keys(sorted(need.keys)))
         view.at = self._moment(tx.now)
         self.limiter.begin()
-        await self.flows.prepare(commands)
-        if named.waits:
-            await self.episodes.prepare(named.waits)
-        if named.is_limited:
-            await self.limiter.prepare(commands)
+        await self.flows.prepare(need, commands)
+        if need.waits:
+            await self.episodes.prepare(need)
+        if need.is_limited:
+            await self.limiter.prepare(need)
 
     async def _save(self) -> None:
         """A search must see what this batch has decided."""
@@ -451,7 +421,9 @@ class Fold:
         for execution in found:
             key = self.view.take(execution).execution_id
             # A lapsed lease may be due for reclaim at once, so look again until nothing is due.
-            while (what := self.view.decide(Wake(key, ids.jitter())).what) != "unchanged":
+            while (
+                what := self.view.decide(Wake(execution_id=key, jitter=ids.jitter())).what
+            ) != "unchanged":
                 moved += 1
                 came_back[execution.blocked_on] += what == "promoted"
         due = [execution.execution_id for execution in found]

@@ -7,7 +7,7 @@ free afterwards are taken only if nobody holds them, so nothing waits against th
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from flowfabric.engine.unit.budgets import BUDGET_COMMANDS, BudgetBook
@@ -15,6 +15,7 @@ from flowfabric.engine.unit.due import Due
 from flowfabric.engine.unit.quotas import QUOTA_COMMANDS, GateBook
 from flowfabric.engine.unit.view import View
 from flowfabric.engine.unit.waits import EpisodeBook
+from flowfabric.kernel.command import Needs
 from flowfabric.kernel.decision import Decision
 from flowfabric.kernel.execution.fence import not_found, refuse_unless_owner
 from flowfabric.kernel.execution.operate import Unblock
@@ -39,8 +40,6 @@ from flowfabric.kernel.limit.quota import (
 )
 from flowfabric.kernel.limit.spending import (
     LapseHold,
-    RecordSpend,
-    ReleaseBudget,
     Reserve,
     Spending,
 )
@@ -89,21 +88,15 @@ class Limiter:
 
     # --- commands about limits -----------------------------------------------------------------
 
-    async def prepare(self, commands: Sequence[Any]) -> None:
+    async def prepare(self, need: Needs) -> None:
         """Take what the commands will touch: all budgets in one step, then all gates in one."""
-        spending = [each for each in commands if type(each) in _SPENDING]
-        quotas = [each for each in commands if type(each) in _ADMITTING]
         running = [e for e in self._view.loaded() if e.side_holds]
-        budgets, gates = await self._take_side(running) if running else ((), ())
-        await self._budgets.hold((*budgets, *(each.budget_id for each in spending)))
-        if spending:
-            await self._budgets.hold_for(spending)
-        if gates:
-            named = (each for each in quotas if hasattr(each, "dimension"))
-            wanted = ((each.quota_policy_id, each.dimension) for each in named)
-            await self._gates.hold((*wanted, *(key[:2] for key in gates)), gates)
-        if quotas:
-            await self._gates.hold_for(quotas)
+        budgets, places = await self._take_side(running) if running else ((), ())
+        need.budgets.update(budgets)
+        await self._budgets.hold_for(need)
+        need.gates.update(key[:2] for key in places)
+        need.admissions.update(places)
+        await self._gates.hold_for(need)
 
     def decide(self, command: Any) -> Any:
         """The reply to a command about a budget or a quota."""
@@ -344,7 +337,9 @@ class Limiter:
     def _return_side(self, before: Execution, after: Execution, kept: int) -> None:
         rows, key = self._view.rows, before.execution_id
         for hold in rows.group(HOLDS, (key,)):
-            self._budgets.decide(LapseHold(hold.budget_id, key, hold.hold_id))
+            self._budgets.decide(
+                LapseHold(budget_id=hold.budget_id, execution_id=key, hold_id=hold.hold_id)
+            )
         for admission in rows.matching(ADMISSIONS, "execution_id", key):
             self._gates.release((admission.quota_policy_id, admission.dimension), key)
         current = self._execution(key) or after
@@ -427,7 +422,7 @@ class Limiter:
             current = self._take(execution)
             if current.blocked_on == key:
                 reason = current.state.blocking_reason
-                self._view.decide(Unblock(current.execution_id, reason))
+                self._view.decide(Unblock(execution_id=current.execution_id, expected=reason))
         return len(found), await self._is_blocked(key)
 
     async def _is_blocked(self, key: str) -> bool:
@@ -461,7 +456,7 @@ class Limiter:
         gates = [key for key in gates if self._gates.is_known(key)]
         places = [key for key in places if self._gates.is_known(key[:2])]
         for (budget_id,) in budgets:
-            self._budgets.decide(ResetBudget(budget_id, only_if_due=True))
+            self._budgets.decide(ResetBudget(budget_id=budget_id, only_if_due=True))
             self._budgets.go_on(budget_id)
         released = 0
         for key in places:
@@ -480,8 +475,14 @@ class Limiter:
         found = await self._tx.load(sorted({key[0] for key in keys}))
         for execution in found.values():
             self._view.executions.setdefault(execution.execution_id, execution)
-        lapses = [LapseHold(budget_id, owner, hold_id) for owner, budget_id, hold_id in keys]
-        await self._budgets.hold_for(lapses)
+        lapses = [
+            LapseHold(budget_id=budget_id, execution_id=owner, hold_id=hold_id)
+            for owner, budget_id, hold_id in keys
+        ]
+        need = Needs()
+        for lapse in lapses:
+            lapse.needs(need)
+        await self._budgets.hold_for(need)
         lapsed = 0
         for lapse in lapses:
             hold = self._budgets.hold_of(lapse)
@@ -503,14 +504,3 @@ def _all_fit(executions: Sequence[Execution], parts: Mapping[Line, int]) -> bool
 def line_of(execution: Execution) -> Line:
     """The line it stands in: its lane and its tenant."""
     return (execution.route.lane_id, execution.route.namespace)
-
-
-def executions_of(command: Any) -> Iterator[str]:
-    """The executions a command about limits names, as far as they matter to its rule."""
-    if isinstance(command, CreateBudget):
-        if command.policy.scope_type is ScopeType.EXECUTION:
-            yield command.policy.scope_id
-    elif isinstance(command, RecordSpend | ReleaseBudget):
-        return  # an account for an id; the execution itself may be long gone
-    elif (key := getattr(command, "execution_id", None)) is not None:
-        yield key

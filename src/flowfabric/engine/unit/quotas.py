@@ -10,6 +10,7 @@ from flowfabric import ids
 from flowfabric.engine.unit.corrupt import readable
 from flowfabric.engine.unit.records import Rows, save_rows
 from flowfabric.errors import Corruption
+from flowfabric.kernel.command import Needs
 from flowfabric.kernel.decision import Moment
 from flowfabric.kernel.limit.admission import Denial, quota_denial, unknown_quota
 from flowfabric.kernel.limit.quota import (
@@ -126,22 +127,15 @@ class GateBook:
                 return
             await save_rows(self._tx, self._rows)
 
-    async def hold_for(self, commands: Iterable[Any]) -> None:
+    async def hold_for(self, need: Needs) -> None:
         """Everything that commands about quotas will ask for."""
-        policies, gates, admissions = set(), set(), set()
-        for command in commands:
-            if isinstance(command, CreateQuota | UpdateQuota):
-                policies.add((command.quota_policy_id,))
-            else:
-                key = (command.quota_policy_id, command.dimension)
-                gates.add(key)
-                admissions.add((*key, command.execution_id))
-        if policies:
-            self._rows.take(QUOTAS, await self._tx.rows(QUOTAS, sorted(policies)))
-            known = await self._tx.rows(GATES, sorted(policies))
+        if need.policies:
+            policies = sorted(need.policies)
+            self._rows.take(QUOTAS, await self._tx.rows(QUOTAS, policies))
+            known = await self._tx.rows(GATES, policies)
             self._rows.take(GATES, known)
-            gates.update(known)
-        await self.hold(gates, admissions)
+            need.gates.update(known)
+        await self.hold(need.gates, need.admissions)
 
     # --- deciding ------------------------------------------------------------------------------
 

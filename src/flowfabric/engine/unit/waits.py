@@ -14,6 +14,7 @@ from flowfabric import ids
 from flowfabric.engine.unit.corrupt import readable
 from flowfabric.engine.unit.view import View
 from flowfabric.errors import Corruption, KeyringEmpty
+from flowfabric.kernel.command import Needs
 from flowfabric.kernel.decision import Decision, Refused
 from flowfabric.kernel.wait.condition import keys_of
 from flowfabric.kernel.wait.episode import (
@@ -92,35 +93,15 @@ class EpisodeBook:
 
     # --- loading -------------------------------------------------------------------------------
 
-    async def prepare(self, commands: Iterable[Any]) -> None:
+    async def prepare(self, need: Needs) -> None:
         """Everything the commands will ask for; their executions are held already."""
         tx = self._tx
-        waitpoints: set[Key] = set()
-        signals: set[Key] = set()
-        signal_keys: set[Key] = set()
-        suspend_keys: set[Key] = set()
-        for command in commands:
-            match command:
-                case SuspendExecution():
-                    pending = [(each.waitpoint_id,) for each in command.bindings if each.is_pending]
-                    waitpoints.update(pending)
-                    signals.update(pending)
-                    if command.idempotency_key is not None:
-                        suspend_keys.add((command.execution_id, command.idempotency_key))
-                case DeliverSignal():
-                    waitpoints.add((command.waitpoint_id,))
-                    if command.idempotency_key is not None:
-                        signal_keys.add((command.waitpoint_id, command.idempotency_key))
-                case CreateWaitpoint() | CloseWaitpoint():
-                    waitpoints.add((command.waitpoint_id,))
-                case _:
-                    pass
         self._secrets = await tx.list_rows(SECRETS, None, SECRETS_MAX)
         asked: tuple[tuple[Table[Any], set[Key]], ...] = (
-            (WAITPOINTS, waitpoints),
-            (SIGNALS, signals),
-            (SIGNAL_KEYS, signal_keys),
-            (SUSPEND_KEYS, suspend_keys),
+            (WAITPOINTS, need.waitpoints),
+            (SIGNALS, need.signals),
+            (SIGNAL_KEYS, need.signal_keys),
+            (SUSPEND_KEYS, need.suspend_keys),
         )
         for table, keys in asked:
             if keys:
@@ -128,7 +109,7 @@ class EpisodeBook:
                 self._take(table, found)
                 await self._hold_lapsed(table, found)
         await self.open(self._view.loaded())
-        await self._recall(suspend_keys)
+        await self._recall(need.suspend_keys)
 
     def _take(self, table: Table[Any], found: Mapping[Key, Any]) -> None:
         """Remember what was loaded; waitpoints also by their suspensions."""
@@ -393,7 +374,9 @@ class EpisodeBook:
                 later = replace(execution, blocked_until=now + SPOILED_RETRY_MS)
                 self._view.apply(execution, self, Decision(None, later))
                 continue
-            expiry = ExpireSuspension(execution.execution_id, ids.new_secret_id())
+            expiry = ExpireSuspension(
+                execution_id=execution.execution_id, signal_id=ids.new_secret_id()
+            )
             moved += self.decide(expiry).what != "unchanged"
         return moved + await self.lapse(lapsing, now)
 
@@ -413,7 +396,13 @@ class EpisodeBook:
                 continue
             if waitpoint.due_at is not None and waitpoint.due_at <= now:
                 key_of_owner = waitpoint.execution_id
-                self.decide(CloseWaitpoint(key_of_owner, waitpoint.waitpoint_id, "never_committed"))
+                self.decide(
+                    CloseWaitpoint(
+                        execution_id=key_of_owner,
+                        waitpoint_id=waitpoint.waitpoint_id,
+                        reason="never_committed",
+                    )
+                )
                 lapsed += 1
         return lapsed
 

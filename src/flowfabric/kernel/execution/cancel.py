@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from flowfabric.kernel.command import ExecutionCommand, Needs
 from flowfabric.kernel.decision import Decision, Moment
 from flowfabric.kernel.execution.answer import end_of
 from flowfabric.kernel.execution.fence import (
@@ -14,18 +15,22 @@ from flowfabric.kernel.execution.transition import finish, operator_event
 from flowfabric.model.attempt import AttemptOutcome
 from flowfabric.model.event import OperatorEventType
 from flowfabric.model.execution import Execution, Fence
-from flowfabric.model.record import Record, replace
+from flowfabric.model.record import replace
 from flowfabric.model.results import Cancelled
 from flowfabric.model.state import PublicState, TerminalOutcome
 
 
-class Cancel(Record, frozen=True):
+class Cancel(ExecutionCommand[Cancelled], frozen=True, kw_only=True):
     """Somebody wants it stopped. Without a fence the source must be the operator's."""
 
-    execution_id: str
     reason: str
     source: str
     fence: Fence | None = None
+
+    def needs(self, need: Needs) -> None:
+        """The execution, and its flow."""
+        need.executions.add(self.execution_id)
+        need.flows_of.add(self.execution_id)
 
 
 def cancel(execution: Execution | None, command: Cancel, at: Moment) -> Decision:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from flowfabric.kernel.command import Command, Needs
 from flowfabric.kernel.decision import Decision, Moment
 from flowfabric.kernel.execution.routing import Offer
 from flowfabric.kernel.execution.transition import acquire, lease_event
@@ -13,7 +14,7 @@ from flowfabric.model.record import Record
 from flowfabric.model.results import Claimed
 
 
-class Claim(Record, frozen=True):
+class Claim(Command[list[Claimed]], frozen=True, kw_only=True):
     """A worker has free slots."""
 
     offer: Offer
@@ -22,6 +23,10 @@ class Claim(Record, frozen=True):
     lease_ttl_ms: int
     limit: int
     backend: str
+
+    def needs(self, need: Needs) -> None:
+        """The routes to be matched."""
+        need.catalog = True
 
 
 class NewIds(Record, frozen=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from flowfabric.kernel.command import ExecutionCommand, Needs
 from flowfabric.kernel.decision import Decision, Moment
 from flowfabric.kernel.execution.answer import end_of
 from flowfabric.kernel.execution.fence import OPERATOR_OVERRIDE, refuse_writer, released_by
@@ -9,19 +10,23 @@ from flowfabric.kernel.execution.transition import finish, operator_event
 from flowfabric.model.attempt import AttemptOutcome
 from flowfabric.model.event import OperatorEventType
 from flowfabric.model.execution import Execution, Fence
-from flowfabric.model.record import Record, replace
+from flowfabric.model.record import replace
 from flowfabric.model.results import Completed
 from flowfabric.model.state import PublicState, TerminalOutcome
 
 
-class Complete(Record, frozen=True):
+class Complete(ExecutionCommand[Completed], frozen=True, kw_only=True):
     """The owner (or an operator in its stead) reports success."""
 
-    execution_id: str
     fence: Fence | None
     source: str
     result: bytes | None = None
     result_encoding: str | None = None
+
+    def needs(self, need: Needs) -> None:
+        """The execution, and its flow."""
+        need.executions.add(self.execution_id)
+        need.flows_of.add(self.execution_id)
 
 
 def complete(execution: Execution | None, command: Complete, at: Moment) -> Decision:

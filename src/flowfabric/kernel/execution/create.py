@@ -6,22 +6,22 @@ import hashlib
 from collections.abc import Mapping
 
 from flowfabric.errors import IdempotencyConflict, InvalidInput
+from flowfabric.kernel.command import ExecutionCommand, Needs
 from flowfabric.kernel.decision import Decision, Moment, refuse
 from flowfabric.kernel.execution.transition import wait_until, without_block
 from flowfabric.kernel.place.lanes import refuse_entry
 from flowfabric.model.bounds import UNBOUNDED, Bounds
 from flowfabric.model.execution import Body, Execution, IdempotencyRecord
 from flowfabric.model.policy import ExecutionPolicy
-from flowfabric.model.record import Record, replace, to_json
-from flowfabric.model.results import Created, Duplicate
+from flowfabric.model.record import replace, to_json
+from flowfabric.model.results import Created, CreateResult, Duplicate
 from flowfabric.model.route import Catalog, Route
 from flowfabric.model.state import AttemptState, BlockingReason
 
 
-class CreateExecution(Record, frozen=True):
+class CreateExecution(ExecutionCommand[CreateResult], frozen=True, kw_only=True):
     """Somebody wants work done. The id is minted by the engine before the first try."""
 
-    execution_id: str
     route: Route
     priority: int
     policy: ExecutionPolicy
@@ -38,6 +38,13 @@ class CreateExecution(Record, frozen=True):
     def idempotency_key(self) -> str | None:
         """The key that makes a repeated create answer with the first one's id."""
         return self.body.idempotency_key
+
+    def needs(self, need: Needs) -> None:
+        """The lanes; with a key, what was created under it."""
+        need.catalog = True
+        if self.idempotency_key is not None:
+            need.keys.add((self.route.namespace, self.idempotency_key))
+            need.executions.add(self.execution_id)
 
 
 def fingerprint_of(

@@ -6,13 +6,14 @@ loop may work from a stale list and several loops may run at once.
 
 from __future__ import annotations
 
+from flowfabric.kernel.command import ExecutionCommand
 from flowfabric.kernel.decision import Decision, Moment
 from flowfabric.kernel.execution.fail import Fail, fail_attempt
 from flowfabric.kernel.execution.transition import finish, lease_event, without_block
 from flowfabric.model.attempt import AttemptOutcome, FailureClass
 from flowfabric.model.event import LeaseEventType
 from flowfabric.model.execution import Execution
-from flowfabric.model.record import Record, replace
+from flowfabric.model.record import replace
 from flowfabric.model.results import Moved
 from flowfabric.model.state import (
     LEASE_EXPIRED,
@@ -25,29 +26,22 @@ ATTEMPT_TIMEOUT = "attempt_timeout"
 EXECUTION_DEADLINE = "execution_deadline"
 
 
-class ExpireLease(Record, frozen=True):
+class ExpireLease(ExecutionCommand[Moved], frozen=True, kw_only=True):
     """A lease may have lapsed."""
 
-    execution_id: str
 
-
-class ExpireAttempt(Record, frozen=True):
+class ExpireAttempt(ExecutionCommand[Moved], frozen=True, kw_only=True):
     """An attempt may have run too long."""
 
-    execution_id: str
     jitter: float
 
 
-class ExpireDeadline(Record, frozen=True):
+class ExpireDeadline(ExecutionCommand[Moved], frozen=True, kw_only=True):
     """An execution may have reached its deadline."""
 
-    execution_id: str
 
-
-class PromoteDelayed(Record, frozen=True):
+class PromoteDelayed(ExecutionCommand[Moved], frozen=True, kw_only=True):
     """A delay may be over."""
-
-    execution_id: str
 
 
 def _unchanged(execution_id: str) -> Decision:
@@ -80,13 +74,13 @@ def expire_attempt(execution: Execution | None, command: ExpireAttempt, at: Mome
     if execution.attempt_due_at is None or execution.attempt_due_at > at.now:
         return _unchanged(command.execution_id)
     timeout = Fail(
-        execution.execution_id,
-        None,
-        "system_timeout",
-        ATTEMPT_TIMEOUT,
-        FailureClass.TIMEOUT,
-        FailureClass.TIMEOUT.value,
-        command.jitter,
+        execution_id=execution.execution_id,
+        fence=None,
+        source="system_timeout",
+        reason=ATTEMPT_TIMEOUT,
+        failure_class=FailureClass.TIMEOUT,
+        category=FailureClass.TIMEOUT.value,
+        jitter=command.jitter,
     )
     decision = fail_attempt(execution, timeout, at, exhausted=TerminalOutcome.EXPIRED)
     return replace(decision, reply=Moved(execution.execution_id, ATTEMPT_TIMEOUT))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from flowfabric.kernel.command import ExecutionCommand, Needs
 from flowfabric.kernel.decision import Decision, Moment
 from flowfabric.kernel.execution.answer import end_of, kept
 from flowfabric.kernel.execution.fence import OPERATOR_OVERRIDE, refuse_writer, released_by
@@ -17,15 +18,14 @@ from flowfabric.kernel.execution.transition import (
 from flowfabric.model.attempt import AttemptOutcome, AttemptType, FailureClass
 from flowfabric.model.event import Event, LeaseEventType, OperatorEventType
 from flowfabric.model.execution import Execution, Fence
-from flowfabric.model.record import Record, replace
+from flowfabric.model.record import replace
 from flowfabric.model.results import RetryScheduled, TerminalFailed
 from flowfabric.model.state import AttemptState, BlockingReason, TerminalOutcome
 
 
-class Fail(Record, frozen=True):
+class Fail(ExecutionCommand[RetryScheduled | TerminalFailed], frozen=True, kw_only=True):
     """The owner (or an operator in its stead) reports a failure."""
 
-    execution_id: str
     fence: Fence | None
     source: str
     reason: str
@@ -33,6 +33,11 @@ class Fail(Record, frozen=True):
     category: str
     jitter: float
     retry_after_ms: int | None = None  # the handler's own wish, instead of the policy's pause
+
+    def needs(self, need: Needs) -> None:
+        """The execution, and its flow."""
+        need.executions.add(self.execution_id)
+        need.flows_of.add(self.execution_id)
 
 
 def fail(execution: Execution | None, command: Fail, at: Moment) -> Decision:

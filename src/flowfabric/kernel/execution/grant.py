@@ -6,6 +6,8 @@ lapses nothing has to be undone.
 
 from __future__ import annotations
 
+from typing import Generic, TypeVar
+
 from flowfabric.errors import (
     CapabilityMismatch,
     ClaimGrantExpired,
@@ -17,6 +19,7 @@ from flowfabric.errors import (
     NotAResumedExecution,
     UseClaimResumedExecution,
 )
+from flowfabric.kernel.command import Command, ExecutionCommand, Needs
 from flowfabric.kernel.decision import Decision, Moment, Refused, refuse
 from flowfabric.kernel.execution.claim import NewIds, take
 from flowfabric.kernel.execution.fence import not_found
@@ -24,22 +27,29 @@ from flowfabric.kernel.execution.routing import Offer, missing_capabilities
 from flowfabric.kernel.execution.transition import operator_event
 from flowfabric.model.event import OperatorEventType
 from flowfabric.model.execution import Execution, Grant, GrantKind
-from flowfabric.model.record import Record, replace
-from flowfabric.model.results import GrantIssued
+from flowfabric.model.record import replace
+from flowfabric.model.results import Claimed, GrantIssued, NoWork
 from flowfabric.model.state import LifecyclePhase, OwnershipState
 
 OPERATOR = "operator"
 
 
-class GrantRequest(Record, frozen=True):
+R = TypeVar("R")
+
+
+class GrantRequest(ExecutionCommand[R], Generic[R], frozen=True, kw_only=True):
     """A scheduler chose a worker for an execution."""
 
-    execution_id: str
     worker_id: str
     worker_instance_id: str
     worker_capabilities: tuple[str, ...]
     grant_ttl_ms: int
     grant_id: str
+
+    def needs(self, need: Needs) -> None:
+        """The execution, and the switch of its lane."""
+        need.executions.add(self.execution_id)
+        need.catalog = True
 
     def grant(self, kind: GrantKind, now: int) -> Grant:
         """The right itself, from now on."""
@@ -47,21 +57,24 @@ class GrantRequest(Record, frozen=True):
         return Grant(kind, self.grant_id, self.worker_id, self.worker_instance_id, expires_at)
 
 
-class IssueClaimGrant(GrantRequest, frozen=True):
+class IssueClaimGrant(GrantRequest[GrantIssued], frozen=True, kw_only=True):
     """The execution waits; the worker may claim it."""
 
 
-class PromiseBest(Record, frozen=True):
+class PromiseBest(Command[GrantIssued | NoWork], frozen=True, kw_only=True):
     """A scheduler asks for the best execution a worker could run; the request names none yet."""
 
     offer: Offer
     request: IssueClaimGrant
 
+    def needs(self, need: Needs) -> None:
+        """The routes to be matched."""
+        need.catalog = True
 
-class ClaimGranted(Record, frozen=True):
+
+class ClaimGranted(ExecutionCommand[Claimed], frozen=True, kw_only=True):
     """The chosen worker redeems its grant; `resumed` names which of the two claims it called."""
 
-    execution_id: str
     worker_id: str
     worker_instance_id: str
     lease_ttl_ms: int
@@ -69,14 +82,23 @@ class ClaimGranted(Record, frozen=True):
     ids: NewIds
     resumed: bool
 
+    def needs(self, need: Needs) -> None:
+        """The execution, and the switch of its lane."""
+        need.executions.add(self.execution_id)
+        need.catalog = True
 
-class ClaimNamed(Record, frozen=True):
+
+class ClaimNamed(ExecutionCommand[Claimed], frozen=True, kw_only=True):
     """An operator takes one named execution, whatever its capabilities."""
 
-    execution_id: str
     lease_ttl_ms: int
     backend: str
     ids: NewIds
+
+    def needs(self, need: Needs) -> None:
+        """The execution, and the switch of its lane."""
+        need.executions.add(self.execution_id)
+        need.catalog = True
 
 
 def grant_reply(execution: Execution, grant: Grant) -> GrantIssued:

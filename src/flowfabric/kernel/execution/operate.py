@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from flowfabric.errors import ExecutionNotEligible, InvalidBlockingReason
+from flowfabric.kernel.command import ExecutionCommand
 from flowfabric.kernel.decision import Decision, Moment, Refused, refuse
 from flowfabric.kernel.execution.fence import not_active, not_found
 from flowfabric.kernel.execution.transition import operator_event, park, without_block
 from flowfabric.kernel.tags import with_tags
 from flowfabric.model.event import OperatorEventType
 from flowfabric.model.execution import Execution
-from flowfabric.model.record import Record, replace
+from flowfabric.model.record import replace
 from flowfabric.model.results import Blocked, PriorityChanged, Rejected, Unblocked
 from flowfabric.model.state import (
     ADMISSION_BLOCK_REASONS,
@@ -19,46 +20,39 @@ from flowfabric.model.state import (
 )
 
 
-class ChangePriority(Record, frozen=True):
+class ChangePriority(ExecutionCommand[PriorityChanged], frozen=True, kw_only=True):
     """Move waiting work up or down."""
 
-    execution_id: str
     new_priority: int
 
 
-class Hold(Record, frozen=True):
+class Hold(ExecutionCommand[Blocked], frozen=True, kw_only=True):
     """Keep runnable work from being claimed until released."""
 
-    execution_id: str
     reason: str
 
 
-class Release(Record, frozen=True):
+class Release(ExecutionCommand[Unblocked], frozen=True, kw_only=True):
     """End a hold."""
 
-    execution_id: str
 
-
-class Block(Record, frozen=True):
+class Block(ExecutionCommand[Blocked], frozen=True, kw_only=True):
     """Admission says no: keep waiting work from being claimed, for a reason."""
 
-    execution_id: str
     reason: BlockingReason
     detail: str
 
 
-class Unblock(Record, frozen=True):
+class Unblock(ExecutionCommand[Unblocked], frozen=True, kw_only=True):
     """The reason is gone; `expected` guards against lifting another block."""
 
-    execution_id: str
     expected: BlockingReason | None
     by_operator: bool = False  # else limits lift what they have set, which is not audited
 
 
-class SetTag(Record, frozen=True):
+class SetTag(ExecutionCommand[None], frozen=True, kw_only=True):
     """Label an execution."""
 
-    execution_id: str
     key: str
     value: str
 
@@ -110,7 +104,7 @@ def hold(execution: Execution | None, command: Hold, at: Moment) -> Decision:
 
 def release(execution: Execution | None, command: Release, at: Moment) -> Decision:
     """Back to waiting, or to what is left of its delay."""
-    lift = Unblock(command.execution_id, BlockingReason.PAUSED_BY_OPERATOR)
+    lift = Unblock(execution_id=command.execution_id, expected=BlockingReason.PAUSED_BY_OPERATOR)
     decision = unblock(execution, lift, at)
     if execution is None or decision.execution is None:
         return decision

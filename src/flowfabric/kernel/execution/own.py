@@ -2,38 +2,36 @@
 
 from __future__ import annotations
 
+from flowfabric.kernel.command import ExecutionCommand
 from flowfabric.kernel.decision import Decision, Moment
 from flowfabric.kernel.execution.answer import kept
 from flowfabric.kernel.execution.fence import refuse_unless_owner, refuse_writer
 from flowfabric.kernel.execution.transition import lease_event, lease_horizon, let_go, wait_until
 from flowfabric.model.event import LeaseEventType
 from flowfabric.model.execution import Execution, Fence
-from flowfabric.model.record import Record, replace
+from flowfabric.model.record import replace
 from flowfabric.model.results import Delayed, LeaseRenewal, Progressed
 from flowfabric.model.state import AttemptState, BlockingReason
 
 
-class Renew(Record, frozen=True):
+class Renew(ExecutionCommand[LeaseRenewal], frozen=True, kw_only=True):
     """The owner is still at work."""
 
-    execution_id: str
     fence: Fence
     lease_ttl_ms: int
 
 
-class Progress(Record, frozen=True):
+class Progress(ExecutionCommand[Progressed], frozen=True, kw_only=True):
     """The owner reports how far it is; what is absent stays as it was."""
 
-    execution_id: str
     fence: Fence
     percent: int | None = None
     message: str | None = None
 
 
-class Delay(Record, frozen=True):
+class Delay(ExecutionCommand[Delayed], frozen=True, kw_only=True):
     """The owner parks the attempt until an instant and goes on with it then."""
 
-    execution_id: str
     fence: Fence | None
     delay_until: int
     source: str

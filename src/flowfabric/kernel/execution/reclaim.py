@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from flowfabric import limits
 from flowfabric.errors import GrantAlreadyExists
+from flowfabric.kernel.command import ExecutionCommand, Needs
 from flowfabric.kernel.decision import Decision, Moment, refuse
 from flowfabric.kernel.execution.claim import NewIds, take
 from flowfabric.kernel.execution.fence import not_found
@@ -13,34 +14,43 @@ from flowfabric.kernel.execution.transition import ended_attempt, finish, let_go
 from flowfabric.model.attempt import Attempt, AttemptOutcome, AttemptType
 from flowfabric.model.event import LeaseEventType
 from flowfabric.model.execution import Execution, GrantKind
-from flowfabric.model.record import Record, replace
-from flowfabric.model.results import GrantNotFound, Moved, NotReclaimable, ReclaimCapExceeded
+from flowfabric.model.record import replace
+from flowfabric.model.results import (
+    GrantNotFound,
+    Moved,
+    NotReclaimable,
+    ReclaimCapExceeded,
+    ReclaimGrantResult,
+    ReclaimResult,
+)
 from flowfabric.model.state import AttemptState, OwnershipState, TerminalOutcome, waiting
 
 MAX_RECLAIMS_EXCEEDED = "max_reclaims_exceeded"
 _LOST = (OwnershipState.LEASE_EXPIRED_RECLAIMABLE, OwnershipState.LEASE_REVOKED)
 
 
-class RequeueLost(Record, frozen=True):
+class RequeueLost(ExecutionCommand[Moved], frozen=True, kw_only=True):
     """A lost lease has waited out its grace: put the work back by itself."""
 
-    execution_id: str
 
-
-class IssueReclaimGrant(GrantRequest, frozen=True):
+class IssueReclaimGrant(GrantRequest[ReclaimGrantResult], frozen=True, kw_only=True):
     """Its lease was lost; the worker may take it over."""
 
 
-class ReclaimExecution(Record, frozen=True):
+class ReclaimExecution(ExecutionCommand[ReclaimResult], frozen=True, kw_only=True):
     """The chosen worker takes over with a new attempt."""
 
-    execution_id: str
     worker_id: str
     worker_instance_id: str
     lease_ttl_ms: int
     backend: str
     ids: NewIds
     max_reclaim_count: int | None = None
+
+    def needs(self, need: Needs) -> None:
+        """The execution, and the switch of its lane."""
+        need.executions.add(self.execution_id)
+        need.catalog = True
 
 
 def reclaim_cap(execution: Execution, asked: int | None = None) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from flowfabric.errors import ExecutionNotTerminal, InvalidInput, MaxReplaysExhausted
+from flowfabric.kernel.command import ExecutionCommand, Needs
 from flowfabric.kernel.decision import Decision, Moment, refuse
 from flowfabric.kernel.execution.answer import kept_end
 from flowfabric.kernel.execution.fence import not_found
@@ -10,7 +11,6 @@ from flowfabric.kernel.execution.transition import let_go, operator_event
 from flowfabric.model.attempt import AttemptType
 from flowfabric.model.event import OperatorEventType
 from flowfabric.model.execution import Execution
-from flowfabric.model.record import Record
 from flowfabric.model.results import Replayed
 from flowfabric.model.state import (
     AttemptState,
@@ -21,14 +21,19 @@ from flowfabric.model.state import (
 )
 
 
-class Replay(Record, frozen=True):
+class Replay(ExecutionCommand[Replayed], frozen=True, kw_only=True):
     """An operator wants the work done again."""
 
-    execution_id: str
     requested_by: str = ""
     reason: str = ""
     deadline_at: int | None = None
     cascade: bool = False  # in a flow: those it made impossible live again too
+
+    def needs(self, need: Needs) -> None:
+        """The execution, its flow, and the switch of its lane."""
+        need.executions.add(self.execution_id)
+        need.flows_of.add(self.execution_id)
+        need.catalog = True
 
 
 def replay(execution: Execution | None, command: Replay, at: Moment) -> Decision:

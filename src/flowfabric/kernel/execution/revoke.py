@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import hmac
 
+from flowfabric.kernel.command import ExecutionCommand
 from flowfabric.kernel.decision import Decision, Moment
 from flowfabric.kernel.execution.fence import not_found
 from flowfabric.kernel.execution.transition import lease_event, operator_event
 from flowfabric.model.event import LeaseEventType, OperatorEventType
 from flowfabric.model.execution import Execution
-from flowfabric.model.record import Record, replace
+from flowfabric.model.record import replace
 from flowfabric.model.results import AlreadySatisfied, Revoked
 from flowfabric.model.state import LEASE_REVOKED, OwnershipState
 
 
-class RevokeLease(Record, frozen=True):
+class RevokeLease(ExecutionCommand[Revoked | AlreadySatisfied], frozen=True, kw_only=True):
     """An operator distrusts the owner. Empty expectations are not checked."""
 
-    execution_id: str
     reason: str
     expected_lease_id: str = ""
     worker_instance_id: str = ""

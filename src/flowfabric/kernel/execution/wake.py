@@ -6,6 +6,7 @@ deadline beats an attempt's time, which beats a lapsed lease, which beats reclai
 
 from __future__ import annotations
 
+from flowfabric.kernel.command import ExecutionCommand
 from flowfabric.kernel.decision import Decision, Moment
 from flowfabric.kernel.execution.expire import (
     ExpireAttempt,
@@ -19,14 +20,12 @@ from flowfabric.kernel.execution.expire import (
 )
 from flowfabric.kernel.execution.reclaim import RequeueLost, requeue_lost
 from flowfabric.model.execution import Execution
-from flowfabric.model.record import Record
 from flowfabric.model.results import Moved
 
 
-class Wake(Record, frozen=True):
+class Wake(ExecutionCommand[Moved], frozen=True, kw_only=True):
     """A due time may have come."""
 
-    execution_id: str
     jitter: float
 
 
@@ -34,11 +33,11 @@ def wake(execution: Execution | None, command: Wake, at: Moment) -> Decision:
     """The first transition that is due; each checks its own time again."""
     key = command.execution_id
     for decision in (
-        expire_deadline(execution, ExpireDeadline(key), at),
-        expire_attempt(execution, ExpireAttempt(key, command.jitter), at),
-        expire_lease(execution, ExpireLease(key), at),
-        requeue_lost(execution, RequeueLost(key), at),
-        promote_delayed(execution, PromoteDelayed(key), at),
+        expire_deadline(execution, ExpireDeadline(execution_id=key), at),
+        expire_attempt(execution, ExpireAttempt(execution_id=key, jitter=command.jitter), at),
+        expire_lease(execution, ExpireLease(execution_id=key), at),
+        requeue_lost(execution, RequeueLost(execution_id=key), at),
+        promote_delayed(execution, PromoteDelayed(execution_id=key), at),
     ):
         if decision.execution is not None:
             return decision

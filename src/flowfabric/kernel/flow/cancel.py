@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from flowfabric.kernel.command import Command, ExecutionCommand, Needs
 from flowfabric.kernel.decision import Decision, Moment
 from flowfabric.kernel.execution.transition import park
 from flowfabric.model.event import OperatorEvent, OperatorEventType
 from flowfabric.model.execution import Execution
 from flowfabric.model.flow import CancellationPolicy, FlowRow
-from flowfabric.model.record import Record
+from flowfabric.model.flow_results import AlreadyTerminal, CancellationScheduled, FlowCancelled
 from flowfabric.model.state import BlockingReason
 
 FLOW_CANCEL = "flow_cancel"  # who cancels
@@ -18,7 +19,9 @@ _WIDTH = (
 )
 
 
-class CancelFlow(Record, frozen=True):
+class CancelFlow(
+    Command[FlowCancelled | CancellationScheduled | AlreadyTerminal], frozen=True, kw_only=True
+):
     """Somebody wants a whole flow stopped."""
 
     flow_id: str
@@ -26,12 +29,23 @@ class CancelFlow(Record, frozen=True):
     reason: str
     grace_ms: int | None = None  # none: members are cancelled at once, not by whoever asked
 
+    def needs(self, need: Needs) -> None:
+        """The flow and all its members."""
+        need.catalog = True
+        need.flows.add(self.flow_id)
+        need.members_of.add(self.flow_id)
 
-class AckCancelMember(Record, frozen=True):
+
+class AckCancelMember(ExecutionCommand[None], frozen=True, kw_only=True):
     """Whoever cancels the members of a flow by hand has done one."""
 
     flow_id: str
-    execution_id: str
+
+    def needs(self, need: Needs) -> None:
+        """The execution and the flow."""
+        need.executions.add(self.execution_id)
+        need.catalog = True
+        need.flows.add(self.flow_id)
 
 
 def bar(execution: Execution, reason: str, at: Moment) -> Decision:

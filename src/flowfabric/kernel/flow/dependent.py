@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import TypeGuard
 
+from flowfabric.kernel.command import ExecutionCommand, Needs
 from flowfabric.kernel.decision import Decision, Moment
 from flowfabric.kernel.execution.answer import kept
 from flowfabric.kernel.execution.cancel import stop
@@ -16,7 +17,7 @@ from flowfabric.model.attempt import AttemptOutcome
 from flowfabric.model.event import LeaseEventType
 from flowfabric.model.execution import Execution, Fence
 from flowfabric.model.flow_results import ChildrenAwaited
-from flowfabric.model.record import Record, replace
+from flowfabric.model.record import replace
 from flowfabric.model.state import (
     AttemptState,
     BlockingReason,
@@ -30,11 +31,16 @@ DEPENDENCY_IMPOSSIBLE = "dependency_impossible"
 _FREE_TO_WAIT = (EligibilityState.ELIGIBLE_NOW, EligibilityState.NOT_ELIGIBLE_UNTIL_TIME)
 
 
-class WaitChildren(Record, frozen=True):
+class WaitChildren(ExecutionCommand[ChildrenAwaited], frozen=True, kw_only=True):
     """The owner lets go until everything it spawned has ended."""
 
-    execution_id: str
     fence: Fence
+
+    def needs(self, need: Needs) -> None:
+        """The execution, and its flow."""
+        need.executions.add(self.execution_id)
+        need.catalog = True
+        need.flows_of.add(self.execution_id)
 
 
 def hold_back(execution: Execution, detail: str, at: Moment) -> Decision:

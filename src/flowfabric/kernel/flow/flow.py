@@ -13,6 +13,7 @@ from flowfabric.errors import (
     InvalidInput,
     NotFound,
 )
+from flowfabric.kernel.command import Command, ExecutionCommand, Needs
 from flowfabric.kernel.decision import Moment, Refused
 from flowfabric.kernel.flow.join import is_unneeded
 from flowfabric.model.execution import Execution
@@ -24,12 +25,12 @@ from flowfabric.model.flow import (
     FlowRow,
     FlowState,
 )
-from flowfabric.model.flow_results import FlowAlreadySatisfied
+from flowfabric.model.flow_results import Added, AlreadyMember, FlowAlreadySatisfied, FlowCreated
 from flowfabric.model.record import Record, replace
 from flowfabric.model.state import EligibilityState
 
 
-class CreateFlow(Record, frozen=True):
+class CreateFlow(Command[FlowCreated | FlowAlreadySatisfied], frozen=True, kw_only=True):
     """Somebody wants an empty flow to add to."""
 
     flow_id: str
@@ -38,21 +39,36 @@ class CreateFlow(Record, frozen=True):
     retention_ms: int | None = None
     tags: dict[str, str] = {}
 
+    def needs(self, need: Needs) -> None:
+        """The flow."""
+        need.catalog = True
+        need.flows.add(self.flow_id)
 
-class AddMember(Record, frozen=True):
+
+class AddMember(ExecutionCommand[Added | AlreadyMember], frozen=True, kw_only=True):
     """An execution shall belong to a flow, for ever."""
 
     flow_id: str
-    execution_id: str
     node_name: str = ""
     reopen: bool = False
 
+    def needs(self, need: Needs) -> None:
+        """The execution and the flow."""
+        need.executions.add(self.execution_id)
+        need.catalog = True
+        need.flows.add(self.flow_id)
 
-class SetFlowTag(Record, frozen=True):
+
+class SetFlowTag(Command[None], frozen=True, kw_only=True):
     """Label a flow."""
 
     flow_id: str
     tags: dict[str, str]
+
+    def needs(self, need: Needs) -> None:
+        """The flow."""
+        need.catalog = True
+        need.flows.add(self.flow_id)
 
 
 class Change(Record, frozen=True):

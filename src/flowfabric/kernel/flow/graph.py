@@ -13,6 +13,7 @@ from flowfabric.errors import (
     SelfReferencingEdge,
     StaleGraphRevision,
 )
+from flowfabric.kernel.command import Command, ExecutionCommand, Needs
 from flowfabric.kernel.decision import Moment, Refused
 from flowfabric.kernel.flow.flow import refuse_closed
 from flowfabric.model.execution import Execution
@@ -25,10 +26,20 @@ from flowfabric.model.flow import (
     MemberRow,
     Quorum,
 )
-from flowfabric.model.record import Record
+from flowfabric.model.flow_results import (
+    AlreadyApplied,
+    AlreadyWithdrawn,
+    Applied,
+    CascadeOutcome,
+    DependencyResolved,
+    PolicyAlreadySet,
+    PolicySet,
+    Staged,
+    Withdrawn,
+)
 
 
-class StageEdge(Record, frozen=True):
+class StageEdge(Command[Staged], frozen=True, kw_only=True):
     """Announce a dependency: by itself it holds no child back, but its group waits for it."""
 
     flow_id: str
@@ -40,8 +51,13 @@ class StageEdge(Record, frozen=True):
     input_name: str | None = None
     expected_graph_revision: int | None = None  # none: whatever it is
 
+    def needs(self, need: Needs) -> None:
+        """The flow."""
+        need.catalog = True
+        need.flows.add(self.flow_id)
 
-class ApplyEdge(Record, frozen=True):
+
+class ApplyEdge(Command[Applied | AlreadyApplied], frozen=True, kw_only=True):
     """Make a staged dependency effective."""
 
     flow_id: str
@@ -49,8 +65,14 @@ class ApplyEdge(Record, frozen=True):
     upstream_execution_id: str
     downstream_execution_id: str
 
+    def needs(self, need: Needs) -> None:
+        """Its flow and both ends."""
+        need.catalog = True
+        need.flows.add(self.flow_id)
+        need.executions.update((self.upstream_execution_id, self.downstream_execution_id))
 
-class WithdrawEdge(Record, frozen=True):
+
+class WithdrawEdge(Command[Withdrawn | AlreadyWithdrawn], frozen=True, kw_only=True):
     """A dependency that was staged is not to come."""
 
     flow_id: str
@@ -58,13 +80,49 @@ class WithdrawEdge(Record, frozen=True):
     upstream_execution_id: str
     downstream_execution_id: str
 
+    def needs(self, need: Needs) -> None:
+        """The flow and the member that waits."""
+        need.catalog = True
+        need.flows.add(self.flow_id)
+        need.executions.add(self.downstream_execution_id)
 
-class SetGroupPolicy(Record, frozen=True):
+
+class SetGroupPolicy(Command[PolicySet | PolicyAlreadySet], frozen=True, kw_only=True):
     """How a member's dependencies join."""
 
     flow_id: str
     execution_id: str
     policy: EdgePolicy
+
+    def needs(self, need: Needs) -> None:
+        """The flow."""
+        need.catalog = True
+        need.flows.add(self.flow_id)
+
+
+class ResolveEdge(Command[DependencyResolved], frozen=True, kw_only=True):
+    """Count an upstream's end for one edge, as the cascade does by itself."""
+
+    flow_id: str
+    edge_id: str
+    upstream_execution_id: str
+    downstream_execution_id: str
+
+    def needs(self, need: Needs) -> None:
+        """Its flow and both ends."""
+        need.catalog = True
+        need.flows.add(self.flow_id)
+        need.executions.update((self.upstream_execution_id, self.downstream_execution_id))
+
+
+class CascadeFrom(ExecutionCommand[CascadeOutcome], frozen=True, kw_only=True):
+    """Resolve everything that follows from the end of one execution."""
+
+    def needs(self, need: Needs) -> None:
+        """The execution, and its flow."""
+        need.executions.add(self.execution_id)
+        need.catalog = True
+        need.flows_of.add(self.execution_id)
 
 
 def refuse_stage(

@@ -7,12 +7,14 @@ from collections.abc import Sequence
 from itertools import chain
 
 from flowfabric.errors import InvalidBudgetScope, InvalidInput, SelfReferencingEdge
+from flowfabric.kernel.command import Command, ExecutionCommand, Needs
 from flowfabric.kernel.decision import Moment, Refused
 from flowfabric.kernel.execution.create import CreateExecution
 from flowfabric.kernel.flow.flow import CreateFlow
 from flowfabric.kernel.flow.graph import StageEdge, new_edge, ranks_of, refuse_quorum
 from flowfabric.model.execution import Fence
 from flowfabric.model.flow import EdgePolicy, EdgeRow, EdgeState, MemberRow
+from flowfabric.model.flow_results import FlowDuplicate, FlowSubmitted, Spawned
 from flowfabric.model.record import Record
 
 
@@ -24,7 +26,7 @@ class Node(Record, frozen=True):
     policy: EdgePolicy | None = None
 
 
-class SubmitFlow(Record, frozen=True):
+class SubmitFlow(Command[FlowSubmitted | FlowDuplicate], frozen=True, kw_only=True):
     """A graph whose edges have been checked: every node it names is there."""
 
     flow: CreateFlow
@@ -41,14 +43,31 @@ class SubmitFlow(Record, frozen=True):
         """The flow's id."""
         return self.flow.flow_id
 
+    def needs(self, need: Needs) -> None:
+        """The lanes; a flow whose id was given; what was submitted under the key."""
+        need.catalog = True
+        if self.is_named:
+            need.flows.add(self.flow_id)
+        if self.idempotency_key is not None:
+            need.keys.add((self.flow.namespace, self.idempotency_key))
 
-class SpawnChildren(Record, frozen=True):
+
+class SpawnChildren(ExecutionCommand[Spawned], frozen=True, kw_only=True):
     """The owner of an execution wants others done, as its children."""
 
-    execution_id: str
     fence: Fence
     children: tuple[CreateExecution, ...]
     flow_budgets: dict[str, str] = {}  # which flow each budget is for that children name
+
+    def needs(self, need: Needs) -> None:
+        """The parent, its flow, and the children it spawned under these keys before."""
+        need.executions.add(self.execution_id)
+        need.catalog = True
+        need.flows_of.add(self.execution_id)
+        need.families.add(self.execution_id)
+        for child in self.children:
+            if child.idempotency_key is not None:
+                need.keys.add((child.route.namespace, child.idempotency_key))
 
 
 def check_graph(

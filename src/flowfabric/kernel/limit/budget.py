@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from flowfabric.errors import InvalidInput, LimitConflict, NotFound
+from flowfabric.kernel.command import Command, Needs
 from flowfabric.kernel.decision import Moment, Refused
 from flowfabric.limits import DIMENSIONS_MAX
 from flowfabric.model.budget import (
@@ -19,6 +20,7 @@ from flowfabric.model.budget import (
     HardAction,
     HardBreach,
     PendingWork,
+    ScopeType,
     SoftAction,
     SoftBreach,
     UsageRow,
@@ -65,14 +67,21 @@ class BudgetDecision(Record, frozen=True):
     events: tuple[OperatorEvent, ...] = ()
 
 
-class CreateBudget(Record, frozen=True):
+class CreateBudget(Command[BudgetCreated | AlreadySatisfied], frozen=True, kw_only=True):
     """Put a policy in force."""
 
     budget_id: str
     policy: BudgetPolicy
 
+    def needs(self, need: Needs) -> None:
+        """The budget; the execution that it is for."""
+        need.catalog = need.is_limited = True
+        need.budgets.add(self.budget_id)
+        if self.policy.scope_type is ScopeType.EXECUTION:
+            need.executions.add(self.policy.scope_id)
 
-class UpdateBudget(Record, frozen=True):
+
+class UpdateBudget(Command[BudgetUpdated], frozen=True, kw_only=True):
     """Raise or lower limits; what is absent stays."""
 
     budget_id: str
@@ -83,12 +92,22 @@ class UpdateBudget(Record, frozen=True):
     on_soft_limit: str | None = None
     reset_interval_ms: int | None = None
 
+    def needs(self, need: Needs) -> None:
+        """The budget."""
+        need.catalog = need.is_limited = True
+        need.budgets.add(self.budget_id)
 
-class ResetBudget(Record, frozen=True):
+
+class ResetBudget(Command[BudgetReset], frozen=True, kw_only=True):
     """Start counting from zero; `only_if_due` for the loop, which may come too late or twice."""
 
     budget_id: str
     only_if_due: bool = False
+
+    def needs(self, need: Needs) -> None:
+        """The budget."""
+        need.catalog = need.is_limited = True
+        need.budgets.add(self.budget_id)
 
 
 def new_budget(budget_id: str, at: Moment) -> Budget:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from flowfabric.errors import LimitConflict, NotFound, PlaceInUse
+from flowfabric.kernel.command import Command, ExecutionCommand, Needs
 from flowfabric.kernel.decision import Moment, Refused
 from flowfabric.model.event import OperatorEvent, OperatorEventType
 from flowfabric.model.quota import (
@@ -20,6 +21,7 @@ from flowfabric.model.quota import (
     QuotaPolicy,
     QuotaUpdated,
     RateExceeded,
+    Released,
 )
 from flowfabric.model.record import Record, replace
 from flowfabric.model.results import AlreadySatisfied
@@ -28,7 +30,7 @@ IDLE_GATE_MS = 60_000  # so long a gate is left alone before it is looked at for
 LOOK_AGAIN_MS = 1_000  # room that the ones called up have not used by then is offered to others
 
 
-class CreateQuota(Record, frozen=True):
+class CreateQuota(Command[QuotaCreated | AlreadySatisfied], frozen=True, kw_only=True):
     """Put a policy in force."""
 
     quota_policy_id: str
@@ -37,8 +39,13 @@ class CreateQuota(Record, frozen=True):
     max_concurrent: int
     jitter_ms: int
 
+    def needs(self, need: Needs) -> None:
+        """The policy with all its gates."""
+        need.catalog = need.is_limited = True
+        need.policies.add((self.quota_policy_id,))
 
-class UpdateQuota(Record, frozen=True):
+
+class UpdateQuota(Command[QuotaUpdated], frozen=True, kw_only=True):
     """Change limits; what is absent stays."""
 
     quota_policy_id: str
@@ -47,23 +54,40 @@ class UpdateQuota(Record, frozen=True):
     max_concurrent: int | None
     jitter_ms: int | None
 
+    def needs(self, need: Needs) -> None:
+        """The policy with all its gates."""
+        need.catalog = need.is_limited = True
+        need.policies.add((self.quota_policy_id,))
 
-class CheckAdmission(Record, frozen=True):
+
+class CheckAdmission(ExecutionCommand[AdmissionOutcome], frozen=True, kw_only=True):
     """An external scheduler asks for a place."""
 
     quota_policy_id: str
     dimension: str
-    execution_id: str
     reservation_ms: int
     jitter: float
 
+    def needs(self, need: Needs) -> None:
+        """The execution, the gate and its place there."""
+        need.executions.add(self.execution_id)
+        need.catalog = need.is_limited = True
+        need.gates.add((self.quota_policy_id, self.dimension))
+        need.admissions.add((self.quota_policy_id, self.dimension, self.execution_id))
 
-class ReleaseAdmission(Record, frozen=True):
+
+class ReleaseAdmission(ExecutionCommand[Released], frozen=True, kw_only=True):
     """Free a place."""
 
     quota_policy_id: str
     dimension: str
-    execution_id: str
+
+    def needs(self, need: Needs) -> None:
+        """The execution, the gate and its place there."""
+        need.executions.add(self.execution_id)
+        need.catalog = need.is_limited = True
+        need.gates.add((self.quota_policy_id, self.dimension))
+        need.admissions.add((self.quota_policy_id, self.dimension, self.execution_id))
 
 
 class Gate(Record, frozen=True):

@@ -7,6 +7,7 @@ from typing import Any
 
 from flowfabric import limits
 from flowfabric.errors import IdempotencyConflict, NotFound
+from flowfabric.kernel.command import Command, ExecutionCommand, Key, Needs
 from flowfabric.kernel.decision import Moment, Refused
 from flowfabric.kernel.limit.budget import (
     Budget,
@@ -39,7 +40,7 @@ SPEND = "record_spend"
 SETTLE = "settle_budget"
 
 
-class ReportUsage(Record, frozen=True):
+class ReportUsage(Command[UsageOutcome], frozen=True, kw_only=True):
     """What was used. A worker proves that it owns the execution; an operator needs no fence."""
 
     budget_id: str
@@ -50,8 +51,22 @@ class ReportUsage(Record, frozen=True):
     fence: Fence | None = None
     must_exist: bool = False  # a budget without a policy is refused
 
+    @property
+    def seen_under(self) -> Key | None:
+        """Where the outcome is remembered, if it is to be."""
+        return None if self.dedup_key is None else (self.budget_id, REPORT, "", self.dedup_key)
 
-class RecordSpend(Record, frozen=True):
+    def needs(self, need: Needs) -> None:
+        """The budget, an earlier report under the key, the execution that is named."""
+        need.catalog = need.is_limited = True
+        need.budgets.add(self.budget_id)
+        if (key := self.seen_under) is not None:
+            need.dedups.add(key)
+        if self.execution_id is not None:
+            need.executions.add(self.execution_id)
+
+
+class RecordSpend(Command[UsageOutcome], frozen=True, kw_only=True):
     """What one execution spent, remembered so that it can be given back."""
 
     budget_id: str
@@ -60,50 +75,128 @@ class RecordSpend(Record, frozen=True):
     dedup_key: str | None
     dedup_ttl_ms: int
 
+    @property
+    def seen_under(self) -> Key | None:
+        """Where the outcome is remembered, if it is to be."""
+        key = self.dedup_key
+        return None if key is None else (self.budget_id, SPEND, self.execution_id, key)
 
-class ReleaseBudget(Record, frozen=True):
+    def needs(self, need: Needs) -> None:
+        """The budget and the account; the execution itself may be long gone."""
+        need.catalog = need.is_limited = True
+        need.budgets.add(self.budget_id)
+        need.ledgers.add((self.budget_id, self.execution_id))
+        if (key := self.seen_under) is not None:
+            need.dedups.add(key)
+
+
+class ReleaseBudget(Command[None], frozen=True, kw_only=True):
     """Give back everything one execution spent."""
 
     budget_id: str
     execution_id: str
 
+    def needs(self, need: Needs) -> None:
+        """The budget and the account; the execution itself may be long gone."""
+        need.catalog = need.is_limited = True
+        need.budgets.add(self.budget_id)
+        need.ledgers.add((self.budget_id, self.execution_id))
+        need.dedups.add((self.budget_id, SPEND, self.execution_id))
 
-class Reserve(Record, frozen=True):
+
+class Reserve(ExecutionCommand[Reserved | HardBreach], frozen=True, kw_only=True):
     """Hold amounts before they are spent."""
 
     budget_id: str
-    execution_id: str
     fence: Fence
     hold_id: str
     amounts: Mapping[str, int]
     ttl_ms: int
 
+    @property
+    def hold_key(self) -> Key:
+        """Where the hold is kept."""
+        return (self.execution_id, self.budget_id, self.hold_id)
 
-class Settle(Record, frozen=True):
+    @property
+    def seen_under(self) -> Key:
+        """Where it is remembered how the hold was settled."""
+        return (self.budget_id, SETTLE, self.execution_id, self.hold_id)
+
+    def needs(self, need: Needs) -> None:
+        """The execution, the budget, a hold of this name and how it was settled."""
+        need.executions.add(self.execution_id)
+        need.catalog = need.is_limited = True
+        need.budgets.add(self.budget_id)
+        need.holds.add(self.hold_key)
+        need.dedups.add(self.seen_under)
+
+
+class Settle(ExecutionCommand[UsageOutcome], frozen=True, kw_only=True):
     """Replace a hold by what was really spent."""
 
     budget_id: str
-    execution_id: str
     fence: Fence
     hold_id: str
     amounts: Mapping[str, int]
 
+    @property
+    def hold_key(self) -> Key:
+        """Where the hold is kept."""
+        return (self.execution_id, self.budget_id, self.hold_id)
 
-class ReleaseHold(Record, frozen=True):
+    @property
+    def seen_under(self) -> Key:
+        """Where it is remembered how the hold was settled."""
+        return (self.budget_id, SETTLE, self.execution_id, self.hold_id)
+
+    def needs(self, need: Needs) -> None:
+        """The execution, the budget, the account, the hold and how it was settled."""
+        need.executions.add(self.execution_id)
+        need.catalog = need.is_limited = True
+        need.budgets.add(self.budget_id)
+        need.ledgers.add((self.budget_id, self.execution_id))
+        need.holds.add(self.hold_key)
+        need.dedups.add(self.seen_under)
+
+
+class ReleaseHold(ExecutionCommand[HoldReleased], frozen=True, kw_only=True):
     """Give a hold back unspent."""
 
     budget_id: str
-    execution_id: str
     fence: Fence
     hold_id: str
 
+    @property
+    def hold_key(self) -> Key:
+        """Where the hold is kept."""
+        return (self.execution_id, self.budget_id, self.hold_id)
 
-class LapseHold(Record, frozen=True):
+    def needs(self, need: Needs) -> None:
+        """The execution, the budget and the hold."""
+        need.executions.add(self.execution_id)
+        need.catalog = need.is_limited = True
+        need.budgets.add(self.budget_id)
+        need.holds.add(self.hold_key)
+
+
+class LapseHold(ExecutionCommand[HoldReleased], frozen=True, kw_only=True):
     """A hold may have outlived its time, or its lease."""
 
     budget_id: str
-    execution_id: str
     hold_id: str
+
+    @property
+    def hold_key(self) -> Key:
+        """Where the hold is kept."""
+        return (self.execution_id, self.budget_id, self.hold_id)
+
+    def needs(self, need: Needs) -> None:
+        """The execution, the budget and the hold."""
+        need.executions.add(self.execution_id)
+        need.catalog = need.is_limited = True
+        need.budgets.add(self.budget_id)
+        need.holds.add(self.hold_key)
 
 
 class Spending(Record, frozen=True):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from flowfabric.errors import (
     ExecutionNotSuspended,
 )
+from flowfabric.kernel.command import ExecutionCommand, Needs
 from flowfabric.kernel.decision import Moment, Refused
 from flowfabric.kernel.execution.fence import not_found
 from flowfabric.kernel.execution.transition import finish, operator_event
@@ -19,7 +20,7 @@ from flowfabric.kernel.wait.episode import (
 from flowfabric.model.attempt import AttemptOutcome
 from flowfabric.model.event import Event, OperatorEventType
 from flowfabric.model.execution import Execution
-from flowfabric.model.record import Record, replace
+from flowfabric.model.record import replace
 from flowfabric.model.results import Moved
 from flowfabric.model.state import (
     BlockingReason,
@@ -41,19 +42,27 @@ from flowfabric.model.words import TimeoutBehavior
 TIMEOUT_SIGNAL = "timeout"
 
 
-class ResumeExecution(Record, frozen=True):
+class ResumeExecution(ExecutionCommand[Resumed], frozen=True, kw_only=True):
     """An operator ends the wait, whatever the condition says."""
 
-    execution_id: str
     actor: str
     resume_delay_ms: int
 
+    def needs(self, need: Needs) -> None:
+        """The execution and its open suspension."""
+        need.executions.add(self.execution_id)
+        need.waits = True
 
-class ExpireSuspension(Record, frozen=True):
+
+class ExpireSuspension(ExecutionCommand[Moved], frozen=True, kw_only=True):
     """A suspension may have waited too long."""
 
-    execution_id: str
     signal_id: str  # for the timeout signal
+
+    def needs(self, need: Needs) -> None:
+        """The execution and its open suspension."""
+        need.executions.add(self.execution_id)
+        need.waits = True
 
 
 def resume_execution(

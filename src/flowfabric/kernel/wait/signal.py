@@ -12,6 +12,7 @@ from flowfabric.errors import (
     TargetNotSignalable,
     WaitpointClosed,
 )
+from flowfabric.kernel.command import ExecutionCommand, Needs
 from flowfabric.kernel.decision import Moment, Refused
 from flowfabric.kernel.wait.condition import contributes, is_met, keys_of, tokens_of
 from flowfabric.kernel.wait.episode import (
@@ -39,10 +40,18 @@ from flowfabric.model.suspension import (
 )
 
 
-class DeliverSignal(Record, frozen=True):
+class TypeDeclared(Record, frozen=True):
+    """The payload must fit this type. Comparing takes time, so nothing is held meanwhile: the
+    caller compares, and repeats the command with `fits`. Only an authenticated sender gets here."""
+
+    payload_type: str
+
+
+class DeliverSignal(
+    ExecutionCommand[SignalAccepted | SignalDuplicate | TypeDeclared], frozen=True, kw_only=True
+):
     """Somebody with the right to it signals a waitpoint."""
 
-    execution_id: str
     waitpoint_id: str
     presented: str | None  # the token; none for an operator of this installation
     signal_id: str
@@ -62,12 +71,13 @@ class DeliverSignal(Record, frozen=True):
     def __repr__(self) -> str:
         return f"DeliverSignal({self.signal_name!r} to {self.waitpoint_id})"
 
-
-class TypeDeclared(Record, frozen=True):
-    """The payload must fit this type. Comparing takes time, so nothing is held meanwhile: the
-    caller compares, and repeats the command with `fits`. Only an authenticated sender gets here."""
-
-    payload_type: str
+    def needs(self, need: Needs) -> None:
+        """The execution, the waitpoint, an earlier signal under the key."""
+        need.executions.add(self.execution_id)
+        need.waits = True
+        need.waitpoints.add((self.waitpoint_id,))
+        if self.idempotency_key is not None:
+            need.signal_keys.add((self.waitpoint_id, self.idempotency_key))
 
 
 def refuse_sender(

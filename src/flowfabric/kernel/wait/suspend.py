@@ -13,6 +13,7 @@ from flowfabric.errors import (
     PendingWaitpointExpired,
     SuspendConflict,
 )
+from flowfabric.kernel.command import ExecutionCommand, Needs
 from flowfabric.kernel.decision import Moment, Refused
 from flowfabric.kernel.execution.fence import not_found, refuse_unless_owner, same_lease
 from flowfabric.kernel.execution.transition import lease_event, let_go
@@ -31,12 +32,14 @@ from flowfabric.model.state import (
     suspended,
 )
 from flowfabric.model.suspension import (
+    AlreadyMet,
     Contribution,
     ReasonCode,
     RequestedBy,
     ResumeCause,
     ResumeCondition,
     SignalRow,
+    Suspended,
     SuspendKeyRow,
     SuspensionRow,
     WaitpointRow,
@@ -54,10 +57,9 @@ class Binding(Record, frozen=True):
     payload_type: str | None = None
 
 
-class SuspendExecution(Record, frozen=True):
+class SuspendExecution(ExecutionCommand[Suspended | AlreadyMet], frozen=True, kw_only=True):
     """The owner stops and waits."""
 
-    execution_id: str
     fence: Fence
     suspension_id: str
     bindings: tuple[Binding, ...]
@@ -73,11 +75,20 @@ class SuspendExecution(Record, frozen=True):
     idempotency_ttl_ms: int
     digest: str
 
+    def needs(self, need: Needs) -> None:
+        """The execution, the waitpoints handed out before, and what their signals said."""
+        need.executions.add(self.execution_id)
+        need.waits = True
+        pending = [(each.waitpoint_id,) for each in self.bindings if each.is_pending]
+        need.waitpoints.update(pending)
+        need.signals.update(pending)
+        if self.idempotency_key is not None:
+            need.suspend_keys.add((self.execution_id, self.idempotency_key))
 
-class CreateWaitpoint(Record, frozen=True):
+
+class CreateWaitpoint(ExecutionCommand[WaitpointRow], frozen=True, kw_only=True):
     """The owner hands out an address before it suspends."""
 
-    execution_id: str
     fence: Fence
     waitpoint_id: str
     waitpoint_key: str
@@ -85,13 +96,24 @@ class CreateWaitpoint(Record, frozen=True):
     expires_in_ms: int
     payload_type: str | None = None
 
+    def needs(self, need: Needs) -> None:
+        """The execution and the waitpoint."""
+        need.executions.add(self.execution_id)
+        need.waits = True
+        need.waitpoints.add((self.waitpoint_id,))
 
-class CloseWaitpoint(Record, frozen=True):
+
+class CloseWaitpoint(ExecutionCommand[WaitpointRow], frozen=True, kw_only=True):
     """Somebody no longer wants signals on a waitpoint."""
 
-    execution_id: str
     waitpoint_id: str
     reason: str
+
+    def needs(self, need: Needs) -> None:
+        """The execution and the waitpoint."""
+        need.executions.add(self.execution_id)
+        need.waits = True
+        need.waitpoints.add((self.waitpoint_id,))
 
 
 class Begun(Record, frozen=True):

@@ -7,20 +7,20 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from flowfabric import limits
-from flowfabric.engine.unit.flows.building import CascadeFrom, FlowBuilding, ResolveEdge
+from flowfabric.engine.unit.flows.building import FlowBuilding
 from flowfabric.errors import (
     Corruption,
     FlowConflict,
     IdempotencyConflict,
     NotFound,
 )
+from flowfabric.kernel.command import Command, Needs
 from flowfabric.kernel.decision import Decision, Refused
-from flowfabric.kernel.execution.cancel import Cancel, stop
+from flowfabric.kernel.execution.cancel import stop
 from flowfabric.kernel.execution.complete import Complete
 from flowfabric.kernel.execution.create import CreateExecution
 from flowfabric.kernel.execution.fail import Fail
 from flowfabric.kernel.execution.fence import refuse_unless_owner
-from flowfabric.kernel.execution.replay import Replay
 from flowfabric.kernel.flow.cancel import (
     FLOW_CANCEL,
     AckCancelMember,
@@ -44,6 +44,8 @@ from flowfabric.kernel.flow.flow import (
 )
 from flowfabric.kernel.flow.graph import (
     ApplyEdge,
+    CascadeFrom,
+    ResolveEdge,
     SetGroupPolicy,
     StageEdge,
     WithdrawEdge,
@@ -78,7 +80,6 @@ CHILDREN = "children"  # the kind of a flow that began with a spawn
 
 
 _REPORTING = frozenset((Complete, Fail))  # decided without a look at their flows
-_ENDING = _REPORTING | {Cancel, Replay}
 HELD_LATER_FROM = 50  # so many commands at once
 _RULES: dict[type, str] = {
     CreateFlow: "_create",
@@ -99,67 +100,33 @@ _RULES: dict[type, str] = {
 FLOW_COMMANDS = frozenset(_RULES)
 
 
-def executions_in(command: Any) -> Iterable[str]:
-    """The executions a command about flows is about."""
-    match command:
-        case ApplyEdge() | ResolveEdge():
-            return (command.upstream_execution_id, command.downstream_execution_id)
-        case WithdrawEdge():
-            return (command.downstream_execution_id,)
-        case AddMember() | CascadeFrom() | SpawnChildren() | WaitChildren() | AckCancelMember():
-            return (command.execution_id,)
-        case _:
-            return ()
-
-
-def keys_in(command: Any) -> Iterable[tuple[str, str]]:
-    """The idempotency keys a command about flows uses."""
-    match command:
-        case SubmitFlow(idempotency_key=str(key)):
-            return ((command.flow.namespace, key),)
-        case SpawnChildren():
-            return tuple(
-                (each.route.namespace, each.idempotency_key)
-                for each in command.children
-                if each.idempotency_key is not None
-            )
-        case _:
-            return ()
-
-
 class FlowBook(FlowBuilding):
     """Flows as one transaction sees and changes them."""
 
-    async def members_to_load(self, commands: Iterable[Any]) -> set[str]:
-        """Members of the flows that are to be cancelled: they are held before their flow."""
-        flows = [(each.flow_id,) for each in commands if type(each) is CancelFlow]
-        if not flows:
-            return set()
-        return {key[1] for key in await self.tx.peek_rows(MEMBERS, sorted(flows))}
+    async def members_of(self, flow_ids: Iterable[str]) -> set[str]:
+        """The members of flows that are to be cancelled: they are held before their flow."""
+        keys = sorted((each,) for each in flow_ids)
+        return {key[1] for key in await self.tx.peek_rows(MEMBERS, keys)}
 
-    async def prepare(self, commands: Sequence[Any]) -> None:
+    async def prepare(self, need: Needs, commands: Sequence[Command[Any]]) -> None:
         """Hold the flows that the commands are about, in one order.
 
         Many ends are written before their flows are held: what they did needs no flow, and others
         go on with its graph meanwhile.
         """
-        wanted: set[str] = set()
-        can_wait = len(commands) >= HELD_LATER_FROM
-        for command in commands:
-            kind = type(command)
-            can_wait = can_wait and kind in _REPORTING
-            if kind in (SpawnChildren, WaitChildren, CascadeFrom) or kind in _ENDING:
-                execution = self.view.executions.get(command.execution_id)
-                if isinstance(execution, Execution):
-                    if execution.flow_id is not None:
-                        wanted.add(execution.flow_id)
-                    elif kind is SpawnChildren:
-                        wanted.add(_flow_of_children(execution))
-            elif kind in FLOW_COMMANDS and (kind is not SubmitFlow or command.is_named):
-                wanted.add(command.flow_id)
-        if can_wait:
+        wanted = set(need.flows)
+        for key in need.flows_of:
+            execution = self.view.executions.get(key)
+            if isinstance(execution, Execution):
+                if execution.flow_id is not None:
+                    wanted.add(execution.flow_id)
+                elif key in need.families:
+                    wanted.add(_flow_of_children(execution))
+        if not wanted:
+            return
+        if len(commands) >= HELD_LATER_FROM and all(type(each) in _REPORTING for each in commands):
             self.later = wanted
-        elif wanted:
+        else:
             await self.hold(wanted)
 
     async def decide(self, command: Any) -> Any:
@@ -336,7 +303,7 @@ class FlowBook(FlowBuilding):
         """A parent without a flow begins one under its own id."""
         joined = replace(parent, flow_id=flow_id, last_mutation_at=self.at.now)
         self.apply(parent, Decision(None, joined))
-        begun = CreateFlow(flow_id, CHILDREN, parent.namespace)
+        begun = CreateFlow(flow_id=flow_id, flow_kind=CHILDREN, namespace=parent.namespace)
         flow = create_flow(None, begun, self.at)
         assert isinstance(flow, FlowRow)  # noqa: S101 - there was none
         self.put_member(MemberRow(flow_id, parent.execution_id, parent.execution_kind))

@@ -23,6 +23,8 @@ from flowfabric.kernel.flow.flow import (
 )
 from flowfabric.kernel.flow.graph import (
     ApplyEdge,
+    CascadeFrom,
+    ResolveEdge,
     SetGroupPolicy,
     StageEdge,
     WithdrawEdge,
@@ -49,23 +51,8 @@ from flowfabric.model.flow_results import (
     Staged,
     Withdrawn,
 )
-from flowfabric.model.record import Record, replace
+from flowfabric.model.record import replace
 from flowfabric.stores.base import Corrupt
-
-
-class ResolveEdge(Record, frozen=True):
-    """Count an upstream's end for one edge, as the cascade does by itself."""
-
-    flow_id: str
-    edge_id: str
-    upstream_execution_id: str
-    downstream_execution_id: str
-
-
-class CascadeFrom(Record, frozen=True):
-    """Resolve everything that follows from the end of one execution."""
-
-    execution_id: str
 
 
 class FlowBuilding(FlowTasks):

@@ -325,5 +325,10 @@ class FlowCascade(FlowInputs):
             if not isinstance(child, Execution):
                 continue
             if child.state.terminal_outcome is TerminalOutcome.SKIPPED:
-                command = Replay(key, "flow", f"{execution.execution_id} is replayed", cascade=True)
+                command = Replay(
+                    execution_id=key,
+                    requested_by="flow",
+                    reason=f"{execution.execution_id} is replayed",
+                    cascade=True,
+                )
                 self.view.apply(child, command, replay(child, command, self.at))
