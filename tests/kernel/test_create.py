@@ -42,7 +42,7 @@ def known(fingerprint: bytes = b"f") -> IdempotencyRecord:
 
 def attempt(
     record: IdempotencyRecord | None = None, lane: LaneState = LaneState.ACTIVE, now: int = NOW
-) -> Decision:
+) -> Decision[Any]:
     return create(None, record, make.lanes(lane), command(), Moment(now))
 
 
@@ -53,8 +53,9 @@ def test_new_work_waits_for_its_first_attempt() -> None:
     assert decision.execution is not None
     assert decision.execution.state.attempt_state is AttemptState.PENDING_FIRST_ATTEMPT
     assert decision.execution.lease_epoch == 0
-    assert decision.idempotency is not None
-    assert decision.idempotency.expires_at == NOW + 1000
+    assert decision.new is not None
+    assert decision.new.idempotency is not None
+    assert decision.new.idempotency.expires_at == NOW + 1000
 
 
 @pytest.mark.parametrize(("late_ms", "kind"), [(999, Duplicate), (1000, Created), (1001, Created)])

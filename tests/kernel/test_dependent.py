@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from flowfabric.errors import ExecutionNotActive, LeaseExpired, StaleLease
@@ -36,7 +38,7 @@ AT = Moment(NOW)
 RUNNABLE = ("waiting", "delayed", "held", "parked", "retrying", "requeued")
 
 
-def after(decision: Decision) -> Execution:
+def after(decision: Decision[Any]) -> Execution:
     assert decision.execution is not None
     return decision.execution
 
@@ -149,7 +151,7 @@ def test_what_a_cancelled_flow_has_barred_is_cancelled_whatever_it_is_handed() -
 # --- parents -----------------------------------------------------------------------------------
 
 
-def park(execution: Execution, open_children: int, now: int = NOW) -> Decision:
+def park(execution: Execution, open_children: int, now: int = NOW) -> Decision[Any]:
     command = WaitChildren(execution_id=EXECUTION_ID, fence=fence_of(execution))
     return wait_children(execution, open_children, command, Moment(now))
 

@@ -174,7 +174,7 @@ def test_of_several_times_at_one_instant_the_weightier_counts(
     assert running.lease_expires_at == NOW + 5
     assert decide(running, Wake(execution_id=EXECUTION_ID, jitter=0.5), NOW + 4).execution is None
     decision = decide(running, Wake(execution_id=EXECUTION_ID, jitter=0.5), NOW + 5)
-    assert decision.reply.what == what
+    assert decision.reply == Moved(EXECUTION_ID, what)
     assert decision.execution is not None
     assert decision.execution.public_state == label
 

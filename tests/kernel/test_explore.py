@@ -258,7 +258,7 @@ FAULTS: dict[str, tuple[list[Mutant], Callable[[], None]]] = {
     ),
     "a repeated delay refused": (
         [
-            Mutant(own.delay, "command.fence is None", "True"),
+            Mutant(own.delay, "command.fence is not None", "False"),
         ],
         PARKED,
     ),

@@ -45,7 +45,7 @@ from tests.support.builders import EXECUTION_ID, NOW, TTL_MS, decide, fence_of
 RETENTION_MS = 5000
 
 
-def end(execution: Execution, how: str, now: int = NOW) -> Decision:
+def end(execution: Execution, how: str, now: int = NOW) -> Decision[Any]:
     """Finish an execution in one of the ways that apply to its situation."""
     fence = fence_of(execution) if execution.is_leased else None
     commands: dict[str, Any] = {
@@ -258,7 +258,7 @@ def test_no_command_lowers_the_epoch_or_loses_a_counter(situation: str) -> None:
 # --- the owner's repeated call -----------------------------------------------------------------
 
 
-def repeat(execution: Execution, command: Any) -> tuple[Decision, Decision]:
+def repeat(execution: Execution, command: Any) -> tuple[Decision[Any], Decision[Any]]:
     """The same call twice; the second must change nothing."""
     first = decide(execution, command)
     second = make.answered(first, decide(first.execution, command, NOW + 3), command)

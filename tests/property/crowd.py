@@ -278,15 +278,15 @@ def execution_follows(state: Remembered, call: Call) -> list[Remembered]:
             decision = decide(start, call, Moment(now))
             if decision is not None and told(decision, state, call.what) == call.answer:
                 execution = start if decision.execution is None else decision.execution
-                kept = () if decision.answer is None else (decision.answer,)
+                kept = [row for row in decision.saves if isinstance(row, AnswerRow)]
                 after.append(Remembered(execution, (*state.answers, *kept)))
     return after
 
 
-def told(decision: Decision, state: Remembered, command: Any) -> Any:
+def told(decision: Decision[Any], state: Remembered, command: Any) -> Any:
     """What the caller hears: the decision's answer, or its own first one."""
     for row in state.answers:
-        decision = make.answered(Decision(None, answer=row), decision, command)
+        decision = make.answered(Decision(None, saves=(row,)), decision, command)
     return answer_of(decision)
 
 
@@ -301,7 +301,7 @@ def silently(state: Execution | None, now: int) -> list[Execution | None]:
     return reached
 
 
-def decide(state: Execution | None, call: Call, at: Moment) -> Decision | None:
+def decide(state: Execution | None, call: Call, at: Moment) -> Decision[Any] | None:
     command = call.what
     if isinstance(command, CreateExecution):
         return create(state, None, NO_LANES, command, at)
@@ -311,7 +311,7 @@ def decide(state: Execution | None, call: Call, at: Moment) -> Decision | None:
     return RULES[type(command)](state, command, at)
 
 
-def bodied(decision: Decision, answer: Claimed) -> Decision:
+def bodied(decision: Decision[Any], answer: Claimed) -> Decision[Any]:
     """The kernel does not know the body; the engine adds it."""
     if not isinstance(decision.reply, Claimed):
         return decision
@@ -319,7 +319,7 @@ def bodied(decision: Decision, answer: Claimed) -> Decision:
     return replace(decision, reply=replace(decision.reply, idempotency_key=key))
 
 
-def answer_of(decision: Decision) -> Any:
+def answer_of(decision: Decision[Any]) -> Any:
     reply = decision.reply
     return reply.to_error() if isinstance(reply, Refused) else reply
 
@@ -355,5 +355,5 @@ def key_follows(state: IdempotencyRecord | None, call: Call) -> list[Idempotency
     for now in call.moments:
         decision = create(None, state, NO_LANES, call.what, Moment(now))
         if answer_of(decision) == call.answer:
-            after.append(decision.idempotency or state)
+            after.append((decision.new and decision.new.idempotency) or state)
     return after

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule
 
 from flowfabric.api.budgets import Usage
-from flowfabric.engine.unit.fold import WakeDue
+from flowfabric.engine.unit.commands.due import WakeDue
 from flowfabric.model.budget import EnforcementMode, HardAction, Reserved, SoftAction
 from flowfabric.model.handle import Handle
 from flowfabric.model.results import Created

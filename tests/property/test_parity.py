@@ -14,7 +14,9 @@ from typing import Any, NamedTuple
 import pytest
 from hypothesis.stateful import rule
 
-from flowfabric.engine.unit.fold import Fold, WakeDue
+from flowfabric.engine.unit import fold
+from flowfabric.engine.unit.commands.due import WakeDue
+from flowfabric.engine.unit.unit import Unit
 from flowfabric.errors import FlowFabricError
 from flowfabric.kernel.decision import Refused
 from flowfabric.kernel.execution.create import CreateExecution
@@ -454,15 +456,15 @@ def test_a_batch_is_its_commands_one_by_one_where_it_is_dense(
 
 FOLLOW_UP_FIRST = """\
             if owes:
-                await self._follow_up()
-            replies.append(await self._special(command, kind))"""
+                await unit.follow_up()
+            reply = await handler(unit, command)"""
 BATCH_SABOTAGE = {
     "a claim does not see what its own batch decided before it": (
-        Mutant(Fold._save, "if changes := self.view.take_changes():", "if changes := None:"),
+        Mutant(Unit.save, "if changes := self.view.take_changes():", "if changes := None:"),
         "create claim complete commit",
     ),
     "room is used only after the whole batch": (
-        Mutant(Fold.run, FOLLOW_UP_FIRST, FOLLOW_UP_FIRST.splitlines()[-1]),
+        Mutant(fold.fold, FOLLOW_UP_FIRST, FOLLOW_UP_FIRST.splitlines()[-1]),
         "furnish create_bounded claim complete commit",
     ),
 }

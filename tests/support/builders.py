@@ -19,6 +19,7 @@ from flowfabric.kernel.execution.reclaim import RequeueLost
 from flowfabric.kernel.execution.revoke import RevokeLease
 from flowfabric.kernel.execution.routing import Offer
 from flowfabric.kernel.registry import REPEATABLE, RULES
+from flowfabric.model.answer import AnswerRow
 from flowfabric.model.attempt import FailureClass
 from flowfabric.model.execution import Body, Execution, Fence
 from flowfabric.model.policy import (
@@ -51,7 +52,9 @@ def policy(
     return ExecutionPolicy(timeout_policy=timeouts, **fields)
 
 
-def decide(execution: Execution | None, command: Any, now: int = NOW, **settings: Any) -> Decision:
+def decide(
+    execution: Execution | None, command: Any, now: int = NOW, **settings: Any
+) -> Decision[Any]:
     return RULES[type(command)](execution, command, Moment(now, **settings))
 
 
@@ -62,7 +65,7 @@ def image(execution: Execution | None, command: Any, now: int = NOW, **settings:
     return decision.execution
 
 
-def refusal(decision: Decision) -> type:
+def refusal(decision: Decision[Any]) -> type:
     """The error a decision refuses with; it must change nothing."""
     assert isinstance(decision.reply, Refused), decision.reply
     assert decision.execution is None
@@ -152,7 +155,7 @@ def claim_command(worker: str = "w1", ttl_ms: int = TTL_MS) -> Claim:
 
 def claim_of(
     execution: Execution, worker: str = "w1", now: int = NOW, ttl_ms: int = TTL_MS
-) -> Decision:
+) -> Decision[Any]:
     epoch = execution.lease_epoch + 1
     ids = NewIds(f"lease-{worker}-{epoch}", f"attempt-{execution.total_attempt_count}")
     return claim(execution, claim_command(worker, ttl_ms), ids, Moment(now))
@@ -235,10 +238,15 @@ ENDED = {"completed": completed, "failed": failed, "cancelled": cancelled}
 SITUATIONS = {**LIVE, **ENDED}
 
 
-def answered(first: Decision, again: Decision, command: Any) -> Decision:
+def kept_answer(decision: Decision[Any]) -> AnswerRow | None:
+    """The answer a decision keeps for its owner's repeated call."""
+    return next((row for row in decision.saves if isinstance(row, AnswerRow)), None)
+
+
+def answered(first: Decision[Any], again: Decision[Any], command: Any) -> Decision[Any]:
     """The repeated call as its caller hears it: a refusal gives way to the answer that was kept."""
     fence, kinds = getattr(command, "fence", None), REPEATABLE.get(type(command))
     if fence is None or kinds is None or not isinstance(again.reply, Refused):
         return again
-    told = answer.answered_before(first.answer, fence, kinds, Moment(NOW))
+    told = answer.answered_before(kept_answer(first), fence, kinds, Moment(NOW))
     return again if told is None else Decision(told)

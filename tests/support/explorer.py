@@ -184,7 +184,7 @@ def _operator_moves(name: str, execution: Execution) -> Iterator[Any]:
             )
 
 
-def _judged(world: World, decision: Decision, command: Any, scope: Scope) -> World:
+def _judged(world: World, decision: Decision[Any], command: Any, scope: Scope) -> World:
     """The next world, after every invariant was checked on the step."""
     before, after = world.execution, decision.execution
     assert after is not None
@@ -220,7 +220,7 @@ def _judge_ownership(world: World, after: Execution, command: Any) -> None:
         assert (before.lease_expires_at or 0) <= world.now, "I3: a live lease is not taken away"
 
 
-def _judge_attempt(world: World, decision: Decision) -> frozenset[int]:
+def _judge_attempt(world: World, decision: Decision[Any]) -> frozenset[int]:
     if decision.attempt is None:
         return world.ended
     index = decision.attempt.attempt_index
@@ -229,7 +229,7 @@ def _judge_attempt(world: World, decision: Decision) -> frozenset[int]:
     return world.ended | {index}
 
 
-def _judge_events(before: Execution, after: Execution, decision: Decision) -> None:
+def _judge_events(before: Execution, after: Execution, decision: Decision[Any]) -> None:
     leases = [event for event in decision.events if isinstance(event, LeaseEvent)]
     taken = (LeaseEventType.ACQUIRED, LeaseEventType.RECLAIMED)
     lost = [event for event in leases if event.event_type not in taken]
@@ -270,7 +270,7 @@ def _has_wake_up(after: Execution) -> bool:
             return (after.lease_expires_at if after.is_leased else after.reclaim_at) is not None
 
 
-def _judge_reply(world: World, command: Any, decision: Decision) -> None:
+def _judge_reply(world: World, command: Any, decision: Decision[Any]) -> None:
     """A success that writes nothing repeats what this very owner did before."""
     fence = getattr(command, "fence", None)
     if fence is None or decision.execution is not None or isinstance(decision.reply, Refused):
@@ -282,7 +282,7 @@ def _judge_reply(world: World, command: Any, decision: Decision) -> None:
     assert world.execution.lease_epoch == fence.lease_epoch + 1, "I6: and only about its own act"
 
 
-def _judge_memory(world: World, command: Any, decision: Decision, scope: Scope) -> None:
+def _judge_memory(world: World, command: Any, decision: Decision[Any], scope: Scope) -> None:
     """What an ended execution would have answered an owner is kept when it lives again."""
     if not isinstance(command, Replay):
         return
@@ -298,7 +298,7 @@ def _judge_memory(world: World, command: Any, decision: Decision, scope: Scope) 
                 assert again.reply == told, "I6: the same answer after a replay"
 
 
-def _judge_repetition(after: World, command: Any, decision: Decision) -> None:
+def _judge_repetition(after: World, command: Any, decision: Decision[Any]) -> None:
     if not isinstance(command, Complete | Fail | Cancel | Delay):
         return
     again = RULES[type(command)](after.execution, command, Moment(after.now, 0))

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import inspect
+import re
 import sys
 import textwrap
 from collections.abc import Callable, Sequence
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
+from flowfabric.engine.unit.handlers import HANDLERS
 from flowfabric.kernel.registry import RULES
 
 if TYPE_CHECKING:
@@ -32,6 +34,7 @@ def plant(mutants: Sequence[Mutant], patch: pytest.MonkeyPatch) -> None:
 
 def _rewritten(function: Callable[..., Any], changes: list[tuple[str, str]]) -> FunctionType:
     source = textwrap.dedent(inspect.getsource(function))
+    source = re.sub(r"\A(@.*\n)+", "", source)  # a decorator would enter the mutant for good
     for says, instead in changes:
         assert source.count(says) == 1, f"{function.__name__} does not say once: {says}"
         source = source.replace(says, instead)
@@ -54,6 +57,8 @@ def _put(original: FunctionType, mutant: FunctionType, patch: pytest.MonkeyPatch
             for name, value in list(vars(module).items()):
                 if value is original:
                     patch.setattr(module, name, mutant)
-    for command, rule in list(RULES.items()):
-        if cast("object", rule) is original:
-            patch.setitem(RULES, command, mutant)
+    registers: tuple[dict[Any, Any], ...] = (RULES, HANDLERS)
+    for register in registers:
+        for command, known in list(register.items()):
+            if known is original:
+                patch.setitem(register, command, mutant)

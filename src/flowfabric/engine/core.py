@@ -16,7 +16,8 @@ from flowfabric.engine.here import WorkersHere
 from flowfabric.engine.inherited import InheritedStore
 from flowfabric.engine.loop_status import BackgroundLoop
 from flowfabric.engine.unit.due import Aside
-from flowfabric.engine.unit.fold import Fold
+from flowfabric.engine.unit.fold import fold
+from flowfabric.engine.unit.unit import open_unit
 from flowfabric.engine.unit.view import Effects, View
 from flowfabric.engine.wakeups import DUE_TOPIC, Wakeups
 from flowfabric.errors import HandleFromOtherBackend, InvalidBudgetScope, InvalidInput, NotFound
@@ -268,9 +269,8 @@ class EngineCore:
 
         How awaited executions ended is noted in `ends`, for their waiters once it has committed.
         """
-        work = Fold(tx, self.moment, self._credits_of)
-        replies = await work.run(commands)
-        view = work.view
+        unit = await open_unit(tx, commands, self.moment, self._credits_of)
+        replies, view = await fold(unit, commands), unit.view
         if changes := view.take_changes():
             await tx.save(changes)
             if ends is not None:

@@ -6,8 +6,8 @@ from typing import Any
 
 from flowfabric import limits
 from flowfabric.engine.core import EngineCore
+from flowfabric.engine.unit.commands.due import WakeDue
 from flowfabric.engine.unit.due import Due, Thing, alone, named, rows_due
-from flowfabric.engine.unit.fold import WakeDue
 from flowfabric.errors import RetryExhausted
 from flowfabric.model.checks import check_integer
 from flowfabric.model.record import Record

@@ -6,7 +6,7 @@ from typing import Generic, TypeVar
 
 from flowfabric.model.record import Record
 
-R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
 Key = tuple[str, ...]  # of a row in its table
 
 
@@ -63,14 +63,14 @@ class Needs:
         self.admissions: set[Key] = set()
 
 
-class Command(Record, Generic[R], frozen=True, kw_only=True):
-    """Something to be decided inside a transaction; R is the reply where it is not refused."""
+class Command(Record, Generic[R_co], frozen=True, kw_only=True):
+    """Something to be decided inside a transaction; R_co is the reply where it is not refused."""
 
     def needs(self, need: Needs) -> None:
         """Add what must be loaded before this is decided."""
 
 
-class ExecutionCommand(Command[R], Generic[R], frozen=True, kw_only=True):
+class ExecutionCommand(Command[R_co], Generic[R_co], frozen=True, kw_only=True):
     """A command about one execution."""
 
     execution_id: str

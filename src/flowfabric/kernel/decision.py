@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from flowfabric import limits
 from flowfabric.errors import FlowFabricError
-from flowfabric.model.answer import AnswerRow
 from flowfabric.model.attempt import Attempt
 from flowfabric.model.event import Event
 from flowfabric.model.execution import Body, Execution, IdempotencyRecord
-from flowfabric.model.record import Record
+from flowfabric.model.record import Record, replace
+
+R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
 
 
 class Moment(Record, frozen=True):
@@ -22,6 +24,13 @@ class Moment(Record, frozen=True):
     payload_bytes_max: int = limits.PAYLOAD_BYTES_DEFAULT
     # Instances of workers that live in the very process that decides.
     workers_here: frozenset[str] = frozenset()
+
+
+class New(Record, frozen=True):
+    """What is written once, when an execution is created."""
+
+    body: Body
+    idempotency: IdempotencyRecord | None = None
 
 
 class Refused(Record, frozen=True):
@@ -36,18 +45,28 @@ class Refused(Record, frozen=True):
         return self.error(self.detail, **self.fields)
 
 
-class Decision(Record, frozen=True):
+class Decision(Record, Generic[R_co], frozen=True):
     """The reply to one command, and what shall be remembered."""
 
-    reply: Any
+    reply: R_co | Refused
     execution: Execution | None = None  # the new image; none when nothing changed
     attempt: Attempt | None = None  # the attempt that ended
     events: tuple[Event, ...] = ()
-    body: Body | None = None  # only at creation
-    idempotency: IdempotencyRecord | None = None  # only at creation
-    answer: AnswerRow | None = None  # for the owner's repeated call, where the image will go on
+    saves: tuple[Record, ...] = ()  # next images of rows, and of what is kept in several rows
+    drops: tuple[Record, ...] = ()  # rows that go
+    new: New | None = None  # only where an execution is created
+
+    def told(self, reply: R) -> Decision[R]:
+        """The same, answered otherwise."""
+        return Decision(
+            reply, self.execution, self.attempt, self.events, self.saves, self.drops, self.new
+        )
+
+    def audited(self, event: Event) -> Decision[R_co]:
+        """The same, with one more event."""
+        return replace(self, events=(*self.events, event))
 
 
-def refuse(error: type[FlowFabricError], detail: str = "", **fields: Any) -> Decision:
+def refuse(error: type[FlowFabricError], detail: str = "", **fields: object) -> Decision[R]:
     """A decision that changes nothing."""
     return Decision(Refused(error, detail, fields))

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
+from flowfabric.kernel.command import Command
 from flowfabric.kernel.decision import Decision, Moment
 from flowfabric.kernel.execution import (
     cancel,
@@ -24,9 +25,9 @@ from flowfabric.model.execution import Execution
 from flowfabric.model.flow_results import ChildrenAwaited
 from flowfabric.model.results import Cancelled, Completed, Delayed, RetryScheduled, TerminalFailed
 
-Rule = Callable[[Execution | None, Any, Moment], Decision]
+Rule = Callable[[Execution | None, Any, Moment], Decision[Any]]
 
-RULES: dict[type, Rule] = {
+RULES: Final[dict[type[Command[Any]], Rule]] = {
     own.Renew: own.renew,
     own.Progress: own.progress,
     own.Delay: own.delay,
@@ -57,7 +58,7 @@ RULES: dict[type, Rule] = {
 # Calls by which an owner lets go. Repeated with the same fence, each is answered as the first time,
 # however far the execution has gone on. What is about a live lease (a renewal, progress, a
 # reservation) is refused once that lease is over.
-REPEATABLE: dict[type, tuple[type, ...]] = {
+REPEATABLE: Final[dict[type[Command[Any]], tuple[type, ...]]] = {
     complete.Complete: (Completed,),
     fail.Fail: (RetryScheduled, TerminalFailed),
     cancel.Cancel: (Cancelled,),

@@ -12,7 +12,13 @@ from operator import attrgetter
 from typing import Any, Final, Protocol, TypeVar
 
 from flowfabric.model.attempt import Attempt
-from flowfabric.model.event import CompletionEvent, LeaseEvent, OperatorEvent, SignalEvent
+from flowfabric.model.event import (
+    CompletionEvent,
+    Event,
+    LeaseEvent,
+    OperatorEvent,
+    SignalEvent,
+)
 from flowfabric.model.execution import Body, Execution, IdempotencyRecord
 from flowfabric.model.flow import FlowEvent
 from flowfabric.model.migration import MigrationStatus
@@ -160,6 +166,20 @@ class Changes:
 
     def __bool__(self) -> bool:
         return any(getattr(self, name) for name in self.__slots__)
+
+    def log(self, event: Event | FlowEvent) -> None:
+        """Append an event to its log."""
+        match event:
+            case LeaseEvent():
+                self.lease_events.append(event)
+            case CompletionEvent():
+                self.completion_events.append(event)
+            case OperatorEvent():
+                self.operator_events.append(event)
+            case SignalEvent():
+                self.signal_events.append(event)
+            case FlowEvent():
+                self.flow_events.append(event)
 
 
 class ListFilter(Record, frozen=True, kw_only=True):

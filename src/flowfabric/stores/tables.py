@@ -297,6 +297,7 @@ TABLES: Final[tuple[Table[Any], ...]] = (
     EDGES,
     FLOW_TASKS,
 )
+TABLE_OF: Final[dict[type[Record], Table[Any]]] = {table.record: table for table in TABLES}
 
 
 def scopes_of(rows: Iterable[ScopeRow]) -> dict[tuple[ScopeType, str], tuple[str, ...]]:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from flowfabric.api.executions import NewExecution
-from flowfabric.engine.unit import fold
+from flowfabric.engine.unit.commands import claims
 from flowfabric.model.results import Created
 from tests.support.gates import QUOTA, quota
 from tests.support.lab import LANE, Lab, scenario
@@ -19,7 +19,7 @@ ROOM = 10 * KIB
 @pytest.fixture(autouse=True)
 def little_room(monkeypatch: pytest.MonkeyPatch) -> None:
     """The rule is the same for megabytes, which would take long to write."""
-    monkeypatch.setattr(fold, "CLAIM_BYTES_MAX", ROOM)
+    monkeypatch.setattr(claims, "CLAIM_BYTES_MAX", ROOM)
 
 
 async def submit(lab: Lab, sizes: list[int], **fields: Any) -> list[str]:

@@ -9,7 +9,7 @@ from flowfabric.api import grants as api
 from flowfabric.engine.core import EngineCore
 from flowfabric.engine.operations.leases import lease_ttl, offer
 from flowfabric.engine.operations.performing import answers, commands
-from flowfabric.engine.unit.fold import with_body
+from flowfabric.engine.unit.commands.claims import with_body
 from flowfabric.errors import InvalidInput
 from flowfabric.kernel.execution.claim import NewIds
 from flowfabric.kernel.execution.grant import ClaimGranted, ClaimNamed, IssueClaimGrant, PromiseBest

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from flowfabric.engine.unit.budgets import BUDGET_COMMANDS, BudgetBook
 from flowfabric.engine.unit.due import Due
 from flowfabric.engine.unit.quotas import QUOTA_COMMANDS, GateBook
 from flowfabric.engine.unit.view import View
 from flowfabric.engine.unit.waits import EpisodeBook
-from flowfabric.kernel.command import Needs
+from flowfabric.kernel.command import Command, Needs
 from flowfabric.kernel.decision import Decision
 from flowfabric.kernel.execution.fence import not_found, refuse_unless_owner
 from flowfabric.kernel.execution.operate import Unblock
@@ -65,9 +65,9 @@ from flowfabric.stores.tables import (
 )
 
 UNBLOCK_CHUNK = 500  # executions set free by the transaction that made room; more follow at once
-_SPENDING = frozenset(BUDGET_COMMANDS)
-_ADMITTING = frozenset(QUOTA_COMMANDS)
-LIMIT_COMMANDS = _SPENDING | _ADMITTING
+_SPENDING: Final[frozenset[type[Command[Any]]]] = frozenset(BUDGET_COMMANDS)
+_ADMITTING: Final[frozenset[type[Command[Any]]]] = frozenset(QUOTA_COMMANDS)
+LIMIT_COMMANDS: Final = _SPENDING | _ADMITTING
 
 Candidate = tuple[Execution, Body]
 
@@ -79,10 +79,6 @@ class Limiter:
         self._tx = tx
         self._view = view
         self._episodes = episodes
-
-    def begin(self) -> None:
-        """The time is known: from here on everything is judged by it."""
-        tx, view = self._tx, self._view
         self._budgets = BudgetBook(tx, view.rows, view.at, view.note_event)
         self._gates = GateBook(tx, view.rows, view.at, view.note_event)
 
@@ -146,12 +142,12 @@ class Limiter:
             return
         if isinstance(reply, Admitted):
             held = replace(execution, side_holds=execution.side_holds + 1)
-            self._view.apply(execution, command, Decision(reply, held))
+            self._view.apply(execution, Decision(reply, held), command)
             if execution.is_leased:
                 self._gates.promote((*key, execution.execution_id))
         elif reply == Released(True) and execution.side_holds and execution.bounds.gate != key:
             freed = replace(execution, side_holds=execution.side_holds - 1)
-            self._view.apply(execution, command, Decision(reply, freed))
+            self._view.apply(execution, Decision(reply, freed), command)
 
     def _execution(self, execution_id: str | None) -> Execution | None:
         found = self._view.executions.get(execution_id or "")
@@ -165,7 +161,7 @@ class Limiter:
         change = int(made) - int(decision.hold_ends)
         if change:
             counted = replace(execution, side_holds=max(0, execution.side_holds + change))
-            self._view.apply(execution, command, Decision(decision.reply, counted))
+            self._view.apply(execution, Decision(decision.reply, counted), command)
 
     def _fail(self, execution_id: str, budget_id: str, breach: Any) -> None:
         execution = self._execution(execution_id)
@@ -173,7 +169,7 @@ class Limiter:
             detail = (
                 f"budget {budget_id}: {breach.dimension} {breach.current_usage}/{breach.hard_limit}"
             )
-            self._view.apply(execution, self, fail_unpayable(execution, detail, self._view.at))
+            self._view.apply(execution, fail_unpayable(execution, detail, self._view.at))
 
     # --- admission -----------------------------------------------------------------------------
 
@@ -253,7 +249,7 @@ class Limiter:
             await self._gates.hold((key[:2] for key in admissions), admissions)
 
     def _keep_back(self, execution: Execution, denial: Denial) -> None:
-        self._view.apply(execution, self, keep_back(execution, denial, self._view.at))
+        self._view.apply(execution, keep_back(execution, denial, self._view.at))
 
     # --- what follows from transitions ---------------------------------------------------------
 
@@ -343,7 +339,7 @@ class Limiter:
         for admission in rows.matching(ADMISSIONS, "execution_id", key):
             self._gates.release((admission.quota_policy_id, admission.dimension), key)
         current = self._execution(key) or after
-        self._view.apply(current, self, Decision(None, replace(current, side_holds=kept)))
+        self._view.apply(current, Decision(None, replace(current, side_holds=kept)))
 
     async def _promote(self, executions: Sequence[Execution]) -> None:
         """Places taken by an external scheduler are used now."""
@@ -384,7 +380,7 @@ class Limiter:
             if not current.is_leased and not current.is_terminal:
                 detail = f"budget {budget_id} is exhausted"
                 decision = cancel_unpayable(current, detail, self._view.at)
-                self._view.apply(current, self, decision)
+                self._view.apply(current, decision)
         full = len(found) == UNBLOCK_CHUNK
         work = PendingWork.CANCEL if full else PendingWork.NONE
         self._budgets.worked(budget_id, work, self._view.at.now)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 from flowfabric.engine.unit.records import Rows
 from flowfabric.errors import Corruption
+from flowfabric.kernel.command import Command, ExecutionCommand
 from flowfabric.kernel.decision import Decision, Moment, Refused
 from flowfabric.kernel.execution.create import CreateExecution, create
 from flowfabric.kernel.execution.operate import SetTag
@@ -13,13 +14,15 @@ from flowfabric.kernel.execution.replay import Replay
 from flowfabric.kernel.registry import RULES
 from flowfabric.model.bounds import UNBOUNDED
 from flowfabric.model.budget import AttachmentRow, ScopeType
-from flowfabric.model.event import CompletionEvent, LeaseEvent, OperatorEvent
+from flowfabric.model.event import OperatorEvent
 from flowfabric.model.execution import Execution, IdempotencyRecord
 from flowfabric.model.record import replace
 from flowfabric.model.route import Catalog
 from flowfabric.stores.base import Changes, Corrupt, keeps_cold, keeps_most, keeps_taken
 from flowfabric.stores.indexes import due_at
-from flowfabric.stores.tables import ANSWERS, ATTACHMENTS
+from flowfabric.stores.tables import ATTACHMENTS, TABLE_OF
+
+R = TypeVar("R")
 
 
 class InvariantViolated(RuntimeError):
@@ -57,11 +60,17 @@ class Effects:
 class View:
     """The records a batch touches, as they stand after the commands decided so far."""
 
-    def __init__(self, at: Moment, catalog: Catalog | None = None) -> None:
+    def __init__(
+        self,
+        at: Moment,
+        catalog: Catalog | None = None,
+        executions: dict[str, Execution | Corrupt] | None = None,
+        keys: dict[tuple[str, str], IdempotencyRecord] | None = None,
+    ) -> None:
         self.at = at
         self.catalog = catalog
-        self.executions: dict[str, Execution | Corrupt] = {}
-        self.keys: dict[tuple[str, str], IdempotencyRecord] = {}
+        self.executions = {} if executions is None else executions
+        self.keys = {} if keys is None else keys
         self.rows = Rows()
         self.changes = Changes()
         self.effects = Effects()
@@ -69,21 +78,19 @@ class View:
         self._member_moves: list[tuple[Execution, Execution]] = []
         self.cascading: set[str] = set()  # members whose replay takes others along
 
-    def decide(self, command: Any) -> Any:
+    def decide(self, command: ExecutionCommand[R]) -> R | Refused:
         """The reply to a command about one execution; its changes join the batch."""
         current = self.executions.get(command.execution_id)
         if isinstance(current, Corrupt):
             return Refused(Corruption, f"execution {current.execution_id}: {current.detail}")
-        if type(command) is CreateExecution:
-            return self._create(current, command)
-        return self.apply(current, command, RULES[type(command)](current, command, self.at))
+        if isinstance(command, CreateExecution):
+            decision: Decision[R] = self.preview(command, current)
+            self.take_created(command, decision)
+            return decision.reply
+        decision = RULES[type(command)](current, command, self.at)
+        return self.apply(current, decision, command)
 
-    def _create(self, current: Execution | None, command: CreateExecution) -> Any:
-        decision = self.preview(command, current)
-        self.take_created(command, decision)
-        return decision.reply
-
-    def preview(self, command: CreateExecution, current: Execution | None = None) -> Decision:
+    def preview(self, command: CreateExecution, current: Execution | None = None) -> Decision[Any]:
         """What a create would do."""
         if self.catalog is None:
             raise InvariantViolated("a create needs the catalog")
@@ -92,18 +99,17 @@ class View:
             known = self.keys.get((command.route.namespace, command.idempotency_key))
         return create(current, known, self.catalog, command, self.at)
 
-    def take_created(self, command: CreateExecution, decision: Decision) -> None:
+    def take_created(self, command: CreateExecution, decision: Decision[R]) -> None:
         """Take a new execution into the batch."""
-        if decision.execution is None or decision.body is None:
+        if decision.execution is None or decision.new is None:
             return
-        self.changes.created[command.execution_id] = (decision.execution, decision.body)
+        self.changes.created[command.execution_id] = (decision.execution, decision.new.body)
         self.executions[command.execution_id] = decision.execution
         for budget_id in decision.execution.bounds.budget_ids:
             self.rows.put(ATTACHMENTS, AttachmentRow(budget_id, command.execution_id))
         self.effects.note(None, decision.execution)
-        if decision.idempotency is not None:
-            key = (command.route.namespace, decision.idempotency.idempotency_key)
-            self.take_key(key, decision.idempotency)
+        if (known := decision.new.idempotency) is not None:
+            self.take_key((command.route.namespace, known.idempotency_key), known)
 
     def take_key(self, key: tuple[str, str], record: IdempotencyRecord) -> None:
         """Remember a key; it may replace one whose time is over."""
@@ -113,37 +119,36 @@ class View:
     def apply(
         self,
         before: Execution | None,
-        command: Any,
-        decision: Decision,
+        decision: Decision[R],
+        command: Command[Any] | None = None,
         *,
         ends_wait: bool = False,
-    ) -> Any:
+    ) -> R | Refused:
         """Take a decision's changes into the batch; returns its reply.
 
-        `ends_wait`: the decision's own rows say how the wait went on, nobody need follow it up.
+        `command`: what was decided; none for what follows from something else.
+        `ends_wait`: the decision's own rows say how the wait went on, nothing need follow it up.
         """
         after = decision.execution
         if after is not None:
             if before is None:
-                raise InvariantViolated(f"{type(command).__name__} changed an absent execution")
+                raise InvariantViolated(f"{_name(command)} changed an absent execution")
             _check(before, after, command)
             self._remember(before, after, command, ends_wait)
         if decision.attempt is not None:
             self.changes.attempts.append(decision.attempt)
-        if decision.answer is not None:
-            self.rows.put(ANSWERS, decision.answer)
+        for record in decision.saves:
+            self.rows.put(TABLE_OF[type(record)], record)
+        for record in decision.drops:
+            table = TABLE_OF[type(record)]
+            self.rows.drop(table, [table.key_of(record)])
         for event in decision.events:
-            if isinstance(event, LeaseEvent):
-                self.changes.lease_events.append(event)
-            elif isinstance(event, CompletionEvent):
-                self.changes.completion_events.append(event)
-            elif isinstance(event, OperatorEvent):
-                self.changes.operator_events.append(event)
-            else:
-                self.changes.signal_events.append(event)
+            self.changes.log(event)
         return decision.reply
 
-    def _remember(self, before: Execution, after: Execution, command: Any, ends_wait: bool) -> None:
+    def _remember(
+        self, before: Execution, after: Execution, command: Command[Any] | None, ends_wait: bool
+    ) -> None:
         key = after.execution_id
         self.executions[key] = after
         self.changes.updated[key] = after
@@ -155,7 +160,7 @@ class View:
             self.changes.retagged.add(key)
         if after.flow_id is not None and before.is_terminal is not after.is_terminal:
             self._member_moves.append((before, after))
-            if type(command) is Replay and command.cascade:
+            if isinstance(command, Replay) and command.cascade:
                 self.cascading.add(key)
         waits = before.suspension_id is not None and not ends_wait
         if waits or before.side_holds or before.bounds is not UNBOUNDED:
@@ -224,12 +229,16 @@ class View:
 
     def note_event(self, event: OperatorEvent) -> None:
         """Append to the audit trail."""
-        self.changes.operator_events.append(event)
+        self.changes.log(event)
 
 
-def _check(before: Execution, after: Execution, command: Any) -> None:
+def _check(before: Execution, after: Execution, command: Command[Any] | None) -> None:
     """Postconditions that hold in production too."""
     if after.lease_epoch < before.lease_epoch:
-        raise InvariantViolated(f"{type(command).__name__} lowered the epoch")
+        raise InvariantViolated(f"{_name(command)} lowered the epoch")
     if before.is_terminal and after.state != before.state and type(command) is not Replay:
-        raise InvariantViolated(f"{type(command).__name__} left a terminal state")
+        raise InvariantViolated(f"{_name(command)} left a terminal state")
+
+
+def _name(command: Command[Any] | None) -> str:
+    return "what follows" if command is None else type(command).__name__

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from flowfabric import ids
 from flowfabric.engine.unit.corrupt import readable
 from flowfabric.engine.unit.view import View
 from flowfabric.errors import Corruption, KeyringEmpty
-from flowfabric.kernel.command import Needs
+from flowfabric.kernel.command import ExecutionCommand, Needs
 from flowfabric.kernel.decision import Decision, Refused
 from flowfabric.kernel.wait.condition import keys_of
 from flowfabric.kernel.wait.episode import (
@@ -68,7 +68,7 @@ from flowfabric.stores.tables import (
 
 SECRETS_MAX = 100
 SPOILED_RETRY_MS = 60_000  # when to look again at a timeout that cannot be applied
-EPISODE_COMMANDS = frozenset(
+EPISODE_COMMANDS: Final[frozenset[type[ExecutionCommand[Any]]]] = frozenset(
     (
         SuspendExecution,
         CreateWaitpoint,
@@ -279,7 +279,7 @@ class EpisodeBook:
             rows.put(SUSPEND_KEYS, decision.suspend_key)
         if execution is not None and decision.execution is not None:
             moved = Decision(None, decision.execution, decision.attempt, decision.events)
-            view.apply(execution, command, moved, ends_wait=True)
+            view.apply(execution, moved, command, ends_wait=True)
             if decision.execution.suspension_id is not None:
                 self._loaded.add(execution.execution_id)
 
@@ -372,7 +372,7 @@ class EpisodeBook:
         for execution in due:
             if execution.execution_id in self._spoiled:
                 later = replace(execution, blocked_until=now + SPOILED_RETRY_MS)
-                self._view.apply(execution, self, Decision(None, later))
+                self._view.apply(execution, Decision(None, later))
                 continue
             expiry = ExpireSuspension(
                 execution_id=execution.execution_id, signal_id=ids.new_secret_id()

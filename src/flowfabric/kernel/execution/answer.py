@@ -39,14 +39,24 @@ def end_of(execution: Execution) -> Completed | TerminalFailed | Cancelled | Non
     """What the call was answered that ended an execution; none if no call can have done so."""
     match execution.state.terminal_outcome:
         case TerminalOutcome.SUCCESS:
-            ended_at = execution.completed_at or 0
-            return Completed(execution.execution_id, PublicState.COMPLETED, ended_at)
+            return completed(execution)
         case TerminalOutcome.FAILED:
             return TerminalFailed()
         case TerminalOutcome.CANCELLED:
-            return Cancelled(execution.execution_id, PublicState.CANCELLED)
+            return cancelled(execution)
         case _:
             return None
+
+
+def completed(execution: Execution) -> Completed:
+    """What the owner of a completed execution was answered."""
+    ended_at = execution.completed_at or 0
+    return Completed(execution.execution_id, PublicState.COMPLETED, ended_at)
+
+
+def cancelled(execution: Execution) -> Cancelled:
+    """What the canceller of an execution was answered."""
+    return Cancelled(execution.execution_id, PublicState.CANCELLED)
 
 
 def answered_before(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from flowfabric.kernel.command import ExecutionCommand, Needs
 from flowfabric.kernel.decision import Decision, Moment
-from flowfabric.kernel.execution.answer import end_of
+from flowfabric.kernel.execution.answer import cancelled
 from flowfabric.kernel.execution.fence import (
     OPERATOR_OVERRIDE,
     not_active,
@@ -15,7 +15,6 @@ from flowfabric.kernel.execution.transition import finish, operator_event
 from flowfabric.model.attempt import AttemptOutcome
 from flowfabric.model.event import OperatorEventType
 from flowfabric.model.execution import Execution, Fence
-from flowfabric.model.record import replace
 from flowfabric.model.results import Cancelled
 from flowfabric.model.state import PublicState, TerminalOutcome
 
@@ -33,12 +32,12 @@ class Cancel(ExecutionCommand[Cancelled], frozen=True, kw_only=True):
         need.flows_of.add(self.execution_id)
 
 
-def cancel(execution: Execution | None, command: Cancel, at: Moment) -> Decision:
+def cancel(execution: Execution | None, command: Cancel, at: Moment) -> Decision[Cancelled]:
     """The end, whatever the phase; cancelling the cancelled is answered, not repeated."""
     if execution is None:
         return Decision(not_found(command.execution_id))
     if execution.state.terminal_outcome is TerminalOutcome.CANCELLED:
-        return Decision(end_of(execution))
+        return Decision(cancelled(execution))
     if execution.is_terminal:
         return Decision(not_active(execution))
     by_operator = command.fence is None and command.source == OPERATOR_OVERRIDE
@@ -52,10 +51,10 @@ def cancel(execution: Execution | None, command: Cancel, at: Moment) -> Decision
     if not by_operator:
         return decision
     audit = operator_event(execution, OperatorEventType.CANCELLED, at.now, reason=command.reason)
-    return replace(decision, events=(*decision.events, audit))
+    return decision.audited(audit)
 
 
-def stop(execution: Execution, reason: str, source: str, at: Moment) -> Decision:
+def stop(execution: Execution, reason: str, source: str, at: Moment) -> Decision[Cancelled]:
     """End what has not ended, for whoever may."""
     return finish(
         execution,

@@ -48,7 +48,9 @@ def is_claimable(execution: Execution, now: int) -> bool:
     )
 
 
-def claim(execution: Execution, command: Claim, ids: NewIds, at: Moment) -> Decision:
+def claim(
+    execution: Execution, command: Claim, ids: NewIds, at: Moment
+) -> Decision[Claimed | None]:
     """Lease one candidate an index proposed; a candidate that moved on is passed over."""
     if not is_claimable(execution, at.now):
         return Decision(None)
@@ -76,7 +78,7 @@ def take(
     at: Moment,
     reason: str,
     event_type: LeaseEventType = LeaseEventType.ACQUIRED,
-) -> Decision:
+) -> Decision[Claimed]:
     """The lease itself, however the right to it was won."""
     resumed = execution.is_interrupted
     leased = acquire(

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from flowfabric.kernel.command import ExecutionCommand, Needs
 from flowfabric.kernel.decision import Decision, Moment
-from flowfabric.kernel.execution.answer import end_of
-from flowfabric.kernel.execution.fence import OPERATOR_OVERRIDE, refuse_writer, released_by
+from flowfabric.kernel.execution.answer import completed
+from flowfabric.kernel.execution.fence import (
+    OPERATOR_OVERRIDE,
+    not_found,
+    refuse_writer,
+    released_by,
+)
 from flowfabric.kernel.execution.transition import finish, operator_event
 from flowfabric.model.attempt import AttemptOutcome
 from flowfabric.model.event import OperatorEventType
 from flowfabric.model.execution import Execution, Fence
-from flowfabric.model.record import replace
 from flowfabric.model.results import Completed
 from flowfabric.model.state import PublicState, TerminalOutcome
 
@@ -29,13 +33,13 @@ class Complete(ExecutionCommand[Completed], frozen=True, kw_only=True):
         need.flows_of.add(self.execution_id)
 
 
-def complete(execution: Execution | None, command: Complete, at: Moment) -> Decision:
+def complete(execution: Execution | None, command: Complete, at: Moment) -> Decision[Completed]:
     """The live owner ends the execution; its own repeated call is answered, not repeated."""
     refusal = refuse_writer(execution, command.execution_id, command.fence, command.source, at.now)
     if execution is not None and _was_completed_by(execution, command):
-        return Decision(end_of(execution))
+        return Decision(completed(execution))
     if refusal is not None or execution is None:
-        return Decision(refusal)
+        return Decision(refusal or not_found(command.execution_id))
     decision = finish(
         execution,
         TerminalOutcome.SUCCESS,
@@ -49,7 +53,7 @@ def complete(execution: Execution | None, command: Complete, at: Moment) -> Deci
     if command.fence is not None:
         return decision
     audit = operator_event(execution, OperatorEventType.COMPLETED, at.now, source=OPERATOR_OVERRIDE)
-    return replace(decision, events=(*decision.events, audit))
+    return decision.audited(audit)
 
 
 def _was_completed_by(execution: Execution, command: Complete) -> bool:

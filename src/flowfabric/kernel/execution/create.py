@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from flowfabric.errors import IdempotencyConflict, InvalidInput
 from flowfabric.kernel.command import ExecutionCommand, Needs
-from flowfabric.kernel.decision import Decision, Moment, refuse
+from flowfabric.kernel.decision import Decision, Moment, New, refuse
 from flowfabric.kernel.execution.transition import wait_until, without_block
 from flowfabric.kernel.place.lanes import refuse_entry
 from flowfabric.model.bounds import UNBOUNDED, Bounds
@@ -75,7 +75,7 @@ def create(
     catalog: Catalog,
     command: CreateExecution,
     at: Moment,
-) -> Decision:
+) -> Decision[CreateResult]:
     """A new waiting (or delayed) execution; the same key and content answers with the first."""
     if execution is not None:  # our own earlier try committed and its answer was lost
         return Decision(Created(execution.execution_id, execution.public_state))
@@ -99,8 +99,7 @@ def create(
     return Decision(
         Created(new.execution_id, new.public_state),
         new,
-        body=command.body,
-        idempotency=_remember_key(command, at),
+        new=New(command.body, _remember_key(command, at)),
     )
 
 

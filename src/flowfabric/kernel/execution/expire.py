@@ -44,11 +44,11 @@ class PromoteDelayed(ExecutionCommand[Moved], frozen=True, kw_only=True):
     """A delay may be over."""
 
 
-def _unchanged(execution_id: str) -> Decision:
+def _unchanged(execution_id: str) -> Decision[Moved]:
     return Decision(Moved(execution_id, "unchanged"))
 
 
-def expire_lease(execution: Execution | None, command: ExpireLease, at: Moment) -> Decision:
+def expire_lease(execution: Execution | None, command: ExpireLease, at: Moment) -> Decision[Moved]:
     """Mark a lapsed lease: the owner is fenced off, the work awaits reclaim."""
     if execution is None or not execution.is_leased:
         return _unchanged(command.execution_id)
@@ -67,7 +67,9 @@ def expire_lease(execution: Execution | None, command: ExpireLease, at: Moment) 
     return Decision(Moved(execution.execution_id, "lease_expired"), lapsed, None, (event,))
 
 
-def expire_attempt(execution: Execution | None, command: ExpireAttempt, at: Moment) -> Decision:
+def expire_attempt(
+    execution: Execution | None, command: ExpireAttempt, at: Moment
+) -> Decision[Moved]:
     """An attempt past its time fails with class timeout: retried by policy, else expired."""
     if execution is None or execution.state.lifecycle_phase is not LifecyclePhase.ACTIVE:
         return _unchanged(command.execution_id)
@@ -83,10 +85,12 @@ def expire_attempt(execution: Execution | None, command: ExpireAttempt, at: Mome
         jitter=command.jitter,
     )
     decision = fail_attempt(execution, timeout, at, exhausted=TerminalOutcome.EXPIRED)
-    return replace(decision, reply=Moved(execution.execution_id, ATTEMPT_TIMEOUT))
+    return decision.told(Moved(execution.execution_id, ATTEMPT_TIMEOUT))
 
 
-def expire_deadline(execution: Execution | None, command: ExpireDeadline, at: Moment) -> Decision:
+def expire_deadline(
+    execution: Execution | None, command: ExpireDeadline, at: Moment
+) -> Decision[Moved]:
     """At its deadline an execution ends as expired, in whatever phase it is."""
     if execution is None or execution.is_terminal:
         return _unchanged(command.execution_id)
@@ -104,7 +108,9 @@ def expire_deadline(execution: Execution | None, command: ExpireDeadline, at: Mo
     )
 
 
-def promote_delayed(execution: Execution | None, command: PromoteDelayed, at: Moment) -> Decision:
+def promote_delayed(
+    execution: Execution | None, command: PromoteDelayed, at: Moment
+) -> Decision[Moved]:
     """A delay, or the wait for a quota's window, that is over makes the execution wait for a
     worker; its attempt is untouched."""
     if execution is None or not execution.is_runnable:

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from flowfabric.kernel.command import ExecutionCommand, Needs
 from flowfabric.kernel.decision import Decision, Moment
-from flowfabric.kernel.execution.answer import end_of, kept
-from flowfabric.kernel.execution.fence import OPERATOR_OVERRIDE, refuse_writer, released_by
+from flowfabric.kernel.execution.answer import kept
+from flowfabric.kernel.execution.fence import (
+    OPERATOR_OVERRIDE,
+    not_found,
+    refuse_writer,
+    released_by,
+)
 from flowfabric.kernel.execution.retry import retry_delay_ms
 from flowfabric.kernel.execution.transition import (
     ended_attempt,
@@ -18,7 +23,6 @@ from flowfabric.kernel.execution.transition import (
 from flowfabric.model.attempt import AttemptOutcome, AttemptType, FailureClass
 from flowfabric.model.event import Event, LeaseEventType, OperatorEventType
 from flowfabric.model.execution import Execution, Fence
-from flowfabric.model.record import replace
 from flowfabric.model.results import RetryScheduled, TerminalFailed
 from flowfabric.model.state import AttemptState, BlockingReason, TerminalOutcome
 
@@ -40,18 +44,20 @@ class Fail(ExecutionCommand[RetryScheduled | TerminalFailed], frozen=True, kw_on
         need.flows_of.add(self.execution_id)
 
 
-def fail(execution: Execution | None, command: Fail, at: Moment) -> Decision:
+def fail(
+    execution: Execution | None, command: Fail, at: Moment
+) -> Decision[RetryScheduled | TerminalFailed]:
     """Another attempt by policy, or the end; the owner's repeated call is answered again."""
     refusal = refuse_writer(execution, command.execution_id, command.fence, command.source, at.now)
     if execution is not None and _was_ended_by(execution, command):
-        return Decision(end_of(execution))
+        return Decision(TerminalFailed())
     if refusal is not None or execution is None:
-        return Decision(refusal)
+        return Decision(refusal or not_found(command.execution_id))
     decision = fail_attempt(execution, command, at)
     if command.fence is not None:
         return decision
     audit = operator_event(execution, OperatorEventType.FAILED, at.now, source=OPERATOR_OVERRIDE)
-    return replace(decision, events=(*decision.events, audit))
+    return decision.audited(audit)
 
 
 def _was_ended_by(execution: Execution, command: Fail) -> bool:
@@ -66,7 +72,7 @@ def fail_attempt(
     at: Moment,
     *,
     exhausted: TerminalOutcome = TerminalOutcome.FAILED,
-) -> Decision:
+) -> Decision[RetryScheduled | TerminalFailed]:
     """End the attempt as failed and decide about the next one."""
     pause_ms = retry_delay_ms(
         execution.policy.retry_policy,
@@ -91,7 +97,9 @@ def fail_attempt(
     return _schedule_retry(execution, command, at.now + pause_ms, at)
 
 
-def _schedule_retry(execution: Execution, command: Fail, until: int, at: Moment) -> Decision:
+def _schedule_retry(
+    execution: Execution, command: Fail, until: int, at: Moment
+) -> Decision[RetryScheduled | TerminalFailed]:
     state, detail = wait_until(
         until,
         AttemptState.PENDING_RETRY_ATTEMPT,
@@ -122,5 +130,6 @@ def _schedule_retry(execution: Execution, command: Fail, until: int, at: Moment)
             lease_event(execution, LeaseEventType.RELEASED, "failed_retry_scheduled", at.now),
         )
     reply = RetryScheduled(until, scheduled.total_attempt_count)
-    told = None if command.fence is None else kept(execution, execution.lease_epoch, reply, at)
-    return Decision(reply, scheduled, attempt, events, answer=told)
+    fenced = command.fence is not None
+    told = (kept(execution, execution.lease_epoch, reply, at),) if fenced else ()
+    return Decision(reply, scheduled, attempt, events, saves=told)

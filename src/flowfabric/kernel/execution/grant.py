@@ -34,10 +34,10 @@ from flowfabric.model.state import LifecyclePhase, OwnershipState
 OPERATOR = "operator"
 
 
-R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
 
 
-class GrantRequest(ExecutionCommand[R], Generic[R], frozen=True, kw_only=True):
+class GrantRequest(ExecutionCommand[R_co], Generic[R_co], frozen=True, kw_only=True):
     """A scheduler chose a worker for an execution."""
 
     worker_id: str
@@ -111,7 +111,7 @@ def grant_reply(execution: Execution, grant: Grant) -> GrantIssued:
 
 def issue_claim_grant(
     execution: Execution | None, command: IssueClaimGrant, at: Moment
-) -> Decision:
+) -> Decision[GrantIssued]:
     """The right to claim, if the execution waits and the worker fits."""
     if execution is None:
         return Decision(not_found(command.execution_id))
@@ -129,7 +129,9 @@ def issue_claim_grant(
     return Decision(grant_reply(granted, grant), granted)
 
 
-def claim_granted(execution: Execution | None, command: ClaimGranted, at: Moment) -> Decision:
+def claim_granted(
+    execution: Execution | None, command: ClaimGranted, at: Moment
+) -> Decision[Claimed]:
     """Redeem a grant: a new attempt, or the interrupted one continued."""
     if execution is None:
         return Decision(not_found(command.execution_id))
@@ -171,7 +173,7 @@ def _refuse_lease(execution: Execution, now: int) -> Refused | None:
     return None
 
 
-def claim_named(execution: Execution | None, command: ClaimNamed, at: Moment) -> Decision:
+def claim_named(execution: Execution | None, command: ClaimNamed, at: Moment) -> Decision[Claimed]:
     """Grant and claim in one step for the operator; a live grant of a worker goes first."""
     if execution is None:
         return Decision(not_found(command.execution_id))

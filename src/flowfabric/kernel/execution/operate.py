@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 from flowfabric.errors import ExecutionNotEligible, InvalidBlockingReason
 from flowfabric.kernel.command import ExecutionCommand
 from flowfabric.kernel.decision import Decision, Moment, Refused, refuse
@@ -18,6 +20,8 @@ from flowfabric.model.state import (
     EligibilityState,
     LifecyclePhase,
 )
+
+R = TypeVar("R")
 
 
 class ChangePriority(ExecutionCommand[PriorityChanged], frozen=True, kw_only=True):
@@ -36,7 +40,7 @@ class Release(ExecutionCommand[Unblocked], frozen=True, kw_only=True):
     """End a hold."""
 
 
-class Block(ExecutionCommand[Blocked], frozen=True, kw_only=True):
+class Block(ExecutionCommand[Blocked | Rejected], frozen=True, kw_only=True):
     """Admission says no: keep waiting work from being claimed, for a reason."""
 
     reason: BlockingReason
@@ -64,11 +68,13 @@ _HOLDABLE = (
 )
 
 
-def _not_runnable(execution: Execution) -> Decision:
+def _not_runnable(execution: Execution) -> Decision[R]:
     return refuse(ExecutionNotEligible, f"execution is {execution.public_state.value}")
 
 
-def change_priority(execution: Execution | None, command: ChangePriority, at: Moment) -> Decision:
+def change_priority(
+    execution: Execution | None, command: ChangePriority, at: Moment
+) -> Decision[PriorityChanged]:
     """Takes effect at the next claim; refused for what runs or has ended."""
     if execution is None:
         return Decision(not_found(command.execution_id))
@@ -86,7 +92,7 @@ def change_priority(execution: Execution | None, command: ChangePriority, at: Mo
     return Decision(PriorityChanged(execution.execution_id, old, new), changed, None, (audit,))
 
 
-def hold(execution: Execution | None, command: Hold, at: Moment) -> Decision:
+def hold(execution: Execution | None, command: Hold, at: Moment) -> Decision[Blocked]:
     """Blocked by the operator; a delay keeps running underneath, a grant is withdrawn."""
     if execution is None:
         return Decision(not_found(command.execution_id))
@@ -102,7 +108,7 @@ def hold(execution: Execution | None, command: Hold, at: Moment) -> Decision:
     return Decision(Blocked(execution.execution_id, reason), held, None, (audit,))
 
 
-def release(execution: Execution | None, command: Release, at: Moment) -> Decision:
+def release(execution: Execution | None, command: Release, at: Moment) -> Decision[Unblocked]:
     """Back to waiting, or to what is left of its delay."""
     lift = Unblock(execution_id=command.execution_id, expected=BlockingReason.PAUSED_BY_OPERATOR)
     decision = unblock(execution, lift, at)
@@ -112,7 +118,7 @@ def release(execution: Execution | None, command: Release, at: Moment) -> Decisi
     return replace(decision, events=(audit,))
 
 
-def block(execution: Execution | None, command: Block, at: Moment) -> Decision:
+def block(execution: Execution | None, command: Block, at: Moment) -> Decision[Blocked | Rejected]:
     """Only waiting work without a live grant can be blocked; anything else is left alone."""
     if execution is None:
         return Decision(not_found(command.execution_id))
@@ -133,7 +139,7 @@ def block(execution: Execution | None, command: Block, at: Moment) -> Decision:
     return Decision(Blocked(execution.execution_id, command.reason), done, None, (audit,))
 
 
-def unblock(execution: Execution | None, command: Unblock, at: Moment) -> Decision:
+def unblock(execution: Execution | None, command: Unblock, at: Moment) -> Decision[Unblocked]:
     """Restore what was before: waiting, or delayed until its time."""
     if execution is None:
         return Decision(not_found(command.execution_id))
@@ -165,7 +171,7 @@ def unblock(execution: Execution | None, command: Unblock, at: Moment) -> Decisi
     return Decision(reply, lifted, None, (audit,))
 
 
-def set_tag(execution: Execution | None, command: SetTag, at: Moment) -> Decision:
+def set_tag(execution: Execution | None, command: SetTag, at: Moment) -> Decision[None]:
     """A tag is set or overwritten."""
     if execution is None:
         return Decision(not_found(command.execution_id))

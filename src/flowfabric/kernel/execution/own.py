@@ -5,7 +5,7 @@ from __future__ import annotations
 from flowfabric.kernel.command import ExecutionCommand
 from flowfabric.kernel.decision import Decision, Moment
 from flowfabric.kernel.execution.answer import kept
-from flowfabric.kernel.execution.fence import refuse_unless_owner, refuse_writer
+from flowfabric.kernel.execution.fence import not_found, refuse_unless_owner, refuse_writer
 from flowfabric.kernel.execution.transition import lease_event, lease_horizon, let_go, wait_until
 from flowfabric.model.event import LeaseEventType
 from flowfabric.model.execution import Execution, Fence
@@ -37,11 +37,11 @@ class Delay(ExecutionCommand[Delayed], frozen=True, kw_only=True):
     source: str
 
 
-def renew(execution: Execution | None, command: Renew, at: Moment) -> Decision:
+def renew(execution: Execution | None, command: Renew, at: Moment) -> Decision[LeaseRenewal]:
     """A later expiry, never past the deadline or the attempt's time."""
     refusal = refuse_unless_owner(execution, command.execution_id, command.fence, at.now)
     if refusal is not None or execution is None:
-        return Decision(refusal)
+        return Decision(refusal or not_found(command.execution_id))
     expires_at = lease_horizon(
         at.now + command.lease_ttl_ms, execution.deadline_at, execution.attempt_due_at
     )
@@ -51,11 +51,11 @@ def renew(execution: Execution | None, command: Renew, at: Moment) -> Decision:
     return Decision(LeaseRenewal(expires_at, execution.lease_epoch), renewed)
 
 
-def progress(execution: Execution | None, command: Progress, at: Moment) -> Decision:
+def progress(execution: Execution | None, command: Progress, at: Moment) -> Decision[Progressed]:
     """The two progress fields, each only when given."""
     refusal = refuse_unless_owner(execution, command.execution_id, command.fence, at.now)
     if refusal is not None or execution is None:
-        return Decision(refusal)
+        return Decision(refusal or not_found(command.execution_id))
     percent, message = command.percent, command.message
     reported = replace(
         execution,
@@ -67,11 +67,11 @@ def progress(execution: Execution | None, command: Progress, at: Moment) -> Deci
     return Decision(Progressed(execution.execution_id), reported)
 
 
-def delay(execution: Execution | None, command: Delay, at: Moment) -> Decision:
+def delay(execution: Execution | None, command: Delay, at: Moment) -> Decision[Delayed]:
     """The lease is released, the attempt waits and goes on later."""
     refusal = refuse_writer(execution, command.execution_id, command.fence, command.source, at.now)
     if refusal is not None or execution is None:
-        return Decision(refusal)
+        return Decision(refusal or not_found(command.execution_id))
     state, detail = wait_until(
         command.delay_until,
         AttemptState.ATTEMPT_INTERRUPTED,
@@ -88,5 +88,6 @@ def delay(execution: Execution | None, command: Delay, at: Moment) -> Decision:
     )
     event = lease_event(execution, LeaseEventType.RELEASED, "worker_delay", at.now)
     reply = Delayed(execution.execution_id, command.delay_until)
-    told = None if command.fence is None else kept(execution, execution.lease_epoch, reply, at)
-    return Decision(reply, parked, None, (event,), answer=told)
+    fenced = command.fence is not None
+    told = (kept(execution, execution.lease_epoch, reply, at),) if fenced else ()
+    return Decision(reply, parked, None, (event,), saves=told)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 from flowfabric import limits
 from flowfabric.errors import GrantAlreadyExists
 from flowfabric.kernel.command import ExecutionCommand, Needs
@@ -24,6 +26,8 @@ from flowfabric.model.results import (
     ReclaimResult,
 )
 from flowfabric.model.state import AttemptState, OwnershipState, TerminalOutcome, waiting
+
+R = TypeVar("R")
 
 MAX_RECLAIMS_EXCEEDED = "max_reclaims_exceeded"
 _LOST = (OwnershipState.LEASE_EXPIRED_RECLAIMABLE, OwnershipState.LEASE_REVOKED)
@@ -61,7 +65,7 @@ def reclaim_cap(execution: Execution, asked: int | None = None) -> int:
     return limits.RECLAIM_COUNT_DEFAULT if policy is None else policy
 
 
-def requeue_lost(execution: Execution | None, command: RequeueLost, at: Moment) -> Decision:
+def requeue_lost(execution: Execution | None, command: RequeueLost, at: Moment) -> Decision[Moved]:
     """End the interrupted attempt and let the next worker start a new one."""
     if (
         execution is None
@@ -99,7 +103,7 @@ def _stood_still_here(execution: Execution, at: Moment) -> bool:
 
 def issue_reclaim_grant(
     execution: Execution | None, command: IssueReclaimGrant, at: Moment
-) -> Decision:
+) -> Decision[ReclaimGrantResult]:
     """One worker may take the lost work over, until the grant expires."""
     if execution is None:
         return Decision(not_found(command.execution_id))
@@ -128,7 +132,7 @@ def issue_reclaim_grant(
 
 def reclaim_execution(
     execution: Execution | None, command: ReclaimExecution, at: Moment
-) -> Decision:
+) -> Decision[ReclaimResult]:
     """Consume the grant and start a new attempt, or end the work when the cap is reached."""
     if execution is None:
         return Decision(not_found(command.execution_id))
@@ -153,7 +157,7 @@ def reclaim_execution(
         reclaim_count=execution.reclaim_count + 1,
         next_attempt_type=AttemptType.RECLAIM,
     )
-    taken = take(
+    taken: Decision[ReclaimResult] = take(
         counted,
         worker_id=command.worker_id,
         worker_instance_id=command.worker_instance_id,
@@ -177,7 +181,7 @@ def _interrupted(execution: Execution, at: Moment) -> Attempt:
     )
 
 
-def _give_up(execution: Execution, at: Moment, reply: object) -> Decision:
+def _give_up(execution: Execution, at: Moment, reply: R) -> Decision[R]:
     return finish(
         execution,
         TerminalOutcome.FAILED,

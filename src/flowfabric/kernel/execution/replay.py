@@ -36,7 +36,7 @@ class Replay(ExecutionCommand[Replayed], frozen=True, kw_only=True):
         need.catalog = True
 
 
-def replay(execution: Execution | None, command: Replay, at: Moment) -> Decision:
+def replay(execution: Execution | None, command: Replay, at: Moment) -> Decision[Replayed]:
     """Counters, outcome and deadline start anew; the old attempts and results stay on record."""
     if execution is None or _goes_with_its_flow(execution):
         return Decision(not_found(command.execution_id))
@@ -88,7 +88,9 @@ def replay(execution: Execution | None, command: Replay, at: Moment) -> Decision
         previous_outcome=outcome.value,
     )
     reply = Replayed(execution.execution_id, again.public_state, again.replay_count)
-    return Decision(reply, again, None, (audit,), answer=kept_end(execution, at))
+    answer = kept_end(execution, at)
+    saves = () if answer is None else (answer,)
+    return Decision(reply, again, None, (audit,), saves)
 
 
 def _goes_with_its_flow(execution: Execution) -> bool:

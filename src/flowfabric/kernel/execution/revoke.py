@@ -23,7 +23,9 @@ class RevokeLease(ExecutionCommand[Revoked | AlreadySatisfied], frozen=True, kw_
     worker_instance_id: str = ""
 
 
-def revoke_lease(execution: Execution | None, command: RevokeLease, at: Moment) -> Decision:
+def revoke_lease(
+    execution: Execution | None, command: RevokeLease, at: Moment
+) -> Decision[Revoked | AlreadySatisfied]:
     """The epoch rises at once, so the old owner can no longer write."""
     if execution is None:
         return Decision(not_found(command.execution_id))
@@ -59,5 +61,5 @@ def revoke_lease(execution: Execution | None, command: RevokeLease, at: Moment) 
     return Decision(Revoked(execution.execution_id, revoked.lease_epoch), revoked, None, events)
 
 
-def _satisfied(execution: Execution, reason: str) -> Decision:
+def _satisfied(execution: Execution, reason: str) -> Decision[Revoked | AlreadySatisfied]:
     return Decision(AlreadySatisfied(reason, execution.execution_id))

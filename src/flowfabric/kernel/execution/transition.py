@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 from flowfabric.kernel.decision import Decision, Moment
 from flowfabric.model.attempt import Attempt, AttemptOutcome, AttemptType
@@ -26,6 +26,8 @@ from flowfabric.model.state import (
     terminal,
     waiting,
 )
+
+R = TypeVar("R")
 
 _LIVE_ATTEMPT = (AttemptState.RUNNING_ATTEMPT, AttemptState.ATTEMPT_INTERRUPTED)
 
@@ -245,8 +247,8 @@ def finish(
     cancelled_by: str | None = None,
     result: bytes | None = None,
     result_encoding: str | None = None,
-    reply: Any = None,
-) -> Decision:
+    reply: R,
+) -> Decision[R]:
     """Every end of an execution, whatever its cause.
 
     The current attempt is ended, the lease released and fenced, the grant and timers dropped, one

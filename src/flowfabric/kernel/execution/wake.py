@@ -29,7 +29,7 @@ class Wake(ExecutionCommand[Moved], frozen=True, kw_only=True):
     jitter: float
 
 
-def wake(execution: Execution | None, command: Wake, at: Moment) -> Decision:
+def wake(execution: Execution | None, command: Wake, at: Moment) -> Decision[Moved]:
     """The first transition that is due; each checks its own time again."""
     key = command.execution_id
     for decision in (

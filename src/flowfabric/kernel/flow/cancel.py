@@ -48,7 +48,7 @@ class AckCancelMember(ExecutionCommand[None], frozen=True, kw_only=True):
         need.flows.add(self.flow_id)
 
 
-def bar(execution: Execution, reason: str, at: Moment) -> Decision:
+def bar(execution: Execution, reason: str, at: Moment) -> Decision[None]:
     """What has not begun is kept from beginning until its cancel comes."""
     parked = park(execution, BlockingReason.PAUSED_BY_FLOW_CANCEL, reason, at)
     return Decision(None, parked)

@@ -9,7 +9,7 @@ from flowfabric.kernel.command import ExecutionCommand, Needs
 from flowfabric.kernel.decision import Decision, Moment
 from flowfabric.kernel.execution.answer import kept
 from flowfabric.kernel.execution.cancel import stop
-from flowfabric.kernel.execution.fence import refuse_unless_owner
+from flowfabric.kernel.execution.fence import not_found, refuse_unless_owner
 from flowfabric.kernel.execution.transition import finish, lease_event, let_go, without_block
 from flowfabric.kernel.flow.cancel import FLOW_CANCEL
 from flowfabric.kernel.flow.inputs import Unfit
@@ -43,7 +43,7 @@ class WaitChildren(ExecutionCommand[ChildrenAwaited], frozen=True, kw_only=True)
         need.flows_of.add(self.execution_id)
 
 
-def hold_back(execution: Execution, detail: str, at: Moment) -> Decision:
+def hold_back(execution: Execution, detail: str, at: Moment) -> Decision[None]:
     """Runnable work waits for others. Another block stays and is what shows; a delay goes on."""
     held = replace(execution, open_group=1, last_mutation_at=at.now)
     if execution.state.eligibility_state in _FREE_TO_WAIT:
@@ -63,7 +63,7 @@ def waits_for_others(execution: Execution | None) -> TypeGuard[Execution]:
     return execution is not None and not execution.is_terminal and bool(execution.open_group)
 
 
-def set_free(execution: Execution, at: Moment) -> Decision:
+def set_free(execution: Execution, at: Moment) -> Decision[None]:
     """All it waited for has ended: it waits for a worker, or for what else keeps it back. A delay
     it was given begins now, unless it has run before."""
     now = at.now
@@ -84,7 +84,7 @@ def set_free(execution: Execution, at: Moment) -> Decision:
     return Decision(None, free)
 
 
-def skip(execution: Execution, at: Moment) -> Decision:
+def skip(execution: Execution, at: Moment) -> Decision[None]:
     """Its dependencies can never be met: it ends without having run."""
     return _barred(execution, at) or finish(
         execution,
@@ -93,10 +93,11 @@ def skip(execution: Execution, at: Moment) -> Decision:
         attempt_outcome=AttemptOutcome.ENDED_CANCELLED,
         reason="skipped",
         failure_reason=DEPENDENCY_IMPOSSIBLE,
+        reply=None,
     )
 
 
-def reject_input(execution: Execution, unfit: Unfit, at: Moment) -> Decision:
+def reject_input(execution: Execution, unfit: Unfit, at: Moment) -> Decision[None]:
     """It may go on, but not with what it is handed: it fails, and no retry would help."""
     return _barred(execution, at) or finish(
         execution,
@@ -106,23 +107,24 @@ def reject_input(execution: Execution, unfit: Unfit, at: Moment) -> Decision:
         reason=unfit.category,
         failure_reason=unfit.reason,
         failure_category=unfit.category,
+        reply=None,
     )
 
 
-def _barred(execution: Execution, at: Moment) -> Decision | None:
+def _barred(execution: Execution, at: Moment) -> Decision[None] | None:
     """What a cancelled flow keeps from starting is cancelled, as it was going to be."""
     if execution.state.blocking_reason is not BlockingReason.PAUSED_BY_FLOW_CANCEL:
         return None
-    return stop(execution, execution.blocking_detail, FLOW_CANCEL, at)
+    return stop(execution, execution.blocking_detail, FLOW_CANCEL, at).told(None)
 
 
 def wait_children(
     execution: Execution | None, open_children: int, command: WaitChildren, at: Moment
-) -> Decision:
+) -> Decision[ChildrenAwaited]:
     """The lease is let go; without open children the attempt goes straight on."""
     refusal = refuse_unless_owner(execution, command.execution_id, command.fence, at.now)
     if refusal is not None or execution is None:
-        return Decision(refusal)
+        return Decision(refusal or not_found(command.execution_id))
     attempt = AttemptState.ATTEMPT_INTERRUPTED
     state, detail = waiting(attempt), ""
     if open_children:
@@ -140,4 +142,4 @@ def wait_children(
     event = lease_event(execution, LeaseEventType.RELEASED, "waiting_children", at.now)
     reply = ChildrenAwaited(parked.public_state, open_children)
     told = kept(execution, execution.lease_epoch, reply, at)
-    return Decision(reply, parked, None, (event,), answer=told)
+    return Decision(reply, parked, None, (event,), saves=(told,))

@@ -98,7 +98,7 @@ def unknown_quota(execution: Execution) -> Denial:
     )
 
 
-def keep_back(execution: Execution, denial: Denial, at: Moment) -> Decision:
+def keep_back(execution: Execution, denial: Denial, at: Moment) -> Decision[None]:
     """What a denial does to the execution: it waits, or it ends as the budget's policy says."""
     match denial.action:
         case HardAction.CANCEL_PENDING:
@@ -117,7 +117,7 @@ def keep_back(execution: Execution, denial: Denial, at: Moment) -> Decision:
             return Decision(None, parked)
 
 
-def cancel_unpayable(execution: Execution, detail: str, at: Moment) -> Decision:
+def cancel_unpayable(execution: Execution, detail: str, at: Moment) -> Decision[None]:
     """Pending work of an exhausted budget is cancelled."""
     return finish(
         execution,
@@ -127,10 +127,11 @@ def cancel_unpayable(execution: Execution, detail: str, at: Moment) -> Decision:
         reason=BUDGET_EXCEEDED,
         cancellation_reason=detail,
         cancelled_by=BUDGET_EXCEEDED,
+        reply=None,
     )
 
 
-def fail_unpayable(execution: Execution, detail: str, at: Moment) -> Decision:
+def fail_unpayable(execution: Execution, detail: str, at: Moment) -> Decision[None]:
     """The budget's policy is to fail whoever cannot pay; no retry would help."""
     return finish(
         execution,
@@ -140,4 +141,5 @@ def fail_unpayable(execution: Execution, detail: str, at: Moment) -> Decision:
         reason=BUDGET_EXCEEDED,
         failure_reason=detail,
         failure_category=BUDGET_EXCEEDED,
+        reply=None,
     )

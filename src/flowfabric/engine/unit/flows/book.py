@@ -72,8 +72,8 @@ from flowfabric.model.flow_results import (
     Spawned,
 )
 from flowfabric.model.record import replace
-from flowfabric.model.results import Created, Duplicate
-from flowfabric.stores.base import Corrupt
+from flowfabric.model.results import Created, CreateResult, Duplicate
+from flowfabric.stores.base import Corrupt, Transaction
 from flowfabric.stores.tables import FLOW_TASKS, MEMBERS
 
 CHILDREN = "children"  # the kind of a flow that began with a spawn
@@ -100,13 +100,14 @@ _RULES: dict[type, str] = {
 FLOW_COMMANDS = frozenset(_RULES)
 
 
+async def members_of(tx: Transaction, flow_ids: Iterable[str]) -> set[str]:
+    """The members of flows that are to be cancelled: they are held before their flow."""
+    keys = sorted((each,) for each in flow_ids)
+    return {key[1] for key in await tx.peek_rows(MEMBERS, keys)}
+
+
 class FlowBook(FlowBuilding):
     """Flows as one transaction sees and changes them."""
-
-    async def members_of(self, flow_ids: Iterable[str]) -> set[str]:
-        """The members of flows that are to be cancelled: they are held before their flow."""
-        keys = sorted((each,) for each in flow_ids)
-        return {key[1] for key in await self.tx.peek_rows(MEMBERS, keys)}
 
     async def prepare(self, need: Needs, commands: Sequence[Command[Any]]) -> None:
         """Hold the flows that the commands are about, in one order.
@@ -314,7 +315,7 @@ class FlowBook(FlowBuilding):
         flow: FlowRow,
         parent: Execution,
         children: Sequence[CreateExecution],
-        decisions: Sequence[Decision],
+        decisions: Sequence[Decision[CreateResult]],
     ) -> None:
         new = []
         for command, decision in zip(children, decisions, strict=True):
@@ -336,14 +337,14 @@ class FlowBook(FlowBuilding):
             row = self.member(execution.flow_id, execution.execution_id)
             open_children = 0 if row is None else row.open_children
         decision = wait_children(execution, open_children, command, self.at)
-        return self.view.apply(execution, command, decision)
+        return self.view.apply(execution, decision, command)
 
 
 def _flow_of_children(parent: Execution) -> str:
     return parent.execution_id[-36:]
 
 
-def _id_of(decision: Decision) -> str:
+def _id_of(decision: Decision[CreateResult]) -> str:
     reply = decision.reply
     if isinstance(reply, Created | Duplicate):
         return reply.execution_id

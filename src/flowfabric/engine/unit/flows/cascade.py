@@ -195,9 +195,9 @@ class FlowCascade(FlowInputs):
             elif not (child.is_interrupted and member.open_children):  # its children set it free
                 self.apply(child, set_free(child, self.at))
 
-    def apply(self, execution: Execution, decision: Decision) -> None:
+    def apply(self, execution: Execution, decision: Decision[object]) -> None:
         """Take a decision about a member into the batch."""
-        self.view.apply(execution, self, decision)
+        self.view.apply(execution, decision)
 
     # --- parents and children ------------------------------------------------------------------
 
@@ -331,4 +331,4 @@ class FlowCascade(FlowInputs):
                     reason=f"{execution.execution_id} is replayed",
                     cascade=True,
                 )
-                self.view.apply(child, command, replay(child, command, self.at))
+                self.view.apply(child, replay(child, command, self.at), command)

@@ -1,0 +1,1 @@
+"""Handlers of commands that need more than the record of one execution."""

@@ -1,0 +1,227 @@
+"""Claims: the one search for work, the same for a worker's claim and a scheduler's promise."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from flowfabric import ids
+from flowfabric.engine.unit.handlers import handles
+from flowfabric.engine.unit.limits import Candidate, line_of
+from flowfabric.engine.unit.unit import Unit
+from flowfabric.kernel.decision import Refused
+from flowfabric.kernel.execution.claim import Claim, NewIds, claim
+from flowfabric.kernel.execution.grant import PromiseBest
+from flowfabric.kernel.execution.routing import Offer, matching_routes
+from flowfabric.kernel.limit.admission import place_until
+from flowfabric.kernel.limit.fairness import (
+    Credits,
+    Line,
+    Share,
+    credits_after,
+    parts_of,
+    shares_of,
+)
+from flowfabric.limits import CLAIM_BYTES_MAX
+from flowfabric.model.bounds import UNBOUNDED
+from flowfabric.model.execution import Body
+from flowfabric.model.quota import AdmissionState
+from flowfabric.model.record import replace
+from flowfabric.model.results import Claimed, GrantIssued, NoWork
+from flowfabric.stores.indexes import ready_order
+
+SEARCHES_MAX = 20  # how often a claim looks again when limits keep its candidates back
+DEPTH_MAX = 500  # and how far it looks at once
+
+
+@handles(Claim)
+async def claim_work(unit: Unit, command: Claim) -> list[Claimed]:
+    """Matching routes, fair shares, admission, leases, bodies."""
+    claimed: list[Claimed] = []
+    depth, room = 0, CLAIM_BYTES_MAX
+    shares = _shares(unit, command.offer)
+    for _ in range(SEARCHES_MAX if shares else 0):
+        await unit.save()
+        places = command.limit - len(claimed)
+        lot = await _candidates(unit, shares, command.offer, places, depth, room)
+        admitted = await _admitted(unit, lot, AdmissionState.RUNNING, None)
+        claimed += _leased(unit, command, admitted)
+        if len(claimed) >= command.limit or len(admitted) == len(lot.found):
+            return claimed
+        room -= sum(len(body.payload) for _, body in admitted)
+        if room <= 0:
+            return claimed
+        depth = _deeper(depth)
+    for share in shares:  # limits kept many back: look again soon for what stands behind them
+        unit.view.effects.woken.setdefault(share.lane_id, 1)
+    return claimed
+
+
+@handles(PromiseBest)
+async def promise_best(unit: Unit, command: PromiseBest) -> GrantIssued | NoWork | Refused:
+    """Choose the best execution for a worker and promise it."""
+    shares = _shares(unit, command.offer)
+    until = place_until(unit.view.at.now + command.request.grant_ttl_ms)
+    depth = 0
+    for _ in range(SEARCHES_MAX if shares else 0):
+        await unit.save()
+        lot = await _candidates(unit, shares, command.offer, 1, depth, CLAIM_BYTES_MAX)
+        for execution, _ in await _admitted(unit, lot, AdmissionState.RESERVED, until):
+            unit.view.take(execution)
+            return unit.view.decide(replace(command.request, execution_id=execution.execution_id))
+        if not lot.found:
+            break
+        depth = _deeper(depth)
+    return NoWork()
+
+
+def with_body(reply: Claimed, body: Body) -> Claimed:
+    """A claim's answer with the input the worker needs."""
+    return replace(
+        reply,
+        payload=body.payload,
+        payload_encoding=body.payload_encoding,
+        idempotency_key=body.idempotency_key,
+    )
+
+
+# --- the search ----------------------------------------------------------------------------------
+
+
+class Candidates:
+    """What a search proposes for a claim: candidates, best first, and how many of each line."""
+
+    def __init__(
+        self,
+        shares: Sequence[Share],
+        credits: Credits,
+        found: list[Candidate],
+        owed: dict[Line, int],
+        parts: dict[Line, int],
+    ) -> None:
+        self.found = found
+        self.parts = parts
+        self._shares = shares
+        self._credits = credits
+        self._owed = owed
+
+    def first(self) -> list[Candidate]:
+        """Each line's part, where nothing limits it."""
+        if len(self.found) <= sum(self.parts.values()):
+            return self.found
+        left = dict(self.parts)
+        chosen = []
+        for candidate in self.found:
+            line = line_of(candidate[0])
+            if left[line] > 0:
+                left[line] -= 1
+                chosen.append(candidate)
+        return chosen
+
+    def settle(self, admitted: Sequence[Candidate]) -> None:
+        """Remember what the lines are owed after this."""
+        if len(self._shares) > 1:
+            taken = Counter(line_of(execution) for execution, _ in admitted)
+            self._credits.update(credits_after(self._shares, self._credits, self._owed, taken))
+
+
+def _take_from(unused: Counter[str], lane_id: str, places: int) -> None:
+    """Use up places, first those of one's own lane."""
+    for lane in (lane_id, *sorted(unused)):
+        used = min(places, unused[lane])
+        unused[lane] -= used
+        places -= used
+
+
+def _deeper(depth: int) -> int:
+    """Limits kept some back: look at twice as many behind them, up to a bound."""
+    return min(DEPTH_MAX, 2 * depth + 1)
+
+
+def _shares(unit: Unit, offer: Offer) -> list[Share]:
+    return shares_of(matching_routes(offer, unit.catalog), unit.catalog)
+
+
+async def _ready(unit: Unit, share: Share, count: int, room: int) -> list[Candidate]:
+    """The first of a line, as many as their inputs have room for; at least one.
+
+    Where that many of the largest would fit, none is measured.
+    """
+    if count * unit.view.at.payload_bytes_max <= room:
+        return await unit.tx.ready(share.routes, count)
+    found = await unit.tx.ready(share.routes, count, max(1, room))
+    if len(found) < count and sum(len(body.payload) for _, body in found) >= room:
+        unit.view.effects.woken.setdefault(share.lane_id, 1)  # for those behind: claim again
+    return found
+
+
+async def _candidates(
+    unit: Unit, shares: Sequence[Share], offer: Offer, places: int, depth: int, room: int
+) -> Candidates:
+    """The best of each line, as many as it is owed; what one has no work for others get.
+
+    So many more as `depth` says are looked at behind them, in case limits keep these back.
+    `room`: for the bytes of their inputs, of which each line has its part.
+    """
+    if len(shares) == 1:
+        share = shares[0]
+        found = await _ready(unit, share, places + depth, room)
+        return Candidates(shares, {}, found, {share.key: places}, {share.key: places})
+    credits = unit.credits_of(offer)
+    owed = parts_of(shares, credits, places)
+    lines = {
+        share.key: await _ready(
+            unit, share, owed[share.key] + depth, room * owed[share.key] // places
+        )
+        if owed[share.key]
+        else []
+        for share in shares
+    }
+    parts = {key: min(owed[key], len(line)) for key, line in lines.items()}
+    unused = Counter({share.lane_id: 0 for share in shares})
+    for share in shares:
+        unused[share.lane_id] += owed[share.key] - parts[share.key]
+    # A tenant's places that it does not use are its lane's, and only then everybody's.
+    for pools in (unused, None):
+        for share in shares:
+            key = share.key
+            free = unused.total() if pools is None else pools[share.lane_id]
+            if free and parts[key] >= owed[key]:
+                part = parts[key] + free
+                lines[key] = await _ready(unit, share, part + depth, room * part // places)
+                more = min(free, len(lines[key]) - parts[key])
+                parts[key] += more
+                _take_from(unused, share.lane_id, more)
+    found = [candidate for line in lines.values() for candidate in line]
+    found.sort(key=lambda candidate: ready_order(candidate[0]))
+    return Candidates(shares, credits, found, owed, parts)
+
+
+async def _admitted(
+    unit: Unit, lot: Candidates, state: AdmissionState, due_at: int | None
+) -> list[Candidate]:
+    """Those of the lot who may start, no more of a line than its part."""
+    if any(execution.bounds is not UNBOUNDED for execution, _ in lot.found):
+        admitted = await unit.limits.admit(lot.found, lot.parts, state, due_at)
+    else:
+        admitted = lot.first()
+    lot.settle(admitted)
+    return admitted
+
+
+def _leased(unit: Unit, command: Claim, admitted: Sequence[Candidate]) -> list[Claimed]:
+    if not admitted:
+        return []
+    claimed, at = [], unit.view.at
+    # A row may have changed after the clock was read: time never runs backwards for it.
+    latest = max(execution.last_mutation_at for execution, _ in admitted)
+    if latest > at.now:
+        at = replace(at, now=latest)
+    fresh = iter(ids.new_secret_ids(2 * len(admitted)))
+    for execution, body in admitted:
+        new = NewIds(next(fresh), next(fresh))
+        decision = claim(execution, command, new, at)
+        reply = unit.view.apply(execution, decision, command)
+        if isinstance(reply, Claimed):
+            claimed.append(with_body(reply, body))
+    return claimed

@@ -1,0 +1,70 @@
+"""What is due by itself: everything whose time has come, in one transaction."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from flowfabric import ids
+from flowfabric.engine.unit.due import EXECUTION, Due, Thing, rows_due
+from flowfabric.engine.unit.handlers import handles
+from flowfabric.engine.unit.unit import Unit
+from flowfabric.kernel.command import Command, Needs
+from flowfabric.kernel.decision import Refused
+from flowfabric.kernel.execution.wake import Wake
+from flowfabric.model.execution import Execution
+from flowfabric.stores.tables import WAITPOINTS
+
+
+class WakeDue(Command[int], frozen=True, kw_only=True):
+    """Move everything whose due time has come, up to a limit and without what is set aside; or of
+    that only what is named."""
+
+    limit: int
+    aside: frozenset[Thing] = frozenset()
+    named: Due | None = None
+
+    def needs(self, need: Needs) -> None:
+        """The routes."""
+        need.catalog = True
+
+
+@handles(WakeDue)
+async def wake_due(unit: Unit, search: WakeDue) -> int:
+    """Do what is due; how many records were moved."""
+    await unit.save()
+    view, moved = unit.view, 0
+    came_back: Counter[str | None] = Counter()
+    found = await _executions_due(unit, search)
+    rows = search.named
+    if rows is None:
+        rows = await rows_due(unit.tx, search.limit, search.aside)
+    await unit.flows.hold_due(found, rows)
+    for execution in found:
+        key = view.take(execution).execution_id
+        # A lapsed lease may be due for reclaim at once, so look again until nothing is due.
+        while (what := _woken(unit, key)) != "unchanged":
+            moved += 1
+            came_back[execution.blocked_on] += what == "promoted"
+    due = [execution.execution_id for execution in found]
+    await unit.flows.follow_up()
+    moved += await unit.flows.move_due(rows)
+    moved += await unit.waits.move_due(due, rows.of(WAITPOINTS))
+    return moved + await unit.limits.move_due(rows, came_back)
+
+
+def _woken(unit: Unit, execution_id: str) -> str:
+    moved = unit.view.decide(Wake(execution_id=execution_id, jitter=ids.jitter()))
+    return "unchanged" if isinstance(moved, Refused) else moved.what
+
+
+async def _executions_due(unit: Unit, search: WakeDue) -> list[Execution]:
+    if search.named is None:
+        limit, aside = search.limit, search.aside
+        found = await unit.tx.due(unit.view.at.now, limit + len(aside))
+        if aside:
+            found = [each for each in found if (EXECUTION, (each.execution_id,)) not in aside]
+        return found[:limit]
+    if not search.named.execution_ids:
+        return []
+    named = await unit.tx.load_free(search.named.execution_ids)
+    return [each for each in named.values() if isinstance(each, Execution)]

@@ -1,0 +1,65 @@
+"""Starts, promises and replays of one named execution: its lane and its limits have a say."""
+
+from __future__ import annotations
+
+from flowfabric.engine.unit.handlers import handles
+from flowfabric.engine.unit.unit import Unit
+from flowfabric.kernel.decision import Refused
+from flowfabric.kernel.execution.grant import ClaimGranted, ClaimNamed, IssueClaimGrant
+from flowfabric.kernel.execution.reclaim import IssueReclaimGrant, ReclaimExecution
+from flowfabric.kernel.execution.replay import Replay, replay
+from flowfabric.kernel.limit.admission import holds_place, place_until
+from flowfabric.kernel.place.lanes import refuse_entry, refuse_start
+from flowfabric.kernel.registry import RULES
+from flowfabric.model.bounds import UNBOUNDED
+from flowfabric.model.execution import Execution
+from flowfabric.model.quota import AdmissionState
+from flowfabric.model.record import replace
+from flowfabric.model.results import Replayed
+
+Start = IssueClaimGrant | ClaimGranted | ClaimNamed | IssueReclaimGrant | ReclaimExecution
+
+
+@handles(IssueClaimGrant, ClaimGranted, ClaimNamed, IssueReclaimGrant, ReclaimExecution)
+async def start_named(unit: Unit, command: Start) -> object:
+    """A start or a promise of one named execution, by an open lane and admitted like any."""
+    view = unit.view
+    current = view.executions.get(command.execution_id)
+    if not isinstance(current, Execution):
+        return view.decide(command)
+    decision = RULES[type(command)](current, command, view.at)
+    after = decision.execution
+    if after is not None and holds_place(after, view.at.now):
+        if closed := refuse_start(current.lane_id, unit.catalog):
+            return closed
+        # A lost execution takes its place when it is taken over, not when that is promised.
+        if current.bounds is not UNBOUNDED and type(command) is not IssueReclaimGrant:
+            state = AdmissionState.RUNNING if after.is_leased else AdmissionState.RESERVED
+            until = None if after.grant is None else place_until(after.grant.expires_at)
+            denial = await unit.limits.admit_named(current, state, until)
+            if denial is not None:
+                return denial.refusal()
+    return view.apply(current, decision, command)
+
+
+@handles(Replay)
+async def replay_named(unit: Unit, command: Replay) -> Replayed | Refused:
+    """A replay brings work to its lane like a create."""
+    view = unit.view
+    current = view.executions.get(command.execution_id)
+    if not isinstance(current, Execution):
+        return view.decide(command)
+    decision = replay(current, command, view.at)
+    closed = refuse_entry(current.lane_id, unit.catalog)
+    if decision.execution is not None and closed is not None:
+        return closed
+    reply = view.apply(current, decision, command)
+    if not isinstance(reply, Replayed) or not unit.owes:
+        return reply
+    # Only its flow knows what becomes of a member that lives again: whether it waits for others,
+    # or cannot go on.
+    await unit.follow_up()
+    standing = view.executions[command.execution_id]
+    if not isinstance(standing, Execution):
+        return reply
+    return replace(reply, public_state=standing.public_state)

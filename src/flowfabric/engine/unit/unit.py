@@ -1,0 +1,109 @@
+"""The unit of work: what one transaction has loaded and changed, and the parts that it needs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import Any
+
+from flowfabric.engine.unit.flows.book import FlowBook, members_of
+from flowfabric.engine.unit.limits import Limiter
+from flowfabric.engine.unit.view import InvariantViolated, View
+from flowfabric.engine.unit.waits import EpisodeBook
+from flowfabric.kernel.command import Command, Needs
+from flowfabric.kernel.decision import Moment
+from flowfabric.kernel.execution.routing import Offer
+from flowfabric.kernel.limit.fairness import Credits
+from flowfabric.model.route import Catalog
+from flowfabric.stores.base import Transaction
+
+
+class Unit:
+    """One transaction's work. Waits, limits and flows are made when something asks for them: most
+    transactions need none."""
+
+    def __init__(self, tx: Transaction, view: View, credits_of: Callable[[Offer], Credits]) -> None:
+        self.tx = tx
+        self.view = view
+        self.credits_of = credits_of
+        self._has_flows = self._has_limits = False  # whether these parts were made
+
+    @cached_property
+    def waits(self) -> EpisodeBook:
+        """Suspensions, waitpoints and signals."""
+        return EpisodeBook(self.tx, self.view)
+
+    @cached_property
+    def limits(self) -> Limiter:
+        """Budgets and quotas."""
+        self._has_limits = True
+        return Limiter(self.tx, self.view, self.waits)
+
+    @cached_property
+    def flows(self) -> FlowBook:
+        """Flows, members and edges."""
+        self._has_flows = True
+        return FlowBook(self.tx, self.view)
+
+    @property
+    def catalog(self) -> Catalog:
+        """Lanes, routes and scopes; loaded because a command said that it needs them."""
+        if self.view.catalog is None:
+            raise InvariantViolated("a command about lanes must say that it needs the catalog")
+        return self.view.catalog
+
+    @property
+    def owes(self) -> bool:
+        """Whether something is still to follow from what was decided."""
+        view = self.view
+        return (
+            view.has_bounded or view.has_member_moves or (self._has_limits and self.limits.has_work)
+        )
+
+    async def follow_up(self) -> None:
+        """Everything that follows from what was decided: in its flows, and among limits and waits.
+
+        Each of the two may move members or limited executions again, so it goes on until neither
+        has moved any.
+        """
+        view = self.view
+        while True:
+            # Flows come first also where no member has moved yet: they may still have to be locked,
+            # and are locked before limits.
+            if self._has_flows or view.has_member_moves:
+                await self.flows.follow_up()
+            if view.has_bounded or (self._has_limits and self.limits.has_work):
+                await self.limits.follow_up()
+            if not view.has_member_moves:
+                return
+
+    async def save(self) -> None:
+        """Write what was decided so far, so that a search sees it."""
+        if changes := self.view.take_changes():
+            await self.tx.save(changes)
+
+
+async def open_unit(
+    tx: Transaction,
+    commands: Sequence[Command[Any]],
+    moment: Callable[[int], Moment],
+    credits_of: Callable[[Offer], Credits],
+) -> Unit:
+    """A unit with everything its commands need, in one trip per kind and in one lock order:
+    executions, then flows, then waits, then limits."""
+    need = Needs()
+    for command in commands:
+        command.needs(need)
+    catalog = await tx.catalog() if need.catalog else None
+    if need.members_of:
+        need.executions |= await members_of(tx, need.members_of)
+    executions = await tx.load(tuple(need.executions)) if need.executions else {}
+    keys = await tx.load_keys(sorted(need.keys)) if need.keys else {}
+    unit = Unit(tx, View(moment(tx.now), catalog, executions, keys), credits_of)
+    if need.flows or need.flows_of:
+        await unit.flows.prepare(need, commands)
+    if need.waits:
+        await unit.waits.prepare(need)
+    if need.is_limited:
+        await unit.limits.prepare(need)
+    return unit
