@@ -12,8 +12,9 @@ from flowfabric.kernel.decision import Moment, Refused
 from flowfabric.kernel.execution.routing import Offer, matching_routes, missing_capabilities
 from flowfabric.kernel.explain.execution import explain
 from flowfabric.kernel.explain.limits import BoundsLook
-from flowfabric.kernel.place.workers import heartbeat_worker, register_worker
+from flowfabric.kernel.place.workers import RegisterWorker, heartbeat_worker, register_worker
 from flowfabric.model.checks import check_capabilities
+from flowfabric.model.record import replace
 from flowfabric.model.results import NotRegistered, Refreshed, Registered
 from flowfabric.model.route import Catalog, Lane, LaneState, Route
 from flowfabric.model.worker import Worker
@@ -120,14 +121,10 @@ def worker(capabilities: tuple[str, ...] = (), heard_at: int = NOW) -> Worker:
 
 def register(known: Worker | None, worker_id: str = "w1", now: int = NOW) -> object:
     offer = Offer(("default",), ("lane",))
-    return register_worker(
-        known,
-        offer=offer,
-        worker_id=worker_id,
-        worker_instance_id="w1-1",
-        liveness_ttl_ms=TTL,
-        at=Moment(now),
-    ).reply
+    command = RegisterWorker(
+        offer=offer, worker_id=worker_id, worker_instance_id="w1-1", liveness_ttl_ms=TTL
+    )
+    return register_worker(known, command, Moment(now)).reply
 
 
 @pytest.mark.parametrize(("age_ms", "live"), [(TTL - 1, True), (TTL, False), (TTL + 1, False)])
@@ -152,9 +149,8 @@ def test_an_instance_changes_its_pool_only_after_it_lapsed() -> None:
 def test_refreshing_keeps_the_registration_instant_and_writes_no_event() -> None:
     """D52: heartbeats append nothing."""
     beat = heartbeat_worker(worker(), Moment(NOW + 5))
-    assert beat.event is None
-    assert beat.worker is not None
-    assert (beat.worker.registered_at, beat.worker.last_heartbeat_at) == (NOW, NOW + 5)
+    assert beat.events == ()
+    assert beat.saves == (replace(worker(), last_heartbeat_at=NOW + 5),)
 
 
 # --- explain -----------------------------------------------------------------------------------

@@ -3,35 +3,8 @@
 from __future__ import annotations
 
 from flowfabric.api.operation import Kind, Request, Scope, operation
-from flowfabric.model.record import Record
+from flowfabric.model.keys import AlreadySeeded, NothingToRotate, Rotated, Seeded
 from flowfabric.model.suspension import KeyInfo
-
-
-class Seeded(Record, frozen=True, tag=True):
-    """The key is installed and current."""
-
-    kid: str
-
-
-class AlreadySeeded(Record, frozen=True, tag=True):
-    """A key of this name was there."""
-
-    kid: str
-    same_secret: bool
-
-
-class Rotated(Record, frozen=True, tag=True):
-    """A new key is current; `gc_count` expired ones were removed."""
-
-    previous_kid: str | None
-    new_kid: str
-    gc_count: int
-
-
-class NothingToRotate(Record, frozen=True, tag=True):
-    """The key is current already."""
-
-    kid: str
 
 
 @operation("seed_waitpoint_hmac_secret", Kind.ADMIN, Scope.ADMIN)

@@ -118,12 +118,8 @@ from flowfabric.api.grants import (
     ScanEligibleExecutions,
 )
 from flowfabric.api.keys import (
-    AlreadySeeded,
     ListWaitpointHmacKids,
-    NothingToRotate,
-    Rotated,
     RotateWaitpointHmacSecretAll,
-    Seeded,
     SeedWaitpointHmacSecret,
 )
 from flowfabric.api.lanes import (
@@ -246,6 +242,7 @@ from flowfabric.model.flow_results import (
     Withdrawn,
 )
 from flowfabric.model.handle import Handle
+from flowfabric.model.keys import AlreadySeeded, NothingToRotate, Rotated, Seeded
 from flowfabric.model.quota import (
     AdmissionOutcome,
     QuotaCreated,

@@ -7,13 +7,13 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from flowfabric.api.keys import NothingToRotate
 from flowfabric.cli.call import Call
 from flowfabric.cli.exits import Exit, not_found
 from flowfabric.cli.plain import plain
 from flowfabric.cli.terminal import Column
 from flowfabric.cli.times import both, span
 from flowfabric.limits import KEY_GRACE_MS_DEFAULT
+from flowfabric.model.keys import NothingToRotate
 from flowfabric.model.suspension import KeyInfo
 
 _COLUMNS: Final = (

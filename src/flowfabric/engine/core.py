@@ -18,7 +18,7 @@ from flowfabric.engine.loop_status import BackgroundLoop
 from flowfabric.engine.unit.due import Aside
 from flowfabric.engine.unit.fold import fold
 from flowfabric.engine.unit.unit import open_unit
-from flowfabric.engine.unit.view import Effects, View
+from flowfabric.engine.unit.view import EVERY_WAITER, Effects, View
 from flowfabric.engine.wakeups import DUE_TOPIC, Wakeups
 from flowfabric.errors import HandleFromOtherBackend, InvalidBudgetScope, InvalidInput, NotFound
 from flowfabric.kernel.command import Command
@@ -306,7 +306,7 @@ class EngineCore:
             (effects.flows_ended, flow_topic, EVERY_FLOW_END),
         ):
             names = [every] if len(ended) > COMPLETIONS_HINTED_MAX else map(topic, ended)
-            topics.update(dict.fromkeys(names, 1_000_000))
+            topics.update(dict.fromkeys(names, EVERY_WAITER))
         if topics:
             self.store.hints.publish(topics)
 

@@ -9,9 +9,9 @@ from flowfabric.engine.core import EngineCore
 from flowfabric.engine.unit.commands.due import WakeDue
 from flowfabric.engine.unit.due import Due, Thing, alone, named, rows_due
 from flowfabric.errors import RetryExhausted
+from flowfabric.kernel.place.workers import SweepWorkers
 from flowfabric.model.checks import check_integer
 from flowfabric.model.record import Record
-from flowfabric.model.worker import WorkerEvent, WorkerEventType
 from flowfabric.stores.base import Reader, Transaction
 from flowfabric.trouble import is_passing
 
@@ -124,20 +124,4 @@ async def sweep(machine: EngineCore, limit: int) -> int:
 async def sweep_workers(machine: EngineCore, limit: int) -> int:
     """Take workers that were not heard from off the registry."""
     check_integer(limit, field="limit", least=1, most=limits.CREATE_MAX)
-
-    async def work(tx: Transaction) -> int:
-        await tx.catalog()
-        lapsed = await tx.lapsed_workers(tx.now, limit)
-        for worker in lapsed:
-            await tx.delete_worker(worker.namespace, worker.worker_instance_id)
-            event = WorkerEvent(
-                worker.namespace,
-                worker.worker_instance_id,
-                WorkerEventType.TTL_SWEPT,
-                "not heard from",
-                tx.now,
-            )
-            await tx.append_worker_event(event)
-        return len(lapsed)
-
-    return await machine.transact(work)
+    return await machine.execute(SweepWorkers(limit=limit))

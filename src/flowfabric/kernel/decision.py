@@ -9,8 +9,11 @@ from flowfabric.errors import FlowFabricError
 from flowfabric.model.attempt import Attempt
 from flowfabric.model.event import Event
 from flowfabric.model.execution import Body, Execution, IdempotencyRecord
+from flowfabric.model.flow import FlowEvent
 from flowfabric.model.record import Record, replace
+from flowfabric.model.worker import WorkerEvent
 
+AnyEvent = Event | FlowEvent | WorkerEvent
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
 
@@ -51,7 +54,7 @@ class Decision(Record, Generic[R_co], frozen=True):
     reply: R_co | Refused
     execution: Execution | None = None  # the new image; none when nothing changed
     attempt: Attempt | None = None  # the attempt that ended
-    events: tuple[Event, ...] = ()
+    events: tuple[AnyEvent, ...] = ()
     saves: tuple[Record, ...] = ()  # next images of rows, and of what is kept in several rows
     drops: tuple[Record, ...] = ()  # rows that go
     new: New | None = None  # only where an execution is created
@@ -62,7 +65,7 @@ class Decision(Record, Generic[R_co], frozen=True):
             reply, self.execution, self.attempt, self.events, self.saves, self.drops, self.new
         )
 
-    def audited(self, event: Event) -> Decision[R_co]:
+    def audited(self, event: AnyEvent) -> Decision[R_co]:
         """The same, with one more event."""
         return replace(self, events=(*self.events, event))
 

@@ -142,6 +142,7 @@ class Changes:
         "signal_events",
         "taken",
         "updated",
+        "worker_events",
     )
 
     def __init__(self) -> None:
@@ -158,6 +159,7 @@ class Changes:
         self.operator_events: list[OperatorEvent] = []
         self.signal_events: list[SignalEvent] = []
         self.flow_events: list[FlowEvent] = []
+        self.worker_events: list[WorkerEvent] = []
         # inputs that dependencies replaced: (payload, encoding)
         self.payloads: dict[str, tuple[bytes, str | None]] = {}
         # (record, whether an expired record of the same key is replaced)
@@ -167,7 +169,7 @@ class Changes:
     def __bool__(self) -> bool:
         return any(getattr(self, name) for name in self.__slots__)
 
-    def log(self, event: Event | FlowEvent) -> None:
+    def log(self, event: Event | FlowEvent | WorkerEvent) -> None:
         """Append an event to its log."""
         match event:
             case LeaseEvent():
@@ -180,6 +182,8 @@ class Changes:
                 self.signal_events.append(event)
             case FlowEvent():
                 self.flow_events.append(event)
+            case WorkerEvent():
+                self.worker_events.append(event)
 
 
 class ListFilter(Record, frozen=True, kw_only=True):
@@ -324,10 +328,6 @@ class Transaction(Protocol):
 
     async def lapsed_workers(self, until: int, limit: int) -> list[Worker]:
         """Workers not heard from, held; others' skipped."""
-        ...
-
-    async def append_worker_event(self, event: WorkerEvent) -> None:
-        """Record a change of the registry."""
         ...
 
     async def owned_by(self, namespace: str, worker_instance_id: str, limit: int) -> list[str]:

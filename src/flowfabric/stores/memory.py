@@ -188,6 +188,7 @@ class MemoryView:
         self._append(tables.operator_events, changes.operator_events)
         self._append(tables.signal_events, changes.signal_events)
         self._append(tables.flow_events, changes.flow_events)
+        self._append(tables.worker_events, changes.worker_events)
         for key, (payload, encoding) in changes.payloads.items():
             body = replace(tables.bodies[key], payload=payload, payload_encoding=encoding)
             self._put(tables.bodies, key, body)
@@ -372,9 +373,6 @@ class MemoryView:
         lapsed = [worker for worker in self._tables.workers.values() if worker.expires_at <= until]
         lapsed.sort(key=lambda each: (each.expires_at, each.namespace, each.worker_instance_id))
         return lapsed[:limit]
-
-    async def append_worker_event(self, event: WorkerEvent) -> None:
-        self._append(self._tables.worker_events, (event,))
 
     async def owned_by(self, namespace: str, worker_instance_id: str, limit: int) -> list[str]:
         owned = (

@@ -37,6 +37,7 @@ LEASE_EVENT_COLUMNS: Final = LeaseEvent.__struct_fields__
 COMPLETION_EVENT_COLUMNS: Final = CompletionEvent.__struct_fields__
 SIGNAL_EVENT_COLUMNS: Final = SignalEvent.__struct_fields__
 FLOW_EVENT_COLUMNS: Final = FlowEvent.__struct_fields__
+WORKER_EVENT_COLUMNS: Final = WorkerEvent.__struct_fields__
 OPERATOR_EVENT_COLUMNS: Final = OperatorEvent.__struct_fields__
 KEY_RECORD_COLUMNS: Final = IdempotencyRecord.__struct_fields__
 TAG_COLUMNS: Final = ("execution_id", "tag_key", "tag_value")

@@ -6,12 +6,13 @@ import asyncio
 
 import pytest
 
-from flowfabric.api.keys import AlreadySeeded, NothingToRotate, Rotated, Seeded
 from flowfabric.assemble import open_engine
 from flowfabric.engine.engine import Engine
-from flowfabric.engine.operations.keys import KIDS_MAX, ensure_signing_key
+from flowfabric.engine.operations.keys import ensure_signing_key
 from flowfabric.errors import InvalidInput, RotationConflict, SchemaMismatch
+from flowfabric.kernel.wait.keys import KIDS_MAX
 from flowfabric.limits import DURATION_MS_MAX
+from flowfabric.model.keys import AlreadySeeded, NothingToRotate, Rotated, Seeded
 from flowfabric.model.record import replace
 from flowfabric.model.suspension import Count, CountKind, SignalEffect
 from flowfabric.stores.tables import SECRETS

@@ -9,9 +9,12 @@ from flowfabric.engine.unit.answers import first_answer
 from flowfabric.engine.unit.commands import claims as claims
 from flowfabric.engine.unit.commands import due as due
 from flowfabric.engine.unit.commands import flows as flows
+from flowfabric.engine.unit.commands import keys as keys
+from flowfabric.engine.unit.commands import lanes as lanes
 from flowfabric.engine.unit.commands import limits as limits
 from flowfabric.engine.unit.commands import starts as starts
 from flowfabric.engine.unit.commands import waits as waits
+from flowfabric.engine.unit.commands import workers as workers
 from flowfabric.engine.unit.handlers import HANDLERS
 from flowfabric.engine.unit.unit import Unit
 from flowfabric.engine.unit.view import View

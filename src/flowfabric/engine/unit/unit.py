@@ -77,6 +77,12 @@ class Unit:
             if not view.has_member_moves:
                 return
 
+    async def load(self, execution_ids: Sequence[str]) -> None:
+        """Lock executions that a search named; those that are here stay as they stand."""
+        missing = [key for key in execution_ids if key not in self.view.executions]
+        if missing:
+            self.view.executions.update(await self.tx.load(missing))
+
     async def save(self) -> None:
         """Write what was decided so far, so that a search sees it."""
         if changes := self.view.take_changes():

@@ -25,6 +25,9 @@ from flowfabric.stores.tables import ATTACHMENTS, TABLE_OF
 R = TypeVar("R")
 
 
+EVERY_WAITER = 1_000_000  # as many wake-ups as there may be waiters
+
+
 class InvariantViolated(RuntimeError):
     """A rule decided something that may never be stored. A bug: nothing is written."""
 
@@ -39,6 +42,10 @@ class Effects:
         self.ended: list[str] = []
         self.flows_ended: list[str] = []
         self.due_at: int | None = None  # the earliest time something new is due
+
+    def wake_lane(self, lane_id: str) -> None:
+        """Every claim that waits for a lane may find something there."""
+        self.woken[lane_id] = EVERY_WAITER
 
     def note_due(self, when: int | None) -> None:
         """Something is due then."""
@@ -137,11 +144,11 @@ class View:
             self._remember(before, after, command, ends_wait)
         if decision.attempt is not None:
             self.changes.attempts.append(decision.attempt)
-        for record in decision.saves:
-            self.rows.put(TABLE_OF[type(record)], record)
-        for record in decision.drops:
+        for record in decision.drops:  # first: another record may take the key of one that goes
             table = TABLE_OF[type(record)]
             self.rows.drop(table, [table.key_of(record)])
+        for record in decision.saves:
+            self.rows.put(TABLE_OF[type(record)], record)
         for event in decision.events:
             self.changes.log(event)
         return decision.reply

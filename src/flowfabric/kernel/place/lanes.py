@@ -1,10 +1,43 @@
-"""What a lane's switch means: for everything that starts work, and everything that adds some."""
+"""Lanes: what their switch means for everything that starts or adds work, and their settings."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from flowfabric.errors import Corruption, LaneClosed
-from flowfabric.kernel.decision import Refused
-from flowfabric.model.route import Catalog
+from flowfabric.kernel.command import Command, Needs
+from flowfabric.kernel.decision import Decision, Moment, Refused
+from flowfabric.model.bounds import Bounds
+from flowfabric.model.event import OperatorEvent, OperatorEventType
+from flowfabric.model.record import replace
+from flowfabric.model.results import LaneChanged, LaneConfigured
+from flowfabric.model.route import Catalog, Lane, LaneState
+
+
+class SwitchLane(Command[LaneChanged], frozen=True, kw_only=True):
+    """Open, pause, drain or disable a lane."""
+
+    lane_id: str
+    lane_state: LaneState
+    reason: str
+
+    def needs(self, need: Needs) -> None:
+        """The lanes."""
+        need.catalog = True
+
+
+class ConfigureLane(Command[LaneConfigured], frozen=True, kw_only=True):
+    """How a lane shares workers, ages its work and bounds it; none: stays as it is."""
+
+    lane_id: str
+    weight: int | None
+    aging_ms: int | None
+    budget_ids: tuple[str, ...] | None
+    quota_policy_id: str | None  # empty: no quota any more
+
+    def needs(self, need: Needs) -> None:
+        """The lanes."""
+        need.catalog = True
 
 
 def may_start(lane_id: str, catalog: Catalog) -> bool:
@@ -33,3 +66,57 @@ def _closed(lane_id: str, catalog: Catalog, what: str) -> Refused:
     state = catalog.lane_state(lane_id).value
     fields = {"field": "lane_id", "lane_id": lane_id, "lane_state": state}
     return Refused(LaneClosed, f"lane {lane_id} is {state}: it {what}", fields)
+
+
+# --- changes -------------------------------------------------------------------------------------
+
+
+def switch_lane(catalog: Catalog, command: SwitchLane, at: Moment) -> Decision[LaneChanged]:
+    """Any position from any other; a lane that was never heard of begins with its switch."""
+    lane_id, wanted = command.lane_id, command.lane_state
+    if refusal := _unreadable(lane_id, catalog):
+        return Decision(refusal)
+    previous = catalog.lane_state(lane_id)
+    old = catalog.lanes.get(lane_id) or Lane(lane_id, wanted, at.now, at.now)
+    lane = replace(old, lane_state=wanted, changed_at=at.now, reason=command.reason)
+    details = {
+        "previous": previous.value,
+        "lane_state": wanted.value,
+        "reason": command.reason,
+    }
+    audit = _changed(lane_id, details, at)
+    return Decision(LaneChanged(lane_id, wanted, previous), events=(audit,), saves=(lane,))
+
+
+def configure_lane(
+    catalog: Catalog, command: ConfigureLane, at: Moment
+) -> Decision[LaneConfigured]:
+    """What is named changes, the rest stays."""
+    lane_id = command.lane_id
+    if refusal := _unreadable(lane_id, catalog):
+        return Decision(refusal)
+    old = catalog.lanes.get(lane_id) or Lane(lane_id, LaneState.ACTIVE, at.now, at.now)
+    budgets, quota = command.budget_ids, command.quota_policy_id
+    lane = replace(
+        old,
+        changed_at=at.now,
+        weight=old.weight if command.weight is None else command.weight,
+        aging_ms=old.aging_ms if command.aging_ms is None else command.aging_ms,
+        bounds=Bounds(
+            budget_ids=old.bounds.budget_ids if budgets is None else budgets,
+            quota_policy_id=old.bounds.quota_policy_id if quota is None else quota or None,
+        ),
+    )
+    reply = LaneConfigured(lane_id, lane.weight, lane.aging_ms, lane.bounds)
+    audit = _changed(lane_id, {"weight": lane.weight, "aging_ms": lane.aging_ms}, at)
+    return Decision(reply, events=(audit,), saves=(lane,))
+
+
+def _unreadable(lane_id: str, catalog: Catalog) -> Refused | None:
+    """A lane that cannot be read is not written over."""
+    fault = catalog.lane_fault(lane_id)
+    return None if fault is None else Refused(Corruption, fault, {"field": "lane_id"})
+
+
+def _changed(lane_id: str, details: Mapping[str, object], at: Moment) -> OperatorEvent:
+    return OperatorEvent(lane_id, OperatorEventType.LANE_CHANGED, details, "", {}, at.now)

@@ -1,59 +1,114 @@
-"""The worker registry: who says it is there."""
+"""The worker registry: which workers say that they are there."""
 
 from __future__ import annotations
 
 from flowfabric.errors import InvalidInput
-from flowfabric.kernel.decision import Moment, Refused
+from flowfabric.kernel.command import Command, Needs
+from flowfabric.kernel.decision import Decision, Moment, refuse
 from flowfabric.kernel.execution.routing import Offer
-from flowfabric.model.record import Record, replace
-from flowfabric.model.results import NotRegistered, Refreshed, Registered
+from flowfabric.model.record import replace
+from flowfabric.model.results import Marked, NotRegistered, Refreshed, Registered
 from flowfabric.model.worker import Worker, WorkerEvent, WorkerEventType
 
+MARKED_DEAD = "worker marked dead"
 
-class RegistryDecision(Record, frozen=True):
-    """The reply, the new image of the worker's row, and the event."""
 
-    reply: object
-    worker: Worker | None = None
-    event: WorkerEvent | None = None
+class RegisterWorker(Command[Registered | Refreshed], frozen=True, kw_only=True):
+    """A worker says that it is there, and what it can do."""
+
+    offer: Offer
+    worker_id: str
+    worker_instance_id: str
+    liveness_ttl_ms: int
+
+    def needs(self, need: Needs) -> None:
+        """The store's clock."""
+        need.catalog = True
+
+
+class HeartbeatWorker(Command[Refreshed | NotRegistered], frozen=True, kw_only=True):
+    """A worker is still there."""
+
+    namespace: str
+    worker_instance_id: str
+
+    def needs(self, need: Needs) -> None:
+        """The store's clock."""
+        need.catalog = True
+
+
+class MarkWorkerDead(Command[Marked | NotRegistered], frozen=True, kw_only=True):
+    """A worker is not there any more; its leases may be taken away at once."""
+
+    namespace: str
+    worker_instance_id: str
+    reason: str
+    revoke_leases: bool
+
+    def needs(self, need: Needs) -> None:
+        """The store's clock."""
+        need.catalog = True
+
+
+class SweepWorkers(Command[int], frozen=True, kw_only=True):
+    """Take workers that were not heard from off the registry, up to a limit; how many."""
+
+    limit: int
+
+    def needs(self, need: Needs) -> None:
+        """The store's clock."""
+        need.catalog = True
 
 
 def register_worker(
-    known: Worker | None,
-    *,
-    offer: Offer,
-    worker_id: str,
-    worker_instance_id: str,
-    liveness_ttl_ms: int,
-    at: Moment,
-) -> RegistryDecision:
+    known: Worker | None, command: RegisterWorker, at: Moment
+) -> Decision[Registered | Refreshed]:
     """New or refreshed; a live instance cannot change the pool it belongs to."""
     live = known is not None and known.is_live(at.now)
-    if known is not None and live and known.worker_id != worker_id:
+    if known is not None and live and known.worker_id != command.worker_id:
         detail = f"worker_id: instance_id reassigned from {known.worker_id}"
-        return RegistryDecision(Refused(InvalidInput, detail, {"field": "worker_id"}))
+        return refuse(InvalidInput, detail, field="worker_id")
+    offer = command.offer
     worker = Worker(
         offer.namespaces[0],
-        worker_instance_id,
-        worker_id,
+        command.worker_instance_id,
+        command.worker_id,
         offer.lanes,
         offer.capabilities,
         offer.kinds,
         at.now,
-        liveness_ttl_ms,
+        command.liveness_ttl_ms,
         known.registered_at if known is not None and live else at.now,
     )
     if live:
-        return RegistryDecision(Refreshed(worker.expires_at), worker)
-    event = WorkerEvent(
-        offer.namespaces[0], worker_instance_id, WorkerEventType.REGISTERED, "", at.now
-    )
-    return RegistryDecision(Registered(worker.expires_at), worker, event)
+        return Decision(Refreshed(worker.expires_at), saves=(worker,))
+    event = _event(worker, WorkerEventType.REGISTERED, "", at)
+    return Decision(Registered(worker.expires_at), events=(event,), saves=(worker,))
 
 
-def heartbeat_worker(known: Worker | None, at: Moment) -> RegistryDecision:
+def heartbeat_worker(known: Worker | None, at: Moment) -> Decision[Refreshed | NotRegistered]:
     """Alive for another while; a lapsed worker must register again."""
     if known is None or not known.is_live(at.now):
-        return RegistryDecision(NotRegistered())
+        return Decision(NotRegistered())
     beating = replace(known, last_heartbeat_at=at.now)
-    return RegistryDecision(Refreshed(beating.expires_at), beating)
+    return Decision(Refreshed(beating.expires_at), saves=(beating,))
+
+
+def mark_worker_dead(
+    known: Worker | None, command: MarkWorkerDead, at: Moment, leases: int
+) -> Decision[Marked | NotRegistered]:
+    """Off the registry; `leases`: so many are taken away with it."""
+    if known is None:
+        return Decision(NotRegistered())
+    event = _event(known, WorkerEventType.MARKED_DEAD, command.reason, at)
+    return Decision(Marked(leases), events=(event,), drops=(known,))
+
+
+def sweep_worker(lapsed: Worker, at: Moment) -> Decision[None]:
+    """A worker that was not heard from in time goes off the registry."""
+    event = _event(lapsed, WorkerEventType.TTL_SWEPT, "not heard from", at)
+    return Decision(None, events=(event,), drops=(lapsed,))
+
+
+def _event(worker: Worker, what: WorkerEventType, reason: str, at: Moment) -> WorkerEvent:
+    return WorkerEvent(worker.namespace, worker.worker_instance_id, what, reason, at.now)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from flowfabric.kernel.decision import Moment
+from flowfabric.kernel.decision import AnyEvent, Moment
 from flowfabric.model.attempt import Attempt
-from flowfabric.model.event import Event, SignalEvent
+from flowfabric.model.event import SignalEvent
 from flowfabric.model.execution import Execution
 from flowfabric.model.record import Record, replace
 from flowfabric.model.state import (
@@ -43,7 +43,7 @@ class EpisodeDecision(Record, frozen=True):
     reply: Any
     execution: Execution | None = None
     attempt: Attempt | None = None
-    events: tuple[Event, ...] = ()
+    events: tuple[AnyEvent, ...] = ()
     episode: SuspensionRow | None = None
     waitpoints: tuple[WaitpointRow, ...] = ()
     signal: SignalRow | None = None

@@ -29,6 +29,7 @@ from flowfabric.stores.rows import (
     OPERATOR_EVENT_COLUMNS,
     SIGNAL_EVENT_COLUMNS,
     TAG_COLUMNS,
+    WORKER_EVENT_COLUMNS,
 )
 
 COPY_FROM_BYTES: Final = 16 << 20
@@ -249,6 +250,7 @@ INSERTS: Final = {
     "completion_event": _insert("ff_completion_event", COMPLETION_EVENT_COLUMNS, wire_ids=True),
     "signal_event": _insert("ff_signal_event", SIGNAL_EVENT_COLUMNS, wire_ids=True),
     "flow_event": _insert("ff_flow_event", FLOW_EVENT_COLUMNS),
+    "worker_event": _insert("ff_worker_registry_event", WORKER_EVENT_COLUMNS),
     "operator_event": _insert("ff_operator_event", OPERATOR_EVENT_COLUMNS),
 }
 PARAMETERS: Final = (

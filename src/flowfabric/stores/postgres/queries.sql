@@ -207,9 +207,6 @@ SELECT namespace, worker_instance_id, worker_id, lanes, capabilities, kinds, las
     liveness_ttl_ms, registered_at
 FROM ff_worker_registry WHERE expires_at <= $1
 ORDER BY expires_at, namespace, worker_instance_id LIMIT $2 FOR UPDATE SKIP LOCKED
--- name: insert_worker_event
-INSERT INTO ff_worker_registry_event (namespace, worker_instance_id, event_type, reason, occurred_at)
-VALUES ($1, $2, $3, $4, $5)
 -- name: owned_by
 SELECT c.partition_key, c.execution_id FROM ff_exec_core AS c
 JOIN ff_route AS r ON r.route_id = c.route_id

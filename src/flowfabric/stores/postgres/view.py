@@ -12,7 +12,7 @@ from flowfabric.clock import Clock
 from flowfabric.model.attempt import Attempt
 from flowfabric.model.execution import Body, Execution, IdempotencyRecord
 from flowfabric.model.route import Catalog, Lane, Route
-from flowfabric.model.worker import Worker, WorkerEvent
+from flowfabric.model.worker import Worker
 from flowfabric.stores.base import Changes, Corrupt, ListFilter, StoreConflict
 from flowfabric.stores.codec import (
     ATTEMPT_COLUMNS,
@@ -432,6 +432,7 @@ class PostgresView(SmallTables):
         )
         await self._insert("signal_event", list(map(signal_event_row, changes.signal_events)))
         await self._insert("flow_event", list(map(flow_event_row, changes.flow_events)))
+        await self._insert("worker_event", list(map(worker_event_row, changes.worker_events)))
         passed = changes.payloads.items()
         self._update("update_payload", [(*body, key[-36:]) for key, body in passed])
         await self._insert("operator_event", list(map(operator_event_row, changes.operator_events)))
@@ -512,9 +513,6 @@ class PostgresView(SmallTables):
             return readable_workers(rows)
 
         return await first_readable(fetch, decode, limit)
-
-    async def append_worker_event(self, event: WorkerEvent) -> None:
-        await self.run("insert_worker_event", *worker_event_row(event))
 
     async def owned_by(self, namespace: str, worker_instance_id: str, limit: int) -> list[str]:
         rows = await self.run("owned_by", worker_instance_id, namespace, limit)

@@ -13,7 +13,7 @@ from flowfabric.model.attempt import Attempt
 from flowfabric.model.execution import Body, Execution, IdempotencyRecord
 from flowfabric.model.record import to_json
 from flowfabric.model.route import Catalog, Lane, Route
-from flowfabric.model.worker import Worker, WorkerEvent
+from flowfabric.model.worker import Worker
 from flowfabric.stores.base import Changes, Corrupt, ListFilter
 from flowfabric.stores.codec import (
     ATTEMPT_COLUMNS,
@@ -52,6 +52,7 @@ from flowfabric.stores.rows import (
     OPERATOR_EVENT_COLUMNS,
     SIGNAL_EVENT_COLUMNS,
     TAG_COLUMNS,
+    WORKER_EVENT_COLUMNS,
     completion_event_row,
     counts_by_state,
     flow_event_row,
@@ -96,6 +97,7 @@ _LEASE_EVENT: Final = Sheet("ff_lease_event", LEASE_EVENT_COLUMNS)
 _COMPLETION_EVENT: Final = Sheet("ff_completion_event", COMPLETION_EVENT_COLUMNS)
 _SIGNAL_EVENT: Final = Sheet("ff_signal_event", SIGNAL_EVENT_COLUMNS)
 _FLOW_EVENT: Final = Sheet("ff_flow_event", FLOW_EVENT_COLUMNS)
+_WORKER_EVENT: Final = Sheet("ff_worker_registry_event", WORKER_EVENT_COLUMNS)
 _MEMBER: Final = Sheet("ff_exec_core", MEMBER_COLUMNS)
 _OPERATOR_EVENT: Final = Sheet("ff_operator_event", OPERATOR_EVENT_COLUMNS)
 _HOT: Final = Sheet("ff_exec_core", ("execution_id", *HOT_COLUMNS))
@@ -361,6 +363,7 @@ class SqliteView(SmallTables):
         self._insert_many(_COMPLETION_EVENT, completion_event_row, changes.completion_events)
         self._insert_many(_SIGNAL_EVENT, signal_event_row, changes.signal_events)
         self._insert_many(_FLOW_EVENT, flow_event_row, changes.flow_events)
+        self._insert_many(_WORKER_EVENT, worker_event_row, changes.worker_events)
         self._insert_many(_OPERATOR_EVENT, operator_event_row, changes.operator_events)
         for record, replaces in changes.idempotency:
             name = "replace_key" if replaces else "insert_key"
@@ -462,9 +465,6 @@ class SqliteView(SmallTables):
             return readable_workers(rows)
 
         return await first_readable(fetch, decode, limit)
-
-    async def append_worker_event(self, event: WorkerEvent) -> None:
-        self._connection.execute(SQL["insert_worker_event"], worker_event_row(event))
 
     async def owned_by(self, namespace: str, worker_instance_id: str, limit: int) -> list[str]:
         rows = self._all("owned_by", worker_instance_id, namespace, limit)
