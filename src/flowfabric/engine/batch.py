@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Generic, TypeVar, cast
+from typing import TypeVar, cast
 
 from flowfabric.errors import FlowFabricError, StoreError
 from flowfabric.kernel.command import Command
@@ -18,26 +18,26 @@ from flowfabric.kernel.decision import Refused
 from flowfabric.trouble import Trouble, trouble
 
 R = TypeVar("R")
-Commit = Callable[[Sequence["Pending[Any]"]], Awaitable[None]]
+Commit = Callable[[Sequence["Pending"]], Awaitable[None]]
 
 
-class Pending(Generic[R]):
+class Pending:
     """One command on its way to a commit, and its reply."""
 
     __slots__ = ("command", "group", "reply")
 
-    def __init__(self, command: Command[R], group: Group[R]) -> None:
+    def __init__(self, command: Command[object], group: Group) -> None:
         self.command = command
         self.group = group
-        self.reply: R | Refused | FlowFabricError | None = None  # none until it has committed
+        self.reply: object = None  # of the command, or its error
 
 
-class Group(Generic[R]):
+class Group:
     """The commands one caller waits for together."""
 
     __slots__ = ("future", "pendings", "remaining")
 
-    def __init__(self, commands: Sequence[Command[R]]) -> None:
+    def __init__(self, commands: Sequence[Command[object]]) -> None:
         self.pendings = [Pending(command, self) for command in commands]
         self.remaining = len(self.pendings)
         self.future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -48,10 +48,10 @@ class Group(Generic[R]):
         if self.remaining == 0 and not self.future.done():
             self.future.set_result(None)
 
-    def replies(self) -> list[R | FlowFabricError]:
+    def replies(self) -> list[object]:
         """Each command's reply, refusals as error objects."""
         return [
-            reply.to_error() if isinstance(reply := pending.reply, Refused) else cast("R", reply)
+            reply.to_error() if isinstance(reply := pending.reply, Refused) else reply
             for pending in self.pendings
         ]
 
@@ -63,7 +63,7 @@ class Batcher:
         self._commit = commit
         self._batch_max = batch_max
         self._in_flight = in_flight
-        self._waiting: deque[Pending[Any]] = deque()
+        self._waiting: deque[Pending] = deque()
         self._running: set[asyncio.Task[None]] = set()
 
     async def run(self, commands: Sequence[Command[R]]) -> list[R | FlowFabricError]:
@@ -74,7 +74,7 @@ class Batcher:
         self._waiting.extend(group.pendings)
         self._start()
         await group.future
-        return group.replies()
+        return cast("list[R | FlowFabricError]", group.replies())
 
     async def run_one(self, command: Command[R]) -> R:
         """The reply of one command; its refusal is raised."""
@@ -105,7 +105,7 @@ class Batcher:
             batch = [self._waiting.popleft() for _ in range(count)]
             await self._finish(batch)
 
-    async def _finish(self, batch: list[Pending[Any]]) -> None:
+    async def _finish(self, batch: list[Pending]) -> None:
         """Commit a batch; a failure that may be one command's fault is narrowed down to it."""
         try:
             await self._commit(batch)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import Any, TypeVar, cast
+from typing import TypeVar, cast
 
 from flowfabric.api.hints import end_topic, flow_topic, lane_topic
 from flowfabric.config import EngineConfig
@@ -70,7 +70,7 @@ def _is_minted(name: object) -> bool:
     return type(name) is str and len(name) == UUID_LENGTH and name.isascii()
 
 
-def raise_refusal(replies: Iterable[Any]) -> None:
+def raise_refusal(replies: Iterable[object]) -> None:
     """The first refusal among replies, as an error."""
     for reply in replies:
         if isinstance(reply, Refused):
@@ -103,25 +103,32 @@ class EngineCore:
         """The reply to one command, sharing a commit with whoever else waits."""
         return await self.batches.run_one(command)
 
-    async def execute_together(self, commands: Sequence[Command[Any]]) -> list[Any]:
-        """The replies to commands that belong together: if one is refused, nothing is done."""
+    async def execute_together(
+        self,
+        commands: Sequence[Command[T]],
+        check: Callable[[Sequence[object]], None] = raise_refusal,
+    ) -> list[T]:
+        """The replies to commands that belong together: if one is refused, nothing is done.
 
-        async def work(tx: Transaction) -> tuple[list[Any], Effects]:
+        `check` raises the refusal.
+        """
+
+        async def work(tx: Transaction) -> tuple[list[object], Effects]:
             replies, effects = await self.fold(tx, commands)
-            raise_refusal(replies)
+            check(replies)
             return replies, effects
 
         replies, effects = await self.transact(work)
         self.publish(effects)
-        return replies
+        return cast("list[T]", replies)
 
     async def execute_in(
         self,
-        connection: Any,
-        commands: Sequence[Command[Any]],
+        connection: object,
+        commands: Sequence[Command[T]],
         creates: Sequence[CreateExecution],
-        check: Callable[[Sequence[Any]], None] = raise_refusal,
-    ) -> list[Any]:
+        check: Callable[[Sequence[object]], None] = raise_refusal,
+    ) -> list[T]:
         """The replies to commands decided inside the caller's own open Postgres transaction.
 
         `creates`: the executions among them. `check` raises the refusal of one, and nothing of them
@@ -135,12 +142,12 @@ class EngineCore:
             )
         await self.ensure_known(creates)
 
-        async def work(tx: Transaction) -> tuple[list[Any], dict[str, int]]:
+        async def work(tx: Transaction) -> tuple[list[object], dict[str, int]]:
             replies, effects = await self.fold(tx, commands)
             check(replies)
             return replies, {lane_topic(lane): count for lane, count in effects.woken.items()}
 
-        replies: list[Any] = await join(connection, work)
+        replies: list[T] = await join(connection, work)
         return replies
 
     async def transact(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
@@ -244,10 +251,10 @@ class EngineCore:
             self.workers_here.ids,
         )
 
-    async def _commit(self, batch: Sequence[Pending[Any]]) -> None:
+    async def _commit(self, batch: Sequence[Pending]) -> None:
         """Fold a batch in one transaction; replies are set only when it has committed."""
 
-        async def work(tx: Transaction) -> tuple[list[Any], Effects, dict[str, Outcome]]:
+        async def work(tx: Transaction) -> tuple[list[object], Effects, dict[str, Outcome]]:
             ends: dict[str, Outcome] = {}
             replies, effects = await self.fold(tx, [each.command for each in batch], ends)
             return replies, effects, ends
@@ -262,9 +269,9 @@ class EngineCore:
     async def fold(
         self,
         tx: Transaction,
-        commands: Sequence[Command[Any]],
+        commands: Sequence[Command[object]],
         ends: dict[str, Outcome] | None = None,
-    ) -> tuple[list[Any], Effects]:
+    ) -> tuple[list[object], Effects]:
         """Apply commands in order over one evolving view and save the outcome.
 
         How awaited executions ended is noted in `ends`, for their waiters once it has committed.

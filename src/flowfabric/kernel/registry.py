@@ -27,7 +27,7 @@ from flowfabric.model.results import Cancelled, Completed, Delayed, RetrySchedul
 
 Rule = Callable[[Execution | None, Any, Moment], Decision[Any]]
 
-RULES: Final[dict[type[Command[Any]], Rule]] = {
+RULES: Final[dict[type[Command[object]], Rule]] = {
     own.Renew: own.renew,
     own.Progress: own.progress,
     own.Delay: own.delay,
@@ -58,7 +58,7 @@ RULES: Final[dict[type[Command[Any]], Rule]] = {
 # Calls by which an owner lets go. Repeated with the same fence, each is answered as the first time,
 # however far the execution has gone on. What is about a live lease (a renewal, progress, a
 # reservation) is refused once that lease is over.
-REPEATABLE: Final[dict[type[Command[Any]], tuple[type, ...]]] = {
+REPEATABLE: Final[dict[type[Command[object]], tuple[type, ...]]] = {
     complete.Complete: (Completed,),
     fail.Fail: (RetryScheduled, TerminalFailed),
     cancel.Cancel: (Cancelled,),

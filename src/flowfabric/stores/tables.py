@@ -219,6 +219,8 @@ def _json_reader(kind: Any, name: str) -> Callable[[Any], Any]:
     return read
 
 
+AnyTable = Table[Any]
+
 BUDGETS: Final = Table("ff_budget_policy", BudgetRow, 1)
 USAGE: Final = Table("ff_budget_usage", UsageRow, 2)
 LEDGER: Final = Table("ff_budget_usage_by_exec", LedgerRow, 3, of_execution=True)
@@ -297,7 +299,7 @@ TABLES: Final[tuple[Table[Any], ...]] = (
     EDGES,
     FLOW_TASKS,
 )
-TABLE_OF: Final[dict[type[Record], Table[Any]]] = {table.record: table for table in TABLES}
+TABLE_OF: Final[dict[type[Record], AnyTable]] = {table.record: table for table in TABLES}
 
 
 def scopes_of(rows: Iterable[ScopeRow]) -> dict[tuple[ScopeType, str], tuple[str, ...]]:

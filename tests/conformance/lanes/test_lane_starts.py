@@ -9,8 +9,19 @@ import pytest
 
 from flowfabric.api.operation import OPERATIONS
 from flowfabric.errors import ExecutionNotTerminal, LaneClosed
+from flowfabric.kernel.command import Command
+from flowfabric.kernel.execution.claim import Claim
+from flowfabric.kernel.execution.routing import Offer
+from flowfabric.kernel.place.lanes import SwitchLane
 from flowfabric.model.attempt import FailureClass
-from flowfabric.model.results import Claimed, GrantIssued, NoWork, ReclaimCapExceeded, Replayed
+from flowfabric.model.results import (
+    Claimed,
+    GrantIssued,
+    LaneChanged,
+    NoWork,
+    ReclaimCapExceeded,
+    Replayed,
+)
 from flowfabric.model.route import LaneState
 from flowfabric.model.state import PublicState
 from tests.support.builders import policy, retries
@@ -205,3 +216,27 @@ async def test_the_end_of_lost_work_needs_no_open_lane(lab: Lab) -> None:
     )
     assert isinstance(answer, ReclaimCapExceeded)
     assert await lab.state(execution_id) is PublicState.FAILED
+
+
+@scenario
+async def test_a_lane_is_shut_for_the_rest_of_its_own_batch(lab: Lab) -> None:
+    """A batch means what its commands mean one by one: a claim behind the pause gets nothing."""
+    await lab.create()
+    engine = lab.direct
+    pause = SwitchLane(lane_id=LANE, lane_state=LaneState.PAUSED, reason="")
+    resume = SwitchLane(lane_id=LANE, lane_state=LaneState.ACTIVE, reason="")
+    claim = Claim(
+        offer=Offer(("default",), (LANE,)),
+        worker_id="w1",
+        worker_instance_id="w1-1",
+        lease_ttl_ms=30_000,
+        limit=1,
+        backend=engine.backend_label(),
+    )
+    commands: list[Command[object]] = [pause, claim, resume, claim]
+    changed, shut, again, opened = await engine.execute_together(commands)
+    assert changed == LaneChanged(LANE, LaneState.PAUSED, LaneState.ACTIVE)
+    assert shut == []
+    assert again == LaneChanged(LANE, LaneState.ACTIVE, LaneState.PAUSED)
+    assert isinstance(opened, list)
+    assert len(opened) == 1

@@ -24,7 +24,7 @@ from flowfabric.model.flow import (
 )
 from flowfabric.model.state import BlockingReason
 from flowfabric.stores.base import Reader
-from flowfabric.stores.tables import EDGES, FLOW_TASKS, FLOWS, MEMBERS, Key, Table
+from flowfabric.stores.tables import EDGES, FLOW_TASKS, FLOWS, MEMBERS, AnyTable, Key
 
 FLOWS_AT_ONCE = 50
 OVERDUE_MS = 60_000  # the loops of any engine would have done it by then
@@ -53,7 +53,7 @@ async def audit_flows(reader: Reader) -> list[Finding]:
     return problems
 
 
-async def _page(reader: Reader, table: Table[Any], after: Key | None, limit: int) -> list[Any]:
+async def _page(reader: Reader, table: AnyTable, after: Key | None, limit: int) -> list[Any]:
     return await reader.page_rows(table, {}, after, limit, newest_first=False)
 
 
@@ -76,7 +76,7 @@ async def strays(reader: Reader, executions: Iterable[Execution]) -> list[Findin
     return [(key[1], f"is no member of its flow {key[0]}") for key in lost]
 
 
-async def _orphans(reader: Reader, table: Table[Any]) -> list[Finding]:
+async def _orphans(reader: Reader, table: AnyTable) -> list[Finding]:
     problems: list[Finding] = []
     after: Key | None = None
     while page := await _page(reader, table, after, PAGE_MAX):

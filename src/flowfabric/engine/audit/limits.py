@@ -8,7 +8,7 @@ from typing import Any
 from flowfabric.limits import PAGE_MAX
 from flowfabric.model.quota import AdmissionRow
 from flowfabric.stores.base import Reader
-from flowfabric.stores.tables import ADMISSIONS, GATES, HOLDS, USAGE, Key, Table
+from flowfabric.stores.tables import ADMISSIONS, GATES, HOLDS, USAGE, AnyTable, Key
 
 
 async def audit_limits(reader: Reader) -> list[tuple[str, str]]:
@@ -48,7 +48,7 @@ async def _holds(reader: Reader) -> list[tuple[str, str]]:
     ]
 
 
-async def _every(reader: Reader, table: Table[Any]) -> list[Any]:
+async def _every(reader: Reader, table: AnyTable) -> list[Any]:
     found: list[Any] = []
     after: Key | None = None
     while page := await reader.page_rows(table, {}, after, PAGE_MAX, newest_first=False):

@@ -11,7 +11,6 @@ from flowfabric.api.executions import NewExecution
 from flowfabric.engine.core import EngineCore
 from flowfabric.engine.operations.performing import answers
 from flowfabric.engine.operations.requests import to_create
-from flowfabric.engine.unit.view import Effects
 from flowfabric.errors import FlowFabricError, InvalidInput
 from flowfabric.ids import member_ids, new_execution_id, new_execution_ids
 from flowfabric.kernel.decision import Refused
@@ -19,7 +18,6 @@ from flowfabric.kernel.execution.create import CreateExecution
 from flowfabric.model.checks import check_list, check_uuid
 from flowfabric.model.record import fields_of, replace
 from flowfabric.model.results import CreateResult
-from flowfabric.stores.base import Transaction
 
 # The fields that always have a value, with their usual ones.
 _USUAL: Final = {
@@ -35,8 +33,7 @@ async def create_execution(machine: EngineCore, request: NewExecution) -> Create
     request = _filled(request)
     command = to_create(request, machine.config, _new_id(machine, request))
     await machine.ensure_known((command,))
-    result: CreateResult = await machine.execute(command)
-    return result
+    return await machine.execute(command)
 
 
 @answers(api.CreateExecutions)
@@ -46,15 +43,7 @@ async def create_executions(
     """In a transaction of their own."""
     commands = _checked(machine, request.requests)
     await machine.ensure_known(commands)
-
-    async def work(tx: Transaction) -> tuple[list[Any], Effects]:
-        replies, effects = await machine.fold(tx, commands)
-        _raise_first_refusal(replies)
-        return replies, effects
-
-    replies, effects = await machine.transact(work)
-    machine.publish(effects)
-    return replies
+    return await machine.execute_together(commands, _raise_first_refusal)
 
 
 @answers(api.CreateExecutionsIn)
@@ -117,7 +106,7 @@ def _filled(request: NewExecution) -> NewExecution:
     return replace(request, **absent)
 
 
-def _raise_first_refusal(replies: Sequence[Any]) -> None:
+def _raise_first_refusal(replies: Sequence[object]) -> None:
     for index, reply in enumerate(replies):
         if isinstance(reply, Refused):
             error = reply.to_error()

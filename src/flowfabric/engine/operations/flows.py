@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import cast
 
 from flowfabric import ids, limits
 from flowfabric.api import flows as api
@@ -12,6 +13,7 @@ from flowfabric.engine.due_work import move_due
 from flowfabric.engine.operations.flow_requests import to_children, to_submit
 from flowfabric.engine.operations.performing import answers, commands
 from flowfabric.errors import FlowAlreadyTerminal, FlowFabricError, InvalidInput
+from flowfabric.kernel.command import Command
 from flowfabric.kernel.flow.cancel import AckCancelMember, CancelFlow
 from flowfabric.kernel.flow.dependent import WaitChildren
 from flowfabric.kernel.flow.flow import AddMember, CreateFlow, SetFlowTag
@@ -85,13 +87,11 @@ async def submit_flow(
     partitions = machine.store.partitions
     command = to_submit(flow, request.nodes, request.edges, machine.config, partitions)
     creates = [node.create for node in command.nodes]
-    reply: FlowSubmitted | FlowDuplicate
     if request.connection is not None:
         (reply,) = await machine.execute_in(request.connection, (command,), creates)
         return reply
     await machine.ensure_known(creates)
-    reply = await machine.execute(command)
-    return reply
+    return await machine.execute(command)
 
 
 # --- one by one ----------------------------------------------------------------------------------
@@ -192,9 +192,9 @@ async def add_dependency(
         upstream_execution_id=upstream,
         downstream_execution_id=downstream,
     )
-    replies = await machine.execute_together([stage, apply])
-    reply: Applied | AlreadyApplied = replies[1]
-    return reply
+    together: list[Command[object]] = [stage, apply]
+    replies = await machine.execute_together(together)
+    return cast("Applied | AlreadyApplied", replies[1])
 
 
 @commands(api.SetEdgeGroupPolicy)
@@ -313,8 +313,7 @@ async def spawn_children(machine: EngineCore, request: api.SpawnChildren) -> Spa
         children=tuple(creates),
         flow_budgets=machine.flow_budgets(creates),
     )
-    reply: Spawned = await machine.execute(command)
-    return reply
+    return await machine.execute(command)
 
 
 @commands(api.WaitChildren)

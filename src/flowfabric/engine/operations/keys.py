@@ -60,7 +60,6 @@ async def _seed(
 ) -> Seeded | AlreadySeeded:
     """In a transaction of its own: what else is decided there would use the keys from before."""
     command = SeedKey(kid=kid, secret_hex=secret, is_automatic=is_automatic)
-    seeded: Seeded | AlreadySeeded
     (seeded,) = await machine.execute_together([command])
     return seeded
 
@@ -82,7 +81,6 @@ async def rotate_waitpoint_hmac_secret_all(
         grace_ms=grace,
         is_given=given is not None,
     )
-    rotated: Rotated | NothingToRotate
     (rotated,) = await machine.execute_together([command])
     return rotated
 

@@ -14,7 +14,7 @@ from flowfabric.engine.core import EngineCore
 from flowfabric.kernel.command import Command
 
 Q = TypeVar("Q", bound=Request[Any])
-C = TypeVar("C", bound=Command[Any])
+C = TypeVar("C", bound=Command[object])
 T = TypeVar("T")
 
 COMMANDS: Final[dict[type[Request[Any]], Callable[[EngineCore, Any], Command[Any]]]] = {}

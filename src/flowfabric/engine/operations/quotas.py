@@ -72,8 +72,7 @@ async def check_admission(machine: EngineCore, request: api.CheckAdmission) -> A
         reservation_ms=reservation_ms,
         jitter=ids.jitter(),
     )
-    reply: AdmissionOutcome = await machine.execute(command)
-    return reply
+    return await machine.execute(command)
 
 
 @commands(api.ReleaseAdmission)

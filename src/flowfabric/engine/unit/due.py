@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 from flowfabric import limits
 from flowfabric.model.record import Record
 from flowfabric.stores.base import Transaction
-from flowfabric.stores.tables import FLOWS, TIMED_TABLES, Key, Table
+from flowfabric.stores.tables import FLOWS, TIMED_TABLES, AnyTable, Key
 
 EXECUTION: Final = "execution"
 FLOWS_AT_ONCE: Final = 10  # one transaction purges a page of each
@@ -23,12 +23,12 @@ class Due:
     def __init__(
         self,
         execution_ids: Iterable[str] = (),
-        keys: Mapping[Table[Any], Sequence[Key]] | None = None,
+        keys: Mapping[AnyTable, Sequence[Key]] | None = None,
     ) -> None:
         self.execution_ids = tuple(execution_ids)
         self.keys = keys or {}
 
-    def of(self, table: Table[Any]) -> Sequence[Key]:
+    def of(self, table: AnyTable) -> Sequence[Key]:
         """The rows of a table among it, earliest first."""
         return self.keys.get(table, ())
 
@@ -41,7 +41,7 @@ class Due:
 
 async def rows_due(tx: Transaction, limit: int, aside: frozenset[Thing]) -> Due:
     """The rows of small tables whose time has come, without those that are set aside."""
-    found: dict[Table[Any], Sequence[Key]] = {}
+    found: dict[AnyTable, Sequence[Key]] = {}
     for table in TIMED_TABLES:
         most = min(limit, FLOWS_AT_ONCE) if table is FLOWS else limit
         keys = await tx.due_keys(table, tx.now, most + len(aside))

@@ -25,7 +25,7 @@ from flowfabric.model.bounds import UNBOUNDED
 from flowfabric.model.execution import Execution
 
 
-async def fold(unit: Unit, commands: Sequence[Command[Any]]) -> list[Any]:
+async def fold(unit: Unit, commands: Sequence[Command[object]]) -> list[Any]:
     """The reply to each command; everything is saved but what the view still holds.
 
     A batch gives what its commands would give one after the other. What follows from a decision
@@ -40,7 +40,7 @@ async def fold(unit: Unit, commands: Sequence[Command[Any]]) -> list[Any]:
         if handler is None:
             if owes and _may_be_moved(view, command):
                 await unit.follow_up()
-            reply = view.decide(cast("ExecutionCommand[Any]", command))
+            reply = view.decide(cast("ExecutionCommand[object]", command))
             owes = owes or view.has_bounded or view.has_member_moves
         else:
             if owes:

@@ -15,10 +15,10 @@ from flowfabric.kernel.command import Command
 Handler = Callable[[Unit, Any], Awaitable[Any]]
 H = TypeVar("H", bound=Handler)
 
-HANDLERS: Final[dict[type[Command[Any]], Handler]] = {}
+HANDLERS: Final[dict[type[Command[object]], Handler]] = {}
 
 
-def handles(*kinds: type[Command[Any]]) -> Callable[[H], H]:
+def handles(*kinds: type[Command[object]]) -> Callable[[H], H]:
     """This function decides commands of these types."""
 
     def enter(handler: H) -> H:

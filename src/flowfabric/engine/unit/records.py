@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from flowfabric.model.record import Record, fields_of
 from flowfabric.stores.base import Changes, RowChanges, Transaction
-from flowfabric.stores.tables import Key, Table
+from flowfabric.stores.tables import AnyTable, Key, Table
 
 R = TypeVar("R", bound=Record)
 
@@ -17,16 +17,14 @@ class Rows:
     """Images of rows by table and key; what was put or dropped is handed out as changes."""
 
     def __init__(self) -> None:
-        self._images: defaultdict[Table[Any], dict[Key, Any]] = defaultdict(dict)
-        self._stored: defaultdict[Table[Any], set[Key]] = defaultdict(set)  # who has a row
+        self._images: defaultdict[AnyTable, dict[Key, Any]] = defaultdict(dict)
+        self._stored: defaultdict[AnyTable, set[Key]] = defaultdict(set)  # who has a row
         # What was put or dropped, with the fields that may differ where those are known.
-        self._changed: defaultdict[Table[Any], dict[Key, tuple[str, ...] | None]] = defaultdict(
-            dict
-        )
-        self._written: defaultdict[Table[Any], dict[Key, Any]] = defaultdict(dict)  # as stored
+        self._changed: defaultdict[AnyTable, dict[Key, tuple[str, ...] | None]] = defaultdict(dict)
+        self._written: defaultdict[AnyTable, dict[Key, Any]] = defaultdict(dict)  # as stored
         # Without images: new rows, and rows by the values that all of them get.
-        self._new: defaultdict[Table[Any], list[Any]] = defaultdict(list)
-        self._alike: defaultdict[Table[Any], dict[Record, dict[Key, None]]] = defaultdict(dict)
+        self._new: defaultdict[AnyTable, list[Any]] = defaultdict(list)
+        self._alike: defaultdict[AnyTable, dict[Record, dict[Key, None]]] = defaultdict(dict)
 
     def take(
         self, table: Table[R], found: Mapping[Key, R], images: Mapping[Key, R] | None = None
@@ -50,7 +48,7 @@ class Rows:
         found: R | None = self._images[table].get(key)
         return found
 
-    def has(self, table: Table[Any]) -> bool:
+    def has(self, table: AnyTable) -> bool:
         """Whether anything is known of a table."""
         return bool(self._images[table])
 
@@ -107,9 +105,9 @@ class Rows:
         known = changed.get(key, ())
         changed[key] = None if fields is None or known is None else (*known, *fields)
 
-    def changes(self) -> dict[Table[Any], RowChanges]:
+    def changes(self) -> dict[AnyTable, RowChanges]:
         """What to write; afterwards it counts as stored."""
-        written: defaultdict[Table[Any], RowChanges] = defaultdict(RowChanges)
+        written: defaultdict[AnyTable, RowChanges] = defaultdict(RowChanges)
         for table, records in self._new.items():
             written[table].inserted += records
         for table, groups in self._alike.items():
@@ -122,7 +120,7 @@ class Rows:
             pending.clear()
         return {table: change for table, change in written.items() if change}
 
-    def _add_images(self, table: Table[Any], change: RowChanges) -> None:
+    def _add_images(self, table: AnyTable, change: RowChanges) -> None:
         """What was put or dropped, in the order of the keys."""
         keys, images = self._changed[table], self._images[table]
         stored, written_before = self._stored[table], self._written[table]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import Any
 
 from flowfabric.engine.unit.flows.book import FlowBook, members_of
 from flowfabric.engine.unit.limits import Limiter
@@ -91,7 +90,7 @@ class Unit:
 
 async def open_unit(
     tx: Transaction,
-    commands: Sequence[Command[Any]],
+    commands: Sequence[Command[object]],
     moment: Callable[[int], Moment],
     credits_of: Callable[[Offer], Credits],
 ) -> Unit:

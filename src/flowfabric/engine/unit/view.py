@@ -127,7 +127,7 @@ class View:
         self,
         before: Execution | None,
         decision: Decision[R],
-        command: Command[Any] | None = None,
+        command: Command[object] | None = None,
         *,
         ends_wait: bool = False,
     ) -> R | Refused:
@@ -154,7 +154,7 @@ class View:
         return decision.reply
 
     def _remember(
-        self, before: Execution, after: Execution, command: Command[Any] | None, ends_wait: bool
+        self, before: Execution, after: Execution, command: Command[object] | None, ends_wait: bool
     ) -> None:
         key = after.execution_id
         self.executions[key] = after
@@ -239,7 +239,7 @@ class View:
         self.changes.log(event)
 
 
-def _check(before: Execution, after: Execution, command: Command[Any] | None) -> None:
+def _check(before: Execution, after: Execution, command: Command[object] | None) -> None:
     """Postconditions that hold in production too."""
     if after.lease_epoch < before.lease_epoch:
         raise InvariantViolated(f"{_name(command)} lowered the epoch")
@@ -247,5 +247,5 @@ def _check(before: Execution, after: Execution, command: Command[Any] | None) ->
         raise InvariantViolated(f"{_name(command)} left a terminal state")
 
 
-def _name(command: Command[Any] | None) -> str:
+def _name(command: Command[object] | None) -> str:
     return "what follows" if command is None else type(command).__name__
