@@ -48,8 +48,8 @@ ALLOWED: dict[str, set[str]] = {
     "assemble": BELOW_SDK,
     # What people touch knows the waist, and the composition root that opens an engine behind it.
     "sdk": {"model", "api", "assemble", "kernel.wait.condition"} | EVERYWHERE | OUTSIDE,
-    # Measures through the public calls; knows concrete stores only by their URLs and their SQL.
-    "bench": {"model", "api", "engine", "stores.base", "assemble", "sdk"} | EVERYWHERE | OUTSIDE,
+    # Measures through the public calls; knows stores only by their URLs.
+    "bench": {"model", "api", "assemble", "sdk"} | EVERYWHERE | OUTSIDE,
     "cli": {"model", "api", "assemble", "sdk", "bench", "kernel.explain.waits", PACKAGE}
     | EVERYWHERE
     | OUTSIDE,

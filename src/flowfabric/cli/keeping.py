@@ -108,7 +108,9 @@ def bench(call: Call) -> Exit:
             exit_code=Exit.FAILED,
             code="benchmark_missing",
         ) from error
-    outcome = run(arguments.scenario, arguments.store, arguments.n, arguments.url, arguments.json)
+    outcome = run(
+        arguments.scenario, arguments.store, arguments.n, arguments.url, as_json=arguments.json
+    )
     return Exit(outcome) if isinstance(outcome, int) else Exit.OK
 
 

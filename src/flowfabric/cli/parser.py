@@ -287,18 +287,9 @@ def _add_keeping(commands: Commands) -> None:
     bench = _command(commands, "bench", "keeping:bench", "measure this machine")
     bench.add_argument(
         "scenario",
-        choices=(
-            "cycle",
-            "worker",
-            "latency",
-            "idle",
-            "backlog",
-            "usage",
-            "admission",
-            "suspend",
-            "flow",
-        ),
-        metavar="cycle|worker|latency|idle|backlog|usage|admission|suspend|flow",
+        type=values.scenario,
+        choices=("cycle", "worker", "latency"),
+        metavar="cycle|worker|latency",
     )
     bench.add_argument("--store", choices=("sqlite", "postgres"), default="sqlite")
     bench.add_argument("--n", type=values.whole_number, metavar="N", help="executions")

@@ -16,6 +16,8 @@ from flowfabric.errors import InvalidInput
 LATEST: Final = "latest"
 SHOWN: Final = "-"
 ID_HELP: Final = "an id, 4 or more digits of its beginning or end, latest, or - (last shown)"
+# Measured by `benchmarks/`, which is not in the wheel.
+OF_THE_REPORT: Final = ("idle", "backlog", "usage", "admission", "suspend", "flow")
 _FULL_ID: Final = re.compile(r"\{fp:\d{1,5}\}:[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _ID_PART: Final = re.compile(r"[0-9a-f][0-9a-f-]*")
 
@@ -180,3 +182,13 @@ def whole_number(text: str) -> int:
     if value < 1:
         raise ArgumentTypeError(f"{value} is not at least 1")
     return value
+
+
+def scenario(word: str) -> str:
+    """What `ff bench` measures; one of the report is told where to find it."""
+    if word in OF_THE_REPORT:
+        raise ArgumentTypeError(
+            f"{word} is measured from a checkout: bin/bench for the whole report,"
+            f" python -m benchmarks.scenarios {word} for it alone"
+        )
+    return word

@@ -16,6 +16,7 @@ from flowfabric.api.flows import FlowEdge, FlowNode
 from flowfabric.api.leases import Complete
 from flowfabric.assemble import open_engine
 from flowfabric.bench.cycle import engine_rate
+from flowfabric.bench.databases import Databases
 from flowfabric.bench.measurement import (
     Measurement,
     MeasurementFailed,
@@ -24,10 +25,8 @@ from flowfabric.bench.measurement import (
     percentiles_ms,
     versions,
 )
-from flowfabric.bench.places import Place
 from flowfabric.bench.processes import worker_beside
-from flowfabric.bench.specimen import LANE, RESULT, WORKER, new_execution
-from flowfabric.bench.workload import TOPIC
+from flowfabric.bench.workload import LANE, RESULT, TOPIC, WORKER, new_execution
 from flowfabric.clock import monotonic
 from flowfabric.engine.engine import Engine
 from flowfabric.model.flow import FlowState, OnSatisfied, Quorum
@@ -51,7 +50,7 @@ _PAYLOAD = to_json({"topic": TOPIC})
 
 
 def measure(
-    place: Place,
+    databases: Databases,
     n: int | None = None,
     *,
     rounds: int = ROUNDS,
@@ -64,18 +63,18 @@ def measure(
     count = n or N
     rates, lone, ends = [], [], []
     for _ in range(rounds):
-        with place.database() as url:
+        with databases.empty() as url:
             asyncio.run(_prepare(url))
             with worker_beside(url, CONCURRENCY):
                 lone += asyncio.run(lone_chains(url, laps))
                 rates.append(asyncio.run(chain_rate(url, count)))
-        with place.database() as url:
+        with databases.empty() as url:
             ends += asyncio.run(race_ends(url, races))
-    fans = [_fan_and_plain(place, fan, is_fan_first=bool(at % 2)) for at in range(fan_rounds)]
+    fans = [_fan_and_plain(databases, fan, is_fan_first=bool(at % 2)) for at in range(fan_rounds)]
     ratio = median(wide / plain for wide, plain in fans)
     return Measurement(
         scenario="flow",
-        store=place.store,
+        store=databases.store,
         n=count,
         throughput_per_s=round(median(rates), 1),
         **percentiles_ms(lone),
@@ -108,11 +107,11 @@ def measure(
     )
 
 
-def _fan_and_plain(place: Place, fan: int, *, is_fan_first: bool) -> tuple[float, float]:
+def _fan_and_plain(databases: Databases, fan: int, *, is_fan_first: bool) -> tuple[float, float]:
     """One after the other, in turns the other way round: a machine's speed drifts."""
     wide = plain = 0.0
     for is_fan in (is_fan_first, not is_fan_first):
-        with place.database() as url:
+        with databases.empty() as url:
             if is_fan:
                 wide = asyncio.run(fan_rate(url, fan))
             else:

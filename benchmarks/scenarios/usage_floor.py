@@ -7,8 +7,8 @@ not share its writes: each batch of 64 is then 128 updates, still in one commit.
 
 from __future__ import annotations
 
+from benchmarks.scenarios.raw import PostgresDatabase, SqliteDatabase, connect
 from flowfabric.bench.measurement import check_count
-from flowfabric.bench.raw import PostgresDatabase, SqliteDatabase, connect
 from flowfabric.clock import monotonic
 
 _UPDATE = "UPDATE ff_budget_usage SET used = {}, updated_at = {} WHERE budget_id = {} {}"
@@ -34,7 +34,7 @@ async def measure_usage_floor(
             done += size
         seconds = monotonic() - started
         for name, before, _ in lines:
-            sql = f"SELECT used FROM ff_budget_usage WHERE dimension = '{name}'"  # noqa: S608
+            sql = f"SELECT used FROM ff_budget_usage WHERE dimension = '{name}'"
             used = (await database.fetch(sql))[0][0]
             check_count(f"{name} used by the floor", int(used) - before, n)
     finally:
@@ -52,7 +52,7 @@ async def _write(
     else:
         source = "unnest($2::text[], $3::bigint[], $4::bigint[]) AS v (dimension, used, at)"
         sql = (
-            f"UPDATE ff_budget_usage AS t SET used = v.used, updated_at = v.at FROM {source} "  # noqa: S608
+            f"UPDATE ff_budget_usage AS t SET used = v.used, updated_at = v.at FROM {source} "
             "WHERE t.budget_id = $1 AND t.dimension = v.dimension"
         )
         names, used, at = zip(*lines, strict=True)

@@ -6,16 +6,16 @@ import asyncio
 from collections.abc import Callable
 from statistics import median
 
+from benchmarks.scenarios.preload import DELAYED, FINISHED, preload
 from flowfabric.bench import cycle, latency, worker
+from flowfabric.bench.databases import Databases
 from flowfabric.bench.measurement import Measurement, percentile, versions
-from flowfabric.bench.places import Place
-from flowfabric.bench.preload import DELAYED, FINISHED, preload
 
 ROUNDS = 3
 
 
 def measure(
-    place: Place,
+    databases: Databases,
     n: int | None = None,
     *,
     finished: int = FINISHED,
@@ -24,7 +24,7 @@ def measure(
 ) -> Measurement:
     """Empty and full in turn, medians; the change is positive where the full one is slower."""
     count = n or cycle.N
-    with place.database() as empty, place.database() as full:
+    with databases.empty() as empty, databases.empty() as full:
         asyncio.run(preload(full, finished=finished, delayed=delayed))
         asyncio.run(preload(empty, finished=1, delayed=1))
         scenarios: dict[str, Callable[[str], float]] = {
@@ -35,7 +35,7 @@ def measure(
         found = {name: _both(run, empty, full, rounds) for name, run in scenarios.items()}
     return Measurement(
         scenario="backlog",
-        store=place.store,
+        store=databases.store,
         n=count,
         throughput_per_s=round(1 / found["cycle_s"][1], 1),
         settings={"finished": finished, "delayed": delayed, "rounds": rounds},

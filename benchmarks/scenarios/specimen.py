@@ -9,21 +9,16 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from flowfabric.api.executions import NewExecution
+from benchmarks.scenarios.raw import Column, RawDatabase, connect
 from flowfabric.api.leases import Complete
 from flowfabric.api.waits import SuspendRequest
 from flowfabric.assemble import open_engine
 from flowfabric.bench.measurement import MeasurementFailed
-from flowfabric.bench.raw import Column, RawDatabase, connect
+from flowfabric.bench.workload import KIND, LANE, PAYLOAD, RESULT, WORKER, new_execution
 from flowfabric.config import EngineConfig
 from flowfabric.model.record import Record, replace
 from flowfabric.model.suspension import Single
 
-KIND = "bench"
-LANE = "default"
-WORKER = "bench-worker"
-PAYLOAD = b'{"bench":"' + b"x" * 88 + b'"}'  # 100 bytes
-RESULT = b'{"answer":"xxxxxxx"}'  # 20 bytes
 CORE, BODY, ATTEMPT = "ff_exec_core", "ff_exec_body", "ff_attempt"
 ATTACHMENT = "ff_budget_attachment"
 SUSPENSION, WAITPOINT = "ff_suspension", "ff_waitpoint"
@@ -49,13 +44,6 @@ class Specimen(Record, frozen=True):
     claimed: tuple[Image, ...]
     completed: tuple[Image, ...]
     delayed: tuple[Image, ...]
-
-
-def new_execution() -> NewExecution:
-    """The unit of every scenario: 100 bytes in."""
-    return NewExecution(
-        execution_kind=KIND, input_payload=PAYLOAD, payload_encoding="json", lane_id=LANE
-    )
 
 
 async def read_specimen(url: str, *, delay_until: int) -> Specimen:
@@ -146,7 +134,7 @@ class _Changes:
         found = []
         for table in self._tables:
             declared = await self._database.columns(table)
-            for row in await self._database.fetch(f"SELECT * FROM {table}"):  # noqa: S608
+            for row in await self._database.fetch(f"SELECT * FROM {table}"):
                 key = (table, *row)
                 if key not in self._known:
                     self._known.add(key)

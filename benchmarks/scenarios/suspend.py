@@ -10,8 +10,10 @@ import asyncio
 import time
 from statistics import median
 
+from benchmarks.scenarios.preload import SUSPENDED, preload_suspended
 from flowfabric.api.waits import Signal, SuspendRequest
 from flowfabric.assemble import open_engine
+from flowfabric.bench.databases import Databases
 from flowfabric.bench.measurement import (
     Measurement,
     MeasurementFailed,
@@ -20,9 +22,7 @@ from flowfabric.bench.measurement import (
     percentiles_ms,
     versions,
 )
-from flowfabric.bench.places import Place
-from flowfabric.bench.preload import SUSPENDED, preload_suspended
-from flowfabric.bench.specimen import KIND, LANE, PAYLOAD, RESULT, WORKER
+from flowfabric.bench.workload import KIND, LANE, PAYLOAD, RESULT, WORKER
 from flowfabric.clock import monotonic
 from flowfabric.engine.engine import Engine
 from flowfabric.model.handle import HandleKind
@@ -51,11 +51,11 @@ class Pace(Record, frozen=True):
 
 
 def measure(
-    place: Place, n: int | None = None, *, suspended: int = SUSPENDED, rounds: int = ROUNDS
+    databases: Databases, n: int | None = None, *, suspended: int = SUSPENDED, rounds: int = ROUNDS
 ) -> Measurement:
     """Medians of the rounds; `extra` has the same beside many suspended executions."""
     count = n or N
-    with place.database() as empty, place.database() as full:
+    with databases.empty() as empty, databases.empty() as full:
         asyncio.run(preload_suspended(empty, 1))
         asyncio.run(preload_suspended(full, suspended))
         pairs = [
@@ -68,7 +68,7 @@ def measure(
     slower = percentile(crowded, 50) / percentile(laps, 50)
     return Measurement(
         scenario="suspend",
-        store=place.store,
+        store=databases.store,
         n=count,
         throughput_per_s=round(rate, 1),
         **percentiles_ms(laps),

@@ -14,9 +14,11 @@ from collections.abc import Sequence
 from statistics import median
 from typing import Any
 
+from benchmarks.scenarios.preload import BLOCKED, preload_blocked
 from flowfabric.api.executions import NewExecution
 from flowfabric.api.leases import Complete
 from flowfabric.assemble import open_engine
+from flowfabric.bench.databases import Databases
 from flowfabric.bench.measurement import (
     Measurement,
     MeasurementFailed,
@@ -25,9 +27,7 @@ from flowfabric.bench.measurement import (
     percentiles_ms,
     versions,
 )
-from flowfabric.bench.places import Place
-from flowfabric.bench.preload import BLOCKED, preload_blocked
-from flowfabric.bench.specimen import LANE, RESULT, WORKER, new_execution
+from flowfabric.bench.workload import LANE, RESULT, WORKER, new_execution
 from flowfabric.clock import monotonic
 from flowfabric.engine.engine import Engine
 from flowfabric.model.policy import policy_from
@@ -110,21 +110,21 @@ class _Lap:
 
 
 def measure(
-    place: Place, n: int | None = None, *, rounds: int = ROUNDS, blocked: int = BLOCKED
+    databases: Databases, n: int | None = None, *, rounds: int = ROUNDS, blocked: int = BLOCKED
 ) -> Measurement:
     """Plain and bounded work in turn on fresh databases, then beside the blocked; medians."""
     count = n or N
     pairs: dict[int, list[Pair]] = {limit: [] for limit in LIMITS}
     for _ in range(rounds):
         for limit in LIMITS:
-            with place.database() as plain, place.database() as bounded:
+            with databases.empty() as plain, databases.empty() as bounded:
                 pairs[limit].append(
                     asyncio.run(_bounded_beside_plain(plain, bounded, count, limit))
                 )
     main = pairs[LIMITS[0]]
     return Measurement(
         scenario="admission",
-        store=place.store,
+        store=databases.store,
         n=count,
         throughput_per_s=_rate(count, [pair[1] for pair in main]),
         floor_per_s=_rate(count, [pair[0] for pair in main]),
@@ -144,7 +144,7 @@ def measure(
             "complete_ratio": _ratio(main, "complete"),
             "claim_cpu_us": [_cpu_us(count, [pair[side] for pair in main]) for side in (0, 1)],
             "plain_claim_p50_ms": _p50([pair[0] for pair in main]),
-            "beside_blocked": _beside_blocked(place, count, blocked, rounds),
+            "beside_blocked": _beside_blocked(databases, count, blocked, rounds),
         },
         versions=versions(),
     )
@@ -223,9 +223,9 @@ async def _check_counters(engine: Engine, *, active: int, in_window: int) -> Non
 # --- beside many that are blocked --------------------------------------------------------------
 
 
-def _beside_blocked(place: Place, n: int, blocked: int, rounds: int) -> dict[str, Any]:
+def _beside_blocked(databases: Databases, n: int, blocked: int, rounds: int) -> dict[str, Any]:
     """Plain claims with one and with many blocked in the same lane and on the same route."""
-    with place.database() as free, place.database() as full:
+    with databases.empty() as free, databases.empty() as full:
         asyncio.run(preload_blocked(free, 1))
         asyncio.run(preload_blocked(full, blocked))
         pairs = [asyncio.run(_other_work(free, full, n)) for _ in range(rounds)]

@@ -13,8 +13,10 @@ from collections import Counter
 from collections.abc import Iterator
 from statistics import median
 
+from benchmarks.scenarios.usage_floor import measure_usage_floor
 from flowfabric.api.budgets import Usage
 from flowfabric.assemble import open_engine
+from flowfabric.bench.databases import Databases
 from flowfabric.bench.measurement import (
     Measurement,
     MeasurementFailed,
@@ -22,9 +24,7 @@ from flowfabric.bench.measurement import (
     percentiles_ms,
     versions,
 )
-from flowfabric.bench.places import Place
-from flowfabric.bench.specimen import LANE, WORKER, new_execution
-from flowfabric.bench.usage_floor import measure_usage_floor
+from flowfabric.bench.workload import LANE, WORKER, new_execution
 from flowfabric.clock import monotonic
 from flowfabric.engine.engine import Engine
 from flowfabric.model.budget import HardAction
@@ -51,22 +51,22 @@ class UsageRound(Record, frozen=True):
     answers: dict[str, int]
 
 
-def measure(place: Place, n: int | None = None, *, rounds: int = ROUNDS) -> Measurement:
+def measure(databases: Databases, n: int | None = None, *, rounds: int = ROUNDS) -> Measurement:
     """Engine and floors in turn, each on databases of its own; medians of the rounds."""
     count = n or N
     plain, keyed, floors, single = [], [], [], []
     for _ in range(rounds):
-        plain.append(_engine_round(place, count))
-        floors.append(_floor_round(place, count))
-        keyed.append(_engine_round(place, count, keyed=True))
-        single.append(_floor_round(place, count, coalesced=False))
-    check_hard_limit(place, min(count, _EXACT_MAX))
+        plain.append(_engine_round(databases, count))
+        floors.append(_floor_round(databases, count))
+        keyed.append(_engine_round(databases, count, keyed=True))
+        single.append(_floor_round(databases, count, coalesced=False))
+    check_hard_limit(databases, min(count, _EXACT_MAX))
     rates = [count / each.seconds for each in plain]
     ratios = [rate / floor for rate, floor in zip(rates, floors, strict=True)]
     laps = [lap for each in plain for lap in each.laps]
     return Measurement(
         scenario="usage",
-        store=place.store,
+        store=databases.store,
         n=count,
         throughput_per_s=round(median(rates), 1),
         floor_per_s=round(median(floors), 1),
@@ -95,21 +95,21 @@ def _cpu_us(found: UsageRound, n: int) -> float:
     return found.cpu_seconds / n * 1e6
 
 
-def _engine_round(place: Place, n: int, *, keyed: bool = False) -> UsageRound:
-    with place.database() as url:
+def _engine_round(databases: Databases, n: int, *, keyed: bool = False) -> UsageRound:
+    with databases.empty() as url:
         return asyncio.run(usage_round(url, n, keyed=keyed))
 
 
-def _floor_round(place: Place, n: int, *, coalesced: bool = True) -> float:
-    with place.database() as url:
+def _floor_round(databases: Databases, n: int, *, coalesced: bool = True) -> float:
+    with databases.empty() as url:
         asyncio.run(usage_round(url, 1))  # the rows the floor writes to
         return asyncio.run(measure_usage_floor(url, BUDGET, n, CALLERS, coalesced=coalesced))
 
 
-def check_hard_limit(place: Place, n: int) -> None:
+def check_hard_limit(databases: Databases, n: int) -> None:
     """Callers race for a limit that only half of the reports fit in: exactly those get in."""
     fitting = n // 2
-    with place.database() as url:
+    with databases.empty() as url:
         seen = asyncio.run(usage_round(url, n, hard_limit=fitting * AMOUNTS[0] + AMOUNTS[0] - 1))
     check_count("reports within the hard limit", seen.answers.get("Ok", 0), fitting)
     check_count("reports refused by it", seen.answers.get("HardBreach", 0), n - fitting)

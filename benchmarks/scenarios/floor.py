@@ -18,9 +18,9 @@ from collections.abc import Iterator, Sequence
 from itertools import chain, compress
 from typing import Any
 
+from benchmarks.scenarios.raw import PostgresDatabase, Row, SqliteDatabase, connect
+from benchmarks.scenarios.specimen import CORE, Image, Specimen
 from flowfabric.bench.measurement import check_count
-from flowfabric.bench.raw import PostgresDatabase, Row, SqliteDatabase, connect
-from flowfabric.bench.specimen import CORE, Image, Specimen
 from flowfabric.clock import monotonic
 from flowfabric.ids import new_execution_id, new_secret_id
 from flowfabric.model.record import Record
@@ -149,10 +149,10 @@ def _wide_statements(
             pairs = list(zip(columns, sources, strict=True))[:-1]
             changes = ", ".join(f"{name} = {value}" for name, value in pairs)
             found = f"execution_id = {sources[-1]}"
-            sql = f"UPDATE {table} SET {changes} FROM {source} WHERE {found}"  # noqa: S608
+            sql = f"UPDATE {table} SET {changes} FROM {source} WHERE {found}"
         else:
             names = ", ".join(columns)
-            sql = f"INSERT INTO {table} ({names}) SELECT {', '.join(sources)} FROM {source}"  # noqa: S608
+            sql = f"INSERT INTO {table} ({names}) SELECT {', '.join(sources)} FROM {source}"
         statements.append((sql, [(*shared, *chain.from_iterable(chunk))]))
     return statements
 
@@ -160,9 +160,9 @@ def _wide_statements(
 def _sqlite_statement(table: str, columns: list[str], *, is_update: bool) -> str:
     if is_update:
         changes = ", ".join(f"{name} = ?" for name in columns[:-1])
-        return f"UPDATE {table} SET {changes} WHERE execution_id = ?"  # noqa: S608
+        return f"UPDATE {table} SET {changes} WHERE execution_id = ?"
     marks = ", ".join("?" * len(columns))
-    return f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({marks})"  # noqa: S608
+    return f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({marks})"
 
 
 class _Shape(Record, frozen=True):
@@ -195,6 +195,6 @@ class _Shape(Record, frozen=True):
             pairs = list(zip(self.columns, values, strict=True))[:-1]
             changes = ", ".join(f"{name} = {value}" for name, value in pairs)
             found = "c.execution_id = v.execution_id"
-            return f"UPDATE {self.table} AS c SET {changes} FROM {source} WHERE {found}"  # noqa: S608
+            return f"UPDATE {self.table} AS c SET {changes} FROM {source} WHERE {found}"
         names = ", ".join(self.columns)
-        return f"INSERT INTO {self.table} ({names}) SELECT {', '.join(values)} FROM {source}"  # noqa: S608
+        return f"INSERT INTO {self.table} ({names}) SELECT {', '.join(values)} FROM {source}"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from flowfabric.bench.raw import PostgresDatabase, SqliteDatabase, connect
-from flowfabric.bench.specimen import (
+from benchmarks.scenarios.raw import PostgresDatabase, SqliteDatabase, connect
+from benchmarks.scenarios.specimen import (
     ATTEMPT,
     BODY,
     CORE,
@@ -113,7 +113,7 @@ async def _copy(
     for start in range(1, count + 1, _CHUNK):
         series = _series(is_sqlite, start, min(start + _CHUNK - 1, count))
         await database.execute(
-            f"INSERT INTO {image.table} ({', '.join(image.columns)}) "  # noqa: S608 - our own rows
+            f"INSERT INTO {image.table} ({', '.join(image.columns)}) "
             f"SELECT {', '.join(values)} FROM {image.table} AS t CROSS JOIN {series} "
             f"WHERE {where}"
         )
@@ -121,8 +121,8 @@ async def _copy(
 
 def _series(is_sqlite: bool, first: int, last: int) -> str:
     if is_sqlite:
-        numbers = f"SELECT {first} AS i UNION ALL SELECT i + 1 FROM n WHERE i < {last}"  # noqa: S608
-        return f"(WITH RECURSIVE n AS ({numbers}) SELECT i FROM n) AS g"  # noqa: S608
+        numbers = f"SELECT {first} AS i UNION ALL SELECT i + 1 FROM n WHERE i < {last}"
+        return f"(WITH RECURSIVE n AS ({numbers}) SELECT i FROM n) AS g"
     return f"generate_series({first}::bigint, {last}::bigint) AS g (i)"
 
 

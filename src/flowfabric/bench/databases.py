@@ -19,22 +19,22 @@ _MOUNTS = Path("/proc/self/mounts")
 _IN_MEMORY = ("tmpfs", "ramfs")
 
 
-class Place(Protocol):
-    """Something that can make empty databases."""
+class Databases(Protocol):
+    """A folder or a server that empty databases can be made in."""
 
     @property
     def store(self) -> str:
         """sqlite or postgres."""
         ...
 
-    def database(self) -> AbstractContextManager[str]:
+    def empty(self) -> AbstractContextManager[str]:
         """The URL of an empty database, removed afterwards."""
         ...
 
 
 @contextmanager
-def open_place(store: str, url: str | None) -> Iterator[Place]:
-    """A place of that kind: beside the file or on the server of `url`, else a temporary one.
+def open_databases(store: str, url: str | None) -> Iterator[Databases]:
+    """Databases of that kind: beside the file or on the server of `url`, else a temporary one.
 
     The database a URL names is never touched: measurements make their own beside it.
     """
@@ -64,7 +64,7 @@ class _Folder:
         self._folder = folder
 
     @contextmanager
-    def database(self) -> Iterator[str]:
+    def empty(self) -> Iterator[str]:
         """A new file."""
         file = self._folder / f"{new_name('bench')}.db"
         try:
@@ -83,7 +83,7 @@ class Server:
         self.url = url
 
     @contextmanager
-    def database(self) -> Iterator[str]:
+    def empty(self) -> Iterator[str]:
         """A new database; checkpoints of earlier work are out of the way."""
         name = new_name("ff_bench").replace("-", "_")
         asyncio.run(_execute(self.url, f'CREATE DATABASE "{name}"', "CHECKPOINT"))

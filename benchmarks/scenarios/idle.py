@@ -11,8 +11,8 @@ from functools import wraps
 from importlib import import_module
 from typing import Any
 
+from flowfabric.bench.databases import Databases
 from flowfabric.bench.measurement import Measurement, versions
-from flowfabric.bench.places import Place
 from flowfabric.bench.workload import TOPIC, Tally, no_op_task
 from flowfabric.clock import monotonic
 from flowfabric.sdk.fabric import Fabric
@@ -24,18 +24,18 @@ _BRACKETS = ("BEGIN", "COMMIT", "ROLLBACK")
 _METHODS = ("execute", "executemany", "fetch", "fetchrow", "fetchval")
 
 
-def measure(place: Place, n: int | None = None) -> Measurement:
+def measure(databases: Databases, n: int | None = None) -> Measurement:
     """Statements per second over n seconds; BEGIN, COMMIT and ROLLBACK counted apart."""
     seconds = n or SECONDS
     statements: Counter[str] = Counter()
-    watching = _watched_sqlite if place.store == "sqlite" else _watched_postgres
-    with place.database() as url, watching(statements):
+    watching = _watched_sqlite if databases.store == "sqlite" else _watched_postgres
+    with databases.empty() as url, watching(statements):
         elapsed = asyncio.run(_idle(url, seconds, statements))
     brackets = sum(statements[word] for word in _BRACKETS)
     total = sum(statements.values())
     return Measurement(
         scenario="idle",
-        store=place.store,
+        store=databases.store,
         n=seconds,
         throughput_per_s=round((total - brackets) / elapsed, 2),
         settings={"seconds": seconds, "workers": 1, "counted": "queries without BEGIN/COMMIT"},
