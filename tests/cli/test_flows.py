@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from flowfabric.api.executions import NewExecution
 from flowfabric.api.flows import FlowEdge, FlowNode
-from flowfabric.cli.dag import LANES_MAX, draw, folded, ordered
 from flowfabric.cli.program import main
+from flowfabric.cli.show.dag import LANES_MAX, draw, folded, ordered
 from flowfabric.engine.engine import Engine
 from flowfabric.model.flow import AllDone, AnyOf, OnSatisfied, Quorum
 from tests.cli.desk import Desk
@@ -271,7 +271,7 @@ def test_watching_tells_changes_while_they_happen(
         looks.append(1)
         await asyncio.to_thread(lambda: desk.complete(desk.claim()))
 
-    monkeypatch.setattr("flowfabric.cli.flow_view.pause", work_instead)
+    monkeypatch.setattr("flowfabric.cli.show.flow.pause", work_instead)
     code = main(["flow", "show", flow_id, "--watch", "--url", desk.url])
     out = capsys.readouterr().out
     assert code == 0

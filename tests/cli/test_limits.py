@@ -9,10 +9,10 @@ import sys
 import pytest
 
 from flowfabric.cli import limit_commands
-from flowfabric.cli.bars import Gauge, bar
 from flowfabric.cli.exits import Exit
 from flowfabric.cli.parser import build_parser
 from flowfabric.cli.program import main
+from flowfabric.cli.show.bars import Gauge, bar
 from flowfabric.engine.engine import Engine
 from flowfabric.model.budget import EnforcementMode, HardAction, SoftAction
 from flowfabric.model.results import Claimed

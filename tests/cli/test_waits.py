@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from flowfabric.api.waits import Fresh, SuspendRequest
+from flowfabric.cli.commands.keys import next_kid
 from flowfabric.cli.exits import Exit
-from flowfabric.cli.keys import next_kid
 from flowfabric.engine.engine import Engine
 from flowfabric.model.suspension import (
     AllOf,

@@ -18,17 +18,17 @@ POLICIES: Final = ("all", "pending", "only")
 
 def add_flows(commands: Commands, add: AddCommand) -> None:
     """The command with its actions; without an action it lists."""
-    flow = add(commands, "flow", "flows:ls", "flows: executions that depend on each other")
+    flow = add(commands, "flow", "commands.flow:ls", "flows: executions that depend on each other")
     _list_options(flow)
     actions: Commands = flow.add_subparsers(
         metavar="ACTION", parser_class=type(flow), title="actions"
     )
-    _list_options(add(actions, "ls", "flows:ls", "list flows, newest first"), inner=True)
-    show = add(actions, "show", "flow_view:show", "one flow, drawn with the states of its nodes")
+    _list_options(add(actions, "ls", "commands.flow:ls", "list flows, newest first"), inner=True)
+    show = add(actions, "show", "show.flow:show", "one flow, drawn with the states of its nodes")
     _flow(show)
     show.add_argument("--watch", action="store_true", help="redraw it until it has ended")
     show.add_argument("--all", action="store_true", help="a row for every node, also many alike")
-    cancel = add(actions, "cancel", "flows:cancel", "cancel a flow")
+    cancel = add(actions, "cancel", "commands.flow:cancel", "cancel a flow")
     _flow(cancel)
     cancel.add_argument(
         "--policy",
@@ -41,7 +41,9 @@ def add_flows(commands: Commands, add: AddCommand) -> None:
     cancel.add_argument(
         "--wait", type=values.duration_ms, metavar="TIME", help="for the nodes of a large flow"
     )
-    retry = add(actions, "retry", "flows:retry", "run again what failed, and what that skipped")
+    retry = add(
+        actions, "retry", "commands.flow:retry", "run again what failed, and what that skipped"
+    )
     _flow(retry)
     retry.add_argument("--reason", default="", metavar="TEXT", help="for the record")
 

@@ -26,11 +26,17 @@ class AddCommand(Protocol):
 def add_limits(commands: Commands, add: AddCommand) -> None:
     """Both commands with their actions; without an action they list."""
     _add_budget(
-        _actions(add(commands, "budget", "budgets:ls", "what may be spent, and what was")), add
+        _actions(add(commands, "budget", "commands.budget:ls", "what may be spent, and what was")),
+        add,
     )
     _add_quota(
         _actions(
-            add(commands, "quota", "quotas:ls", "how many may start per window and run at once")
+            add(
+                commands,
+                "quota",
+                "commands.quota:ls",
+                "how many may start per window and run at once",
+            )
         ),
         add,
     )
@@ -41,18 +47,20 @@ def _actions(group: FfParser) -> Commands:
 
 
 def _add_budget(actions: Commands, add: AddCommand) -> None:
-    create = add(actions, "create", "budgets:create", "put a budget in force")
+    create = add(actions, "create", "commands.budget:create", "put a budget in force")
     _name(create)
     create.add_argument(
         "--scope", metavar="SCOPE", help="lane:L, namespace:N, execution:ID or flow:ID"
     )
     _policy(create)
-    add(actions, "ls", "budgets:ls", "list budgets with their usage")
-    _name(add(actions, "show", "budgets:show", "one budget: limits, usage, breaches"))
-    change = add(actions, "set", "budgets:change", "change limits and what they do; 0 lifts one")
+    add(actions, "ls", "commands.budget:ls", "list budgets with their usage")
+    _name(add(actions, "show", "commands.budget:show", "one budget: limits, usage, breaches"))
+    change = add(
+        actions, "set", "commands.budget:change", "change limits and what they do; 0 lifts one"
+    )
     _name(change)
     _policy(change)
-    increase = add(actions, "raise", "budgets:increase", "raise hard limits")
+    increase = add(actions, "raise", "commands.budget:increase", "raise hard limits")
     _name(increase)
     increase.add_argument(
         "limits",
@@ -61,7 +69,7 @@ def _add_budget(actions: Commands, add: AddCommand) -> None:
         metavar="DIMENSION=N",
         help="the new limit, or +N for so much more",
     )
-    _name(add(actions, "reset", "budgets:reset", "count from zero again"))
+    _name(add(actions, "reset", "commands.budget:reset", "count from zero again"))
 
 
 def _policy(parser: FfParser) -> None:
@@ -87,7 +95,7 @@ def _add_quota(actions: Commands, add: AddCommand) -> None:
         ("create", "create", "put a quota in force"),
         ("set", "change", "change limits; 0 lifts one"),
     ):
-        parser = add(actions, name, f"quotas:{handler}", text)
+        parser = add(actions, name, f"commands.quota:{handler}", text)
         _name(parser)
         parser.add_argument("--starts", type=values.number, metavar="N", help="starts per window")
         parser.add_argument(
@@ -97,8 +105,8 @@ def _add_quota(actions: Commands, add: AddCommand) -> None:
         parser.add_argument(
             "--jitter", type=values.duration_ms, metavar="TIME", help="spread those told to wait"
         )
-    add(actions, "ls", "quotas:ls", "list quotas")
-    _name(add(actions, "show", "quotas:show", "one quota, and what each key uses of it"))
+    add(actions, "ls", "commands.quota:ls", "list quotas")
+    _name(add(actions, "show", "commands.quota:show", "one quota, and what each key uses of it"))
 
 
 def _name(parser: FfParser) -> None:

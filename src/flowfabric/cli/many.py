@@ -14,8 +14,8 @@ from flowfabric.api.backend import EngineBackend
 from flowfabric.cli.advice import misspelt
 from flowfabric.cli.call import Call
 from flowfabric.cli.exits import CommandFailed, Exit
-from flowfabric.cli.terminal import clean
-from flowfabric.cli.times import count
+from flowfabric.cli.show.terminal import clean
+from flowfabric.cli.show.times import count
 from flowfabric.errors import StoreError
 from flowfabric.model.state import PublicState
 from flowfabric.sdk.durations import Moment, to_datetime

@@ -12,9 +12,9 @@ from flowfabric.cli import values
 from flowfabric.cli.call import Call
 from flowfabric.cli.exits import Exit, describe, exit_of, usage
 from flowfabric.cli.many import Verb, change_chosen, is_chosen
-from flowfabric.cli.plain import plain
 from flowfabric.cli.references import executions_of
-from flowfabric.cli.terminal import clean, mask
+from flowfabric.cli.show.plain import plain
+from flowfabric.cli.show.terminal import clean, mask
 from flowfabric.errors import (
     ContentionError,
     FlowFabricError,

@@ -149,7 +149,7 @@ def _add_running(commands: Commands) -> None:
     worker = _command(
         commands,
         "worker",
-        "serving:worker",
+        "commands.worker:worker",
         "run a worker until Ctrl-C or SIGTERM",
         many_tenants=True,
     )
@@ -177,7 +177,7 @@ def _add_running(commands: Commands) -> None:
 
 
 def _add_submit(commands: Commands) -> None:
-    submit = _command(commands, "submit", "submitting:submit", "create an execution")
+    submit = _command(commands, "submit", "commands.submit:submit", "create an execution")
     submit.add_argument("kind", metavar="KIND", help="the name of the task")
     _list_of(
         submit,
@@ -218,7 +218,7 @@ def _add_submit(commands: Commands) -> None:
 
 
 def _add_reading(commands: Commands) -> None:
-    ps = _command(commands, "ps", "listing:ps", "list executions, newest first")
+    ps = _command(commands, "ps", "commands.ps:ps", "list executions, newest first")
     add_filters(ps)
     ps.add_argument("--text", metavar="WORDS", help="found in kind, lane, tags or reasons")
     ps.add_argument(
@@ -227,11 +227,13 @@ def _add_reading(commands: Commands) -> None:
     ps.add_argument("--cursor", metavar="CURSOR", help="go on where a listing stopped")
     ps.add_argument("--all", action="store_true", help="every page")
     values.add_wide(ps)
-    show = _command(commands, "show", "inspect:show", "everything about one execution")
+    show = _command(commands, "show", "commands.show:show", "everything about one execution")
     _one_id(show)
-    why = _command(commands, "why", "inspect:why", "why is this not running?")
+    why = _command(commands, "why", "commands.show:why", "why is this not running?")
     _one_id(why)
-    result = _command(commands, "result", "inspect:result", "print the result of an execution")
+    result = _command(
+        commands, "result", "commands.show:result", "print the result of an execution"
+    )
     _one_id(result)
     result.add_argument(
         "--wait",
@@ -250,7 +252,7 @@ def _one_id(parser: FfParser) -> None:
 
 
 def _add_places(commands: Commands) -> None:
-    lanes = _command(commands, "lanes", "places:lanes", "list lanes, switch or set one")
+    lanes = _command(commands, "lanes", "commands.lanes:lanes", "list lanes, switch or set one")
     lanes.add_argument(
         "action",
         nargs="?",
@@ -273,18 +275,18 @@ def _add_places(commands: Commands) -> None:
     lanes.add_argument("--no-budget", action="store_true", help="set: from none")
     lanes.add_argument("--quota", metavar="NAME", help="set: new work is admitted under it")
     lanes.add_argument("--no-quota", action="store_true", help="set: under none")
-    _command(commands, "workers", "places:workers", "list live workers")
+    _command(commands, "workers", "commands.lanes:workers", "list live workers")
 
 
 def _add_keeping(commands: Commands) -> None:
-    db = _command(commands, "db", "keeping:db", "the database schema: migrate, check, print")
+    db = _command(commands, "db", "commands.db:db", "the database schema: migrate, check, print")
     db.add_argument(
         "action",
         choices=("migrate", "check", "sql"),
         metavar="migrate|check|sql",
         help="migrate: bring it up to date; check: compare; sql: print the statements",
     )
-    bench = _command(commands, "bench", "keeping:bench", "measure this machine")
+    bench = _command(commands, "bench", "commands.db:bench", "measure this machine")
     bench.add_argument(
         "scenario",
         type=values.scenario,
@@ -294,7 +296,7 @@ def _add_keeping(commands: Commands) -> None:
     bench.add_argument("--store", choices=("sqlite", "postgres"), default="sqlite")
     bench.add_argument("--n", type=values.whole_number, metavar="N", help="executions")
     completion = _command(
-        commands, "completion", "completion:completion", "print a script for your shell"
+        commands, "completion", "commands.completion:completion", "print a script for your shell"
     )
     completion.add_argument(
         "what",
@@ -303,9 +305,12 @@ def _add_keeping(commands: Commands) -> None:
         help="the shell; its script also asks for lanes, kinds, budgets and quotas",
     )
     doctor = _command(
-        commands, "doctor", "doctor:doctor", "check store, schema, indexes, values and stuck rows"
+        commands,
+        "doctor",
+        "commands.doctor:doctor",
+        "check store, schema, indexes, values and stuck rows",
     )
     doctor.add_argument(
         "--quick", action="store_true", help="leave out the checks that read every row"
     )
-    _command(commands, "version", "keeping:version", "versions of this program and its parts")
+    _command(commands, "version", "commands.db:version", "versions of this program and its parts")

@@ -15,7 +15,7 @@ from importlib import import_module
 from flowfabric.cli import values
 from flowfabric.cli.exits import CommandFailed, Exit, describe, exit_of, usage
 from flowfabric.cli.parser import FfParser, build_parser
-from flowfabric.cli.terminal import Terminal, harmless, mask
+from flowfabric.cli.show.terminal import Terminal, harmless, mask
 from flowfabric.config import environment_flag
 from flowfabric.errors import FlowFabricError
 

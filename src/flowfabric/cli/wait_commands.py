@@ -14,10 +14,10 @@ if TYPE_CHECKING:  # the parser calls this module
 
 def add_waits(commands: Commands, add: AddCommand) -> None:
     """Both commands with their actions; without an action they list."""
-    waits = add(commands, "waits", "waits:ls", "what suspended executions wait for")
+    waits = add(commands, "waits", "commands.waits:ls", "what suspended executions wait for")
     _list_options(waits)
     _add_waits(_actions(waits), add)
-    keys = add(commands, "keys", "keys:ls", "the keys that sign waitpoint tokens")
+    keys = add(commands, "keys", "commands.keys:ls", "the keys that sign waitpoint tokens")
     _add_keys(_actions(keys), add)
 
 
@@ -26,25 +26,27 @@ def _actions(group: FfParser) -> Commands:
 
 
 def _add_waits(actions: Commands, add: AddCommand) -> None:
-    listing = add(actions, "ls", "waits:ls", "list what waits, newest first")
+    listing = add(actions, "ls", "commands.waits:ls", "list what waits, newest first")
     _list_options(listing, inner=True)
-    show = add(actions, "show", "waits:show", "one execution: its waits, past and present")
+    show = add(actions, "show", "commands.waits:show", "one execution: its waits, past and present")
     _execution(show)
     for name, text in (
         ("approve", "say yes in somebody's name"),
         ("reject", "say no in somebody's name"),
     ):
-        decide = add(actions, name, f"waits:{name}", text)
+        decide = add(actions, name, f"commands.waits:{name}", text)
         _execution(decide)
         _key(decide)
         decide.add_argument("--by", required=True, metavar="NAME", help="who decides")
         decide.add_argument("--comment", metavar="TEXT", help="arrives as its payload")
         _payload(decide)
-    _add_signal(add(actions, "signal", "waits:send", "send any signal"))
-    link = add(actions, "link", "waits:link", "print the link of a wait; it is a credential")
+    _add_signal(add(actions, "signal", "commands.waits:send", "send any signal"))
+    link = add(
+        actions, "link", "commands.waits:link", "print the link of a wait; it is a credential"
+    )
     _execution(link)
     _key(link)
-    resume = add(actions, "resume", "waits:resume", "end a wait whatever it waits for")
+    resume = add(actions, "resume", "commands.waits:resume", "end a wait whatever it waits for")
     _execution(resume)
     resume.add_argument("--by", default="operator", metavar="NAME", help="for the record")
 
@@ -79,8 +81,8 @@ def _list_options(parser: FfParser, *, inner: bool = False) -> None:
 
 
 def _add_keys(actions: Commands, add: AddCommand) -> None:
-    add(actions, "ls", "keys:ls", "list keys; secrets are never shown")
-    rotate = add(actions, "rotate", "keys:rotate", "sign with a new key from now on")
+    add(actions, "ls", "commands.keys:ls", "list keys; secrets are never shown")
+    rotate = add(actions, "rotate", "commands.keys:rotate", "sign with a new key from now on")
     rotate.add_argument("--kid", metavar="NAME", help="of the new key (default: the next number)")
     rotate.add_argument(
         "--grace",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from flowfabric.cli.terminal import Painted
+from flowfabric.cli.show.terminal import Painted
 
 _CELLS: Final = 20
 _PLAIN: Final = "#=.|"  # used, held, free, the soft limit

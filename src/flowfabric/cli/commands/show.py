@@ -8,13 +8,13 @@ from typing import Final
 from flowfabric.api.backend import EngineBackend
 from flowfabric.api.waits import WaitInfo
 from flowfabric.cli.call import Call
+from flowfabric.cli.commands.lanes import bounds_of
+from flowfabric.cli.commands.ps import headline
 from flowfabric.cli.exits import CommandFailed, Exit, not_found, usage
-from flowfabric.cli.listing import headline
-from flowfabric.cli.places import bounds_of
-from flowfabric.cli.plain import decoded, plain, preview
 from flowfabric.cli.references import execution_of
-from flowfabric.cli.terminal import Column, clean, harmless, shorten
-from flowfabric.cli.times import both, relative, span
+from flowfabric.cli.show.plain import decoded, plain, preview
+from flowfabric.cli.show.terminal import Column, clean, harmless, shorten
+from flowfabric.cli.show.times import both, relative, span
 from flowfabric.cli.watching import watch
 from flowfabric.model.results import AttemptInfo, ExecutionSnapshot, Explanation
 from flowfabric.model.state import TERMINAL_STATES, PublicState

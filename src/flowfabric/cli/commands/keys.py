@@ -10,9 +10,9 @@ from typing import Final
 from flowfabric.api.keys import NothingToRotate
 from flowfabric.cli.call import Call
 from flowfabric.cli.exits import Exit, not_found
-from flowfabric.cli.plain import plain
-from flowfabric.cli.terminal import Column
-from flowfabric.cli.times import both, span
+from flowfabric.cli.show.plain import plain
+from flowfabric.cli.show.terminal import Column
+from flowfabric.cli.show.times import both, span
 from flowfabric.limits import KEY_GRACE_MS_DEFAULT
 from flowfabric.model.suspension import KeyInfo
 

@@ -15,12 +15,12 @@ from flowfabric.api.backend import EngineBackend
 from flowfabric.api.waits import WaitInfo
 from flowfabric.cli import values
 from flowfabric.cli.call import Call
+from flowfabric.cli.commands.show import named
 from flowfabric.cli.exits import Exit, usage
-from flowfabric.cli.inspect import named
-from flowfabric.cli.plain import plain
 from flowfabric.cli.references import as_shown, execution_of
-from flowfabric.cli.terminal import Column, clean
-from flowfabric.cli.times import both, relative, span
+from flowfabric.cli.show.plain import plain
+from flowfabric.cli.show.terminal import Column, clean
+from flowfabric.cli.show.times import both, relative, span
 from flowfabric.kernel.explain.waits import in_words
 from flowfabric.limits import PAGE_MAX
 from flowfabric.model.record import to_plain

@@ -6,11 +6,11 @@ from typing import Final
 
 from flowfabric.cli.call import Call
 from flowfabric.cli.exits import Exit
-from flowfabric.cli.flow_view import label, look
-from flowfabric.cli.plain import plain
 from flowfabric.cli.references import as_shown, flow_of
-from flowfabric.cli.terminal import Column, clean
-from flowfabric.cli.times import count, span
+from flowfabric.cli.show.flow import label, look
+from flowfabric.cli.show.plain import plain
+from flowfabric.cli.show.terminal import Column, clean
+from flowfabric.cli.show.times import count, span
 from flowfabric.limits import PAGE_MAX
 from flowfabric.model.flow_results import (
     CancellationScheduled,

@@ -7,13 +7,13 @@ from typing import Any, Final
 
 from flowfabric.api.backend import EngineBackend
 from flowfabric.cli import values
-from flowfabric.cli.bars import Gauge, painted
 from flowfabric.cli.call import Call
 from flowfabric.cli.exits import Exit, usage
-from flowfabric.cli.plain import plain
 from flowfabric.cli.references import execution_of, flow_of
-from flowfabric.cli.terminal import Column, clean
-from flowfabric.cli.times import both, relative, span
+from flowfabric.cli.show.bars import Gauge, painted
+from flowfabric.cli.show.plain import plain
+from flowfabric.cli.show.terminal import Column, clean
+from flowfabric.cli.show.times import both, relative, span
 from flowfabric.errors import InvalidInput
 from flowfabric.model.budget import BudgetPolicy, BudgetStatus, ScopeType
 from flowfabric.model.results import AlreadySatisfied

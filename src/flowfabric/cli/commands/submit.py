@@ -8,10 +8,10 @@ from typing import Any
 
 from flowfabric.cli.advice import kinds
 from flowfabric.cli.call import Call
+from flowfabric.cli.commands.show import show_result
 from flowfabric.cli.exits import CommandFailed, Exit, usage
-from flowfabric.cli.inspect import show_result
-from flowfabric.cli.plain import plain
-from flowfabric.cli.terminal import clean
+from flowfabric.cli.show.plain import plain
+from flowfabric.cli.show.terminal import clean
 from flowfabric.cli.values import nearest
 from flowfabric.cli.watching import watch
 from flowfabric.errors import WaitTimeout

@@ -11,13 +11,13 @@ from typing import Any, Final
 
 from flowfabric.api.backend import EngineBackend
 from flowfabric.cli.call import Call
-from flowfabric.cli.dag import draw, folded, ordered
+from flowfabric.cli.commands.ps import headline
 from flowfabric.cli.exits import Exit, not_found, usage
-from flowfabric.cli.listing import headline
-from flowfabric.cli.plain import plain
 from flowfabric.cli.references import flow_of
-from flowfabric.cli.terminal import clean, shorten
-from flowfabric.cli.times import both
+from flowfabric.cli.show.dag import draw, folded, ordered
+from flowfabric.cli.show.plain import plain
+from flowfabric.cli.show.terminal import clean, shorten
+from flowfabric.cli.show.times import both
 from flowfabric.model.flow import AllDone, AnyOf, FlowState, Quorum
 from flowfabric.model.flow_results import (
     EdgeGroupSnapshot,

@@ -9,10 +9,10 @@ from flowfabric.cli.advice import misspelt
 from flowfabric.cli.call import Call
 from flowfabric.cli.exits import Exit
 from flowfabric.cli.many import run_filter
-from flowfabric.cli.plain import plain
 from flowfabric.cli.references import as_shown
-from flowfabric.cli.terminal import Column, clean
-from flowfabric.cli.times import relative, span
+from flowfabric.cli.show.plain import plain
+from flowfabric.cli.show.terminal import Column, clean
+from flowfabric.cli.show.times import relative, span
 from flowfabric.limits import PAGE_MAX
 from flowfabric.model.results import ExecutionSnapshot
 

@@ -11,9 +11,9 @@ from typing import Any, Final
 from flowfabric.api.admin import Problem
 from flowfabric.cli.call import Call
 from flowfabric.cli.exits import Exit
-from flowfabric.cli.plain import plain
-from flowfabric.cli.terminal import clean, mask
-from flowfabric.cli.times import absolute, count
+from flowfabric.cli.show.plain import plain
+from flowfabric.cli.show.terminal import clean, mask
+from flowfabric.cli.show.times import absolute, count
 from flowfabric.errors import SchemaMismatch
 
 SHOWN_MAX: Final = 10  # of one kind; --json has them all

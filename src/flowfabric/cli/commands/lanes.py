@@ -8,9 +8,9 @@ from flowfabric.api.backend import EngineBackend
 from flowfabric.cli.advice import lanes as lane_names
 from flowfabric.cli.call import Call
 from flowfabric.cli.exits import Exit, usage
-from flowfabric.cli.plain import plain
-from flowfabric.cli.terminal import Column, clean
-from flowfabric.cli.times import relative, span
+from flowfabric.cli.show.plain import plain
+from flowfabric.cli.show.terminal import Column, clean
+from flowfabric.cli.show.times import relative, span
 from flowfabric.cli.values import nearest
 from flowfabric.limits import PAGE_MAX
 from flowfabric.model.bounds import Bounds

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Final
 
 from flowfabric.api.backend import EngineBackend
-from flowfabric.cli.bars import Gauge, painted
 from flowfabric.cli.call import Call
 from flowfabric.cli.exits import Exit, usage
-from flowfabric.cli.plain import plain
-from flowfabric.cli.terminal import Column, clean
-from flowfabric.cli.times import span
+from flowfabric.cli.show.bars import Gauge, painted
+from flowfabric.cli.show.plain import plain
+from flowfabric.cli.show.terminal import Column, clean
+from flowfabric.cli.show.times import span
 from flowfabric.model.bounds import DEFAULT_DIMENSION
 from flowfabric.model.quota import QuotaPolicy, QuotaStatus
 from flowfabric.model.results import AlreadySatisfied

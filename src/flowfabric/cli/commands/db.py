@@ -11,9 +11,9 @@ from typing import Final
 
 from flowfabric.cli.call import Call
 from flowfabric.cli.exits import CommandFailed, Exit
-from flowfabric.cli.plain import plain
-from flowfabric.cli.terminal import Column, mask
-from flowfabric.cli.times import absolute, count
+from flowfabric.cli.show.plain import plain
+from flowfabric.cli.show.terminal import Column, mask
+from flowfabric.cli.show.times import absolute, count
 from flowfabric.model.migration import MigrationStatus
 
 _MIGRATION_COLUMNS: Final = (

@@ -12,7 +12,7 @@ from typing import Any
 from flowfabric.cli.call import Call
 from flowfabric.cli.exits import CommandFailed, Exit, not_found, usage
 from flowfabric.cli.logs import write_logs
-from flowfabric.cli.terminal import mask
+from flowfabric.cli.show.terminal import mask
 from flowfabric.cli.values import nearest
 from flowfabric.model.record import replace
 from flowfabric.sdk.fabric import Fabric
