@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 import re
-from argparse import ArgumentParser, ArgumentTypeError
+from argparse import ArgumentTypeError
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -16,8 +16,6 @@ from flowfabric.errors import InvalidInput
 LATEST: Final = "latest"
 SHOWN: Final = "-"
 ID_HELP: Final = "an id, 4 or more digits of its beginning or end, latest, or - (last shown)"
-# Measured by `benchmarks/`, which is not in the wheel.
-OF_THE_REPORT: Final = ("idle", "backlog", "usage", "admission", "suspend", "flow")
 _FULL_ID: Final = re.compile(r"\{fp:\d{1,5}\}:[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _ID_PART: Final = re.compile(r"[0-9a-f][0-9a-f-]*")
 
@@ -85,11 +83,6 @@ def reference(text: str) -> str:
         f"{text!r:.80} is not an id; give one, {limits.FIND_DIGITS_MIN} or more digits of its"
         " beginning or end, latest, or -"
     )
-
-
-def add_wide(parser: ArgumentParser, *, default: Any = False) -> None:
-    """What every listing offers."""
-    parser.add_argument("--wide", action="store_true", default=default, help="full ids")
 
 
 def argument(text: str) -> tuple[str, Any]:
@@ -182,13 +175,3 @@ def whole_number(text: str) -> int:
     if value < 1:
         raise ArgumentTypeError(f"{value} is not at least 1")
     return value
-
-
-def scenario(word: str) -> str:
-    """What `ff bench` measures; one of the report is told where to find it."""
-    if word in OF_THE_REPORT:
-        raise ArgumentTypeError(
-            f"{word} is measured from a checkout: bin/bench for the whole report,"
-            f" python -m benchmarks.scenarios {word} for it alone"
-        )
-    return word

@@ -9,13 +9,21 @@ from flowfabric.api.backend import EngineBackend
 from flowfabric.cli import values
 from flowfabric.cli.call import Call
 from flowfabric.cli.exits import Exit, usage
+from flowfabric.cli.grammar import FfParser, add_action, add_actions, words_of
 from flowfabric.cli.references import execution_of, flow_of
 from flowfabric.cli.show.bars import Gauge, painted
 from flowfabric.cli.show.plain import plain
 from flowfabric.cli.show.terminal import Column, clean
 from flowfabric.cli.show.times import both, relative, span
 from flowfabric.errors import InvalidInput
-from flowfabric.model.budget import BudgetPolicy, BudgetStatus, ScopeType
+from flowfabric.model.budget import (
+    BudgetPolicy,
+    BudgetStatus,
+    EnforcementMode,
+    HardAction,
+    ScopeType,
+    SoftAction,
+)
 from flowfabric.model.results import AlreadySatisfied
 from flowfabric.sdk.limits import all_budgets, check_raise, read_scope
 
@@ -33,6 +41,61 @@ _COLUMNS: Final = (
     Column("ON HARD"),
     Column("RESETS", shrinks=True),
 )
+
+
+def add_arguments(parser: FfParser) -> None:
+    """The actions; without one it lists."""
+    parser.set_defaults(handler=ls)
+    actions = add_actions(parser)
+    creating = add_action(actions, "create", create, "put a budget in force")
+    _add_name(creating)
+    creating.add_argument(
+        "--scope", metavar="SCOPE", help="lane:L, namespace:N, execution:ID or flow:ID"
+    )
+    _add_policy(creating)
+    add_action(actions, "ls", ls, "list budgets with their usage")
+    _add_name(add_action(actions, "show", show, "one budget: limits, usage, breaches"))
+    changing = add_action(actions, "set", change, "change limits and what they do; 0 lifts one")
+    _add_name(changing)
+    _add_policy(changing)
+    raising = add_action(actions, "raise", increase, "raise hard limits")
+    _add_name(raising)
+    raising.add_argument(
+        "limits",
+        nargs="+",
+        type=values.raised,
+        metavar="DIMENSION=N",
+        help="the new limit, or +N for so much more",
+    )
+    _add_name(add_action(actions, "reset", reset, "count from zero again"))
+
+
+def _add_policy(parser: FfParser) -> None:
+    for option, text in (("--hard", "never more than this"), ("--soft", "tell from here on")):
+        parser.add_argument(
+            option,
+            action="append",
+            default=[],
+            type=values.limit,
+            metavar="DIMENSION=N",
+            help=f"{text} (repeat)",
+        )
+    parser.add_argument(
+        "--on-hard", choices=words_of(HardAction), help="at a hard limit (default: block)"
+    )
+    parser.add_argument(
+        "--on-soft", choices=words_of(SoftAction), help="over a soft limit (default: warn)"
+    )
+    parser.add_argument(
+        "--mode", choices=words_of(EnforcementMode), help="advisory: hard limits only warn"
+    )
+    parser.add_argument(
+        "--every", type=values.duration_ms, metavar="TIME", help="reset by itself; 0 for never"
+    )
+
+
+def _add_name(parser: FfParser) -> None:
+    parser.add_argument("name", metavar="NAME")
 
 
 async def ls(call: Call) -> Exit:

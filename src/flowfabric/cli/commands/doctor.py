@@ -11,6 +11,7 @@ from typing import Any, Final
 from flowfabric.api.admin import Problem
 from flowfabric.cli.call import Call
 from flowfabric.cli.exits import Exit
+from flowfabric.cli.grammar import FfParser
 from flowfabric.cli.show.plain import plain
 from flowfabric.cli.show.terminal import clean, mask
 from flowfabric.cli.show.times import absolute, count
@@ -19,6 +20,14 @@ from flowfabric.errors import SchemaMismatch
 SHOWN_MAX: Final = 10  # of one kind; --json has them all
 WIDTH_MAX: Final = 80
 Finding = dict[str, str]
+
+
+def add_arguments(parser: FfParser) -> None:
+    """How much to look at."""
+    parser.add_argument(
+        "--quick", action="store_true", help="leave out the checks that read every row"
+    )
+    parser.set_defaults(handler=doctor)
 
 
 async def doctor(call: Call) -> Exit:

@@ -1,24 +1,43 @@
-"""`ff flow`: list, cancel and retry flows. Drawing them is in `flow_view`."""
+"""`ff flow`: list, show, cancel and retry flows."""
 
 from __future__ import annotations
 
+import argparse
+import asyncio
+import shutil
 from typing import Final
 
+from flowfabric.api.backend import EngineBackend
+from flowfabric.cli import values
 from flowfabric.cli.call import Call
-from flowfabric.cli.exits import Exit
+from flowfabric.cli.exits import Exit, usage
+from flowfabric.cli.grammar import (
+    FfParser,
+    add_action,
+    add_actions,
+    add_id,
+    add_page,
+    add_reason,
+    words_of,
+)
 from flowfabric.cli.references import as_shown, flow_of
-from flowfabric.cli.show.flow import label, look
+from flowfabric.cli.show.executions import headline
+from flowfabric.cli.show.flow import Look, frame, label, look
 from flowfabric.cli.show.plain import plain
 from flowfabric.cli.show.terminal import Column, clean
 from flowfabric.cli.show.times import count, span
 from flowfabric.limits import PAGE_MAX
+from flowfabric.model.flow import FlowStatus
 from flowfabric.model.flow_results import (
     CancellationScheduled,
     FlowListing,
     PartiallyCancelled,
 )
+from flowfabric.model.state import PublicState
 from flowfabric.sdk.flow_run import POLICIES, replay_lost
 
+_ID_HELP: Final = f"of a flow or a member: {values.ID_HELP}"
+_LOOK_EVERY_S: Final = 0.4
 _COLUMNS: Final = (
     Column("ID"),
     Column("STATUS", styled=True),
@@ -27,6 +46,47 @@ _COLUMNS: Final = (
     Column("ENDED", right=True),
     Column("AGE", right=True),
 )
+
+
+def add_arguments(parser: FfParser) -> None:
+    """The actions; without one it lists."""
+    parser.set_defaults(handler=ls)
+    _add_list_options(parser)
+    actions = add_actions(parser)
+    _add_list_options(add_action(actions, "ls", ls, "list flows, newest first"), inner=True)
+    showing = add_action(actions, "show", show, "one flow, drawn with the states of its nodes")
+    add_id(showing, _ID_HELP)
+    showing.add_argument("--watch", action="store_true", help="redraw it until it has ended")
+    showing.add_argument("--all", action="store_true", help="a row for every node, also many alike")
+    cancelling = add_action(actions, "cancel", cancel, "cancel a flow")
+    add_id(cancelling, _ID_HELP)
+    cancelling.add_argument(
+        "--policy",
+        choices=tuple(POLICIES),
+        default="all",
+        metavar="all|pending|only",
+        help="all its nodes (default), those that have not begun, or the flow only",
+    )
+    add_reason(cancelling)
+    cancelling.add_argument(
+        "--wait", type=values.duration_ms, metavar="TIME", help="for the nodes of a large flow"
+    )
+    retrying = add_action(actions, "retry", retry, "run again what failed, and what that skipped")
+    add_id(retrying, _ID_HELP)
+    add_reason(retrying)
+
+
+def _add_list_options(parser: FfParser, *, inner: bool = False) -> None:
+    """The same before and after `ls`; what stands there must not reset what stood before it."""
+    unset = argparse.SUPPRESS if inner else None
+    parser.add_argument(
+        "--status",
+        choices=words_of(FlowStatus),
+        default=unset,
+        metavar="STATUS",
+        help="active, completed, failed or cancelled",
+    )
+    add_page(parser, inner=inner)
 
 
 async def ls(call: Call) -> Exit:
@@ -70,6 +130,55 @@ def _row(flow: FlowListing, now: int) -> tuple[object, ...]:
         f"{flow.ended_count}/{flow.node_count}",
         span(max(0, now - flow.created_at)),
     )
+
+
+async def show(call: Call) -> Exit:
+    """Draw it once, or again and again until it has ended."""
+    arguments, terminal = call.arguments, call.terminal
+    if arguments.watch and terminal.as_json:
+        raise usage("--watch draws for people", advice="leave out --json, or ask once")
+    async with call.engine() as engine:
+        flow_id = await flow_of(call, engine, arguments.id)
+        seen = await look(engine, flow_id)
+        call.shown.remember("flow", [flow_id], is_listing=False)
+        if arguments.watch:
+            return await _watch(call, engine, seen)
+    if terminal.as_json:
+        document = plain(seen.flow) | {"nodes": plain(seen.members), "edges": plain(seen.edges)}
+        terminal.document(document)
+        return Exit.OK
+    for line in frame(call, seen):
+        terminal.line(line)
+    return Exit.OK
+
+
+async def _watch(call: Call, engine: EngineBackend, seen: Look) -> Exit:
+    """On a terminal the drawing is redrawn in place; elsewhere each change is a line."""
+    terminal = call.terminal
+    told: dict[str, PublicState] = {}
+    while True:
+        if terminal.is_tty:
+            terminal.redraw(frame(call, seen, rows_max=shutil.get_terminal_size().lines - 2))
+        else:
+            for each in seen.members:
+                if told.get(each.execution_id) is not each.public_state:
+                    told[each.execution_id] = each.public_state
+                    note = headline(each.reason)
+                    state = each.public_state.value
+                    terminal.line(f"{clean(label(each))}  {state}  {clean(note)}".rstrip())
+            terminal.out.flush()
+        if seen.is_over:
+            break
+        await pause()
+        seen = await look(engine, seen.flow.flow_id)
+    if not terminal.is_tty:
+        terminal.line(f"{seen.flow.flow_id}  {seen.flow.public_flow_state.value}")
+    return Exit.OK if seen.has_what_it_needs else Exit.FAILED
+
+
+async def pause() -> None:
+    """Between two looks."""
+    await asyncio.sleep(_LOOK_EVERY_S)
 
 
 async def cancel(call: Call) -> Exit:

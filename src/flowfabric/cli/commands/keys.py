@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Final
 
 from flowfabric.api.keys import NothingToRotate
+from flowfabric.cli import values
 from flowfabric.cli.call import Call
 from flowfabric.cli.exits import Exit, not_found
+from flowfabric.cli.grammar import FfParser, add_action, add_actions
 from flowfabric.cli.show.plain import plain
 from flowfabric.cli.show.terminal import Column
 from flowfabric.cli.show.times import both, span
@@ -23,6 +25,24 @@ _COLUMNS: Final = (
     Column("VERIFIES UNTIL"),
 )
 _NUMBERED: Final = re.compile(r"k(\d{1,9})")
+
+
+def add_arguments(parser: FfParser) -> None:
+    """The actions; without one it lists."""
+    parser.set_defaults(handler=ls)
+    actions = add_actions(parser)
+    add_action(actions, "ls", ls, "list keys; secrets are never shown")
+    rotating = add_action(actions, "rotate", rotate, "sign with a new key from now on")
+    rotating.add_argument("--kid", metavar="NAME", help="of the new key (default: the next number)")
+    rotating.add_argument(
+        "--grace",
+        type=values.duration_ms,
+        metavar="TIME",
+        help="how long tokens of the old key are still good (default 1d)",
+    )
+    rotating.add_argument(
+        "--secret-file", metavar="FILE", help="the new secret in hex, - for stdin (default: random)"
+    )
 
 
 async def ls(call: Call) -> Exit:

@@ -1,23 +1,23 @@
-"""`ff lanes` and `ff workers`: where work waits and who does it."""
+"""`ff lanes`: where work waits, and what is special there."""
 
 from __future__ import annotations
 
 from typing import Final
 
 from flowfabric.api.backend import EngineBackend
+from flowfabric.cli import values
 from flowfabric.cli.advice import lanes as lane_names
 from flowfabric.cli.call import Call
 from flowfabric.cli.exits import Exit, usage
+from flowfabric.cli.grammar import FfParser, add_reason
+from flowfabric.cli.show.executions import bounds_of
 from flowfabric.cli.show.plain import plain
 from flowfabric.cli.show.terminal import Column, clean
-from flowfabric.cli.show.times import relative, span
-from flowfabric.cli.values import nearest
+from flowfabric.cli.show.times import span
 from flowfabric.limits import PAGE_MAX
-from flowfabric.model.bounds import Bounds
 from flowfabric.model.results import LaneConfigured, LaneSummary
 from flowfabric.model.route import LaneState
 from flowfabric.model.state import PublicState
-from flowfabric.model.worker import Worker
 
 _STATE_AFTER: Final = {
     "pause": LaneState.PAUSED,
@@ -25,16 +25,33 @@ _STATE_AFTER: Final = {
     "drain": LaneState.DRAINING,
     "disable": LaneState.DISABLED,
 }
-_WORKER_COLUMNS: Final = (
-    Column("WORKER"),
-    Column("INSTANCE", shrinks=True),
-    Column("NAMESPACE", shrinks=True),
-    Column("LANES", shrinks=True),
-    Column("CAPABILITIES", shrinks=True),
-    Column("KINDS", shrinks=True),
-    Column("SEEN"),
-    Column("SINCE"),
-)
+
+
+def add_arguments(parser: FfParser) -> None:
+    """The list, a switch, or the settings of one lane."""
+    parser.add_argument(
+        "action",
+        nargs="?",
+        choices=("pause", "resume", "drain", "disable", "set"),
+        metavar="pause|resume|drain|disable|set",
+        help="pause: take work, hand none out; drain: the reverse; disable: neither",
+    )
+    parser.add_argument("lane", nargs="?", metavar="LANE")
+    add_reason(parser)
+    parser.add_argument("--weight", type=values.whole_number, metavar="N", help="set: its part")
+    parser.add_argument(
+        "--aging",
+        type=values.duration_ms,
+        metavar="TIME",
+        help="set: so much waiting outweighs one step of priority; 0 for never",
+    )
+    parser.add_argument(
+        "--budget", action="append", metavar="NAME", help="set: new work spends from it (repeat)"
+    )
+    parser.add_argument("--no-budget", action="store_true", help="set: from none")
+    parser.add_argument("--quota", metavar="NAME", help="set: new work is admitted under it")
+    parser.add_argument("--no-quota", action="store_true", help="set: under none")
+    parser.set_defaults(handler=lanes)
 
 
 async def lanes(call: Call) -> Exit:
@@ -107,7 +124,7 @@ async def _switch(call: Call) -> Exit:
         new = call.terminal.state(changed.lane_state.value)
         call.terminal.line(f"lane {changed.lane_id}: {changed.previous.value} → {new}")
     if lane_id not in known:
-        hint = nearest(lane_id, known)
+        hint = values.nearest(lane_id, known)
         call.terminal.note(f"this lane is new: nothing was ever on it{'; ' if hint else ''}{hint}")
     return Exit.OK
 
@@ -152,49 +169,3 @@ def settings_of(lane: LaneSummary | LaneConfigured) -> str:
     if lane.aging_ms:
         parts.append(f"aging {span(lane.aging_ms)}")
     return ", ".join([*parts, *bounds_of(lane.bounds)])
-
-
-def bounds_of(bounds: Bounds) -> list[str]:
-    """Budgets, quota and key in words."""
-    parts = [f"budget {name}" for name in bounds.budget_ids]
-    if bounds.quota_policy_id is not None:
-        parts.append(f"quota {bounds.quota_policy_id}")
-    if bounds.concurrency_key is not None:
-        parts.append(f"key {bounds.concurrency_key}")
-    return parts
-
-
-async def workers(call: Call) -> Exit:
-    """Who said within its time that it is there."""
-    found: list[Worker] = []
-    cursor = None
-    async with call.engine() as engine:
-        now = await engine.server_time_ms()
-        while True:
-            page = await engine.list_workers(
-                namespace=call.arguments.namespace, cursor=cursor, limit=PAGE_MAX
-            )
-            found.extend(page.entries)
-            cursor = page.next_cursor
-            if cursor is None:
-                break
-    if call.terminal.as_json:
-        call.terminal.document(plain(found))
-    elif not found:
-        call.terminal.note("no live workers: start one with ff worker MODULE:APP")
-    else:
-        call.terminal.table(_WORKER_COLUMNS, [_worker_row(worker, now) for worker in found])
-    return Exit.OK
-
-
-def _worker_row(worker: Worker, now: int) -> tuple[object, ...]:
-    return (
-        worker.worker_id,
-        worker.worker_instance_id,
-        worker.namespace,
-        ", ".join(worker.lanes),
-        ", ".join(worker.capabilities) or "-",
-        "all" if worker.kinds is None else ", ".join(worker.kinds),
-        relative(worker.last_heartbeat_at, now),
-        relative(worker.registered_at, now),
-    )

@@ -5,14 +5,17 @@ from __future__ import annotations
 from typing import Any, Final
 
 from flowfabric.api.backend import EngineBackend
+from flowfabric.cli import values
 from flowfabric.cli.advice import misspelt
 from flowfabric.cli.call import Call
 from flowfabric.cli.exits import Exit
-from flowfabric.cli.many import run_filter
+from flowfabric.cli.grammar import FfParser, add_wide
+from flowfabric.cli.many import add_filters, run_filter
 from flowfabric.cli.references import as_shown
+from flowfabric.cli.show.executions import note
 from flowfabric.cli.show.plain import plain
 from flowfabric.cli.show.terminal import Column, clean
-from flowfabric.cli.show.times import relative, span
+from flowfabric.cli.show.times import span
 from flowfabric.limits import PAGE_MAX
 from flowfabric.model.results import ExecutionSnapshot
 
@@ -26,6 +29,19 @@ _COLUMNS: Final = (
     Column("AGE", right=True),
     Column("NOTE", shrinks=True, least=30),
 )
+
+
+def add_arguments(parser: FfParser) -> None:
+    """Which executions, and how many of them."""
+    add_filters(parser)
+    parser.add_argument("--text", metavar="WORDS", help="found in kind, lane, tags or reasons")
+    parser.add_argument(
+        "--limit", type=values.whole_number, default=50, metavar="N", help="rows (default 50)"
+    )
+    parser.add_argument("--cursor", metavar="CURSOR", help="go on where a listing stopped")
+    parser.add_argument("--all", action="store_true", help="every page")
+    add_wide(parser)
+    parser.set_defaults(handler=ps)
 
 
 async def ps(call: Call) -> Exit:
@@ -81,25 +97,3 @@ def _row(snapshot: ExecutionSnapshot, now: int) -> tuple[object, ...]:
         span(max(0, now - snapshot.created_at)).partition(" ")[0],
         note(snapshot, now),
     )
-
-
-def note(snapshot: ExecutionSnapshot, now: int) -> str:
-    """The one thing worth knowing about it besides its state."""
-    state = snapshot.public_state.value
-    if state == "active":
-        percent = "" if snapshot.progress_pct is None else f"{snapshot.progress_pct}%"
-        owner = snapshot.current_lease.worker_id if snapshot.current_lease else "no owner"
-        return " ".join(filter(None, (percent, snapshot.progress_message, f"on {owner}")))
-    if state == "delayed":
-        return f"{relative(snapshot.eligible_at, now)} {snapshot.blocking_detail}".strip()
-    if snapshot.failure_reason or snapshot.cancellation_reason:
-        return headline(snapshot.failure_reason or snapshot.cancellation_reason or "")
-    if snapshot.blocked_until is not None and snapshot.blocking_detail:
-        return f"{snapshot.blocking_detail}, {relative(snapshot.blocked_until, now)}"
-    return snapshot.blocking_detail
-
-
-def headline(text: str) -> str:
-    """The line of a reason that is meant for people: the first; a traceback follows it."""
-    lines = [line for line in text.strip().splitlines() if line.strip()]
-    return lines[0].strip() if lines else ""

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Final
 
 from flowfabric.api.backend import EngineBackend
+from flowfabric.cli import values
 from flowfabric.cli.call import Call
 from flowfabric.cli.exits import Exit, usage
+from flowfabric.cli.grammar import FfParser, add_action, add_actions
 from flowfabric.cli.show.bars import Gauge, painted
 from flowfabric.cli.show.plain import plain
 from flowfabric.cli.show.terminal import Column, clean
@@ -24,6 +26,32 @@ _KEY_COLUMNS: Final = (
     Column("STARTED", right=True),
     Column("OF STARTS", shrinks=True),
 )
+
+
+def add_arguments(parser: FfParser) -> None:
+    """The actions; without one it lists."""
+    parser.set_defaults(handler=ls)
+    actions = add_actions(parser)
+    for name, handler, text in (
+        ("create", create, "put a quota in force"),
+        ("set", change, "change limits; 0 lifts one"),
+    ):
+        one = add_action(actions, name, handler, text)
+        _add_name(one)
+        one.add_argument("--starts", type=values.number, metavar="N", help="starts per window")
+        one.add_argument(
+            "--per", type=values.duration_ms, metavar="TIME", help="the window (default: 1m)"
+        )
+        one.add_argument("--at-once", type=values.number, metavar="N", help="running at once")
+        one.add_argument(
+            "--jitter", type=values.duration_ms, metavar="TIME", help="spread those told to wait"
+        )
+    add_action(actions, "ls", ls, "list quotas")
+    _add_name(add_action(actions, "show", show, "one quota, and what each key uses of it"))
+
+
+def _add_name(parser: FfParser) -> None:
+    parser.add_argument("name", metavar="NAME")
 
 
 async def ls(call: Call) -> Exit:

@@ -6,17 +6,60 @@ import json
 from argparse import Namespace
 from typing import Any
 
+from flowfabric.cli import values
 from flowfabric.cli.advice import kinds
 from flowfabric.cli.call import Call
-from flowfabric.cli.commands.show import show_result
 from flowfabric.cli.exits import CommandFailed, Exit, usage
+from flowfabric.cli.grammar import FfParser, add_list
+from flowfabric.cli.show.executions import show_result
 from flowfabric.cli.show.plain import plain
 from flowfabric.cli.show.terminal import clean
-from flowfabric.cli.values import nearest
 from flowfabric.cli.watching import watch
 from flowfabric.errors import WaitTimeout
 from flowfabric.model.policy import ExecutionPolicy, RetryPolicy, RoutingRequirements
 from flowfabric.model.results import Duplicate
+
+
+def add_arguments(parser: FfParser) -> None:
+    """What to run, when, and under which limits."""
+    parser.add_argument("kind", metavar="KIND", help="the name of the task")
+    add_list(
+        parser,
+        "payload",
+        values.argument,
+        least="*",
+        metavar="ARGUMENT",
+        text="name=text or name:=json",
+    )
+    parser.add_argument("--key", metavar="KEY", help="idempotency key: the same key runs once")
+    parser.add_argument("--priority", type=values.integer, metavar="N", help="higher runs sooner")
+    begin = parser.add_mutually_exclusive_group()
+    begin.add_argument("--delay", type=values.duration_ms, metavar="TIME", help="start in 10m")
+    begin.add_argument(
+        "--start-at", type=values.instant, metavar="WHEN", help="not before 2026-11-16T08:00"
+    )
+    parser.add_argument("--lane", default="default", metavar="LANE", help="default: default")
+    parser.add_argument(
+        "--tag", action="append", type=values.tag, default=[], metavar="K=V", help="repeat"
+    )
+    parser.add_argument(
+        "--needs", action="append", default=[], metavar="WORD", help="needed capability (repeat)"
+    )
+    parser.add_argument(
+        "--budget", action="append", default=[], metavar="NAME", help="spends from it (repeat)"
+    )
+    parser.add_argument("--quota", metavar="NAME", help="admitted under this quota")
+    parser.add_argument(
+        "--concurrency-key", metavar="KEY", help="the quota's limits hold for each key by itself"
+    )
+    parser.add_argument(
+        "--retries", type=values.number, metavar="N", help="tries after the first fails"
+    )
+    parser.add_argument("--wait", action="store_true", help="wait for the result and print it")
+    parser.add_argument(
+        "--timeout", type=values.duration_ms, metavar="TIME", help="longest wait (with --wait)"
+    )
+    parser.set_defaults(handler=submit)
 
 
 async def submit(call: Call) -> Exit:
@@ -50,7 +93,7 @@ async def submit(call: Call) -> Exit:
             delay_until=arguments.start_at,
         )
         if known and arguments.kind not in known:
-            hint = nearest(arguments.kind, known)
+            hint = values.nearest(arguments.kind, known)
             note = f"this kind is new: no live worker runs it{'; ' if hint else ''}{hint}"
             call.terminal.note(clean(note))
         call.shown.remember("execution", [reply.execution_id], is_listing=False)

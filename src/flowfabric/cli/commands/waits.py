@@ -5,9 +5,9 @@ Tokens are never printed, but by `ff waits link`, which says so.
 
 from __future__ import annotations
 
+import argparse
 import json
 import sys
-from argparse import ArgumentTypeError
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -15,9 +15,9 @@ from flowfabric.api.backend import EngineBackend
 from flowfabric.api.waits import WaitInfo
 from flowfabric.cli import values
 from flowfabric.cli.call import Call
-from flowfabric.cli.commands.show import named
 from flowfabric.cli.exits import Exit, usage
-from flowfabric.cli.references import as_shown, execution_of
+from flowfabric.cli.grammar import FfParser, add_action, add_actions, add_id, add_page
+from flowfabric.cli.references import as_shown, execution_of, named
 from flowfabric.cli.show.plain import plain
 from flowfabric.cli.show.terminal import Column, clean
 from flowfabric.cli.show.times import both, relative, span
@@ -66,6 +66,70 @@ _EFFECTS: Final = {
     SignalEffect.NOT_IN_CONDITION: "received, but nothing waits for it there",
     SignalEffect.BUFFERED: "kept until it waits",
 }
+
+
+def add_arguments(parser: FfParser) -> None:
+    """The actions; without one it lists."""
+    parser.set_defaults(handler=ls)
+    _add_list_options(parser)
+    actions = add_actions(parser)
+    listing = add_action(actions, "ls", ls, "list what waits, newest first")
+    _add_list_options(listing, inner=True)
+    showing = add_action(actions, "show", show, "one execution: its waits, past and present")
+    add_id(showing)
+    for name, handler, text in (
+        ("approve", approve, "say yes in somebody's name"),
+        ("reject", reject, "say no in somebody's name"),
+    ):
+        decide = add_action(actions, name, handler, text)
+        add_id(decide)
+        _add_key(decide)
+        decide.add_argument("--by", required=True, metavar="NAME", help="who decides")
+        decide.add_argument("--comment", metavar="TEXT", help="arrives as its payload")
+        _add_payload(decide)
+    _add_signal(add_action(actions, "signal", send, "send any signal"))
+    linking = add_action(actions, "link", link, "print the link of a wait; it is a credential")
+    add_id(linking)
+    _add_key(linking)
+    resuming = add_action(actions, "resume", resume, "end a wait whatever it waits for")
+    add_id(resuming)
+    resuming.add_argument("--by", default="operator", metavar="NAME", help="for the record")
+
+
+def _add_signal(send: FfParser) -> None:
+    send.add_argument(
+        "target", metavar="ID|LINK|-", help="the execution, or a link; - reads a link from stdin"
+    )
+    send.add_argument("word", metavar="KEY|NAME", help="with an id its key; with a link the name")
+    send.add_argument("--name", metavar="NAME", help="the signal's name (default: the key)")
+    send.add_argument("--by", metavar="SOURCE", help="user:ada, service:crm, or just ada")
+    send.add_argument("--idempotency-key", metavar="KEY", help="the same key counts once")
+    _add_payload(send)
+
+
+def _add_list_options(parser: FfParser, *, inner: bool = False) -> None:
+    """The same before and after `ls`; what stands there must not reset what stood before it."""
+    unset = argparse.SUPPRESS if inner else None
+    parser.add_argument("--lane", default=unset, metavar="LANE")
+    parser.add_argument("--kind", default=unset, metavar="KIND")
+    add_page(parser, inner=inner)
+
+
+def _add_key(parser: FfParser) -> None:
+    parser.add_argument("key", metavar="KEY", help="what it waits on: ff waits show ID tells")
+
+
+def _add_payload(parser: FfParser) -> None:
+    parser.add_argument(
+        "payload",
+        nargs="*",
+        type=values.argument,
+        default=[],
+        metavar="FIELD",
+        help="the payload's fields: name=text or name:=json",
+    )
+    parser.set_defaults(rest=("payload", values.argument))
+    parser.add_argument("--payload", dest="body", metavar="JSON", help="the whole payload instead")
 
 
 class _Desk(WaitMethods):
@@ -273,7 +337,7 @@ async def send(call: Call) -> Exit:
 def _reference(text: str) -> str:
     try:
         return values.reference(text)
-    except ArgumentTypeError:
+    except argparse.ArgumentTypeError:
         # What is no id may be a spoiled link: it must not be repeated.
         problem = usage("neither an execution id nor a link", advice="ff waits ls lists ids")
     raise problem

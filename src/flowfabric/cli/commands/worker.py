@@ -9,14 +9,40 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from flowfabric.cli import values
 from flowfabric.cli.call import Call
 from flowfabric.cli.exits import CommandFailed, Exit, not_found, usage
+from flowfabric.cli.grammar import FfParser
 from flowfabric.cli.logs import write_logs
 from flowfabric.cli.show.terminal import mask
-from flowfabric.cli.values import nearest
 from flowfabric.model.record import replace
 from flowfabric.sdk.fabric import Fabric
 from flowfabric.sdk.worker import Worker
+
+
+def add_arguments(parser: FfParser) -> None:
+    """Where the app is, and how its worker runs."""
+    parser.add_argument("app", metavar="MODULE:APP", help="where the Fabric is, e.g. app:ff")
+    parser.add_argument(
+        "--concurrency", type=values.whole_number, metavar="N", help="executions at once"
+    )
+    parser.add_argument(
+        "--lane", action="append", metavar="LANE", help="serve this lane (repeat; default: its own)"
+    )
+    parser.add_argument(
+        "--capability", action="append", metavar="WORD", help="offer this capability (repeat)"
+    )
+    parser.add_argument(
+        "--lease-ttl", type=values.duration_ms, metavar="TIME", help="how soon a crash is noticed"
+    )
+    parser.add_argument(
+        "--drain-timeout", type=values.duration_ms, metavar="TIME", help="to finish when stopped"
+    )
+    parser.add_argument("--quiet", action="store_true", help="log warnings only")
+    parser.add_argument(
+        "--log-format", choices=("text", "json"), default="text", help="for people or machines"
+    )
+    parser.set_defaults(handler=worker)
 
 
 async def worker(call: Call) -> Exit:
@@ -118,7 +144,7 @@ def _broken(name: str, error: Exception) -> CommandFailed:
 
 
 def _no_attribute(module: ModuleType, target: str, name: str) -> CommandFailed:
-    hint = nearest(name, vars(module)) or _fabrics_in(module)
+    hint = values.nearest(name, vars(module)) or _fabrics_in(module)
     return not_found(f"module {module.__name__} has no {name!r} (in {target})", advice=hint)
 
 

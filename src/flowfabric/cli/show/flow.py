@@ -1,8 +1,7 @@
-"""`ff flow show`: a flow drawn as a graph, with the states of its nodes, once or live."""
+"""A flow drawn as a graph, with the states of its nodes."""
 
 from __future__ import annotations
 
-import asyncio
 import shutil
 from collections import Counter
 from collections.abc import Sequence
@@ -11,11 +10,9 @@ from typing import Any, Final
 
 from flowfabric.api.backend import EngineBackend
 from flowfabric.cli.call import Call
-from flowfabric.cli.commands.ps import headline
-from flowfabric.cli.exits import Exit, not_found, usage
-from flowfabric.cli.references import flow_of
+from flowfabric.cli.exits import not_found
 from flowfabric.cli.show.dag import draw, folded, ordered
-from flowfabric.cli.show.plain import plain
+from flowfabric.cli.show.executions import headline
 from flowfabric.cli.show.terminal import clean, shorten
 from flowfabric.cli.show.times import both
 from flowfabric.model.flow import AllDone, AnyOf, FlowState, Quorum
@@ -56,7 +53,6 @@ _FIRST: Final = (
     PublicState.COMPLETED,
 )
 _FOLD: Final = 5  # so many alike are one row
-_LOOK_EVERY_S: Final = 0.4
 _PIPED_COLUMNS: Final = 10_000  # piped output is never shortened
 
 
@@ -113,55 +109,6 @@ async def look(engine: EngineBackend, flow_id: str) -> Look:
     members = await engine.list_flow_members(flow_id=flow_id)
     edges = await engine.list_edges(flow_id=flow_id)
     return Look(flow, members, edges, await engine.server_time_ms())
-
-
-async def show(call: Call) -> Exit:
-    """Draw it once, or again and again until it has ended."""
-    arguments, terminal = call.arguments, call.terminal
-    if arguments.watch and terminal.as_json:
-        raise usage("--watch draws for people", advice="leave out --json, or ask once")
-    async with call.engine() as engine:
-        flow_id = await flow_of(call, engine, arguments.id)
-        seen = await look(engine, flow_id)
-        call.shown.remember("flow", [flow_id], is_listing=False)
-        if arguments.watch:
-            return await _watch(call, engine, seen)
-    if terminal.as_json:
-        document = plain(seen.flow) | {"nodes": plain(seen.members), "edges": plain(seen.edges)}
-        terminal.document(document)
-        return Exit.OK
-    for line in frame(call, seen):
-        terminal.line(line)
-    return Exit.OK
-
-
-async def _watch(call: Call, engine: EngineBackend, seen: Look) -> Exit:
-    """On a terminal the drawing is redrawn in place; elsewhere each change is a line."""
-    terminal = call.terminal
-    told: dict[str, PublicState] = {}
-    while True:
-        if terminal.is_tty:
-            terminal.redraw(frame(call, seen, rows_max=shutil.get_terminal_size().lines - 2))
-        else:
-            for each in seen.members:
-                if told.get(each.execution_id) is not each.public_state:
-                    told[each.execution_id] = each.public_state
-                    note = headline(each.reason)
-                    state = each.public_state.value
-                    terminal.line(f"{clean(label(each))}  {state}  {clean(note)}".rstrip())
-            terminal.out.flush()
-        if seen.is_over:
-            break
-        await pause()
-        seen = await look(engine, seen.flow.flow_id)
-    if not terminal.is_tty:
-        terminal.line(f"{seen.flow.flow_id}  {seen.flow.public_flow_state.value}")
-    return Exit.OK if seen.has_what_it_needs else Exit.FAILED
-
-
-async def pause() -> None:
-    """Between two looks."""
-    await asyncio.sleep(_LOOK_EVERY_S)
 
 
 def frame(call: Call, seen: Look, *, rows_max: int | None = None) -> list[str]:

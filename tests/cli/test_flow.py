@@ -271,7 +271,7 @@ def test_watching_tells_changes_while_they_happen(
         looks.append(1)
         await asyncio.to_thread(lambda: desk.complete(desk.claim()))
 
-    monkeypatch.setattr("flowfabric.cli.show.flow.pause", work_instead)
+    monkeypatch.setattr("flowfabric.cli.commands.flow.pause", work_instead)
     code = main(["flow", "show", flow_id, "--watch", "--url", desk.url])
     out = capsys.readouterr().out
     assert code == 0
