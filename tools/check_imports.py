@@ -47,12 +47,10 @@ ALLOWED: dict[str, set[str]] = {
     "loops": {"engine", "model", "api", "kernel", "stores.base", "clock", "ids"} | EVERYWHERE,
     "assemble": BELOW_SDK,
     # What people touch knows the waist, and the composition root that opens an engine behind it.
-    "sdk": {"model", "api", "assemble", "kernel.wait.condition"} | EVERYWHERE | OUTSIDE,
+    "sdk": {"model", "api", "assemble"} | EVERYWHERE | OUTSIDE,
     # Measures through the public calls; knows stores only by their URLs.
     "bench": {"model", "api", "assemble", "sdk"} | EVERYWHERE | OUTSIDE,
-    "cli": {"model", "api", "assemble", "sdk", "bench", "kernel.explain.waits", PACKAGE}
-    | EVERYWHERE
-    | OUTSIDE,
+    "cli": {"model", "api", "assemble", "sdk", "bench", PACKAGE} | EVERYWHERE | OUTSIDE,
     PACKAGE: BELOW_SDK | {"sdk"},  # the public names in __init__.py
     "__main__": {"cli"},
 }

@@ -14,8 +14,8 @@ from flowfabric.api.backend import EngineBackend
 from flowfabric.api.waits import Fresh, SuspendRequest, UsePending
 from flowfabric.errors import InvalidInput
 from flowfabric.ids import new_secret_id
-from flowfabric.kernel.wait.condition import check_condition
 from flowfabric.model.checks import check_name
+from flowfabric.model.condition_checks import check_condition
 from flowfabric.model.handle import HandleKind
 from flowfabric.model.record import replace
 from flowfabric.model.results import Claimed

@@ -21,13 +21,12 @@ from flowfabric.cli.references import as_shown, execution_of, named
 from flowfabric.cli.show.plain import plain
 from flowfabric.cli.show.terminal import Column, clean
 from flowfabric.cli.show.times import both, relative, span
-from flowfabric.kernel.explain.waits import in_words
 from flowfabric.limits import PAGE_MAX
 from flowfabric.model.record import to_plain
 from flowfabric.model.suspension import (
     SignalDuplicate,
     SignalEffect,
-    SuspensionRow,
+    SuspensionInfo,
     WaitpointInfo,
 )
 from flowfabric.model.words import AT_TIMEOUT
@@ -222,10 +221,9 @@ async def show(call: Call) -> Exit:
     return Exit.OK
 
 
-def _plain_episode(row: SuspensionRow) -> dict[str, Any]:
+def _plain_episode(row: SuspensionInfo) -> dict[str, Any]:
     """A past wait for --json; its condition names the kind of each part."""
-    words = in_words(row.condition, row.progress)
-    return {**plain(row), "condition": to_plain(row.condition), "waited_for": words}
+    return {**plain(row), "condition": to_plain(row.condition)}
 
 
 def facts_of(wait: WaitInfo, now: int) -> list[tuple[str, str]]:
@@ -266,13 +264,13 @@ def _show_waitpoints(call: Call, entries: tuple[WaitpointInfo, ...], now: int) -
     call.terminal.table(_WAITPOINT_COLUMNS, rows)
 
 
-def _show_past(call: Call, past: list[SuspensionRow], now: int) -> None:
+def _show_past(call: Call, past: list[SuspensionInfo], now: int) -> None:
     if not past:
         return
     call.terminal.line()
     rows = [
         (
-            in_words(each.condition, each.progress),
+            each.waited_for,
             relative(each.created_at, now),
             span(max(0, (each.closed_at or now) - each.created_at)),
             each.cause.value if each.cause is not None else each.close_reason,
