@@ -23,8 +23,8 @@ from flowfabric.sdk import codec
 from flowfabric.sdk.blocking import SyncFabric
 from flowfabric.sdk.durations import Duration, Moment
 from flowfabric.sdk.errors import InvalidTask
-from flowfabric.sdk.flow import Flow
-from flowfabric.sdk.flow_run import FlowRun
+from flowfabric.sdk.flow.flow import Flow
+from flowfabric.sdk.flow.run import FlowRun
 from flowfabric.sdk.limits import LimitMethods
 from flowfabric.sdk.options import SubmitOptions
 from flowfabric.sdk.run import Run

@@ -16,10 +16,10 @@ import msgspec
 
 from flowfabric.errors import InvalidInput
 from flowfabric.sdk import codec
-from flowfabric.sdk.context import Context, SyncContext
+from flowfabric.sdk.context.context import Context, SyncContext
 from flowfabric.sdk.errors import InvalidTask
+from flowfabric.sdk.flow.wiring import assembled
 from flowfabric.sdk.options import OPTION_NAMES
-from flowfabric.sdk.wiring import assembled
 
 _CONTEXTS: Final = {Context.__name__: Context, SyncContext.__name__: SyncContext}
 _NAMED: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)

@@ -23,7 +23,7 @@ from flowfabric.model.bounds import UNBOUNDED
 from flowfabric.model.policy import DEFAULT_POLICY
 from flowfabric.model.shown import shown
 from flowfabric.sdk import codec
-from flowfabric.sdk.context import Context, SyncContext
+from flowfabric.sdk.context.context import Context, SyncContext
 from flowfabric.sdk.errors import InvalidTask
 from flowfabric.sdk.keys import KeyOf
 from flowfabric.sdk.options import (

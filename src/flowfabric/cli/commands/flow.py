@@ -34,7 +34,7 @@ from flowfabric.model.flow_results import (
     PartiallyCancelled,
 )
 from flowfabric.model.state import PublicState
-from flowfabric.sdk.flow_run import POLICIES, replay_lost
+from flowfabric.sdk.flow.run import POLICIES, replay_lost
 
 _ID_HELP: Final = f"of a flow or a member: {values.ID_HELP}"
 _LOOK_EVERY_S: Final = 0.4

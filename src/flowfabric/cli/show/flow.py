@@ -23,7 +23,7 @@ from flowfabric.model.flow_results import (
     MemberInfo,
 )
 from flowfabric.model.state import TERMINAL_STATES, PublicState
-from flowfabric.sdk.flow_verdict import unexcused
+from flowfabric.sdk.flow.verdict import unexcused
 
 MARKS: Final = {
     PublicState.WAITING: "○",

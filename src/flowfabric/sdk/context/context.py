@@ -15,13 +15,13 @@ from flowfabric.model.budget import UsageOutcome
 from flowfabric.model.handle import HandleKind
 from flowfabric.model.results import Claimed
 from flowfabric.model.suspension import ResumeCause
-from flowfabric.sdk.children import Family, Parent, Spawning, SyncSpawning
-from flowfabric.sdk.conditions import ANYTHING, Waitable
+from flowfabric.sdk.context.children import Family, Parent, Spawning, SyncSpawning
+from flowfabric.sdk.context.conditions import ANYTHING, Waitable
+from flowfabric.sdk.context.received import Ended, ReceivedSignal, Waitpoint
+from flowfabric.sdk.context.spending import HOLD_FOR, Spend, SyncSpend, report_usage
+from flowfabric.sdk.context.suspending import EXPIRES, Suspend, Suspender, begin, new_waitpoint
 from flowfabric.sdk.durations import Duration, Moment, to_datetime, to_ms
 from flowfabric.sdk.errors import Parked, Stopped, Suspension
-from flowfabric.sdk.received import Ended, ReceivedSignal, Waitpoint
-from flowfabric.sdk.spending import HOLD_FOR, Spend, SyncSpend, report_usage
-from flowfabric.sdk.suspending import EXPIRES, Suspend, Suspender, begin, new_waitpoint
 
 _LOGGER = logging.getLogger("flowfabric.task")
 

@@ -30,11 +30,11 @@ from flowfabric.model.suspension import (
     WaitpointState,
 )
 from flowfabric.model.words import TimeoutBehavior
-from flowfabric.sdk.conditions import ANYTHING, Wait, Waitable, as_wait
+from flowfabric.sdk.context.conditions import ANYTHING, Wait, Waitable, as_wait
+from flowfabric.sdk.context.received import Ended, Waitpoint, received
+from flowfabric.sdk.context.spending import Asker
 from flowfabric.sdk.durations import Duration, Moment, instant_ms, to_ms
 from flowfabric.sdk.payload_types import schema_of
-from flowfabric.sdk.received import Ended, Waitpoint, received
-from flowfabric.sdk.spending import Asker
 
 EXPIRES: Final = "1d"
 

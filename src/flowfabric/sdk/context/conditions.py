@@ -13,8 +13,8 @@ from typing import Any, Final, overload
 
 from flowfabric.errors import InvalidInput
 from flowfabric.model.suspension import AllOf, AnyOf, Count, CountKind, ResumeCondition, Single
-from flowfabric.sdk.joins import Join, Node, all_of_nodes, any_of_nodes
-from flowfabric.sdk.received import Waitpoint
+from flowfabric.sdk.context.received import Waitpoint
+from flowfabric.sdk.flow.joins import Join, Node, all_of_nodes, any_of_nodes
 
 APPROVED: Final = "approved"
 REJECTED: Final = "rejected"

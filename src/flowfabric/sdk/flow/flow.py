@@ -14,11 +14,11 @@ from flowfabric.model.flow_results import FlowSubmitted
 from flowfabric.model.shown import shown
 from flowfabric.sdk import codec
 from flowfabric.sdk.durations import Duration, to_ms
-from flowfabric.sdk.flow_run import FlowRun
-from flowfabric.sdk.joins import Join, Node, as_join
+from flowfabric.sdk.flow.joins import Join, Node, as_join
+from flowfabric.sdk.flow.run import FlowRun
+from flowfabric.sdk.flow.wiring import Wiring
 from flowfabric.sdk.options import NO_OPTIONS, OPTION_NAMES, SubmitOptions
 from flowfabric.sdk.task import Call, Task, TaskWithOptions
-from flowfabric.sdk.wiring import Wiring
 
 if TYPE_CHECKING:  # the fabric makes flows; a flow only remembers where it belongs
     from flowfabric.sdk.fabric import Fabric

@@ -22,7 +22,7 @@ import msgspec
 from flowfabric.errors import InvalidInput
 from flowfabric.model.shown import shown
 from flowfabric.sdk import codec
-from flowfabric.sdk.joins import Join, Node
+from flowfabric.sdk.flow.joins import Join, Node
 
 _AGAIN: Final = "="
 _PLACE: Final = re.compile(r"(\w+)(?:\[(\d+)\]|\.(.*)|\|(\d+))", re.DOTALL)

@@ -23,7 +23,7 @@ from flowfabric.model.shown import shown
 from flowfabric.model.state import TERMINAL_STATES, PublicState
 from flowfabric.sdk.durations import Duration, to_ms
 from flowfabric.sdk.errors import FlowFailed, ResultMismatch
-from flowfabric.sdk.flow_verdict import headline, unexcused
+from flowfabric.sdk.flow.verdict import headline, unexcused
 from flowfabric.sdk.run import Run, explained, read_result
 from flowfabric.sdk.task import Task
 

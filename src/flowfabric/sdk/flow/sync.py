@@ -9,8 +9,8 @@ from flowfabric.callers import blocking_driver
 from flowfabric.model.flow import CancellationPolicy, FlowState
 from flowfabric.model.flow_results import FlowSnapshot
 from flowfabric.sdk.durations import Duration
-from flowfabric.sdk.flow import Graph
-from flowfabric.sdk.flow_run import FlowRun, NodeChange
+from flowfabric.sdk.flow.flow import Graph
+from flowfabric.sdk.flow.run import FlowRun, NodeChange
 
 if TYPE_CHECKING:  # the blocking fabric makes these
     from flowfabric.sdk.blocking import SyncFabric, SyncRun

@@ -31,8 +31,8 @@ from flowfabric.model.record import replace
 from flowfabric.model.results import Outcome
 from flowfabric.model.shown import shown
 from flowfabric.model.state import PublicState
+from flowfabric.sdk.context.spending import Asker
 from flowfabric.sdk.errors import ChildFailed, SpawnMismatch, Suspension
-from flowfabric.sdk.spending import Asker
 
 if TYPE_CHECKING:  # a task is made with the context that this module extends
     from flowfabric.sdk.task import Call, Task, TaskWithOptions
