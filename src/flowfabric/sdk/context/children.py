@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from typing import (
-    TYPE_CHECKING,
     Any,
     Final,
     Generic,
@@ -33,9 +32,8 @@ from flowfabric.model.shown import shown
 from flowfabric.model.state import PublicState
 from flowfabric.sdk.context.spending import Asker
 from flowfabric.sdk.errors import ChildFailed, SpawnMismatch, Suspension
-
-if TYPE_CHECKING:  # a task is made with the context that this module extends
-    from flowfabric.sdk.task import Call, Task, TaskWithOptions
+from flowfabric.sdk.run import error_of, read_result
+from flowfabric.sdk.task import Call, Task, TaskWithOptions
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -171,8 +169,6 @@ class Family:
 
 
 def _answer(child: Child[Any], outcome: Outcome) -> Any:
-    from flowfabric.sdk.run import error_of, read_result  # they need tasks, which need contexts
-
     ended = outcome.ended
     if ended.public_state is PublicState.COMPLETED:
         return read_result(child.task, child.id, outcome.result)

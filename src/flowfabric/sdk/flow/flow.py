@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
+from typing import Any, Self, TypeVar, overload
 
 from flowfabric import limits
 from flowfabric.api.flows import FlowEdge, FlowNode
@@ -17,11 +17,9 @@ from flowfabric.sdk.durations import Duration, to_ms
 from flowfabric.sdk.flow.joins import Join, Node, as_join
 from flowfabric.sdk.flow.run import FlowRun
 from flowfabric.sdk.flow.wiring import Wiring
+from flowfabric.sdk.home import Home
 from flowfabric.sdk.options import NO_OPTIONS, OPTION_NAMES, SubmitOptions
 from flowfabric.sdk.task import Call, Task, TaskWithOptions
-
-if TYPE_CHECKING:  # the fabric makes flows; a flow only remembers where it belongs
-    from flowfabric.sdk.fabric import Fabric
 
 R = TypeVar("R")
 
@@ -32,7 +30,7 @@ class Graph:
 
     def __init__(
         self,
-        fabric: Fabric,
+        fabric: Home,
         kind: str,
         *,
         key: str | None = None,
@@ -257,7 +255,7 @@ class Graph:
 
     # --- what the engine is asked for ----------------------------------------------------------
 
-    async def record(self, fabric: Fabric, connection: Any = None) -> FlowRun:
+    async def record(self, fabric: Home, connection: Any = None) -> FlowRun:
         """Submit all of it in one transaction, which may be the caller's own."""
         engine = await fabric.start()
         if not self._nodes:

@@ -8,14 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from flowfabric.errors import InvalidInput
 from flowfabric.model.flow import AllDone, AllOf, AnyOf, EdgePolicy, OnSatisfied, Quorum
 from flowfabric.model.shown import shown
-
-if TYPE_CHECKING:  # a task is made with a context, which waits by the words of this module
-    from flowfabric.sdk.task import Task
+from flowfabric.sdk.task import Task
 
 R = TypeVar("R")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from flowfabric.api.backend import EngineBackend
 from flowfabric.api.hints import end_topic, flow_topic, wait_event
@@ -24,11 +24,9 @@ from flowfabric.model.state import TERMINAL_STATES, PublicState
 from flowfabric.sdk.durations import Duration, to_ms
 from flowfabric.sdk.errors import FlowFailed, ResultMismatch
 from flowfabric.sdk.flow.verdict import headline, unexcused
+from flowfabric.sdk.home import Home
 from flowfabric.sdk.run import Run, explained, read_result
 from flowfabric.sdk.task import Task
-
-if TYPE_CHECKING:  # the fabric makes runs; a run only remembers where it belongs
-    from flowfabric.sdk.fabric import Fabric
 
 POLICIES: Final = {
     "all": CancellationPolicy.CANCEL_ALL,
@@ -69,7 +67,7 @@ class FlowRun:
 
     def __init__(
         self,
-        fabric: Fabric,
+        fabric: Home,
         flow_id: str,
         *,
         ids: Mapping[str, str] | None = None,

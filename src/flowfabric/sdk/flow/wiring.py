@@ -1,33 +1,14 @@
-"""Results of other nodes as arguments: how they travel, and how a worker puts them together.
-
-An edge passes a result under one name of the payload. A result that is an argument by itself has
-the argument's name. One of several travels under a name that no argument can have:
-
-    parts[3]     the fourth element of the list `parts`
-    parts.solar  an entry of the dictionary `parts`
-    best|0       the first of the alternatives for `best`
-    again=       the value under another name once more: a node has one edge to another
-
-What has not arrived, because the node waits for some of its upstreams only, is left out.
-"""
+"""Results of other nodes as arguments of a node: `pieces` says under which names they travel."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
-from typing import Any, Final
-
-import msgspec
+from typing import Any
 
 from flowfabric.errors import InvalidInput
 from flowfabric.model.shown import shown
-from flowfabric.sdk import codec
 from flowfabric.sdk.flow.joins import Join, Node
-
-_AGAIN: Final = "="
-_PLACE: Final = re.compile(r"(\w+)(?:\[(\d+)\]|\.(.*)|\|(\d+))", re.DOTALL)
-_RAW: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
-_Raws = dict[str, msgspec.Raw]
+from flowfabric.sdk.pieces import AGAIN
 
 
 class Wiring:
@@ -68,7 +49,7 @@ class Wiring:
         self.own[name] = {key: each for key, each in value.items() if not isinstance(each, Node)}
         for key, each in value.items():
             if isinstance(each, Node):
-                if not isinstance(key, str) or key.endswith(_AGAIN):
+                if not isinstance(key, str) or key.endswith(AGAIN):
                     detail = f"{name}: a node cannot stand under the key {shown(key)}"
                     raise InvalidInput(detail, field=name)
                 self._place(f"{name}.{key}", each)
@@ -77,46 +58,6 @@ class Wiring:
         if not isinstance(value, Node):
             self.own[place] = value
         elif value in self.inputs:
-            self.own[f"{place}{_AGAIN}"] = self.inputs[value]
+            self.own[f"{place}{AGAIN}"] = self.inputs[value]
         else:
             self.inputs[value] = place
-
-
-def assembled(payload: bytes) -> bytes | None:
-    """The payload with every argument in one piece; nothing when it was so from the start."""
-    try:
-        given = _RAW.decode(payload)
-    except codec.DecodeErrors:
-        return None
-    if all(name.isidentifier() for name in given):
-        return None
-    _repeat(given)
-    lists: dict[str, dict[int, msgspec.Raw]] = {}
-    entries: dict[str, _Raws] = {}
-    choices: dict[str, dict[int, msgspec.Raw]] = {}
-    whole: dict[str, Any] = {}
-    for name, value in given.items():
-        place = _PLACE.fullmatch(name)
-        if place is None:
-            whole[name] = value
-        elif place[2] is not None:
-            lists.setdefault(place[1], {})[int(place[2])] = value
-        elif place[3] is not None:
-            entries.setdefault(place[1], {})[place[3]] = value
-        else:
-            choices.setdefault(place[1], {})[int(place[4])] = value
-    for name, parts in lists.items():
-        whole[name] = [parts[at] for at in sorted(parts)]
-    for name, found in entries.items():
-        whole[name] = {**_RAW.decode(whole.get(name, b"{}")), **found}
-    for name, ways in choices.items():
-        whole[name] = ways[min(ways)]
-    return msgspec.json.encode(whole)
-
-
-def _repeat(given: _Raws) -> None:
-    """Values that stand for several things, under all of their names."""
-    for name in [each for each in given if each.endswith(_AGAIN)]:
-        source = msgspec.json.decode(given.pop(name))
-        if source in given:
-            given[name.removesuffix(_AGAIN)] = given[source]
