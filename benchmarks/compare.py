@@ -13,17 +13,14 @@ import os
 import statistics
 import subprocess
 import sys
-import tempfile
 from collections import defaultdict
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from benchmarks import machine
-from flowfabric.bench.places import STORES, Server, open_place
+from benchmarks.trees import ROOT, checked_out, scenarios_of
+from flowfabric.bench.databases import STORES, Server, open_databases
 
-ROOT = Path(__file__).resolve().parents[1]
 LIMIT_S = 1_800.0
 # Small enough that a round of everything takes minutes, large enough that start-up does not count.
 N = {
@@ -52,13 +49,16 @@ def main() -> int:
     given = _arguments()
     samples: Samples = defaultdict(lambda: {"before": [], "now": []})
     facts = machine.facts()
-    with checked_out(given.commit) as before, open_place("postgres", given.postgres) as place:
-        assert isinstance(place, Server)
+    with (
+        checked_out(given.commit) as before,
+        open_databases("postgres", given.postgres) as databases,
+    ):
+        assert isinstance(databases, Server)
         trees = {"before": before, "now": ROOT}
         for number in range(given.rounds):
             for scenario in given.scenarios:
                 for store in given.stores:
-                    url = place.url if store == "postgres" else None
+                    url = databases.url if store == "postgres" else None
                     _turn(samples, trees, scenario, store, url, is_reversed=bool(number % 2))
     rows = [_row(key, taken) for key, taken in samples.items()]
     print(table(rows))
@@ -78,22 +78,6 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--postgres", metavar="URL", help="a server; else the wheel's is started")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results")
     return parser.parse_args()
-
-
-@contextmanager
-def checked_out(commit: str) -> Iterator[Path]:
-    """The tree of a commit in a folder of its own, for a while."""
-    with tempfile.TemporaryDirectory() as folder:
-        tree = Path(folder) / "before"
-        _git("worktree", "add", "--quiet", "--detach", str(tree), commit)
-        try:
-            yield tree
-        finally:
-            _git("worktree", "remove", "--force", str(tree))
-
-
-def _git(*words: str) -> None:
-    subprocess.run(["git", "-C", str(ROOT), *words], check=True)
 
 
 def _turn(
@@ -122,11 +106,12 @@ def _turn(
 
 def _measure(tree: Path, scenario: str, store: str, url: str | None) -> dict[str, Any]:
     """One scenario by the code of one tree."""
-    command = [sys.executable, "-W", "ignore", "-m", "flowfabric.bench", scenario]
+    command = [sys.executable, "-W", "ignore", "-m", scenarios_of(tree), scenario]
     command += ["--store", store, "--json", "--n", str(N[scenario])]
     if url is not None:
         command += ["--url", url]
-    environment = {**os.environ, "PYTHONPATH": str(tree / "src")}
+    places = os.pathsep.join((str(tree / "src"), str(tree)))
+    environment = {**os.environ, "PYTHONPATH": places}
     done = subprocess.run(
         command,
         capture_output=True,

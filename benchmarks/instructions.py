@@ -15,11 +15,11 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
-from benchmarks.compare import ROOT, checked_out
+from benchmarks.trees import ROOT, checked_out
 from flowfabric.bench import cycle, worker
-from flowfabric.bench.places import open_place
 from flowfabric.bench.worker_process import drain
 
 SHORT, LONG = 1_000, 3_000
@@ -62,8 +62,9 @@ def _count(tree: Path, scenario: str, n: int) -> int:
 
 
 def run(scenario: str, n: int) -> None:
-    """One scenario, in this process."""
-    with open_place("sqlite", None) as place, place.database() as url:
+    """One scenario, in this process, by the code of whichever tree is on its path."""
+    with tempfile.TemporaryDirectory() as folder:
+        url = f"sqlite:///{folder}/counted.db"
         if scenario == "cycle":
             asyncio.run(cycle.engine_rate(url, n))
             return

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from flowfabric.bench.places import disk, filesystem
+from flowfabric.bench.databases import disk, filesystem
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 

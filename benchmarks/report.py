@@ -18,7 +18,7 @@ from benchmarks import machine
 from benchmarks.peers import PEERS, measure
 from benchmarks.peers.common import Scenario
 from benchmarks.tables import render
-from flowfabric.bench.places import STORES, Server, disk, open_place
+from flowfabric.bench.databases import STORES, Server, disk, open_databases
 
 HERE = Path(__file__).resolve().parent
 LIMIT_S = 3_600.0
@@ -39,10 +39,10 @@ QUICK_PEERS = {"pgqueuer": 2_000, "procrastinate": 400, "dbos": 200, "huey": 1_0
 def main() -> int:
     given = _arguments()
     run: dict[str, Any] = {"machine": machine.facts(), "quick": given.quick}
-    with open_place("postgres", given.postgres) as place:
-        assert isinstance(place, Server)
-        run["ours"] = list(_ours(given, place.url))
-        run["peers"] = [] if given.no_peers else list(_peers(given, place.url))
+    with open_databases("postgres", given.postgres) as databases:
+        assert isinstance(databases, Server)
+        run["ours"] = list(_ours(given, databases.url))
+        run["peers"] = [] if given.no_peers else list(_peers(given, databases.url))
     run["machine"]["load_average_after"] = machine.load()
     _write(run, given.out)
     return 0 if all("failed" not in each for each in run["ours"]) else 1
@@ -66,7 +66,7 @@ def _ours(given: argparse.Namespace, postgres_url: str) -> Iterator[dict[str, An
     scenarios = [*SCENARIOS, *(["backlog"] if given.full else [])]
     for scenario in scenarios:
         for store in STORES:
-            command = [sys.executable, "-W", "ignore", "-m", "flowfabric.bench", scenario]
+            command = [sys.executable, "-W", "ignore", "-m", "benchmarks.scenarios", scenario]
             command += ["--store", store, "--json"]
             if store == "postgres":
                 command += ["--url", postgres_url]

@@ -19,8 +19,9 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from flowfabric.bench import admission, cycle, latency, usage, worker
-from flowfabric.bench.places import STORES, open_place
+from benchmarks.scenarios import admission, usage
+from flowfabric.bench import cycle, latency, worker
+from flowfabric.bench.databases import STORES, open_databases
 from flowfabric.bench.worker_process import drain
 
 WAITING = ("select.epoll", "SimpleQueue", "_thread.lock", "select.kqueue")
@@ -62,7 +63,7 @@ def main() -> int:
     parser.add_argument("n", type=int, nargs="?", default=5_000)
     parser.add_argument("--top", type=int, default=40)
     given = parser.parse_args()
-    with open_place(given.store, None) as place, place.database() as url:
+    with open_databases(given.store, None) as databases, databases.empty() as url:
         if given.scenario == "worker":
             asyncio.run(worker.submit(url, given.n))
         profiles = profiled(lambda: SCENARIOS[given.scenario](given.n)(url))

@@ -19,7 +19,7 @@ from flowfabric import (
     SoftBreach,
     Worker,
 )
-from flowfabric.cli.bars import Gauge, bar
+from flowfabric.cli.show.bars import Gauge, bar
 
 PROMPTS = ["solar", "wind", "tides", "geothermal", "fusion"]
 BUDGET = "prompts"

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import flowfabric
-from flowfabric.sdk.task import TaskDecorator
+from flowfabric.sdk.decorator import TaskDecorator
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "reference" / "api.md"
 WIDTH = 100

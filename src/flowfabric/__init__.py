@@ -30,9 +30,11 @@ from flowfabric.model.suspension import (
     Token,
 )
 from flowfabric.sdk.blocking import SyncFabric, SyncRun
-from flowfabric.sdk.children import Child
-from flowfabric.sdk.conditions import Wait, all_of, any_of, approval, count, signal
-from flowfabric.sdk.context import Context, SyncContext
+from flowfabric.sdk.context.children import Child
+from flowfabric.sdk.context.conditions import Wait, all_of, any_of, approval, count, signal
+from flowfabric.sdk.context.context import Context, SyncContext
+from flowfabric.sdk.context.received import ReceivedSignal, Waitpoint
+from flowfabric.sdk.context.spending import Spend, SyncSpend
 from flowfabric.sdk.errors import (
     BudgetExceeded,
     ChildFailed,
@@ -50,14 +52,12 @@ from flowfabric.sdk.errors import (
     SpawnMismatch,
 )
 from flowfabric.sdk.fabric import Fabric
-from flowfabric.sdk.flow import Flow
-from flowfabric.sdk.flow_run import FlowRun, NodeChange
-from flowfabric.sdk.joins import Join, Node, all_done, quorum
-from flowfabric.sdk.received import ReceivedSignal, Waitpoint
+from flowfabric.sdk.flow.flow import Flow
+from flowfabric.sdk.flow.joins import Join, Node, all_done, quorum
+from flowfabric.sdk.flow.run import FlowRun, NodeChange
+from flowfabric.sdk.flow.sync import SyncFlow, SyncFlowRun
 from flowfabric.sdk.run import Run
 from flowfabric.sdk.selecting import ManyChanged, RunFilter
-from flowfabric.sdk.spending import Spend, SyncSpend
-from flowfabric.sdk.sync_flow import SyncFlow, SyncFlowRun
 from flowfabric.sdk.task import Call, Task
 from flowfabric.sdk.worker import Worker
 

@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from flowfabric.bench.places import Place, Server, open_place
+from flowfabric.bench.databases import Databases, Server, open_databases
 from tests.support.databases import PostgresServer
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
+def databases(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Databases]:
     if request.param == "postgres":
         server: PostgresServer = request.getfixturevalue("postgres")
         yield Server(server.uri)
     else:
-        with open_place("sqlite", f"sqlite:///{tmp_path / 'mine.db'}") as found:
+        with open_databases("sqlite", f"sqlite:///{tmp_path / 'mine.db'}") as found:
             yield found

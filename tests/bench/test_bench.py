@@ -9,16 +9,18 @@ from typing import Any
 
 import pytest
 
+from benchmarks.scenarios import backlog, flow, idle, suspend
+from benchmarks.scenarios import cycle as cycle_and_floor
+from benchmarks.scenarios.floor import measure_floor
+from benchmarks.scenarios.preload import preload, preload_suspended
+from benchmarks.scenarios.raw import connect
+from benchmarks.scenarios.specimen import CORE, TABLES, read_specimen
 from benchmarks.tables import render
 from flowfabric.assemble import open_engine
-from flowfabric.bench import backlog, cycle, flow, idle, latency, suspend, worker
-from flowfabric.bench.floor import measure_floor
+from flowfabric.bench import cycle, latency, worker
+from flowfabric.bench.databases import Databases, open_databases
 from flowfabric.bench.main import run
 from flowfabric.bench.measurement import MeasurementFailed, check_count, percentile
-from flowfabric.bench.places import Place, open_place
-from flowfabric.bench.preload import preload, preload_suspended
-from flowfabric.bench.raw import connect
-from flowfabric.bench.specimen import CORE, TABLES, read_specimen
 from flowfabric.errors import InvalidInput
 
 KEYS = {
@@ -41,7 +43,7 @@ FAR = 4_000_000_000_000
 def test_the_command_prints_one_object_with_every_key(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run("latency", "sqlite", 3, f"sqlite:///{tmp_path / 'mine.db'}", True) == 0
+    assert run("latency", "sqlite", 3, f"sqlite:///{tmp_path / 'mine.db'}", as_json=True) == 0
     printed = json.loads(capsys.readouterr().out)
     assert set(printed) == KEYS
     assert printed["scenario"] == "latency"
@@ -49,8 +51,8 @@ def test_the_command_prints_one_object_with_every_key(
     assert list(tmp_path.iterdir()) == []  # the file of the URL is not touched, nothing is left
 
 
-def test_a_cycle_is_measured_against_its_floor(place: Place) -> None:
-    found = cycle.measure(place, 40, rounds=1)
+def test_a_cycle_is_measured_against_its_floor(databases: Databases) -> None:
+    found = cycle_and_floor.measure(databases, 40, rounds=1)
     assert set(found.to_dict()) == KEYS
     assert found.throughput_per_s is not None
     assert found.floor_per_s is not None
@@ -59,10 +61,19 @@ def test_a_cycle_is_measured_against_its_floor(place: Place) -> None:
     assert found.settings["drivers"] == 1
 
 
+def test_a_cycle_is_measured_without_a_floor_where_there_is_no_checkout(
+    databases: Databases,
+) -> None:
+    found = cycle.measure(databases, 40, rounds=1)
+    assert found.throughput_per_s is not None
+    assert found.floor_per_s is None
+    assert found.extra["cpu_us_per_cycle"] > 0
+
+
 @pytest.mark.parametrize("wide", [False, True])
-def test_the_floor_writes_the_rows_of_the_engine(place: Place, wide: bool) -> None:
+def test_the_floor_writes_the_rows_of_the_engine(databases: Databases, wide: bool) -> None:
     """As many rows in the same tables, and the same words in every column that is not an id."""
-    with place.database() as ours, place.database() as floor:
+    with databases.empty() as ours, databases.empty() as floor:
         asyncio.run(cycle.engine_rate(ours, 7, batch=4))
         specimen = asyncio.run(read_specimen(floor, delay_until=FAR))
         asyncio.run(_delete_all(floor))
@@ -105,27 +116,27 @@ async def _words(url: str) -> dict[str, list[str]]:
     return found
 
 
-def test_a_worker_process_drains_and_is_counted(place: Place) -> None:
-    with place.database() as url:
+def test_a_worker_process_drains_and_is_counted(databases: Databases) -> None:
+    with databases.empty() as url:
         rate, submit_rate, cpu_us = worker.drain_rate(url, 30, 10)
         assert min(rate, submit_rate, cpu_us) > 0
         # What is already finished is not counted again.
         assert worker.drain_rate(url, 5, 10)[0] > 0
 
 
-def test_latency_with_a_worker_in_another_process(place: Place) -> None:
-    with place.database() as url:
+def test_latency_with_a_worker_in_another_process(databases: Databases) -> None:
+    with databases.empty() as url:
         assert len(latency.laps_beside(url, 2)) == 2
 
 
-def test_idle_counts_statements(place: Place) -> None:
-    found = idle.measure(place, 2)
+def test_idle_counts_statements(databases: Databases) -> None:
+    found = idle.measure(databases, 2)
     assert found.extra["queries_per_s"] > 0
     assert found.extra["with_transaction_brackets_per_s"] >= found.extra["queries_per_s"]
 
 
-def test_a_preloaded_store_is_sound_and_has_the_past(place: Place) -> None:
-    with place.database() as url:
+def test_a_preloaded_store_is_sound_and_has_the_past(databases: Databases) -> None:
+    with databases.empty() as url:
         asyncio.run(preload(url, finished=25, delayed=5))
 
         async def look() -> tuple[Any, Any]:
@@ -137,8 +148,8 @@ def test_a_preloaded_store_is_sound_and_has_the_past(place: Place) -> None:
         assert report.problems == ()
 
 
-def test_suspended_executions_are_preloaded_as_the_engine_left_them(place: Place) -> None:
-    with place.database() as url:
+def test_suspended_executions_are_preloaded_as_the_engine_left_them(databases: Databases) -> None:
+    with databases.empty() as url:
         asyncio.run(preload_suspended(url, 12))
 
         async def look() -> tuple[Any, Any, Any]:
@@ -156,11 +167,13 @@ def test_suspended_executions_are_preloaded_as_the_engine_left_them(place: Place
         assert [each.public_state for each in answers] == ["waiting"] * 12
 
 
-def test_waits_are_measured_and_counted(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_waits_are_measured_and_counted(
+    databases: Databases, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(suspend, "LAPS", 2)
     monkeypatch.setattr(suspend, "WARM_UP", 1)
     monkeypatch.setattr(suspend, "CONCURRENT", 4)
-    found = suspend.measure(place, 8, suspended=5, rounds=1)
+    found = suspend.measure(databases, 8, suspended=5, rounds=1)
     assert set(found.to_dict()) == KEYS
     assert found.throughput_per_s is not None
     assert found.settings["laps"] == 2
@@ -168,10 +181,12 @@ def test_waits_are_measured_and_counted(place: Place, monkeypatch: pytest.Monkey
     assert found.extra["beside_suspended"]["throughput_per_s"] > 0
 
 
-def test_flows_are_measured_and_counted(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_flows_are_measured_and_counted(
+    databases: Databases, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(flow, "SIBLINGS", 20)
     monkeypatch.setattr(flow, "CALLERS", 2)
-    found = flow.measure(place, 3, rounds=1, laps=2, races=2, fan=20, fan_rounds=2)
+    found = flow.measure(databases, 3, rounds=1, laps=2, races=2, fan=20, fan_rounds=2)
     assert set(found.to_dict()) == KEYS
     assert found.throughput_per_s is not None
     assert found.settings["laps"] == 2
@@ -180,8 +195,8 @@ def test_flows_are_measured_and_counted(place: Place, monkeypatch: pytest.Monkey
 
 
 def test_backlog_compares_empty_and_full(tmp_path: Path) -> None:
-    with open_place("sqlite", f"sqlite:///{tmp_path / 'mine.db'}") as place:
-        found = backlog.measure(place, 10, finished=20, delayed=5, rounds=1)
+    with open_databases("sqlite", f"sqlite:///{tmp_path / 'mine.db'}") as databases:
+        found = backlog.measure(databases, 10, finished=20, delayed=5, rounds=1)
     assert set(found.extra["slower_percent"]) == {"cycle", "worker", "latency"}
 
 
@@ -192,11 +207,11 @@ def test_missing_work_is_no_figure() -> None:
 
 def test_unknown_scenarios_and_stores_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="scenario"):
-        run("speed", "sqlite", 1, None, True)
+        run("speed", "sqlite", 1, None)
     with pytest.raises(InvalidInput, match="store"):
-        run("cycle", "mongo", 1, None, True)
+        run("cycle", "mongo", 1, None)
     with pytest.raises(InvalidInput, match="url"):
-        run("cycle", "sqlite", 1, "postgresql://somewhere", True)
+        run("cycle", "sqlite", 1, "postgresql://somewhere")
 
 
 def test_percentiles_are_ranks() -> None:
@@ -205,8 +220,8 @@ def test_percentiles_are_ranks() -> None:
     assert percentile([7.0], 99) == 7.0
 
 
-def test_the_report_renders(place: Place) -> None:
-    ours = cycle.measure(place, 10, rounds=1).to_dict()
+def test_the_report_renders(databases: Databases) -> None:
+    ours = cycle_and_floor.measure(databases, 10, rounds=1).to_dict()
     peer = {
         "name": "huey",
         "store": "sqlite",
@@ -219,5 +234,5 @@ def test_the_report_renders(place: Place) -> None:
     }
     machine = {"when": "now", "commit": "abc", "uncommitted_changes": False}
     text = render({"machine": machine, "quick": True, "ours": [ours], "peers": [peer]})
-    assert f"| {place.store} | 10 |" in text
+    assert f"| {databases.store} | 10 |" in text
     assert CORE not in text

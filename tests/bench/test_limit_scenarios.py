@@ -8,22 +8,22 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.scenarios import SCENARIOS, admission, usage
+from benchmarks.scenarios.preload import preload_blocked
+from benchmarks.scenarios.raw import connect
+from benchmarks.scenarios.usage_floor import measure_usage_floor
 from benchmarks.tables import render
 from flowfabric.assemble import open_engine
-from flowfabric.bench import admission, usage
+from flowfabric.bench.databases import Databases
 from flowfabric.bench.main import run
 from flowfabric.bench.measurement import Measurement, MeasurementFailed
-from flowfabric.bench.places import Place
-from flowfabric.bench.preload import preload_blocked
-from flowfabric.bench.raw import connect
-from flowfabric.bench.usage_floor import measure_usage_floor
 
 KEYS = set(Measurement.__struct_fields__)
 MACHINE = {"when": "now", "commit": "abc", "uncommitted_changes": False}
 
 
-def test_usage_is_measured_against_its_floors(place: Place) -> None:
-    found = usage.measure(place, 130, rounds=1).to_dict()
+def test_usage_is_measured_against_its_floors(databases: Databases) -> None:
+    found = usage.measure(databases, 130, rounds=1).to_dict()
     assert set(found) == KEYS
     assert found["ratio_to_floor"] == pytest.approx(
         found["throughput_per_s"] / found["floor_per_s"], rel=0.01
@@ -32,47 +32,49 @@ def test_usage_is_measured_against_its_floors(place: Place) -> None:
     assert found["extra"]["with_dedup_key_per_s"] > 0
     assert found["extra"]["floor_of_single_updates_per_s"] > 0
     text = render({"machine": MACHINE, "quick": True, "ours": [found], "peers": []})
-    assert f"| {place.store} | 130 |" in text
+    assert f"| {databases.store} | 130 |" in text
 
 
-def test_every_report_is_answered_and_counted(place: Place) -> None:
-    with place.database() as url:
+def test_every_report_is_answered_and_counted(databases: Databases) -> None:
+    with databases.empty() as url:
         assert asyncio.run(usage.usage_round(url, 70)).answers == {"Ok": 70}
         # What was used before does not disturb the count of the next round.
         assert asyncio.run(usage.usage_round(url, 70, keyed=True)).answers == {"Ok": 70}
 
 
-def test_a_hard_limit_is_met_exactly_by_racing_callers(place: Place) -> None:
-    usage.check_hard_limit(place, 101)
+def test_a_hard_limit_is_met_exactly_by_racing_callers(databases: Databases) -> None:
+    usage.check_hard_limit(databases, 101)
 
 
 def test_a_limit_that_is_not_exact_is_no_figure(
-    place: Place, monkeypatch: pytest.MonkeyPatch
+    databases: Databases, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def generous(*_: object, **__: object) -> usage.UsageRound:
         return usage.UsageRound(1.0, 1.0, [], {"Ok": 10})
 
     monkeypatch.setattr(usage, "usage_round", generous)
     with pytest.raises(MeasurementFailed, match="hard limit"):
-        usage.check_hard_limit(place, 10)
+        usage.check_hard_limit(databases, 10)
 
 
 @pytest.mark.parametrize("coalesced", [True, False])
-def test_the_floor_of_usage_writes_the_rows_of_the_budget(place: Place, coalesced: bool) -> None:
+def test_the_floor_of_usage_writes_the_rows_of_the_budget(
+    databases: Databases, coalesced: bool
+) -> None:
     async def rows(url: str) -> list[tuple[str, int]]:
         database = await connect(url)
         found = await database.fetch("SELECT dimension, used FROM ff_budget_usage ORDER BY 1")
         await database.close()
         return [(str(row[0]), int(row[1])) for row in found]
 
-    with place.database() as url:
+    with databases.empty() as url:
         asyncio.run(usage.usage_round(url, 1))
         asyncio.run(measure_usage_floor(url, usage.BUDGET, 9, 4, coalesced=coalesced))
         assert asyncio.run(rows(url)) == [("cost_micros", 30 + 9), ("input_tokens", 7 + 9)]
 
 
-def test_admission_is_measured_against_plain_claims(place: Place) -> None:
-    found = admission.measure(place, 120, rounds=1, blocked=30).to_dict()
+def test_admission_is_measured_against_plain_claims(databases: Databases) -> None:
+    found = admission.measure(databases, 120, rounds=1, blocked=30).to_dict()
     assert set(found) == KEYS
     assert found["ratio_to_floor"] == pytest.approx(
         found["throughput_per_s"] / found["floor_per_s"], rel=0.01
@@ -84,10 +86,10 @@ def test_admission_is_measured_against_plain_claims(place: Place) -> None:
     assert extra["beside_blocked"]["blocked"] == 30
     assert extra["beside_blocked"]["claim_ratio"] > 0
     text = render({"machine": MACHINE, "quick": True, "ours": [found], "peers": []})
-    assert f"| {place.store} | plain, beside 30 blocked |" in text
+    assert f"| {databases.store} | plain, beside 30 blocked |" in text
 
 
-def test_the_blocked_are_sound_and_come_back_when_there_is_room(place: Place) -> None:
+def test_the_blocked_are_sound_and_come_back_when_there_is_room(databases: Databases) -> None:
     async def look(url: str) -> None:
         async with open_engine(url) as engine:
             assert (await engine.count_executions())["default"] == {"rate_limited": 25}
@@ -97,7 +99,7 @@ def test_the_blocked_are_sound_and_come_back_when_there_is_room(place: Place) ->
             )
             assert (await engine.count_executions())["default"] == {"waiting": 25}
 
-    with place.database() as url:
+    with databases.empty() as url:
         asyncio.run(preload_blocked(url, 25))
         asyncio.run(look(url))
 
@@ -111,7 +113,8 @@ def test_the_command_knows_the_scenarios(
 ) -> None:
     monkeypatch.setattr(usage, "ROUNDS", 1)
     monkeypatch.setattr(admission, "_beside_blocked", lambda *_: {})
-    assert run(scenario, "sqlite", 70, f"sqlite:///{tmp_path / 'mine.db'}", True) == 0
+    url = f"sqlite:///{tmp_path / 'mine.db'}"
+    assert run(scenario, "sqlite", 70, url, as_json=True, among=SCENARIOS) == 0
     printed = json.loads(capsys.readouterr().out)
     assert set(printed) == KEYS
     assert printed["scenario"] == scenario

@@ -11,7 +11,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
 
-from flowfabric import Context, Fabric, Run, Task, signal
+from flowfabric import Context, Fabric, Run, signal
 from flowfabric.config import EngineConfig
 from flowfabric.errors import FlowFabricError, NotFound, StateError
 from flowfabric.model.state import PublicState
@@ -28,8 +28,8 @@ STATEMENT_S = 1.5  # PostgreSQL: what a statement may take
 LEASE = "20s"  # longer than any single fault: nothing that runs may lose it
 
 
-def storm_fabric(url: str, finished: Callable[[str], None]) -> dict[str, Task[..., Any]]:
-    """The tasks; `finished` is told when a handler is about to return its result."""
+def storm_fabric(url: str, finished: Callable[[str], None]) -> Fabric:
+    """With its tasks; `finished` is told when a handler is about to return its result."""
     config = EngineConfig(poll_interval_ms=500, statement_timeout_ms=int(STATEMENT_S * 1000))
     ff = Fabric(url, config=config)
 
@@ -54,7 +54,7 @@ def storm_fabric(url: str, finished: Callable[[str], None]) -> dict[str, Task[..
         finished(ctx.execution_id)
         return total
 
-    return {each.name: each for each in (spender, waiter, parent)}
+    return ff
 
 
 async def insist(call: Callable[[], Awaitable[T]]) -> T:
@@ -75,8 +75,8 @@ class Client:
     """
 
     def __init__(self, url: str) -> None:
-        self._tasks = storm_fabric(url, lambda execution_id: None)
-        self.fabric = self._tasks["spender"].fabric
+        self.fabric = storm_fabric(url, lambda execution_id: None)
+        self._tasks = self.fabric.tasks
         self._runs: list[tuple[Run[Any], int]] = []
         self._is_over = threading.Event()
         self._error: BaseException | None = None

@@ -15,9 +15,8 @@ from tests.chaos.worker_process import say
 
 async def main() -> None:
     url, name = sys.argv[1:3]
-    tasks = storm_fabric(url, lambda execution_id: say("ended", execution_id))
+    fabric = storm_fabric(url, lambda execution_id: say("ended", execution_id))
     say("ready")
-    fabric = tasks["spender"].fabric
     await Worker(fabric, worker_id=name, concurrency=20, lease_ttl=LEASE).run()
 
 

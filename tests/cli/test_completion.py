@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from flowfabric.cli import main
-from flowfabric.cli.completion import places
+from flowfabric.cli.commands.completion import places
 from flowfabric.cli.exits import Exit
 from flowfabric.cli.parser import build_parser
 from tests.cli.desk import Desk

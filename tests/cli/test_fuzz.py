@@ -17,7 +17,7 @@ import pytest
 from flowfabric.api.executions import NewExecution
 from flowfabric.api.flows import FlowNode
 from flowfabric.cli import main
-from flowfabric.cli.completion import Place, places
+from flowfabric.cli.commands.completion import Place, places
 from flowfabric.cli.exits import Exit
 from flowfabric.cli.parser import build_parser
 from flowfabric.engine.engine import Engine

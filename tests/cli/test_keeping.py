@@ -8,6 +8,8 @@ import types
 
 import pytest
 
+import benchmarks.scenarios
+from flowfabric.bench.main import SCENARIOS
 from flowfabric.cli import main
 from flowfabric.cli.exits import Exit
 from flowfabric.engine.engine import Engine
@@ -141,11 +143,21 @@ def test_version_names_the_parts(capsys: pytest.CaptureFixture[str]) -> None:
 def test_bench_hands_over_to_the_benchmark(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[object] = []
     stand_in = types.ModuleType("flowfabric.bench.main")
-    stand_in.__dict__["run"] = lambda *words: calls.append(words)
+    stand_in.__dict__["run"] = lambda *words, **options: calls.append((words, options))
     monkeypatch.setitem(sys.modules, "flowfabric.bench", types.ModuleType("flowfabric.bench"))
     monkeypatch.setitem(sys.modules, "flowfabric.bench.main", stand_in)
     assert main(["bench", "cycle", "--store", "sqlite", "--n", "10", "--json"]) == Exit.OK
-    assert calls == [("cycle", "sqlite", 10, None, True)]
+    assert calls == [(("cycle", "sqlite", 10, None), {"as_json": True})]
+
+
+@pytest.mark.parametrize("scenario", sorted({*benchmarks.scenarios.SCENARIOS} - {*SCENARIOS}))
+def test_a_scenario_of_the_report_says_where_it_is(
+    scenario: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["bench", scenario]) == Exit.USAGE
+    told = capsys.readouterr().err
+    assert "bin/bench" in told
+    assert f"python -m benchmarks.scenarios {scenario}" in told
 
 
 def test_an_unreachable_store_exits_with_five_and_hides_the_password(

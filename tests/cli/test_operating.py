@@ -175,6 +175,6 @@ def test_an_interrupted_command_exits_with_130(
     def interrupt(_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("flowfabric.cli.listing.ps", interrupt)
+    monkeypatch.setattr("flowfabric.cli.commands.ps.ps", interrupt)
     assert main(["ps", "--url", desk.url]) == Exit.INTERRUPTED
     assert capsys.readouterr().err == "ff: interrupted\n"

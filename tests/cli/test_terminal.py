@@ -8,10 +8,10 @@ import sys
 
 import pytest
 
-from flowfabric.cli import terminal as terminal_module
-from flowfabric.cli.plain import decoded, plain, preview
-from flowfabric.cli.terminal import Column, Terminal, cells_of, clean, mask
-from flowfabric.cli.times import absolute, both, relative, span
+from flowfabric.cli.show import terminal as terminal_module
+from flowfabric.cli.show.plain import decoded, plain, preview
+from flowfabric.cli.show.terminal import Column, Terminal, cells_of, clean, mask
+from flowfabric.cli.show.times import absolute, both, relative, span
 from flowfabric.cli.watching import bar
 
 

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from flowfabric.cli import main
+from flowfabric.cli import commands, main
 from flowfabric.cli.exits import Exit
-from flowfabric.cli.parser import FfParser, build_parser
+from flowfabric.cli.grammar import FfParser
+from flowfabric.cli.parser import build_parser
 from flowfabric.cli.program import parse
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -158,3 +159,18 @@ def test_help_loads_no_store_and_no_driver() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_the_file_is_the_command_word() -> None:
+    folder = Path(commands.__file__).parent
+    words = {file.stem for file in folder.glob("*.py")} - {"__init__"}
+    assert words == {each.word for each in commands.COMMANDS}
+
+
+def test_only_the_command_that_is_named_is_loaded() -> None:
+    code = (
+        "import sys; from flowfabric.cli import main; main(['keys', '--help']);"
+        "print([name for name in sys.modules if name.startswith('flowfabric.cli.commands.')])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "['flowfabric.cli.commands.keys']"

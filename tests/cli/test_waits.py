@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from flowfabric.api.waits import Fresh, SuspendRequest
+from flowfabric.cli.commands.keys import next_kid
 from flowfabric.cli.exits import Exit
-from flowfabric.cli.keys import next_kid
 from flowfabric.engine.engine import Engine
 from flowfabric.model.suspension import (
     AllOf,
@@ -115,10 +115,12 @@ def test_show_tells_the_wait_its_waitpoints_and_the_past(desk: Desk) -> None:
     assert desk.ff("waits", "show", execution_id) == Exit.OK
     assert "it does not wait for signals" in desk.out
     assert re.search(r"operator +ops", desk.out)
+    past = desk.out.splitlines()[-1]
     document = desk.json("waits", "show", execution_id)
     assert document["wait"] is None
     assert document["past"][0]["condition"]["kind"] == "all_of"
     assert document["past"][0]["cause"] == "operator"
+    assert past.strip().startswith(document["past"][0]["waited_for"])
     assert secret not in desk.out
 
 

@@ -12,9 +12,6 @@ from hypothesis import strategies as st
 from flowfabric.errors import InvalidInput, WaitpointClosed
 from flowfabric.kernel.decision import Moment, Refused
 from flowfabric.kernel.wait.condition import (
-    DEPTH_MAX,
-    NODES_MAX,
-    check_condition,
     contributes,
     is_met,
     keys_of,
@@ -30,6 +27,7 @@ from flowfabric.kernel.wait.suspend import (
     SuspendExecution,
     suspend,
 )
+from flowfabric.model.condition_checks import DEPTH_MAX, NODES_MAX, check_condition
 from flowfabric.model.execution import Execution
 from flowfabric.model.suspension import (
     AllOf,

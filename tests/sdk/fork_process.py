@@ -21,7 +21,7 @@ from flowfabric.assemble import open_engine
 from flowfabric.config import EngineConfig
 from flowfabric.engine.engine import Engine
 from flowfabric.errors import ForkedProcess
-from flowfabric.sdk.context import SyncContext
+from flowfabric.sdk.context.context import SyncContext
 
 FORKS = 10
 ff = Fabric(sys.argv[1], config=EngineConfig(poll_interval_ms=200))

@@ -17,9 +17,9 @@ from flowfabric.clock import monotonic
 from flowfabric.engine.engine import Engine
 from flowfabric.errors import StoreError, ValidationError
 from flowfabric.model.shown import shown
+from flowfabric.sdk.context.spending import Spend, SyncSpend
 from flowfabric.sdk.errors import Parked, Suspension
 from flowfabric.sdk.selecting import RunFilter
-from flowfabric.sdk.spending import Spend, SyncSpend
 from flowfabric.sdk.worker.leases import Leases
 from flowfabric.sdk.worker.outage import Outage
 from tests.conformance.surface.test_strange_values import STRANGE as STRANGE_TO_ENGINES

@@ -45,8 +45,8 @@ from flowfabric.model.suspension import (
     Token,
 )
 from flowfabric.model.words import TimeoutBehavior
-from flowfabric.sdk.conditions import ANYTHING
-from flowfabric.sdk.suspending import Suspend
+from flowfabric.sdk.context.conditions import ANYTHING
+from flowfabric.sdk.context.suspending import Suspend
 from tests.sdk.workshop import until, within, working
 
 WAITPOINT = Waitpoint("0" * 36, "reply", Token("k1:secret"), "{fp:1}:x")

@@ -38,10 +38,10 @@ from flowfabric import (
     approval,
     count,
 )
+from flowfabric.sdk.context.received import ReceivedSignal
 from flowfabric.sdk.durations import to_datetime
 from flowfabric.sdk.links import PREFIX, Address, is_link, make_link, read_link
 from flowfabric.sdk.payload_types import schema_of
-from flowfabric.sdk.received import ReceivedSignal
 from flowfabric.sdk.waits import read_source
 from tests.sdk.test_suspending import suspended
 from tests.sdk.workshop import working

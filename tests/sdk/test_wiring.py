@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from flowfabric.errors import InvalidInput
-from flowfabric.sdk.joins import Node, any_of_nodes, quorum
-from flowfabric.sdk.wiring import Wiring, assembled
+from flowfabric.sdk.flow.joins import Node, any_of_nodes, quorum
+from flowfabric.sdk.flow.wiring import Wiring
+from flowfabric.sdk.pieces import assembled
 
 
 def whole(payload: dict[str, Any]) -> Any:

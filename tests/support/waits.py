@@ -31,6 +31,7 @@ from flowfabric.model.suspension import (
     SignalRow,
     Single,
     Suspended,
+    SuspensionInfo,
     SuspensionRow,
     WaitpointDetails,
     WaitpointRow,
@@ -157,7 +158,7 @@ async def claim_with(engine: Engine, worker: str = "w1") -> list[Claimed]:
 # --- what is stored ----------------------------------------------------------------------------
 
 
-async def episode(lab: Lab, execution_id: str) -> SuspensionRow:
+async def episode(lab: Lab, execution_id: str) -> SuspensionInfo:
     """The last episode."""
     return (await lab.engine.list_suspensions(execution_id=execution_id))[-1]
 

@@ -9,6 +9,7 @@ import pytest
 from tools import check_imports, check_size
 
 Tree = dict[str, str]
+KNOT = check_imports.KNOT_MAX
 
 
 def write(src: Path, tree: Tree) -> Path:
@@ -44,6 +45,9 @@ def refused_imports(src: Path, tree: Tree) -> list[str]:
         ("sdk/fabric.py", "from flowfabric.stores.memory import MemoryStore"),
         ("sdk/fabric.py", "from flowfabric.stores import MemoryStore"),
         ("sdk/fabric.py", "from flowfabric.cli.main import main"),
+        ("sdk/suspending.py", "from flowfabric.kernel.wait.condition import is_met"),
+        ("cli/commands/waits.py", "from flowfabric.kernel.explain.waits import in_words"),
+        ("bench/cycle.py", "from flowfabric.engine.engine import Engine"),
         ("sdk/fabric.py", "from flowfabric import Fabric"),
         ("cli/__init__.py", "from flowfabric.stores.postgres.store import PostgresStore"),
         ("assemble.py", "from flowfabric.sdk.fabric import Fabric"),
@@ -94,6 +98,37 @@ def test_an_import_for_type_checking_or_inside_a_function_counts(tmp_path: Path)
         "flowfabric.kernel.fence -> flowfabric.engine not allowed",
         "flowfabric.kernel.fence -> flowfabric.clock not allowed",
     ]
+
+
+def circle(size: int) -> Tree:
+    """Modules of the SDK, each of which imports the next."""
+    return {
+        f"sdk/m{at}.py": (
+            "from typing import TYPE_CHECKING\n"
+            f"if TYPE_CHECKING:\n    from flowfabric.sdk.m{(at + 1) % size} import Thing\n"
+        )
+        for at in range(size)
+    }
+
+
+def test_a_knot_of_imports_may_be_small(tmp_path: Path) -> None:
+    straight = {"sdk/begin.py": "from flowfabric.sdk import m0"}  # leads in, is no part of it
+    assert refused_imports(tmp_path, circle(KNOT) | straight) == []
+
+
+def test_a_large_knot_of_imports_is_found_once(tmp_path: Path) -> None:
+    size = KNOT + 1
+    names = ", ".join(f"flowfabric.sdk.m{at}" for at in range(size))
+    assert refused_imports(tmp_path, circle(size)) == [
+        f"{size} modules import each other in a circle: {names}"
+    ]
+
+
+def test_circles_that_touch_are_one_knot(tmp_path: Path) -> None:
+    shared = {"sdk/m0.py": "from flowfabric.sdk import m1, other"}
+    tree = circle(KNOT) | shared | {"sdk/other.py": "from flowfabric.sdk import m0"}
+    (found,) = refused_imports(tmp_path, tree)
+    assert found.startswith(f"{KNOT + 1} modules")
 
 
 def test_a_relative_import_is_resolved_before_it_is_judged(tmp_path: Path) -> None:

@@ -301,7 +301,7 @@ from flowfabric.model.suspension import (
     SignalDuplicate,
     Suspended,
     SuspendedInfo,
-    SuspensionRow,
+    SuspensionInfo,
     Token,
     WaitpointDetails,
     WaitpointInfo,
@@ -1052,7 +1052,7 @@ class Methods(ABC):
             ListPendingWaitpoints(execution_id=execution_id, after=after, limit=limit)
         )
 
-    async def list_suspensions(self, *, execution_id: str) -> list[SuspensionRow]:
+    async def list_suspensions(self, *, execution_id: str) -> list[SuspensionInfo]:
         """Every episode of an execution, oldest first."""
         return await self.call(ListSuspensions(execution_id=execution_id))
 

@@ -31,7 +31,7 @@ from flowfabric.model.suspension import (
     SignalDuplicate,
     Suspended,
     SuspendedInfo,
-    SuspensionRow,
+    SuspensionInfo,
     Token,
     WaitpointDetails,
     WaitpointInfo,
@@ -269,7 +269,7 @@ class ListPendingWaitpoints(Request[WaitpointPage], frozen=True, kw_only=True):
 
 
 @operation("list_suspensions", Kind.READ, Scope.READ)
-class ListSuspensions(Request[list[SuspensionRow]], frozen=True, kw_only=True):
+class ListSuspensions(Request[list[SuspensionInfo]], frozen=True, kw_only=True):
     """Every episode of an execution, oldest first."""
 
     execution_id: str

@@ -1,1 +1,1 @@
-"""Measures this machine: what the engine does per second, beside what the database could."""
+"""Measures this machine: what `ff bench` runs. The report's scenarios are in `benchmarks/`."""

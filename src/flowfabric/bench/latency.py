@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 
+from flowfabric.bench.databases import Databases
 from flowfabric.bench.measurement import (
     Measurement,
     MeasurementFailed,
     percentiles_ms,
     versions,
 )
-from flowfabric.bench.places import Place
 from flowfabric.bench.processes import worker_beside
 from flowfabric.bench.workload import TOPIC, Tally, no_op_task
 from flowfabric.clock import monotonic
@@ -26,16 +26,16 @@ _RESULT_TIMEOUT = "30s"
 _DEFAULT_CONCURRENCY = 100
 
 
-def measure(place: Place, n: int | None = None) -> Measurement:
+def measure(databases: Databases, n: int | None = None) -> Measurement:
     """The worker in the same process; in a process of its own in `extra`."""
     count = n or N
-    with place.database() as url:
+    with databases.empty() as url:
         laps = laps_in_process(url, count)
-    with place.database() as url:
+    with databases.empty() as url:
         beside = laps_beside(url, count)
     return Measurement(
         scenario="latency",
-        store=place.store,
+        store=databases.store,
         n=count,
         **percentiles_ms(laps),
         settings={"worker": "same process", "pause_ms": PAUSE_S * 1000, "warm_up": WARM_UP},

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
 
-from flowfabric.bench import admission, backlog, cycle, flow, idle, latency, suspend, usage, worker
+from flowfabric.bench import cycle, latency, worker
+from flowfabric.bench.databases import open_databases
 from flowfabric.bench.measurement import Measurement, MeasurementFailed
-from flowfabric.bench.places import open_place
 from flowfabric.errors import InvalidInput
 from flowfabric.model.record import to_json
 
@@ -18,12 +17,6 @@ SCENARIOS: dict[str, Scenario] = {
     "cycle": cycle.measure,
     "worker": worker.measure,
     "latency": latency.measure,
-    "idle": idle.measure,
-    "backlog": backlog.measure,
-    "usage": usage.measure,
-    "admission": admission.measure,
-    "suspend": suspend.measure,
-    "flow": flow.measure,
 }
 
 
@@ -32,11 +25,13 @@ def run(
     store: str = "sqlite",
     n: int | None = None,
     url: str | None = None,
+    *,
     as_json: bool = False,
+    among: Mapping[str, Scenario] = SCENARIOS,
 ) -> int:
     """Measure and print; 0, or 1 when the figure cannot be trusted."""
     try:
-        found = measure(scenario, store, n=n, url=url)
+        found = measure(scenario, store, n=n, url=url, among=among)
     except MeasurementFailed as error:
         sys.stderr.write(f"{scenario} on {store}: {error}\n")
         return 1
@@ -46,13 +41,18 @@ def run(
 
 
 def measure(
-    scenario: str, store: str, *, n: int | None = None, url: str | None = None, **options: Any
+    scenario: str,
+    store: str,
+    *,
+    n: int | None = None,
+    url: str | None = None,
+    among: Mapping[str, Scenario] = SCENARIOS,
 ) -> Measurement:
     """One scenario on fresh databases beside `url`, or on temporary ones."""
-    if scenario not in SCENARIOS:
-        raise InvalidInput(f"scenario: one of {', '.join(SCENARIOS)}", field="scenario")
-    with open_place(store, url) as place:
-        return SCENARIOS[scenario](place, n, **options)
+    if scenario not in among:
+        raise InvalidInput(f"scenario: one of {', '.join(among)}", field="scenario")
+    with open_databases(store, url) as databases:
+        return among[scenario](databases, n)
 
 
 _UNITS = {"throughput_per_s": "/s", "floor_per_s": "/s", "ratio_to_floor": ""}

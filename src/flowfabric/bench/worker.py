@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from statistics import median
 
+from flowfabric.bench.databases import Databases
 from flowfabric.bench.measurement import Measurement, check_count, versions
-from flowfabric.bench.places import Place
 from flowfabric.bench.processes import drained_by_process
 from flowfabric.bench.workload import TOPIC, Tally, no_op_task
 from flowfabric.clock import monotonic
@@ -19,15 +19,19 @@ DEFAULT_CONCURRENCY = 100
 
 
 def measure(
-    place: Place, n: int | None = None, *, rounds: int = ROUNDS, concurrency: int = CONCURRENCY
+    databases: Databases,
+    n: int | None = None,
+    *,
+    rounds: int = ROUNDS,
+    concurrency: int = CONCURRENCY,
 ) -> Measurement:
     """Executions per second from the first claim to the last completion; medians of the rounds."""
     count = n or N
-    best = [_round(place, count, concurrency) for _ in range(rounds)]
-    usual = [_round(place, count, DEFAULT_CONCURRENCY) for _ in range(rounds)]
+    best = [_round(databases, count, concurrency) for _ in range(rounds)]
+    usual = [_round(databases, count, DEFAULT_CONCURRENCY) for _ in range(rounds)]
     return Measurement(
         scenario="worker",
-        store=place.store,
+        store=databases.store,
         n=count,
         throughput_per_s=round(median(rate for rate, _, _ in best), 1),
         settings={"concurrency": concurrency, "rounds": rounds, "processes": 1, "durable": True},
@@ -41,8 +45,8 @@ def measure(
     )
 
 
-def _round(place: Place, n: int, concurrency: int) -> tuple[float, float, float]:
-    with place.database() as url:
+def _round(databases: Databases, n: int, concurrency: int) -> tuple[float, float, float]:
+    with databases.empty() as url:
         return drain_rate(url, n, concurrency)
 
 

@@ -1,4 +1,5 @@
-"""The task every SDK scenario runs, and what a worker process does with it."""
+"""The work that is measured: an execution for the engine's own calls, a task for the SDK, and what
+a worker process does with it."""
 
 from __future__ import annotations
 
@@ -6,11 +7,24 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from flowfabric.api.backend import EngineBackend
+from flowfabric.api.executions import NewExecution
 from flowfabric.clock import monotonic
 from flowfabric.sdk.fabric import Fabric
 from flowfabric.sdk.task import Task
 
+KIND = "bench"
+LANE = "default"
+WORKER = "bench-worker"
+PAYLOAD = b'{"bench":"' + b"x" * 88 + b'"}'  # 100 bytes
+RESULT = b'{"answer":"xxxxxxx"}'  # 20 bytes
 TOPIC = "x" * 80  # with its name and quotes about 100 bytes of payload
+
+
+def new_execution() -> NewExecution:
+    """The unit of every scenario: 100 bytes in."""
+    return NewExecution(
+        execution_kind=KIND, input_payload=PAYLOAD, payload_encoding="json", lane_id=LANE
+    )
 
 
 class Tally:

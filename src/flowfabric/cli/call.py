@@ -12,8 +12,8 @@ from urllib.parse import unquote
 
 from flowfabric.api.backend import EngineBackend
 from flowfabric.cli.exits import not_found
+from flowfabric.cli.show.terminal import Terminal
 from flowfabric.cli.shown import Shown
-from flowfabric.cli.terminal import Terminal
 from flowfabric.config import DEFAULT_URL, EngineConfig, url_from_environment
 from flowfabric.errors import NotFound
 from flowfabric.model.migration import MigrationStatus

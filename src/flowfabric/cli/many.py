@@ -1,4 +1,5 @@
-"""Changing everything that filters choose: count, ask, do it page by page, say what came of it."""
+"""Filters, and changing everything that they choose: count, ask, do it page by page, say what came
+of it."""
 
 from __future__ import annotations
 
@@ -11,11 +12,13 @@ from datetime import timedelta
 from typing import Any, Final
 
 from flowfabric.api.backend import EngineBackend
+from flowfabric.cli import values
 from flowfabric.cli.advice import misspelt
 from flowfabric.cli.call import Call
 from flowfabric.cli.exits import CommandFailed, Exit
-from flowfabric.cli.terminal import clean
-from flowfabric.cli.times import count
+from flowfabric.cli.grammar import FfParser
+from flowfabric.cli.show.terminal import clean
+from flowfabric.cli.show.times import count
 from flowfabric.errors import StoreError
 from flowfabric.model.state import PublicState
 from flowfabric.sdk.durations import Moment, to_datetime
@@ -33,6 +36,23 @@ class Verb:
     states: tuple[PublicState, ...]  # of those a filter without states means
     change: Callable[[EngineBackend, str], Awaitable[Any]]
     refused: Exit = Exit.REFUSED
+
+
+def add_filters(parser: FfParser) -> None:
+    """Which executions: the same for listing and for changing them."""
+    group = parser.add_argument_group("which executions")
+    group.add_argument(
+        "--state", action="extend", type=values.states, default=[], metavar="STATE", help="a,b too"
+    )
+    group.add_argument("--lane", metavar="LANE", help="on this lane")
+    group.add_argument("--kind", metavar="KIND", help="of this kind")
+    group.add_argument("--tag", type=values.tag, metavar="K=V", help="with this tag")
+    group.add_argument(
+        "--since", type=values.ago_or_instant, metavar="TIME", help="1h, or 2026-11-16T08:00"
+    )
+    group.add_argument(
+        "--before", type=values.ago_or_instant, metavar="TIME", help="created longer ago"
+    )
 
 
 def is_chosen(arguments: Namespace) -> bool:

@@ -1,137 +1,50 @@
-"""`ff cancel`, `retry`, `hold`, `release`, `revoke`, `priority`: change executions, one by one as
-they are named, or all that filters choose (`many`)."""
+"""Changing executions, one by one as they are named, or all that filters choose (`many`): what the
+commands that do so share."""
 
 from __future__ import annotations
 
-from argparse import ArgumentTypeError
 from collections.abc import Callable
 from typing import Any, Final
 
-from flowfabric.api.backend import EngineBackend
 from flowfabric.cli import values
 from flowfabric.cli.call import Call
 from flowfabric.cli.exits import Exit, describe, exit_of, usage
-from flowfabric.cli.many import Verb, change_chosen, is_chosen
-from flowfabric.cli.plain import plain
+from flowfabric.cli.grammar import FfParser, add_list
+from flowfabric.cli.many import Verb, add_filters, change_chosen, is_chosen
 from flowfabric.cli.references import executions_of
-from flowfabric.cli.terminal import clean, mask
+from flowfabric.cli.show.plain import plain
+from flowfabric.cli.show.terminal import clean, mask
 from flowfabric.errors import (
     ContentionError,
     FlowFabricError,
     StoreUnavailable,
 )
-from flowfabric.model.results import AlreadySatisfied
 from flowfabric.model.state import PublicState
-from flowfabric.sdk.selecting import LOST, UNFINISHED
 
-_OPERATOR: Final = "operator_override"  # the source that needs no fence
-_NOT_BEGUN: Final = (
+Words = Callable[[Any], str]
+# What a command means that is about work which waits, when no state is named.
+NOT_BEGUN: Final = (
     PublicState.WAITING,
     PublicState.DELAYED,
     PublicState.RATE_LIMITED,
     PublicState.WAITING_CHILDREN,
 )
 
-Words = Callable[[Any], str]
+
+def add_ids(parser: FfParser, *, least: str) -> None:
+    """The executions by their names."""
+    add_list(parser, "ids", values.reference, least=least, metavar="ID", text=values.ID_HELP)
 
 
-async def cancel(call: Call) -> Exit:
-    """Stop each; one that ended otherwise stays as it ended, which is exit code 1."""
-    reason = call.arguments.reason or "cancelled from the command line"
-
-    async def change(engine: EngineBackend, execution_id: str) -> Any:
-        return await engine.cancel_execution(
-            execution_id=execution_id, reason=reason, source=_OPERATOR
-        )
-
-    verb = Verb("cancel", "cancelled", UNFINISHED, change, refused=Exit.FAILED)
-    return await _operate(call, verb, lambda _: "cancelled")
+def add_many(parser: FfParser) -> None:
+    """Filters instead of ids, and the questions that come with them."""
+    add_filters(parser)
+    parser.add_argument("--all", action="store_true", help="all that it makes sense for")
+    parser.add_argument("--dry-run", action="store_true", help="only count them")
+    parser.add_argument("--yes", action="store_true", help="do not ask")
 
 
-async def retry(call: Call) -> Exit:
-    """Run each again from its beginning, its history kept."""
-
-    async def change(engine: EngineBackend, execution_id: str) -> Any:
-        return await engine.replay_execution(
-            execution_id=execution_id,
-            requested_by="ff",
-            reason=call.arguments.reason,
-            cascade=call.arguments.cascade,
-        )
-
-    def words(reply: Any) -> str:
-        return f"{reply.public_state.value.replace('_', ' ')} again (replay {reply.replay_count})"
-
-    return await _operate(call, Verb("retry", "to be run again", LOST, change), words)
-
-
-async def hold(call: Call) -> Exit:
-    """Keep each from being claimed."""
-
-    async def change(engine: EngineBackend, execution_id: str) -> Any:
-        return await engine.hold_execution(execution_id=execution_id, reason=call.arguments.reason)
-
-    return await _operate(call, Verb("hold", "held", _NOT_BEGUN, change), lambda _: "held")
-
-
-async def release(call: Call) -> Exit:
-    """Let each go on."""
-
-    async def change(engine: EngineBackend, execution_id: str) -> Any:
-        return await engine.release_execution(execution_id=execution_id)
-
-    verb = Verb("release", "released", (PublicState.WAITING,), change)
-    return await _operate(call, verb, lambda reply: f"released, {reply.public_state.value}")
-
-
-async def priority(call: Call) -> Exit:
-    """Change the order among what waits."""
-    *named, number = call.arguments.words
-    new_priority = _priority(number)
-    call.arguments.ids = [_reference(word) for word in named]
-
-    async def change(engine: EngineBackend, execution_id: str) -> Any:
-        return await engine.change_priority(execution_id=execution_id, new_priority=new_priority)
-
-    verb = Verb("change the priority of", f"now of priority {new_priority}", _NOT_BEGUN, change)
-    return await _operate(
-        call, verb, lambda reply: f"priority {reply.old_priority} → {reply.new_priority}"
-    )
-
-
-def _priority(text: str) -> int:
-    try:
-        return int(text)
-    except ValueError:
-        raise usage(
-            f"{text!r:.80} is not a priority: the last word is its number",
-            advice="ff priority ID 5, or ff priority 5 --kind KIND",
-        ) from None
-
-
-def _reference(text: str) -> str:
-    try:
-        return values.reference(text)
-    except ArgumentTypeError as error:
-        raise usage(str(error), advice="see ff priority --help") from None
-
-
-async def revoke(call: Call) -> Exit:
-    """Take the lease of each away."""
-    reason = call.arguments.reason or "revoked from the command line"
-
-    async def change(engine: EngineBackend, execution_id: str) -> Any:
-        return await engine.revoke_lease(execution_id=execution_id, reason=reason)
-
-    def words(reply: Any) -> str:
-        if isinstance(reply, AlreadySatisfied):
-            return f"nothing to revoke ({reply.reason.replace('_', ' ')})"
-        return "lease revoked; it is run again"
-
-    return await _each(call, Verb("revoke", "revoked", (), change), words)
-
-
-async def _operate(call: Call, verb: Verb, words: Words) -> Exit:
+async def operate(call: Call, verb: Verb, words: Words) -> Exit:
     """By ids or by filters, never by both."""
     by_filter = is_chosen(call.arguments)
     name = call.arguments.command
@@ -146,10 +59,10 @@ async def _operate(call: Call, verb: Verb, words: Words) -> Exit:
         )
     if call.arguments.dry_run:
         raise usage("--dry-run counts what filters choose", advice="leave it out, or the ids")
-    return await _each(call, verb, words)
+    return await each(call, verb, words)
 
 
-async def _each(call: Call, verb: Verb, words: Words) -> Exit:
+async def each(call: Call, verb: Verb, words: Words) -> Exit:
     """One line per id. One that is refused does not keep the others; the first decides the exit."""
     code = Exit.OK
     documents = []

@@ -10,12 +10,12 @@ import sys
 import traceback
 from argparse import ArgumentTypeError, Namespace
 from collections.abc import Sequence
-from importlib import import_module
 
 from flowfabric.cli import values
 from flowfabric.cli.exits import CommandFailed, Exit, describe, exit_of, usage
-from flowfabric.cli.parser import FfParser, build_parser
-from flowfabric.cli.terminal import Terminal, harmless, mask
+from flowfabric.cli.grammar import FfParser
+from flowfabric.cli.parser import build_parser
+from flowfabric.cli.show.terminal import Terminal, harmless, mask
 from flowfabric.config import environment_flag
 from flowfabric.errors import FlowFabricError
 
@@ -63,7 +63,7 @@ def _run(words: list[str], terminal: Terminal) -> int:
 
 def parse(words: Sequence[str]) -> Namespace:
     """The command line as a namespace; positionals may stand before and after options."""
-    parser = build_parser()
+    parser = build_parser(words)
     arguments, extra = parser.parse_known_args(list(words))
     if getattr(arguments, "handler", None) is None and extra:
         raise _unknown(extra[0], parser)
@@ -93,9 +93,7 @@ def _unknown(word: str, parser: FfParser) -> CommandFailed:
 def _dispatch(arguments: Namespace, terminal: Terminal) -> int:
     from flowfabric.cli.call import Call  # keeps --help fast
 
-    module, _, function = arguments.handler.partition(":")
-    handler = getattr(import_module(module), function)
-    outcome = handler(Call(arguments=arguments, terminal=terminal))
+    outcome = arguments.handler(Call(arguments=arguments, terminal=terminal))
     code = asyncio.run(outcome) if inspect.iscoroutine(outcome) else outcome
     return int(code)
 

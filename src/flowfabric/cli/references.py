@@ -15,6 +15,7 @@ from flowfabric.cli.call import Call
 from flowfabric.cli.exits import CommandFailed, Exit, not_found
 from flowfabric.cli.shown import Kind
 from flowfabric.cli.values import LATEST, SHOWN
+from flowfabric.model.results import ExecutionSnapshot
 from flowfabric.model.state import PublicState
 
 _SHORT: Final = 8  # digits of a short id: one in four thousand million
@@ -139,3 +140,22 @@ def _ambiguous(kind: Kind, word: str, ids: Sequence[str]) -> CommandFailed:
         code="ambiguous",
         fields={"candidates": list(named)},
     )
+
+
+async def found(engine: EngineBackend, execution_id: str) -> ExecutionSnapshot:
+    """The execution, or a failure that says what to check."""
+    snapshot = await engine.describe_execution(execution_id=execution_id)
+    if snapshot is None:
+        raise not_found(
+            f"no execution {execution_id}",
+            advice="ff ps lists ids; finished work is removed when its retention ends",
+        )
+    return snapshot
+
+
+async def named(call: Call, engine: EngineBackend, *, waiting: bool = False) -> ExecutionSnapshot:
+    """The execution that the command line names; from now on it is the last one shown."""
+    execution_id = await execution_of(call, engine, call.arguments.id, waiting=waiting)
+    snapshot = await found(engine, execution_id)
+    call.shown.remember("execution", [execution_id], is_listing=False)
+    return snapshot

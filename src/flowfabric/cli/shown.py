@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from flowfabric.cli.terminal import mask
+from flowfabric.cli.show.terminal import mask
 from flowfabric.config import state_folder
 
 Kind = Literal["execution", "flow"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 import re
-from argparse import ArgumentParser, ArgumentTypeError
+from argparse import ArgumentTypeError
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -83,11 +83,6 @@ def reference(text: str) -> str:
         f"{text!r:.80} is not an id; give one, {limits.FIND_DIGITS_MIN} or more digits of its"
         " beginning or end, latest, or -"
     )
-
-
-def add_wide(parser: ArgumentParser, *, default: Any = False) -> None:
-    """What every listing offers."""
-    parser.add_argument("--wide", action="store_true", default=default, help="full ids")
 
 
 def argument(text: str) -> tuple[str, Any]:

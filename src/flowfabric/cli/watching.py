@@ -7,7 +7,7 @@ from typing import Final
 
 from flowfabric.api.backend import EngineBackend
 from flowfabric.cli.call import Call
-from flowfabric.cli.listing import note
+from flowfabric.cli.show.executions import note
 from flowfabric.model.results import ExecutionSnapshot
 
 _LOOK_EVERY_S: Final = 0.25

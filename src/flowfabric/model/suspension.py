@@ -172,6 +172,12 @@ class SuspensionRow(Record, frozen=True):
         return self.closed_at is None
 
 
+class SuspensionInfo(SuspensionRow, frozen=True):
+    """An episode as it is shown."""
+
+    waited_for: str = ""  # its condition in words
+
+
 class WaitpointRow(Record, frozen=True):
     """One address for signals, bound to one episode for good."""
 

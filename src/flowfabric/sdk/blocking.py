@@ -26,10 +26,10 @@ from flowfabric.model.shown import shown
 from flowfabric.model.state import PublicState
 from flowfabric.sdk.durations import Duration, Moment
 from flowfabric.sdk.errors import EventLoopRunning
-from flowfabric.sdk.flow_run import FlowRun
+from flowfabric.sdk.flow.run import FlowRun
+from flowfabric.sdk.flow.sync import SyncFlow, SyncFlowRun
 from flowfabric.sdk.run import Run
 from flowfabric.sdk.selecting import ManyChanged, RunFilter
-from flowfabric.sdk.sync_flow import SyncFlow, SyncFlowRun
 from flowfabric.sdk.task import Call, Task, TaskWithOptions
 from flowfabric.sdk.waits import Delivered, HasId
 

@@ -21,15 +21,16 @@ from flowfabric.model.results import Created, CreateResult
 from flowfabric.model.shown import shown
 from flowfabric.sdk import codec
 from flowfabric.sdk.blocking import SyncFabric
+from flowfabric.sdk.decorator import TaskDecorator
 from flowfabric.sdk.durations import Duration, Moment
 from flowfabric.sdk.errors import InvalidTask
-from flowfabric.sdk.flow import Flow
-from flowfabric.sdk.flow_run import FlowRun
+from flowfabric.sdk.flow.flow import Flow
+from flowfabric.sdk.flow.run import FlowRun
 from flowfabric.sdk.limits import LimitMethods
 from flowfabric.sdk.options import SubmitOptions
 from flowfabric.sdk.run import Run
 from flowfabric.sdk.selecting import RunMethods
-from flowfabric.sdk.task import Call, Task, TaskDecorator, TaskWithOptions
+from flowfabric.sdk.task import Call, Task, TaskWithOptions
 from flowfabric.sdk.waits import WaitMethods
 
 P = ParamSpec("P")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
@@ -15,10 +15,8 @@ from flowfabric.model.state import PublicState
 from flowfabric.sdk import codec
 from flowfabric.sdk.durations import Duration, to_ms
 from flowfabric.sdk.errors import ResultMismatch, RunCancelled, RunError, RunExpired, RunFailed
+from flowfabric.sdk.home import Home
 from flowfabric.sdk.task import Task
-
-if TYPE_CHECKING:  # the fabric makes runs; a run only remembers where it belongs
-    from flowfabric.sdk.fabric import Fabric
 
 R = TypeVar("R")
 
@@ -45,7 +43,7 @@ class Run(Generic[R]):
 
     def __init__(
         self,
-        fabric: Fabric,
+        fabric: Home,
         execution_id: str,
         task: Task[..., R] | None = None,
         *,

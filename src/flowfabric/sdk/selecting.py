@@ -7,7 +7,7 @@ from abc import abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final, TypeVar, cast, overload
+from typing import Any, Final, TypeVar, cast, overload
 
 from flowfabric.api.backend import EngineBackend
 from flowfabric.errors import FlowFabricError, InvalidInput, StoreError
@@ -16,11 +16,9 @@ from flowfabric.model.checks import check_flag, check_list, clip_text
 from flowfabric.model.record import Record
 from flowfabric.model.state import TERMINAL_STATES, PublicState
 from flowfabric.sdk.durations import Moment, instant_ms, to_ms
+from flowfabric.sdk.home import Home
 from flowfabric.sdk.run import Run
 from flowfabric.sdk.task import Task
-
-if TYPE_CHECKING:  # the fabric is made of these methods
-    from flowfabric.sdk.fabric import Fabric
 
 R = TypeVar("R")
 
@@ -225,7 +223,7 @@ class RunMethods:
         return self._runs(chosen)
 
     async def _runs(self, chosen: RunFilter) -> AsyncIterator[Run[Any]]:
-        fabric = cast("Fabric", self)
+        fabric = cast("Home", self)
         engine = await self.start()
         listing = await _own_listing(engine, chosen)
         cursor: str | None = None

@@ -16,25 +16,26 @@ import msgspec
 
 from flowfabric.errors import InvalidInput
 from flowfabric.sdk import codec
-from flowfabric.sdk.context import Context, SyncContext
 from flowfabric.sdk.errors import InvalidTask
 from flowfabric.sdk.options import OPTION_NAMES
-from flowfabric.sdk.wiring import assembled
+from flowfabric.sdk.pieces import assembled
 
-_CONTEXTS: Final = {Context.__name__: Context, SyncContext.__name__: SyncContext}
 _NAMED: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 _VARIADIC: Final = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
 class Signature:
-    """The arguments and the result of one function."""
+    """The arguments and the result of one function; its context, if it takes one, is not among
+    them."""
 
-    def __init__(self, function: Callable[..., Any], *, task: str) -> None:
+    def __init__(
+        self, function: Callable[..., Any], *, task: str, takes_context: bool = False
+    ) -> None:
         self.task = task
+        self.takes_context = takes_context
         self._function = function
         parameters = list(inspect.signature(function).parameters.values())
-        self.takes_context = bool(parameters) and _is_context(parameters[0], function, task)
-        self.parameters = parameters[1:] if self.takes_context else parameters
+        self.parameters = parameters[1:] if takes_context else parameters
         for parameter in self.parameters:
             _check(parameter, task)
         self._positional = [each.name for each in self.parameters if each.kind in _NAMED]
@@ -208,21 +209,6 @@ class Signature:
 
     def _wrong(self, name: str, detail: str) -> InvalidInput:
         return InvalidInput(f"{self.task}: {detail}", field=name, task=self.task)
-
-
-def _is_context(first: inspect.Parameter, function: Callable[..., Any], task: str) -> bool:
-    """Whether the first parameter is to be injected; the wrong kind of context is refused."""
-    annotation = first.annotation
-    wanted = SyncContext if not inspect.iscoroutinefunction(function) else Context
-    if isinstance(annotation, str):  # annotations may be unevaluated text
-        annotation = _CONTEXTS.get(annotation.rpartition(".")[2], annotation)
-    if annotation in (Context, SyncContext):
-        if annotation is not wanted:
-            how = "is not async: annotate" if wanted is SyncContext else "is async: annotate"
-            detail = f"{task}: the function {how} {first.name}: {wanted.__name__}"
-            raise InvalidTask(detail, field=first.name)
-        return True
-    return first.name == "ctx" and annotation in (inspect.Parameter.empty, Any)
 
 
 def _check(parameter: inspect.Parameter, task: str) -> None:

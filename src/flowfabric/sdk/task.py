@@ -1,43 +1,23 @@
-"""Tasks: functions that can be submitted. A task can still be called as the function it was."""
+"""Tasks: functions that can be submitted."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import update_wrapper
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    Concatenate,
-    Generic,
-    ParamSpec,
-    TypeVar,
-    Unpack,
-    cast,
-    overload,
-)
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack, cast
 
 from flowfabric.api.executions import NewExecution
 from flowfabric.model.bounds import UNBOUNDED
 from flowfabric.model.policy import DEFAULT_POLICY
-from flowfabric.model.shown import shown
 from flowfabric.sdk import codec
-from flowfabric.sdk.context import Context, SyncContext
-from flowfabric.sdk.errors import InvalidTask
+from flowfabric.sdk.home import Home
 from flowfabric.sdk.keys import KeyOf
-from flowfabric.sdk.options import (
-    NO_OPTIONS,
-    TASK_OPTION_NAMES,
-    SubmitKeywords,
-    SubmitOptions,
-    TaskKeywords,
-    TaskOptions,
-)
+from flowfabric.sdk.options import NO_OPTIONS, SubmitKeywords, SubmitOptions, TaskOptions
 from flowfabric.sdk.signature import Signature
 
-if TYPE_CHECKING:  # the fabric makes tasks; a task only remembers where it belongs
-    from flowfabric.sdk.fabric import Fabric
+if TYPE_CHECKING:  # a run remembers its task
     from flowfabric.sdk.run import Run
 
 P = ParamSpec("P")
@@ -57,7 +37,7 @@ class Task(Generic[P, R]):
     __name__: str
 
     def __init__(
-        self, fabric: Fabric, function: Callable[..., Any], options: TaskOptions, form: Signature
+        self, fabric: Home, function: Callable[..., Any], options: TaskOptions, form: Signature
     ) -> None:
         update_wrapper(cast("Callable[..., Any]", self), function)
         self.fabric = fabric
@@ -158,110 +138,3 @@ class Call(Generic[R]):
         if task.key_of is not None:
             return task.key_of(self.payload, self.pending)
         return task.bounds.concurrency_key
-
-
-class AsyncTask(Task[P, R]):
-    """A task made of an async function."""
-
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]:
-        """Call the function itself, here and now."""
-        result: Coroutine[Any, Any, R] = self.function(*args, **kwargs)
-        return result
-
-
-class AsyncContextTask(Task[P, R]):
-    """A task made of an async function that takes a context."""
-
-    def __call__(
-        self, ctx: Context, /, *args: P.args, **kwargs: P.kwargs
-    ) -> Coroutine[Any, Any, R]:
-        """Call the function itself, here and now."""
-        result: Coroutine[Any, Any, R] = self.function(ctx, *args, **kwargs)
-        return result
-
-
-class SyncTask(Task[P, R]):
-    """A task made of a plain function: a worker runs it in a thread."""
-
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Call the function itself, here and now."""
-        result: R = self.function(*args, **kwargs)
-        return result
-
-
-class SyncContextTask(Task[P, R]):
-    """A task made of a plain function that takes a context: a worker runs it in a thread."""
-
-    def __call__(self, ctx: SyncContext, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Call the function itself, here and now."""
-        result: R = self.function(ctx, *args, **kwargs)
-        return result
-
-
-_CLASSES: dict[tuple[bool, bool], type[Task[..., Any]]] = {
-    (True, False): AsyncTask,
-    (True, True): AsyncContextTask,
-    (False, False): SyncTask,
-    (False, True): SyncContextTask,
-}
-
-
-class TaskDecorator:
-    """`@ff.task` and `@ff.task(lane=…, retries=…)`.
-
-    `name`: the kind of the executions, the function's name unless given. `lane`: the queue.
-    `needs`: capabilities a worker must offer. `retries`: how many attempts may follow a failed
-    one, or a `RetryPolicy`. `retry_on`: only these exceptions (classes or names, subclasses
-    included) are retried. `backoff`: the pause between attempts, a duration or a policy.
-    `timeout`: for one attempt. `deadline`: for the whole execution. `priority`: larger first.
-    `recoveries`: how many lost workers are forgiven. `retention`: how long it is kept when done.
-    `budgets`: what it spends from; it starts only while each has room. `quota`: how many may start
-    per window and run at once, for each `concurrency_key` by itself: a text, or a function of some
-    of the task's arguments, such as `lambda customer: customer`.
-    """
-
-    def __init__(self, fabric: Fabric, options: TaskOptions | None = None) -> None:
-        self._fabric = fabric
-        self._options = options or TaskOptions()
-
-    # A coroutine function is also a function that returns something, so mypy sees an overlap. The
-    # first overload that matches is the one that is meant.
-    @overload
-    def __call__(  # type: ignore[overload-overlap]
-        self, function: Callable[Concatenate[Context, P], Coroutine[Any, Any, R]], /
-    ) -> AsyncContextTask[P, R]: ...
-    @overload
-    def __call__(  # type: ignore[overload-overlap]
-        self, function: Callable[P, Coroutine[Any, Any, R]], /
-    ) -> AsyncTask[P, R]: ...
-    @overload
-    def __call__(
-        self, function: Callable[Concatenate[SyncContext, P], R], /
-    ) -> SyncContextTask[P, R]: ...
-    @overload
-    def __call__(self, function: Callable[P, R], /) -> SyncTask[P, R]: ...
-    @overload
-    def __call__(
-        self, function: None = None, /, **options: Unpack[TaskKeywords]
-    ) -> TaskDecorator: ...
-
-    def __call__(self, function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
-        """Make a task of a function, or a decorator with these options."""
-        for name in options.keys() - TASK_OPTION_NAMES:
-            known = ", ".join(sorted(TASK_OPTION_NAMES))
-            raise InvalidTask(f"task: has no option {name!r}; options are {known}", field=name)
-        chosen = TaskOptions(**options) if options else self._options
-        if function is None:
-            return TaskDecorator(self._fabric, chosen)
-        return self._fabric.add_task(make_task(self._fabric, function, chosen))
-
-
-def make_task(fabric: Fabric, function: Callable[..., Any], options: TaskOptions) -> Task[..., Any]:
-    """A task of the class that fits the function."""
-    if not inspect.isroutine(function):
-        raise InvalidTask(f"{shown(function, 80)} is not a function", field="function")
-    options.check()
-    form = Signature(function, task=options.name or function.__name__)
-    form.resolve()
-    fitting = _CLASSES[inspect.iscoroutinefunction(function), form.takes_context]
-    return fitting(fabric, function, options, form)

@@ -18,10 +18,10 @@ from flowfabric.model.suspension import (
     WaitpointState,
 )
 from flowfabric.sdk import codec
-from flowfabric.sdk.conditions import APPROVED, REJECTED
+from flowfabric.sdk.context.conditions import APPROVED, REJECTED
+from flowfabric.sdk.context.received import Waitpoint
 from flowfabric.sdk.errors import InvalidLink
 from flowfabric.sdk.links import Address, is_link, make_link, read_link
-from flowfabric.sdk.received import Waitpoint
 
 Delivered = SignalAccepted | SignalDuplicate
 NO_PAYLOAD: Final = object()

@@ -421,3 +421,11 @@ async def test_a_lost_lease_after_a_resume_is_another_attempt(lab: Lab) -> None:
     assert await lab.engine.observe_signals(newer.handle) == ()
     request = SuspendRequest(resume_condition=Single("a"))
     await lab.engine.suspend(newer.handle, request)
+
+
+@told
+async def test_an_episode_says_in_words_what_it_waited_for(lab: Lab) -> None:
+    waiting = await suspended(lab, BOTH)
+    await waiting.send(at="b")
+    shown = await episode(lab, waiting.execution_id)
+    assert shown.waited_for == "signal go on a and signal go on b (came)"

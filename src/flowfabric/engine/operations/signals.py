@@ -12,7 +12,6 @@ from flowfabric.engine.core import EngineCore
 from flowfabric.engine.operations.performing import answers
 from flowfabric.errors import FlowFabricError, InvalidInput, InvalidPayload, PayloadTooLarge
 from flowfabric.kernel.decision import Refused
-from flowfabric.kernel.wait.condition import RESERVED_PREFIX
 from flowfabric.kernel.wait.episode import OWN_SOURCES
 from flowfabric.kernel.wait.schema import payload_problem
 from flowfabric.kernel.wait.signal import DeliverSignal, TypeDeclared
@@ -23,6 +22,7 @@ from flowfabric.model.checks import (
     check_name,
     check_text,
 )
+from flowfabric.model.condition_checks import RESERVED_PREFIX
 from flowfabric.model.nesting import JSON, check_nesting
 from flowfabric.model.record import replace
 from flowfabric.model.suspension import SignalAccepted, SignalDuplicate, Token

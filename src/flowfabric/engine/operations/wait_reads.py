@@ -18,11 +18,13 @@ from flowfabric.kernel.wait.token import current, fingerprint, mint
 from flowfabric.model.checks import check_instant, check_integer, check_list, check_name, check_uuid
 from flowfabric.model.execution import Execution
 from flowfabric.model.handle import Handle
+from flowfabric.model.record import fields_of
 from flowfabric.model.state import PublicState
 from flowfabric.model.suspension import (
     ResumeCause,
     ResumeSignal,
     SuspendedInfo,
+    SuspensionInfo,
     SuspensionRow,
     Token,
     WaitpointInfo,
@@ -175,11 +177,15 @@ def waitpoint_info(row: WaitpointRow, names: tuple[str, ...], mark: str) -> Wait
 @answers(api.ListSuspensions)
 async def list_suspensions(
     machine: EngineCore, request: api.ListSuspensions
-) -> list[SuspensionRow]:
+) -> list[SuspensionInfo]:
     """Open and closed ones."""
     checked = machine.check_id(request.execution_id)
     rows = await machine.read(lambda reader: reader.peek_rows(SUSPENSIONS, [(checked,)]))
-    return sorted(rows.values(), key=lambda row: (row.created_at, row.suspension_id))
+    ordered = sorted(rows.values(), key=lambda row: (row.created_at, row.suspension_id))
+    return [
+        SuspensionInfo(**fields_of(row), waited_for=in_words(row.condition, row.progress))
+        for row in ordered
+    ]
 
 
 # --- tokens --------------------------------------------------------------------------------------

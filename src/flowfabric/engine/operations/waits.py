@@ -17,7 +17,7 @@ from flowfabric.engine.operations.leases import check_fence
 from flowfabric.engine.operations.performing import answers, commands
 from flowfabric.engine.operations.wait_reads import token_of, waitpoint_info
 from flowfabric.errors import FenceRequired, InvalidInput
-from flowfabric.kernel.wait.condition import check_condition, keys_of
+from flowfabric.kernel.wait.condition import keys_of
 from flowfabric.kernel.wait.resume import ExpireSuspension, ResumeExecution
 from flowfabric.kernel.wait.schema import check_schema
 from flowfabric.kernel.wait.suspend import (
@@ -27,6 +27,7 @@ from flowfabric.kernel.wait.suspend import (
     SuspendExecution,
 )
 from flowfabric.model.checks import check_instant, check_integer, check_name, check_text
+from flowfabric.model.condition_checks import check_condition
 from flowfabric.model.execution import Fence
 from flowfabric.model.limit_checks import check_word
 from flowfabric.model.record import fields_of, replace, to_json

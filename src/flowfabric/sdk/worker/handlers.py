@@ -9,7 +9,7 @@ from typing import Any, Final
 from flowfabric.model.attempt import FailureClass
 from flowfabric.model.checks import clip_text
 from flowfabric.sdk import codec
-from flowfabric.sdk.context import Context, SyncContext
+from flowfabric.sdk.context.context import Context, SyncContext
 from flowfabric.sdk.errors import (
     BudgetExceeded,
     ChildFailed,

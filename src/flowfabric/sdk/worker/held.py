@@ -24,9 +24,9 @@ from flowfabric.errors import (
 from flowfabric.model.handle import HandleKind
 from flowfabric.model.results import Claimed
 from flowfabric.model.suspension import AlreadyMet, Suspended
+from flowfabric.sdk.context.received import Ended, ended
 from flowfabric.sdk.durations import instant_ms
 from flowfabric.sdk.errors import Stopped
-from flowfabric.sdk.received import Ended, ended
 from flowfabric.sdk.task import Task
 from flowfabric.sdk.worker.outage import Outage, Patience
 from flowfabric.trouble import is_passing, may_pass

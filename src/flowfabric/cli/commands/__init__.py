@@ -1,0 +1,44 @@
+"""The commands. Each has a file named by its word: `add_arguments` is its grammar, which names the
+functions that serve it. Here are the words, in the order of `ff --help`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """What `ff --help` says of a command, without loading it."""
+
+    word: str
+    text: str
+    has_many_tenants: bool = False
+
+
+COMMANDS: Final = (
+    Command("worker", "run a worker until Ctrl-C or SIGTERM", has_many_tenants=True),
+    Command("submit", "create an execution"),
+    Command("ps", "list executions, newest first"),
+    Command("show", "everything about one execution"),
+    Command("why", "why is this not running?"),
+    Command("result", "print the result of an execution"),
+    Command("cancel", "cancel executions, whatever they are doing"),
+    Command("retry", "run finished executions again"),
+    Command("hold", "keep waiting executions from being claimed"),
+    Command("release", "end a hold"),
+    Command("priority", "move waiting work up or down"),
+    Command("revoke", "take the lease from the worker that has it; the work is run again"),
+    Command("lanes", "list lanes, switch or set one"),
+    Command("workers", "list live workers"),
+    Command("db", "the database schema: migrate, check, print"),
+    Command("bench", "measure this machine"),
+    Command("completion", "print a script for your shell"),
+    Command("doctor", "check store, schema, indexes, values and stuck rows"),
+    Command("version", "versions of this program and its parts"),
+    Command("flow", "flows: executions that depend on each other"),
+    Command("budget", "what may be spent, and what was"),
+    Command("quota", "how many may start per window and run at once"),
+    Command("waits", "what suspended executions wait for"),
+    Command("keys", "the keys that sign waitpoint tokens"),
+)

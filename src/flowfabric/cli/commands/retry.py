@@ -1,0 +1,41 @@
+"""`ff retry`: run finished executions again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from flowfabric.api.backend import EngineBackend
+from flowfabric.cli.call import Call
+from flowfabric.cli.exits import Exit
+from flowfabric.cli.grammar import FfParser, add_reason
+from flowfabric.cli.many import Verb
+from flowfabric.cli.operate import add_ids, add_many, operate
+from flowfabric.sdk.selecting import LOST
+
+
+def add_arguments(parser: FfParser) -> None:
+    """Which executions."""
+    add_ids(parser, least="*")
+    add_reason(parser)
+    parser.add_argument(
+        "--cascade", action="store_true", help="in a flow: also what was skipped for it"
+    )
+    add_many(parser)
+    parser.set_defaults(handler=retry)
+
+
+async def retry(call: Call) -> Exit:
+    """Run each again from its beginning, its history kept."""
+
+    async def change(engine: EngineBackend, execution_id: str) -> Any:
+        return await engine.replay_execution(
+            execution_id=execution_id,
+            requested_by="ff",
+            reason=call.arguments.reason,
+            cascade=call.arguments.cascade,
+        )
+
+    def words(reply: Any) -> str:
+        return f"{reply.public_state.value.replace('_', ' ')} again (replay {reply.replay_count})"
+
+    return await operate(call, Verb("retry", "to be run again", LOST, change), words)

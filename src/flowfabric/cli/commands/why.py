@@ -1,0 +1,101 @@
+"""`ff why`: the engine's explanation, with what to try."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from flowfabric.cli.call import Call
+from flowfabric.cli.exits import Exit
+from flowfabric.cli.grammar import FfParser, add_id
+from flowfabric.cli.references import named
+from flowfabric.cli.show.plain import plain
+from flowfabric.cli.show.terminal import Column, clean
+from flowfabric.cli.show.times import both
+from flowfabric.model.results import Explanation
+from flowfabric.model.state import TERMINAL_STATES, PublicState
+
+_LIMIT_COLUMNS: Final = (
+    Column("LIMIT"),
+    Column("USAGE", shrinks=True),
+    Column("KEEPS IT BACK"),
+    Column("ROOM AGAIN", shrinks=True),
+)
+_WAIT_COLUMNS: Final = (
+    Column("KEY"),
+    Column("NAME"),
+    Column("WAITS FOR"),
+    Column("HAVE", right=True),
+)
+_DUE_WORDS: Final = {PublicState.ACTIVE: "lease ends", PublicState.SUSPENDED: "timeout"}
+_WORKER_COLUMNS: Final = (Column("WORKER"), Column("CAN RUN IT"), Column("LACKS", shrinks=True))
+
+
+def add_arguments(parser: FfParser) -> None:
+    """The execution."""
+    add_id(parser)
+    parser.set_defaults(handler=why)
+
+
+async def why(call: Call) -> Exit:
+    """The engine's explanation, with what to try."""
+    async with call.engine() as engine:
+        snapshot = await named(call, engine)
+        explanation = await engine.explain(execution_id=snapshot.execution_id)
+        now = await engine.server_time_ms()
+    if call.terminal.as_json:
+        call.terminal.document(plain(explanation))
+    else:
+        show_explanation(call, explanation, now)
+    return Exit.OK
+
+
+def show_explanation(call: Call, explanation: Explanation, now: int) -> None:
+    """The summary first: it is what was asked."""
+    terminal = call.terminal
+    state = explanation.public_state.value
+    terminal.text(f"{state}: {explanation.summary}", state=state)
+    due = _DUE_WORDS.get(explanation.public_state, "due")
+    pairs = [
+        ("since", both(explanation.since, now)),
+        ("waiting for", explanation.waiting_for.removeprefix("waiting_for_").replace("_", " ")),
+        (due, both(explanation.due_at, now)),
+        ("missing", ", ".join(explanation.missing_capabilities)),
+        *(("try", hint) for hint in explanation.hints),
+    ]
+    terminal.facts([(name, clean(value)) for name, value in pairs if value])
+    if explanation.public_state in TERMINAL_STATES:
+        return
+    _show_tables(call, explanation, now)
+
+
+def _show_tables(call: Call, explanation: Explanation, now: int) -> None:
+    """What a suspended execution waits for, its limits, and who could run it."""
+    waits = [
+        (
+            ", ".join(line.waitpoint_keys),
+            line.signal_name or "any",
+            line.what,
+            f"{line.have}/{line.need}",
+        )
+        for line in explanation.waits
+        if line.waitpoint_keys
+    ]
+    limits = [
+        (
+            f"{limit.kind} {limit.limit_id}",
+            limit.usage,
+            "yes" if limit.keeps_back else "no",
+            both(limit.clears_at, now),
+        )
+        for limit in explanation.limits
+    ]
+    workers = [
+        (f"{fit.worker_id}/{fit.worker_instance_id}", "yes" if fit.fits else "no", fit.lacks)
+        for fit in explanation.could_run
+        if explanation.public_state not in _DUE_WORDS  # runs already, or no worker is the matter
+    ]
+    tables = ((_WAIT_COLUMNS, waits), (_LIMIT_COLUMNS, limits), (_WORKER_COLUMNS, workers))
+    for columns, rows in tables:
+        if rows:
+            call.terminal.line()
+            call.terminal.table(columns, rows)

@@ -1,0 +1,1 @@
+"""What a handler is given, and what it may ask for."""

@@ -1,0 +1,303 @@
+"""Children: executions that a handler spawns and whose results it gathers.
+
+A handler that waits for children ends and is called again from the top, like one that suspends.
+Each spawn has its number in the run of the handler, and the number is part of the child's key: the
+second call finds the child of the first instead of making another one. So does a retry, and a
+worker that takes over after a crash; only an operator's replay begins with new children.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from typing import (
+    Any,
+    Final,
+    Generic,
+    Literal,
+    ParamSpec,
+    Protocol,
+    TypeVar,
+    cast,
+    overload,
+)
+
+from flowfabric.api.executions import NewExecution
+from flowfabric.errors import IdempotencyConflict, InvalidInput, NotFound
+from flowfabric.model.checks import check_flag, check_list
+from flowfabric.model.policy import DEFAULT_POLICY, ExecutionPolicy
+from flowfabric.model.record import replace
+from flowfabric.model.results import Outcome
+from flowfabric.model.shown import shown
+from flowfabric.model.state import PublicState
+from flowfabric.sdk.context.spending import Asker
+from flowfabric.sdk.errors import ChildFailed, SpawnMismatch, Suspension
+from flowfabric.sdk.run import error_of, read_result
+from flowfabric.sdk.task import Call, Task, TaskWithOptions
+
+P = ParamSpec("P")
+R = TypeVar("R")
+A = TypeVar("A")
+B = TypeVar("B")
+C = TypeVar("C")
+D = TypeVar("D")
+E = TypeVar("E")
+
+_REMEMBERED_MS: Final = 400 * 86_400_000  # longer than anybody waits for a child
+_AT_ONCE: Final = 1_000  # children of one call to the engine
+
+
+class Parent(Asker, Protocol):
+    """Who may wait for children."""
+
+    async def wait_children(self) -> None:
+        """Let go of the lease until every child has ended; nothing more of it counts."""
+        ...
+
+
+class Child(Generic[R]):
+    """One execution that this handler spawned. `ctx.gather` gives its result."""
+
+    __slots__ = ("id", "kind", "task")
+
+    def __init__(self, execution_id: str, kind: str, task: Task[..., R] | None) -> None:
+        self.id = execution_id
+        self.kind = kind
+        self.task = task
+
+    def __repr__(self) -> str:
+        return f"Child({self.id!r})"
+
+
+class Family:
+    """The children of one run of a handler."""
+
+    __slots__ = ("_life", "_owner", "_spawned")
+
+    def __init__(self, owner: Parent) -> None:
+        self._owner = owner
+        self._spawned = 0
+        self._life: int | None = None  # how often the parent was replayed
+
+    def number(self, calls: Sequence[Call[Any]]) -> list[tuple[int, Call[Any]]]:
+        """Give each call its number, at once: what runs in between must not change the order."""
+        first = self._spawned
+        self._spawned += len(calls)
+        return list(enumerate(calls, start=first))
+
+    async def spawn(self, numbered: Sequence[tuple[int, Call[Any]]]) -> list[Child[Any]]:
+        """Record children, or find those an earlier run of the handler recorded."""
+        life = await self._replays()
+        requests = [(at, self._request(call, life, at)) for at, call in numbered]
+        ids: list[str] = []
+        for start in range(0, len(requests), _AT_ONCE):
+            ids += await self._record(requests[start : start + _AT_ONCE])
+        return [
+            Child(execution_id, call.kind, call.task)
+            for execution_id, (_, call) in zip(ids, numbered, strict=True)
+        ]
+
+    async def _replays(self) -> int:
+        if self._life is None:
+            key = self._owner.claimed.execution_id
+            found = await self._owner.ask(lambda e: e.describe_execution(execution_id=key))
+            if found is None:
+                raise NotFound(f"execution {key}", entity="execution")
+            self._life = found.replay_count
+        return self._life
+
+    def _request(self, call: Call[Any], life: int, at: int) -> NewExecution:
+        for name in ("key", "connection"):
+            if getattr(call.options, name) is not None:
+                detail = f"{call.kind}: {name}= is not for children; each has a key of its own"
+                raise InvalidInput(detail, field=name)
+        request = call.request()
+        policy = cast("ExecutionPolicy", request.policy or DEFAULT_POLICY)
+        claimed = self._owner.claimed
+        return replace(
+            request,
+            namespace=claimed.namespace,
+            idempotency_key=f"child:{claimed.execution_id}:{life}:{at}",
+            policy=replace(policy, dedup_window_ms=_REMEMBERED_MS),
+        )
+
+    async def _record(self, requests: Sequence[tuple[int, NewExecution]]) -> list[str]:
+        handle = self._owner.claimed.handle
+        children = [request for _, request in requests]
+        try:
+            spawned = await self._owner.ask(lambda e: e.spawn_children(handle, children))
+        except IdempotencyConflict as error:
+            if len(requests) > 1:  # each by itself, to know which of them is another now
+                alone = [self._record([each]) for each in requests]
+                return [found for (found,) in await asyncio.gather(*alone)]
+            ((at, request),) = requests
+            return [await self._same(at, request, str(error.fields.get("execution_id", "")))]
+        return list(spawned.execution_ids)
+
+    async def _same(self, at: int, request: NewExecution, known_id: str) -> str:
+        """The child of an earlier run, if it does the same: its options may have changed since."""
+        known = await self._owner.ask(lambda e: e.read_execution_context(execution_id=known_id))
+        before = (known.execution_kind, known.input_payload)
+        if before == (request.execution_kind, request.input_payload):
+            return known_id
+        was = known.execution_kind
+        if was == request.execution_kind:
+            was = "the same with other arguments"
+        detail = f"spawn number {at + 1} is {request.execution_kind} now, and before it was {was}"
+        raise SpawnMismatch(detail, execution_id=known_id, number=at + 1)
+
+    async def gather(self, children: Sequence[Any], *, return_exceptions: bool) -> list[Any]:
+        """The results in order; while one is missing the parent waits without a worker."""
+        check_flag(return_exceptions, field="return_exceptions")
+        for child in children:
+            if not isinstance(child, Child):
+                detail = f"gather: expected children of ctx.spawn, got {type(child).__name__}"
+                raise InvalidInput(detail, field="children")
+        ids = list(dict.fromkeys(child.id for child in children))
+        if not ids:
+            return []
+        outcomes = await self._owner.ask(lambda e: e.read_outcomes(execution_ids=ids))
+        if len(outcomes) < len(ids):
+            await self._owner.wait_children()
+            raise Suspension(self._owner.claimed.execution_id)
+        answers = [_answer(child, outcomes[child.id]) for child in children]
+        if not return_exceptions:
+            for answer in answers:
+                if isinstance(answer, ChildFailed):
+                    raise answer
+        return answers
+
+
+def _answer(child: Child[Any], outcome: Outcome) -> Any:
+    ended = outcome.ended
+    if ended.public_state is PublicState.COMPLETED:
+        return read_result(child.task, child.id, outcome.result)
+    error = error_of(ended)
+    return ChildFailed(error.detail, **error.fields, state=ended.public_state.value)
+
+
+def calls_of(task: Any, items: Iterable[Any]) -> list[Call[Any]]:
+    """A call for each item: a tuple of positional arguments, or a single one that is no tuple."""
+    given = check_list(items, field="items")
+    return [call_of(task, item if isinstance(item, tuple) else (item,), {}) for item in given]
+
+
+def call_of(task: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call[Any]:
+    """The task with its arguments, checked."""
+    bind: Callable[..., Call[Any]] | None = getattr(task, "call", None)
+    if bind is None or isinstance(task, str):
+        detail = f"spawn: {shown(task, 80)} is not a task; for options write task.options(…)"
+        raise InvalidInput(detail, field="task")
+    return bind(*args, **kwargs)
+
+
+class Spawning:
+    """What an async handler may do with children."""
+
+    __slots__ = ()
+    _family: Family
+
+    async def spawn(
+        self, task: Task[P, R] | TaskWithOptions[P, R], /, *args: P.args, **kwargs: P.kwargs
+    ) -> Child[R]:
+        """Record a child: an execution of its own that is cancelled with its parent.
+
+            pages = [await ctx.spawn(fetch, url) for url in urls]
+            texts = await ctx.gather(*pages)
+
+        Called again, the handler gets the same children: it must spawn the same in the same order.
+        Options go with the task: `ctx.spawn(fetch.options(priority=5), url)`.
+        """
+        numbered = self._family.number([call_of(task, args, kwargs)])
+        return (await self._family.spawn(numbered))[0]
+
+    async def spawn_many(
+        self, task: Task[..., R] | TaskWithOptions[..., R], items: Iterable[Any], /
+    ) -> list[Child[R]]:
+        """A child for each item, recorded together: a tuple of arguments, or a single one."""
+        numbered = self._family.number(calls_of(task, items))
+        return await self._family.spawn(numbered) if numbered else []
+
+    # As `asyncio.gather`: up to five children are typed as a tuple, so that each keeps its type,
+    # and any number of them as a list, which it is.
+    @overload
+    async def gather(self, one: Child[A], /) -> tuple[A]: ...
+    @overload
+    async def gather(self, one: Child[A], two: Child[B], /) -> tuple[A, B]: ...
+    @overload
+    async def gather(self, one: Child[A], two: Child[B], three: Child[C], /) -> tuple[A, B, C]: ...
+    @overload
+    async def gather(
+        self, one: Child[A], two: Child[B], three: Child[C], four: Child[D], /
+    ) -> tuple[A, B, C, D]: ...
+    @overload
+    async def gather(
+        self, one: Child[A], two: Child[B], three: Child[C], four: Child[D], five: Child[E], /
+    ) -> tuple[A, B, C, D, E]: ...
+    @overload
+    async def gather(
+        self, *children: Child[R], return_exceptions: Literal[False] = False
+    ) -> list[R]: ...
+    @overload
+    async def gather(
+        self, *children: Child[R], return_exceptions: bool
+    ) -> list[R | ChildFailed]: ...
+
+    async def gather(self, *children: Child[Any], return_exceptions: bool = False) -> Any:
+        """The results of children, in order.
+
+        While one of them has not ended the handler ends here; it is called again from the top, as
+        the same attempt, when every child of this execution has ended. A child that ended without a
+        result raises `ChildFailed`; with `return_exceptions` that stands in its place.
+        """
+        return await self._family.gather(children, return_exceptions=return_exceptions)
+
+
+class SyncSpawning:
+    """What a sync handler may do with children: the same, blocking its thread."""
+
+    __slots__ = ()
+    _family: Family
+    _owner: Any
+
+    def spawn(
+        self, task: Task[P, R] | TaskWithOptions[P, R], /, *args: P.args, **kwargs: P.kwargs
+    ) -> Child[R]:
+        """Record a child: see `Context.spawn`."""
+        numbered = self._family.number([call_of(task, args, kwargs)])
+        children: list[Child[Any]] = self._owner.wait_for(self._family.spawn(numbered))
+        return children[0]
+
+    def spawn_many(
+        self, task: Task[..., R] | TaskWithOptions[..., R], items: Iterable[Any], /
+    ) -> list[Child[R]]:
+        """A child for each item: see `Context.spawn_many`."""
+        numbered = self._family.number(calls_of(task, items))
+        if not numbered:
+            return []
+        children: list[Child[Any]] = self._owner.wait_for(self._family.spawn(numbered))
+        return children
+
+    @overload
+    def gather(self, one: Child[A], /) -> tuple[A]: ...
+    @overload
+    def gather(self, one: Child[A], two: Child[B], /) -> tuple[A, B]: ...
+    @overload
+    def gather(self, one: Child[A], two: Child[B], three: Child[C], /) -> tuple[A, B, C]: ...
+    @overload
+    def gather(
+        self, one: Child[A], two: Child[B], three: Child[C], four: Child[D], /
+    ) -> tuple[A, B, C, D]: ...
+    @overload
+    def gather(
+        self, one: Child[A], two: Child[B], three: Child[C], four: Child[D], five: Child[E], /
+    ) -> tuple[A, B, C, D, E]: ...
+    @overload
+    def gather(self, *children: Child[R], return_exceptions: Literal[False] = False) -> list[R]: ...
+    @overload
+    def gather(self, *children: Child[R], return_exceptions: bool) -> list[R | ChildFailed]: ...
+
+    def gather(self, *children: Child[Any], return_exceptions: bool = False) -> Any:
+        """The results of children, or end here and be called again: see `Context.gather`."""
+        asked = self._family.gather(children, return_exceptions=return_exceptions)
+        return self._owner.wait_for(asked)

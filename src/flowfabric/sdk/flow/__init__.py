@@ -1,0 +1,1 @@
+"""Flows: executions that depend on each other, written together and followed together."""
