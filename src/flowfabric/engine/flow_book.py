@@ -97,6 +97,8 @@ _RULES: dict[type, str] = {
     WaitChildren: "_wait_children",
 }
 FLOW_COMMANDS = frozenset(_RULES)
+_BY_MEMBER = _ENDING | {SpawnChildren, WaitChildren, CascadeFrom}  # their flow is that of a member
+_ABOUT_FLOWS = FLOW_COMMANDS | _BY_MEMBER
 
 
 def executions_in(command: Any) -> Iterable[str]:
@@ -143,13 +145,22 @@ class FlowBook(FlowBuilding):
         Many ends are written before their flows are held: what they did needs no flow, and others
         go on with its graph meanwhile.
         """
+        kinds = set(map(type, commands))
+        if kinds.isdisjoint(_ABOUT_FLOWS):
+            return
+        wanted = self._flows_of(commands)
+        if len(commands) >= HELD_LATER_FROM and kinds <= _REPORTING:
+            self.later = wanted
+        elif wanted:
+            await self.hold(wanted)
+
+    def _flows_of(self, commands: Sequence[Any]) -> set[str]:
+        executions = self.view.executions
         wanted: set[str] = set()
-        can_wait = len(commands) >= HELD_LATER_FROM
         for command in commands:
             kind = type(command)
-            can_wait = can_wait and kind in _REPORTING
-            if kind in (SpawnChildren, WaitChildren, CascadeFrom) or kind in _ENDING:
-                execution = self.view.executions.get(command.execution_id)
+            if kind in _BY_MEMBER:
+                execution = executions.get(command.execution_id)
                 if isinstance(execution, Execution):
                     if execution.flow_id is not None:
                         wanted.add(execution.flow_id)
@@ -157,10 +168,7 @@ class FlowBook(FlowBuilding):
                         wanted.add(_flow_of_children(execution))
             elif kind in FLOW_COMMANDS and (kind is not SubmitFlow or command.is_named):
                 wanted.add(command.flow_id)
-        if can_wait:
-            self.later = wanted
-        elif wanted:
-            await self.hold(wanted)
+        return wanted
 
     async def decide(self, command: Any) -> Any:
         """The reply to a command about flows; its changes join the batch."""

@@ -63,6 +63,7 @@ def with_body(reply: Claimed, body: Body) -> Claimed:
 
 
 _SEARCHING = frozenset((Claim, PromiseBest, WakeDue))
+_BY_RULE = (RULES.keys() - _STARTING) | {CreateExecution}  # decided by the picture alone
 _OF_LANES = _STARTING | {Replay}  # about one execution, and about its lane's switch
 
 
@@ -127,7 +128,9 @@ class _Named:
         for command in commands:
             kind = type(command)
             if kind is CreateExecution:
-                self._created(command)
+                self.needs_catalog = True
+                if (key := command.body.idempotency_key) is not None:
+                    self._keyed(command, key)
             elif kind in _SEARCHING:
                 self.needs_catalog = True
             elif kind in LIMIT_COMMANDS:
@@ -144,11 +147,9 @@ class _Named:
                 elif kind in _OF_LANES:
                     self.needs_catalog = True
 
-    def _created(self, command: CreateExecution) -> None:
-        self.needs_catalog = True
-        if command.idempotency_key is not None:
-            self.keys.add((command.route.namespace, command.idempotency_key))
-            self.executions.add(command.execution_id)
+    def _keyed(self, command: CreateExecution, key: str) -> None:
+        self.keys.add((command.route.namespace, key))
+        self.executions.add(command.execution_id)
 
 
 class Fold:
@@ -175,13 +176,13 @@ class Fold:
         owes = False  # whether something is still to follow from what was decided
         for command in commands:
             kind = type(command)
-            if (kind in RULES and kind not in _STARTING) or kind is CreateExecution:
+            if kind in _BY_RULE:
                 if owes and self._may_be_moved(command):
                     await self._follow_up()
                 reply = self._replay(command) if kind is Replay else view.decide(command)
                 if type(reply) is Refused and kind in REPEATABLE:
                     reply = await first_answer(self._tx, view, command) or reply
-                owes = owes or view.has_bounded or view.has_member_moves
+                owes = owes or view.owes
                 if owes and type(reply) is Replayed:
                     await self._follow_up()
                     owes, reply = False, self._as_it_stands(reply)
