@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import Any, Final
 
 from flowfabric import limits
@@ -25,6 +26,7 @@ _USUAL: Final = {
     for name, value in fields_of(NewExecution(execution_kind="")).items()
     if value is not None
 }
+_usual_of: Final = attrgetter(*_USUAL)
 
 
 @answers(api.NewExecution)
@@ -98,9 +100,12 @@ def _request(given: NewExecution | dict[str, Any]) -> NewExecution:
 
 def _filled(request: NewExecution) -> NewExecution:
     """None says the same as leaving a field out."""
-    absent = {name: usual for name, usual in _USUAL.items() if getattr(request, name) is None}
-    if not absent:
+    for value in _usual_of(request):
+        if value is None:
+            break
+    else:
         return request
+    absent = {name: usual for name, usual in _USUAL.items() if getattr(request, name) is None}
     if "execution_kind" in absent:
         raise InvalidInput("execution_kind: is required", field="execution_kind")
     return replace(request, **absent)

@@ -54,10 +54,7 @@ class Unit:
     @property
     def owes(self) -> bool:
         """Whether something is still to follow from what was decided."""
-        view = self.view
-        return (
-            view.has_bounded or view.has_member_moves or (self._has_limits and self.limits.has_work)
-        )
+        return self.view.owes or (self._has_limits and self.limits.has_work)
 
     async def follow_up(self) -> None:
         """Everything that follows from what was decided: in its flows, and among limits and waits.

@@ -190,6 +190,11 @@ class View:
     # --- what limits ask of the picture ----------------------------------------------------------
 
     @property
+    def owes(self) -> bool:
+        """Whether anything is still to follow from moves: among limits, waits or flows."""
+        return bool(self._bounded or self._member_moves)
+
+    @property
     def has_bounded(self) -> bool:
         """Whether an execution with limits has moved since this was last asked for."""
         return bool(self._bounded)

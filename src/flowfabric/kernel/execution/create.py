@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+from typing import Final
 
 from flowfabric.errors import IdempotencyConflict, InvalidInput
 from flowfabric.kernel.command import ExecutionCommand, Needs
@@ -17,6 +18,9 @@ from flowfabric.model.record import replace, to_json
 from flowfabric.model.results import Created, CreateResult, Duplicate
 from flowfabric.model.route import Catalog, Route
 from flowfabric.model.state import AttemptState, BlockingReason
+
+_FIRST_ATTEMPT: Final = AttemptState.PENDING_FIRST_ATTEMPT
+_DELAY: Final = BlockingReason.WAITING_FOR_DELAY
 
 
 class CreateExecution(ExecutionCommand[CreateResult], frozen=True, kw_only=True):
@@ -110,18 +114,16 @@ def _new_execution(
     eligible_at = command.delay_until if command.delay_until is not None else policy.delay_until
     if eligible_at is None:  # a delay of what waits for others begins when these have ended
         eligible_at = now if command.open_group else now + (policy.delay_ms or 0)
-    state, detail = wait_until(
-        eligible_at, AttemptState.PENDING_FIRST_ATTEMPT, now, BlockingReason.WAITING_FOR_DELAY
-    )
+    state, detail = wait_until(eligible_at, _FIRST_ATTEMPT, now, _DELAY)
     deadline_at, relative = command.deadline_at, policy.timeout_policy.execution_deadline_ms
     if relative is not None:
         deadline_at = min(
             now + relative, deadline_at if deadline_at is not None else now + relative
         )
     new = Execution(
-        execution_id=command.execution_id,
-        route=command.route,
-        state=state,
+        command.execution_id,  # by position: more than fifteen keywords at once are slow
+        command.route,
+        state,
         priority=command.priority,
         created_at=now,
         eligible_at=eligible_at,
