@@ -34,7 +34,7 @@ async def create_execution(machine: EngineCore, request: NewExecution) -> Create
     """Sharing a commit with others."""
     request = _filled(request)
     command = to_create(request, machine.config, _new_id(machine, request))
-    await machine.ensure_known((command,))
+    await machine.known.ensure((command,))
     return await machine.execute(command)
 
 
@@ -44,7 +44,7 @@ async def create_executions(
 ) -> list[CreateResult]:
     """In a transaction of their own."""
     commands = _checked(machine, request.requests)
-    await machine.ensure_known(commands)
+    await machine.known.ensure(commands)
     return await machine.execute_together(commands, _raise_first_refusal)
 
 

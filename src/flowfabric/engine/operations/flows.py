@@ -90,7 +90,7 @@ async def submit_flow(
     if request.connection is not None:
         (reply,) = await machine.execute_in(request.connection, (command,), creates)
         return reply
-    await machine.ensure_known(creates)
+    await machine.known.ensure(creates)
     return await machine.execute(command)
 
 
@@ -306,12 +306,12 @@ async def spawn_children(machine: EngineCore, request: api.SpawnChildren) -> Spa
     """Into the flow of their parent, which only the transaction knows."""
     handle = machine.check_handle(request.handle)
     creates = to_children(handle.execution_id, request.children, machine.config)
-    await machine.ensure_known(creates, knows_flow=False)
+    await machine.known.ensure(creates, knows_flow=False)
     command = SpawnChildren(
         execution_id=handle.execution_id,
         fence=handle.fence,
         children=tuple(creates),
-        flow_budgets=machine.flow_budgets(creates),
+        flow_budgets=machine.known.flow_budgets(creates),
     )
     return await machine.execute(command)
 

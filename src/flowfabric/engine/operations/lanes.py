@@ -70,10 +70,10 @@ async def configure_lane(machine: EngineCore, request: api.ConfigureLane) -> Lan
         None if quota_policy_id == "" else quota_policy_id,
         None,
     )
-    await machine.ensure_limits([asked])
+    await machine.known.ensure_limits([asked])
     # A lane has many tenants and executions: budgets of one of those cannot be its default.
     places = {ScopeType.LANE: lane, ScopeType.NAMESPACE: "", ScopeType.EXECUTION: ""}
-    machine.check_scopes(asked.budget_ids, places)
+    machine.known.check_scopes(asked.budget_ids, places)
     command = ConfigureLane(
         lane_id=lane,
         weight=weight,

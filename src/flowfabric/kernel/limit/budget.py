@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from flowfabric.errors import InvalidInput, LimitConflict, NotFound
+from flowfabric.errors import InvalidBudgetScope, InvalidInput, LimitConflict, NotFound
 from flowfabric.kernel.command import Command, Needs
 from flowfabric.kernel.decision import Moment, Refused
 from flowfabric.limits import DIMENSIONS_MAX
@@ -410,3 +410,14 @@ def reset_budget(budget: Budget, command: ResetBudget, at: Moment) -> BudgetDeci
     event = budget_event(row.budget_id, OperatorEventType.BUDGET_RESET, at.now)
     ready = Budget(with_due(fresh, at.now), usage)
     return BudgetDecision(BudgetReset(next_reset or 0), ready, (event,))
+
+
+def refuse_scopes(
+    policies: Mapping[str, BudgetPolicy], places: Mapping[ScopeType, str]
+) -> Refused | None:
+    """A budget that is for one lane, tenant, flow or execution is spent from there alone."""
+    for name, policy in policies.items():
+        if policy.scope_id != places.get(policy.scope_type, policy.scope_id):
+            detail = f"budget_ids: {name} is for {policy.scope_type.value} {policy.scope_id}"
+            return Refused(InvalidBudgetScope, detail, {"field": "budget_ids"})
+    return None
