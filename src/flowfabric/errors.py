@@ -4,7 +4,8 @@
 FlowFabricError
   NotFound               the named thing does not exist (or is not visible to you)
   ValidationError        the request is wrong; nothing was changed; do not retry unchanged
-    InvalidInput  InvalidCapabilities  InvalidTagKey  InvalidBlockingReason  CapabilityMismatch
+    InvalidInput  InvalidCursor  InvalidCapabilities  InvalidTagKey  InvalidBlockingReason
+    CapabilityMismatch
     PayloadTooLarge  FenceRequired  PartialFence  HandleFromOtherBackend  Corruption
     ExecutionNotInFlow
   ContentionError        somebody else got there first, or the moment is wrong; re-read and retry
@@ -105,6 +106,12 @@ class InvalidInput(ValidationError):
     """Correct the named argument; nothing was changed."""
 
     code = "invalid_input"
+
+
+class InvalidCursor(ValidationError):
+    """Hand back a `next_cursor` of this very listing, or none to begin anew."""
+
+    code = "invalid_cursor"
 
 
 class InvalidCapabilities(ValidationError):

@@ -235,7 +235,7 @@ async def race(url: str) -> None:
         seen = sum((rival.seen for rival in rivals), Counter())
         for act in ("work", "grow", "replay", "cancel_flow", "cancel_member", "look_after"):
             assert seen[act] > 0, seen
-        for flow in (await engine.list_flows(status="active", limit=1_000)).flows:
+        for flow in (await engine.list_flows(status="active", limit=1_000)).items:
             await engine.cancel_flow(flow_id=flow.flow_id)
         await settle(engine)
         dump = await engine.store.dump()

@@ -131,7 +131,7 @@ class FlowHistories(Histories):
         self.executions += answer.execution_ids.values()
         self.members += ((answer.flow_id, key) for key in answer.execution_ids.values())
         found = self.runner.run(self.seats[0].engine.list_edges(flow_id=answer.flow_id))
-        for each in found:
+        for each in found.items:
             ends = (each.upstream_execution_id, each.downstream_execution_id)
             self.edges.append((answer.flow_id, each.edge_id, *ends))
 

@@ -172,7 +172,7 @@ class Trial:
         upstream, downstream = self.plan.edges[number % len(self.plan.edges)]
         (edge,) = [
             each
-            for each in await self.engine.list_edges(flow_id=self.flow_id)
+            for each in (await self.engine.list_edges(flow_id=self.flow_id)).items
             if each.upstream_execution_id == self.ids[upstream]
             and each.downstream_execution_id == self.ids[downstream]
         ]

@@ -241,7 +241,7 @@ def test_attaching_what_does_not_exist_names_it_and_submits_nothing(url: str) ->
             with pytest.raises(InvalidBudgetScope, match="gpu"):
                 await ff.submit(read, budgets=["gpu"])
             engine = await ff.start()
-            assert not (await engine.list_executions()).executions
+            assert not (await engine.list_executions()).items
 
     asyncio.run(main())
 

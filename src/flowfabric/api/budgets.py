@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from flowfabric import limits
 from flowfabric.api.operation import Kind, Request, Scope, operation
+from flowfabric.api.page import Page
 from flowfabric.api.words import (
     EnforcementModeGiven,
     HardActionGiven,
@@ -199,13 +200,13 @@ class GetBudgetStatus(Request[BudgetStatus], frozen=True, kw_only=True):
 
 
 @operation("list_budgets", Kind.READ, Scope.READ)
-class ListBudgets(Request[list[BudgetStatus]], frozen=True, kw_only=True):
-    """Budgets by id, those after `after`; usage without a policy is not listed.
+class ListBudgets(Request[Page[BudgetStatus]], frozen=True, kw_only=True):
+    """Budgets by id; usage without a policy is not listed.
 
     One whose rows cannot be read is left out; `doctor` names it.
     """
 
-    after: str | None = None
+    cursor: str | None = None
     limit: int = limits.PAGE_DEFAULT
 
 

@@ -8,6 +8,7 @@ from typing import Any
 from flowfabric import limits
 from flowfabric.api.executions import NewExecution
 from flowfabric.api.operation import Kind, Request, Scope, operation
+from flowfabric.api.page import Page
 from flowfabric.api.words import CancellationPolicyGiven, FlowStatusGiven
 from flowfabric.model.flow import (
     FLOW_CANCELLED,
@@ -32,7 +33,7 @@ from flowfabric.model.flow_results import (
     FlowCancelled,
     FlowCreated,
     FlowDuplicate,
-    FlowPage,
+    FlowListing,
     FlowSnapshot,
     FlowSubmitted,
     FlowSummary,
@@ -312,33 +313,42 @@ class ProjectFlowSummary(Request[FlowSummary], frozen=True, kw_only=True):
 
 
 @operation("list_flows", Kind.READ, Scope.READ)
-class ListFlows(Request[FlowPage], frozen=True, kw_only=True):
-    """Flows by id, which is by creation; the cursor is the last id seen.
+class ListFlows(Request[Page[FlowListing]], frozen=True, kw_only=True):
+    """Flows by id, which is by creation.
 
     One whose row cannot be read is left out, as in `list_executions`; `doctor` names it.
     """
 
     namespace: str | None = None
     status: FlowStatusGiven | None = None
+    newest_first: bool = False
     cursor: str | None = None
     limit: int = limits.PAGE_DEFAULT
-    newest_first: bool = False
 
 
 @operation("list_flow_members", Kind.READ, Scope.READ)
 class ListFlowMembers(Request[tuple[MemberInfo, ...]], frozen=True, kw_only=True):
-    """Every member with its state, in the order of the graph."""
+    """Every member with its state, in the order of the graph.
+
+    All at once: a flow has at most `limits.FLOW_MEMBERS_MAX`, and their order is not that of
+    their ids.
+    """
 
     flow_id: str
 
 
 @operation("list_edges", Kind.READ, Scope.READ)
-class ListEdges(Request[tuple[EdgeSnapshot, ...]], frozen=True, kw_only=True):
-    """The edges that leave one member, or lead to one; without either, all of the flow."""
+class ListEdges(Request[Page[EdgeSnapshot]], frozen=True, kw_only=True):
+    """The edges that leave one member, or lead to one; without either, all of the flow; by id.
+
+    One whose row cannot be read is left out, as in `list_executions`; `doctor` names it.
+    """
 
     flow_id: str
     from_node: str | None = None
     to_node: str | None = None
+    cursor: str | None = None
+    limit: int = limits.PAGE_DEFAULT
 
 
 @operation("describe_edge", Kind.READ, Scope.READ)

@@ -147,6 +147,7 @@ from flowfabric.api.leases import (
     RenewLease,
 )
 from flowfabric.api.operation import Request
+from flowfabric.api.page import Page
 from flowfabric.api.quotas import (
     CheckAdmission,
     CreateQuotaPolicy,
@@ -180,8 +181,6 @@ from flowfabric.api.waits import (
     SuspendByTriple,
     SuspendRequest,
     WaitInfo,
-    WaitPage,
-    WaitpointPage,
 )
 from flowfabric.api.words import (
     BlockingReasonGiven,
@@ -197,7 +196,6 @@ from flowfabric.api.words import (
 )
 from flowfabric.api.workers import HeartbeatWorker, ListWorkers, MarkWorkerDead, RegisterWorker
 from flowfabric.errors import FlowFabricError
-from flowfabric.limits import PAGE_DEFAULT
 from flowfabric.model.attempt import Attempt, FailureClass
 from flowfabric.model.budget import (
     BudgetCreated,
@@ -233,7 +231,7 @@ from flowfabric.model.flow_results import (
     FlowCancelled,
     FlowCreated,
     FlowDuplicate,
-    FlowPage,
+    FlowListing,
     FlowSnapshot,
     FlowSubmitted,
     FlowSummary,
@@ -264,14 +262,13 @@ from flowfabric.model.results import (
     CreateResult,
     Delayed,
     ExecutionContext,
-    ExecutionPage,
     ExecutionSnapshot,
-    ExpiredLeasePage,
+    ExpiredLease,
     Explanation,
     GrantIssued,
     LaneChanged,
     LaneConfigured,
-    LanePage,
+    LaneSummary,
     LeaseRenewal,
     Marked,
     Moved,
@@ -292,7 +289,6 @@ from flowfabric.model.results import (
     Revoked,
     TerminalFailed,
     Unblocked,
-    WorkerPage,
 )
 from flowfabric.model.state import PublicState
 from flowfabric.model.suspension import (
@@ -310,6 +306,7 @@ from flowfabric.model.suspension import (
     WaitpointInfo,
     WaitpointRow,
 )
+from flowfabric.model.worker import Worker
 
 R = TypeVar("R")
 
@@ -429,9 +426,11 @@ class Methods(ABC):
         """
         return await self.call(ReadExecCoreFields(execution_id=execution_id, names=names))
 
-    async def list_attempts(self, *, execution_id: str) -> tuple[AttemptInfo, ...]:
-        """Every attempt, oldest first; the live one is last."""
-        return await self.call(ListAttempts(execution_id=execution_id))
+    async def list_attempts(
+        self, *, execution_id: str, cursor: str | None = None, limit: int = limits.PAGE_DEFAULT
+    ) -> Page[AttemptInfo]:
+        """The attempts of an execution, oldest first; the live one is last."""
+        return await self.call(ListAttempts(execution_id=execution_id, cursor=cursor, limit=limit))
 
     async def explain(self, *, execution_id: str) -> Explanation:
         """Why is it not running? State, since when, waiting for what, able workers, when due."""
@@ -483,8 +482,8 @@ class Methods(ABC):
         partition: int | None = None,
         cursor: str | None = None,
         limit: int = limits.PAGE_DEFAULT,
-    ) -> ExecutionPage:
-        """Executions, newest first. The cursor is opaque and stable while work goes on.
+    ) -> Page[ExecutionSnapshot]:
+        """Executions, newest first.
 
         `text` looks for words in the kind, id, tags and reasons. A page of a text search may be
         short or empty although a next cursor is given: it bounds how many rows one call looks at.
@@ -537,13 +536,13 @@ class Methods(ABC):
         self,
         *,
         as_of: int | None = None,
-        cursor: str | None = None,
-        limit: int = limits.PAGE_MAX,
         namespace: str | None = None,
-    ) -> ExpiredLeasePage:
+        cursor: str | None = None,
+        limit: int = limits.PAGE_DEFAULT,
+    ) -> Page[ExpiredLease]:
         """Leases past their time that are not dealt with yet, earliest first."""
         return await self.call(
-            ListExpiredLeases(as_of=as_of, cursor=cursor, limit=limit, namespace=namespace)
+            ListExpiredLeases(as_of=as_of, namespace=namespace, cursor=cursor, limit=limit)
         )
 
     async def find_executions(self, *, part: str, limit: int = 10) -> tuple[str, ...]:
@@ -558,9 +557,15 @@ class Methods(ABC):
         """Ids of flows that begin or end with these digits, newest first: see `find_executions`."""
         return await self.call(FindFlows(part=part, limit=limit))
 
-    async def list_kinds(self, *, namespace: str | None = None) -> tuple[str, ...]:
+    async def list_kinds(
+        self,
+        *,
+        namespace: str | None = None,
+        cursor: str | None = None,
+        limit: int = limits.PAGE_DEFAULT,
+    ) -> Page[str]:
         """Every kind of execution that was ever created, by name."""
-        return await self.call(ListKinds(namespace=namespace))
+        return await self.call(ListKinds(namespace=namespace, cursor=cursor, limit=limit))
 
     # --- control --------------------------------------------------------------------------------
 
@@ -1048,16 +1053,20 @@ class Methods(ABC):
         return await self.call(ReadResumeInfo(handle=handle))
 
     async def list_pending_waitpoints(
-        self, *, execution_id: str, after: str | None = None, limit: int = limits.PAGE_DEFAULT
-    ) -> WaitpointPage:
+        self, *, execution_id: str, cursor: str | None = None, limit: int = limits.PAGE_DEFAULT
+    ) -> Page[WaitpointInfo]:
         """Waitpoints of an execution that may still be signalled, by id; no tokens."""
         return await self.call(
-            ListPendingWaitpoints(execution_id=execution_id, after=after, limit=limit)
+            ListPendingWaitpoints(execution_id=execution_id, cursor=cursor, limit=limit)
         )
 
-    async def list_suspensions(self, *, execution_id: str) -> list[SuspensionRow]:
+    async def list_suspensions(
+        self, *, execution_id: str, cursor: str | None = None, limit: int = limits.PAGE_DEFAULT
+    ) -> Page[SuspensionRow]:
         """Every episode of an execution, oldest first."""
-        return await self.call(ListSuspensions(execution_id=execution_id))
+        return await self.call(
+            ListSuspensions(execution_id=execution_id, cursor=cursor, limit=limit)
+        )
 
     async def read_waitpoint_token(self, *, execution_id: str, waitpoint_id: str) -> Token | None:
         """A waitpoint's token, for an operator; none when it is closed or unknown.
@@ -1070,10 +1079,10 @@ class Methods(ABC):
         )
 
     async def list_suspended(
-        self, *, before: tuple[int, str] | None = None, limit: int = limits.PAGE_DEFAULT
-    ) -> list[SuspendedInfo]:
-        """Suspended executions, newest first; `before` is (created_at, uuid) of the last shown."""
-        return await self.call(ListSuspended(before=before, limit=limit))
+        self, *, cursor: str | None = None, limit: int = limits.PAGE_DEFAULT
+    ) -> Page[SuspendedInfo]:
+        """Suspended executions, newest first."""
+        return await self.call(ListSuspended(cursor=cursor, limit=limit))
 
     async def describe_waits(self, *, execution_ids: Sequence[str]) -> dict[str, WaitInfo]:
         """The open waits of those that are suspended."""
@@ -1086,8 +1095,8 @@ class Methods(ABC):
         lane_id: str | None = None,
         execution_kind: str | None = None,
         cursor: str | None = None,
-        limit: int = PAGE_DEFAULT,
-    ) -> WaitPage:
+        limit: int = limits.PAGE_DEFAULT,
+    ) -> Page[WaitInfo]:
         """Suspended executions and what they wait for, newest first."""
         return await self.call(
             ListWaits(
@@ -1368,11 +1377,11 @@ class Methods(ABC):
         *,
         namespace: str | None = None,
         status: FlowStatusGiven | None = None,
+        newest_first: bool = False,
         cursor: str | None = None,
         limit: int = limits.PAGE_DEFAULT,
-        newest_first: bool = False,
-    ) -> FlowPage:
-        """Flows by id, which is by creation; the cursor is the last id seen.
+    ) -> Page[FlowListing]:
+        """Flows by id, which is by creation.
 
         One whose row cannot be read is left out, as in `list_executions`; `doctor` names it.
         """
@@ -1380,21 +1389,38 @@ class Methods(ABC):
             ListFlows(
                 namespace=namespace,
                 status=status,
+                newest_first=newest_first,
                 cursor=cursor,
                 limit=limit,
-                newest_first=newest_first,
             )
         )
 
     async def list_flow_members(self, *, flow_id: str) -> tuple[MemberInfo, ...]:
-        """Every member with its state, in the order of the graph."""
+        """Every member with its state, in the order of the graph.
+
+        All at once: a flow has at most `limits.FLOW_MEMBERS_MAX`, and their order is not that of
+        their ids.
+        """
         return await self.call(ListFlowMembers(flow_id=flow_id))
 
     async def list_edges(
-        self, *, flow_id: str, from_node: str | None = None, to_node: str | None = None
-    ) -> tuple[EdgeSnapshot, ...]:
-        """The edges that leave one member, or lead to one; without either, all of the flow."""
-        return await self.call(ListEdges(flow_id=flow_id, from_node=from_node, to_node=to_node))
+        self,
+        *,
+        flow_id: str,
+        from_node: str | None = None,
+        to_node: str | None = None,
+        cursor: str | None = None,
+        limit: int = limits.PAGE_DEFAULT,
+    ) -> Page[EdgeSnapshot]:
+        """The edges that leave one member, or lead to one; without either, all of the flow; by id.
+
+        One whose row cannot be read is left out, as in `list_executions`; `doctor` names it.
+        """
+        return await self.call(
+            ListEdges(
+                flow_id=flow_id, from_node=from_node, to_node=to_node, cursor=cursor, limit=limit
+            )
+        )
 
     async def describe_edge(self, *, flow_id: str, edge_id: str) -> EdgeSnapshot | None:
         """One edge with its live state, or nothing."""
@@ -1587,13 +1613,13 @@ class Methods(ABC):
         return await self.call(GetBudgetStatus(budget_id=budget_id))
 
     async def list_budgets(
-        self, *, after: str | None = None, limit: int = limits.PAGE_DEFAULT
-    ) -> list[BudgetStatus]:
-        """Budgets by id, those after `after`; usage without a policy is not listed.
+        self, *, cursor: str | None = None, limit: int = limits.PAGE_DEFAULT
+    ) -> Page[BudgetStatus]:
+        """Budgets by id; usage without a policy is not listed.
 
         One whose rows cannot be read is left out; `doctor` names it.
         """
-        return await self.call(ListBudgets(after=after, limit=limit))
+        return await self.call(ListBudgets(cursor=cursor, limit=limit))
 
     async def read_budget_usage_and_limits(self, *, budget_id: str) -> UsageAndLimits:
         """Limits and usage; empty where nothing is known."""
@@ -1685,10 +1711,10 @@ class Methods(ABC):
         return await self.call(GetQuotaStatus(quota_policy_id=quota_policy_id))
 
     async def list_quota_policies(
-        self, *, after: str | None = None, limit: int = limits.PAGE_DEFAULT
-    ) -> list[QuotaPolicy]:
-        """Policies by id, those after `after`; one that cannot be read is left out."""
-        return await self.call(ListQuotaPolicies(after=after, limit=limit))
+        self, *, cursor: str | None = None, limit: int = limits.PAGE_DEFAULT
+    ) -> Page[QuotaPolicy]:
+        """Policies by id; one that cannot be read is left out."""
+        return await self.call(ListQuotaPolicies(cursor=cursor, limit=limit))
 
     # --- lanes ----------------------------------------------------------------------------------
 
@@ -1736,7 +1762,7 @@ class Methods(ABC):
 
     async def list_lanes(
         self, *, cursor: str | None = None, limit: int = limits.PAGE_DEFAULT
-    ) -> LanePage:
+    ) -> Page[LaneSummary]:
         """Lanes by name, with their switch and counts per state."""
         return await self.call(ListLanes(cursor=cursor, limit=limit))
 
@@ -1793,8 +1819,12 @@ class Methods(ABC):
         )
 
     async def list_workers(
-        self, *, namespace: str | None = None, cursor: str | None = None, limit: int = 1000
-    ) -> WorkerPage:
+        self,
+        *,
+        namespace: str | None = None,
+        cursor: str | None = None,
+        limit: int = limits.PAGE_DEFAULT,
+    ) -> Page[Worker]:
         """Live workers by namespace and instance; every namespace when none is named."""
         return await self.call(ListWorkers(namespace=namespace, cursor=cursor, limit=limit))
 
@@ -1819,8 +1849,10 @@ class Methods(ABC):
             )
         )
 
-    async def list_waitpoint_hmac_kids(self) -> list[KeyInfo]:
-        """The keys that verify tokens, without their secrets."""
+    async def list_waitpoint_hmac_kids(self) -> tuple[KeyInfo, ...]:
+        """The keys that verify tokens, without their secrets; all of them, for a
+        rotation keeps few.
+        """
         return await self.call(ListWaitpointHmacKids())
 
     # --- admin ----------------------------------------------------------------------------------

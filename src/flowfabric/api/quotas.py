@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from flowfabric import limits
 from flowfabric.api.operation import Kind, Request, Scope, operation
+from flowfabric.api.page import Page
 from flowfabric.model.quota import (
     AdmissionOutcome,
     QuotaCreated,
@@ -78,8 +79,8 @@ class GetQuotaStatus(Request[QuotaStatus], frozen=True, kw_only=True):
 
 
 @operation("list_quota_policies", Kind.READ, Scope.READ)
-class ListQuotaPolicies(Request[list[QuotaPolicy]], frozen=True, kw_only=True):
-    """Policies by id, those after `after`; one that cannot be read is left out."""
+class ListQuotaPolicies(Request[Page[QuotaPolicy]], frozen=True, kw_only=True):
+    """Policies by id; one that cannot be read is left out."""
 
-    after: str | None = None
+    cursor: str | None = None
     limit: int = limits.PAGE_DEFAULT

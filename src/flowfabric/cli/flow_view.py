@@ -26,6 +26,7 @@ from flowfabric.model.flow_results import (
     MemberInfo,
 )
 from flowfabric.model.state import TERMINAL_STATES, PublicState
+from flowfabric.sdk.flow_run import all_edges
 from flowfabric.sdk.flow_verdict import unexcused
 
 MARKS: Final = {
@@ -111,8 +112,8 @@ async def look(engine: EngineBackend, flow_id: str) -> Look:
             advice="ff flow ls lists them; a finished flow is removed when its retention ends",
         )
     members = await engine.list_flow_members(flow_id=flow_id)
-    edges = await engine.list_edges(flow_id=flow_id)
-    return Look(flow, members, edges, await engine.server_time_ms())
+    edges = await all_edges(engine, flow_id)
+    return Look(flow, members, tuple(edges), await engine.server_time_ms())
 
 
 async def show(call: Call) -> Exit:

@@ -44,7 +44,7 @@ async def ls(call: Call) -> Exit:
                 limit=min(PAGE_MAX, arguments.limit - len(rows)),
                 newest_first=True,
             )
-            rows.extend(page.flows)
+            rows.extend(page.items)
             cursor = page.next_cursor
             if cursor is None or len(rows) >= arguments.limit:
                 break

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from flowfabric.api.backend import EngineBackend
+from flowfabric.api.page import every_item
 from flowfabric.cli.advice import lanes as lane_names
 from flowfabric.cli.call import Call
 from flowfabric.cli.exits import Exit, usage
@@ -82,14 +83,7 @@ def _show_lanes(call: Call, found: list[LaneSummary]) -> None:
 
 
 async def _all_lanes(engine: EngineBackend) -> list[LaneSummary]:
-    found: list[LaneSummary] = []
-    cursor = None
-    while True:
-        page = await engine.list_lanes(cursor=cursor, limit=PAGE_MAX)
-        found.extend(page.lanes)
-        cursor = page.next_cursor
-        if cursor is None:
-            return found
+    return await every_item(lambda at: engine.list_lanes(cursor=at, limit=PAGE_MAX))
 
 
 async def _switch(call: Call) -> Exit:
@@ -166,18 +160,12 @@ def bounds_of(bounds: Bounds) -> list[str]:
 
 async def workers(call: Call) -> Exit:
     """Who said within its time that it is there."""
-    found: list[Worker] = []
-    cursor = None
+    namespace = call.arguments.namespace
     async with call.engine() as engine:
         now = await engine.server_time_ms()
-        while True:
-            page = await engine.list_workers(
-                namespace=call.arguments.namespace, cursor=cursor, limit=PAGE_MAX
-            )
-            found.extend(page.entries)
-            cursor = page.next_cursor
-            if cursor is None:
-                break
+        found = await every_item(
+            lambda at: engine.list_workers(namespace=namespace, cursor=at, limit=PAGE_MAX)
+        )
     if call.terminal.as_json:
         call.terminal.document(plain(found))
     elif not found:

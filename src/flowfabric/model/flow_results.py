@@ -218,13 +218,6 @@ class FlowListing(Record, frozen=True):
     ended_count: int
 
 
-class FlowPage(Record, frozen=True):
-    """One page of flows."""
-
-    flows: tuple[FlowListing, ...]
-    next_cursor: str | None
-
-
 class MemberInfo(Record, frozen=True):
     """One member, for people and programs that follow a flow."""
 

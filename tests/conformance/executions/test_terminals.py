@@ -109,7 +109,7 @@ async def test_every_end_is_recorded_alike(lab: Lab, how: str) -> None:
     record = await lab.record(execution_id)
     assert record.lease_epoch > claimed.lease_epoch
     assert record.worker_instance_id is None
-    (attempt,) = await engine.list_attempts(execution_id=execution_id)
+    (attempt,) = (await engine.list_attempts(execution_id=execution_id)).items
     assert attempt.ended_at == lab.now
     (completion,) = await lab.completions(execution_id)
     assert completion.outcome == snapshot.state.terminal_outcome

@@ -198,7 +198,7 @@ async def test_scenario_19_every_event_tells_its_tenant_and_tags(lab: Lab) -> No
     assert {(each.namespace, tuple(each.tags.items())) for each in events} == {
         ("tenant", tuple(tags.items()))
     }
-    assert (await lab.engine.list_flows(namespace="default")).flows == ()
+    assert (await lab.engine.list_flows(namespace="default")).items == ()
 
 
 # --- the flow's own state ----------------------------------------------------------------------

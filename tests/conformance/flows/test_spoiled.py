@@ -160,12 +160,12 @@ def test_d23_a_listing_leaves_out_what_cannot_be_read(durable_lab: Lab, newest_f
         cursor = None
         while not seen or cursor is not None:
             page = await lab.engine.list_flows(limit=2, cursor=cursor, newest_first=newest_first)
-            seen.append([each.flow_id for each in page.flows])
+            seen.append([each.flow_id for each in page.items])
             cursor = page.next_cursor
         left = [graphs[at].flow_id for at in (2, 3, 5, 6)]
         assert seen == [left[:2], left[2:]]
         listed = await lab.engine.list_flows(status="active", namespace="default")
-        assert {each.flow_id for each in listed.flows} == set(left)
+        assert {each.flow_id for each in listed.items} == set(left)
         with pytest.raises(Corruption, match=graphs[0].flow_id):
             await lab.engine.describe_flow(flow_id=graphs[0].flow_id)
 

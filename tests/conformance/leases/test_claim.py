@@ -209,5 +209,5 @@ async def test_counters_and_pointers_follow_the_attempts(lab: Lab) -> None:
         assert await engine.read_current_attempt_index(execution_id=execution_id) == number
         assert await engine.read_total_attempt_count(execution_id=execution_id) == number + 1
         await lab.after(TTL_MS)
-    attempts = await engine.list_attempts(execution_id=execution_id)
+    attempts = (await engine.list_attempts(execution_id=execution_id)).items
     assert [each.attempt_index for each in attempts] == [0, 1, 2]

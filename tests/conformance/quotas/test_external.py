@@ -222,7 +222,7 @@ async def test_an_unknown_policy_is_not_found_and_not_made(lab: Lab) -> None:
         await check(lab, execution_id, reservation_ms=1)
     async with lab.unchanged():
         assert await release(lab, execution_id) == Released(released=False)
-    assert await lab.engine.list_quota_policies() == []
+    assert (await lab.engine.list_quota_policies()).items == ()
 
 
 @pytest.mark.parametrize("reservation_ms", [0, -1, 2**60, 1.5, "1"])

@@ -70,11 +70,15 @@ async def test_policies_are_listed_by_name_in_pages(lab: Lab) -> None:
     names = ["a", "b", "c", "d", "e"]
     for name in reversed(names):
         await quota(lab, name, cap=1)
-    page = lab.engine.list_quota_policies
-    assert [each.quota_policy_id for each in await page()] == names
-    assert [each.quota_policy_id for each in await page(limit=2)] == ["a", "b"]
-    assert [each.quota_policy_id for each in await page(after="b", limit=2)] == ["c", "d"]
-    assert await page(after="e") == []
+    whole = await lab.engine.list_quota_policies()
+    assert [each.quota_policy_id for each in whole.items] == names
+    pages: list[list[str]] = []
+    cursor = None
+    while not pages or cursor is not None:
+        page = await lab.engine.list_quota_policies(cursor=cursor, limit=2)
+        pages.append([each.quota_policy_id for each in page.items])
+        cursor = page.next_cursor
+    assert pages == [["a", "b"], ["c", "d"], ["e"]]
 
 
 @counted

@@ -84,7 +84,7 @@ async def test_a_fresh_suspend_answers_with_a_token_and_holds_no_lease(lab: Lab)
     (details,) = waiting.outcome.waitpoints
     assert details.token.reveal().startswith("k1:")
     assert len(details.token.reveal()) == 3 + 64
-    (listed,) = await lab.engine.list_suspended()
+    (listed,) = (await lab.engine.list_suspended()).items
     assert (listed.execution_id, listed.suspension_id) == (
         waiting.execution_id,
         waiting.outcome.suspension_id,
@@ -157,7 +157,7 @@ async def test_what_early_signals_met_leaves_the_lease_and_answers_the_signals(l
     assert await lab.engine.observe_signals(claimed.handle) == met.signals
     kept = await episode(lab, claimed.execution_id)
     assert (kept.cause, kept.close_reason) == (ResumeCause.SIGNAL, "resumed")
-    assert await lab.engine.list_suspended() == []
+    assert (await lab.engine.list_suspended()).items == ()
     await lab.engine.renew(claimed.handle)
     await lab.engine.complete(claimed.handle)
 

@@ -11,6 +11,7 @@ from typing import cast
 from flowfabric import limits
 from flowfabric.api import executions as api
 from flowfabric.api.hints import end_topic, wait_event
+from flowfabric.api.page import Page, at_number
 from flowfabric.clock import monotonic
 from flowfabric.engine.core import EngineCore
 from flowfabric.engine.operations.core_fields import (
@@ -20,6 +21,7 @@ from flowfabric.engine.operations.core_fields import (
 )
 from flowfabric.engine.operations.flow_looks import look_at_dependencies
 from flowfabric.engine.operations.limit_looks import look_at_bounds
+from flowfabric.engine.operations.listing import Listing, check_limit
 from flowfabric.engine.operations.performing import answers
 from flowfabric.engine.operations.wait_reads import look_at_wait
 from flowfabric.errors import Corruption, NotFound, WaitTimeout
@@ -37,6 +39,8 @@ from flowfabric.model.results import (
 )
 from flowfabric.model.state import PublicState, TerminalOutcome
 from flowfabric.stores.base import Corrupt, Reader
+
+_ATTEMPTS = Listing("list_attempts", at_number)
 
 
 async def _find(machine: EngineCore, execution_id: str) -> Execution | None:
@@ -156,15 +160,21 @@ async def read_exec_core_fields(
 
 
 @answers(api.ListAttempts)
-async def list_attempts(machine: EngineCore, request: api.ListAttempts) -> tuple[AttemptInfo, ...]:
+async def list_attempts(machine: EngineCore, request: api.ListAttempts) -> Page[AttemptInfo]:
     """Those that ended are rows of their own; the live one is part of the execution."""
+    limit, after = check_limit(request.limit), _ATTEMPTS.place(request.cursor)
     execution = await _require(machine, request.execution_id)
     ended = await machine.read(lambda reader: reader.attempts(execution.execution_id))
     attempts = [_ended_info(attempt) for attempt in ended]
     known = {attempt.attempt_index for attempt in ended}
     if execution.attempt_index is not None and execution.attempt_index not in known:
         attempts.append(_live_info(execution))
-    return tuple(attempts)
+    return _ATTEMPTS.page(
+        [each for each in attempts if after is None or each.attempt_index > after[0]],
+        limit,
+        place_of=lambda each: (each.attempt_index,),
+        show=lambda each: each,
+    )
 
 
 def _ended_info(attempt: Attempt) -> AttemptInfo:

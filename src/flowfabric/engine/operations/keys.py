@@ -113,17 +113,17 @@ async def rotate_waitpoint_hmac_secret_all(
 @answers(api.ListWaitpointHmacKids)
 async def list_waitpoint_hmac_kids(
     machine: EngineCore, request: api.ListWaitpointHmacKids
-) -> list[KeyInfo]:
+) -> tuple[KeyInfo, ...]:
     """Those that are not over."""
 
-    async def work(reader: Reader) -> list[KeyInfo]:
+    async def work(reader: Reader) -> tuple[KeyInfo, ...]:
         await reader.catalog()  # also reads the store's clock
         stored = await reader.list_rows(SECRETS, None, SECRETS_MAX)
-        return [
+        return tuple(
             KeyInfo(each.kid, bool(each.is_current), each.created_at, each.due_at)
             for each in stored
             if not _is_over(each, reader.now)
-        ]
+        )
 
     return await machine.read(work)
 

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-import base64
 from typing import Any
 
 from flowfabric import limits
 from flowfabric.api import workers as api
+from flowfabric.api.page import Page, at_names
 from flowfabric.engine.core import EngineCore
 from flowfabric.engine.operations.leases import offer
+from flowfabric.engine.operations.listing import Listing, check_limit
 from flowfabric.engine.operations.performing import answers
 from flowfabric.engine.unit.view import Effects
-from flowfabric.errors import InvalidInput
 from flowfabric.kernel.decision import Refused
 from flowfabric.kernel.execution.revoke import RevokeLease
 from flowfabric.kernel.place import workers as kernel
 from flowfabric.model.checks import check_flag, check_integer, check_name, check_text
-from flowfabric.model.results import Marked, NotRegistered, Refreshed, Registered, WorkerPage
-from flowfabric.model.worker import WorkerEvent, WorkerEventType
+from flowfabric.model.results import Marked, NotRegistered, Refreshed, Registered
+from flowfabric.model.worker import Worker, WorkerEvent, WorkerEventType
 from flowfabric.stores.base import Reader, Transaction
+
+_WORKERS = Listing("list_workers", at_names)
 
 
 @answers(api.RegisterWorker)
@@ -106,29 +108,27 @@ async def mark_worker_dead(
 
 
 @answers(api.ListWorkers)
-async def list_workers(machine: EngineCore, request: api.ListWorkers) -> WorkerPage:
+async def list_workers(machine: EngineCore, request: api.ListWorkers) -> Page[Worker]:
     """A page of those that are live now."""
-    namespace, limit = request.namespace, request.limit
-    check_integer(limit, field="limit", least=1, most=limits.PAGE_MAX)
+    namespace, limit = request.namespace, check_limit(request.limit)
     if namespace is not None:
         check_name(namespace, field="namespace")
-    after = _position(request.cursor)
+    after = _WORKERS.place(request.cursor)
 
-    async def work(reader: Reader) -> WorkerPage:
+    async def work(reader: Reader) -> Page[Worker]:
         await reader.catalog()
         live = [
             worker
             for worker in await reader.workers(namespace)
-            if worker.is_live(reader.now)
-            and (after is None or (worker.namespace, worker.worker_instance_id) > after)
+            if worker.is_live(reader.now) and (after is None or _place(worker) > after)
         ]
-        page = tuple(live[:limit])
-        if len(live) <= limit:
-            return WorkerPage(page, None)
-        last = f"{page[-1].namespace}\x00{page[-1].worker_instance_id}"
-        return WorkerPage(page, base64.urlsafe_b64encode(last.encode()).decode())
+        return _WORKERS.page(live, limit, place_of=_place, show=lambda worker: worker)
 
     return await machine.read(work)
+
+
+def _place(worker: Worker) -> tuple[str, str]:
+    return worker.namespace, worker.worker_instance_id
 
 
 async def _keep(tx: Transaction, decision: kernel.RegistryDecision, *, known: bool) -> None:
@@ -142,16 +142,3 @@ def _answer(reply: Any) -> Any:
     if isinstance(reply, Refused):
         raise reply.to_error()
     return reply
-
-
-def _position(cursor: str | None) -> tuple[str, str] | None:
-    if cursor is None:
-        return None
-    try:
-        check_text(cursor, field="cursor", max_bytes=4 * limits.NAME_BYTES)
-        namespace, _, instance = (
-            base64.urlsafe_b64decode(cursor.encode()).decode().partition("\x00")
-        )
-    except ValueError:
-        raise InvalidInput("cursor: not one of ours", field="cursor") from None
-    return namespace, instance
