@@ -68,7 +68,7 @@ async def waiting_claim(url: str) -> asyncio.Task[Any]:
                 worker_id="w",
                 worker_instance_id="i",
                 limit=100,
-                max_wait_ms=600_000,
+                wait_ms=600_000,
             )
             return [each.execution_id for each in claimed]
         finally:

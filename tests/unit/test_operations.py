@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from flowfabric.api.backend import EngineBackend
-from flowfabric.api.operation import OPERATIONS
+from flowfabric.api.operation import OPERATIONS, Kind
 from flowfabric.engine.engine import Engine
 from flowfabric.engine.operations.performing import ANSWERS, COMMANDS
 
@@ -33,3 +33,10 @@ def test_methods_are_as_the_requests_say() -> None:
     tool = ROOT / "tools" / "backend_methods.py"
     done = subprocess.run([sys.executable, tool, "--check"], capture_output=True, check=False)
     assert done.returncode == 0, done.stdout.decode()
+
+
+def test_what_waits_takes_wait_ms_and_nothing_else_does() -> None:
+    for name, operation in OPERATIONS.items():
+        fields = operation.request.__struct_fields__
+        assert (operation.kind is Kind.WAIT) == ("wait_ms" in fields), name
+        assert not {"timeout_ms", "max_wait_ms"} & set(fields), name

@@ -194,7 +194,7 @@ class WaitForResult(Request[ExecutionSnapshot], frozen=True, kw_only=True):
     """The snapshot once the execution has ended; WaitTimeout when that takes too long."""
 
     execution_id: str
-    timeout_ms: int | None = None
+    wait_ms: int | None = None
 
 
 @operation("wait_for_outcome", Kind.WAIT, Scope.READ)
@@ -206,7 +206,7 @@ class WaitForOutcome(Request[Outcome], frozen=True, kw_only=True):
     """
 
     execution_id: str
-    timeout_ms: int | None = None
+    wait_ms: int | None = None
     look_after_ms: int = 0
 
 

@@ -241,13 +241,14 @@ class CancelFlow(
 ):
     """Cancel a flow and the members its policy names; none of them starts after this returns.
 
-    Members of a large flow are cancelled shortly afterwards; `wait_ms` waits for that.
+    Members of a large flow are cancelled shortly afterwards; `wait_ms` waits for that, and
+    PartiallyCancelled names those that were not cancelled in time.
     """
 
     flow_id: str
     policy: CancellationPolicyGiven = CancellationPolicy.CANCEL_ALL
     reason: str = FLOW_CANCELLED
-    wait_ms: int | None = None
+    wait_ms: int | None = 0
 
 
 @operation("cancel_flow_header", Kind.WRITE, Scope.OPERATE)
@@ -386,4 +387,4 @@ class WaitForFlow(Request[FlowSnapshot], frozen=True, kw_only=True):
     """The flow once all its members have ended; WaitTimeout when that takes too long."""
 
     flow_id: str
-    timeout_ms: int | None = None
+    wait_ms: int | None = None

@@ -449,13 +449,13 @@ class Methods(ABC):
         return await self.call(ReadOutcomes(execution_ids=execution_ids))
 
     async def wait_for_result(
-        self, *, execution_id: str, timeout_ms: int | None = None
+        self, *, execution_id: str, wait_ms: int | None = None
     ) -> ExecutionSnapshot:
         """The snapshot once the execution has ended; WaitTimeout when that takes too long."""
-        return await self.call(WaitForResult(execution_id=execution_id, timeout_ms=timeout_ms))
+        return await self.call(WaitForResult(execution_id=execution_id, wait_ms=wait_ms))
 
     async def wait_for_outcome(
-        self, *, execution_id: str, timeout_ms: int | None = None, look_after_ms: int = 0
+        self, *, execution_id: str, wait_ms: int | None = None, look_after_ms: int = 0
     ) -> Outcome:
         """As `wait_for_result`, with the result of a success read in the same look.
 
@@ -463,9 +463,7 @@ class Methods(ABC):
         that the execution has hardly begun.
         """
         return await self.call(
-            WaitForOutcome(
-                execution_id=execution_id, timeout_ms=timeout_ms, look_after_ms=look_after_ms
-            )
+            WaitForOutcome(execution_id=execution_id, wait_ms=wait_ms, look_after_ms=look_after_ms)
         )
 
     async def list_executions(
@@ -666,12 +664,13 @@ class Methods(ABC):
         lease_ttl_ms: int | None = None,
         namespace: str | None = None,
         namespaces: Sequence[str] | None = None,
-        max_wait_ms: int = 0,
+        wait_ms: int = 0,
     ) -> list[Claimed]:
         """Up to `limit` executions over several lanes in one transaction, best first.
 
-        Waits up to `max_wait_ms` when there is none. Only work this worker can run is looked at.
-        Lanes get their parts by weight, and the tenants of `namespaces` equal parts of each lane.
+        Waits up to `wait_ms` when there is none, and then answers an empty list. Only work that
+        this worker can run is looked at. Lanes get their parts by weight, and the tenants of
+        `namespaces` equal parts of each lane.
         """
         return await self.call(
             Claim(
@@ -684,7 +683,7 @@ class Methods(ABC):
                 lease_ttl_ms=lease_ttl_ms,
                 namespace=namespace,
                 namespaces=namespaces,
-                max_wait_ms=max_wait_ms,
+                wait_ms=wait_ms,
             )
         )
 
@@ -1320,11 +1319,12 @@ class Methods(ABC):
         flow_id: str,
         policy: CancellationPolicyGiven = CancellationPolicy.CANCEL_ALL,
         reason: str = FLOW_CANCELLED,
-        wait_ms: int | None = None,
+        wait_ms: int | None = 0,
     ) -> FlowCancelled | CancellationScheduled | PartiallyCancelled:
         """Cancel a flow and the members its policy names; none of them starts after this returns.
 
-        Members of a large flow are cancelled shortly afterwards; `wait_ms` waits for that.
+        Members of a large flow are cancelled shortly afterwards; `wait_ms` waits for that, and
+        PartiallyCancelled names those that were not cancelled in time.
         """
         return await self.call(
             CancelFlow(flow_id=flow_id, policy=policy, reason=reason, wait_ms=wait_ms)
@@ -1438,9 +1438,9 @@ class Methods(ABC):
         """Whether its dependencies let an execution run, judged by its group."""
         return await self.call(EvaluateFlowEligibility(execution_id=execution_id))
 
-    async def wait_for_flow(self, *, flow_id: str, timeout_ms: int | None = None) -> FlowSnapshot:
+    async def wait_for_flow(self, *, flow_id: str, wait_ms: int | None = None) -> FlowSnapshot:
         """The flow once all its members have ended; WaitTimeout when that takes too long."""
-        return await self.call(WaitForFlow(flow_id=flow_id, timeout_ms=timeout_ms))
+        return await self.call(WaitForFlow(flow_id=flow_id, wait_ms=wait_ms))
 
     # --- budgets --------------------------------------------------------------------------------
 
@@ -1869,9 +1869,9 @@ class Methods(ABC):
         """Bring the schema up to date."""
         return await self.call(Prepare())
 
-    async def shutdown_prepare(self, *, grace_ms: int) -> None:
-        """Wait until nothing is in flight; WaitTimeout when that takes longer than the grace."""
-        return await self.call(ShutdownPrepare(grace_ms=grace_ms))
+    async def shutdown_prepare(self, *, wait_ms: int) -> None:
+        """Wait until nothing is in flight; WaitTimeout when that takes too long."""
+        return await self.call(ShutdownPrepare(wait_ms=wait_ms))
 
     async def doctor(self, *, quick: bool = False) -> DoctorReport:
         """Check store, schema, indexes and records; see `ff doctor`.

@@ -82,7 +82,7 @@ async def cancel(call: Call) -> Exit:
             flow_id=flow_id,
             policy=POLICIES[arguments.policy],
             reason=arguments.reason or "cancelled from the command line",
-            wait_ms=arguments.wait,
+            wait_ms=arguments.wait or 0,
         )
     left = answer.failed_member_execution_ids if isinstance(answer, PartiallyCancelled) else ()
     if call.terminal.as_json:

@@ -94,9 +94,9 @@ class FlowRun:
         has not ended and why in its `explanation`; the work itself goes on.
         """
         engine = await self._fabric.start()
-        timeout_ms = None if timeout is None else to_ms(timeout, field="timeout")
+        wait_ms = None if timeout is None else to_ms(timeout, field="timeout")
         try:
-            ended = await engine.wait_for_flow(flow_id=self.flow_id, timeout_ms=timeout_ms)
+            ended = await engine.wait_for_flow(flow_id=self.flow_id, wait_ms=wait_ms)
         except WaitTimeout as error:
             raise await self._explained(engine, error) from None
         members = await engine.list_flow_members(flow_id=self.flow_id)
@@ -204,7 +204,7 @@ class FlowRun:
         """
         chosen = _policy(policy)
         engine = await self._fabric.start()
-        wait_ms = None if wait is None else to_ms(wait, field="wait")
+        wait_ms = 0 if wait is None else to_ms(wait, field="wait")
         because = {} if reason == "" else {"reason": reason}
         await engine.cancel_flow(flow_id=self.flow_id, policy=chosen, wait_ms=wait_ms, **because)
 

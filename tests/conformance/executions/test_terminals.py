@@ -124,7 +124,7 @@ async def test_waiting_for_a_result_returns_when_it_has_ended(lab: Lab) -> None:
     await lab.configure(poll_interval_ms=600_000)  # without the hint it comes too late
     claimed = await lab.started()
     waiting = asyncio.create_task(
-        lab.engine.wait_for_result(execution_id=claimed.execution_id, timeout_ms=600_000)
+        lab.engine.wait_for_result(execution_id=claimed.execution_id, wait_ms=600_000)
     )
     await asyncio.sleep(0.02)
     await lab.engine.complete(claimed.handle)
@@ -136,7 +136,7 @@ async def test_waiting_for_a_result_returns_when_it_has_ended(lab: Lab) -> None:
 async def test_waiting_for_a_result_gives_up_in_time(lab: Lab) -> None:
     execution_id = await lab.create()
     async with lab.refuses(WaitTimeout):
-        await lab.engine.wait_for_result(execution_id=execution_id, timeout_ms=20)
+        await lab.engine.wait_for_result(execution_id=execution_id, wait_ms=20)
 
 
 @scenario

@@ -34,7 +34,7 @@ BY_FLOW: dict[str, Call] = {
     "members": lambda lab, key: lab.engine.list_flow_members(flow_id=key),
     "edges": lambda lab, key: lab.engine.list_edges(flow_id=key),
     "edge": lambda lab, key: lab.engine.describe_edge(flow_id=key, edge_id=FLOW),
-    "wait": lambda lab, key: lab.engine.wait_for_flow(flow_id=key, timeout_ms=1),
+    "wait": lambda lab, key: lab.engine.wait_for_flow(flow_id=key, wait_ms=1),
     "get_tag": lambda lab, key: lab.engine.get_flow_tag(flow_id=key, key="a.b"),
     "set_tag": lambda lab, key: lab.engine.set_flow_tag(flow_id=key, key="a.b", value="c"),
     "set_tags": lambda lab, key: lab.engine.set_flow_tags(flow_id=key, tags={"a.b": "c"}),
@@ -233,8 +233,8 @@ async def test_a_flow_that_is_not_there_is_not_found(lab: Lab, call: str) -> Non
 @woven
 async def test_a_malformed_timeout_is_refused(lab: Lab, timeout: Any) -> None:
     graph = await empty(lab)
-    async with lab.refuses(InvalidInput, "timeout_ms"):
-        await lab.engine.wait_for_flow(flow_id=graph.flow_id, timeout_ms=timeout)
+    async with lab.refuses(InvalidInput, "wait_ms"):
+        await lab.engine.wait_for_flow(flow_id=graph.flow_id, wait_ms=timeout)
 
 
 @woven

@@ -267,8 +267,8 @@ async def test_an_empty_flow_is_open(lab: Lab) -> None:
 async def test_a_flow_can_be_waited_for(lab: Lab) -> None:
     graph = await submit(lab, "ab", arrows("a>b"))
     with pytest.raises(WaitTimeout, match="2 members left"):
-        await lab.engine.wait_for_flow(flow_id=graph.flow_id, timeout_ms=1)
-    waiter = asyncio.create_task(lab.engine.wait_for_flow(flow_id=graph.flow_id, timeout_ms=20_000))
+        await lab.engine.wait_for_flow(flow_id=graph.flow_id, wait_ms=1)
+    waiter = asyncio.create_task(lab.engine.wait_for_flow(flow_id=graph.flow_id, wait_ms=20_000))
     await asyncio.sleep(0)
     await graph.complete("a", "b")
     done = await waiter

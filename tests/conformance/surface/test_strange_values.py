@@ -111,7 +111,7 @@ USUAL: dict[str, Any] = {
     "soft_limits": (0,),
     "source": "operator_override",
     "tags": {"a.b": "c"},
-    "timeout_ms": 1,
+    "wait_ms": 1,
     "upstream_execution_id": UNKNOWN,
     "usage": Usage(custom={"tokens": 1}),
     "value": "x",

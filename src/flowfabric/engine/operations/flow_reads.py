@@ -4,21 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from flowfabric import limits
 from flowfabric.api import flows as api
 from flowfabric.api.hints import flow_topic, wait_event
 from flowfabric.api.page import Page, at_uuid
-from flowfabric.clock import monotonic
 from flowfabric.engine.core import EngineCore
 from flowfabric.engine.operations.flow_looks import members_as_met
 from flowfabric.engine.operations.listing import Listing, check_limit
 from flowfabric.engine.operations.performing import answers
+from flowfabric.engine.operations.waiting import left_s, wait_until
 from flowfabric.errors import InvalidInput, NotFound, WaitTimeout
 from flowfabric.kernel.flow.join import judged, satisfaction_of
 from flowfabric.model.checks import (
     check_execution_id,
     check_flag,
-    check_integer,
     check_tag_key,
     check_uuid,
 )
@@ -225,22 +223,17 @@ async def _judge(machine: EngineCore, execution: Execution) -> str:
 @answers(api.WaitForFlow)
 async def wait_for_flow(machine: EngineCore, request: api.WaitForFlow) -> FlowSnapshot:
     """Look, and look again when it may be over, until it is or the wait is over."""
-    flow, timeout_ms = check_uuid(request.flow_id), request.timeout_ms
-    if timeout_ms is not None:
-        check_integer(timeout_ms, field="timeout_ms", least=0, most=limits.DURATION_MS_MAX)
-    until = None if timeout_ms is None else monotonic() + timeout_ms / 1000
+    flow, until = check_uuid(request.flow_id), wait_until(request.wait_ms)
     with machine.wakeups.listening((flow_topic(flow),)) as woken:
         while True:
             row = await machine.read(lambda reader: _require(reader, flow))
             if row.finished_at is not None:
                 return _snapshot(row, _final_counts(row), [])
-            pause = machine.config.poll_interval_ms / 1000
-            if until is not None:
-                pause = min(pause, until - monotonic())
-                if pause <= 0:
-                    left = row.node_count - row.ended_count
-                    detail = f"flow {flow} has {left} members left after {timeout_ms} ms"
-                    raise WaitTimeout(detail, public_flow_state=row.public_flow_state.value)
+            pause = min(left_s(until), machine.config.poll_interval_ms / 1000)
+            if pause <= 0:
+                left = row.node_count - row.ended_count
+                detail = f"flow {flow} has {left} members left after {request.wait_ms} ms"
+                raise WaitTimeout(detail, public_flow_state=row.public_flow_state.value)
             await wait_event(woken, pause)
 
 
