@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from flowfabric.api.executions import NewExecution
+from flowfabric.api.flows import FlowNode
 from flowfabric.errors import (
     FlowFabricError,
     HandleFromOtherBackend,
@@ -423,3 +425,18 @@ async def test_a_renewal_longer_than_allowed_is_refused_in_a_forged_handle(lab: 
         forged = replace(claimed.handle, lease_ttl_ms=lease_ttl_ms)
         async with lab.refuses(InvalidInput, field="lease_ttl_ms"):
             await lab.engine.renew(forged)
+
+
+@pytest.mark.parametrize(
+    "field", ["input_payload", "tags", "budget_ids", "creator_identity", "lane_id"]
+)
+@scenario
+async def test_none_is_no_way_to_leave_a_field_out(lab: Lab, field: str) -> None:
+    """The same in the process and over a wire, for one, several and a flow."""
+    given: dict[str, Any] = {"execution_kind": "work", field: None}
+    async with lab.refuses(InvalidInput, field=field):
+        await lab.engine.create_execution(**given)
+    async with lab.refuses(InvalidInput, field=field):
+        await lab.engine.create_executions([NewExecution(**given)])
+    async with lab.refuses(InvalidInput, field=field):
+        await lab.engine.submit_flow(nodes=[FlowNode(name="a", execution=NewExecution(**given))])
