@@ -33,8 +33,8 @@ from flowfabric.kernel.flow.graph import (
 )
 from flowfabric.kernel.flow.submit import check_graph
 from flowfabric.model.flow import (
-    AllOf,
-    AnyOf,
+    AllSucceeded,
+    AnySucceeded,
     EdgePolicy,
     EdgeRow,
     EdgeState,
@@ -106,9 +106,9 @@ def test_a_long_chain_needs_no_recursion() -> None:
 @pytest.mark.parametrize(
     ("policy", "inbound", "is_refused"),
     [
-        (AllOf(), 0, True),
-        (AnyOf(CANCEL), 0, True),
-        (AnyOf(CANCEL), 1, False),
+        (AllSucceeded(), 0, True),
+        (AnySucceeded(CANCEL), 0, True),
+        (AnySucceeded(CANCEL), 1, False),
         (Quorum(3, CANCEL), 2, True),
         (Quorum(3, CANCEL), 3, False),
         (Quorum(3, CANCEL), 4, False),
@@ -196,11 +196,11 @@ def test_only_a_staged_edge_is_applied(edge: EdgeRow | None, error: type) -> Non
 @pytest.mark.parametrize(
     ("fields", "policy", "error"),
     [
-        ({}, AnyOf(CANCEL), None),
-        ({"staged": 1}, AnyOf(CANCEL), InvalidInput),
-        ({"total": 1}, AnyOf(CANCEL), InvalidInput),
-        ({"total": 1}, AllOf(), None),  # what it is without being said
-        ({"total": 1, "policy": AnyOf(CANCEL)}, AnyOf(CANCEL), None),
+        ({}, AnySucceeded(CANCEL), None),
+        ({"staged": 1}, AnySucceeded(CANCEL), InvalidInput),
+        ({"total": 1}, AnySucceeded(CANCEL), InvalidInput),
+        ({"total": 1}, AllSucceeded(), None),  # what it is without being said
+        ({"total": 1, "policy": AnySucceeded(CANCEL)}, AnySucceeded(CANCEL), None),
         ({"total": 1, "policy": Quorum(2, CANCEL)}, Quorum(3, CANCEL), InvalidInput),
     ],
 )

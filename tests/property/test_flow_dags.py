@@ -37,7 +37,7 @@ from flowfabric.kernel.flow.join import (
     spares_shared,
 )
 from flowfabric.model.attempt import FailureClass
-from flowfabric.model.flow import AnyOf, FlowState, Quorum, TaskKind
+from flowfabric.model.flow import AnySucceeded, FlowState, Quorum, TaskKind
 from flowfabric.model.flow_results import FlowSubmitted
 from flowfabric.model.results import Claimed, Created
 from flowfabric.stores.tables import FLOW_TASKS, FLOWS
@@ -346,7 +346,7 @@ def _nobody_unneeded(trial: Trial) -> None:
         policy = plan.joins[child]
         if cancels(policy):
             left = {node for node in plan.upstreams(child) if node in live}
-            spared = isinstance(policy, AnyOf | Quorum) and policy.only_if_unshared
+            spared = isinstance(policy, AnySucceeded | Quorum) and policy.only_if_unshared
             assert spared or not left, f"{left} work for {child}, which was decided: {plan}"
 
 
@@ -489,7 +489,11 @@ FAULTS = {
         follow,
     ),
     "siblings of a quorum run on": (
-        Mutant(cancels_siblings, "isinstance(policy, AnyOf | Quorum)", "isinstance(policy, AnyOf)"),
+        Mutant(
+            cancels_siblings,
+            "isinstance(policy, AnySucceeded | Quorum)",
+            "isinstance(policy, AnySucceeded)",
+        ),
         follow,
     ),
     "siblings are cancelled though they may run": (

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import inspect
+import pkgutil
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
+from flowfabric import api, model
 from flowfabric.api.backend import EngineBackend
 from flowfabric.api.operation import OPERATIONS, Kind
 from flowfabric.engine.engine import Engine
@@ -40,3 +43,14 @@ def test_what_waits_takes_wait_ms_and_nothing_else_does() -> None:
         fields = operation.request.__struct_fields__
         assert (operation.kind is Kind.WAIT) == ("wait_ms" in fields), name
         assert not {"timeout_ms", "max_wait_ms"} & set(fields), name
+
+
+def test_a_name_means_one_thing() -> None:
+    """Of all that is said and heard: no two classes of the requests, replies and records share a
+    name, and so no two things on a wire share a tag."""
+    homes: dict[str, str] = {}
+    for package in (api, model):
+        for found in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
+            for name, thing in vars(import_module(found.name)).items():
+                if inspect.isclass(thing) and thing.__module__ == found.name:
+                    assert homes.setdefault(name, found.name) == found.name, name

@@ -16,6 +16,7 @@ from flowfabric.api.words import (
 from flowfabric.errors import InvalidInput
 from flowfabric.model.budget import (
     AMOUNT_MAX,
+    BudgetAlreadySatisfied,
     BudgetCreated,
     BudgetReset,
     BudgetStatus,
@@ -34,16 +35,15 @@ from flowfabric.model.checks import check_integer
 from flowfabric.model.handle import Handle
 from flowfabric.model.limit_checks import check_amounts
 from flowfabric.model.record import Record
-from flowfabric.model.results import AlreadySatisfied
 
 # --- policies ------------------------------------------------------------------------------------
 
 
 @operation("create_budget", Kind.WRITE, Scope.ADMIN)
-class CreateBudget(Request[BudgetCreated | AlreadySatisfied], frozen=True, kw_only=True):
+class CreateBudget(Request[BudgetCreated | BudgetAlreadySatisfied], frozen=True, kw_only=True):
     """Put a policy in force; the three lists stand side by side, 0 is no limit.
 
-    The same again is AlreadySatisfied, other content under the same id a LimitConflict.
+    The same again is BudgetAlreadySatisfied, other content under the same id a LimitConflict.
     """
 
     budget_id: str

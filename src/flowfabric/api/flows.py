@@ -18,7 +18,6 @@ from flowfabric.model.flow import (
 )
 from flowfabric.model.flow_results import (
     Added,
-    AlreadyApplied,
     AlreadyMember,
     AlreadyTerminal,
     AlreadyWithdrawn,
@@ -26,6 +25,7 @@ from flowfabric.model.flow_results import (
     CancellationScheduled,
     CascadeOutcome,
     ChildrenAwaited,
+    DependencyAlreadyApplied,
     DependencyResolved,
     EdgeSnapshot,
     EligibilityStatus,
@@ -115,7 +115,10 @@ class SubmitFlow(Request[FlowSubmitted | FlowDuplicate], frozen=True, kw_only=Tr
 
 @operation("create_flow", Kind.WRITE, Scope.SUBMIT)
 class CreateFlow(Request[FlowCreated | FlowAlreadySatisfied], frozen=True, kw_only=True):
-    """An empty flow to add executions to."""
+    """An empty flow to add executions to.
+
+    The same again is FlowAlreadySatisfied, another under the same id a FlowConflict.
+    """
 
     flow_kind: str = "dag"
     namespace: str | None = None
@@ -153,7 +156,9 @@ class StageDependencyEdge(Request[Staged], frozen=True, kw_only=True):
 
 
 @operation("apply_dependency_to_child", Kind.WRITE, Scope.SUBMIT)
-class ApplyDependencyToChild(Request[Applied | AlreadyApplied], frozen=True, kw_only=True):
+class ApplyDependencyToChild(
+    Request[Applied | DependencyAlreadyApplied], frozen=True, kw_only=True
+):
     """The child waits from now on; an upstream that has ended counts at once."""
 
     flow_id: str
@@ -176,7 +181,7 @@ class WithdrawDependencyEdge(Request[Withdrawn | AlreadyWithdrawn], frozen=True,
 
 
 @operation("add_dependency", Kind.WRITE, Scope.SUBMIT)
-class AddDependency(Request[Applied | AlreadyApplied], frozen=True, kw_only=True):
+class AddDependency(Request[Applied | DependencyAlreadyApplied], frozen=True, kw_only=True):
     """Stage and apply an edge in one transaction."""
 
     flow_id: str

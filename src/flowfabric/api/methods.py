@@ -198,6 +198,7 @@ from flowfabric.api.workers import HeartbeatWorker, ListWorkers, MarkWorkerDead,
 from flowfabric.errors import FlowFabricError
 from flowfabric.model.attempt import Attempt, FailureClass
 from flowfabric.model.budget import (
+    BudgetAlreadySatisfied,
     BudgetCreated,
     BudgetReset,
     BudgetStatus,
@@ -216,7 +217,6 @@ from flowfabric.model.execution import Fence
 from flowfabric.model.flow import FLOW_CANCELLED, SUCCESS_ONLY, CancellationPolicy, EdgePolicy
 from flowfabric.model.flow_results import (
     Added,
-    AlreadyApplied,
     AlreadyMember,
     AlreadyTerminal,
     AlreadyWithdrawn,
@@ -224,6 +224,7 @@ from flowfabric.model.flow_results import (
     CancellationScheduled,
     CascadeOutcome,
     ChildrenAwaited,
+    DependencyAlreadyApplied,
     DependencyResolved,
     EdgeSnapshot,
     EligibilityStatus,
@@ -246,11 +247,12 @@ from flowfabric.model.flow_results import (
 from flowfabric.model.handle import Handle
 from flowfabric.model.quota import (
     AdmissionOutcome,
+    AdmissionReleased,
+    QuotaAlreadySatisfied,
     QuotaCreated,
     QuotaPolicy,
     QuotaStatus,
     QuotaUpdated,
-    Released,
 )
 from flowfabric.model.results import (
     AlreadySatisfied,
@@ -1163,7 +1165,10 @@ class Methods(ABC):
         tags: dict[str, str] | None = None,
         retention_ms: int | None = None,
     ) -> FlowCreated | FlowAlreadySatisfied:
-        """An empty flow to add executions to."""
+        """An empty flow to add executions to.
+
+        The same again is FlowAlreadySatisfied, another under the same id a FlowConflict.
+        """
         return await self.call(
             CreateFlow(
                 flow_kind=flow_kind,
@@ -1221,7 +1226,7 @@ class Methods(ABC):
         edge_id: str,
         upstream_execution_id: str,
         downstream_execution_id: str,
-    ) -> Applied | AlreadyApplied:
+    ) -> Applied | DependencyAlreadyApplied:
         """The child waits from now on; an upstream that has ended counts at once."""
         return await self.call(
             ApplyDependencyToChild(
@@ -1261,7 +1266,7 @@ class Methods(ABC):
         downstream_execution_id: str,
         data_passing_ref: str | None = None,
         input_name: str | None = None,
-    ) -> Applied | AlreadyApplied:
+    ) -> Applied | DependencyAlreadyApplied:
         """Stage and apply an edge in one transaction."""
         return await self.call(
             AddDependency(
@@ -1457,10 +1462,10 @@ class Methods(ABC):
         on_hard_limit: HardActionGiven = HardAction.BLOCK,
         on_soft_limit: SoftActionGiven = SoftAction.WARN,
         reset_interval_ms: int = 0,
-    ) -> BudgetCreated | AlreadySatisfied:
+    ) -> BudgetCreated | BudgetAlreadySatisfied:
         """Put a policy in force; the three lists stand side by side, 0 is no limit.
 
-        The same again is AlreadySatisfied, other content under the same id a LimitConflict.
+        The same again is BudgetAlreadySatisfied, other content under the same id a LimitConflict.
         """
         return await self.call(
             CreateBudget(
@@ -1635,7 +1640,7 @@ class Methods(ABC):
         max_requests_per_window: int = 0,
         max_concurrent: int = 0,
         jitter_ms: int = 0,
-    ) -> QuotaCreated | AlreadySatisfied:
+    ) -> QuotaCreated | QuotaAlreadySatisfied:
         """Put a policy in force; 0 is no limit. Each concurrency key is counted by itself."""
         return await self.call(
             CreateQuotaPolicy(
@@ -1691,7 +1696,7 @@ class Methods(ABC):
 
     async def release_admission(
         self, *, quota_policy_id: str, execution_id: str, dimension: str = ""
-    ) -> Released:
+    ) -> AdmissionReleased:
         """Give back the place reserved for an execution; its start stays counted in the window.
 
         Twice is harmless. PlaceInUse when the execution runs: its lease's end frees the place.

@@ -15,8 +15,7 @@ from flowfabric.cli.references import execution_of, flow_of
 from flowfabric.cli.terminal import Column, clean
 from flowfabric.cli.times import both, relative, span
 from flowfabric.errors import InvalidInput
-from flowfabric.model.budget import BudgetPolicy, BudgetStatus, ScopeType
-from flowfabric.model.results import AlreadySatisfied
+from flowfabric.model.budget import BudgetAlreadySatisfied, BudgetPolicy, BudgetStatus, ScopeType
 from flowfabric.sdk.limits import all_budgets, check_raise, read_scope
 
 _DIMENSION_COLUMNS: Final = (
@@ -89,7 +88,7 @@ async def create(call: Call) -> Exit:
             on_soft_limit=arguments.on_soft or "warn",
             reset_interval_ms=arguments.every or 0,
         )
-        what = "exists already" if isinstance(reply, AlreadySatisfied) else "created"
+        what = "exists already" if isinstance(reply, BudgetAlreadySatisfied) else "created"
         return await _answer(call, engine, what)
 
 

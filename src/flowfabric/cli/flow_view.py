@@ -18,7 +18,7 @@ from flowfabric.cli.plain import plain
 from flowfabric.cli.references import flow_of
 from flowfabric.cli.terminal import clean, shorten
 from flowfabric.cli.times import both
-from flowfabric.model.flow import AllDone, AnyOf, FlowState, Quorum
+from flowfabric.model.flow import AllDone, AnySucceeded, FlowState, Quorum
 from flowfabric.model.flow_results import (
     EdgeGroupSnapshot,
     EdgeSnapshot,
@@ -281,7 +281,7 @@ def join_of(group: EdgeGroupSnapshot | None) -> str:
     match group.policy:
         case Quorum(k=k):
             return f"quorum {have}/{k} of {total}"
-        case AnyOf():
+        case AnySucceeded():
             return f"any {min(have, 1)}/1 of {total}"
         case AllDone():
             return f"all done {total - group.running_count - group.staged_count}/{total}"

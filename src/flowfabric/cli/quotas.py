@@ -12,8 +12,7 @@ from flowfabric.cli.plain import plain
 from flowfabric.cli.terminal import Column, clean
 from flowfabric.cli.times import span
 from flowfabric.model.bounds import DEFAULT_DIMENSION
-from flowfabric.model.quota import QuotaPolicy, QuotaStatus
-from flowfabric.model.results import AlreadySatisfied
+from flowfabric.model.quota import QuotaAlreadySatisfied, QuotaPolicy, QuotaStatus
 from flowfabric.sdk.limits import all_quotas, window_seconds
 
 _COLUMNS: Final = (Column("QUOTA"), Column("STARTS"), Column("AT ONCE"), Column("JITTER"))
@@ -60,7 +59,7 @@ async def create(call: Call) -> Exit:
             max_concurrent=arguments.at_once or 0,
             jitter_ms=arguments.jitter or 0,
         )
-        what = "exists already" if isinstance(reply, AlreadySatisfied) else "created"
+        what = "exists already" if isinstance(reply, QuotaAlreadySatisfied) else "created"
         return await _answer(call, engine, what)
 
 

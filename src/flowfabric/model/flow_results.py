@@ -68,7 +68,7 @@ class Applied(Record, frozen=True, tag=True):
     unsatisfied_count: int
 
 
-class AlreadyApplied(Record, frozen=True, tag=True):
+class DependencyAlreadyApplied(Record, frozen=True, tag=True):
     """It was applied before."""
 
 

@@ -179,12 +179,10 @@ class Revoked(Record, frozen=True, tag=True):
 
 
 class AlreadySatisfied(Record, frozen=True, tag=True):
-    """Nothing to do, why, and for what: the one of the ids that the call named."""
+    """There was nothing to do, and why."""
 
     reason: str
-    execution_id: str | None = None
-    budget_id: str | None = None
-    quota_policy_id: str | None = None
+    execution_id: str
 
 
 class Blocked(Record, frozen=True, tag=True):

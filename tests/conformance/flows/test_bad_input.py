@@ -9,7 +9,7 @@ import pytest
 
 from flowfabric.errors import InvalidInput, NotFound, ValidationError
 from flowfabric.ids import new_execution_id, new_uuid7s
-from flowfabric.model.flow import AllOf
+from flowfabric.model.flow import AllSucceeded
 from tests.support.flows import empty, woven
 from tests.support.lab import Lab
 
@@ -52,7 +52,7 @@ BY_FLOW: dict[str, Call] = {
     "link": lambda lab, key: lab.engine.add_dependency(**_ends(key)),
     "resolve": lambda lab, key: lab.engine.resolve_dependency(edge_id=FLOW, **_ends(key)),
     "policy": lambda lab, key: lab.engine.set_edge_group_policy(
-        flow_id=key, downstream_execution_id=new_execution_id(), policy=AllOf()
+        flow_id=key, downstream_execution_id=new_execution_id(), policy=AllSucceeded()
     ),
 }
 BY_EXECUTION: dict[str, tuple[str, Call]] = {
@@ -107,7 +107,7 @@ BY_EXECUTION: dict[str, tuple[str, Call]] = {
     "policy": (
         "downstream_execution_id",
         lambda lab, key: lab.engine.set_edge_group_policy(
-            flow_id=FLOW, downstream_execution_id=key, policy=AllOf()
+            flow_id=FLOW, downstream_execution_id=key, policy=AllSucceeded()
         ),
     ),
 }

@@ -9,8 +9,8 @@ from flowfabric.ids import new_execution_id, new_uuid7s
 from flowfabric.limits import PAGE_MAX, TAGS_MAX
 from flowfabric.model.flow import (
     AllDone,
-    AllOf,
-    AnyOf,
+    AllSucceeded,
+    AnySucceeded,
     EdgePolicy,
     EdgeState,
     FlowState,
@@ -154,9 +154,9 @@ async def test_scenario_20_edges_are_listed_by_either_end(lab: Lab) -> None:
     ("join", "word"),
     [
         (None, "all_required"),
-        (AllOf(), "all_required"),
+        (AllSucceeded(), "all_required"),
         (AllDone(), "all_done"),
-        (AnyOf(OnSatisfied.CANCEL_REMAINING), "any_of"),
+        (AnySucceeded(OnSatisfied.CANCEL_REMAINING), "any_of"),
         (Quorum(2, OnSatisfied.LET_RUN), "quorum:2"),
     ],
     ids=str,
@@ -237,7 +237,7 @@ async def test_an_execution_tells_its_flow(lab: Lab) -> None:
 async def test_d19_eligibility_is_judged_by_the_group(lab: Lab) -> None:
     """In the order of its specification: what is not runnable says no more."""
     graph = await submit(
-        lab, ["a", "b", node("c", AnyOf(LET_RUN)), "d"], arrows("a>c", "b>c", "c>d")
+        lab, ["a", "b", node("c", AnySucceeded(LET_RUN)), "d"], arrows("a>c", "b>c", "c>d")
     )
     assert await eligibility(graph, "a") == "eligible"
     assert await eligibility(graph, "c") == "blocked_by_dependencies"
@@ -317,7 +317,7 @@ async def test_a_malformed_tag_writes_nothing(lab: Lab) -> None:
 
 @woven
 async def test_a_cancelled_flow_can_still_be_tagged(lab: Lab) -> None:
-    graph = await fan_in(lab, 2, AnyOf(LET_RUN))
+    graph = await fan_in(lab, 2, AnySucceeded(LET_RUN))
     await lab.engine.cancel_flow(flow_id=graph.flow_id)
     await lab.engine.set_flow_tag(flow_id=graph.flow_id, key="why.not", value="money")
     assert (await graph.snapshot()).tags == {"why.not": "money"}

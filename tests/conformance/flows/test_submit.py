@@ -24,7 +24,7 @@ from flowfabric.errors import (
 )
 from flowfabric.ids import new_uuid7s
 from flowfabric.limits import FLOW_EDGES_MAX, FLOW_NODES_MAX
-from flowfabric.model.flow import AllOf, AnyOf, FlowState, OnSatisfied, Quorum
+from flowfabric.model.flow import AllSucceeded, AnySucceeded, FlowState, OnSatisfied, Quorum
 from flowfabric.model.flow_results import FlowDuplicate, FlowSubmitted
 from flowfabric.model.state import PublicState
 from tests.support.budgets import BUDGET, make_budget, report, usage
@@ -57,7 +57,12 @@ REFUSALS: dict[str, tuple[list[FlowNode], list[FlowEdge], type[FlowFabricError],
         InvalidInput,
         "nodes[c].join",
     ),
-    "a join of nothing": ([node("a", AllOf()), node("b")], [], InvalidInput, "nodes[a].join"),
+    "a join of nothing": (
+        [node("a", AllSucceeded()), node("b")],
+        [],
+        InvalidInput,
+        "nodes[a].join",
+    ),
     "a join that is none": (
         [node("a"), node("b", "all_of")],  # type: ignore[arg-type]
         arrows("a>b"),
@@ -197,7 +202,7 @@ async def test_everything_is_recorded_at_once(lab: Lab) -> None:
     """D-09, D-10: there is no moment in which a child could be claimed before its edges count."""
     graph = await submit(
         lab,
-        ["a", "b", node("c", AnyOf(CANCEL))],
+        ["a", "b", node("c", AnySucceeded(CANCEL))],
         arrows("a>c", "b>c"),
         flow_kind="race",
         namespace="tenant",
@@ -208,7 +213,7 @@ async def test_everything_is_recorded_at_once(lab: Lab) -> None:
     assert snapshot.tags == {"team.name": "x"}
     assert (snapshot.node_count, snapshot.edge_count, snapshot.graph_revision) == (3, 2, 3)
     assert snapshot.public_flow_state is FlowState.BLOCKED
-    assert (await graph.group("c")).policy == AnyOf(CANCEL)
+    assert (await graph.group("c")).policy == AnySucceeded(CANCEL)
     assert await graph.edge_states() == {"a>c": "applied", "b>c": "applied"}
     for name in "abc":
         assert (await lab.describe(graph.ids[name])).namespace == "tenant"
@@ -279,7 +284,7 @@ async def test_the_same_graph_under_one_key_is_recorded_once(lab: Lab) -> None:
         {"nodes": [node("a")]},
         {"nodes": [node("a"), node("b", input_payload=b"1")]},
         {"nodes": [node("a"), node("b", priority=5)]},
-        {"nodes": [node("a"), node("b", AnyOf(CANCEL))]},
+        {"nodes": [node("a"), node("b", AnySucceeded(CANCEL))]},
         {"edges": arrows("b>a")},
         {"edges": arrows("a>b", passes_result=True)},
         {"flow_kind": "other"},

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from flowfabric.errors import InvalidInput, InvalidQuotaSpec, LimitConflict, NotFound
-from flowfabric.model.quota import QuotaCreated, QuotaPolicy, QuotaUpdated
-from flowfabric.model.results import AlreadySatisfied
+from flowfabric.model.quota import QuotaAlreadySatisfied, QuotaCreated, QuotaPolicy, QuotaUpdated
 from tests.support.gates import QUOTA, counted, many, quota
 from tests.support.lab import Lab, scenario
 
@@ -28,7 +27,7 @@ async def test_a_policy_is_created_once_and_read_back(lab: Lab) -> None:
     assert await create(quota_policy_id=QUOTA, **LIMITS) == QuotaCreated(QUOTA)
     async with lab.unchanged():
         again = await create(quota_policy_id=QUOTA, **LIMITS)
-        assert isinstance(again, AlreadySatisfied)
+        assert isinstance(again, QuotaAlreadySatisfied)
     assert await read(quota_policy_id=QUOTA) == QuotaPolicy(QUOTA, 10, 3, 2, 500, lab.now, lab.now)
 
 

@@ -17,7 +17,7 @@ from flowfabric.api.leases import Fail
 from flowfabric.api.operation import OPERATIONS
 from flowfabric.api.waits import Signal, SuspendRequest
 from flowfabric.errors import FlowFabricError, InvalidInput, StoreError
-from flowfabric.model.flow import AnyOf, OnSatisfied, Quorum
+from flowfabric.model.flow import AnySucceeded, OnSatisfied, Quorum
 from flowfabric.model.policy import (
     ExecutionPolicy,
     ExponentialBackoff,
@@ -282,7 +282,7 @@ async def test_no_field_of_a_flow_is_an_accident(lab: Lab) -> None:
     async with fingerprints(lab) as stored:
         await try_fields(stored, FlowNode, submit, name="b", execution=WORK)
         await try_fields(stored, FlowEdge, partial(submit, second), upstream="a", downstream="b")
-        await try_fields(stored, AnyOf, join, on_satisfied=OnSatisfied.LET_RUN)
+        await try_fields(stored, AnySucceeded, join, on_satisfied=OnSatisfied.LET_RUN)
         await try_fields(stored, Quorum, join, k=1, on_satisfied=OnSatisfied.LET_RUN)
 
 

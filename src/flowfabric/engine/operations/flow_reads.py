@@ -22,7 +22,7 @@ from flowfabric.model.checks import (
 )
 from flowfabric.model.execution import Execution
 from flowfabric.model.flow import (
-    ALL_OF,
+    ALL_SUCCEEDED,
     COUNTER_OF_OUTCOME,
     EdgeRow,
     FlowRow,
@@ -360,7 +360,7 @@ def _edge(edge: EdgeRow, member: MemberRow | None) -> EdgeSnapshot:
         edge.upstream_execution_id,
         edge.downstream_execution_id,
         edge.dependency_kind,
-        satisfaction_of(ALL_OF if member is None else member.joins),
+        satisfaction_of(ALL_SUCCEEDED if member is None else member.joins),
         edge.data_passing_ref,
         edge.input_name,
         edge.edge_state,

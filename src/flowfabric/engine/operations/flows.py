@@ -37,10 +37,10 @@ from flowfabric.model.flow import (
     check_edge_policy,
 )
 from flowfabric.model.flow_results import (
-    AlreadyApplied,
     AlreadyTerminal,
     Applied,
     CancellationScheduled,
+    DependencyAlreadyApplied,
     FlowCancelled,
     FlowDuplicate,
     FlowSubmitted,
@@ -159,7 +159,7 @@ def withdraw_dependency_edge(
 @answers(api.AddDependency)
 async def add_dependency(
     machine: EngineCore, request: api.AddDependency
-) -> Applied | AlreadyApplied:
+) -> Applied | DependencyAlreadyApplied:
     """Both commands, or neither."""
     edge_id = ids.new_uuid7s(1)[0]
     ends = _ends(machine, request)
@@ -172,7 +172,7 @@ async def add_dependency(
         _optional(request.input_name, "input_name"),
     )
     replies = await machine.execute_together([stage, ApplyEdge(stage.flow_id, edge_id, *ends)])
-    reply: Applied | AlreadyApplied = replies[1]
+    reply: Applied | DependencyAlreadyApplied = replies[1]
     return reply
 
 

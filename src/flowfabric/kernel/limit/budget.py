@@ -10,6 +10,7 @@ from flowfabric.kernel.decision import Moment, Refused
 from flowfabric.limits import DIMENSIONS_MAX
 from flowfabric.model.budget import (
     AMOUNT_MAX,
+    BudgetAlreadySatisfied,
     BudgetCreated,
     BudgetPolicy,
     BudgetReset,
@@ -25,7 +26,6 @@ from flowfabric.model.budget import (
 )
 from flowfabric.model.event import OperatorEvent, OperatorEventType
 from flowfabric.model.record import Record, replace
-from flowfabric.model.results import AlreadySatisfied
 
 # A budget hammered at its limit is one event in each minute of the clock, not thousands.
 BREACH_EVENT_PERIOD_MS = 60_000
@@ -298,7 +298,7 @@ def create_budget(budget: Budget, command: CreateBudget, at: Moment) -> BudgetDe
     if row.policy is not None:
         if row.policy == policy:
             name = row.budget_id
-            return BudgetDecision(AlreadySatisfied(f"budget {name} exists", budget_id=name))
+            return BudgetDecision(BudgetAlreadySatisfied(name))
         detail = f"budget {row.budget_id} exists with another policy"
         return BudgetDecision(Refused(LimitConflict, detail, {"field": "budget_id"}))
     interval = policy.reset_interval_ms

@@ -16,13 +16,13 @@ from flowfabric.model.quota import (
     AlreadyAdmitted,
     ConcurrencyExceeded,
     GateRow,
+    QuotaAlreadySatisfied,
     QuotaCreated,
     QuotaPolicy,
     QuotaUpdated,
     RateExceeded,
 )
 from flowfabric.model.record import Record, replace
-from flowfabric.model.results import AlreadySatisfied
 
 IDLE_GATE_MS = 60_000  # so long a gate is left alone before it is looked at for nothing
 LOOK_AGAIN_MS = 1_000  # room that the ones called up have not used by then is offered to others
@@ -120,7 +120,7 @@ def create_quota(policy: QuotaPolicy | None, command: CreateQuota, at: Moment) -
         audit = _audit(made, OperatorEventType.QUOTA_CREATED, at)
         return QuotaDecision(QuotaCreated(key), made, events=(audit,))
     if _numbers(policy) == wanted:
-        return QuotaDecision(AlreadySatisfied(f"quota policy {key} exists", quota_policy_id=key))
+        return QuotaDecision(QuotaAlreadySatisfied(key))
     detail = f"quota policy {key} exists with other limits"
     return QuotaDecision(Refused(LimitConflict, detail, {"field": "quota_policy_id"}))
 

@@ -38,11 +38,11 @@ from flowfabric.model.execution import Execution
 from flowfabric.model.flow import EdgeState, GroupState, MemberRow
 from flowfabric.model.flow_results import (
     Added,
-    AlreadyApplied,
     AlreadyMember,
     AlreadyWithdrawn,
     Applied,
     CascadeOutcome,
+    DependencyAlreadyApplied,
     DependencyResolved,
     PolicyAlreadySet,
     PolicySet,
@@ -170,7 +170,7 @@ class FlowBuilding(FlowTasks):
         if isinstance(child, Refused) or isinstance(upstream, Refused) or edge is None:
             return child if isinstance(child, Refused) else upstream
         if edge.edge_state is not EdgeState.PENDING:
-            return AlreadyApplied()
+            return DependencyAlreadyApplied()
         await self.members([(flow_id, child.execution_id)])
         member = self.member(flow_id, child.execution_id)
         if member is None or member.group_state is not GroupState.PENDING:
