@@ -11,6 +11,8 @@ import pytest
 from flowfabric.errors import (
     CycleDetected,
     DependencyAlreadyExists,
+    DependencyGroupDecided,
+    DependentNotRunnable,
     ExecutionNotInFlow,
     FlowAlreadyTerminal,
     InvalidDependency,
@@ -157,7 +159,7 @@ def test_what_is_wrong_with_a_whole_graph_is_named(
         ({"known": EDGE}, DependencyAlreadyExists),
         (
             {"ends": (ENDS[0], replace(ENDS[1], group_state=GroupState.SATISFIED))},
-            InvalidDependency,
+            DependencyGroupDecided,
         ),
     ],
 )
@@ -177,7 +179,7 @@ def test_the_first_reason_counts() -> None:
 @pytest.mark.parametrize("situation", make.SITUATIONS)
 def test_an_edge_is_applied_to_runnable_children_only(situation: str) -> None:
     child = make.SITUATIONS[situation]()
-    expected = None if child.is_runnable else InvalidDependency
+    expected = None if child.is_runnable else DependentNotRunnable
     assert error_of(refuse_apply(FLOW, EDGE, child, APPLY)) is expected
     applied = replace(EDGE, edge_state=EdgeState.APPLIED)
     assert refuse_apply(FLOW, applied, child, APPLY) is None  # answered, not repeated

@@ -10,11 +10,16 @@ from flowfabric.errors import (
     AlreadySuspended,
     ExecutionNotActive,
     ExecutionNotSuspended,
-    InvalidWaitpoint,
+    InvalidWaitpointKey,
     LeaseExpired,
     LeaseRevoked,
     NotFound,
+    PendingWaitpointExpired,
     StaleLease,
+    WaitpointAlreadyExists,
+    WaitpointInUse,
+    WaitpointNotPending,
+    WaitpointOfOtherAttempt,
 )
 from flowfabric.kernel.decision import Moment, Refused
 from flowfabric.kernel.wait.episode import (
@@ -244,7 +249,41 @@ def test_a_waitpoint_is_made_pending_with_its_end() -> None:
     assert (row.expires_at, row.due_at, row.suspension_id) == (NOW + 500, NOW + 500, None)
     running = leased()
     again = CreateWaitpoint(EXECUTION_ID, fence_of(running), "w", "a", "k1", 500)
-    assert refused(create_waitpoint(running, row, again, AT)) is InvalidWaitpoint
+    assert refused(create_waitpoint(running, row, again, AT)) is WaitpointAlreadyExists
+
+
+@pytest.mark.parametrize(
+    ("row", "error"),
+    [
+        (None, NotFound),
+        (a_waitpoint(WaitpointState.PENDING, execution_id="another"), NotFound),
+        (a_waitpoint(WaitpointState.PENDING, waitpoint_key="other"), InvalidWaitpointKey),
+        (a_waitpoint(WaitpointState.CLOSED), WaitpointNotPending),
+        (a_waitpoint(WaitpointState.ACTIVE), WaitpointNotPending),
+        (a_waitpoint(WaitpointState.PENDING, attempt_index=7), WaitpointOfOtherAttempt),
+        (a_waitpoint(WaitpointState.PENDING, expires_at=NOW), PendingWaitpointExpired),
+        (a_waitpoint(WaitpointState.PENDING), None),
+    ],
+)
+def test_only_a_pending_waitpoint_of_this_attempt_is_waited_on(
+    row: WaitpointRow | None, error: type | None
+) -> None:
+    """Each other reason has a code of its own."""
+    running = leased()
+    pending = (Binding("w", "a", True),)
+    command = command_of(fence_of(running), bindings=pending, condition=Single("a"))
+    known = {} if row is None else {"w": row}
+    decision = suspend(running, known, [], None, None, command, AT)
+    assert (refused(decision) if isinstance(decision.reply, Refused) else None) is error
+
+
+def test_a_new_waitpoint_takes_no_id_that_exists() -> None:
+    running = leased()
+    new = (Binding("w", "a"),)
+    command = command_of(fence_of(running), bindings=new, condition=Single("a"))
+    known = {"w": a_waitpoint(WaitpointState.PENDING)}
+    decision = suspend(running, known, [], None, None, command, AT)
+    assert refused(decision) is WaitpointAlreadyExists
 
 
 @pytest.mark.parametrize("situation", SITUATIONS)
@@ -262,7 +301,7 @@ def test_closing_depends_on_the_state(state: WaitpointState) -> None:
     row = a_waitpoint(state)
     decision = close_waitpoint(leased(), row, CloseWaitpoint(EXECUTION_ID, "w", "why"), AT)
     if state is WaitpointState.ACTIVE:
-        assert refused(decision) is InvalidWaitpoint
+        assert refused(decision) is WaitpointInUse
     elif state is WaitpointState.CLOSED:
         assert decision == EpisodeDecision(row)
     else:

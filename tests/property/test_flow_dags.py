@@ -26,7 +26,10 @@ from flowfabric.engine.engine import Engine
 from flowfabric.engine.unit.flows.cascade import FlowCascade
 from flowfabric.engine.unit.flows.deferred import FlowTasks
 from flowfabric.engine.unit.view import InvariantViolated
-from flowfabric.errors import InvalidDependency
+from flowfabric.errors import (
+    EdgeNotInForce,
+    ExecutionNotTerminal,
+)
 from flowfabric.kernel.flow.dependent import set_free
 from flowfabric.kernel.flow.flow import ended_state, settle, tally
 from flowfabric.kernel.flow.join import (
@@ -183,7 +186,7 @@ class Trial:
                 upstream_execution_id=self.ids[upstream],
                 downstream_execution_id=self.ids[downstream],
             )
-        except InvalidDependency:
+        except (EdgeNotInForce, ExecutionNotTerminal):
             return "refused"
         await self.look()
         return answer.outcome

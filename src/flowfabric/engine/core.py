@@ -19,7 +19,7 @@ from flowfabric.engine.unit.due import Aside
 from flowfabric.engine.unit.fold import Fold
 from flowfabric.engine.unit.view import Effects, View
 from flowfabric.engine.wakeups import DUE_TOPIC, Wakeups
-from flowfabric.errors import HandleFromOtherBackend, InvalidBudgetScope, InvalidInput, NotFound
+from flowfabric.errors import BudgetScopeMismatch, HandleFromOtherBackend, InvalidInput, NotFound
 from flowfabric.kernel.decision import Moment, Refused
 from flowfabric.kernel.execution.create import CreateExecution
 from flowfabric.kernel.execution.routing import Offer
@@ -219,7 +219,7 @@ class EngineCore:
         for name in budget_ids:
             policy = self._known_budgets[name]
             if policy.scope_id != places.get(policy.scope_type, policy.scope_id):
-                raise InvalidBudgetScope(
+                raise BudgetScopeMismatch(
                     f"budget_ids: {name} is for {policy.scope_type.value} {policy.scope_id}",
                     field="budget_ids",
                 )

@@ -9,6 +9,7 @@ import pytest
 from flowfabric import limits
 from flowfabric.api.budgets import Usage
 from flowfabric.errors import (
+    BudgetScopeMismatch,
     FlowFabricError,
     HandleFromOtherBackend,
     InvalidBudgetScope,
@@ -78,7 +79,7 @@ async def test_a_budget_for_something_else_is_not_attached(lab: Lab) -> None:
     await make_budget(lab, "namespace", scope_type="namespace", scope_id="acme")
     await make_budget(lab, "execution", scope_type="execution", scope_id=other)
     for name in ("lane", "namespace", "execution"):
-        async with lab.refuses(InvalidBudgetScope, field="budget_ids"):
+        async with lab.refuses(BudgetScopeMismatch, field="budget_ids"):
             await lab.create(budget_ids=(name,))
     await lab.create(budget_ids=("lane",), lane_id="gpu")
     await lab.create(budget_ids=("namespace",), namespace="acme")

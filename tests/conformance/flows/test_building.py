@@ -12,6 +12,8 @@ from flowfabric.errors import (
     AlreadyInOtherFlow,
     CycleDetected,
     DependencyAlreadyExists,
+    DependencyGroupDecided,
+    DependentNotRunnable,
     ExecutionNotInFlow,
     FlowAlreadyTerminal,
     FlowConflict,
@@ -276,12 +278,12 @@ async def test_d12_what_runs_or_has_ended_takes_no_edge(lab: Lab) -> None:
     graph = await empty(lab, "a", "b", "c")
     staged = await graph.stage("a>b")
     await graph.start("a", "b", "c")
-    async with lab.refuses(InvalidDependency, "downstream_execution_id"):
+    async with lab.refuses(DependentNotRunnable, "downstream_execution_id"):
         await graph.apply("a>b", staged)
-    async with lab.refuses(InvalidDependency, "downstream_execution_id"):
+    async with lab.refuses(DependentNotRunnable, "downstream_execution_id"):
         await graph.link("c>b")
     await graph.complete("b")
-    async with lab.refuses(InvalidDependency, "downstream_execution_id"):
+    async with lab.refuses(DependentNotRunnable, "downstream_execution_id"):
         await graph.link("c>b")
 
 
@@ -290,7 +292,7 @@ async def test_d12_a_group_that_was_decided_takes_no_edge(lab: Lab) -> None:
     graph = await submit(lab, ["a", "b", "c"], arrows("a>b"))
     await graph.complete("a")
     assert await graph.state("b") == "waiting"
-    async with lab.refuses(InvalidDependency, "group"):
+    async with lab.refuses(DependencyGroupDecided, "group"):
         await graph.stage("c>b")
 
 

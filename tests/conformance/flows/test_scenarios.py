@@ -7,7 +7,12 @@ from typing import Any
 
 import pytest
 
-from flowfabric.errors import InvalidDependency, WaitTimeout
+from flowfabric.errors import (
+    EdgeNotInForce,
+    ExecutionNotTerminal,
+    InvalidDependency,
+    WaitTimeout,
+)
 from flowfabric.model.flow import FlowEvent, FlowState
 from flowfabric.model.flow_results import CascadeOutcome, DependencyResolved
 from flowfabric.model.state import (
@@ -113,7 +118,7 @@ async def test_scenario_7_an_edge_is_resolved_once(lab: Lab) -> None:
     graph = await submit(lab, "ab", arrows("a>b"))
     row = (await graph.edges())["a>b"]
     ends = graph.ends("a>b")
-    async with lab.refuses(InvalidDependency, "upstream_execution_id"):  # D-06
+    async with lab.refuses(ExecutionNotTerminal, "upstream_execution_id"):  # D-06
         await lab.engine.resolve_dependency(edge_id=row.edge_id, **ends)
     await graph.complete("a")
     async with lab.unchanged():
@@ -122,7 +127,7 @@ async def test_scenario_7_an_edge_is_resolved_once(lab: Lab) -> None:
     staged = Graph(lab, graph.flow_id, graph.ids)
     await staged.add("c", "d")
     pending = await staged.stage("c>d")
-    async with lab.refuses(InvalidDependency, "never applied"):
+    async with lab.refuses(EdgeNotInForce, "never applied"):
         await lab.engine.resolve_dependency(edge_id=pending, **staged.ends("c>d"))
     async with lab.refuses(InvalidDependency, "edge_id"):
         await lab.engine.resolve_dependency(edge_id=row.edge_id, **staged.ends("c>d"))

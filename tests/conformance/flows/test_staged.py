@@ -8,7 +8,11 @@ from __future__ import annotations
 
 import pytest
 
-from flowfabric.errors import FlowAlreadyTerminal, InvalidDependency
+from flowfabric.errors import (
+    EdgeInForce,
+    FlowAlreadyTerminal,
+    InvalidDependency,
+)
 from flowfabric.ids import new_uuid7s
 from flowfabric.kernel.flow.graph import StageEdge, WithdrawEdge
 from flowfabric.model.flow import (
@@ -192,10 +196,10 @@ async def test_only_a_staged_edge_can_be_withdrawn(lab: Lab) -> None:
     async with lab.refuses(InvalidDependency, "edge_id"):
         await graph.withdraw("b>c", edge_id)
     await graph.apply("a>c", edge_id)
-    async with lab.refuses(InvalidDependency, "applied"):
+    async with lab.refuses(EdgeInForce, "applied"):
         await graph.withdraw("a>c", edge_id)
     await graph.complete("a")
-    async with lab.refuses(InvalidDependency, "applied"):
+    async with lab.refuses(EdgeInForce, "applied"):
         await graph.withdraw("a>c", edge_id)
     staged = await graph.stage("a>b")
     await lab.engine.cancel_flow(flow_id=graph.flow_id)

@@ -9,12 +9,11 @@ import pytest
 
 from flowfabric.api.flows import FlowEdge, FlowNode
 from flowfabric.errors import (
+    BudgetScopeMismatch,
     CycleDetected,
-    DependencyAlreadyExists,
     FlowConflict,
     FlowFabricError,
     IdempotencyConflict,
-    InvalidBudgetScope,
     InvalidInput,
     InvalidTagKey,
     LaneClosed,
@@ -43,7 +42,7 @@ REFUSALS: dict[str, tuple[list[FlowNode], list[FlowEdge], type[FlowFabricError],
     "an unknown upstream": (ABC, arrows("a>b", "x>c"), InvalidInput, "edges[1].upstream"),
     "an unknown downstream": (ABC, arrows("a>x"), InvalidInput, "edges[0].downstream"),
     "a self edge": (ABC, arrows("a>b", "c>c"), SelfReferencingEdge, "edges[1]"),
-    "an edge twice": (ABC, arrows("a>b", "b>c", "a>b"), DependencyAlreadyExists, "edges[2]"),
+    "an edge twice": (ABC, arrows("a>b", "b>c", "a>b"), InvalidInput, "edges[2]"),
     "a cycle": (ABC, arrows("a>b>c>a"), CycleDetected, "edges: "),
     "a cycle behind others": (
         [*ABC, node("d"), node("e")],
@@ -178,7 +177,7 @@ async def test_a_closed_lane_refuses_the_graph_and_names_the_node(lab: Lab) -> N
 @woven
 async def test_a_budget_for_something_else_refuses_the_graph(lab: Lab) -> None:
     await make_budget(lab, scope_type="lane", scope_id="other", hard={"tokens": 1})
-    async with lab.refuses(InvalidBudgetScope, BUDGET):
+    async with lab.refuses(BudgetScopeMismatch, BUDGET):
         await submit(lab, ["a", node("b", budget_ids=(BUDGET,))])
 
 
@@ -351,5 +350,5 @@ async def test_a_budget_of_the_flow_binds_its_members(lab: Lab) -> None:
 @woven
 async def test_a_budget_of_another_flow_is_refused(lab: Lab) -> None:
     await make_budget(lab, scope_type="flow", scope_id=new_uuid7s(1)[0], hard={"tokens": 5})
-    async with lab.refuses(InvalidBudgetScope, BUDGET):
+    async with lab.refuses(BudgetScopeMismatch, BUDGET):
         await submit(lab, [node("a", budget_ids=(BUDGET,))])

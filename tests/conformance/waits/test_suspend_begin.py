@@ -12,7 +12,7 @@ from flowfabric.errors import (
     AlreadySuspended,
     ExecutionNotActive,
     FenceRequired,
-    InvalidWaitpoint,
+    InvalidWaitpointKey,
     LeaseExpired,
     LeaseRevoked,
     NotFound,
@@ -21,6 +21,7 @@ from flowfabric.errors import (
     StaleLease,
     SuspendConflict,
     WaitpointClosed,
+    WaitpointNotPending,
 )
 from flowfabric.model.event import LeaseEventType
 from flowfabric.model.execution import Fence
@@ -342,9 +343,9 @@ async def test_a_pending_waitpoint_must_be_the_owners_own_and_fit(lab: Lab) -> N
         await use(foreign.waitpoint_id)
     async with lab.refuses(NotFound, "waitpoint"):
         await use("0" * 36)
-    async with lab.refuses(InvalidWaitpoint, "another key"):
+    async with lab.refuses(InvalidWaitpointKey, "another key"):
         await use(mine.waitpoint_id, "other")
-    async with lab.refuses(InvalidWaitpoint, "closed"):
+    async with lab.refuses(WaitpointNotPending, "closed"):
         await use(closed.waitpoint_id)
     lab.clock.advance(60_000 - TTL_MS // 2)
     late = await lab.started("w3")
@@ -380,7 +381,7 @@ async def test_a_waitpoint_ends_with_the_attempt_that_made_it(lab: Lab, how: str
     assert newer.attempt_index == 1
     async with lab.refuses(WaitpointClosed, "attempt ended"):
         await lab.engine.deliver_signal(signal_to(key, old))
-    async with lab.refuses(InvalidWaitpoint, "closed"):
+    async with lab.refuses(WaitpointNotPending, "closed"):
         await suspended(lab, Single("a"), newer, waitpoints=(UsePending(old.waitpoint_id, "a"),))
 
 

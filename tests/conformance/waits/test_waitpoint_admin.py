@@ -5,7 +5,13 @@ from __future__ import annotations
 import pytest
 
 from flowfabric.api.waits import SuspendRequest, UsePending
-from flowfabric.errors import InvalidWaitpoint, NotFound, PendingWaitpointExpired, WaitpointClosed
+from flowfabric.errors import (
+    NotFound,
+    PendingWaitpointExpired,
+    WaitpointClosed,
+    WaitpointInUse,
+    WaitpointNotPending,
+)
 from flowfabric.limits import PAGE_MAX
 from flowfabric.model.state import PublicState
 from flowfabric.model.suspension import (
@@ -102,7 +108,7 @@ async def test_a_pending_waitpoint_can_be_closed_again_and_again(lab: Lab) -> No
     assert row.close_reason == "changed my mind"
     async with lab.refuses(WaitpointClosed, "changed my mind"):
         await lab.engine.deliver_signal(signal_to(claimed.execution_id, details))
-    async with lab.refuses(InvalidWaitpoint, "closed"):
+    async with lab.refuses(WaitpointNotPending, "closed"):
         request = SuspendRequest(
             resume_condition=Single("a"), waitpoints=(UsePending(details.waitpoint_id, "a"),)
         )
@@ -115,7 +121,7 @@ async def test_a_waitpoint_that_is_waited_on_cannot_be_closed(lab: Lab) -> None:
     """D-43: an active one ends with its suspension and in no other way."""
     waiting, other = await suspended(lab), await suspended(lab)
     address = waiting.at["a"].waitpoint_id
-    async with lab.refuses(InvalidWaitpoint, "waits on it"):
+    async with lab.refuses(WaitpointInUse, "waits on it"):
         await lab.engine.close_waitpoint(execution_id=waiting.execution_id, waitpoint_id=address)
     for key, wrong in ((other.execution_id, address), (waiting.execution_id, "0" * 36)):
         async with lab.refuses(NotFound, "waitpoint"):

@@ -10,7 +10,7 @@ from flowfabric.api.keys import AlreadySeeded, NothingToRotate, Rotated, Seeded
 from flowfabric.engine.core import EngineCore
 from flowfabric.engine.operations.performing import answers
 from flowfabric.engine.unit.waits import SECRETS_MAX
-from flowfabric.errors import InvalidInput, RotationConflict, SchemaMismatch
+from flowfabric.errors import ConfigurationMismatch, InvalidInput, RotationConflict
 from flowfabric.kernel.wait.token import check_kid, check_secret, current, gives_way
 from flowfabric.model.checks import check_integer
 from flowfabric.model.event import OperatorEvent, OperatorEventType
@@ -46,7 +46,7 @@ async def ensure_signing_key(machine: EngineCore) -> None:
     except InvalidInput:
         seeded = AlreadySeeded(name, same_secret=False)
     if isinstance(seeded, AlreadySeeded) and not seeded.same_secret:
-        raise SchemaMismatch(
+        raise ConfigurationMismatch(
             "waitpoint_secret: is not the stored one; rotate with `ff keys rotate`"
         )
 
