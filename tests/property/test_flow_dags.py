@@ -26,7 +26,10 @@ from flowfabric.engine.engine import Engine
 from flowfabric.engine.unit.flows.cascade import FlowCascade
 from flowfabric.engine.unit.flows.deferred import FlowTasks
 from flowfabric.engine.unit.view import InvariantViolated
-from flowfabric.errors import InvalidDependency
+from flowfabric.errors import (
+    EdgeNotInForce,
+    ExecutionNotTerminal,
+)
 from flowfabric.kernel.flow.dependent import set_free
 from flowfabric.kernel.flow.flow import ended_state, settle, tally
 from flowfabric.kernel.flow.join import (
@@ -37,7 +40,7 @@ from flowfabric.kernel.flow.join import (
     spares_shared,
 )
 from flowfabric.model.attempt import FailureClass
-from flowfabric.model.flow import AnyOf, FlowState, Quorum, TaskKind
+from flowfabric.model.flow import AnySucceeded, FlowState, Quorum, TaskKind
 from flowfabric.model.flow_results import FlowSubmitted
 from flowfabric.model.results import Claimed, Created
 from flowfabric.stores.tables import FLOW_TASKS, FLOWS
@@ -172,7 +175,7 @@ class Trial:
         upstream, downstream = self.plan.edges[number % len(self.plan.edges)]
         (edge,) = [
             each
-            for each in await self.engine.list_edges(flow_id=self.flow_id)
+            for each in (await self.engine.list_edges(flow_id=self.flow_id)).items
             if each.upstream_execution_id == self.ids[upstream]
             and each.downstream_execution_id == self.ids[downstream]
         ]
@@ -183,7 +186,7 @@ class Trial:
                 upstream_execution_id=self.ids[upstream],
                 downstream_execution_id=self.ids[downstream],
             )
-        except InvalidDependency:
+        except (EdgeNotInForce, ExecutionNotTerminal):
             return "refused"
         await self.look()
         return answer.outcome
@@ -346,7 +349,7 @@ def _nobody_unneeded(trial: Trial) -> None:
         policy = plan.joins[child]
         if cancels(policy):
             left = {node for node in plan.upstreams(child) if node in live}
-            spared = isinstance(policy, AnyOf | Quorum) and policy.only_if_unshared
+            spared = isinstance(policy, AnySucceeded | Quorum) and policy.only_if_unshared
             assert spared or not left, f"{left} work for {child}, which was decided: {plan}"
 
 
@@ -489,7 +492,11 @@ FAULTS = {
         follow,
     ),
     "siblings of a quorum run on": (
-        Mutant(cancels_siblings, "isinstance(policy, AnyOf | Quorum)", "isinstance(policy, AnyOf)"),
+        Mutant(
+            cancels_siblings,
+            "isinstance(policy, AnySucceeded | Quorum)",
+            "isinstance(policy, AnySucceeded)",
+        ),
         follow,
     ),
     "siblings are cancelled though they may run": (

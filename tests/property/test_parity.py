@@ -22,7 +22,7 @@ from flowfabric.kernel.decision import Refused
 from flowfabric.kernel.execution.create import CreateExecution
 from flowfabric.kernel.flow.submit import SpawnChildren, SubmitFlow
 from flowfabric.model.budget import HardAction
-from flowfabric.model.flow import AllOf, CancellationPolicy, EdgeState, TaskKind
+from flowfabric.model.flow import AllSucceeded, CancellationPolicy, EdgeState, TaskKind
 from flowfabric.model.quota import AdmissionRow
 from flowfabric.model.record import replace
 from flowfabric.stores.base import Transaction
@@ -525,7 +525,7 @@ def test_a_member_that_was_missed_earlier_in_its_batch_is_found_by_a_later_searc
         history = Batching(runner, ground)
         history.begin(0, 0)
         history.add_new(0, False, "")  # of a flow that never was
-        history.set_policy(0, AllOf())
+        history.set_policy(0, AllSucceeded())
         history.create_flow(0, False, True)
         history.add_again(0, False, "")
         history.cancel_flow(0, CancellationPolicy.CANCEL_ALL)

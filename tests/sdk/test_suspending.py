@@ -699,7 +699,7 @@ def test_a_lost_answer_begins_one_wait_only(url: str, monkeypatch: pytest.Monkey
             await until(twice)
             await suspended(run)
             engine = await ff.start()
-            assert len(await engine.list_suspensions(execution_id=run.id)) == 1
+            assert len((await engine.list_suspensions(execution_id=run.id)).items) == 1
             await ff.signal(run, "go")
             assert await run.result("60s") == "done"
 
@@ -737,7 +737,7 @@ def test_a_handler_whose_lease_is_gone_cannot_suspend(url: str) -> None:
             assert await run.result("60s") == "second"
             await within(left.wait())
             assert ends in (["Stopped"], ["CancelledError"])
-            assert not await engine.list_suspensions(execution_id=run.id)
+            assert not (await engine.list_suspensions(execution_id=run.id)).items
 
     asyncio.run(main())
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from flowfabric.errors import InvalidInput
 from flowfabric.limits import JSON_DEPTH_MAX
-from flowfabric.model.flow import AllOf
+from flowfabric.model.flow import AllSucceeded
 from flowfabric.model.handle import Handle
 from flowfabric.model.nesting import check_nesting, is_too_deep
 from flowfabric.model.policy import ExecutionPolicy
@@ -92,4 +92,4 @@ def test_decoding_never_raises_past_its_own_errors() -> None:
         value = value[0]
     with pytest.raises(InvalidInput, match="handle"):
         Handle.decode(b"FFH1" + b"\x91" * 100_000)
-    assert to_plain(AllOf()) == {"kind": "all_of"}
+    assert to_plain(AllSucceeded()) == {"kind": "all_of"}

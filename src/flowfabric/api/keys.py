@@ -34,5 +34,6 @@ class RotateWaitpointHmacSecretAll(Request[Rotated | NothingToRotate], frozen=Tr
 
 
 @operation("list_waitpoint_hmac_kids", Kind.READ, Scope.ADMIN)
-class ListWaitpointHmacKids(Request[list[KeyInfo]], frozen=True, kw_only=True):
-    """The keys that verify tokens, without their secrets."""
+class ListWaitpointHmacKids(Request[tuple[KeyInfo, ...]], frozen=True, kw_only=True):
+    """The keys that verify tokens, without their secrets; all of them, for a
+    rotation keeps few."""

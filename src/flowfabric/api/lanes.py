@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 from flowfabric import limits
 from flowfabric.api.operation import Kind, Request, Scope, operation
+from flowfabric.api.page import Page
 from flowfabric.api.words import LaneStateGiven
-from flowfabric.model.results import LaneChanged, LaneConfigured, LanePage
+from flowfabric.model.results import LaneChanged, LaneConfigured, LaneSummary
 
 
 @operation("set_lane_state", Kind.WRITE, Scope.ADMIN)
@@ -59,7 +60,7 @@ class ConfigureLane(Request[LaneConfigured], frozen=True, kw_only=True):
 
 
 @operation("list_lanes", Kind.READ, Scope.READ)
-class ListLanes(Request[LanePage], frozen=True, kw_only=True):
+class ListLanes(Request[Page[LaneSummary]], frozen=True, kw_only=True):
     """Lanes by name, with their switch and counts per state."""
 
     cursor: str | None = None

@@ -25,8 +25,9 @@ from flowfabric.model.results import (
 class Claim(Request[list[Claimed]], frozen=True, kw_only=True):
     """Up to `limit` executions over several lanes in one transaction, best first.
 
-    Waits up to `max_wait_ms` when there is none. Only work this worker can run is looked at.
-    Lanes get their parts by weight, and the tenants of `namespaces` equal parts of each lane.
+    Waits up to `wait_ms` when there is none, and then answers an empty list. Only work that
+    this worker can run is looked at. Lanes get their parts by weight, and the tenants of
+    `namespaces` equal parts of each lane.
     """
 
     lanes: Sequence[str]
@@ -38,7 +39,7 @@ class Claim(Request[list[Claimed]], frozen=True, kw_only=True):
     lease_ttl_ms: int | None = None
     namespace: str | None = None
     namespaces: Sequence[str] | None = None
-    max_wait_ms: int = 0
+    wait_ms: int = 0
 
 
 @operation("renew", Kind.WRITE, Scope.WORKER)

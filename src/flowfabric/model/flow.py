@@ -76,7 +76,7 @@ class CancellationPolicy(StrEnum):
     FLOW_ONLY = "cancel_flow_only"
 
 
-class AllOf(Record, frozen=True, tag="all_of", tag_field="kind"):
+class AllSucceeded(Record, frozen=True, tag="all_of", tag_field="kind"):
     """Every upstream must succeed."""
 
 
@@ -84,7 +84,7 @@ class AllDone(Record, frozen=True, tag="all_done", tag_field="kind"):
     """Every upstream must end, however it does."""
 
 
-class AnyOf(Record, frozen=True, tag="any_of", tag_field="kind"):
+class AnySucceeded(Record, frozen=True, tag="any_of", tag_field="kind"):
     """One success is enough."""
 
     on_satisfied: OnSatisfied
@@ -102,8 +102,8 @@ class Quorum(Record, frozen=True, tag="quorum", tag_field="kind"):
         check_integer(self.k, field="policy.k", least=1, most=THRESHOLD_MAX)
 
 
-EdgePolicy = AllOf | AllDone | AnyOf | Quorum
-ALL_OF = AllOf()
+EdgePolicy = AllSucceeded | AllDone | AnySucceeded | Quorum
+ALL_SUCCEEDED = AllSucceeded()
 
 
 class FlowRow(Record, frozen=True):
@@ -179,7 +179,7 @@ class MemberRow(Record, frozen=True):
     @property
     def joins(self) -> EdgePolicy:
         """The rule by which it waits."""
-        return ALL_OF if self.policy is None else self.policy
+        return ALL_SUCCEEDED if self.policy is None else self.policy
 
 
 class EdgeRow(Record, frozen=True):
@@ -269,7 +269,7 @@ def status_of(state: FlowState) -> FlowStatus:
 
 def check_edge_policy(value: object, *, field: str = "policy") -> EdgePolicy:
     """One of the policies; anything else is refused."""
-    if not isinstance(value, AllOf | AllDone | AnyOf | Quorum):
-        known = "AllOf, AllDone, AnyOf or Quorum"
+    if not isinstance(value, AllSucceeded | AllDone | AnySucceeded | Quorum):
+        known = "AllSucceeded, AllDone, AnySucceeded or Quorum"
         raise InvalidInput(f"{field}: expected {known}, got {type(value).__name__}", field=field)
     return convert(to_plain(value, field=field), EdgePolicy, field=field)  # type: ignore[arg-type]

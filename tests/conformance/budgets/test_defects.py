@@ -273,7 +273,7 @@ async def test_every_stamp_is_the_stores_time(lab: Lab) -> None:
 async def test_usage_makes_no_definition(lab: Lab) -> None:
     """D48: what was reported before the policy counts, and the policy's limits are its own."""
     await report(lab, {"a": 3})
-    assert await lab.engine.list_budgets() == []
+    assert (await lab.engine.list_budgets()).items == ()
     for call in (lab.engine.get_budget_status, lab.engine.reset_budget, lab.engine.update_budget):
         async with lab.refuses(NotFound, field=BUDGET):
             await call(budget_id=BUDGET)

@@ -9,7 +9,9 @@ import pytest
 
 from flowfabric.api.executions import NewExecution
 from flowfabric.engine.unit.flows.graph import FlowRows
-from flowfabric.errors import InvalidDependency
+from flowfabric.errors import (
+    DependencyGroupDecided,
+)
 from flowfabric.model.execution import Execution
 from flowfabric.model.flow import GroupState
 from tests.support.flows import arrows, node, submit, woven
@@ -59,7 +61,7 @@ async def test_a_second_edge_comes_too_late_once_the_first_is_met(lab: Lab) -> N
     graph = await submit(lab, "abc", arrows("a>b"))
     await graph.complete("a")
     assert await graph.state("b") == "waiting"
-    with pytest.raises(InvalidDependency):
+    with pytest.raises(DependencyGroupDecided):
         await graph.stage("c>b")
 
 

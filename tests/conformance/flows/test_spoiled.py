@@ -14,7 +14,7 @@ from flowfabric.engine.unit.flows.graph import FlowRows
 from flowfabric.errors import Corruption
 from flowfabric.limits import ASIDE_MS_MIN
 from flowfabric.model.execution import Execution
-from flowfabric.model.flow import AllOf, AnyOf, OnSatisfied
+from flowfabric.model.flow import AllSucceeded, AnySucceeded, OnSatisfied
 from tests.support.flows import Graph, arrows, fan_in, node, pump, submit, woven
 from tests.support.lab import Lab
 
@@ -43,7 +43,7 @@ def test_a_spoiled_flow_stops_no_other_worker(durable_lab: Lab, what: str) -> No
     lab = durable_lab
 
     async def check() -> None:
-        nodes = [node("a"), node("b", AllOf())]  # with a group, which must be read
+        nodes = [node("a"), node("b", AllSucceeded())]  # with a group, which must be read
         bad, good = await submit(lab, nodes, arrows("a>b")), await submit(lab, nodes, arrows("a>b"))
         await bad.start()
         await spoil(bad, what)
@@ -71,7 +71,7 @@ def test_a_spoiled_flow_stops_no_timer(durable_lab: Lab, what: str) -> None:
     async def check() -> None:
         nodes = [node("a", execution_deadline_at=lab.now + 100), node("b")]
         bad, good = await submit(lab, nodes, arrows("a>b")), await submit(lab, nodes, arrows("a>b"))
-        race = await fan_in(lab, 3, AnyOf(CANCEL))
+        race = await fan_in(lab, 3, AnySucceeded(CANCEL))
         await race.start("s0", "s1", "s2")
         await race.complete("s0")
         late = await lab.create(delay_until=lab.now + 100)
@@ -97,7 +97,10 @@ def test_a_spoiled_task_stops_no_other(durable_lab: Lab) -> None:
     lab = durable_lab
 
     async def check() -> None:
-        bad, good = await fan_in(lab, 3, AnyOf(CANCEL)), await fan_in(lab, 3, AnyOf(CANCEL))
+        bad, good = (
+            await fan_in(lab, 3, AnySucceeded(CANCEL)),
+            await fan_in(lab, 3, AnySucceeded(CANCEL)),
+        )
         await bad.complete("s0")
         await good.complete("s0")
         await spoil(bad, "task")
@@ -160,12 +163,12 @@ def test_d23_a_listing_leaves_out_what_cannot_be_read(durable_lab: Lab, newest_f
         cursor = None
         while not seen or cursor is not None:
             page = await lab.engine.list_flows(limit=2, cursor=cursor, newest_first=newest_first)
-            seen.append([each.flow_id for each in page.flows])
+            seen.append([each.flow_id for each in page.items])
             cursor = page.next_cursor
         left = [graphs[at].flow_id for at in (2, 3, 5, 6)]
         assert seen == [left[:2], left[2:]]
         listed = await lab.engine.list_flows(status="active", namespace="default")
-        assert {each.flow_id for each in listed.flows} == set(left)
+        assert {each.flow_id for each in listed.items} == set(left)
         with pytest.raises(Corruption, match=graphs[0].flow_id):
             await lab.engine.describe_flow(flow_id=graphs[0].flow_id)
 

@@ -23,7 +23,7 @@ from flowfabric.engine.unit.waits import EpisodeBook
 from flowfabric.kernel.execution.wake import Wake
 from flowfabric.limits import ASIDE_MS_MIN, DUE_BATCH
 from flowfabric.loops import supervisor, timekeeper
-from flowfabric.model.flow import AllOf
+from flowfabric.model.flow import AllSucceeded
 from flowfabric.model.state import PublicState
 from flowfabric.stores.base import StoreConflict
 from flowfabric.stores.migrations import migrations_of
@@ -266,7 +266,7 @@ async def lapsing_place(lab: Lab, lane: str) -> None:
 
 
 async def owed_cancel(lab: Lab, _lane: str) -> None:
-    graph = await fan_in(lab, 2, AllOf())
+    graph = await fan_in(lab, 2, AllSucceeded())
     await lab.engine.cancel_flow_header(flow_id=graph.flow_id, grace_ms=100)
 
 

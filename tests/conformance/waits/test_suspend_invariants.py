@@ -72,7 +72,7 @@ async def test_invariant_1_one_open_suspension_whoever_ends_it(lab: Lab) -> None
         ]
         assert sum(ended) == 1
         assert await lab.state(key) is PublicState.WAITING
-        assert len(await engine.list_suspensions(execution_id=key)) == 1
+        assert len((await engine.list_suspensions(execution_id=key)).items) == 1
         await engine.complete((await lab.claim()).handle)
 
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from operator import attrgetter
-from typing import Any, Final
+from typing import Any
 
 from flowfabric import limits
 from flowfabric.api import executions as api
@@ -17,22 +16,12 @@ from flowfabric.ids import member_ids, new_execution_id, new_execution_ids
 from flowfabric.kernel.decision import Refused
 from flowfabric.kernel.execution.create import CreateExecution
 from flowfabric.model.checks import check_list, check_uuid
-from flowfabric.model.record import fields_of, replace
 from flowfabric.model.results import CreateResult
-
-# The fields that always have a value, with their usual ones.
-_USUAL: Final = {
-    name: value
-    for name, value in fields_of(NewExecution(execution_kind="")).items()
-    if value is not None
-}
-_usual_of: Final = attrgetter(*_USUAL)
 
 
 @answers(api.NewExecution)
 async def create_execution(machine: EngineCore, request: NewExecution) -> CreateResult:
     """Sharing a commit with others."""
-    request = _filled(request)
     command = to_create(request, machine.config, _new_id(machine, request))
     await machine.known.ensure((command,))
     return await machine.execute(command)
@@ -95,20 +84,9 @@ def _request(given: NewExecution | dict[str, Any]) -> NewExecution:
     if unknown:
         name = min(unknown)
         raise InvalidInput(f"{name}: unknown field", field=name)
-    return _filled(NewExecution(**{"execution_kind": None, **given}))
-
-
-def _filled(request: NewExecution) -> NewExecution:
-    """None says the same as leaving a field out."""
-    for value in _usual_of(request):
-        if value is None:
-            break
-    else:
-        return request
-    absent = {name: usual for name, usual in _USUAL.items() if getattr(request, name) is None}
-    if "execution_kind" in absent:
+    if "execution_kind" not in given:
         raise InvalidInput("execution_kind: is required", field="execution_kind")
-    return replace(request, **absent)
+    return NewExecution(**given)
 
 
 def _raise_first_refusal(replies: Sequence[object]) -> None:

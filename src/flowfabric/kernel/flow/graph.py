@@ -7,6 +7,9 @@ from collections.abc import Sequence
 from flowfabric.errors import (
     CycleDetected,
     DependencyAlreadyExists,
+    DependencyGroupDecided,
+    DependentNotRunnable,
+    EdgeInForce,
     ExecutionNotInFlow,
     InvalidDependency,
     InvalidInput,
@@ -27,10 +30,10 @@ from flowfabric.model.flow import (
     Quorum,
 )
 from flowfabric.model.flow_results import (
-    AlreadyApplied,
     AlreadyWithdrawn,
     Applied,
     CascadeOutcome,
+    DependencyAlreadyApplied,
     DependencyResolved,
     PolicyAlreadySet,
     PolicySet,
@@ -57,7 +60,7 @@ class StageEdge(Command[Staged], frozen=True, kw_only=True):
         need.flows.add(self.flow_id)
 
 
-class ApplyEdge(Command[Applied | AlreadyApplied], frozen=True, kw_only=True):
+class ApplyEdge(Command[Applied | DependencyAlreadyApplied], frozen=True, kw_only=True):
     """Make a staged dependency effective."""
 
     flow_id: str
@@ -153,7 +156,8 @@ def refuse_stage(
         return Refused(DependencyAlreadyExists, f"edge {known.edge_id}", fields)
     downstream = ends[1]
     if downstream is not None and downstream.group_state is not GroupState.PENDING:
-        return Refused(InvalidDependency, "downstream_execution_id: its group has been decided")
+        detail = f"downstream_execution_id: its group is {downstream.group_state.value}"
+        return Refused(DependencyGroupDecided, detail, {"field": "downstream_execution_id"})
     return None
 
 
@@ -169,7 +173,7 @@ def refuse_apply(
         return Refused(InvalidDependency, detail, {"field": "edge_id"})
     if child is not None and not child.is_runnable and edge.edge_state is EdgeState.PENDING:
         detail = f"downstream_execution_id: it is {child.public_state.value}"
-        return Refused(InvalidDependency, detail, {"field": "downstream_execution_id"})
+        return Refused(DependentNotRunnable, detail, {"field": "downstream_execution_id"})
     return None
 
 
@@ -185,8 +189,7 @@ def refuse_withdraw(
         detail = f"edge_id: edge {command.edge_id} is between two others"
         return Refused(InvalidDependency, detail, {"field": "edge_id"})
     if edge is not None and edge.edge_state is not EdgeState.PENDING:
-        detail = "edge_id: the edge was applied; only a staged one can be withdrawn"
-        return Refused(InvalidDependency, detail, {"field": "edge_id"})
+        return Refused(EdgeInForce, f"edge_id: {edge.edge_id}", {"field": "edge_id"})
     return None
 
 

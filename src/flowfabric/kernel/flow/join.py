@@ -8,8 +8,8 @@ from typing import Final, NamedTuple, TypeVar
 from flowfabric.model.execution import Execution
 from flowfabric.model.flow import (
     AllDone,
-    AllOf,
-    AnyOf,
+    AllSucceeded,
+    AnySucceeded,
     EdgeAhead,
     EdgePolicy,
     EdgeRow,
@@ -50,11 +50,11 @@ class Counted(NamedTuple):
 def satisfaction_of(policy: EdgePolicy) -> str:
     """What an edge's group asks of its edges, in one word as the seeds store it."""
     match policy:
-        case AllOf():
+        case AllSucceeded():
             return "all_required"
         case AllDone():
             return "all_done"
-        case AnyOf():
+        case AnySucceeded():
             return "any_of"
         case Quorum():
             return f"quorum:{policy.k}"
@@ -65,11 +65,11 @@ def judge(policy: EdgePolicy, total: int, succeeded: int, failed: int, skipped: 
     lost = failed + skipped
     met = lacks = False
     match policy:
-        case AllOf():
+        case AllSucceeded():
             met, lacks = total > 0 and succeeded == total, lost > 0
         case AllDone():
             met = succeeded + lost == total
-        case AnyOf():
+        case AnySucceeded():
             met, lacks = succeeded >= 1, lost >= total
         case Quorum(k=k):
             met, lacks = succeeded >= k, lost > total - k
@@ -187,7 +187,7 @@ def cancels_siblings(member: MemberRow) -> bool:
     """Whether those who are still at work for a decided group are no longer needed."""
     policy = member.policy
     return (
-        isinstance(policy, AnyOf | Quorum)
+        isinstance(policy, AnySucceeded | Quorum)
         and policy.on_satisfied is OnSatisfied.CANCEL_REMAINING
         and member.resolved < member.total
     )
@@ -196,7 +196,7 @@ def cancels_siblings(member: MemberRow) -> bool:
 def spares_shared(member: MemberRow) -> bool:
     """Whether siblings that others still wait for are left alone."""
     policy = member.joins
-    return isinstance(policy, AnyOf | Quorum) and policy.only_if_unshared
+    return isinstance(policy, AnySucceeded | Quorum) and policy.only_if_unshared
 
 
 def is_unneeded(execution: Execution) -> bool:

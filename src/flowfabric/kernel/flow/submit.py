@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from itertools import chain
 
-from flowfabric.errors import InvalidBudgetScope, InvalidInput, SelfReferencingEdge
+from flowfabric.errors import BudgetScopeMismatch, InvalidInput, SelfReferencingEdge
 from flowfabric.kernel.command import Command, ExecutionCommand, Needs
 from flowfabric.kernel.decision import Moment, Refused
 from flowfabric.kernel.execution.create import CreateExecution
@@ -88,7 +88,7 @@ def refuse_budgets(command: SpawnChildren, flow_id: str) -> Refused | None:
     for name, scope_id in sorted(command.flow_budgets.items()):
         if scope_id != flow_id:
             detail = f"budget_ids: {name} is for flow {scope_id}"
-            return Refused(InvalidBudgetScope, detail, {"field": "budget_ids"})
+            return Refused(BudgetScopeMismatch, detail, {"field": "budget_ids"})
     return None
 
 

@@ -8,7 +8,10 @@ from flowfabric.engine.unit.flows.deferred import FlowTasks
 from flowfabric.errors import (
     Corruption,
     CycleDetected,
+    DependencyGroupDecided,
+    EdgeNotInForce,
     ExecutionNotInFlow,
+    ExecutionNotTerminal,
     InvalidDependency,
 )
 from flowfabric.kernel.decision import Decision, Refused
@@ -40,11 +43,11 @@ from flowfabric.model.execution import Execution
 from flowfabric.model.flow import EdgeState, GroupState, MemberRow
 from flowfabric.model.flow_results import (
     Added,
-    AlreadyApplied,
     AlreadyMember,
     AlreadyWithdrawn,
     Applied,
     CascadeOutcome,
+    DependencyAlreadyApplied,
     DependencyResolved,
     PolicyAlreadySet,
     PolicySet,
@@ -157,11 +160,12 @@ class FlowBuilding(FlowTasks):
         if isinstance(child, Refused) or isinstance(upstream, Refused) or edge is None:
             return child if isinstance(child, Refused) else upstream
         if edge.edge_state is not EdgeState.PENDING:
-            return AlreadyApplied()
+            return DependencyAlreadyApplied()
         await self.members([(flow_id, child.execution_id)])
         member = self.member(flow_id, child.execution_id)
         if member is None or member.group_state is not GroupState.PENDING:
-            return Refused(InvalidDependency, "downstream_execution_id: its group is decided")
+            detail = "downstream_execution_id: its group is decided"
+            return Refused(DependencyGroupDecided, detail, {"field": "downstream_execution_id"})
         member = replace(member, staged=member.staged - 1, total=member.total + 1)
         self.put_member(member)
         applied = replace(edge, edge_state=EdgeState.APPLIED, applied_at=self.at.now)
@@ -238,14 +242,14 @@ class FlowBuilding(FlowTasks):
         if isinstance(upstream, Refused):
             return upstream
         if edge.edge_state is EdgeState.PENDING:
-            return Refused(InvalidDependency, "edge_id: the edge was never applied")
+            return Refused(EdgeNotInForce, f"edge_id: {edge.edge_id}", {"field": "edge_id"})
         if not is_open(edge, upstream.replay_count):
             return DependencyResolved("already_resolved")
         if not upstream.is_terminal:
             detail = (
                 f"upstream_execution_id: it is {upstream.public_state.value}, it must have ended"
             )
-            return Refused(InvalidDependency, detail, {"field": "upstream_execution_id"})
+            return Refused(ExecutionNotTerminal, detail, {"field": "upstream_execution_id"})
         await self.members([(command.flow_id, ends[1])])
         before = self.member(command.flow_id, ends[1])
         await self.resolve_edges([edge], {ends[0]: upstream})
