@@ -167,7 +167,7 @@ class Changes:
     def __bool__(self) -> bool:
         return any(getattr(self, name) for name in self.__slots__)
 
-    def log(self, event: Event | FlowEvent) -> None:
+    def log(self, event: Event) -> None:
         """Append an event to its log."""
         match event:
             case LeaseEvent():
