@@ -7,19 +7,24 @@ from typing import Any
 import pytest
 
 from flowfabric.errors import AlreadyInOtherFlow, FlowAlreadyTerminal, FlowConflict, InvalidInput
-from flowfabric.kernel.decision import Moment, Refused
+from flowfabric.kernel.decision import Decision, Moment, Refused
 from flowfabric.kernel.execution.cancel import stop
 from flowfabric.kernel.execution.operate import Release, Unblock
-from flowfabric.kernel.flow.cancel import CancelFlow, bar, requested, stays_owed
+from flowfabric.kernel.flow.cancel import (
+    CancelFlow,
+    bar,
+    cancelled_flow,
+    is_cancelled_by,
+    requested,
+    stays_deferred,
+)
 from flowfabric.kernel.flow.flow import (
     AddMember,
     CreateFlow,
-    admit_member,
-    cancelled_flow,
     create_flow,
     ended_state,
-    is_taken,
     refuse_closed,
+    refuse_member,
     settle,
     tally,
     with_members,
@@ -27,7 +32,7 @@ from flowfabric.kernel.flow.flow import (
 from flowfabric.limits import FLOW_MEMBERS_MAX
 from flowfabric.model.event import OperatorEventType
 from flowfabric.model.flow import CancellationPolicy, FlowEventType, FlowRow, FlowState
-from flowfabric.model.flow_results import FlowAlreadySatisfied
+from flowfabric.model.flow_results import FlowAlreadySatisfied, FlowCreated
 from flowfabric.model.policy import ExecutionPolicy
 from flowfabric.model.record import replace
 from flowfabric.model.state import BlockingReason, PublicState
@@ -53,18 +58,18 @@ def test_a_flow_begins_empty_and_open() -> None:
         ),
         AT,
     )
-    assert made == flow(created_at=NOW, last_mutation_at=NOW, retention_ms=7, tags={"a.b": "c"})
+    row = flow(created_at=NOW, last_mutation_at=NOW, retention_ms=7, tags={"a.b": "c"})
+    assert (made.reply, made.saves) == (FlowCreated("f"), (row,))
 
 
 def test_the_same_again_is_satisfied_and_other_words_are_a_conflict() -> None:
-    assert create_flow(
-        flow(), CreateFlow(flow_id="f", flow_kind="dag", namespace="default"), AT
-    ) == FlowAlreadySatisfied("f")
+    same = CreateFlow(flow_id="f", flow_kind="dag", namespace="default")
+    assert create_flow(flow(), same, AT) == Decision(FlowAlreadySatisfied("f"))
     for command, name in (
         (CreateFlow(flow_id="f", flow_kind="other", namespace="default"), "flow_kind"),
         (CreateFlow(flow_id="f", flow_kind="dag", namespace="other"), "namespace"),
     ):
-        reply = create_flow(flow(), command, AT)
+        reply = create_flow(flow(), command, AT).reply
         assert isinstance(reply, Refused)
         assert (reply.error, reply.fields) == (FlowConflict, {"field": name})
 
@@ -93,14 +98,14 @@ def test_a_graph_is_closed_exactly_when_its_flow_is_over(state: FlowState) -> No
     ],
 )
 def test_who_may_join(fields: dict[str, Any], reopen: bool, error: type | None) -> None:
-    reply = admit_member(
+    reply = refuse_member(
         flow(**fields), make.created(), AddMember(flow_id="f", execution_id="x", reopen=reopen)
     )
     assert (reply.error if isinstance(reply, Refused) else reply) is error
 
 
 def test_a_member_of_another_flow_may_not_join() -> None:
-    reply = admit_member(
+    reply = refuse_member(
         flow(), replace(make.created(), flow_id="g"), AddMember(flow_id="f", execution_id="x")
     )
     assert isinstance(reply, Refused)
@@ -226,9 +231,9 @@ def test_whom_each_policy_takes(situation: str) -> None:
     execution = make.SITUATIONS[situation]()
     lives = situation in make.LIVE
     begun = situation in ("leased", "lapsed", "revoked")
-    assert is_taken(ALL, execution) is lives
-    assert is_taken(PENDING, execution) is (lives and not begun)
-    assert is_taken(ONLY, execution) is False
+    assert is_cancelled_by(ALL, execution) is lives
+    assert is_cancelled_by(PENDING, execution) is (lives and not begun)
+    assert is_cancelled_by(ONLY, execution) is False
 
 
 @pytest.mark.parametrize("situation", ["waiting", "delayed", "held", "retrying", "requeued"])
@@ -252,11 +257,11 @@ def test_the_request_is_audited() -> None:
 
 
 @pytest.mark.parametrize("situation", sorted(make.LIVE))
-def test_who_has_not_ended_stays_owed_whatever_is_said(situation: str) -> None:
-    assert stays_owed(make.LIVE[situation]())
+def test_the_cancel_of_a_live_member_stays_deferred_whatever_is_said(situation: str) -> None:
+    assert stays_deferred(make.LIVE[situation]())
 
 
-def test_nothing_is_owed_to_who_has_ended_or_is_gone() -> None:
-    assert not stays_owed(make.completed())
-    assert not stays_owed(stop(make.created(), "enough", "flow_cancel", AT).execution)
-    assert not stays_owed(None)
+def test_no_cancel_stays_deferred_for_what_has_ended_or_is_gone() -> None:
+    assert not stays_deferred(make.completed())
+    assert not stays_deferred(stop(make.created(), "enough", "flow_cancel", AT).execution)
+    assert not stays_deferred(None)

@@ -27,12 +27,12 @@ from flowfabric.kernel.flow.graph import (
     SetGroupPolicy,
     StageEdge,
     new_edge,
-    ranks_of,
     refuse_apply,
     refuse_policy,
     refuse_quorum,
     refuse_stage,
 )
+from flowfabric.kernel.flow.rank import ranks_of
 from flowfabric.kernel.flow.submit import check_graph
 from flowfabric.model.flow import (
     AllSucceeded,

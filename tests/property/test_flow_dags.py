@@ -23,14 +23,12 @@ from flowfabric.assemble import open_engine
 from flowfabric.clock import ManualClock
 from flowfabric.config import EngineConfig
 from flowfabric.engine.engine import Engine
-from flowfabric.engine.unit.flows.cascade import FlowCascade
-from flowfabric.engine.unit.flows.deferred import FlowTasks
+from flowfabric.engine.unit.flows.cascade import Cascade
+from flowfabric.engine.unit.flows.catch_up import CatchUp
+from flowfabric.engine.unit.flows.joins import Joins
 from flowfabric.engine.unit.view import InvariantViolated
-from flowfabric.errors import (
-    EdgeNotInForce,
-    ExecutionNotTerminal,
-)
-from flowfabric.kernel.flow.dependent import set_free
+from flowfabric.errors import EdgeNotInForce, ExecutionNotTerminal
+from flowfabric.kernel.flow.dependent import release_member
 from flowfabric.kernel.flow.flow import ended_state, settle, tally
 from flowfabric.kernel.flow.join import (
     cancels_siblings,
@@ -458,8 +456,8 @@ def test_cascades_cut_anywhere_end_alike(
     runner: asyncio.Runner,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(FlowCascade, "room", room)
-    monkeypatch.setattr(FlowTasks, "cancel_room", room)
+    monkeypatch.setattr(Joins, "remaining", room)
+    monkeypatch.setattr(CatchUp, "cancels_remaining", room)
     with ground_for(store, tmp_path, request, runner) as ground:
         try_plans(cut, ground, runner, budget("FF_FLOW_DAGS", CUT[store]))
 
@@ -517,18 +515,18 @@ FAULTS = {
         follow,
     ),
     "a fired child is not set free": (
-        Mutant(set_free, "        open_group=0,\n", ""),
+        Mutant(release_member, "        open_group=0,\n", ""),
         follow,
     ),
     "the rest of a cascade is forgotten": (
-        Mutant(FlowCascade.resolve_from, "if not is_all:", "if False:"),
+        Mutant(Cascade.resolve_from, "if not is_all:", "if False:"),
         cut,
     ),
     "the rest of a cancel is forgotten": (
-        Mutant(FlowTasks._cancel, "return False", "return True"),
+        Mutant(CatchUp._cancel, "return False", "return True"),
         cut,
     ),
-    "a task that is not done is dropped": (Mutant(FlowTasks._do, "if ended:", "if True:"), cut),
+    "a task that is not done is dropped": (Mutant(CatchUp._do, "if ended:", "if True:"), cut),
 }
 
 
@@ -538,8 +536,8 @@ def test_a_planted_fault_is_noticed(
 ) -> None:
     mutant, story = FAULTS[name]
     if story is cut:
-        monkeypatch.setattr(FlowCascade, "room", 1)
-        monkeypatch.setattr(FlowTasks, "cancel_room", 1)
+        monkeypatch.setattr(Joins, "remaining", 1)
+        monkeypatch.setattr(CatchUp, "cancels_remaining", 1)
     plant([mutant], monkeypatch)
     with pytest.raises((AssertionError, InvariantViolated)):
         try_plans(story, MemoryGround(), runner, FAULT_GRAPHS, shrink=False)

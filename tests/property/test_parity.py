@@ -20,7 +20,8 @@ from flowfabric.engine.unit.unit import Unit
 from flowfabric.errors import FlowFabricError
 from flowfabric.kernel.decision import Refused
 from flowfabric.kernel.execution.create import CreateExecution
-from flowfabric.kernel.flow.submit import SpawnChildren, SubmitFlow
+from flowfabric.kernel.flow.children import SpawnChildren
+from flowfabric.kernel.flow.submit import SubmitFlow
 from flowfabric.model.budget import HardAction
 from flowfabric.model.flow import AllSucceeded, CancellationPolicy, EdgeState, TaskKind
 from flowfabric.model.quota import AdmissionRow

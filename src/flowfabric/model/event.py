@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any
 
+from flowfabric.model.flow import FlowEvent
 from flowfabric.model.record import Record
 from flowfabric.model.state import TerminalOutcome
 
@@ -103,4 +104,4 @@ class SignalEvent(Record, frozen=True):
     occurred_at: int
 
 
-Event = LeaseEvent | CompletionEvent | OperatorEvent | SignalEvent
+Event = LeaseEvent | CompletionEvent | OperatorEvent | SignalEvent | FlowEvent

@@ -1,7 +1,7 @@
 """Flows: executions that depend on each other, the edges between them and the groups they join.
 
-A flow's row is the lock of its graph: whoever changes edges, groups or counts holds it. Each
-member has one row, which holds the group of its inbound edges as well.
+A flow's row is the lock of its graph: a transaction that changes edges, groups or counts has locked
+it. Each member has one row, which holds the group of its inbound edges as well.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ THRESHOLD_MAX = 2**31 - 1
 
 
 class FlowState(StrEnum):
-    """How a flow stands. Open, running and blocked are told apart when somebody looks."""
+    """How a flow stands. Open, running and blocked are told apart when it is read."""
 
     OPEN = "open"
     RUNNING = "running"
@@ -152,7 +152,7 @@ class MemberRow(Record, frozen=True):
     execution_id: str
     node_name: str = ""
     rank: int = 0  # every edge leads from a lower to a higher one
-    parent_id: str | None = None  # who spawned it
+    parent_id: str | None = None  # the execution that spawned it
     open_children: int = 0  # how many it spawned that have not ended
     policy: EdgePolicy | None = None  # none: never set, which is all_of
     staged: int = 0  # edges that were staged and not applied yet
@@ -177,6 +177,11 @@ class MemberRow(Record, frozen=True):
         return self.succeeded + self.failed + self.skipped
 
     @property
+    def unresolved(self) -> int:
+        """How many edges its group still waits for, those that are staged included."""
+        return self.size - self.resolved
+
+    @property
     def joins(self) -> EdgePolicy:
         """The rule by which it waits."""
         return ALL_SUCCEEDED if self.policy is None else self.policy
@@ -199,6 +204,11 @@ class EdgeRow(Record, frozen=True):
     resolved_generation: int | None = None  # the life of the upstream that decided it
     is_sole: int = 0  # 1: its downstream waits for this success alone, and is handed nothing
 
+    @property
+    def decides_alone(self) -> bool:
+        """Whether its upstream's success meets the downstream's group by itself."""
+        return self.is_sole == 1
+
 
 class EdgeAhead(Record, frozen=True):
     """What a cascade needs to know of an edge: a wide one reads thousands."""
@@ -212,9 +222,14 @@ class EdgeAhead(Record, frozen=True):
     resolved_generation: int | None = None
     is_sole: int = 0
 
+    @property
+    def decides_alone(self) -> bool:
+        """Whether its upstream's success meets the downstream's group by itself."""
+        return self.is_sole == 1
+
 
 class TaskKind(StrEnum):
-    """What is owed to a flow when a transaction could not do it all."""
+    """Work on a flow that a transaction deferred because it could not do it all."""
 
     CASCADE = "cascade"  # resolve the outgoing edges of an execution that ended
     CANCEL_SIBLINGS = "cancel_siblings"  # of the group of this execution
@@ -224,7 +239,8 @@ class TaskKind(StrEnum):
 
 
 class TaskRow(Record, frozen=True):
-    """One thing owed; it survives any crash and is done by whoever looks next."""
+    """One piece of deferred work: it survives any crash, and the next look at what is due does
+    it."""
 
     flow_id: str
     kind: TaskKind

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from flowfabric.api.leases import Complete
-from flowfabric.engine.unit.flows.book import HELD_LATER_FROM
+from flowfabric.engine.unit.flows.flows import HELD_LATER_FROM
 from flowfabric.ids import new_uuid7s
 from flowfabric.kernel.command import Command
 from flowfabric.kernel.decision import Refused

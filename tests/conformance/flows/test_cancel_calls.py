@@ -14,7 +14,7 @@ import pytest
 
 from flowfabric import limits
 from flowfabric.engine.operations import waiting
-from flowfabric.engine.unit.flows.graph import FlowRows
+from flowfabric.engine.unit.flows.locks import Locks
 from flowfabric.errors import FlowAlreadyTerminal, InvalidInput, NotFound
 from flowfabric.ids import new_uuid7s
 from flowfabric.limits import CANCEL_GRACE_MS_DEFAULT
@@ -167,19 +167,19 @@ async def test_scenario_17_one_that_cannot_be_cancelled_is_named(
     """Somebody holds its row for longer than the caller waits: it stays owed, the others go."""
     monkeypatch.setattr(limits, "CANCEL_INLINE_MAX", 0)
     graph = await submit(lab, "abc")
-    free = FlowRows.free
+    free = Locks.load_unlocked
 
-    async def all_but_b(self: FlowRows, ids: Iterable[str]) -> dict[str, Execution | None]:
+    async def all_but_b(self: Locks, ids: Iterable[str]) -> dict[str, Execution | None]:
         return await free(self, [key for key in ids if key != graph.ids["b"]])
 
-    monkeypatch.setattr(FlowRows, "free", all_but_b)
+    monkeypatch.setattr(Locks, "load_unlocked", all_but_b)
     looks = count()  # the caller waits for ten of them, however slow they are
     monkeypatch.setattr(waiting, "monotonic", lambda: next(looks) / 100)
     reply = await lab.engine.cancel_flow(flow_id=graph.flow_id, wait_ms=100)
     assert reply == PartiallyCancelled(ALL, everybody(graph), (graph.ids["b"],))
     assert await graph.states() == {"a": "cancelled", "b": "waiting", "c": "cancelled"}
     assert await owed(graph) == ["b"]
-    monkeypatch.setattr(FlowRows, "free", free)
+    monkeypatch.setattr(Locks, "load_unlocked", free)
     assert await lab.claims() == []
     await lab.after(10_000)
     assert await graph.state("b") == "cancelled"

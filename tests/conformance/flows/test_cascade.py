@@ -10,7 +10,7 @@ import asyncio
 import pytest
 
 from flowfabric.assemble import open_engine
-from flowfabric.engine.unit.flows.cascade import FlowCascade
+from flowfabric.engine.unit.flows.joins import Joins
 from flowfabric.limits import CASCADE_MAX
 from flowfabric.model.flow import (
     AllSucceeded,
@@ -118,7 +118,7 @@ async def test_a_wide_fan_in_fires_once(lab: Lab) -> None:
 @pytest.fixture
 def stalled(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     """As if the process died after a member's end had committed: every cascade is still owed."""
-    monkeypatch.setattr(FlowCascade, "room", 0)
+    monkeypatch.setattr(Joins, "remaining", 0)
     return monkeypatch
 
 
@@ -204,7 +204,7 @@ async def test_scenario_15_a_chain_of_skips_drains_hop_by_hop(
 ) -> None:
     graph = await submit(lab, "abcd", arrows("a>b>c>d"))
     await graph.fail("a")
-    stalled.setattr(FlowCascade, "room", 1)  # one edge in each transaction
+    stalled.setattr(Joins, "remaining", 1)  # one edge in each transaction
     assert await pump(lab) == 4  # the last finds that nothing follows
     assert [await graph.state(name) for name in "bcd"] == ["skipped"] * 3
     assert await pump(lab) == 0

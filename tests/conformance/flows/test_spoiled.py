@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from flowfabric.engine.unit.flows.graph import FlowRows
+from flowfabric.engine.unit.flows.locks import Locks
 from flowfabric.errors import Corruption
 from flowfabric.limits import ASIDE_MS_MIN
 from flowfabric.model.execution import Execution
@@ -181,14 +181,14 @@ async def test_a_poisoned_head_hides_nothing_behind_it(
 ) -> None:
     """Additional test, D-40: what cannot be done is put off, ever longer, and the next is done."""
     bad, good = await submit(lab, "ab"), await submit(lab, "ab")
-    free = FlowRows.free
+    free = Locks.load_unlocked
 
-    async def held(self: FlowRows, ids: Iterable[str]) -> dict[str, Execution | None]:
+    async def held(self: Locks, ids: Iterable[str]) -> dict[str, Execution | None]:
         return await free(self, [key for key in ids if key not in bad.ids.values()])
 
     for graph in (bad, good):
         await lab.engine.cancel_flow_header(flow_id=graph.flow_id, grace_ms=0)
-    monkeypatch.setattr(FlowRows, "free", held)
+    monkeypatch.setattr(Locks, "load_unlocked", held)
     for _ in range(4):
         await lab.engine.move_due(limit=1)
     assert set((await good.states()).values()) == {"cancelled"}
@@ -198,7 +198,7 @@ async def test_a_poisoned_head_hides_nothing_behind_it(
         await lab.after(1000)
     pauses = {each.due_at - lab.now for each in await bad.tasks()}
     assert max(pauses) > 1000
-    monkeypatch.setattr(FlowRows, "free", free)
+    monkeypatch.setattr(Locks, "load_unlocked", free)
     await lab.after(10_000)
     assert set((await bad.states()).values()) == {"cancelled"}
     assert await pump(lab) == 0

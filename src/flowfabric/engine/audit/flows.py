@@ -236,10 +236,10 @@ class _Graph:
         if not execution.is_runnable:
             return words
         undecided = member.total > 0 and member.group_state is GroupState.PENDING
-        if undecided and not execution.open_group:
+        if undecided and not execution.has_open_group:
             words.append("is free to run, though its group is pending")
         woken = (TaskKind.WAKE_PARENT, key) in self.owed
-        if execution.open_group and not keeps_back(member) and not woken:
+        if execution.has_open_group and not keeps_back(member) and not woken:
             words.append("waits for others to end, and there are none")
         paused = execution.state.blocking_reason is BlockingReason.PAUSED_BY_FLOW_CANCEL
         if paused and (TaskKind.CANCEL_MEMBER, key) not in self.owed:
@@ -250,7 +250,7 @@ class _Graph:
         """What waits for nothing but edges that were announced long ago and never applied."""
         edges = self.inbound[member.execution_id]
         staged = [edge for edge in edges if edge.edge_state is EdgeState.PENDING]
-        if not execution.open_group or not staged or member.resolved < member.total:
+        if not execution.has_open_group or not staged or member.resolved < member.total:
             return []
         late = [edge for edge in staged if edge.created_at < now - FORGOTTEN_MS]
         return [

@@ -216,7 +216,7 @@ async def _judge(machine: EngineCore, execution: Execution) -> str:
         stands = judged(row)
     if stands is GroupState.IMPOSSIBLE:
         return "impossible"
-    waits = execution.open_group or (row.total and stands is GroupState.PENDING)
+    waits = execution.has_open_group or (row.total and stands is GroupState.PENDING)
     return "blocked_by_dependencies" if waits else "eligible"
 
 

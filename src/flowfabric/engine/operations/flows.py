@@ -15,17 +15,16 @@ from flowfabric.engine.operations.waiting import left_s, wait_until
 from flowfabric.errors import FlowAlreadyTerminal, FlowFabricError, InvalidInput
 from flowfabric.kernel.command import Command
 from flowfabric.kernel.flow.cancel import AckCancelMember, CancelFlow
+from flowfabric.kernel.flow.children import SpawnChildren
 from flowfabric.kernel.flow.dependent import WaitChildren
 from flowfabric.kernel.flow.flow import AddMember, CreateFlow, SetFlowTag
 from flowfabric.kernel.flow.graph import (
     ApplyEdge,
-    CascadeFrom,
-    ResolveEdge,
     SetGroupPolicy,
     StageEdge,
     WithdrawEdge,
 )
-from flowfabric.kernel.flow.submit import SpawnChildren
+from flowfabric.kernel.flow.resolve import CascadeFrom, ResolveEdge
 from flowfabric.model.checks import (
     check_flag,
     check_integer,

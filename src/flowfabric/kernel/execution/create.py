@@ -6,9 +6,10 @@ import hashlib
 from collections.abc import Mapping
 from typing import Final
 
-from flowfabric.errors import IdempotencyConflict, InvalidInput
+from flowfabric.errors import InvalidInput
 from flowfabric.kernel.command import ExecutionCommand, Needs
-from flowfabric.kernel.decision import Decision, Moment, New, refuse
+from flowfabric.kernel.decision import Decision, Moment, New, Refused, refuse
+from flowfabric.kernel.execution.keys import created_before
 from flowfabric.kernel.execution.transition import wait_until, without_block
 from flowfabric.kernel.place.lanes import refuse_entry
 from flowfabric.model.bounds import UNBOUNDED, Bounds
@@ -83,16 +84,9 @@ def create(
     """A new waiting (or delayed) execution; the same key and content answers with the first."""
     if execution is not None:  # our own earlier try committed and its answer was lost
         return Decision(Created(execution.execution_id, execution.public_state))
-    if idempotency is not None and at.now < idempotency.expires_at:
-        if idempotency.fingerprint != command.fingerprint:
-            return refuse(
-                IdempotencyConflict,
-                f"key {command.idempotency_key!r} was used for other content by "
-                f"{idempotency.execution_id}",
-                field="idempotency_key",
-                execution_id=idempotency.execution_id,
-            )
-        return Decision(Duplicate(idempotency.execution_id))
+    first = created_before(idempotency, command.fingerprint, at)
+    if first is not None:
+        return Decision(first if isinstance(first, Refused) else Duplicate(first))
     if refusal := refuse_entry(command.route.lane_id, catalog):
         return Decision(refusal)
     bounds = catalog.bounds_for(command.route, command.bounds, command.flow_id)

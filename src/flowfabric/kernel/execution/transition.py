@@ -193,7 +193,7 @@ def without_block(
     """Where work belongs when the block it has is lifted: what else keeps it back still does.
     `is_free`: those others, for whom it waited, just ended."""
     attempt = execution.state.attempt_state
-    if execution.open_group and not is_free:
+    if execution.has_open_group and not is_free:
         return blocked(BlockingReason.WAITING_FOR_CHILDREN, attempt), "waiting for others to end"
     return wait_until(execution.eligible_at, attempt, now, delay_reason(attempt))
 
