@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from flowfabric import limits
-from flowfabric.api.operation import Kind, Request, Scope, operation
+from flowfabric.api.operation import Kind, Request, Scope, UnsafeRequest, operation
 from flowfabric.api.page import Page
 from flowfabric.api.words import (
     EnforcementModeGiven,
@@ -40,7 +40,9 @@ from flowfabric.model.record import Record
 
 
 @operation("create_budget", Kind.WRITE, Scope.ADMIN)
-class CreateBudget(Request[BudgetCreated | BudgetAlreadySatisfied], frozen=True, kw_only=True):
+class CreateBudget(
+    UnsafeRequest[BudgetCreated | BudgetAlreadySatisfied], frozen=True, kw_only=True
+):
     """Put a policy in force; the three lists stand side by side, 0 is no limit.
 
     The same again is BudgetAlreadySatisfied, other content under the same id a LimitConflict.
@@ -59,7 +61,7 @@ class CreateBudget(Request[BudgetCreated | BudgetAlreadySatisfied], frozen=True,
 
 
 @operation("update_budget", Kind.WRITE, Scope.ADMIN)
-class UpdateBudget(Request[BudgetUpdated], frozen=True, kw_only=True):
+class UpdateBudget(UnsafeRequest[BudgetUpdated], frozen=True, kw_only=True):
     """Raise or lower limits and change what they do; what is not named stays."""
 
     budget_id: str
@@ -72,7 +74,7 @@ class UpdateBudget(Request[BudgetUpdated], frozen=True, kw_only=True):
 
 
 @operation("reset_budget", Kind.WRITE, Scope.ADMIN)
-class ResetBudget(Request[BudgetReset], frozen=True, kw_only=True):
+class ResetBudget(UnsafeRequest[BudgetReset], frozen=True, kw_only=True):
     """Usage to zero; breach counts are lifetime totals and stay."""
 
     budget_id: str

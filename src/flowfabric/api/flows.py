@@ -7,7 +7,7 @@ from typing import Any
 
 from flowfabric import limits
 from flowfabric.api.executions import NewExecution
-from flowfabric.api.operation import Kind, Request, Scope, operation
+from flowfabric.api.operation import Kind, Request, Scope, UnsafeRequest, operation
 from flowfabric.api.page import Page
 from flowfabric.api.words import CancellationPolicyGiven, FlowStatusGiven
 from flowfabric.model.flow import (
@@ -242,7 +242,9 @@ class CascadeCompletion(Request[CascadeOutcome], frozen=True, kw_only=True):
 
 @operation("cancel_flow", Kind.WAIT, Scope.OPERATE)
 class CancelFlow(
-    Request[FlowCancelled | CancellationScheduled | PartiallyCancelled], frozen=True, kw_only=True
+    UnsafeRequest[FlowCancelled | CancellationScheduled | PartiallyCancelled],
+    frozen=True,
+    kw_only=True,
 ):
     """Cancel a flow and the members its policy names; none of them starts after this returns.
 
@@ -257,7 +259,7 @@ class CancelFlow(
 
 
 @operation("cancel_flow_header", Kind.WRITE, Scope.OPERATE)
-class CancelFlowHeader(Request[FlowCancelled | AlreadyTerminal], frozen=True, kw_only=True):
+class CancelFlowHeader(UnsafeRequest[FlowCancelled | AlreadyTerminal], frozen=True, kw_only=True):
     """Cancel the flow alone, for a caller that cancels its members and acknowledges each.
 
     None of them starts any more; what is left after the grace is cancelled by itself.

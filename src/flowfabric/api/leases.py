@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from flowfabric.api.operation import Kind, Request, Scope, operation
+from flowfabric.api.operation import Kind, Request, Scope, UnsafeRequest, operation
 from flowfabric.api.words import FailureClassGiven
 from flowfabric.model.attempt import FailureClass
 from flowfabric.model.execution import Fence
@@ -85,7 +85,7 @@ class Complete(Request[Completed], frozen=True, kw_only=True):
 
 
 @operation("complete_execution", Kind.WRITE, Scope.OPERATE)
-class CompleteExecution(Request[Completed], frozen=True, kw_only=True):
+class CompleteExecution(UnsafeRequest[Completed], frozen=True, kw_only=True):
     """Complete by fence, or without one as `source="operator_override"`."""
 
     execution_id: str
@@ -107,7 +107,7 @@ class Fail(Request[RetryScheduled | TerminalFailed], frozen=True, kw_only=True):
 
 
 @operation("fail_execution", Kind.WRITE, Scope.OPERATE)
-class FailExecution(Request[RetryScheduled | TerminalFailed], frozen=True, kw_only=True):
+class FailExecution(UnsafeRequest[RetryScheduled | TerminalFailed], frozen=True, kw_only=True):
     """Fail by fence, or without one as `source="operator_override"`."""
 
     execution_id: str

@@ -567,16 +567,28 @@ class Methods(ABC):
     # --- control --------------------------------------------------------------------------------
 
     async def cancel_execution(
-        self, *, execution_id: str, reason: str, source: str, fence: Fence | None = None
+        self,
+        *,
+        execution_id: str,
+        reason: str,
+        source: str,
+        fence: Fence | None = None,
+        actor: str | None = None,
     ) -> Cancelled:
         """Stop an execution in whatever phase; `source="operator_override"` needs no fence."""
         return await self.call(
-            CancelExecution(execution_id=execution_id, reason=reason, source=source, fence=fence)
+            CancelExecution(
+                execution_id=execution_id, reason=reason, source=source, fence=fence, actor=actor
+            )
         )
 
-    async def change_priority(self, *, execution_id: str, new_priority: int) -> PriorityChanged:
+    async def change_priority(
+        self, *, execution_id: str, new_priority: int, actor: str | None = None
+    ) -> PriorityChanged:
         """Move work that does not run up or down; clamped to 0..9000."""
-        return await self.call(ChangePriority(execution_id=execution_id, new_priority=new_priority))
+        return await self.call(
+            ChangePriority(execution_id=execution_id, new_priority=new_priority, actor=actor)
+        )
 
     async def replay_execution(
         self,
@@ -586,6 +598,7 @@ class Methods(ABC):
         reason: str = "",
         deadline_at: int | None = None,
         cascade: bool = False,
+        actor: str | None = None,
     ) -> Replayed:
         """Run a finished execution again as a new attempt; its history stays.
 
@@ -598,6 +611,7 @@ class Methods(ABC):
                 reason=reason,
                 deadline_at=deadline_at,
                 cascade=cascade,
+                actor=actor,
             )
         )
 
@@ -608,6 +622,7 @@ class Methods(ABC):
         reason: str,
         expected_lease_id: str = "",
         worker_instance_id: str = "",
+        actor: str | None = None,
     ) -> Revoked | AlreadySatisfied:
         """Take a lease away from its worker; the work is run again."""
         return await self.call(
@@ -616,33 +631,47 @@ class Methods(ABC):
                 reason=reason,
                 expected_lease_id=expected_lease_id,
                 worker_instance_id=worker_instance_id,
+                actor=actor,
             )
         )
 
-    async def hold_execution(self, *, execution_id: str, reason: str = "") -> Blocked:
+    async def hold_execution(
+        self, *, execution_id: str, reason: str = "", actor: str | None = None
+    ) -> Blocked:
         """Keep runnable work from being claimed until it is released."""
-        return await self.call(HoldExecution(execution_id=execution_id, reason=reason))
+        return await self.call(HoldExecution(execution_id=execution_id, reason=reason, actor=actor))
 
-    async def release_execution(self, *, execution_id: str) -> Unblocked:
+    async def release_execution(self, *, execution_id: str, actor: str | None = None) -> Unblocked:
         """End a hold."""
-        return await self.call(ReleaseExecution(execution_id=execution_id))
+        return await self.call(ReleaseExecution(execution_id=execution_id, actor=actor))
 
     async def block_execution_for_admission(
-        self, *, execution_id: str, reason: BlockingReasonGiven, reason_detail: str = ""
+        self,
+        *,
+        execution_id: str,
+        reason: BlockingReasonGiven,
+        reason_detail: str = "",
+        actor: str | None = None,
     ) -> Blocked | Rejected:
         """Keep waiting work from being claimed because admission said no."""
         return await self.call(
             BlockExecutionForAdmission(
-                execution_id=execution_id, reason=reason, reason_detail=reason_detail
+                execution_id=execution_id, reason=reason, reason_detail=reason_detail, actor=actor
             )
         )
 
     async def unblock_execution(
-        self, *, execution_id: str, expected_reason: BlockingReasonGiven | None = None
+        self,
+        *,
+        execution_id: str,
+        expected_reason: BlockingReasonGiven | None = None,
+        actor: str | None = None,
     ) -> Unblocked:
         """Lift a block; `expected_reason` guards against lifting another one."""
         return await self.call(
-            UnblockExecution(execution_id=execution_id, expected_reason=expected_reason)
+            UnblockExecution(
+                execution_id=execution_id, expected_reason=expected_reason, actor=actor
+            )
         )
 
     async def set_execution_tag(self, *, execution_id: str, key: str, value: str) -> None:
@@ -724,6 +753,7 @@ class Methods(ABC):
         fence: Fence | None = None,
         result_payload: bytes | None = None,
         result_encoding: str | None = None,
+        actor: str | None = None,
     ) -> Completed:
         """Complete by fence, or without one as `source="operator_override"`."""
         return await self.call(
@@ -733,6 +763,7 @@ class Methods(ABC):
                 fence=fence,
                 result_payload=result_payload,
                 result_encoding=result_encoding,
+                actor=actor,
             )
         )
 
@@ -766,6 +797,7 @@ class Methods(ABC):
         failure_class: FailureClassGiven = FailureClass.TRANSIENT,
         failure_category: str | None = None,
         retry_after_ms: int | None = None,
+        actor: str | None = None,
     ) -> RetryScheduled | TerminalFailed:
         """Fail by fence, or without one as `source="operator_override"`."""
         return await self.call(
@@ -777,6 +809,7 @@ class Methods(ABC):
                 failure_class=failure_class,
                 failure_category=failure_category,
                 retry_after_ms=retry_after_ms,
+                actor=actor,
             )
         )
 
@@ -896,12 +929,15 @@ class Methods(ABC):
         )
 
     async def issue_grant_and_claim(
-        self, *, execution_id: str, lane_id: str, lease_duration_ms: int
+        self, *, execution_id: str, lane_id: str, lease_duration_ms: int, actor: str | None = None
     ) -> Claimed:
         """An operator takes one named waiting execution, in one atomic step."""
         return await self.call(
             IssueGrantAndClaim(
-                execution_id=execution_id, lane_id=lane_id, lease_duration_ms=lease_duration_ms
+                execution_id=execution_id,
+                lane_id=lane_id,
+                lease_duration_ms=lease_duration_ms,
+                actor=actor,
             )
         )
 
@@ -981,11 +1017,11 @@ class Methods(ABC):
         )
 
     async def resume_execution(
-        self, *, execution_id: str, actor: str = "operator", resume_delay_ms: int = 0
+        self, *, execution_id: str, resume_delay_ms: int = 0, actor: str | None = None
     ) -> Resumed:
         """End the wait whatever its condition says."""
         return await self.call(
-            ResumeExecution(execution_id=execution_id, actor=actor, resume_delay_ms=resume_delay_ms)
+            ResumeExecution(execution_id=execution_id, resume_delay_ms=resume_delay_ms, actor=actor)
         )
 
     async def expire_suspension(self, *, execution_id: str) -> Moved:
@@ -1322,6 +1358,7 @@ class Methods(ABC):
         policy: CancellationPolicyGiven = CancellationPolicy.CANCEL_ALL,
         reason: str = FLOW_CANCELLED,
         wait_ms: int | None = 0,
+        actor: str | None = None,
     ) -> FlowCancelled | CancellationScheduled | PartiallyCancelled:
         """Cancel a flow and the members its policy names; none of them starts after this returns.
 
@@ -1329,7 +1366,7 @@ class Methods(ABC):
         PartiallyCancelled names those that were not cancelled in time.
         """
         return await self.call(
-            CancelFlow(flow_id=flow_id, policy=policy, reason=reason, wait_ms=wait_ms)
+            CancelFlow(flow_id=flow_id, policy=policy, reason=reason, wait_ms=wait_ms, actor=actor)
         )
 
     async def cancel_flow_header(
@@ -1339,13 +1376,16 @@ class Methods(ABC):
         policy: CancellationPolicyGiven = CancellationPolicy.CANCEL_ALL,
         reason: str = FLOW_CANCELLED,
         grace_ms: int = limits.CANCEL_GRACE_MS_DEFAULT,
+        actor: str | None = None,
     ) -> FlowCancelled | AlreadyTerminal:
         """Cancel the flow alone, for a caller that cancels its members and acknowledges each.
 
         None of them starts any more; what is left after the grace is cancelled by itself.
         """
         return await self.call(
-            CancelFlowHeader(flow_id=flow_id, policy=policy, reason=reason, grace_ms=grace_ms)
+            CancelFlowHeader(
+                flow_id=flow_id, policy=policy, reason=reason, grace_ms=grace_ms, actor=actor
+            )
         )
 
     async def ack_cancel_member(self, *, flow_id: str, execution_id: str) -> None:
@@ -1459,6 +1499,7 @@ class Methods(ABC):
         on_hard_limit: HardActionGiven = HardAction.BLOCK,
         on_soft_limit: SoftActionGiven = SoftAction.WARN,
         reset_interval_ms: int = 0,
+        actor: str | None = None,
     ) -> BudgetCreated | BudgetAlreadySatisfied:
         """Put a policy in force; the three lists stand side by side, 0 is no limit.
 
@@ -1476,6 +1517,7 @@ class Methods(ABC):
                 on_hard_limit=on_hard_limit,
                 on_soft_limit=on_soft_limit,
                 reset_interval_ms=reset_interval_ms,
+                actor=actor,
             )
         )
 
@@ -1489,6 +1531,7 @@ class Methods(ABC):
         on_hard_limit: HardActionGiven | None = None,
         on_soft_limit: SoftActionGiven | None = None,
         reset_interval_ms: int | None = None,
+        actor: str | None = None,
     ) -> BudgetUpdated:
         """Raise or lower limits and change what they do; what is not named stays."""
         return await self.call(
@@ -1500,12 +1543,13 @@ class Methods(ABC):
                 on_hard_limit=on_hard_limit,
                 on_soft_limit=on_soft_limit,
                 reset_interval_ms=reset_interval_ms,
+                actor=actor,
             )
         )
 
-    async def reset_budget(self, *, budget_id: str) -> BudgetReset:
+    async def reset_budget(self, *, budget_id: str, actor: str | None = None) -> BudgetReset:
         """Usage to zero; breach counts are lifetime totals and stay."""
-        return await self.call(ResetBudget(budget_id=budget_id))
+        return await self.call(ResetBudget(budget_id=budget_id, actor=actor))
 
     async def report_usage(
         self,
@@ -1637,6 +1681,7 @@ class Methods(ABC):
         max_requests_per_window: int = 0,
         max_concurrent: int = 0,
         jitter_ms: int = 0,
+        actor: str | None = None,
     ) -> QuotaCreated | QuotaAlreadySatisfied:
         """Put a policy in force; 0 is no limit. Each concurrency key is counted by itself."""
         return await self.call(
@@ -1646,6 +1691,7 @@ class Methods(ABC):
                 max_requests_per_window=max_requests_per_window,
                 max_concurrent=max_concurrent,
                 jitter_ms=jitter_ms,
+                actor=actor,
             )
         )
 
@@ -1657,6 +1703,7 @@ class Methods(ABC):
         max_requests_per_window: int | None = None,
         max_concurrent: int | None = None,
         jitter_ms: int | None = None,
+        actor: str | None = None,
     ) -> QuotaUpdated:
         """Change limits; what is not named stays. Whoever waits for room learns of it at once."""
         return await self.call(
@@ -1666,6 +1713,7 @@ class Methods(ABC):
                 max_requests_per_window=max_requests_per_window,
                 max_concurrent=max_concurrent,
                 jitter_ms=jitter_ms,
+                actor=actor,
             )
         )
 
@@ -1721,22 +1769,35 @@ class Methods(ABC):
     # --- lanes ----------------------------------------------------------------------------------
 
     async def set_lane_state(
-        self, *, lane_id: str, lane_state: LaneStateGiven, reason: str = ""
+        self,
+        *,
+        lane_id: str,
+        lane_state: LaneStateGiven,
+        reason: str = "",
+        actor: str | None = None,
     ) -> LaneChanged:
         """Switch a lane: active, paused (no claims), draining (no creates), disabled (neither)."""
-        return await self.call(SetLaneState(lane_id=lane_id, lane_state=lane_state, reason=reason))
+        return await self.call(
+            SetLaneState(lane_id=lane_id, lane_state=lane_state, reason=reason, actor=actor)
+        )
 
-    async def pause_lane(self, *, lane_id: str, reason: str = "") -> LaneChanged:
+    async def pause_lane(
+        self, *, lane_id: str, reason: str = "", actor: str | None = None
+    ) -> LaneChanged:
         """Hand no work out; work is still taken in."""
-        return await self.call(PauseLane(lane_id=lane_id, reason=reason))
+        return await self.call(PauseLane(lane_id=lane_id, reason=reason, actor=actor))
 
-    async def resume_lane(self, *, lane_id: str, reason: str = "") -> LaneChanged:
+    async def resume_lane(
+        self, *, lane_id: str, reason: str = "", actor: str | None = None
+    ) -> LaneChanged:
         """Open the lane again."""
-        return await self.call(ResumeLane(lane_id=lane_id, reason=reason))
+        return await self.call(ResumeLane(lane_id=lane_id, reason=reason, actor=actor))
 
-    async def drain_lane(self, *, lane_id: str, reason: str = "") -> LaneChanged:
+    async def drain_lane(
+        self, *, lane_id: str, reason: str = "", actor: str | None = None
+    ) -> LaneChanged:
         """Take no work in; what is there is still handed out."""
-        return await self.call(DrainLane(lane_id=lane_id, reason=reason))
+        return await self.call(DrainLane(lane_id=lane_id, reason=reason, actor=actor))
 
     async def configure_lane(
         self,
@@ -1746,6 +1807,7 @@ class Methods(ABC):
         aging_ms: int | None = None,
         budget_ids: Sequence[str] | None = None,
         quota_policy_id: str | None = None,
+        actor: str | None = None,
     ) -> LaneConfigured:
         """How a lane shares a worker with others, lets work age and bounds what is created on it.
 
@@ -1759,6 +1821,7 @@ class Methods(ABC):
                 aging_ms=aging_ms,
                 budget_ids=budget_ids,
                 quota_policy_id=quota_policy_id,
+                actor=actor,
             )
         )
 
@@ -1833,21 +1896,26 @@ class Methods(ABC):
     # --- keys -----------------------------------------------------------------------------------
 
     async def seed_waitpoint_hmac_secret(
-        self, *, kid: str, secret_hex: str
+        self, *, kid: str, secret_hex: str, actor: str | None = None
     ) -> Seeded | AlreadySeeded:
         """Install the first key; never replaces one that was chosen or has signed.
 
         The random key of a first start gives way while no waitpoint exists.
         """
-        return await self.call(SeedWaitpointHmacSecret(kid=kid, secret_hex=secret_hex))
+        return await self.call(SeedWaitpointHmacSecret(kid=kid, secret_hex=secret_hex, actor=actor))
 
     async def rotate_waitpoint_hmac_secret_all(
-        self, *, new_kid: str, new_secret_hex: str | None = None, grace_ms: int | None = None
+        self,
+        *,
+        new_kid: str,
+        new_secret_hex: str | None = None,
+        grace_ms: int | None = None,
+        actor: str | None = None,
     ) -> Rotated | NothingToRotate:
         """Sign with a new key (random unless given); the old one verifies for `grace_ms` more."""
         return await self.call(
             RotateWaitpointHmacSecretAll(
-                new_kid=new_kid, new_secret_hex=new_secret_hex, grace_ms=grace_ms
+                new_kid=new_kid, new_secret_hex=new_secret_hex, grace_ms=grace_ms, actor=actor
             )
         )
 

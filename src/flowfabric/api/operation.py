@@ -49,6 +49,15 @@ class Request(Record, Generic[R], frozen=True, kw_only=True):
     """
 
 
+class UnsafeRequest(Request[R], Generic[R], frozen=True, kw_only=True):
+    """A request that changes what belongs to others, and is audited as an operator event.
+
+    `actor`: in whose name, for the audit trail; none: that of the engine's configuration.
+    """
+
+    actor: str | None = None
+
+
 class Operation(Record, frozen=True, kw_only=True):
     """One line of the register."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from flowfabric import limits
-from flowfabric.api.operation import Kind, Request, Scope, operation
+from flowfabric.api.operation import Kind, Request, Scope, UnsafeRequest, operation
 from flowfabric.api.page import Page
 from flowfabric.model.quota import (
     AdmissionOutcome,
@@ -17,7 +17,9 @@ from flowfabric.model.quota import (
 
 
 @operation("create_quota_policy", Kind.WRITE, Scope.ADMIN)
-class CreateQuotaPolicy(Request[QuotaCreated | QuotaAlreadySatisfied], frozen=True, kw_only=True):
+class CreateQuotaPolicy(
+    UnsafeRequest[QuotaCreated | QuotaAlreadySatisfied], frozen=True, kw_only=True
+):
     """Put a policy in force; 0 is no limit. Each concurrency key is counted by itself."""
 
     quota_policy_id: str
@@ -28,7 +30,7 @@ class CreateQuotaPolicy(Request[QuotaCreated | QuotaAlreadySatisfied], frozen=Tr
 
 
 @operation("update_quota_policy", Kind.WRITE, Scope.ADMIN)
-class UpdateQuotaPolicy(Request[QuotaUpdated], frozen=True, kw_only=True):
+class UpdateQuotaPolicy(UnsafeRequest[QuotaUpdated], frozen=True, kw_only=True):
     """Change limits; what is not named stays. Whoever waits for room learns of it at once."""
 
     quota_policy_id: str

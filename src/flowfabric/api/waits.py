@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from flowfabric import limits
-from flowfabric.api.operation import Kind, Request, Scope, operation
+from flowfabric.api.operation import Kind, Request, Scope, UnsafeRequest, operation
 from flowfabric.api.page import Page
 from flowfabric.api.words import (
     ReasonCodeGiven,
@@ -163,11 +163,10 @@ class CreateWaitpoint(Request[WaitpointDetails], frozen=True, kw_only=True):
 
 
 @operation("resume_execution", Kind.WRITE, Scope.OPERATE)
-class ResumeExecution(Request[Resumed], frozen=True, kw_only=True):
+class ResumeExecution(UnsafeRequest[Resumed], frozen=True, kw_only=True):
     """End the wait whatever its condition says."""
 
     execution_id: str
-    actor: str = "operator"
     resume_delay_ms: int = 0
 
 

@@ -258,6 +258,12 @@ class EngineCore:
             return self.config.namespace
         return check_name(namespace, field="namespace")
 
+    def actor(self, actor: str | None) -> str:
+        """In whose name an unsafe call is made."""
+        if actor is None:
+            return self.config.actor
+        return check_name(actor, field="actor")
+
     async def close_core(self) -> None:
         """Finish what is in flight."""
         await self.batches.idle()

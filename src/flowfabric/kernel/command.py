@@ -66,6 +66,8 @@ class Needs:
 class Command(Record, Generic[R_co], frozen=True, kw_only=True):
     """Something to be decided inside a transaction; R_co is the reply where it is not refused."""
 
+    actor: str = ""  # in whose name; it goes with the operator events of the decision
+
     def needs(self, need: Needs) -> None:
         """Add what must be loaded before this is decided."""
 

@@ -87,6 +87,7 @@ class OperatorEvent(Record, frozen=True):
     namespace: str
     tags: Mapping[str, str]
     occurred_at: int
+    actor: str = ""  # in whose name; empty: the engine itself, or a caller that gave no name
 
 
 class SignalEvent(Record, frozen=True):

@@ -260,7 +260,7 @@ class SyncFabric:
         """Say no in somebody's name: options as in `Fabric.reject`."""
         return self.wait(self._fabric.reject(run, key, by=by, **options))
 
-    def resume(self, run: HasId | str, *, by: str = "operator") -> None:
+    def resume(self, run: HasId | str, *, by: str | None = None) -> None:
         """End a wait whatever its condition says."""
         self.wait(self._fabric.resume(run, by=by))
 

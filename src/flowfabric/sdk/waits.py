@@ -153,7 +153,7 @@ class WaitMethods:
             comment=body,
         )
 
-    async def resume(self, run: HasId | str, *, by: str = "operator") -> None:
+    async def resume(self, run: HasId | str, *, by: str | None = None) -> None:
         """End a wait whatever its condition says; the handler sees no signal for it."""
         engine = await self.start()
         await engine.resume_execution(execution_id=execution_of(run), actor=by)

@@ -11,7 +11,7 @@ from flowfabric.model.quota import QuotaAlreadySatisfied, QuotaCreated, QuotaPol
 from tests.support.gates import QUOTA, counted, many, quota
 from tests.support.lab import Lab, scenario
 
-LIMITS = {
+LIMITS: Any = {
     "window_seconds": 10,
     "max_requests_per_window": 3,
     "max_concurrent": 2,

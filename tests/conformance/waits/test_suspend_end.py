@@ -206,7 +206,7 @@ async def test_an_operator_ends_what_no_signal_can(lab: Lab) -> None:
     assert done.public_state == "waiting"
     await is_over(lab, waiting, ResumeCause.OPERATOR, "resumed")
     (event,) = await lab.operator_events(waiting.execution_id)
-    assert (event.event_type, event.details["actor"]) == (OperatorEventType.RESUMED, "ann")
+    assert (event.event_type, event.actor) == (OperatorEventType.RESUMED, "ann")
     again = await lab.claim()
     assert again.handle.kind is HandleKind.RESUMED
     info = await lab.engine.resume_info(again.handle)

@@ -192,7 +192,7 @@ async def test_invariant_13_every_change_writes_its_event(lab: Lab) -> None:
         released,
     ]
     told_of = [
-        (event.event_type.value, event.details.get("actor"))
+        (event.event_type.value, event.actor)
         for event in await lab.operator_events(waiting.execution_id)
     ]
     assert told_of == [("escalated", None), ("resumed", "system"), ("resumed", "ann")]

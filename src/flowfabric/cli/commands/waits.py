@@ -93,7 +93,7 @@ def add_arguments(parser: FfParser) -> None:
     _add_key(linking)
     resuming = add_action(actions, "resume", resume, "end a wait whatever it waits for")
     add_id(resuming)
-    resuming.add_argument("--by", default="operator", metavar="NAME", help="for the record")
+    resuming.add_argument("--by", metavar="NAME", help="for the record (default: --actor)")
 
 
 def _add_signal(send: FfParser) -> None:

@@ -55,6 +55,7 @@ from flowfabric.model.flow_results import (
     Spawned,
 )
 from flowfabric.model.limit_checks import check_word
+from flowfabric.model.record import replace
 from flowfabric.stores.tables import FLOW_TASKS
 
 DRAIN_PAUSE_S = 0.02
@@ -245,7 +246,8 @@ async def cancel_flow(
     """Cancel it; then, if asked, do what is owed to it until the wait is over."""
     until = wait_until(request.wait_ms)
     flow = check_uuid(request.flow_id)
-    reply = await machine.execute(_cancel(flow, request.policy, request.reason, None))
+    command = _cancel(flow, request.policy, request.reason, None)
+    reply = await machine.execute(replace(command, actor=machine.actor(request.actor)))
     if isinstance(reply, AlreadyTerminal):
         stored = reply.stored_cancellation_policy
         if stored is None:

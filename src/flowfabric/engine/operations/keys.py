@@ -52,14 +52,15 @@ async def seed_waitpoint_hmac_secret(
     machine: EngineCore, request: api.SeedWaitpointHmacSecret
 ) -> Seeded | AlreadySeeded:
     """A chosen key."""
-    return await _seed(machine, check_kid(request.kid), check_secret(request.secret_hex))
+    kid, secret = check_kid(request.kid), check_secret(request.secret_hex)
+    return await _seed(machine, kid, secret, actor=machine.actor(request.actor))
 
 
 async def _seed(
-    machine: EngineCore, kid: str, secret: str, *, is_automatic: bool = False
+    machine: EngineCore, kid: str, secret: str, *, is_automatic: bool = False, actor: str = ""
 ) -> Seeded | AlreadySeeded:
     """In a transaction of its own: what else is decided there would use the keys from before."""
-    command = SeedKey(kid=kid, secret_hex=secret, is_automatic=is_automatic)
+    command = SeedKey(kid=kid, secret_hex=secret, is_automatic=is_automatic, actor=actor)
     (seeded,) = await machine.execute_together([command])
     return seeded
 
@@ -80,6 +81,7 @@ async def rotate_waitpoint_hmac_secret_all(
         secret_hex=given or ids.new_signing_secret(),
         grace_ms=grace,
         is_given=given is not None,
+        actor=machine.actor(request.actor),
     )
     (rotated,) = await machine.execute_together([command])
     return rotated

@@ -86,6 +86,7 @@ async def configure_lane(machine: EngineCore, request: api.ConfigureLane) -> Lan
         aging_ms=aging_ms,
         budget_ids=None if budget_ids is None else asked.budget_ids,
         quota_policy_id="" if quota_policy_id == "" else asked.quota_policy_id,
+        actor=machine.actor(request.actor),
     )
     return await machine.execute(command)
 

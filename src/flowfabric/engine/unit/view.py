@@ -150,6 +150,8 @@ class View:
         for record in decision.saves:
             self.rows.put(TABLE_OF[type(record)], record)
         for event in decision.events:
+            if command is not None and command.actor and isinstance(event, OperatorEvent):
+                event = replace(event, actor=command.actor)  # noqa: PLW2901 - the same, signed
             self.changes.log(event)
         return decision.reply
 

@@ -272,7 +272,7 @@ async def cancel(unit: Unit, command: CancelFlow) -> FlowCancelReply | Refused:
         cancelling = cancel_flow(flow, ids, await graph.locks.require(ids), command, graph.at)
     if cancelling is None:
         return await _cancel_again(unit, flow, tuple(ids), command)
-    reply = graph.apply(cancelling.header)
+    reply = graph.apply(cancelling.header, command=command)
     if cancelling.is_deferred:
         _defer_cancels(unit, cancelling, command)
     else:

@@ -10,6 +10,7 @@ from flowfabric.engine.unit.flows.locks import Locks
 from flowfabric.engine.unit.flows.unsaved import Look, Unsaved
 from flowfabric.engine.unit.view import View
 from flowfabric.errors import Corruption
+from flowfabric.kernel.command import Command
 from flowfabric.kernel.decision import Decision, Moment, Refused
 from flowfabric.kernel.execution.fence import not_found
 from flowfabric.kernel.flow.cascade import MemberKey
@@ -97,7 +98,12 @@ class Graph:
 
     # --- changes -------------------------------------------------------------------------------
 
-    def apply(self, decision: Decision[R], before: Execution | None = None) -> R | Refused:
+    def apply(
+        self,
+        decision: Decision[R],
+        before: Execution | None = None,
+        command: Command[object] | None = None,
+    ) -> R | Refused:
         """Take a decision into the transaction: the graph's rows here, the rest by the view."""
         others: list[Record] = []
         for record in decision.saves:
@@ -113,7 +119,8 @@ class Graph:
         for record in decision.drops:
             if isinstance(record, EdgeRow):
                 self.edges.drop(record)
-        return self.view.apply(before, replace(decision, saves=tuple(others), drops=()))
+        rest = replace(decision, saves=tuple(others), drops=())
+        return self.view.apply(before, rest, command)
 
     def put_flow(self, flow: FlowRow) -> None:
         """The next image of a flow; its end wakes those that wait for it."""
