@@ -103,5 +103,5 @@ CASCADE_MAX: Final = 1_000  # edges resolved or members cancelled in one transac
 CANCEL_INLINE_MAX: Final = 2_000  # members cancelled in the transaction that cancels their flow
 CANCEL_GRACE_MS_DEFAULT: Final = 30_000  # how long cancel_flow_header leaves members to its caller
 CANCEL_WAIT_MS_MAX: Final = 300_000
-TASK_RETRY_MS: Final = 20  # somebody holds what is owed something: look again soon
+TASK_RETRY_MS: Final = 20  # before deferred work is tried again that met a locked row
 TASK_RETRY_MS_MAX: Final = 5_000

@@ -13,6 +13,7 @@ from flowfabric.errors import Corruption
 from flowfabric.kernel.decision import Decision, Moment, Refused
 from flowfabric.kernel.execution.fence import not_found
 from flowfabric.kernel.flow.cascade import MemberKey
+from flowfabric.kernel.flow.flow import Change
 from flowfabric.kernel.flow.join import as_met, perhaps_met
 from flowfabric.model.execution import Execution
 from flowfabric.model.flow import EdgeRow, FlowRow, MemberRow
@@ -114,6 +115,12 @@ class Graph:
             if isinstance(record, EdgeRow):
                 self.edges.drop(record)
         return self.view.apply(before, replace(decision, saves=tuple(others), drops=()))
+
+    def take_change(self, change: Change) -> None:
+        """The next image of a flow, with what is published of it."""
+        self.put_flow(change.flow)
+        for event in change.events:
+            self.view.changes.log(event)
 
     def put_flow(self, flow: FlowRow) -> None:
         """The next image of a flow; its end wakes those that wait for it."""
