@@ -102,5 +102,5 @@ RESULTS_UNSIZED_MAX: Final = 32  # results read for inputs before anybody asks h
 CASCADE_MAX: Final = 1_000  # edges resolved or members cancelled in one transaction
 CANCEL_INLINE_MAX: Final = 2_000  # members cancelled in the transaction that cancels their flow
 CANCEL_GRACE_MS_DEFAULT: Final = 30_000  # how long cancel_flow_header leaves members to its caller
-TASK_RETRY_MS: Final = 20  # somebody holds what is owed something: look again soon
+TASK_RETRY_MS: Final = 20  # before deferred work is tried again that met a locked row
 TASK_RETRY_MS_MAX: Final = 5_000

@@ -1,4 +1,4 @@
-"""What dependencies do to one execution: held back, set free, skipped, parked with its children."""
+"""What dependencies do to one execution: held back, released, skipped, parked with its children."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def after(decision: Decision[Any]) -> Execution:
 
 
 @pytest.mark.parametrize("situation", RUNNABLE)
-def test_runnable_work_is_held_back_and_release_member_to_where_it_was(situation: str) -> None:
+def test_runnable_work_is_held_back_and_released_to_where_it_was(situation: str) -> None:
     """D-12: a delay and an operator's hold go on underneath."""
     before = make.LIVE[situation]()
     waits = after(hold_back(before, "waiting for 1", AT))

@@ -273,9 +273,9 @@ class CancelFlowHeader(UnsafeRequest[FlowCancelled | AlreadyTerminal], frozen=Tr
 
 @operation("ack_cancel_member", Kind.WRITE, Scope.OPERATE)
 class AckCancelMember(Request[None], frozen=True, kw_only=True):
-    """A member of a cancelled flow was cancelled by its caller; nothing more is owed.
+    """A member of a cancelled flow was cancelled by its caller, so the engine need not.
 
-    One that has not ended stays owed, and is cancelled when the grace is over.
+    The cancel of one that has not ended stays deferred until the grace is over.
     """
 
     flow_id: str

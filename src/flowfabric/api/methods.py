@@ -1389,9 +1389,9 @@ class Methods(ABC):
         )
 
     async def ack_cancel_member(self, *, flow_id: str, execution_id: str) -> None:
-        """A member of a cancelled flow was cancelled by its caller; nothing more is owed.
+        """A member of a cancelled flow was cancelled by its caller, so the engine need not.
 
-        One that has not ended stays owed, and is cancelled when the grace is over.
+        The cancel of one that has not ended stays deferred until the grace is over.
         """
         return await self.call(AckCancelMember(flow_id=flow_id, execution_id=execution_id))
 

@@ -125,7 +125,7 @@ class CancellationScheduled(Record, frozen=True, tag=True):
 
 
 class PartiallyCancelled(Record, frozen=True, tag=True):
-    """The flow is cancelled; these members could not be yet and are still owed."""
+    """The flow is cancelled; these members could not be yet, and their cancel is deferred."""
 
     cancellation_policy: CancellationPolicy
     member_execution_ids: tuple[str, ...]

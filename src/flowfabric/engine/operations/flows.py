@@ -243,7 +243,7 @@ def cascade_completion(machine: EngineCore, request: api.CascadeCompletion) -> C
 async def cancel_flow(
     machine: EngineCore, request: api.CancelFlow
 ) -> FlowCancelled | CancellationScheduled | PartiallyCancelled:
-    """Cancel it; then, if asked, do what is owed to it until the wait is over."""
+    """Cancel it; then, if asked, do what was deferred until the wait is over."""
     until = wait_until(request.wait_ms)
     flow = check_uuid(request.flow_id)
     command = _cancel(flow, request.policy, request.reason, None)
@@ -262,10 +262,10 @@ async def cancel_flow(
 
 
 async def _drain(machine: EngineCore, flow_id: str, until: float) -> tuple[str, ...]:
-    """Do what is owed to a cancelled flow; the members that are still left in the end."""
+    """Do the deferred work of a cancelled flow; the members that are still left in the end."""
     while True:
-        owed = await machine.read(lambda reader: reader.peek_rows(FLOW_TASKS, [(flow_id,)]))
-        left = tuple(key[2] for key in sorted(owed) if key[1] is TaskKind.CANCEL_MEMBER)
+        deferred = await machine.read(lambda reader: reader.peek_rows(FLOW_TASKS, [(flow_id,)]))
+        left = tuple(key[2] for key in sorted(deferred) if key[1] is TaskKind.CANCEL_MEMBER)
         if not left or left_s(until) <= 0:
             return left
         if not await move_due(machine):
@@ -282,7 +282,7 @@ def cancel_flow_header(_machine: EngineCore, request: api.CancelFlowHeader) -> C
 
 @commands(api.AckCancelMember)
 def ack_cancel_member(machine: EngineCore, request: api.AckCancelMember) -> AckCancelMember:
-    """Nothing more is owed to it."""
+    """Its cancel is deferred no more."""
     return AckCancelMember(
         flow_id=check_uuid(request.flow_id), execution_id=machine.check_id(request.execution_id)
     )

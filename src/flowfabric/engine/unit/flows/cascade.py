@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 
 from flowfabric.engine.unit.flows.children import Children
 from flowfabric.engine.unit.flows.deferred import Deferred
@@ -27,14 +28,21 @@ Move = tuple[Execution, Execution]  # a member that ended or lives again, before
 class Cascade:
     """Follows the ends of members through their graph, until nothing follows."""
 
-    def __init__(self, graph: Graph, deferred: Deferred, joins: Joins, children: Children) -> None:
+    def __init__(self, graph: Graph, deferred: Deferred, joins: Joins) -> None:
         self._graph = graph
         self._view = graph.view
         self._deferred = deferred
         self._joins = joins
-        self._children = children
-        self._revival = Revival(graph, deferred, joins)
         self.tries: dict[str, int] = {}  # how often the cascade of an execution was deferred
+
+    @cached_property
+    def children(self) -> Children:
+        """Parents and their children."""
+        return Children(self._graph, self._deferred)
+
+    @cached_property
+    def _revival(self) -> Revival:
+        return Revival(self._graph, self._deferred, self._joins)
 
     async def follow_up(self) -> None:
         """Everything that follows from members that ended or live again, until nothing does."""
@@ -54,9 +62,9 @@ class Cascade:
         await self._graph.locks.lock(by_flow)
         for flow_id, its_moves in by_flow.items():
             if (flow := self._graph.flow(flow_id)) is not None:
-                self._graph.apply(tally(flow, its_moves, self._view.at).told(None))
+                self._graph.take_change(tally(flow, its_moves, self._view.at))
                 if flow.child_count:
-                    await self._children.count([after for _, after in its_moves])
+                    await self.children.count([after for _, after in its_moves])
 
     async def resolve_from(self, ended: Sequence[Execution]) -> bool:
         """Resolve the edges that leave these members; False when some are deferred."""
@@ -71,8 +79,7 @@ class Cascade:
         locked = await self._joins.resolve(edges[: max(0, self._joins.remaining)], by_id)
         for upstream_id in locked:
             flow_id, tries = by_id[upstream_id].flow_id or "", self.tries.get(upstream_id, 0)
-            pause = retry_pause_ms(tries)
-            kind = TaskKind.CASCADE
+            kind, pause = TaskKind.CASCADE, retry_pause_ms(tries)
             self._deferred.add(flow_id, kind, upstream_id, after_ms=pause, tries=tries)
         return is_all and not locked
 

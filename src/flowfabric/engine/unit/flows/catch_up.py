@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from flowfabric import limits
 from flowfabric.engine.unit.flows.cascade import Cascade
-from flowfabric.engine.unit.flows.children import Children
 from flowfabric.engine.unit.flows.deferred import Deferred
 from flowfabric.engine.unit.flows.graph import Graph
 from flowfabric.engine.unit.flows.joins import Joins
@@ -21,14 +20,11 @@ class CatchUp:
 
     cancels_remaining = limits.CASCADE_MAX  # members this transaction may still cancel
 
-    def __init__(
-        self, graph: Graph, deferred: Deferred, joins: Joins, children: Children, cascade: Cascade
-    ) -> None:
+    def __init__(self, graph: Graph, deferred: Deferred, joins: Joins, cascade: Cascade) -> None:
         self._graph = graph
         self._view = graph.view
         self._deferred = deferred
         self._joins = joins
-        self._children = children
         self._cascade = cascade
 
     async def work_off(self, tasks: Sequence[TaskRow]) -> None:
@@ -58,7 +54,7 @@ class CatchUp:
                 source = cancel_source(task)
                 ended = await self._cancel([task.execution_id], task.reason, source)
             case TaskKind.WAKE_PARENT:
-                ended = await self._children.wake(task.flow_id, task.execution_id)
+                ended = await self._cascade.children.wake(task.flow_id, task.execution_id)
             case TaskKind.CASCADE:
                 await self._go_on([task])
                 return

@@ -9,7 +9,6 @@ from typing import Any, Final
 from flowfabric.engine.unit.due import Due
 from flowfabric.engine.unit.flows.cascade import Cascade
 from flowfabric.engine.unit.flows.catch_up import CatchUp
-from flowfabric.engine.unit.flows.children import Children
 from flowfabric.engine.unit.flows.deferred import Deferred
 from flowfabric.engine.unit.flows.graph import Graph
 from flowfabric.engine.unit.flows.joins import Joins
@@ -41,12 +40,11 @@ class Flows:
         self.graph = Graph(tx, view)
         self.deferred = Deferred(tx, view)
         self.joins = Joins(self.graph, self.deferred)
-        self.children = Children(self.graph, self.deferred)
-        self.cascade = Cascade(self.graph, self.deferred, self.joins, self.children)
+        self.cascade = Cascade(self.graph, self.deferred, self.joins)
 
     @cached_property
     def _catch_up(self) -> CatchUp:
-        return CatchUp(self.graph, self.deferred, self.joins, self.children, self.cascade)
+        return CatchUp(self.graph, self.deferred, self.joins, self.cascade)
 
     async def prepare(self, need: Needs, commands: Sequence[Command[Any]]) -> None:
         """Lock the flows that the commands are about, in one order."""

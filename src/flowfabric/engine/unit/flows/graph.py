@@ -14,6 +14,7 @@ from flowfabric.kernel.command import Command
 from flowfabric.kernel.decision import Decision, Moment, Refused
 from flowfabric.kernel.execution.fence import not_found
 from flowfabric.kernel.flow.cascade import MemberKey
+from flowfabric.kernel.flow.flow import Change
 from flowfabric.kernel.flow.join import as_met, perhaps_met
 from flowfabric.model.execution import Execution
 from flowfabric.model.flow import EdgeRow, FlowRow, MemberRow
@@ -121,6 +122,12 @@ class Graph:
                 self.edges.drop(record)
         rest = replace(decision, saves=tuple(others), drops=())
         return self.view.apply(before, rest, command)
+
+    def take_change(self, change: Change) -> None:
+        """The next image of a flow, with what is published of it."""
+        self.put_flow(change.flow)
+        for event in change.events:
+            self.view.changes.log(event)
 
     def put_flow(self, flow: FlowRow) -> None:
         """The next image of a flow; its end wakes those that wait for it."""

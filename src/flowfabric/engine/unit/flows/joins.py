@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from functools import cached_property
 
 from flowfabric import limits
 from flowfabric.engine.unit.flows.deferred import Deferred
@@ -41,7 +42,10 @@ class Joins:
         self._graph = graph
         self._view = graph.view
         self._deferred = deferred
-        self._inputs = Inputs(graph)
+
+    @cached_property
+    def _inputs(self) -> Inputs:
+        return Inputs(self._graph)
 
     async def resolve(
         self, edges: Sequence[AnyEdge], upstreams: Mapping[str, Execution]
@@ -53,6 +57,8 @@ class Joins:
         open_edges = sort_ends(edges, upstreams, graph.loaded)
         self.remaining -= open_edges.size
         locked = await self._release_alone(open_edges.alone, ends)
+        if not open_edges.groups:
+            return locked
         members = await graph.load_members(open_edges.groups, are_open=True)
         counted = count_groups(open_edges.groups, members, upstreams, at)
         deciding = [key[1] for key, each in counted.items() if each.fires]
@@ -96,7 +102,7 @@ class Joins:
         members = concerned(decided)
         self.moved += len(members)
         handed = [execution for member, execution in members if is_handed_input(member)]
-        unfit = await self._inputs.hand_on(handed, late)
+        unfit = await self._inputs.hand_on(handed, late) if handed else {}
         for member, execution in members:
             misfit = unfit.get(execution.execution_id)
             decision = after_decision(member, execution, misfit, self._view.at)

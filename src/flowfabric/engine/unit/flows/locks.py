@@ -26,14 +26,13 @@ class Locks:
     async def lock(self, flow_ids: Iterable[str]) -> None:
         """Lock flows, in one order, together with those that were left for later."""
         rows = self._view.rows
-        wanted = (self._later | set(flow_ids)) - self._flows
-        new = sorted(each for each in wanted if rows.get(FLOWS, (each,)) is None)
-        if new:
+        new = self._later.union(flow_ids) - self._flows
+        if new := {each for each in new if rows.get(FLOWS, (each,)) is None}:
             if self._later:
                 self._later = set()
                 await self._unsaved.save()
-            self._flows.update(new)
-            rows.take(FLOWS, await self._tx.rows(FLOWS, [(each,) for each in new]))
+            self._flows |= new
+            rows.take(FLOWS, await self._tx.rows(FLOWS, [(each,) for each in sorted(new)]))
 
     def lock_later(self, flow_ids: Iterable[str]) -> None:
         """Lock these with the first flow that is needed, after what is decided until then was

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import Final
 
 from flowfabric.engine.unit.view import View
 from flowfabric.stores.base import Transaction
@@ -17,17 +18,21 @@ class Look(IntEnum):
     SEARCH_RESOLVED = 3  # misses edges that were resolved; other searches correct these afterwards
 
 
+_NOTHING: Final = 4  # above all looks
+
+
 class Unsaved:
     """Knows which looks at the store must be preceded by a save."""
 
     def __init__(self, tx: Transaction, view: View) -> None:
         self._tx = tx
         self._view = view
-        self._wrong_from: int = len(Look) + 1  # the first look that would go wrong
+        self._wrong_from: int = _NOTHING  # the first look that would go wrong
 
     def note(self, look: Look) -> None:
         """From now on this look would go wrong, and those above it."""
-        self._wrong_from = min(self._wrong_from, look)
+        if look < self._wrong_from:
+            self._wrong_from = look
 
     async def save_before(self, look: Look) -> None:
         """Write what this look would miss."""
@@ -36,6 +41,6 @@ class Unsaved:
 
     async def save(self) -> None:
         """Write what was decided so far."""
-        self._wrong_from = len(Look) + 1
+        self._wrong_from = _NOTHING
         if changes := self._view.take_changes():
             await self._tx.save(changes)
