@@ -14,7 +14,7 @@ from flowfabric.engine.unit.budgets import BUDGET_COMMANDS, BudgetBook
 from flowfabric.engine.unit.due import Due
 from flowfabric.engine.unit.quotas import QUOTA_COMMANDS, GateBook
 from flowfabric.engine.unit.view import View
-from flowfabric.engine.unit.waits import EpisodeBook
+from flowfabric.engine.unit.waits import Waits
 from flowfabric.kernel.command import Command, Needs
 from flowfabric.kernel.decision import Decision
 from flowfabric.kernel.execution.fence import not_found, refuse_unless_owner
@@ -75,7 +75,7 @@ Candidate = tuple[Execution, Body]
 class Limiter:
     """Budgets and quotas as one transaction sees and changes them."""
 
-    def __init__(self, tx: Transaction, view: View, episodes: EpisodeBook) -> None:
+    def __init__(self, tx: Transaction, view: View, episodes: Waits) -> None:
         self._tx = tx
         self._view = view
         self._episodes = episodes

@@ -9,7 +9,7 @@ from typing import Any
 from flowfabric.engine.unit.flows.book import FlowBook, members_of
 from flowfabric.engine.unit.limits import Limiter
 from flowfabric.engine.unit.view import InvariantViolated, View
-from flowfabric.engine.unit.waits import EpisodeBook
+from flowfabric.engine.unit.waits import Waits
 from flowfabric.kernel.command import Command, Needs
 from flowfabric.kernel.decision import Moment
 from flowfabric.kernel.execution.routing import Offer
@@ -29,9 +29,9 @@ class Unit:
         self._has_flows = self._has_limits = False  # whether these parts were made
 
     @cached_property
-    def waits(self) -> EpisodeBook:
+    def waits(self) -> Waits:
         """Suspensions, waitpoints and signals."""
-        return EpisodeBook(self.tx, self.view)
+        return Waits(self.tx, self.view)
 
     @cached_property
     def limits(self) -> Limiter:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 from flowfabric.engine.unit.records import Rows
@@ -16,13 +17,14 @@ from flowfabric.model.bounds import UNBOUNDED
 from flowfabric.model.budget import AttachmentRow, ScopeType
 from flowfabric.model.event import OperatorEvent
 from flowfabric.model.execution import Execution, IdempotencyRecord
-from flowfabric.model.record import replace
+from flowfabric.model.record import Record, replace
 from flowfabric.model.route import Catalog
 from flowfabric.stores.base import Changes, Corrupt, keeps_cold, keeps_most, keeps_taken
 from flowfabric.stores.indexes import due_at
 from flowfabric.stores.tables import ATTACHMENTS, TABLE_OF
 
 R = TypeVar("R")
+K = TypeVar("K", bound=Record)
 
 
 class InvariantViolated(RuntimeError):
@@ -74,6 +76,7 @@ class View:
         self.rows = Rows()
         self.changes = Changes()
         self.effects = Effects()
+        self._keepers: dict[type[Record], Callable[[Any], None]] = {}
         self._bounded: list[tuple[Execution, Execution]] = []
         self._member_moves: list[tuple[Execution, Execution]] = []
         self.cascading: set[str] = set()  # members whose replay takes others along
@@ -138,13 +141,22 @@ class View:
         if decision.attempt is not None:
             self.changes.attempts.append(decision.attempt)
         for record in decision.saves:
-            self.rows.put(TABLE_OF[type(record)], record)
+            keep = self._keepers.get(type(record))
+            if keep is None:
+                self.rows.put(TABLE_OF[type(record)], record)
+            else:
+                keep(record)
         for record in decision.drops:
             table = TABLE_OF[type(record)]
             self.rows.drop(table, [table.key_of(record)])
         for event in decision.events:
             self.changes.log(event)
         return decision.reply
+
+    def keep_with(self, kind: type[K], keep: Callable[[K], None]) -> None:
+        """What decisions save of this kind goes to the part that keeps it: because it is kept in
+        several rows, or because the part must know of it."""
+        self._keepers[kind] = keep
 
     def _remember(
         self, before: Execution, after: Execution, command: Command[Any] | None, ends_wait: bool
@@ -201,6 +213,11 @@ class View:
         """Members that ended or live again, before and after, each told once."""
         moves, self._member_moves = self._member_moves, []
         return moves
+
+    def execution(self, execution_id: str | None) -> Execution | None:
+        """An execution of this transaction as it stands, if it is there and can be read."""
+        found = self.executions.get(execution_id or "")
+        return found if isinstance(found, Execution) else None
 
     def loaded(self) -> list[Execution]:
         """The readable executions of this transaction, as they stand."""
