@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import Any
 
 from flowfabric.engine.unit.flows.book import FlowBook, members_of
-from flowfabric.engine.unit.limits import Limiter
+from flowfabric.engine.unit.limits import Limits
 from flowfabric.engine.unit.view import InvariantViolated, View
 from flowfabric.engine.unit.waits import Waits
 from flowfabric.kernel.command import Command, Needs
@@ -34,10 +34,10 @@ class Unit:
         return Waits(self.tx, self.view)
 
     @cached_property
-    def limits(self) -> Limiter:
+    def limits(self) -> Limits:
         """Budgets and quotas."""
         self._has_limits = True
-        return Limiter(self.tx, self.view, self.waits)
+        return Limits(self.tx, self.view, self.waits)
 
     @cached_property
     def flows(self) -> FlowBook:

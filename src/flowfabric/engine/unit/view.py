@@ -148,7 +148,7 @@ class View:
                 keep(record)
         for record in decision.drops:
             table = TABLE_OF[type(record)]
-            self.rows.drop(table, [table.key_of(record)])
+            self.rows.drop_unseen(table, table.key_of(record))
         for event in decision.events:
             self.changes.log(event)
         return decision.reply
@@ -168,6 +168,8 @@ class View:
             (self.changes.freed if keeps_most(before, after) else self.changes.cold).add(key)
         if not keeps_taken(before, after):
             self.changes.taken.add(key)
+        if after.bounds is not before.bounds:
+            self.changes.rebound.add(key)
         if type(command) is SetTag:
             self.changes.retagged.add(key)
         if after.flow_id is not None and before.is_terminal is not after.is_terminal:
@@ -227,15 +229,6 @@ class View:
         """Remember an execution that was found by a search."""
         self.executions[execution.execution_id] = execution
         return execution
-
-    def attach(self, execution: Execution, budget_id: str) -> None:
-        """An execution that exists spends from one more budget."""
-        key = execution.execution_id
-        names = tuple(sorted({*execution.bounds.budget_ids, budget_id}))
-        bounds = replace(execution.bounds, budget_ids=names)
-        self.executions[key] = self.changes.updated[key] = replace(execution, bounds=bounds)
-        self.changes.rebound.add(key)
-        self.rows.put(ATTACHMENTS, AttachmentRow(budget_id, key))
 
     def add_scope(self, scope: ScopeType, scope_id: str, budget_id: str) -> None:
         """A budget applies to what this batch creates on its lane or in its namespace."""

@@ -13,7 +13,6 @@ from flowfabric.kernel.decision import Refused
 from flowfabric.kernel.execution.claim import Claim, NewIds, claim
 from flowfabric.kernel.execution.grant import PromiseBest
 from flowfabric.kernel.execution.routing import Offer, matching_routes
-from flowfabric.kernel.limit.admission import place_until
 from flowfabric.kernel.limit.fairness import (
     Credits,
     Line,
@@ -22,6 +21,7 @@ from flowfabric.kernel.limit.fairness import (
     parts_of,
     shares_of,
 )
+from flowfabric.kernel.limit.holdings import slot_until
 from flowfabric.limits import CLAIM_BYTES_MAX
 from flowfabric.model.bounds import UNBOUNDED
 from flowfabric.model.execution import Body
@@ -61,7 +61,7 @@ async def claim_work(unit: Unit, command: Claim) -> list[Claimed]:
 async def promise_best(unit: Unit, command: PromiseBest) -> GrantIssued | NoWork | Refused:
     """Choose the best execution for a worker and promise it."""
     shares = _shares(unit, command.offer)
-    until = place_until(unit.view.at.now + command.request.grant_ttl_ms)
+    until = slot_until(unit.view.at.now + command.request.grant_ttl_ms)
     depth = 0
     for _ in range(SEARCHES_MAX if shares else 0):
         await unit.save()
