@@ -7,8 +7,8 @@ none of these rows needs a lock of its own.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Iterable, Sequence
+from typing import Final, TypeVar
 
 from flowfabric import ids
 from flowfabric.engine.unit.corrupt import readable
@@ -34,6 +34,7 @@ from flowfabric.model.suspension import (
     SecretRow,
     SignalKeyRow,
     SignalRow,
+    SuspendKeyRow,
     SuspensionRow,
     WaitpointRow,
     WaitpointState,
@@ -51,6 +52,7 @@ from flowfabric.stores.tables import (
 )
 
 SECRETS_MAX: Final = 100
+K = TypeVar("K", SignalKeyRow, SuspendKeyRow)
 
 
 class Waits:
@@ -70,37 +72,36 @@ class Waits:
 
     async def prepare(self, need: Needs) -> None:
         """Everything the commands will ask for; their executions are locked already."""
-        tx = self._tx
+        tx, rows = self._tx, self._view.rows
         self.secrets = await tx.list_rows(SECRETS, None, SECRETS_MAX)
-        asked: tuple[tuple[Table[Any], set[Key]], ...] = (
-            (WAITPOINTS, need.waitpoints),
-            (SIGNALS, need.signals),
-            (SIGNAL_KEYS, need.signal_keys),
-            (SUSPEND_KEYS, need.suspend_keys),
-        )
-        for table, keys in asked:
-            if keys:
-                found = await tx.peek_rows(table, sorted(keys))
-                self._remember(table, found)
-                await self._lock_lapsed(table, found)
+        if need.waitpoints:
+            found = await tx.peek_rows(WAITPOINTS, sorted(need.waitpoints))
+            self._remember(found.values())
+        if need.signals:
+            rows.take(SIGNALS, await tx.peek_rows(SIGNALS, sorted(need.signals)))
+        await self._load_keys(SIGNAL_KEYS, need.signal_keys)
+        await self._load_keys(SUSPEND_KEYS, need.suspend_keys)
         await self.open(self._view.loaded())
         await self._recall(need.suspend_keys)
 
-    def _remember(self, table: Table[Any], found: Mapping[Key, Any]) -> None:
-        """Remember what was loaded; waitpoints also by their suspensions."""
-        self._view.rows.take(table, found)
-        if table is WAITPOINTS:
-            for key, waitpoint in found.items():
-                self._bound.setdefault(waitpoint.suspension_id, set()).add(key)
+    def _remember(self, waitpoints: Iterable[WaitpointRow]) -> None:
+        """Waitpoints as they were loaded, also by their suspensions."""
+        found = {WAITPOINTS.key_of(each): each for each in waitpoints}
+        self._view.rows.take(WAITPOINTS, found)
+        for key, waitpoint in found.items():
+            self._bound.setdefault(waitpoint.suspension_id, set()).add(key)
 
-    async def _lock_lapsed(self, table: Table[Any], found: Mapping[Key, Any]) -> None:
+    async def _load_keys(self, table: Table[K], keys: set[Key]) -> None:
         """A key whose time is over may be swept meanwhile: it is locked before it is used again."""
-        if table in (SIGNAL_KEYS, SUSPEND_KEYS):
-            now = self._view.at.now
-            lapsed = [key for key, row in found.items() if in_force(row, now) is None]
-            if lapsed:
-                kept = await self._tx.rows(table, sorted(lapsed))
-                self._view.rows.forget(table, [key for key in lapsed if key not in kept])
+        if not keys:
+            return
+        rows, now = self._view.rows, self._view.at.now
+        found = await self._tx.peek_rows(table, sorted(keys))
+        rows.take(table, found)
+        lapsed = sorted(key for key, row in found.items() if in_force(row, now) is None)
+        if lapsed:
+            kept = await self._tx.rows(table, lapsed)
+            rows.forget(table, [key for key in lapsed if key not in kept])
 
     async def _recall(self, suspend_keys: Iterable[Key]) -> None:
         """What calls that are repeated did the first time."""
@@ -111,7 +112,7 @@ class Waits:
         keys = sorted((each.execution_id, each.suspension_id) for each in seen)
         rows.take(SUSPENSIONS, await tx.peek_rows(SUSPENSIONS, keys))
         found = await tx.rows_of(WAITPOINTS, sorted({each.execution_id for each in seen}))
-        self._remember(WAITPOINTS, {WAITPOINTS.key_of(each): each for each in found})
+        self._remember(found)
         made = {each.suspension_id for each in seen}
         addresses = sorted((each.waitpoint_id,) for each in found if each.suspension_id in made)
         if addresses:
@@ -143,7 +144,7 @@ class Waits:
 
     async def _load_waitpoints(self, execution_ids: Sequence[str]) -> None:
         found = await self._tx.rows_of(WAITPOINTS, execution_ids, is_open=True)
-        self._remember(WAITPOINTS, {WAITPOINTS.key_of(each): each for each in found})
+        self._remember(found)
 
     # --- what the rules ask for ----------------------------------------------------------------
 
@@ -279,7 +280,7 @@ class Waits:
         for owner in owners.values():
             view.executions.setdefault(owner.execution_id, owner)
         # They may have changed until their executions were locked.
-        self._remember(WAITPOINTS, await self._tx.peek_rows(WAITPOINTS, list(found)))
+        self._remember((await self._tx.peek_rows(WAITPOINTS, list(found))).values())
         lapsed = 0
         for key, before in found.items():
             execution = view.execution(before.execution_id)

@@ -35,7 +35,7 @@ class Denial(Record, frozen=True):
     action: HardAction = HardAction.BLOCK
 
     def refusal(self) -> Refused:
-        """What a caller who named the execution is told."""
+        """What a caller that named the execution is told."""
         return Refused(ExecutionNotEligible, self.detail, {"blocking_reason": self.reason.value})
 
 

@@ -247,9 +247,9 @@ def release_hold(
     refusal = refuse_unless_owner(execution, command.execution_id, command.fence, at.now)
     if refusal is not None:
         return Decision(refusal)
-    return (
-        Decision(HoldReleased(False)) if hold is None else _given_back(execution, budget, hold, at)
-    )
+    if hold is None:
+        return Decision(HoldReleased(False))
+    return _given_back(execution, budget, hold, at)
 
 
 def lapse_hold(
@@ -262,8 +262,8 @@ def lapse_hold(
 
 
 def return_hold(budget: Budget, hold: HoldRow, at: Moment) -> Decision[HoldReleased]:
-    """Give a reservation back with the lease it belongs to, where all that an execution holds is
-    counted anew."""
+    """Give a reservation back with the lease it belongs to, where all holdings of its execution
+    are counted anew."""
     return _given_back(None, budget, hold, at)
 
 

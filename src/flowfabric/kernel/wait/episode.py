@@ -70,7 +70,7 @@ def signal_event(execution: Execution, signal: SignalRow) -> SignalEvent:
 def closed_row(
     row: SuspensionRow, cause: ResumeCause, actor: str, reason: str, at: Moment
 ) -> SuspensionRow:
-    """The episode with its end: what ended it, who, and when."""
+    """The episode with its end: what ended it, by which actor, and when."""
     return replace(row, closed_at=at.now, close_reason=reason, cause=cause, actor=actor)
 
 

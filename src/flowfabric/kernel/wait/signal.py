@@ -35,7 +35,7 @@ from flowfabric.model.suspension import (
 
 
 class TypeDeclared(Record, frozen=True):
-    """The payload must fit this type. Comparing takes time, so nothing is held meanwhile: the
+    """The payload must fit this type. Comparing takes time, so nothing is locked meanwhile: the
     caller compares, and repeats the command with `fits`. Only an authenticated sender gets here."""
 
     payload_type: str

@@ -72,7 +72,7 @@ async def expire_suspension(unit: Unit, command: resume.ExpireSuspension) -> Mov
 
 @handles(signal.DeliverSignal)
 async def deliver_signal(unit: Unit, command: signal.DeliverSignal) -> signal.Delivered | Refused:
-    """By a sender who has the token, or by an operator."""
+    """By a sender with the token, or by an operator."""
     execution, waits, at = unit.view.execution(command.execution_id), unit.waits, unit.view.at
     known = waits.waitpoint(command.waitpoint_id)
     # Only a sender with the right may learn that something cannot be read.
