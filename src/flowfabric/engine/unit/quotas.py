@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from flowfabric import ids
 from flowfabric.engine.unit.corrupt import readable
@@ -162,7 +162,7 @@ class Gates:
             self._view.apply(None, decision)
         return True
 
-    def release(self, key: Key, execution_ids: Sequence[str]) -> None:
+    def release(self, key: Key, execution_ids: Iterable[str]) -> None:
         """Free the slots of executions at a gate, as far as they have one."""
         held = [self.admission(key, each) for each in execution_ids]
         self._view.apply(None, release(self.get(key), held))

@@ -244,9 +244,10 @@ def without_waves(gate: Gate) -> Gate:
 
 
 def release(gate: Gate | None, admissions: Sequence[AdmissionRow | None]) -> Decision[int]:
-    """Free the slots of some executions, as far as they have one; how many. Their starts stay
-    counted in the window."""
-    held = [each for each in admissions if each is not None and each.is_active]
+    """Free the slots of some executions, as far as they have one, and each once; how many. Their
+    starts stay counted in the window."""
+    active = (each for each in admissions if each is not None and each.is_active)
+    held = {each.execution_id: each for each in active}.values()
     if gate is None or not held:
         return Decision(0)
     row = replace(gate.row, active=max(0, gate.row.active - len(held)))
