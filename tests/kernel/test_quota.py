@@ -228,8 +228,8 @@ def test_what_is_as_old_as_the_window_leaves_it() -> None:
 
 def test_a_release_frees_the_slot_and_keeps_the_start() -> None:
     held = AdmissionRow("q", "default", "e1", RUNNING, NOW, NOW, None)
-    decision = release(gate(rate=3, cap=2, in_window=1, active=1), held)
-    assert decision.reply == AdmissionReleased(True)
+    decision = release(gate(rate=3, cap=2, in_window=1, active=1), [held])
+    assert decision.reply == 1
     after = the(decision, Gate)
     assert (after.row.active, after.row.in_window) == (0, 1)
     assert the(decision, AdmissionRow) == replace(held, state=AdmissionState.RELEASED)
@@ -237,17 +237,28 @@ def test_a_release_frees_the_slot_and_keeps_the_start() -> None:
 
 def test_a_released_admission_that_is_not_counted_goes() -> None:
     held = AdmissionRow("q", "default", "e1", RUNNING, NOW, None, None)
-    decision = release(gate(cap=2, active=1), held)
+    decision = release(gate(cap=2, active=1), [held])
     assert saved(decision, AdmissionRow) == ()
-    assert decision.drops == (replace(held, state=AdmissionState.RELEASED),)
+    assert decision.drops == (held,)
 
 
 @pytest.mark.parametrize("state", [None, AdmissionState.RELEASED])
 def test_a_release_of_nothing_frees_nothing(state: AdmissionState | None) -> None:
     held = None if state is None else AdmissionRow("q", "default", "e1", state, NOW, NOW)
-    assert release(gate(cap=2, active=1), held) == Decision(AdmissionReleased(False))
+    assert release(gate(cap=2, active=1), [held]) == Decision(0)
     active = AdmissionRow("q", "default", "e1", RUNNING, NOW, NOW)
-    assert release(None, active) == Decision(AdmissionReleased(False))
+    assert release(None, [active]) == Decision(0)
+
+
+def test_many_slots_are_freed_at_once() -> None:
+    names = ("e1", "e2", "e3")
+    rows = [AdmissionRow("q", "default", name, RUNNING, NOW, NOW) for name in names]
+    released = replace(rows[2], state=AdmissionState.RELEASED)
+    before = gate(rate=9, cap=9, in_window=3, active=3)
+    decision = release(before, [rows[0], rows[1], None, rows[1], released])
+    assert decision.reply == 2
+    assert the(decision, Gate).row.active == 1
+    assert [each.execution_id for each in saved(decision, AdmissionRow)] == ["e1", "e2"]
 
 
 @pytest.mark.parametrize(
@@ -259,8 +270,8 @@ def test_a_reserved_slot_lapses_at_its_time(
 ) -> None:
     held = AdmissionRow("q", "default", "e1", state, 0, None, due_at)
     decision = lapse(gate(cap=2, active=1), held, Moment(NOW))
-    assert decision.reply == AdmissionReleased(lapses)
-    assert lapse(gate(cap=2, active=1), None, Moment(NOW)).reply == AdmissionReleased(False)
+    assert decision.reply == lapses
+    assert lapse(gate(cap=2, active=1), None, Moment(NOW)) == Decision(0)
 
 
 def test_a_reserved_slot_becomes_a_used_one() -> None:

@@ -60,7 +60,7 @@ class Model:
         self.open()
         held = self.rows.get(name)
         if what == "release":
-            self.take(release(self.gate, held))
+            self.take(release(self.gate, [held]))
         elif what != "pass":
             state = AdmissionState.RUNNING if what == "admit" else AdmissionState.RESERVED
             decision = admit(self.gate, held, name, state, Moment(self.now), jitter=0.5)

@@ -39,10 +39,11 @@ from tests.support.builders import (
     SITUATIONS,
     completed,
     created,
+    delay_with,
     fence_of,
+    image,
     lapsed,
     leased,
-    requeued,
     retrying,
 )
 from tests.support.decisions import saved, the
@@ -172,7 +173,7 @@ def test_only_a_pending_waitpoint_whose_time_is_over_lapses(
     [
         (completed(), True),
         (retrying(), True),
-        (requeued(), False),
+        (image(leased(), delay_with(fence_of(leased()), NOW + 9)), False),
         (lapsed(), False),
         (replace(leased(), attempt_index=1), True),
     ],
@@ -182,7 +183,11 @@ def test_waitpoints_are_abandoned_with_their_attempt(after: Execution, abandons:
     assert abandons_waitpoints(before, after) == abandons
     assert not abandons_waitpoints(leased(), after)  # there are none
     assert abandons_waitpoints(replace(leased(), suspension_id="s"), after) == abandons
-    assert not abandons_waitpoints(replace(completed(), side_holds=1), after)
+
+
+def test_what_has_ended_abandons_nothing_more() -> None:
+    over = replace(completed(), side_holds=1)
+    assert not abandons_waitpoints(over, over)
 
 
 def test_what_was_abandoned_is_closed_once() -> None:

@@ -312,7 +312,7 @@ FAULTS = {
     ),
     "reservations are not returned": Fault(RESERVING, (Method(Limits, "_return_holdings"),)),
     "reservations are not returned with the lease": Fault(
-        RESERVING, (Mutant(gives_back_holdings, "(lost or ended)", "ended"),)
+        RESERVING, (Mutant(gives_back_holdings, "lost or ended", "ended"),)
     ),
     "what has ended stays attached": Fault(SPENDING, (Method(Limits, "_attach"),)),
     "nobody is set free when a budget has room": Fault(

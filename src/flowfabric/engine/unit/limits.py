@@ -164,7 +164,8 @@ class Limits:
         await self._return_slots([move[0] for move in moves if gives_back_slot(*move, now)])
         await self._use_reserved([move[1] for move in moves if uses_reserved_slots(*move)])
         for before, after in moves:
-            self._attach(before, after)
+            if before.is_terminal is not after.is_terminal and after.bounds.budget_ids:
+                self._attach(after)
 
     async def _return_holdings(self, moves: Sequence[Move]) -> None:
         """Reservations and slots of other quotas go back; pending waitpoints stay."""
@@ -180,17 +181,21 @@ class Limits:
                 if not isinstance(budget, Refused):
                     view.apply(None, return_hold(budget, hold, at))
             for held in self.gates.admissions_of(key):
-                self.gates.release((held.quota_policy_id, held.dimension), key)
+                self.gates.release((held.quota_policy_id, held.dimension), [key])
             current = view.execution(key) or after
             view.apply(current, return_all(current, kept[key]))
 
     async def _return_slots(self, executions: Sequence[Execution]) -> None:
         """The slots of their own quotas become free."""
-        if executions:
-            await self._lock_gates(executions)
+        if not executions:
+            return
+        await self._lock_gates(executions)
+        leaving: dict[Key, list[str]] = {}
         for execution in executions:
             if (gate := execution.bounds.gate) is not None:
-                self.gates.release(gate, execution.execution_id)
+                leaving.setdefault(gate, []).append(execution.execution_id)
+        for gate, execution_ids in leaving.items():
+            self.gates.release(gate, execution_ids)
 
     async def _use_reserved(self, executions: Sequence[Execution]) -> None:
         """Slots that an external scheduler reserved are used now."""
@@ -199,9 +204,9 @@ class Limits:
         for execution in executions:
             self.gates.use_reserved(execution.execution_id)
 
-    def _attach(self, before: Execution, after: Execution) -> None:
-        """The row of an execution in the lists of its budgets goes when it ends."""
-        self._view.apply(None, attach_living(before, after))
+    def _attach(self, execution: Execution) -> None:
+        """The rows of an execution in the lists of its budgets go when it ends."""
+        self._view.apply(None, attach_living(execution))
 
     async def _lock_holdings(self, executions: Sequence[Execution]) -> None:
         """Budgets and gates of what executions hold beside their own slot."""

@@ -23,13 +23,7 @@ from flowfabric.kernel.limit.quota import (
 )
 from flowfabric.kernel.limit.room import slots_freed, slots_unused
 from flowfabric.model.execution import Execution
-from flowfabric.model.quota import (
-    AdmissionReleased,
-    AdmissionRow,
-    AdmissionState,
-    GateRow,
-    QuotaPolicy,
-)
+from flowfabric.model.quota import AdmissionRow, AdmissionState, GateRow, QuotaPolicy
 from flowfabric.model.record import replace
 from flowfabric.stores.base import Transaction
 from flowfabric.stores.tables import ADMISSIONS, GATES, QUOTAS, Key
@@ -168,15 +162,15 @@ class Gates:
             self._view.apply(None, decision)
         return True
 
-    def release(self, key: Key, execution_id: str) -> bool:
-        """Free an execution's slot, if it has one."""
-        decision = release(self.get(key), self.admission(key, execution_id))
-        return self._view.apply(None, decision) == AdmissionReleased(True)
+    def release(self, key: Key, execution_ids: Iterable[str]) -> None:
+        """Free the slots of executions at a gate, as far as they have one."""
+        held = [self.admission(key, each) for each in execution_ids]
+        self._view.apply(None, release(self.get(key), held))
 
     def lapse(self, key: Key, execution_id: str) -> bool:
         """Free an execution's slot, if the time of its reservation is over."""
         decision = lapse(self.get(key), self.admission(key, execution_id), self._view.at)
-        return self._view.apply(None, decision) == AdmissionReleased(True)
+        return self._view.apply(None, decision) == 1
 
     def use_reserved(self, execution_id: str) -> None:
         """The slots that were reserved for an execution are used from now on."""
@@ -195,7 +189,7 @@ class Gates:
         known = self._rows.get(GATES, key)
         if known is not gate.row and known != gate.row:
             row = row_of(gate, self._view.at.now)
-            if row is not None:
+            if row is not None and row is not gate.row:
                 gate = replace(gate, row=row)
             if row is not None or known is not None:
                 self._rows.put_at(GATES, key, row)

@@ -153,7 +153,8 @@ class View:
         for record in decision.saves:
             keep = self._keepers.get(type(record))
             if keep is None:
-                self.rows.put(TABLE_OF[type(record)], record)
+                table = TABLE_OF[type(record)]
+                self.rows.put_at(table, table.key_of(record), record)
             else:
                 keep(record)
         for event in decision.events:

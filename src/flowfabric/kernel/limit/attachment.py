@@ -14,9 +14,9 @@ def attach(execution: Execution, budget_id: str) -> Execution:
     return replace(execution, bounds=replace(execution.bounds, budget_ids=names))
 
 
-def attach_living(before: Execution, after: Execution) -> Decision[None]:
-    """Only what has not ended is attached: a budget's list stays as long as its work."""
-    if before.is_terminal == after.is_terminal:
-        return Decision(None)
-    rows = tuple(AttachmentRow(name, after.execution_id) for name in after.bounds.budget_ids)
-    return Decision(None, drops=rows) if after.is_terminal else Decision(None, saves=rows)
+def attach_living(execution: Execution) -> Decision[None]:
+    """Only what has not ended is attached: a budget's list stays as long as its work. For an
+    execution that has just ended, or lives again."""
+    key, names = execution.execution_id, execution.bounds.budget_ids
+    rows = tuple(AttachmentRow(name, key) for name in names)
+    return Decision(None, drops=rows) if execution.is_terminal else Decision(None, saves=rows)

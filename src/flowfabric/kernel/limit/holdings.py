@@ -30,9 +30,11 @@ def slot_until(expires_at: int) -> int:
 
 def gives_back_holdings(before: Execution, after: Execution) -> bool:
     """Whether what an execution holds goes back: its lease is over, or the execution is."""
+    if not before.side_holds:
+        return False
     lost = before.is_leased and not after.is_leased
     ended = after.is_terminal and not before.is_terminal
-    return bool(before.side_holds) and (lost or ended)
+    return lost or ended
 
 
 def return_all(execution: Execution, pending: int) -> Decision[None]:
@@ -43,7 +45,7 @@ def return_all(execution: Execution, pending: int) -> Decision[None]:
 def gives_back_slot(before: Execution, after: Execution, now: int) -> bool:
     """Whether the slot of an execution's own quota becomes free: it runs no longer, and is promised
     to no worker."""
-    if before.bounds.gate is None:
+    if before.bounds.quota_policy_id is None:
         return False
     return occupies_slot(before, now) and not occupies_slot(after, now)
 

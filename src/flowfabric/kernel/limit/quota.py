@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeVar
 
 from flowfabric.errors import NotFound, PlaceInUse
 from flowfabric.kernel.command import ExecutionCommand, Key, Needs
@@ -23,8 +22,6 @@ from flowfabric.model.quota import (
     RateExceeded,
 )
 from flowfabric.model.record import Record, replace
-
-R = TypeVar("R")
 
 IDLE_GATE_MS = 60_000  # so long a gate is left alone before it is looked at for nothing
 LOOK_AGAIN_MS = 1_000  # room that the ones called up have not used by then is offered to others
@@ -105,14 +102,6 @@ def in_order(gate: Gate, at: Moment) -> Moment:
     return at if gate.row.seen_at <= at.now else replace(at, now=gate.row.seen_at)
 
 
-def _kept(reply: R, gate: Gate, admissions: Sequence[AdmissionRow]) -> Decision[R]:
-    """A gate with admissions; of these, one that is released and has left the window has nothing
-    more to say."""
-    kept = [each for each in admissions if each.is_active or each.counted_at is not None]
-    gone = [each for each in admissions if not each.is_active and each.counted_at is None]
-    return Decision(reply, saves=(gate, *kept), drops=tuple(gone))
-
-
 def trim(gate: Gate, oldest: Sequence[AdmissionRow], at: Moment) -> Decision[int]:
     """Let what is older than the window leave it; how many entries left.
 
@@ -126,7 +115,10 @@ def trim(gate: Gate, oldest: Sequence[AdmissionRow], at: Moment) -> Decision[int
     if left:
         row = replace(row, in_window=max(0, row.in_window - len(left)), seen_at=at.now)
     trimmed = Gate(gate.policy, row, min(staying, default=None))
-    return _kept(len(left), trimmed, [replace(each, counted_at=None) for each in left])
+    uncounted = [replace(each, counted_at=None) for each in left]
+    kept = [each for each in uncounted if each.is_active]
+    gone = tuple(each for each in uncounted if not each.is_active)
+    return Decision(len(left), saves=(trimmed, *kept), drops=gone)
 
 
 def admit(
@@ -251,19 +243,25 @@ def without_waves(gate: Gate) -> Gate:
     return replace(gate, row=replace(gate.row, wave_at=0, wave_size=0))
 
 
-def release(gate: Gate | None, held: AdmissionRow | None) -> Decision[AdmissionReleased]:
-    """Free the slot, if this execution has one; its start stays counted in the window."""
-    if gate is None or held is None or not held.is_active:
-        return Decision(AdmissionReleased(False))
-    row = replace(gate.row, active=max(0, gate.row.active - 1))
-    freed = replace(held, state=AdmissionState.RELEASED, due_at=None)
-    return _kept(AdmissionReleased(True), Gate(gate.policy, row, gate.oldest_at), [freed])
+def release(gate: Gate | None, admissions: Sequence[AdmissionRow | None]) -> Decision[int]:
+    """Free the slots of some executions, as far as they have one, and each once; how many. Their
+    starts stay counted in the window."""
+    active = (each for each in admissions if each is not None and each.is_active)
+    held = {each.execution_id: each for each in active}.values()
+    if gate is None or not held:
+        return Decision(0)
+    row = replace(gate.row, active=max(0, gate.row.active - len(held)))
+    counted = [each for each in held if each.counted_at is not None]
+    gone = tuple(each for each in held if each.counted_at is None)  # have nothing more to say
+    freed = [replace(each, state=AdmissionState.RELEASED, due_at=None) for each in counted]
+    after = Gate(gate.policy, row, gate.oldest_at)
+    return Decision(len(held), saves=(after, *freed), drops=gone)
 
 
-def lapse(gate: Gate | None, held: AdmissionRow | None, at: Moment) -> Decision[AdmissionReleased]:
-    """Free a reserved slot whose time is over."""
+def lapse(gate: Gate | None, held: AdmissionRow | None, at: Moment) -> Decision[int]:
+    """Free a reserved slot whose time is over; how many."""
     is_over = held is not None and held.due_at is not None and held.due_at <= at.now
-    return release(gate, held) if is_over else Decision(AdmissionReleased(False))
+    return release(gate, [held]) if is_over else Decision(0)
 
 
 def use_reserved(held: AdmissionRow) -> Decision[None]:
@@ -316,8 +314,9 @@ def release_admission(
         where = f"quota {held.quota_policy_id}"
         detail = f"execution {held.execution_id} runs in this place of {where} until its lease ends"
         return refuse(PlaceInUse, detail, quota_policy_id=held.quota_policy_id)
-    decision = release(gate, held)
-    if execution is None or execution.is_terminal or decision.reply != AdmissionReleased(True):
+    freed = release(gate, [held])
+    decision = freed.told(AdmissionReleased(freed.reply == 1))
+    if execution is None or execution.is_terminal or not freed.reply:
         return decision
     if execution.bounds.gate == command.gate or not execution.side_holds:
         return decision  # the slot of its own quota is not counted beside it

@@ -115,11 +115,15 @@ def suspend(
     row = _new_episode(execution, command, waitpoints, facts.signals, at)
     episode = Episode(row, tuple(waitpoints))
     met = is_met(command.condition, row.progress)
-    decision = (_met_early if met else _released)(execution, episode, command, at)
     reply = _told(episode, facts.key, facts.signals, is_met=met)
-    return replace(decision, saves=(*decision.saves, *_key(execution, command, met, at))).told(
-        reply
-    )
+    keys = _key(execution, command, met, at)
+    if met:  # the lease stays; the episode is kept, already closed, with the signals that met it
+        over = ended(episode, ResumeCause.SIGNAL, "early signals", "resumed", at)
+        after = replace(execution, side_holds=_still_pending(execution, command))
+        return Decision(reply, after, saves=(*over.rows, *keys))
+    event = lease_event(execution, LeaseEventType.RELEASED, "suspend", at.now)
+    parked = _parked(execution, row, command, at)
+    return Decision(reply, parked, None, (event,), (*episode.rows, *keys))
 
 
 def _told(episode: Episode, key: SecretRow, signals: Sequence[SignalRow], *, is_met: bool) -> Begun:
@@ -279,20 +283,10 @@ def _key(
     return (row,)
 
 
-def _met_early(
-    execution: Execution, episode: Episode, command: SuspendExecution, at: Moment
-) -> Decision[None]:
-    """The lease stays; the episode is kept, already closed, with the signals that met it."""
-    over = ended(episode, ResumeCause.SIGNAL, "early signals", "resumed", at)
-    after = replace(execution, side_holds=_still_pending(execution, command))
-    return Decision(None, after, saves=over.rows)
-
-
-def _released(
-    execution: Execution, episode: Episode, command: SuspendExecution, at: Moment
-) -> Decision[None]:
-    """The lease is let go, and the execution waits."""
-    row = episode.row
+def _parked(
+    execution: Execution, row: SuspensionRow, command: SuspendExecution, at: Moment
+) -> Execution:
+    """The execution without its lease, waiting."""
     gone = let_go(
         execution,
         suspended(row.reason_code.blocking_reason),
@@ -301,9 +295,7 @@ def _released(
         attempt_spent_ms=execution.spent_ms(at.now),
         side_holds=_still_pending(execution, command),
     )
-    parked = replace(gone, suspension_id=row.suspension_id, blocked_until=row.timeout_at)
-    event = lease_event(execution, LeaseEventType.RELEASED, "suspend", at.now)
-    return Decision(None, parked, None, (event,), episode.rows)
+    return replace(gone, suspension_id=row.suspension_id, blocked_until=row.timeout_at)
 
 
 def _still_pending(execution: Execution, command: SuspendExecution) -> int:

@@ -136,7 +136,9 @@ def _given_up(
 def abandons_waitpoints(before: Execution, after: Execution) -> bool:
     """Whether an execution may have open waitpoints on which no suspension will come to wait any
     more: the attempt that handed them out is over."""
-    return _ends_attempt(before, after) and bool(before.side_holds or before.suspension_id)
+    if not before.side_holds and before.suspension_id is None:
+        return False
+    return _ends_attempt(before, after)
 
 
 def _ends_attempt(before: Execution, after: Execution) -> bool:
