@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from flowfabric.api.operation import Kind, Request, Scope, operation
+from flowfabric.errors import RotationConflict
 from flowfabric.model.record import Record
 from flowfabric.model.suspension import KeyInfo
 
@@ -48,7 +49,7 @@ class SeedWaitpointHmacSecret(Request[Seeded | AlreadySeeded], frozen=True, kw_o
         return f"SeedWaitpointHmacSecret({self.kid!r})"
 
 
-@operation("rotate_waitpoint_hmac_secret_all", Kind.ADMIN, Scope.ADMIN)
+@operation("rotate_waitpoint_hmac_secret_all", Kind.ADMIN, Scope.ADMIN, errors=(RotationConflict,))
 class RotateWaitpointHmacSecretAll(Request[Rotated | NothingToRotate], frozen=True, kw_only=True):
     """Sign with a new key (random unless given); the old one verifies for `grace_ms` more."""
 
