@@ -1,7 +1,8 @@
-"""Writes docs/reference/api.md from the signatures and docstrings of the public names.
+"""Writes docs/reference/api.md from the signatures and docstrings of the public names, and
+docs/reference/operations.md from the register of operations.
 
-python tools/api_reference.py            write the page
-python tools/api_reference.py --check    fail when the page is not what the code says
+python tools/api_reference.py            write the pages
+python tools/api_reference.py --check    fail when a page is not what the code says
 """
 
 from __future__ import annotations
@@ -14,13 +15,19 @@ import textwrap
 import typing
 from collections.abc import Callable, Iterator
 from functools import cached_property
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 import flowfabric
+from flowfabric.api.methods import Methods
+from flowfabric.api.operation import COMMON_ERRORS, OPERATIONS, Operation
+from flowfabric.model.record import Record
 from flowfabric.sdk.decorator import TaskDecorator
 
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "reference" / "api.md"
+PAGES = Path(__file__).resolve().parents[1] / "docs" / "reference"
 WIDTH = 100
 
 # Every public name stands in exactly one chapter; `chapters` refuses a name that is left out.
@@ -60,6 +67,24 @@ INTRODUCTION = """\
 
 Everything `from flowfabric import …` gives, from the signatures and docstrings of the code.
 `tools/api_reference.py` writes this page and a test keeps it current; do not edit it by hand.
+"""
+
+OPERATIONS_INTRODUCTION = """\
+# Operations
+
+Everything an engine can be asked for, from the register in `flowfabric.api`: `await backend.ping()`
+and `await backend.call(Ping())` are the same. `tools/api_reference.py` writes this page and a test
+keeps it current; do not edit it by hand.
+
+* **Kind**: *read* changes nothing, *write* is one commit or nothing, *wait* answers when something
+  has happened or when `wait_ms` is over, *admin* is about the installation.
+* **Scope**: what a key must allow before the operation may be asked for over a wire.
+* **`wait_ms`**: how long the operation may wait, in milliseconds; 0 is not at all. `None`, where it
+  is taken, is as long as it lasts.
+* **`cursor`, `limit`**: a listing answers a [page](#page) of at most `limit` items. Hand its
+  `next_cursor` back as `cursor` for those that follow; without one it was the last page. A `limit`
+  of 0 is answered with none.
+* **Errors**: those of the operation itself; see [errors](errors.md). Each may also raise
 """
 
 
@@ -126,14 +151,14 @@ def _has_own_init(cls: type) -> bool:
     return cls.__name__ in ("Fabric", "Worker")
 
 
-def _fields(cls: type) -> str:
-    """The words of an enumeration, or the fields of a value."""
+def _fields(cls: type, hints: dict[str, Any] | None = None) -> str:
+    """The words of an enumeration, or the fields of a value; as the source says, if not given."""
     if issubclass(cls, enum.Enum):
         return "One of " + ", ".join(f"`{each.value}`" for each in cls) + "."
     names = getattr(cls, "__struct_fields__", None)
     if names is None:
         names = tuple(getattr(cls, "__dataclass_fields__", ()))
-    hints = _hints(cls)
+    hints = hints or _hints(cls)
     shown = [f"`{name}: {_type(hints.get(name))}`" for name in names if not name.startswith("_")]
     return "Fields: " + ", ".join(shown) + "." if shown else ""
 
@@ -174,10 +199,14 @@ def _signature(name: str, function: Callable[..., Any], *, bound: bool = False) 
     parameters = list(form.parameters.values())[1 if bound else 0 :]
     returns = "" if name[0].isupper() else f" -> {_type(form.return_annotation)}"
     prefix = "await " if inspect.iscoroutinefunction(function) else ""
+    return _written(f"{prefix}{name}", parameters, returns)
+
+
+def _written(name: str, parameters: list[inspect.Parameter], returns: str) -> str:
     shown = _parameters(parameters)
-    text = f"{prefix}{name}({', '.join(shown)}){returns}"
+    text = f"{name}({', '.join(shown)}){returns}"
     if len(text) > WIDTH:
-        text = f"{prefix}{name}(\n" + "".join(f"    {each},\n" for each in shown) + f"){returns}"
+        text = f"{name}(\n" + "".join(f"    {each},\n" for each in shown) + f"){returns}"
     return f"```\n{text}\n```"
 
 
@@ -225,7 +254,7 @@ def _type(annotation: Any) -> str:
         text = annotation.__name__
     else:
         text = str(annotation)
-    return re.sub(r"\b(?:[a-z_]\w*\.)+", "", text).replace("NoneType", "None")
+    return re.sub(r"\b(?:[a-z_]\w*\.)+|~", "", text).replace("NoneType", "None")
 
 
 def _doc(thing: Any) -> str:
@@ -233,16 +262,110 @@ def _doc(thing: Any) -> str:
     return textwrap.dedent(text).strip()
 
 
+# --- operations ----------------------------------------------------------------------------------
+
+
+def operations_page() -> str:
+    """The register, subject by subject, and the values that requests and replies are made of."""
+    common = ", ".join(f"`{kind.__name__}`" for kind in COMMON_ERRORS)
+    parts = [
+        OPERATIONS_INTRODUCTION + textwrap.indent(textwrap.fill(f"{common}.", WIDTH - 2), "  ")
+    ]
+    for subject, operations in _subjects().items():
+        about = _doc(import_module(f"flowfabric.api.{subject}"))
+        parts.append(f"\n## {subject.capitalize()}\n\n{about}\n")
+        parts += [_operation(each) for each in operations]
+    parts.append("## Values\n\nWhat requests hold and what is answered.\n")
+    parts += [_value(kind) for kind in sorted(_values(), key=lambda each: each.__name__)]
+    return "\n".join(parts).rstrip() + "\n"
+
+
+def _subjects() -> dict[str, list[Operation]]:
+    """The operations of each module of requests, in the order of the methods."""
+    found: dict[str, list[Operation]] = {}
+    for name in vars(Methods):
+        if name in OPERATIONS:
+            subject = OPERATIONS[name].request.__module__.rpartition(".")[2]
+            found.setdefault(subject, []).append(OPERATIONS[name])
+    return found
+
+
+def _operation(operation: Operation) -> str:
+    facts = [f"*{operation.kind.value}*", f"scope *{operation.scope.value}*"]
+    if operation.is_local:
+        facts.append("only in the engine's own process")
+    if operation.errors:
+        facts.append("errors " + ", ".join(f"`{kind.__name__}`" for kind in operation.errors))
+    doc = _doc(operation.request).replace("  # doctest: +SKIP", "")
+    doc = re.sub(r"^(>>> .*(?:\n.+)*)", r"```\n\1\n```", doc, flags=re.MULTILINE)
+    return f"### {operation.name}\n\n{_call(operation)}\n\n{doc}\n\n{' · '.join(facts)}\n"
+
+
+def _call(operation: Operation) -> str:
+    """The method as one would call it: types are those of the wire."""
+    hints = typing.get_type_hints(operation.request)
+    keyword, either = inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD
+    parameters = [
+        inspect.Parameter(
+            field.name,
+            either if field.name in operation.positional else keyword,
+            default=_left_out(field),
+            annotation=hints[field.name],
+        )
+        for field in msgspec.structs.fields(operation.request)
+    ]
+    return _written(operation.name, parameters, f" -> {_type(operation.reply)}")
+
+
+def _left_out(field: msgspec.structs.FieldInfo) -> Any:
+    """What a field is when it is not given; nothing for one that must be."""
+    if field.default_factory is not msgspec.NODEFAULT:
+        return field.default_factory()
+    if field.default is msgspec.NODEFAULT:
+        return inspect.Parameter.empty
+    return field.default.value if isinstance(field.default, enum.Enum) else field.default
+
+
+def _values() -> set[type]:
+    """Every record and enumeration that requests and replies are made of."""
+    found: set[type] = set()
+    for operation in OPERATIONS.values():
+        for hint in (operation.reply, *typing.get_type_hints(operation.request).values()):
+            _collect(hint, found)
+    return found
+
+
+def _collect(hint: Any, found: set[type]) -> None:
+    for part in typing.get_args(hint):
+        _collect(part, found)
+    kind = typing.get_origin(hint) or hint
+    if not inspect.isclass(kind) or kind in found or not issubclass(kind, enum.Enum | Record):
+        return
+    found.add(kind)
+    for each in typing.get_type_hints(kind).values() if issubclass(kind, Record) else ():
+        _collect(each, found)
+
+
+def _value(kind: type) -> str:
+    doc = _doc(kind).split(">>>")[0].rstrip()
+    shown = _fields(kind, None if issubclass(kind, enum.Enum) else typing.get_type_hints(kind))
+    return f"### {kind.__name__}\n\n{doc}\n\n{shown or 'No fields.'}\n"
+
+
+# --- the pages -----------------------------------------------------------------------------------
+
+
 def main(words: list[str]) -> int:
-    """Write the page, or compare it."""
-    written = page()
-    if words == ["--check"]:
-        if PAGE.exists() and PAGE.read_text(encoding="utf-8") == written:
-            return 0
-        sys.stderr.write(f"{PAGE.name} is not what the code says: run tools/api_reference.py\n")
-        return 1
-    PAGE.write_text(written, encoding="utf-8")
-    return 0
+    """Write the pages, or compare them."""
+    stale = 0
+    for name, text in (("api.md", page()), ("operations.md", operations_page())):
+        path = PAGES / name
+        if words != ["--check"]:
+            path.write_text(text, encoding="utf-8")
+        elif not path.exists() or path.read_text(encoding="utf-8") != text:
+            sys.stderr.write(f"{name} is not what the code says: run tools/api_reference.py\n")
+            stale = 1
+    return stale
 
 
 if __name__ == "__main__":

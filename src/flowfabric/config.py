@@ -31,7 +31,7 @@ class EngineConfig(Record, frozen=True, kw_only=True):
     """
 
     namespace: str = "default"  # the tenant of calls that name none
-    actor: str = ""  # in whose name unsafe calls are made that give no other
+    actor: str | None = None  # in whose name unsafe calls are made that give no other
     payload_bytes_max: int = limits.PAYLOAD_BYTES_DEFAULT  # input and result, each
     lease_ttl_ms: int = limits.LEASE_TTL_MS_DEFAULT  # for claims that name none
     retention_ms: int = limits.RETENTION_MS_DEFAULT  # how long finished executions are kept
@@ -57,7 +57,7 @@ class EngineConfig(Record, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         check_name(self.namespace, field="namespace")
-        if self.actor != "":
+        if self.actor is not None:
             check_name(self.actor, field="actor")
         check_lease_ttl(self.lease_ttl_ms)
         most = limits.DURATION_MS_MAX

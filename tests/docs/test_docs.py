@@ -206,7 +206,7 @@ def test_the_unit_and_the_manifests_of_the_deployment_guide_leave_time_to_drain(
     assert all(int(seconds) > 60 for seconds in kills)
 
 
-def test_the_api_page_is_what_the_code_says() -> None:
+def test_the_pages_of_the_api_and_the_operations_are_what_the_code_says() -> None:
     run(ROOT, str(ROOT / "tools" / "api_reference.py"), "--check")
 
 

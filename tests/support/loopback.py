@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from flowfabric.api import wire
 from flowfabric.api.backend import EngineBackend, LocalWorker
 from flowfabric.api.hints import Bell
-from flowfabric.api.operation import Request
+from flowfabric.api.operation import Operation, Request
 from flowfabric.assemble import open_engine
 from flowfabric.engine.engine import Engine
 from flowfabric.errors import FlowFabricError
@@ -37,8 +37,8 @@ class Loopback(EngineBackend):
         try:
             reply = await self.engine.call(sent)
         except FlowFabricError as error:
-            raise wire.decode_error(wire.encode_error(error)) from None
-        received: R = wire.decode_reply(operation, wire.encode_reply(reply))
+            raise _told(operation, error) from None
+        received: R = _back(operation, reply)
         return received
 
     async def call_many(self, requests: Sequence[Request[R]]) -> list[R | FlowFabricError]:
@@ -108,7 +108,17 @@ def open_memory_behind_a_wire(url: str, **options: Any) -> EngineBackend:
     return (open_loopback if is_memory else open_engine)(url, **options)
 
 
-def _back(operation: Any, reply: Any) -> Any:
+def _back(operation: Operation, reply: Any) -> Any:
     if isinstance(reply, FlowFabricError):
-        return wire.decode_error(wire.encode_error(reply))
+        return _told(operation, reply)
+    for each in reply if isinstance(reply, list) else ():
+        if isinstance(each, FlowFabricError):
+            _told(operation, each)
     return wire.decode_reply(operation, wire.encode_reply(reply))
+
+
+def _told(operation: Operation, error: FlowFabricError) -> FlowFabricError:
+    """The error behind the wire; one that the register does not announce is a fault."""
+    if not operation.may_raise(error):
+        raise AssertionError(f"{operation.name} does not declare {type(error).__name__}") from error
+    return wire.decode_error(wire.encode_error(error))

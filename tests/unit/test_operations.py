@@ -2,20 +2,32 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import pkgutil
 import subprocess
 import sys
 from importlib import import_module
 from pathlib import Path
+from typing import cast
 
-from flowfabric import api, model
+import pytest
+
+from flowfabric import api, errors, model
 from flowfabric.api.backend import EngineBackend
-from flowfabric.api.operation import OPERATIONS, Kind
+from flowfabric.api.operation import COMMON_ERRORS, OPERATIONS, Kind, UnsafeRequest
 from flowfabric.engine.engine import Engine
 from flowfabric.engine.operations.performing import ANSWERS, COMMANDS
+from flowfabric.errors import FlowFabricError, StaleLease
+from tests.support.loopback import Loopback
 
 ROOT = Path(__file__).resolve().parents[2]
+DEFINED = [
+    kind
+    for kind in vars(errors).values()
+    if isinstance(kind, type) and issubclass(kind, FlowFabricError)
+]
+FAMILIES = {kind.__bases__[0] for kind in DEFINED}
 
 
 def test_every_operation_is_performed_by_one_function() -> None:
@@ -29,7 +41,10 @@ def test_every_operation_is_a_method_with_the_arguments_of_its_request() -> None
         method = getattr(EngineBackend, name)
         assert getattr(Engine, name) is method, f"{name} is written a second time"
         parameters = list(inspect.signature(method).parameters)[1:]
-        assert parameters == list(operation.request.__struct_fields__), name
+        fields = operation.request.__struct_fields__
+        # What a request has from its base comes last.
+        expected = sorted(fields, key=lambda field: field in UnsafeRequest.__struct_fields__)
+        assert parameters == expected, name
 
 
 def test_methods_are_as_the_requests_say() -> None:
@@ -54,3 +69,37 @@ def test_a_name_means_one_thing() -> None:
             for name, thing in vars(import_module(found.name)).items():
                 if inspect.isclass(thing) and thing.__module__ == found.name:
                     assert homes.setdefault(name, found.name) == found.name, name
+
+
+def test_an_operation_declares_each_error_once_and_none_of_the_common_ones() -> None:
+    for name, operation in OPERATIONS.items():
+        declared = operation.errors
+        assert len(set(declared)) == len(declared), name
+        assert not set(declared) & set(COMMON_ERRORS), name
+        for kind in declared:
+            assert kind.__module__ == "flowfabric.errors", name
+            assert kind not in FAMILIES, f"{name} declares a family: {kind.__name__}"
+
+
+def test_every_error_is_declared_by_an_operation() -> None:
+    """But for families, and for what is raised where an engine is opened."""
+    declared = {kind for each in OPERATIONS.values() for kind in each.errors} | {*COMMON_ERRORS}
+    left = {kind.__name__ for kind in {*DEFINED} - {*FAMILIES} - declared}
+    assert left == {"ConfigurationMismatch"}
+
+
+def test_the_loopback_refuses_an_error_that_is_not_declared() -> None:
+    """So that the register cannot say less than the conformance suite finds."""
+
+    class Silent:
+        async def call(self, request: object) -> object:
+            raise StaleLease("of another")
+
+    async def ask() -> None:
+        backend = Loopback(cast("Engine", Silent()))
+        with pytest.raises(StaleLease):
+            await backend.cancel_execution(execution_id="x", reason="", source="")
+        with pytest.raises(AssertionError, match="ping does not declare StaleLease"):
+            await backend.ping()
+
+    asyncio.run(ask())

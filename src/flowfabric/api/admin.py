@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from flowfabric import limits
 from flowfabric.api.operation import Kind, Request, Scope, operation
+from flowfabric.errors import SchemaMismatch, WaitTimeout
 from flowfabric.model.record import Record
 from flowfabric.model.results import Moved, Prepared, Reconciled
 
@@ -68,12 +69,12 @@ class ServerTimeMs(Request[int], frozen=True, kw_only=True):
     """The store's clock."""
 
 
-@operation("prepare", Kind.ADMIN, Scope.ADMIN)
+@operation("prepare", Kind.ADMIN, Scope.ADMIN, errors=(SchemaMismatch,))
 class Prepare(Request[Prepared], frozen=True, kw_only=True):
     """Bring the schema up to date."""
 
 
-@operation("shutdown_prepare", Kind.WAIT, Scope.ADMIN)
+@operation("shutdown_prepare", Kind.WAIT, Scope.ADMIN, errors=(WaitTimeout,))
 class ShutdownPrepare(Request[None], frozen=True, kw_only=True):
     """Wait until nothing is in flight; WaitTimeout when that takes too long."""
 

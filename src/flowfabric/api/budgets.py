@@ -7,13 +7,21 @@ from collections.abc import Mapping, Sequence
 from flowfabric import limits
 from flowfabric.api.operation import Kind, Request, Scope, UnsafeRequest, operation
 from flowfabric.api.page import Page
+from flowfabric.api.refusals import BY_HANDLE
 from flowfabric.api.words import (
     EnforcementModeGiven,
     HardActionGiven,
     ScopeTypeGiven,
     SoftActionGiven,
 )
-from flowfabric.errors import InvalidInput
+from flowfabric.errors import (
+    IdempotencyConflict,
+    InvalidBudgetScope,
+    InvalidCursor,
+    InvalidInput,
+    LimitConflict,
+    NotFound,
+)
 from flowfabric.model.budget import (
     AMOUNT_MAX,
     BudgetAlreadySatisfied,
@@ -39,7 +47,9 @@ from flowfabric.model.record import Record
 # --- policies ------------------------------------------------------------------------------------
 
 
-@operation("create_budget", Kind.WRITE, Scope.ADMIN)
+@operation(
+    "create_budget", Kind.WRITE, Scope.ADMIN, errors=(NotFound, InvalidBudgetScope, LimitConflict)
+)
 class CreateBudget(
     UnsafeRequest[BudgetCreated | BudgetAlreadySatisfied], frozen=True, kw_only=True
 ):
@@ -60,7 +70,7 @@ class CreateBudget(
     reset_interval_ms: int = 0
 
 
-@operation("update_budget", Kind.WRITE, Scope.ADMIN)
+@operation("update_budget", Kind.WRITE, Scope.ADMIN, errors=(NotFound,))
 class UpdateBudget(UnsafeRequest[BudgetUpdated], frozen=True, kw_only=True):
     """Raise or lower limits and change what they do; what is not named stays."""
 
@@ -73,7 +83,7 @@ class UpdateBudget(UnsafeRequest[BudgetUpdated], frozen=True, kw_only=True):
     reset_interval_ms: int | None = None
 
 
-@operation("reset_budget", Kind.WRITE, Scope.ADMIN)
+@operation("reset_budget", Kind.WRITE, Scope.ADMIN, errors=(NotFound,))
 class ResetBudget(UnsafeRequest[BudgetReset], frozen=True, kw_only=True):
     """Usage to zero; breach counts are lifetime totals and stay."""
 
@@ -110,7 +120,7 @@ class Usage(Record, frozen=True, kw_only=True):
         return dict(sorted(amounts.items()))
 
 
-@operation("report_usage", Kind.WRITE, Scope.WORKER)
+@operation("report_usage", Kind.WRITE, Scope.WORKER, errors=BY_HANDLE)
 class ReportUsage(Request[UsageOutcome], frozen=True, kw_only=True):
     """What the owner of a lease used. Repeating a key returns the first outcome.
 
@@ -125,7 +135,7 @@ class ReportUsage(Request[UsageOutcome], frozen=True, kw_only=True):
     must_exist: bool = False
 
 
-@operation("report_usage_admin", Kind.WRITE, Scope.OPERATE)
+@operation("report_usage_admin", Kind.WRITE, Scope.OPERATE, errors=(NotFound,))
 class ReportUsageAdmin(Request[UsageOutcome], frozen=True, kw_only=True):
     """A report from outside any execution; `must_exist` as in `report_usage`."""
 
@@ -156,7 +166,7 @@ class ReleaseBudget(Request[None], frozen=True, kw_only=True):
     execution_id: str
 
 
-@operation("reserve_budget", Kind.WRITE, Scope.WORKER)
+@operation("reserve_budget", Kind.WRITE, Scope.WORKER, errors=(*BY_HANDLE, IdempotencyConflict))
 class ReserveBudget(Request[Reserved | HardBreach], frozen=True, kw_only=True):
     """Hold amounts against the hard limits before they are spent.
 
@@ -172,7 +182,7 @@ class ReserveBudget(Request[Reserved | HardBreach], frozen=True, kw_only=True):
     ttl_ms: int = limits.HOLD_TTL_MS_DEFAULT
 
 
-@operation("settle_budget", Kind.WRITE, Scope.WORKER)
+@operation("settle_budget", Kind.WRITE, Scope.WORKER, errors=BY_HANDLE)
 class SettleBudget(Request[UsageOutcome], frozen=True, kw_only=True):
     """Replace a hold by what was really spent; it joins the execution's ledger."""
 
@@ -182,7 +192,7 @@ class SettleBudget(Request[UsageOutcome], frozen=True, kw_only=True):
     amounts: Mapping[str, int]
 
 
-@operation("release_hold", Kind.WRITE, Scope.WORKER)
+@operation("release_hold", Kind.WRITE, Scope.WORKER, errors=BY_HANDLE)
 class ReleaseHold(Request[HoldReleased], frozen=True, kw_only=True):
     """Give a hold back unspent."""
 
@@ -194,14 +204,14 @@ class ReleaseHold(Request[HoldReleased], frozen=True, kw_only=True):
 # --- reading -------------------------------------------------------------------------------------
 
 
-@operation("get_budget_status", Kind.READ, Scope.READ)
+@operation("get_budget_status", Kind.READ, Scope.READ, errors=(NotFound,))
 class GetBudgetStatus(Request[BudgetStatus], frozen=True, kw_only=True):
     """Policy, usage and counters of one budget, all of one instant."""
 
     budget_id: str
 
 
-@operation("list_budgets", Kind.READ, Scope.READ)
+@operation("list_budgets", Kind.READ, Scope.READ, errors=(InvalidCursor,))
 class ListBudgets(Request[Page[BudgetStatus]], frozen=True, kw_only=True):
     """Budgets by id; usage without a policy is not listed.
 

@@ -6,7 +6,18 @@ Each of these but a tag is audited as an operator event in its own transaction.
 from __future__ import annotations
 
 from flowfabric.api.operation import Kind, Request, Scope, UnsafeRequest, operation
+from flowfabric.api.refusals import BY_FENCE
 from flowfabric.api.words import BlockingReasonGiven
+from flowfabric.errors import (
+    ExecutionNotActive,
+    ExecutionNotEligible,
+    ExecutionNotTerminal,
+    InvalidBlockingReason,
+    InvalidTagKey,
+    LaneClosed,
+    MaxReplaysExhausted,
+    NotFound,
+)
 from flowfabric.model.execution import Fence
 from flowfabric.model.results import (
     AlreadySatisfied,
@@ -20,7 +31,7 @@ from flowfabric.model.results import (
 )
 
 
-@operation("cancel_execution", Kind.WRITE, Scope.OPERATE)
+@operation("cancel_execution", Kind.WRITE, Scope.OPERATE, errors=BY_FENCE)
 class CancelExecution(UnsafeRequest[Cancelled], frozen=True, kw_only=True):
     """Stop an execution in whatever phase; `source="operator_override"` needs no fence."""
 
@@ -30,7 +41,7 @@ class CancelExecution(UnsafeRequest[Cancelled], frozen=True, kw_only=True):
     fence: Fence | None = None
 
 
-@operation("change_priority", Kind.WRITE, Scope.OPERATE)
+@operation("change_priority", Kind.WRITE, Scope.OPERATE, errors=(NotFound, ExecutionNotEligible))
 class ChangePriority(UnsafeRequest[PriorityChanged], frozen=True, kw_only=True):
     """Move work that does not run up or down; clamped to 0..9000."""
 
@@ -38,7 +49,12 @@ class ChangePriority(UnsafeRequest[PriorityChanged], frozen=True, kw_only=True):
     new_priority: int
 
 
-@operation("replay_execution", Kind.WRITE, Scope.OPERATE)
+@operation(
+    "replay_execution",
+    Kind.WRITE,
+    Scope.OPERATE,
+    errors=(NotFound, ExecutionNotTerminal, MaxReplaysExhausted, LaneClosed),
+)
 class ReplayExecution(UnsafeRequest[Replayed], frozen=True, kw_only=True):
     """Run a finished execution again as a new attempt; its history stays.
 
@@ -52,7 +68,7 @@ class ReplayExecution(UnsafeRequest[Replayed], frozen=True, kw_only=True):
     cascade: bool = False
 
 
-@operation("revoke_lease", Kind.WRITE, Scope.OPERATE)
+@operation("revoke_lease", Kind.WRITE, Scope.OPERATE, errors=(NotFound,))
 class RevokeLease(UnsafeRequest[Revoked | AlreadySatisfied], frozen=True, kw_only=True):
     """Take a lease away from its worker; the work is run again."""
 
@@ -62,7 +78,7 @@ class RevokeLease(UnsafeRequest[Revoked | AlreadySatisfied], frozen=True, kw_onl
     worker_instance_id: str = ""
 
 
-@operation("hold_execution", Kind.WRITE, Scope.OPERATE)
+@operation("hold_execution", Kind.WRITE, Scope.OPERATE, errors=(NotFound, ExecutionNotEligible))
 class HoldExecution(UnsafeRequest[Blocked], frozen=True, kw_only=True):
     """Keep runnable work from being claimed until it is released."""
 
@@ -70,14 +86,19 @@ class HoldExecution(UnsafeRequest[Blocked], frozen=True, kw_only=True):
     reason: str = ""
 
 
-@operation("release_execution", Kind.WRITE, Scope.OPERATE)
+@operation("release_execution", Kind.WRITE, Scope.OPERATE, errors=(NotFound, ExecutionNotEligible))
 class ReleaseExecution(UnsafeRequest[Unblocked], frozen=True, kw_only=True):
     """End a hold."""
 
     execution_id: str
 
 
-@operation("block_execution_for_admission", Kind.WRITE, Scope.OPERATE)
+@operation(
+    "block_execution_for_admission",
+    Kind.WRITE,
+    Scope.OPERATE,
+    errors=(NotFound, ExecutionNotActive, InvalidBlockingReason),
+)
 class BlockExecutionForAdmission(UnsafeRequest[Blocked | Rejected], frozen=True, kw_only=True):
     """Keep waiting work from being claimed because admission said no."""
 
@@ -86,7 +107,12 @@ class BlockExecutionForAdmission(UnsafeRequest[Blocked | Rejected], frozen=True,
     reason_detail: str = ""
 
 
-@operation("unblock_execution", Kind.WRITE, Scope.OPERATE)
+@operation(
+    "unblock_execution",
+    Kind.WRITE,
+    Scope.OPERATE,
+    errors=(NotFound, ExecutionNotEligible, InvalidBlockingReason),
+)
 class UnblockExecution(UnsafeRequest[Unblocked], frozen=True, kw_only=True):
     """Lift a block; `expected_reason` guards against lifting another one."""
 
@@ -94,7 +120,7 @@ class UnblockExecution(UnsafeRequest[Unblocked], frozen=True, kw_only=True):
     expected_reason: BlockingReasonGiven | None = None
 
 
-@operation("set_execution_tag", Kind.WRITE, Scope.OPERATE)
+@operation("set_execution_tag", Kind.WRITE, Scope.OPERATE, errors=(NotFound, InvalidTagKey))
 class SetExecutionTag(Request[None], frozen=True, kw_only=True):
     """Set or overwrite one tag."""
 

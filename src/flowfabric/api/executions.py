@@ -8,7 +8,9 @@ from typing import Any
 from flowfabric import limits
 from flowfabric.api.operation import Kind, Request, Scope, operation
 from flowfabric.api.page import Page
+from flowfabric.api.refusals import NEW_WORK
 from flowfabric.api.words import PolicyGiven
+from flowfabric.errors import InvalidCursor, InvalidTagKey, NotFound, WaitTimeout
 from flowfabric.model.attempt import Attempt
 from flowfabric.model.results import (
     AttemptInfo,
@@ -24,7 +26,7 @@ from flowfabric.model.state import PublicState
 # --- new work ------------------------------------------------------------------------------------
 
 
-@operation("create_execution", Kind.WRITE, Scope.SUBMIT)
+@operation("create_execution", Kind.WRITE, Scope.SUBMIT, errors=(NotFound, *NEW_WORK))
 class NewExecution(Request[CreateResult], frozen=True, kw_only=True):
     """Record one execution.
 
@@ -54,7 +56,13 @@ class NewExecution(Request[CreateResult], frozen=True, kw_only=True):
     colocate_with: str | None = None  # a flow it will be added to: its id fits that flow
 
 
-@operation("create_executions", Kind.WRITE, Scope.SUBMIT, positional=("requests",))
+@operation(
+    "create_executions",
+    Kind.WRITE,
+    Scope.SUBMIT,
+    positional=("requests",),
+    errors=(NotFound, *NEW_WORK),
+)
 class CreateExecutions(Request[list[CreateResult]], frozen=True, kw_only=True):
     """Record thousands in one transaction: all of them or, if one is refused, none."""
 
@@ -67,6 +75,7 @@ class CreateExecutions(Request[list[CreateResult]], frozen=True, kw_only=True):
     Scope.SUBMIT,
     positional=("connection", "requests"),
     is_local=True,
+    errors=(NotFound, *NEW_WORK),
 )
 class CreateExecutionsIn(Request[list[CreateResult]], frozen=True, kw_only=True):
     """Record executions inside the caller's own open Postgres transaction.
@@ -104,28 +113,28 @@ class ReadExecutionState(Request[PublicState | None], frozen=True, kw_only=True)
     execution_id: str
 
 
-@operation("read_execution_context", Kind.READ, Scope.READ)
+@operation("read_execution_context", Kind.READ, Scope.READ, errors=(NotFound,))
 class ReadExecutionContext(Request[ExecutionContext], frozen=True, kw_only=True):
     """The input and its labels."""
 
     execution_id: str
 
 
-@operation("read_current_attempt_index", Kind.READ, Scope.READ)
+@operation("read_current_attempt_index", Kind.READ, Scope.READ, errors=(NotFound,))
 class ReadCurrentAttemptIndex(Request[int], frozen=True, kw_only=True):
     """The index of the attempt that holds or last held the lease; 0 before the first."""
 
     execution_id: str
 
 
-@operation("read_total_attempt_count", Kind.READ, Scope.READ)
+@operation("read_total_attempt_count", Kind.READ, Scope.READ, errors=(NotFound,))
 class ReadTotalAttemptCount(Request[int], frozen=True, kw_only=True):
     """How many attempts were ever started: the index the next one gets."""
 
     execution_id: str
 
 
-@operation("get_execution_tag", Kind.READ, Scope.READ)
+@operation("get_execution_tag", Kind.READ, Scope.READ, errors=(InvalidTagKey,))
 class GetExecutionTag(Request[str | None], frozen=True, kw_only=True):
     """One tag, or None."""
 
@@ -149,7 +158,7 @@ class ReadExecCoreFields(Request[dict[str, str | None]], frozen=True, kw_only=Tr
     names: Sequence[str]
 
 
-@operation("list_attempts", Kind.READ, Scope.READ)
+@operation("list_attempts", Kind.READ, Scope.READ, errors=(NotFound, InvalidCursor))
 class ListAttempts(Request[Page[AttemptInfo]], frozen=True, kw_only=True):
     """The attempts of an execution, oldest first; the live one is last."""
 
@@ -158,7 +167,7 @@ class ListAttempts(Request[Page[AttemptInfo]], frozen=True, kw_only=True):
     limit: int = limits.PAGE_DEFAULT
 
 
-@operation("explain", Kind.READ, Scope.READ)
+@operation("explain", Kind.READ, Scope.READ, errors=(NotFound,))
 class Explain(Request[Explanation], frozen=True, kw_only=True):
     """Why is it not running? State, since when, waiting for what, able workers, when due."""
 
@@ -189,7 +198,7 @@ class ReadOutcomes(Request[dict[str, Outcome]], frozen=True, kw_only=True):
     execution_ids: Sequence[str]
 
 
-@operation("wait_for_result", Kind.WAIT, Scope.READ)
+@operation("wait_for_result", Kind.WAIT, Scope.READ, errors=(NotFound, WaitTimeout))
 class WaitForResult(Request[ExecutionSnapshot], frozen=True, kw_only=True):
     """The snapshot once the execution has ended; WaitTimeout when that takes too long."""
 
@@ -197,7 +206,7 @@ class WaitForResult(Request[ExecutionSnapshot], frozen=True, kw_only=True):
     wait_ms: int | None = None
 
 
-@operation("wait_for_outcome", Kind.WAIT, Scope.READ)
+@operation("wait_for_outcome", Kind.WAIT, Scope.READ, errors=(NotFound, WaitTimeout))
 class WaitForOutcome(Request[Outcome], frozen=True, kw_only=True):
     """As `wait_for_result`, with the result of a success read in the same look.
 
@@ -213,7 +222,7 @@ class WaitForOutcome(Request[Outcome], frozen=True, kw_only=True):
 # --- listings ------------------------------------------------------------------------------------
 
 
-@operation("list_executions", Kind.READ, Scope.READ)
+@operation("list_executions", Kind.READ, Scope.READ, errors=(InvalidCursor, InvalidTagKey))
 class ListExecutions(Request[Page[ExecutionSnapshot]], frozen=True, kw_only=True):
     """Executions, newest first.
 
@@ -234,7 +243,7 @@ class ListExecutions(Request[Page[ExecutionSnapshot]], frozen=True, kw_only=True
     limit: int = limits.PAGE_DEFAULT
 
 
-@operation("count_listed", Kind.READ, Scope.READ)
+@operation("count_listed", Kind.READ, Scope.READ, errors=(InvalidTagKey,))
 class CountListed(Request[int], frozen=True, kw_only=True):
     """How many executions a listing with these filters has."""
 
@@ -254,7 +263,7 @@ class CountExecutions(Request[dict[str, dict[str, int]]], frozen=True, kw_only=T
     namespace: str | None = None
 
 
-@operation("list_expired_leases", Kind.READ, Scope.READ)
+@operation("list_expired_leases", Kind.READ, Scope.READ, errors=(InvalidCursor,))
 class ListExpiredLeases(Request[Page[ExpiredLease]], frozen=True, kw_only=True):
     """Leases past their time that are not dealt with yet, earliest first."""
 
@@ -287,7 +296,7 @@ class FindFlows(Request[tuple[str, ...]], frozen=True, kw_only=True):
     limit: int = 10
 
 
-@operation("list_kinds", Kind.READ, Scope.READ)
+@operation("list_kinds", Kind.READ, Scope.READ, errors=(InvalidCursor,))
 class ListKinds(Request[Page[str]], frozen=True, kw_only=True):
     """Every kind of execution that was ever created, by name."""
 

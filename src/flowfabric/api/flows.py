@@ -9,7 +9,27 @@ from flowfabric import limits
 from flowfabric.api.executions import NewExecution
 from flowfabric.api.operation import Kind, Request, Scope, UnsafeRequest, operation
 from flowfabric.api.page import Page
+from flowfabric.api.refusals import BY_HANDLE, NEW_EDGE, NEW_WORK, OPEN_FLOW
 from flowfabric.api.words import CancellationPolicyGiven, FlowStatusGiven
+from flowfabric.errors import (
+    AlreadyInOtherFlow,
+    CycleDetected,
+    DependencyGroupDecided,
+    DependentNotRunnable,
+    EdgeInForce,
+    EdgeNotInForce,
+    ExecutionNotInFlow,
+    ExecutionNotTerminal,
+    FlowAlreadyTerminal,
+    FlowConflict,
+    InvalidCursor,
+    InvalidDependency,
+    InvalidTagKey,
+    NotFound,
+    SelfReferencingEdge,
+    StaleGraphRevision,
+    WaitTimeout,
+)
 from flowfabric.model.flow import (
     FLOW_CANCELLED,
     SUCCESS_ONLY,
@@ -85,7 +105,12 @@ class NewFlow(Record, frozen=True, kw_only=True):
     is_named: bool = False  # whether the caller chose its id
 
 
-@operation("submit_flow", Kind.WRITE, Scope.SUBMIT)
+@operation(
+    "submit_flow",
+    Kind.WRITE,
+    Scope.SUBMIT,
+    errors=(NotFound, *NEW_WORK, FlowConflict, CycleDetected, SelfReferencingEdge),
+)
 class SubmitFlow(Request[FlowSubmitted | FlowDuplicate], frozen=True, kw_only=True):
     """Record a whole graph in one transaction: all of it, or nothing and the culprit is named.
 
@@ -113,7 +138,7 @@ class SubmitFlow(Request[FlowSubmitted | FlowDuplicate], frozen=True, kw_only=Tr
 # --- one by one ----------------------------------------------------------------------------------
 
 
-@operation("create_flow", Kind.WRITE, Scope.SUBMIT)
+@operation("create_flow", Kind.WRITE, Scope.SUBMIT, errors=(FlowConflict, InvalidTagKey))
 class CreateFlow(Request[FlowCreated | FlowAlreadySatisfied], frozen=True, kw_only=True):
     """An empty flow to add executions to.
 
@@ -127,7 +152,9 @@ class CreateFlow(Request[FlowCreated | FlowAlreadySatisfied], frozen=True, kw_on
     retention_ms: int | None = None
 
 
-@operation("add_execution_to_flow", Kind.WRITE, Scope.SUBMIT)
+@operation(
+    "add_execution_to_flow", Kind.WRITE, Scope.SUBMIT, errors=(*OPEN_FLOW, AlreadyInOtherFlow)
+)
 class AddExecutionToFlow(Request[Added | AlreadyMember], frozen=True, kw_only=True):
     """An execution joins a flow, for ever. `reopen`: also one that has finished."""
 
@@ -137,7 +164,9 @@ class AddExecutionToFlow(Request[Added | AlreadyMember], frozen=True, kw_only=Tr
     reopen: bool = False
 
 
-@operation("stage_dependency_edge", Kind.WRITE, Scope.SUBMIT)
+@operation(
+    "stage_dependency_edge", Kind.WRITE, Scope.SUBMIT, errors=(*NEW_EDGE, StaleGraphRevision)
+)
 class StageDependencyEdge(Request[Staged], frozen=True, kw_only=True):
     """Announce an edge; it takes effect by `apply_dependency_to_child`.
 
@@ -155,7 +184,12 @@ class StageDependencyEdge(Request[Staged], frozen=True, kw_only=True):
     expected_graph_revision: int | None = None
 
 
-@operation("apply_dependency_to_child", Kind.WRITE, Scope.SUBMIT)
+@operation(
+    "apply_dependency_to_child",
+    Kind.WRITE,
+    Scope.SUBMIT,
+    errors=(*OPEN_FLOW, InvalidDependency, DependentNotRunnable, DependencyGroupDecided),
+)
 class ApplyDependencyToChild(
     Request[Applied | DependencyAlreadyApplied], frozen=True, kw_only=True
 ):
@@ -167,7 +201,12 @@ class ApplyDependencyToChild(
     downstream_execution_id: str
 
 
-@operation("withdraw_dependency_edge", Kind.WRITE, Scope.SUBMIT)
+@operation(
+    "withdraw_dependency_edge",
+    Kind.WRITE,
+    Scope.SUBMIT,
+    errors=(*OPEN_FLOW, ExecutionNotInFlow, InvalidDependency, EdgeInForce),
+)
 class WithdrawDependencyEdge(Request[Withdrawn | AlreadyWithdrawn], frozen=True, kw_only=True):
     """Take a staged edge back: its group no longer waits for it, and may be met at once.
 
@@ -180,7 +219,7 @@ class WithdrawDependencyEdge(Request[Withdrawn | AlreadyWithdrawn], frozen=True,
     downstream_execution_id: str
 
 
-@operation("add_dependency", Kind.WRITE, Scope.SUBMIT)
+@operation("add_dependency", Kind.WRITE, Scope.SUBMIT, errors=(*NEW_EDGE, DependentNotRunnable))
 class AddDependency(Request[Applied | DependencyAlreadyApplied], frozen=True, kw_only=True):
     """Stage and apply an edge in one transaction."""
 
@@ -191,7 +230,9 @@ class AddDependency(Request[Applied | DependencyAlreadyApplied], frozen=True, kw
     input_name: str | None = None
 
 
-@operation("set_edge_group_policy", Kind.WRITE, Scope.SUBMIT)
+@operation(
+    "set_edge_group_policy", Kind.WRITE, Scope.SUBMIT, errors=(*OPEN_FLOW, ExecutionNotInFlow)
+)
 class SetEdgeGroupPolicy(Request[PolicySet | PolicyAlreadySet], frozen=True, kw_only=True):
     """How the inbound edges of a member join; to be said before the first of them."""
 
@@ -200,7 +241,7 @@ class SetEdgeGroupPolicy(Request[PolicySet | PolicyAlreadySet], frozen=True, kw_
     policy: EdgePolicy
 
 
-@operation("set_flow_tag", Kind.WRITE, Scope.OPERATE)
+@operation("set_flow_tag", Kind.WRITE, Scope.OPERATE, errors=(NotFound, InvalidTagKey))
 class SetFlowTag(Request[None], frozen=True, kw_only=True):
     """Set or overwrite one tag."""
 
@@ -209,7 +250,7 @@ class SetFlowTag(Request[None], frozen=True, kw_only=True):
     value: str
 
 
-@operation("set_flow_tags", Kind.WRITE, Scope.OPERATE)
+@operation("set_flow_tags", Kind.WRITE, Scope.OPERATE, errors=(NotFound, InvalidTagKey))
 class SetFlowTags(Request[None], frozen=True, kw_only=True):
     """Set or overwrite several tags, or none if one is malformed."""
 
@@ -220,7 +261,12 @@ class SetFlowTags(Request[None], frozen=True, kw_only=True):
 # --- what the cascade does by itself -------------------------------------------------------------
 
 
-@operation("resolve_dependency", Kind.WRITE, Scope.OPERATE)
+@operation(
+    "resolve_dependency",
+    Kind.WRITE,
+    Scope.OPERATE,
+    errors=(NotFound, InvalidDependency, EdgeNotInForce, ExecutionNotTerminal),
+)
 class ResolveDependency(Request[DependencyResolved], frozen=True, kw_only=True):
     """Count an upstream's end for one edge; its outcome is read from its record."""
 
@@ -230,7 +276,7 @@ class ResolveDependency(Request[DependencyResolved], frozen=True, kw_only=True):
     downstream_execution_id: str
 
 
-@operation("cascade_completion", Kind.WRITE, Scope.OPERATE)
+@operation("cascade_completion", Kind.WRITE, Scope.OPERATE, errors=(NotFound,))
 class CascadeCompletion(Request[CascadeOutcome], frozen=True, kw_only=True):
     """Resolve what follows from an execution's end, as far as it has not been."""
 
@@ -240,7 +286,7 @@ class CascadeCompletion(Request[CascadeOutcome], frozen=True, kw_only=True):
 # --- cancelling ----------------------------------------------------------------------------------
 
 
-@operation("cancel_flow", Kind.WAIT, Scope.OPERATE)
+@operation("cancel_flow", Kind.WAIT, Scope.OPERATE, errors=OPEN_FLOW)
 class CancelFlow(
     UnsafeRequest[FlowCancelled | CancellationScheduled | PartiallyCancelled],
     frozen=True,
@@ -258,7 +304,7 @@ class CancelFlow(
     wait_ms: int | None = 0
 
 
-@operation("cancel_flow_header", Kind.WRITE, Scope.OPERATE)
+@operation("cancel_flow_header", Kind.WRITE, Scope.OPERATE, errors=(NotFound,))
 class CancelFlowHeader(UnsafeRequest[FlowCancelled | AlreadyTerminal], frozen=True, kw_only=True):
     """Cancel the flow alone, for a caller that cancels its members and acknowledges each.
 
@@ -285,7 +331,13 @@ class AckCancelMember(Request[None], frozen=True, kw_only=True):
 # --- children ------------------------------------------------------------------------------------
 
 
-@operation("spawn_children", Kind.WRITE, Scope.WORKER, positional=("handle", "children"))
+@operation(
+    "spawn_children",
+    Kind.WRITE,
+    Scope.WORKER,
+    positional=("handle", "children"),
+    errors=(*BY_HANDLE, *NEW_WORK, FlowAlreadyTerminal),
+)
 class SpawnChildren(Request[Spawned], frozen=True, kw_only=True):
     """Record executions as children of the one the handle owns, in its flow.
 
@@ -296,7 +348,7 @@ class SpawnChildren(Request[Spawned], frozen=True, kw_only=True):
     children: Sequence[NewExecution]
 
 
-@operation("wait_children", Kind.WRITE, Scope.WORKER)
+@operation("wait_children", Kind.WRITE, Scope.WORKER, errors=BY_HANDLE)
 class WaitChildren(Request[ChildrenAwaited], frozen=True, kw_only=True):
     """Let go of the lease until every child has ended; without any it goes on at once."""
 
@@ -313,14 +365,14 @@ class DescribeFlow(Request[FlowSnapshot | None], frozen=True, kw_only=True):
     flow_id: str
 
 
-@operation("project_flow_summary", Kind.READ, Scope.READ)
+@operation("project_flow_summary", Kind.READ, Scope.READ, errors=(NotFound,))
 class ProjectFlowSummary(Request[FlowSummary], frozen=True, kw_only=True):
     """Exact numbers of members by state."""
 
     flow_id: str
 
 
-@operation("list_flows", Kind.READ, Scope.READ)
+@operation("list_flows", Kind.READ, Scope.READ, errors=(InvalidCursor,))
 class ListFlows(Request[Page[FlowListing]], frozen=True, kw_only=True):
     """Flows by id, which is by creation.
 
@@ -334,7 +386,7 @@ class ListFlows(Request[Page[FlowListing]], frozen=True, kw_only=True):
     limit: int = limits.PAGE_DEFAULT
 
 
-@operation("list_flow_members", Kind.READ, Scope.READ)
+@operation("list_flow_members", Kind.READ, Scope.READ, errors=(NotFound,))
 class ListFlowMembers(Request[tuple[MemberInfo, ...]], frozen=True, kw_only=True):
     """Every member with its state, in the order of the graph.
 
@@ -345,7 +397,7 @@ class ListFlowMembers(Request[tuple[MemberInfo, ...]], frozen=True, kw_only=True
     flow_id: str
 
 
-@operation("list_edges", Kind.READ, Scope.READ)
+@operation("list_edges", Kind.READ, Scope.READ, errors=(InvalidCursor,))
 class ListEdges(Request[Page[EdgeSnapshot]], frozen=True, kw_only=True):
     """The edges that leave one member, or lead to one; without either, all of the flow; by id.
 
@@ -374,7 +426,7 @@ class ResolveExecutionFlowId(Request[str | None], frozen=True, kw_only=True):
     execution_id: str
 
 
-@operation("get_flow_tag", Kind.READ, Scope.READ)
+@operation("get_flow_tag", Kind.READ, Scope.READ, errors=(InvalidTagKey,))
 class GetFlowTag(Request[str | None], frozen=True, kw_only=True):
     """One tag, or nothing."""
 
@@ -389,7 +441,7 @@ class EvaluateFlowEligibility(Request[EligibilityStatus], frozen=True, kw_only=T
     execution_id: str
 
 
-@operation("wait_for_flow", Kind.WAIT, Scope.READ)
+@operation("wait_for_flow", Kind.WAIT, Scope.READ, errors=(NotFound, WaitTimeout))
 class WaitForFlow(Request[FlowSnapshot], frozen=True, kw_only=True):
     """The flow once all its members have ended; WaitTimeout when that takes too long."""
 

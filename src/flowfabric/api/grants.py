@@ -6,9 +6,24 @@ A grant promises one execution to one worker; redeeming it is a claim like any o
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from flowfabric import limits
 from flowfabric.api.operation import Kind, Request, Scope, UnsafeRequest, operation
+from flowfabric.errors import (
+    CapabilityMismatch,
+    ClaimGrantExpired,
+    ExecutionNotEligible,
+    ExecutionNotLeaseable,
+    GrantAlreadyExists,
+    InvalidCapabilities,
+    InvalidClaimGrant,
+    LaneClosed,
+    LeaseConflict,
+    NotAResumedExecution,
+    NotFound,
+    UseClaimResumedExecution,
+)
 from flowfabric.model.results import (
     Claimed,
     GrantIssued,
@@ -16,6 +31,16 @@ from flowfabric.model.results import (
     ReclaimGrantResult,
     ReclaimResult,
 )
+
+# A lease on an execution that is named, and by the grant for it.
+STARTED: Final = (
+    NotFound,
+    LeaseConflict,
+    ExecutionNotLeaseable,
+    ExecutionNotEligible,
+    LaneClosed,
+)
+REDEEMED: Final = (*STARTED, InvalidClaimGrant, ClaimGrantExpired)
 
 
 @operation("scan_eligible_executions", Kind.READ, Scope.READ)
@@ -27,7 +52,19 @@ class ScanEligibleExecutions(Request[list[str]], frozen=True, kw_only=True):
     namespace: str | None = None
 
 
-@operation("issue_claim_grant", Kind.WRITE, Scope.WORKER)
+@operation(
+    "issue_claim_grant",
+    Kind.WRITE,
+    Scope.WORKER,
+    errors=(
+        NotFound,
+        ExecutionNotEligible,
+        GrantAlreadyExists,
+        CapabilityMismatch,
+        InvalidCapabilities,
+        LaneClosed,
+    ),
+)
 class IssueClaimGrant(Request[GrantIssued], frozen=True, kw_only=True):
     """Promise a waiting execution to a worker for a short time."""
 
@@ -38,7 +75,7 @@ class IssueClaimGrant(Request[GrantIssued], frozen=True, kw_only=True):
     grant_ttl_ms: int = limits.GRANT_TTL_MS_DEFAULT
 
 
-@operation("claim_for_worker", Kind.WRITE, Scope.WORKER)
+@operation("claim_for_worker", Kind.WRITE, Scope.WORKER, errors=(InvalidCapabilities,))
 class ClaimForWorker(Request[GrantIssued | NoWork], frozen=True, kw_only=True):
     """Choose the best execution for a worker and promise it, in one transaction.
 
@@ -54,7 +91,9 @@ class ClaimForWorker(Request[GrantIssued | NoWork], frozen=True, kw_only=True):
     namespace: str | None = None
 
 
-@operation("claim_execution", Kind.WRITE, Scope.WORKER)
+@operation(
+    "claim_execution", Kind.WRITE, Scope.WORKER, errors=(*REDEEMED, UseClaimResumedExecution)
+)
 class ClaimExecution(Request[Claimed], frozen=True, kw_only=True):
     """Redeem a grant with a new attempt."""
 
@@ -64,7 +103,9 @@ class ClaimExecution(Request[Claimed], frozen=True, kw_only=True):
     lease_ttl_ms: int | None = None
 
 
-@operation("claim_resumed_execution", Kind.WRITE, Scope.WORKER)
+@operation(
+    "claim_resumed_execution", Kind.WRITE, Scope.WORKER, errors=(*REDEEMED, NotAResumedExecution)
+)
 class ClaimResumedExecution(Request[Claimed], frozen=True, kw_only=True):
     """Redeem a grant and go on with the interrupted attempt."""
 
@@ -74,7 +115,9 @@ class ClaimResumedExecution(Request[Claimed], frozen=True, kw_only=True):
     lease_ttl_ms: int | None = None
 
 
-@operation("claim_from_resume_grant", Kind.WRITE, Scope.WORKER)
+@operation(
+    "claim_from_resume_grant", Kind.WRITE, Scope.WORKER, errors=(*REDEEMED, NotAResumedExecution)
+)
 class ClaimFromResumeGrant(Request[Claimed], frozen=True, kw_only=True):
     """Redeem the grant `claim_for_worker` gave for an interrupted attempt."""
 
@@ -84,7 +127,9 @@ class ClaimFromResumeGrant(Request[Claimed], frozen=True, kw_only=True):
     lease_ttl_ms: int | None = None
 
 
-@operation("issue_grant_and_claim", Kind.WRITE, Scope.OPERATE)
+@operation(
+    "issue_grant_and_claim", Kind.WRITE, Scope.OPERATE, errors=(*STARTED, GrantAlreadyExists)
+)
 class IssueGrantAndClaim(UnsafeRequest[Claimed], frozen=True, kw_only=True):
     """An operator takes one named waiting execution, in one atomic step."""
 
@@ -93,7 +138,12 @@ class IssueGrantAndClaim(UnsafeRequest[Claimed], frozen=True, kw_only=True):
     lease_duration_ms: int
 
 
-@operation("issue_reclaim_grant", Kind.WRITE, Scope.WORKER)
+@operation(
+    "issue_reclaim_grant",
+    Kind.WRITE,
+    Scope.WORKER,
+    errors=(NotFound, GrantAlreadyExists, InvalidCapabilities, LaneClosed),
+)
 class IssueReclaimGrant(Request[ReclaimGrantResult], frozen=True, kw_only=True):
     """Choose the worker that takes over work whose lease was lost."""
 
@@ -104,7 +154,12 @@ class IssueReclaimGrant(Request[ReclaimGrantResult], frozen=True, kw_only=True):
     grant_ttl_ms: int = limits.GRANT_TTL_MS_DEFAULT
 
 
-@operation("reclaim_execution", Kind.WRITE, Scope.WORKER)
+@operation(
+    "reclaim_execution",
+    Kind.WRITE,
+    Scope.WORKER,
+    errors=(NotFound, ExecutionNotEligible, LaneClosed),
+)
 class ReclaimExecution(Request[ReclaimResult], frozen=True, kw_only=True):
     """Take over with a new attempt, by grant."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from flowfabric.api.operation import Kind, Request, Scope, UnsafeRequest, operation
+from flowfabric.errors import RotationConflict
 from flowfabric.model.keys import AlreadySeeded, NothingToRotate, Rotated, Seeded
 from flowfabric.model.suspension import KeyInfo
 
@@ -21,7 +22,7 @@ class SeedWaitpointHmacSecret(UnsafeRequest[Seeded | AlreadySeeded], frozen=True
         return f"SeedWaitpointHmacSecret({self.kid!r})"
 
 
-@operation("rotate_waitpoint_hmac_secret_all", Kind.ADMIN, Scope.ADMIN)
+@operation("rotate_waitpoint_hmac_secret_all", Kind.ADMIN, Scope.ADMIN, errors=(RotationConflict,))
 class RotateWaitpointHmacSecretAll(
     UnsafeRequest[Rotated | NothingToRotate], frozen=True, kw_only=True
 ):

@@ -8,6 +8,7 @@ from flowfabric import limits
 from flowfabric.api.operation import Kind, Request, Scope, UnsafeRequest, operation
 from flowfabric.api.page import Page
 from flowfabric.api.words import LaneStateGiven
+from flowfabric.errors import BudgetScopeMismatch, InvalidCursor, NotFound
 from flowfabric.model.results import LaneChanged, LaneConfigured, LaneSummary
 
 
@@ -44,7 +45,7 @@ class DrainLane(UnsafeRequest[LaneChanged], frozen=True, kw_only=True):
     reason: str = ""
 
 
-@operation("configure_lane", Kind.WRITE, Scope.ADMIN)
+@operation("configure_lane", Kind.WRITE, Scope.ADMIN, errors=(NotFound, BudgetScopeMismatch))
 class ConfigureLane(UnsafeRequest[LaneConfigured], frozen=True, kw_only=True):
     """How a lane shares a worker with others, lets work age and bounds what is created on it.
 
@@ -59,7 +60,7 @@ class ConfigureLane(UnsafeRequest[LaneConfigured], frozen=True, kw_only=True):
     quota_policy_id: str | None = None
 
 
-@operation("list_lanes", Kind.READ, Scope.READ)
+@operation("list_lanes", Kind.READ, Scope.READ, errors=(InvalidCursor,))
 class ListLanes(Request[Page[LaneSummary]], frozen=True, kw_only=True):
     """Lanes by name, with their switch and counts per state."""
 

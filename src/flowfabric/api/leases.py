@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from flowfabric.api.operation import Kind, Request, Scope, UnsafeRequest, operation
+from flowfabric.api.refusals import BY_FENCE, BY_HANDLE
 from flowfabric.api.words import FailureClassGiven
+from flowfabric.errors import InvalidCapabilities, PayloadTooLarge
 from flowfabric.model.attempt import FailureClass
 from flowfabric.model.execution import Fence
 from flowfabric.model.handle import Handle
@@ -21,7 +23,7 @@ from flowfabric.model.results import (
 )
 
 
-@operation("claim", Kind.WAIT, Scope.WORKER)
+@operation("claim", Kind.WAIT, Scope.WORKER, errors=(InvalidCapabilities,))
 class Claim(Request[list[Claimed]], frozen=True, kw_only=True):
     """Up to `limit` executions over several lanes in one transaction, best first.
 
@@ -42,14 +44,14 @@ class Claim(Request[list[Claimed]], frozen=True, kw_only=True):
     wait_ms: int = 0
 
 
-@operation("renew", Kind.WRITE, Scope.WORKER)
+@operation("renew", Kind.WRITE, Scope.WORKER, errors=BY_HANDLE)
 class Renew(Request[LeaseRenewal], frozen=True, kw_only=True):
     """Extend the lease by its own length."""
 
     handle: Handle
 
 
-@operation("renew_lease", Kind.WRITE, Scope.WORKER)
+@operation("renew_lease", Kind.WRITE, Scope.WORKER, errors=BY_FENCE)
 class RenewLease(Request[LeaseRenewal], frozen=True, kw_only=True):
     """Extend a lease named by its fence."""
 
@@ -58,7 +60,7 @@ class RenewLease(Request[LeaseRenewal], frozen=True, kw_only=True):
     lease_ttl_ms: int
 
 
-@operation("progress", Kind.WRITE, Scope.WORKER)
+@operation("progress", Kind.WRITE, Scope.WORKER, errors=BY_HANDLE)
 class Progress(Request[Progressed], frozen=True, kw_only=True):
     """How far the work is: 0 to 100, and a line of text; what is absent stays."""
 
@@ -67,7 +69,7 @@ class Progress(Request[Progressed], frozen=True, kw_only=True):
     message: str | None = None
 
 
-@operation("delay", Kind.WRITE, Scope.WORKER)
+@operation("delay", Kind.WRITE, Scope.WORKER, errors=BY_HANDLE)
 class Delay(Request[Delayed], frozen=True, kw_only=True):
     """Park the attempt until an instant; the same attempt is claimed again then."""
 
@@ -75,7 +77,7 @@ class Delay(Request[Delayed], frozen=True, kw_only=True):
     delay_until: int
 
 
-@operation("complete", Kind.WRITE, Scope.WORKER)
+@operation("complete", Kind.WRITE, Scope.WORKER, errors=(*BY_HANDLE, PayloadTooLarge))
 class Complete(Request[Completed], frozen=True, kw_only=True):
     """The work succeeded. Repeating the call with the same handle answers the same."""
 
@@ -84,7 +86,7 @@ class Complete(Request[Completed], frozen=True, kw_only=True):
     result_encoding: str | None = None
 
 
-@operation("complete_execution", Kind.WRITE, Scope.OPERATE)
+@operation("complete_execution", Kind.WRITE, Scope.OPERATE, errors=(*BY_FENCE, PayloadTooLarge))
 class CompleteExecution(UnsafeRequest[Completed], frozen=True, kw_only=True):
     """Complete by fence, or without one as `source="operator_override"`."""
 
@@ -95,7 +97,7 @@ class CompleteExecution(UnsafeRequest[Completed], frozen=True, kw_only=True):
     result_encoding: str | None = None
 
 
-@operation("fail", Kind.WRITE, Scope.WORKER)
+@operation("fail", Kind.WRITE, Scope.WORKER, errors=BY_HANDLE)
 class Fail(Request[RetryScheduled | TerminalFailed], frozen=True, kw_only=True):
     """The attempt failed; the policy decides whether another follows."""
 
@@ -106,7 +108,7 @@ class Fail(Request[RetryScheduled | TerminalFailed], frozen=True, kw_only=True):
     retry_after_ms: int | None = None
 
 
-@operation("fail_execution", Kind.WRITE, Scope.OPERATE)
+@operation("fail_execution", Kind.WRITE, Scope.OPERATE, errors=BY_FENCE)
 class FailExecution(UnsafeRequest[RetryScheduled | TerminalFailed], frozen=True, kw_only=True):
     """Fail by fence, or without one as `source="operator_override"`."""
 
@@ -119,7 +121,7 @@ class FailExecution(UnsafeRequest[RetryScheduled | TerminalFailed], frozen=True,
     retry_after_ms: int | None = None
 
 
-@operation("cancel", Kind.WRITE, Scope.WORKER)
+@operation("cancel", Kind.WRITE, Scope.WORKER, errors=BY_HANDLE)
 class Cancel(Request[Cancelled], frozen=True, kw_only=True):
     """The owner gives up for good."""
 

@@ -15,6 +15,18 @@ from collections.abc import Callable
 from enum import StrEnum
 from typing import Any, Final, Generic, TypeVar, get_args
 
+from flowfabric.errors import (
+    Corruption,
+    FlowFabricError,
+    ForkedProcess,
+    InvalidInput,
+    OutcomeUnknown,
+    RetryExhausted,
+    StoreCorrupt,
+    StoreError,
+    StoreReplaced,
+    StoreUnavailable,
+)
 from flowfabric.model.record import Record
 
 R = TypeVar("R")
@@ -39,6 +51,22 @@ class Scope(StrEnum):
     APPROVE = "approve"  # signals
     OPERATE = "operate"  # the work of others
     ADMIN = "admin"  # limits, lanes, keys, the installation
+
+
+Errors = tuple[type[FlowFabricError], ...]
+
+# What any operation may raise: of a wrong argument, a row that cannot be read, the store's trouble.
+COMMON_ERRORS: Final[Errors] = (
+    InvalidInput,
+    Corruption,
+    StoreUnavailable,
+    OutcomeUnknown,
+    RetryExhausted,
+    StoreReplaced,
+    StoreCorrupt,
+    StoreError,
+    ForkedProcess,
+)
 
 
 class Request(Record, Generic[R], frozen=True, kw_only=True):
@@ -66,8 +94,13 @@ class Operation(Record, frozen=True, kw_only=True):
     scope: Scope
     request: type[Request[Any]]
     reply: Any  # a type, a union or None
+    errors: Errors  # its own, beside `COMMON_ERRORS`
     positional: tuple[str, ...]  # fields that the method takes by position, too
     is_local: bool  # it carries what cannot cross a wire, such as a connection
+
+    def may_raise(self, error: FlowFabricError) -> bool:
+        """Whether it says so."""
+        return type(error) in (*self.errors, *COMMON_ERRORS)
 
 
 OPERATIONS: Final[dict[str, Operation]] = {}
@@ -78,6 +111,7 @@ def operation(
     kind: Kind,
     scope: Scope,
     *,
+    errors: Errors = (),
     positional: tuple[str, ...] = (),
     is_local: bool = False,
 ) -> Callable[[type[Q]], type[Q]]:
@@ -93,6 +127,7 @@ def operation(
             scope=scope,
             request=request,
             reply=_reply_of(request),
+            errors=errors,
             positional=positional or (first if first == ("handle",) else ()),
             is_local=is_local,
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from flowfabric import limits
 from flowfabric.api.operation import Kind, Request, Scope, UnsafeRequest, operation
 from flowfabric.api.page import Page
+from flowfabric.errors import InvalidCursor, InvalidQuotaSpec, LimitConflict, NotFound, PlaceInUse
 from flowfabric.model.quota import (
     AdmissionOutcome,
     AdmissionReleased,
@@ -16,7 +17,7 @@ from flowfabric.model.quota import (
 )
 
 
-@operation("create_quota_policy", Kind.WRITE, Scope.ADMIN)
+@operation("create_quota_policy", Kind.WRITE, Scope.ADMIN, errors=(InvalidQuotaSpec, LimitConflict))
 class CreateQuotaPolicy(
     UnsafeRequest[QuotaCreated | QuotaAlreadySatisfied], frozen=True, kw_only=True
 ):
@@ -29,7 +30,7 @@ class CreateQuotaPolicy(
     jitter_ms: int = 0
 
 
-@operation("update_quota_policy", Kind.WRITE, Scope.ADMIN)
+@operation("update_quota_policy", Kind.WRITE, Scope.ADMIN, errors=(NotFound, InvalidQuotaSpec))
 class UpdateQuotaPolicy(UnsafeRequest[QuotaUpdated], frozen=True, kw_only=True):
     """Change limits; what is not named stays. Whoever waits for room learns of it at once."""
 
@@ -40,7 +41,7 @@ class UpdateQuotaPolicy(UnsafeRequest[QuotaUpdated], frozen=True, kw_only=True):
     jitter_ms: int | None = None
 
 
-@operation("check_admission", Kind.WRITE, Scope.OPERATE)
+@operation("check_admission", Kind.WRITE, Scope.OPERATE, errors=(NotFound,))
 class CheckAdmission(Request[AdmissionOutcome], frozen=True, kw_only=True):
     """Ask for a place for an execution, as an external scheduler does before it grants.
 
@@ -54,7 +55,7 @@ class CheckAdmission(Request[AdmissionOutcome], frozen=True, kw_only=True):
     reservation_ms: int | None = None
 
 
-@operation("release_admission", Kind.WRITE, Scope.OPERATE)
+@operation("release_admission", Kind.WRITE, Scope.OPERATE, errors=(PlaceInUse,))
 class ReleaseAdmission(Request[AdmissionReleased], frozen=True, kw_only=True):
     """Give back the place reserved for an execution; its start stays counted in the window.
 
@@ -73,14 +74,14 @@ class ReadQuotaPolicyLimits(Request[QuotaPolicy | None], frozen=True, kw_only=Tr
     quota_policy_id: str
 
 
-@operation("get_quota_status", Kind.READ, Scope.READ)
+@operation("get_quota_status", Kind.READ, Scope.READ, errors=(NotFound,))
 class GetQuotaStatus(Request[QuotaStatus], frozen=True, kw_only=True):
     """The policy and how much of it each key uses."""
 
     quota_policy_id: str
 
 
-@operation("list_quota_policies", Kind.READ, Scope.READ)
+@operation("list_quota_policies", Kind.READ, Scope.READ, errors=(InvalidCursor,))
 class ListQuotaPolicies(Request[Page[QuotaPolicy]], frozen=True, kw_only=True):
     """Policies by id; one that cannot be read is left out."""
 

@@ -7,13 +7,23 @@ from collections.abc import Sequence
 from flowfabric import limits
 from flowfabric.api.operation import Kind, Request, Scope, UnsafeRequest, operation
 from flowfabric.api.page import Page
+from flowfabric.api.refusals import BY_FENCE, BY_HANDLE, SIGNALLED, WAITING
 from flowfabric.api.words import (
     ReasonCodeGiven,
     RequestedByGiven,
     TimeoutBehaviorGiven,
     TokenGiven,
 )
-from flowfabric.errors import FlowFabricError
+from flowfabric.errors import (
+    ExecutionNotSuspended,
+    FlowFabricError,
+    HandleFromOtherBackend,
+    InvalidCursor,
+    KeyringEmpty,
+    NotFound,
+    WaitpointAlreadyExists,
+    WaitpointInUse,
+)
 from flowfabric.model.execution import Fence
 from flowfabric.model.handle import Handle
 from flowfabric.model.record import Record
@@ -132,7 +142,13 @@ class WaitInfo(Record, frozen=True):
 # --- suspend and resume --------------------------------------------------------------------------
 
 
-@operation("suspend", Kind.WRITE, Scope.WORKER, positional=("handle", "request"))
+@operation(
+    "suspend",
+    Kind.WRITE,
+    Scope.WORKER,
+    positional=("handle", "request"),
+    errors=(*BY_HANDLE, *WAITING),
+)
 class Suspend(Request[Suspended | AlreadyMet], frozen=True, kw_only=True):
     """Release the lease and wait for signals.
 
@@ -143,7 +159,12 @@ class Suspend(Request[Suspended | AlreadyMet], frozen=True, kw_only=True):
     request: SuspendRequest
 
 
-@operation("suspend_by_triple", Kind.WRITE, Scope.WORKER)
+@operation(
+    "suspend_by_triple",
+    Kind.WRITE,
+    Scope.WORKER,
+    errors=(*BY_FENCE, *WAITING),
+)
 class SuspendByTriple(Request[Suspended | AlreadyMet], frozen=True, kw_only=True):
     """As `suspend`, by the lease's fence."""
 
@@ -152,7 +173,12 @@ class SuspendByTriple(Request[Suspended | AlreadyMet], frozen=True, kw_only=True
     request: SuspendRequest
 
 
-@operation("create_waitpoint", Kind.WRITE, Scope.WORKER)
+@operation(
+    "create_waitpoint",
+    Kind.WRITE,
+    Scope.WORKER,
+    errors=(*BY_HANDLE, KeyringEmpty, WaitpointAlreadyExists),
+)
 class CreateWaitpoint(Request[WaitpointDetails], frozen=True, kw_only=True):
     """An address with its token, before the suspension: early signals are kept for it."""
 
@@ -162,7 +188,7 @@ class CreateWaitpoint(Request[WaitpointDetails], frozen=True, kw_only=True):
     payload_type: str | None = None
 
 
-@operation("resume_execution", Kind.WRITE, Scope.OPERATE)
+@operation("resume_execution", Kind.WRITE, Scope.OPERATE, errors=(NotFound, ExecutionNotSuspended))
 class ResumeExecution(UnsafeRequest[Resumed], frozen=True, kw_only=True):
     """End the wait whatever its condition says."""
 
@@ -177,7 +203,7 @@ class ExpireSuspension(Request[Moved], frozen=True, kw_only=True):
     execution_id: str
 
 
-@operation("close_waitpoint", Kind.WRITE, Scope.OPERATE)
+@operation("close_waitpoint", Kind.WRITE, Scope.OPERATE, errors=(NotFound, WaitpointInUse))
 class CloseWaitpoint(Request[WaitpointInfo], frozen=True, kw_only=True):
     """Take no more signals on a waitpoint that is not waited on yet; twice is harmless."""
 
@@ -189,14 +215,20 @@ class CloseWaitpoint(Request[WaitpointInfo], frozen=True, kw_only=True):
 # --- signals -------------------------------------------------------------------------------------
 
 
-@operation("deliver_signal", Kind.WRITE, Scope.APPROVE, positional=("signal",))
+@operation("deliver_signal", Kind.WRITE, Scope.APPROVE, positional=("signal",), errors=SIGNALLED)
 class DeliverSignal(Request[SignalAccepted | SignalDuplicate], frozen=True, kw_only=True):
     """Deliver one signal; a repeated idempotency key answers what the first one did."""
 
     signal: Signal
 
 
-@operation("deliver_trusted_signal", Kind.WRITE, Scope.OPERATE, positional=("signal",))
+@operation(
+    "deliver_trusted_signal",
+    Kind.WRITE,
+    Scope.OPERATE,
+    positional=("signal",),
+    errors=(NotFound, *SIGNALLED),
+)
 class DeliverTrustedSignal(Request[SignalAccepted | SignalDuplicate], frozen=True, kw_only=True):
     """The same for a program of this installation, which may signal without a token: keys may
     have been rotated since the wait began."""
@@ -204,7 +236,7 @@ class DeliverTrustedSignal(Request[SignalAccepted | SignalDuplicate], frozen=Tru
     signal: Signal
 
 
-@operation("deliver_signals", Kind.WRITE, Scope.APPROVE, positional=("signals",))
+@operation("deliver_signals", Kind.WRITE, Scope.APPROVE, positional=("signals",), errors=SIGNALLED)
 class DeliverSignals(
     Request[list[SignalAccepted | SignalDuplicate | FlowFabricError]], frozen=True, kw_only=True
 ):
@@ -213,7 +245,7 @@ class DeliverSignals(
     signals: Sequence[Signal]
 
 
-@operation("deliver_approval_signal", Kind.WRITE, Scope.APPROVE)
+@operation("deliver_approval_signal", Kind.WRITE, Scope.APPROVE, errors=(NotFound, *SIGNALLED))
 class DeliverApprovalSignal(Request[SignalAccepted | SignalDuplicate], frozen=True, kw_only=True):
     """An operator of this installation signals without ever seeing the token."""
 
@@ -230,21 +262,21 @@ class DeliverApprovalSignal(Request[SignalAccepted | SignalDuplicate], frozen=Tr
 # --- reading -------------------------------------------------------------------------------------
 
 
-@operation("observe_signals", Kind.READ, Scope.WORKER)
+@operation("observe_signals", Kind.READ, Scope.WORKER, errors=(HandleFromOtherBackend,))
 class ObserveSignals(Request[tuple[ResumeSignal, ...]], frozen=True, kw_only=True):
     """The signals that ended the last wait of this attempt; none for a fresh one."""
 
     handle: Handle
 
 
-@operation("resume_info", Kind.READ, Scope.WORKER)
+@operation("resume_info", Kind.READ, Scope.WORKER, errors=(HandleFromOtherBackend,))
 class ReadResumeInfo(Request[ResumeInfo | None], frozen=True, kw_only=True):
     """What ended the last wait of this attempt; nothing for a fresh one."""
 
     handle: Handle
 
 
-@operation("list_pending_waitpoints", Kind.READ, Scope.READ)
+@operation("list_pending_waitpoints", Kind.READ, Scope.READ, errors=(NotFound, InvalidCursor))
 class ListPendingWaitpoints(Request[Page[WaitpointInfo]], frozen=True, kw_only=True):
     """Waitpoints of an execution that may still be signalled, by id; no tokens."""
 
@@ -253,7 +285,7 @@ class ListPendingWaitpoints(Request[Page[WaitpointInfo]], frozen=True, kw_only=T
     limit: int = limits.PAGE_DEFAULT
 
 
-@operation("list_suspensions", Kind.READ, Scope.READ)
+@operation("list_suspensions", Kind.READ, Scope.READ, errors=(InvalidCursor,))
 class ListSuspensions(Request[Page[SuspensionInfo]], frozen=True, kw_only=True):
     """Every episode of an execution, oldest first."""
 
@@ -262,7 +294,7 @@ class ListSuspensions(Request[Page[SuspensionInfo]], frozen=True, kw_only=True):
     limit: int = limits.PAGE_DEFAULT
 
 
-@operation("read_waitpoint_token", Kind.READ, Scope.OPERATE)
+@operation("read_waitpoint_token", Kind.READ, Scope.OPERATE, errors=(KeyringEmpty,))
 class ReadWaitpointToken(Request[Token | None], frozen=True, kw_only=True):
     """A waitpoint's token, for an operator; none when it is closed or unknown.
 
@@ -274,7 +306,7 @@ class ReadWaitpointToken(Request[Token | None], frozen=True, kw_only=True):
     waitpoint_id: str
 
 
-@operation("list_suspended", Kind.READ, Scope.READ)
+@operation("list_suspended", Kind.READ, Scope.READ, errors=(InvalidCursor,))
 class ListSuspended(Request[Page[SuspendedInfo]], frozen=True, kw_only=True):
     """Suspended executions, newest first."""
 
@@ -289,7 +321,7 @@ class DescribeWaits(Request[dict[str, WaitInfo]], frozen=True, kw_only=True):
     execution_ids: Sequence[str]
 
 
-@operation("list_waits", Kind.READ, Scope.READ)
+@operation("list_waits", Kind.READ, Scope.READ, errors=(InvalidCursor,))
 class ListWaits(Request[Page[WaitInfo]], frozen=True, kw_only=True):
     """Suspended executions and what they wait for, newest first."""
 

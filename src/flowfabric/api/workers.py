@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from flowfabric import limits
 from flowfabric.api.operation import Kind, Request, Scope, operation
 from flowfabric.api.page import Page
+from flowfabric.errors import InvalidCapabilities, InvalidCursor
 from flowfabric.model.results import Marked, NotRegistered, Refreshed, Registered
 from flowfabric.model.worker import Worker
 
 
-@operation("register_worker", Kind.WRITE, Scope.WORKER)
+@operation("register_worker", Kind.WRITE, Scope.WORKER, errors=(InvalidCapabilities,))
 class RegisterWorker(Request[Registered | Refreshed], frozen=True, kw_only=True):
     """Say that a worker is there, and what it can do."""
 
@@ -42,7 +43,7 @@ class MarkWorkerDead(Request[Marked | NotRegistered], frozen=True, kw_only=True)
     revoke_leases: bool = False
 
 
-@operation("list_workers", Kind.READ, Scope.READ)
+@operation("list_workers", Kind.READ, Scope.READ, errors=(InvalidCursor,))
 class ListWorkers(Request[Page[Worker]], frozen=True, kw_only=True):
     """Live workers by namespace and instance; every namespace when none is named."""
 

@@ -261,7 +261,7 @@ class EngineCore:
     def actor(self, actor: str | None) -> str:
         """In whose name an unsafe call is made."""
         if actor is None:
-            return self.config.actor
+            return self.config.actor or ""
         return check_name(actor, field="actor")
 
     async def close_core(self) -> None:
