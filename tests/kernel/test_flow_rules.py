@@ -154,7 +154,7 @@ def test_a_member_is_purged_with_its_flow_and_not_by_itself() -> None:
     assert (row.node_count, row.completed_count) == (2, 1)
     assert member == MemberRow("f", EXECUTION_ID, "n")
     gone = purged_with_flow(decision.execution, AT)
-    assert (gone.purge_at, purged_later(row, AT).due_at) == (NOW, NOW + TASK_RETRY_MS)
+    assert (gone.purge_at, purged_later(row, AT).flow.due_at) == (NOW, NOW + TASK_RETRY_MS)
 
 
 def test_a_member_is_added_once_and_to_a_flow_that_is_there() -> None:

@@ -104,7 +104,7 @@ class Graph:
         for record in decision.saves:
             match record:
                 case FlowRow():
-                    self.put_flow(record)
+                    self._put_flow(record)
                 case MemberRow():
                     self.put_member(record)
                 case EdgeRow():
@@ -118,11 +118,11 @@ class Graph:
 
     def take_change(self, change: Change) -> None:
         """The next image of a flow, with what is published of it."""
-        self.put_flow(change.flow)
+        self._put_flow(change.flow)
         for event in change.events:
             self.view.changes.log(event)
 
-    def put_flow(self, flow: FlowRow) -> None:
+    def _put_flow(self, flow: FlowRow) -> None:
         """The next image of a flow; its end wakes those that wait for it."""
         before = self.flow(flow.flow_id)
         self.view.rows.put(FLOWS, flow)
