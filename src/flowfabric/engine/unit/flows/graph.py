@@ -25,6 +25,11 @@ R = TypeVar("R")
 COUNTED: Final = ("succeeded", "failed", "skipped", "group_state", "satisfied_at")
 
 
+def refuse_corrupt(found: Corrupt) -> Refused:
+    """An execution's row cannot be read, so nothing is decided about it."""
+    return Refused(Corruption, f"execution {found.execution_id}: {found.detail}")
+
+
 class Graph:
     """Loads flows, members and edges, and takes their changes into the transaction. All of it is
     touched only under the lock of the flow's row."""
@@ -50,7 +55,7 @@ class Graph:
         """An execution that a command names, and so is loaded."""
         found = self.view.executions.get(execution_id)
         if isinstance(found, Corrupt):
-            return Refused(Corruption, f"execution {execution_id}: {found.detail}")
+            return refuse_corrupt(found)
         return not_found(execution_id) if found is None else found
 
     # --- members -------------------------------------------------------------------------------
