@@ -8,8 +8,10 @@ import pytest
 
 from flowfabric.errors import BudgetScopeMismatch, FlowAlreadyTerminal, LaneClosed
 from flowfabric.kernel.decision import Decision, Moment, Refused
+from flowfabric.kernel.execution.create import CreateExecution
 from flowfabric.kernel.flow.children import (
     SpawnChildren,
+    born_into_family,
     cancels_children,
     count_child,
     family_of,
@@ -20,22 +22,34 @@ from flowfabric.kernel.flow.children import (
 )
 from flowfabric.kernel.flow.dependent import skip
 from flowfabric.kernel.flow.revival import lacks_input, replays_along, waits_again
-from flowfabric.model.execution import Execution
+from flowfabric.model.execution import Body, Execution
 from flowfabric.model.flow import FlowRow, FlowState, GroupState, MemberRow
 from flowfabric.model.flow_results import Spawned
+from flowfabric.model.policy import ExecutionPolicy
 from flowfabric.model.record import replace
 from flowfabric.model.results import Created, CreateResult, Duplicate
 from flowfabric.model.state import AttemptState, BlockingReason, PublicState, blocked
 from tests.support import builders as make
-from tests.support.builders import EXECUTION_ID, NOW, fence_of, refusal
+from tests.support.builders import EXECUTION_ID, NOW, ROUTE, fence_of, refusal
 
 AT = Moment(NOW)
 FAMILY = EXECUTION_ID[-36:]
 FLOW = FlowRow("f", "default", "dag", FlowState.OPEN, 1, 1, node_count=1, child_count=2)
 
 
+CHILD = CreateExecution(
+    execution_id="child",
+    route=ROUTE,
+    priority=0,
+    policy=ExecutionPolicy(),
+    body=Body("child"),
+    tags={},
+)
+
+
 def spawning(parent: Execution, **fields: Any) -> SpawnChildren:
-    return SpawnChildren(execution_id=EXECUTION_ID, fence=fence_of(parent), children=(), **fields)
+    given = {"children": (), **fields}
+    return SpawnChildren(execution_id=EXECUTION_ID, fence=fence_of(parent), **given)
 
 
 def born(key: str) -> Decision[CreateResult]:
@@ -68,6 +82,8 @@ def test_a_parent_without_a_flow_begins_one_under_its_own_id() -> None:
 def test_a_member_spawns_into_its_own_flow() -> None:
     parent = replace(make.leased(), flow_id="f")
     assert family_of(parent) == "f"
+    command = spawning(parent, children=(CHILD,))
+    assert born_into_family(parent, command) == [replace(CHILD, flow_id="f")]
     row = MemberRow("f", EXECUTION_ID, open_children=1)
     decision = spawn(parent, FLOW, row, [born("a")], spawning(parent), AT)
     assert decision.execution is None

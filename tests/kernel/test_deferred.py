@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from flowfabric.kernel.decision import Moment
-from flowfabric.kernel.flow.deferred import cancel_source, put_off, retry_pause_ms
+from flowfabric.kernel.flow.deferred import cancel_source, defer, put_off, retry_pause_ms
 from flowfabric.limits import TASK_RETRY_MS, TASK_RETRY_MS_MAX
 from flowfabric.model.flow import TaskKind, TaskRow
 from flowfabric.model.record import replace
@@ -26,3 +26,10 @@ def test_locked_work_is_tried_again_after_a_pause_and_too_much_at_once() -> None
 def test_a_deferred_cancel_says_where_it_comes_from() -> None:
     assert cancel_source(TASK) == "flow_cancel"
     assert cancel_source(replace(TASK, reason="parent_ended")) == "flow_cascade"
+
+
+def test_deferred_work_is_due_at_once_or_after_a_pause() -> None:
+    at, kind = Moment(100), TaskKind.CASCADE
+    assert defer("f", kind, "x", "", at) == TaskRow("f", kind, "x", "", 0, 100)
+    later = defer("f", kind, "x", "", at, after_ms=7, tries=2)
+    assert later == TaskRow("f", kind, "x", "", 2, 107)

@@ -21,6 +21,7 @@ from flowfabric.kernel.flow.cancel import (
     CancelFlow,
     bar,
     cancel_flow,
+    cancel_later,
     cancelled_before,
     cancelled_flow,
     is_cancelled_by,
@@ -154,7 +155,7 @@ def test_a_member_is_purged_with_its_flow_and_not_by_itself() -> None:
     assert (row.node_count, row.completed_count) == (2, 1)
     assert member == MemberRow("f", EXECUTION_ID, "n")
     gone = purged_with_flow(decision.execution, AT)
-    assert (gone.purge_at, purged_later(row, AT).due_at) == (NOW, NOW + TASK_RETRY_MS)
+    assert (gone.purge_at, purged_later(row, AT).flow.due_at) == (NOW, NOW + TASK_RETRY_MS)
 
 
 def test_a_member_is_added_once_and_to_a_flow_that_is_there() -> None:
@@ -377,6 +378,14 @@ def test_what_is_barred_cannot_be_freed_by_anybody_else(situation: str) -> None:
     assert (barred.grant, barred.blocked_on) == (None, None)
     refusal(decide(barred, Release(execution_id=EXECUTION_ID)))
     refusal(decide(barred, Unblock(execution_id=EXECUTION_ID, expected=None)))
+
+
+@pytest.mark.parametrize("situation", make.LIVE)
+def test_a_member_whose_cancel_is_deferred_is_barred_unless_it_has_begun(situation: str) -> None:
+    execution = make.LIVE[situation]()
+    barred = cancel_later(execution, "enough", AT)
+    assert (barred is not None) is execution.is_runnable
+    assert barred is None or barred == bar(execution, "enough", AT)
 
 
 def test_the_request_is_audited() -> None:

@@ -8,7 +8,15 @@ from itertools import permutations
 import pytest
 
 from flowfabric.kernel.flow import inputs
-from flowfabric.kernel.flow.inputs import Passed, TooLarge, compose, refuse_sizes
+from flowfabric.kernel.flow.inputs import (
+    Passed,
+    TooLarge,
+    compose,
+    handing_on,
+    named_alike,
+    refuse_sizes,
+)
+from flowfabric.model.flow import EdgeRow, EdgeState
 
 LIMIT = 1000
 
@@ -122,3 +130,23 @@ def test_sizes_alone_say_when_it_is_too_much() -> None:
     assert excess.reason.startswith("input_too_large: ")
     assert "11" in excess.reason
     assert "payload_bytes_max is 10" in excess.reason
+
+
+def test_late_edges_and_losses_hand_nothing_on() -> None:
+    met, late, lost, staged = (
+        EdgeRow("f", name, "u", "d", "success_only", state, 1)
+        for name, state in (
+            ("met", EdgeState.SATISFIED),
+            ("late", EdgeState.SATISFIED),
+            ("lost", EdgeState.IMPOSSIBLE),
+            ("staged", EdgeState.PENDING),
+        )
+    )
+    assert handing_on([met, late, lost, staged], {"late"}) == [met]
+
+
+def test_of_several_edges_each_result_is_named_even_if_only_one_succeeded() -> None:
+    bare, called = Passed(None, "up", b"1", None), Passed("n", "up", b"1", None)
+    assert named_alike([bare], 1) == [bare]
+    assert [each.name for each in named_alike([bare, called], 2)] == ["up", "n"]
+    assert [each.name for each in named_alike([bare], 2)] == ["up"]

@@ -143,6 +143,11 @@ def is_cancelled_by(policy: CancellationPolicy, execution: Execution) -> bool:
     return execution.is_runnable and (delayed or not execution.is_interrupted)
 
 
+def cancel_later(execution: Execution, reason: str, at: Moment) -> Decision[None] | None:
+    """What becomes of a member whose cancel is deferred; None: it has begun, and goes on."""
+    return bar(execution, reason, at) if execution.is_runnable else None
+
+
 def bar(execution: Execution, reason: str, at: Moment) -> Decision[None]:
     """What has not begun is kept from beginning until its cancel comes."""
     parked = park(execution, BlockingReason.PAUSED_BY_FLOW_CANCEL, reason, at)

@@ -45,6 +45,11 @@ def family_of(parent: Execution) -> str:
     return parent.flow_id or parent.execution_id[-36:]
 
 
+def born_into_family(parent: Execution, command: SpawnChildren) -> list[CreateExecution]:
+    """The children, as members of their parent's flow."""
+    return [replace(each, flow_id=family_of(parent)) for each in command.children]
+
+
 def refuse_budgets(command: SpawnChildren, flow_id: str) -> Refused | None:
     """Children may name budgets of the flow they are born into, and of no other."""
     for name, scope_id in sorted(command.flow_budgets.items()):

@@ -12,6 +12,20 @@ FLOW_CASCADE = "flow_cascade"  # the source of a cancel that follows from anothe
 PARENT_ENDED = "parent_ended"  # why children are cancelled
 
 
+def defer(
+    flow_id: str,
+    kind: TaskKind,
+    execution_id: str,
+    reason: str,
+    at: Moment,
+    *,
+    after_ms: int = 0,
+    tries: int = 0,
+) -> TaskRow:
+    """A piece of work that is due after a pause; `tries`: how often it was put off before."""
+    return TaskRow(flow_id, kind, execution_id, reason, tries, at.now + after_ms)
+
+
 def retry_pause_ms(tries: int) -> int:
     """Backoff before a locked row is tried again; doubles with each try."""
     return min(limits.TASK_RETRY_MS << min(tries, 10), limits.TASK_RETRY_MS_MAX)

@@ -253,10 +253,10 @@ def purged_with_flow(execution: Execution, at: Moment) -> Execution:
     return replace(execution, purge_at=at.now, last_mutation_at=at.now)
 
 
-def purged_later(flow: FlowRow, at: Moment) -> FlowRow:
+def purged_later(flow: FlowRow, at: Moment) -> Change:
     """A flow with members left, too many for one transaction or locked elsewhere: it is purged on
     soon."""
-    return replace(flow, due_at=at.now + limits.TASK_RETRY_MS)
+    return Change(replace(flow, due_at=at.now + limits.TASK_RETRY_MS))
 
 
 def flow_event(flow: FlowRow, kind: FlowEventType, at: Moment) -> FlowEvent:

@@ -8,12 +8,13 @@ together so is bounded like any other input.
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import ClassVar, Final
 
 from flowfabric import limits
+from flowfabric.model.flow import EdgeRow, EdgeState
 from flowfabric.model.nesting import JSON, is_too_deep
-from flowfabric.model.record import Raw, Record, is_json, json_object, to_json
+from flowfabric.model.record import Raw, Record, is_json, json_object, replace, to_json
 
 INPUT_TOO_LARGE: Final = "input_too_large"
 INPUT_TOO_DEEP: Final = "input_too_deep"
@@ -62,6 +63,24 @@ class TooDeep(Record, frozen=True):
 
 
 Unfit = TooLarge | TooDeep
+
+
+def handing_on(edges: Iterable[EdgeRow], late: Collection[str]) -> list[EdgeRow]:
+    """Those edges whose results a child is handed: their upstreams succeeded, and not only after
+    the child's group was decided (`late`)."""
+    return [
+        each
+        for each in edges
+        if each.edge_state is EdgeState.SATISFIED and each.edge_id not in late
+    ]
+
+
+def named_alike(passed: Sequence[Passed], edges: int) -> Sequence[Passed]:
+    """Where several edges pass results on, each is named, by its upstream if it has no name: the
+    child's input has one form, even if only one of them succeeded."""
+    if edges <= 1:
+        return passed
+    return [replace(each, name=each.key) for each in passed]
 
 
 def refuse_sizes(sizes: Iterable[int], limit: int) -> TooLarge | None:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from flowfabric.engine.unit.flows.graph import Graph
+from flowfabric.engine.unit.flows.graph import Graph, refuse_corrupt
 from flowfabric.engine.unit.handlers import handles
 from flowfabric.engine.unit.unit import Unit
-from flowfabric.errors import Corruption
 from flowfabric.kernel.decision import Refused
 from flowfabric.kernel.execution.cancel import stop
 from flowfabric.kernel.execution.fence import refuse_unless_owner
@@ -15,14 +14,15 @@ from flowfabric.kernel.flow.cancel import (
     CancelFlow,
     Cancelling,
     FlowCancelReply,
-    bar,
     cancel_flow,
+    cancel_later,
     cancelled_before,
     repeats_cancel,
     stays_deferred,
 )
 from flowfabric.kernel.flow.children import (
     SpawnChildren,
+    born_into_family,
     family_of,
     known_children,
     spawn,
@@ -288,8 +288,8 @@ def _defer_cancels(unit: Unit, cancelling: Cancelling, command: CancelFlow) -> N
     kind, pause = TaskKind.CANCEL_MEMBER, command.grace_ms or 0
     for execution in cancelling.members:
         key, reason = execution.execution_id, command.reason
-        if execution.is_runnable:
-            unit.view.apply(execution, bar(execution, reason, unit.view.at))
+        if (barred := cancel_later(execution, reason, unit.view.at)) is not None:
+            unit.view.apply(execution, barred)
         unit.flows.deferred.add(command.flow_id, kind, key, reason, after_ms=pause)
 
 
@@ -305,7 +305,7 @@ async def acknowledge(unit: Unit, command: AckCancelMember) -> Refused | None:
     """A caller has cancelled a member by hand."""
     execution = unit.view.executions.get(command.execution_id)
     if isinstance(execution, Corrupt):  # whether it has ended is unknown
-        return Refused(Corruption, f"execution {command.execution_id}: {execution.detail}")
+        return refuse_corrupt(execution)
     if not stays_deferred(execution):
         key = (command.flow_id, TaskKind.CANCEL_MEMBER, command.execution_id)
         await unit.flows.deferred.forget([key])
@@ -323,7 +323,7 @@ async def spawn_children(unit: Unit, command: SpawnChildren) -> Spawned | Refuse
     if isinstance(parent, Refused):
         return parent
     flow_id = family_of(parent)
-    children = [replace(each, flow_id=flow_id) for each in command.children]
+    children = born_into_family(parent, command)
     created = [view.preview(each) for each in children]
     refusal = refuse_unless_owner(parent, command.execution_id, command.fence, view.at.now)
     if refusal is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from flowfabric.engine.unit.view import View
-from flowfabric.kernel.flow.deferred import put_off
+from flowfabric.kernel.flow.deferred import defer, put_off
 from flowfabric.model.flow import TaskKind, TaskRow
 from flowfabric.stores.base import Transaction
 from flowfabric.stores.tables import FLOW_TASKS, Key
@@ -30,8 +30,8 @@ class Deferred:
         tries: int = 0,
     ) -> None:
         """Defer a piece of work."""
-        due_at = self._view.at.now + after_ms
-        task = TaskRow(flow_id, kind, execution_id, reason, tries, due_at)
+        at = self._view.at
+        task = defer(flow_id, kind, execution_id, reason, at, after_ms=after_ms, tries=tries)
         self._new[FLOW_TASKS.key_of(task)] = task
 
     async def record(self) -> None:

@@ -26,6 +26,11 @@ R = TypeVar("R")
 COUNTED: Final = ("succeeded", "failed", "skipped", "group_state", "satisfied_at")
 
 
+def refuse_corrupt(found: Corrupt) -> Refused:
+    """An execution's row cannot be read, so nothing is decided about it."""
+    return Refused(Corruption, f"execution {found.execution_id}: {found.detail}")
+
+
 class Graph:
     """Loads flows, members and edges, and takes their changes into the transaction. All of it is
     touched only under the lock of the flow's row."""
@@ -51,7 +56,7 @@ class Graph:
         """An execution that a command names, and so is loaded."""
         found = self.view.executions.get(execution_id)
         if isinstance(found, Corrupt):
-            return Refused(Corruption, f"execution {execution_id}: {found.detail}")
+            return refuse_corrupt(found)
         return not_found(execution_id) if found is None else found
 
     # --- members -------------------------------------------------------------------------------
@@ -110,7 +115,7 @@ class Graph:
         for record in decision.saves:
             match record:
                 case FlowRow():
-                    self.put_flow(record)
+                    self._put_flow(record)
                 case MemberRow():
                     self.put_member(record)
                 case EdgeRow():
@@ -125,11 +130,11 @@ class Graph:
 
     def take_change(self, change: Change) -> None:
         """The next image of a flow, with what is published of it."""
-        self.put_flow(change.flow)
+        self._put_flow(change.flow)
         for event in change.events:
             self.view.changes.log(event)
 
-    def put_flow(self, flow: FlowRow) -> None:
+    def _put_flow(self, flow: FlowRow) -> None:
         """The next image of a flow; its end wakes those that wait for it."""
         before = self.flow(flow.flow_id)
         self.view.rows.put(FLOWS, flow)

@@ -7,13 +7,17 @@ from collections.abc import Collection, Mapping, Sequence
 
 from flowfabric import limits
 from flowfabric.engine.unit.flows.graph import Graph
-from flowfabric.kernel.flow.inputs import Passed, Unfit, compose, refuse_sizes
+from flowfabric.kernel.flow.inputs import (
+    Passed,
+    Unfit,
+    compose,
+    handing_on,
+    named_alike,
+    refuse_sizes,
+)
 from flowfabric.model.attempt import Attempt
 from flowfabric.model.execution import Execution
-from flowfabric.model.flow import EdgeRow, EdgeState
-from flowfabric.model.record import replace
-
-_SATISFIED = EdgeState.SATISFIED
+from flowfabric.model.flow import EdgeRow
 
 
 class Inputs:
@@ -35,10 +39,7 @@ class Inputs:
         for edge in await self._graph.edges.leading_to(ids):
             if edge.data_passing_ref:
                 passing[edge.downstream_execution_id].append(edge)
-        chosen = {
-            key: [e for e in passing[key] if e.edge_state is _SATISFIED and e.edge_id not in late]
-            for key in ids
-        }
+        chosen = {key: handing_on(passing[key], late) for key in ids}
         met = [edge for edges in chosen.values() for edge in edges]
         await self._graph.load_members((e.flow_id, e.upstream_execution_id) for e in met)
         excess = await self._oversized(chosen)
@@ -49,11 +50,10 @@ class Inputs:
             passed = [
                 self._passed(edge, results.get(edge.upstream_execution_id)) for edge in chosen[key]
             ]
-            if len(passing[key]) > 1:  # named by its upstream even where only one succeeded
-                passed = [replace(each, name=each.name or each.upstream_name) for each in passed]
             body = bodies[key]
             limit = self._view.at.payload_bytes_max
-            composed = compose(body.payload, body.payload_encoding, passed, limit)
+            named = named_alike(passed, len(passing[key]))
+            composed = compose(body.payload, body.payload_encoding, named, limit)
             if isinstance(composed, Unfit):
                 excess[key] = composed
             elif composed is not None:

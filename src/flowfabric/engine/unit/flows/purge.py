@@ -39,7 +39,7 @@ class Purge:
             await self._deferred.forget_flow(flow_id)
             self._view.rows.drop(FLOWS, [(flow_id,)])
         else:
-            graph.put_flow(purged_later(flow, self._view.at))
+            graph.take_change(purged_later(flow, self._view.at))
         return len(gone) + 1
 
     def _let_go(self, execution: Execution) -> None:
