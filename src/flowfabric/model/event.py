@@ -1,4 +1,4 @@
-"""What is published: every transition appends its events in its own transaction."""
+"""Events: every transition appends its own in the same transaction."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from flowfabric.model.state import TerminalOutcome
 
 
 class LeaseEventType(StrEnum):
-    """What happened to ownership. Renewals change no owner and write no event."""
+    """Changes of ownership. Renewals change no owner and write no event."""
 
     ACQUIRED = "acquired"
     EXPIRED = "expired"
@@ -21,7 +21,7 @@ class LeaseEventType(StrEnum):
 
 
 class OperatorEventType(StrEnum):
-    """What an operator did, and what limits did in an operator's name: the audit trail."""
+    """Actions of operators, and of limits acting for them: the audit trail."""
 
     PRIORITY_CHANGED = "priority_changed"
     REPLAYED = "replayed"
@@ -89,7 +89,7 @@ class OperatorEvent(Record, frozen=True):
 
 
 class SignalEvent(Record, frozen=True):
-    """One signal was delivered, with what it did."""
+    """One signal was delivered, with its effect."""
 
     execution_id: str
     waitpoint_id: str
