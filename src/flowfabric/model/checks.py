@@ -154,7 +154,7 @@ def check_flag(value: object, *, field: str) -> bool:
 
 def word_of(value: object, words: type[E]) -> E | None:
     """A member of the enumeration, or None. A value that is not text is not passed to the
-    enumeration, whose own error may fail on it."""
+    enumeration: its own error may fail on such a value."""
     if not isinstance(value, str) or value not in words._value2member_map_:
         return None
     return words(value)

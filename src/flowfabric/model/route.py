@@ -61,7 +61,7 @@ class Catalog(Record, frozen=True):
     routes: tuple[Route, ...]
     lanes: dict[str, Lane]
     scopes: dict[tuple[ScopeType, str], tuple[str, ...]] = {}  # budgets of lanes and namespaces
-    unreadable: dict[str, str] = {}  # lanes whose row cannot be read, and why
+    unreadable: dict[str, str] = {}  # lanes with an unreadable row, and why
 
     def lane_state(self, lane_id: str) -> LaneState:
         """The lane's status; a lane that was never used is active.
