@@ -79,7 +79,7 @@ class Task(Generic[P, R]):
 
 @dataclass(frozen=True, slots=True)
 class TaskWithOptions(Generic[P, R]):
-    """A task and how it is to be submitted."""
+    """A task and the options of its submission."""
 
     task: Task[P, R]
     chosen: SubmitOptions
@@ -104,7 +104,7 @@ class Call(Generic[R]):
     pending: frozenset[str] = frozenset()  # arguments that other nodes of a flow will give
 
     def request(self) -> NewExecution:
-        """What the engine is asked for."""
+        """The request of the engine."""
         options, task = self.options, self.task
         bounds = task.bounds if task else UNBOUNDED
         budgets = bounds.budget_ids if options.budgets is None else tuple(options.budgets)

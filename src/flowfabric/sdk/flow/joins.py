@@ -43,12 +43,12 @@ class Join:
 
     @property
     def needs_all(self) -> bool:
-        """Whether every node must succeed, as where nothing is said."""
+        """Whether every node must succeed, which is the default."""
         return isinstance(self.policy, AllOf)
 
     @property
     def gives_one(self) -> bool:
-        """Whether it stands for one result, not for a list of them."""
+        """Whether it gives one result, not a list of them."""
         return isinstance(self.policy, AnyOf)
 
     def __str__(self) -> str:
@@ -75,7 +75,7 @@ def quorum(
 
 
 def all_done(*nodes: Node[Any]) -> Join:
-    """Every node must end, however it does: for what tidies up or reports."""
+    """Every node must end, in whatever way: for cleanup or reports."""
     return Join(AllDone(), _nodes("all_done", nodes))
 
 
@@ -91,7 +91,7 @@ def any_of_nodes(nodes: Iterable[Any], losers: str | None, spare_shared: bool) -
 
 
 def as_join(after: object) -> Join | None:
-    """What `after=` says: a node, several, a join, or nothing."""
+    """The nodes of `after=`: a node, several, a join, or none."""
     if after is None or isinstance(after, Join):
         return after
     if isinstance(after, Node):
