@@ -7,7 +7,7 @@ FlowFabricError
     InvalidInput  InvalidCapabilities  InvalidTagKey  InvalidBlockingReason  CapabilityMismatch
     PayloadTooLarge  FenceRequired  PartialFence  HandleFromOtherBackend  Corruption
     ExecutionNotInFlow
-  ContentionError        somebody else got there first, or the moment is wrong; re-read and retry
+  ContentionError        another call was first, or the moment is wrong; re-read and retry
     ExecutionNotActive  ExecutionNotLeaseable  ExecutionNotEligible
     LeaseConflict  InvalidClaimGrant  ClaimGrantExpired  UseClaimResumedExecution
     NotAResumedExecution  StaleGraphRevision  RetryExhausted
@@ -49,11 +49,11 @@ class FlowFabricError(Exception):
 
     @property
     def advice(self) -> str:
-        """What the class says to do: the first line of its docstring."""
+        """The advice of the class: the first line of its docstring."""
         return (type(self).__doc__ or "").strip().splitlines()[0]
 
     def __str__(self) -> str:
-        """The code, what happened, and what to do about it.
+        """The code, the problem, and the advice.
 
         >>> str(InvalidInput("lane_id: expected text, got int"))
         'invalid_input: lane_id: expected text, got int. Correct the named argument; nothing was ...
@@ -77,7 +77,7 @@ class FlowFabricError(Exception):
         return (_rebuild, (type(self), self.detail, self.fields))
 
     def as_dict(self) -> dict[str, Any]:
-        """The error as plain data: what `--json` prints and the HTTP body carries."""
+        """The error as plain data: for `--json` and the HTTP body."""
         body = {"code": self.code, "detail": str(self), "retryable": self.retryable}
         return {**body, **self.fields}
 
@@ -132,7 +132,7 @@ class ExecutionNotInFlow(ValidationError):
 
 
 class InvalidBudgetScope(ValidationError):
-    """The budget is for something else; attach one whose scope fits, or a free one."""
+    """The budget is for something else; attach one with a scope that fits, or a free one."""
 
     code = "invalid_budget_scope"
 
@@ -203,7 +203,7 @@ class Corruption(ValidationError):
     code, status = "corruption", 500
 
 
-# --- somebody else was first -------------------------------------------------------------------
+# --- another call was first --------------------------------------------------------------------
 
 
 class ContentionError(FlowFabricError):
@@ -213,13 +213,13 @@ class ContentionError(FlowFabricError):
 
 
 class ExecutionNotActive(ContentionError):
-    """The execution is not running. The fields say how it stands, so a repeated call can tell."""
+    """The execution is not running. The fields show its state, so a repeated call can tell."""
 
     code = "execution_not_active"
 
 
 class ExecutionNotLeaseable(ContentionError):
-    """The execution cannot be leased in its present state."""
+    """The execution cannot be leased in its current state."""
 
     code = "execution_not_leaseable"
 
@@ -243,7 +243,7 @@ class InvalidClaimGrant(ContentionError):
 
 
 class ClaimGrantExpired(ContentionError):
-    """The grant's time is over. Ask for a new one."""
+    """The grant has expired. Ask for a new one."""
 
     code = "claim_grant_expired"
 
@@ -399,13 +399,13 @@ class ExecutionNotSuspended(StateError):
 
 
 class WaitpointClosed(StateError):
-    """The waitpoint takes no more signals: its wait has ended."""
+    """The waitpoint accepts no more signals: its wait has ended."""
 
     code = "waitpoint_closed"
 
 
 class PendingWaitpointExpired(StateError):
-    """The waitpoint lapsed before it was waited on. Make a new one."""
+    """The waitpoint expired before it was waited on. Make a new one."""
 
     code = "pending_waitpoint_expired"
 
@@ -423,15 +423,15 @@ class GrantAlreadyExists(StateError):
 
 
 class LaneClosed(StateError):
-    """The lane is shut for this: a paused or disabled one hands no work out, a draining or disabled
-    one takes none in. Use another, or resume it."""
+    """The lane is closed for this: a paused or disabled one hands out no work, a draining or
+    disabled one accepts none. Use another, or resume it."""
 
     code = "lane_closed"
 
 
 class PlaceInUse(StateError):
-    """The execution runs in this place: it is freed when the lease ends, so cancel the execution
-    or revoke its lease."""
+    """The execution runs in this slot: it is freed when the lease ends, so cancel the execution or
+    revoke its lease."""
 
     code = "place_in_use"
 
