@@ -357,7 +357,7 @@ BAD: dict[str, tuple[Any, str]] = {
         AllOf((_A, Count(3, CountKind.DISTINCT_WAITPOINTS, ("a", "b")))),
         "n=3 > waitpoints.len()=2 at members[1]",
     ),
-    "a key twice": (Count(1, CountKind.DISTINCT_SIGNALS, ("a", "a")), "a key stands twice"),
+    "a key twice": (Count(1, CountKind.DISTINCT_SIGNALS, ("a", "a")), "a key is listed twice"),
     "no key": (Single(""), "empty"),
     "no name": (Single("a", ""), "empty signal name"),
     "reserved": (Single("a", "__timeout"), "reserved"),

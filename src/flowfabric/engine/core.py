@@ -47,9 +47,9 @@ from flowfabric.stores.tables import BUDGETS, QUOTAS
 
 T = TypeVar("T")
 
-OFFERS_MAX = 1_000  # workers whose turns are remembered; more forget them all
+OFFERS_MAX = 1_000  # workers with remembered turns; beyond this all are forgotten
 UUID_LENGTH = 36
-COMPLETIONS_HINTED_MAX = 50  # above that a hint says only that some executions ended
+COMPLETIONS_HINTED_MAX = 50  # above this a hint says only that some executions ended
 
 
 def _route_order(route: Route) -> tuple[str, str, str, tuple[str, ...]]:
@@ -66,7 +66,7 @@ def _is_success(execution: Execution | None, attempt: Attempt) -> bool:
 
 
 def _is_minted(name: object) -> bool:
-    """Whether a name looks like one of ours: such a one can be compared as it is."""
+    """Whether a name has the form of our ids: such a one can be compared unchecked."""
     return type(name) is str and len(name) == UUID_LENGTH and name.isascii()
 
 
@@ -78,14 +78,14 @@ def raise_refusal(replies: Iterable[object]) -> None:
 
 
 class EngineCore:
-    """Holds the store, the batches and the wake-ups; families of operations build on it."""
+    """The store, the batches and the wake-ups, on which every operation builds."""
 
     def __init__(self, store: Store, config: EngineConfig) -> None:
         self.store = store
         self.config = config
         self.wakeups = Wakeups()
         self.workers_here = WorkersHere()
-        self.next_look_at = 0  # until when the background loop sleeps; 0: nobody sleeps
+        self.next_look_at = 0  # until when the background loop sleeps; 0: it does not
         in_flight = config.batches_in_flight if store.family == "postgres" else 1
         self.batches = Batcher(self._commit, batch_max=config.batch_max, in_flight=in_flight)
         self.loop: BackgroundLoop | None = None  # once started, and if it is to run one
@@ -100,7 +100,7 @@ class EngineCore:
     # --- writing -------------------------------------------------------------------------------
 
     async def execute(self, command: Command[T]) -> T:
-        """The reply to one command, sharing a commit with whoever else waits."""
+        """The reply to one command, which shares a commit with other waiting commands."""
         return await self.batches.run_one(command)
 
     async def execute_together(
@@ -108,7 +108,7 @@ class EngineCore:
         commands: Sequence[Command[T]],
         check: Callable[[Sequence[object]], None] = raise_refusal,
     ) -> list[T]:
-        """The replies to commands that belong together: if one is refused, nothing is done.
+        """The replies to commands that belong together: if one is refused, none takes effect.
 
         `check` raises the refusal.
         """
@@ -131,8 +131,8 @@ class EngineCore:
     ) -> list[T]:
         """The replies to commands decided inside the caller's own open Postgres transaction.
 
-        `creates`: the executions among them. `check` raises the refusal of one, and nothing of them
-        stays. Waiting workers are told by the server when, and only if, the caller commits.
+        `creates`: the executions among them. `check` raises a refusal, and then none takes effect.
+        The server wakes waiting workers when, and only if, the caller commits.
         """
         join = getattr(self.store, "join", None)
         if join is None:
@@ -157,10 +157,10 @@ class EngineCore:
     async def ensure_known(
         self, commands: Sequence[CreateExecution], *, knows_flow: bool = True
     ) -> None:
-        """Budgets, quotas and routes must be known before executions refer to them.
+        """Budgets, quotas and routes must exist before executions refer to them.
 
-        `knows_flow`: whether the commands say into which flow executions are born. If only the
-        transaction knows, it checks budgets of flows.
+        `knows_flow`: whether the commands name the flow of new executions. If only the transaction
+        knows it, it checks budgets of flows.
         """
         bounded = [command for command in commands if command.bounds is not UNBOUNDED]
         if bounded:
@@ -170,7 +170,7 @@ class EngineCore:
         await self._ensure_routes(commands)
 
     async def ensure_limits(self, bounds: Iterable[Bounds]) -> None:
-        """Every budget and quota named exists; none is ever deleted, so it is asked for once."""
+        """Every named budget and quota exists; none is ever deleted, so each is read once."""
         budgets: set[str] = set()
         quotas: set[str] = set()
         for each in bounds:
@@ -214,7 +214,7 @@ class EngineCore:
         self.check_scopes(command.bounds.budget_ids, places)
 
     def flow_budgets(self, commands: Iterable[CreateExecution]) -> dict[str, str]:
-        """Which flow each budget is for that known commands name."""
+        """The flow of each budget with the scope of a flow that commands name."""
         names = {name for command in commands for name in command.bounds.budget_ids}
         policies = {name: self._known_budgets[name] for name in names}
         return {
@@ -224,7 +224,7 @@ class EngineCore:
         }
 
     def check_scopes(self, budget_ids: Iterable[str], places: Mapping[ScopeType, str]) -> None:
-        """Budgets that are for something else than these places are refused."""
+        """Refuse budgets with another scope than these."""
         for name in budget_ids:
             policy = self._known_budgets[name]
             if policy.scope_id != places.get(policy.scope_type, policy.scope_id):
@@ -236,12 +236,12 @@ class EngineCore:
     async def _ensure_routes(self, commands: Iterable[CreateExecution]) -> None:
         new = {command.route for command in commands} - self._known_routes
         if new:
-            ordered = sorted(new, key=_route_order)  # rivals insert in one order
+            ordered = sorted(new, key=_route_order)  # concurrent transactions insert in one order
             await until_no_conflict(lambda: self.store.intern_routes(ordered))
             self._known_routes |= new
 
     def moment(self, now: int) -> Moment:
-        """The present, with the settings in force."""
+        """The current time, with the settings in force."""
         config = self.config
         return Moment(
             now,
@@ -274,7 +274,7 @@ class EngineCore:
     ) -> tuple[list[object], Effects]:
         """Apply commands in order over one evolving view and save the outcome.
 
-        How awaited executions ended is noted in `ends`, for their waiters once it has committed.
+        Ends of awaited executions are noted in `ends`, for their waiters after the commit.
         """
         unit = await open_unit(tx, commands, self.moment, self._credits_of)
         replies, view = await fold(unit, commands), unit.view
@@ -285,7 +285,7 @@ class EngineCore:
         return replies, view.effects
 
     def _awaited_ends(self, view: View, changes: Changes) -> dict[str, Outcome]:
-        """The successes somebody in this process waits for, as a look would show them."""
+        """The successes awaited in this process, as a read would show them."""
         awaited = [key for key in view.effects.ended if self.wakeups.is_awaited(end_topic(key))]
         if not awaited:
             return {}
@@ -297,13 +297,13 @@ class EngineCore:
         }
 
     def _credits_of(self, offer: Offer) -> Credits:
-        """What the lines a worker serves are still owed from its earlier claims."""
+        """The turns left to the lines a worker serves, from its earlier claims."""
         if len(self._credits) > OFFERS_MAX:
             self._credits.clear()
         return self._credits.setdefault(offer, {})
 
     def publish(self, effects: Effects) -> None:
-        """Wake whoever may be waiting for what committed."""
+        """Publish wake-ups for a committed batch."""
         if effects.due_at is not None and effects.due_at < self.next_look_at:
             self.next_look_at = effects.due_at
             self.wakeups.wake({DUE_TOPIC: 1})

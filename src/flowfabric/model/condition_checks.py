@@ -86,7 +86,7 @@ def _check_count(node: Count, path: str) -> None:
     for key in node.waitpoints:
         _check_key(key, path)
     if len(set(node.waitpoints)) != len(node.waitpoints):
-        raise _bad("waitpoints: a key stands twice", path)
+        raise _bad("waitpoints: a key is listed twice", path)
     if node.count_kind is CountKind.DISTINCT_WAITPOINTS and node.n > len(node.waitpoints):
         size = len(node.waitpoints)
         raise _bad(f"count_exceeds_waitpoint_set: n={node.n} > waitpoints.len()={size}", path)

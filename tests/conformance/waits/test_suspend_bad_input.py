@@ -50,7 +50,7 @@ CONDITIONS: dict[str, tuple[Any, str]] = {
     "waitpoints text": (Count(1, WAYS, "abc"), "waitpoints: expected a tuple, got str"),  # type: ignore[arg-type]
     "duplicate waitpoints": (
         Count(1, CountKind.DISTINCT_SIGNALS, ("a", "a")),
-        "waitpoints: a key stands twice",
+        "waitpoints: a key is listed twice",
     ),
     "unsatisfiable count": (
         AllOf((ONE, Count(3, WAYS, ("a", "b")))),
@@ -99,7 +99,7 @@ REQUESTS: dict[str, tuple[dict[str, Any], str]] = {
         {"waitpoints": (Fresh("a"), Fresh("b"))},
         "extra_binding_not_referenced_by_condition: b",
     ),
-    "a key twice": ({"waitpoints": (Fresh("a"), Fresh("a"))}, "a key stands twice"),
+    "a key twice": ({"waitpoints": (Fresh("a"), Fresh("a"))}, "a key is listed twice"),
     "empty key": ({"waitpoints": (Fresh(""),)}, "waitpoint_key"),
     "long key": ({"waitpoints": (Fresh(LONG),)}, "waitpoint_key"),
     "no binding": ({"waitpoints": ("a",)}, "waitpoints[0]"),
@@ -118,7 +118,7 @@ REQUESTS: dict[str, tuple[dict[str, Any], str]] = {
     "timeout after all time": ({"timeout_at": 10**18}, "timeout_at"),
     "timeout only without one": (
         {"resume_condition": TimeoutOnly()},
-        "timeout_only_without_deadline",
+        "timeout_at: TimeoutOnly needs a timeout",
     ),
     "negative delay": ({"resume_delay_ms": -1}, "resume_delay_ms"),
     "delay too long": ({"resume_delay_ms": DURATION_MS_MAX + 1}, "resume_delay_ms"),

@@ -1,4 +1,4 @@
-"""Executions in pages and in numbers."""
+"""Listings and counts of executions."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ async def list_executions(machine: EngineCore, request: api.ListExecutions) -> E
 
 @answers(api.CountListed)
 async def count_listed(machine: EngineCore, request: api.CountListed) -> int:
-    """Without a page."""
+    """The count without a page."""
     wanted = _list_filter(
         request.states, request.tag, request.created_after, request.created_before
     )
@@ -82,7 +82,7 @@ async def count_listed(machine: EngineCore, request: api.CountListed) -> int:
 async def count_executions(
     machine: EngineCore, request: api.CountExecutions
 ) -> dict[str, dict[str, int]]:
-    """Of one tenant, or of all."""
+    """Counts of one tenant, or of all."""
     if request.namespace is not None:
         check_name(request.namespace, field="namespace")
     return await count_by_lane(machine, request.namespace)
@@ -104,7 +104,7 @@ async def count_by_lane(
 async def list_expired_leases(
     machine: EngineCore, request: api.ListExpiredLeases
 ) -> ExpiredLeasePage:
-    """In the order of the index: by when they expired."""
+    """In the order of the index: by expiry."""
     as_of, limit, namespace = request.as_of, request.limit, request.namespace
     check_integer(limit, field="limit", least=1, most=limits.EXPIRED_LEASES_PAGE_MAX)
     if namespace is not None:
@@ -130,7 +130,7 @@ async def list_expired_leases(
     return ExpiredLeasePage(entries, following)
 
 
-# --- what is shown -------------------------------------------------------------------------------
+# --- filters and rows -----------------------------------------------------------------------------
 
 
 def _partition(machine: EngineCore, partition: int | None) -> int | None:
@@ -146,7 +146,7 @@ def _list_filter(
     created_after: int | None,
     created_before: int | None,
 ) -> ListFilter:
-    """What a listing shows, checked; its routes are found later, in the catalog."""
+    """A checked filter; its routes are found later, in the catalog."""
     return ListFilter(
         states=tuple(sorted({_state(state) for state in check_list(states, field="states")})),
         tag=None if tag is None else check_tag(tag),

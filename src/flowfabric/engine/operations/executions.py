@@ -19,7 +19,7 @@ from flowfabric.model.checks import check_list, check_uuid
 from flowfabric.model.record import fields_of, replace
 from flowfabric.model.results import CreateResult
 
-# The fields that always have a value, with their usual ones.
+# The fields that always have a value, with their defaults.
 _USUAL: Final = {
     name: value
     for name, value in fields_of(NewExecution(execution_kind="")).items()
@@ -29,7 +29,7 @@ _USUAL: Final = {
 
 @answers(api.NewExecution)
 async def create_execution(machine: EngineCore, request: NewExecution) -> CreateResult:
-    """Sharing a commit with others."""
+    """Create one, which shares a commit with other commands."""
     request = _filled(request)
     command = to_create(request, machine.config, _new_id(machine, request))
     await machine.ensure_known((command,))
@@ -40,7 +40,7 @@ async def create_execution(machine: EngineCore, request: NewExecution) -> Create
 async def create_executions(
     machine: EngineCore, request: api.CreateExecutions
 ) -> list[CreateResult]:
-    """In a transaction of their own."""
+    """Create many in a transaction of their own."""
     commands = _checked(machine, request.requests)
     await machine.ensure_known(commands)
     return await machine.execute_together(commands, _raise_first_refusal)
@@ -50,7 +50,7 @@ async def create_executions(
 async def create_executions_in(
     machine: EngineCore, request: api.CreateExecutionsIn
 ) -> list[CreateResult]:
-    """In the caller's transaction."""
+    """Create in the caller's transaction."""
     commands = _checked(machine, request.requests)
     return await machine.execute_in(request.connection, commands, commands, _raise_first_refusal)
 
@@ -97,7 +97,7 @@ def _request(given: NewExecution | dict[str, Any]) -> NewExecution:
 
 
 def _filled(request: NewExecution) -> NewExecution:
-    """None says the same as leaving a field out."""
+    """The fields without those that are None, which means left out."""
     absent = {name: usual for name, usual in _USUAL.items() if getattr(request, name) is None}
     if not absent:
         return request

@@ -51,14 +51,14 @@ async def ensure_signing_key(machine: EngineCore) -> None:
 async def seed_waitpoint_hmac_secret(
     machine: EngineCore, request: api.SeedWaitpointHmacSecret
 ) -> Seeded | AlreadySeeded:
-    """A chosen key."""
+    """Install a given key."""
     return await _seed(machine, check_kid(request.kid), check_secret(request.secret_hex))
 
 
 async def _seed(
     machine: EngineCore, kid: str, secret: str, *, is_automatic: bool = False
 ) -> Seeded | AlreadySeeded:
-    """In a transaction of its own: what else is decided there would use the keys from before."""
+    """In a transaction of its own: other commands there would use the keys from before."""
     command = SeedKey(kid=kid, secret_hex=secret, is_automatic=is_automatic)
     (seeded,) = await machine.execute_together([command])
     return seeded
@@ -68,7 +68,7 @@ async def _seed(
 async def rotate_waitpoint_hmac_secret_all(
     machine: EngineCore, request: api.RotateWaitpointHmacSecretAll
 ) -> Rotated | NothingToRotate:
-    """A random key unless one is given."""
+    """Rotate to a random key unless one is given."""
     name = check_kid(request.new_kid, field="new_kid")
     given = None
     if request.new_secret_hex is not None:
@@ -89,7 +89,7 @@ async def rotate_waitpoint_hmac_secret_all(
 async def list_waitpoint_hmac_kids(
     machine: EngineCore, request: api.ListWaitpointHmacKids
 ) -> list[KeyInfo]:
-    """Those that are not over."""
+    """Keys that have not expired."""
 
     async def work(reader: Reader) -> list[KeyInfo]:
         await reader.catalog()  # also reads the store's clock

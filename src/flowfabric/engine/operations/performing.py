@@ -1,7 +1,7 @@
-"""Which function performs which request.
+"""The function that performs each request.
 
-An operation that is decided by one command is a function from the checked request to that command;
-many of them share a commit. Any other is a coroutine that answers the request itself.
+An operation decided by one command is a function from the checked request to that command; many of
+them share a commit. Any other is a coroutine that returns the reply itself.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def commands(
 def answers(
     request: type[Q],
 ) -> Callable[[Callable[[EngineCore, Q], Awaitable[T]]], Callable[[EngineCore, Q], Awaitable[T]]]:
-    """This coroutine answers the request."""
+    """This coroutine returns the reply to the request."""
 
     def enter(
         answer: Callable[[EngineCore, Q], Awaitable[T]],

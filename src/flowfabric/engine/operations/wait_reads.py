@@ -1,4 +1,5 @@
-"""What suspended executions wait for, and what ended waits. Only a token's own read shows one."""
+"""The waits of suspended executions, and the signals that ended waits. Only the read of a token
+shows one."""
 
 from __future__ import annotations
 
@@ -35,14 +36,14 @@ from flowfabric.stores.base import Corrupt, ListFilter, Reader
 from flowfabric.stores.indexes import newest_first
 from flowfabric.stores.tables import SECRETS, SIGNALS, SUSPENSIONS, WAITPOINTS
 
-# --- what ended a wait ---------------------------------------------------------------------------
+# --- ended waits ----------------------------------------------------------------------------------
 
 
 @answers(api.ObserveSignals)
 async def observe_signals(
     machine: EngineCore, request: api.ObserveSignals
 ) -> tuple[ResumeSignal, ...]:
-    """Of a wait that no signal ended, only what the engine itself sent."""
+    """For a wait that no signal ended, only the engine's own signal."""
     found = await _last_wait(machine, request.handle)
     if found is None or found.cause is ResumeCause.SIGNAL:
         return () if found is None else found.signals
@@ -127,7 +128,7 @@ async def list_pending_waitpoints(
 
 @answers(api.ListWaits)
 async def list_waits(machine: EngineCore, request: api.ListWaits) -> WaitPage:
-    """A page of those suspended, with the waits of each."""
+    """A page of suspended executions, with the waits of each."""
     suspended = ListExecutions(
         namespace=request.namespace,
         states=(PublicState.SUSPENDED.value,),
@@ -145,7 +146,7 @@ async def list_waits(machine: EngineCore, request: api.ListWaits) -> WaitPage:
 
 @answers(api.FindWaitpoint)
 async def find_waitpoint(machine: EngineCore, request: api.FindWaitpoint) -> WaitpointRow | None:
-    """The freshest of those with the key."""
+    """The newest with the key."""
     checked = machine.check_id(request.execution_id)
     key = check_name(request.waitpoint_key, field="waitpoint_key")
     rows = await machine.read(lambda reader: reader.rows_of(WAITPOINTS, [checked]))
@@ -159,7 +160,7 @@ def _freshness(row: WaitpointRow) -> tuple[int, int, str]:
 
 
 def waitpoint_info(row: WaitpointRow, names: tuple[str, ...], mark: str) -> WaitpointInfo:
-    """A waitpoint without its token, with the token's mark."""
+    """A waitpoint without its token, with the token's fingerprint."""
     return WaitpointInfo(
         row.waitpoint_id,
         row.waitpoint_key,
@@ -230,9 +231,7 @@ async def list_suspended(machine: EngineCore, request: api.ListSuspended) -> lis
             if isinstance(each, Execution) and each.suspension_id is not None
         ]
         keys = [(each.execution_id, each.suspension_id) for each in found]
-        rows, _ = await readable(
-            reader.peek_rows, SUSPENSIONS, keys
-        )  # the doctor tells of the others
+        rows, _ = await readable(reader.peek_rows, SUSPENSIONS, keys)  # doctor reports the others
         return [
             SuspendedInfo(
                 row.execution_id,

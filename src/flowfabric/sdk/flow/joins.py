@@ -105,13 +105,13 @@ def as_join(after: object) -> Join | None:
 def _nodes(word: str, given: Iterable[Any]) -> tuple[Node[Any], ...]:
     nodes = tuple(given)
     if not nodes:
-        raise InvalidInput(f"{word}: name at least one node", field="after")
+        raise InvalidInput(f"{word}: give at least one node", field="after")
     for node in nodes:
         if not isinstance(node, Node):
             raise _not_a_node(word, node)
     if len(set(nodes)) < len(nodes):
         twice = next(each for each in nodes if nodes.count(each) > 1)
-        raise InvalidInput(f"{word}: {twice.name!r} stands twice", field="after")
+        raise InvalidInput(f"{word}: {twice.name!r} is listed twice", field="after")
     return nodes
 
 

@@ -59,7 +59,7 @@ class Place:
     def check(self) -> None:
         """Refuse if the path no longer leads to the open file."""
         if self._found() != self._file:
-            raise StoreReplaced(f"{self.path}: another file stands here now; {_ADVICE}")
+            raise StoreReplaced(f"{self.path}: another file is here now; {_ADVICE}")
 
     def _found(self) -> tuple[int, int]:
         try:
