@@ -96,7 +96,7 @@ def signal_logs(draw: st.DrawFn, most: int = 9) -> list[Contribution]:
 
 
 def holds(condition: Any, log: Sequence[Contribution]) -> bool:
-    """Straight from the specification: every node looks at every signal."""
+    """Written independently of the code: every node looks at every signal."""
     if isinstance(condition, AllOf):
         return not [each for each in condition.members if not holds(each, log)]
     if isinstance(condition, AnyOf):

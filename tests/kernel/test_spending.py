@@ -218,7 +218,7 @@ def test_a_hold_of_an_earlier_lease_is_replaced() -> None:
     assert book.held == {"a": 3}
 
 
-def test_what_a_hold_covers_is_charged_and_its_excess_judged() -> None:
+def test_the_reserved_part_is_charged_and_its_excess_judged() -> None:
     book = Book(hard_limits={"a": 10})
     book.report({"a": 5})
     book.reserve("e1", "h", {"a": 4})
@@ -234,7 +234,7 @@ def test_a_hold_given_back_twice_is_given_back_once() -> None:
     assert replies == [HoldReleased(True), HoldReleased(False)]
 
 
-def test_who_breaches_fails_only_where_the_policy_says_so() -> None:
+def test_a_breach_fails_the_execution_only_where_the_policy_says_so() -> None:
     for action in HardAction:
         book = Book(hard_limits={"a": 1}, on_hard_limit=action)
         command = ReportUsage(budget_id="b", amounts={"a": 2}, dedup_key=None, dedup_ttl_ms=TTL)

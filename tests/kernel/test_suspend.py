@@ -170,7 +170,6 @@ def test_the_policys_timeout_fills_in_only_what_is_missing() -> None:
 
 @pytest.mark.parametrize("cause", ResumeCause)
 def test_an_end_closes_everything_whatever_its_cause(cause: ResumeCause) -> None:
-    """Invariant 2."""
     _, episode = waiting()
     row, waitpoints = ended(episode, cause, "ann", "because", Moment(NOW + 7))
     assert (row.cause, row.actor, row.close_reason, row.closed_at) == (
@@ -186,7 +185,7 @@ def test_an_end_closes_everything_whatever_its_cause(cause: ResumeCause) -> None
 
 @pytest.mark.parametrize("situation", SITUATIONS)
 def test_nothing_else_can_be_resumed_or_timed_out(situation: str) -> None:
-    """Invariant 8: each transition is guarded by the phase."""
+    """Each transition is guarded by the phase."""
     execution = SITUATIONS[situation]()
     resume = ResumeExecution(execution_id=EXECUTION_ID, actor="ann", resume_delay_ms=0)
     assert refused(resume_execution(execution, None, resume, AT)) is ExecutionNotSuspended
@@ -209,7 +208,7 @@ def test_a_timeout_is_not_early() -> None:
 
 @pytest.mark.parametrize("behavior", TimeoutBehavior)
 def test_every_behaviour_leaves_a_state_that_agrees_with_itself(behavior: TimeoutBehavior) -> None:
-    """§8.3: either over, or awake with the same attempt, or suspended and not closed."""
+    """Either over, or awake with the same attempt, or suspended and not closed."""
     parked, episode = waiting(timeout_behavior=behavior)
     command = ExpireSuspension(execution_id=EXECUTION_ID, signal_id="x")
     done = expire_suspension(parked, episode, command, Moment(NOW + 1000))
@@ -228,7 +227,6 @@ def test_every_behaviour_leaves_a_state_that_agrees_with_itself(behavior: Timeou
 
 
 def test_spent_time_adds_up_over_episodes() -> None:
-    """Invariant 7."""
     running = leased()
     first = suspend(
         running, {}, [], None, None, command_of(fence_of(running)), Moment(NOW + 400)
@@ -272,7 +270,6 @@ def test_a_waitpoint_is_made_pending_with_its_end() -> None:
 
 @pytest.mark.parametrize("situation", SITUATIONS)
 def test_only_a_live_owner_hands_out_addresses(situation: str) -> None:
-    """D-34."""
     execution = SITUATIONS[situation]()
     command = CreateWaitpoint(
         execution_id=EXECUTION_ID,
@@ -288,7 +285,6 @@ def test_only_a_live_owner_hands_out_addresses(situation: str) -> None:
 
 @pytest.mark.parametrize("state", WaitpointState)
 def test_closing_depends_on_the_state(state: WaitpointState) -> None:
-    """§10."""
     row = a_waitpoint(state)
     decision = close_waitpoint(
         leased(), row, CloseWaitpoint(execution_id=EXECUTION_ID, waitpoint_id="w", reason="why"), AT

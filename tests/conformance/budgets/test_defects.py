@@ -1,4 +1,4 @@
-"""Budgets where older systems were wrong: the scenarios and defect rows of the specification."""
+"""Budgets where older systems were wrong, one test for each defect."""
 
 from __future__ import annotations
 
@@ -66,12 +66,12 @@ async def used_now(lab: Lab, budget_id: str = BUDGET) -> dict[str, int]:
     return {name: number for name, number in (await usage(lab, budget_id)).items() if number}
 
 
-# --- scenario 14 ---------------------------------------------------------------------------------
+# --- limits and resets ---------------------------------------------------------------------------
 
 
 @scenario
 async def test_a_hard_limit_is_reached_exactly_and_never_passed(lab: Lab) -> None:
-    """Scenario 14: 60 + 40 Ok, + 1 HardBreach, usage stays 100; a reset makes room."""
+    """60 + 40 Ok, + 1 HardBreach, usage stays 100; a reset makes room."""
     await make_budget(lab, hard={"a": 100})
     assert await report(lab, {"a": 60}) == Ok()
     assert await report(lab, {"a": 40}) == Ok()
@@ -85,7 +85,7 @@ async def test_a_hard_limit_is_reached_exactly_and_never_passed(lab: Lab) -> Non
 
 @scenario
 async def test_a_soft_limit_below_it_is_reported_and_applied(lab: Lab) -> None:
-    """Scenario 14: with soft 80 the second report is a SoftBreach; the first by name; 0 is none."""
+    """With soft 80 the second report is a SoftBreach; the first by name; 0 means no limit."""
     await make_budget(lab, hard={"a": 100, "z": 0}, soft={"a": 80, "b": 1, "z": 0})
     assert await report(lab, {"a": 60}) == Ok()
     assert await report(lab, {"a": 40}) == SoftBreach("a", 100, 80)
@@ -97,7 +97,7 @@ async def test_a_soft_limit_below_it_is_reported_and_applied(lab: Lab) -> None:
 
 @scenario
 async def test_dedup_replays_on_its_own_budget_only(lab: Lab) -> None:
-    """Scenario 14: the same key on another budget is independent."""
+    """The same key on another budget is independent."""
     for name in ("b1", "b2"):
         await make_budget(lab, name)
     for name in ("b1", "b2", "b1", "b2"):
@@ -105,7 +105,7 @@ async def test_dedup_replays_on_its_own_budget_only(lab: Lab) -> None:
     assert await usage(lab, "b1") == await usage(lab, "b2") == {"a": 1}
 
 
-# --- scenario 15 ---------------------------------------------------------------------------------
+# --- reports from many processes -----------------------------------------------------------------
 
 
 async def spender(lab: Lab, execution_id: str, draw: random.Random, rounds: int) -> None:
@@ -128,7 +128,7 @@ async def resetter(lab: Lab, rounds: int) -> None:
 def test_spends_releases_and_resets_at_once_leave_the_sum_of_live_ledgers(
     durable_lab: Lab,
 ) -> None:
-    """Scenario 15: no deadlock surfaces, usage is never negative."""
+    """No deadlock surfaces, usage is never negative."""
 
     async def work() -> None:
         async with engines(durable_lab, 4) as labs:
@@ -153,7 +153,7 @@ def test_spends_releases_and_resets_at_once_leave_the_sum_of_live_ledgers(
 
 @scenario
 async def test_one_engine_spends_releases_and_resets_at_once(lab: Lab) -> None:
-    """Scenario 15 in the batches of one process, on every store."""
+    """The same in the batches of one process, on every store."""
     await make_budget(lab)
     ids = [await lab.create() for _ in range(3)]
     draw = random.Random(15)
@@ -167,7 +167,7 @@ async def test_one_engine_spends_releases_and_resets_at_once(lab: Lab) -> None:
     assert await used_now(lab) == await live_sums(lab)
 
 
-# --- D36, D50: conflicts of the store ------------------------------------------------------------
+# --- conflicts of the store ----------------------------------------------------------------------
 
 
 async def holder(lab: Lab, claimed: Claimed, draw: random.Random, accepted: list[int]) -> None:
@@ -191,7 +191,7 @@ async def reporter(lab: Lab, draw: random.Random, accepted: list[int]) -> None:
 
 
 def test_no_conflict_of_the_store_surfaces(durable_lab: Lab) -> None:
-    """D36, D59: rivals on one budget from four engines; exact sums, never over the limit."""
+    """Rivals on one budget from four engines; exact sums, never over the limit."""
 
     async def work() -> None:
         lab = durable_lab
@@ -216,7 +216,7 @@ def test_no_conflict_of_the_store_surfaces(durable_lab: Lab) -> None:
 
 
 def test_releases_and_spends_over_many_dimensions_never_deadlock(durable_lab: Lab) -> None:
-    """D50: rows are taken in one order, whatever order callers name them in."""
+    """Rows are taken in one order, whatever order callers name them in."""
 
     async def work() -> None:
         lab = durable_lab
@@ -245,12 +245,12 @@ def test_releases_and_spends_over_many_dimensions_never_deadlock(durable_lab: La
     durable_lab.run(work())
 
 
-# --- D44: the store's clock ----------------------------------------------------------------------
+# --- the store's clock ---------------------------------------------------------------------------
 
 
 @scenario
 async def test_every_stamp_is_the_stores_time(lab: Lab) -> None:
-    """D44: no caller's clock decides or stamps anything."""
+    """No caller's clock decides or stamps anything."""
     claimed = await lab.started()
     born = lab.now
     await make_budget(lab, hard={"a": 5}, reset_interval_ms=60_000)
@@ -266,12 +266,12 @@ async def test_every_stamp_is_the_stores_time(lab: Lab) -> None:
     assert {event.occurred_at for event in await lab.operator_events(BUDGET)} == {born, lab.now}
 
 
-# --- D48: definitions and usage are apart --------------------------------------------------------
+# --- definitions and usage are apart -------------------------------------------------------------
 
 
 @scenario
 async def test_usage_makes_no_definition(lab: Lab) -> None:
-    """D48: what was reported before the policy counts, and the policy's limits are its own."""
+    """What was reported before the policy counts, and the policy's limits are its own."""
     await report(lab, {"a": 3})
     assert await lab.engine.list_budgets() == []
     for call in (lab.engine.get_budget_status, lab.engine.reset_budget, lab.engine.update_budget):
@@ -285,7 +285,6 @@ async def test_usage_makes_no_definition(lab: Lab) -> None:
 
 @scenario
 async def test_resetting_or_updating_nothing_makes_nothing(lab: Lab) -> None:
-    """D48."""
     for call in (lab.engine.reset_budget, lab.engine.update_budget):
         async with lab.refuses(NotFound):
             await call(budget_id=BUDGET)
@@ -305,7 +304,7 @@ async def test_resetting_or_updating_nothing_makes_nothing(lab: Lab) -> None:
 async def test_creating_again_with_other_content_is_a_conflict(
     lab: Lab, other: dict[str, Any]
 ) -> None:
-    """D48: nothing is silently ignored."""
+    """Nothing is silently ignored."""
     await make_budget(lab, hard={"a": 1})
     async with lab.refuses(LimitConflict):
         await make_budget(lab, **other)
@@ -313,7 +312,7 @@ async def test_creating_again_with_other_content_is_a_conflict(
 
 @scenario
 async def test_bookkeeping_is_kept_apart_from_usage(lab: Lab) -> None:
-    """D48: a breach adds no dimension."""
+    """A breach adds no dimension."""
     await make_budget(lab, hard={"a": 1}, soft={"b": 1})
     await report(lab, {"a": 1, "b": 2})
     await report(lab, {"a": 1})
@@ -321,12 +320,12 @@ async def test_bookkeeping_is_kept_apart_from_usage(lab: Lab) -> None:
     assert await usage(lab) == {"a": 0, "b": 0}
 
 
-# --- D49: dedup, generations ---------------------------------------------------------------------
+# --- dedup keys and generations ------------------------------------------------------------------
 
 
 @scenario
 async def test_one_key_on_a_report_and_on_spends_is_three_keys(lab: Lab) -> None:
-    """D49: (budget, operation, key), and a spend's key is its execution's."""
+    """(budget, operation, key), and a spend's key is its execution's."""
     await make_budget(lab)
     one, two = await lab.create(), await lab.create()
     for _ in range(2):
@@ -338,7 +337,7 @@ async def test_one_key_on_a_report_and_on_spends_is_three_keys(lab: Lab) -> None
 
 @scenario
 async def test_a_keys_time_is_honoured(lab: Lab) -> None:
-    """D49: to its last millisecond, without any sweep."""
+    """To its last millisecond, without any sweep."""
     await make_budget(lab)
     execution_id = await lab.create()
     for _ in range(2):
@@ -353,7 +352,7 @@ async def test_a_keys_time_is_honoured(lab: Lab) -> None:
 
 @scenario
 async def test_a_refused_call_is_judged_again_and_counted_once(lab: Lab) -> None:
-    """D49: nothing had been applied, so room lets it through."""
+    """Nothing had been applied, so room lets it through."""
     await make_budget(lab, hard={"a": 5})
     execution_id = await lab.create()
     for _ in range(3):
@@ -372,7 +371,7 @@ async def test_a_refused_call_is_judged_again_and_counted_once(lab: Lab) -> None
 
 @scenario
 async def test_what_is_released_may_be_spent_again_under_the_same_key(lab: Lab) -> None:
-    """D49: the release clears its keys, and nobody else's."""
+    """The release clears its own keys and no others."""
     await make_budget(lab)
     one, two = await lab.create(), await lab.create()
     for each in (one, two):
@@ -387,7 +386,7 @@ async def test_what_is_released_may_be_spent_again_under_the_same_key(lab: Lab) 
 
 @scenario
 async def test_two_equal_spends_without_a_key_are_two(lab: Lab) -> None:
-    """D49: content makes no key."""
+    """Content makes no key."""
     execution_id = await lab.create()
     for _ in range(2):
         assert await spend(lab, execution_id, {"a": 5}) == Ok()
@@ -396,7 +395,7 @@ async def test_two_equal_spends_without_a_key_are_two(lab: Lab) -> None:
 
 @scenario
 async def test_a_release_after_a_reset_takes_from_nobody(lab: Lab) -> None:
-    """D49: generations."""
+    """A reset starts a new generation."""
     await make_budget(lab)
     old, new = await lab.create(), await lab.create()
     await spend(lab, old, {"a": 5, "b": 5})
@@ -410,7 +409,7 @@ async def test_a_release_after_a_reset_takes_from_nobody(lab: Lab) -> None:
 
 @scenario
 async def test_a_ledger_begins_anew_after_a_reset(lab: Lab) -> None:
-    """D49: only what the present generation's lines say is given back."""
+    """Only amounts in the current generation's ledger are given back."""
     await make_budget(lab)
     execution_id = await lab.create()
     await spend(lab, execution_id, {"a": 5, "b": 5})
@@ -422,12 +421,12 @@ async def test_a_ledger_begins_anew_after_a_reset(lab: Lab) -> None:
     assert await ledger(lab, execution_id) == {}
 
 
-# --- D59: admission and reports at the limit -----------------------------------------------------
+# --- admission and reports at the limit ----------------------------------------------------------
 
 
 @scenario
 async def test_a_report_may_reach_the_limit_and_then_nobody_starts(lab: Lab) -> None:
-    """D59: both documented: denied at used + held = limit, a report refused only above it."""
+    """Both documented: denied at used + held = limit, a report refused only above it."""
     await make_budget(lab, hard={"a": 10})
     await report(lab, {"a": 9})
     first = await lab.started(budget_ids=(BUDGET,))
@@ -441,7 +440,7 @@ async def test_a_report_may_reach_the_limit_and_then_nobody_starts(lab: Lab) -> 
 
 @scenario
 async def test_reservations_keep_admitted_work_from_overspending(lab: Lab) -> None:
-    """D59: whoever reserves first has it; the others are told before they spend."""
+    """The first reservation gets it; later ones are refused before they spend."""
     await make_budget(lab, hard={"a": 10}, on_hard_limit="deny")
     running = [await lab.started(budget_ids=(BUDGET,)) for _ in range(3)]
     replies = await asyncio.gather(
@@ -455,12 +454,12 @@ async def test_reservations_keep_admitted_work_from_overspending(lab: Lab) -> No
     assert await held(lab) == {"a": 10}
 
 
-# --- D61: the schedule ---------------------------------------------------------------------------
+# --- the schedule --------------------------------------------------------------------------------
 
 
 @scenario
 async def test_a_late_loop_does_not_move_the_schedule(lab: Lab) -> None:
-    """D61: next_reset = previous + k · interval, above now."""
+    """next_reset = previous + k · interval, above now."""
     await make_budget(lab, reset_interval_ms=1000)
     born = lab.now
     for late, expected in ((1300, 2000), (0, 2000), (2999, 5000), (701, 6000)):
@@ -472,7 +471,7 @@ async def test_a_late_loop_does_not_move_the_schedule(lab: Lab) -> None:
 
 @scenario
 async def test_a_manual_reset_keeps_the_schedule(lab: Lab) -> None:
-    """D61: before its time, and after it when the loop is late."""
+    """Before its time, and after it when the loop is late."""
     await make_budget(lab, reset_interval_ms=1000)
     born = lab.now
     lab.clock.advance(400)
@@ -482,7 +481,7 @@ async def test_a_manual_reset_keeps_the_schedule(lab: Lab) -> None:
 
 
 def test_a_manual_and_a_scheduled_reset_racing_push_the_schedule_once(durable_lab: Lab) -> None:
-    """D61: the loop looks again under the lock."""
+    """The loop looks again under the lock."""
 
     async def work() -> None:
         lab = durable_lab
@@ -504,7 +503,7 @@ def test_a_manual_and_a_scheduled_reset_racing_push_the_schedule_once(durable_la
 
 @scenario
 async def test_another_interval_counts_from_the_last_reset(lab: Lab) -> None:
-    """D61 for update_budget: from the last reset, or the creation; 0 ends the schedule."""
+    """update_budget reschedules from the last reset, or the creation; 0 ends the schedule."""
     await make_budget(lab)
     born = lab.now
     lab.clock.advance(2500)
