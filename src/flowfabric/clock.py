@@ -72,8 +72,7 @@ def boot_id() -> str | None:
 
 
 def boot_ms() -> int:
-    """Milliseconds since the machine started, sleep included. Setting its clock does not change
-    it."""
+    """Milliseconds since the machine started, sleep included, whatever its clock is set to."""
     clock = time.CLOCK_MONOTONIC if _BOOT_CLOCK is None else _BOOT_CLOCK
     return time.clock_gettime_ns(clock) // 1_000_000
 

@@ -63,8 +63,7 @@ async def operate(call: Call, verb: Verb, words: Words) -> Exit:
 
 
 async def each(call: Call, verb: Verb, words: Words) -> Exit:
-    """One line per id. A refused one does not stop the others; the first refusal decides the exit
-    code."""
+    """One line per id. A refusal does not stop the others; the first decides the exit code."""
     code = Exit.OK
     documents = []
     async with call.engine() as engine:

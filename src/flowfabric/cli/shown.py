@@ -42,8 +42,7 @@ class Shown:
         return [each for each in found if isinstance(each, str)] if isinstance(found, list) else []
 
     def remember(self, kind: Kind, ids: list[str], *, is_listing: bool) -> None:
-        """A listing of several does not change the meaning of `-`; a single row is the one
-        shown."""
+        """A listing of several rows does not change the meaning of `-`; a single row does."""
         if self._file is None or not ids:
             return
         stores = self._read()

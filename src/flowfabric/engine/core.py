@@ -214,7 +214,7 @@ class EngineCore:
         self.check_scopes(command.bounds.budget_ids, places)
 
     def flow_budgets(self, commands: Iterable[CreateExecution]) -> dict[str, str]:
-        """The flow of each budget with the scope of a flow that commands name."""
+        """The flow of each named budget that has a flow as its scope."""
         names = {name for command in commands for name in command.bounds.budget_ids}
         policies = {name: self._known_budgets[name] for name in names}
         return {
@@ -297,7 +297,7 @@ class EngineCore:
         }
 
     def _credits_of(self, offer: Offer) -> Credits:
-        """The turns left to the lines a worker serves, from its earlier claims."""
+        """The credit of each line that a worker serves, from its earlier claims."""
         if len(self._credits) > OFFERS_MAX:
             self._credits.clear()
         return self._credits.setdefault(offer, {})

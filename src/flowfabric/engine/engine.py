@@ -99,8 +99,7 @@ class Engine(EngineBackend, EngineCore):
         forks.disinherit(self)
 
     def _after_fork(self) -> None:
-        """In a child process: every call says that this engine is the parent's; closing it does
-        nothing."""
+        """In a child process: calls say that the engine is the parent's; closing does nothing."""
         self.loop = None
         self._leave_core()
 

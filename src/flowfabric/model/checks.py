@@ -72,8 +72,7 @@ def check_text(
 
 
 def clip_text(value: object, max_bytes: int, *, field: str) -> str:
-    """Free text made storable: NUL and lone surrogates are replaced, the rest is cut at the
-    limit."""
+    """Free text made storable: NUL and lone surrogates replaced, cut at the limit."""
     if not isinstance(value, str):
         raise InvalidInput(f"{field}: expected text, got {type(value).__name__}", field=field)
     clean = str.__str__(value).replace("\x00", "\ufffd").encode(errors="replace")
@@ -191,8 +190,7 @@ def check_capabilities(values: object, *, field: str) -> tuple[str, ...]:
 
 
 def check_tag_key(key: object, *, field: str = "key") -> str:
-    """A tag key: lowercase words, at least one dot, so it never equals the name of an engine
-    field."""
+    """A tag key: lowercase words, at least one dot, so it never equals an engine field's name."""
     if not isinstance(key, str) or not _TAG_KEY.fullmatch(key) or len(key) > limits.NAME_BYTES:
         raise InvalidTagKey(f"{field}: {shown(key, 80)}", field=field)
     return str.__str__(key)

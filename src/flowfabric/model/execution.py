@@ -48,8 +48,7 @@ class Grant(Record, frozen=True):
     expires_at: int
 
     def is_live(self, now: int) -> bool:
-        """Whether it still keeps other workers away. The instant of expiry itself is still
-        valid."""
+        """Whether it still keeps other workers away; the instant of expiry included."""
         return now <= self.expires_at
 
 

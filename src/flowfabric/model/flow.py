@@ -167,8 +167,7 @@ class MemberRow(Record, frozen=True):
 
     @property
     def size(self) -> int:
-        """How many edges its group has. Staged edges count: the group is not complete without
-        them."""
+        """How many edges its group has, staged ones included: it is not complete without them."""
         return self.total + self.staged
 
     @property

@@ -21,8 +21,7 @@ class QuotaPolicy(Record, frozen=True):
 
     @property
     def window_ms(self) -> int:
-        """The window's length, cut so that even a corrupt one stays within the range of
-        instants."""
+        """The window's length, cut so that even a corrupt one ends within all instants."""
         return min(self.requests_per_window_seconds * 1000, INSTANT_MS_MAX)
 
 

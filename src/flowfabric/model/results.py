@@ -220,8 +220,7 @@ class LaneChanged(Record, frozen=True, tag=True):
 
 
 class Moved(Record, frozen=True, tag=True):
-    """The outcome of a due transition of one execution; `unchanged` when it was not due after
-    all."""
+    """The outcome of one execution's due transition; `unchanged` when it was not due after all."""
 
     execution_id: str
     what: str

@@ -109,8 +109,7 @@ class FlowFailed(FlowFabricError):
 
     @property
     def failures(self) -> dict[str, str]:
-        """The nodes that ended without a result, each with its state and reason; causes come
-        first."""
+        """The nodes that ended without a result, with state and reason; causes come first."""
         return dict(self.fields.get("failures", {}))
 
 

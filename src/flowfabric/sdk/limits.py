@@ -170,8 +170,7 @@ class LimitMethods:
         at_once: int | None = None,
         jitter: Duration | None = None,
     ) -> QuotaStatus:
-        """Change limits; fields left out stay. Executions that wait for the quota are checked at
-        once."""
+        """Change limits; fields left out stay. Waiting executions are checked at once."""
         engine = await self.start()
         await engine.update_quota_policy(
             quota_policy_id=name,

@@ -31,8 +31,7 @@ def schema_of(kind: Any, *, field: str = "expect") -> str:
 
 
 def _model_schema(kind: Any) -> dict[str, Any]:
-    """Pydantic's models describe themselves; the method tells them, so pydantic is never
-    imported."""
+    """Models are recognised by this method of theirs, so pydantic is never imported."""
     describe = getattr(kind, "model_json_schema", None)
     if describe is None:
         raise NotImplementedError(f"{kind!r} has no JSON schema")

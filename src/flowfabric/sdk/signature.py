@@ -69,8 +69,7 @@ class Signature:
         return payload
 
     def encode_own(self, arguments: Mapping[str, Any], pending: frozenset[str]) -> bytes:
-        """The payload of a node: arguments from other nodes are not there yet, the rest is
-        checked."""
+        """The payload of a node, checked; arguments from other nodes are not there yet."""
         known = {
             name: value
             for name, value in arguments.items()

@@ -390,8 +390,7 @@ class Reader(Protocol):
         ...
 
     async def ids_ending(self, ending: str, among: int, limit: int) -> list[str]:
-        """Ids of the newest executions, up to a number, with a UUID that ends with this text,
-        newest first."""
+        """Ids among the newest with UUIDs that end with this text, newest first."""
         ...
 
     async def count(self) -> list[tuple[Route, str, int]]:
@@ -521,8 +520,7 @@ class Store(Protocol):
         ...
 
     async def intern_routes(self, routes: Sequence[Route]) -> None:
-        """Register routes and their lanes in a transaction of their own: they outlive any
-        rollback."""
+        """Register routes and lanes in a transaction of their own: they outlive any rollback."""
         ...
 
     async def migration_status(self) -> list[MigrationStatus]:

@@ -262,8 +262,7 @@ def attempt_from_row(execution_id: str, row: Sequence[Any]) -> Attempt:
 
 
 def execution_from_row(row: Sequence[Any], routes: Mapping[int, Route]) -> Execution | Corrupt:
-    """CORE_COLUMNS, policy, tags, bounds and further columns; a corrupt row is returned, not
-    raised."""
+    """From CORE_COLUMNS, policy, tags, bounds …; a corrupt row is returned, not raised."""
     wire_id = execution_id_of(row[1], str(row[0]))
     try:
         if type(row) is SpoiledRow:

@@ -20,8 +20,7 @@ async def first_readable(
     decode: Callable[[Sequence[Any]], Awaitable[list[T]]],
     limit: int,
 ) -> list[T]:
-    """The first `limit` records that can be decoded; corrupt rows in front make it search
-    further."""
+    """The first `limit` records that can be decoded, searching past corrupt rows."""
     asked = limit
     while True:
         rows = await fetch(asked)

@@ -33,7 +33,7 @@ def differences(declared: Schema, real: Schema) -> list[Finding]:
 
 
 def _belongs_to_missing_table(part: str, real: Schema) -> bool:
-    """Without the parts of missing tables: the table itself is reported."""
+    """Whether the part's whole table is missing: then only the table is reported."""
     kind, _, name = part.rpartition(" ")
     table, _, inner = name.partition(".")
     return kind != "table" and inner != "" and f"table {table}" not in real

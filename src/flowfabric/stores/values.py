@@ -191,8 +191,7 @@ _BODY: Final[Mapping[str, Domain]] = {
 
 @cache
 def sheets() -> tuple[Sheet, ...]:
-    """Every table with the legal values of its columns; built when doctor first asks, not at
-    import."""
+    """Every table with its columns' legal values; built when doctor first asks, not at import."""
     core = _domains(
         Execution,
         *("route", "state", "grant", "policy", "tags", "bounds"),

@@ -29,7 +29,7 @@ def add_arguments(parser: FfParser) -> None:
 
 
 def _scenario(word: str) -> str:
-    """The scenarios of `ff bench`; for one of the report the error says where it is."""
+    """A scenario of `ff bench`; for one of the report the error says where it is."""
     if word in OF_THE_REPORT:
         raise ArgumentTypeError(
             f"{word} is measured from a checkout: bin/bench for the whole report,"

@@ -97,7 +97,7 @@ def _request(given: NewExecution | dict[str, Any]) -> NewExecution:
 
 
 def _filled(request: NewExecution) -> NewExecution:
-    """The fields without those that are None, which means left out."""
+    """The request with defaults for fields that are None, which means left out."""
     absent = {name: usual for name, usual in _USUAL.items() if getattr(request, name) is None}
     if not absent:
         return request

@@ -41,8 +41,7 @@ async def look_at_bounds(execution: Execution, reader: Reader) -> BoundsLook:
 async def present_windows(
     policy: QuotaPolicy, gates: Sequence[GateRow], reader: Reader
 ) -> list[GateRow]:
-    """Gates with their current counts: starts leave the window with time, the rows when next
-    used."""
+    """Gates with current counts: starts leave the window with time, rows only when next used."""
     total = sum(gate.in_window for gate in gates)
     if not 0 < total <= COUNTED_MAX:
         return list(gates)

@@ -40,8 +40,7 @@ class NewIds(Record, frozen=True):
 
 
 def is_claimable(execution: Execution, now: int) -> bool:
-    """Whether an ordinary claim may lease it: waiting, in time, and not granted to another
-    worker."""
+    """Whether an ordinary claim may lease it: waiting, in time, not granted to another worker."""
     return (
         execution.is_waiting
         and not execution.granted_to_other(now)

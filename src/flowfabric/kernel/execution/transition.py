@@ -126,8 +126,7 @@ def lease_horizon(wanted: int, deadline_at: int | None, attempt_due_at: int | No
 
 
 def let_go(execution: Execution, state: StateVector, at: Moment, **changes: Any) -> Execution:
-    """End ownership: the worker's fields are cleared, the epoch rises, grants and timers are
-    dropped."""
+    """End ownership: clear the worker's fields, raise the epoch, drop grants and timers."""
     return replace(
         execution,
         state=state,
@@ -158,8 +157,7 @@ def park(
     blocked_on: str | None = None,
     blocked_until: int | None = None,
 ) -> Execution:
-    """Keep waiting work from being claimed; a delay keeps running underneath, a grant is
-    dropped."""
+    """Keep waiting work from being claimed; its delay goes on underneath, its grant is dropped."""
     return replace(
         execution,
         state=blocked(reason, execution.state.attempt_state),

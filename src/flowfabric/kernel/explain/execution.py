@@ -94,8 +94,7 @@ def explain(
 def _missing_everywhere(
     execution: Execution, workers: Sequence[Worker], now: int
 ) -> tuple[str, ...]:
-    """The capabilities that the best-equipped live worker of the lane lacks; empty when one has
-    all."""
+    """The capabilities that the best-equipped live worker of the lane lacks."""
     required = execution.route.required_capabilities
     lacks = [
         missing_capabilities(required, worker.capabilities)

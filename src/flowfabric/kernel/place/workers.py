@@ -51,8 +51,7 @@ class MarkWorkerDead(Command[Marked | NotRegistered], frozen=True, kw_only=True)
 
 
 class SweepWorkers(Command[int], frozen=True, kw_only=True):
-    """Remove workers without a recent heartbeat from the registry, up to a limit; returns how
-    many."""
+    """Remove workers without a recent heartbeat, up to a limit; returns how many."""
 
     limit: int
 

@@ -51,8 +51,7 @@ class Parent(Asker, Protocol):
     """An owner that may wait for children."""
 
     async def wait_children(self) -> None:
-        """Release the lease until every child has ended; nothing the handler does afterwards
-        counts."""
+        """Release the lease until every child has ended; nothing done afterwards counts."""
         ...
 
 

@@ -154,8 +154,7 @@ class ExecutionFacts:
 
     @property
     def continuation(self) -> str | None:
-        """The text given to the last `suspend`: tells a handler with several waits where to
-        continue."""
+        """The text given to the last `suspend`: where to continue, after one of several waits."""
         return None if self._ended is None else self._ended.continuation
 
     @property

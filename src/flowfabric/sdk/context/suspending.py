@@ -150,8 +150,7 @@ class Suspend:
 
 
 async def begin(owner: Suspender, asked: Suspend) -> Ended | None:
-    """Begin to wait: None once suspended, or how the wait ended if its condition was met
-    already."""
+    """Begin to wait: None once suspended, or how the wait ended if it was met already."""
     request = asked.request()
     timeout_at = await asked.timeout_at(owner)
     if timeout_at is not None:

@@ -25,8 +25,7 @@ R = TypeVar("R")
 
 
 class Graph:
-    """Nodes and their dependencies. A node can only wait for nodes that exist, so there are no
-    cycles."""
+    """Nodes and dependencies. A node waits only for existing nodes, so there are no cycles."""
 
     def __init__(
         self,
@@ -347,7 +346,7 @@ def _with_gaps(call: Call[Any], wiring: Wiring, join: Join, label: str) -> Call[
 
 
 def _is_sure(wiring: Wiring, name: str) -> bool:
-    """Whether an argument takes one result, the first of several."""
+    """Whether an argument takes the first of several results, of which one is certain."""
     first = (f"{name}|0", f"{name}|0=")
     places = {*wiring.inputs.values(), *wiring.own}
     return bool(places.intersection(first)) and any(join.gives_one for join in wiring.joins)

@@ -162,8 +162,7 @@ class Reporter:
         asyncio.get_running_loop().call_later(_AGAIN_S * (0.5 + jitter()), put)
 
     def _refused(self, report: Report, error: Exception) -> None:
-        """A result the engine cannot store fails its execution; any other refusal drops the
-        report."""
+        """A result that cannot be stored fails its execution; other refusals drop the report."""
         if isinstance(report, Succeeded) and isinstance(error, ValidationError):
             self.put(
                 Failed(

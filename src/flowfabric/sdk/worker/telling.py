@@ -45,7 +45,7 @@ EVENTS: Final = {
 
 
 def started(settings: Settings, url: str, namespace: str) -> None:
-    """Its name and task, before it connects: connecting to a store may take long."""
+    """Its name and settings, before it connects: a connection may take long."""
     if not _LOGGER.isEnabledFor(logging.INFO):
         return
     tenants = settings.namespaces or (namespace,)

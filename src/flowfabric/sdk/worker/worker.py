@@ -176,8 +176,7 @@ class Shift:
     # --- claiming ------------------------------------------------------------------------------
 
     async def _claim_until_stopped(self) -> None:
-        """Claim as many executions as fit; fewer than that means no more are ready: wait for a
-        hint."""
+        """Claim as many as fit; when fewer came, no more are ready: wait for a hint."""
         topics = [lane_topic(lane) for lane in self._settings.lanes]
         with self._engine.listen(topics) as self._hinted:
             while not self._stopping.is_set():
@@ -312,8 +311,7 @@ class Shift:
 
 
 def _log_unjudged(held: Held, error: Exception) -> None:
-    """The worker's own code failed on a handler's end: release the lease, so that the work is run
-    again."""
+    """The worker's own code failed on a handler's end: the lease expires, the work is run again."""
     name = telling.name_of(held)
     _LOGGER.error("cannot judge how %s ended; its lease will lapse", name, exc_info=error)
 

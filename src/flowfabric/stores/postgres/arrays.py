@@ -235,8 +235,7 @@ def _numbered_through(parts: Parts) -> list[str]:
 
 
 def _insert(table: str, columns: Sequence[str], *, wire_ids: bool = False) -> Write:
-    """Insert, never upsert: an absent row cannot be locked, so concurrent inserts must collide
-    here."""
+    """Insert, never upsert: an absent row cannot be locked, so rivals must collide here."""
     sql = f"INSERT INTO {table} ({', '.join(columns)}) SELECT * FROM {SOURCE} AS v"
     return Write(table, columns, sql, wire_ids=wire_ids)
 

@@ -159,8 +159,8 @@ class Borrowed:
 
 
 def _fault(error: BaseException, connection: Any) -> Exception:
-    """Whether to use the connection again: after an error that is not the server's, its state is
-    unknown."""
+    """A driver's error as one of ours. After one that is not the server's the connection's state is
+    unknown: it is dropped."""
     is_closed = connection.is_closed()
     if not is_closed and not hasattr(error, "sqlstate"):
         connection.terminate()

@@ -61,8 +61,7 @@ class ListenHints(LocalHints):
         return self._outgoing
 
     def publish(self, topics: Mapping[str, int]) -> None:
-        """Tell this process now and the others soon; a store that does not listen tells no
-        other."""
+        """Tell this process now and, if the store listens, the others soon."""
         self.deliver(topics)
         if self._task is not None:
             self._put(topics)

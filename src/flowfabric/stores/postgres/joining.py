@@ -79,7 +79,7 @@ def _typed(error: Exception, connection: Joined | None) -> Exception:
 
 
 def _run_again(conflict: StoreConflict) -> ContentionError:
-    """Run the work once: the transaction is the caller's, so only the caller can run it again."""
+    """The error for a conflict: only the caller can run its own transaction again."""
     return ContentionError(f"roll back and run your transaction again ({conflict})")
 
 

@@ -98,8 +98,7 @@ def check_url(url: str) -> str:
 
 
 def unreadable_url() -> InvalidInput:
-    """The error for a URL that cannot be parsed; the text does not repeat it, for the password in
-    it."""
+    """The error for a URL that cannot be parsed; not repeated, for the password in it."""
     return InvalidInput(
         "url: cannot be read; a password with any of / @ # ? [ ] % has to be percent-encoded "
         "(urllib.parse.quote(password, safe=''))",

@@ -122,8 +122,7 @@ class PostgresStore:
 
     @asynccontextmanager
     async def _looking(self) -> AsyncIterator[Any]:
-        """A connection for work that writes nothing and is not run again: a conflict is an
-        outage."""
+        """A connection for reads that are not run again: a conflict is an outage."""
         try:
             async with self._connections().one() as connection:
                 yield connection

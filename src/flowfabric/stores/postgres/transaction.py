@@ -72,7 +72,7 @@ class PostgresTransaction(PostgresView):
 
     @property
     def _may_look(self) -> bool:
-        """Whether nothing has happened yet that would contradict a read without a lock."""
+        """Whether a read without a lock is allowed: nothing was locked, read or saved before."""
         return not (self._is_open or self._seen or self._last)
 
     async def load(self, ids: Sequence[str]) -> dict[str, Execution | Corrupt]:
@@ -91,8 +91,7 @@ class PostgresTransaction(PostgresView):
     async def load_keys(
         self, keys: Sequence[tuple[str, str]]
     ) -> dict[tuple[str, str], IdempotencyRecord]:
-        """A fresh key needs no lock: concurrent inserts collide on it. An old one that is replaced
-        does."""
+        """A fresh key needs no lock: rivals collide on it. An old one that is replaced does."""
         if not self._may_look:
             return await super().load_keys(keys)
         found = by_key(await self.fetch("look_keys", *two_columns(keys)))

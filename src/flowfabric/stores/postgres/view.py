@@ -223,8 +223,7 @@ class PostgresView(SmallTables):
         return by_id(await self.records([tuple(row) for row in rows]))
 
     async def _get_one(self, execution_id: str) -> dict[str, Execution | Corrupt]:
-        """A caller that reads a single one often wants its result next: a small one is read
-        along."""
+        """A caller that reads one often wants its result next: a small one is read along."""
         size = len(ATTEMPT_COLUMNS)
         rows = [tuple(row) for row in await self.run("get_one", execution_id[-36:])]
         for row in rows:
@@ -443,8 +442,7 @@ class PostgresView(SmallTables):
             await self.run("bump_catalog")
 
     async def _create(self, changes: Changes) -> None:
-        """Insert, never upsert: an absent row cannot be locked, so concurrent inserts must collide
-        here."""
+        """Insert, never upsert: an absent row cannot be locked, so rivals must collide here."""
         book = self._book
         if any(e.route not in book.ids for e, _ in changes.created.values()):
             book = await self._routes()

@@ -40,8 +40,7 @@ class StoreClock:
         return self._line.time_at(boot)
 
     def find(self, connection: sqlite3.Connection) -> bool:
-        """Read the line of this boot from the file; returns whether there was one, or none is
-        needed."""
+        """Read the line of this boot from the file; whether there was one, or none is needed."""
         if self._boot_id is None:
             return True
         self._line = self._stored(connection)

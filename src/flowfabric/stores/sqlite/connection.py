@@ -70,8 +70,7 @@ def close(connection: sqlite3.Connection) -> None:
 
 
 def _use_wal(connection: sqlite3.Connection) -> None:
-    """SQLite does not wait for connections that switch the mode, or close the file, at this
-    moment."""
+    """SQLite does not wait for connections that switch the mode or close the file just now."""
     give_up_at = monotonic() + BUSY_TIMEOUT_MS / 1000
     while True:
         try:

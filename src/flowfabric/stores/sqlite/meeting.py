@@ -76,8 +76,7 @@ class Meeting:
 
 
 def remove_dead(address: str) -> None:
-    """Remove the address of a process that is gone. Anything else that refuses a datagram is left
-    alone."""
+    """Remove the address of a process that is gone, and nothing else that refuses a datagram."""
     with suppress(OSError):
         if stat.S_ISSOCK(os.lstat(address).st_mode):
             Path(address).unlink()

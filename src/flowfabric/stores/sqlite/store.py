@@ -249,8 +249,7 @@ class SqliteStore:
         return differences(declared_schema(), real)
 
     async def upkeep(self) -> list[tuple[str, str, str]]:
-        """Warnings: space that could be given back, a log that cannot be shortened, clocks that
-        differ."""
+        """Warnings: free space to give back, a log that cannot be shortened, clocks that differ."""
         found = await self._write_once(lambda connection: file_upkeep(connection, self._place.path))
         return [*found, *self._clock.upkeep()]
 
