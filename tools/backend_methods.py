@@ -73,6 +73,14 @@ class Subject:
                     yield top, decorator
 
 
+def _inherited(base: ast.expr) -> Iterator[ast.AnnAssign]:
+    """The fields that a request has from its base."""
+    name = ast.unparse(base).partition("[")[0]
+    for node in ast.parse((API / "operation.py").read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.ClassDef) and node.name == name:
+            yield from (each for each in node.body if isinstance(each, ast.AnnAssign))
+
+
 def _is_entry(node: ast.expr) -> bool:
     return isinstance(node, ast.Call) and ast.unparse(node.func) == "operation"
 
@@ -94,6 +102,7 @@ class Writer:
         name = ast.literal_eval(entry.args[0])
         options = {each.arg: each.value for each in entry.keywords}
         fields = [each for each in request.body if isinstance(each, ast.AnnAssign)]
+        fields += [field for base in request.bases for field in _inherited(base)]
         names = [ast.unparse(each.target) for each in fields]
         given = ast.literal_eval(options["positional"]) if "positional" in options else ()
         positional = given or (("handle",) if names[:1] == ["handle"] else ())

@@ -137,7 +137,7 @@ def _chain(kind: str) -> tuple[list[FlowNode], list[FlowEdge]]:
 
 async def _run_chain(engine: Engine, nodes: list[FlowNode], edges: list[FlowEdge]) -> None:
     made = await engine.submit_flow(nodes=nodes, edges=edges)
-    done = await engine.wait_for_flow(flow_id=made.flow_id, timeout_ms=_PATIENCE_MS)
+    done = await engine.wait_for_flow(flow_id=made.flow_id, wait_ms=_PATIENCE_MS)
     if done.public_flow_state is not FlowState.COMPLETED:
         raise MeasurementFailed(f"a chain ended {done.public_flow_state.value}")
 
@@ -216,14 +216,14 @@ async def fan_rate(url: str, fan: int) -> float:
                 worker_id=WORKER,
                 worker_instance_id=WORKER,
                 limit=_BATCH,
-                max_wait_ms=1_000,
+                wait_ms=1_000,
             )
             await engine.complete_many(
                 [Complete(handle=each.handle, result=RESULT) for each in claimed]
             )
             done += len(claimed)
         took = monotonic() - started
-        ended = await engine.wait_for_flow(flow_id=made.flow_id, timeout_ms=_PATIENCE_MS)
+        ended = await engine.wait_for_flow(flow_id=made.flow_id, wait_ms=_PATIENCE_MS)
         check_count("members completed", ended.members.get(PublicState.COMPLETED, 0), fan)
     return fan / took
 

@@ -156,7 +156,7 @@ class Loop:
                 worker_id=WORKER,
                 worker_instance_id=f"{WORKER}-1",
                 limit=CONCURRENT,
-                max_wait_ms=_WAIT_MS,
+                wait_ms=_WAIT_MS,
             )
             for each in claimed:
                 self.resumed += each.handle.kind is HandleKind.RESUMED

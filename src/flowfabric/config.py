@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import getpass
 import os
+import socket
 from pathlib import Path
 from typing import Final, Literal
 
@@ -29,6 +31,7 @@ class EngineConfig(Record, frozen=True, kw_only=True):
     """
 
     namespace: str = "default"  # the tenant of calls that name none
+    actor: str = ""  # of unsafe calls that name none
     payload_bytes_max: int = limits.PAYLOAD_BYTES_DEFAULT  # input and result, each
     lease_ttl_ms: int = limits.LEASE_TTL_MS_DEFAULT  # for claims that name none
     retention_ms: int = limits.RETENTION_MS_DEFAULT  # how long finished executions are kept
@@ -54,6 +57,8 @@ class EngineConfig(Record, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         check_name(self.namespace, field="namespace")
+        if self.actor != "":
+            check_name(self.actor, field="actor")
         check_lease_ttl(self.lease_ttl_ms)
         most = limits.DURATION_MS_MAX
         for field, least, bound in (
@@ -110,6 +115,15 @@ def state_folder() -> Path | None:
     except RuntimeError:  # a process without a home
         return None
     return base / "flowfabric"
+
+
+def user_at_host() -> str:
+    """The actor of a command on this machine, as far as the machine knows."""
+    try:
+        user = getpass.getuser()
+    except (OSError, KeyError):  # a process without a user's entry
+        user = "unknown"
+    return "".join(each for each in f"{user}@{socket.gethostname()}" if each.isprintable())[:256]
 
 
 def environment_flag(name: str) -> bool:

@@ -4,25 +4,33 @@
 FlowFabricError
   NotFound               the named thing does not exist (or is not visible to you)
   ValidationError        the request is wrong; nothing was changed; do not retry unchanged
-    InvalidInput  InvalidCapabilities  InvalidTagKey  InvalidBlockingReason  CapabilityMismatch
-    PayloadTooLarge  FenceRequired  PartialFence  HandleFromOtherBackend  Corruption
-    ExecutionNotInFlow
-  ContentionError        another call was first, or the moment is wrong; re-read and retry
+    InvalidInput  InvalidCursor  InvalidCapabilities  InvalidTagKey  InvalidBlockingReason
+    InvalidBudgetScope  BudgetScopeMismatch  InvalidQuotaSpec  InvalidDependency
+    ExecutionNotInFlow  InvalidWaitpointKey  InvalidPayload  InvalidToken  SignalLimitExceeded
+    CapabilityMismatch  PayloadTooLarge  FenceRequired  PartialFence  HandleFromOtherBackend
+    Corruption
+  ContentionError        another was first, or the moment is wrong; re-read and retry
     ExecutionNotActive  ExecutionNotLeaseable  ExecutionNotEligible
     LeaseConflict  InvalidClaimGrant  ClaimGrantExpired  UseClaimResumedExecution
     NotAResumedExecution  StaleGraphRevision  RetryExhausted
   ConflictError          it contradicts what is already recorded; do not retry
-    IdempotencyConflict  FlowConflict  CycleDetected  SelfReferencingEdge
-    DependencyAlreadyExists  AlreadyInOtherFlow
-  StateError             the execution's life has moved on; do not retry
+    IdempotencyConflict  LimitConflict  SuspendConflict  RotationConflict  FlowConflict
+    WaitpointAlreadyExists  CycleDetected  SelfReferencingEdge  DependencyAlreadyExists
+    AlreadyInOtherFlow
+  StateError             life has moved on; do not retry
     StaleLease  LeaseExpired  LeaseRevoked  ExecutionNotTerminal  MaxReplaysExhausted
-    GrantAlreadyExists  LaneClosed  PlaceInUse  FlowAlreadyTerminal  InvalidDependency
+    GrantAlreadyExists  LaneClosed  PlaceInUse  FlowAlreadyTerminal
+    DependencyGroupDecided  DependentNotRunnable  EdgeInForce  EdgeNotInForce
+    AlreadySuspended  ExecutionNotSuspended  TargetNotSignalable  WaitpointClosed
+    WaitpointNotPending  WaitpointInUse  WaitpointOfOtherAttempt  PendingWaitpointExpired
   StoreError             the storage, not the request
-    StoreUnavailable     nothing was written; retrying is safe
-    OutcomeUnknown       it may have been written; repeat it with the same fence or key
-    SchemaMismatch       the database and this program disagree; the text says what to do
-    StoreReplaced        the file was moved, deleted or replaced under a running program
-    StoreCorrupt         the database is damaged; a retry cannot help
+    StoreUnavailable       nothing was written; retrying is safe
+    OutcomeUnknown         it may have been written; repeat it with the same fence or key
+    SchemaMismatch         the database and this program disagree; the text says what to do
+    ConfigurationMismatch  the database and the configuration disagree
+    StoreReplaced          the file was moved, deleted or replaced under a running program
+    StoreCorrupt           the database is damaged; a retry cannot help
+    KeyringEmpty           no key is installed that could sign
   ForkedProcess          opened by the parent of this process; open it anew here
   WaitTimeout            the caller stopped waiting; the work itself goes on
 ```
@@ -107,6 +115,12 @@ class InvalidInput(ValidationError):
     code = "invalid_input"
 
 
+class InvalidCursor(ValidationError):
+    """Hand back a `next_cursor` of this very listing, or none to begin anew."""
+
+    code = "invalid_cursor"
+
+
 class InvalidCapabilities(ValidationError):
     """A capability list is malformed or too large."""
 
@@ -132,9 +146,15 @@ class ExecutionNotInFlow(ValidationError):
 
 
 class InvalidBudgetScope(ValidationError):
-    """The budget is for something else; attach one with a scope that fits, or a free one."""
+    """A budget's `scope_id` names what the budget is for; a free budget has none."""
 
     code = "invalid_budget_scope"
+
+
+class BudgetScopeMismatch(ValidationError):
+    """The budget is for something else; attach one with a scope that fits, or a free one."""
+
+    code = "budget_scope_mismatch"
 
 
 class InvalidQuotaSpec(ValidationError):
@@ -143,10 +163,16 @@ class InvalidQuotaSpec(ValidationError):
     code = "invalid_quota_spec"
 
 
-class InvalidWaitpoint(ValidationError):
-    """That waitpoint cannot be used here; the detail says why."""
+class InvalidWaitpointKey(ValidationError):
+    """The waitpoint was made under another key; refer to it by that."""
 
-    code = "invalid_waitpoint"
+    code = "invalid_waitpoint_key"
+
+
+class InvalidDependency(ValidationError):
+    """There is no such edge between these two. Check the ids, or stage the edge first."""
+
+    code = "invalid_dependency"
 
 
 class InvalidPayload(ValidationError):
@@ -156,7 +182,7 @@ class InvalidPayload(ValidationError):
 
 
 class SignalLimitExceeded(ValidationError):
-    """The execution has had as many signals as its limit allows."""
+    """The execution has had as many signals, or bytes of them, as its limit allows."""
 
     code = "signal_limit_exceeded"
 
@@ -287,6 +313,12 @@ class LimitConflict(ConflictError):
     code = "limit_conflict"
 
 
+class WaitpointAlreadyExists(ConflictError):
+    """A waitpoint of this id exists. Ask again: each call chooses a new id."""
+
+    code, retryable = "waitpoint_already_exists", True
+
+
 class SuspendConflict(ConflictError):
     """The key was used for another suspension. Use another key or the same content."""
 
@@ -306,7 +338,7 @@ class IdempotencyConflict(ConflictError):
 
 
 class FlowConflict(ConflictError):
-    """A flow of this id exists with another kind or namespace."""
+    """A flow of this id exists with other content. Choose another id."""
 
     code = "flow_conflict"
 
@@ -324,7 +356,7 @@ class SelfReferencingEdge(ConflictError):
 
 
 class DependencyAlreadyExists(ConflictError):
-    """An edge of this id exists already; the fields tell what it joins."""
+    """An edge of this id exists; the fields tell what it joins. Choose another id."""
 
     code = "dependency_already_exists"
 
@@ -363,7 +395,7 @@ class LeaseRevoked(StateError):
 
 
 class ExecutionNotTerminal(StateError):
-    """Only a finished execution can be replayed."""
+    """The execution has not ended, and this is only for one that has."""
 
     code = "execution_not_terminal"
 
@@ -380,10 +412,28 @@ class FlowAlreadyTerminal(StateError):
     code = "flow_already_terminal"
 
 
-class InvalidDependency(StateError):
-    """The dependency cannot be made or resolved now; the detail says why."""
+class DependencyGroupDecided(StateError):
+    """What the execution waits for has been decided; no more upstreams can be added."""
 
-    code = "invalid_dependency"
+    code = "dependency_group_decided"
+
+
+class DependentNotRunnable(StateError):
+    """The execution that would wait runs or has ended already."""
+
+    code = "dependent_not_runnable"
+
+
+class EdgeInForce(StateError):
+    """The edge was applied; only a staged one can be withdrawn."""
+
+    code = "edge_in_force"
+
+
+class EdgeNotInForce(StateError):
+    """The edge was staged and never applied. Apply it first."""
+
+    code = "edge_not_in_force"
 
 
 class AlreadySuspended(StateError):
@@ -402,6 +452,24 @@ class WaitpointClosed(StateError):
     """The waitpoint accepts no more signals: its wait has ended."""
 
     code = "waitpoint_closed"
+
+
+class WaitpointNotPending(StateError):
+    """The waitpoint is closed, or waited on already. Make a new one to wait on."""
+
+    code = "waitpoint_not_pending"
+
+
+class WaitpointInUse(StateError):
+    """An execution waits on this waitpoint. Resume or cancel the execution instead."""
+
+    code = "waitpoint_in_use"
+
+
+class WaitpointOfOtherAttempt(StateError):
+    """An earlier attempt made this waitpoint. Make a new one to wait on."""
+
+    code = "waitpoint_of_other_attempt"
 
 
 class PendingWaitpointExpired(StateError):
@@ -423,15 +491,16 @@ class GrantAlreadyExists(StateError):
 
 
 class LaneClosed(StateError):
-    """The lane is closed for this: a paused or disabled one hands out no work, a draining or
-    disabled one accepts none. Use another, or resume it."""
+    """The lane is closed for this. Use another, or resume it.
+
+    A paused or disabled one hands out no work, a draining or disabled one accepts none.
+    """
 
     code = "lane_closed"
 
 
 class PlaceInUse(StateError):
-    """The execution runs in this slot: it is freed when the lease ends, so cancel the execution or
-    revoke its lease."""
+    """The execution runs in this slot. Cancel it or revoke its lease, which frees the slot."""
 
     code = "place_in_use"
 
@@ -467,6 +536,12 @@ class SchemaMismatch(StoreError):
     """The database schema and this version of FlowFabric disagree."""
 
     code = "schema_mismatch"
+
+
+class ConfigurationMismatch(StoreError):
+    """The database was made with another setting. Correct the one that the detail names."""
+
+    code = "configuration_mismatch"
 
 
 class StoreReplaced(StoreError):

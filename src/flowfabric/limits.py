@@ -69,9 +69,9 @@ KEY_GRACE_MS_DEFAULT: Final = 86_400_000  # how long a retired signing key still
 
 # Reading
 PAGE_DEFAULT: Final = 100
-PAGE_MAX: Final = 1000  # rows in one answer
+PAGE_MAX: Final = 1000  # items in one page
+CURSOR_BYTES: Final = 2048  # two names, their listing, and a third more for Base64
 TEXT_SCAN_ROWS: Final = 20_000  # rows one page of a text search may look at
-EXPIRED_LEASES_PAGE_MAX: Final = 10_000
 FIND_DIGITS_MIN: Final = 4  # a shorter part of an id matches too many
 FIND_AMONG: Final = 100_000  # newest executions, their ids compared with an end: tens of ms
 FIND_FLOWS_AMONG: Final = 10_000  # newest flows, whole rows
@@ -102,6 +102,5 @@ RESULTS_UNSIZED_MAX: Final = 32  # results read for inputs before their sizes ar
 CASCADE_MAX: Final = 1_000  # edges resolved or members cancelled in one transaction
 CANCEL_INLINE_MAX: Final = 2_000  # members cancelled in the transaction that cancels their flow
 CANCEL_GRACE_MS_DEFAULT: Final = 30_000  # how long cancel_flow_header leaves members to its caller
-CANCEL_WAIT_MS_MAX: Final = 300_000
-TASK_RETRY_MS: Final = 20  # a locked row has deferred work: try again soon
+TASK_RETRY_MS: Final = 20  # before deferred work that met a locked row is tried again
 TASK_RETRY_MS_MAX: Final = 5_000

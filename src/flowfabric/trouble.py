@@ -7,6 +7,7 @@ from enum import Enum
 from typing import Final
 
 from flowfabric.errors import (
+    ConfigurationMismatch,
     FlowFabricError,
     KeyringEmpty,
     RetryExhausted,
@@ -16,7 +17,13 @@ from flowfabric.errors import (
     StoreReplaced,
 )
 
-_LASTING: Final = (SchemaMismatch, KeyringEmpty, StoreReplaced, StoreCorrupt)
+_LASTING: Final = (
+    SchemaMismatch,
+    ConfigurationMismatch,
+    KeyringEmpty,
+    StoreReplaced,
+    StoreCorrupt,
+)
 
 
 class Trouble(Enum):

@@ -155,7 +155,7 @@ def test_suspended_executions_are_preloaded_as_the_engine_left_them(databases: D
         async def look() -> tuple[Any, Any, Any]:
             async with open_engine(url) as engine:
                 counts, report = await engine.count_executions(), await engine.doctor()
-                shown = await engine.list_suspended(limit=50)
+                shown = (await engine.list_suspended(limit=50)).items
                 answers = [
                     await engine.resume_execution(execution_id=each.execution_id) for each in shown
                 ]

@@ -17,8 +17,8 @@ from flowfabric.assemble import open_engine
 from flowfabric.config import EngineConfig
 from flowfabric.engine.core import EngineCore
 from flowfabric.engine.engine import Engine
-from flowfabric.engine.unit.flows.cascade import FlowCascade
-from flowfabric.engine.unit.flows.deferred import FlowTasks
+from flowfabric.engine.unit.flows.cascade import Cascade
+from flowfabric.engine.unit.flows.catch_up import CatchUp
 from flowfabric.model.attempt import FailureClass
 from flowfabric.model.handle import Handle
 from tests.chaos.worker_process import claim, say
@@ -59,13 +59,13 @@ async def begin(engine: Engine, name: str) -> Handle:
     return claimed[0].handle
 
 
-async def do_what_is_owed(engine: Engine) -> None:
+async def do_what_is_deferred(engine: Engine) -> None:
     for _ in range(TRIES):
         await engine.move_due()
 
 
 async def before_the_end_commits(engine: Engine, handle: Handle) -> None:
-    after(FlowCascade, "follow_up")
+    after(Cascade, "follow_up")
     await engine.complete(handle)
 
 
@@ -81,20 +81,20 @@ async def after_a_failure_commits(engine: Engine, handle: Handle) -> None:
 
 async def in_the_continuation(engine: Engine, handle: Handle) -> None:
     await engine.complete(handle)
-    after(FlowTasks, "_cascade")
-    await do_what_is_owed(engine)
+    after(CatchUp, "_go_on")
+    await do_what_is_deferred(engine)
 
 
 async def between_continuations(engine: Engine, handle: Handle) -> None:
     await engine.complete(handle)
     after_commit()
-    await do_what_is_owed(engine)
+    await do_what_is_deferred(engine)
 
 
 async def in_the_sibling_cancel(engine: Engine, handle: Handle) -> None:
     await engine.complete(handle)
-    after(FlowTasks, "_cancel_siblings")
-    await do_what_is_owed(engine)
+    after(CatchUp, "_cancel_siblings")
+    await do_what_is_deferred(engine)
 
 
 async def after_a_repeated_cascade(engine: Engine, handle: Handle) -> None:

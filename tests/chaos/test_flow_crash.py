@@ -197,7 +197,7 @@ def graphs() -> Iterator[dict[str, Any]]:
 
 async def unfinished(engine: Engine) -> int:
     page = await engine.list_flows(status="active", limit=1)
-    return len(page.flows)
+    return len(page.items)
 
 
 def test_workers_killed_while_flows_run(url: str, runner: asyncio.Runner) -> None:

@@ -22,7 +22,7 @@ from flowfabric.config import EngineConfig
 from flowfabric.engine.engine import Engine
 from flowfabric.errors import FlowFabricError, RetryExhausted, StoreError
 from flowfabric.model.attempt import FailureClass
-from flowfabric.model.flow import AllDone, AnyOf, CancellationPolicy, OnSatisfied, Quorum
+from flowfabric.model.flow import AllDone, AnySucceeded, CancellationPolicy, OnSatisfied, Quorum
 from flowfabric.model.flow_results import FlowSubmitted
 from flowfabric.model.results import Claimed, Created
 from flowfabric.stores.base import StoreConflict
@@ -40,8 +40,8 @@ LAYER = 4
 JOINS = (
     None,
     AllDone(),
-    AnyOf(OnSatisfied.CANCEL_REMAINING),
-    AnyOf(OnSatisfied.CANCEL_REMAINING, only_if_unshared=True),
+    AnySucceeded(OnSatisfied.CANCEL_REMAINING),
+    AnySucceeded(OnSatisfied.CANCEL_REMAINING, only_if_unshared=True),
     Quorum(2, OnSatisfied.LET_RUN),
     Quorum(2, OnSatisfied.CANCEL_REMAINING),
 )
@@ -235,7 +235,7 @@ async def race(url: str) -> None:
         seen = sum((rival.seen for rival in rivals), Counter())
         for act in ("work", "grow", "replay", "cancel_flow", "cancel_member", "look_after"):
             assert seen[act] > 0, seen
-        for flow in (await engine.list_flows(status="active", limit=1_000)).flows:
+        for flow in (await engine.list_flows(status="active", limit=1_000)).items:
             await engine.cancel_flow(flow_id=flow.flow_id)
         await settle(engine)
         dump = await engine.store.dump()

@@ -120,7 +120,7 @@ def spend(spenders: Crew, diaries: Path, look: Callable[[], None]) -> None:
 
 
 async def look_at_limits(engine: Engine) -> None:
-    for status in await engine.list_budgets():
+    for status in (await engine.list_budgets()).items:
         for name, hard in HARD.items():
             committed = status.usage.get(name, 0) + status.held.get(name, 0)
             assert committed <= hard, f"{status.budget_id}: {name} {committed}/{hard}"

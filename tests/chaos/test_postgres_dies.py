@@ -100,7 +100,7 @@ class Clients:
                 worker_instance_id=name,
                 limit=2,
                 lease_ttl_ms=2_000,
-                max_wait_ms=100,
+                wait_ms=100,
             )
         )
 

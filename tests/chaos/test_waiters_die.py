@@ -60,10 +60,10 @@ class Sender:
 
     async def send(self) -> None:
         """One round over everything that waits now; a token is asked for as an operator would."""
-        for each in await self._engine.list_suspended(limit=200):
+        for each in (await self._engine.list_suspended(limit=200)).items:
             key = each.execution_id
             page = await self._engine.list_pending_waitpoints(execution_id=key)
-            for waitpoint in page.entries:
+            for waitpoint in page.items:
                 token = await self._engine.read_waitpoint_token(
                     execution_id=key, waitpoint_id=waitpoint.waitpoint_id
                 )

@@ -36,7 +36,7 @@ async def claim(engine: Engine, name: str, limit: int, lease_ms: int = LEASE_MS)
         worker_instance_id=name,
         limit=limit,
         lease_ttl_ms=lease_ms,
-        max_wait_ms=500,
+        wait_ms=500,
     )
 
 

@@ -13,7 +13,7 @@ from flowfabric.api.flows import FlowEdge, FlowNode
 from flowfabric.cli.program import main
 from flowfabric.cli.show.dag import LANES_MAX, draw, folded, ordered
 from flowfabric.engine.engine import Engine
-from flowfabric.model.flow import AllDone, AnyOf, OnSatisfied, Quorum
+from flowfabric.model.flow import AllDone, AnySucceeded, OnSatisfied, Quorum
 from tests.cli.desk import Desk
 
 if TYPE_CHECKING:
@@ -181,7 +181,7 @@ def test_a_flow_is_drawn_with_states_joins_and_reasons(desk: Desk) -> None:
 def test_joins_say_how_far_they_are(desk: Desk) -> None:
     keep = OnSatisfied.LET_RUN
     names = ["a", "b", "c"]
-    joins = {"first": AnyOf(keep), "two": Quorum(2, keep), "tidy": AllDone(), "all": None}
+    joins = {"first": AnySucceeded(keep), "two": Quorum(2, keep), "tidy": AllDone(), "all": None}
     flow_id, _ = submit(
         desk,
         [*map(node, names), *(node(name, join) for name, join in joins.items())],
@@ -216,7 +216,7 @@ def test_many_alike_are_one_row_unless_all_are_asked_for(desk: Desk) -> None:
 def test_a_flow_that_did_without_its_losers_says_so(desk: Desk) -> None:
     flow_id, _ = submit(
         desk,
-        [node("a"), node("b"), node("pick", AnyOf(OnSatisfied.CANCEL_REMAINING))],
+        [node("a"), node("b"), node("pick", AnySucceeded(OnSatisfied.CANCEL_REMAINING))],
         [("a", "pick"), ("b", "pick")],
     )
     desk.fail(desk.claim())
@@ -230,7 +230,7 @@ def test_a_flow_that_did_without_its_losers_says_so(desk: Desk) -> None:
 def test_a_race_with_cancelled_losers_is_completed(desk: Desk) -> None:
     flow_id, _ = submit(
         desk,
-        [node("a"), node("b"), node("pick", AnyOf(OnSatisfied.CANCEL_REMAINING))],
+        [node("a"), node("b"), node("pick", AnySucceeded(OnSatisfied.CANCEL_REMAINING))],
         [("a", "pick"), ("b", "pick")],
     )
     desk.complete(desk.claim())

@@ -154,7 +154,7 @@ def test_stored_control_characters_never_reach_a_terminal(
                     claimed.handle, reason=failure, failure_class=FailureClass.PERMANENT
                 )
         listed = await engine.list_executions()
-        return [each.execution_id for each in listed.executions]
+        return [each.execution_id for each in listed.items]
 
     ids = desk.given(work)
     with closing(sqlite3.connect(desk.path)) as connection, connection:

@@ -13,15 +13,15 @@ from pathlib import Path
 
 import pytest
 
+from flowfabric.api.backend import EngineBackend
 from flowfabric.api.executions import NewExecution
 from flowfabric.cli.exits import Exit
-from flowfabric.engine.engine import Engine
 from flowfabric.errors import StoreUnavailable
 from tests.cli.desk import Desk
 
 
 def fill(desk: Desk, kind: str, number: int) -> list[str]:
-    async def work(engine: Engine) -> list[str]:
+    async def work(engine: EngineBackend) -> list[str]:
         made = await engine.create_executions([NewExecution(execution_kind=kind)] * number)
         return [each.execution_id for each in made]
 
@@ -147,14 +147,14 @@ def test_when_the_store_fails_it_says_how_far_it_came(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ids = fill(desk, "brief", 250)
-    cancel = Engine.cancel_execution
+    cancel = EngineBackend.cancel_execution
 
-    async def fails(self: Engine, *, execution_id: str, **fields: object) -> object:
+    async def fails(self: EngineBackend, *, execution_id: str, **fields: object) -> object:
         if execution_id == ids[10]:  # newest first: on the second page
             raise StoreUnavailable("the store is gone")
         return await cancel(self, execution_id=execution_id, **fields)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(Engine, "cancel_execution", fails)
+    monkeypatch.setattr(EngineBackend, "cancel_execution", fails)
     assert desk.ff("cancel", "--kind", "brief", "--yes") == Exit.UNAVAILABLE
     assert "249 of 250 cancelled" in desk.err
     assert "the store is gone" in desk.err
@@ -164,10 +164,10 @@ def test_interrupted_it_says_how_many_were_done(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fill(desk, "brief", 500)
-    cancel = Engine.cancel_execution
+    cancel = EngineBackend.cancel_execution
     calls = 0
 
-    async def interrupts(self: Engine, **fields: object) -> object:
+    async def interrupts(self: EngineBackend, **fields: object) -> object:
         nonlocal calls
         calls += 1
         if calls == 250:
@@ -175,7 +175,7 @@ def test_interrupted_it_says_how_many_were_done(
             await asyncio.sleep(0)
         return await cancel(self, **fields)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(Engine, "cancel_execution", interrupts)
+    monkeypatch.setattr(EngineBackend, "cancel_execution", interrupts)
     assert desk.ff("cancel", "--kind", "brief", "--yes") == Exit.INTERRUPTED
     assert "interrupted: 400 of 500 cancelled" in desk.err
     monkeypatch.undo()

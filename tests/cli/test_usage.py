@@ -6,14 +6,18 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from flowfabric.api.operation import Request
 from flowfabric.cli import commands, main
 from flowfabric.cli.exits import Exit
 from flowfabric.cli.grammar import FfParser
 from flowfabric.cli.parser import build_parser
 from flowfabric.cli.program import parse
+from tests.cli.desk import Desk
+from tests.support.loopback import Loopback
 
 ROOT = Path(__file__).resolve().parents[2]
 ID = "{fp:1}:0193a1f0-0000-7000-8000-000000000000"
@@ -174,3 +178,18 @@ def test_only_the_command_that_is_named_is_loaded() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "['flowfabric.cli.commands.keys']"
+
+
+def test_in_this_suite_commands_are_behind_a_wire(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    ask = Loopback.call
+
+    async def listened(self: Loopback, request: Request[Any]) -> Any:
+        asked.append(type(request).__name__)
+        return await ask(self, request)
+
+    monkeypatch.setattr(Loopback, "call", listened)
+    desk.submit()
+    assert "NewExecution" in asked

@@ -32,6 +32,7 @@ from flowfabric.kernel.limit.budget import (
 from flowfabric.limits import DIMENSIONS_MAX
 from flowfabric.model.budget import (
     AMOUNT_MAX,
+    BudgetAlreadySatisfied,
     BudgetPolicy,
     BudgetReset,
     EnforcementMode,
@@ -42,7 +43,6 @@ from flowfabric.model.budget import (
     SoftBreach,
 )
 from flowfabric.model.record import replace
-from flowfabric.model.results import AlreadySatisfied
 
 NOW = 1_000_000
 AT = Moment(NOW)
@@ -139,7 +139,7 @@ def test_creating_again_compares() -> None:
     made = budget(hard_limits={"a": 1})
     same = CreateBudget(budget_id="b", policy=BudgetPolicy(hard_limits={"a": 1}))
     other = CreateBudget(budget_id="b", policy=BudgetPolicy(hard_limits={"a": 2}))
-    assert isinstance(create_budget(made, same, AT).reply, AlreadySatisfied)
+    assert isinstance(create_budget(made, same, AT).reply, BudgetAlreadySatisfied)
     conflict = create_budget(made, other, AT)
     assert isinstance(conflict.reply, Refused)
     assert conflict.reply.error is LimitConflict

@@ -1,4 +1,4 @@
-"""What dependencies do to one execution: held back, set free, skipped, parked with its children."""
+"""What dependencies do to one execution: held back, released, skipped, parked with its children."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from flowfabric.kernel.flow.dependent import (
     WaitChildren,
     hold_back,
     reject_input,
-    set_free,
+    release_member,
     skip,
     wait_children,
 )
@@ -44,7 +44,7 @@ def after(decision: Decision[Any]) -> Execution:
 
 
 @pytest.mark.parametrize("situation", RUNNABLE)
-def test_runnable_work_is_held_back_and_set_free_to_where_it_was(situation: str) -> None:
+def test_runnable_work_is_held_back_and_released_to_where_it_was(situation: str) -> None:
     """A delay and an operator's hold go on underneath."""
     before = make.LIVE[situation]()
     waits = after(hold_back(before, "waiting for 1", AT))
@@ -55,14 +55,14 @@ def test_runnable_work_is_held_back_and_set_free_to_where_it_was(situation: str)
         assert waits.state.eligibility_state is EligibilityState.BLOCKED_BY_DEPENDENCIES
         assert waits.blocking_detail == "waiting for 1"
     assert waits.state.attempt_state is before.state.attempt_state
-    free = after(set_free(waits, AT))
+    free = after(release_member(waits, AT))
     assert (free.state, free.open_group) == (before.state, 0)
     assert free.eligible_at == before.eligible_at
 
 
 def test_a_delay_that_ran_out_meanwhile_is_over() -> None:
     waits = after(hold_back(make.delayed(delay_ms=1000), "", AT))
-    free = after(set_free(waits, Moment(NOW + 1000)))
+    free = after(release_member(waits, Moment(NOW + 1000)))
     assert free.public_state is PublicState.WAITING
 
 
@@ -73,7 +73,7 @@ def test_a_hold_over_open_dependencies_leads_back_to_them() -> None:
     assert (
         image(held, Release(execution_id=EXECUTION_ID)).public_state is PublicState.WAITING_CHILDREN
     )
-    free = after(set_free(held, AT))  # the hold stays
+    free = after(release_member(held, AT))  # the hold stays
     assert free.state == held.state
     assert image(free, Release(execution_id=EXECUTION_ID)).public_state is PublicState.WAITING
 
@@ -168,7 +168,7 @@ def test_a_parent_lets_go_and_waits_for_its_children() -> None:
     (event,) = decision.events
     assert isinstance(event, LeaseEvent)
     assert (event.event_type, event.reason) == (LeaseEventType.RELEASED, "waiting_children")
-    again = make.claimed(after(set_free(parked, Moment(NOW + 50))), now=NOW + 50)
+    again = make.claimed(after(release_member(parked, Moment(NOW + 50))), now=NOW + 50)
     assert (again.attempt_index, again.attempt_id) == (running.attempt_index, running.attempt_id)
 
 

@@ -21,8 +21,8 @@ from flowfabric.kernel.flow.join import (
 )
 from flowfabric.model.flow import (
     AllDone,
-    AllOf,
-    AnyOf,
+    AllSucceeded,
+    AnySucceeded,
     EdgePolicy,
     EdgeRow,
     EdgeState,
@@ -49,23 +49,23 @@ def member(policy: EdgePolicy | None = None, **fields: object) -> MemberRow:
 @pytest.mark.parametrize(
     ("policy", "counts", "expected"),
     [
-        # AllOf: all n, and the first loss ends it.
-        (AllOf(), (0, 0, 0, 0), PENDING),
-        (AllOf(), (2, 1, 0, 0), PENDING),
-        (AllOf(), (2, 2, 0, 0), SATISFIED),
-        (AllOf(), (2, 0, 1, 0), IMPOSSIBLE),
-        (AllOf(), (2, 1, 0, 1), IMPOSSIBLE),
+        # AllSucceeded: all n, and the first loss ends it.
+        (AllSucceeded(), (0, 0, 0, 0), PENDING),
+        (AllSucceeded(), (2, 1, 0, 0), PENDING),
+        (AllSucceeded(), (2, 2, 0, 0), SATISFIED),
+        (AllSucceeded(), (2, 0, 1, 0), IMPOSSIBLE),
+        (AllSucceeded(), (2, 1, 0, 1), IMPOSSIBLE),
         # AllDone: everybody ended, however.
         (AllDone(), (2, 1, 0, 0), PENDING),
         (AllDone(), (2, 0, 1, 0), PENDING),
         (AllDone(), (2, 0, 1, 1), SATISFIED),
         (AllDone(), (2, 2, 0, 0), SATISFIED),
-        # AnyOf: the first success, or the last loss.
-        (AnyOf(CANCEL), (3, 0, 0, 0), PENDING),
-        (AnyOf(CANCEL), (3, 1, 0, 0), SATISFIED),
-        (AnyOf(CANCEL), (3, 1, 2, 0), SATISFIED),
-        (AnyOf(CANCEL), (3, 0, 1, 1), PENDING),
-        (AnyOf(CANCEL), (3, 0, 2, 1), IMPOSSIBLE),
+        # AnySucceeded: the first success, or the last loss.
+        (AnySucceeded(CANCEL), (3, 0, 0, 0), PENDING),
+        (AnySucceeded(CANCEL), (3, 1, 0, 0), SATISFIED),
+        (AnySucceeded(CANCEL), (3, 1, 2, 0), SATISFIED),
+        (AnySucceeded(CANCEL), (3, 0, 1, 1), PENDING),
+        (AnySucceeded(CANCEL), (3, 0, 2, 1), IMPOSSIBLE),
         # Quorum(k): s ≥ k, else f + sk > n − k.
         (Quorum(3, LET_RUN), (5, 2, 0, 0), PENDING),
         (Quorum(3, LET_RUN), (5, 3, 0, 0), SATISFIED),
@@ -94,7 +94,7 @@ def test_any_of_is_a_quorum_of_one() -> None:
     for total, good, bad, gone in product(range(1, 5), repeat=4):
         if good + bad + gone <= total:
             counts = (total, good, bad, gone)
-            assert judge(AnyOf(CANCEL), *counts) is judge(Quorum(1, CANCEL), *counts)
+            assert judge(AnySucceeded(CANCEL), *counts) is judge(Quorum(1, CANCEL), *counts)
 
 
 def test_satisfied_is_looked_at_before_impossible_and_a_decision_lasts() -> None:
@@ -110,7 +110,7 @@ def test_satisfied_is_looked_at_before_impossible_and_a_decision_lasts() -> None
 
 
 def test_a_member_without_policy_joins_all() -> None:
-    assert member().joins == AllOf()
+    assert member().joins == AllSucceeded()
     assert judged(member(total=1, failed=1)) is IMPOSSIBLE
 
 
@@ -134,7 +134,7 @@ def test_a_success_is_counted() -> None:
 
 @pytest.mark.parametrize("outcome", [*LOSSES, TerminalOutcome.SKIPPED])
 def test_every_loss_has_its_bucket(outcome: TerminalOutcome) -> None:
-    counted = count_ends(member(AnyOf(CANCEL), total=2), [outcome], NOW)
+    counted = count_ends(member(AnySucceeded(CANCEL), total=2), [outcome], NOW)
     skipped = outcome is TerminalOutcome.SKIPPED
     assert (counted.member.failed, counted.member.skipped) == (not skipped, skipped)
     assert counted.fires is None
@@ -164,7 +164,7 @@ def test_of_several_ends_the_first_that_suffices_decides() -> None:
     assert (lost.fires, lost.decisive, lost.member.group_state) == (IMPOSSIBLE, 4, IMPOSSIBLE)
 
 
-@pytest.mark.parametrize("policy", [None, AnyOf(LET_RUN), Quorum(2, LET_RUN), AllDone()])
+@pytest.mark.parametrize("policy", [None, AnySucceeded(LET_RUN), Quorum(2, LET_RUN), AllDone()])
 def test_ends_count_alike_together_and_one_by_one(policy: EdgePolicy | None) -> None:
     for outcomes in product([SUCCESS, FAILED, TerminalOutcome.SKIPPED], repeat=3):
         single, fires = member(policy, total=3), None
@@ -179,7 +179,7 @@ def test_ends_count_alike_together_and_one_by_one(policy: EdgePolicy | None) -> 
 
 @pytest.mark.parametrize("state", [SATISFIED, IMPOSSIBLE])
 def test_q1_a_decided_group_only_counts(state: GroupState) -> None:
-    decided = member(AnyOf(LET_RUN), total=3, succeeded=1, group_state=state, satisfied_at=5)
+    decided = member(AnySucceeded(LET_RUN), total=3, succeeded=1, group_state=state, satisfied_at=5)
     assert count_ends(decided, [SUCCESS], NOW) == (replace(decided, succeeded=2), None, 0)
 
 
@@ -209,11 +209,11 @@ def test_each_life_of_an_upstream_counts_once(
     ("policy", "expected"),
     [
         (None, False),
-        (AllOf(), False),
+        (AllSucceeded(), False),
         (AllDone(), False),
-        (AnyOf(LET_RUN), False),
+        (AnySucceeded(LET_RUN), False),
         (Quorum(2, LET_RUN), False),
-        (AnyOf(CANCEL), True),
+        (AnySucceeded(CANCEL), True),
         (Quorum(2, CANCEL), True),
     ],
 )
@@ -232,8 +232,8 @@ def test_the_reason_tells_which_way_the_group_went() -> None:
 
 def test_shared_siblings_are_spared_only_on_request() -> None:
     assert not spares_shared(member())
-    assert not spares_shared(member(AnyOf(CANCEL)))
-    assert spares_shared(member(AnyOf(CANCEL, only_if_unshared=True)))
+    assert not spares_shared(member(AnySucceeded(CANCEL)))
+    assert spares_shared(member(AnySucceeded(CANCEL, only_if_unshared=True)))
     assert spares_shared(member(Quorum(2, CANCEL, only_if_unshared=True)))
 
 

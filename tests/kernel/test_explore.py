@@ -111,11 +111,7 @@ FAULTS: dict[str, tuple[list[Mutant], Callable[[], None]]] = {
         TWO,
     ),
     "a revoked owner let through": (
-        [
-            Mutant(
-                OWNER, "ownership_state is OwnershipState.LEASE_REVOKED", "lifecycle_phase is None"
-            )
-        ],
+        [Mutant(OWNER, "ownership_state is _LEASE_REVOKED", "lifecycle_phase is None")],
         lambda: test_fence.test_a_revoked_owner_hears_lease_revoked("complete"),
     ),
     "cancel does not absorb": (
@@ -157,7 +153,7 @@ FAULTS: dict[str, tuple[list[Mutant], Callable[[], None]]] = {
         lambda: test_due.test_a_delay_ends_exactly_at_its_instant_and_keeps_the_attempt("delayed"),
     ),
     "release keeps the epoch": (
-        [Mutant(transition.let_go, "execution.lease_epoch + 1", "execution.lease_epoch")],
+        [Mutant(transition.unowned, "execution.lease_epoch + 1", "execution.lease_epoch")],
         TWO,
     ),
     "revoke keeps the epoch": (

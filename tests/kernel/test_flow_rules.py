@@ -6,28 +6,64 @@ from typing import Any
 
 import pytest
 
-from flowfabric.errors import AlreadyInOtherFlow, FlowAlreadyTerminal, FlowConflict, InvalidInput
-from flowfabric.kernel.decision import Moment, Refused
+from flowfabric.errors import (
+    AlreadyInOtherFlow,
+    FlowAlreadyTerminal,
+    FlowConflict,
+    InvalidInput,
+    NotFound,
+)
+from flowfabric.kernel.decision import Decision, Moment, Refused
 from flowfabric.kernel.execution.cancel import stop
+from flowfabric.kernel.execution.fence import not_found
 from flowfabric.kernel.execution.operate import Release, Unblock
-from flowfabric.kernel.flow.cancel import CancelFlow, bar, requested, stays_owed
+from flowfabric.kernel.flow.cancel import (
+    CancelFlow,
+    bar,
+    cancel_flow,
+    cancelled_before,
+    cancelled_flow,
+    is_cancelled_by,
+    repeats_cancel,
+    requested,
+    stays_deferred,
+)
 from flowfabric.kernel.flow.flow import (
     AddMember,
     CreateFlow,
-    admit_member,
-    cancelled_flow,
+    SetFlowTag,
+    add_member,
     create_flow,
     ended_state,
-    is_taken,
+    purged_later,
+    purged_with_flow,
     refuse_closed,
+    refuse_member,
+    set_flow_tag,
     settle,
     tally,
     with_members,
 )
-from flowfabric.limits import FLOW_MEMBERS_MAX
+from flowfabric.limits import FLOW_MEMBERS_MAX, TASK_RETRY_MS
 from flowfabric.model.event import OperatorEventType
-from flowfabric.model.flow import CancellationPolicy, FlowEventType, FlowRow, FlowState
-from flowfabric.model.flow_results import FlowAlreadySatisfied
+from flowfabric.model.flow import (
+    CancellationPolicy,
+    FlowEventType,
+    FlowRow,
+    FlowState,
+    MemberRow,
+    TaskKind,
+    TaskRow,
+)
+from flowfabric.model.flow_results import (
+    Added,
+    AlreadyMember,
+    AlreadyTerminal,
+    CancellationScheduled,
+    FlowAlreadySatisfied,
+    FlowCancelled,
+    FlowCreated,
+)
 from flowfabric.model.policy import ExecutionPolicy
 from flowfabric.model.record import replace
 from flowfabric.model.state import BlockingReason, PublicState
@@ -53,18 +89,18 @@ def test_a_flow_begins_empty_and_open() -> None:
         ),
         AT,
     )
-    assert made == flow(created_at=NOW, last_mutation_at=NOW, retention_ms=7, tags={"a.b": "c"})
+    row = flow(created_at=NOW, last_mutation_at=NOW, retention_ms=7, tags={"a.b": "c"})
+    assert (made.reply, made.saves) == (FlowCreated("f"), (row,))
 
 
 def test_the_same_again_is_satisfied_and_other_words_are_a_conflict() -> None:
-    assert create_flow(
-        flow(), CreateFlow(flow_id="f", flow_kind="dag", namespace="default"), AT
-    ) == FlowAlreadySatisfied("f")
+    same = CreateFlow(flow_id="f", flow_kind="dag", namespace="default")
+    assert create_flow(flow(), same, AT) == Decision(FlowAlreadySatisfied("f"))
     for command, name in (
         (CreateFlow(flow_id="f", flow_kind="other", namespace="default"), "flow_kind"),
         (CreateFlow(flow_id="f", flow_kind="dag", namespace="other"), "namespace"),
     ):
-        reply = create_flow(flow(), command, AT)
+        reply = create_flow(flow(), command, AT).reply
         assert isinstance(reply, Refused)
         assert (reply.error, reply.fields) == (FlowConflict, {"field": name})
 
@@ -95,18 +131,55 @@ def test_a_graph_is_closed_exactly_when_its_flow_is_over(state: FlowState) -> No
 def test_the_executions_that_may_join_a_flow(
     fields: dict[str, Any], reopen: bool, error: type | None
 ) -> None:
-    reply = admit_member(
+    reply = refuse_member(
         flow(**fields), make.created(), AddMember(flow_id="f", execution_id="x", reopen=reopen)
     )
     assert (reply.error if isinstance(reply, Refused) else reply) is error
 
 
 def test_a_member_of_another_flow_may_not_join() -> None:
-    reply = admit_member(
+    reply = refuse_member(
         flow(), replace(make.created(), flow_id="g"), AddMember(flow_id="f", execution_id="x")
     )
     assert isinstance(reply, Refused)
     assert (reply.error, reply.fields) == (AlreadyInOtherFlow, {"flow_id": "g"})
+
+
+def test_a_member_is_purged_with_its_flow_and_not_by_itself() -> None:
+    ended = replace(make.completed(), purge_at=NOW + 9)
+    command = AddMember(flow_id="f", execution_id=EXECUTION_ID, node_name="n")
+    decision = add_member(flow(node_count=1), ended, command, AT)
+    assert decision.reply == Added(EXECUTION_ID, 2)
+    assert decision.execution == replace(ended, flow_id="f", purge_at=None, last_mutation_at=NOW)
+    row, member = decision.saves
+    assert isinstance(row, FlowRow)
+    assert (row.node_count, row.completed_count) == (2, 1)
+    assert member == MemberRow("f", EXECUTION_ID, "n")
+    gone = purged_with_flow(decision.execution, AT)
+    assert (gone.purge_at, purged_later(row, AT).due_at) == (NOW, NOW + TASK_RETRY_MS)
+
+
+def test_a_member_is_added_once_and_to_a_flow_that_is_there() -> None:
+    command = AddMember(flow_id="f", execution_id=EXECUTION_ID)
+    member = replace(make.created(), flow_id="f")
+    again = add_member(flow(node_count=3), member, command, AT)
+    assert again == Decision(AlreadyMember(EXECUTION_ID, 3))
+    assert refusal(add_member(None, not_found("x"), command, AT)) is NotFound
+    missing = add_member(flow(), not_found("x"), command, AT)
+    assert missing.reply == not_found("x")
+    closed = flow(public_flow_state=FlowState.CANCELLED)
+    assert refusal(add_member(closed, make.created(), command, AT)) is FlowAlreadyTerminal
+
+
+def test_tags_are_added_up_to_a_bound() -> None:
+    command = SetFlowTag(flow_id="f", tags={"b.b": "2", "c.c": "3"})
+    decision = set_flow_tag(flow(tags={"a.a": "1", "b.b": "1"}), command, AT)
+    (row,) = decision.saves
+    assert isinstance(row, FlowRow)
+    assert (row.tags, row.last_mutation_at) == ({"a.a": "1", "b.b": "2", "c.c": "3"}, NOW)
+    assert refusal(set_flow_tag(None, command, AT)) is NotFound
+    many = {f"t.{at}": "x" for at in range(1000)}
+    assert refusal(set_flow_tag(flow(tags=many), command, AT)) is InvalidInput
 
 
 # --- counting ----------------------------------------------------------------------------------
@@ -228,9 +301,73 @@ def test_the_members_each_cancel_policy_covers(situation: str) -> None:
     execution = make.SITUATIONS[situation]()
     lives = situation in make.LIVE
     begun = situation in ("leased", "lapsed", "revoked")
-    assert is_taken(ALL, execution) is lives
-    assert is_taken(PENDING, execution) is (lives and not begun)
-    assert is_taken(ONLY, execution) is False
+    assert is_cancelled_by(ALL, execution) is lives
+    assert is_cancelled_by(PENDING, execution) is (lives and not begun)
+    assert is_cancelled_by(ONLY, execution) is False
+
+
+@pytest.mark.parametrize(
+    ("state", "stored", "policy", "repeats"),
+    [
+        (FlowState.OPEN, None, ALL, False),
+        (FlowState.COMPLETED, None, ALL, True),
+        (FlowState.CANCELLED, ALL, ALL, True),
+        (FlowState.CANCELLED, ALL, ONLY, True),
+        (FlowState.CANCELLED, PENDING, PENDING, True),
+        (FlowState.CANCELLED, PENDING, ALL, False),
+        (FlowState.CANCELLED, ONLY, PENDING, False),
+    ],
+)
+def test_a_cancel_is_a_repetition_unless_it_cancels_more(
+    state: FlowState,
+    stored: CancellationPolicy | None,
+    policy: CancellationPolicy,
+    repeats: bool,
+) -> None:
+    row = flow(public_flow_state=state, cancellation_policy=stored)
+    assert repeats_cancel(row, policy) is repeats
+
+
+def test_few_members_are_cancelled_at_once_and_many_or_with_a_grace_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("flowfabric.limits.CANCEL_INLINE_MAX", 1)
+    live, ended, ids = make.created(), make.completed(), ["a", "b"]
+    command = CancelFlow(flow_id="f", policy=ALL, reason="enough")
+    few = cancel_flow(flow(), ids, [live, ended], command, AT)
+    assert few is not None
+    assert (few.members, few.is_deferred) == ([live], False)
+    assert few.header.reply == FlowCancelled(ALL, ("a", "b"))
+    many = cancel_flow(flow(), ids, [live, live], command, AT)
+    assert many is not None
+    assert (many.header.reply, many.is_deferred) == (
+        CancellationScheduled(ALL, 2, ("a", "b")),
+        True,
+    )
+    by_hand = cancel_flow(flow(), ids, [live], replace(command, grace_ms=9), AT)
+    assert by_hand is not None
+    assert (by_hand.header.reply, by_hand.is_deferred) == (FlowCancelled(ALL, ("a", "b")), True)
+
+
+def test_a_closed_flow_with_nothing_left_to_cancel_stays_as_it_is() -> None:
+    closed = cancelled_flow(flow(node_count=1), PENDING, "first", AT).flow
+    command = CancelFlow(flow_id="f", policy=ALL, reason="enough")
+    assert cancel_flow(closed, ["a"], [make.completed()], command, AT) is None
+    assert cancel_flow(closed, ["a"], [make.leased()], command, AT) is not None
+
+
+def test_a_repeated_cancel_has_deferred_cancels_done_at_once() -> None:
+    closed = cancelled_flow(flow(node_count=1), ALL, "first", AT).flow
+    command = CancelFlow(flow_id="f", policy=ALL, reason="enough")
+    late = TaskRow("f", TaskKind.CANCEL_MEMBER, "a", "first", 0, NOW + 5)
+    due = replace(late, execution_id="b", due_at=NOW)
+    again = cancelled_before(closed, ("a",), [late, due], command, AT)
+    assert again.reply == CancellationScheduled(ALL, 1, ("a",))
+    assert again.saves == (replace(late, due_at=NOW),)
+    over = Decision(AlreadyTerminal(ALL, "first", ("a",)))
+    assert cancelled_before(closed, ("a",), [], command, AT) == over
+    by_hand = replace(command, grace_ms=9)
+    assert cancelled_before(closed, ("a",), [late], by_hand, AT) == over
 
 
 @pytest.mark.parametrize("situation", ["waiting", "delayed", "held", "retrying", "requeued"])
@@ -254,11 +391,11 @@ def test_the_request_is_audited() -> None:
 
 
 @pytest.mark.parametrize("situation", sorted(make.LIVE))
-def test_the_cancel_of_an_open_member_stays_deferred(situation: str) -> None:
-    assert stays_owed(make.LIVE[situation]())
+def test_the_cancel_of_a_live_member_stays_deferred_whatever_is_said(situation: str) -> None:
+    assert stays_deferred(make.LIVE[situation]())
 
 
-def test_no_cancel_is_deferred_for_ended_or_purged_members() -> None:
-    assert not stays_owed(make.completed())
-    assert not stays_owed(stop(make.created(), "enough", "flow_cancel", AT).execution)
-    assert not stays_owed(None)
+def test_no_cancel_stays_deferred_for_what_has_ended_or_is_gone() -> None:
+    assert not stays_deferred(make.completed())
+    assert not stays_deferred(stop(make.created(), "enough", "flow_cancel", AT).execution)
+    assert not stays_deferred(None)

@@ -11,6 +11,8 @@ import pytest
 from flowfabric.errors import (
     CycleDetected,
     DependencyAlreadyExists,
+    DependencyGroupDecided,
+    DependentNotRunnable,
     ExecutionNotInFlow,
     FlowAlreadyTerminal,
     InvalidDependency,
@@ -25,16 +27,16 @@ from flowfabric.kernel.flow.graph import (
     SetGroupPolicy,
     StageEdge,
     new_edge,
-    ranks_of,
     refuse_apply,
     refuse_policy,
     refuse_quorum,
     refuse_stage,
 )
+from flowfabric.kernel.flow.rank import ranks_of
 from flowfabric.kernel.flow.submit import check_graph
 from flowfabric.model.flow import (
-    AllOf,
-    AnyOf,
+    AllSucceeded,
+    AnySucceeded,
     EdgePolicy,
     EdgeRow,
     EdgeState,
@@ -112,9 +114,9 @@ def test_a_long_chain_needs_no_recursion() -> None:
 @pytest.mark.parametrize(
     ("policy", "inbound", "is_refused"),
     [
-        (AllOf(), 0, True),
-        (AnyOf(CANCEL), 0, True),
-        (AnyOf(CANCEL), 1, False),
+        (AllSucceeded(), 0, True),
+        (AnySucceeded(CANCEL), 0, True),
+        (AnySucceeded(CANCEL), 1, False),
         (Quorum(3, CANCEL), 2, True),
         (Quorum(3, CANCEL), 3, False),
         (Quorum(3, CANCEL), 4, False),
@@ -163,7 +165,7 @@ def test_a_defect_of_a_whole_graph_is_named(
         ({"known": EDGE}, DependencyAlreadyExists),
         (
             {"ends": (ENDS[0], replace(ENDS[1], group_state=GroupState.SATISFIED))},
-            InvalidDependency,
+            DependencyGroupDecided,
         ),
     ],
 )
@@ -183,7 +185,7 @@ def test_the_first_reason_counts() -> None:
 @pytest.mark.parametrize("situation", make.SITUATIONS)
 def test_an_edge_is_applied_to_runnable_children_only(situation: str) -> None:
     child = make.SITUATIONS[situation]()
-    expected = None if child.is_runnable else InvalidDependency
+    expected = None if child.is_runnable else DependentNotRunnable
     assert error_of(refuse_apply(FLOW, EDGE, child, APPLY)) is expected
     applied = replace(EDGE, edge_state=EdgeState.APPLIED)
     assert refuse_apply(FLOW, applied, child, APPLY) is None  # answered, not repeated
@@ -202,11 +204,11 @@ def test_only_a_staged_edge_is_applied(edge: EdgeRow | None, error: type) -> Non
 @pytest.mark.parametrize(
     ("fields", "policy", "error"),
     [
-        ({}, AnyOf(CANCEL), None),
-        ({"staged": 1}, AnyOf(CANCEL), InvalidInput),
-        ({"total": 1}, AnyOf(CANCEL), InvalidInput),
-        ({"total": 1}, AllOf(), None),  # what it is without being said
-        ({"total": 1, "policy": AnyOf(CANCEL)}, AnyOf(CANCEL), None),
+        ({}, AnySucceeded(CANCEL), None),
+        ({"staged": 1}, AnySucceeded(CANCEL), InvalidInput),
+        ({"total": 1}, AnySucceeded(CANCEL), InvalidInput),
+        ({"total": 1}, AllSucceeded(), None),  # what it is without being said
+        ({"total": 1, "policy": AnySucceeded(CANCEL)}, AnySucceeded(CANCEL), None),
         ({"total": 1, "policy": Quorum(2, CANCEL)}, Quorum(3, CANCEL), InvalidInput),
     ],
 )

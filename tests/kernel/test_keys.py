@@ -17,8 +17,8 @@ OLD = SecretRow("k1", "aa", NOW - 10, 1, None)
 RANDOM = replace(OLD, is_automatic=1)
 
 
-def seed(kid: str = "k2", secret: str = "bb", **fields: bool) -> SeedKey:
-    return SeedKey(kid=kid, secret_hex=secret, **fields)
+def seed(kid: str = "k2", secret: str = "bb", is_automatic: bool = False) -> SeedKey:
+    return SeedKey(kid=kid, secret_hex=secret, is_automatic=is_automatic)
 
 
 def rotate(kid: str = "k2", secret: str = "bb", is_given: bool = True) -> RotateKey:

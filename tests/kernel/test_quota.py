@@ -29,11 +29,11 @@ from flowfabric.model.quota import (
     AlreadyAdmitted,
     ConcurrencyExceeded,
     GateRow,
+    QuotaAlreadySatisfied,
     QuotaPolicy,
     RateExceeded,
 )
 from flowfabric.model.record import replace
-from flowfabric.model.results import AlreadySatisfied
 from tests.support.builders import NOW
 
 WINDOW_MS = 10_000
@@ -245,7 +245,7 @@ def test_a_policy_is_created_once() -> None:
     first = create_quota(None, CREATE, Moment(NOW))
     assert first.policy == QuotaPolicy("q", 10, 3, 2, 0, NOW, NOW)
     again = create_quota(first.policy, CREATE, Moment(NOW + 1))
-    assert isinstance(again.reply, AlreadySatisfied)
+    assert isinstance(again.reply, QuotaAlreadySatisfied)
     assert again.policy is None
     other = create_quota(first.policy, replace(CREATE, max_concurrent=9), Moment(NOW))
     assert isinstance(other.reply, Refused)

@@ -179,7 +179,7 @@ def test_a_refused_call_is_judged_again_and_counted_once() -> None:
     assert book.spend("e1", {"a": 3}, "k") == AlreadyApplied()
 
 
-def test_a_release_after_a_reset_takes_from_nobody() -> None:
+def test_a_release_after_a_reset_gives_nothing_back() -> None:
     book = Book()
     book.spend("e1", {"a": 5})
     book.reset()

@@ -10,11 +10,16 @@ from flowfabric.errors import (
     AlreadySuspended,
     ExecutionNotActive,
     ExecutionNotSuspended,
-    InvalidWaitpoint,
+    InvalidWaitpointKey,
     LeaseExpired,
     LeaseRevoked,
     NotFound,
+    PendingWaitpointExpired,
     StaleLease,
+    WaitpointAlreadyExists,
+    WaitpointInUse,
+    WaitpointNotPending,
+    WaitpointOfOtherAttempt,
 )
 from flowfabric.kernel.decision import Moment, Refused
 from flowfabric.kernel.wait.episode import (
@@ -265,7 +270,41 @@ def test_a_waitpoint_is_made_pending_with_its_end() -> None:
         token_kid="k1",
         expires_in_ms=500,
     )
-    assert refused(create_waitpoint(running, row, again, AT)) is InvalidWaitpoint
+    assert refused(create_waitpoint(running, row, again, AT)) is WaitpointAlreadyExists
+
+
+@pytest.mark.parametrize(
+    ("row", "error"),
+    [
+        (None, NotFound),
+        (a_waitpoint(WaitpointState.PENDING, execution_id="another"), NotFound),
+        (a_waitpoint(WaitpointState.PENDING, waitpoint_key="other"), InvalidWaitpointKey),
+        (a_waitpoint(WaitpointState.CLOSED), WaitpointNotPending),
+        (a_waitpoint(WaitpointState.ACTIVE), WaitpointNotPending),
+        (a_waitpoint(WaitpointState.PENDING, attempt_index=7), WaitpointOfOtherAttempt),
+        (a_waitpoint(WaitpointState.PENDING, expires_at=NOW), PendingWaitpointExpired),
+        (a_waitpoint(WaitpointState.PENDING), None),
+    ],
+)
+def test_only_a_pending_waitpoint_of_this_attempt_is_waited_on(
+    row: WaitpointRow | None, error: type | None
+) -> None:
+    """Each other reason has a code of its own."""
+    running = leased()
+    pending = (Binding("w", "a", True),)
+    command = command_of(fence_of(running), bindings=pending, condition=Single("a"))
+    known = {} if row is None else {"w": row}
+    decision = suspend(running, known, [], None, None, command, AT)
+    assert (refused(decision) if isinstance(decision.reply, Refused) else None) is error
+
+
+def test_a_new_waitpoint_takes_no_id_that_exists() -> None:
+    running = leased()
+    new = (Binding("w", "a"),)
+    command = command_of(fence_of(running), bindings=new, condition=Single("a"))
+    known = {"w": a_waitpoint(WaitpointState.PENDING)}
+    decision = suspend(running, known, [], None, None, command, AT)
+    assert refused(decision) is WaitpointAlreadyExists
 
 
 @pytest.mark.parametrize("situation", SITUATIONS)
@@ -290,7 +329,7 @@ def test_closing_depends_on_the_state(state: WaitpointState) -> None:
         leased(), row, CloseWaitpoint(execution_id=EXECUTION_ID, waitpoint_id="w", reason="why"), AT
     )
     if state is WaitpointState.ACTIVE:
-        assert refused(decision) is InvalidWaitpoint
+        assert refused(decision) is WaitpointInUse
     elif state is WaitpointState.CLOSED:
         assert decision == EpisodeDecision(row)
     else:

@@ -164,7 +164,7 @@ class Crowd:
         answer: Any
         try:
             if isinstance(command, CreateExecution):
-                await engine.ensure_known((command,))
+                await engine.known.ensure((command,))
             answer = await engine.execute(command)
         except RetryExhausted:
             return  # nothing was written

@@ -11,7 +11,14 @@ from typing import NamedTuple
 
 from hypothesis import strategies as st
 
-from flowfabric.model.flow import AllDone, AllOf, AnyOf, EdgePolicy, OnSatisfied, Quorum
+from flowfabric.model.flow import (
+    AllDone,
+    AllSucceeded,
+    AnySucceeded,
+    EdgePolicy,
+    OnSatisfied,
+    Quorum,
+)
 
 NODES_MAX = 8
 EDGES_MAX = 14
@@ -68,9 +75,9 @@ def _policy(inbound: int) -> st.SearchStrategy[EdgePolicy | None]:
     rest = (st.sampled_from(OnSatisfied), st.booleans())
     return st.one_of(
         st.none(),
-        st.just(AllOf()),
+        st.just(AllSucceeded()),
         st.just(AllDone()),
-        st.builds(AnyOf, *rest),
+        st.builds(AnySucceeded, *rest),
         st.builds(Quorum, st.integers(1, inbound), *rest),
         st.builds(Quorum, st.integers(1, inbound), *rest),
     )
@@ -85,7 +92,7 @@ def verdict(policy: EdgePolicy | None, ends: list[bool], live: int) -> bool | No
 
 
 def _is_met(policy: EdgePolicy | None, ends: list[bool]) -> bool:
-    if isinstance(policy, AnyOf):
+    if isinstance(policy, AnySucceeded):
         return any(ends)
     if isinstance(policy, Quorum):
         return sum(ends) >= policy.k
@@ -94,7 +101,7 @@ def _is_met(policy: EdgePolicy | None, ends: list[bool]) -> bool:
 
 def cancels(policy: EdgePolicy | None) -> bool:
     wanted = OnSatisfied.CANCEL_REMAINING
-    return isinstance(policy, AnyOf | Quorum) and policy.on_satisfied is wanted
+    return isinstance(policy, AnySucceeded | Quorum) and policy.on_satisfied is wanted
 
 
 class Judge:
@@ -144,7 +151,7 @@ class Judge:
         if child not in self.decided or not cancels(policy):
             return []
         live = [each for each in self.plan.upstreams(child) if self.lives(each)]
-        if isinstance(policy, AnyOf | Quorum) and policy.only_if_unshared:
+        if isinstance(policy, AnySucceeded | Quorum) and policy.only_if_unshared:
             return [each for each in live if not self._is_awaited(each)]
         return live
 

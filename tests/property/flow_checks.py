@@ -10,7 +10,7 @@ from flowfabric.model.execution import Execution
 from flowfabric.model.flow import (
     COUNTER_OF_OUTCOME,
     AllDone,
-    AllOf,
+    AllSucceeded,
     CancellationPolicy,
     EdgeRow,
     EdgeState,
@@ -119,7 +119,7 @@ def check_group(member: MemberRow, edges: Iterable[EdgeRow]) -> None:
     decided = member.group_state is not GroupState.PENDING
     assert decided == (member.satisfied_at is not None), member
     met = member.group_state is GroupState.SATISFIED
-    if met and isinstance(member.joins, AllOf | AllDone):
+    if met and isinstance(member.joins, AllSucceeded | AllDone):
         assert not member.staged, f"{member} went on without an edge that was staged"
 
 

@@ -14,8 +14,8 @@ from flowfabric.api.flows import FlowEdge, FlowNode
 from flowfabric.model.attempt import FailureClass
 from flowfabric.model.flow import (
     AllDone,
-    AllOf,
-    AnyOf,
+    AllSucceeded,
+    AnySucceeded,
     CancellationPolicy,
     EdgePolicy,
     FlowStatus,
@@ -40,9 +40,9 @@ SHAPES: dict[str, tuple[tuple[str, str], ...]] = {
 on_satisfied = st.sampled_from(OnSatisfied)
 join: st.SearchStrategy[EdgePolicy | None] = st.one_of(
     st.none(),
-    st.just(AllOf()),
+    st.just(AllSucceeded()),
     st.just(AllDone()),
-    st.builds(AnyOf, on_satisfied, st.booleans()),
+    st.builds(AnySucceeded, on_satisfied, st.booleans()),
     st.builds(Quorum, st.integers(1, 2), on_satisfied, st.booleans()),
 )
 cancel_policy = st.sampled_from(CancellationPolicy)
@@ -131,7 +131,7 @@ class FlowHistories(Histories):
         self.executions += answer.execution_ids.values()
         self.members += ((answer.flow_id, key) for key in answer.execution_ids.values())
         found = self.runner.run(self.seats[0].engine.list_edges(flow_id=answer.flow_id))
-        for each in found:
+        for each in found.items:
             ends = (each.upstream_execution_id, each.downstream_execution_id)
             self.edges.append((answer.flow_id, each.edge_id, *ends))
 

@@ -10,12 +10,15 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule
 
 from flowfabric.api.budgets import Usage
+from flowfabric.api.page import encode_cursor
 from flowfabric.engine.unit.commands.due import WakeDue
 from flowfabric.model.budget import EnforcementMode, HardAction, Reserved, SoftAction
 from flowfabric.model.handle import Handle
 from flowfabric.model.results import Created
 from tests.property.histories import LANES, Histories, WholeHistories, pick
 from tests.property.seat import Seat
+
+BEHIND_B0 = encode_cursor("list_budgets", ["b0"])
 
 BUDGETS = ("b0", "b1", "b2")
 QUOTAS = ("q0", "q1")
@@ -366,7 +369,7 @@ class WholeLimitedHistories(LimitedHistories, WholeHistories):
         self.do(lambda seat: seat.engine.explain(execution_id=execution_id))
         self.do(lambda seat: seat.engine.get_budget_status(budget_id=budget))
         self.do(lambda seat: seat.engine.read_budget_usage_and_limits(budget_id=budget))
-        self.do(lambda seat: seat.engine.list_budgets(after="b0", limit=1))
+        self.do(lambda seat: seat.engine.list_budgets(cursor=BEHIND_B0, limit=1))
         self.do(lambda seat: seat.engine.get_quota_status(quota_policy_id=quota))
         self.do(lambda seat: seat.engine.list_quota_policies(limit=2))
         self.do(lambda seat: seat.engine.next_due())

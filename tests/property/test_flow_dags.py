@@ -23,11 +23,12 @@ from flowfabric.assemble import open_engine
 from flowfabric.clock import ManualClock
 from flowfabric.config import EngineConfig
 from flowfabric.engine.engine import Engine
-from flowfabric.engine.unit.flows.cascade import FlowCascade
-from flowfabric.engine.unit.flows.deferred import FlowTasks
+from flowfabric.engine.unit.flows.cascade import Cascade
+from flowfabric.engine.unit.flows.catch_up import CatchUp
+from flowfabric.engine.unit.flows.joins import Joins
 from flowfabric.engine.unit.view import InvariantViolated
-from flowfabric.errors import InvalidDependency
-from flowfabric.kernel.flow.dependent import set_free
+from flowfabric.errors import EdgeNotInForce, ExecutionNotTerminal
+from flowfabric.kernel.flow.dependent import release_member
 from flowfabric.kernel.flow.flow import ended_state, settle, tally
 from flowfabric.kernel.flow.join import (
     cancels_siblings,
@@ -37,7 +38,7 @@ from flowfabric.kernel.flow.join import (
     spares_shared,
 )
 from flowfabric.model.attempt import FailureClass
-from flowfabric.model.flow import AnyOf, FlowState, Quorum, TaskKind
+from flowfabric.model.flow import AnySucceeded, FlowState, Quorum, TaskKind
 from flowfabric.model.flow_results import FlowSubmitted
 from flowfabric.model.results import Claimed, Created
 from flowfabric.stores.tables import FLOW_TASKS, FLOWS
@@ -172,7 +173,7 @@ class Trial:
         upstream, downstream = self.plan.edges[number % len(self.plan.edges)]
         (edge,) = [
             each
-            for each in await self.engine.list_edges(flow_id=self.flow_id)
+            for each in (await self.engine.list_edges(flow_id=self.flow_id)).items
             if each.upstream_execution_id == self.ids[upstream]
             and each.downstream_execution_id == self.ids[downstream]
         ]
@@ -183,7 +184,7 @@ class Trial:
                 upstream_execution_id=self.ids[upstream],
                 downstream_execution_id=self.ids[downstream],
             )
-        except InvalidDependency:
+        except (EdgeNotInForce, ExecutionNotTerminal):
             return "refused"
         await self.look()
         return answer.outcome
@@ -346,7 +347,7 @@ def _nobody_unneeded(trial: Trial) -> None:
         policy = plan.joins[child]
         if cancels(policy):
             left = {node for node in plan.upstreams(child) if node in live}
-            spared = isinstance(policy, AnyOf | Quorum) and policy.only_if_unshared
+            spared = isinstance(policy, AnySucceeded | Quorum) and policy.only_if_unshared
             assert spared or not left, f"{left} work for {child}, which was decided: {plan}"
 
 
@@ -455,8 +456,8 @@ def test_cascades_cut_anywhere_end_alike(
     runner: asyncio.Runner,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(FlowCascade, "room", room)
-    monkeypatch.setattr(FlowTasks, "cancel_room", room)
+    monkeypatch.setattr(Joins, "remaining", room)
+    monkeypatch.setattr(CatchUp, "cancels_remaining", room)
     with ground_for(store, tmp_path, request, runner) as ground:
         try_plans(cut, ground, runner, budget("FF_FLOW_DAGS", CUT[store]))
 
@@ -489,7 +490,11 @@ FAULTS = {
         follow,
     ),
     "siblings of a quorum run on": (
-        Mutant(cancels_siblings, "isinstance(policy, AnyOf | Quorum)", "isinstance(policy, AnyOf)"),
+        Mutant(
+            cancels_siblings,
+            "isinstance(policy, AnySucceeded | Quorum)",
+            "isinstance(policy, AnySucceeded)",
+        ),
         follow,
     ),
     "siblings are cancelled though they may run": (
@@ -510,18 +515,18 @@ FAULTS = {
         follow,
     ),
     "a fired child is not set free": (
-        Mutant(set_free, "        open_group=0,\n", ""),
+        Mutant(release_member, "        open_group=0,\n", ""),
         follow,
     ),
     "the rest of a cascade is forgotten": (
-        Mutant(FlowCascade.resolve_from, "if not is_all:", "if False:"),
+        Mutant(Cascade.resolve_from, "if not is_all:", "if False:"),
         cut,
     ),
     "the rest of a cancel is forgotten": (
-        Mutant(FlowTasks._cancel, "return False", "return True"),
+        Mutant(CatchUp._cancel, "return False", "return True"),
         cut,
     ),
-    "a task that is not done is dropped": (Mutant(FlowTasks._do, "if ended:", "if True:"), cut),
+    "a task that is not done is dropped": (Mutant(CatchUp._do, "if ended:", "if True:"), cut),
 }
 
 
@@ -531,8 +536,8 @@ def test_a_planted_fault_is_noticed(
 ) -> None:
     mutant, story = FAULTS[name]
     if story is cut:
-        monkeypatch.setattr(FlowCascade, "room", 1)
-        monkeypatch.setattr(FlowTasks, "cancel_room", 1)
+        monkeypatch.setattr(Joins, "remaining", 1)
+        monkeypatch.setattr(CatchUp, "cancels_remaining", 1)
     plant([mutant], monkeypatch)
     with pytest.raises((AssertionError, InvariantViolated)):
         try_plans(story, MemoryGround(), runner, FAULT_GRAPHS, shrink=False)

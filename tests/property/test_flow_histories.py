@@ -13,11 +13,14 @@ from typing import Any
 import pytest
 from hypothesis.stateful import rule
 
-from flowfabric.engine.unit.flows.building import FlowBuilding
-from flowfabric.engine.unit.flows.cascade import FlowCascade
-from flowfabric.engine.unit.flows.deferred import FlowTasks
+from flowfabric.engine.unit.commands.flows import stage, withdraw
+from flowfabric.engine.unit.flows.catch_up import CatchUp
+from flowfabric.engine.unit.flows.children import Children
+from flowfabric.engine.unit.flows.revival import Revival
+from flowfabric.kernel.flow.children import count_child
 from flowfabric.kernel.flow.dependent import hold_back
 from flowfabric.kernel.flow.flow import settle, tally
+from flowfabric.kernel.flow.graph import apply_edge, stage_edge
 from flowfabric.kernel.flow.join import is_open, keeps_back, reopened
 from flowfabric.model.flow import CancellationPolicy, OnSatisfied, Quorum
 from flowfabric.model.record import replace
@@ -284,23 +287,23 @@ FAULTS = {
         drained,
     ),
     "a cancel that is owed outlives its member's life": (
-        Mutant(FlowCascade._end_former_lives, "await self.forget_tasks(keys)", "()"),
+        Mutant(Revival._end_former_lives, "await self._deferred.forget(keys)", "()"),
         drained,
     ),
     "siblings are cancelled for a group that is open again": (
-        Mutant(FlowTasks._cancel_siblings, " or member.group_state is GroupState.PENDING", ""),
+        Mutant(CatchUp._cancel_siblings, " or member.group_state is GroupState.PENDING", ""),
         second_thoughts,
     ),
     "who had not waited to the end runs": (
-        Mutant(FlowCascade._revive, "await self._wait_again(after)", "pass"),
+        Mutant(Revival.revive, "await self._wait_again(after)", "pass"),
         impatient,
     ),
     "children that live again are counted off": (
-        Mutant(FlowCascade._count_children, "-1 if execution.is_terminal else 1", "-1"),
+        Mutant(count_child, "-1 if child.is_terminal else 1", "-1"),
         family,
     ),
     "nobody wakes a parent": (
-        Mutant(FlowCascade._count_children, "if not parent.open_children:", "if False:"),
+        Mutant(Children.count, "if not parent.open_children:", "if False:"),
         small_family,
     ),
     "a parent goes on before its group": (
@@ -308,19 +311,19 @@ FAULTS = {
         family,
     ),
     "an edge that is applied stays staged": (
-        Mutant(FlowBuilding._apply_edge, "staged=member.staged - 1", "staged=member.staged"),
+        Mutant(apply_edge, "staged=member.staged - 1", "staged=member.staged"),
         steps,
     ),
     "an edge that is staged is not counted": (
-        Mutant(FlowBuilding._stage, "staged=downstream.staged + 1", "staged=downstream.staged"),
+        Mutant(stage_edge, "staged=member.staged + 1", "staged=member.staged"),
         announced,
     ),
     "a sole edge speaks for one that is staged": (
-        Mutant(FlowBuilding._stage, "if downstream.size == 1:", "if False:"),
+        Mutant(stage, "if downstream.size == 1:", "if False:"),
         announced,
     ),
     "a withdrawal decides nothing": (
-        Mutant(FlowBuilding._withdraw, "await self.decide_group(member)", "member"),
+        Mutant(withdraw, "await flows.joins.decide_by_counters(after)", "after"),
         announced,
     ),
     "a late edge holds nobody back": (Mutant(hold_back, "open_group=1", "open_group=0"), steps),

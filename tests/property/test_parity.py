@@ -20,9 +20,10 @@ from flowfabric.engine.unit.unit import Unit
 from flowfabric.errors import FlowFabricError
 from flowfabric.kernel.decision import Refused
 from flowfabric.kernel.execution.create import CreateExecution
-from flowfabric.kernel.flow.submit import SpawnChildren, SubmitFlow
+from flowfabric.kernel.flow.children import SpawnChildren
+from flowfabric.kernel.flow.submit import SubmitFlow
 from flowfabric.model.budget import HardAction
-from flowfabric.model.flow import AllOf, CancellationPolicy, EdgeState, TaskKind
+from flowfabric.model.flow import AllSucceeded, CancellationPolicy, EdgeState, TaskKind
 from flowfabric.model.quota import AdmissionRow
 from flowfabric.model.record import replace
 from flowfabric.stores.base import Transaction
@@ -343,7 +344,7 @@ class Batching(LimitedHistories, WaitingHistories, FlowHistories):
     async def _fold(self, commands: list[Any]) -> list[Any]:
         engine = self.other.engine
         # A budget may be created and named in one batch: only its route must be there before it.
-        await engine._ensure_routes([create for c in commands for create in creates_in(c)])
+        await engine.known._ensure_routes([create for c in commands for create in creates_in(c)])
         place = self.playback.place
 
         async def work(tx: Transaction) -> Any:
@@ -525,7 +526,7 @@ def test_a_member_that_was_missed_earlier_in_its_batch_is_found_by_a_later_searc
         history = Batching(runner, ground)
         history.begin(0, 0)
         history.add_new(0, False, "")  # of a flow that never was
-        history.set_policy(0, AllOf())
+        history.set_policy(0, AllSucceeded())
         history.create_flow(0, False, True)
         history.add_again(0, False, "")
         history.cancel_flow(0, CancellationPolicy.CANCEL_ALL)

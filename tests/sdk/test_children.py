@@ -21,7 +21,7 @@ from flowfabric import (
     SyncContext,
     Worker,
 )
-from flowfabric.engine.engine import Engine
+from flowfabric.api.backend import EngineBackend
 from flowfabric.errors import OutcomeUnknown
 from tests.sdk.workshop import until, within, working
 
@@ -344,17 +344,17 @@ def test_a_child_that_is_never_gathered_runs_all_the_same(shop: Shop) -> None:
 def test_a_spawn_with_a_lost_reply_makes_one_child(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    spawn = Engine.spawn_children
+    spawn = EngineBackend.spawn_children
     lost: list[int] = []
 
-    async def lose(engine: Engine, handle: Any, children: Any) -> Any:
+    async def lose(engine: EngineBackend, handle: Any, children: Any) -> Any:
         answer = await spawn(engine, handle, children)
         if not lost:
             lost.append(1)
             raise OutcomeUnknown("the connection broke")
         return answer
 
-    monkeypatch.setattr(Engine, "spawn_children", lose)
+    monkeypatch.setattr(EngineBackend, "spawn_children", lose)
 
     @shop.ff.task
     async def parent(ctx: Context) -> list[int]:

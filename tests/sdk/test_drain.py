@@ -159,7 +159,7 @@ def test_a_signal_drains_a_worker_process(
                 flag.touch()
                 assert await within(asyncio.to_thread(process.wait)) == 0
                 assert await run.result("60s") == "finished"
-                assert (await (await ff.start()).list_workers()).entries == ()
+                assert (await (await ff.start()).list_workers()).items == ()
 
         asyncio.run(main())
 
@@ -182,7 +182,7 @@ def test_a_second_signal_skips_the_wait_even_for_a_thread_that_hangs(
                 process.send_signal(signal.SIGINT)
                 assert await within(asyncio.to_thread(process.wait)) == 0
                 assert {await run.state() for run in runs} == {PublicState.WAITING}
-                assert (await (await ff.start()).list_workers()).entries == ()
+                assert (await (await ff.start()).list_workers()).items == ()
 
         asyncio.run(main())
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -16,6 +17,7 @@ from flowfabric import (
     Worker,
 )
 from tests.sdk.workshop import working
+from tests.support.loopback import Loopback
 
 
 def test_a_fabric_serves_one_event_loop_after_another(durable_url: str) -> None:
@@ -177,3 +179,12 @@ def test_the_sync_facade_works_again_after_close() -> None:
     ff.sync.close()
     assert ff.sync.submit(paint).is_new
     ff.sync.close()
+
+
+@pytest.mark.parametrize("where", ["memory://", "sqlite"])
+def test_in_this_suite_a_fabric_in_memory_is_behind_a_wire(where: str, tmp_path: Path) -> None:
+    async def main() -> bool:
+        async with Fabric(where if where != "sqlite" else f"sqlite:///{tmp_path}/a.db") as ff:
+            return isinstance(await ff.start(), Loopback)
+
+    assert asyncio.run(main()) is (where == "memory://")

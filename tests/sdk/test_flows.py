@@ -28,7 +28,7 @@ from flowfabric import (
     any_of,
     quorum,
 )
-from flowfabric.model.flow import AllOf, AnyOf, OnSatisfied, Quorum
+from flowfabric.model.flow import AllSucceeded, AnySucceeded, OnSatisfied, Quorum
 from flowfabric.model.state import TERMINAL_STATES
 from tests.sdk.workshop import until, within, working
 
@@ -328,9 +328,9 @@ def test_joins_are_what_the_engine_is_asked_for() -> None:
     f = shop.ff.flow("joins")
     a, b, c = (f.add(shop.one, n) for n in range(3))
     keep, cancel = OnSatisfied.LET_RUN, OnSatisfied.CANCEL_REMAINING
-    assert all_of(a, b).policy == AllOf()
-    assert any_of(a, b).policy == AnyOf(cancel, only_if_unshared=False)
-    assert any_of(a, b, losers="keep").policy == AnyOf(keep, only_if_unshared=False)
+    assert all_of(a, b).policy == AllSucceeded()
+    assert any_of(a, b).policy == AnySucceeded(cancel, only_if_unshared=False)
+    assert any_of(a, b, losers="keep").policy == AnySucceeded(keep, only_if_unshared=False)
     assert quorum(2, a, b, c, spare_shared=True).policy == Quorum(2, cancel, True)
     assert isinstance(all_of("legal", "budget"), Wait)
     for wrong in (
@@ -402,7 +402,7 @@ def test_a_quorum_hands_on_what_there_is(shop: Shop) -> None:
     assert shop.seen == [[1, 2]]
 
 
-def test_all_done_runs_in_any_case_and_excuses_nobody(shop: Shop) -> None:
+def test_all_done_runs_in_any_case_and_excuses_no_node(shop: Shop) -> None:
     async def main() -> None:
         async with shop.ff, working(shop.ff):
             with shop.ff.flow("tidy") as f:

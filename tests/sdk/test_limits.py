@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from flowfabric import Fabric, HardBreach, InvalidInput, InvalidTask, NotFound, Ok, PublicState
-from flowfabric.errors import InvalidBudgetScope, InvalidQuotaSpec, LimitConflict
+from flowfabric.errors import BudgetScopeMismatch, InvalidQuotaSpec, LimitConflict
 from flowfabric.model.bounds import Bounds
 from flowfabric.model.budget import HardAction, ScopeType, SoftAction
 from tests.sdk.workshop import until, working
@@ -238,10 +238,10 @@ def test_attaching_what_does_not_exist_names_it_and_submits_nothing(url: str) ->
                 await ff.submit(read, quota="nowhere")
             with pytest.raises(InvalidInput, match=r"write \['gpt'\]"):
                 await ff.submit(read, budgets="gpt")
-            with pytest.raises(InvalidBudgetScope, match="gpu"):
+            with pytest.raises(BudgetScopeMismatch, match="gpu"):
                 await ff.submit(read, budgets=["gpu"])
             engine = await ff.start()
-            assert not (await engine.list_executions()).executions
+            assert not (await engine.list_executions()).items
 
     asyncio.run(main())
 

@@ -227,17 +227,17 @@ def test_a_worker_that_was_forgotten_registers_again(
             engine = await ff.start()
 
             async def is_there() -> bool:
-                return len((await engine.list_workers()).entries) == 1
+                return len((await engine.list_workers()).items) == 1
 
             async with working(ff, capabilities={"gpu"}, worker_id="pool") as worker:
                 await until(is_there)
-                (entry,) = (await engine.list_workers()).entries
+                (entry,) = (await engine.list_workers()).items
                 assert (entry.worker_id, entry.lanes) == ("pool", ("slow",))
                 assert (entry.capabilities, entry.kinds) == (("gpu",), ("greet",))
                 instance = worker.settings.instance_id
                 await engine.mark_worker_dead(worker_instance_id=instance, reason="test")
                 await until(is_there)
-            assert (await engine.list_workers()).entries == ()
+            assert (await engine.list_workers()).items == ()
 
     asyncio.run(main())
 

@@ -23,7 +23,7 @@ from flowfabric import (
     SoftBreach,
     SyncContext,
 )
-from flowfabric.engine.engine import Engine
+from flowfabric.api.backend import EngineBackend
 from flowfabric.errors import NotFound, OutcomeUnknown, StoreUnavailable
 from tests.sdk.workshop import until, within, working
 
@@ -428,13 +428,13 @@ def test_a_hold_that_lapsed_is_charged_as_usage(url: str) -> None:
 def test_a_reservation_that_is_interrupted_leaves_nothing_behind(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    reserve = Engine.reserve_budget
+    reserve = EngineBackend.reserve_budget
 
-    async def without_an_end(self: Engine, *args: Any, **kwargs: Any) -> None:
+    async def without_an_end(self: EngineBackend, *args: Any, **kwargs: Any) -> None:
         await reserve(self, *args, **kwargs)
         await asyncio.Event().wait()
 
-    monkeypatch.setattr(Engine, "reserve_budget", without_an_end)
+    monkeypatch.setattr(EngineBackend, "reserve_budget", without_an_end)
 
     async def work(ctx: Context) -> str:
         try:
@@ -455,9 +455,9 @@ def test_an_outage_and_a_lost_answer_cost_time_and_nothing_else(
 
     def flaky(name: str) -> None:
         """The first call does not arrive, the answer of the second is lost."""
-        original, calls = getattr(Engine, name), iter(range(10))
+        original, calls = getattr(EngineBackend, name), iter(range(10))
 
-        async def call(self: Engine, *args: Any, **kwargs: Any) -> Any:
+        async def call(self: EngineBackend, *args: Any, **kwargs: Any) -> Any:
             number = next(calls)
             if number == 0:
                 raise StoreUnavailable("down")
@@ -466,7 +466,7 @@ def test_an_outage_and_a_lost_answer_cost_time_and_nothing_else(
                 raise OutcomeUnknown("broken")
             return answer
 
-        monkeypatch.setattr(Engine, name, call)
+        monkeypatch.setattr(EngineBackend, name, call)
 
     for name in ("reserve_budget", "settle_budget", "release_hold", "report_usage"):
         flaky(name)

@@ -104,7 +104,7 @@ def test_a_wrong_argument_is_refused_at_submit_by_name(
             assert caught.value.fields["field"] == field
             assert field in str(caught.value)
             engine = await ff.start()
-            assert (await engine.list_executions()).executions == ()
+            assert (await engine.list_executions()).items == ()
 
     asyncio.run(main())
 
@@ -205,7 +205,7 @@ def test_submit_many_of_what_is_no_list_submits_nothing(url: str) -> None:
                 with pytest.raises(InvalidInput, match="calls"):
                     await ff.submit_many(wrong)
             engine = await ff.start()
-            assert (await engine.list_executions()).executions == ()
+            assert (await engine.list_executions()).items == ()
 
     asyncio.run(main())
 
@@ -222,7 +222,7 @@ def test_submit_many_keeps_the_order_and_creates_nothing_when_one_is_wrong(url: 
             with pytest.raises(InvalidInput, match="add: second"):
                 await ff.submit_many(add, [(1, 2), (3, "four")])
             engine = await ff.start()
-            assert (await engine.list_executions()).executions == ()
+            assert (await engine.list_executions()).items == ()
             runs = await ff.submit_many(add, [1, (2, 3), add.options(priority=5).call(7)])
             runs += await ff.submit_many([add.call(8), add.call(9, second=1)])
             async with working(ff):

@@ -31,7 +31,7 @@ from flowfabric import (
     count,
     signal,
 )
-from flowfabric.engine.engine import Engine
+from flowfabric.api.backend import EngineBackend
 from flowfabric.errors import ExecutionNotSuspended, OutcomeUnknown, SuspendConflict
 from flowfabric.model.suspension import (
     AllOf,
@@ -523,15 +523,15 @@ def test_a_drain_that_meets_a_suspension_in_flight_leaves_it_suspended(
     ff = Fabric(url)
     committed = asyncio.Event()
     answered = asyncio.Event()
-    really = Engine.suspend
+    really = EngineBackend.suspend
 
-    async def slowly(self: Engine, *args: Any) -> Any:
+    async def slowly(self: EngineBackend, *args: Any) -> Any:
         answer = await really(self, *args)
         committed.set()
         await answered.wait()
         return answer
 
-    monkeypatch.setattr(Engine, "suspend", slowly)
+    monkeypatch.setattr(EngineBackend, "suspend", slowly)
 
     @ff.task
     async def patient(ctx: Context) -> None:
@@ -558,12 +558,12 @@ def test_a_renewal_that_finds_the_lease_released_does_not_stop_the_handler(
     url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     ff = Fabric(url)
-    really = Engine.suspend
+    really = EngineBackend.suspend
     workers: list[Worker] = []
     ends: list[str] = []
     left = asyncio.Event()
 
-    async def renewed_meanwhile(self: Engine, *args: Any) -> Any:
+    async def renewed_meanwhile(self: EngineBackend, *args: Any) -> Any:
         answer = await really(self, *args)
         shift = workers[0]._shift
         assert shift is not None
@@ -575,7 +575,7 @@ def test_a_renewal_that_finds_the_lease_released_does_not_stop_the_handler(
         await renewing
         return answer
 
-    monkeypatch.setattr(Engine, "suspend", renewed_meanwhile)
+    monkeypatch.setattr(EngineBackend, "suspend", renewed_meanwhile)
 
     @ff.task
     async def patient(ctx: Context) -> str:
@@ -671,17 +671,17 @@ def test_a_suspended_sync_handler_that_outlives_the_drain_reports_nothing(
 
 def test_a_lost_answer_begins_one_wait_only(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     ff = Fabric(url)
-    really = Engine.suspend
+    really = EngineBackend.suspend
     calls: list[None] = []
 
-    async def lossy(self: Engine, *args: Any) -> Any:
+    async def lossy(self: EngineBackend, *args: Any) -> Any:
         answer = await really(self, *args)
         calls.append(None)
         if len(calls) == 1:
             raise OutcomeUnknown("the connection broke")
         return answer
 
-    monkeypatch.setattr(Engine, "suspend", lossy)
+    monkeypatch.setattr(EngineBackend, "suspend", lossy)
 
     @ff.task
     async def patient(ctx: Context) -> str:
@@ -699,7 +699,7 @@ def test_a_lost_answer_begins_one_wait_only(url: str, monkeypatch: pytest.Monkey
             await until(twice)
             await suspended(run)
             engine = await ff.start()
-            assert len(await engine.list_suspensions(execution_id=run.id)) == 1
+            assert len((await engine.list_suspensions(execution_id=run.id)).items) == 1
             await ff.signal(run, "go")
             assert await run.result("60s") == "done"
 
@@ -737,7 +737,7 @@ def test_a_handler_without_a_lease_cannot_suspend(url: str) -> None:
             assert await run.result("60s") == "second"
             await within(left.wait())
             assert ends in (["Stopped"], ["CancelledError"])
-            assert not await engine.list_suspensions(execution_id=run.id)
+            assert not (await engine.list_suspensions(execution_id=run.id)).items
 
     asyncio.run(main())
 

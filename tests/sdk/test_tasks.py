@@ -125,6 +125,26 @@ def test_a_wrong_option_is_refused_where_the_task_is_written(
     assert not ff.tasks
 
 
+def test_a_call_without_options_asks_for_what_its_task_says() -> None:
+    ff = Fabric("memory://")
+
+    @ff.task(lane="slow", priority=3, retries=2, budgets=["b"], quota="q", concurrency_key="k")
+    def double(number: int) -> int:
+        return 2 * number
+
+    @ff.task(quota="q", concurrency_key=lambda number: f"n{number}")
+    def triple(number: int) -> int:
+        return 3 * number
+
+    for call in (double.call(4), double.call(5), triple.call(4), triple.call(5)):
+        assert call.request() == call.own_request()
+    asked = double.call(4).request()
+    assert (asked.lane_id, asked.priority, asked.budget_ids) == ("slow", 3, ("b",))
+    assert (asked.quota_policy_id, asked.concurrency_key) == ("q", "k")
+    assert asked.input_payload == b'{"number":4}'
+    assert triple.call(5).request().concurrency_key == "n5"
+
+
 def test_an_argument_named_like_a_submit_option_is_refused() -> None:
     ff = Fabric("memory://")
     with pytest.raises(InvalidTask, match="fetch: the argument 'key' is also a submit option"):

@@ -28,11 +28,11 @@ def test_a_worker_serves_the_tenants_it_names_and_no_other(durable_url: str) -> 
                 engine = await ff.start()
 
                 async def is_registered() -> bool:
-                    entries = (await engine.list_workers()).entries
+                    entries = (await engine.list_workers()).items
                     return [entry.namespace for entry in entries] == ["acme", "bolt"]
 
                 await until(is_registered)
-            assert (await (await ff.start()).list_workers()).entries == ()
+            assert (await (await ff.start()).list_workers()).items == ()
 
     asyncio.run(main())
 

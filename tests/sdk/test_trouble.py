@@ -19,6 +19,7 @@ from flowfabric import (
     SyncContext,
 )
 from flowfabric.errors import (
+    ConfigurationMismatch,
     InvalidInput,
     KeyringEmpty,
     RetryExhausted,
@@ -48,7 +49,13 @@ UNCLEAR = [StoreError("something odd"), ValueError("a driver's own")]
         (PASSING, Trouble.PASSING),
         (UNCLEAR, Trouble.UNCLEAR),
         (
-            [SchemaMismatch("newer"), KeyringEmpty(), StoreReplaced(), StoreCorrupt()],
+            [
+                SchemaMismatch("newer"),
+                ConfigurationMismatch("partitions"),
+                KeyringEmpty(),
+                StoreReplaced(),
+                StoreCorrupt(),
+            ],
             Trouble.LASTING,
         ),
         ([InvalidInput("x"), StaleLease("x")], Trouble.REFUSED),

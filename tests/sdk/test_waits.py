@@ -564,7 +564,7 @@ def test_no_token_reaches_logs_errors_listings_or_reprs(
             await desk.ff.signal(link, "late")
         shown.append("".join(traceback.format_exception(caught.value)))
         engine = await desk.ff.start()
-        shown.append(repr(await engine.list_suspensions(execution_id=run.id)))
+        shown.append(repr((await engine.list_suspensions(execution_id=run.id)).items))
         shown.append(repr(await engine.list_waitpoint_hmac_kids()))
 
     with caplog.at_level(logging.DEBUG):

@@ -458,7 +458,7 @@ def test_a_lost_lease_stops_the_handler_and_its_result_does_not_count(url: str) 
             await engine.revoke_lease(execution_id=run.id, reason="test")
             assert await run.result("60s") == "second"
             await within(stopped.wait())
-            attempts = await engine.list_attempts(execution_id=run.id)
+            attempts = (await engine.list_attempts(execution_id=run.id)).items
             assert [attempt.outcome for attempt in attempts] == [
                 "interrupted_reclaimed",
                 "ended_success",

@@ -86,10 +86,10 @@ def test_a_waiting_claim_in_another_process_is_woken_by_the_server(postgres_url:
             open_engine(postgres_url, config=SLOW_POLL) as submitter,
         ):
             await submitter.create_execution(execution_kind="k")
-            (first,) = await claim(worker, max_wait_ms=60_000)
-            waiting = asyncio.create_task(claim(worker, max_wait_ms=60_000))
+            (first,) = await claim(worker, wait_ms=60_000)
+            waiting = asyncio.create_task(claim(worker, wait_ms=60_000))
             result = asyncio.create_task(
-                submitter.wait_for_result(execution_id=first.execution_id, timeout_ms=60_000)
+                submitter.wait_for_result(execution_id=first.execution_id, wait_ms=60_000)
             )
             await asyncio.sleep(0)
             # Until the listeners are connected a hint may be lost, so more work may be needed.

@@ -29,9 +29,7 @@ LISTENERS = (
 
 def waiting_claim(engine: Engine, lane: str = "default") -> asyncio.Task[Any]:
     return asyncio.create_task(
-        engine.claim(
-            lanes=(lane,), worker_id="w", worker_instance_id="i", limit=1, max_wait_ms=600_000
-        )
+        engine.claim(lanes=(lane,), worker_id="w", worker_instance_id="i", limit=1, wait_ms=600_000)
     )
 
 

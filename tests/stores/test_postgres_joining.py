@@ -68,7 +68,7 @@ async def waiting_claim(url: str) -> asyncio.Task[Any]:
                 worker_id="w",
                 worker_instance_id="i",
                 limit=100,
-                max_wait_ms=600_000,
+                wait_ms=600_000,
             )
             return [each.execution_id for each in claimed]
         finally:
@@ -134,7 +134,7 @@ def test_many_heavy_keyed_and_whole_flows_are_submitted_so(postgres_url: str, ki
             assert {first.id, *(run.id for run in [*many, *named])} <= stored
             assert len(stored) == 1 + 30 + 2 + 2 + 1
             assert len(await flow.nodes()) == 2
-            (listed,) = (await engine.list_executions(tag=("a.b", "c"))).executions
+            (listed,) = (await engine.list_executions(tag=("a.b", "c"))).items
             assert listed.execution_id == first.id
             assert (await engine.doctor()).healthy
 

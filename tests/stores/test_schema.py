@@ -12,7 +12,7 @@ import pytest
 
 from flowfabric.assemble import open_engine
 from flowfabric.config import EngineConfig
-from flowfabric.errors import SchemaMismatch
+from flowfabric.errors import ConfigurationMismatch, SchemaMismatch
 from flowfabric.model.state import VECTOR_OF_ID
 from flowfabric.stores.migrations import migrations_of
 from tests.support.databases import PostgresServer
@@ -126,7 +126,7 @@ def test_another_number_of_partitions_is_refused(durable_lab: Lab) -> None:
 
     async def story() -> None:
         other = open_engine(durable_lab.url, config=EngineConfig(loops=False, partitions=7))
-        with pytest.raises(SchemaMismatch, match="partitions"):
+        with pytest.raises(ConfigurationMismatch, match="partitions"):
             await other.start()
 
     durable_lab.run(story())

@@ -34,14 +34,14 @@ def test_a_waiting_claim_in_another_process_is_woken_by_a_datagram(tmp_path: Pat
             open_engine(url, config=SLOW_POLL) as worker,
             open_engine(url, config=SLOW_POLL) as submitter,
         ):
-            waiting = asyncio.create_task(claim(worker, max_wait_ms=60_000))
+            waiting = asyncio.create_task(claim(worker, wait_ms=60_000))
             await asyncio.sleep(0)
             while not waiting.done():  # a hint sent before the claim looked is no use to it
                 await submitter.create_execution(execution_kind="k")
                 await asyncio.wait((waiting,), timeout=0.2)
             claimed = await waiting
             result = asyncio.create_task(
-                submitter.wait_for_result(execution_id=claimed[0].execution_id, timeout_ms=60_000)
+                submitter.wait_for_result(execution_id=claimed[0].execution_id, wait_ms=60_000)
             )
             await asyncio.sleep(0)
             await worker.complete(claimed[0].handle)

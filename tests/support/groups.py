@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from flowfabric.model.flow import AllOf, EdgeRow, EdgeState, GroupState, MemberRow
+from flowfabric.model.flow import AllSucceeded, EdgeRow, EdgeState, GroupState, MemberRow
 from flowfabric.model.record import replace
 from flowfabric.stores.tables import EDGES, MEMBERS
 
@@ -18,7 +18,7 @@ def groups_as_they_stand(dump: dict[str, list[Any]]) -> list[MemberRow]:
 def _as_it_stands(member: MemberRow, sole: EdgeRow | None) -> MemberRow:
     if sole is None:
         return member
-    assert (member.total, member.staged, member.joins) == (1, 0, AllOf()), member
+    assert (member.total, member.staged, member.joins) == (1, 0, AllSucceeded()), member
     if sole.edge_state is not EdgeState.SATISFIED:
         return member
     assert member.failed + member.skipped == 0, member

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from flowfabric.model.flow import AllOf, AnyOf, OnSatisfied
+from flowfabric.model.flow import AllSucceeded, AnySucceeded, OnSatisfied
 from flowfabric.model.suspension import Count, CountKind
 from tests.support.budgets import make_budget, report, reserve, spend
 from tests.support.flows import arrows, node, submit
@@ -67,7 +67,7 @@ async def flows(lab: Lab, name: str) -> None:
     """One that is over, a join that is half met, one that is met and owes others their cancel."""
     over = await submit(lab, [node("a", lane_id=name)])
     await lab.cancel(over.ids["a"])
-    for join in (AllOf(), AnyOf(OnSatisfied.CANCEL_REMAINING)):
+    for join in (AllSucceeded(), AnySucceeded(OnSatisfied.CANCEL_REMAINING)):
         nodes = [node("a", lane_id=name), node("b", lane_id=name), node("c", join, lane_id=name)]
         graph = await submit(lab, nodes, arrows("a>c", "b>c"))
         claimed = await lab.claim(lanes=(name,))

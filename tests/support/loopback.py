@@ -10,6 +10,7 @@ from flowfabric.api import wire
 from flowfabric.api.backend import EngineBackend, LocalWorker
 from flowfabric.api.hints import Bell
 from flowfabric.api.operation import Request
+from flowfabric.assemble import open_engine
 from flowfabric.engine.engine import Engine
 from flowfabric.errors import FlowFabricError
 from flowfabric.model.checks import check_list
@@ -93,6 +94,18 @@ class Loopback(EngineBackend):
     async def close(self) -> None:
         """Close the engine."""
         await self.engine.close()
+
+
+def open_loopback(url: str, **options: Any) -> EngineBackend:
+    """As `assemble.open_engine`, behind a wire."""
+    return Loopback(open_engine(url, **options))
+
+
+def open_memory_behind_a_wire(url: str, **options: Any) -> EngineBackend:
+    """As `assemble.open_engine`, and behind a wire if it is in memory: one store is enough to show
+    what cannot cross one."""
+    is_memory = isinstance(url, str) and url.startswith("memory:")
+    return (open_loopback if is_memory else open_engine)(url, **options)
 
 
 def _back(operation: Any, reply: Any) -> Any:

@@ -160,7 +160,7 @@ async def claim_with(engine: Engine, worker: str = "w1") -> list[Claimed]:
 
 async def episode(lab: Lab, execution_id: str) -> SuspensionInfo:
     """The last episode."""
-    return (await lab.engine.list_suspensions(execution_id=execution_id))[-1]
+    return (await lab.engine.list_suspensions(execution_id=execution_id)).items[-1]
 
 
 async def waitpoints(lab: Lab, execution_id: str) -> list[WaitpointRow]:

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from flowfabric.errors import InvalidInput
 from flowfabric.limits import JSON_DEPTH_MAX
-from flowfabric.model.flow import AllOf
+from flowfabric.model.flow import AllSucceeded
 from flowfabric.model.handle import Handle
-from flowfabric.model.nesting import is_too_deep
+from flowfabric.model.nesting import check_nesting, is_too_deep
 from flowfabric.model.policy import ExecutionPolicy
 from flowfabric.model.record import from_json, is_json, json_object, to_plain
 
@@ -45,6 +45,13 @@ def test_the_depth_is_that_of_the_value(value: Any, kinds: str, compact: bool) -
     nested = nest([value, '\\"[[[', value], kinds)
     text = json.dumps(nested, indent=None if compact else 1).encode()
     assert is_too_deep(text) == (depth_of(nested) > JSON_DEPTH_MAX)
+
+
+def test_the_shortest_text_that_nests_too_deep_is_refused() -> None:
+    deepest = b"[" * JSON_DEPTH_MAX + b"]" * JSON_DEPTH_MAX
+    check_nesting(deepest, "json", field="payload")
+    with pytest.raises(InvalidInput, match="payload: nests deeper"):
+        check_nesting(b"[" + deepest + b"]", "json", field="payload")
 
 
 def test_many_shallow_values_are_not_deep() -> None:
@@ -85,4 +92,4 @@ def test_decoding_never_raises_past_its_own_errors() -> None:
         value = value[0]
     with pytest.raises(InvalidInput, match="handle"):
         Handle.decode(b"FFH1" + b"\x91" * 100_000)
-    assert to_plain(AllOf()) == {"kind": "all_of"}
+    assert to_plain(AllSucceeded()) == {"kind": "all_of"}

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import inspect
+import pkgutil
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
+from flowfabric import api, model
 from flowfabric.api.backend import EngineBackend
-from flowfabric.api.operation import OPERATIONS
+from flowfabric.api.operation import OPERATIONS, Kind
 from flowfabric.engine.engine import Engine
 from flowfabric.engine.operations.performing import ANSWERS, COMMANDS
 
@@ -33,3 +36,21 @@ def test_methods_are_as_the_requests_say() -> None:
     tool = ROOT / "tools" / "backend_methods.py"
     done = subprocess.run([sys.executable, tool, "--check"], capture_output=True, check=False)
     assert done.returncode == 0, done.stdout.decode()
+
+
+def test_what_waits_takes_wait_ms_and_nothing_else_does() -> None:
+    for name, operation in OPERATIONS.items():
+        fields = operation.request.__struct_fields__
+        assert (operation.kind is Kind.WAIT) == ("wait_ms" in fields), name
+        assert not {"timeout_ms", "max_wait_ms"} & set(fields), name
+
+
+def test_a_name_means_one_thing() -> None:
+    """Of all that is said and heard: no two classes of the requests, replies and records share a
+    name, and so no two things on a wire share a tag."""
+    homes: dict[str, str] = {}
+    for package in (api, model):
+        for found in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
+            for name, thing in vars(import_module(found.name)).items():
+                if inspect.isclass(thing) and thing.__module__ == found.name:
+                    assert homes.setdefault(name, found.name) == found.name, name

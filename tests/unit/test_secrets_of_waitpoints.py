@@ -305,8 +305,8 @@ async def whole_life(lab: Lab) -> tuple[list[str], list[Any]]:
     waitpoint = next(each for each in begun.waitpoints if each.waitpoint_key == "deploy")
     public += [
         await engine.list_pending_waitpoints(execution_id=claimed.execution_id),
-        await engine.list_suspended(),
-        await engine.list_suspensions(execution_id=claimed.execution_id),
+        (await engine.list_suspended()).items,
+        (await engine.list_suspensions(execution_id=claimed.execution_id)).items,
         await engine.describe_execution(execution_id=claimed.execution_id),
         await engine.explain(execution_id=claimed.execution_id),
         await engine.list_executions(),
@@ -354,7 +354,7 @@ async def whole_life(lab: Lab) -> tuple[list[str], list[Any]]:
     public += [
         await engine.doctor(),
         await engine.get_execution_result(execution_id=claimed.execution_id),
-        await engine.list_attempts(execution_id=claimed.execution_id),
+        (await engine.list_attempts(execution_id=claimed.execution_id)).items,
     ]
     macs = [each.token.reveal().partition(":")[2] for each in (*begun.waitpoints, pending)]
     return [*macs, *(each.secret_hex for each in stored), SECRET, NEXT_SECRET], public

@@ -75,9 +75,9 @@ class Prepare(Request[Prepared], frozen=True, kw_only=True):
 
 @operation("shutdown_prepare", Kind.WAIT, Scope.ADMIN)
 class ShutdownPrepare(Request[None], frozen=True, kw_only=True):
-    """Wait until nothing is in flight; WaitTimeout when that takes longer than the grace."""
+    """Wait until nothing is in flight; WaitTimeout when that takes too long."""
 
-    grace_ms: int
+    wait_ms: int
 
 
 @operation("doctor", Kind.ADMIN, Scope.ADMIN)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from flowfabric import limits
-from flowfabric.api.operation import Kind, Request, Scope, operation
+from flowfabric.api.operation import Kind, Request, Scope, UnsafeRequest, operation
+from flowfabric.api.page import Page
 from flowfabric.api.words import (
     EnforcementModeGiven,
     HardActionGiven,
@@ -15,6 +16,7 @@ from flowfabric.api.words import (
 from flowfabric.errors import InvalidInput
 from flowfabric.model.budget import (
     AMOUNT_MAX,
+    BudgetAlreadySatisfied,
     BudgetCreated,
     BudgetReset,
     BudgetStatus,
@@ -33,16 +35,17 @@ from flowfabric.model.checks import check_integer
 from flowfabric.model.handle import Handle
 from flowfabric.model.limit_checks import check_amounts
 from flowfabric.model.record import Record
-from flowfabric.model.results import AlreadySatisfied
 
 # --- policies ------------------------------------------------------------------------------------
 
 
 @operation("create_budget", Kind.WRITE, Scope.ADMIN)
-class CreateBudget(Request[BudgetCreated | AlreadySatisfied], frozen=True, kw_only=True):
+class CreateBudget(
+    UnsafeRequest[BudgetCreated | BudgetAlreadySatisfied], frozen=True, kw_only=True
+):
     """Put a policy in force; the three lists stand side by side, 0 is no limit.
 
-    The same again is AlreadySatisfied, other content under the same id a LimitConflict.
+    The same again is BudgetAlreadySatisfied, other content under the same id a LimitConflict.
     """
 
     budget_id: str
@@ -58,7 +61,7 @@ class CreateBudget(Request[BudgetCreated | AlreadySatisfied], frozen=True, kw_on
 
 
 @operation("update_budget", Kind.WRITE, Scope.ADMIN)
-class UpdateBudget(Request[BudgetUpdated], frozen=True, kw_only=True):
+class UpdateBudget(UnsafeRequest[BudgetUpdated], frozen=True, kw_only=True):
     """Raise or lower limits and change what they do; what is not named stays."""
 
     budget_id: str
@@ -71,7 +74,7 @@ class UpdateBudget(Request[BudgetUpdated], frozen=True, kw_only=True):
 
 
 @operation("reset_budget", Kind.WRITE, Scope.ADMIN)
-class ResetBudget(Request[BudgetReset], frozen=True, kw_only=True):
+class ResetBudget(UnsafeRequest[BudgetReset], frozen=True, kw_only=True):
     """Usage to zero; breach counts are lifetime totals and stay."""
 
     budget_id: str
@@ -199,13 +202,13 @@ class GetBudgetStatus(Request[BudgetStatus], frozen=True, kw_only=True):
 
 
 @operation("list_budgets", Kind.READ, Scope.READ)
-class ListBudgets(Request[list[BudgetStatus]], frozen=True, kw_only=True):
-    """Budgets by id, those after `after`; usage without a policy is not listed.
+class ListBudgets(Request[Page[BudgetStatus]], frozen=True, kw_only=True):
+    """Budgets by id; usage without a policy is not listed.
 
     One whose rows cannot be read is left out; `doctor` names it.
     """
 
-    after: str | None = None
+    cursor: str | None = None
     limit: int = limits.PAGE_DEFAULT
 
 

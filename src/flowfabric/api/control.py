@@ -5,7 +5,7 @@ Each of these but a tag is audited as an operator event in its own transaction.
 
 from __future__ import annotations
 
-from flowfabric.api.operation import Kind, Request, Scope, operation
+from flowfabric.api.operation import Kind, Request, Scope, UnsafeRequest, operation
 from flowfabric.api.words import BlockingReasonGiven
 from flowfabric.model.execution import Fence
 from flowfabric.model.results import (
@@ -21,7 +21,7 @@ from flowfabric.model.results import (
 
 
 @operation("cancel_execution", Kind.WRITE, Scope.OPERATE)
-class CancelExecution(Request[Cancelled], frozen=True, kw_only=True):
+class CancelExecution(UnsafeRequest[Cancelled], frozen=True, kw_only=True):
     """Stop an execution in whatever phase; `source="operator_override"` needs no fence."""
 
     execution_id: str
@@ -31,7 +31,7 @@ class CancelExecution(Request[Cancelled], frozen=True, kw_only=True):
 
 
 @operation("change_priority", Kind.WRITE, Scope.OPERATE)
-class ChangePriority(Request[PriorityChanged], frozen=True, kw_only=True):
+class ChangePriority(UnsafeRequest[PriorityChanged], frozen=True, kw_only=True):
     """Move work that does not run up or down; clamped to 0..9000."""
 
     execution_id: str
@@ -39,7 +39,7 @@ class ChangePriority(Request[PriorityChanged], frozen=True, kw_only=True):
 
 
 @operation("replay_execution", Kind.WRITE, Scope.OPERATE)
-class ReplayExecution(Request[Replayed], frozen=True, kw_only=True):
+class ReplayExecution(UnsafeRequest[Replayed], frozen=True, kw_only=True):
     """Run a finished execution again as a new attempt; its history stays.
 
     `cascade`: members of its flow that were skipped because of it live again too.
@@ -53,7 +53,7 @@ class ReplayExecution(Request[Replayed], frozen=True, kw_only=True):
 
 
 @operation("revoke_lease", Kind.WRITE, Scope.OPERATE)
-class RevokeLease(Request[Revoked | AlreadySatisfied], frozen=True, kw_only=True):
+class RevokeLease(UnsafeRequest[Revoked | AlreadySatisfied], frozen=True, kw_only=True):
     """Take a lease away from its worker; the work is run again."""
 
     execution_id: str
@@ -63,7 +63,7 @@ class RevokeLease(Request[Revoked | AlreadySatisfied], frozen=True, kw_only=True
 
 
 @operation("hold_execution", Kind.WRITE, Scope.OPERATE)
-class HoldExecution(Request[Blocked], frozen=True, kw_only=True):
+class HoldExecution(UnsafeRequest[Blocked], frozen=True, kw_only=True):
     """Keep runnable work from being claimed until it is released."""
 
     execution_id: str
@@ -71,14 +71,14 @@ class HoldExecution(Request[Blocked], frozen=True, kw_only=True):
 
 
 @operation("release_execution", Kind.WRITE, Scope.OPERATE)
-class ReleaseExecution(Request[Unblocked], frozen=True, kw_only=True):
+class ReleaseExecution(UnsafeRequest[Unblocked], frozen=True, kw_only=True):
     """End a hold."""
 
     execution_id: str
 
 
 @operation("block_execution_for_admission", Kind.WRITE, Scope.OPERATE)
-class BlockExecutionForAdmission(Request[Blocked | Rejected], frozen=True, kw_only=True):
+class BlockExecutionForAdmission(UnsafeRequest[Blocked | Rejected], frozen=True, kw_only=True):
     """Keep waiting work from being claimed because admission said no."""
 
     execution_id: str
@@ -87,7 +87,7 @@ class BlockExecutionForAdmission(Request[Blocked | Rejected], frozen=True, kw_on
 
 
 @operation("unblock_execution", Kind.WRITE, Scope.OPERATE)
-class UnblockExecution(Request[Unblocked], frozen=True, kw_only=True):
+class UnblockExecution(UnsafeRequest[Unblocked], frozen=True, kw_only=True):
     """Lift a block; `expected_reason` guards against lifting another one."""
 
     execution_id: str

@@ -7,15 +7,15 @@ from typing import Any
 
 from flowfabric import limits
 from flowfabric.api.operation import Kind, Request, Scope, operation
+from flowfabric.api.page import Page
 from flowfabric.api.words import PolicyGiven
 from flowfabric.model.attempt import Attempt
 from flowfabric.model.results import (
     AttemptInfo,
     CreateResult,
     ExecutionContext,
-    ExecutionPage,
     ExecutionSnapshot,
-    ExpiredLeasePage,
+    ExpiredLease,
     Explanation,
     Outcome,
 )
@@ -150,10 +150,12 @@ class ReadExecCoreFields(Request[dict[str, str | None]], frozen=True, kw_only=Tr
 
 
 @operation("list_attempts", Kind.READ, Scope.READ)
-class ListAttempts(Request[tuple[AttemptInfo, ...]], frozen=True, kw_only=True):
-    """Every attempt, oldest first; the live one is last."""
+class ListAttempts(Request[Page[AttemptInfo]], frozen=True, kw_only=True):
+    """The attempts of an execution, oldest first; the live one is last."""
 
     execution_id: str
+    cursor: str | None = None
+    limit: int = limits.PAGE_DEFAULT
 
 
 @operation("explain", Kind.READ, Scope.READ)
@@ -192,7 +194,7 @@ class WaitForResult(Request[ExecutionSnapshot], frozen=True, kw_only=True):
     """The snapshot once the execution has ended; WaitTimeout when that takes too long."""
 
     execution_id: str
-    timeout_ms: int | None = None
+    wait_ms: int | None = None
 
 
 @operation("wait_for_outcome", Kind.WAIT, Scope.READ)
@@ -204,7 +206,7 @@ class WaitForOutcome(Request[Outcome], frozen=True, kw_only=True):
     """
 
     execution_id: str
-    timeout_ms: int | None = None
+    wait_ms: int | None = None
     look_after_ms: int = 0
 
 
@@ -212,8 +214,8 @@ class WaitForOutcome(Request[Outcome], frozen=True, kw_only=True):
 
 
 @operation("list_executions", Kind.READ, Scope.READ)
-class ListExecutions(Request[ExecutionPage], frozen=True, kw_only=True):
-    """Executions, newest first. The cursor is opaque and stable while work goes on.
+class ListExecutions(Request[Page[ExecutionSnapshot]], frozen=True, kw_only=True):
+    """Executions, newest first.
 
     `text` looks for words in the kind, id, tags and reasons. A page of a text search may be
     short or empty although a next cursor is given: it bounds how many rows one call looks at.
@@ -253,13 +255,13 @@ class CountExecutions(Request[dict[str, dict[str, int]]], frozen=True, kw_only=T
 
 
 @operation("list_expired_leases", Kind.READ, Scope.READ)
-class ListExpiredLeases(Request[ExpiredLeasePage], frozen=True, kw_only=True):
+class ListExpiredLeases(Request[Page[ExpiredLease]], frozen=True, kw_only=True):
     """Leases past their time that are not dealt with yet, earliest first."""
 
     as_of: int | None = None
-    cursor: str | None = None
-    limit: int = limits.PAGE_MAX
     namespace: str | None = None
+    cursor: str | None = None
+    limit: int = limits.PAGE_DEFAULT
 
 
 # --- finding -------------------------------------------------------------------------------------
@@ -286,7 +288,9 @@ class FindFlows(Request[tuple[str, ...]], frozen=True, kw_only=True):
 
 
 @operation("list_kinds", Kind.READ, Scope.READ)
-class ListKinds(Request[tuple[str, ...]], frozen=True, kw_only=True):
+class ListKinds(Request[Page[str]], frozen=True, kw_only=True):
     """Every kind of execution that was ever created, by name."""
 
     namespace: str | None = None
+    cursor: str | None = None
+    limit: int = limits.PAGE_DEFAULT

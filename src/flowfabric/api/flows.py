@@ -7,7 +7,8 @@ from typing import Any
 
 from flowfabric import limits
 from flowfabric.api.executions import NewExecution
-from flowfabric.api.operation import Kind, Request, Scope, operation
+from flowfabric.api.operation import Kind, Request, Scope, UnsafeRequest, operation
+from flowfabric.api.page import Page
 from flowfabric.api.words import CancellationPolicyGiven, FlowStatusGiven
 from flowfabric.model.flow import (
     FLOW_CANCELLED,
@@ -17,7 +18,6 @@ from flowfabric.model.flow import (
 )
 from flowfabric.model.flow_results import (
     Added,
-    AlreadyApplied,
     AlreadyMember,
     AlreadyTerminal,
     AlreadyWithdrawn,
@@ -25,6 +25,7 @@ from flowfabric.model.flow_results import (
     CancellationScheduled,
     CascadeOutcome,
     ChildrenAwaited,
+    DependencyAlreadyApplied,
     DependencyResolved,
     EdgeSnapshot,
     EligibilityStatus,
@@ -32,7 +33,7 @@ from flowfabric.model.flow_results import (
     FlowCancelled,
     FlowCreated,
     FlowDuplicate,
-    FlowPage,
+    FlowListing,
     FlowSnapshot,
     FlowSubmitted,
     FlowSummary,
@@ -114,7 +115,10 @@ class SubmitFlow(Request[FlowSubmitted | FlowDuplicate], frozen=True, kw_only=Tr
 
 @operation("create_flow", Kind.WRITE, Scope.SUBMIT)
 class CreateFlow(Request[FlowCreated | FlowAlreadySatisfied], frozen=True, kw_only=True):
-    """An empty flow to add executions to."""
+    """An empty flow to add executions to.
+
+    The same again is FlowAlreadySatisfied, another under the same id a FlowConflict.
+    """
 
     flow_kind: str = "dag"
     namespace: str | None = None
@@ -152,7 +156,9 @@ class StageDependencyEdge(Request[Staged], frozen=True, kw_only=True):
 
 
 @operation("apply_dependency_to_child", Kind.WRITE, Scope.SUBMIT)
-class ApplyDependencyToChild(Request[Applied | AlreadyApplied], frozen=True, kw_only=True):
+class ApplyDependencyToChild(
+    Request[Applied | DependencyAlreadyApplied], frozen=True, kw_only=True
+):
     """The child waits from now on; an upstream that has ended counts at once."""
 
     flow_id: str
@@ -175,7 +181,7 @@ class WithdrawDependencyEdge(Request[Withdrawn | AlreadyWithdrawn], frozen=True,
 
 
 @operation("add_dependency", Kind.WRITE, Scope.SUBMIT)
-class AddDependency(Request[Applied | AlreadyApplied], frozen=True, kw_only=True):
+class AddDependency(Request[Applied | DependencyAlreadyApplied], frozen=True, kw_only=True):
     """Stage and apply an edge in one transaction."""
 
     flow_id: str
@@ -236,21 +242,24 @@ class CascadeCompletion(Request[CascadeOutcome], frozen=True, kw_only=True):
 
 @operation("cancel_flow", Kind.WAIT, Scope.OPERATE)
 class CancelFlow(
-    Request[FlowCancelled | CancellationScheduled | PartiallyCancelled], frozen=True, kw_only=True
+    UnsafeRequest[FlowCancelled | CancellationScheduled | PartiallyCancelled],
+    frozen=True,
+    kw_only=True,
 ):
     """Cancel a flow and the members its policy names; none of them starts after this returns.
 
-    Members of a large flow are cancelled shortly afterwards; `wait_ms` waits for that.
+    Members of a large flow are cancelled shortly afterwards; `wait_ms` waits for that, and
+    PartiallyCancelled names those that were not cancelled in time.
     """
 
     flow_id: str
     policy: CancellationPolicyGiven = CancellationPolicy.CANCEL_ALL
     reason: str = FLOW_CANCELLED
-    wait_ms: int | None = None
+    wait_ms: int | None = 0
 
 
 @operation("cancel_flow_header", Kind.WRITE, Scope.OPERATE)
-class CancelFlowHeader(Request[FlowCancelled | AlreadyTerminal], frozen=True, kw_only=True):
+class CancelFlowHeader(UnsafeRequest[FlowCancelled | AlreadyTerminal], frozen=True, kw_only=True):
     """Cancel the flow alone, for a caller that cancels its members and acknowledges each.
 
     None of them starts any more; what is left after the grace is cancelled by itself.
@@ -264,9 +273,9 @@ class CancelFlowHeader(Request[FlowCancelled | AlreadyTerminal], frozen=True, kw
 
 @operation("ack_cancel_member", Kind.WRITE, Scope.OPERATE)
 class AckCancelMember(Request[None], frozen=True, kw_only=True):
-    """A member of a cancelled flow was cancelled by its caller; nothing more is owed.
+    """A member of a cancelled flow was cancelled by its caller, so the engine need not.
 
-    One that has not ended stays owed, and is cancelled when the grace is over.
+    The cancel of one that has not ended stays deferred until the grace is over.
     """
 
     flow_id: str
@@ -312,33 +321,42 @@ class ProjectFlowSummary(Request[FlowSummary], frozen=True, kw_only=True):
 
 
 @operation("list_flows", Kind.READ, Scope.READ)
-class ListFlows(Request[FlowPage], frozen=True, kw_only=True):
-    """Flows by id, which is by creation; the cursor is the last id seen.
+class ListFlows(Request[Page[FlowListing]], frozen=True, kw_only=True):
+    """Flows by id, which is by creation.
 
     One whose row cannot be read is left out, as in `list_executions`; `doctor` names it.
     """
 
     namespace: str | None = None
     status: FlowStatusGiven | None = None
+    newest_first: bool = False
     cursor: str | None = None
     limit: int = limits.PAGE_DEFAULT
-    newest_first: bool = False
 
 
 @operation("list_flow_members", Kind.READ, Scope.READ)
 class ListFlowMembers(Request[tuple[MemberInfo, ...]], frozen=True, kw_only=True):
-    """Every member with its state, in the order of the graph."""
+    """Every member with its state, in the order of the graph.
+
+    All at once: a flow has at most `limits.FLOW_MEMBERS_MAX`, and their order is not that of
+    their ids.
+    """
 
     flow_id: str
 
 
 @operation("list_edges", Kind.READ, Scope.READ)
-class ListEdges(Request[tuple[EdgeSnapshot, ...]], frozen=True, kw_only=True):
-    """The edges that leave one member, or lead to one; without either, all of the flow."""
+class ListEdges(Request[Page[EdgeSnapshot]], frozen=True, kw_only=True):
+    """The edges that leave one member, or lead to one; without either, all of the flow; by id.
+
+    One whose row cannot be read is left out, as in `list_executions`; `doctor` names it.
+    """
 
     flow_id: str
     from_node: str | None = None
     to_node: str | None = None
+    cursor: str | None = None
+    limit: int = limits.PAGE_DEFAULT
 
 
 @operation("describe_edge", Kind.READ, Scope.READ)
@@ -376,4 +394,4 @@ class WaitForFlow(Request[FlowSnapshot], frozen=True, kw_only=True):
     """The flow once all its members have ended; WaitTimeout when that takes too long."""
 
     flow_id: str
-    timeout_ms: int | None = None
+    wait_ms: int | None = None

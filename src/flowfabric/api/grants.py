@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from flowfabric import limits
-from flowfabric.api.operation import Kind, Request, Scope, operation
+from flowfabric.api.operation import Kind, Request, Scope, UnsafeRequest, operation
 from flowfabric.model.results import (
     Claimed,
     GrantIssued,
@@ -85,7 +85,7 @@ class ClaimFromResumeGrant(Request[Claimed], frozen=True, kw_only=True):
 
 
 @operation("issue_grant_and_claim", Kind.WRITE, Scope.OPERATE)
-class IssueGrantAndClaim(Request[Claimed], frozen=True, kw_only=True):
+class IssueGrantAndClaim(UnsafeRequest[Claimed], frozen=True, kw_only=True):
     """An operator takes one named waiting execution, in one atomic step."""
 
     execution_id: str

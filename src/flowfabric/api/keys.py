@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from flowfabric.api.operation import Kind, Request, Scope, operation
+from flowfabric.api.operation import Kind, Request, Scope, UnsafeRequest, operation
 from flowfabric.model.keys import AlreadySeeded, NothingToRotate, Rotated, Seeded
 from flowfabric.model.suspension import KeyInfo
 
 
 @operation("seed_waitpoint_hmac_secret", Kind.ADMIN, Scope.ADMIN)
-class SeedWaitpointHmacSecret(Request[Seeded | AlreadySeeded], frozen=True, kw_only=True):
+class SeedWaitpointHmacSecret(UnsafeRequest[Seeded | AlreadySeeded], frozen=True, kw_only=True):
     """Install the first key; never replaces one that was chosen or has signed.
 
     The random key of a first start gives way while no waitpoint exists.
@@ -22,7 +22,9 @@ class SeedWaitpointHmacSecret(Request[Seeded | AlreadySeeded], frozen=True, kw_o
 
 
 @operation("rotate_waitpoint_hmac_secret_all", Kind.ADMIN, Scope.ADMIN)
-class RotateWaitpointHmacSecretAll(Request[Rotated | NothingToRotate], frozen=True, kw_only=True):
+class RotateWaitpointHmacSecretAll(
+    UnsafeRequest[Rotated | NothingToRotate], frozen=True, kw_only=True
+):
     """Sign with a new key (random unless given); the old one verifies for `grace_ms` more."""
 
     new_kid: str
@@ -34,5 +36,6 @@ class RotateWaitpointHmacSecretAll(Request[Rotated | NothingToRotate], frozen=Tr
 
 
 @operation("list_waitpoint_hmac_kids", Kind.READ, Scope.ADMIN)
-class ListWaitpointHmacKids(Request[list[KeyInfo]], frozen=True, kw_only=True):
-    """The keys that verify tokens, without their secrets."""
+class ListWaitpointHmacKids(Request[tuple[KeyInfo, ...]], frozen=True, kw_only=True):
+    """The keys that verify tokens, without their secrets; all of them, for a
+    rotation keeps few."""

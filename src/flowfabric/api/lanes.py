@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from flowfabric import limits
-from flowfabric.api.operation import Kind, Request, Scope, operation
+from flowfabric.api.operation import Kind, Request, Scope, UnsafeRequest, operation
+from flowfabric.api.page import Page
 from flowfabric.api.words import LaneStateGiven
-from flowfabric.model.results import LaneChanged, LaneConfigured, LanePage
+from flowfabric.model.results import LaneChanged, LaneConfigured, LaneSummary
 
 
 @operation("set_lane_state", Kind.WRITE, Scope.ADMIN)
-class SetLaneState(Request[LaneChanged], frozen=True, kw_only=True):
+class SetLaneState(UnsafeRequest[LaneChanged], frozen=True, kw_only=True):
     """Switch a lane: active, paused (no claims), draining (no creates), disabled (neither)."""
 
     lane_id: str
@@ -20,7 +21,7 @@ class SetLaneState(Request[LaneChanged], frozen=True, kw_only=True):
 
 
 @operation("pause_lane", Kind.WRITE, Scope.ADMIN)
-class PauseLane(Request[LaneChanged], frozen=True, kw_only=True):
+class PauseLane(UnsafeRequest[LaneChanged], frozen=True, kw_only=True):
     """Hand no work out; work is still taken in."""
 
     lane_id: str
@@ -28,7 +29,7 @@ class PauseLane(Request[LaneChanged], frozen=True, kw_only=True):
 
 
 @operation("resume_lane", Kind.WRITE, Scope.ADMIN)
-class ResumeLane(Request[LaneChanged], frozen=True, kw_only=True):
+class ResumeLane(UnsafeRequest[LaneChanged], frozen=True, kw_only=True):
     """Open the lane again."""
 
     lane_id: str
@@ -36,7 +37,7 @@ class ResumeLane(Request[LaneChanged], frozen=True, kw_only=True):
 
 
 @operation("drain_lane", Kind.WRITE, Scope.ADMIN)
-class DrainLane(Request[LaneChanged], frozen=True, kw_only=True):
+class DrainLane(UnsafeRequest[LaneChanged], frozen=True, kw_only=True):
     """Take no work in; what is there is still handed out."""
 
     lane_id: str
@@ -44,7 +45,7 @@ class DrainLane(Request[LaneChanged], frozen=True, kw_only=True):
 
 
 @operation("configure_lane", Kind.WRITE, Scope.ADMIN)
-class ConfigureLane(Request[LaneConfigured], frozen=True, kw_only=True):
+class ConfigureLane(UnsafeRequest[LaneConfigured], frozen=True, kw_only=True):
     """How a lane shares a worker with others, lets work age and bounds what is created on it.
 
     What is not named stays; an empty list and an empty text take defaults away. Executions
@@ -59,7 +60,7 @@ class ConfigureLane(Request[LaneConfigured], frozen=True, kw_only=True):
 
 
 @operation("list_lanes", Kind.READ, Scope.READ)
-class ListLanes(Request[LanePage], frozen=True, kw_only=True):
+class ListLanes(Request[Page[LaneSummary]], frozen=True, kw_only=True):
     """Lanes by name, with their switch and counts per state."""
 
     cursor: str | None = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from flowfabric.api.operation import Kind, Request, Scope, operation
+from flowfabric.api.operation import Kind, Request, Scope, UnsafeRequest, operation
 from flowfabric.api.words import FailureClassGiven
 from flowfabric.model.attempt import FailureClass
 from flowfabric.model.execution import Fence
@@ -25,8 +25,9 @@ from flowfabric.model.results import (
 class Claim(Request[list[Claimed]], frozen=True, kw_only=True):
     """Up to `limit` executions over several lanes in one transaction, best first.
 
-    Waits up to `max_wait_ms` when there is none. Only work this worker can run is looked at.
-    Lanes get their parts by weight, and the tenants of `namespaces` equal parts of each lane.
+    Waits up to `wait_ms` when there is none, and then answers an empty list. Only work that
+    this worker can run is looked at. Lanes get their parts by weight, and the tenants of
+    `namespaces` equal parts of each lane.
     """
 
     lanes: Sequence[str]
@@ -38,7 +39,7 @@ class Claim(Request[list[Claimed]], frozen=True, kw_only=True):
     lease_ttl_ms: int | None = None
     namespace: str | None = None
     namespaces: Sequence[str] | None = None
-    max_wait_ms: int = 0
+    wait_ms: int = 0
 
 
 @operation("renew", Kind.WRITE, Scope.WORKER)
@@ -84,7 +85,7 @@ class Complete(Request[Completed], frozen=True, kw_only=True):
 
 
 @operation("complete_execution", Kind.WRITE, Scope.OPERATE)
-class CompleteExecution(Request[Completed], frozen=True, kw_only=True):
+class CompleteExecution(UnsafeRequest[Completed], frozen=True, kw_only=True):
     """Complete by fence, or without one as `source="operator_override"`."""
 
     execution_id: str
@@ -106,7 +107,7 @@ class Fail(Request[RetryScheduled | TerminalFailed], frozen=True, kw_only=True):
 
 
 @operation("fail_execution", Kind.WRITE, Scope.OPERATE)
-class FailExecution(Request[RetryScheduled | TerminalFailed], frozen=True, kw_only=True):
+class FailExecution(UnsafeRequest[RetryScheduled | TerminalFailed], frozen=True, kw_only=True):
     """Fail by fence, or without one as `source="operator_override"`."""
 
     execution_id: str

@@ -143,6 +143,7 @@ from flowfabric.api.leases import (
     RenewLease,
 )
 from flowfabric.api.operation import Request
+from flowfabric.api.page import Page
 from flowfabric.api.quotas import (
     CheckAdmission,
     CreateQuotaPolicy,
@@ -176,8 +177,6 @@ from flowfabric.api.waits import (
     SuspendByTriple,
     SuspendRequest,
     WaitInfo,
-    WaitPage,
-    WaitpointPage,
 )
 from flowfabric.api.words import (
     BlockingReasonGiven,
@@ -193,9 +192,9 @@ from flowfabric.api.words import (
 )
 from flowfabric.api.workers import HeartbeatWorker, ListWorkers, MarkWorkerDead, RegisterWorker
 from flowfabric.errors import FlowFabricError
-from flowfabric.limits import PAGE_DEFAULT
 from flowfabric.model.attempt import Attempt, FailureClass
 from flowfabric.model.budget import (
+    BudgetAlreadySatisfied,
     BudgetCreated,
     BudgetReset,
     BudgetStatus,
@@ -214,7 +213,6 @@ from flowfabric.model.execution import Fence
 from flowfabric.model.flow import FLOW_CANCELLED, SUCCESS_ONLY, CancellationPolicy, EdgePolicy
 from flowfabric.model.flow_results import (
     Added,
-    AlreadyApplied,
     AlreadyMember,
     AlreadyTerminal,
     AlreadyWithdrawn,
@@ -222,6 +220,7 @@ from flowfabric.model.flow_results import (
     CancellationScheduled,
     CascadeOutcome,
     ChildrenAwaited,
+    DependencyAlreadyApplied,
     DependencyResolved,
     EdgeSnapshot,
     EligibilityStatus,
@@ -229,7 +228,7 @@ from flowfabric.model.flow_results import (
     FlowCancelled,
     FlowCreated,
     FlowDuplicate,
-    FlowPage,
+    FlowListing,
     FlowSnapshot,
     FlowSubmitted,
     FlowSummary,
@@ -245,11 +244,12 @@ from flowfabric.model.handle import Handle
 from flowfabric.model.keys import AlreadySeeded, NothingToRotate, Rotated, Seeded
 from flowfabric.model.quota import (
     AdmissionOutcome,
+    AdmissionReleased,
+    QuotaAlreadySatisfied,
     QuotaCreated,
     QuotaPolicy,
     QuotaStatus,
     QuotaUpdated,
-    Released,
 )
 from flowfabric.model.results import (
     AlreadySatisfied,
@@ -261,14 +261,13 @@ from flowfabric.model.results import (
     CreateResult,
     Delayed,
     ExecutionContext,
-    ExecutionPage,
     ExecutionSnapshot,
-    ExpiredLeasePage,
+    ExpiredLease,
     Explanation,
     GrantIssued,
     LaneChanged,
     LaneConfigured,
-    LanePage,
+    LaneSummary,
     LeaseRenewal,
     Marked,
     Moved,
@@ -289,7 +288,6 @@ from flowfabric.model.results import (
     Revoked,
     TerminalFailed,
     Unblocked,
-    WorkerPage,
 )
 from flowfabric.model.state import PublicState
 from flowfabric.model.suspension import (
@@ -307,6 +305,7 @@ from flowfabric.model.suspension import (
     WaitpointInfo,
     WaitpointRow,
 )
+from flowfabric.model.worker import Worker
 
 R = TypeVar("R")
 
@@ -426,9 +425,11 @@ class Methods(ABC):
         """
         return await self.call(ReadExecCoreFields(execution_id=execution_id, names=names))
 
-    async def list_attempts(self, *, execution_id: str) -> tuple[AttemptInfo, ...]:
-        """Every attempt, oldest first; the live one is last."""
-        return await self.call(ListAttempts(execution_id=execution_id))
+    async def list_attempts(
+        self, *, execution_id: str, cursor: str | None = None, limit: int = limits.PAGE_DEFAULT
+    ) -> Page[AttemptInfo]:
+        """The attempts of an execution, oldest first; the live one is last."""
+        return await self.call(ListAttempts(execution_id=execution_id, cursor=cursor, limit=limit))
 
     async def explain(self, *, execution_id: str) -> Explanation:
         """Why is it not running? State, since when, waiting for what, able workers, when due."""
@@ -447,13 +448,13 @@ class Methods(ABC):
         return await self.call(ReadOutcomes(execution_ids=execution_ids))
 
     async def wait_for_result(
-        self, *, execution_id: str, timeout_ms: int | None = None
+        self, *, execution_id: str, wait_ms: int | None = None
     ) -> ExecutionSnapshot:
         """The snapshot once the execution has ended; WaitTimeout when that takes too long."""
-        return await self.call(WaitForResult(execution_id=execution_id, timeout_ms=timeout_ms))
+        return await self.call(WaitForResult(execution_id=execution_id, wait_ms=wait_ms))
 
     async def wait_for_outcome(
-        self, *, execution_id: str, timeout_ms: int | None = None, look_after_ms: int = 0
+        self, *, execution_id: str, wait_ms: int | None = None, look_after_ms: int = 0
     ) -> Outcome:
         """As `wait_for_result`, with the result of a success read in the same look.
 
@@ -461,9 +462,7 @@ class Methods(ABC):
         that the execution has hardly begun.
         """
         return await self.call(
-            WaitForOutcome(
-                execution_id=execution_id, timeout_ms=timeout_ms, look_after_ms=look_after_ms
-            )
+            WaitForOutcome(execution_id=execution_id, wait_ms=wait_ms, look_after_ms=look_after_ms)
         )
 
     async def list_executions(
@@ -480,8 +479,8 @@ class Methods(ABC):
         partition: int | None = None,
         cursor: str | None = None,
         limit: int = limits.PAGE_DEFAULT,
-    ) -> ExecutionPage:
-        """Executions, newest first. The cursor is opaque and stable while work goes on.
+    ) -> Page[ExecutionSnapshot]:
+        """Executions, newest first.
 
         `text` looks for words in the kind, id, tags and reasons. A page of a text search may be
         short or empty although a next cursor is given: it bounds how many rows one call looks at.
@@ -534,13 +533,13 @@ class Methods(ABC):
         self,
         *,
         as_of: int | None = None,
-        cursor: str | None = None,
-        limit: int = limits.PAGE_MAX,
         namespace: str | None = None,
-    ) -> ExpiredLeasePage:
+        cursor: str | None = None,
+        limit: int = limits.PAGE_DEFAULT,
+    ) -> Page[ExpiredLease]:
         """Leases past their time that are not dealt with yet, earliest first."""
         return await self.call(
-            ListExpiredLeases(as_of=as_of, cursor=cursor, limit=limit, namespace=namespace)
+            ListExpiredLeases(as_of=as_of, namespace=namespace, cursor=cursor, limit=limit)
         )
 
     async def find_executions(self, *, part: str, limit: int = 10) -> tuple[str, ...]:
@@ -555,23 +554,41 @@ class Methods(ABC):
         """Ids of flows that begin or end with these digits, newest first: see `find_executions`."""
         return await self.call(FindFlows(part=part, limit=limit))
 
-    async def list_kinds(self, *, namespace: str | None = None) -> tuple[str, ...]:
+    async def list_kinds(
+        self,
+        *,
+        namespace: str | None = None,
+        cursor: str | None = None,
+        limit: int = limits.PAGE_DEFAULT,
+    ) -> Page[str]:
         """Every kind of execution that was ever created, by name."""
-        return await self.call(ListKinds(namespace=namespace))
+        return await self.call(ListKinds(namespace=namespace, cursor=cursor, limit=limit))
 
     # --- control --------------------------------------------------------------------------------
 
     async def cancel_execution(
-        self, *, execution_id: str, reason: str, source: str, fence: Fence | None = None
+        self,
+        *,
+        execution_id: str,
+        reason: str,
+        source: str,
+        fence: Fence | None = None,
+        actor: str | None = None,
     ) -> Cancelled:
         """Stop an execution in whatever phase; `source="operator_override"` needs no fence."""
         return await self.call(
-            CancelExecution(execution_id=execution_id, reason=reason, source=source, fence=fence)
+            CancelExecution(
+                execution_id=execution_id, reason=reason, source=source, fence=fence, actor=actor
+            )
         )
 
-    async def change_priority(self, *, execution_id: str, new_priority: int) -> PriorityChanged:
+    async def change_priority(
+        self, *, execution_id: str, new_priority: int, actor: str | None = None
+    ) -> PriorityChanged:
         """Move work that does not run up or down; clamped to 0..9000."""
-        return await self.call(ChangePriority(execution_id=execution_id, new_priority=new_priority))
+        return await self.call(
+            ChangePriority(execution_id=execution_id, new_priority=new_priority, actor=actor)
+        )
 
     async def replay_execution(
         self,
@@ -581,6 +598,7 @@ class Methods(ABC):
         reason: str = "",
         deadline_at: int | None = None,
         cascade: bool = False,
+        actor: str | None = None,
     ) -> Replayed:
         """Run a finished execution again as a new attempt; its history stays.
 
@@ -593,6 +611,7 @@ class Methods(ABC):
                 reason=reason,
                 deadline_at=deadline_at,
                 cascade=cascade,
+                actor=actor,
             )
         )
 
@@ -603,6 +622,7 @@ class Methods(ABC):
         reason: str,
         expected_lease_id: str = "",
         worker_instance_id: str = "",
+        actor: str | None = None,
     ) -> Revoked | AlreadySatisfied:
         """Take a lease away from its worker; the work is run again."""
         return await self.call(
@@ -611,33 +631,47 @@ class Methods(ABC):
                 reason=reason,
                 expected_lease_id=expected_lease_id,
                 worker_instance_id=worker_instance_id,
+                actor=actor,
             )
         )
 
-    async def hold_execution(self, *, execution_id: str, reason: str = "") -> Blocked:
+    async def hold_execution(
+        self, *, execution_id: str, reason: str = "", actor: str | None = None
+    ) -> Blocked:
         """Keep runnable work from being claimed until it is released."""
-        return await self.call(HoldExecution(execution_id=execution_id, reason=reason))
+        return await self.call(HoldExecution(execution_id=execution_id, reason=reason, actor=actor))
 
-    async def release_execution(self, *, execution_id: str) -> Unblocked:
+    async def release_execution(self, *, execution_id: str, actor: str | None = None) -> Unblocked:
         """End a hold."""
-        return await self.call(ReleaseExecution(execution_id=execution_id))
+        return await self.call(ReleaseExecution(execution_id=execution_id, actor=actor))
 
     async def block_execution_for_admission(
-        self, *, execution_id: str, reason: BlockingReasonGiven, reason_detail: str = ""
+        self,
+        *,
+        execution_id: str,
+        reason: BlockingReasonGiven,
+        reason_detail: str = "",
+        actor: str | None = None,
     ) -> Blocked | Rejected:
         """Keep waiting work from being claimed because admission said no."""
         return await self.call(
             BlockExecutionForAdmission(
-                execution_id=execution_id, reason=reason, reason_detail=reason_detail
+                execution_id=execution_id, reason=reason, reason_detail=reason_detail, actor=actor
             )
         )
 
     async def unblock_execution(
-        self, *, execution_id: str, expected_reason: BlockingReasonGiven | None = None
+        self,
+        *,
+        execution_id: str,
+        expected_reason: BlockingReasonGiven | None = None,
+        actor: str | None = None,
     ) -> Unblocked:
         """Lift a block; `expected_reason` guards against lifting another one."""
         return await self.call(
-            UnblockExecution(execution_id=execution_id, expected_reason=expected_reason)
+            UnblockExecution(
+                execution_id=execution_id, expected_reason=expected_reason, actor=actor
+            )
         )
 
     async def set_execution_tag(self, *, execution_id: str, key: str, value: str) -> None:
@@ -658,12 +692,13 @@ class Methods(ABC):
         lease_ttl_ms: int | None = None,
         namespace: str | None = None,
         namespaces: Sequence[str] | None = None,
-        max_wait_ms: int = 0,
+        wait_ms: int = 0,
     ) -> list[Claimed]:
         """Up to `limit` executions over several lanes in one transaction, best first.
 
-        Waits up to `max_wait_ms` when there is none. Only work this worker can run is looked at.
-        Lanes get their parts by weight, and the tenants of `namespaces` equal parts of each lane.
+        Waits up to `wait_ms` when there is none, and then answers an empty list. Only work that
+        this worker can run is looked at. Lanes get their parts by weight, and the tenants of
+        `namespaces` equal parts of each lane.
         """
         return await self.call(
             Claim(
@@ -676,7 +711,7 @@ class Methods(ABC):
                 lease_ttl_ms=lease_ttl_ms,
                 namespace=namespace,
                 namespaces=namespaces,
-                max_wait_ms=max_wait_ms,
+                wait_ms=wait_ms,
             )
         )
 
@@ -718,6 +753,7 @@ class Methods(ABC):
         fence: Fence | None = None,
         result_payload: bytes | None = None,
         result_encoding: str | None = None,
+        actor: str | None = None,
     ) -> Completed:
         """Complete by fence, or without one as `source="operator_override"`."""
         return await self.call(
@@ -727,6 +763,7 @@ class Methods(ABC):
                 fence=fence,
                 result_payload=result_payload,
                 result_encoding=result_encoding,
+                actor=actor,
             )
         )
 
@@ -760,6 +797,7 @@ class Methods(ABC):
         failure_class: FailureClassGiven = FailureClass.TRANSIENT,
         failure_category: str | None = None,
         retry_after_ms: int | None = None,
+        actor: str | None = None,
     ) -> RetryScheduled | TerminalFailed:
         """Fail by fence, or without one as `source="operator_override"`."""
         return await self.call(
@@ -771,6 +809,7 @@ class Methods(ABC):
                 failure_class=failure_class,
                 failure_category=failure_category,
                 retry_after_ms=retry_after_ms,
+                actor=actor,
             )
         )
 
@@ -890,12 +929,15 @@ class Methods(ABC):
         )
 
     async def issue_grant_and_claim(
-        self, *, execution_id: str, lane_id: str, lease_duration_ms: int
+        self, *, execution_id: str, lane_id: str, lease_duration_ms: int, actor: str | None = None
     ) -> Claimed:
         """An operator takes one named waiting execution, in one atomic step."""
         return await self.call(
             IssueGrantAndClaim(
-                execution_id=execution_id, lane_id=lane_id, lease_duration_ms=lease_duration_ms
+                execution_id=execution_id,
+                lane_id=lane_id,
+                lease_duration_ms=lease_duration_ms,
+                actor=actor,
             )
         )
 
@@ -975,11 +1017,11 @@ class Methods(ABC):
         )
 
     async def resume_execution(
-        self, *, execution_id: str, actor: str = "operator", resume_delay_ms: int = 0
+        self, *, execution_id: str, resume_delay_ms: int = 0, actor: str | None = None
     ) -> Resumed:
         """End the wait whatever its condition says."""
         return await self.call(
-            ResumeExecution(execution_id=execution_id, actor=actor, resume_delay_ms=resume_delay_ms)
+            ResumeExecution(execution_id=execution_id, resume_delay_ms=resume_delay_ms, actor=actor)
         )
 
     async def expire_suspension(self, *, execution_id: str) -> Moved:
@@ -1045,16 +1087,20 @@ class Methods(ABC):
         return await self.call(ReadResumeInfo(handle=handle))
 
     async def list_pending_waitpoints(
-        self, *, execution_id: str, after: str | None = None, limit: int = limits.PAGE_DEFAULT
-    ) -> WaitpointPage:
+        self, *, execution_id: str, cursor: str | None = None, limit: int = limits.PAGE_DEFAULT
+    ) -> Page[WaitpointInfo]:
         """Waitpoints of an execution that may still be signalled, by id; no tokens."""
         return await self.call(
-            ListPendingWaitpoints(execution_id=execution_id, after=after, limit=limit)
+            ListPendingWaitpoints(execution_id=execution_id, cursor=cursor, limit=limit)
         )
 
-    async def list_suspensions(self, *, execution_id: str) -> list[SuspensionInfo]:
+    async def list_suspensions(
+        self, *, execution_id: str, cursor: str | None = None, limit: int = limits.PAGE_DEFAULT
+    ) -> Page[SuspensionInfo]:
         """Every episode of an execution, oldest first."""
-        return await self.call(ListSuspensions(execution_id=execution_id))
+        return await self.call(
+            ListSuspensions(execution_id=execution_id, cursor=cursor, limit=limit)
+        )
 
     async def read_waitpoint_token(self, *, execution_id: str, waitpoint_id: str) -> Token | None:
         """A waitpoint's token, for an operator; none when it is closed or unknown.
@@ -1067,10 +1113,10 @@ class Methods(ABC):
         )
 
     async def list_suspended(
-        self, *, before: tuple[int, str] | None = None, limit: int = limits.PAGE_DEFAULT
-    ) -> list[SuspendedInfo]:
-        """Suspended executions, newest first; `before` is (created_at, uuid) of the last shown."""
-        return await self.call(ListSuspended(before=before, limit=limit))
+        self, *, cursor: str | None = None, limit: int = limits.PAGE_DEFAULT
+    ) -> Page[SuspendedInfo]:
+        """Suspended executions, newest first."""
+        return await self.call(ListSuspended(cursor=cursor, limit=limit))
 
     async def describe_waits(self, *, execution_ids: Sequence[str]) -> dict[str, WaitInfo]:
         """The open waits of those that are suspended."""
@@ -1083,8 +1129,8 @@ class Methods(ABC):
         lane_id: str | None = None,
         execution_kind: str | None = None,
         cursor: str | None = None,
-        limit: int = PAGE_DEFAULT,
-    ) -> WaitPage:
+        limit: int = limits.PAGE_DEFAULT,
+    ) -> Page[WaitInfo]:
         """Suspended executions and what they wait for, newest first."""
         return await self.call(
             ListWaits(
@@ -1152,7 +1198,10 @@ class Methods(ABC):
         tags: dict[str, str] | None = None,
         retention_ms: int | None = None,
     ) -> FlowCreated | FlowAlreadySatisfied:
-        """An empty flow to add executions to."""
+        """An empty flow to add executions to.
+
+        The same again is FlowAlreadySatisfied, another under the same id a FlowConflict.
+        """
         return await self.call(
             CreateFlow(
                 flow_kind=flow_kind,
@@ -1210,7 +1259,7 @@ class Methods(ABC):
         edge_id: str,
         upstream_execution_id: str,
         downstream_execution_id: str,
-    ) -> Applied | AlreadyApplied:
+    ) -> Applied | DependencyAlreadyApplied:
         """The child waits from now on; an upstream that has ended counts at once."""
         return await self.call(
             ApplyDependencyToChild(
@@ -1250,7 +1299,7 @@ class Methods(ABC):
         downstream_execution_id: str,
         data_passing_ref: str | None = None,
         input_name: str | None = None,
-    ) -> Applied | AlreadyApplied:
+    ) -> Applied | DependencyAlreadyApplied:
         """Stage and apply an edge in one transaction."""
         return await self.call(
             AddDependency(
@@ -1308,14 +1357,16 @@ class Methods(ABC):
         flow_id: str,
         policy: CancellationPolicyGiven = CancellationPolicy.CANCEL_ALL,
         reason: str = FLOW_CANCELLED,
-        wait_ms: int | None = None,
+        wait_ms: int | None = 0,
+        actor: str | None = None,
     ) -> FlowCancelled | CancellationScheduled | PartiallyCancelled:
         """Cancel a flow and the members its policy names; none of them starts after this returns.
 
-        Members of a large flow are cancelled shortly afterwards; `wait_ms` waits for that.
+        Members of a large flow are cancelled shortly afterwards; `wait_ms` waits for that, and
+        PartiallyCancelled names those that were not cancelled in time.
         """
         return await self.call(
-            CancelFlow(flow_id=flow_id, policy=policy, reason=reason, wait_ms=wait_ms)
+            CancelFlow(flow_id=flow_id, policy=policy, reason=reason, wait_ms=wait_ms, actor=actor)
         )
 
     async def cancel_flow_header(
@@ -1325,19 +1376,22 @@ class Methods(ABC):
         policy: CancellationPolicyGiven = CancellationPolicy.CANCEL_ALL,
         reason: str = FLOW_CANCELLED,
         grace_ms: int = limits.CANCEL_GRACE_MS_DEFAULT,
+        actor: str | None = None,
     ) -> FlowCancelled | AlreadyTerminal:
         """Cancel the flow alone, for a caller that cancels its members and acknowledges each.
 
         None of them starts any more; what is left after the grace is cancelled by itself.
         """
         return await self.call(
-            CancelFlowHeader(flow_id=flow_id, policy=policy, reason=reason, grace_ms=grace_ms)
+            CancelFlowHeader(
+                flow_id=flow_id, policy=policy, reason=reason, grace_ms=grace_ms, actor=actor
+            )
         )
 
     async def ack_cancel_member(self, *, flow_id: str, execution_id: str) -> None:
-        """A member of a cancelled flow was cancelled by its caller; nothing more is owed.
+        """A member of a cancelled flow was cancelled by its caller, so the engine need not.
 
-        One that has not ended stays owed, and is cancelled when the grace is over.
+        The cancel of one that has not ended stays deferred until the grace is over.
         """
         return await self.call(AckCancelMember(flow_id=flow_id, execution_id=execution_id))
 
@@ -1365,11 +1419,11 @@ class Methods(ABC):
         *,
         namespace: str | None = None,
         status: FlowStatusGiven | None = None,
+        newest_first: bool = False,
         cursor: str | None = None,
         limit: int = limits.PAGE_DEFAULT,
-        newest_first: bool = False,
-    ) -> FlowPage:
-        """Flows by id, which is by creation; the cursor is the last id seen.
+    ) -> Page[FlowListing]:
+        """Flows by id, which is by creation.
 
         One whose row cannot be read is left out, as in `list_executions`; `doctor` names it.
         """
@@ -1377,21 +1431,38 @@ class Methods(ABC):
             ListFlows(
                 namespace=namespace,
                 status=status,
+                newest_first=newest_first,
                 cursor=cursor,
                 limit=limit,
-                newest_first=newest_first,
             )
         )
 
     async def list_flow_members(self, *, flow_id: str) -> tuple[MemberInfo, ...]:
-        """Every member with its state, in the order of the graph."""
+        """Every member with its state, in the order of the graph.
+
+        All at once: a flow has at most `limits.FLOW_MEMBERS_MAX`, and their order is not that of
+        their ids.
+        """
         return await self.call(ListFlowMembers(flow_id=flow_id))
 
     async def list_edges(
-        self, *, flow_id: str, from_node: str | None = None, to_node: str | None = None
-    ) -> tuple[EdgeSnapshot, ...]:
-        """The edges that leave one member, or lead to one; without either, all of the flow."""
-        return await self.call(ListEdges(flow_id=flow_id, from_node=from_node, to_node=to_node))
+        self,
+        *,
+        flow_id: str,
+        from_node: str | None = None,
+        to_node: str | None = None,
+        cursor: str | None = None,
+        limit: int = limits.PAGE_DEFAULT,
+    ) -> Page[EdgeSnapshot]:
+        """The edges that leave one member, or lead to one; without either, all of the flow; by id.
+
+        One whose row cannot be read is left out, as in `list_executions`; `doctor` names it.
+        """
+        return await self.call(
+            ListEdges(
+                flow_id=flow_id, from_node=from_node, to_node=to_node, cursor=cursor, limit=limit
+            )
+        )
 
     async def describe_edge(self, *, flow_id: str, edge_id: str) -> EdgeSnapshot | None:
         """One edge with its live state, or nothing."""
@@ -1409,9 +1480,9 @@ class Methods(ABC):
         """Whether its dependencies let an execution run, judged by its group."""
         return await self.call(EvaluateFlowEligibility(execution_id=execution_id))
 
-    async def wait_for_flow(self, *, flow_id: str, timeout_ms: int | None = None) -> FlowSnapshot:
+    async def wait_for_flow(self, *, flow_id: str, wait_ms: int | None = None) -> FlowSnapshot:
         """The flow once all its members have ended; WaitTimeout when that takes too long."""
-        return await self.call(WaitForFlow(flow_id=flow_id, timeout_ms=timeout_ms))
+        return await self.call(WaitForFlow(flow_id=flow_id, wait_ms=wait_ms))
 
     # --- budgets --------------------------------------------------------------------------------
 
@@ -1428,10 +1499,11 @@ class Methods(ABC):
         on_hard_limit: HardActionGiven = HardAction.BLOCK,
         on_soft_limit: SoftActionGiven = SoftAction.WARN,
         reset_interval_ms: int = 0,
-    ) -> BudgetCreated | AlreadySatisfied:
+        actor: str | None = None,
+    ) -> BudgetCreated | BudgetAlreadySatisfied:
         """Put a policy in force; the three lists stand side by side, 0 is no limit.
 
-        The same again is AlreadySatisfied, other content under the same id a LimitConflict.
+        The same again is BudgetAlreadySatisfied, other content under the same id a LimitConflict.
         """
         return await self.call(
             CreateBudget(
@@ -1445,6 +1517,7 @@ class Methods(ABC):
                 on_hard_limit=on_hard_limit,
                 on_soft_limit=on_soft_limit,
                 reset_interval_ms=reset_interval_ms,
+                actor=actor,
             )
         )
 
@@ -1458,6 +1531,7 @@ class Methods(ABC):
         on_hard_limit: HardActionGiven | None = None,
         on_soft_limit: SoftActionGiven | None = None,
         reset_interval_ms: int | None = None,
+        actor: str | None = None,
     ) -> BudgetUpdated:
         """Raise or lower limits and change what they do; what is not named stays."""
         return await self.call(
@@ -1469,12 +1543,13 @@ class Methods(ABC):
                 on_hard_limit=on_hard_limit,
                 on_soft_limit=on_soft_limit,
                 reset_interval_ms=reset_interval_ms,
+                actor=actor,
             )
         )
 
-    async def reset_budget(self, *, budget_id: str) -> BudgetReset:
+    async def reset_budget(self, *, budget_id: str, actor: str | None = None) -> BudgetReset:
         """Usage to zero; breach counts are lifetime totals and stay."""
-        return await self.call(ResetBudget(budget_id=budget_id))
+        return await self.call(ResetBudget(budget_id=budget_id, actor=actor))
 
     async def report_usage(
         self,
@@ -1584,13 +1659,13 @@ class Methods(ABC):
         return await self.call(GetBudgetStatus(budget_id=budget_id))
 
     async def list_budgets(
-        self, *, after: str | None = None, limit: int = limits.PAGE_DEFAULT
-    ) -> list[BudgetStatus]:
-        """Budgets by id, those after `after`; usage without a policy is not listed.
+        self, *, cursor: str | None = None, limit: int = limits.PAGE_DEFAULT
+    ) -> Page[BudgetStatus]:
+        """Budgets by id; usage without a policy is not listed.
 
         One whose rows cannot be read is left out; `doctor` names it.
         """
-        return await self.call(ListBudgets(after=after, limit=limit))
+        return await self.call(ListBudgets(cursor=cursor, limit=limit))
 
     async def read_budget_usage_and_limits(self, *, budget_id: str) -> UsageAndLimits:
         """Limits and usage; empty where nothing is known."""
@@ -1606,7 +1681,8 @@ class Methods(ABC):
         max_requests_per_window: int = 0,
         max_concurrent: int = 0,
         jitter_ms: int = 0,
-    ) -> QuotaCreated | AlreadySatisfied:
+        actor: str | None = None,
+    ) -> QuotaCreated | QuotaAlreadySatisfied:
         """Put a policy in force; 0 is no limit. Each concurrency key is counted by itself."""
         return await self.call(
             CreateQuotaPolicy(
@@ -1615,6 +1691,7 @@ class Methods(ABC):
                 max_requests_per_window=max_requests_per_window,
                 max_concurrent=max_concurrent,
                 jitter_ms=jitter_ms,
+                actor=actor,
             )
         )
 
@@ -1626,6 +1703,7 @@ class Methods(ABC):
         max_requests_per_window: int | None = None,
         max_concurrent: int | None = None,
         jitter_ms: int | None = None,
+        actor: str | None = None,
     ) -> QuotaUpdated:
         """Change limits; what is not named stays. Whoever waits for room learns of it at once."""
         return await self.call(
@@ -1635,6 +1713,7 @@ class Methods(ABC):
                 max_requests_per_window=max_requests_per_window,
                 max_concurrent=max_concurrent,
                 jitter_ms=jitter_ms,
+                actor=actor,
             )
         )
 
@@ -1662,7 +1741,7 @@ class Methods(ABC):
 
     async def release_admission(
         self, *, quota_policy_id: str, execution_id: str, dimension: str = ""
-    ) -> Released:
+    ) -> AdmissionReleased:
         """Give back the place reserved for an execution; its start stays counted in the window.
 
         Twice is harmless. PlaceInUse when the execution runs: its lease's end frees the place.
@@ -1682,30 +1761,43 @@ class Methods(ABC):
         return await self.call(GetQuotaStatus(quota_policy_id=quota_policy_id))
 
     async def list_quota_policies(
-        self, *, after: str | None = None, limit: int = limits.PAGE_DEFAULT
-    ) -> list[QuotaPolicy]:
-        """Policies by id, those after `after`; one that cannot be read is left out."""
-        return await self.call(ListQuotaPolicies(after=after, limit=limit))
+        self, *, cursor: str | None = None, limit: int = limits.PAGE_DEFAULT
+    ) -> Page[QuotaPolicy]:
+        """Policies by id; one that cannot be read is left out."""
+        return await self.call(ListQuotaPolicies(cursor=cursor, limit=limit))
 
     # --- lanes ----------------------------------------------------------------------------------
 
     async def set_lane_state(
-        self, *, lane_id: str, lane_state: LaneStateGiven, reason: str = ""
+        self,
+        *,
+        lane_id: str,
+        lane_state: LaneStateGiven,
+        reason: str = "",
+        actor: str | None = None,
     ) -> LaneChanged:
         """Switch a lane: active, paused (no claims), draining (no creates), disabled (neither)."""
-        return await self.call(SetLaneState(lane_id=lane_id, lane_state=lane_state, reason=reason))
+        return await self.call(
+            SetLaneState(lane_id=lane_id, lane_state=lane_state, reason=reason, actor=actor)
+        )
 
-    async def pause_lane(self, *, lane_id: str, reason: str = "") -> LaneChanged:
+    async def pause_lane(
+        self, *, lane_id: str, reason: str = "", actor: str | None = None
+    ) -> LaneChanged:
         """Hand no work out; work is still taken in."""
-        return await self.call(PauseLane(lane_id=lane_id, reason=reason))
+        return await self.call(PauseLane(lane_id=lane_id, reason=reason, actor=actor))
 
-    async def resume_lane(self, *, lane_id: str, reason: str = "") -> LaneChanged:
+    async def resume_lane(
+        self, *, lane_id: str, reason: str = "", actor: str | None = None
+    ) -> LaneChanged:
         """Open the lane again."""
-        return await self.call(ResumeLane(lane_id=lane_id, reason=reason))
+        return await self.call(ResumeLane(lane_id=lane_id, reason=reason, actor=actor))
 
-    async def drain_lane(self, *, lane_id: str, reason: str = "") -> LaneChanged:
+    async def drain_lane(
+        self, *, lane_id: str, reason: str = "", actor: str | None = None
+    ) -> LaneChanged:
         """Take no work in; what is there is still handed out."""
-        return await self.call(DrainLane(lane_id=lane_id, reason=reason))
+        return await self.call(DrainLane(lane_id=lane_id, reason=reason, actor=actor))
 
     async def configure_lane(
         self,
@@ -1715,6 +1807,7 @@ class Methods(ABC):
         aging_ms: int | None = None,
         budget_ids: Sequence[str] | None = None,
         quota_policy_id: str | None = None,
+        actor: str | None = None,
     ) -> LaneConfigured:
         """How a lane shares a worker with others, lets work age and bounds what is created on it.
 
@@ -1728,12 +1821,13 @@ class Methods(ABC):
                 aging_ms=aging_ms,
                 budget_ids=budget_ids,
                 quota_policy_id=quota_policy_id,
+                actor=actor,
             )
         )
 
     async def list_lanes(
         self, *, cursor: str | None = None, limit: int = limits.PAGE_DEFAULT
-    ) -> LanePage:
+    ) -> Page[LaneSummary]:
         """Lanes by name, with their switch and counts per state."""
         return await self.call(ListLanes(cursor=cursor, limit=limit))
 
@@ -1790,34 +1884,45 @@ class Methods(ABC):
         )
 
     async def list_workers(
-        self, *, namespace: str | None = None, cursor: str | None = None, limit: int = 1000
-    ) -> WorkerPage:
+        self,
+        *,
+        namespace: str | None = None,
+        cursor: str | None = None,
+        limit: int = limits.PAGE_DEFAULT,
+    ) -> Page[Worker]:
         """Live workers by namespace and instance; every namespace when none is named."""
         return await self.call(ListWorkers(namespace=namespace, cursor=cursor, limit=limit))
 
     # --- keys -----------------------------------------------------------------------------------
 
     async def seed_waitpoint_hmac_secret(
-        self, *, kid: str, secret_hex: str
+        self, *, kid: str, secret_hex: str, actor: str | None = None
     ) -> Seeded | AlreadySeeded:
         """Install the first key; never replaces one that was chosen or has signed.
 
         The random key of a first start gives way while no waitpoint exists.
         """
-        return await self.call(SeedWaitpointHmacSecret(kid=kid, secret_hex=secret_hex))
+        return await self.call(SeedWaitpointHmacSecret(kid=kid, secret_hex=secret_hex, actor=actor))
 
     async def rotate_waitpoint_hmac_secret_all(
-        self, *, new_kid: str, new_secret_hex: str | None = None, grace_ms: int | None = None
+        self,
+        *,
+        new_kid: str,
+        new_secret_hex: str | None = None,
+        grace_ms: int | None = None,
+        actor: str | None = None,
     ) -> Rotated | NothingToRotate:
         """Sign with a new key (random unless given); the old one verifies for `grace_ms` more."""
         return await self.call(
             RotateWaitpointHmacSecretAll(
-                new_kid=new_kid, new_secret_hex=new_secret_hex, grace_ms=grace_ms
+                new_kid=new_kid, new_secret_hex=new_secret_hex, grace_ms=grace_ms, actor=actor
             )
         )
 
-    async def list_waitpoint_hmac_kids(self) -> list[KeyInfo]:
-        """The keys that verify tokens, without their secrets."""
+    async def list_waitpoint_hmac_kids(self) -> tuple[KeyInfo, ...]:
+        """The keys that verify tokens, without their secrets; all of them, for a
+        rotation keeps few.
+        """
         return await self.call(ListWaitpointHmacKids())
 
     # --- admin ----------------------------------------------------------------------------------
@@ -1834,9 +1939,9 @@ class Methods(ABC):
         """Bring the schema up to date."""
         return await self.call(Prepare())
 
-    async def shutdown_prepare(self, *, grace_ms: int) -> None:
-        """Wait until nothing is in flight; WaitTimeout when that takes longer than the grace."""
-        return await self.call(ShutdownPrepare(grace_ms=grace_ms))
+    async def shutdown_prepare(self, *, wait_ms: int) -> None:
+        """Wait until nothing is in flight; WaitTimeout when that takes too long."""
+        return await self.call(ShutdownPrepare(wait_ms=wait_ms))
 
     async def doctor(self, *, quick: bool = False) -> DoctorReport:
         """Check store, schema, indexes and records; see `ff doctor`.

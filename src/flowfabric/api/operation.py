@@ -3,6 +3,10 @@
 A request is a frozen struct with the arguments of one operation. All that is known of an operation
 stands at its request; the capability report, the typed methods of `EngineBackend`, HTTP routes and
 the reference page are derived from the register.
+
+`wait_ms` is how long an operation may wait for what it is asked for: so many milliseconds; 0 is not
+at all: it looks once. None, where a request takes it, is as long as it lasts. The request says what
+is answered when the wait was in vain: `WaitTimeout`, or as much as there is.
 """
 
 from __future__ import annotations
@@ -43,6 +47,15 @@ class Request(Record, Generic[R], frozen=True, kw_only=True):
     Nothing is checked when one is made: the operation checks its arguments, and its error names the
     field.
     """
+
+
+class UnsafeRequest(Request[R], Generic[R], frozen=True, kw_only=True):
+    """A request that changes what belongs to others, and is audited as an operator event.
+
+    `actor`: in whose name, for the audit trail; none: that of the engine's configuration.
+    """
+
+    actor: str | None = None
 
 
 class Operation(Record, frozen=True, kw_only=True):

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from flowfabric import limits
-from flowfabric.api.operation import Kind, Request, Scope, operation
+from flowfabric.api.operation import Kind, Request, Scope, UnsafeRequest, operation
+from flowfabric.api.page import Page
 from flowfabric.model.quota import (
     AdmissionOutcome,
+    AdmissionReleased,
+    QuotaAlreadySatisfied,
     QuotaCreated,
     QuotaPolicy,
     QuotaStatus,
     QuotaUpdated,
-    Released,
 )
-from flowfabric.model.results import AlreadySatisfied
 
 
 @operation("create_quota_policy", Kind.WRITE, Scope.ADMIN)
-class CreateQuotaPolicy(Request[QuotaCreated | AlreadySatisfied], frozen=True, kw_only=True):
+class CreateQuotaPolicy(
+    UnsafeRequest[QuotaCreated | QuotaAlreadySatisfied], frozen=True, kw_only=True
+):
     """Put a policy in force; 0 is no limit. Each concurrency key is counted by itself."""
 
     quota_policy_id: str
@@ -27,7 +30,7 @@ class CreateQuotaPolicy(Request[QuotaCreated | AlreadySatisfied], frozen=True, k
 
 
 @operation("update_quota_policy", Kind.WRITE, Scope.ADMIN)
-class UpdateQuotaPolicy(Request[QuotaUpdated], frozen=True, kw_only=True):
+class UpdateQuotaPolicy(UnsafeRequest[QuotaUpdated], frozen=True, kw_only=True):
     """Change limits; what is not named stays. Whoever waits for room learns of it at once."""
 
     quota_policy_id: str
@@ -52,7 +55,7 @@ class CheckAdmission(Request[AdmissionOutcome], frozen=True, kw_only=True):
 
 
 @operation("release_admission", Kind.WRITE, Scope.OPERATE)
-class ReleaseAdmission(Request[Released], frozen=True, kw_only=True):
+class ReleaseAdmission(Request[AdmissionReleased], frozen=True, kw_only=True):
     """Give back the place reserved for an execution; its start stays counted in the window.
 
     Twice is harmless. PlaceInUse when the execution runs: its lease's end frees the place.
@@ -78,8 +81,8 @@ class GetQuotaStatus(Request[QuotaStatus], frozen=True, kw_only=True):
 
 
 @operation("list_quota_policies", Kind.READ, Scope.READ)
-class ListQuotaPolicies(Request[list[QuotaPolicy]], frozen=True, kw_only=True):
-    """Policies by id, those after `after`; one that cannot be read is left out."""
+class ListQuotaPolicies(Request[Page[QuotaPolicy]], frozen=True, kw_only=True):
+    """Policies by id; one that cannot be read is left out."""
 
-    after: str | None = None
+    cursor: str | None = None
     limit: int = limits.PAGE_DEFAULT

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from flowfabric import limits
-from flowfabric.api.operation import Kind, Request, Scope, operation
+from flowfabric.api.operation import Kind, Request, Scope, UnsafeRequest, operation
+from flowfabric.api.page import Page
 from flowfabric.api.words import (
     ReasonCodeGiven,
     RequestedByGiven,
@@ -13,7 +14,6 @@ from flowfabric.api.words import (
     TokenGiven,
 )
 from flowfabric.errors import FlowFabricError
-from flowfabric.limits import PAGE_DEFAULT
 from flowfabric.model.execution import Fence
 from flowfabric.model.handle import Handle
 from flowfabric.model.record import Record
@@ -110,13 +110,6 @@ class ResumeInfo(Record, frozen=True):
     continuation_metadata_pointer: str | None
 
 
-class WaitpointPage(Record, frozen=True):
-    """One page of waitpoints that may still be signalled."""
-
-    entries: tuple[WaitpointInfo, ...]
-    next_cursor: str | None
-
-
 class WaitInfo(Record, frozen=True):
     """One suspended execution: what it waits for, since when, until when."""
 
@@ -134,13 +127,6 @@ class WaitInfo(Record, frozen=True):
     need: int
     lines: tuple[WaitLine, ...]
     signals: tuple[Contribution, ...]  # those that count
-
-
-class WaitPage(Record, frozen=True):
-    """One page of waits; hand `next_cursor` back for the next."""
-
-    waits: tuple[WaitInfo, ...]
-    next_cursor: str | None
 
 
 # --- suspend and resume --------------------------------------------------------------------------
@@ -177,11 +163,10 @@ class CreateWaitpoint(Request[WaitpointDetails], frozen=True, kw_only=True):
 
 
 @operation("resume_execution", Kind.WRITE, Scope.OPERATE)
-class ResumeExecution(Request[Resumed], frozen=True, kw_only=True):
+class ResumeExecution(UnsafeRequest[Resumed], frozen=True, kw_only=True):
     """End the wait whatever its condition says."""
 
     execution_id: str
-    actor: str = "operator"
     resume_delay_ms: int = 0
 
 
@@ -260,19 +245,21 @@ class ReadResumeInfo(Request[ResumeInfo | None], frozen=True, kw_only=True):
 
 
 @operation("list_pending_waitpoints", Kind.READ, Scope.READ)
-class ListPendingWaitpoints(Request[WaitpointPage], frozen=True, kw_only=True):
+class ListPendingWaitpoints(Request[Page[WaitpointInfo]], frozen=True, kw_only=True):
     """Waitpoints of an execution that may still be signalled, by id; no tokens."""
 
     execution_id: str
-    after: str | None = None
+    cursor: str | None = None
     limit: int = limits.PAGE_DEFAULT
 
 
 @operation("list_suspensions", Kind.READ, Scope.READ)
-class ListSuspensions(Request[list[SuspensionInfo]], frozen=True, kw_only=True):
+class ListSuspensions(Request[Page[SuspensionInfo]], frozen=True, kw_only=True):
     """Every episode of an execution, oldest first."""
 
     execution_id: str
+    cursor: str | None = None
+    limit: int = limits.PAGE_DEFAULT
 
 
 @operation("read_waitpoint_token", Kind.READ, Scope.OPERATE)
@@ -288,10 +275,10 @@ class ReadWaitpointToken(Request[Token | None], frozen=True, kw_only=True):
 
 
 @operation("list_suspended", Kind.READ, Scope.READ)
-class ListSuspended(Request[list[SuspendedInfo]], frozen=True, kw_only=True):
-    """Suspended executions, newest first; `before` is (created_at, uuid) of the last shown."""
+class ListSuspended(Request[Page[SuspendedInfo]], frozen=True, kw_only=True):
+    """Suspended executions, newest first."""
 
-    before: tuple[int, str] | None = None
+    cursor: str | None = None
     limit: int = limits.PAGE_DEFAULT
 
 
@@ -303,14 +290,14 @@ class DescribeWaits(Request[dict[str, WaitInfo]], frozen=True, kw_only=True):
 
 
 @operation("list_waits", Kind.READ, Scope.READ)
-class ListWaits(Request[WaitPage], frozen=True, kw_only=True):
+class ListWaits(Request[Page[WaitInfo]], frozen=True, kw_only=True):
     """Suspended executions and what they wait for, newest first."""
 
     namespace: str | None = None
     lane_id: str | None = None
     execution_kind: str | None = None
     cursor: str | None = None
-    limit: int = PAGE_DEFAULT
+    limit: int = limits.PAGE_DEFAULT
 
 
 @operation("find_waitpoint", Kind.READ, Scope.READ)

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from flowfabric import limits
 from flowfabric.api.operation import Kind, Request, Scope, operation
-from flowfabric.model.results import Marked, NotRegistered, Refreshed, Registered, WorkerPage
+from flowfabric.api.page import Page
+from flowfabric.model.results import Marked, NotRegistered, Refreshed, Registered
+from flowfabric.model.worker import Worker
 
 
 @operation("register_worker", Kind.WRITE, Scope.WORKER)
@@ -40,9 +43,9 @@ class MarkWorkerDead(Request[Marked | NotRegistered], frozen=True, kw_only=True)
 
 
 @operation("list_workers", Kind.READ, Scope.READ)
-class ListWorkers(Request[WorkerPage], frozen=True, kw_only=True):
+class ListWorkers(Request[Page[Worker]], frozen=True, kw_only=True):
     """Live workers by namespace and instance; every namespace when none is named."""
 
     namespace: str | None = None
     cursor: str | None = None
-    limit: int = 1000
+    limit: int = limits.PAGE_DEFAULT

@@ -7,9 +7,11 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from flowfabric.api.backend import EngineBackend
+from flowfabric.api.page import every_item
 from flowfabric.cli.exits import CommandFailed, Exit
 from flowfabric.cli.values import nearest
 from flowfabric.errors import FlowFabricError, NotFound
+from flowfabric.limits import PAGE_MAX
 from flowfabric.sdk.limits import all_budgets, all_quotas
 
 Names = Callable[[EngineBackend], Awaitable[list[str]]]
@@ -17,21 +19,16 @@ Names = Callable[[EngineBackend], Awaitable[list[str]]]
 
 async def lanes(engine: EngineBackend) -> list[str]:
     """Every lane that has or had work, or was switched."""
-    found: list[str] = []
-    cursor = None
-    while True:
-        page = await engine.list_lanes(cursor=cursor)
-        found += [lane.lane_id for lane in page.lanes]
-        cursor = page.next_cursor
-        if cursor is None:
-            return found
+    found = await every_item(lambda at: engine.list_lanes(cursor=at, limit=PAGE_MAX))
+    return [lane.lane_id for lane in found]
 
 
 async def kinds(engine: EngineBackend) -> list[str]:
     """Every kind of execution that was ever created, or that a live worker runs."""
-    workers = (await engine.list_workers()).entries
+    workers = await every_item(lambda at: engine.list_workers(cursor=at, limit=PAGE_MAX))
     offered = {kind for worker in workers for kind in worker.kinds or ()}
-    return sorted({*await engine.list_kinds(), *offered})
+    known = await every_item(lambda at: engine.list_kinds(cursor=at, limit=PAGE_MAX))
+    return sorted({*known, *offered})
 
 
 async def budgets(engine: EngineBackend) -> list[str]:

@@ -14,7 +14,7 @@ from flowfabric.api.backend import EngineBackend
 from flowfabric.cli.exits import not_found
 from flowfabric.cli.show.terminal import Terminal
 from flowfabric.cli.shown import Shown
-from flowfabric.config import DEFAULT_URL, EngineConfig, url_from_environment
+from flowfabric.config import DEFAULT_URL, EngineConfig, url_from_environment, user_at_host
 from flowfabric.errors import NotFound
 from flowfabric.model.migration import MigrationStatus
 
@@ -43,9 +43,10 @@ class Call:
     @property
     def config(self) -> EngineConfig:
         """A command only reads and asks: the background work is left to the workers."""
+        actor = self.arguments.actor or user_at_host()
         if self.arguments.namespace is None:
-            return EngineConfig(loops=False)
-        return EngineConfig(loops=False, namespace=self.arguments.namespace)
+            return EngineConfig(loops=False, actor=actor)
+        return EngineConfig(loops=False, actor=actor, namespace=self.arguments.namespace)
 
     @property
     def shown(self) -> Shown:

@@ -85,6 +85,9 @@ def add_common(
         group.add_argument(
             "--namespace", default=default, metavar="NAME", help="the tenant (default: default)"
         )
+    group.add_argument(
+        "--actor", default=default, metavar="NAME", help="for the audit trail (default: user@host)"
+    )
     flag = False if default is None else default
     group.add_argument("--json", action="store_true", default=flag, help="one JSON document")
     group.add_argument("--no-color", action="store_true", default=flag, help="no colours")

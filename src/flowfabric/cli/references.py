@@ -64,7 +64,7 @@ async def flow_of(call: Call, engine: EngineBackend, word: str) -> str:
         page = await engine.list_flows(
             namespace=call.arguments.namespace, limit=1, newest_first=True
         )
-        return _newest("flow", [each.flow_id for each in page.flows])
+        return _newest("flow", [each.flow_id for each in page.items])
     if word == SHOWN and (last := call.shown.last("flow")) is not None:
         return last
     if not word.startswith(("{", SHOWN)):
@@ -93,7 +93,7 @@ async def _latest_execution(call: Call, engine: EngineBackend, waiting: bool) ->
         limit=1,
     )
     what = "execution that waits" if waiting else "execution"
-    return _newest(what, [each.execution_id for each in page.executions])
+    return _newest(what, [each.execution_id for each in page.items])
 
 
 def _newest(what: str, ids: Sequence[str]) -> str:

@@ -32,7 +32,7 @@ async def watch(
     if call.terminal.shows_progress:
         ticker = asyncio.create_task(_keep_telling(engine, call, execution_id))
     try:
-        return await engine.wait_for_result(execution_id=execution_id, timeout_ms=timeout_ms)
+        return await engine.wait_for_result(execution_id=execution_id, wait_ms=timeout_ms)
     finally:
         if ticker is not None:
             ticker.cancel()

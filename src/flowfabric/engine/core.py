@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TypeVar, cast
 
 from flowfabric.api.hints import end_topic, flow_topic, lane_topic
@@ -14,26 +14,24 @@ from flowfabric.engine.complaint import Complaints
 from flowfabric.engine.conflict import transact, until_no_conflict
 from flowfabric.engine.here import WorkersHere
 from flowfabric.engine.inherited import InheritedStore
+from flowfabric.engine.known import Known
 from flowfabric.engine.loop_status import BackgroundLoop
 from flowfabric.engine.unit.due import Aside
 from flowfabric.engine.unit.fold import fold
 from flowfabric.engine.unit.unit import open_unit
 from flowfabric.engine.unit.view import EVERY_WAITER, Effects, View
 from flowfabric.engine.wakeups import DUE_TOPIC, Wakeups
-from flowfabric.errors import HandleFromOtherBackend, InvalidBudgetScope, InvalidInput, NotFound
+from flowfabric.errors import HandleFromOtherBackend, InvalidInput
 from flowfabric.kernel.command import Command
 from flowfabric.kernel.decision import Moment, Refused
 from flowfabric.kernel.execution.create import CreateExecution
 from flowfabric.kernel.execution.routing import Offer
 from flowfabric.kernel.limit.fairness import Credits
 from flowfabric.model.attempt import Attempt
-from flowfabric.model.bounds import UNBOUNDED, Bounds
-from flowfabric.model.budget import BudgetPolicy, ScopeType
 from flowfabric.model.checks import check_execution_id, check_name
 from flowfabric.model.execution import Execution
 from flowfabric.model.handle import Handle
 from flowfabric.model.results import Outcome, snapshot_of
-from flowfabric.model.route import Route
 from flowfabric.model.state import TerminalOutcome
 from flowfabric.stores.base import (
     EVERY_END,
@@ -43,17 +41,12 @@ from flowfabric.stores.base import (
     Store,
     Transaction,
 )
-from flowfabric.stores.tables import BUDGETS, QUOTAS
 
 T = TypeVar("T")
 
 OFFERS_MAX = 1_000  # workers with remembered turns; beyond this all are forgotten
 UUID_LENGTH = 36
 COMPLETIONS_HINTED_MAX = 50  # above this a hint says only that some executions ended
-
-
-def _route_order(route: Route) -> tuple[str, str, str, tuple[str, ...]]:
-    return (route.lane_id, route.namespace, route.execution_kind, route.required_capabilities)
 
 
 def _is_success(execution: Execution | None, attempt: Attempt) -> bool:
@@ -91,9 +84,7 @@ class EngineCore:
         self.loop: BackgroundLoop | None = None  # once started, and if it is to run one
         self.aside = Aside()
         self.complaints = Complaints(logging.getLogger("flowfabric.loops"))
-        self._known_routes: set[Route] = set()
-        self._known_budgets: dict[str, BudgetPolicy] = {}
-        self._known_quotas: set[str] = set()
+        self.known = Known(store)
         self._credits: dict[Offer, Credits] = {}
         self._forget_hints = store.hints.subscribe(self.wakeups.wake)
 
@@ -140,7 +131,7 @@ class EngineCore:
                 f"connection: {self.store.family} cannot join a caller's transaction",
                 field="connection",
             )
-        await self.ensure_known(creates)
+        await self.known.ensure(creates)
 
         async def work(tx: Transaction) -> tuple[list[object], dict[str, int]]:
             replies, effects = await self.fold(tx, commands)
@@ -153,92 +144,6 @@ class EngineCore:
     async def transact(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
         """A transaction of its own."""
         return await transact(self.store, work)
-
-    async def ensure_known(
-        self, commands: Sequence[CreateExecution], *, knows_flow: bool = True
-    ) -> None:
-        """Budgets, quotas and routes must exist before executions refer to them.
-
-        `knows_flow`: whether the commands name the flow of new executions. If only the transaction
-        knows it, it checks budgets of flows.
-        """
-        bounded = [command for command in commands if command.bounds is not UNBOUNDED]
-        if bounded:
-            await self.ensure_limits([command.bounds for command in bounded])
-            for command in bounded:
-                self._check_scopes(command, knows_flow)
-        await self._ensure_routes(commands)
-
-    async def ensure_limits(self, bounds: Iterable[Bounds]) -> None:
-        """Every named budget and quota exists; none is ever deleted, so each is read once."""
-        budgets: set[str] = set()
-        quotas: set[str] = set()
-        for each in bounds:
-            budgets.update(each.budget_ids)
-            if each.quota_policy_id is not None:
-                quotas.add(each.quota_policy_id)
-        await self._learn_budgets(sorted(budgets - self._known_budgets.keys()))
-        await self._learn_quotas(sorted(quotas - self._known_quotas))
-
-    async def _learn_budgets(self, names: Sequence[str]) -> None:
-        if not names:
-            return
-        keys = [(name,) for name in names]
-        found = await self.read(lambda reader: reader.peek_rows(BUDGETS, keys))
-        for name in names:
-            row = found.get((name,))
-            if row is None or row.policy is None:
-                detail = f"budget_ids: there is no budget {name!r}"
-                raise NotFound(detail, entity="budget", field="budget_ids")
-            self._known_budgets[name] = row.policy
-
-    async def _learn_quotas(self, names: Sequence[str]) -> None:
-        if not names:
-            return
-        keys = [(name,) for name in names]
-        found = await self.read(lambda reader: reader.peek_rows(QUOTAS, keys))
-        for name in names:
-            if (name,) not in found:
-                detail = f"quota_policy_id: there is no quota policy {name!r}"
-                raise NotFound(detail, entity="quota_policy", field="quota_policy_id")
-            self._known_quotas.add(name)
-
-    def _check_scopes(self, command: CreateExecution, knows_flow: bool) -> None:
-        places = {
-            ScopeType.LANE: command.route.lane_id,
-            ScopeType.NAMESPACE: command.route.namespace,
-            ScopeType.EXECUTION: command.execution_id,
-        }
-        if knows_flow:
-            places[ScopeType.FLOW] = command.flow_id or ""
-        self.check_scopes(command.bounds.budget_ids, places)
-
-    def flow_budgets(self, commands: Iterable[CreateExecution]) -> dict[str, str]:
-        """The flow of each named budget that has a flow as its scope."""
-        names = {name for command in commands for name in command.bounds.budget_ids}
-        policies = {name: self._known_budgets[name] for name in names}
-        return {
-            name: policy.scope_id
-            for name, policy in policies.items()
-            if policy.scope_type is ScopeType.FLOW
-        }
-
-    def check_scopes(self, budget_ids: Iterable[str], places: Mapping[ScopeType, str]) -> None:
-        """Refuse budgets with another scope than these."""
-        for name in budget_ids:
-            policy = self._known_budgets[name]
-            if policy.scope_id != places.get(policy.scope_type, policy.scope_id):
-                raise InvalidBudgetScope(
-                    f"budget_ids: {name} is for {policy.scope_type.value} {policy.scope_id}",
-                    field="budget_ids",
-                )
-
-    async def _ensure_routes(self, commands: Iterable[CreateExecution]) -> None:
-        new = {command.route for command in commands} - self._known_routes
-        if new:
-            ordered = sorted(new, key=_route_order)  # concurrent transactions insert in one order
-            await until_no_conflict(lambda: self.store.intern_routes(ordered))
-            self._known_routes |= new
 
     def moment(self, now: int) -> Moment:
         """The current time, with the settings in force."""
@@ -353,6 +258,12 @@ class EngineCore:
             return self.config.namespace
         return check_name(namespace, field="namespace")
 
+    def actor(self, actor: str | None) -> str:
+        """The actor of an unsafe call."""
+        if actor is None:
+            return self.config.actor
+        return check_name(actor, field="actor")
+
     async def close_core(self) -> None:
         """Finish what is in flight."""
         await self.batches.idle()
@@ -362,4 +273,5 @@ class EngineCore:
     def _leave_core(self) -> None:
         """In a forked child: nothing of the parent's store is used, and no call waits for it."""
         self.store = cast("Store", InheritedStore())
+        self.known = Known(self.store)
         self.batches = Batcher(self._commit, batch_max=1, in_flight=1)

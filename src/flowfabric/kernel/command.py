@@ -66,6 +66,8 @@ class Needs:
 class Command(Record, Generic[R_co], frozen=True, kw_only=True):
     """A decision to be made inside a transaction; R_co is the reply unless it is refused."""
 
+    actor: str = ""  # recorded with the operator events of the decision
+
     def needs(self, need: Needs) -> None:
         """Add the rows to load before this is decided."""
 

@@ -185,6 +185,12 @@ class BudgetCreated(Record, frozen=True, tag=True):
     budget_id: str
 
 
+class BudgetAlreadySatisfied(Record, frozen=True, tag=True):
+    """The same policy was in force already."""
+
+    budget_id: str
+
+
 class BudgetUpdated(Record, frozen=True):
     """The new policy is in force."""
 

@@ -104,6 +104,8 @@ def check_lane(value: object, *, field: str = "lane_id") -> str:
 
 def check_integer(value: object, *, field: str, least: int, most: int) -> int:
     """An integer within bounds, as a plain `int`: see `check_text`."""
+    if type(value) is int and least <= value <= most:
+        return value  # the usual case
     if not isinstance(value, int) or isinstance(value, bool):
         raise InvalidInput(f"{field}: expected a whole number, got {shown(value)}", field=field)
     value = int.__index__(value)
@@ -230,6 +232,8 @@ def check_tags(tags: object, *, field: str = "tags") -> dict[str, str]:
 
 def clamp_priority(value: object, *, field: str = "priority") -> int:
     """A priority inside 0..9000; values outside are clamped, as the seeds ask."""
+    if type(value) is int and limits.PRIORITY_MIN <= value <= limits.PRIORITY_MAX:
+        return value  # the usual case
     bound = limits.PRIORITY_GIVEN_MAX
     number = check_integer(value, field=field, least=-bound, most=bound)
     return max(limits.PRIORITY_MIN, min(limits.PRIORITY_MAX, number))

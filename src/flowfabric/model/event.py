@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any
 
+from flowfabric.model.flow import FlowEvent
 from flowfabric.model.record import Record
 from flowfabric.model.state import TerminalOutcome
 
@@ -86,6 +87,7 @@ class OperatorEvent(Record, frozen=True):
     namespace: str
     tags: Mapping[str, str]
     occurred_at: int
+    actor: str = ""  # empty: the engine itself, or a caller that gave none
 
 
 class SignalEvent(Record, frozen=True):
@@ -103,4 +105,4 @@ class SignalEvent(Record, frozen=True):
     occurred_at: int
 
 
-Event = LeaseEvent | CompletionEvent | OperatorEvent | SignalEvent
+Event = LeaseEvent | CompletionEvent | OperatorEvent | SignalEvent | FlowEvent

@@ -164,6 +164,11 @@ class Execution(Record, frozen=True):
         return self.state.lifecycle_phase is LifecyclePhase.RUNNABLE
 
     @property
+    def has_open_group(self) -> bool:
+        """Whether other members of its flow must end before it may run."""
+        return self.open_group == 1
+
+    @property
     def is_interrupted(self) -> bool:
         """Whether its attempt was paused and continues when claimed."""
         return self.state.attempt_state is _INTERRUPTED

@@ -1,7 +1,7 @@
 """Flows: executions that depend on each other, the edges between them and the groups they join.
 
 A flow's row is the lock of its graph: a transaction that changes edges, groups or counts has locked
-it. Each member has one row, which also holds the group of its inbound edges.
+it. Each member has one row, which holds the group of its inbound edges as well.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class CancellationPolicy(StrEnum):
     FLOW_ONLY = "cancel_flow_only"
 
 
-class AllOf(Record, frozen=True, tag="all_of", tag_field="kind"):
+class AllSucceeded(Record, frozen=True, tag="all_of", tag_field="kind"):
     """Every upstream must succeed."""
 
 
@@ -84,7 +84,7 @@ class AllDone(Record, frozen=True, tag="all_done", tag_field="kind"):
     """Every upstream must end, in whatever way."""
 
 
-class AnyOf(Record, frozen=True, tag="any_of", tag_field="kind"):
+class AnySucceeded(Record, frozen=True, tag="any_of", tag_field="kind"):
     """One success is enough."""
 
     on_satisfied: OnSatisfied
@@ -102,8 +102,8 @@ class Quorum(Record, frozen=True, tag="quorum", tag_field="kind"):
         check_integer(self.k, field="policy.k", least=1, most=THRESHOLD_MAX)
 
 
-EdgePolicy = AllOf | AllDone | AnyOf | Quorum
-ALL_OF = AllOf()
+EdgePolicy = AllSucceeded | AllDone | AnySucceeded | Quorum
+ALL_SUCCEEDED = AllSucceeded()
 
 
 class FlowRow(Record, frozen=True):
@@ -152,7 +152,7 @@ class MemberRow(Record, frozen=True):
     execution_id: str
     node_name: str = ""
     rank: int = 0  # every edge leads from a lower to a higher rank
-    parent_id: str | None = None  # the member that spawned it
+    parent_id: str | None = None  # the execution that spawned it
     open_children: int = 0  # the number of open members it spawned
     policy: EdgePolicy | None = None  # None: never set, which means all_of
     staged: int = 0  # edges that were staged and not applied yet
@@ -176,9 +176,14 @@ class MemberRow(Record, frozen=True):
         return self.succeeded + self.failed + self.skipped
 
     @property
+    def unresolved(self) -> int:
+        """How many edges its group still waits for, staged ones included."""
+        return self.size - self.resolved
+
+    @property
     def joins(self) -> EdgePolicy:
         """The policy by which it waits."""
-        return ALL_OF if self.policy is None else self.policy
+        return ALL_SUCCEEDED if self.policy is None else self.policy
 
 
 class EdgeRow(Record, frozen=True):
@@ -198,6 +203,11 @@ class EdgeRow(Record, frozen=True):
     resolved_generation: int | None = None  # the generation of the upstream that resolved it
     is_sole: int = 0  # 1: its downstream waits for this success alone, and gets no input from it
 
+    @property
+    def decides_alone(self) -> bool:
+        """Whether its upstream's success alone satisfies the downstream's group."""
+        return self.is_sole == 1
+
 
 class EdgeAhead(Record, frozen=True):
     """The part of an edge that a cascade reads: a wide cascade reads thousands."""
@@ -211,9 +221,14 @@ class EdgeAhead(Record, frozen=True):
     resolved_generation: int | None = None
     is_sole: int = 0
 
+    @property
+    def decides_alone(self) -> bool:
+        """Whether its upstream's success alone satisfies the downstream's group."""
+        return self.is_sole == 1
+
 
 class TaskKind(StrEnum):
-    """Deferred flow work: what a transaction could not finish."""
+    """Deferred flow work: the part a transaction could not finish."""
 
     CASCADE = "cascade"  # resolve the outgoing edges of an execution that ended
     CANCEL_SIBLINGS = "cancel_siblings"  # of this execution's group
@@ -268,7 +283,7 @@ def status_of(state: FlowState) -> FlowStatus:
 
 def check_edge_policy(value: object, *, field: str = "policy") -> EdgePolicy:
     """One of the policies; anything else is refused."""
-    if not isinstance(value, AllOf | AllDone | AnyOf | Quorum):
-        known = "AllOf, AllDone, AnyOf or Quorum"
+    if not isinstance(value, AllSucceeded | AllDone | AnySucceeded | Quorum):
+        known = "AllSucceeded, AllDone, AnySucceeded or Quorum"
         raise InvalidInput(f"{field}: expected {known}, got {type(value).__name__}", field=field)
     return convert(to_plain(value, field=field), EdgePolicy, field=field)  # type: ignore[arg-type]

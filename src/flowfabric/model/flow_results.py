@@ -68,7 +68,7 @@ class Applied(Record, frozen=True, tag=True):
     unsatisfied_count: int
 
 
-class AlreadyApplied(Record, frozen=True, tag=True):
+class DependencyAlreadyApplied(Record, frozen=True, tag=True):
     """The edge was applied before."""
 
 
@@ -216,13 +216,6 @@ class FlowListing(Record, frozen=True):
     status: FlowStatus
     node_count: int
     ended_count: int
-
-
-class FlowPage(Record, frozen=True):
-    """One page of flows."""
-
-    flows: tuple[FlowListing, ...]
-    next_cursor: str | None
 
 
 class MemberInfo(Record, frozen=True):

@@ -14,6 +14,7 @@ from flowfabric.model.record import may_be_json
 JSON: Final = "json"
 _NO_BRACKETS: Final = bytes(set(range(256)) - set(b"[]{}"))
 _ALIKE: Final = bytes.maketrans(b"{}", b"[]")
+_DEEP_BYTES_MIN: Final = 2 * (JSON_DEPTH_MAX + 1)  # every bracket has its counterpart
 _TOO_DEEP: Final = f"nests deeper than {JSON_DEPTH_MAX} levels"
 
 
@@ -49,7 +50,7 @@ def check_nesting(
     error: type[ValidationError] = InvalidInput,
 ) -> None:
     """Refuse bytes that nest too deep, unless their encoding says they are not JSON."""
-    if len(data) <= JSON_DEPTH_MAX:
+    if len(data) < _DEEP_BYTES_MIN:
         return  # too short to nest deeper
     if (encoding is None or encoding == JSON) and is_too_deep(data):
         raise error(f"{field}: {_TOO_DEEP}; pass it flat, or as text", field=field)

@@ -134,8 +134,8 @@ class RoutingRequirements(Record, frozen=True, kw_only=True):
             force_setattr(self, "required_capabilities", checked)
 
 
-class ExecutionPolicy(Record, frozen=True, kw_only=True):
-    """The rules one execution lives by.
+class ExecutionPolicy(Record, frozen=True, kw_only=True, cache_hash=True):
+    """The rules one execution lives by. Each create looks up its text, so a policy keeps its hash.
 
     >>> ExecutionPolicy(retry_policy=RetryPolicy(max_retries=2)).max_replay_count
     10

@@ -93,13 +93,19 @@ class QuotaCreated(Record, frozen=True, tag=True):
     quota_policy_id: str
 
 
+class QuotaAlreadySatisfied(Record, frozen=True, tag=True):
+    """The same policy was in force already."""
+
+    quota_policy_id: str
+
+
 class QuotaUpdated(Record, frozen=True):
     """The new limits are in force."""
 
     quota_policy_id: str
 
 
-class Released(Record, frozen=True):
+class AdmissionReleased(Record, frozen=True):
     """The slot is free; `released` says whether this call freed it."""
 
     released: bool

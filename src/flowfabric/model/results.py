@@ -12,7 +12,6 @@ from flowfabric.model.handle import Handle
 from flowfabric.model.record import Record
 from flowfabric.model.route import LaneState
 from flowfabric.model.state import BlockingReason, PublicState, StateVector
-from flowfabric.model.worker import Worker
 
 # --- creating ----------------------------------------------------------------------------------
 
@@ -180,12 +179,10 @@ class Revoked(Record, frozen=True, tag=True):
 
 
 class AlreadySatisfied(Record, frozen=True, tag=True):
-    """Nothing to do, the reason, and the id from the call it is about."""
+    """There was nothing to do, and why."""
 
     reason: str
-    execution_id: str | None = None
-    budget_id: str | None = None
-    quota_policy_id: str | None = None
+    execution_id: str
 
 
 class Blocked(Record, frozen=True, tag=True):
@@ -355,20 +352,6 @@ class ExpiredLease(Record, frozen=True):
     attempt_index: int
 
 
-class ExecutionPage(Record, frozen=True):
-    """One page of a listing; hand `next_cursor` back for the next."""
-
-    executions: tuple[ExecutionSnapshot, ...]
-    next_cursor: str | None
-
-
-class ExpiredLeasePage(Record, frozen=True):
-    """One page of expired leases."""
-
-    entries: tuple[ExpiredLease, ...]
-    next_cursor: str | None
-
-
 class LaneSummary(Record, frozen=True):
     """A lane, its status and how much is on it."""
 
@@ -389,20 +372,6 @@ class LaneConfigured(Record, frozen=True):
     weight: int
     aging_ms: int
     bounds: Bounds
-
-
-class LanePage(Record, frozen=True):
-    """One page of lanes."""
-
-    lanes: tuple[LaneSummary, ...]
-    next_cursor: str | None
-
-
-class WorkerPage(Record, frozen=True):
-    """One page of live workers."""
-
-    entries: tuple[Worker, ...]
-    next_cursor: str | None
 
 
 class WorkerFit(Record, frozen=True):

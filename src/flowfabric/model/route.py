@@ -7,14 +7,18 @@ per claim and not once per waiting execution: work that no worker can run is nev
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Final
 
 from flowfabric.model.bounds import UNBOUNDED, Bounds
 from flowfabric.model.budget import ScopeType
 from flowfabric.model.record import Record
 
 
-class Route(Record, frozen=True):
-    """Where an execution waits: only a worker that matches all four parts sees it."""
+class Route(Record, frozen=True, cache_hash=True):
+    """Where an execution waits: only a worker that matches all four parts sees it.
+
+    Every create looks up its number, so a route keeps its hash.
+    """
 
     namespace: str
     lane_id: str
@@ -33,12 +37,19 @@ class LaneState(StrEnum):
     @property
     def hands_out(self) -> bool:
         """Whether workers may claim from the lane."""
-        return self in (LaneState.ACTIVE, LaneState.DRAINING)
+        return self is _ACTIVE or self is _DRAINING
 
     @property
     def takes_in(self) -> bool:
         """Whether executions may be created on the lane."""
-        return self in (LaneState.ACTIVE, LaneState.PAUSED)
+        return self is _ACTIVE or self is _PAUSED
+
+
+# Reading a member of an enumeration costs ten times a module-level name, and every create does.
+_ACTIVE: Final = LaneState.ACTIVE
+_PAUSED: Final = LaneState.PAUSED
+_DRAINING: Final = LaneState.DRAINING
+_DISABLED: Final = LaneState.DISABLED
 
 
 class Lane(Record, frozen=True):
@@ -71,7 +82,7 @@ class Catalog(Record, frozen=True):
         lane = self.lanes.get(lane_id)
         if lane is not None:
             return lane.lane_state
-        return LaneState.DISABLED if lane_id in self.unreadable else LaneState.ACTIVE
+        return _DISABLED if lane_id in self.unreadable else _ACTIVE
 
     def lane_fault(self, lane_id: str) -> str | None:
         """The defect of the lane's row; None when it can be read."""
@@ -81,12 +92,12 @@ class Catalog(Record, frozen=True):
     def lane_weight(self, lane_id: str) -> int:
         """The lane's share of a worker that serves several."""
         lane = self.lanes.get(lane_id)
-        return lane.weight if lane else 1
+        return lane.weight if lane is not None else 1
 
     def lane_aging_ms(self, lane_id: str) -> int:
         """How work ages on the lane."""
         lane = self.lanes.get(lane_id)
-        return lane.aging_ms if lane else 0
+        return lane.aging_ms if lane is not None else 0
 
     def bounds_for(self, route: Route, asked: Bounds, flow_id: str | None = None) -> Bounds:
         """The bounds of an execution created on a route.
@@ -95,12 +106,8 @@ class Catalog(Record, frozen=True):
         of the namespace or of the flow it is created in. The quota is its own, else the lane's.
         """
         lane = self.lanes.get(route.lane_id)
-        default = lane.bounds if lane else UNBOUNDED
-        scoped = (
-            *self.scopes.get((ScopeType.LANE, route.lane_id), ()),
-            *self.scopes.get((ScopeType.NAMESPACE, route.namespace), ()),
-            *(self.scopes.get((ScopeType.FLOW, flow_id), ()) if flow_id is not None else ()),
-        )
+        default = lane.bounds if lane is not None else UNBOUNDED
+        scoped = self._scoped(route, flow_id) if self.scopes else ()
         if default is UNBOUNDED and not scoped:
             return asked
         budgets = {*asked.budget_ids, *default.budget_ids, *scoped}
@@ -108,4 +115,13 @@ class Catalog(Record, frozen=True):
             budget_ids=tuple(sorted(budgets)),
             quota_policy_id=asked.quota_policy_id or default.quota_policy_id,
             concurrency_key=asked.concurrency_key,
+        )
+
+    def _scoped(self, route: Route, flow_id: str | None) -> tuple[str, ...]:
+        """The budgets with the lane, the namespace or the flow as their scope."""
+        scopes = self.scopes
+        return (
+            *scopes.get((ScopeType.LANE, route.lane_id), ()),
+            *scopes.get((ScopeType.NAMESPACE, route.namespace), ()),
+            *(scopes.get((ScopeType.FLOW, flow_id), ()) if flow_id is not None else ()),
         )

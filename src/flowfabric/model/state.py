@@ -170,8 +170,11 @@ PENDING_ATTEMPTS: Final = (
 )
 
 
-class StateVector(Record, frozen=True):
-    """One legal combination. Get one from `waiting`, `delayed`, `blocked`, … never build one."""
+class StateVector(Record, frozen=True, cache_hash=True):
+    """One legal combination. Get one from `waiting`, `delayed`, `blocked`, … never build one.
+
+    Each row that is written looks up its number, so a vector keeps its hash.
+    """
 
     lifecycle_phase: LifecyclePhase
     ownership_state: OwnershipState
@@ -332,10 +335,10 @@ _SUSPENDED: Final = {
     for reason in SUSPENSION_REASONS
 }
 _TERMINAL: Final = {
-    (outcome, attempt): _ended(outcome, attempt)
-    for outcome, attempt in product(
-        PUBLIC_OF_OUTCOME, (AttemptState.ATTEMPT_TERMINAL, AttemptState.NONE)
+    (outcome, attempted): _ended(
+        outcome, AttemptState.ATTEMPT_TERMINAL if attempted else AttemptState.NONE
     )
+    for outcome, attempted in product(PUBLIC_OF_OUTCOME, (True, False))
 }
 
 ALL_VECTORS: Final = (
@@ -375,8 +378,7 @@ def suspended(reason: BlockingReason) -> StateVector:
 
 def terminal(outcome: TerminalOutcome, *, attempted: bool) -> StateVector:
     """Finished; `attempted` says whether any attempt ever existed."""
-    state = AttemptState.ATTEMPT_TERMINAL if attempted else AttemptState.NONE
-    return _TERMINAL[outcome, state]
+    return _TERMINAL[outcome, attempted]
 
 
 # How a vector is stored: one small number that names it, so the hot row stays narrow and nothing

@@ -370,7 +370,6 @@ class SuspendedInfo(Record, frozen=True):
     suspended_at: int
     reason: ReasonCode
     timeout_at: int | None
-    cursor: tuple[int, str]  # hand it back to see what follows
 
 
 class KeyInfo(Record, frozen=True):

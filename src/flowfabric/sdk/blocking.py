@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Coroutine, Iterable, Iterator, Mapping
-from dataclasses import replace
 from datetime import datetime
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Final, Generic, ParamSpec, Self, TypeVar, overload
@@ -21,6 +20,7 @@ from flowfabric.callers import blocking_driver
 from flowfabric.errors import InvalidInput
 from flowfabric.model.budget import BudgetStatus, UsageOutcome
 from flowfabric.model.quota import QuotaPolicy, QuotaStatus
+from flowfabric.model.record import replace
 from flowfabric.model.results import ExecutionSnapshot, Explanation, LaneConfigured
 from flowfabric.model.shown import shown
 from flowfabric.model.state import PublicState
@@ -260,7 +260,7 @@ class SyncFabric:
         """Reject in a person's name: options as in `Fabric.reject`."""
         return self.wait(self._fabric.reject(run, key, by=by, **options))
 
-    def resume(self, run: HasId | str, *, by: str = "operator") -> None:
+    def resume(self, run: HasId | str, *, by: str | None = None) -> None:
         """End a wait whatever its condition says."""
         self.wait(self._fabric.resume(run, by=by))
 

@@ -43,8 +43,9 @@ class Fabric(LimitMethods, WaitMethods, RunMethods):
     The URL is `sqlite:///file.db`, `postgresql://…` or `memory://`; without one the environment's
     FLOWFABRIC_URL counts, else `sqlite:///flowfabric.db`. `pool` is an asyncpg pool of your own to
     that database, which is used but never closed; a forked child makes connections instead. Nothing
-    is opened before first use. A fabric may be a global of a module; it belongs to one running
-    event loop at a time.
+    is opened before first use. `actor` is kept with what this program does to the work of
+    others: cancels, holds, limits, lanes. A fabric may be a global of a module; it belongs to one
+    running event loop at a time.
 
     ```
     ff = Fabric()
@@ -64,6 +65,7 @@ class Fabric(LimitMethods, WaitMethods, RunMethods):
         url: str | None = None,
         *,
         namespace: str | None = None,
+        actor: str | None = None,
         config: EngineConfig | None = None,
         pool: Any = None,
     ) -> None:
@@ -73,6 +75,8 @@ class Fabric(LimitMethods, WaitMethods, RunMethods):
         self.config = config_from(config)
         if namespace is not None:
             self.config = replace(self.config, namespace=namespace)
+        if actor is not None:
+            self.config = replace(self.config, actor=actor)
         self._pool = pool
         self._tasks: dict[str, Task[..., Any]] = {}
         self._engine: EngineBackend | None = None

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from flowfabric.api.backend import EngineBackend
+from flowfabric.api.page import every_item
 from flowfabric.errors import InvalidInput
 from flowfabric.limits import PAGE_MAX
 from flowfabric.model.budget import BudgetStatus, ScopeType, UsageOutcome
@@ -219,22 +220,12 @@ class LimitMethods:
 
 async def all_budgets(engine: EngineBackend) -> list[BudgetStatus]:
     """Every page."""
-    found: list[BudgetStatus] = []
-    after: str | None = None
-    while page := await engine.list_budgets(after=after, limit=PAGE_MAX):
-        found += page
-        after = page[-1].budget_id
-    return found
+    return await every_item(lambda at: engine.list_budgets(cursor=at, limit=PAGE_MAX))
 
 
 async def all_quotas(engine: EngineBackend) -> list[QuotaPolicy]:
     """Every page."""
-    found: list[QuotaPolicy] = []
-    after: str | None = None
-    while page := await engine.list_quota_policies(after=after, limit=PAGE_MAX):
-        found += page
-        after = page[-1].quota_policy_id
-    return found
+    return await every_item(lambda at: engine.list_quota_policies(cursor=at, limit=PAGE_MAX))
 
 
 def limits_of(limits: object, field: str) -> dict[str, int]:

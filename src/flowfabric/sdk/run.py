@@ -72,10 +72,10 @@ class Run(Generic[R]):
         the time is over first, with the reason in its `explanation`; the work itself goes on then.
         """
         engine = await self._fabric.start()
-        timeout_ms = None if timeout is None else to_ms(timeout, field="timeout")
+        wait_ms = None if timeout is None else to_ms(timeout, field="timeout")
         try:
             outcome = await engine.wait_for_outcome(
-                execution_id=self.id, timeout_ms=timeout_ms, look_after_ms=self._look_after_ms()
+                execution_id=self.id, wait_ms=wait_ms, look_after_ms=self._look_after_ms()
             )
         except WaitTimeout as error:
             raise await explained(engine, self.id, error) from None

@@ -117,7 +117,7 @@ async def change_listed(
     cursor: str | None = None
     while True:
         page = await engine.list_executions(**listing, cursor=cursor, limit=_PAGE)
-        ids = [each.execution_id for each in page.executions]
+        ids = [each.execution_id for each in page.items]
         if ids:
             await _to_the_end(_change_page(ids, change, tally))
             after_page()
@@ -230,7 +230,7 @@ class RunMethods:
         cursor: str | None = None
         while True:
             page = await engine.list_executions(**listing, cursor=cursor)
-            for each in page.executions:
+            for each in page.items:
                 yield Run(fabric, each.execution_id, fabric.tasks.get(each.execution_kind))
             cursor = page.next_cursor
             if cursor is None:

@@ -50,7 +50,9 @@ class Signature:
         if len(args) > len(self._positional):
             takes = f"{len(self._positional)} positional arguments, {len(args)} were given"
             raise self._wrong("", f"takes {takes}")
-        bound = dict(zip(self._positional, args, strict=False))
+        bound: dict[str, Any] = {}
+        for at, value in enumerate(args):
+            bound[self._positional[at]] = value
         for name, value in kwargs.items():
             if name not in self._names:
                 raise self._wrong(name, f"has no argument {name!r}; {self._offer()}")

@@ -5,12 +5,13 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import update_wrapper
+from functools import cached_property, update_wrapper
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack, cast
 
 from flowfabric.api.executions import NewExecution
 from flowfabric.model.bounds import UNBOUNDED
 from flowfabric.model.policy import DEFAULT_POLICY
+from flowfabric.model.record import Record, replace
 from flowfabric.sdk import codec
 from flowfabric.sdk.home import Home
 from flowfabric.sdk.keys import KeyOf
@@ -57,6 +58,12 @@ class Task(Generic[P, R]):
     def __repr__(self) -> str:
         return f"<task {self.name} on lane {self.lane}>"
 
+    @cached_property
+    def usual_request(self) -> NewExecution:
+        """The request of calls without options, without its payload: thousands may be submitted at
+        once, and differ in nothing else."""
+        return Call(self.name, b"", NO_OPTIONS, self).own_request()
+
     async def submit(self, *args: P.args, **kwargs: P.kwargs) -> Run[R]:
         """Record the work durably; a worker runs it."""
         return await self.fabric.submit_call(self.call(*args, **kwargs))
@@ -93,8 +100,7 @@ class TaskWithOptions(Generic[P, R]):
         return self.task.call_with(self.chosen, args, kwargs)
 
 
-@dataclass(frozen=True, slots=True)
-class Call(Generic[R]):
+class Call(Record, Generic[R], frozen=True):
     """One piece of work, ready to be submitted."""
 
     kind: str
@@ -105,6 +111,13 @@ class Call(Generic[R]):
 
     def request(self) -> NewExecution:
         """The request of the engine."""
+        task = self.task
+        if self.options is NO_OPTIONS and task is not None and task.key_of is None:
+            return replace(task.usual_request, input_payload=self.payload)
+        return self.own_request()
+
+    def own_request(self) -> NewExecution:
+        """The same, from all options of this call and its task."""
         options, task = self.options, self.task
         bounds = task.bounds if task else UNBOUNDED
         budgets = bounds.budget_ids if options.budgets is None else tuple(options.budgets)

@@ -153,7 +153,7 @@ class WaitMethods:
             comment=body,
         )
 
-    async def resume(self, run: HasId | str, *, by: str = "operator") -> None:
+    async def resume(self, run: HasId | str, *, by: str | None = None) -> None:
         """End a wait whatever its condition says; the handler sees no signal for it."""
         engine = await self.start()
         await engine.resume_execution(execution_id=execution_of(run), actor=by)
@@ -224,7 +224,7 @@ async def waitpoint_of(engine: EngineBackend, execution_id: str, key: str) -> Wa
     if found is not None:
         return found
     page = await engine.list_pending_waitpoints(execution_id=execution_id, limit=PAGE_MAX)
-    keys = sorted({each.waitpoint_key for each in page.entries})
+    keys = sorted({each.waitpoint_key for each in page.items})
     there = f"it waits on {', '.join(keys)}" if keys else "it waits on nothing"
     raise NotFound(f"waitpoint {key} of {execution_id}: {there}", entity="waitpoint")
 
@@ -245,7 +245,7 @@ async def all_waits(
         page = await engine.list_waits(
             namespace=namespace, lane_id=lane, execution_kind=kind, cursor=cursor, limit=size
         )
-        found += page.waits
+        found += page.items
         cursor = page.next_cursor
         if cursor is None:
             break

@@ -36,7 +36,7 @@ FROM ff_signal_event ORDER BY event_id
 -- name: all_flow_events
 SELECT flow_id, event_type, namespace, tags, occurred_at FROM ff_flow_event ORDER BY event_id
 -- name: all_operator_events
-SELECT subject, event_type, details, namespace, tags, occurred_at
+SELECT subject, event_type, details, namespace, tags, occurred_at, actor
 FROM ff_operator_event ORDER BY event_id
 -- name: all_keys
 SELECT namespace, idempotency_key, execution_id, fingerprint, expires_at

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from flowfabric.model.execution import Execution
-from flowfabric.model.state import LEASED, EligibilityState
+from flowfabric.model.state import EligibilityState, OwnershipState
 
 STRICT_STEP: Final = 10**15  # one step of priority outweighs any difference of age
 # Which rows belong to each index, in SQL, by the numbers of their state vectors.
@@ -21,7 +21,7 @@ AUDITED_INDEXES: Final = (
     ("ff_exec_purge", PURGE_WHERE),
 )
 
-
+_LEASED: Final = OwnershipState.LEASED
 _TIMED: Final = EligibilityState.NOT_ELIGIBLE_UNTIL_TIME
 
 
@@ -33,7 +33,7 @@ def due_at(execution: Execution) -> int | None:
     if execution.completed_at is not None:
         return None
     state = execution.state
-    if state is LEASED or state == LEASED:
+    if state.ownership_state is _LEASED:
         due = execution.lease_expires_at
     elif state.eligibility_state is _TIMED:
         due = execution.eligible_at
@@ -41,9 +41,11 @@ def due_at(execution: Execution) -> int | None:
         due = execution.blocked_until
     else:
         due = execution.reclaim_at
-    for other in (execution.deadline_at, execution.attempt_due_at):
-        if other is not None and (due is None or other < due):
-            due = other
+    deadline, attempt_due = execution.deadline_at, execution.attempt_due_at
+    if deadline is not None and (due is None or deadline < due):
+        due = deadline
+    if attempt_due is not None and (due is None or attempt_due < due):
+        due = attempt_due
     return due
 
 

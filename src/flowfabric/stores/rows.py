@@ -106,6 +106,7 @@ def operator_event_row(event: OperatorEvent) -> tuple[Any, ...]:
         event.namespace,
         tags_text(event.tags),
         event.occurred_at,
+        event.actor,
     )
 
 
@@ -273,6 +274,7 @@ def dump_of(tables: Mapping[str, Iterable[Row]], executions: Iterable[Any]) -> d
                 row[3],
                 tags_from_text(row[4]),
                 row[5],
+                row[6],
             )
             for row in tables["operator_events"]
         ],

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from flowfabric.errors import (
+    BudgetScopeMismatch,
     IdempotencyConflict,
-    InvalidBudgetScope,
     InvalidInput,
     NotFound,
 )
@@ -121,7 +121,7 @@ async def test_a_budget_is_not_attached_outside_its_scope(lab: Lab) -> None:
     await budget(lab, "lane-b", scope_type="lane", scope_id="jobs")
     await budget(lab, "space-b", scope_type="namespace", scope_id="tenant")
     for name in ("lane-b", "space-b"):
-        async with lab.refuses(InvalidBudgetScope, field="budget_ids"):
+        async with lab.refuses(BudgetScopeMismatch, field="budget_ids"):
             await lab.create(budget_ids=(name,))
 
 

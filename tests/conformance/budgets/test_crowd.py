@@ -98,7 +98,7 @@ def test_a_status_is_of_one_instant(durable_lab: Lab) -> None:
 
         async def reader() -> None:
             while writing:
-                for seen in (await status(lab), *await lab.engine.list_budgets()):
+                for seen in (await status(lab), *(await lab.engine.list_budgets()).items):
                     assert seen.soft_breach_count == max(0, seen.usage.get("a", 0) - 1)
 
         try:

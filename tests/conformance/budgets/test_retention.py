@@ -92,4 +92,4 @@ async def test_a_budget_and_its_counters_outlive_their_work(lab: Lab) -> None:
     await lab.engine.complete(claimed.handle)
     await lab.after(10 * 86_400_000)
     assert await usage(lab) == {"a": 2}
-    assert [each.budget_id for each in await lab.engine.list_budgets()] == [BUDGET]
+    assert [each.budget_id for each in (await lab.engine.list_budgets()).items] == [BUDGET]

@@ -36,6 +36,7 @@ from flowfabric.api.budgets import Usage
 from flowfabric.errors import Corruption, InvalidInput, LimitConflict, NotFound
 from flowfabric.model.budget import (
     AlreadyApplied,
+    BudgetAlreadySatisfied,
     BudgetCreated,
     BudgetReset,
     HardBreach,
@@ -44,7 +45,6 @@ from flowfabric.model.budget import (
     SoftBreach,
 )
 from flowfabric.model.record import replace
-from flowfabric.model.results import AlreadySatisfied
 from tests.support.budgets import (
     BUDGET,
     give_back,
@@ -330,7 +330,7 @@ async def test_creating_twice_is_already_satisfied(lab: Lab) -> None:
     """With other limits it is a conflict."""
     assert await make_budget(lab, hard={"a": 1}) == BudgetCreated(BUDGET)
     async with lab.unchanged():
-        assert isinstance(await make_budget(lab, hard={"a": 1}), AlreadySatisfied)
+        assert isinstance(await make_budget(lab, hard={"a": 1}), BudgetAlreadySatisfied)
     async with lab.refuses(LimitConflict):
         await make_budget(lab, hard={"a": 2})
 

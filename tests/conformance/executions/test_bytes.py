@@ -86,7 +86,7 @@ def test_text_comes_back_as_it_was(
         assert snapshot.failure_category == key
         assert snapshot.progress_message == detail
         page = await lab.engine.list_executions(tag=("a.b", value), execution_kind=kind)
-        assert execution_id in [each.execution_id for each in page.executions]
+        assert execution_id in [each.execution_id for each in page.items]
 
     lab.run(there_and_back())
 

@@ -95,7 +95,7 @@ async def test_a_cancel_leaves_nothing_open(lab: Lab, phase: str) -> None:
     assert (record.grant, record.worker_id, record.lease_expires_at) == (None, None, None)
     assert (record.attempt_due_at, record.reclaim_at) == (None, None)
     assert record.lease_epoch > before.lease_epoch
-    attempts = await lab.engine.list_attempts(execution_id=execution_id)
+    attempts = (await lab.engine.list_attempts(execution_id=execution_id)).items
     assert all(attempt.ended_at is not None for attempt in attempts)
     assert len(await lab.completions(execution_id)) == ends + 1
     events = await lab.operator_events(execution_id)
@@ -143,7 +143,7 @@ async def test_the_owner_may_cancel_its_own_work(lab: Lab) -> None:
     snapshot = await lab.describe(claimed.execution_id)
     assert snapshot.public_state is PublicState.CANCELLED
     assert snapshot.cancelled_by == "lease_holder"
-    (attempt,) = await lab.engine.list_attempts(execution_id=claimed.execution_id)
+    (attempt,) = (await lab.engine.list_attempts(execution_id=claimed.execution_id)).items
     assert attempt.outcome == AttemptOutcome.ENDED_CANCELLED
     events = [event.event_type for event in await lab.lease_events(claimed.execution_id)]
     assert events == ["acquired", "released"]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from flowfabric.api.executions import NewExecution
@@ -153,12 +151,3 @@ async def test_thousands_are_created_in_one_call(lab: Lab) -> None:
     assert [each.priority for each in claimed] == sorted(
         (each.priority for each in claimed), reverse=True
     )
-
-
-@scenario
-async def test_none_says_the_same_as_leaving_a_field_out(lab: Lab) -> None:
-    lab.engine = lab.direct  # its types say nothing of None
-    absent: Any = dict.fromkeys(NewExecution.__struct_fields__[1:])
-    await lab.engine.create_execution(execution_kind="work", **absent)
-    await lab.engine.create_executions([{"execution_kind": "work", **absent}])  # type: ignore[list-item]
-    assert await lab.engine.count_executions() == {"default": {"waiting": 2}}

@@ -103,7 +103,7 @@ async def test_a_count_is_what_the_listing_has(lab: Lab) -> None:
         {"created_before": lab.now, "lane_id": "x", "states": ["waiting"]},
     ):
         page = await engine.list_executions(**filters)
-        assert await engine.count_listed(**filters) == len(page.executions), filters
+        assert await engine.count_listed(**filters) == len(page.items), filters
     assert await engine.count_listed() == 4
 
 
@@ -111,6 +111,6 @@ async def test_a_count_is_what_the_listing_has(lab: Lab) -> None:
 async def test_kinds_are_those_ever_created(lab: Lab) -> None:
     for kind, namespace in (("b", "default"), ("a", "default"), ("c", "other")):
         await lab.create(kind, namespace=namespace)
-    assert await lab.engine.list_kinds() == ("a", "b", "c")
-    assert await lab.engine.list_kinds(namespace="other") == ("c",)
-    assert await lab.engine.list_kinds(namespace="nobody") == ()
+    assert (await lab.engine.list_kinds()).items == ("a", "b", "c")
+    assert (await lab.engine.list_kinds(namespace="other")).items == ("c",)
+    assert (await lab.engine.list_kinds(namespace="nobody")).items == ()

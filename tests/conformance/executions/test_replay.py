@@ -65,7 +65,7 @@ async def test_the_old_attempts_stay_on_record(lab: Lab) -> None:
     await lab.engine.replay_execution(execution_id=execution_id)
     claimed = await lab.claim("w2")
     await lab.engine.fail(claimed.handle, reason="worse")
-    attempts = await lab.engine.list_attempts(execution_id=execution_id)
+    attempts = (await lab.engine.list_attempts(execution_id=execution_id)).items
     assert [each.outcome for each in attempts] == [
         AttemptOutcome.ENDED_SUCCESS,
         AttemptOutcome.ENDED_FAILURE,

@@ -32,7 +32,7 @@ async def test_every_end_is_purged_exactly_after_its_time(lab: Lab, how: str) ->
     dump = await lab.dump()
     for table in ("executions", "attempts", "bodies"):
         assert dump[table] == [], table
-    assert (await lab.engine.list_executions(tag=("a.b", "c"))).executions == ()
+    assert (await lab.engine.list_executions(tag=("a.b", "c"))).items == ()
     assert await lab.engine.count_executions() in ({}, {"default": {}})
 
 

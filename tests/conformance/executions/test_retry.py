@@ -54,7 +54,7 @@ async def test_every_attempt_keeps_its_own_history(lab: Lab) -> None:
     await lab.engine.fail(first.handle, reason="first", category="network")
     second = await lab.claim("w2")
     await lab.engine.complete(second.handle)
-    attempts = await lab.engine.list_attempts(execution_id=execution_id)
+    attempts = (await lab.engine.list_attempts(execution_id=execution_id)).items
     assert [(each.outcome, each.worker_id, each.failure_reason) for each in attempts] == [
         (AttemptOutcome.ENDED_FAILURE, "w1", "first"),
         (AttemptOutcome.ENDED_SUCCESS, "w2", None),

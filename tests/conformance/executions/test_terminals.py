@@ -109,7 +109,7 @@ async def test_every_end_is_recorded_alike(lab: Lab, how: str) -> None:
     record = await lab.record(execution_id)
     assert record.lease_epoch > claimed.lease_epoch
     assert record.worker_instance_id is None
-    (attempt,) = await engine.list_attempts(execution_id=execution_id)
+    (attempt,) = (await engine.list_attempts(execution_id=execution_id)).items
     assert attempt.ended_at == lab.now
     (completion,) = await lab.completions(execution_id)
     assert completion.outcome == snapshot.state.terminal_outcome
@@ -124,7 +124,7 @@ async def test_waiting_for_a_result_returns_when_it_has_ended(lab: Lab) -> None:
     await lab.configure(poll_interval_ms=600_000)  # without the hint it comes too late
     claimed = await lab.started()
     waiting = asyncio.create_task(
-        lab.engine.wait_for_result(execution_id=claimed.execution_id, timeout_ms=600_000)
+        lab.engine.wait_for_result(execution_id=claimed.execution_id, wait_ms=600_000)
     )
     await asyncio.sleep(0.02)
     await lab.engine.complete(claimed.handle)
@@ -136,7 +136,7 @@ async def test_waiting_for_a_result_returns_when_it_has_ended(lab: Lab) -> None:
 async def test_waiting_for_a_result_gives_up_in_time(lab: Lab) -> None:
     execution_id = await lab.create()
     async with lab.refuses(WaitTimeout):
-        await lab.engine.wait_for_result(execution_id=execution_id, timeout_ms=20)
+        await lab.engine.wait_for_result(execution_id=execution_id, wait_ms=20)
 
 
 @scenario

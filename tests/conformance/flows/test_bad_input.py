@@ -9,7 +9,7 @@ import pytest
 
 from flowfabric.errors import InvalidInput, NotFound, ValidationError
 from flowfabric.ids import new_execution_id, new_uuid7s
-from flowfabric.model.flow import AllOf
+from flowfabric.model.flow import AllSucceeded
 from tests.support.flows import empty, woven
 from tests.support.lab import Lab
 
@@ -34,7 +34,7 @@ BY_FLOW: dict[str, Call] = {
     "members": lambda lab, key: lab.engine.list_flow_members(flow_id=key),
     "edges": lambda lab, key: lab.engine.list_edges(flow_id=key),
     "edge": lambda lab, key: lab.engine.describe_edge(flow_id=key, edge_id=FLOW),
-    "wait": lambda lab, key: lab.engine.wait_for_flow(flow_id=key, timeout_ms=1),
+    "wait": lambda lab, key: lab.engine.wait_for_flow(flow_id=key, wait_ms=1),
     "get_tag": lambda lab, key: lab.engine.get_flow_tag(flow_id=key, key="a.b"),
     "set_tag": lambda lab, key: lab.engine.set_flow_tag(flow_id=key, key="a.b", value="c"),
     "set_tags": lambda lab, key: lab.engine.set_flow_tags(flow_id=key, tags={"a.b": "c"}),
@@ -52,7 +52,7 @@ BY_FLOW: dict[str, Call] = {
     "link": lambda lab, key: lab.engine.add_dependency(**_ends(key)),
     "resolve": lambda lab, key: lab.engine.resolve_dependency(edge_id=FLOW, **_ends(key)),
     "policy": lambda lab, key: lab.engine.set_edge_group_policy(
-        flow_id=key, downstream_execution_id=new_execution_id(), policy=AllOf()
+        flow_id=key, downstream_execution_id=new_execution_id(), policy=AllSucceeded()
     ),
 }
 BY_EXECUTION: dict[str, tuple[str, Call]] = {
@@ -107,7 +107,7 @@ BY_EXECUTION: dict[str, tuple[str, Call]] = {
     "policy": (
         "downstream_execution_id",
         lambda lab, key: lab.engine.set_edge_group_policy(
-            flow_id=FLOW, downstream_execution_id=key, policy=AllOf()
+            flow_id=FLOW, downstream_execution_id=key, policy=AllSucceeded()
         ),
     ),
 }
@@ -233,8 +233,8 @@ async def test_a_flow_that_is_not_there_is_not_found(lab: Lab, call: str) -> Non
 @woven
 async def test_a_malformed_timeout_is_refused(lab: Lab, timeout: Any) -> None:
     graph = await empty(lab)
-    async with lab.refuses(InvalidInput, "timeout_ms"):
-        await lab.engine.wait_for_flow(flow_id=graph.flow_id, timeout_ms=timeout)
+    async with lab.refuses(InvalidInput, "wait_ms"):
+        await lab.engine.wait_for_flow(flow_id=graph.flow_id, wait_ms=timeout)
 
 
 @woven

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from flowfabric.api.leases import Complete
-from flowfabric.engine.unit.flows.book import HELD_LATER_FROM
+from flowfabric.engine.unit.flows.flows import HELD_LATER_FROM
 from flowfabric.ids import new_uuid7s
 from flowfabric.kernel.command import Command
 from flowfabric.kernel.decision import Refused
 from flowfabric.kernel.execution.complete import Complete as CompleteCommand
 from flowfabric.kernel.flow.graph import SetGroupPolicy, StageEdge
-from flowfabric.model.flow import SUCCESS_ONLY, AllOf, AnyOf, FlowState, OnSatisfied
+from flowfabric.model.flow import SUCCESS_ONLY, AllSucceeded, AnySucceeded, FlowState, OnSatisfied
 from flowfabric.model.results import Completed
 from flowfabric.stores.base import Transaction
 from flowfabric.stores.tables import FLOWS, Table
@@ -50,7 +50,7 @@ async def test_what_many_ends_hand_on_arrives(lab: Lab) -> None:
 @woven
 async def test_what_ends_after_the_decision_hands_nothing_on(lab: Lab) -> None:
     """In one call as in two: the first success decides, the second comes too late."""
-    join = node("d", AnyOf(OnSatisfied.LET_RUN), lane_id="join")
+    join = node("d", AnySucceeded(OnSatisfied.LET_RUN), lane_id="join")
     edges = [edge(name, "d", passes_result=True) for name in ("a", "b")]
     graph = await submit(lab, [node("a"), node("b"), join], edges)
     by_id = {key: name for name, key in graph.ids.items()}
@@ -76,7 +76,7 @@ async def test_a_group_that_was_looked_at_is_met_in_the_same_batch(lab: Lab) -> 
     await graph.start("a")
     ids, engine = graph.ids, lab.engine
     commands: list[Command[Any]] = [
-        SetGroupPolicy(flow_id=graph.flow_id, execution_id=ids["b"], policy=AllOf()),
+        SetGroupPolicy(flow_id=graph.flow_id, execution_id=ids["b"], policy=AllSucceeded()),
         CompleteCommand(
             execution_id=ids["a"],
             fence=None,

@@ -12,6 +12,8 @@ from flowfabric.errors import (
     AlreadyInOtherFlow,
     CycleDetected,
     DependencyAlreadyExists,
+    DependencyGroupDecided,
+    DependentNotRunnable,
     ExecutionNotInFlow,
     FlowAlreadyTerminal,
     FlowConflict,
@@ -21,12 +23,12 @@ from flowfabric.errors import (
     SelfReferencingEdge,
     StaleGraphRevision,
 )
-from flowfabric.model.flow import AllOf, AnyOf, EdgePolicy, OnSatisfied, Quorum
+from flowfabric.model.flow import AllSucceeded, AnySucceeded, EdgePolicy, OnSatisfied, Quorum
 from flowfabric.model.flow_results import (
     Added,
-    AlreadyApplied,
     AlreadyMember,
     Applied,
+    DependencyAlreadyApplied,
     FlowAlreadySatisfied,
     FlowCreated,
     PolicyAlreadySet,
@@ -203,7 +205,7 @@ async def test_a_staged_edge_keeps_nobody_back_and_an_applied_one_does(lab: Lab)
     assert snapshot.state.eligibility_state is EligibilityState.BLOCKED_BY_DEPENDENCIES
     assert snapshot.state.blocking_reason is BlockingReason.WAITING_FOR_CHILDREN
     async with lab.unchanged():
-        assert await graph.apply("a>b", edge_id) == AlreadyApplied()
+        assert await graph.apply("a>b", edge_id) == DependencyAlreadyApplied()
     claimed = await lab.claims(limit=10)
     assert [each.execution_id for each in claimed] == [graph.ids["a"]]
     await lab.engine.complete(claimed[0].handle)
@@ -276,12 +278,12 @@ async def test_d12_what_runs_or_has_ended_takes_no_edge(lab: Lab) -> None:
     graph = await empty(lab, "a", "b", "c")
     staged = await graph.stage("a>b")
     await graph.start("a", "b", "c")
-    async with lab.refuses(InvalidDependency, "downstream_execution_id"):
+    async with lab.refuses(DependentNotRunnable, "downstream_execution_id"):
         await graph.apply("a>b", staged)
-    async with lab.refuses(InvalidDependency, "downstream_execution_id"):
+    async with lab.refuses(DependentNotRunnable, "downstream_execution_id"):
         await graph.link("c>b")
     await graph.complete("b")
-    async with lab.refuses(InvalidDependency, "downstream_execution_id"):
+    async with lab.refuses(DependentNotRunnable, "downstream_execution_id"):
         await graph.link("c>b")
 
 
@@ -290,7 +292,7 @@ async def test_d12_a_group_that_was_decided_takes_no_edge(lab: Lab) -> None:
     graph = await submit(lab, ["a", "b", "c"], arrows("a>b"))
     await graph.complete("a")
     assert await graph.state("b") == "waiting"
-    async with lab.refuses(InvalidDependency, "group"):
+    async with lab.refuses(DependencyGroupDecided, "group"):
         await graph.stage("c>b")
 
 
@@ -331,12 +333,12 @@ async def test_scenario_11_a_policy_is_set_before_the_first_edge(lab: Lab) -> No
     """The whole policy is compared, staged edges fix it, the flow and the member exist."""
     graph = await empty(lab, "a", "d")
     two: EdgePolicy = Quorum(2, CANCEL)
-    assert await graph.join("d", AnyOf(LET_RUN)) == PolicySet()
+    assert await graph.join("d", AnySucceeded(LET_RUN)) == PolicySet()
     assert await graph.join("d", two) == PolicySet()
     async with lab.unchanged():
         assert await graph.join("d", Quorum(2, CANCEL)) == PolicyAlreadySet()
     await graph.stage("a>d")
-    for other in (Quorum(1, CANCEL), Quorum(2, LET_RUN), AllOf(), AnyOf(CANCEL)):
+    for other in (Quorum(1, CANCEL), Quorum(2, LET_RUN), AllSucceeded(), AnySucceeded(CANCEL)):
         async with lab.refuses(InvalidInput, "edge_group_policy_already_fixed"):
             await graph.join("d", other)
     async with lab.unchanged():
@@ -350,7 +352,7 @@ async def test_scenario_11_a_threshold_of_nothing_is_refused(lab: Lab) -> None:
         async with lab.refuses(InvalidInput, "policy.k"):
             await graph.join("d", Quorum(k, CANCEL))  # type: ignore[arg-type]
     lab.engine = lab.direct  # behind a wire such a map is a policy
-    for policy in (None, "all_of", {"kind": "all_of"}, AnyOf("sometimes")):  # type: ignore[arg-type]
+    for policy in (None, "all_of", {"kind": "all_of"}, AnySucceeded("sometimes")):  # type: ignore[arg-type]
         async with lab.refuses(InvalidInput, "policy"):
             await graph.join("d", policy)  # type: ignore[arg-type]
 
@@ -360,10 +362,10 @@ async def test_d32_a_policy_needs_its_flow_and_its_member(lab: Lab) -> None:
     graph = await empty(lab, "d")
     missing = Graph(lab, identifiers.new_uuid7s(1)[0], graph.ids)
     async with lab.refuses(NotFound, "flow"):
-        await missing.join("d", AllOf())
+        await missing.join("d", AllSucceeded())
     graph.ids["x"] = await lab.create(colocate_with=graph.flow_id)
     async with lab.refuses(ExecutionNotInFlow, "downstream_execution_id"):
-        await graph.join("x", AllOf())
+        await graph.join("x", AllSucceeded())
     await lab.engine.cancel_flow(flow_id=graph.flow_id)
     async with lab.refuses(FlowAlreadyTerminal):
-        await graph.join("d", AllOf())
+        await graph.join("d", AllSucceeded())

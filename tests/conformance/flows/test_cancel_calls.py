@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from flowfabric import limits
-from flowfabric.engine.operations import flows
-from flowfabric.engine.unit.flows.graph import FlowRows
+from flowfabric.engine.operations import waiting
+from flowfabric.engine.unit.flows.locks import Locks
 from flowfabric.errors import FlowAlreadyTerminal, InvalidInput, NotFound
 from flowfabric.ids import new_uuid7s
 from flowfabric.limits import CANCEL_GRACE_MS_DEFAULT
@@ -148,25 +148,38 @@ async def test_d34_waiting_waits_for_the_members(lab: Lab, monkeypatch: pytest.M
 
 
 @woven
+async def test_a_cancel_waits_as_long_as_it_lasts_or_not_at_all(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "CANCEL_INLINE_MAX", 0)
+    graph = await submit(lab, "abc")
+    reply = await lab.engine.cancel_flow(flow_id=graph.flow_id, wait_ms=0)
+    assert reply == CancellationScheduled(ALL, 3, everybody(graph))
+    reply = await lab.engine.cancel_flow(flow_id=graph.flow_id, wait_ms=None)
+    assert reply == FlowCancelled(ALL, everybody(graph))
+    assert set((await graph.states()).values()) == {"cancelled"}
+
+
+@woven
 async def test_scenario_17_one_that_cannot_be_cancelled_is_named(
     lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Somebody holds its row for longer than the caller waits: it stays owed, the others go."""
     monkeypatch.setattr(limits, "CANCEL_INLINE_MAX", 0)
     graph = await submit(lab, "abc")
-    free = FlowRows.free
+    free = Locks.load_unlocked
 
-    async def all_but_b(self: FlowRows, ids: Iterable[str]) -> dict[str, Execution | None]:
+    async def all_but_b(self: Locks, ids: Iterable[str]) -> dict[str, Execution | None]:
         return await free(self, [key for key in ids if key != graph.ids["b"]])
 
-    monkeypatch.setattr(FlowRows, "free", all_but_b)
+    monkeypatch.setattr(Locks, "load_unlocked", all_but_b)
     looks = count()  # the caller waits for ten of them, however slow they are
-    monkeypatch.setattr(flows, "monotonic", lambda: next(looks) / 100)
+    monkeypatch.setattr(waiting, "monotonic", lambda: next(looks) / 100)
     reply = await lab.engine.cancel_flow(flow_id=graph.flow_id, wait_ms=100)
     assert reply == PartiallyCancelled(ALL, everybody(graph), (graph.ids["b"],))
     assert await graph.states() == {"a": "cancelled", "b": "waiting", "c": "cancelled"}
     assert await owed(graph) == ["b"]
-    monkeypatch.setattr(FlowRows, "free", free)
+    monkeypatch.setattr(Locks, "load_unlocked", free)
     assert await lab.claims() == []
     await lab.after(10_000)
     assert await graph.state("b") == "cancelled"
@@ -290,7 +303,7 @@ async def test_scenario_16_a_malformed_grace_is_refused(lab: Lab, grace: object)
         await lab.engine.cancel_flow_header(flow_id=graph.flow_id, grace_ms=grace)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("wait", [-1, 0.5, "1", True, limits.CANCEL_WAIT_MS_MAX + 1])
+@pytest.mark.parametrize("wait", [-1, 0.5, "1", True, limits.DURATION_MS_MAX + 1])
 @woven
 async def test_a_malformed_wait_is_refused(lab: Lab, wait: object) -> None:
     graph = await submit(lab, "a")

@@ -10,9 +10,16 @@ import asyncio
 import pytest
 
 from flowfabric.assemble import open_engine
-from flowfabric.engine.unit.flows.cascade import FlowCascade
+from flowfabric.engine.unit.flows.joins import Joins
 from flowfabric.limits import CASCADE_MAX
-from flowfabric.model.flow import AllOf, AnyOf, FlowState, OnSatisfied, Quorum, TaskKind
+from flowfabric.model.flow import (
+    AllSucceeded,
+    AnySucceeded,
+    FlowState,
+    OnSatisfied,
+    Quorum,
+    TaskKind,
+)
 from flowfabric.model.flow_results import CascadeOutcome, DependencyResolved
 from flowfabric.model.state import PublicState
 from tests.support.flows import Graph, arrows, edge, fan_in, node, pump, submit, woven
@@ -85,7 +92,7 @@ async def test_a_chunk_takes_from_the_lane_only_what_is_free(lab: Lab) -> None:
 @woven
 async def test_a_wide_race_cancels_every_sibling(lab: Lab) -> None:
     """D-14b: no sibling is dropped when there are more than a transaction takes."""
-    graph = await fan_in(lab, MANY, AnyOf(CANCEL))
+    graph = await fan_in(lab, MANY, AnySucceeded(CANCEL))
     await graph.complete("s0")
     assert await graph.state("d") == "waiting"
     await pump(lab)
@@ -96,7 +103,7 @@ async def test_a_wide_race_cancels_every_sibling(lab: Lab) -> None:
 
 @woven
 async def test_a_wide_fan_in_fires_once(lab: Lab) -> None:
-    graph = await fan_in(lab, 1500, AllOf())
+    graph = await fan_in(lab, 1500, AllSucceeded())
     for _ in range(2):
         claimed = await lab.claims(limit=1000)
         await asyncio.gather(*(lab.engine.complete(each.handle) for each in claimed))
@@ -111,7 +118,7 @@ async def test_a_wide_fan_in_fires_once(lab: Lab) -> None:
 @pytest.fixture
 def stalled(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     """As if the process died after a member's end had committed: every cascade is still owed."""
-    monkeypatch.setattr(FlowCascade, "room", 0)
+    monkeypatch.setattr(Joins, "remaining", 0)
     return monkeypatch
 
 
@@ -197,7 +204,7 @@ async def test_scenario_15_a_chain_of_skips_drains_hop_by_hop(
 ) -> None:
     graph = await submit(lab, "abcd", arrows("a>b>c>d"))
     await graph.fail("a")
-    stalled.setattr(FlowCascade, "room", 1)  # one edge in each transaction
+    stalled.setattr(Joins, "remaining", 1)  # one edge in each transaction
     assert await pump(lab) == 4  # the last finds that nothing follows
     assert [await graph.state(name) for name in "bcd"] == ["skipped"] * 3
     assert await pump(lab) == 0
@@ -209,7 +216,7 @@ async def test_scenario_13_two_loops_share_the_work(lab: Lab) -> None:
     if lab.url.startswith("memory"):
         return  # each engine has a memory of its own
     graph = await fan_out(lab, MANY)
-    race = await fan_in(lab, 40, AnyOf(CANCEL))
+    race = await fan_in(lab, 40, AnySucceeded(CANCEL))
     await graph.complete("a")
     await race.start()
     await race.complete("s0")
@@ -231,7 +238,7 @@ async def test_two_upstreams_that_end_at_once_in_two_engines_fire_the_child_once
     """On every store, concurrent ends meet at the flow's row."""
     if lab.url.startswith("memory"):
         return
-    graphs = [await fan_in(lab, 2, AllOf()) for _ in range(15)]
+    graphs = [await fan_in(lab, 2, AllSucceeded()) for _ in range(15)]
     for graph in graphs:
         await graph.start()
     held = {key: each for graph in graphs for key, each in graph.claimed.items()}

@@ -9,10 +9,10 @@ import pytest
 
 from flowfabric.api.executions import NewExecution
 from flowfabric.errors import (
+    BudgetScopeMismatch,
     ExecutionNotActive,
     FlowAlreadyTerminal,
     IdempotencyConflict,
-    InvalidBudgetScope,
     InvalidInput,
     LaneClosed,
     StaleLease,
@@ -197,7 +197,7 @@ async def test_children_may_name_a_budget_of_their_flow_and_of_no_other(
     for name, scope_id in (("mine", parent[1]), ("other", new_uuid7s(1)[0])):
         await make_budget(lab, name, {"tokens": 5}, scope_type="flow", scope_id=scope_id)
     spawn = lab.engine.spawn_children
-    async with lab.refuses(InvalidBudgetScope, "budget_ids: other is for flow"):
+    async with lab.refuses(BudgetScopeMismatch, "budget_ids: other is for flow"):
         both = [child(budget_ids=("mine",)), child(budget_ids=("other",))]
         await spawn(parent[0].handle, both)
     spawned = await spawn(parent[0].handle, [child(budget_ids=("mine",)), child()])

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from flowfabric import limits
-from flowfabric.model.flow import AllDone, AnyOf, OnSatisfied, Quorum
+from flowfabric.model.flow import AllDone, AnySucceeded, OnSatisfied, Quorum
 from flowfabric.model.record import replace
 from flowfabric.stores.base import Transaction
 from tests.support.flows import arrows, edge, empty, node, submit, woven
@@ -144,7 +144,7 @@ async def test_any_of_is_handed_the_winner_under_its_name(lab: Lab, winner: str)
     names = ["s0", "s1", "s2"]
     graph = await submit(
         lab,
-        [*names, node("d", AnyOf(LET_RUN))],
+        [*names, node("d", AnySucceeded(LET_RUN))],
         [edge(name, "d", passes_result=True) for name in names],
     )
     await graph.start()

@@ -13,7 +13,7 @@ import pytest
 from flowfabric.api.executions import NewExecution
 from flowfabric.errors import InvalidInput
 from flowfabric.model.attempt import FailureClass
-from flowfabric.model.flow import AllDone, AnyOf, EdgePolicy, OnSatisfied, Quorum
+from flowfabric.model.flow import AllDone, AnySucceeded, EdgePolicy, OnSatisfied, Quorum
 from flowfabric.model.policy import ExecutionPolicy, FixedBackoff, RetryPolicy
 from flowfabric.model.state import PublicState
 from tests.support.flows import arrows, empty, node, submit, woven
@@ -70,7 +70,7 @@ async def test_a_member_without_upstreams_is_delayed_from_the_submit(lab: Lab) -
     [
         (None, ("success", "success")),
         (AllDone(), ("failed", "success")),
-        (AnyOf(LET_RUN), ("failed", "success")),
+        (AnySucceeded(LET_RUN), ("failed", "success")),
         (Quorum(1, LET_RUN), ("failed", "success")),
     ],
 )

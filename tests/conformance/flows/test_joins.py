@@ -7,8 +7,8 @@ import pytest
 from flowfabric.errors import ExecutionNotActive
 from flowfabric.model.flow import (
     AllDone,
-    AllOf,
-    AnyOf,
+    AllSucceeded,
+    AnySucceeded,
     EdgePolicy,
     FlowState,
     GroupState,
@@ -28,7 +28,7 @@ HOWS = (CANCEL, LET_RUN)
 
 @woven
 async def test_row_1_2_all_of_waits_for_the_last(lab: Lab) -> None:
-    graph = await fan_in(lab, 3, AllOf())
+    graph = await fan_in(lab, 3, AllSucceeded())
     await graph.complete("s0", "s1")
     assert (await graph.group("d")).group_state is GroupState.PENDING
     assert await graph.state("d") == "waiting_children"
@@ -39,7 +39,7 @@ async def test_row_1_2_all_of_waits_for_the_last(lab: Lab) -> None:
 
 @woven
 async def test_row_3_all_of_is_lost_with_the_first_and_cancels_nobody(lab: Lab) -> None:
-    graph = await fan_in(lab, 3, AllOf())
+    graph = await fan_in(lab, 3, AllSucceeded())
     await graph.start()
     await graph.fail("s1")
     assert (await graph.group("d")).group_state is GroupState.IMPOSSIBLE
@@ -68,7 +68,7 @@ async def test_row_4_a_quorum_does_not_fire_before_k(lab: Lab, how: OnSatisfied)
     }
 
 
-@pytest.mark.parametrize("policy", [AnyOf(CANCEL), Quorum(1, CANCEL), Quorum(2, CANCEL)])
+@pytest.mark.parametrize("policy", [AnySucceeded(CANCEL), Quorum(1, CANCEL), Quorum(2, CANCEL)])
 @woven
 async def test_row_5_at_k_the_rest_is_cancelled_by_the_loop(lab: Lab, policy: EdgePolicy) -> None:
     """The cancels are deferred in the transaction that fires the group."""
@@ -94,7 +94,7 @@ async def test_row_5_at_k_the_rest_is_cancelled_by_the_loop(lab: Lab, policy: Ed
     assert await graph.counts("d") == (5, k, 5 - k, 0)
 
 
-@pytest.mark.parametrize("policy", [AnyOf(LET_RUN), Quorum(2, LET_RUN)])
+@pytest.mark.parametrize("policy", [AnySucceeded(LET_RUN), Quorum(2, LET_RUN)])
 @woven
 async def test_row_6_let_run_lets_run(lab: Lab, policy: EdgePolicy) -> None:
     """No work is deferred."""
@@ -153,7 +153,7 @@ async def test_row_9_scenario_10_under_let_run_the_survivors_run_on(lab: Lab) ->
 @woven
 async def test_row_10_q1_a_decided_group_only_counts(lab: Lab, late: str) -> None:
     """Later ends neither wake the child again nor move its instant."""
-    graph = await fan_in(lab, 3, AnyOf(LET_RUN))
+    graph = await fan_in(lab, 3, AnySucceeded(LET_RUN))
     await graph.complete("s0")
     fired_at = (await graph.group("d")).satisfied_at
     claimed = await lab.claims(limit=10)
@@ -171,7 +171,7 @@ async def test_row_10_q1_a_decided_group_only_counts(lab: Lab, late: str) -> Non
 
 @woven
 async def test_an_impossible_group_is_not_revived_by_successes(lab: Lab) -> None:
-    graph = await fan_in(lab, 3, AllOf())
+    graph = await fan_in(lab, 3, AllSucceeded())
     await graph.start()
     await graph.fail("s0")
     lost_at = (await graph.group("d")).satisfied_at
@@ -207,7 +207,7 @@ async def test_decision_2_skips_travel_down_a_chain(lab: Lab) -> None:
 
 @woven
 async def test_decision_3_any_of_three_keeps_the_first(lab: Lab) -> None:
-    graph = await fan_in(lab, 3, AnyOf(CANCEL))
+    graph = await fan_in(lab, 3, AnySucceeded(CANCEL))
     await graph.start()
     await graph.complete("s1")
     await pump(lab)
@@ -230,7 +230,7 @@ async def test_decision_5_three_of_three_is_lost_with_the_first(lab: Lab) -> Non
 async def test_decision_6_a_cancelled_sibling_is_a_loss_elsewhere(lab: Lab) -> None:
     """By default siblings go even when others still need them."""
     graph = await submit(
-        lab, ["x", "y", node("d", AnyOf(CANCEL)), "other"], arrows("x>d", "y>d", "y>other")
+        lab, ["x", "y", node("d", AnySucceeded(CANCEL)), "other"], arrows("x>d", "y>d", "y>other")
     )
     await graph.start()
     await graph.complete("x")
@@ -241,7 +241,7 @@ async def test_decision_6_a_cancelled_sibling_is_a_loss_elsewhere(lab: Lab) -> N
 
 @woven
 async def test_d63_shared_siblings_are_spared_on_request(lab: Lab) -> None:
-    join = AnyOf(CANCEL, only_if_unshared=True)
+    join = AnySucceeded(CANCEL, only_if_unshared=True)
     graph = await submit(
         lab, ["x", "y", "z", node("d", join), "other"], arrows("x>d", "y>d", "z>d", "y>other")
     )
@@ -256,7 +256,7 @@ async def test_d63_shared_siblings_are_spared_on_request(lab: Lab) -> None:
 
 @woven
 async def test_d63_those_whose_every_group_is_decided_are_shared_by_nobody(lab: Lab) -> None:
-    join = AnyOf(CANCEL, only_if_unshared=True)
+    join = AnySucceeded(CANCEL, only_if_unshared=True)
     graph = await submit(
         lab, ["x", "y", node("d", join), node("e", join)], arrows("x>d", "y>d", "x>e", "y>e")
     )
@@ -274,7 +274,7 @@ async def test_skipped_is_a_loss_that_a_quorum_may_bear(lab: Lab) -> None:
     """There is no policy that tolerates it but by arithmetic."""
     graph = await submit(
         lab,
-        ["a", "b", "c", node("d", AnyOf(LET_RUN)), "e"],
+        ["a", "b", "c", node("d", AnySucceeded(LET_RUN)), "e"],
         arrows("a>b", "b>d", "c>d", "b>e"),
     )
     await graph.start()
@@ -317,7 +317,12 @@ async def test_all_done_goes_on_whatever_the_outcomes(lab: Lab) -> None:
 async def test_scenario_12_eight_groups_fired_at_once_drain_once(lab: Lab) -> None:
     nodes, edges = [], []
     for at in range(8):
-        nodes += [node(f"{at}a"), node(f"{at}b"), node(f"{at}c"), node(f"{at}d", AnyOf(CANCEL))]
+        nodes += [
+            node(f"{at}a"),
+            node(f"{at}b"),
+            node(f"{at}c"),
+            node(f"{at}d", AnySucceeded(CANCEL)),
+        ]
         edges += arrows(f"{at}a>{at}d", f"{at}b>{at}d", f"{at}c>{at}d")
     graph = await submit(lab, nodes, edges)
     await graph.start()
@@ -343,7 +348,7 @@ async def test_scenario_12_fifty_edges_lead_to_one(lab: Lab) -> None:
 @woven
 async def test_scenario_13_d14_a_sibling_that_ended_meanwhile_hinders_nobody(lab: Lab) -> None:
     """It may succeed before its cancel lands; the others are cancelled all the same."""
-    graph = await fan_in(lab, 4, AnyOf(CANCEL))
+    graph = await fan_in(lab, 4, AnySucceeded(CANCEL))
     await graph.start()
     await graph.complete("s0")
     await graph.complete("s1")
@@ -358,7 +363,7 @@ async def test_scenario_13_d14_a_sibling_that_ended_meanwhile_hinders_nobody(lab
 async def test_q6_what_is_owed_to_siblings_survives_a_restart(lab: Lab) -> None:
     if lab.url.startswith("memory"):
         return
-    graph = await fan_in(lab, 3, AnyOf(CANCEL))
+    graph = await fan_in(lab, 3, AnySucceeded(CANCEL))
     await graph.start()
     await graph.complete("s0")
     await lab.configure()
@@ -369,7 +374,7 @@ async def test_q6_what_is_owed_to_siblings_survives_a_restart(lab: Lab) -> None:
 @woven
 async def test_d52_a_cancelled_sibling_is_fenced(lab: Lab) -> None:
     """Its worker's late success is refused, and no second end is told."""
-    graph = await fan_in(lab, 2, AnyOf(CANCEL))
+    graph = await fan_in(lab, 2, AnySucceeded(CANCEL))
     await graph.start()
     loser = graph.claimed[graph.ids["s1"]]
     await graph.complete("s0")

@@ -9,8 +9,8 @@ from flowfabric.ids import new_execution_id, new_uuid7s
 from flowfabric.limits import PAGE_MAX, TAGS_MAX
 from flowfabric.model.flow import (
     AllDone,
-    AllOf,
-    AnyOf,
+    AllSucceeded,
+    AnySucceeded,
     EdgePolicy,
     EdgeState,
     FlowState,
@@ -43,15 +43,14 @@ async def test_scenario_20_pages_are_exhaustive_ordered_and_exclusive(lab: Lab) 
         cursor = None
         while True:
             page = await lab.engine.list_flows(limit=3, cursor=cursor, newest_first=newest_first)
-            seen += [each.flow_id for each in page.flows]
+            seen += [each.flow_id for each in page.items]
             if page.next_cursor is None:
                 break
-            assert page.next_cursor == page.flows[-1].flow_id
             cursor = page.next_cursor
         assert seen == (everyone[::-1] if newest_first else everyone)
-    assert (await lab.engine.list_flows(limit=0)).flows == ()
+    assert (await lab.engine.list_flows(limit=0)).items == ()
     whole = await lab.engine.list_flows(limit=7)
-    assert (len(whole.flows), whole.next_cursor) == (7, None)
+    assert (len(whole.items), whole.next_cursor) == (7, None)
 
 
 @woven
@@ -68,15 +67,15 @@ async def test_d23_a_listing_filters_by_status_and_namespace(lab: Lab) -> None:
     await lab.engine.cancel_flow(flow_id=graphs[FlowStatus.CANCELLED].flow_id)
     for status, graph in graphs.items():
         page = await lab.engine.list_flows(namespace="default", status=status.value)
-        (line,) = page.flows
+        (line,) = page.items
         assert (line.flow_id, line.status) == (graph.flow_id, status)
         assert line.created_at == lab.now
         assert line.node_count == len(graph.ids)
         assert line.ended_count == (0 if status is FlowStatus.ACTIVE else line.node_count)
-    (line,) = (await lab.engine.list_flows(namespace="other")).flows
+    (line,) = (await lab.engine.list_flows(namespace="other")).items
     assert (line.flow_id, line.flow_kind, line.namespace) == (other.flow_id, "pipeline", "other")
-    assert len((await lab.engine.list_flows()).flows) == 5
-    assert (await lab.engine.list_flows(namespace="nobody")).flows == ()
+    assert len((await lab.engine.list_flows()).items) == 5
+    assert (await lab.engine.list_flows(namespace="nobody")).items == ()
 
 
 @woven
@@ -84,10 +83,10 @@ async def test_scenario_4_a_finished_flow_stays_listed(lab: Lab) -> None:
     """There is no index of live flows that could lose one."""
     graph = await submit(lab, "a")
     await graph.complete("a")
-    (line,) = (await lab.engine.list_flows()).flows
+    (line,) = (await lab.engine.list_flows()).items
     assert line.status is FlowStatus.COMPLETED
     await graph.add("b", reopen=True)
-    (line,) = (await lab.engine.list_flows()).flows
+    (line,) = (await lab.engine.list_flows()).items
     assert line.status is FlowStatus.ACTIVE
 
 
@@ -97,7 +96,6 @@ async def test_scenario_4_a_finished_flow_stays_listed(lab: Lab) -> None:
         ({"limit": -1}, "limit"),
         ({"limit": PAGE_MAX + 1}, "limit"),
         ({"limit": "5"}, "limit"),
-        ({"cursor": "x"}, "cursor"),
         ({"cursor": 5}, "cursor"),
         ({"status": "open"}, "status"),
         ({"namespace": ""}, "namespace"),
@@ -133,8 +131,12 @@ async def test_scenario_20_edges_are_listed_by_either_end(lab: Lab) -> None:
     graph = await submit(lab, "abcd", arrows("a>b", "a>c", "b>d", "c>d"))
     ids = graph.ids
 
-    async def pairs(**fields: str) -> set[tuple[str, str]]:
-        found = await lab.engine.list_edges(flow_id=graph.flow_id, **fields)
+    async def pairs(
+        from_node: str | None = None, to_node: str | None = None
+    ) -> set[tuple[str, str]]:
+        found = (
+            await lab.engine.list_edges(flow_id=graph.flow_id, from_node=from_node, to_node=to_node)
+        ).items
         assert list(found) == sorted(found, key=lambda each: each.edge_id)
         return {(each.upstream_execution_id, each.downstream_execution_id) for each in found}
 
@@ -143,18 +145,18 @@ async def test_scenario_20_edges_are_listed_by_either_end(lab: Lab) -> None:
     assert await pairs(to_node=ids["a"]) == set()
     assert len(await pairs()) == 4
     missing = new_uuid7s(1)[0]
-    assert await lab.engine.list_edges(flow_id=missing) == ()
-    assert await lab.engine.list_edges(flow_id=missing, from_node=ids["a"]) == ()
-    assert await lab.engine.list_edges(flow_id=graph.flow_id, from_node=await lab.create()) == ()
+    assert (await lab.engine.list_edges(flow_id=missing)).items == ()
+    assert (await lab.engine.list_edges(flow_id=missing, from_node=ids["a"])).items == ()
+    assert await pairs(from_node=await lab.create()) == set()
 
 
 @pytest.mark.parametrize(
     ("join", "word"),
     [
         (None, "all_required"),
-        (AllOf(), "all_required"),
+        (AllSucceeded(), "all_required"),
         (AllDone(), "all_done"),
-        (AnyOf(OnSatisfied.CANCEL_REMAINING), "any_of"),
+        (AnySucceeded(OnSatisfied.CANCEL_REMAINING), "any_of"),
         (Quorum(2, OnSatisfied.LET_RUN), "quorum:2"),
     ],
     ids=str,
@@ -167,12 +169,12 @@ async def test_an_edge_tells_what_its_group_asks_for(
     graph = await submit(
         lab, [node("a"), node("b"), node("c"), node("d", join)], arrows("a>d", "b>d", "c>d", "a>b")
     )
-    edges = await lab.engine.list_edges(flow_id=graph.flow_id)
+    edges = (await lab.engine.list_edges(flow_id=graph.flow_id)).items
     told = {each.downstream_execution_id: each.satisfaction_condition for each in edges}
     assert told == {graph.ids["d"]: word, graph.ids["b"]: "all_required"}
     for each in edges:
         assert await lab.engine.describe_edge(flow_id=graph.flow_id, edge_id=each.edge_id) == each
-    inbound = await lab.engine.list_edges(flow_id=graph.flow_id, to_node=graph.ids["d"])
+    inbound = (await lab.engine.list_edges(flow_id=graph.flow_id, to_node=graph.ids["d"])).items
     assert {each.satisfaction_condition for each in inbound} == {word}
 
 
@@ -235,7 +237,7 @@ async def test_an_execution_tells_its_flow(lab: Lab) -> None:
 async def test_d19_eligibility_is_judged_by_the_group(lab: Lab) -> None:
     """The reasons have an order: an execution that is not runnable shows no other."""
     graph = await submit(
-        lab, ["a", "b", node("c", AnyOf(LET_RUN)), "d"], arrows("a>c", "b>c", "c>d")
+        lab, ["a", "b", node("c", AnySucceeded(LET_RUN)), "d"], arrows("a>c", "b>c", "c>d")
     )
     assert await eligibility(graph, "a") == "eligible"
     assert await eligibility(graph, "c") == "blocked_by_dependencies"
@@ -284,7 +286,7 @@ async def test_d21_a_tag_is_written_and_described(lab: Lab) -> None:
     snapshot = await graph.snapshot()
     assert snapshot.tags == {"a.b": "", "cost.center": "42", "team.name": "y"}
     assert snapshot.last_mutation_at == lab.now
-    assert len((await lab.engine.list_flows()).flows) == 1
+    assert len((await lab.engine.list_flows()).items) == 1
     get = lab.engine.get_flow_tag
     assert await get(flow_id=graph.flow_id, key="team.name") == "y"
     assert await get(flow_id=graph.flow_id, key="no.such") is None
@@ -315,7 +317,7 @@ async def test_a_malformed_tag_writes_nothing(lab: Lab) -> None:
 
 @woven
 async def test_a_cancelled_flow_can_still_be_tagged(lab: Lab) -> None:
-    graph = await fan_in(lab, 2, AnyOf(LET_RUN))
+    graph = await fan_in(lab, 2, AnySucceeded(LET_RUN))
     await lab.engine.cancel_flow(flow_id=graph.flow_id)
     await lab.engine.set_flow_tag(flow_id=graph.flow_id, key="why.not", value="money")
     assert (await graph.snapshot()).tags == {"why.not": "money"}

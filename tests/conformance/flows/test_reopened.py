@@ -42,8 +42,8 @@ async def test_a_replay_opens_a_cancelled_flow_again(lab: Lab) -> None:
     assert (snapshot.cancel_reason, snapshot.cancellation_policy) == (None, None)
     assert await graph.states() == {"a": "waiting", "b": "cancelled", "c": "cancelled"}
     active = await lab.engine.list_flows(status="active")
-    assert [each.flow_id for each in active.flows] == [graph.flow_id]
-    assert (await lab.engine.list_flows(status="cancelled")).flows == ()
+    assert [each.flow_id for each in active.items] == [graph.flow_id]
+    assert (await lab.engine.list_flows(status="cancelled")).items == ()
     assert await graph.events() == ["cancelled", "reopened"]
     await graph.start("a")
     assert await graph.flow_state() is FlowState.RUNNING

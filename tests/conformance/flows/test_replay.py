@@ -12,7 +12,7 @@ import pytest
 
 from flowfabric.errors import ExecutionNotTerminal, MaxReplaysExhausted
 from flowfabric.model.event import OperatorEventType
-from flowfabric.model.flow import AllDone, AnyOf, FlowState, GroupState, OnSatisfied, Quorum
+from flowfabric.model.flow import AllDone, AnySucceeded, FlowState, GroupState, OnSatisfied, Quorum
 from flowfabric.model.policy import ExecutionPolicy
 from flowfabric.model.state import AttemptState, BlockingReason, EligibilityState, PublicState
 from tests.support.flows import Graph, arrows, fan_in, node, pump, submit, woven
@@ -167,7 +167,7 @@ async def test_a_cascade_over_two_failed_upstreams_waits_for_both(lab: Lab) -> N
 @woven
 async def test_an_any_of_child_is_replayed_with_a_fresh_group(lab: Lab, how: OnSatisfied) -> None:
     """Other systems leave the group impossible and count past n."""
-    graph = await fan_in(lab, 3, AnyOf(how))
+    graph = await fan_in(lab, 3, AnySucceeded(how))
     await graph.start()
     await graph.fail("s0", "s1", "s2")
     assert await graph.state("d") == "skipped"
@@ -211,7 +211,7 @@ async def test_d13_a_group_that_late_successes_have_met_frees_its_child_at_once(
     await graph.complete("s1", "s2")
     assert await replay(graph, "d") == "waiting"
     assert await graph.state("d") == "waiting"
-    lost = await fan_in(lab, 2, AnyOf(LET_RUN))
+    lost = await fan_in(lab, 2, AnySucceeded(LET_RUN))
     await lost.fail("s0", "s1")
     await replay(lost, "s0")
     await lost.complete("s0")

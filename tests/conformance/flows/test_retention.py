@@ -43,7 +43,7 @@ async def test_a_finished_flow_goes_as_a_whole_after_its_time(lab: Lab) -> None:
     assert await left(lab) == {}
     assert await lab.engine.describe_flow(flow_id=graph.flow_id) is None
     assert await lab.engine.describe_execution(execution_id=graph.ids["a"]) is None
-    assert await lab.engine.list_edges(flow_id=graph.flow_id) == ()
+    assert (await lab.engine.list_edges(flow_id=graph.flow_id)).items == ()
 
 
 @woven

@@ -7,7 +7,12 @@ from typing import Any
 
 import pytest
 
-from flowfabric.errors import InvalidDependency, WaitTimeout
+from flowfabric.errors import (
+    EdgeNotInForce,
+    ExecutionNotTerminal,
+    InvalidDependency,
+    WaitTimeout,
+)
 from flowfabric.model.flow import FlowEvent, FlowState
 from flowfabric.model.flow_results import CascadeOutcome, DependencyResolved
 from flowfabric.model.state import (
@@ -113,7 +118,7 @@ async def test_scenario_7_an_edge_is_resolved_once(lab: Lab) -> None:
     graph = await submit(lab, "ab", arrows("a>b"))
     row = (await graph.edges())["a>b"]
     ends = graph.ends("a>b")
-    async with lab.refuses(InvalidDependency, "upstream_execution_id"):
+    async with lab.refuses(ExecutionNotTerminal, "upstream_execution_id"):
         await lab.engine.resolve_dependency(edge_id=row.edge_id, **ends)
     await graph.complete("a")
     async with lab.unchanged():
@@ -122,7 +127,7 @@ async def test_scenario_7_an_edge_is_resolved_once(lab: Lab) -> None:
     staged = Graph(lab, graph.flow_id, graph.ids)
     await staged.add("c", "d")
     pending = await staged.stage("c>d")
-    async with lab.refuses(InvalidDependency, "never applied"):
+    async with lab.refuses(EdgeNotInForce, "never applied"):
         await lab.engine.resolve_dependency(edge_id=pending, **staged.ends("c>d"))
     async with lab.refuses(InvalidDependency, "edge_id"):
         await lab.engine.resolve_dependency(edge_id=row.edge_id, **staged.ends("c>d"))
@@ -198,7 +203,7 @@ async def test_scenario_19_every_event_tells_its_tenant_and_tags(lab: Lab) -> No
     assert {(each.namespace, tuple(each.tags.items())) for each in events} == {
         ("tenant", tuple(tags.items()))
     }
-    assert (await lab.engine.list_flows(namespace="default")).flows == ()
+    assert (await lab.engine.list_flows(namespace="default")).items == ()
 
 
 # --- the flow's own state ----------------------------------------------------------------------
@@ -267,8 +272,8 @@ async def test_an_empty_flow_is_open(lab: Lab) -> None:
 async def test_a_flow_can_be_waited_for(lab: Lab) -> None:
     graph = await submit(lab, "ab", arrows("a>b"))
     with pytest.raises(WaitTimeout, match="2 members left"):
-        await lab.engine.wait_for_flow(flow_id=graph.flow_id, timeout_ms=1)
-    waiter = asyncio.create_task(lab.engine.wait_for_flow(flow_id=graph.flow_id, timeout_ms=20_000))
+        await lab.engine.wait_for_flow(flow_id=graph.flow_id, wait_ms=1)
+    waiter = asyncio.create_task(lab.engine.wait_for_flow(flow_id=graph.flow_id, wait_ms=20_000))
     await asyncio.sleep(0)
     await graph.complete("a", "b")
     done = await waiter

@@ -8,8 +8,8 @@ from collections.abc import Iterable
 import pytest
 
 from flowfabric.api.executions import NewExecution
-from flowfabric.engine.unit.flows.graph import FlowRows
-from flowfabric.errors import InvalidDependency
+from flowfabric.engine.unit.flows.locks import Locks
+from flowfabric.errors import DependencyGroupDecided
 from flowfabric.model.execution import Execution
 from flowfabric.model.flow import GroupState
 from tests.support.flows import arrows, node, submit, woven
@@ -20,12 +20,12 @@ CHILD = NewExecution(execution_kind="work", lane_id="k")
 
 def hold(monkeypatch: pytest.MonkeyPatch, execution_id: str) -> None:
     """As if another transaction had it."""
-    free = FlowRows.free
+    free = Locks.load_unlocked
 
-    async def held(self: FlowRows, ids: Iterable[str]) -> dict[str, Execution | None]:
+    async def held(self: Locks, ids: Iterable[str]) -> dict[str, Execution | None]:
         return {key: each for key, each in (await free(self, ids)).items() if key != execution_id}
 
-    monkeypatch.setattr(FlowRows, "free", held)
+    monkeypatch.setattr(Locks, "load_unlocked", held)
 
 
 @woven
@@ -59,7 +59,7 @@ async def test_a_second_edge_comes_too_late_once_the_first_is_met(lab: Lab) -> N
     graph = await submit(lab, "abc", arrows("a>b"))
     await graph.complete("a")
     assert await graph.state("b") == "waiting"
-    with pytest.raises(InvalidDependency):
+    with pytest.raises(DependencyGroupDecided):
         await graph.stage("c>b")
 
 

@@ -10,11 +10,11 @@ from collections.abc import Iterable
 
 import pytest
 
-from flowfabric.engine.unit.flows.graph import FlowRows
+from flowfabric.engine.unit.flows.locks import Locks
 from flowfabric.errors import Corruption
 from flowfabric.limits import ASIDE_MS_MIN
 from flowfabric.model.execution import Execution
-from flowfabric.model.flow import AllOf, AnyOf, OnSatisfied
+from flowfabric.model.flow import AllSucceeded, AnySucceeded, OnSatisfied
 from tests.support.flows import Graph, arrows, fan_in, node, pump, submit, woven
 from tests.support.lab import Lab
 
@@ -43,7 +43,7 @@ def test_a_spoiled_flow_stops_no_other_worker(durable_lab: Lab, what: str) -> No
     lab = durable_lab
 
     async def check() -> None:
-        nodes = [node("a"), node("b", AllOf())]  # with a group, which must be read
+        nodes = [node("a"), node("b", AllSucceeded())]  # with a group, which must be read
         bad, good = await submit(lab, nodes, arrows("a>b")), await submit(lab, nodes, arrows("a>b"))
         await bad.start()
         await spoil(bad, what)
@@ -71,7 +71,7 @@ def test_a_spoiled_flow_stops_no_timer(durable_lab: Lab, what: str) -> None:
     async def check() -> None:
         nodes = [node("a", execution_deadline_at=lab.now + 100), node("b")]
         bad, good = await submit(lab, nodes, arrows("a>b")), await submit(lab, nodes, arrows("a>b"))
-        race = await fan_in(lab, 3, AnyOf(CANCEL))
+        race = await fan_in(lab, 3, AnySucceeded(CANCEL))
         await race.start("s0", "s1", "s2")
         await race.complete("s0")
         late = await lab.create(delay_until=lab.now + 100)
@@ -97,7 +97,10 @@ def test_a_spoiled_task_stops_no_other(durable_lab: Lab) -> None:
     lab = durable_lab
 
     async def check() -> None:
-        bad, good = await fan_in(lab, 3, AnyOf(CANCEL)), await fan_in(lab, 3, AnyOf(CANCEL))
+        bad, good = (
+            await fan_in(lab, 3, AnySucceeded(CANCEL)),
+            await fan_in(lab, 3, AnySucceeded(CANCEL)),
+        )
         await bad.complete("s0")
         await good.complete("s0")
         await spoil(bad, "task")
@@ -160,12 +163,12 @@ def test_d23_a_listing_leaves_out_what_cannot_be_read(durable_lab: Lab, newest_f
         cursor = None
         while not seen or cursor is not None:
             page = await lab.engine.list_flows(limit=2, cursor=cursor, newest_first=newest_first)
-            seen.append([each.flow_id for each in page.flows])
+            seen.append([each.flow_id for each in page.items])
             cursor = page.next_cursor
         left = [graphs[at].flow_id for at in (2, 3, 5, 6)]
         assert seen == [left[:2], left[2:]]
         listed = await lab.engine.list_flows(status="active", namespace="default")
-        assert {each.flow_id for each in listed.flows} == set(left)
+        assert {each.flow_id for each in listed.items} == set(left)
         with pytest.raises(Corruption, match=graphs[0].flow_id):
             await lab.engine.describe_flow(flow_id=graphs[0].flow_id)
 
@@ -178,14 +181,14 @@ async def test_a_poisoned_head_hides_nothing_behind_it(
 ) -> None:
     """Work that cannot be done is postponed, ever longer, and the next is done."""
     bad, good = await submit(lab, "ab"), await submit(lab, "ab")
-    free = FlowRows.free
+    free = Locks.load_unlocked
 
-    async def held(self: FlowRows, ids: Iterable[str]) -> dict[str, Execution | None]:
+    async def held(self: Locks, ids: Iterable[str]) -> dict[str, Execution | None]:
         return await free(self, [key for key in ids if key not in bad.ids.values()])
 
     for graph in (bad, good):
         await lab.engine.cancel_flow_header(flow_id=graph.flow_id, grace_ms=0)
-    monkeypatch.setattr(FlowRows, "free", held)
+    monkeypatch.setattr(Locks, "load_unlocked", held)
     for _ in range(4):
         await lab.engine.move_due(limit=1)
     assert set((await good.states()).values()) == {"cancelled"}
@@ -195,7 +198,7 @@ async def test_a_poisoned_head_hides_nothing_behind_it(
         await lab.after(1000)
     pauses = {each.due_at - lab.now for each in await bad.tasks()}
     assert max(pauses) > 1000
-    monkeypatch.setattr(FlowRows, "free", free)
+    monkeypatch.setattr(Locks, "load_unlocked", free)
     await lab.after(10_000)
     assert set((await bad.states()).values()) == {"cancelled"}
     assert await pump(lab) == 0

@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import pytest
 
-from flowfabric.errors import FlowAlreadyTerminal, InvalidDependency
+from flowfabric.errors import (
+    EdgeInForce,
+    FlowAlreadyTerminal,
+    InvalidDependency,
+)
 from flowfabric.ids import new_uuid7s
 from flowfabric.kernel.flow.graph import StageEdge, WithdrawEdge
 from flowfabric.model.flow import (
     AllDone,
-    AnyOf,
+    AnySucceeded,
     EdgePolicy,
     GroupState,
     OnSatisfied,
@@ -66,8 +70,8 @@ async def test_an_upstream_that_ended_before_its_edge_was_applied_counts_then(la
         (None, "failed", "skipped"),
         (AllDone(), "success", "waiting_children"),
         (AllDone(), "failed", "waiting_children"),
-        (AnyOf(LET_RUN), "success", "waiting"),
-        (AnyOf(LET_RUN), "failed", "waiting_children"),
+        (AnySucceeded(LET_RUN), "success", "waiting"),
+        (AnySucceeded(LET_RUN), "failed", "waiting_children"),
         (Quorum(1, LET_RUN), "failed", "waiting_children"),
         (Quorum(2, LET_RUN), "success", "waiting_children"),
         (Quorum(2, LET_RUN), "failed", "skipped"),
@@ -149,7 +153,7 @@ async def test_a_group_of_which_nothing_has_ended_is_left_open_by_a_withdrawal(l
 
 @woven
 async def test_a_withdrawal_may_be_what_makes_a_group_impossible(lab: Lab) -> None:
-    graph, second = await announced(lab, AnyOf(LET_RUN))
+    graph, second = await announced(lab, AnySucceeded(LET_RUN))
     await graph.fail("a")
     assert (await graph.withdraw("b>c", second)).group_state is GroupState.IMPOSSIBLE
     assert await graph.state("c") == "skipped"
@@ -198,10 +202,10 @@ async def test_only_a_staged_edge_can_be_withdrawn(lab: Lab) -> None:
     async with lab.refuses(InvalidDependency, "edge_id"):
         await graph.withdraw("b>c", edge_id)
     await graph.apply("a>c", edge_id)
-    async with lab.refuses(InvalidDependency, "applied"):
+    async with lab.refuses(EdgeInForce, "applied"):
         await graph.withdraw("a>c", edge_id)
     await graph.complete("a")
-    async with lab.refuses(InvalidDependency, "applied"):
+    async with lab.refuses(EdgeInForce, "applied"):
         await graph.withdraw("a>c", edge_id)
     staged = await graph.stage("a>b")
     await lab.engine.cancel_flow(flow_id=graph.flow_id)

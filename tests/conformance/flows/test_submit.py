@@ -9,12 +9,11 @@ import pytest
 
 from flowfabric.api.flows import FlowEdge, FlowNode
 from flowfabric.errors import (
+    BudgetScopeMismatch,
     CycleDetected,
-    DependencyAlreadyExists,
     FlowConflict,
     FlowFabricError,
     IdempotencyConflict,
-    InvalidBudgetScope,
     InvalidInput,
     InvalidTagKey,
     LaneClosed,
@@ -24,7 +23,7 @@ from flowfabric.errors import (
 )
 from flowfabric.ids import new_uuid7s
 from flowfabric.limits import FLOW_EDGES_MAX, FLOW_NODES_MAX
-from flowfabric.model.flow import AllOf, AnyOf, FlowState, OnSatisfied, Quorum
+from flowfabric.model.flow import AllSucceeded, AnySucceeded, FlowState, OnSatisfied, Quorum
 from flowfabric.model.flow_results import FlowDuplicate, FlowSubmitted
 from flowfabric.model.state import PublicState
 from tests.support.budgets import BUDGET, make_budget, report, usage
@@ -43,7 +42,7 @@ REFUSALS: dict[str, tuple[list[FlowNode], list[FlowEdge], type[FlowFabricError],
     "an unknown upstream": (ABC, arrows("a>b", "x>c"), InvalidInput, "edges[1].upstream"),
     "an unknown downstream": (ABC, arrows("a>x"), InvalidInput, "edges[0].downstream"),
     "a self edge": (ABC, arrows("a>b", "c>c"), SelfReferencingEdge, "edges[1]"),
-    "an edge twice": (ABC, arrows("a>b", "b>c", "a>b"), DependencyAlreadyExists, "edges[2]"),
+    "an edge twice": (ABC, arrows("a>b", "b>c", "a>b"), InvalidInput, "edges[2]"),
     "a cycle": (ABC, arrows("a>b>c>a"), CycleDetected, "edges: "),
     "a cycle behind others": (
         [*ABC, node("d"), node("e")],
@@ -57,7 +56,12 @@ REFUSALS: dict[str, tuple[list[FlowNode], list[FlowEdge], type[FlowFabricError],
         InvalidInput,
         "nodes[c].join",
     ),
-    "a join of nothing": ([node("a", AllOf()), node("b")], [], InvalidInput, "nodes[a].join"),
+    "a join of nothing": (
+        [node("a", AllSucceeded()), node("b")],
+        [],
+        InvalidInput,
+        "nodes[a].join",
+    ),
     "a join that is none": (
         [node("a"), node("b", "all_of")],  # type: ignore[arg-type]
         arrows("a>b"),
@@ -173,7 +177,7 @@ async def test_a_closed_lane_refuses_the_graph_and_names_the_node(lab: Lab) -> N
 @woven
 async def test_a_budget_for_something_else_refuses_the_graph(lab: Lab) -> None:
     await make_budget(lab, scope_type="lane", scope_id="other", hard={"tokens": 1})
-    async with lab.refuses(InvalidBudgetScope, BUDGET):
+    async with lab.refuses(BudgetScopeMismatch, BUDGET):
         await submit(lab, ["a", node("b", budget_ids=(BUDGET,))])
 
 
@@ -197,7 +201,7 @@ async def test_everything_is_recorded_at_once(lab: Lab) -> None:
     """There is no moment in which a child could be claimed before its edges count."""
     graph = await submit(
         lab,
-        ["a", "b", node("c", AnyOf(CANCEL))],
+        ["a", "b", node("c", AnySucceeded(CANCEL))],
         arrows("a>c", "b>c"),
         flow_kind="race",
         namespace="tenant",
@@ -208,7 +212,7 @@ async def test_everything_is_recorded_at_once(lab: Lab) -> None:
     assert snapshot.tags == {"team.name": "x"}
     assert (snapshot.node_count, snapshot.edge_count, snapshot.graph_revision) == (3, 2, 3)
     assert snapshot.public_flow_state is FlowState.BLOCKED
-    assert (await graph.group("c")).policy == AnyOf(CANCEL)
+    assert (await graph.group("c")).policy == AnySucceeded(CANCEL)
     assert await graph.edge_states() == {"a>c": "applied", "b>c": "applied"}
     for name in "abc":
         assert (await lab.describe(graph.ids[name])).namespace == "tenant"
@@ -279,7 +283,7 @@ async def test_the_same_graph_under_one_key_is_recorded_once(lab: Lab) -> None:
         {"nodes": [node("a")]},
         {"nodes": [node("a"), node("b", input_payload=b"1")]},
         {"nodes": [node("a"), node("b", priority=5)]},
-        {"nodes": [node("a"), node("b", AnyOf(CANCEL))]},
+        {"nodes": [node("a"), node("b", AnySucceeded(CANCEL))]},
         {"edges": arrows("b>a")},
         {"edges": arrows("a>b", passes_result=True)},
         {"flow_kind": "other"},
@@ -346,5 +350,5 @@ async def test_a_budget_of_the_flow_binds_its_members(lab: Lab) -> None:
 @woven
 async def test_a_budget_of_another_flow_is_refused(lab: Lab) -> None:
     await make_budget(lab, scope_type="flow", scope_id=new_uuid7s(1)[0], hard={"tokens": 5})
-    async with lab.refuses(InvalidBudgetScope, BUDGET):
+    async with lab.refuses(BudgetScopeMismatch, BUDGET):
         await submit(lab, [node("a", budget_ids=(BUDGET,))])

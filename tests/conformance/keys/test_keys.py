@@ -9,7 +9,7 @@ import pytest
 from flowfabric.assemble import open_engine
 from flowfabric.engine.engine import Engine
 from flowfabric.engine.operations.keys import ensure_signing_key
-from flowfabric.errors import InvalidInput, RotationConflict, SchemaMismatch
+from flowfabric.errors import ConfigurationMismatch, InvalidInput, RotationConflict
 from flowfabric.kernel.wait.keys import KIDS_MAX
 from flowfabric.limits import DURATION_MS_MAX
 from flowfabric.model.keys import AlreadySeeded, NothingToRotate, Rotated, Seeded
@@ -225,7 +225,11 @@ def test_a_configured_secret_is_installed_and_a_wrong_one_refused(durable_lab: L
         good = beside(lab, waitpoint_secret=A.upper())
         await good.start()
         await good.close()
-        for wrong, error in ((B, SchemaMismatch), ("00" * 32, InvalidInput), ("x", InvalidInput)):
+        for wrong, error in (
+            (B, ConfigurationMismatch),
+            ("00" * 32, InvalidInput),
+            ("x", InvalidInput),
+        ):
             engine = beside(lab, waitpoint_secret=wrong)
             async with lab.unchanged():
                 with pytest.raises(error, match="waitpoint_secret") as caught:

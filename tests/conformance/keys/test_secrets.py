@@ -52,7 +52,7 @@ async def test_no_answer_but_the_owners_own_carries_the_secret(lab: Lab) -> None
         claimed.handle,
         await engine.describe_execution(execution_id=execution_id),
         await engine.explain(execution_id=execution_id),
-        await engine.list_attempts(execution_id=execution_id),
+        (await engine.list_attempts(execution_id=execution_id)).items,
         await engine.list_executions(),
         await engine.list_lanes(),
         await engine.list_workers(),

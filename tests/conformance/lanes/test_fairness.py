@@ -194,7 +194,7 @@ async def test_denied_work_costs_its_lane_nothing(lab: Lab) -> None:
 
 @pytest.mark.parametrize("limit", [1, 4])
 @scenario
-async def test_a_tenant_with_a_thousand_queued_starves_nobody(lab: Lab, limit: int) -> None:
+async def test_a_tenant_with_a_thousand_queued_starves_no_other(lab: Lab, limit: int) -> None:
     await fill(lab, 1000, namespace="loud", priority=9)
     lab.clock.advance(1000)
     await fill(lab, 6, namespace="quiet")

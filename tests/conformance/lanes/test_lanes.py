@@ -17,11 +17,11 @@ async def test_a_lane_is_known_from_its_first_use(lab: Lab) -> None:
     await lab.create(lane_id="a")
     await lab.create(lane_id="a", delay_until=lab.now + 1)
     page = await lab.engine.list_lanes()
-    assert [(lane.lane_id, lane.lane_state) for lane in page.lanes] == [
+    assert [(lane.lane_id, lane.lane_state) for lane in page.items] == [
         ("a", LaneState.ACTIVE),
         ("b", LaneState.ACTIVE),
     ]
-    assert page.lanes[0].counts == {"waiting": 1, "delayed": 1}
+    assert page.items[0].counts == {"waiting": 1, "delayed": 1}
     assert page.next_cursor is None
 
 
@@ -34,12 +34,12 @@ async def test_lanes_are_paged_by_name(lab: Lab) -> None:
     cursor = None
     while True:
         page = await lab.engine.list_lanes(cursor=cursor, limit=2)
-        seen += [lane.lane_id for lane in page.lanes]
+        seen += [lane.lane_id for lane in page.items]
         cursor = page.next_cursor
         if cursor is None:
             break
     assert seen == names
-    assert (await lab.engine.list_lanes(limit=0)).lanes == ()
+    assert (await lab.engine.list_lanes(limit=0)).items == ()
 
 
 @scenario
@@ -50,7 +50,7 @@ async def test_a_paused_lane_takes_work_in_and_hands_none_out(lab: Lab) -> None:
     assert answer == LaneChanged("default", LaneState.PAUSED, LaneState.ACTIVE)
     after = await lab.create()
     assert await lab.claims(limit=9) == []
-    assert (await lab.engine.list_lanes()).lanes[0].reason == "deploy"
+    assert (await lab.engine.list_lanes()).items[0].reason == "deploy"
     (event,) = await lab.operator_events("default")
     assert event.event_type == "lane_changed"
     await lab.engine.resume_lane(lane_id="default")

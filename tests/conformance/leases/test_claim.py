@@ -180,7 +180,7 @@ async def test_a_waiting_claim_gets_work_created_meanwhile(lab: Lab) -> None:
     """max_wait is honoured, woken by a hint."""
     await lab.configure(poll_interval_ms=600_000)  # without the hint it comes too late
     await lab.create("warm-up", lane_id="slow")
-    waiting = asyncio.create_task(lab.claims(lanes=("slow2",), max_wait_ms=600_000))
+    waiting = asyncio.create_task(lab.claims(lanes=("slow2",), wait_ms=600_000))
     await asyncio.sleep(0.05)
     execution_id = await lab.create(lane_id="slow2")
     async with asyncio.timeout(60):
@@ -191,7 +191,7 @@ async def test_a_waiting_claim_gets_work_created_meanwhile(lab: Lab) -> None:
 @scenario
 async def test_a_waiting_claim_gives_up_in_time(lab: Lab) -> None:
     async with asyncio.timeout(60):
-        assert await lab.claims(max_wait_ms=30) == []
+        assert await lab.claims(wait_ms=30) == []
 
 
 @scenario
@@ -206,5 +206,5 @@ async def test_counters_and_pointers_follow_the_attempts(lab: Lab) -> None:
         assert await engine.read_current_attempt_index(execution_id=execution_id) == number
         assert await engine.read_total_attempt_count(execution_id=execution_id) == number + 1
         await lab.after(TTL_MS)
-    attempts = await engine.list_attempts(execution_id=execution_id)
+    attempts = (await engine.list_attempts(execution_id=execution_id)).items
     assert [each.attempt_index for each in attempts] == [0, 1, 2]

@@ -224,7 +224,7 @@ async def test_one_error_for_one_condition_in_every_form_of_the_call(lab: Lab) -
         lambda: engine.read_execution_context(execution_id=nothing),
         lambda: engine.read_current_attempt_index(execution_id=nothing),
         lambda: engine.read_total_attempt_count(execution_id=nothing),
-        lambda: engine.wait_for_result(execution_id=nothing, timeout_ms=10),
+        lambda: engine.wait_for_result(execution_id=nothing, wait_ms=10),
     ]
     for call in calls:
         async with lab.refuses(NotFound):

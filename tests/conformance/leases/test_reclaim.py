@@ -101,7 +101,7 @@ async def test_a_chosen_worker_takes_over(lab: Lab) -> None:
     assert taken.handle.kind is HandleKind.RECLAIMED
     assert (taken.attempt_index, taken.payload) == (1, b"in")
     assert taken.lease_epoch > lost.lease_epoch
-    attempts = await lab.engine.list_attempts(execution_id=execution_id)
+    attempts = (await lab.engine.list_attempts(execution_id=execution_id)).items
     assert attempts[0].outcome == AttemptOutcome.INTERRUPTED_RECLAIMED
     assert (await lab.lease_events(execution_id))[-1].event_type is LeaseEventType.RECLAIMED
     await lab.engine.complete(taken.handle)
@@ -185,7 +185,7 @@ async def test_the_cap_ends_the_execution_completely(lab: Lab, cap: int) -> None
     assert snapshot.public_state is PublicState.FAILED
     assert snapshot.failure_reason == "max_reclaims_exceeded"
     assert snapshot.total_attempt_count == cap + 1
-    attempts = await lab.engine.list_attempts(execution_id=execution_id)
+    attempts = (await lab.engine.list_attempts(execution_id=execution_id)).items
     assert {each.outcome for each in attempts} == {AttemptOutcome.INTERRUPTED_RECLAIMED}
     assert len(await lab.completions(execution_id)) == 1
 

@@ -181,7 +181,7 @@ async def test_every_fenced_call_repeated_after_the_execution_went_on_gives_its_
     "name", [name for name, call in CALLS.items() if call not in LEAVING_THE_LEASE]
 )
 @scenario
-async def test_a_fence_that_never_existed_is_answered_by_nobody(
+async def test_a_fence_that_never_existed_gets_no_first_reply(
     lab: Lab, name: str, part: str
 ) -> None:
     """Keys alone prove nothing where a lease is let go, and tokens are told to its owner only."""

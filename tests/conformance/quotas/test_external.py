@@ -10,12 +10,12 @@ from flowfabric.errors import InvalidInput, NotFound
 from flowfabric.ids import new_execution_id
 from flowfabric.model.quota import (
     AdmissionOutcome,
+    AdmissionReleased,
     AdmissionState,
     Admitted,
     AlreadyAdmitted,
     ConcurrencyExceeded,
     RateExceeded,
-    Released,
 )
 from flowfabric.model.state import PublicState
 from tests.support.gates import QUOTA, admissions, counted, gate, many, places, quota
@@ -29,7 +29,7 @@ async def check(lab: Lab, execution_id: str, **fields: Any) -> AdmissionOutcome:
     return await lab.engine.check_admission(execution_id=execution_id, **fields)
 
 
-async def release(lab: Lab, execution_id: str, **fields: Any) -> Released:
+async def release(lab: Lab, execution_id: str, **fields: Any) -> AdmissionReleased:
     fields = {"quota_policy_id": QUOTA, **fields}
     return await lab.engine.release_admission(execution_id=execution_id, **fields)
 
@@ -67,10 +67,10 @@ async def test_the_cap_is_freed_by_release_and_only_once(lab: Lab) -> None:
     first, second = await lab.create(), await lab.create()
     assert await check(lab, first) == Admitted()
     assert await check(lab, second) == ConcurrencyExceeded()
-    assert await release(lab, second) == Released(released=False)
+    assert await release(lab, second) == AdmissionReleased(released=False)
     assert await check(lab, second) == ConcurrencyExceeded()
-    assert await release(lab, first) == Released(released=True)
-    assert await release(lab, first) == Released(released=False)
+    assert await release(lab, first) == AdmissionReleased(released=True)
+    assert await release(lab, first) == AdmissionReleased(released=False)
     assert await check(lab, second) == Admitted()
     row = await gate(lab)
     assert (row.active, row.in_window) == (1, 2)
@@ -176,7 +176,7 @@ async def test_an_id_nobody_created_is_admitted_and_lapses(lab: Lab) -> None:
     assert await check(lab, made_up) == AlreadyAdmitted()
     await lab.after(500)
     assert await places(lab) == set()
-    assert await release(lab, made_up) == Released(released=False)
+    assert await release(lab, made_up) == AdmissionReleased(released=False)
 
 
 @counted
@@ -188,8 +188,8 @@ async def test_a_key_has_its_own_gate(lab: Lab) -> None:
     assert await check(lab, ids[1], dimension="b") == Admitted()
     assert await check(lab, ids[2]) == Admitted()  # without a key: the default gate
     assert (await gate(lab)).active == 1
-    assert await release(lab, ids[0]) == Released(released=False)
-    assert await release(lab, ids[0], dimension="a") == Released(released=True)
+    assert await release(lab, ids[0]) == AdmissionReleased(released=False)
+    assert await release(lab, ids[0], dimension="a") == AdmissionReleased(released=True)
 
 
 @counted
@@ -220,8 +220,8 @@ async def test_an_unknown_policy_is_not_found_and_not_made(lab: Lab) -> None:
     async with lab.refuses(NotFound):
         await check(lab, execution_id, reservation_ms=1)
     async with lab.unchanged():
-        assert await release(lab, execution_id) == Released(released=False)
-    assert await lab.engine.list_quota_policies() == []
+        assert await release(lab, execution_id) == AdmissionReleased(released=False)
+    assert (await lab.engine.list_quota_policies()).items == ()
 
 
 @pytest.mark.parametrize("reservation_ms", [0, -1, 2**60, 1.5, "1"])

@@ -7,12 +7,11 @@ from typing import Any
 import pytest
 
 from flowfabric.errors import InvalidInput, InvalidQuotaSpec, LimitConflict, NotFound
-from flowfabric.model.quota import QuotaCreated, QuotaPolicy, QuotaUpdated
-from flowfabric.model.results import AlreadySatisfied
+from flowfabric.model.quota import QuotaAlreadySatisfied, QuotaCreated, QuotaPolicy, QuotaUpdated
 from tests.support.gates import QUOTA, counted, many, quota
 from tests.support.lab import Lab, scenario
 
-LIMITS = {
+LIMITS: Any = {
     "window_seconds": 10,
     "max_requests_per_window": 3,
     "max_concurrent": 2,
@@ -27,7 +26,7 @@ async def test_a_policy_is_created_once_and_read_back(lab: Lab) -> None:
     assert await create(quota_policy_id=QUOTA, **LIMITS) == QuotaCreated(QUOTA)
     async with lab.unchanged():
         again = await create(quota_policy_id=QUOTA, **LIMITS)
-        assert isinstance(again, AlreadySatisfied)
+        assert isinstance(again, QuotaAlreadySatisfied)
     assert await read(quota_policy_id=QUOTA) == QuotaPolicy(QUOTA, 10, 3, 2, 500, lab.now, lab.now)
 
 
@@ -69,11 +68,15 @@ async def test_policies_are_listed_by_name_in_pages(lab: Lab) -> None:
     names = ["a", "b", "c", "d", "e"]
     for name in reversed(names):
         await quota(lab, name, cap=1)
-    page = lab.engine.list_quota_policies
-    assert [each.quota_policy_id for each in await page()] == names
-    assert [each.quota_policy_id for each in await page(limit=2)] == ["a", "b"]
-    assert [each.quota_policy_id for each in await page(after="b", limit=2)] == ["c", "d"]
-    assert await page(after="e") == []
+    whole = await lab.engine.list_quota_policies()
+    assert [each.quota_policy_id for each in whole.items] == names
+    pages: list[list[str]] = []
+    cursor = None
+    while not pages or cursor is not None:
+        page = await lab.engine.list_quota_policies(cursor=cursor, limit=2)
+        pages.append([each.quota_policy_id for each in page.items])
+        cursor = page.next_cursor
+    assert pages == [["a", "b"], ["c", "d"], ["e"]]
 
 
 @counted

@@ -185,16 +185,16 @@ class Probe:
         """Every listing shows the new, whatever else there is."""
         engine = self.engine
         found = await engine.list_executions(lane_id="good")
-        assert len(found.executions) >= 4
+        assert len(found.items) >= 4
         await engine.list_executions(limit=1000)
         await engine.count_executions()
-        assert (await engine.list_flows(limit=1000)).flows
-        assert "good" in {each.lane_id for each in (await engine.list_lanes()).lanes}
+        assert (await engine.list_flows(limit=1000)).items
+        assert "good" in {each.lane_id for each in (await engine.list_lanes()).items}
         await engine.list_suspended()
         await engine.list_expired_leases()
-        assert "good" in {each.budget_id for each in await engine.list_budgets()}
-        assert await engine.list_quota_policies()
-        assert "w1-1" in {each.worker_instance_id for each in (await engine.list_workers()).entries}
+        assert "good" in {each.budget_id for each in (await engine.list_budgets()).items}
+        assert (await engine.list_quota_policies()).items
+        assert "w1-1" in {each.worker_instance_id for each in (await engine.list_workers()).items}
 
 
 class Ward:

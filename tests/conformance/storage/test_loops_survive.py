@@ -15,15 +15,15 @@ import pytest
 
 from flowfabric.engine.engine import Engine
 from flowfabric.engine.operations import requests
-from flowfabric.engine.unit.flows.cascade import FlowCascade
-from flowfabric.engine.unit.flows.deferred import FlowTasks
+from flowfabric.engine.unit.flows.flows import Flows
+from flowfabric.engine.unit.flows.joins import Joins
 from flowfabric.engine.unit.limits import Limiter
 from flowfabric.engine.unit.view import View
 from flowfabric.engine.unit.waits import EpisodeBook
 from flowfabric.kernel.execution.wake import Wake
 from flowfabric.limits import ASIDE_MS_MIN, DUE_BATCH
 from flowfabric.loops import supervisor, timekeeper
-from flowfabric.model.flow import AllOf
+from flowfabric.model.flow import AllSucceeded
 from flowfabric.model.state import PublicState
 from flowfabric.stores.base import StoreConflict
 from flowfabric.stores.migrations import migrations_of
@@ -120,7 +120,7 @@ async def test_a_result_nested_too_deep_that_is_handed_on_stops_no_loop(
     deep, flat = await submit(lab, "ab", named), await submit(lab, "ab", named)
     with monkeypatch.context() as older:
         older.setattr(requests, "check_nesting", lambda *_, **__: None)
-        older.setattr(FlowCascade, "room", 0)  # so that all of it is left to the loops
+        older.setattr(Joins, "remaining", 0)  # so that all of it is left to the loops
         for graph, result in ((deep, b"[" * 3_000 + b"]" * 3_000), (flat, b"1")):
             handle = await graph.handle("a")
             await lab.engine.complete(handle, result=result)
@@ -266,7 +266,7 @@ async def lapsing_place(lab: Lab, lane: str) -> None:
 
 
 async def owed_cancel(lab: Lab, _lane: str) -> None:
-    graph = await fan_in(lab, 2, AllOf())
+    graph = await fan_in(lab, 2, AllSucceeded())
     await lab.engine.cancel_flow_header(flow_id=graph.flow_id, grace_ms=100)
 
 
@@ -290,7 +290,7 @@ async def test_a_row_that_cannot_be_moved_stops_no_other_of_its_table(
     bad = {table.key_of(row) for row in dump[table.name] if row.due_at is not None}
     assert bad
     await TIMED[table](lab, "good")
-    for kind in (Limiter, EpisodeBook, FlowTasks):
+    for kind in (Limiter, EpisodeBook, Flows):
         monkeypatch.setattr(kind, "move_due", _failing(kind.move_due, table, bad))
     lab.clock.advance(20_000)
     for _ in range(10):

@@ -58,7 +58,7 @@ async def age(lab: Lab) -> None:
 async def cancel_everything(lab: Lab) -> None:
     """Whatever has not ended ends now."""
     page = await lab.engine.list_executions(limit=1000)
-    for each in page.executions:
+    for each in page.items:
         if not each.public_state.is_terminal:
             await lab.cancel(each.execution_id)
 

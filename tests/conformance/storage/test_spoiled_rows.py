@@ -61,14 +61,14 @@ async def story(lab: Lab, statement: str) -> None:
     await lab.after(TTL_MS)
     assert await lab.state(due) is PublicState.WAITING
     listed = await lab.engine.list_executions()
-    assert {each.execution_id for each in listed.executions} >= {good, due}
+    assert {each.execution_id for each in listed.items} >= {good, due}
     # and doctor names it
     report = await lab.engine.doctor()
     assert any(bad in (problem.subject + problem.detail) for problem in report.problems)
 
 
 @pytest.mark.parametrize("name", SPOIL)
-def test_a_spoiled_row_is_reported_and_disturbs_nobody(durable_lab: Lab, name: str) -> None:
+def test_a_spoiled_row_is_reported_and_disturbs_no_other(durable_lab: Lab, name: str) -> None:
     """Typed, named, and no loop or claim stops at it."""
     durable_lab.run(story(durable_lab, SPOIL[name]))
 
@@ -130,11 +130,11 @@ def test_an_unreadable_lane_row_stops_that_lane_and_no_other(durable_lab: Lab, w
             with pytest.raises(Corruption, match="lane bad cannot be read"):
                 await call()
         assert "lane bad cannot be read" in (await engine.explain(execution_id=stuck)).summary
-        assert [each.lane_id for each in (await engine.list_lanes()).lanes] == ["good"]
+        assert [each.lane_id for each in (await engine.list_lanes()).items] == ["good"]
         await lab.create(lane_id="good")
         await lab.after(TTL_MS)
         listed = await engine.list_executions(lane_id="bad")
-        assert [each.execution_id for each in listed.executions] == [stuck]
+        assert [each.execution_id for each in listed.items] == [stuck]
         (problem,) = (await engine.doctor()).problems
         assert (problem.code, problem.subject) == ("lane", "ff_lane_registry bad")
         assert "delete it" in problem.advice

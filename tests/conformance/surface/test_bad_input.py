@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from flowfabric.api.executions import NewExecution
+from flowfabric.api.flows import FlowNode
 from flowfabric.errors import (
     FlowFabricError,
     HandleFromOtherBackend,
@@ -50,7 +52,7 @@ BY_ID: dict[str, Callable[[Lab, Any], Awaitable[Any]]] = {
     "result": lambda lab, key: lab.engine.get_execution_result(execution_id=key),
     "attempts": lambda lab, key: lab.engine.list_attempts(execution_id=key),
     "explain": lambda lab, key: lab.engine.explain(execution_id=key),
-    "wait": lambda lab, key: lab.engine.wait_for_result(execution_id=key, timeout_ms=1),
+    "wait": lambda lab, key: lab.engine.wait_for_result(execution_id=key, wait_ms=1),
     "cancel": lambda lab, key: lab.cancel(key),
     "replay": lambda lab, key: lab.engine.replay_execution(execution_id=key),
     "revoke": lambda lab, key: lab.engine.revoke_lease(execution_id=key, reason="x"),
@@ -286,7 +288,8 @@ async def test_a_strange_fence_is_a_typed_refusal(lab: Lab, fence: Fence) -> Non
         ({"limit": 0}, "limit"),
         ({"limit": 1001}, "limit"),
         ({"limit": "1"}, "limit"),
-        ({"max_wait_ms": -1}, "max_wait_ms"),
+        ({"wait_ms": -1}, "wait_ms"),
+        ({"wait_ms": None}, "wait_ms"),
         ({"lanes": ()}, "lanes"),
         ({"lanes": "default"}, "lanes"),
         ({"worker_instance_id": ""}, "worker_instance_id"),
@@ -420,3 +423,18 @@ async def test_a_renewal_longer_than_allowed_is_refused_in_a_forged_handle(lab: 
         forged = replace(claimed.handle, lease_ttl_ms=lease_ttl_ms)
         async with lab.refuses(InvalidInput, field="lease_ttl_ms"):
             await lab.engine.renew(forged)
+
+
+@pytest.mark.parametrize(
+    "field", ["input_payload", "tags", "budget_ids", "creator_identity", "lane_id"]
+)
+@scenario
+async def test_none_is_no_way_to_leave_a_field_out(lab: Lab, field: str) -> None:
+    """The same in the process and over a wire, for one, several and a flow."""
+    given: dict[str, Any] = {"execution_kind": "work", field: None}
+    async with lab.refuses(InvalidInput, field=field):
+        await lab.engine.create_execution(**given)
+    async with lab.refuses(InvalidInput, field=field):
+        await lab.engine.create_executions([NewExecution(**given)])
+    async with lab.refuses(InvalidInput, field=field):
+        await lab.engine.submit_flow(nodes=[FlowNode(name="a", execution=NewExecution(**given))])

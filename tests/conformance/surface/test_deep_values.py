@@ -160,7 +160,7 @@ async def test_a_cascade_put_off_meets_a_deep_result_and_goes_on(
     """The loop resolves it, beside others: nothing stalls, nothing is set aside."""
     named = [edge("a", "b", passes_result=True, input_name="x")]
     deep, flat = await submit(lab, "ab", named), await submit(lab, "ab", named)
-    older.setattr("flowfabric.engine.unit.flows.cascade.FlowCascade.room", 0)
+    older.setattr("flowfabric.engine.unit.flows.joins.Joins.remaining", 0)
     await deep.complete("a", result=TOO_DEEP[3_000])
     await flat.complete("a", result=b"1")
     older.undo()

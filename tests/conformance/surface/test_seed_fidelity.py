@@ -14,7 +14,9 @@ from flowfabric.engine.engine import Engine
 from flowfabric.errors import InvalidInput
 from flowfabric.ids import new_execution_id, new_uuid7s
 from flowfabric.limits import TAGS_MAX
+from flowfabric.model.budget import BudgetAlreadySatisfied
 from flowfabric.model.policy import ExecutionPolicy, RoutingRequirements
+from flowfabric.model.quota import QuotaAlreadySatisfied
 from flowfabric.model.record import to_plain
 from flowfabric.model.results import AlreadySatisfied
 from flowfabric.model.suspension import AllOf, Single
@@ -164,13 +166,12 @@ async def test_already_satisfied_names_what_it_is_about(lab: Lab) -> None:
     """Issue 10 C: the id the call named, under the seeds' name."""
     await make_budget(lab, "money", hard={"a": 1})
     again = await make_budget(lab, "money", hard={"a": 1})
-    assert again == AlreadySatisfied("budget money exists", budget_id="money")
+    assert again == BudgetAlreadySatisfied("money")
     await quota(lab, cap=1)
     twice = await lab.engine.create_quota_policy(
         quota_policy_id=QUOTA, window_seconds=10, max_concurrent=1
     )
-    assert isinstance(twice, AlreadySatisfied)
-    assert twice.quota_policy_id == QUOTA
+    assert twice == QuotaAlreadySatisfied(QUOTA)
     execution_id = await lab.create()
     unowned = await lab.engine.revoke_lease(execution_id=execution_id, reason="x")
     assert unowned == AlreadySatisfied("no_active_lease", execution_id)

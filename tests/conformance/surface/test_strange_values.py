@@ -17,7 +17,7 @@ from flowfabric.api.leases import Fail
 from flowfabric.api.operation import OPERATIONS
 from flowfabric.api.waits import Signal, SuspendRequest
 from flowfabric.errors import FlowFabricError, InvalidInput, StoreError
-from flowfabric.model.flow import AnyOf, OnSatisfied, Quorum
+from flowfabric.model.flow import AnySucceeded, OnSatisfied, Quorum
 from flowfabric.model.policy import (
     ExecutionPolicy,
     ExponentialBackoff,
@@ -111,7 +111,7 @@ USUAL: dict[str, Any] = {
     "soft_limits": (0,),
     "source": "operator_override",
     "tags": {"a.b": "c"},
-    "timeout_ms": 1,
+    "wait_ms": 1,
     "upstream_execution_id": UNKNOWN,
     "usage": Usage(custom={"tokens": 1}),
     "value": "x",
@@ -282,7 +282,7 @@ async def test_no_field_of_a_flow_is_an_accident(lab: Lab) -> None:
     async with fingerprints(lab) as stored:
         await try_fields(stored, FlowNode, submit, name="b", execution=WORK)
         await try_fields(stored, FlowEdge, partial(submit, second), upstream="a", downstream="b")
-        await try_fields(stored, AnyOf, join, on_satisfied=OnSatisfied.LET_RUN)
+        await try_fields(stored, AnySucceeded, join, on_satisfied=OnSatisfied.LET_RUN)
         await try_fields(stored, Quorum, join, k=1, on_satisfied=OnSatisfied.LET_RUN)
 
 
@@ -365,8 +365,8 @@ def test_a_fingerprint_does_not_tell_of_locks(durable_lab: Lab) -> None:
         ("complete_many", {"requests": 5}, "requests"),
         ("fail_many", {"requests": Fail}, "requests"),
         ("renew_many", {"handles": 5}, "handles"),
-        ("list_suspended", {"before": (1, "x")}, "before"),
-        ("list_suspended", {"before": ("x", UNKNOWN[-36:])}, "before"),
+        ("list_suspended", {"cursor": (1, "x")}, "cursor"),
+        ("list_suspended", {"cursor": "x"}, "cursor"),
         ("create_execution", {"delay_until": 10**5000}, "delay_until"),
         ("create_execution", {"tags": nested(1_000)}, "tags"),
         ("report_usage_admin", {"dimensions": [["tokens"]]}, "dimensions"),

@@ -272,12 +272,12 @@ async def test_operators_calls_are_checked_too(lab: Lab) -> None:
         ),
         (engine.read_waitpoint_token(execution_id=key, waitpoint_id=""), "waitpoint_id"),
         (engine.list_pending_waitpoints(execution_id="x"), "execution_id"),
-        (engine.list_pending_waitpoints(execution_id=key, limit=0), "limit"),
+        (engine.list_pending_waitpoints(execution_id=key, limit=-1), "limit"),
         (engine.list_pending_waitpoints(execution_id=key, limit=1001), "limit"),
-        (engine.list_pending_waitpoints(execution_id=key, after=5), "after"),  # type: ignore[arg-type]
-        (engine.list_suspended(limit=0), "limit"),
+        (engine.list_pending_waitpoints(execution_id=key, cursor=5), "cursor"),  # type: ignore[arg-type]
+        (engine.list_suspended(limit=-1), "limit"),
         (engine.list_suspended(limit=1001), "limit"),
-        (engine.list_suspended(before=("x", 5)), "before"),  # type: ignore[arg-type]
+        (engine.list_suspended(cursor=("x", 5)), "cursor"),  # type: ignore[arg-type]
         (engine.list_suspensions(execution_id="x"), "execution_id"),
     ]
     async with lab.unchanged():

@@ -12,7 +12,7 @@ from flowfabric.errors import (
     AlreadySuspended,
     ExecutionNotActive,
     FenceRequired,
-    InvalidWaitpoint,
+    InvalidWaitpointKey,
     LeaseExpired,
     LeaseRevoked,
     NotFound,
@@ -21,6 +21,7 @@ from flowfabric.errors import (
     StaleLease,
     SuspendConflict,
     WaitpointClosed,
+    WaitpointNotPending,
 )
 from flowfabric.model.event import LeaseEventType
 from flowfabric.model.execution import Fence
@@ -84,7 +85,7 @@ async def test_a_fresh_suspend_answers_with_a_token_and_holds_no_lease(lab: Lab)
     (details,) = waiting.outcome.waitpoints
     assert details.token.reveal().startswith("k1:")
     assert len(details.token.reveal()) == 3 + 64
-    (listed,) = await lab.engine.list_suspended()
+    (listed,) = (await lab.engine.list_suspended()).items
     assert (listed.execution_id, listed.suspension_id) == (
         waiting.execution_id,
         waiting.outcome.suspension_id,
@@ -156,7 +157,7 @@ async def test_what_early_signals_met_leaves_the_lease_and_answers_the_signals(l
     assert await lab.engine.observe_signals(claimed.handle) == met.signals
     kept = await episode(lab, claimed.execution_id)
     assert (kept.cause, kept.close_reason) == (ResumeCause.SIGNAL, "resumed")
-    assert await lab.engine.list_suspended() == []
+    assert (await lab.engine.list_suspended()).items == ()
     await lab.engine.renew(claimed.handle)
     await lab.engine.complete(claimed.handle)
 
@@ -341,9 +342,9 @@ async def test_a_pending_waitpoint_must_be_the_owners_own_and_fit(lab: Lab) -> N
         await use(foreign.waitpoint_id)
     async with lab.refuses(NotFound, "waitpoint"):
         await use("0" * 36)
-    async with lab.refuses(InvalidWaitpoint, "another key"):
+    async with lab.refuses(InvalidWaitpointKey, "another key"):
         await use(mine.waitpoint_id, "other")
-    async with lab.refuses(InvalidWaitpoint, "closed"):
+    async with lab.refuses(WaitpointNotPending, "closed"):
         await use(closed.waitpoint_id)
     lab.clock.advance(60_000 - TTL_MS // 2)
     late = await lab.started("w3")
@@ -379,7 +380,7 @@ async def test_a_waitpoint_ends_with_the_attempt_that_made_it(lab: Lab, how: str
     assert newer.attempt_index == 1
     async with lab.refuses(WaitpointClosed, "attempt ended"):
         await lab.engine.deliver_signal(signal_to(key, old))
-    async with lab.refuses(InvalidWaitpoint, "closed"):
+    async with lab.refuses(WaitpointNotPending, "closed"):
         await suspended(lab, Single("a"), newer, waitpoints=(UsePending(old.waitpoint_id, "a"),))
 
 

@@ -55,9 +55,9 @@ async def is_over(lab: Lab, waiting: Waiting, cause: ResumeCause, reason: str) -
     found = await waitpoints(lab, waiting.execution_id)
     assert {each.state for each in found} == {WaitpointState.CLOSED}
     assert {each.close_reason for each in found} == {reason}
-    assert await lab.engine.list_suspended() == []
+    assert (await lab.engine.list_suspended()).items == ()
     page = await lab.engine.list_pending_waitpoints(execution_id=waiting.execution_id)
-    assert page.entries == ()
+    assert page.items == ()
 
 
 # --- timeouts ----------------------------------------------------------------------------------
@@ -94,7 +94,7 @@ async def test_a_timeout_that_ends_the_execution(
     reason = snapshot.failure_reason or snapshot.cancellation_reason
     assert reason == f"suspension_timeout:{behavior}"
     await is_over(lab, waiting, ResumeCause.TIMEOUT, f"timed_out_{behavior}")
-    (ended,) = await lab.engine.list_attempts(execution_id=waiting.execution_id)
+    (ended,) = (await lab.engine.list_attempts(execution_id=waiting.execution_id)).items
     assert ended.outcome == attempt.value
     assert [event.outcome for event in await lab.completions(waiting.execution_id)] == [outcome]
     async with lab.refuses(TargetNotSignalable):
@@ -205,7 +205,7 @@ async def test_an_operator_ends_what_no_signal_can(lab: Lab) -> None:
     assert done.public_state == "waiting"
     await is_over(lab, waiting, ResumeCause.OPERATOR, "resumed")
     (event,) = await lab.operator_events(waiting.execution_id)
-    assert (event.event_type, event.details["actor"]) == (OperatorEventType.RESUMED, "ann")
+    assert (event.event_type, event.actor) == (OperatorEventType.RESUMED, "ann")
     again = await lab.claim()
     assert again.handle.kind is HandleKind.RESUMED
     info = await lab.engine.resume_info(again.handle)
@@ -290,7 +290,7 @@ async def test_a_cancel_closes_every_binding_and_the_episode(lab: Lab) -> None:
     assert len(row.progress) == 1
     (left,) = await waitpoints(lab, handed_out.execution_id)
     assert left.state is WaitpointState.CLOSED
-    (ended,) = await lab.engine.list_attempts(execution_id=waiting.execution_id)
+    (ended,) = (await lab.engine.list_attempts(execution_id=waiting.execution_id)).items
     assert ended.outcome == AttemptOutcome.ENDED_CANCELLED.value
     assert await lab.after(100_000) == 0
     assert len(await lab.completions(waiting.execution_id)) == 1
@@ -381,7 +381,7 @@ async def test_the_attempts_time_stands_still_while_it_waits(lab: Lab) -> None:
     await lab.after(4000)
     snapshot = await lab.describe(waiting.execution_id)
     assert snapshot.public_state in (PublicState.FAILED, PublicState.EXPIRED)
-    (ended,) = await lab.engine.list_attempts(execution_id=waiting.execution_id)
+    (ended,) = (await lab.engine.list_attempts(execution_id=waiting.execution_id)).items
     assert ended.attempt_index == 0
 
 
@@ -400,11 +400,11 @@ async def test_resume_keeps_the_attempt_through_many_episodes(lab: Lab) -> None:
         (seen,) = await lab.engine.observe_signals(again.handle)
         assert seen.payload == b"%d" % number
         claimed = again
-    rows = await lab.engine.list_suspensions(execution_id=claimed.execution_id)
+    rows = (await lab.engine.list_suspensions(execution_id=claimed.execution_id)).items
     assert len(rows) == 4
     assert len(await signals(lab, claimed.execution_id)) == 4
     await lab.engine.complete(claimed.handle, result=b"done")
-    (attempt,) = await lab.engine.list_attempts(execution_id=claimed.execution_id)
+    (attempt,) = (await lab.engine.list_attempts(execution_id=claimed.execution_id)).items
     assert attempt.attempt_index == 0
 
 

@@ -41,7 +41,7 @@ def test_a_spoiled_suspension_harms_nobody_else(durable_lab: Lab, column: str) -
         assert await lab.state(timed.execution_id) is PublicState.FAILED
         assert await lab.state(key) is PublicState.SUSPENDED
         assert await lab.engine.move_due() == 0
-        assert await lab.engine.list_suspended() == []
+        assert (await lab.engine.list_suspended()).items == ()
         problems = (await lab.engine.doctor()).problems
         (problem,) = problems
         assert (problem.code, problem.subject.split("/")[0]) == ("corrupt", f"ff_suspension {key}")

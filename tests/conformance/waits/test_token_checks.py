@@ -143,7 +143,7 @@ async def test_a_retired_key_verifies_in_its_grace_and_no_longer(lab: Lab) -> No
     async with lab.refuses(InvalidToken):
         await waiting.send()
     page = await lab.engine.list_pending_waitpoints(execution_id=waiting.execution_id)
-    assert [each.token_fingerprint for each in page.entries] == [""]
+    assert [each.token_fingerprint for each in page.items] == [""]
     approved = await lab.engine.deliver_approval_signal(
         execution_id=waiting.execution_id,
         waitpoint_id=waiting.at["a"].waitpoint_id,

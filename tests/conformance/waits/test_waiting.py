@@ -35,7 +35,7 @@ async def test_a_waiter_in_the_same_process_need_not_look(
     waiting = [
         asyncio.create_task(
             lab.engine.wait_for_outcome(
-                execution_id=claimed.execution_id, timeout_ms=60_000, look_after_ms=60_000
+                execution_id=claimed.execution_id, wait_ms=60_000, look_after_ms=60_000
             )
         )
         for _ in range(2)

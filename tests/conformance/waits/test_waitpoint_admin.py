@@ -5,7 +5,13 @@ from __future__ import annotations
 import pytest
 
 from flowfabric.api.waits import SuspendRequest, UsePending
-from flowfabric.errors import InvalidWaitpoint, NotFound, PendingWaitpointExpired, WaitpointClosed
+from flowfabric.errors import (
+    NotFound,
+    PendingWaitpointExpired,
+    WaitpointClosed,
+    WaitpointInUse,
+    WaitpointNotPending,
+)
 from flowfabric.limits import PAGE_MAX
 from flowfabric.model.state import PublicState
 from flowfabric.model.suspension import (
@@ -41,9 +47,9 @@ async def test_a_listing_shows_what_may_still_be_signalled_and_no_token(lab: Lab
     waiting = await suspended(lab, condition, claimed, timeout_at=lab.now + 9000)
     page = await lab.engine.list_pending_waitpoints(execution_id=claimed.execution_id)
     assert page.next_cursor is None
-    found = {each.waitpoint_key: each for each in page.entries}
-    assert [each.waitpoint_id for each in page.entries] == sorted(
-        each.waitpoint_id for each in page.entries
+    found = {each.waitpoint_key: each for each in page.items}
+    assert [each.waitpoint_id for each in page.items] == sorted(
+        each.waitpoint_id for each in page.items
     )
     assert found.keys() == {"later", "a", "b", "c"}
     assert found["a"].required_signal_names == ("yes", "no")
@@ -53,8 +59,8 @@ async def test_a_listing_shows_what_may_still_be_signalled_and_no_token(lab: Lab
     assert found["later"].expires_at == lab.now + 5000
     assert (found["a"].state, found["a"].activated_at) == (WaitpointState.ACTIVE, lab.now)
     assert found["a"].expires_at == lab.now + 9000
-    assert {each.token_kid for each in page.entries} == {"k1"}
-    assert len({each.token_fingerprint for each in page.entries}) == 4
+    assert {each.token_kid for each in page.items} == {"k1"}
+    assert len({each.token_fingerprint for each in page.items}) == 4
     shown = repr(page)
     for details in (early_bird, *waiting.outcome.waitpoints):
         assert details.token.reveal().partition(":")[2] not in shown
@@ -70,15 +76,15 @@ async def test_a_listing_pages_by_id_and_filters_before_it_pages(lab: Lab) -> No
             execution_id=claimed.execution_id, waitpoint_id=details.waitpoint_id
         )
     seen: list[str] = []
-    after, pages = None, 0
+    cursor, pages = None, 0
     while True:
         page = await lab.engine.list_pending_waitpoints(
-            execution_id=claimed.execution_id, after=after, limit=2
+            execution_id=claimed.execution_id, cursor=cursor, limit=2
         )
-        seen += [each.waitpoint_id for each in page.entries]
+        seen += [each.waitpoint_id for each in page.items]
         pages += 1
-        after = page.next_cursor
-        if after is None:
+        cursor = page.next_cursor
+        if cursor is None:
             break
     assert pages == 2
     assert seen == sorted(each.waitpoint_id for each in made)[5:]
@@ -102,7 +108,7 @@ async def test_a_pending_waitpoint_can_be_closed_again_and_again(lab: Lab) -> No
     assert row.close_reason == "changed my mind"
     async with lab.refuses(WaitpointClosed, "changed my mind"):
         await lab.engine.deliver_signal(signal_to(claimed.execution_id, details))
-    async with lab.refuses(InvalidWaitpoint, "closed"):
+    async with lab.refuses(WaitpointNotPending, "closed"):
         request = SuspendRequest(
             resume_condition=Single("a"), waitpoints=(UsePending(details.waitpoint_id, "a"),)
         )
@@ -115,7 +121,7 @@ async def test_a_waitpoint_that_is_waited_on_cannot_be_closed(lab: Lab) -> None:
     """An active one ends with its suspension and in no other way."""
     waiting, other = await suspended(lab), await suspended(lab)
     address = waiting.at["a"].waitpoint_id
-    async with lab.refuses(InvalidWaitpoint, "waits on it"):
+    async with lab.refuses(WaitpointInUse, "waits on it"):
         await lab.engine.close_waitpoint(execution_id=waiting.execution_id, waitpoint_id=address)
     for key, wrong in ((other.execution_id, address), (waiting.execution_id, "0" * 36)):
         async with lab.refuses(NotFound, "waitpoint"):
@@ -199,16 +205,17 @@ async def test_suspended_executions_are_listed_newest_first_by_a_stable_cursor(l
         )
         made.append(waiting)
     await suspended(lab, OperatorOnly())
-    first = await lab.engine.list_suspended(limit=3)
+    page = await lab.engine.list_suspended(limit=3)
+    first = page.items
     assert [each.execution_id for each in first[1:]] == [
         each.execution_id for each in reversed(made[3:])
     ]
     assert first[1].reason.value == "manual_pause"
     assert [each.timeout_at for each in first] == [None, lab.now + 99_996, lab.now + 99_987]
     await lab.engine.resume_execution(execution_id=first[-1].execution_id)
-    rest = await lab.engine.list_suspended(before=first[-1].cursor)
+    rest = (await lab.engine.list_suspended(cursor=page.next_cursor)).items
     assert [each.execution_id for each in rest] == [
         each.execution_id for each in reversed(made[:3])
     ]
     assert [each.suspended_at for each in rest] == [lab.now - 20, lab.now - 30, lab.now - 40]
-    assert len(await lab.engine.list_suspended()) == 5
+    assert len((await lab.engine.list_suspended()).items) == 5

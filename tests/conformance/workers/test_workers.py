@@ -23,7 +23,7 @@ async def register(
 
 async def live(lab: Lab, **fields: Any) -> list[str]:
     page = await lab.engine.list_workers(**fields)
-    return [worker.worker_instance_id for worker in page.entries]
+    return [worker.worker_instance_id for worker in page.items]
 
 
 @scenario
@@ -57,7 +57,7 @@ async def test_an_unknown_worker_is_not_registered(lab: Lab) -> None:
 async def test_lanes_and_capabilities_of_a_worker_are_kept_as_lists(lab: Lab) -> None:
     """A lane name may contain the comma."""
     await register(lab, lanes=("b", "a,c", "b"), capabilities=("gpu", "cpu"), kinds=["k2", "k1"])
-    (worker,) = (await lab.engine.list_workers()).entries
+    (worker,) = (await lab.engine.list_workers()).items
     assert worker.lanes == ("a,c", "b")
     assert worker.capabilities == ("cpu", "gpu")
     assert worker.kinds == ("k1", "k2")
@@ -81,7 +81,7 @@ async def test_heartbeats_append_nothing(lab: Lab) -> None:
         await lab.engine.heartbeat_worker(worker_instance_id="i1")
     events = (await lab.dump())["worker_events"]
     assert [event.event_type for event in events] == ["registered"]
-    (worker,) = (await lab.engine.list_workers()).entries
+    (worker,) = (await lab.engine.list_workers()).items
     assert worker.last_heartbeat_at == lab.now
     assert worker.registered_at == lab.now - 50
 
@@ -136,7 +136,7 @@ async def test_workers_are_listed_by_namespace_and_paged(lab: Lab) -> None:
     cursor: str | None = None
     while True:
         page = await lab.engine.list_workers(cursor=cursor, limit=2)
-        seen += [worker.worker_instance_id for worker in page.entries]
+        seen += [worker.worker_instance_id for worker in page.items]
         cursor = page.next_cursor
         if cursor is None:
             break

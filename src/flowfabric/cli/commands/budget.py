@@ -17,6 +17,7 @@ from flowfabric.cli.show.terminal import Column, clean
 from flowfabric.cli.show.times import both, relative, span
 from flowfabric.errors import InvalidInput
 from flowfabric.model.budget import (
+    BudgetAlreadySatisfied,
     BudgetPolicy,
     BudgetStatus,
     EnforcementMode,
@@ -24,7 +25,6 @@ from flowfabric.model.budget import (
     ScopeType,
     SoftAction,
 )
-from flowfabric.model.results import AlreadySatisfied
 from flowfabric.sdk.limits import all_budgets, check_raise, read_scope
 
 _DIMENSION_COLUMNS: Final = (
@@ -152,7 +152,7 @@ async def create(call: Call) -> Exit:
             on_soft_limit=arguments.on_soft or "warn",
             reset_interval_ms=arguments.every or 0,
         )
-        what = "exists already" if isinstance(reply, AlreadySatisfied) else "created"
+        what = "exists already" if isinstance(reply, BudgetAlreadySatisfied) else "created"
         return await _answer(call, engine, what)
 
 

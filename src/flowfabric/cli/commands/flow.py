@@ -104,7 +104,7 @@ async def ls(call: Call) -> Exit:
                 limit=min(PAGE_MAX, arguments.limit - len(rows)),
                 newest_first=True,
             )
-            rows.extend(page.flows)
+            rows.extend(page.items)
             cursor = page.next_cursor
             if cursor is None or len(rows) >= arguments.limit:
                 break
@@ -191,7 +191,7 @@ async def cancel(call: Call) -> Exit:
             flow_id=flow_id,
             policy=POLICIES[arguments.policy],
             reason=arguments.reason or "cancelled from the command line",
-            wait_ms=arguments.wait,
+            wait_ms=arguments.wait or 0,
         )
     left = answer.failed_member_execution_ids if isinstance(answer, PartiallyCancelled) else ()
     if call.terminal.as_json:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -90,7 +91,7 @@ async def rotate(call: Call) -> Exit:
     return Exit.OK
 
 
-def next_kid(keys: list[KeyInfo]) -> str:
+def next_kid(keys: Sequence[KeyInfo]) -> str:
     """`k2` after `k1`."""
     numbers = [int(found[1]) for key in keys if (found := _NUMBERED.fullmatch(key.kid))]
     return f"k{max(numbers, default=0) + 1}"

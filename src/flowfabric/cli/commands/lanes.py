@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from flowfabric.api.backend import EngineBackend
+from flowfabric.api.page import every_item
 from flowfabric.cli import values
 from flowfabric.cli.advice import lanes as lane_names
 from flowfabric.cli.call import Call
@@ -99,14 +100,7 @@ def _show_lanes(call: Call, found: list[LaneSummary]) -> None:
 
 
 async def _all_lanes(engine: EngineBackend) -> list[LaneSummary]:
-    found: list[LaneSummary] = []
-    cursor = None
-    while True:
-        page = await engine.list_lanes(cursor=cursor, limit=PAGE_MAX)
-        found.extend(page.lanes)
-        cursor = page.next_cursor
-        if cursor is None:
-            return found
+    return await every_item(lambda at: engine.list_lanes(cursor=at, limit=PAGE_MAX))
 
 
 async def _switch(call: Call) -> Exit:

@@ -79,7 +79,7 @@ async def _gather(
     while True:
         size = PAGE_MAX if everything else min(PAGE_MAX, limit - len(rows))
         page = await engine.list_executions(**filters, cursor=cursor, limit=size)
-        rows.extend(page.executions)
+        rows.extend(page.items)
         cursor = page.next_cursor
         # A text search may return a short page and still have more to look at.
         if cursor is None or (not everything and len(rows) >= limit):

@@ -14,8 +14,7 @@ from flowfabric.cli.show.plain import plain
 from flowfabric.cli.show.terminal import Column, clean
 from flowfabric.cli.show.times import span
 from flowfabric.model.bounds import DEFAULT_DIMENSION
-from flowfabric.model.quota import QuotaPolicy, QuotaStatus
-from flowfabric.model.results import AlreadySatisfied
+from flowfabric.model.quota import QuotaAlreadySatisfied, QuotaPolicy, QuotaStatus
 from flowfabric.sdk.limits import all_quotas, window_seconds
 
 _COLUMNS: Final = (Column("QUOTA"), Column("STARTS"), Column("AT ONCE"), Column("JITTER"))
@@ -88,7 +87,7 @@ async def create(call: Call) -> Exit:
             max_concurrent=arguments.at_once or 0,
             jitter_ms=arguments.jitter or 0,
         )
-        what = "exists already" if isinstance(reply, AlreadySatisfied) else "created"
+        what = "exists already" if isinstance(reply, QuotaAlreadySatisfied) else "created"
         return await _answer(call, engine, what)
 
 

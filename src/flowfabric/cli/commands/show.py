@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import groupby
 from typing import Final
 
+from flowfabric.api.page import every_item
 from flowfabric.api.waits import WaitInfo
 from flowfabric.cli.call import Call
 from flowfabric.cli.exits import Exit
@@ -14,6 +16,7 @@ from flowfabric.cli.show.executions import bounds_of, headline
 from flowfabric.cli.show.plain import decoded, plain, preview
 from flowfabric.cli.show.terminal import Column, clean, harmless, shorten
 from flowfabric.cli.show.times import both, relative, span
+from flowfabric.limits import PAGE_MAX
 from flowfabric.model.results import AttemptInfo, ExecutionSnapshot
 from flowfabric.model.state import PublicState
 from flowfabric.model.words import AT_TIMEOUT
@@ -41,7 +44,9 @@ async def show(call: Call) -> Exit:
     async with call.engine() as engine:
         snapshot = await named(call, engine)
         execution_id = snapshot.execution_id
-        attempts = await engine.list_attempts(execution_id=execution_id)
+        attempts = await every_item(
+            lambda at: engine.list_attempts(execution_id=execution_id, cursor=at, limit=PAGE_MAX)
+        )
         context = await engine.read_execution_context(execution_id=execution_id)
         result = await engine.get_execution_result(execution_id=execution_id)
         wait = (await engine.describe_waits(execution_ids=[execution_id])).get(execution_id)
@@ -110,7 +115,7 @@ def _counts(snapshot: ExecutionSnapshot) -> str:
     return ", ".join([f"{snapshot.total_attempt_count} started", *parts])
 
 
-def show_attempts(call: Call, attempts: tuple[AttemptInfo, ...], now: int) -> None:
+def show_attempts(call: Call, attempts: Sequence[AttemptInfo], now: int) -> None:
     """The history as a table."""
     if not attempts:
         return
@@ -131,7 +136,7 @@ def show_attempts(call: Call, attempts: tuple[AttemptInfo, ...], now: int) -> No
     _show_tracebacks(call, attempts)
 
 
-def _show_tracebacks(call: Call, attempts: tuple[AttemptInfo, ...]) -> None:
+def _show_tracebacks(call: Call, attempts: Sequence[AttemptInfo]) -> None:
     """The traces of failed attempts, below the table that has only their first lines. Attempts in a
     row that failed at the same place are shown together, with the text of the last."""
     for trace, group in groupby(attempts, key=_trace):

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from flowfabric.api.backend import EngineBackend
+from flowfabric.api.page import every_item
 from flowfabric.api.waits import WaitInfo
 from flowfabric.cli import values
 from flowfabric.cli.call import Call
@@ -92,7 +93,7 @@ def add_arguments(parser: FfParser) -> None:
     _add_key(linking)
     resuming = add_action(actions, "resume", resume, "end a wait whatever it waits for")
     add_id(resuming)
-    resuming.add_argument("--by", default="operator", metavar="NAME", help="for the record")
+    resuming.add_argument("--by", metavar="NAME", help="for the record (default: --actor)")
 
 
 def _add_signal(send: FfParser) -> None:
@@ -154,12 +155,12 @@ async def ls(call: Call) -> Exit:
             limit=min(PAGE_MAX, arguments.limit),
         )
     if call.terminal.as_json:
-        call.terminal.document(plain(page))
+        call.terminal.document({"waits": plain(page.items), "next_cursor": page.next_cursor})
         return Exit.OK
-    if not page.waits:
+    if not page.items:
         call.terminal.note("nothing waits")
     else:
-        call.terminal.table(_COLUMNS, _rows(call, page.waits, now))
+        call.terminal.table(_COLUMNS, _rows(call, page.items, now))
     if page.next_cursor is not None:
         call.terminal.note(f"more: the same command with --cursor {page.next_cursor}")
     return Exit.OK
@@ -193,8 +194,14 @@ async def show(call: Call) -> Exit:
         snapshot = await named(call, engine, waiting=True)
         execution_id = snapshot.execution_id
         waits = await engine.describe_waits(execution_ids=[execution_id])
-        page = await engine.list_pending_waitpoints(execution_id=execution_id, limit=PAGE_MAX)
-        episodes = await engine.list_suspensions(execution_id=execution_id)
+        waitpoints = await every_item(
+            lambda at: engine.list_pending_waitpoints(
+                execution_id=execution_id, cursor=at, limit=PAGE_MAX
+            )
+        )
+        episodes = await every_item(
+            lambda at: engine.list_suspensions(execution_id=execution_id, cursor=at, limit=PAGE_MAX)
+        )
         now = await engine.server_time_ms()
     wait = waits.get(execution_id)
     past = [each for each in episodes if not each.is_open]
@@ -204,7 +211,7 @@ async def show(call: Call) -> Exit:
                 "execution_id": execution_id,
                 "public_state": snapshot.public_state.value,
                 "wait": plain(wait),
-                "waitpoints": plain(page.entries),
+                "waitpoints": plain(waitpoints),
                 "past": [_plain_episode(each) for each in past],
             }
         )
@@ -216,7 +223,7 @@ async def show(call: Call) -> Exit:
         terminal.line("  it does not wait for signals")
     else:
         terminal.facts([(name, clean(text)) for name, text in facts_of(wait, now) if text])
-    _show_waitpoints(call, page.entries, now)
+    _show_waitpoints(call, waitpoints, now)
     _show_past(call, past, now)
     return Exit.OK
 
@@ -245,7 +252,7 @@ def facts_of(wait: WaitInfo, now: int) -> list[tuple[str, str]]:
     ]
 
 
-def _show_waitpoints(call: Call, entries: tuple[WaitpointInfo, ...], now: int) -> None:
+def _show_waitpoints(call: Call, entries: Sequence[WaitpointInfo], now: int) -> None:
     if not entries:
         return
     call.terminal.line()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from flowfabric.api.page import every_item
 from flowfabric.cli.call import Call
 from flowfabric.cli.exits import Exit
 from flowfabric.cli.grammar import FfParser
@@ -32,18 +33,12 @@ def add_arguments(parser: FfParser) -> None:
 
 async def workers(call: Call) -> Exit:
     """Every worker with a recent heartbeat."""
-    found: list[Worker] = []
-    cursor = None
+    namespace = call.arguments.namespace
     async with call.engine() as engine:
         now = await engine.server_time_ms()
-        while True:
-            page = await engine.list_workers(
-                namespace=call.arguments.namespace, cursor=cursor, limit=PAGE_MAX
-            )
-            found.extend(page.entries)
-            cursor = page.next_cursor
-            if cursor is None:
-                break
+        found = await every_item(
+            lambda at: engine.list_workers(namespace=namespace, cursor=at, limit=PAGE_MAX)
+        )
     if call.terminal.as_json:
         call.terminal.document(plain(found))
     elif not found:

@@ -15,7 +15,7 @@ from flowfabric.cli.show.dag import draw, folded, ordered
 from flowfabric.cli.show.executions import headline
 from flowfabric.cli.show.terminal import clean, shorten
 from flowfabric.cli.show.times import both
-from flowfabric.model.flow import AllDone, AnyOf, FlowState, Quorum
+from flowfabric.model.flow import AllDone, AnySucceeded, FlowState, Quorum
 from flowfabric.model.flow_results import (
     EdgeGroupSnapshot,
     EdgeSnapshot,
@@ -23,6 +23,7 @@ from flowfabric.model.flow_results import (
     MemberInfo,
 )
 from flowfabric.model.state import TERMINAL_STATES, PublicState
+from flowfabric.sdk.flow.run import all_edges
 from flowfabric.sdk.flow.verdict import unexcused
 
 MARKS: Final = {
@@ -107,8 +108,8 @@ async def look(engine: EngineBackend, flow_id: str) -> Look:
             advice="ff flow ls lists them; a finished flow is removed when its retention ends",
         )
     members = await engine.list_flow_members(flow_id=flow_id)
-    edges = await engine.list_edges(flow_id=flow_id)
-    return Look(flow, members, edges, await engine.server_time_ms())
+    edges = await all_edges(engine, flow_id)
+    return Look(flow, members, tuple(edges), await engine.server_time_ms())
 
 
 def frame(call: Call, seen: Look, *, rows_max: int | None = None) -> list[str]:
@@ -227,7 +228,7 @@ def join_of(group: EdgeGroupSnapshot | None) -> str:
     match group.policy:
         case Quorum(k=k):
             return f"quorum {have}/{k} of {total}"
-        case AnyOf():
+        case AnySucceeded():
             return f"any {min(have, 1)}/1 of {total}"
         case AllDone():
             return f"all done {total - group.running_count - group.staged_count}/{total}"

@@ -126,7 +126,7 @@ class _Graph:
         self.flow = flow
         self.edges = edges
         self.tasks = tasks
-        self.owed = {(each.kind, each.execution_id) for each in tasks}
+        self.deferred = {(each.kind, each.execution_id) for each in tasks}
         self.inbound: defaultdict[str, list[EdgeRow]] = defaultdict(list)
         for edge in edges:
             self.inbound[edge.downstream_execution_id].append(edge)
@@ -196,8 +196,8 @@ class _Graph:
             upstream = self.executions.get(edge.upstream_execution_id)
             if upstream is None or not upstream.is_terminal:
                 continue
-            owed = (TaskKind.CASCADE, upstream.execution_id) in self.owed
-            if is_open(edge, upstream.replay_count) and not owed:
+            is_deferred = (TaskKind.CASCADE, upstream.execution_id) in self.deferred
+            if is_open(edge, upstream.replay_count) and not is_deferred:
                 found.append((name, "its upstream has ended and no task will count it"))
         return found
 
@@ -237,13 +237,13 @@ class _Graph:
         if not execution.is_runnable:
             return words
         undecided = member.total > 0 and member.group_state is GroupState.PENDING
-        if undecided and not execution.open_group:
+        if undecided and not execution.has_open_group:
             words.append("is free to run, though its group is pending")
-        woken = (TaskKind.WAKE_PARENT, key) in self.owed
-        if execution.open_group and not keeps_back(member) and not woken:
+        woken = (TaskKind.WAKE_PARENT, key) in self.deferred
+        if execution.has_open_group and not keeps_back(member) and not woken:
             words.append("waits for others to end, and there are none")
         paused = execution.state.blocking_reason is BlockingReason.PAUSED_BY_FLOW_CANCEL
-        if paused and (TaskKind.CANCEL_MEMBER, key) not in self.owed:
+        if paused and (TaskKind.CANCEL_MEMBER, key) not in self.deferred:
             words.append("is paused by the cancel of its flow, and no task will cancel it")
         return words
 
@@ -251,7 +251,7 @@ class _Graph:
         """Members that wait only for edges that were staged long ago and never applied."""
         edges = self.inbound[member.execution_id]
         staged = [edge for edge in edges if edge.edge_state is EdgeState.PENDING]
-        if not execution.open_group or not staged or member.resolved < member.total:
+        if not execution.has_open_group or not staged or member.resolved < member.total:
             return []
         late = [edge for edge in staged if edge.created_at < now - FORGOTTEN_MS]
         return [

@@ -11,6 +11,7 @@ from flowfabric.engine.core import EngineCore
 from flowfabric.engine.due_work import clock_of
 from flowfabric.engine.loop_status import status_of
 from flowfabric.engine.operations.performing import answers, commands
+from flowfabric.engine.operations.waiting import left_s, wait_until
 from flowfabric.errors import InvalidInput, WaitTimeout
 from flowfabric.ids import jitter
 from flowfabric.kernel.execution.expire import (
@@ -49,12 +50,12 @@ async def prepare(machine: EngineCore, _request: api.Prepare) -> Prepared:
 @answers(api.ShutdownPrepare)
 async def shutdown_prepare(machine: EngineCore, request: api.ShutdownPrepare) -> None:
     """Finish commits of this process; other processes have their own."""
-    grace_ms = check_integer(request.grace_ms, field="grace_ms", least=0, most=3_600_000)
+    until = wait_until(request.wait_ms, is_bounded=True)
     try:
-        async with asyncio.timeout(grace_ms / 1000):
+        async with asyncio.timeout(left_s(until)):
             await machine.batches.idle()
     except TimeoutError:
-        raise WaitTimeout(f"commits still in flight after {grace_ms} ms") from None
+        raise WaitTimeout(f"commits still in flight after {request.wait_ms} ms") from None
 
 
 @answers(api.Doctor)

@@ -8,7 +8,9 @@ from typing import TypeVar
 
 from flowfabric import ids, limits
 from flowfabric.api import budgets as api
+from flowfabric.api.page import Page, at_name
 from flowfabric.engine.core import EngineCore
+from flowfabric.engine.operations.listing import Listing, check_limit
 from flowfabric.engine.operations.performing import answers, commands
 from flowfabric.engine.unit.corrupt import readable
 from flowfabric.errors import Corruption, InvalidInput, NotFound
@@ -42,6 +44,8 @@ from flowfabric.model.limit_checks import (
 )
 from flowfabric.stores.base import Reader, Transaction
 from flowfabric.stores.tables import BUDGETS, USAGE, Key
+
+_BUDGETS = Listing("list_budgets", at_name)
 
 W = TypeVar("W", bound=StrEnum)
 
@@ -205,24 +209,24 @@ async def get_budget_status(machine: EngineCore, request: api.GetBudgetStatus) -
 
 
 @answers(api.ListBudgets)
-async def list_budgets(machine: EngineCore, request: api.ListBudgets) -> list[BudgetStatus]:
+async def list_budgets(machine: EngineCore, request: api.ListBudgets) -> Page[BudgetStatus]:
     """One page of those that have a policy, by id."""
-    limit, after = request.limit, request.after
-    check_integer(limit, field="limit", least=1, most=limits.PAGE_MAX)
-    start = None if after is None else check_text(after, field="after", max_bytes=1024)
+    limit, after = check_limit(request.limit), _BUDGETS.place(request.cursor)
 
     async def work(reader: Reader) -> list[str]:
         found: list[str] = []
-        key = None if start is None else (start,)
-        while len(found) < limit:
-            rows = await reader.page_rows(BUDGETS, {}, key, limit, newest_first=False)
+        key, size = after, limit + 1
+        while len(found) < size:
+            rows = await reader.page_rows(BUDGETS, {}, key, size, newest_first=False)
             found += [row.budget_id for row in rows if row.policy is not None]
-            if len(rows) < limit:
+            if len(rows) < size:
                 break
             key = (rows[-1].budget_id,)
-        return found[:limit]
+        return found[:size]
 
-    return await _statuses(machine, await machine.read(work))
+    names = await machine.read(work)
+    page = _BUDGETS.page(names, limit, place_of=lambda name: (name,), show=str)
+    return Page(tuple(await _statuses(machine, page.items)), page.next_cursor)
 
 
 @answers(api.ReadBudgetUsageAndLimits)

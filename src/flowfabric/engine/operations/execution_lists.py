@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Sequence
 
 from flowfabric import limits
 from flowfabric.api import executions as api
+from flowfabric.api.page import Page, at_instant
 from flowfabric.engine.core import EngineCore
+from flowfabric.engine.operations.listing import Listing, check_limit
 from flowfabric.engine.operations.performing import answers
-from flowfabric.errors import InvalidInput
 from flowfabric.model.checks import (
     check_instant,
     check_integer,
@@ -23,27 +23,40 @@ from flowfabric.model.execution import Execution
 from flowfabric.model.limit_checks import check_word
 from flowfabric.model.record import replace
 from flowfabric.model.results import (
-    ExecutionPage,
     ExecutionSnapshot,
     ExpiredLease,
-    ExpiredLeasePage,
     snapshot_of,
 )
 from flowfabric.model.route import Catalog, Route
 from flowfabric.model.state import PublicState
 from flowfabric.stores.base import ListFilter, Reader
-from flowfabric.stores.indexes import uuid_of
+from flowfabric.stores.indexes import newest_first, uuid_of
+
+Place = tuple[int, str]  # in a listing by time
+
+_EXECUTIONS = Listing("list_executions", at_instant)
+_LEASES = Listing("list_expired_leases", at_instant)
 
 
 @answers(api.ListExecutions)
-async def list_executions(machine: EngineCore, request: api.ListExecutions) -> ExecutionPage:
-    """Check the filters, then find their routes in the catalog and one page of rows."""
-    limit = request.limit
-    check_integer(limit, field="limit", least=0, most=limits.PAGE_MAX)
+async def list_executions(
+    machine: EngineCore, request: api.ListExecutions
+) -> Page[ExecutionSnapshot]:
+    """The matches, as they are shown."""
+    found, following = await find_page(machine, request, _EXECUTIONS.place(request.cursor))
+    return Page(tuple(map(snapshot_of, found)), _EXECUTIONS.cursor(following))
+
+
+async def find_page(
+    machine: EngineCore, request: api.ListExecutions, before: Place | None
+) -> tuple[list[Execution], Place | None]:
+    """One page after a place, and the place of the next. The request's own cursor is not read, so
+    that other listings may use cursors of their own."""
+    limit = check_limit(request.limit)
     wanted = replace(
         _list_filter(request.states, request.tag, request.created_after, request.created_before),
         partition=_partition(machine, request.partition),
-        before=_decode_cursor(request.cursor),
+        before=before,
     )
     place = (request.namespace, request.lane_id, request.execution_kind)
     _check_route(*place)
@@ -51,11 +64,13 @@ async def list_executions(machine: EngineCore, request: api.ListExecutions) -> E
     if request.text is not None:
         words = check_text(request.text, field="text", max_bytes=limits.REASON_BYTES).lower()
     if limit == 0:
-        return ExecutionPage((), None)
+        return [], None
 
-    async def work(reader: Reader) -> ExecutionPage:
+    async def work(reader: Reader) -> tuple[list[Execution], Place | None]:
         routes = _routes(await reader.catalog(), *place)
-        return await _page(reader, wanted, routes, words, limit)
+        if routes == ():
+            return [], None
+        return await _page(reader, replace(wanted, routes=routes), words, limit)
 
     return await machine.read(work)
 
@@ -103,13 +118,12 @@ async def count_by_lane(
 @answers(api.ListExpiredLeases)
 async def list_expired_leases(
     machine: EngineCore, request: api.ListExpiredLeases
-) -> ExpiredLeasePage:
+) -> Page[ExpiredLease]:
     """In the order of the index: by expiry."""
-    as_of, limit, namespace = request.as_of, request.limit, request.namespace
-    check_integer(limit, field="limit", least=1, most=limits.EXPIRED_LEASES_PAGE_MAX)
+    as_of, limit, namespace = request.as_of, check_limit(request.limit), request.namespace
     if namespace is not None:
         check_name(namespace, field="namespace")
-    after = _decode_cursor(request.cursor)
+    after = _LEASES.place(request.cursor)
     if as_of is not None:
         check_instant(as_of, field="as_of")
 
@@ -119,15 +133,9 @@ async def list_expired_leases(
         routes = None
         if namespace is not None:
             routes = [route for route in known if route.namespace == namespace]
-        return await reader.expired_leases(routes, until, after, limit)
+        return await reader.expired_leases(routes, until, after, limit + 1)
 
-    found = await machine.read(work)
-    entries = tuple(map(_expired, found))
-    last = found[-1] if len(found) == limit else None
-    following = None
-    if last is not None:
-        following = _encode_cursor(last.lease_expires_at or 0, last.execution_id)
-    return ExpiredLeasePage(entries, following)
+    return _LEASES.page(await machine.read(work), limit, place_of=_expiry, show=_expired)
 
 
 # --- filters and rows -----------------------------------------------------------------------------
@@ -179,16 +187,9 @@ def _routes(
 
 
 async def _page(
-    reader: Reader,
-    wanted: ListFilter,
-    routes: tuple[Route, ...] | None,
-    words: str | None,
-    limit: int,
-) -> ExecutionPage:
-    if routes == ():
-        return ExecutionPage((), None)
-    wanted = replace(wanted, routes=routes)
-    shown: list[ExecutionSnapshot] = []
+    reader: Reader, wanted: ListFilter, words: str | None, limit: int
+) -> tuple[list[Execution], Place | None]:
+    shown: list[Execution] = []
     looked = 0
     while looked < limits.TEXT_SCAN_ROWS:
         size = limit + 1 if words is None else limits.PAGE_MAX
@@ -196,19 +197,14 @@ async def _page(
         looked += len(rows)
         for row in rows:
             if len(shown) == limit:
-                last = shown[-1]
-                return ExecutionPage(
-                    tuple(shown), _encode_cursor(last.created_at, last.execution_id)
-                )
+                return shown, newest_first(shown[-1])
             if isinstance(row, Execution) and (words is None or words in _searchable(row)):
-                shown.append(snapshot_of(row))
+                shown.append(row)
         readable = [row for row in rows if isinstance(row, Execution)]
         if len(rows) < size or not readable:
-            return ExecutionPage(tuple(shown), None)
-        end = readable[-1]
-        wanted = replace(wanted, before=(end.created_at, uuid_of(end.execution_id)))
-    before = wanted.before or (0, "")
-    return ExecutionPage(tuple(shown), _encode_cursor(before[0], before[1]))
+            return shown, None
+        wanted = replace(wanted, before=newest_first(readable[-1]))
+    return shown, wanted.before
 
 
 def _searchable(execution: Execution) -> str:
@@ -227,25 +223,12 @@ def _state(state: str) -> str:
     return check_word(state, PublicState, field="states").value
 
 
-def _encode_cursor(when: int, execution_id: str) -> str:
-    return base64.urlsafe_b64encode(f"{when}:{uuid_of(execution_id)}".encode()).decode()
-
-
-def _decode_cursor(cursor: str | None) -> tuple[int, str] | None:
-    if cursor is None:
-        return None
-    try:
-        check_text(cursor, field="cursor", max_bytes=limits.NAME_BYTES)
-        when, _, uuid = base64.urlsafe_b64decode(cursor.encode()).decode().partition(":")
-        if len(uuid) != 36:
-            raise ValueError(cursor)
-        return int(when), uuid
-    except ValueError:
-        raise InvalidInput("cursor: not one of ours", field="cursor") from None
-
-
 def _instant(value: int | None, field: str) -> int | None:
     return None if value is None else check_instant(value, field=field)
+
+
+def _expiry(execution: Execution) -> Place:
+    return execution.lease_expires_at or 0, uuid_of(execution.execution_id)
 
 
 def _expired(execution: Execution) -> ExpiredLease:

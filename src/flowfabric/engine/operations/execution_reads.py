@@ -11,7 +11,7 @@ from typing import cast
 from flowfabric import limits
 from flowfabric.api import executions as api
 from flowfabric.api.hints import end_topic, wait_event
-from flowfabric.clock import monotonic
+from flowfabric.api.page import Page, at_number
 from flowfabric.engine.core import EngineCore
 from flowfabric.engine.operations.core_fields import (
     CURRENT_WAITPOINT,
@@ -20,8 +20,10 @@ from flowfabric.engine.operations.core_fields import (
 )
 from flowfabric.engine.operations.flow_looks import look_at_dependencies
 from flowfabric.engine.operations.limit_looks import look_at_bounds
+from flowfabric.engine.operations.listing import Listing, check_limit
 from flowfabric.engine.operations.performing import answers
 from flowfabric.engine.operations.wait_reads import look_at_wait
+from flowfabric.engine.operations.waiting import left_s, wait_until
 from flowfabric.errors import Corruption, NotFound, WaitTimeout
 from flowfabric.kernel.explain.execution import explain as explanation_of
 from flowfabric.model.attempt import Attempt, AttemptOutcome, AttemptType
@@ -37,6 +39,8 @@ from flowfabric.model.results import (
 )
 from flowfabric.model.state import PublicState, TerminalOutcome
 from flowfabric.stores.base import Corrupt, Reader
+
+_ATTEMPTS = Listing("list_attempts", at_number)
 
 
 async def _find(machine: EngineCore, execution_id: str) -> Execution | None:
@@ -156,15 +160,21 @@ async def read_exec_core_fields(
 
 
 @answers(api.ListAttempts)
-async def list_attempts(machine: EngineCore, request: api.ListAttempts) -> tuple[AttemptInfo, ...]:
+async def list_attempts(machine: EngineCore, request: api.ListAttempts) -> Page[AttemptInfo]:
     """Ended attempts are rows of their own; the live one is part of the execution."""
+    limit, after = check_limit(request.limit), _ATTEMPTS.place(request.cursor)
     execution = await _require(machine, request.execution_id)
     ended = await machine.read(lambda reader: reader.attempts(execution.execution_id))
     attempts = [_ended_info(attempt) for attempt in ended]
     known = {attempt.attempt_index for attempt in ended}
     if execution.attempt_index is not None and execution.attempt_index not in known:
         attempts.append(_live_info(execution))
-    return tuple(attempts)
+    return _ATTEMPTS.page(
+        [each for each in attempts if after is None or each.attempt_index > after[0]],
+        limit,
+        place_of=lambda each: (each.attempt_index,),
+        show=lambda each: each,
+    )
 
 
 def _ended_info(attempt: Attempt) -> AttemptInfo:
@@ -268,28 +278,26 @@ async def read_outcomes(machine: EngineCore, request: api.ReadOutcomes) -> dict[
 @answers(api.WaitForResult)
 async def wait_for_result(machine: EngineCore, request: api.WaitForResult) -> ExecutionSnapshot:
     """The snapshot alone."""
-    return (await _end(machine, request.execution_id, request.timeout_ms, 0)).ended
+    return (await _end(machine, request.execution_id, request.wait_ms, 0)).ended
 
 
 @answers(api.WaitForOutcome)
 async def wait_for_outcome(machine: EngineCore, request: api.WaitForOutcome) -> Outcome:
     """The snapshot and the result."""
-    return await _end(machine, request.execution_id, request.timeout_ms, request.look_after_ms)
+    return await _end(machine, request.execution_id, request.wait_ms, request.look_after_ms)
 
 
 async def _end(
-    machine: EngineCore, execution_id: str, timeout_ms: int | None, look_after_ms: int
+    machine: EngineCore, execution_id: str, wait_ms: int | None, look_after_ms: int
 ) -> Outcome:
     """Read, and read again after each hint, until it ended or the time is up."""
     checked = machine.check_id(execution_id)
     most = limits.DURATION_MS_MAX
     check_integer(look_after_ms, field="look_after_ms", least=0, most=most)
-    if timeout_ms is not None:
-        check_integer(timeout_ms, field="timeout_ms", least=0, most=most)
-    until = None if timeout_ms is None else monotonic() + timeout_ms / 1000
+    until = wait_until(wait_ms)
     with machine.wakeups.listening((end_topic(checked),)) as woken:
-        if look_after_ms and timeout_ms != 0:
-            await wait_event(woken, min(look_after_ms, timeout_ms or look_after_ms) / 1000)
+        if (first := min(look_after_ms / 1000, left_s(until))) > 0:
+            await wait_event(woken, first)
         while True:
             if woken.told is not None:
                 return cast("Outcome", woken.told)
@@ -298,15 +306,11 @@ async def _end(
                 raise NotFound(f"execution {checked}", entity="execution")
             if execution.is_terminal:
                 return Outcome(snapshot_of(execution), result)
-            pause = machine.config.poll_interval_ms / 1000
-            if until is not None:
-                pause = min(pause, until - monotonic())
-                if pause <= 0:
-                    state = execution.public_state.value
-                    raise WaitTimeout(
-                        f"execution {checked} is still {state} after {timeout_ms} ms",
-                        public_state=state,
-                    )
+            pause = min(left_s(until), machine.config.poll_interval_ms / 1000)
+            if pause <= 0:
+                state = execution.public_state.value
+                detail = f"execution {checked} is still {state} after {wait_ms} ms"
+                raise WaitTimeout(detail, public_state=state)
             await wait_event(woken, pause)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any
 
 from flowfabric import limits
 from flowfabric.api import executions as api
@@ -16,23 +16,14 @@ from flowfabric.ids import member_ids, new_execution_id, new_execution_ids
 from flowfabric.kernel.decision import Refused
 from flowfabric.kernel.execution.create import CreateExecution
 from flowfabric.model.checks import check_list, check_uuid
-from flowfabric.model.record import fields_of, replace
 from flowfabric.model.results import CreateResult
-
-# The fields that always have a value, with their defaults.
-_USUAL: Final = {
-    name: value
-    for name, value in fields_of(NewExecution(execution_kind="")).items()
-    if value is not None
-}
 
 
 @answers(api.NewExecution)
 async def create_execution(machine: EngineCore, request: NewExecution) -> CreateResult:
     """Create one, which shares a commit with other commands."""
-    request = _filled(request)
     command = to_create(request, machine.config, _new_id(machine, request))
-    await machine.ensure_known((command,))
+    await machine.known.ensure((command,))
     return await machine.execute(command)
 
 
@@ -42,7 +33,7 @@ async def create_executions(
 ) -> list[CreateResult]:
     """Create many in a transaction of their own."""
     commands = _checked(machine, request.requests)
-    await machine.ensure_known(commands)
+    await machine.known.ensure(commands)
     return await machine.execute_together(commands, _raise_first_refusal)
 
 
@@ -93,17 +84,9 @@ def _request(given: NewExecution | dict[str, Any]) -> NewExecution:
     if unknown:
         name = min(unknown)
         raise InvalidInput(f"{name}: unknown field", field=name)
-    return _filled(NewExecution(**{"execution_kind": None, **given}))
-
-
-def _filled(request: NewExecution) -> NewExecution:
-    """The request with defaults for fields that are None, which means left out."""
-    absent = {name: usual for name, usual in _USUAL.items() if getattr(request, name) is None}
-    if not absent:
-        return request
-    if "execution_kind" in absent:
+    if "execution_kind" not in given:
         raise InvalidInput("execution_kind: is required", field="execution_kind")
-    return replace(request, **absent)
+    return NewExecution(**given)
 
 
 def _raise_first_refusal(replies: Sequence[object]) -> None:

@@ -13,12 +13,16 @@ from typing import Final
 
 from flowfabric import limits
 from flowfabric.api import executions as api
+from flowfabric.api.page import Page, at_name
 from flowfabric.engine.core import EngineCore
+from flowfabric.engine.operations.listing import Listing, check_limit
 from flowfabric.engine.operations.performing import answers
 from flowfabric.errors import InvalidInput
 from flowfabric.model.checks import check_integer, check_name, check_text
 from flowfabric.stores.base import Reader
 from flowfabric.stores.tables import FLOWS
+
+_KINDS = Listing("list_kinds", at_name)
 
 _DIGITS: Final = 32
 _DASHES: Final = (8, 12, 16, 20)  # before these digits
@@ -58,14 +62,16 @@ async def find_flows(machine: EngineCore, request: api.FindFlows) -> tuple[str, 
 
 
 @answers(api.ListKinds)
-async def list_kinds(machine: EngineCore, request: api.ListKinds) -> tuple[str, ...]:
+async def list_kinds(machine: EngineCore, request: api.ListKinds) -> Page[str]:
     """The kinds in the catalog of routes."""
-    namespace = request.namespace
+    namespace, limit = request.namespace, check_limit(request.limit)
+    after = _KINDS.place(request.cursor) or ("",)
     if namespace is not None:
         check_name(namespace, field="namespace")
     catalog = await machine.read(lambda reader: reader.catalog())
     routes = (r for r in catalog.routes if namespace is None or r.namespace == namespace)
-    return tuple(sorted({route.execution_kind for route in routes}))
+    kinds = sorted({r.execution_kind for r in routes if r.execution_kind > after[0]})
+    return _KINDS.page(kinds, limit, place_of=lambda kind: (kind,), show=str)
 
 
 async def _flows_beginning(reader: Reader, digits: str, limit: int) -> list[str]:

@@ -14,7 +14,7 @@ from flowfabric.stores.tables import EDGES, EDGES_AHEAD, MEMBERS, Key
 
 async def look_at_dependencies(execution: Execution, reader: Reader) -> DependencyLook | None:
     """The dependencies of a blocked member; None for one that is not blocked."""
-    if execution.flow_id is None or not execution.open_group:
+    if execution.flow_id is None or not execution.has_open_group:
         return None
     flow_id, key = execution.flow_id, execution.execution_id
     member = (await members_as_met(reader, (flow_id, key))).get((flow_id, key))

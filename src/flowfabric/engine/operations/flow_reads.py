@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from flowfabric import limits
 from flowfabric.api import flows as api
 from flowfabric.api.hints import flow_topic, wait_event
-from flowfabric.clock import monotonic
+from flowfabric.api.page import Page, at_uuid
 from flowfabric.engine.core import EngineCore
 from flowfabric.engine.operations.flow_looks import members_as_met
+from flowfabric.engine.operations.listing import Listing, check_limit
 from flowfabric.engine.operations.performing import answers
+from flowfabric.engine.operations.waiting import left_s, wait_until
 from flowfabric.errors import InvalidInput, NotFound, WaitTimeout
 from flowfabric.kernel.flow.join import judged, satisfaction_of
 from flowfabric.model.checks import (
     check_execution_id,
     check_flag,
-    check_integer,
     check_tag_key,
     check_uuid,
 )
 from flowfabric.model.execution import Execution
 from flowfabric.model.flow import (
-    ALL_OF,
+    ALL_SUCCEEDED,
     COUNTER_OF_OUTCOME,
     EdgeRow,
     FlowRow,
@@ -37,7 +37,6 @@ from flowfabric.model.flow_results import (
     EdgeSnapshot,
     EligibilityStatus,
     FlowListing,
-    FlowPage,
     FlowSnapshot,
     FlowSummary,
     MemberInfo,
@@ -45,7 +44,10 @@ from flowfabric.model.flow_results import (
 from flowfabric.model.limit_checks import check_word
 from flowfabric.model.state import PUBLIC_OF_OUTCOME, PublicState
 from flowfabric.stores.base import Reader
-from flowfabric.stores.tables import EDGES, FLOWS, MEMBERS
+from flowfabric.stores.tables import EDGES, FLOWS, MEMBERS, Key
+
+_FLOWS = Listing("list_flows", at_uuid)
+_EDGES = Listing("list_edges", at_uuid)
 
 _BLOCKED = (
     PublicState.SUSPENDED,
@@ -91,10 +93,10 @@ async def project_flow_summary(machine: EngineCore, request: api.ProjectFlowSumm
 
 
 @answers(api.ListFlows)
-async def list_flows(machine: EngineCore, request: api.ListFlows) -> FlowPage:
+async def list_flows(machine: EngineCore, request: api.ListFlows) -> Page[FlowListing]:
     """One page; a row more is read, to know whether another page follows."""
-    limit, newest_first, cursor = request.limit, request.newest_first, request.cursor
-    check_integer(limit, field="limit", least=0, most=limits.PAGE_MAX)
+    limit, newest_first = check_limit(request.limit), request.newest_first
+    after = _FLOWS.place(request.cursor)
     check_flag(newest_first, field="newest_first")
     equal: dict[str, str] = {}
     if request.namespace is not None:
@@ -102,13 +104,10 @@ async def list_flows(machine: EngineCore, request: api.ListFlows) -> FlowPage:
     if request.status is not None:
         word = check_word(request.status, FlowStatus, field="status")
         equal["public_flow_state"] = _STATE_OF_STATUS[word].value
-    after = None if cursor is None else (check_uuid(cursor, field="cursor"),)
     rows = await machine.read(
         lambda reader: reader.page_rows(FLOWS, equal, after, limit + 1, newest_first=newest_first)
     )
-    shown = rows[:limit]
-    more = shown[-1].flow_id if shown and len(rows) > limit else None
-    return FlowPage(tuple(map(_listing, shown)), more)
+    return _FLOWS.page(rows, limit, place_of=FLOWS.key_of, show=_listing)
 
 
 @answers(api.ListFlowMembers)
@@ -133,9 +132,11 @@ async def list_flow_members(
 
 
 @answers(api.ListEdges)
-async def list_edges(machine: EngineCore, request: api.ListEdges) -> tuple[EdgeSnapshot, ...]:
+async def list_edges(machine: EngineCore, request: api.ListEdges) -> Page[EdgeSnapshot]:
     """Edges of one end, or all of the flow."""
-    flow = check_uuid(request.flow_id)
+    flow, limit = check_uuid(request.flow_id), check_limit(request.limit)
+    place = _EDGES.place(request.cursor)
+    after = None if place is None else (flow, *place)
     from_node, to_node = request.from_node, request.to_node
     if from_node is not None and to_node is not None:
         raise InvalidInput("to_node: give one of from_node and to_node", field="to_node")
@@ -145,13 +146,16 @@ async def list_edges(machine: EngineCore, request: api.ListEdges) -> tuple[EdgeS
     if end is not None:
         check_execution_id(end, partitions=machine.store.partitions, field=named)
 
-    async def work(reader: Reader) -> tuple[EdgeSnapshot, ...]:
-        if end is None:
-            rows = list((await reader.peek_rows(EDGES, [(flow,)])).values())
-        else:
-            rows = await reader.rows_by(EDGES, column, [end])
-        chosen = [each for each in rows if each.flow_id == flow]
-        return await _edges(reader, sorted(chosen, key=EDGES.key_of))
+    async def work(reader: Reader) -> Page[EdgeSnapshot]:
+        equal = {"flow_id": flow} if end is None else {"flow_id": flow, column: end}
+        rows = await reader.page_rows(EDGES, equal, after, limit + 1, newest_first=False)
+        members = await _members_below(reader, rows)
+        return _EDGES.page(
+            rows,
+            limit,
+            place_of=lambda row: (row.edge_id,),
+            show=lambda row: _edge(row, members.get(_below(row))),
+        )
 
     return await machine.read(work)
 
@@ -162,8 +166,10 @@ async def describe_edge(machine: EngineCore, request: api.DescribeEdge) -> EdgeS
     key = (check_uuid(request.flow_id), check_uuid(request.edge_id, field="edge_id"))
 
     async def work(reader: Reader) -> EdgeSnapshot | None:
-        found = await _edges(reader, list((await reader.peek_rows(EDGES, [key])).values()))
-        return found[0] if found else None
+        row = (await reader.peek_rows(EDGES, [key])).get(key)
+        if row is None:
+            return None
+        return _edge(row, (await _members_below(reader, [row])).get(_below(row)))
 
     return await machine.read(work)
 
@@ -210,29 +216,24 @@ async def _judge(machine: EngineCore, execution: Execution) -> str:
         stands = judged(row)
     if stands is GroupState.IMPOSSIBLE:
         return "impossible"
-    waits = execution.open_group or (row.total and stands is GroupState.PENDING)
+    waits = execution.has_open_group or (row.total and stands is GroupState.PENDING)
     return "blocked_by_dependencies" if waits else "eligible"
 
 
 @answers(api.WaitForFlow)
 async def wait_for_flow(machine: EngineCore, request: api.WaitForFlow) -> FlowSnapshot:
     """Read, and read again after each hint, until it is over or the time is up."""
-    flow, timeout_ms = check_uuid(request.flow_id), request.timeout_ms
-    if timeout_ms is not None:
-        check_integer(timeout_ms, field="timeout_ms", least=0, most=limits.DURATION_MS_MAX)
-    until = None if timeout_ms is None else monotonic() + timeout_ms / 1000
+    flow, until = check_uuid(request.flow_id), wait_until(request.wait_ms)
     with machine.wakeups.listening((flow_topic(flow),)) as woken:
         while True:
             row = await machine.read(lambda reader: _require(reader, flow))
             if row.finished_at is not None:
                 return _snapshot(row, _final_counts(row), [])
-            pause = machine.config.poll_interval_ms / 1000
-            if until is not None:
-                pause = min(pause, until - monotonic())
-                if pause <= 0:
-                    left = row.node_count - row.ended_count
-                    detail = f"flow {flow} has {left} members left after {timeout_ms} ms"
-                    raise WaitTimeout(detail, public_flow_state=row.public_flow_state.value)
+            pause = min(left_s(until), machine.config.poll_interval_ms / 1000)
+            if pause <= 0:
+                left = row.node_count - row.ended_count
+                detail = f"flow {flow} has {left} members left after {request.wait_ms} ms"
+                raise WaitTimeout(detail, public_flow_state=row.public_flow_state.value)
             await wait_event(woken, pause)
 
 
@@ -342,13 +343,14 @@ def _member(row: MemberRow, execution: Execution) -> MemberInfo:
     )
 
 
-async def _edges(reader: Reader, edges: Sequence[EdgeRow]) -> tuple[EdgeSnapshot, ...]:
-    """Edges with the policies of their groups."""
-    keys = sorted({(each.flow_id, each.downstream_execution_id) for each in edges})
-    members = await reader.peek_rows(MEMBERS, keys) if keys else {}
-    return tuple(
-        _edge(each, members.get((each.flow_id, each.downstream_execution_id))) for each in edges
-    )
+async def _members_below(reader: Reader, edges: Sequence[EdgeRow]) -> Mapping[Key, MemberRow]:
+    """The downstreams of edges: their groups have the edges' policy."""
+    keys = sorted({_below(each) for each in edges})
+    return await reader.peek_rows(MEMBERS, keys) if keys else {}
+
+
+def _below(edge: EdgeRow) -> Key:
+    return (edge.flow_id, edge.downstream_execution_id)
 
 
 def _edge(edge: EdgeRow, member: MemberRow | None) -> EdgeSnapshot:
@@ -358,7 +360,7 @@ def _edge(edge: EdgeRow, member: MemberRow | None) -> EdgeSnapshot:
         edge.upstream_execution_id,
         edge.downstream_execution_id,
         edge.dependency_kind,
-        satisfaction_of(ALL_OF if member is None else member.joins),
+        satisfaction_of(ALL_SUCCEEDED if member is None else member.joins),
         edge.data_passing_ref,
         edge.input_name,
         edge.edge_state,

@@ -12,7 +12,7 @@ from flowfabric.api.executions import NewExecution
 from flowfabric.api.flows import FlowEdge, FlowNode, NewFlow
 from flowfabric.config import EngineConfig
 from flowfabric.engine.operations.requests import to_create
-from flowfabric.errors import DependencyAlreadyExists, FlowFabricError, InvalidInput
+from flowfabric.errors import FlowFabricError, InvalidInput
 from flowfabric.ids import member_ids, new_uuid7s
 from flowfabric.kernel.decision import Refused
 from flowfabric.kernel.execution.create import CreateExecution, fingerprint_of
@@ -175,7 +175,7 @@ def _refuse_duplicate(pairs: Sequence[tuple[str, str]]) -> None:
     for at, pair in enumerate(pairs):
         if (first := seen.setdefault(pair, at)) != at:
             detail = f"edges[{at}]: the same as edges[{first}], {pair[0]} → {pair[1]}"
-            raise DependencyAlreadyExists(detail, field=f"edges[{at}]")
+            raise InvalidInput(detail, field=f"edges[{at}]")
 
 
 def _policy(node: FlowNode) -> EdgePolicy:

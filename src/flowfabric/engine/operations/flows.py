@@ -7,25 +7,24 @@ from typing import cast
 
 from flowfabric import ids, limits
 from flowfabric.api import flows as api
-from flowfabric.clock import monotonic
 from flowfabric.engine.core import EngineCore
 from flowfabric.engine.due_work import move_due
 from flowfabric.engine.operations.flow_requests import to_children, to_submit
 from flowfabric.engine.operations.performing import answers, commands
+from flowfabric.engine.operations.waiting import left_s, wait_until
 from flowfabric.errors import FlowAlreadyTerminal, FlowFabricError, InvalidInput
 from flowfabric.kernel.command import Command
 from flowfabric.kernel.flow.cancel import AckCancelMember, CancelFlow
+from flowfabric.kernel.flow.children import SpawnChildren
 from flowfabric.kernel.flow.dependent import WaitChildren
 from flowfabric.kernel.flow.flow import AddMember, CreateFlow, SetFlowTag
 from flowfabric.kernel.flow.graph import (
     ApplyEdge,
-    CascadeFrom,
-    ResolveEdge,
     SetGroupPolicy,
     StageEdge,
     WithdrawEdge,
 )
-from flowfabric.kernel.flow.submit import SpawnChildren
+from flowfabric.kernel.flow.resolve import CascadeFrom, ResolveEdge
 from flowfabric.model.checks import (
     check_flag,
     check_integer,
@@ -45,10 +44,10 @@ from flowfabric.model.flow import (
     check_edge_policy,
 )
 from flowfabric.model.flow_results import (
-    AlreadyApplied,
     AlreadyTerminal,
     Applied,
     CancellationScheduled,
+    DependencyAlreadyApplied,
     FlowCancelled,
     FlowDuplicate,
     FlowSubmitted,
@@ -56,6 +55,7 @@ from flowfabric.model.flow_results import (
     Spawned,
 )
 from flowfabric.model.limit_checks import check_word
+from flowfabric.model.record import replace
 from flowfabric.stores.tables import FLOW_TASKS
 
 DRAIN_PAUSE_S = 0.02
@@ -90,7 +90,7 @@ async def submit_flow(
     if request.connection is not None:
         (reply,) = await machine.execute_in(request.connection, (command,), creates)
         return reply
-    await machine.ensure_known(creates)
+    await machine.known.ensure(creates)
     return await machine.execute(command)
 
 
@@ -174,7 +174,7 @@ def withdraw_dependency_edge(
 @answers(api.AddDependency)
 async def add_dependency(
     machine: EngineCore, request: api.AddDependency
-) -> Applied | AlreadyApplied:
+) -> Applied | DependencyAlreadyApplied:
     """Both commands, or neither."""
     upstream, downstream = _ends(machine, request)
     stage = StageEdge(
@@ -194,7 +194,7 @@ async def add_dependency(
     )
     together: list[Command[object]] = [stage, apply]
     replies = await machine.execute_together(together)
-    return cast("Applied | AlreadyApplied", replies[1])
+    return cast("Applied | DependencyAlreadyApplied", replies[1])
 
 
 @commands(api.SetEdgeGroupPolicy)
@@ -244,31 +244,29 @@ async def cancel_flow(
     machine: EngineCore, request: api.CancelFlow
 ) -> FlowCancelled | CancellationScheduled | PartiallyCancelled:
     """Cancel it; then, if asked, do its deferred work until the wait is over."""
-    wait_ms = request.wait_ms
-    if wait_ms is not None:
-        check_integer(wait_ms, field="wait_ms", least=0, most=limits.CANCEL_WAIT_MS_MAX)
+    until = wait_until(request.wait_ms)
     flow = check_uuid(request.flow_id)
-    reply = await machine.execute(_cancel(flow, request.policy, request.reason, None))
+    command = _cancel(flow, request.policy, request.reason, None)
+    reply = await machine.execute(replace(command, actor=machine.actor(request.actor)))
     if isinstance(reply, AlreadyTerminal):
         stored = reply.stored_cancellation_policy
         if stored is None:
             raise FlowAlreadyTerminal(f"flow {flow} has finished")
         reply = FlowCancelled(stored, reply.member_execution_ids)
     assert isinstance(reply, FlowCancelled | CancellationScheduled)  # noqa: S101 - narrows
-    if wait_ms is None:
+    if request.wait_ms == 0:
         return reply
-    left = await _drain(machine, flow, wait_ms)
+    left = await _drain(machine, flow, until)
     answer = (reply.cancellation_policy, reply.member_execution_ids)
     return PartiallyCancelled(*answer, left) if left else FlowCancelled(*answer)
 
 
-async def _drain(machine: EngineCore, flow_id: str, wait_ms: int) -> tuple[str, ...]:
+async def _drain(machine: EngineCore, flow_id: str, until: float) -> tuple[str, ...]:
     """Do the deferred work of a cancelled flow; returns the members still open at the end."""
-    until = monotonic() + wait_ms / 1000
     while True:
-        owed = await machine.read(lambda reader: reader.peek_rows(FLOW_TASKS, [(flow_id,)]))
-        left = tuple(key[2] for key in sorted(owed) if key[1] is TaskKind.CANCEL_MEMBER)
-        if not left or monotonic() >= until:
+        deferred = await machine.read(lambda reader: reader.peek_rows(FLOW_TASKS, [(flow_id,)]))
+        left = tuple(key[2] for key in sorted(deferred) if key[1] is TaskKind.CANCEL_MEMBER)
+        if not left or left_s(until) <= 0:
             return left
         if not await move_due(machine):
             await asyncio.sleep(DRAIN_PAUSE_S)
@@ -306,12 +304,12 @@ async def spawn_children(machine: EngineCore, request: api.SpawnChildren) -> Spa
     """Create in the flow of their parent, which only the transaction knows."""
     handle = machine.check_handle(request.handle)
     creates = to_children(handle.execution_id, request.children, machine.config)
-    await machine.ensure_known(creates, knows_flow=False)
+    await machine.known.ensure(creates, knows_flow=False)
     command = SpawnChildren(
         execution_id=handle.execution_id,
         fence=handle.fence,
         children=tuple(creates),
-        flow_budgets=machine.flow_budgets(creates),
+        flow_budgets=machine.known.flow_budgets(creates),
     )
     return await machine.execute(command)
 

@@ -143,6 +143,7 @@ async def issue_grant_and_claim(machine: EngineCore, request: api.IssueGrantAndC
         lease_ttl_ms=lease_ttl(machine, request.lease_duration_ms),
         backend=machine.store.family,
         ids=_new_ids(),
+        actor=machine.actor(request.actor),
     )
     return await _with_body(machine, await machine.execute(command))
 

@@ -7,7 +7,7 @@ from flowfabric.api import keys as api
 from flowfabric.engine.core import EngineCore
 from flowfabric.engine.operations.performing import answers
 from flowfabric.engine.unit.waits import SECRETS_MAX
-from flowfabric.errors import InvalidInput, SchemaMismatch
+from flowfabric.errors import ConfigurationMismatch, InvalidInput
 from flowfabric.kernel.wait.keys import RotateKey, SeedKey, is_over, same_secret
 from flowfabric.kernel.wait.token import check_kid, check_secret
 from flowfabric.model.checks import check_integer
@@ -42,7 +42,7 @@ async def ensure_signing_key(machine: EngineCore) -> None:
     except InvalidInput:
         seeded = AlreadySeeded(name, same_secret=False)
     if isinstance(seeded, AlreadySeeded) and not seeded.same_secret:
-        raise SchemaMismatch(
+        raise ConfigurationMismatch(
             "waitpoint_secret: is not the stored one; rotate with `ff keys rotate`"
         )
 
@@ -52,14 +52,15 @@ async def seed_waitpoint_hmac_secret(
     machine: EngineCore, request: api.SeedWaitpointHmacSecret
 ) -> Seeded | AlreadySeeded:
     """Install a given key."""
-    return await _seed(machine, check_kid(request.kid), check_secret(request.secret_hex))
+    kid, secret = check_kid(request.kid), check_secret(request.secret_hex)
+    return await _seed(machine, kid, secret, actor=machine.actor(request.actor))
 
 
 async def _seed(
-    machine: EngineCore, kid: str, secret: str, *, is_automatic: bool = False
+    machine: EngineCore, kid: str, secret: str, *, is_automatic: bool = False, actor: str = ""
 ) -> Seeded | AlreadySeeded:
     """In a transaction of its own: other commands there would use the keys from before."""
-    command = SeedKey(kid=kid, secret_hex=secret, is_automatic=is_automatic)
+    command = SeedKey(kid=kid, secret_hex=secret, is_automatic=is_automatic, actor=actor)
     (seeded,) = await machine.execute_together([command])
     return seeded
 
@@ -80,6 +81,7 @@ async def rotate_waitpoint_hmac_secret_all(
         secret_hex=given or ids.new_signing_secret(),
         grace_ms=grace,
         is_given=given is not None,
+        actor=machine.actor(request.actor),
     )
     (rotated,) = await machine.execute_together([command])
     return rotated
@@ -88,16 +90,16 @@ async def rotate_waitpoint_hmac_secret_all(
 @answers(api.ListWaitpointHmacKids)
 async def list_waitpoint_hmac_kids(
     machine: EngineCore, request: api.ListWaitpointHmacKids
-) -> list[KeyInfo]:
+) -> tuple[KeyInfo, ...]:
     """Keys that have not expired."""
 
-    async def work(reader: Reader) -> list[KeyInfo]:
+    async def work(reader: Reader) -> tuple[KeyInfo, ...]:
         await reader.catalog()  # also reads the store's clock
         stored = await reader.list_rows(SECRETS, None, SECRETS_MAX)
-        return [
+        return tuple(
             KeyInfo(each.kid, bool(each.is_current), each.created_at, each.due_at)
             for each in stored
             if not is_over(each, reader.now)
-        ]
+        )
 
     return await machine.read(work)

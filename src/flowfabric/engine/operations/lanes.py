@@ -5,17 +5,23 @@ Each change is audited as an operator event in its own transaction.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from flowfabric import limits
 from flowfabric.api import lanes as api
+from flowfabric.api.page import Page, at_name
 from flowfabric.engine.core import EngineCore
 from flowfabric.engine.operations.execution_lists import count_by_lane
+from flowfabric.engine.operations.listing import Listing, check_limit
 from flowfabric.engine.operations.performing import answers, commands
 from flowfabric.kernel.place.lanes import ConfigureLane, SwitchLane
 from flowfabric.model.budget import ScopeType
 from flowfabric.model.checks import check_integer, check_lane, clip_text
 from flowfabric.model.limit_checks import check_bounds, check_word
-from flowfabric.model.results import LaneConfigured, LanePage, LaneSummary
-from flowfabric.model.route import LaneState
+from flowfabric.model.results import LaneConfigured, LaneSummary
+from flowfabric.model.route import Lane, LaneState
+
+_LANES = Listing("list_lanes", at_name)
 
 # --- status ---------------------------------------------------------------------------------------
 
@@ -70,16 +76,17 @@ async def configure_lane(machine: EngineCore, request: api.ConfigureLane) -> Lan
         None if quota_policy_id == "" else quota_policy_id,
         None,
     )
-    await machine.ensure_limits([asked])
+    await machine.known.ensure_limits([asked])
     # A lane has many tenants and executions: budgets of one of those cannot be its default.
     places = {ScopeType.LANE: lane, ScopeType.NAMESPACE: "", ScopeType.EXECUTION: ""}
-    machine.check_scopes(asked.budget_ids, places)
+    machine.known.check_scopes(asked.budget_ids, places)
     command = ConfigureLane(
         lane_id=lane,
         weight=weight,
         aging_ms=aging_ms,
         budget_ids=None if budget_ids is None else asked.budget_ids,
         quota_policy_id="" if quota_policy_id == "" else asked.quota_policy_id,
+        actor=machine.actor(request.actor),
     )
     return await machine.execute(command)
 
@@ -88,27 +95,28 @@ async def configure_lane(machine: EngineCore, request: api.ConfigureLane) -> Lan
 
 
 @answers(api.ListLanes)
-async def list_lanes(machine: EngineCore, request: api.ListLanes) -> LanePage:
+async def list_lanes(machine: EngineCore, request: api.ListLanes) -> Page[LaneSummary]:
     """By name."""
-    cursor, limit = request.cursor, request.limit
-    if cursor is not None:
-        check_lane(cursor, field="cursor")
-    check_integer(limit, field="limit", least=0, most=limits.PAGE_MAX)
+    limit, after = check_limit(request.limit), _LANES.place(request.cursor)
     catalog = await machine.read(lambda reader: reader.catalog())
     counts = await count_by_lane(machine)
-    names = sorted(name for name in catalog.lanes if cursor is None or name > cursor)
-    lanes = tuple(
-        LaneSummary(
-            name,
-            catalog.lanes[name].lane_state,
-            catalog.lanes[name].reason,
-            catalog.lanes[name].registered_at,
-            counts.get(name, {}),
-            catalog.lanes[name].weight,
-            catalog.lanes[name].aging_ms,
-            catalog.lanes[name].bounds,
-        )
-        for name in names[:limit]
+    names = sorted(name for name in catalog.lanes if after is None or name > after[0])
+    return _LANES.page(
+        names,
+        limit,
+        place_of=lambda name: (name,),
+        show=lambda name: _summary(name, catalog.lanes[name], counts.get(name, {})),
     )
-    more = len(names) > limit > 0
-    return LanePage(lanes, names[limit - 1] if more else None)
+
+
+def _summary(name: str, lane: Lane, counts: Mapping[str, int]) -> LaneSummary:
+    return LaneSummary(
+        name,
+        lane.lane_state,
+        lane.reason,
+        lane.registered_at,
+        counts,
+        lane.weight,
+        lane.aging_ms,
+        lane.bounds,
+    )

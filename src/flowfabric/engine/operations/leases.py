@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from flowfabric import limits
 from flowfabric.api import leases as api
 from flowfabric.api.hints import lane_topic, wait_event
-from flowfabric.clock import monotonic
 from flowfabric.engine.core import EngineCore
 from flowfabric.engine.operations.performing import answers, commands
 from flowfabric.engine.operations.requests import check_payload
+from flowfabric.engine.operations.waiting import left_s, wait_until
 from flowfabric.errors import FenceRequired, InvalidInput, PartialFence
 from flowfabric.ids import jitter
 from flowfabric.kernel.execution.cancel import Cancel
@@ -57,16 +57,14 @@ async def claim(machine: EngineCore, request: api.Claim) -> list[Claimed]:
         limit=check_integer(request.limit, field="limit", least=1, most=limits.CLAIM_MAX),
         backend=machine.store.family,
     )
-    wait_ms = request.max_wait_ms
-    check_integer(wait_ms, field="max_wait_ms", least=0, most=limits.DURATION_MS_MAX)
-    until = monotonic() + wait_ms / 1000
+    until = wait_until(request.wait_ms, is_bounded=True)
     with machine.wakeups.listening(map(lane_topic, command.offer.lanes)) as woken:
         while True:
             claimed: list[Claimed] = await machine.execute(command)
-            pause = min(until - monotonic(), machine.config.poll_interval_ms / 1000)
+            pause = min(left_s(until), machine.config.poll_interval_ms / 1000)
             if claimed or pause <= 0:
                 return claimed
-            if not await wait_event(woken, pause) and monotonic() >= until:
+            if not await wait_event(woken, pause) and left_s(until) <= 0:
                 return []
 
 

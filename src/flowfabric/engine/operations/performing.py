@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, TypeVar
 
-from flowfabric.api.operation import Request
+from flowfabric.api.operation import Request, UnsafeRequest
 from flowfabric.engine.core import EngineCore
 from flowfabric.kernel.command import Command
+from flowfabric.model.record import replace
 
 Q = TypeVar("Q", bound=Request[Any])
 C = TypeVar("C", bound=Command[object])
@@ -27,10 +28,21 @@ def commands(
     """This function makes the one command that decides the request."""
 
     def enter(make: Callable[[EngineCore, Q], C]) -> Callable[[EngineCore, Q], C]:
-        COMMANDS[request] = make
+        COMMANDS[request] = _signed(make) if issubclass(request, UnsafeRequest) else make
         return make
 
     return enter
+
+
+def _signed(
+    make: Callable[[EngineCore, Any], Command[Any]],
+) -> Callable[[EngineCore, Any], Command[Any]]:
+    """A command with the request's actor."""
+
+    def signed(machine: EngineCore, request: UnsafeRequest[Any]) -> Command[Any]:
+        return replace(make(machine, request), actor=machine.actor(request.actor))
+
+    return signed
 
 
 def answers(

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from flowfabric import ids, limits
 from flowfabric.api import quotas as api
+from flowfabric.api.page import Page, at_name
 from flowfabric.engine.core import EngineCore
 from flowfabric.engine.operations.limit_looks import present_windows
+from flowfabric.engine.operations.listing import Listing, check_limit
 from flowfabric.engine.operations.performing import answers, commands
 from flowfabric.errors import NotFound
 from flowfabric.kernel.limit.quota import CheckAdmission, CreateQuota, ReleaseAdmission, UpdateQuota
 from flowfabric.model.bounds import DEFAULT_DIMENSION
-from flowfabric.model.checks import check_integer, check_name, check_text
+from flowfabric.model.checks import check_integer, check_name
 from flowfabric.model.limit_checks import check_quota_limit, check_window
 from flowfabric.model.quota import AdmissionOutcome, QuotaPolicy, QuotaStatus
 from flowfabric.stores.base import Reader
 from flowfabric.stores.tables import GATES, QUOTAS
+
+_QUOTAS = Listing("list_quota_policies", at_name)
 
 # --- policies ------------------------------------------------------------------------------------
 
@@ -116,13 +120,14 @@ async def get_quota_status(machine: EngineCore, request: api.GetQuotaStatus) -> 
 @answers(api.ListQuotaPolicies)
 async def list_quota_policies(
     machine: EngineCore, request: api.ListQuotaPolicies
-) -> list[QuotaPolicy]:
+) -> Page[QuotaPolicy]:
     """One page, by id."""
-    limit, after = request.limit, request.after
-    check_integer(limit, field="limit", least=1, most=limits.PAGE_MAX)
-    start = None if after is None else (check_text(after, field="after", max_bytes=1024),)
-    return await machine.read(
-        lambda reader: reader.page_rows(QUOTAS, {}, start, limit, newest_first=False)
+    limit, after = check_limit(request.limit), _QUOTAS.place(request.cursor)
+    rows = await machine.read(
+        lambda reader: reader.page_rows(QUOTAS, {}, after, limit + 1, newest_first=False)
+    )
+    return _QUOTAS.page(
+        rows, limit, place_of=lambda row: (row.quota_policy_id,), show=lambda row: row
     )
 
 

@@ -3,20 +3,21 @@ shows one."""
 
 from __future__ import annotations
 
-from flowfabric import limits
 from flowfabric.api import waits as api
 from flowfabric.api.executions import ListExecutions
-from flowfabric.api.waits import ResumeInfo, WaitInfo, WaitPage, WaitpointPage
+from flowfabric.api.page import Page, at_instant, at_name
+from flowfabric.api.waits import ResumeInfo, WaitInfo
 from flowfabric.engine.core import EngineCore
-from flowfabric.engine.operations.execution_lists import list_executions
+from flowfabric.engine.operations.execution_lists import find_page
+from flowfabric.engine.operations.listing import Listing, check_limit
 from flowfabric.engine.operations.performing import answers
 from flowfabric.engine.unit.corrupt import readable
 from flowfabric.engine.unit.waits import SECRETS_MAX, signals_of
-from flowfabric.errors import InvalidInput, KeyringEmpty, NotFound
+from flowfabric.errors import KeyringEmpty, NotFound
 from flowfabric.kernel.explain.waits import WaitLook, in_words, lines_of, progress_of
 from flowfabric.kernel.wait.condition import names_for
 from flowfabric.kernel.wait.token import current, fingerprint, mint
-from flowfabric.model.checks import check_instant, check_integer, check_list, check_name, check_uuid
+from flowfabric.model.checks import check_list, check_name
 from flowfabric.model.execution import Execution
 from flowfabric.model.handle import Handle
 from flowfabric.model.record import fields_of
@@ -32,9 +33,13 @@ from flowfabric.model.suspension import (
     WaitpointRow,
     WaitpointState,
 )
-from flowfabric.stores.base import Corrupt, ListFilter, Reader
-from flowfabric.stores.indexes import newest_first
-from flowfabric.stores.tables import SECRETS, SIGNALS, SUSPENSIONS, WAITPOINTS
+from flowfabric.stores.base import Corrupt, Reader
+from flowfabric.stores.tables import SECRETS, SIGNALS, SUSPENSIONS, WAITPOINTS, Key
+
+_WAITPOINTS = Listing("list_pending_waitpoints", at_name)
+_WAITS = Listing("list_waits", at_instant)
+_EPISODES = Listing("list_suspensions", at_instant)
+_SUSPENDED = Listing("list_suspended", at_instant)
 
 # --- ended waits ----------------------------------------------------------------------------------
 
@@ -96,15 +101,12 @@ async def _resume_info(reader: Reader, row: SuspensionRow) -> ResumeInfo:
 @answers(api.ListPendingWaitpoints)
 async def list_pending_waitpoints(
     machine: EngineCore, request: api.ListPendingWaitpoints
-) -> WaitpointPage:
+) -> Page[WaitpointInfo]:
     """By id."""
     checked = machine.check_id(request.execution_id)
-    after, limit = request.after, request.limit
-    check_integer(limit, field="limit", least=1, most=limits.PAGE_MAX)
-    if after is not None:
-        check_name(after, field="after")
+    limit, after = check_limit(request.limit), _WAITPOINTS.place(request.cursor)
 
-    async def work(reader: Reader) -> WaitpointPage:
+    async def work(reader: Reader) -> Page[WaitpointInfo]:
         if checked not in await reader.get((checked,)):
             raise NotFound(f"execution {checked}", entity="execution")
         rows = await reader.rows_of(WAITPOINTS, [checked])
@@ -112,36 +114,34 @@ async def list_pending_waitpoints(
             (row for row in rows if row.state is not WaitpointState.CLOSED),
             key=lambda row: row.waitpoint_id,
         )
-        wanted = [row for row in found if after is None or row.waitpoint_id > after]
+        wanted = [row for row in found if after is None or row.waitpoint_id > after[0]]
         secrets = {s.kid: s for s in await reader.list_rows(SECRETS, None, SECRETS_MAX)}
         episodes = await reader.peek_rows(SUSPENSIONS, [(checked,)])
-        entries = []
-        for row in wanted[:limit]:
+
+        def show(row: WaitpointRow) -> WaitpointInfo:
             episode = episodes.get((checked, row.suspension_id or ""))
             names = names_for(episode.condition, row.waitpoint_key) if episode else ()
-            entries.append(waitpoint_info(row, names, fingerprint(row, secrets.get(row.token_kid))))
-        more = len(wanted) > limit
-        return WaitpointPage(tuple(entries), entries[-1].waitpoint_id if more else None)
+            return waitpoint_info(row, names, fingerprint(row, secrets.get(row.token_kid)))
+
+        return _WAITPOINTS.page(wanted, limit, place_of=lambda row: (row.waitpoint_id,), show=show)
 
     return await machine.read(work)
 
 
 @answers(api.ListWaits)
-async def list_waits(machine: EngineCore, request: api.ListWaits) -> WaitPage:
+async def list_waits(machine: EngineCore, request: api.ListWaits) -> Page[WaitInfo]:
     """A page of suspended executions, with the waits of each."""
     suspended = ListExecutions(
         namespace=request.namespace,
         states=(PublicState.SUSPENDED.value,),
         lane_id=request.lane_id,
         execution_kind=request.execution_kind,
-        cursor=request.cursor,
         limit=request.limit,
     )
-    page = await list_executions(machine, suspended)
-    shown = [each.execution_id for each in page.executions]
-    found = await describe_waits(machine, api.DescribeWaits(execution_ids=shown))
-    waits = tuple(found[each] for each in shown if each in found)
-    return WaitPage(waits, page.next_cursor)
+    found, following = await find_page(machine, suspended, _WAITS.place(request.cursor))
+    shown = [each.execution_id for each in found]
+    waits = await describe_waits(machine, api.DescribeWaits(execution_ids=shown))
+    return Page(tuple(waits[each] for each in shown if each in waits), _WAITS.cursor(following))
 
 
 @answers(api.FindWaitpoint)
@@ -178,15 +178,22 @@ def waitpoint_info(row: WaitpointRow, names: tuple[str, ...], mark: str) -> Wait
 @answers(api.ListSuspensions)
 async def list_suspensions(
     machine: EngineCore, request: api.ListSuspensions
-) -> list[SuspensionInfo]:
+) -> Page[SuspensionInfo]:
     """Open and closed ones."""
     checked = machine.check_id(request.execution_id)
+    limit, after = check_limit(request.limit), _EPISODES.place(request.cursor)
     rows = await machine.read(lambda reader: reader.peek_rows(SUSPENSIONS, [(checked,)]))
-    ordered = sorted(rows.values(), key=lambda row: (row.created_at, row.suspension_id))
-    return [
-        SuspensionInfo(**fields_of(row), waited_for=in_words(row.condition, row.progress))
-        for row in ordered
-    ]
+    ordered = sorted(rows.values(), key=_began)
+    wanted = [row for row in ordered if after is None or _began(row) > after]
+    return _EPISODES.page(wanted, limit, place_of=_began, show=_suspension)
+
+
+def _began(row: SuspensionRow) -> tuple[int, str]:
+    return row.created_at, row.suspension_id
+
+
+def _suspension(row: SuspensionRow) -> SuspensionInfo:
+    return SuspensionInfo(**fields_of(row), waited_for=in_words(row.condition, row.progress))
 
 
 # --- tokens --------------------------------------------------------------------------------------
@@ -217,44 +224,25 @@ async def token_of(machine: EngineCore, waitpoint: WaitpointRow) -> Token:
 
 
 @answers(api.ListSuspended)
-async def list_suspended(machine: EngineCore, request: api.ListSuspended) -> list[SuspendedInfo]:
+async def list_suspended(machine: EngineCore, request: api.ListSuspended) -> Page[SuspendedInfo]:
     """Newest first."""
-    before, limit = request.before, request.limit
-    check_integer(limit, field="limit", least=1, most=limits.PAGE_MAX)
-    _check_cursor(before)
+    suspended = ListExecutions(states=(PublicState.SUSPENDED.value,), limit=request.limit)
+    found, following = await find_page(machine, suspended, _SUSPENDED.place(request.cursor))
+    keys = [(each.execution_id, each.suspension_id or "") for each in found]
 
-    async def work(reader: Reader) -> list[SuspendedInfo]:
-        wanted = ListFilter(states=("suspended",), before=before)
-        found = [
-            each
-            for each in await reader.list_executions(wanted, limit)
-            if isinstance(each, Execution) and each.suspension_id is not None
-        ]
-        keys = [(each.execution_id, each.suspension_id) for each in found]
-        rows, _ = await readable(reader.peek_rows, SUSPENSIONS, keys)  # doctor reports the others
-        return [
-            SuspendedInfo(
-                row.execution_id,
-                row.suspension_id,
-                row.created_at,
-                row.reason_code,
-                row.timeout_at,
-                newest_first(each),
-            )
-            for each, key in zip(found, keys, strict=True)
-            if (row := rows.get(key)) is not None
-        ]
+    async def work(reader: Reader) -> dict[Key, SuspensionRow]:
+        rows, _ = await readable(reader.peek_rows, SUSPENSIONS, keys)
+        return rows  # doctor reports the others
 
-    return await machine.read(work)
+    rows = await machine.read(work)
+    infos = (_suspended_info(row) for key in keys if (row := rows.get(key)) is not None)
+    return Page(tuple(infos), _SUSPENDED.cursor(following))
 
 
-def _check_cursor(value: object) -> None:
-    if value is None:
-        return
-    if not isinstance(value, tuple | list) or len(value) != 2:
-        raise InvalidInput("before: expected the cursor of the last shown", field="before")
-    check_instant(value[0], field="before")
-    check_uuid(value[1], field="before")  # it is compared with one
+def _suspended_info(row: SuspensionRow) -> SuspendedInfo:
+    return SuspendedInfo(
+        row.execution_id, row.suspension_id, row.created_at, row.reason_code, row.timeout_at
+    )
 
 
 @answers(api.DescribeWaits)

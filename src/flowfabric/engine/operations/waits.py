@@ -203,7 +203,6 @@ def resume_execution(machine: EngineCore, request: api.ResumeExecution) -> Resum
     """Resume by an operator."""
     return ResumeExecution(
         execution_id=machine.check_id(request.execution_id),
-        actor=check_name(request.actor, field="actor"),
         resume_delay_ms=_delay(request.resume_delay_ms),
     )
 

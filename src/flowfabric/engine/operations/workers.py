@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import base64
-
 from flowfabric import limits
 from flowfabric.api import workers as api
+from flowfabric.api.page import Page, at_names
 from flowfabric.engine.core import EngineCore
 from flowfabric.engine.operations.leases import offer
+from flowfabric.engine.operations.listing import Listing, check_limit
 from flowfabric.engine.operations.performing import answers, commands
-from flowfabric.errors import InvalidInput
 from flowfabric.kernel.place.workers import HeartbeatWorker, MarkWorkerDead, RegisterWorker
 from flowfabric.model.checks import check_flag, check_integer, check_name, check_text
-from flowfabric.model.results import WorkerPage
+from flowfabric.model.worker import Worker
 from flowfabric.stores.base import Reader
+
+_WORKERS = Listing("list_workers", at_names)
 
 
 @commands(api.RegisterWorker)
@@ -54,39 +55,24 @@ def mark_worker_dead(machine: EngineCore, request: api.MarkWorkerDead) -> MarkWo
 
 
 @answers(api.ListWorkers)
-async def list_workers(machine: EngineCore, request: api.ListWorkers) -> WorkerPage:
+async def list_workers(machine: EngineCore, request: api.ListWorkers) -> Page[Worker]:
     """A page of live workers."""
-    namespace, limit = request.namespace, request.limit
-    check_integer(limit, field="limit", least=1, most=limits.PAGE_MAX)
+    namespace, limit = request.namespace, check_limit(request.limit)
     if namespace is not None:
         check_name(namespace, field="namespace")
-    after = _position(request.cursor)
+    after = _WORKERS.place(request.cursor)
 
-    async def work(reader: Reader) -> WorkerPage:
+    async def work(reader: Reader) -> Page[Worker]:
         await reader.catalog()
         live = [
             worker
             for worker in await reader.workers(namespace)
-            if worker.is_live(reader.now)
-            and (after is None or (worker.namespace, worker.worker_instance_id) > after)
+            if worker.is_live(reader.now) and (after is None or _place(worker) > after)
         ]
-        page = tuple(live[:limit])
-        if len(live) <= limit:
-            return WorkerPage(page, None)
-        last = f"{page[-1].namespace}\x00{page[-1].worker_instance_id}"
-        return WorkerPage(page, base64.urlsafe_b64encode(last.encode()).decode())
+        return _WORKERS.page(live, limit, place_of=_place, show=lambda worker: worker)
 
     return await machine.read(work)
 
 
-def _position(cursor: str | None) -> tuple[str, str] | None:
-    if cursor is None:
-        return None
-    try:
-        check_text(cursor, field="cursor", max_bytes=4 * limits.NAME_BYTES)
-        namespace, _, instance = (
-            base64.urlsafe_b64decode(cursor.encode()).decode().partition("\x00")
-        )
-    except ValueError:
-        raise InvalidInput("cursor: not one of ours", field="cursor") from None
-    return namespace, instance
+def _place(worker: Worker) -> tuple[str, str]:
+    return worker.namespace, worker.worker_instance_id

@@ -41,7 +41,7 @@ async def fold(unit: Unit, commands: Sequence[Command[object]]) -> list[Any]:
             if owes and _may_be_moved(view, command):
                 await unit.follow_up()
             reply = view.decide(cast("ExecutionCommand[object]", command))
-            owes = owes or view.has_bounded or view.has_member_moves
+            owes = owes or view.owes
         else:
             if owes:
                 await unit.follow_up()

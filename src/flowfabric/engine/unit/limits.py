@@ -51,7 +51,7 @@ from flowfabric.model.budget import (
     ScopeType,
 )
 from flowfabric.model.execution import Body, Execution
-from flowfabric.model.quota import AdmissionState, Admitted, Released
+from flowfabric.model.quota import AdmissionReleased, AdmissionState, Admitted
 from flowfabric.model.record import replace
 from flowfabric.stores.base import Transaction
 from flowfabric.stores.tables import (
@@ -145,7 +145,11 @@ class Limiter:
             self._view.apply(execution, Decision(reply, held), command)
             if execution.is_leased:
                 self._gates.promote((*key, execution.execution_id))
-        elif reply == Released(True) and execution.side_holds and execution.bounds.gate != key:
+        elif (
+            reply == AdmissionReleased(True)
+            and execution.side_holds
+            and execution.bounds.gate != key
+        ):
             freed = replace(execution, side_holds=execution.side_holds - 1)
             self._view.apply(execution, Decision(reply, freed), command)
 

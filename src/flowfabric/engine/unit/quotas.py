@@ -34,12 +34,12 @@ from flowfabric.kernel.limit.quota import (
 from flowfabric.model.event import OperatorEvent
 from flowfabric.model.execution import Execution
 from flowfabric.model.quota import (
+    AdmissionReleased,
     AdmissionRow,
     AdmissionState,
     Admitted,
     AlreadyAdmitted,
     GateRow,
-    Released,
 )
 from flowfabric.model.record import replace
 from flowfabric.stores.base import Transaction
@@ -157,7 +157,9 @@ class GateBook:
             case _:
                 key = (command.quota_policy_id, command.dimension)
                 held = self._rows.get(ADMISSIONS, (*key, command.execution_id))
-                return refuse_release(held) or Released(self.release(key, command.execution_id))
+                return refuse_release(held) or AdmissionReleased(
+                    self.release(key, command.execution_id)
+                )
 
     @property
     def has_work(self) -> bool:

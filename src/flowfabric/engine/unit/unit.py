@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import cached_property
 
-from flowfabric.engine.unit.flows.book import FlowBook, members_of
+from flowfabric.engine.unit.flows.flows import Flows, members_of
 from flowfabric.engine.unit.limits import Limiter
 from flowfabric.engine.unit.view import InvariantViolated, View
 from flowfabric.engine.unit.waits import EpisodeBook
@@ -39,10 +39,10 @@ class Unit:
         return Limiter(self.tx, self.view, self.waits)
 
     @cached_property
-    def flows(self) -> FlowBook:
+    def flows(self) -> Flows:
         """Flows, members and edges."""
         self._has_flows = True
-        return FlowBook(self.tx, self.view)
+        return Flows(self.tx, self.view)
 
     @property
     def catalog(self) -> Catalog:
@@ -54,10 +54,7 @@ class Unit:
     @property
     def owes(self) -> bool:
         """Whether something is still to follow from what was decided."""
-        view = self.view
-        return (
-            view.has_bounded or view.has_member_moves or (self._has_limits and self.limits.has_work)
-        )
+        return self.view.owes or (self._has_limits and self.limits.has_work)
 
     async def follow_up(self) -> None:
         """Everything that follows from what was decided: in its flows, and among limits and waits.

@@ -150,6 +150,8 @@ class View:
         for record in decision.saves:
             self.rows.put(TABLE_OF[type(record)], record)
         for event in decision.events:
+            if command is not None and command.actor and isinstance(event, OperatorEvent):
+                event = replace(event, actor=command.actor)  # noqa: PLW2901 - the same, signed
             self.changes.log(event)
         return decision.reply
 
@@ -188,6 +190,11 @@ class View:
         return changes
 
     # --- what limits ask of the picture ----------------------------------------------------------
+
+    @property
+    def owes(self) -> bool:
+        """Whether anything is still to follow from moves: among limits, waits or flows."""
+        return bool(self._bounded or self._member_moves)
 
     @property
     def has_bounded(self) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from flowfabric.kernel.command import Command, Needs
 from flowfabric.kernel.decision import Decision, Moment
 from flowfabric.kernel.execution.routing import Offer
@@ -12,6 +14,9 @@ from flowfabric.model.execution import Execution
 from flowfabric.model.handle import Handle, HandleKind
 from flowfabric.model.record import Record
 from flowfabric.model.results import Claimed
+
+_RECLAIMED: Final = LeaseEventType.RECLAIMED
+_FRESH: Final = HandleKind.FRESH
 
 
 class Claim(Command[list[Claimed]], frozen=True, kw_only=True):
@@ -90,10 +95,10 @@ def take(
         lease_ttl_ms=lease_ttl_ms,
         at=at,
     )
-    if event_type is LeaseEventType.RECLAIMED:
+    if event_type is _RECLAIMED:
         kind = HandleKind.RECLAIMED
     else:
-        kind = HandleKind.RESUMED if resumed else HandleKind.FRESH
+        kind = HandleKind.RESUMED if resumed else _FRESH
     event = lease_event(leased, event_type, reason, at.now)
     return Decision(claimed_reply(leased, lease_ttl_ms, backend, kind), leased, None, (event,))
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from flowfabric.kernel.command import ExecutionCommand, Needs
 from flowfabric.kernel.decision import Decision, Moment
 from flowfabric.kernel.execution.answer import completed
@@ -17,6 +19,10 @@ from flowfabric.model.event import OperatorEventType
 from flowfabric.model.execution import Execution, Fence
 from flowfabric.model.results import Completed
 from flowfabric.model.state import PublicState, TerminalOutcome
+
+_SUCCESS: Final = TerminalOutcome.SUCCESS
+_ENDED_SUCCESS: Final = AttemptOutcome.ENDED_SUCCESS
+_COMPLETED: Final = PublicState.COMPLETED
 
 
 class Complete(ExecutionCommand[Completed], frozen=True, kw_only=True):
@@ -42,13 +48,13 @@ def complete(execution: Execution | None, command: Complete, at: Moment) -> Deci
         return Decision(refusal or not_found(command.execution_id))
     decision = finish(
         execution,
-        TerminalOutcome.SUCCESS,
+        _SUCCESS,
         at,
-        attempt_outcome=AttemptOutcome.ENDED_SUCCESS,
+        attempt_outcome=_ENDED_SUCCESS,
         reason="completed",
         result=command.result,
         result_encoding=command.result_encoding,
-        reply=Completed(execution.execution_id, PublicState.COMPLETED, at.now),
+        reply=Completed(execution.execution_id, _COMPLETED, at.now),
     )
     if command.fence is not None:
         return decision
@@ -57,6 +63,4 @@ def complete(execution: Execution | None, command: Complete, at: Moment) -> Deci
 
 
 def _was_completed_by(execution: Execution, command: Complete) -> bool:
-    return execution.state.terminal_outcome is TerminalOutcome.SUCCESS and released_by(
-        execution, command.fence
-    )
+    return execution.state.terminal_outcome is _SUCCESS and released_by(execution, command.fence)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hmac
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from flowfabric.errors import (
     ExecutionNotActive,
@@ -16,6 +16,9 @@ from flowfabric.errors import (
 from flowfabric.kernel.decision import Refused
 from flowfabric.model.execution import Execution, Fence
 from flowfabric.model.state import LifecyclePhase, OwnershipState
+
+_ACTIVE: Final = LifecyclePhase.ACTIVE
+_LEASE_REVOKED: Final = OwnershipState.LEASE_REVOKED
 
 
 class Leased(Protocol):
@@ -65,9 +68,9 @@ def refuse_unless_owner(
     """The refusal of a worker's call, or None when it comes from the live owner."""
     if execution is None:
         return not_found(execution_id)
-    if execution.state.lifecycle_phase is not LifecyclePhase.ACTIVE:
+    if execution.state.lifecycle_phase is not _ACTIVE:
         return not_active(execution)
-    if execution.state.ownership_state is OwnershipState.LEASE_REVOKED:
+    if execution.state.ownership_state is _LEASE_REVOKED:
         return Refused(LeaseRevoked, execution.blocking_detail)
     if execution.lease_epoch != fence.lease_epoch and not _lapsed_since(execution, fence):
         return Refused(StaleLease, f"epoch {fence.lease_epoch} is not {execution.lease_epoch}")

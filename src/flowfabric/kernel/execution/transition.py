@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from flowfabric.kernel.decision import Decision, Moment
 from flowfabric.model.attempt import Attempt, AttemptOutcome, AttemptType
@@ -29,7 +29,8 @@ from flowfabric.model.state import (
 
 R = TypeVar("R")
 
-_LIVE_ATTEMPT = (AttemptState.RUNNING_ATTEMPT, AttemptState.ATTEMPT_INTERRUPTED)
+_LIVE_ATTEMPT: Final = (AttemptState.RUNNING_ATTEMPT, AttemptState.ATTEMPT_INTERRUPTED)
+_RELEASED: Final = LeaseEventType.RELEASED
 
 
 def lease_event(
@@ -90,7 +91,7 @@ def acquire(
         kind, started, spent = execution.next_attempt_type, now, 0
     timeout = execution.policy.timeout_policy.attempt_timeout_ms
     due = None if timeout is None else now + max(0, timeout - spent)
-    return replace(
+    leased = replace(  # in two steps: more than fifteen keywords cost more than a second copy
         execution,
         state=LEASED,
         blocking_detail="",
@@ -102,6 +103,12 @@ def acquire(
         lease_expires_at=lease_horizon(now + lease_ttl_ms, execution.deadline_at, due),
         lease_renewed_at=None,
         reclaim_at=None,
+        grant=None,
+        last_transition_at=now,
+        last_mutation_at=now,
+    )
+    return replace(
+        leased,
         attempt_index=index,
         attempt_id=attempt_id,
         attempt_type=kind,
@@ -110,9 +117,6 @@ def acquire(
         attempt_spent_ms=spent,
         total_attempt_count=total,
         started_at=execution.started_at or now,
-        grant=None,
-        last_transition_at=now,
-        last_mutation_at=now,
     )
 
 
@@ -127,9 +131,14 @@ def lease_horizon(wanted: int, deadline_at: int | None, attempt_due_at: int | No
 
 def let_go(execution: Execution, state: StateVector, at: Moment, **changes: Any) -> Execution:
     """End ownership: clear the worker's fields, raise the epoch, drop grants and timers."""
+    return replace(unowned(execution, at), state=state, **changes)
+
+
+def unowned(execution: Execution, at: Moment) -> Execution:
+    """The part shared by every end of ownership, without the new state. A step of its own, with its
+    keywords spelled out: Python passes many at once in a dictionary, which is slow."""
     return replace(
         execution,
-        state=state,
         lease_epoch=execution.lease_epoch + 1,
         worker_id=None,
         worker_instance_id=None,
@@ -144,7 +153,6 @@ def let_go(execution: Execution, state: StateVector, at: Moment, **changes: Any)
         grant=None,
         last_transition_at=at.now,
         last_mutation_at=at.now,
-        **changes,
     )
 
 
@@ -185,7 +193,7 @@ def without_block(
     """The state of work when its block is lifted: any other block still applies. `is_free`: its
     dependencies just ended."""
     attempt = execution.state.attempt_state
-    if execution.open_group and not is_free:
+    if execution.has_open_group and not is_free:
         return blocked(BlockingReason.WAITING_FOR_CHILDREN, attempt), "waiting for others to end"
     return wait_until(execution.eligible_at, attempt, now, delay_reason(attempt))
 
@@ -256,10 +264,9 @@ def finish(
     """
     now = at.now
     attempted = execution.attempt_index is not None
-    done = let_go(
-        execution,
-        terminal(outcome, attempted=attempted),
-        at,
+    done = replace(
+        unowned(execution, at),
+        state=terminal(outcome, attempted=attempted),
         blocking_detail="",
         completed_at=now,
         purge_at=_purge_at(execution, at),
@@ -290,6 +297,6 @@ def finish(
         now,
     )
     if execution.is_leased:
-        released = lease_event(execution, LeaseEventType.RELEASED, reason, now)
+        released = lease_event(execution, _RELEASED, reason, now)
         return Decision(reply, done, attempt, (released, completion))
     return Decision(reply, done, attempt, (completion,))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from flowfabric.model.flow import AllDone, AnyOf, EdgePolicy, MemberRow, Quorum
+from flowfabric.model.flow import AllDone, AnySucceeded, EdgePolicy, MemberRow, Quorum
 from flowfabric.model.record import Record
 from flowfabric.model.results import UpstreamInfo
 
@@ -38,7 +38,7 @@ def _stands(upstream: UpstreamInfo) -> str:
 
 def _rule(policy: EdgePolicy) -> str:
     match policy:
-        case AnyOf():
+        case AnySucceeded():
             return "one must succeed"
         case Quorum(k=k):
             return f"{k} must succeed"

@@ -1,4 +1,4 @@
-"""What dependencies do to an execution: it is held back, set free, skipped, or waits for its
+"""What dependencies do to an execution: it is held back, released, skipped, or waits for its
 children."""
 
 from __future__ import annotations
@@ -60,10 +60,10 @@ def hold_back(execution: Execution, detail: str, at: Moment) -> Decision[None]:
 
 def waits_for_others(execution: Execution | None) -> TypeGuard[Execution]:
     """Whether a decision about its group still means anything to a member."""
-    return execution is not None and not execution.is_terminal and bool(execution.open_group)
+    return execution is not None and not execution.is_terminal and execution.has_open_group
 
 
-def set_free(execution: Execution, at: Moment) -> Decision[None]:
+def release_member(execution: Execution, at: Moment) -> Decision[None]:
     """All it waited for has ended: it waits for a worker, or for what else keeps it back. A delay
     it was given begins now, unless it has run before."""
     now = at.now

@@ -1,37 +1,39 @@
-"""The flow as a whole: who belongs to it, how many have ended, when it is over."""
+"""The flow as a whole: its members, how many of them have ended, when it is over."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TypeVar
 
 from flowfabric import limits
 from flowfabric.errors import (
     AlreadyInOtherFlow,
     FlowAlreadyTerminal,
     FlowConflict,
-    FlowFabricError,
     InvalidInput,
     NotFound,
 )
 from flowfabric.kernel.command import Command, ExecutionCommand, Needs
-from flowfabric.kernel.decision import Moment, Refused
+from flowfabric.kernel.decision import Decision, Moment, Refused
 from flowfabric.kernel.flow.join import is_unneeded
+from flowfabric.kernel.tags import with_tags
 from flowfabric.model.execution import Execution
 from flowfabric.model.flow import (
     COUNTER_OF_OUTCOME,
-    CancellationPolicy,
     FlowEvent,
     FlowEventType,
     FlowRow,
     FlowState,
+    MemberRow,
 )
 from flowfabric.model.flow_results import Added, AlreadyMember, FlowAlreadySatisfied, FlowCreated
 from flowfabric.model.record import Record, replace
-from flowfabric.model.state import EligibilityState
+
+R = TypeVar("R")
 
 
 class CreateFlow(Command[FlowCreated | FlowAlreadySatisfied], frozen=True, kw_only=True):
-    """Somebody wants an empty flow to add to."""
+    """An empty flow, to be built step by step."""
 
     flow_id: str
     flow_kind: str
@@ -77,6 +79,10 @@ class Change(Record, frozen=True):
     flow: FlowRow
     events: tuple[FlowEvent, ...] = ()
 
+    def told(self, reply: R, *saves: Record, execution: Execution | None = None) -> Decision[R]:
+        """The change as a decision, with what is saved besides the flow."""
+        return Decision(reply, execution, events=self.events, saves=(self.flow, *saves))
+
 
 def flow_not_found(flow_id: str) -> Refused:
     """There is no such flow."""
@@ -95,32 +101,53 @@ def refuse_closed(flow: FlowRow | None, flow_id: str) -> Refused | None:
 
 def create_flow(
     flow: FlowRow | None, command: CreateFlow, at: Moment
-) -> FlowRow | FlowAlreadySatisfied | Refused:
+) -> Decision[FlowCreated | FlowAlreadySatisfied]:
     """A new flow; the same again is answered, other words under its id are a conflict."""
     if flow is None:
-        return FlowRow(
-            command.flow_id,
-            command.namespace,
-            command.flow_kind,
-            FlowState.OPEN,
-            at.now,
-            at.now,
-            retention_ms=command.retention_ms,
-            tags=command.tags,
-        )
+        return Decision(FlowCreated(command.flow_id), saves=(new_flow(command, at),))
     for name in ("flow_kind", "namespace"):
         if getattr(flow, name) != getattr(command, name):
             detail = f"{name}: flow {flow.flow_id} has {getattr(flow, name)!r}"
-            return Refused(FlowConflict, detail, {"field": name})
-    return FlowAlreadySatisfied(flow.flow_id)
+            return Decision(Refused(FlowConflict, detail, {"field": name}))
+    return Decision(FlowAlreadySatisfied(flow.flow_id))
 
 
-def admit_member(
-    flow: FlowRow | None, execution: Execution, command: AddMember
-) -> type[FlowFabricError] | Refused | None:
-    """Why an execution cannot become a member, if it cannot."""
+def new_flow(command: CreateFlow, at: Moment) -> FlowRow:
+    """The row of a flow without members."""
+    return FlowRow(
+        command.flow_id,
+        command.namespace,
+        command.flow_kind,
+        FlowState.OPEN,
+        at.now,
+        at.now,
+        retention_ms=command.retention_ms,
+        tags=command.tags,
+    )
+
+
+def add_member(
+    flow: FlowRow | None, execution: Execution | Refused, command: AddMember, at: Moment
+) -> Decision[Added | AlreadyMember]:
+    """An execution becomes a member, for ever. It loses its own purge time: a member is purged with
+    its flow."""
     if flow is None:
-        return flow_not_found(command.flow_id)
+        return Decision(flow_not_found(command.flow_id))
+    if isinstance(execution, Refused):
+        return Decision(execution)
+    if execution.flow_id == command.flow_id:
+        return Decision(AlreadyMember(command.execution_id, flow.node_count))
+    if refusal := refuse_member(flow, execution, command):
+        return Decision(refusal)
+    joined = replace(execution, flow_id=command.flow_id, purge_at=None, last_mutation_at=at.now)
+    row = MemberRow(command.flow_id, command.execution_id, command.node_name)
+    grown = with_members(flow, [joined], at)
+    reply = Added(command.execution_id, grown.flow.node_count)
+    return grown.told(reply, row, execution=joined)
+
+
+def refuse_member(flow: FlowRow, execution: Execution, command: AddMember) -> Refused | None:
+    """Why an execution cannot become a member, if it cannot."""
     state = flow.public_flow_state
     if state is FlowState.CANCELLED or (state.is_terminal and not command.reopen):
         return refuse_closed(flow, command.flow_id)
@@ -134,6 +161,16 @@ def admit_member(
         detail = f"execution_id: the flow has {limits.FLOW_MEMBERS_MAX} members already"
         return Refused(InvalidInput, detail, {"field": "execution_id"})
     return None
+
+
+def set_flow_tag(flow: FlowRow | None, command: SetFlowTag, at: Moment) -> Decision[None]:
+    """The flow with more labels, or others."""
+    if flow is None:
+        return Decision(flow_not_found(command.flow_id))
+    tags = with_tags(flow.tags, command.tags)
+    if isinstance(tags, Refused):
+        return Decision(tags)
+    return Decision(None, saves=(replace(flow, tags=tags, last_mutation_at=at.now),))
 
 
 def with_members(flow: FlowRow, executions: Iterable[Execution], at: Moment) -> Change:
@@ -186,7 +223,7 @@ def settle(flow: FlowRow, at: Moment, *, lives_again: bool = False) -> Change:
     if state is FlowState.CANCELLED:
         return Change(done)
     done = replace(done, public_flow_state=ended_state(flow))
-    return Change(done, (_event(done, FlowEventType(done.public_flow_state.value), at),))
+    return Change(done, (flow_event(done, FlowEventType(done.public_flow_state.value), at),))
 
 
 def _reopened(flow: FlowRow, at: Moment) -> Change:
@@ -200,7 +237,7 @@ def _reopened(flow: FlowRow, at: Moment) -> Change:
         cancel_reason=None,
         cancellation_policy=None,
     )
-    return Change(again, (_event(again, FlowEventType.REOPENED, at),))
+    return Change(again, (flow_event(again, FlowEventType.REOPENED, at),))
 
 
 def ended_state(flow: FlowRow) -> FlowState:
@@ -211,37 +248,17 @@ def ended_state(flow: FlowRow) -> FlowState:
     return FlowState.FAILED if lost else FlowState.COMPLETED
 
 
-def cancelled_flow(flow: FlowRow, policy: CancellationPolicy, reason: str, at: Moment) -> Change:
-    """The header of a cancelled flow. One that was cancelled before, by a policy that took less,
-    was so since then, and that was told."""
-    before = flow.cancelled_at
-    done = replace(
-        flow,
-        public_flow_state=FlowState.CANCELLED,
-        cancelled_at=at.now if before is None else before,
-        cancel_reason=reason,
-        cancellation_policy=policy,
-        last_mutation_at=at.now,
-    )
-    if not flow.node_count:
-        keep = at.retention_ms if flow.retention_ms is None else flow.retention_ms
-        done = replace(done, finished_at=at.now, due_at=at.now + keep)
-    events = () if before is not None else (_event(done, FlowEventType.CANCELLED, at),)
-    return Change(done, events)
+def purged_with_flow(execution: Execution, at: Moment) -> Execution:
+    """A member whose flow's retention is over may be purged from now on."""
+    return replace(execution, purge_at=at.now, last_mutation_at=at.now)
 
 
-def is_taken(policy: CancellationPolicy, execution: Execution) -> bool:
-    """Whether a cancelled flow takes this member with it.
-
-    What has begun drains under `cancel_pending`: it runs, is suspended, or waits for its children.
-    """
-    if execution.is_terminal or policy is CancellationPolicy.FLOW_ONLY:
-        return False
-    if policy is CancellationPolicy.CANCEL_ALL:
-        return True
-    delayed = execution.state.eligibility_state is EligibilityState.NOT_ELIGIBLE_UNTIL_TIME
-    return execution.is_runnable and (delayed or not execution.is_interrupted)
+def purged_later(flow: FlowRow, at: Moment) -> FlowRow:
+    """A flow with members left, too many for one transaction or locked elsewhere: it is purged on
+    soon."""
+    return replace(flow, due_at=at.now + limits.TASK_RETRY_MS)
 
 
-def _event(flow: FlowRow, kind: FlowEventType, at: Moment) -> FlowEvent:
+def flow_event(flow: FlowRow, kind: FlowEventType, at: Moment) -> FlowEvent:
+    """What happened to a flow, as published."""
     return FlowEvent(flow.flow_id, kind, flow.namespace, flow.tags, at.now)

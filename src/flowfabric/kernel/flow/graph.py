@@ -1,4 +1,4 @@
-"""Graphs: no execution may wait for itself, however far round."""
+"""Dependencies one by one: an edge is staged, applied or withdrawn, a join gets its policy."""
 
 from __future__ import annotations
 
@@ -7,15 +7,20 @@ from collections.abc import Sequence
 from flowfabric.errors import (
     CycleDetected,
     DependencyAlreadyExists,
+    DependencyGroupDecided,
+    DependentNotRunnable,
+    EdgeInForce,
     ExecutionNotInFlow,
     InvalidDependency,
     InvalidInput,
     SelfReferencingEdge,
     StaleGraphRevision,
 )
-from flowfabric.kernel.command import Command, ExecutionCommand, Needs
-from flowfabric.kernel.decision import Moment, Refused
+from flowfabric.kernel.command import Command, Needs
+from flowfabric.kernel.decision import Decision, Moment, Refused
+from flowfabric.kernel.flow.dependent import hold_back
 from flowfabric.kernel.flow.flow import refuse_closed
+from flowfabric.kernel.flow.rank import Rise
 from flowfabric.model.execution import Execution
 from flowfabric.model.flow import (
     EdgePolicy,
@@ -27,16 +32,17 @@ from flowfabric.model.flow import (
     Quorum,
 )
 from flowfabric.model.flow_results import (
-    AlreadyApplied,
     AlreadyWithdrawn,
     Applied,
-    CascadeOutcome,
-    DependencyResolved,
+    DependencyAlreadyApplied,
     PolicyAlreadySet,
     PolicySet,
     Staged,
     Withdrawn,
 )
+from flowfabric.model.record import replace
+
+_PENDING = GroupState.PENDING
 
 
 class StageEdge(Command[Staged], frozen=True, kw_only=True):
@@ -57,7 +63,7 @@ class StageEdge(Command[Staged], frozen=True, kw_only=True):
         need.flows.add(self.flow_id)
 
 
-class ApplyEdge(Command[Applied | AlreadyApplied], frozen=True, kw_only=True):
+class ApplyEdge(Command[Applied | DependencyAlreadyApplied], frozen=True, kw_only=True):
     """Make a staged dependency effective."""
 
     flow_id: str
@@ -100,31 +106,6 @@ class SetGroupPolicy(Command[PolicySet | PolicyAlreadySet], frozen=True, kw_only
         need.flows.add(self.flow_id)
 
 
-class ResolveEdge(Command[DependencyResolved], frozen=True, kw_only=True):
-    """Count an upstream's end for one edge, as the cascade does by itself."""
-
-    flow_id: str
-    edge_id: str
-    upstream_execution_id: str
-    downstream_execution_id: str
-
-    def needs(self, need: Needs) -> None:
-        """Its flow and both ends."""
-        need.catalog = True
-        need.flows.add(self.flow_id)
-        need.executions.update((self.upstream_execution_id, self.downstream_execution_id))
-
-
-class CascadeFrom(ExecutionCommand[CascadeOutcome], frozen=True, kw_only=True):
-    """Resolve everything that follows from the end of one execution."""
-
-    def needs(self, need: Needs) -> None:
-        """The execution, and its flow."""
-        need.executions.add(self.execution_id)
-        need.catalog = True
-        need.flows_of.add(self.execution_id)
-
-
 def refuse_stage(
     flow: FlowRow | None,
     known: EdgeRow | None,
@@ -142,8 +123,7 @@ def refuse_stage(
         return Refused(StaleGraphRevision, detail, {"graph_revision": flow.graph_revision})
     for member, name in zip(ends, ("upstream", "downstream"), strict=True):
         if member is None:
-            field = f"{name}_execution_id"
-            return Refused(ExecutionNotInFlow, f"{field}: is not a member", {"field": field})
+            return _not_member(f"{name}_execution_id")
     if known is not None:
         fields = {
             "edge_id": known.edge_id,
@@ -152,9 +132,62 @@ def refuse_stage(
         }
         return Refused(DependencyAlreadyExists, f"edge {known.edge_id}", fields)
     downstream = ends[1]
-    if downstream is not None and downstream.group_state is not GroupState.PENDING:
-        return Refused(InvalidDependency, "downstream_execution_id: its group has been decided")
+    if downstream is not None and downstream.group_state is not _PENDING:
+        return _decided_already()
     return None
+
+
+def refuse_cycle(rise: Rise, command: StageEdge) -> Refused | None:
+    """Why an edge cannot be recorded, if its upstream waits for its downstream already."""
+    if not rise.closes_cycle:
+        return None
+    path = f"{command.upstream_execution_id} already waits for {command.downstream_execution_id}"
+    return Refused(CycleDetected, path, {"edge_id": command.edge_id})
+
+
+def stage_edge(
+    flow: FlowRow,
+    downstream: MemberRow,
+    rise: Rise,
+    edges: Sequence[EdgeRow],
+    command: StageEdge,
+    at: Moment,
+) -> Decision[Staged]:
+    """Record an edge that was not refused, and the ranks that it raises.
+
+    `edges`: those that lead to the downstream, where it has had one so far. That one speaks for the
+    group no more.
+    """
+    member = rise.raised.get(downstream.execution_id, downstream)
+    member = replace(
+        member,
+        staged=member.staged + 1,
+        passing=member.passing + bool(command.data_passing_ref),
+    )
+    grown = _revised(flow, 1, at)
+    first = [replace(each, is_sole=0) for each in edges if each.decides_alone]
+    saves = (*rise.raised.values(), member, *first, new_edge(command, EdgeState.PENDING, at), grown)
+    return Decision(Staged(command.edge_id, grown.graph_revision), saves=saves)
+
+
+def _revised(flow: FlowRow, edges: int, at: Moment) -> FlowRow:
+    """A flow whose graph has so many edges more."""
+    return replace(
+        flow,
+        edge_count=flow.edge_count + edges,
+        graph_revision=flow.graph_revision + 1,
+        last_mutation_at=at.now,
+    )
+
+
+def _not_member(field: str) -> Refused:
+    return Refused(ExecutionNotInFlow, f"{field}: is not a member", {"field": field})
+
+
+def _decided_already() -> Refused:
+    detail = "its group has already been decided, so no dependency can be added"
+    field = "downstream_execution_id"
+    return Refused(DependencyGroupDecided, f"{field}: {detail}", {"field": field})
 
 
 def refuse_apply(
@@ -169,8 +202,34 @@ def refuse_apply(
         return Refused(InvalidDependency, detail, {"field": "edge_id"})
     if child is not None and not child.is_runnable and edge.edge_state is EdgeState.PENDING:
         detail = f"downstream_execution_id: it is {child.public_state.value}"
-        return Refused(InvalidDependency, detail, {"field": "downstream_execution_id"})
+        return Refused(DependentNotRunnable, detail, {"field": "downstream_execution_id"})
     return None
+
+
+def apply_edge(
+    flow: FlowRow | None,
+    edge: EdgeRow | None,
+    member: MemberRow | None,
+    ends: tuple[Execution | Refused, Execution | Refused],
+    command: ApplyEdge,
+    at: Moment,
+) -> Decision[Applied | DependencyAlreadyApplied]:
+    """A staged edge takes effect: the downstream waits for it. `member`: the downstream's row."""
+    upstream, child = ends
+    known = None if isinstance(child, Refused) else child
+    if refusal := refuse_apply(flow, edge, known, command):
+        return Decision(refusal)
+    for end in (child, upstream):
+        if isinstance(end, Refused):
+            return Decision(end)
+    if edge is None or edge.edge_state is not EdgeState.PENDING:
+        return Decision(DependencyAlreadyApplied())
+    if known is None or member is None or member.group_state is not _PENDING:
+        return Decision(_decided_already())
+    member = replace(member, staged=member.staged - 1, total=member.total + 1)
+    applied = replace(edge, edge_state=EdgeState.APPLIED, applied_at=at.now)
+    held = hold_back(known, f"waiting for {member.unresolved} others to end", at)
+    return Decision(Applied(member.unresolved), held.execution, saves=(member, applied))
 
 
 def refuse_withdraw(
@@ -185,9 +244,44 @@ def refuse_withdraw(
         detail = f"edge_id: edge {command.edge_id} is between two others"
         return Refused(InvalidDependency, detail, {"field": "edge_id"})
     if edge is not None and edge.edge_state is not EdgeState.PENDING:
-        detail = "edge_id: the edge was applied; only a staged one can be withdrawn"
-        return Refused(InvalidDependency, detail, {"field": "edge_id"})
+        return Refused(EdgeInForce, f"edge_id: {edge.edge_id}", {"field": "edge_id"})
     return None
+
+
+def withdraw_edge(
+    flow: FlowRow | None,
+    edge: EdgeRow | None,
+    member: MemberRow | None,
+    child: Execution | Refused,
+    command: WithdrawEdge,
+    at: Moment,
+) -> Decision[Withdrawn | AlreadyWithdrawn]:
+    """A staged edge goes, and its group is one smaller; whether that decides the group is asked
+    afterwards. `member`: the downstream's row."""
+    if refusal := refuse_withdraw(flow, edge, command):
+        return Decision(refusal)
+    if edge is None or flow is None:
+        return Decision(AlreadyWithdrawn())
+    if isinstance(child, Refused):
+        return Decision(child)
+    if member is None:
+        return Decision(_not_member("downstream_execution_id"))
+    passing = member.passing - bool(edge.data_passing_ref)
+    member = replace(member, staged=member.staged - 1, passing=passing)
+    fewer = _revised(flow, -1, at)
+    reply = Withdrawn(command.edge_id, fewer.graph_revision, member.group_state)
+    return Decision(reply, saves=(member, fewer), drops=(edge,))
+
+
+def set_policy(
+    flow: FlowRow | None, member: MemberRow | None, command: SetGroupPolicy
+) -> Decision[PolicySet | PolicyAlreadySet]:
+    """A member's dependencies join by this policy."""
+    if refusal := refuse_policy(flow, member, command):
+        return Decision(refusal)
+    if member is None or member.policy == command.policy:
+        return Decision(PolicyAlreadySet())
+    return Decision(PolicySet(), saves=(replace(member, policy=command.policy),))
 
 
 def refuse_policy(
@@ -197,59 +291,11 @@ def refuse_policy(
     if refusal := refuse_closed(flow, command.flow_id):
         return refusal
     if member is None:
-        field = "downstream_execution_id"
-        return Refused(ExecutionNotInFlow, f"{field}: is not a member", {"field": field})
+        return _not_member("downstream_execution_id")
     if (member.staged or member.total) and member.joins != command.policy:
         detail = "policy: edge_group_policy_already_fixed: dependencies already staged"
         return Refused(InvalidInput, detail, {"field": "policy"})
     return None
-
-
-def ranks_of(names: Sequence[str], edges: Sequence[tuple[str, str]]) -> dict[str, int] | Refused:
-    """How far each node is from the start, or a node that waits for itself."""
-    place = {name: at for at, name in enumerate(names)}
-    waits_for, latest = [0] * len(place), [-1] * len(place)
-    ends, earlier = [], []  # where an edge leads, and the edge before it from the same node
-    for at, (upstream, downstream) in enumerate(edges):
-        start, end = place[upstream], place[downstream]
-        waits_for[end] += 1
-        ends.append(end)
-        earlier.append(latest[start])
-        latest[start] = at
-    ranks: dict[str, int] = {}
-    level, rank = [at for at, number in enumerate(waits_for) if not number], 0
-    while level:
-        ranks.update((names[at], rank) for at in level)
-        rank += 1
-        behind = []
-        for at in level:
-            edge = latest[at]
-            while edge >= 0:
-                end = ends[edge]
-                waits_for[end] -= 1
-                if not waits_for[end]:  # the last it waits for is as far as can be
-                    behind.append(end)
-                edge = earlier[edge]
-        level = behind
-    if len(ranks) == len(place):
-        return ranks
-    around = _cycle({name for name in names if name not in ranks}, edges)
-    path = " → ".join(around)
-    return Refused(CycleDetected, f"edges: {path}", {"field": "edges", "nodes": around})
-
-
-def _cycle(waiting: set[str], edges: Sequence[tuple[str, str]]) -> list[str]:
-    """One cycle among nodes each of which waits for another of them."""
-    upstream = {child: name for name, child in edges if name in waiting and child in waiting}
-    name = min(waiting)
-    seen: dict[str, int] = {}
-    path: list[str] = []
-    while name not in seen:
-        seen[name] = len(path)
-        path.append(name)
-        name = upstream[name]
-    around = path[seen[name] :][::-1]
-    return [*around, around[0]]
 
 
 def new_edge(command: StageEdge, state: EdgeState, at: Moment, *, is_sole: bool = False) -> EdgeRow:
@@ -270,7 +316,7 @@ def new_edge(command: StageEdge, state: EdgeState, at: Moment, *, is_sole: bool 
 
 
 def refuse_quorum(policy: EdgePolicy, inbound: int, name: str) -> Refused | None:
-    """A join that could never be met is a mistake of whoever wrote it."""
+    """Why a join could never be met, if it could not: then the graph is mistaken."""
     field = f"nodes[{name}].join"
     if not inbound:
         return Refused(InvalidInput, f"{field}: the node has no inbound edge", {"field": field})

@@ -1,4 +1,4 @@
-"""Data passing: results of upstreams become the input of whoever waited for them.
+"""Data passing: results of upstreams become the input of the members that waited for them.
 
 A single edge without a name replaces the input. Several, or named ones, arrive as a map from name
 to result; where the execution's own input is a JSON object, the map is laid over it. What comes

@@ -8,8 +8,8 @@ from typing import Final, NamedTuple, TypeVar
 from flowfabric.model.execution import Execution
 from flowfabric.model.flow import (
     AllDone,
-    AllOf,
-    AnyOf,
+    AllSucceeded,
+    AnySucceeded,
     EdgeAhead,
     EdgePolicy,
     EdgeRow,
@@ -26,7 +26,7 @@ K = TypeVar("K", bound=Hashable)
 _PENDING: Final = GroupState.PENDING
 _SUCCESS: Final = TerminalOutcome.SUCCESS
 
-SIBLING_QUORUM: Final = "sibling_quorum"  # who cancels
+SIBLING_QUORUM: Final = "sibling_quorum"  # the source of such a cancel
 SIBLING_SATISFIED: Final = "sibling_quorum_satisfied"
 SIBLING_IMPOSSIBLE: Final = "sibling_quorum_impossible"
 
@@ -43,18 +43,18 @@ class Counted(NamedTuple):
     """A group after some of its upstreams have ended."""
 
     member: MemberRow
-    fires: GroupState | None = None  # it was decided,
-    decisive: int = 0  # namely by this one of them
+    fires: GroupState | None = None  # how these ends decided the group, if they did
+    decisive: int = 0  # index of the end that decided the group
 
 
 def satisfaction_of(policy: EdgePolicy) -> str:
     """What an edge's group asks of its edges, in one word as the seeds store it."""
     match policy:
-        case AllOf():
+        case AllSucceeded():
             return "all_required"
         case AllDone():
             return "all_done"
-        case AnyOf():
+        case AnySucceeded():
             return "any_of"
         case Quorum():
             return f"quorum:{policy.k}"
@@ -65,11 +65,11 @@ def judge(policy: EdgePolicy, total: int, succeeded: int, failed: int, skipped: 
     lost = failed + skipped
     met = lacks = False
     match policy:
-        case AllOf():
+        case AllSucceeded():
             met, lacks = total > 0 and succeeded == total, lost > 0
         case AllDone():
             met = succeeded + lost == total
-        case AnyOf():
+        case AnySucceeded():
             met, lacks = succeeded >= 1, lost >= total
         case Quorum(k=k):
             met, lacks = succeeded >= k, lost > total - k
@@ -86,8 +86,8 @@ def edge_end(upstream: Execution, now: int) -> EdgeEnd:
 
 
 def count_ends(member: MemberRow, outcomes: Sequence[TerminalOutcome], now: int) -> Counted:
-    """Count how upstreams ended, one after the other; a group is decided at most once in each
-    generation, and who ends after that is only counted."""
+    """Count how upstreams ended, one after the other. A group is decided at most once in each
+    generation; an end after that is only counted."""
     succeeded, skipped = outcomes.count(_SUCCESS), outcomes.count(TerminalOutcome.SKIPPED)
     counted = replace(
         member,
@@ -95,7 +95,7 @@ def count_ends(member: MemberRow, outcomes: Sequence[TerminalOutcome], now: int)
         failed=member.failed + len(outcomes) - succeeded - skipped,
         skipped=member.skipped + skipped,
     )
-    # What has been decided stays so: of a group that is open now none of them was the last.
+    # A decision stays: if the group is still open now, none of these ends has decided it.
     if member.group_state is not _PENDING or judged(counted) is _PENDING:
         return Counted(counted)
     fires, decisive = _first_decision(member, outcomes)
@@ -105,7 +105,7 @@ def count_ends(member: MemberRow, outcomes: Sequence[TerminalOutcome], now: int)
 def _first_decision(
     member: MemberRow, outcomes: Sequence[TerminalOutcome]
 ) -> tuple[GroupState, int]:
-    """How a group is decided by some of these ends, and by which."""
+    """How a group is decided by these ends, and the index of the end that decides it."""
     succeeded, failed, skipped = member.succeeded, member.failed, member.skipped
     stands, at = _PENDING, -1
     while stands is _PENDING:
@@ -118,20 +118,21 @@ def _first_decision(
 
 
 def perhaps_met(members: Iterable[MemberRow]) -> list[str]:
-    """Those of whose groups an edge may know more than their rows do."""
+    """Ids of members whose group may have been met by an edge alone, without a change of their
+    row."""
     return [each.execution_id for each in members if _may_be_met(each)]
 
 
 def as_met(
     members: Mapping[K, MemberRow], edges: Iterable[EdgeRow | EdgeAhead]
 ) -> dict[K, MemberRow]:
-    """Members as they stand, with edges that lead to them. Most wait for one success alone: when it
-    comes only that edge is written, and says it for the group. These are images, not rows: whoever
-    changes one has to write all of it."""
+    """Members as they stand, given the edges that lead to them. Most members wait for one success
+    alone: when it comes, only that edge is written, and the group's state follows from it. The
+    result is derived, not stored: if you change it, write every field."""
     met_at = {
         edge.downstream_execution_id: edge.resolved_at
         for edge in edges
-        if edge.is_sole and edge.edge_state is EdgeState.SATISFIED
+        if edge.decides_alone and edge.edge_state is EdgeState.SATISFIED
     }
     return {
         key: replace(
@@ -157,9 +158,9 @@ def judged(member: MemberRow) -> GroupState:
 
 def decided(member: MemberRow, now: int) -> MemberRow | None:
     """A group that its counters decide though nothing has ended just now: edges were opened again,
-    or one that was announced is not to come. None while it stays as it is.
+    or a staged one was withdrawn. None while the group stays as it is.
 
-    Only ends decide a group: one of which nothing has ended yet is left open."""
+    Only ends decide a group: while no edge of it is resolved, it stays open."""
     stands = judged(member)
     if member.group_state is not _PENDING or stands is _PENDING or not member.resolved:
         return None
@@ -180,23 +181,39 @@ def is_open(edge: EdgeRow | EdgeAhead, generation: int) -> bool:
 
 def meets_alone(edge: EdgeRow | EdgeAhead, outcome: TerminalOutcome) -> bool:
     """Whether an upstream's end meets its downstream's group by itself: nothing need be counted."""
-    return bool(edge.is_sole) and outcome is _SUCCESS
+    return edge.decides_alone and outcome is _SUCCESS
 
 
 def cancels_siblings(member: MemberRow) -> bool:
-    """Whether those who are still at work for a decided group are no longer needed."""
-    policy = member.policy
+    """Whether upstreams that still run for a decided group are cancelled."""
+    policy = member.joins
     return (
-        isinstance(policy, AnyOf | Quorum)
+        isinstance(policy, AnySucceeded | Quorum)
         and policy.on_satisfied is OnSatisfied.CANCEL_REMAINING
         and member.resolved < member.total
     )
 
 
 def spares_shared(member: MemberRow) -> bool:
-    """Whether siblings that others still wait for are left alone."""
+    """Whether siblings that another open group waits for are left alone."""
     policy = member.joins
-    return isinstance(policy, AnyOf | Quorum) and policy.only_if_unshared
+    return isinstance(policy, AnySucceeded | Quorum) and policy.only_if_unshared
+
+
+def siblings_to_cancel(
+    ids: Sequence[str],
+    edges: Iterable[EdgeAhead],
+    members: Mapping[tuple[str, str], MemberRow],
+) -> list[str]:
+    """Those siblings that no open group waits for. `edges`: the open ones that leave the siblings,
+    `members`: where these lead."""
+    shared = {
+        edge.upstream_execution_id
+        for edge in edges
+        if (row := members.get((edge.flow_id, edge.downstream_execution_id))) is not None
+        and row.group_state is _PENDING
+    }
+    return [key for key in ids if key not in shared]
 
 
 def is_unneeded(execution: Execution) -> bool:

@@ -6,16 +6,19 @@ from collections import Counter
 from collections.abc import Sequence
 from itertools import chain
 
-from flowfabric.errors import InvalidBudgetScope, InvalidInput, SelfReferencingEdge
-from flowfabric.kernel.command import Command, ExecutionCommand, Needs
-from flowfabric.kernel.decision import Moment, Refused
+from flowfabric.errors import FlowConflict, InvalidInput, SelfReferencingEdge
+from flowfabric.kernel.command import Command, Needs
+from flowfabric.kernel.decision import Decision, Moment, Refused
 from flowfabric.kernel.execution.create import CreateExecution
-from flowfabric.kernel.flow.flow import CreateFlow
-from flowfabric.kernel.flow.graph import StageEdge, new_edge, ranks_of, refuse_quorum
-from flowfabric.model.execution import Fence
-from flowfabric.model.flow import EdgePolicy, EdgeRow, EdgeState, MemberRow
-from flowfabric.model.flow_results import FlowDuplicate, FlowSubmitted, Spawned
-from flowfabric.model.record import Record
+from flowfabric.kernel.execution.keys import created_before
+from flowfabric.kernel.flow.flow import CreateFlow, new_flow, with_members
+from flowfabric.kernel.flow.graph import StageEdge, new_edge, refuse_quorum
+from flowfabric.kernel.flow.rank import ranks_of
+from flowfabric.model.execution import IdempotencyRecord
+from flowfabric.model.flow import EdgePolicy, EdgeRow, EdgeState, FlowRow, MemberRow
+from flowfabric.model.flow_results import FlowDuplicate, FlowSubmitted
+from flowfabric.model.record import Record, replace
+from flowfabric.model.results import CreateResult
 
 
 class Node(Record, frozen=True):
@@ -52,24 +55,6 @@ class SubmitFlow(Command[FlowSubmitted | FlowDuplicate], frozen=True, kw_only=Tr
             need.keys.add((self.flow.namespace, self.idempotency_key))
 
 
-class SpawnChildren(ExecutionCommand[Spawned], frozen=True, kw_only=True):
-    """The owner of an execution wants others done, as its children."""
-
-    fence: Fence
-    children: tuple[CreateExecution, ...]
-    flow_budgets: dict[str, str] = {}  # which flow each budget is for that children name
-
-    def needs(self, need: Needs) -> None:
-        """The parent, its flow, and the children it spawned under these keys before."""
-        need.executions.add(self.execution_id)
-        need.catalog = True
-        need.flows_of.add(self.execution_id)
-        need.families.add(self.execution_id)
-        for child in self.children:
-            if child.idempotency_key is not None:
-                need.keys.add((child.route.namespace, child.idempotency_key))
-
-
 def check_graph(
     names: Sequence[str], edges: Sequence[tuple[str, str]], policies: dict[str, EdgePolicy]
 ) -> dict[str, int] | Refused:
@@ -81,15 +66,6 @@ def check_graph(
         if refusal := refuse_quorum(policy, inbound[name], name):
             return refusal
     return ranks_of(names, edges)
-
-
-def refuse_budgets(command: SpawnChildren, flow_id: str) -> Refused | None:
-    """Children may name budgets of the flow they are born into, and of no other."""
-    for name, scope_id in sorted(command.flow_budgets.items()):
-        if scope_id != flow_id:
-            detail = f"budget_ids: {name} is for flow {scope_id}"
-            return Refused(InvalidBudgetScope, detail, {"field": "budget_ids"})
-    return None
 
 
 def _wrong_edge(known: set[str], edges: Sequence[tuple[str, str]]) -> Refused | None:
@@ -107,6 +83,48 @@ def _wrong_edge(known: set[str], edges: Sequence[tuple[str, str]]) -> Refused | 
             detail = f"{field}: {upstream!r} would wait for itself"
             return Refused(SelfReferencingEdge, detail, {"field": field})
     return None
+
+
+def submitted_before(
+    known: IdempotencyRecord | None, command: SubmitFlow, at: Moment
+) -> FlowDuplicate | Refused | None:
+    """The answer to a graph whose key was used before; None: it is a new one."""
+    first = created_before(known, command.fingerprint, at)
+    return FlowDuplicate(first) if isinstance(first, str) else first
+
+
+def submit_flow(
+    flow: FlowRow | None,
+    created: Sequence[Decision[CreateResult]],
+    command: SubmitFlow,
+    at: Moment,
+) -> Decision[FlowSubmitted]:
+    """A graph is recorded whole, if its id is new and each of its nodes can be created.
+
+    Its members and edges are `rows_of` the command: they may be tens of thousands.
+    """
+    for node, decision in zip(command.nodes, created, strict=True):
+        if isinstance(decision.reply, Refused):
+            detail = f"nodes[{node.name}]: {decision.reply.detail}"
+            return Decision(replace(decision.reply, detail=detail))
+    if flow is not None:
+        detail = f"flow_id: there is a flow {command.flow_id} already"
+        return Decision(Refused(FlowConflict, detail, {"field": "flow_id"}))
+    executions = [each.execution for each in created if each.execution is not None]
+    grown = with_members(new_flow(command.flow, at), executions, at)
+    whole = replace(grown, flow=replace(grown.flow, edge_count=len(command.edges)))
+    ids = {node.name: node.create.execution_id for node in command.nodes}
+    return whole.told(FlowSubmitted(command.flow_id, ids))
+
+
+def key_of(command: SubmitFlow, at: Moment) -> IdempotencyRecord | None:
+    """What is remembered of the graph's key, if it has one."""
+    key = command.idempotency_key
+    if key is None:
+        return None
+    until = at.now + command.dedup_window_ms
+    namespace = command.flow.namespace
+    return IdempotencyRecord(namespace, key, command.flow_id, command.fingerprint, until)
 
 
 def rows_of(command: SubmitFlow, at: Moment) -> tuple[list[MemberRow], list[EdgeRow]]:

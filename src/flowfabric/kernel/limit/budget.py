@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from flowfabric.errors import InvalidInput, LimitConflict, NotFound
+from flowfabric.errors import BudgetScopeMismatch, InvalidInput, LimitConflict, NotFound
 from flowfabric.kernel.command import Command, Needs
 from flowfabric.kernel.decision import Moment, Refused
 from flowfabric.limits import DIMENSIONS_MAX
 from flowfabric.model.budget import (
     AMOUNT_MAX,
+    BudgetAlreadySatisfied,
     BudgetCreated,
     BudgetPolicy,
     BudgetReset,
@@ -27,7 +28,6 @@ from flowfabric.model.budget import (
 )
 from flowfabric.model.event import OperatorEvent, OperatorEventType
 from flowfabric.model.record import Record, replace
-from flowfabric.model.results import AlreadySatisfied
 
 # A budget hammered at its limit is one event in each minute of the clock, not thousands.
 BREACH_EVENT_PERIOD_MS = 60_000
@@ -67,7 +67,7 @@ class BudgetDecision(Record, frozen=True):
     events: tuple[OperatorEvent, ...] = ()
 
 
-class CreateBudget(Command[BudgetCreated | AlreadySatisfied], frozen=True, kw_only=True):
+class CreateBudget(Command[BudgetCreated | BudgetAlreadySatisfied], frozen=True, kw_only=True):
     """Put a policy in force."""
 
     budget_id: str
@@ -317,7 +317,7 @@ def create_budget(budget: Budget, command: CreateBudget, at: Moment) -> BudgetDe
     if row.policy is not None:
         if row.policy == policy:
             name = row.budget_id
-            return BudgetDecision(AlreadySatisfied(f"budget {name} exists", budget_id=name))
+            return BudgetDecision(BudgetAlreadySatisfied(name))
         detail = f"budget {row.budget_id} exists with another policy"
         return BudgetDecision(Refused(LimitConflict, detail, {"field": "budget_id"}))
     interval = policy.reset_interval_ms
@@ -410,3 +410,14 @@ def reset_budget(budget: Budget, command: ResetBudget, at: Moment) -> BudgetDeci
     event = budget_event(row.budget_id, OperatorEventType.BUDGET_RESET, at.now)
     ready = Budget(with_due(fresh, at.now), usage)
     return BudgetDecision(BudgetReset(next_reset or 0), ready, (event,))
+
+
+def refuse_scopes(
+    policies: Mapping[str, BudgetPolicy], places: Mapping[ScopeType, str]
+) -> Refused | None:
+    """A budget that is for one lane, tenant, flow or execution is spent from there alone."""
+    for name, policy in policies.items():
+        if policy.scope_id != places.get(policy.scope_type, policy.scope_id):
+            detail = f"budget_ids: {name} is for {policy.scope_type.value} {policy.scope_id}"
+            return Refused(BudgetScopeMismatch, detail, {"field": "budget_ids"})
+    return None

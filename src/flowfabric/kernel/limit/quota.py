@@ -11,26 +11,26 @@ from flowfabric.kernel.decision import Moment, Refused
 from flowfabric.model.event import OperatorEvent, OperatorEventType
 from flowfabric.model.quota import (
     AdmissionOutcome,
+    AdmissionReleased,
     AdmissionRow,
     AdmissionState,
     Admitted,
     AlreadyAdmitted,
     ConcurrencyExceeded,
     GateRow,
+    QuotaAlreadySatisfied,
     QuotaCreated,
     QuotaPolicy,
     QuotaUpdated,
     RateExceeded,
-    Released,
 )
 from flowfabric.model.record import Record, replace
-from flowfabric.model.results import AlreadySatisfied
 
 IDLE_GATE_MS = 60_000  # so long a gate is left alone before it is looked at for nothing
 LOOK_AGAIN_MS = 1_000  # room that the ones called up have not used by then is offered to others
 
 
-class CreateQuota(Command[QuotaCreated | AlreadySatisfied], frozen=True, kw_only=True):
+class CreateQuota(Command[QuotaCreated | QuotaAlreadySatisfied], frozen=True, kw_only=True):
     """Put a policy in force."""
 
     quota_policy_id: str
@@ -76,7 +76,7 @@ class CheckAdmission(ExecutionCommand[AdmissionOutcome], frozen=True, kw_only=Tr
         need.admissions.add((self.quota_policy_id, self.dimension, self.execution_id))
 
 
-class ReleaseAdmission(ExecutionCommand[Released], frozen=True, kw_only=True):
+class ReleaseAdmission(ExecutionCommand[AdmissionReleased], frozen=True, kw_only=True):
     """Free a place."""
 
     quota_policy_id: str
@@ -144,7 +144,7 @@ def create_quota(policy: QuotaPolicy | None, command: CreateQuota, at: Moment) -
         audit = _audit(made, OperatorEventType.QUOTA_CREATED, at)
         return QuotaDecision(QuotaCreated(key), made, events=(audit,))
     if _numbers(policy) == wanted:
-        return QuotaDecision(AlreadySatisfied(f"quota policy {key} exists", quota_policy_id=key))
+        return QuotaDecision(QuotaAlreadySatisfied(key))
     detail = f"quota policy {key} exists with other limits"
     return QuotaDecision(Refused(LimitConflict, detail, {"field": "quota_policy_id"}))
 

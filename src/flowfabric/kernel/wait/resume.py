@@ -40,12 +40,12 @@ from flowfabric.model.suspension import (
 from flowfabric.model.words import TimeoutBehavior
 
 TIMEOUT_SIGNAL = "timeout"
+OPERATOR = "operator"  # who ended a wait, where no name was given
 
 
 class ResumeExecution(ExecutionCommand[Resumed], frozen=True, kw_only=True):
     """An operator ends the wait, whatever the condition says."""
 
-    actor: str
     resume_delay_ms: int
 
     def needs(self, need: Needs) -> None:
@@ -76,8 +76,8 @@ def resume_execution(
         return EpisodeDecision(Refused(ExecutionNotSuspended, detail))
     delay = command.resume_delay_ms or episode.row.resume_delay_ms
     after = awake(execution, delay, "an operator's word", at)
-    row, waitpoints = ended(episode, ResumeCause.OPERATOR, command.actor, "resumed", at)
-    audit = operator_event(execution, OperatorEventType.RESUMED, at.now, actor=command.actor)
+    row, waitpoints = ended(episode, ResumeCause.OPERATOR, command.actor or OPERATOR, "resumed", at)
+    audit = operator_event(execution, OperatorEventType.RESUMED, at.now)
     reply = Resumed(after.public_state.value)
     return EpisodeDecision(reply, after, None, (audit,), row, waitpoints)
 
@@ -110,9 +110,7 @@ def expire_suspension(
     row, waitpoints = ended(episode, ResumeCause.TIMEOUT, "system", f"timed_out_{word}", at)
     if not resumes:
         return _timed_out(execution, behavior, reply, (row, waitpoints), at)
-    audit = operator_event(
-        execution, OperatorEventType.RESUMED, at.now, actor="system", reason=f"timed_out_{word}"
-    )
+    audit = operator_event(execution, OperatorEventType.RESUMED, at.now, reason=f"timed_out_{word}")
     signal: SignalRow | None = None
     events: tuple[Event, ...] = (audit,)
     if behavior is TimeoutBehavior.AUTO_RESUME_WITH_TIMEOUT_SIGNAL:

@@ -8,10 +8,14 @@ from flowfabric import limits
 from flowfabric.errors import (
     AlreadySuspended,
     InvalidInput,
-    InvalidWaitpoint,
+    InvalidWaitpointKey,
     NotFound,
     PendingWaitpointExpired,
     SuspendConflict,
+    WaitpointAlreadyExists,
+    WaitpointInUse,
+    WaitpointNotPending,
+    WaitpointOfOtherAttempt,
 )
 from flowfabric.kernel.command import ExecutionCommand, Needs
 from flowfabric.kernel.decision import Moment, Refused
@@ -217,17 +221,19 @@ def _bound(
     }
     if not binding.is_pending:
         if known is not None:
-            return Refused(InvalidWaitpoint, f"waitpoint {binding.waitpoint_id} exists")
+            return Refused(WaitpointAlreadyExists, f"waitpoint {binding.waitpoint_id}")
         fresh = new_waitpoint(execution, binding, command.token_kid, at)
         return replace(fresh, **active)
     if known is None or known.execution_id != execution.execution_id:
         return Refused(NotFound, f"waitpoint {binding.waitpoint_id}", {"entity": "waitpoint"})
     if known.waitpoint_key != binding.waitpoint_key:
-        return Refused(InvalidWaitpoint, f"waitpoint {known.waitpoint_id} has another key")
+        return Refused(InvalidWaitpointKey, f"waitpoint {known.waitpoint_id} has another key")
     if known.state is not WaitpointState.PENDING:
-        return Refused(InvalidWaitpoint, f"waitpoint {known.waitpoint_id} is {known.state.value}")
+        return Refused(
+            WaitpointNotPending, f"waitpoint {known.waitpoint_id} is {known.state.value}"
+        )
     if known.attempt_index != execution.attempt_index:
-        return Refused(InvalidWaitpoint, "waitpoint: made by an earlier attempt")
+        return Refused(WaitpointOfOtherAttempt, f"waitpoint {known.waitpoint_id}")
     if known.expires_at is not None and known.expires_at <= at.now:
         return Refused(PendingWaitpointExpired, f"at {known.expires_at}")
     return replace(known, **active)
@@ -352,7 +358,7 @@ def create_waitpoint(
     if refusal is not None or execution is None:
         return EpisodeDecision(refusal)
     if known is not None:
-        return EpisodeDecision(Refused(InvalidWaitpoint, "waitpoint_id: exists"))
+        return EpisodeDecision(Refused(WaitpointAlreadyExists, f"waitpoint {known.waitpoint_id}"))
     binding = Binding(command.waitpoint_id, command.waitpoint_key, True, command.payload_type)
     until = at.now + command.expires_in_ms
     made = replace(
@@ -372,8 +378,8 @@ def close_waitpoint(
     if waitpoint.state is WaitpointState.CLOSED:
         return EpisodeDecision(waitpoint)
     if waitpoint.state is WaitpointState.ACTIVE:
-        detail = "an execution waits on it: resume or cancel that"
-        return EpisodeDecision(Refused(InvalidWaitpoint, detail))
+        detail = f"{waitpoint.execution_id} waits on it"
+        return EpisodeDecision(Refused(WaitpointInUse, detail))
     gone = closed_waitpoint(waitpoint, command.reason, at)
     after = None
     if execution is not None:  # written even if it stays as it is: its version guards its waits

@@ -11,7 +11,14 @@ from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 
 from flowfabric.errors import InvalidInput
-from flowfabric.model.flow import AllDone, AllOf, AnyOf, EdgePolicy, OnSatisfied, Quorum
+from flowfabric.model.flow import (
+    AllDone,
+    AllSucceeded,
+    AnySucceeded,
+    EdgePolicy,
+    OnSatisfied,
+    Quorum,
+)
 from flowfabric.model.shown import shown
 from flowfabric.sdk.task import Task
 
@@ -44,12 +51,12 @@ class Join:
     @property
     def needs_all(self) -> bool:
         """Whether every node must succeed, which is the default."""
-        return isinstance(self.policy, AllOf)
+        return isinstance(self.policy, AllSucceeded)
 
     @property
     def gives_one(self) -> bool:
         """Whether it gives one result, not a list of them."""
-        return isinstance(self.policy, AnyOf)
+        return isinstance(self.policy, AnySucceeded)
 
     def __str__(self) -> str:
         if isinstance(self.policy, Quorum):
@@ -81,12 +88,12 @@ def all_done(*nodes: Node[Any]) -> Join:
 
 def all_of_nodes(nodes: Iterable[Any]) -> Join:
     """Every node must succeed: `all_of(a, b)`, which is `after=[a, b]`."""
-    return Join(AllOf(), _nodes("all_of", nodes))
+    return Join(AllSucceeded(), _nodes("all_of", nodes))
 
 
 def any_of_nodes(nodes: Iterable[Any], losers: str | None, spare_shared: bool) -> Join:
     """One success is enough: `any_of(a, b, losers="keep")`."""
-    policy = AnyOf(_losers("cancel" if losers is None else losers), bool(spare_shared))
+    policy = AnySucceeded(_losers("cancel" if losers is None else losers), bool(spare_shared))
     return Join(policy, _nodes("any_of", nodes))
 
 

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from flowfabric.api.backend import EngineBackend
 from flowfabric.api.hints import end_topic, flow_topic, wait_event
+from flowfabric.api.page import every_item
 from flowfabric.errors import (
     FlowFabricError,
     InvalidInput,
@@ -16,9 +17,10 @@ from flowfabric.errors import (
     NotFound,
     WaitTimeout,
 )
+from flowfabric.limits import PAGE_MAX
 from flowfabric.model.checks import check_uuid
 from flowfabric.model.flow import CancellationPolicy, FlowState
-from flowfabric.model.flow_results import FlowSnapshot, MemberInfo
+from flowfabric.model.flow_results import EdgeSnapshot, FlowSnapshot, MemberInfo
 from flowfabric.model.shown import shown
 from flowfabric.model.state import TERMINAL_STATES, PublicState
 from flowfabric.sdk.durations import Duration, to_ms
@@ -90,9 +92,9 @@ class FlowRun:
         has not ended and why in its `explanation`; the work itself goes on.
         """
         engine = await self._fabric.start()
-        timeout_ms = None if timeout is None else to_ms(timeout, field="timeout")
+        wait_ms = None if timeout is None else to_ms(timeout, field="timeout")
         try:
-            ended = await engine.wait_for_flow(flow_id=self.flow_id, timeout_ms=timeout_ms)
+            ended = await engine.wait_for_flow(flow_id=self.flow_id, wait_ms=wait_ms)
         except WaitTimeout as error:
             raise await self._explained(engine, error) from None
         members = await engine.list_flow_members(flow_id=self.flow_id)
@@ -116,7 +118,7 @@ class FlowRun:
     async def _judge(
         self, engine: EngineBackend, ended: FlowSnapshot, members: tuple[MemberInfo, ...]
     ) -> None:
-        edges = await engine.list_edges(flow_id=self.flow_id)
+        edges = await all_edges(engine, self.flow_id)
         described = await self.info()
         lost = unexcused(members, edges, described.edge_groups)
         is_cancelled = ended.public_flow_state is FlowState.CANCELLED
@@ -200,7 +202,7 @@ class FlowRun:
         """
         chosen = _policy(policy)
         engine = await self._fabric.start()
-        wait_ms = None if wait is None else to_ms(wait, field="wait")
+        wait_ms = 0 if wait is None else to_ms(wait, field="wait")
         because = {} if reason == "" else {"reason": reason}
         await engine.cancel_flow(flow_id=self.flow_id, policy=chosen, wait_ms=wait_ms, **because)
 
@@ -246,7 +248,7 @@ async def replay_lost(engine: EngineBackend, flow_id: str, reason: str = "") -> 
     described = await engine.describe_flow(flow_id=flow_id)
     if described is None:
         raise NotFound(f"flow {flow_id}", entity="flow", flow_id=flow_id)
-    edges = await engine.list_edges(flow_id=flow_id)
+    edges = await all_edges(engine, flow_id)
     replayed = []
     for each in unexcused(members, edges, described.edge_groups):
         if each.public_state not in _LOST:
@@ -291,3 +293,10 @@ def _why(member: MemberInfo) -> str:
     reason = headline(member.reason)
     state = member.public_state.value
     return f"{state} ({reason})" if reason else state
+
+
+async def all_edges(engine: EngineBackend, flow_id: str) -> list[EdgeSnapshot]:
+    """Every edge of a flow."""
+    return await every_item(
+        lambda at: engine.list_edges(flow_id=flow_id, cursor=at, limit=PAGE_MAX)
+    )

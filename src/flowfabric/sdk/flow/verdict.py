@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from flowfabric.model.flow import AnyOf, GroupState, Quorum
+from flowfabric.model.flow import AnySucceeded, GroupState, Quorum
 from flowfabric.model.flow_results import EdgeGroupSnapshot, EdgeSnapshot, MemberInfo
 from flowfabric.model.state import PublicState
 
@@ -33,7 +33,8 @@ def unexcused(
     tolerant = {
         each.downstream_execution_id
         for each in groups
-        if isinstance(each.policy, AnyOf | Quorum) and each.group_state is GroupState.SATISFIED
+        if isinstance(each.policy, AnySucceeded | Quorum)
+        and each.group_state is GroupState.SATISFIED
     }
     downstreams: defaultdict[str, list[str]] = defaultdict(list)
     for edge in edges:

@@ -90,6 +90,7 @@ class Write:
         self.columns = tuple(columns)
         self._sql = sql
         self._types = tuple(types or (_type(name, wire_ids) for name in columns))
+        self._bytes_at = tuple(at for at, kind in enumerate(self._types) if kind == "bytea")
         self.plain: Shape = (False,) * len(columns)
 
     def shape(self, columns: Columns) -> Shape:
@@ -129,9 +130,7 @@ class Write:
     def is_heavy(self, rows: Rows) -> bool:
         """Whether payloads or results are too large for one message."""
         return any(
-            sum(len(row[at]) for row in rows if row[at]) >= COPY_FROM_BYTES
-            for at, kind in enumerate(self._types)
-            if kind == "bytea"
+            sum(len(row[at]) for row in rows if row[at]) >= COPY_FROM_BYTES for at in self._bytes_at
         )
 
 

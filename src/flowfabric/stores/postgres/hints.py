@@ -38,9 +38,11 @@ class ListenHints(LocalHints):
         self._connect = connect
         self._origin = new_name("o")
         self._outgoing: dict[str, int] = {}
-        self._ready = asyncio.Event()  # there is something to send, or the connection has ended
+        self._ready = asyncio.Event()  # there is a message or a keepalive to send, or the end
         self._failures = 0  # since it last listened
         self._task: asyncio.Task[None] | None = None
+        self._asking: asyncio.TimerHandle  # until the next keepalive, while connected
+        self._is_asked = False  # that time has come
 
     def start(self) -> None:
         """Connect in the background, for ever."""
@@ -95,6 +97,7 @@ class ListenHints(LocalHints):
     async def _serve(self) -> None:
         """Listen and send on one connection until it ends."""
         connection = await self._connect()
+        self._ask_later()
         try:
             connection.add_termination_listener(self._ended)
             await connection.add_listener(CHANNEL, self._receive)
@@ -103,19 +106,28 @@ class ListenHints(LocalHints):
             while not connection.is_closed():
                 await self._turn(connection)
         finally:
+            self._asking.cancel()
             connection.terminate()
+
+    def _ask_later(self) -> None:
+        """One timer at a time for all messages: one for each would cost more than the message."""
+        self._is_asked = False
+        self._asking = asyncio.get_running_loop().call_later(SIGN_OF_LIFE_S, self._ask)
+
+    def _ask(self) -> None:
+        self._ask_later()
+        self._is_asked = True
+        self._ready.set()
 
     async def _turn(self, connection: Any) -> None:
         """Send the gathered topics; after a long silence, check that the server is there."""
-        try:
-            async with asyncio.timeout(SIGN_OF_LIFE_S):
-                await self._ready.wait()
-        except TimeoutError:
-            await connection.execute("SELECT 1")
-            return
+        await self._ready.wait()
         self._ready.clear()
         topics, self._outgoing = self._outgoing, {}
+        is_asked, self._is_asked = self._is_asked, False
         if not topics:
+            if is_asked:
+                await connection.execute("SELECT 1")
             return
         try:
             await connection.execute(NOTIFY, CHANNEL, payload_of(topics, self._origin))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from flowfabric.errors import SchemaMismatch
+from flowfabric.errors import ConfigurationMismatch
 from flowfabric.stores.migrations import Applied, migrations_of
 
 MIGRATION_LOCK: Final = 0x46_46_4D_49  # "FFMI"
@@ -65,7 +65,7 @@ async def check_partitions(connection: Any, partitions: int) -> None:
     """Refuse a database made with another number of partitions: ids would lead nowhere."""
     stored = await connection.fetchval("SELECT num_flow_partitions FROM ff_partition_config")
     if stored != partitions:
-        raise SchemaMismatch(
+        raise ConfigurationMismatch(
             f"the database was made with {stored} partitions, the configuration says "
             f"{partitions}: set partitions={stored}"
         )

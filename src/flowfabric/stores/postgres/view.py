@@ -140,12 +140,14 @@ class PostgresView(SmallTables):
 
     async def _insert(self, name: str, rows: Sequence[tuple[Any, ...]]) -> None:
         """Append rows: heavy ones now, all others with the rest of the save."""
+        if not rows:
+            return
         write = INSERTS[name]
         if write.is_heavy(rows):
             await self._connection.copy_records_to_table(
                 write.table, records=rows, columns=write.columns
             )
-        elif rows:
+        else:
             self._writes.append((write, columns_of(rows)))
 
     def _update(self, name: str, rows: Sequence[tuple[Any, ...]]) -> None:

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from flowfabric import forks
 from flowfabric.clock import Clock
 from flowfabric.config import EngineConfig
-from flowfabric.errors import InvalidInput, SchemaMismatch, StoreUnavailable
+from flowfabric.errors import ConfigurationMismatch, InvalidInput, StoreUnavailable
 from flowfabric.model.migration import MigrationStatus
 from flowfabric.model.route import LaneState, Route
 from flowfabric.stores.base import Reader, StoreConflict, Transaction
@@ -90,7 +90,7 @@ class SqliteStore:
                 await self.migrate()
             stored = await self._write_once(_stored_partitions)
             if stored != self.partitions:
-                raise SchemaMismatch(
+                raise ConfigurationMismatch(
                     f"the database was made with {stored} partitions, the configuration says "
                     f"{self.partitions}: set partitions={stored}"
                 )

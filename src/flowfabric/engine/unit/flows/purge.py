@@ -1,0 +1,59 @@
+"""Retention: a flow goes as a whole, with its members, its edges and what was deferred."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from flowfabric import limits
+from flowfabric.engine.unit.flows.deferred import Deferred
+from flowfabric.engine.unit.flows.graph import Graph
+from flowfabric.engine.unit.flows.unsaved import Look
+from flowfabric.kernel.flow.cascade import AnyEdge
+from flowfabric.kernel.flow.flow import purged_later, purged_with_flow
+from flowfabric.model.execution import Execution
+from flowfabric.model.flow import EdgeState, FlowRow, MemberRow
+from flowfabric.stores.tables import EDGES, FLOWS, MEMBERS
+
+
+class Purge:
+    """Purges a flow, a page of members in each transaction."""
+
+    def __init__(self, graph: Graph, deferred: Deferred) -> None:
+        self._graph = graph
+        self._view = graph.view
+        self._deferred = deferred
+
+    async def purge(self, flow: FlowRow) -> int:
+        """Purge a page of members, and with the last one the rest; how many rows that was about."""
+        graph, flow_id = self._graph, flow.flow_id
+        await graph.unsaved.save_before(Look.SEARCH)
+        page = await graph.tx.rows_by(MEMBERS, "flow_id", [flow_id], limit=limits.CASCADE_MAX)
+        found = await graph.locks.load_unlocked(each.execution_id for each in page)
+        gone = [each for each in page if each.execution_id in found]
+        for member in gone:
+            execution = found[member.execution_id]
+            if execution is not None:
+                self._let_go(execution)
+        await self._drop(gone)
+        if len(page) < limits.CASCADE_MAX and len(gone) == len(page):
+            await self._deferred.forget_flow(flow_id)
+            self._view.rows.drop(FLOWS, [(flow_id,)])
+        else:
+            graph.put_flow(purged_later(flow, self._view.at))
+        return len(gone) + 1
+
+    def _let_go(self, execution: Execution) -> None:
+        key = execution.execution_id
+        gone = purged_with_flow(execution, self._view.at)
+        self._view.executions[key] = self._view.changes.updated[key] = gone
+
+    async def _drop(self, members: Sequence[MemberRow]) -> None:
+        """Drop members with all edges at either end of them."""
+        rows, graph = self._view.rows, self._graph
+        ids = [each.execution_id for each in members]
+        edges: list[AnyEdge] = [*await graph.edges.leading_to(ids)]
+        edges += await graph.edges.leaving(ids, EdgeState.PENDING)
+        rows.take(MEMBERS, {MEMBERS.key_of(each): each for each in members})
+        for key in sorted({(each.flow_id, each.edge_id) for each in edges}):
+            rows.drop_unseen(EDGES, key)
+        rows.drop(MEMBERS, [MEMBERS.key_of(each) for each in members])

@@ -1,0 +1,155 @@
+"""Whoever changes the work of others leaves a name: every unsafe operation carries an actor."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+import pytest
+
+from flowfabric.api.operation import OPERATIONS, UnsafeRequest
+from flowfabric.errors import InvalidInput
+from flowfabric.model.event import OperatorEvent
+from flowfabric.model.flow import CancellationPolicy
+from flowfabric.model.state import BlockingReason
+from flowfabric.model.suspension import OperatorOnly
+from tests.support.budgets import BUDGET, make_budget
+from tests.support.flows import submit
+from tests.support.gates import QUOTA, quota
+from tests.support.lab import LANE, Lab, scenario
+from tests.support.waits import suspended
+
+ANN: Final = {"actor": "ann"}
+OVERRIDE: Final = {"source": "operator_override"}
+Act = Callable[[Lab], Awaitable[Any]]
+
+
+async def running(lab: Lab) -> str:
+    return (await lab.started()).execution_id
+
+
+async def held(lab: Lab) -> str:
+    key = await lab.create()
+    await lab.engine.hold_execution(execution_id=key, reason="look")
+    return key
+
+
+async def blocked(lab: Lab) -> str:
+    key = await lab.create()
+    await lab.engine.block_execution_for_admission(
+        execution_id=key, reason=BlockingReason.WAITING_FOR_QUOTA
+    )
+    return key
+
+
+async def waiting(lab: Lab) -> str:
+    wait = await suspended(lab, OperatorOnly())
+    return wait.claimed.execution_id
+
+
+async def completed(lab: Lab) -> str:
+    return await lab.completed()
+
+
+async def created(lab: Lab) -> str:
+    return await lab.create()
+
+
+async def paid(lab: Lab) -> str:
+    await make_budget(lab, hard={"a": 10})
+    return BUDGET
+
+
+async def gated(lab: Lab) -> str:
+    await quota(lab, cap=1)
+    return QUOTA
+
+
+async def two_members(lab: Lab) -> str:
+    return (await submit(lab, "ab")).flow_id
+
+
+async def other(lab: Lab) -> str:
+    return "other"
+
+
+REASON: Final = {"reason": "x"}
+STOP: Final = {"policy": CancellationPolicy.CANCEL_ALL, **REASON}
+QUOTA_FULL: Final = {"reason": BlockingReason.WAITING_FOR_QUOTA}
+# How each succeeds: what it is about, the name of that argument, and the other arguments.
+CALLS: Final[dict[str, tuple[Act, str, dict[str, Any]]]] = {
+    "complete_execution": (running, "execution_id", OVERRIDE),
+    "fail_execution": (running, "execution_id", {"failure_reason": "x", **OVERRIDE}),
+    "cancel_execution": (created, "execution_id", {**REASON, **OVERRIDE}),
+    "change_priority": (created, "execution_id", {"new_priority": 9}),
+    "replay_execution": (completed, "execution_id", {}),
+    "revoke_lease": (running, "execution_id", REASON),
+    "hold_execution": (created, "execution_id", REASON),
+    "release_execution": (held, "execution_id", {}),
+    "block_execution_for_admission": (created, "execution_id", QUOTA_FULL),
+    "unblock_execution": (blocked, "execution_id", {}),
+    "resume_execution": (waiting, "execution_id", {}),
+    "issue_grant_and_claim": (
+        created,
+        "execution_id",
+        {"lane_id": LANE, "lease_duration_ms": 30_000},
+    ),
+    "set_lane_state": (other, "lane_id", {"lane_state": "paused", **REASON}),
+    "pause_lane": (other, "lane_id", REASON),
+    "resume_lane": (other, "lane_id", REASON),
+    "drain_lane": (other, "lane_id", REASON),
+    "configure_lane": (other, "lane_id", {"weight": 2}),
+    "create_budget": (other, "budget_id", {}),
+    "update_budget": (paid, "budget_id", {"hard_limits": {"a": 20}}),
+    "reset_budget": (paid, "budget_id", {}),
+    "create_quota_policy": (other, "quota_policy_id", {"max_concurrent": 2}),
+    "update_quota_policy": (gated, "quota_policy_id", {"max_concurrent": 2}),
+    "seed_waitpoint_hmac_secret": (other, "kid", {"secret_hex": "a1" * 32}),
+    "rotate_waitpoint_hmac_secret_all": (other, "new_kid", {}),
+    "cancel_flow": (two_members, "flow_id", STOP),
+    "cancel_flow_header": (two_members, "flow_id", STOP),
+}
+UNSAFE: Final = [
+    name for name, each in OPERATIONS.items() if issubclass(each.request, UnsafeRequest)
+]
+
+
+async def signed(lab: Lab) -> list[OperatorEvent]:
+    events: list[OperatorEvent] = (await lab.dump())["operator_events"]
+    return [event for event in events if event.actor]
+
+
+@pytest.mark.parametrize("name", UNSAFE)
+@scenario
+async def test_the_actor_of_an_unsafe_operation_is_kept(lab: Lab, name: str) -> None:
+    make, label, arguments = CALLS[name]
+    subject = await make(lab)
+    await getattr(lab.engine, name)(**{label: subject}, **arguments, **ANN)
+    assert [event.actor for event in await signed(lab)] == ["ann"]
+
+
+@scenario
+async def test_the_engine_signs_for_calls_without_an_actor(lab: Lab) -> None:
+    await lab.configure(actor="nightly")
+    key = await lab.create()
+    await lab.engine.hold_execution(execution_id=key, reason="look")
+    await lab.engine.release_execution(execution_id=key, actor="ann")
+    assert [event.actor for event in await lab.operator_events(key)] == ["nightly", "ann"]
+
+
+@scenario
+async def test_what_happens_by_itself_has_no_actor(lab: Lab) -> None:
+    await lab.configure(actor="nightly")
+    await suspended(lab, OperatorOnly(), timeout_at=lab.now + 10, timeout_behavior="escalate")
+    await lab.after(10)
+    await lab.engine.tick()
+    assert (await lab.dump())["operator_events"]
+    assert await signed(lab) == []
+
+
+@pytest.mark.parametrize("actor", ["", "a\nb", "x" * 257, 5])
+@scenario
+async def test_an_actor_is_a_name(lab: Lab, actor: Any) -> None:
+    key = await lab.create()
+    async with lab.refuses(InvalidInput, "actor"):
+        await lab.engine.hold_execution(execution_id=key, reason="look", actor=actor)
