@@ -5,18 +5,17 @@ from __future__ import annotations
 import pytest
 
 from flowfabric.errors import ExecutionNotEligible
-from flowfabric.kernel.decision import Moment
+from flowfabric.kernel.decision import Decision, Moment
 from flowfabric.kernel.execution.expire import PromoteDelayed
 from flowfabric.kernel.limit.admission import (
     BUDGET_EXCEEDED,
     Denial,
+    block,
     budget_denial,
     budget_key,
     gate_key,
-    holds_place,
-    keep_back,
-    place_until,
     quota_denial,
+    take_slot,
     unknown_quota,
 )
 from flowfabric.kernel.limit.budget import Budget
@@ -24,11 +23,19 @@ from flowfabric.kernel.limit.quota import Gate
 from flowfabric.model.bounds import Bounds
 from flowfabric.model.budget import BudgetPolicy, BudgetRow, EnforcementMode, HardAction, UsageRow
 from flowfabric.model.execution import Execution, Grant, GrantKind
-from flowfabric.model.quota import ConcurrencyExceeded, GateRow, QuotaPolicy, RateExceeded
+from flowfabric.model.quota import (
+    AdmissionRow,
+    AdmissionState,
+    ConcurrencyExceeded,
+    GateRow,
+    QuotaPolicy,
+    RateExceeded,
+)
 from flowfabric.model.record import replace
 from flowfabric.model.state import BlockingReason, PublicState
 from tests.support import builders as make
 from tests.support.builders import EXECUTION_ID, NOW, image
+from tests.support.decisions import the
 
 
 def bounded(**fields: object) -> Execution:
@@ -98,7 +105,7 @@ DENIAL = Denial(BlockingReason.WAITING_FOR_QUOTA, "no room", gate_key("q", "defa
 
 
 def test_the_denied_waits_and_comes_back_at_its_time() -> None:
-    decision = keep_back(make.created(), DENIAL, Moment(NOW))
+    decision = block(make.created(), DENIAL, Moment(NOW))
     parked = decision.execution
     assert parked is not None
     assert parked.public_state is PublicState.RATE_LIMITED
@@ -113,7 +120,7 @@ def test_the_denied_waits_and_comes_back_at_its_time() -> None:
 
 def test_a_denial_withdraws_the_grant() -> None:
     grant = Grant(GrantKind.CLAIM, "g", "w1", "w1-1", NOW + 100)
-    parked = keep_back(replace(make.created(), grant=grant), DENIAL, Moment(NOW)).execution
+    parked = block(replace(make.created(), grant=grant), DENIAL, Moment(NOW)).execution
     assert parked is not None
     assert parked.grant is None
 
@@ -129,7 +136,7 @@ def test_a_denial_withdraws_the_grant() -> None:
 )
 def test_a_budget_says_what_becomes_of_the_denied(action: HardAction, state: PublicState) -> None:
     denial = Denial(BlockingReason.WAITING_FOR_BUDGET, "full", budget_key("b"), action=action)
-    after = keep_back(make.created(), denial, Moment(NOW)).execution
+    after = block(make.created(), denial, Moment(NOW)).execution
     assert after is not None
     assert after.public_state is state
     if action is HardAction.CANCEL_PENDING:
@@ -145,15 +152,34 @@ def test_a_claim_by_id_is_refused_with_the_reason() -> None:
     assert "no room" in str(refusal.to_error())
 
 
-# --- who is counted ----------------------------------------------------------------------------
+# --- slots -------------------------------------------------------------------------------------
 
 
-def test_a_place_is_held_while_it_runs_or_is_promised() -> None:
-    grant = Grant(GrantKind.CLAIM, "g", "w1", "w1-1", NOW)
-    promised = replace(make.created(), grant=grant)
-    assert holds_place(make.leased(), NOW)
-    assert holds_place(promised, NOW)
-    assert not holds_place(promised, NOW + 1)
-    assert not holds_place(promised, place_until(grant.expires_at))
-    for other in (make.created, make.delayed, make.lapsed, make.revoked, make.completed):
-        assert not holds_place(other(), NOW)
+def ask(gate: Gate | None) -> Decision[Denial | None]:
+    bounds = Bounds(quota_policy_id="q")
+    running = AdmissionState.RUNNING
+    execution = replace(make.created(), bounds=bounds)
+    return take_slot(execution, gate, None, running, Moment(NOW), jitter=0.0, due_at=None)
+
+
+def test_an_execution_takes_its_slot_or_learns_why_not() -> None:
+    free = Gate(QuotaPolicy("q", 10, 0, 1, 0, 0, 0), GateRow("q", "default"))
+    taken = ask(free)
+    assert taken.reply is None
+    after = the(taken, Gate)
+    assert (after.row.active, the(taken, AdmissionRow).execution_id) == (1, EXECUTION_ID)
+    full = ask(after)
+    assert isinstance(full.reply, Denial)
+    assert (full.reply.detail, full.reply.until) == ("quota q: 1/1 running", None)
+    assert full.saves == ()
+
+
+def test_a_rate_says_when_to_come_back_and_an_unknown_quota_admits_none() -> None:
+    rated = Gate(QuotaPolicy("q", 10, 1, 0, 0, 0, 0), GateRow("q", "default", in_window=1), NOW)
+    denied = ask(rated)
+    assert isinstance(denied.reply, Denial)
+    assert denied.reply.until == NOW + 10_000
+    assert the(denied, Gate).row.wave_size == 1  # it is counted among those that come back
+    unknown = ask(None)
+    assert isinstance(unknown.reply, Denial)
+    assert unknown.reply.detail == "quota q does not exist or cannot be read"

@@ -8,30 +8,34 @@ from typing import Any
 import pytest
 
 from flowfabric.errors import InvalidInput, LimitConflict, NotFound
-from flowfabric.kernel.decision import Moment, Refused
+from flowfabric.kernel.decision import Decision, Moment, Refused
+from flowfabric.kernel.limit.attachment import attach, attach_living
 from flowfabric.kernel.limit.budget import (
     BREACH_EVENT_PERIOD_MS,
     Budget,
     Closed,
-    CreateBudget,
-    ResetBudget,
-    UpdateBudget,
     closed,
     count_hard_breach,
-    create_budget,
     hard_breach,
     moved,
     new_budget,
-    next_after,
     overflow,
-    reset_budget,
     soft_breach,
-    update_budget,
     with_pending,
+)
+from flowfabric.kernel.limit.budget_policy import (
+    CreateBudget,
+    ResetBudget,
+    UpdateBudget,
+    create_budget,
+    next_after,
+    reset_budget,
+    update_budget,
 )
 from flowfabric.limits import DIMENSIONS_MAX
 from flowfabric.model.budget import (
     AMOUNT_MAX,
+    AttachmentRow,
     BudgetAlreadySatisfied,
     BudgetPolicy,
     BudgetReset,
@@ -39,10 +43,14 @@ from flowfabric.model.budget import (
     HardAction,
     HardBreach,
     PendingWork,
+    ScopeRow,
+    ScopeType,
     SoftAction,
     SoftBreach,
 )
 from flowfabric.model.record import replace
+from tests.support.builders import EXECUTION_ID, completed, leased
+from tests.support.decisions import the
 
 NOW = 1_000_000
 AT = Moment(NOW)
@@ -51,11 +59,9 @@ AT = Moment(NOW)
 def budget(
     used: Mapping[str, int] | None = None, held: Mapping[str, int] | None = None, **policy: Any
 ) -> Budget:
-    made = create_budget(
-        new_budget("b", AT), CreateBudget(budget_id="b", policy=BudgetPolicy(**policy)), AT
-    )
-    assert made.budget is not None
-    return moved(made.budget, AT, used=used, held=held)
+    command = CreateBudget(budget_id="b", policy=BudgetPolicy(**policy))
+    made = create_budget(None, new_budget("b", AT), command, AT)
+    return moved(the(made, Budget), AT, used=used, held=held)
 
 
 def test_without_a_policy_nothing_is_limited() -> None:
@@ -139,11 +145,51 @@ def test_creating_again_compares() -> None:
     made = budget(hard_limits={"a": 1})
     same = CreateBudget(budget_id="b", policy=BudgetPolicy(hard_limits={"a": 1}))
     other = CreateBudget(budget_id="b", policy=BudgetPolicy(hard_limits={"a": 2}))
-    assert isinstance(create_budget(made, same, AT).reply, BudgetAlreadySatisfied)
-    conflict = create_budget(made, other, AT)
+    assert isinstance(create_budget(None, made, same, AT).reply, BudgetAlreadySatisfied)
+    conflict = create_budget(None, made, other, AT)
     assert isinstance(conflict.reply, Refused)
     assert conflict.reply.error is LimitConflict
-    assert conflict.budget is None
+    assert conflict == Decision(conflict.reply)
+
+
+@pytest.mark.parametrize("scope", ScopeType)
+def test_a_budget_applies_to_what_it_is_for(scope: ScopeType) -> None:
+    """What is created on a lane, in a namespace or in a flow; or one execution, from now on."""
+    policy = BudgetPolicy(scope_type=scope, scope_id=EXECUTION_ID, hard_limits={"a": 1})
+    command = CreateBudget(budget_id="b", policy=policy)
+    execution = leased() if scope is ScopeType.EXECUTION else None
+    decision = create_budget(execution, new_budget("b", AT), command, AT)
+    kept = {type(each) for each in decision.saves}
+    if scope is ScopeType.EXECUTION:
+        assert kept == {Budget, AttachmentRow}
+        assert decision.execution is not None
+        assert decision.execution.bounds.budget_ids == ("b",)
+        assert the(decision, AttachmentRow) == AttachmentRow("b", EXECUTION_ID)
+        absent = create_budget(None, new_budget("b", AT), command, AT)
+        assert isinstance(absent.reply, Refused)
+        assert absent.reply.error is NotFound
+    elif scope in (ScopeType.LANE, ScopeType.NAMESPACE, ScopeType.FLOW):
+        assert kept == {Budget, ScopeRow}
+        assert the(decision, ScopeRow) == ScopeRow(scope, EXECUTION_ID, "b")
+    else:
+        assert kept == {Budget}
+
+
+def test_an_execution_that_has_ended_is_not_attached() -> None:
+    policy = BudgetPolicy(scope_type=ScopeType.EXECUTION, scope_id=EXECUTION_ID)
+    command = CreateBudget(budget_id="b", policy=policy)
+    decision = create_budget(completed(), new_budget("b", AT), command, AT)
+    assert decision.execution is None
+    assert [type(each) for each in decision.saves] == [Budget]
+
+
+def test_attachments_follow_the_life_of_an_execution() -> None:
+    alive = attach(attach(leased(), "b2"), "b1")
+    assert alive.bounds.budget_ids == ("b1", "b2")
+    over = replace(completed(), bounds=alive.bounds)
+    rows = (AttachmentRow("b1", EXECUTION_ID), AttachmentRow("b2", EXECUTION_ID))
+    assert attach_living(over) == Decision(None, drops=rows)
+    assert attach_living(alive) == Decision(None, saves=rows)
 
 
 @pytest.mark.parametrize("command", [UpdateBudget(budget_id="b"), ResetBudget(budget_id="b")])
@@ -151,14 +197,13 @@ def test_without_a_policy_there_is_nothing_to_change(command: Any) -> None:
     rule: Any = update_budget if isinstance(command, UpdateBudget) else reset_budget
     decision = rule(new_budget("b", AT), command, AT)
     assert decision.reply.error is NotFound
-    assert decision.budget is None
+    assert decision == Decision(decision.reply)
 
 
 def test_an_update_merges_limits_and_keeps_the_rest() -> None:
     before = budget(hard_limits={"a": 1, "b": 2}, on_hard_limit=HardAction.FAIL)
     change = UpdateBudget(budget_id="b", hard_limits={"b": 3, "c": 4}, soft_limits={"a": 1})
-    after = update_budget(before, change, AT).budget
-    assert after is not None
+    after = the(update_budget(before, change, AT), Budget)
     assert after.row.policy == BudgetPolicy(
         hard_limits={"a": 1, "b": 3, "c": 4},
         soft_limits={"a": 1},
@@ -194,17 +239,16 @@ def test_a_manual_reset_keeps_a_future_time() -> None:
 def test_a_reset_that_is_not_due_does_nothing() -> None:
     periodic = budget({"a": 1}, reset_interval_ms=1000)
     early = reset_budget(periodic, ResetBudget(budget_id="b", only_if_due=True), Moment(NOW + 999))
-    assert (early.reply, early.budget, early.events) == (BudgetReset(NOW + 1000), None, ())
+    assert early == Decision(BudgetReset(NOW + 1000))
     due = reset_budget(periodic, ResetBudget(budget_id="b", only_if_due=True), Moment(NOW + 1000))
-    assert due.budget is not None
-    assert (due.budget.used("a"), due.budget.row.generation) == (0, 1)
+    after = the(due, Budget)
+    assert (after.used("a"), after.row.generation) == (0, 1)
 
 
 def test_a_reset_keeps_holds_and_lifetime_counts() -> None:
     full = budget({"a": 5}, {"a": 3}, hard_limits={"a": 8})
     counted, _ = count_hard_breach(full, HardBreach("a", 8, 8), AT)
-    after = reset_budget(counted, ResetBudget(budget_id="b"), Moment(NOW + 1)).budget
-    assert after is not None
+    after = the(reset_budget(counted, ResetBudget(budget_id="b"), Moment(NOW + 1)), Budget)
     assert (after.used("a"), after.committed("a")) == (0, 3)
     row = after.row
     assert (row.breach_count, row.last_breach_at, row.last_breach_dim) == (1, None, None)

@@ -17,7 +17,7 @@ from flowfabric.kernel.flow.inputs import TooLarge
 from flowfabric.kernel.flow.join import siblings_to_cancel
 from flowfabric.model.execution import Execution
 from flowfabric.model.flow import (
-    AnyOf,
+    AnySucceeded,
     EdgeAhead,
     EdgeState,
     GroupState,
@@ -31,7 +31,7 @@ from tests.support import builders as make
 from tests.support.builders import NOW
 
 AT = Moment(NOW)
-ANY = AnyOf(OnSatisfied.CANCEL_REMAINING)
+ANY = AnySucceeded(OnSatisfied.CANCEL_REMAINING)
 MET, LOST = GroupState.SATISFIED, GroupState.IMPOSSIBLE
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from flowfabric.errors import FlowAlreadyTerminal, InvalidBudgetScope, LaneClosed
+from flowfabric.errors import BudgetScopeMismatch, FlowAlreadyTerminal, LaneClosed
 from flowfabric.kernel.decision import Decision, Moment, Refused
 from flowfabric.kernel.flow.children import (
     SpawnChildren,
@@ -105,7 +105,7 @@ def test_children_name_budgets_of_their_own_flow_only() -> None:
     parent = make.leased()
     own, other = ({"b": each} for each in (FAMILY, "other"))
     command = spawning(parent, flow_budgets=other)
-    assert refusal(spawn(parent, None, None, [], command, AT)) is InvalidBudgetScope
+    assert refusal(spawn(parent, None, None, [], command, AT)) is BudgetScopeMismatch
     reply = spawn(parent, None, None, [], spawning(parent, flow_budgets=own), AT).reply
     assert reply == Spawned(FAMILY, ())
 

@@ -23,10 +23,11 @@ from flowfabric.kernel.wait.episode import (
 )
 from flowfabric.kernel.wait.signal import DeliverSignal, deliver
 from flowfabric.kernel.wait.suspend import (
-    Binding,
+    Facts,
     SuspendExecution,
     suspend,
 )
+from flowfabric.kernel.wait.waitpoint import Binding
 from flowfabric.model.condition_checks import DEPTH_MAX, NODES_MAX, check_condition
 from flowfabric.model.execution import Execution
 from flowfabric.model.suspension import (
@@ -42,11 +43,14 @@ from flowfabric.model.suspension import (
     SignalAccepted,
     SignalEffect,
     Single,
+    SuspensionRow,
     TimeoutOnly,
+    WaitpointRow,
     WaitpointState,
 )
 from flowfabric.model.words import TimeoutBehavior
-from tests.support.builders import EXECUTION_ID, NOW, fence_of, leased
+from tests.support.builders import EXECUTION_ID, NOW, SECRET, fence_of, leased
+from tests.support.decisions import saved, the
 
 KEYS = ("a", "b", "c")
 NAMES = ("ok", "no")
@@ -225,21 +229,20 @@ class Wait:
             condition=condition,
             reason_code=ReasonCode.WAITING_FOR_SIGNAL,
             requested_by=RequestedBy.WORKER,
-            timeout_at=None,
+            timeout_at=NOW + 1000,
             timeout_behavior=TimeoutBehavior.FAIL,
             resume_delay_ms=0,
             continuation_metadata_pointer=None,
-            token_kid="k1",
             idempotency_key=None,
             idempotency_ttl_ms=0,
             digest="",
         )
-        decision = suspend(running, {}, [], None, None, command, Moment(NOW))
+        decision = suspend(running, Facts(SECRET), command, Moment(NOW))
         assert decision.execution is not None
-        assert decision.episode is not None
         self.execution: Execution = decision.execution
-        self.row = decision.episode
-        self.waitpoints = {each.waitpoint_key: each for each in decision.waitpoints}
+        self.row = the(decision, SuspensionRow)
+        bound = saved(decision, WaitpointRow)
+        self.waitpoints = {each.waitpoint_key: each for each in bound}
 
     def deliver(self, signal: Contribution) -> Any:
         """The reply; what was decided is taken over."""
@@ -266,8 +269,10 @@ class Wait:
             episode = Episode(self.row, tuple(self.waitpoints.values()))
         decision = deliver(self.execution, waitpoint, episode, None, command, Moment(NOW + 1))
         self.execution = decision.execution or self.execution
-        self.row = decision.episode or self.row
-        self.waitpoints.update({each.waitpoint_key: each for each in decision.waitpoints})
+        for row in saved(decision, SuspensionRow):
+            self.row = row
+        changed = saved(decision, WaitpointRow)
+        self.waitpoints.update({each.waitpoint_key: each for each in changed})
         return decision.reply
 
 

@@ -8,6 +8,9 @@ import pytest
 
 from flowfabric.errors import (
     CycleDetected,
+    DependencyGroupDecided,
+    EdgeInForce,
+    EdgeNotInForce,
     ExecutionNotInFlow,
     FlowAlreadyTerminal,
     InvalidDependency,
@@ -32,7 +35,7 @@ from flowfabric.kernel.flow.rank import Rise
 from flowfabric.kernel.flow.resolve import ResolveEdge, answered_resolved, answered_unresolved
 from flowfabric.model.flow import (
     AllDone,
-    AllOf,
+    AllSucceeded,
     EdgeRow,
     EdgeState,
     FlowRow,
@@ -41,9 +44,9 @@ from flowfabric.model.flow import (
     MemberRow,
 )
 from flowfabric.model.flow_results import (
-    AlreadyApplied,
     AlreadyWithdrawn,
     Applied,
+    DependencyAlreadyApplied,
     DependencyResolved,
     PolicyAlreadySet,
     PolicySet,
@@ -131,14 +134,14 @@ def test_an_applied_edge_holds_its_downstream_back() -> None:
 def test_an_edge_is_applied_once() -> None:
     applied = replace(EDGE, edge_state=EdgeState.APPLIED)
     ends = (make.created(), make.created())
-    assert apply_edge(FLOW, applied, DOWN, ends, APPLY, AT) == Decision(AlreadyApplied())
+    assert apply_edge(FLOW, applied, DOWN, ends, APPLY, AT) == Decision(DependencyAlreadyApplied())
 
 
 @pytest.mark.parametrize("state", [GroupState.SATISFIED, GroupState.IMPOSSIBLE])
 def test_a_decided_group_takes_no_edge(state: GroupState) -> None:
     decided, ends = replace(DOWN, group_state=state), (make.created(), make.created())
-    assert refusal(apply_edge(FLOW, EDGE, decided, ends, APPLY, AT)) is InvalidDependency
-    assert refusal(apply_edge(FLOW, EDGE, None, ends, APPLY, AT)) is InvalidDependency
+    assert refusal(apply_edge(FLOW, EDGE, decided, ends, APPLY, AT)) is DependencyGroupDecided
+    assert refusal(apply_edge(FLOW, EDGE, None, ends, APPLY, AT)) is DependencyGroupDecided
 
 
 def test_the_downstream_is_missed_before_the_upstream() -> None:
@@ -169,7 +172,7 @@ def test_an_edge_that_is_not_there_was_withdrawn() -> None:
 
 def test_what_cannot_be_withdrawn() -> None:
     applied, child = replace(EDGE, edge_state=EdgeState.APPLIED), make.created()
-    assert refusal(withdraw_edge(FLOW, applied, DOWN, child, WITHDRAW, AT)) is InvalidDependency
+    assert refusal(withdraw_edge(FLOW, applied, DOWN, child, WITHDRAW, AT)) is EdgeInForce
     assert refusal(withdraw_edge(OVER, EDGE, DOWN, child, WITHDRAW, AT)) is FlowAlreadyTerminal
     assert refusal(withdraw_edge(FLOW, EDGE, None, child, WITHDRAW, AT)) is ExecutionNotInFlow
     assert refusal(withdraw_edge(FLOW, EDGE, DOWN, not_found("d"), WITHDRAW, AT)) is NotFound
@@ -187,7 +190,7 @@ def test_a_policy_is_set_once() -> None:
     assert again == Decision(PolicyAlreadySet())
     assert refusal(set_policy(FLOW, member, command)) is InvalidInput
     assert refusal(set_policy(FLOW, None, command)) is ExecutionNotInFlow
-    explicit = set_policy(FLOW, member, replace(command, policy=AllOf()))
+    explicit = set_policy(FLOW, member, replace(command, policy=AllSucceeded()))
     assert explicit.reply == PolicySet()
 
 
@@ -197,12 +200,18 @@ OPEN = replace(EDGE, edge_state=EdgeState.APPLIED)
 
 
 @pytest.mark.parametrize(
-    "edge", [None, replace(OPEN, upstream_execution_id="x"), EDGE], ids=["none", "other", "staged"]
+    ("edge", "error"),
+    [
+        (None, InvalidDependency),
+        (replace(OPEN, upstream_execution_id="x"), InvalidDependency),
+        (EDGE, EdgeNotInForce),
+    ],
+    ids=["none", "other", "staged"],
 )
-def test_an_edge_that_was_not_applied_cannot_be_resolved(edge: EdgeRow | None) -> None:
+def test_an_edge_that_was_not_applied_cannot_be_resolved(edge: EdgeRow | None, error: type) -> None:
     answer = answered_unresolved(edge, make.completed(), RESOLVE)
     assert isinstance(answer, Refused)
-    assert answer.error is InvalidDependency
+    assert answer.error is error
 
 
 def test_an_edge_is_resolved_only_by_an_end() -> None:

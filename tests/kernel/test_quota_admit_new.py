@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from flowfabric.kernel.decision import Moment
+from flowfabric.kernel.decision import Decision, Moment
 from flowfabric.kernel.limit.quota import Gate, admit, admit_new
-from flowfabric.model.quota import AdmissionState, Admitted, GateRow, QuotaPolicy
+from flowfabric.model.quota import AdmissionRow, AdmissionState, Admitted, GateRow, QuotaPolicy
 from tests.support.builders import NOW
+from tests.support.decisions import the
 
 NAMES = ["a", "b", "c"]
 
@@ -27,7 +28,7 @@ def test_many_at_once_are_each_in_turn(
     for name in NAMES:
         decision = admit(one_by_one, None, name, state, Moment(NOW), jitter=0.5, due_at=due_at)
         assert decision.reply == Admitted()
-        assert decision.gate is not None
-        one_by_one = decision.gate
-        rows.append(decision.admission)
-    assert admit_new(gate, NAMES, state, Moment(NOW), due_at) == (one_by_one, rows)
+        one_by_one = the(decision, Gate)
+        rows.append(the(decision, AdmissionRow))
+    made = admit_new(gate, NAMES, state, Moment(NOW), due_at)
+    assert made == Decision(None, saves=(one_by_one, *rows))

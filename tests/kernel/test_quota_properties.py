@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flowfabric.kernel.decision import Moment
-from flowfabric.kernel.limit.quota import Gate, admit, release, trimmed
+from flowfabric.kernel.decision import Decision, Moment
+from flowfabric.kernel.limit.quota import Gate, admit, release, trim
 from flowfabric.model.quota import (
     AdmissionRow,
     AdmissionState,
@@ -15,6 +17,7 @@ from flowfabric.model.quota import (
     QuotaPolicy,
     RateExceeded,
 )
+from tests.support.decisions import dropped, saved, the
 
 NAMES = [f"e{n}" for n in range(8)]
 STEPS = st.lists(
@@ -37,28 +40,27 @@ class Model:
         self.rows: dict[str, AdmissionRow] = {}
         self.starts: list[tuple[int, str]] = []
 
-    def put(self, row: AdmissionRow) -> None:
-        if row.is_active or row.counted_at is not None:
+    def take(self, decision: Decision[Any]) -> None:
+        for record in decision.saves:
+            if isinstance(record, Gate):
+                self.gate = record
+        for row in saved(decision, AdmissionRow):
             self.rows[row.execution_id] = row
-        else:
+        for row in dropped(decision, AdmissionRow):
             self.rows.pop(row.execution_id, None)
 
     def open(self) -> None:
         """What every transaction does first: the old leave the window."""
         counted = [row for row in self.rows.values() if row.counted_at is not None]
         oldest = sorted(counted, key=lambda row: row.counted_at or 0)
-        self.gate, left = trimmed(self.gate, oldest, Moment(self.now))
-        for row in left:
-            self.put(row)
+        self.take(trim(self.gate, oldest, Moment(self.now)))
 
     def step(self, what: str, name: str, pause: int) -> None:
         self.now += pause
         self.open()
         held = self.rows.get(name)
         if what == "release":
-            self.gate, row, _ = release(self.gate, held)
-            if row is not None:
-                self.put(row)
+            self.take(release(self.gate, [held]))
         elif what != "pass":
             state = AdmissionState.RUNNING if what == "admit" else AdmissionState.RESERVED
             decision = admit(self.gate, held, name, state, Moment(self.now), jitter=0.5)
@@ -66,9 +68,7 @@ class Model:
                 self.starts.append((self.now, name))
             if isinstance(decision.reply, RateExceeded):
                 assert decision.reply.retry_after_ms > 0
-            self.gate = decision.gate or self.gate
-            if decision.admission is not None:
-                self.put(decision.admission)
+            self.take(decision)
 
     def check(self) -> None:
         rows, row = self.rows.values(), self.gate.row
@@ -121,7 +121,7 @@ def test_every_wave_fits(rate: int, refused: int, age: int) -> None:
         decision = admit(gate, None, f"e{n}", AdmissionState.RUNNING, Moment(now), jitter=0.0)
         assert isinstance(decision.reply, RateExceeded)
         told.append(now + decision.reply.retry_after_ms)
-        gate = decision.gate or gate
+        gate = the(decision, Gate)
     assert told == sorted(told)
     assert told[0] == now - age + 10_000
     for index in range(rate, refused):

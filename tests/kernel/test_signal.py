@@ -7,17 +7,11 @@ from typing import Any
 import pytest
 
 from flowfabric.errors import SignalLimitExceeded, TargetNotSignalable, WaitpointClosed
-from flowfabric.kernel.decision import Moment, Refused
-from flowfabric.kernel.wait.episode import (
-    Episode,
-    EpisodeDecision,
-)
+from flowfabric.kernel.decision import Decision, Moment, Refused
+from flowfabric.kernel.wait.episode import Episode
 from flowfabric.kernel.wait.signal import DeliverSignal, deliver
-from flowfabric.kernel.wait.suspend import (
-    Binding,
-    SuspendExecution,
-    suspend,
-)
+from flowfabric.kernel.wait.suspend import Facts, SuspendExecution, suspend
+from flowfabric.kernel.wait.waitpoint import Binding
 from flowfabric.model.execution import Execution
 from flowfabric.model.policy import ExecutionPolicy
 from flowfabric.model.record import replace
@@ -32,12 +26,15 @@ from flowfabric.model.suspension import (
     SignalDuplicate,
     SignalEffect,
     SignalKeyRow,
+    SignalRow,
     Single,
+    SuspensionRow,
     WaitpointRow,
     WaitpointState,
 )
 from flowfabric.model.words import TimeoutBehavior
-from tests.support.builders import EXECUTION_ID, NOW, SITUATIONS, fence_of, leased
+from tests.support.builders import EXECUTION_ID, NOW, SECRET, SITUATIONS, fence_of, leased
+from tests.support.decisions import saved, the
 
 BOTH = AllOf((Single("a", "go"), Single("b", "go")))
 AT = Moment(NOW)
@@ -57,15 +54,17 @@ def waiting(condition: ResumeCondition = BOTH, **created: Any) -> tuple[Executio
         timeout_behavior=TimeoutBehavior.FAIL,
         resume_delay_ms=0,
         continuation_metadata_pointer=None,
-        token_kid="k1",
         idempotency_key=None,
         idempotency_ttl_ms=0,
         digest="",
     )
-    decision = suspend(running, {}, [], None, None, command, AT)
+    decision = suspend(running, Facts(SECRET), command, AT)
     assert decision.execution is not None
-    assert decision.episode is not None
-    return decision.execution, Episode(decision.episode, decision.waitpoints)
+    return decision.execution, episode_of(decision)
+
+
+def episode_of(decision: Decision[Any]) -> Episode:
+    return Episode(the(decision, SuspensionRow), saved(decision, WaitpointRow))
 
 
 def command_of(waitpoint: str = "wa", name: str = "go", **fields: Any) -> DeliverSignal:
@@ -94,7 +93,7 @@ def a_waitpoint(state: WaitpointState, **fields: Any) -> WaitpointRow:
     return replace(episode.waitpoints[0], state=state, **fields)
 
 
-def effect_of(decision: EpisodeDecision) -> SignalEffect:
+def effect_of(decision: Decision[Any]) -> SignalEffect:
     assert isinstance(decision.reply, SignalAccepted), decision.reply
     return decision.reply.effect
 
@@ -118,7 +117,7 @@ def test_a_signal_never_moves_an_execution_that_does_not_wait(
     else:
         assert isinstance(decision.reply, Refused)
         assert decision.reply.error is WaitpointClosed
-        assert decision == EpisodeDecision(decision.reply)
+        assert decision == Decision(decision.reply)
 
 
 def test_a_waitpoint_of_another_suspension_moves_nothing() -> None:
@@ -134,25 +133,26 @@ def test_each_effect_and_what_it_writes() -> None:
     execution, episode = waiting()
     first = deliver(execution, episode.waitpoints[0], episode, None, command_of(), AT)
     assert effect_of(first) is SignalEffect.APPENDED
-    assert first.episode is not None
-    assert len(first.episode.progress) == 1
+    row = the(first, SuspensionRow)
+    assert len(row.progress) == 1
     assert first.execution is not None
-    noted = Episode(first.episode, (first.waitpoints[0], episode.waitpoints[1]))
+    noted = Episode(row, (the(first, WaitpointRow), episode.waitpoints[1]))
     again = deliver(first.execution, noted.waitpoints[0], noted, None, command_of(), AT)
     assert effect_of(again) is SignalEffect.DUPLICATE
-    assert again.episode is None
+    assert saved(again, SuspensionRow) == ()
     other = deliver(first.execution, noted.waitpoints[0], noted, None, command_of(name="x"), AT)
     assert effect_of(other) is SignalEffect.MATCHER_FAILED
     last = deliver(first.execution, noted.waitpoints[1], noted, None, command_of("wb"), AT)
     assert effect_of(last) is SignalEffect.RESUMED
-    assert last.episode is not None
-    assert (last.episode.cause, last.episode.actor) == (ResumeCause.SIGNAL, "user:ann")
-    assert {each.state for each in last.waitpoints} == {WaitpointState.CLOSED}
+    over = episode_of(last)
+    assert (over.row.cause, over.row.actor) == (ResumeCause.SIGNAL, "user:ann")
+    assert [each.signal_count for each in over.waitpoints] == [1, 1]
+    assert {each.state for each in over.waitpoints} == {WaitpointState.CLOSED}
     assert last.execution is not None
     assert last.execution.public_state is PublicState.WAITING
     assert last.execution.attempt_id == execution.attempt_id
     for decision in (first, again, other, last):
-        assert decision.signal is not None
+        assert the(decision, SignalRow).signal_id == "sig"
         assert len(decision.events) == 1
         assert decision.execution is not None
         assert decision.execution.signal_count > 0
@@ -167,7 +167,7 @@ def test_a_known_key_is_answered_before_anything_is_looked_at() -> None:
     closed = replace(episode.waitpoints[0], state=WaitpointState.CLOSED)
     for target in (episode.waitpoints[0], closed):
         decision = deliver(full, target, episode, seen, command, AT)
-        assert decision == EpisodeDecision(SignalDuplicate("first", SignalEffect.RESUMED))
+        assert decision == Decision(SignalDuplicate("first", SignalEffect.RESUMED))
     capped = deliver(full, episode.waitpoints[0], episode, None, command, AT)
     assert isinstance(capped.reply, Refused)
     assert capped.reply.error is SignalLimitExceeded
@@ -185,7 +185,16 @@ def test_a_key_is_kept_only_if_there_is_one_and_time_for_it(
     execution, episode = waiting()
     command = command_of(idempotency_key=key, dedup_ttl_ms=ttl)
     decision = deliver(execution, episode.waitpoints[0], episode, None, command, AT)
-    assert (decision.signal_key is not None) == kept
+    assert len(saved(decision, SignalKeyRow)) == kept
+
+
+def test_an_expired_key_counts_as_missing() -> None:
+    execution, episode = waiting()
+    command = command_of(idempotency_key="k")
+    for due_at, is_known in ((NOW + 1, True), (NOW, False)):
+        seen = SignalKeyRow("wa", "k", "first", SignalEffect.RESUMED, due_at)
+        decision = deliver(execution, episode.waitpoints[0], episode, seen, command, AT)
+        assert isinstance(decision.reply, SignalDuplicate) == is_known
 
 
 def test_a_lapsed_pending_waitpoint_takes_nothing() -> None:

@@ -6,31 +6,37 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flowfabric.errors import IdempotencyConflict, NotFound
-from flowfabric.kernel.decision import Moment, Refused
-from flowfabric.kernel.limit.budget import (
-    Budget,
+from flowfabric.kernel.decision import Decision, Moment, Refused
+from flowfabric.kernel.limit.admission import BUDGET_EXCEEDED
+from flowfabric.kernel.limit.budget import Budget, new_budget
+from flowfabric.kernel.limit.budget_policy import (
     CreateBudget,
     ResetBudget,
     create_budget,
-    new_budget,
     reset_budget,
 )
-from flowfabric.kernel.limit.spending import (
-    RecordSpend,
-    ReportUsage,
+from flowfabric.kernel.limit.reservation import (
+    ReleaseHold,
     Reserve,
     Settle,
-    Spending,
+    lapse_hold,
+    release_hold,
+    reserve,
+    return_hold,
+    settle,
+)
+from flowfabric.kernel.limit.spending import (
+    SPEND,
+    RecordSpend,
+    ReportUsage,
     record_spend,
     release_budget,
-    release_hold,
     report_usage,
-    reserve,
-    settle,
 )
 from flowfabric.model.budget import (
     AlreadyApplied,
@@ -45,11 +51,13 @@ from flowfabric.model.budget import (
     Reserved,
     SoftBreach,
 )
-from flowfabric.model.execution import Fence
+from flowfabric.model.execution import Execution
+from flowfabric.model.record import Record, replace
+from tests.support.builders import fence_of, leased
+from tests.support.decisions import the
 
 NOW = 1_000_000
 TTL = 1000
-FENCE = Fence("lease", 1, "attempt")
 HARD = {"a": 20, "b": 10}
 DIMENSIONS = ("a", "b", "c")
 EXECUTIONS = ("e1", "e2", "e3")
@@ -57,20 +65,22 @@ HOLDS = ("h1", "h2")
 
 
 class Book:
-    """A budget with its ledgers, keys and holds, as the engine would keep them."""
+    """A budget with its ledgers, keys and reservations, as the engine would keep them."""
 
     def __init__(self, **policy: Any) -> None:
         self.now = NOW
         made = create_budget(
+            None,
             new_budget("b", self.at),
             CreateBudget(budget_id="b", policy=BudgetPolicy(**policy)),
             self.at,
         )
-        assert made.budget is not None
-        self.budget: Budget = made.budget
+        self.budget = the(made, Budget)
         self.lines: dict[tuple[str, str], LedgerRow] = {}
         self.holds: dict[tuple[str, str], HoldRow] = {}
-        self.keys: dict[tuple[str, str], DedupRow] = {}
+        self.keys: dict[tuple[str, ...], DedupRow] = {}
+        running = leased(NOW, ttl_ms=10**9)
+        self.executions = {each: replace(running, execution_id=each) for each in ("e1", "e2", "e3")}
 
     @property
     def at(self) -> Moment:
@@ -79,67 +89,99 @@ class Book:
     def ledger(self, owner: str) -> list[LedgerRow]:
         return [line for (each, _), line in sorted(self.lines.items()) if each == owner]
 
-    def take(self, decision: Spending) -> Any:
-        if decision.budget is not None:
-            self.budget = decision.budget
-        for line in decision.ledger:
-            self.lines[line.execution_id, line.dimension] = line
-        if decision.dedup is not None:
-            self.keys[decision.dedup.execution_id, decision.dedup.dedup_key] = decision.dedup
-        if decision.hold is not None:
-            self.holds[decision.hold.execution_id, decision.hold.hold_id] = decision.hold
+    def take(self, decision: Decision[Any]) -> Any:
+        """Keep what was decided; its reply."""
+        if decision.execution is not None:
+            self.executions[decision.execution.execution_id] = decision.execution
+        for record in decision.saves:
+            self._put(record, record)
+        for record in decision.drops:
+            self._put(record, None)
         return decision.reply
 
-    def report(self, amounts: Mapping[str, int], key: str | None = None) -> Any:
-        command = ReportUsage(budget_id="b", amounts=amounts, dedup_key=key, dedup_ttl_ms=TTL)
-        return self.take(
-            report_usage(self.budget, self.keys.get(("", key or "")), command, self.at)
+    def _put(self, record: Record, value: Any) -> None:
+        match record:
+            case Budget():
+                self.budget = record
+                return
+            case LedgerRow():
+                table: dict[Any, Any] = self.lines
+                key: tuple[str, ...] = (record.execution_id, record.dimension)
+            case DedupRow():
+                table = self.keys
+                key = key_of(record)
+            case HoldRow():
+                table = self.holds
+                key = (record.execution_id, record.hold_id)
+            case _:
+                raise AssertionError(record)
+        if value is None:
+            del table[key]
+        else:
+            table[key] = value
+
+    def report(self, amounts: Mapping[str, int], key: str | None = None, by: str = "") -> Any:
+        owner = self.executions.get(by)
+        command = ReportUsage(
+            budget_id="b",
+            amounts=amounts,
+            dedup_key=key,
+            dedup_ttl_ms=TTL,
+            execution_id=by or None,
+            fence=None if owner is None else fence_of(owner),
         )
+        seen = self.keys.get(command.seen_under or ())
+        return self.take(report_usage(owner, self.budget, seen, command, self.at))
 
     def spend(self, owner: str, amounts: Mapping[str, int], key: str | None = None) -> Any:
         command = RecordSpend(
             budget_id="b", execution_id=owner, amounts=amounts, dedup_key=key, dedup_ttl_ms=TTL
         )
-        seen = self.keys.get((owner, key or ""))
+        seen = self.keys.get(command.seen_under or ())
         return self.take(record_spend(self.budget, seen, self.ledger(owner), command, self.at))
 
     def release(self, owner: str) -> None:
-        self.take(release_budget(self.budget, self.ledger(owner), self.at))
-        self.lines = {key: line for key, line in self.lines.items() if key[0] != owner}
+        spends = [row for row in self.keys.values() if key_of(row)[1:3] == (SPEND, owner)]
+        self.take(release_budget(self.budget, self.ledger(owner), spends, self.at))
 
-    def reserve(self, owner: str, name: str, amounts: Mapping[str, int], epoch: int = 1) -> Any:
+    def reserve(self, owner: str, name: str, amounts: Mapping[str, int]) -> Any:
+        execution = self.executions[owner]
         command = Reserve(
             budget_id="b",
             execution_id=owner,
-            fence=FENCE,
+            fence=fence_of(execution),
             hold_id=name,
             amounts=amounts,
             ttl_ms=TTL,
         )
-        hold = self.holds.get((owner, name))
-        return self.take(reserve(self.budget, hold, epoch, command, self.at))
+        hold, settled = self.holds.get((owner, name)), self.keys.get(command.seen_under)
+        return self.take(reserve(execution, self.budget, hold, settled, command, self.at))
 
-    def settle(self, owner: str, name: str, amounts: Mapping[str, int]) -> Any:
+    def settle(
+        self, owner: str, name: str, amounts: Mapping[str, int], by: Execution | None = None
+    ) -> Any:
+        execution = self.executions[owner]
         command = Settle(
-            budget_id="b", execution_id=owner, fence=FENCE, hold_id=name, amounts=amounts
+            budget_id="b",
+            execution_id=owner,
+            fence=fence_of(by or execution),
+            hold_id=name,
+            amounts=amounts,
         )
-        hold = self.holds.get((owner, name))
-        decision = settle(self.budget, hold, self.ledger(owner), command, self.at)
-        return self._ended(owner, name, decision)
+        hold, seen = self.holds.get((owner, name)), self.keys.get(command.seen_under)
+        ledger = self.ledger(owner)
+        return self.take(settle(execution, self.budget, hold, ledger, seen, command, self.at))
 
     def give_back(self, owner: str, name: str) -> Any:
+        execution = self.executions[owner]
+        command = ReleaseHold(
+            budget_id="b", execution_id=owner, fence=fence_of(execution), hold_id=name
+        )
         hold = self.holds.get((owner, name))
-        return self._ended(owner, name, release_hold(self.budget, hold, self.at))
-
-    def _ended(self, owner: str, name: str, decision: Spending) -> Any:
-        if decision.hold_ends:
-            del self.holds[owner, name]
-        return self.take(decision)
+        return self.take(release_hold(execution, self.budget, hold, command, self.at))
 
     def reset(self) -> None:
-        decision = reset_budget(self.budget, ResetBudget(budget_id="b"), self.at)
-        assert decision.budget is not None
-        self.budget = decision.budget
+        self.take(reset_budget(self.budget, ResetBudget(budget_id="b"), self.at))
 
     @property
     def used(self) -> dict[str, int]:
@@ -148,6 +190,10 @@ class Book:
     @property
     def held(self) -> dict[str, int]:
         return {name: row.held for name, row in self.budget.usage.items() if row.held}
+
+
+def key_of(row: DedupRow) -> tuple[str, ...]:
+    return (row.budget_id, row.operation, row.execution_id, row.dedup_key)
 
 
 # --- one rule at a time --------------------------------------------------------------------------
@@ -213,9 +259,12 @@ def test_a_lapsed_hold_is_replaced_and_never_settled() -> None:
 
 def test_a_hold_of_an_earlier_lease_is_replaced() -> None:
     book = Book(hard_limits={"a": 5})
-    book.reserve("e1", "h", {"a": 5}, epoch=1)
-    assert book.reserve("e1", "h", {"a": 3}, epoch=2) == Reserved("h", NOW + TTL)
+    book.reserve("e1", "h", {"a": 5})
+    before = book.executions["e1"]
+    book.executions["e1"] = replace(before, lease_epoch=before.lease_epoch + 1)
+    assert book.reserve("e1", "h", {"a": 3}) == Reserved("h", NOW + TTL)
     assert book.held == {"a": 3}
+    assert book.executions["e1"].side_holds == 1
 
 
 def test_the_reserved_part_is_charged_and_its_excess_judged() -> None:
@@ -234,13 +283,113 @@ def test_a_hold_given_back_twice_is_given_back_once() -> None:
     assert replies == [HoldReleased(True), HoldReleased(False)]
 
 
-def test_a_breach_fails_the_execution_only_where_the_policy_says_so() -> None:
-    for action in HardAction:
-        book = Book(hard_limits={"a": 1}, on_hard_limit=action)
-        command = ReportUsage(budget_id="b", amounts={"a": 2}, dedup_key=None, dedup_ttl_ms=TTL)
-        decision = report_usage(book.budget, None, command, book.at)
-        expected = HardBreach("a", 0, 1) if action is HardAction.FAIL else None
-        assert decision.fails_execution == expected
+@pytest.mark.parametrize("action", HardAction)
+@pytest.mark.parametrize("how", ["report", "reserve", "settle"])
+def test_a_breach_fails_the_execution_only_where_the_policy_says_so(
+    action: HardAction, how: str
+) -> None:
+    book = Book(hard_limits={"a": 1}, on_hard_limit=action)
+    if how == "report":
+        assert book.report({"a": 2}, by="e1") == HardBreach("a", 0, 1)
+    elif how == "reserve":
+        assert book.reserve("e1", "h", {"a": 2}) == HardBreach("a", 0, 1)
+    else:
+        book.reserve("e1", "h", {"a": 1})
+        assert book.settle("e1", "h", {"a": 2}) == HardBreach("a", 0, 1)
+    after = book.executions["e1"]
+    assert after.is_terminal == (action is HardAction.FAIL)
+    assert after.side_holds == 0
+    if action is HardAction.FAIL:
+        assert (after.failure_category, after.failure_reason) == (
+            BUDGET_EXCEEDED,
+            "budget b: a 0/1",
+        )
+
+
+def test_a_breach_from_outside_fails_no_execution() -> None:
+    book = Book(hard_limits={"a": 1}, on_hard_limit=HardAction.FAIL)
+    command = ReportUsage(
+        budget_id="b", amounts={"a": 2}, dedup_key=None, dedup_ttl_ms=TTL, execution_id="e1"
+    )
+    decision = report_usage(book.executions["e1"], book.budget, None, command, book.at)
+    assert decision.execution is None
+    assert book.spend("e1", {"a": 2}) == HardBreach("a", 0, 1)
+    assert not book.executions["e1"].is_terminal
+
+
+def test_a_worker_that_lost_its_lease_is_told_how_its_call_went() -> None:
+    """Its repeated call is answered as the first; a new one is refused."""
+    book = Book()
+    running = book.executions["e1"]
+    book.report({"a": 4}, "k", by="e1")
+    book.reserve("e1", "h", {"a": 5})
+    book.settle("e1", "h", {"a": 3})
+    book.reserve("e1", "open", {"a": 1})
+    book.executions["e1"] = replace(running, lease_epoch=running.lease_epoch + 1)
+    for key, answer in (("k", Ok), ("new", Refused)):
+        command = ReportUsage(
+            budget_id="b",
+            amounts={"a": 4},
+            dedup_key=key,
+            dedup_ttl_ms=TTL,
+            execution_id="e1",
+            fence=fence_of(running),
+        )
+        seen = book.keys.get(command.seen_under or ())
+        decision = report_usage(book.executions["e1"], book.budget, seen, command, book.at)
+        assert isinstance(decision.reply, answer)
+    assert book.settle("e1", "h", {"a": 3}, by=running) == Ok()
+    assert isinstance(book.settle("e1", "open", {"a": 1}, by=running), Refused)
+    assert (book.used, book.held) == ({"a": 7}, {"a": 1})
+
+
+def test_an_expired_key_counts_as_missing() -> None:
+    book = Book()
+    for _ in range(2):
+        assert book.report({"a": 1}, "k") == Ok()
+        assert book.spend("e1", {"a": 1}, "k") == Ok()
+        book.now += TTL
+    assert book.used == {"a": 4}
+
+
+def test_a_new_reservation_is_not_answered_with_the_settlement_of_an_old_one() -> None:
+    book = Book()
+    for amount in (3, 4):
+        book.reserve("e1", "h", {"a": 5})
+        assert book.settle("e1", "h", {"a": amount}) == Ok()
+    book.reserve("e1", "h", {"a": 5})
+    book.give_back("e1", "h")
+    assert isinstance(book.settle("e1", "h", {"a": 1}), Refused)
+    assert book.used == {"a": 7}
+
+
+def test_what_was_given_back_may_be_spent_again_under_the_same_keys() -> None:
+    book = Book()
+    assert book.spend("e1", {"a": 4}, "k") == Ok()
+    assert book.spend("e2", {"a": 4}, "k") == Ok()
+    book.release("e1")
+    assert book.spend("e1", {"a": 4}, "k") == Ok()
+    assert book.spend("e2", {"a": 4}, "k") == AlreadyApplied()
+    assert book.used == {"a": 8}
+
+
+def test_a_reservation_lapses_at_its_time_and_not_before() -> None:
+    book = Book()
+    book.reserve("e1", "h", {"a": 5})
+    hold, owner = book.holds["e1", "h"], book.executions["e1"]
+    early = lapse_hold(owner, book.budget, hold, Moment(NOW + TTL - 1))
+    assert early == lapse_hold(owner, book.budget, None, book.at) == Decision(HoldReleased(False))
+    assert book.take(lapse_hold(owner, book.budget, hold, Moment(NOW + TTL))) == HoldReleased(True)
+    assert (book.held, book.holds, book.executions["e1"].side_holds) == ({}, {}, 0)
+
+
+def test_what_goes_back_with_the_lease_is_counted_by_others() -> None:
+    book = Book()
+    book.reserve("e1", "h", {"a": 5})
+    decision = return_hold(book.budget, book.holds["e1", "h"], book.at)
+    assert decision.execution is None
+    assert book.take(decision) == HoldReleased(True)
+    assert (book.held, book.holds) == ({}, {})
 
 
 # --- all of them together ------------------------------------------------------------------------
@@ -252,6 +401,7 @@ class Model:
     def __init__(self) -> None:
         self.entries: list[tuple[str | None, str, int]] = []  # of the present generation
         self.holds: dict[tuple[str, str], dict[str, int]] = {}
+        self.settled: dict[tuple[str, str], Any] = {}  # the answers
 
     @property
     def used(self) -> Counter[str]:
@@ -331,6 +481,7 @@ def play_reserve(
     else:
         assert isinstance(reply, Reserved)
         model.holds[owner, name] = dict(amounts)
+        model.settled.pop((owner, name), None)
 
 
 def play_settle(
@@ -338,8 +489,10 @@ def play_settle(
 ) -> None:
     reply, hold = book.settle(owner, name, amounts), model.holds.pop((owner, name), None)
     if hold is None:
-        assert isinstance(reply, Refused)
+        told = model.settled.get((owner, name))
+        assert isinstance(reply, Refused) if told is None else reply == told
         return
+    model.settled[owner, name] = reply
     breach = model.breach(amounts)
     assert reply == (breach or Ok())
     covered = {dim: min(amount, hold.get(dim, 0)) for dim, amount in amounts.items()}
@@ -356,6 +509,9 @@ def test_any_history_keeps_the_sums_exact_and_the_limits(history: list[tuple[Any
         book.now += 1  # histories are shorter than a hold lasts
         assert book.used == +model.used
         assert book.held == +model.held
+        for owner in EXECUTIONS:
+            open_holds = sum(each == owner for each, _ in book.holds)
+            assert book.executions[owner].side_holds == open_holds
         for name, limit in HARD.items():
             assert 0 <= book.budget.committed(name) <= limit
     for owner in EXECUTIONS:

@@ -21,11 +21,14 @@ from hypothesis.stateful import rule
 from flowfabric.assemble import open_engine
 from flowfabric.clock import ManualClock
 from flowfabric.engine.engine import Engine
-from flowfabric.engine.unit.limits import Limiter
-from flowfabric.engine.unit.quotas import GateBook
+from flowfabric.engine.unit.limits import Limits
+from flowfabric.engine.unit.quotas import Gates
+from flowfabric.engine.unit.room import Room
 from flowfabric.kernel.limit.budget import hard_breach, moved
+from flowfabric.kernel.limit.holdings import gives_back_holdings, gives_back_slot
 from flowfabric.kernel.limit.quota import LOOK_AGAIN_MS, admit, in_order
-from flowfabric.kernel.limit.spending import release_budget, report_usage, settle
+from flowfabric.kernel.limit.reservation import settle
+from flowfabric.kernel.limit.spending import release_budget, report_usage
 from flowfabric.model.budget import BudgetRow, EnforcementMode, HardAction, SoftAction
 from flowfabric.model.quota import AdmissionState
 from flowfabric.model.results import Created
@@ -290,7 +293,7 @@ FAULTS = {
         SPENDING, (Mutant(hard_breach, "if limit > 0 and", "if limit < 0 and"),)
     ),
     "a repeated report counts twice": Fault(
-        SPENDING, (Mutant(report_usage, "seen is not None and", "False and"),)
+        SPENDING, (Mutant(report_usage, "known is not None and", "False and"),)
     ),
     "what was spent before a reset is given back": Fault(
         ACROSS_RESETS,
@@ -307,11 +310,14 @@ FAULTS = {
         "furnish create_bounded claim reserve settle",
         (Mutant(settle, "free = returned(budget, hold, at)", "free = budget"),),
     ),
-    "holds are not returned with the lease": Fault(RESERVING, (Method(Limiter, "_return_side"),)),
-    "who has ended stays attached": Fault(SPENDING, (Method(Limiter, "_attach"),)),
+    "reservations are not returned": Fault(RESERVING, (Method(Limits, "_return_holdings"),)),
+    "reservations are not returned with the lease": Fault(
+        RESERVING, (Mutant(gives_back_holdings, "lost or ended", "ended"),)
+    ),
+    "what has ended stays attached": Fault(SPENDING, (Method(Limits, "_attach"),)),
     "nobody is set free when a budget has room": Fault(
         "furnish create_bounded report_from_outside reset_budget wait_for_a_reset",
-        (Method(Limiter, "_unblock_budget"),),
+        (Method(Room, "_unblock_budget"),),
     ),
     "admission does not look at who runs": Fault(
         ADMITTING,
@@ -320,8 +326,11 @@ FAULTS = {
     "an admission takes no place": Fault(
         ADMITTING, (Mutant(admit, "active=row.active + 1", "active=row.active"),)
     ),
-    "a place is not freed with the lease": Fault(ADMITTING, (Method(GateBook, "release"),)),
-    "nobody is called up to a free place": Fault(ADMITTING, (Method(Limiter, "_offer"),)),
+    "a slot is not freed": Fault(ADMITTING, (Method(Gates, "release"),)),
+    "a slot is not freed with the lease": Fault(
+        ADMITTING, (Mutant(gives_back_slot, "not occupies_slot(after, now)", "after.is_terminal"),)
+    ),
+    "nothing is called up to a free slot": Fault(ADMITTING, (Method(Room, "_offer"),)),
 }
 
 

@@ -29,8 +29,10 @@ from flowfabric.model.policy import (
     TimeoutPolicy,
 )
 from flowfabric.model.route import Catalog, Lane, LaneState, Route
+from flowfabric.model.suspension import SecretRow
 
 NOW = 1_000_000
+SECRET = SecretRow("k1", "ab" * 32, NOW, 1, None)  # signs tokens
 TTL_MS = 10_000
 EXECUTION_ID = "{fp:7}:01890000-0000-7000-8000-000000000001"
 ROUTE = Route("default", "lane", "kind", ())

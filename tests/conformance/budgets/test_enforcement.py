@@ -10,7 +10,7 @@ import pytest
 
 from flowfabric.api.budgets import Usage
 from flowfabric.api.executions import NewExecution
-from flowfabric.engine.unit.limits import UNBLOCK_CHUNK
+from flowfabric.engine.unit.room import UNBLOCK_CHUNK
 from flowfabric.errors import ExecutionNotEligible
 from flowfabric.model.budget import HardBreach, Ok, SoftBreach
 from flowfabric.model.event import OperatorEventType

@@ -17,9 +17,9 @@ from flowfabric.engine.engine import Engine
 from flowfabric.engine.operations import requests
 from flowfabric.engine.unit.flows.flows import Flows
 from flowfabric.engine.unit.flows.joins import Joins
-from flowfabric.engine.unit.limits import Limiter
+from flowfabric.engine.unit.limits import Limits
 from flowfabric.engine.unit.view import View
-from flowfabric.engine.unit.waits import EpisodeBook
+from flowfabric.engine.unit.waits import Waits
 from flowfabric.kernel.execution.wake import Wake
 from flowfabric.limits import ASIDE_MS_MIN, DUE_BATCH
 from flowfabric.loops import supervisor, timekeeper
@@ -290,7 +290,7 @@ async def test_a_row_that_cannot_be_moved_stops_no_other_of_its_table(
     bad = {table.key_of(row) for row in dump[table.name] if row.due_at is not None}
     assert bad
     await TIMED[table](lab, "good")
-    for kind in (Limiter, EpisodeBook, Flows):
+    for kind in (Limits, Waits, Flows):
         monkeypatch.setattr(kind, "move_due", _failing(kind.move_due, table, bad))
     lab.clock.advance(20_000)
     for _ in range(10):

@@ -14,15 +14,9 @@ from flowfabric.engine.operations.listing import Listing, check_limit
 from flowfabric.engine.operations.performing import answers, commands
 from flowfabric.engine.unit.corrupt import readable
 from flowfabric.errors import Corruption, InvalidInput, NotFound
-from flowfabric.kernel.limit.budget import CreateBudget, ResetBudget, UpdateBudget
-from flowfabric.kernel.limit.spending import (
-    RecordSpend,
-    ReleaseBudget,
-    ReleaseHold,
-    ReportUsage,
-    Reserve,
-    Settle,
-)
+from flowfabric.kernel.limit.budget_policy import CreateBudget, ResetBudget, UpdateBudget
+from flowfabric.kernel.limit.reservation import ReleaseHold, Reserve, Settle
+from flowfabric.kernel.limit.spending import RecordSpend, ReleaseBudget, ReportUsage
 from flowfabric.model.budget import (
     BudgetPolicy,
     BudgetRow,

@@ -10,7 +10,8 @@ from flowfabric.engine.operations.limit_looks import present_windows
 from flowfabric.engine.operations.listing import Listing, check_limit
 from flowfabric.engine.operations.performing import answers, commands
 from flowfabric.errors import NotFound
-from flowfabric.kernel.limit.quota import CheckAdmission, CreateQuota, ReleaseAdmission, UpdateQuota
+from flowfabric.kernel.limit.quota import CheckAdmission, ReleaseAdmission
+from flowfabric.kernel.limit.quota_policy import CreateQuota, UpdateQuota
 from flowfabric.model.bounds import DEFAULT_DIMENSION
 from flowfabric.model.checks import check_integer, check_name
 from flowfabric.model.limit_checks import check_quota_limit, check_window

@@ -12,10 +12,11 @@ from flowfabric.engine.operations.execution_lists import find_page
 from flowfabric.engine.operations.listing import Listing, check_limit
 from flowfabric.engine.operations.performing import answers
 from flowfabric.engine.unit.corrupt import readable
-from flowfabric.engine.unit.waits import SECRETS_MAX, signals_of
+from flowfabric.engine.unit.waits import SECRETS_MAX
 from flowfabric.errors import KeyringEmpty, NotFound
 from flowfabric.kernel.explain.waits import WaitLook, in_words, lines_of, progress_of
 from flowfabric.kernel.wait.condition import names_for
+from flowfabric.kernel.wait.episode import signals_of
 from flowfabric.kernel.wait.token import current, fingerprint, mint
 from flowfabric.model.checks import check_list, check_name
 from flowfabric.model.execution import Execution

@@ -20,12 +20,8 @@ from flowfabric.errors import FenceRequired, InvalidInput
 from flowfabric.kernel.wait.condition import keys_of
 from flowfabric.kernel.wait.resume import ExpireSuspension, ResumeExecution
 from flowfabric.kernel.wait.schema import check_schema
-from flowfabric.kernel.wait.suspend import (
-    Binding,
-    CloseWaitpoint,
-    CreateWaitpoint,
-    SuspendExecution,
-)
+from flowfabric.kernel.wait.suspend import SuspendExecution
+from flowfabric.kernel.wait.waitpoint import Binding, CloseWaitpoint, CreateWaitpoint
 from flowfabric.model.checks import check_instant, check_integer, check_name, check_text
 from flowfabric.model.condition_checks import check_condition
 from flowfabric.model.execution import Fence
@@ -36,7 +32,6 @@ from flowfabric.model.suspension import (
     RequestedBy,
     ResumeCondition,
     Single,
-    TimeoutOnly,
     WaitpointDetails,
     WaitpointInfo,
     WaitpointRow,
@@ -70,8 +65,6 @@ def _command(execution_id: str, fence: Fence, request: object) -> SuspendExecuti
     timeout_at = request.timeout_at
     if timeout_at is not None:
         timeout_at = check_instant(timeout_at, field="timeout_at")
-    elif isinstance(condition, TimeoutOnly):
-        raise InvalidInput("timeout_at: TimeoutOnly needs a timeout", field="timeout_at")
     pointer = request.continuation_metadata_pointer
     if pointer is not None:
         field = "continuation_metadata_pointer"
@@ -94,7 +87,6 @@ def _command(execution_id: str, fence: Fence, request: object) -> SuspendExecuti
         ),
         resume_delay_ms=_delay(request.resume_delay_ms),
         continuation_metadata_pointer=pointer,
-        token_kid="",
         idempotency_key=key,
         idempotency_ttl_ms=limits.SUSPEND_KEY_TTL_MS,
         digest=_digest(request),
@@ -173,7 +165,6 @@ async def create_waitpoint(machine: EngineCore, request: api.CreateWaitpoint) ->
         fence=handle.fence,
         waitpoint_id=ids.new_secret_id(),
         waitpoint_key=_waitpoint_key(request.waitpoint_key),
-        token_kid="",
         expires_in_ms=check_integer(
             request.expires_in_ms, field="expires_in_ms", least=1, most=limits.DURATION_MS_MAX
         ),

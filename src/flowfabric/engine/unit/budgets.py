@@ -2,104 +2,55 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Any, TypeVar
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import TypeVar
 
 from flowfabric.engine.unit.corrupt import readable
-from flowfabric.engine.unit.records import Rows
+from flowfabric.engine.unit.view import View
 from flowfabric.errors import Corruption
 from flowfabric.kernel.command import Needs
-from flowfabric.kernel.decision import Moment, Refused
-from flowfabric.kernel.limit.budget import (
-    Budget,
-    BudgetDecision,
-    CreateBudget,
-    ResetBudget,
-    UpdateBudget,
-    closed,
-    create_budget,
-    new_budget,
-    reset_budget,
-    update_budget,
-    with_pending,
-)
-from flowfabric.kernel.limit.spending import (
-    SPEND,
-    LapseHold,
-    RecordSpend,
-    ReleaseBudget,
-    ReleaseHold,
-    ReportUsage,
-    Reserve,
-    Settle,
-    Spending,
-    record_spend,
-    release_budget,
-    release_hold,
-    report_usage,
-    reserve,
-    settle,
-)
-from flowfabric.model.budget import DedupRow, HoldRow, PendingWork, UsageOutcome
-from flowfabric.model.event import OperatorEvent
-from flowfabric.model.record import Record, replace
+from flowfabric.kernel.decision import Decision, Refused
+from flowfabric.kernel.limit.budget import Budget, closed, new_budget
+from flowfabric.kernel.limit.room import work_of, work_when_due
+from flowfabric.model.budget import DedupRow, HoldRow, LedgerRow, PendingWork, ScopeRow, UsageRow
+from flowfabric.model.record import Record
 from flowfabric.stores.base import Transaction
-from flowfabric.stores.tables import BUDGETS, DEDUP, HOLDS, LEDGER, USAGE, Key, Table
+from flowfabric.stores.tables import BUDGETS, DEDUP, HOLDS, LEDGER, SCOPES, USAGE, Key, Table
 
 R = TypeVar("R", bound=Record)
-
-BUDGET_COMMANDS = (
-    CreateBudget,
-    UpdateBudget,
-    ResetBudget,
-    ReportUsage,
-    RecordSpend,
-    ReleaseBudget,
-    Reserve,
-    Settle,
-    ReleaseHold,
-    LapseHold,
-)
+Load = Callable[[Table[R], Sequence[Key]], Awaitable[dict[Key, R]]]
 
 
-_POLICY_RULES: dict[type, Callable[[Budget, Any, Moment], BudgetDecision]] = {
-    CreateBudget: create_budget,
-    UpdateBudget: update_budget,
-    ResetBudget: reset_budget,
-}
-
-
-class BudgetBook:
+class Budgets:
     """Budgets by id, as they stand."""
 
-    def __init__(
-        self, tx: Transaction, rows: Rows, at: Moment, publish: Callable[[OperatorEvent], None]
-    ) -> None:
+    def __init__(self, tx: Transaction, view: View) -> None:
         self._tx = tx
-        self._rows = rows
-        self._at = at
-        self._publish = publish
-        self._budgets: dict[str, Budget] = {}
+        self._view = view
+        self._rows = view.rows
+        self._budgets: dict[str, Budget] = {}  # locked
         self._was_closed: set[str] = set()
-        self._spoiled: dict[str, str] = {}
-        self._work: set[str] = set()  # those that may set executions free, or end them
+        self._unreadable: dict[str, str] = {}
+        self._work: set[str] = set()  # those that may unblock executions, or end them
+        view.keep_with(Budget, self._keep)
+        view.keep_with(ScopeRow, self._keep_scope)
 
     # --- loading -------------------------------------------------------------------------------
 
-    async def hold(self, budget_ids: Iterable[str]) -> None:
-        """Take these budgets for the rest of the transaction, in the order of their ids."""
+    async def lock(self, budget_ids: Iterable[str]) -> None:
+        """Lock these budgets for the rest of the transaction, in the order of their ids."""
         new = [(each,) for each in sorted(set(budget_ids) - self._budgets.keys())]
         if not new:
             return
         self._rows.take(BUDGETS, await self._readable(self._tx.rows, BUDGETS, new))
-        # Whoever has a budget's row has its usage too.
+        # The lock of a budget's row is the lock of its usage too.
         self._rows.take(USAGE, await self._readable(self._tx.peek_rows, USAGE, new))
         for (budget_id,) in new:
-            if budget_id in self._spoiled:
+            if budget_id in self._unreadable:
                 continue
             row = self._rows.get(BUDGETS, (budget_id,))
             if row is None:
-                budget = new_budget(budget_id, self._at)
+                budget = new_budget(budget_id, self._view.at)
             else:
                 usage = {each.dimension: each for each in self._rows.group(USAGE, (budget_id,))}
                 budget = Budget(row, usage)
@@ -107,21 +58,24 @@ class BudgetBook:
             if closed(budget) is not None:
                 self._was_closed.add(budget_id)
 
-    async def _readable(self, load: Any, table: Table[R], keys: list[Key]) -> dict[Key, R]:
+    async def _readable(self, load: Load[R], table: Table[R], keys: Sequence[Key]) -> dict[Key, R]:
         """Rows of budgets; a budget that cannot be read is remembered and harms only itself."""
-        found, spoiled = await readable(load, table, keys)
-        self._spoiled.update((key[0], detail) for key, detail in spoiled.items())
+        found, unreadable = await readable(load, table, keys)
+        self._unreadable.update((key[0], detail) for key, detail in unreadable.items())
         return found
 
-    async def hold_for(self, need: Needs) -> None:
+    async def prepare(self, need: Needs) -> None:
         """Everything that commands about budgets will ask for."""
-        await self.hold(need.budgets)
-        for table, wanted in ((LEDGER, need.ledgers), (DEDUP, need.dedups), (HOLDS, need.holds)):
-            if wanted:
-                self._rows.take(table, await self._tx.rows(table, sorted(wanted)))
+        await self.lock(need.budgets)
+        if need.ledgers:
+            self._rows.take(LEDGER, await self._tx.rows(LEDGER, sorted(need.ledgers)))
+        if need.dedups:
+            self._rows.take(DEDUP, await self._tx.rows(DEDUP, sorted(need.dedups)))
+        if need.holds:
+            self._rows.take(HOLDS, await self._tx.rows(HOLDS, sorted(need.holds)))
 
     async def peek(self, budget_ids: Iterable[str]) -> dict[str, Budget | None]:
-        """Budgets as committed, not held: enough to admit, not to deny."""
+        """Budgets as committed, not locked: enough to admit, not to deny."""
         wanted = sorted(set(budget_ids))
         found: dict[str, Budget | None] = {
             each: self._budgets[each] for each in wanted if each in self._budgets
@@ -130,79 +84,46 @@ class BudgetBook:
         if new:
             rows = await self._readable(self._tx.peek_rows, BUDGETS, new)
             lines = await self._readable(self._tx.peek_rows, USAGE, new)
-            usage: dict[str, dict[str, Any]] = {}
+            usage: dict[str, dict[str, UsageRow]] = {}
             for line in lines.values():
                 usage.setdefault(line.budget_id, {})[line.dimension] = line
             for key in new:
-                row = None if key[0] in self._spoiled else rows.get(key)
+                row = None if key[0] in self._unreadable else rows.get(key)
                 found[key[0]] = None if row is None else Budget(row, usage.get(key[0], {}))
         return found
 
-    def held(self, budget_ids: Iterable[str]) -> dict[str, Budget | None]:
+    def locked(self, budget_ids: Iterable[str]) -> dict[str, Budget | None]:
         """Budgets as they stand in this transaction."""
         return {each: self._budgets.get(each) for each in budget_ids}
 
-    # --- deciding ------------------------------------------------------------------------------
+    # --- what the rules ask for ----------------------------------------------------------------
 
-    def decide(self, command: Any) -> Spending:
-        """The reply to a command about a budget; its changes join the batch."""
-        if command.budget_id in self._spoiled:
-            return Spending(Refused(Corruption, self._spoiled[command.budget_id]))
-        budget, at = self._budgets[command.budget_id], self._at
-        rule = _POLICY_RULES.get(type(command))
-        if rule is not None:
-            changed = rule(budget, command, at)
-            decision = Spending(changed.reply, changed.budget, changed.events)
-        else:
-            decision = self._spending(budget, command)
-        self._apply(command, decision)
-        return decision
+    def get(self, budget_id: str) -> Budget | Refused:
+        """A locked budget, or the refusal where it cannot be read."""
+        if budget_id in self._unreadable:
+            return Refused(Corruption, self._unreadable[budget_id])
+        return self._budgets[budget_id]
 
-    def _spending(self, budget: Budget, command: Any) -> Spending:
-        at = self._at
-        match command:
-            case ReportUsage():
-                return report_usage(budget, self._seen(command), command, at)
-            case RecordSpend():
-                return record_spend(budget, self._seen(command), self._lines(command), command, at)
-            case ReleaseBudget():
-                return release_budget(budget, self._lines(command), at)
-            case Reserve():
-                return reserve(
-                    budget, self.hold_of(command), command.fence.lease_epoch, command, at
-                )
-            case Settle():
-                hold, seen = self.hold_of(command), self._seen(command)
-                return settle(budget, hold, self._lines(command), command, at, seen=seen)
-            case _:
-                return release_hold(budget, self.hold_of(command), at)
+    def seen(self, key: Key | None) -> DedupRow | None:
+        """How an earlier call with the same key went."""
+        return None if key is None else self._rows.get(DEDUP, key)
 
-    def _apply(self, command: Any, decision: Spending) -> None:
-        if decision.budget is not None:
-            self._put(decision.budget)
-        for event in decision.events:
-            self._publish(event)
-        if decision.dedup is not None:
-            self._rows.put(DEDUP, decision.dedup)
-        for line in decision.ledger:
-            self._rows.put(LEDGER, line)
-        if decision.hold is not None:
-            self._rows.put(HOLDS, decision.hold)
-            # How an earlier hold of this name was settled is not this one's answer.
-            self._rows.drop(DEDUP, [command.seen_under])
-        if decision.hold_ends:
-            self._rows.drop(HOLDS, [command.hold_key])
-        if isinstance(command, ReleaseBudget):
-            self._forget(command)
+    def seen_with(self, prefix: Key) -> list[DedupRow]:
+        """How all earlier calls went whose keys begin so."""
+        return self._rows.group(DEDUP, prefix)
 
-    def _forget(self, command: ReleaseBudget) -> None:
-        """What was given back may be spent again under the same keys."""
-        owner = (command.budget_id, command.execution_id)
-        self._rows.drop(LEDGER, [LEDGER.key_of(each) for each in self._rows.group(LEDGER, owner)])
-        spends = self._rows.group(DEDUP, (command.budget_id, SPEND, command.execution_id))
-        self._rows.drop(DEDUP, [DEDUP.key_of(each) for each in spends])
+    def ledger(self, budget_id: str, execution_id: str) -> list[LedgerRow]:
+        """What an execution has spent of a budget."""
+        return self._rows.group(LEDGER, (budget_id, execution_id))
 
-    def _put(self, budget: Budget) -> None:
+    def hold(self, key: Key) -> HoldRow | None:
+        """A reservation."""
+        return self._rows.get(HOLDS, key)
+
+    # --- what was decided ----------------------------------------------------------------------
+
+    def _keep(self, budget: Budget) -> None:
+        """A budget is kept in a row of its own and one for each dimension."""
         budget_id = budget.row.budget_id
         before = self._budgets[budget_id]
         self._budgets[budget_id] = budget
@@ -218,63 +139,36 @@ class BudgetBook:
         if budget.row.pending is PendingWork.CANCEL:
             self._work.add(budget_id)
 
-    def _seen(self, command: ReportUsage | RecordSpend | Settle) -> DedupRow | None:
-        key = command.seen_under
-        seen = None if key is None else self._rows.get(DEDUP, key)
-        return seen if seen is not None and seen.due_at > self._at.now else None
-
-    def told_before(self, command: Any) -> UsageOutcome | None:
-        """How a call with a key went the first time; its worker's lease may be long over."""
-        seen = self._seen(command) if isinstance(command, ReportUsage | Settle) else None
-        return None if seen is None else seen.outcome
-
-    def _lines(self, command: Any) -> list[Any]:
-        return self._rows.group(LEDGER, (command.budget_id, command.execution_id))
-
-    def hold_of(self, command: Any) -> HoldRow | None:
-        """The hold a command names."""
-        return self._rows.get(HOLDS, command.hold_key)
+    def _keep_scope(self, row: ScopeRow) -> None:
+        self._rows.put(SCOPES, row)
+        self._view.add_scope(row.scope_type, row.scope_id, row.budget_id)
 
     # --- consequences --------------------------------------------------------------------------
-
-    def is_readable(self, budget_id: str) -> bool:
-        """Whether a budget that was to be held could be read."""
-        return budget_id not in self._spoiled
 
     @property
     def has_work(self) -> bool:
         """Whether what was decided concerns executions that wait."""
         return bool(self._work)
 
-    def opened(self) -> list[str]:
-        """Budgets that were closed, or have executions left to set free, and now have room."""
-        return [each for each in sorted(self._work) if closed(self._budgets[each]) is None]
-
-    def cancelling(self) -> list[str]:
-        """Budgets whose waiting executions are to be cancelled."""
-        return [
-            each
-            for each in sorted(self._work)
-            if self._budgets[each].row.pending is PendingWork.CANCEL
+    def work(self) -> list[tuple[Budget, PendingWork]]:
+        """Budgets with what is to be done for the executions that wait for them; what cancels
+        comes first."""
+        found = [
+            (each, work_of(each)) for each in map(self._budgets.__getitem__, sorted(self._work))
         ]
+        found.sort(key=lambda pair: pair[1] is not PendingWork.CANCEL)
+        return [pair for pair in found if pair[1] is not PendingWork.NONE]
 
     def go_on(self, budget_id: str) -> None:
-        """Go on with what an earlier transaction has left to be done.
-
-        There is nothing to unblock while the budget is closed; the next room starts it anew.
-        """
-        budget = self._budgets[budget_id]
-        if budget.row.pending is PendingWork.UNBLOCK and closed(budget) is not None:
-            self.worked(budget_id, PendingWork.NONE, self._at.now)
-        elif budget.row.pending is not PendingWork.NONE:
+        """Go on with what an earlier transaction has left to be done."""
+        decision = work_when_due(self._budgets[budget_id], self._view.at)
+        if decision.saves:
+            self.worked(budget_id, decision)
+        elif decision.reply is not PendingWork.NONE:
             self._work.add(budget_id)
-        elif budget.row.due_at is not None and budget.row.due_at <= self._at.now:
-            self.worked(budget_id, PendingWork.NONE, self._at.now)  # it was due for nothing
 
-    def worked(self, budget_id: str, work: PendingWork, look_at: int) -> None:
-        """Remember what is left to be done for the executions of a budget, and when."""
-        budget = self._budgets[budget_id]
-        row = with_pending(replace(budget.row, pending=PendingWork.NONE), work, look_at)
-        self._put(replace(budget, row=row))
+    def worked(self, budget_id: str, decision: Decision[PendingWork]) -> None:
+        """This transaction has done its part; the decision says what is left."""
+        self._view.apply(None, decision)
         self._was_closed.discard(budget_id)
         self._work.discard(budget_id)

@@ -88,8 +88,9 @@ class Rows:
             self.put_at(table, key, None)
 
     def drop_unseen(self, table: Table[R], key: Key) -> None:
-        """Delete a row that was not loaded."""
-        self._stored[table].add(key)
+        """Delete a row that is there, whether it was loaded or not."""
+        if key not in self._images[table]:
+            self._stored[table].add(key)
         self.put_at(table, key, None)
 
     def put_at(

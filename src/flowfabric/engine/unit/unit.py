@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from functools import cached_property
 
 from flowfabric.engine.unit.flows.flows import Flows, members_of
-from flowfabric.engine.unit.limits import Limiter
+from flowfabric.engine.unit.limits import Limits
 from flowfabric.engine.unit.view import InvariantViolated, View
-from flowfabric.engine.unit.waits import EpisodeBook
+from flowfabric.engine.unit.waits import Waits
 from flowfabric.kernel.command import Command, Needs
 from flowfabric.kernel.decision import Moment
 from flowfabric.kernel.execution.routing import Offer
@@ -28,15 +28,15 @@ class Unit:
         self._has_flows = self._has_limits = False  # whether these parts were made
 
     @cached_property
-    def waits(self) -> EpisodeBook:
+    def waits(self) -> Waits:
         """Suspensions, waitpoints and signals."""
-        return EpisodeBook(self.tx, self.view)
+        return Waits(self.tx, self.view)
 
     @cached_property
-    def limits(self) -> Limiter:
+    def limits(self) -> Limits:
         """Budgets and quotas."""
         self._has_limits = True
-        return Limiter(self.tx, self.view, self.waits)
+        return Limits(self.tx, self.view, self.waits)
 
     @cached_property
     def flows(self) -> Flows:

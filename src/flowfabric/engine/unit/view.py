@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 from flowfabric.engine.unit.records import Rows
@@ -16,13 +17,14 @@ from flowfabric.model.bounds import UNBOUNDED
 from flowfabric.model.budget import AttachmentRow, ScopeType
 from flowfabric.model.event import OperatorEvent
 from flowfabric.model.execution import Execution, IdempotencyRecord
-from flowfabric.model.record import replace
+from flowfabric.model.record import Record, replace
 from flowfabric.model.route import Catalog
 from flowfabric.stores.base import Changes, Corrupt, keeps_cold, keeps_most, keeps_taken
 from flowfabric.stores.indexes import due_at
 from flowfabric.stores.tables import ATTACHMENTS, TABLE_OF
 
 R = TypeVar("R")
+K = TypeVar("K", bound=Record)
 
 
 EVERY_WAITER = 1_000_000  # as many wake-ups as there may be waiters
@@ -81,6 +83,7 @@ class View:
         self.rows = Rows()
         self.changes = Changes()
         self.effects = Effects()
+        self._keepers: dict[type[Record], Callable[[Any], None]] = {}
         self._bounded: list[tuple[Execution, Execution]] = []
         self._member_moves: list[tuple[Execution, Execution]] = []
         self.cascading: set[str] = set()  # members whose replay takes others along
@@ -146,14 +149,24 @@ class View:
             self.changes.attempts.append(decision.attempt)
         for record in decision.drops:  # first: another record may take the key of one that goes
             table = TABLE_OF[type(record)]
-            self.rows.drop(table, [table.key_of(record)])
+            self.rows.drop_unseen(table, table.key_of(record))
         for record in decision.saves:
-            self.rows.put(TABLE_OF[type(record)], record)
+            keep = self._keepers.get(type(record))
+            if keep is None:
+                table = TABLE_OF[type(record)]
+                self.rows.put_at(table, table.key_of(record), record)
+            else:
+                keep(record)
         for event in decision.events:
             if command is not None and command.actor and isinstance(event, OperatorEvent):
                 event = replace(event, actor=command.actor)  # noqa: PLW2901 - the same, signed
             self.changes.log(event)
         return decision.reply
+
+    def keep_with(self, kind: type[K], keep: Callable[[K], None]) -> None:
+        """What decisions save of this kind goes to the part that keeps it: because it is kept in
+        several rows, or because the part must know of it."""
+        self._keepers[kind] = keep
 
     def _remember(
         self, before: Execution, after: Execution, command: Command[object] | None, ends_wait: bool
@@ -165,6 +178,8 @@ class View:
             (self.changes.freed if keeps_most(before, after) else self.changes.cold).add(key)
         if not keeps_taken(before, after):
             self.changes.taken.add(key)
+        if after.bounds is not before.bounds:
+            self.changes.rebound.add(key)
         if type(command) is SetTag:
             self.changes.retagged.add(key)
         if after.flow_id is not None and before.is_terminal is not after.is_terminal:
@@ -216,6 +231,11 @@ class View:
         moves, self._member_moves = self._member_moves, []
         return moves
 
+    def execution(self, execution_id: str | None) -> Execution | None:
+        """An execution of this transaction as it stands, if it is there and can be read."""
+        found = self.executions.get(execution_id or "")
+        return found if isinstance(found, Execution) else None
+
     def loaded(self) -> list[Execution]:
         """The readable executions of this transaction, as they stand."""
         return [each for each in self.executions.values() if isinstance(each, Execution)]
@@ -224,15 +244,6 @@ class View:
         """Remember an execution that was found by a search."""
         self.executions[execution.execution_id] = execution
         return execution
-
-    def attach(self, execution: Execution, budget_id: str) -> None:
-        """An execution that exists spends from one more budget."""
-        key = execution.execution_id
-        names = tuple(sorted({*execution.bounds.budget_ids, budget_id}))
-        bounds = replace(execution.bounds, budget_ids=names)
-        self.executions[key] = self.changes.updated[key] = replace(execution, bounds=bounds)
-        self.changes.rebound.add(key)
-        self.rows.put(ATTACHMENTS, AttachmentRow(budget_id, key))
 
     def add_scope(self, scope: ScopeType, scope_id: str, budget_id: str) -> None:
         """A budget applies to what this batch creates on its lane or in its namespace."""

@@ -8,11 +8,17 @@ from flowfabric.errors import ExecutionNotEligible
 from flowfabric.kernel.decision import Decision, Moment, Refused
 from flowfabric.kernel.execution.transition import finish, park
 from flowfabric.kernel.limit.budget import Budget, closed
-from flowfabric.kernel.limit.quota import Gate, denial_text
+from flowfabric.kernel.limit.quota import Gate, admit, denial_text
 from flowfabric.model.attempt import AttemptOutcome
 from flowfabric.model.budget import HardAction
 from flowfabric.model.execution import Execution
-from flowfabric.model.quota import AdmissionOutcome, RateExceeded
+from flowfabric.model.quota import (
+    AdmissionOutcome,
+    AdmissionRow,
+    AdmissionState,
+    ConcurrencyExceeded,
+    RateExceeded,
+)
 from flowfabric.model.record import Record
 from flowfabric.model.state import BlockingReason, TerminalOutcome
 
@@ -29,7 +35,7 @@ class Denial(Record, frozen=True):
     action: HardAction = HardAction.BLOCK
 
     def refusal(self) -> Refused:
-        """What a caller who named the execution is told."""
+        """What a caller that named the execution is told."""
         return Refused(ExecutionNotEligible, self.detail, {"blocking_reason": self.reason.value})
 
 
@@ -43,18 +49,8 @@ def gate_key(quota_policy_id: str, dimension: str) -> str:
     return f"quota:{quota_policy_id}\x1f{dimension}"
 
 
-def holds_place(execution: Execution, now: int) -> bool:
-    """Whether its quota counts it: it runs, or it is promised to a worker."""
-    return execution.is_leased or execution.granted_to_other(now)
-
-
-def place_until(expires_at: int) -> int:
-    """When a place reserved for a grant lapses: the grant's last millisecond is still its own."""
-    return expires_at + 1
-
-
 def budget_denial(execution: Execution, budgets: Mapping[str, Budget | None]) -> Denial | None:
-    """The first attached budget that is closed; one that does not exist admits nobody."""
+    """The first attached budget that is closed; one that does not exist admits none."""
     for budget_id in execution.bounds.budget_ids:
         budget = budgets.get(budget_id)
         if budget is None or budget.row.policy is None:
@@ -98,7 +94,28 @@ def unknown_quota(execution: Execution) -> Denial:
     )
 
 
-def keep_back(execution: Execution, denial: Denial, at: Moment) -> Decision[None]:
+def take_slot(
+    execution: Execution,
+    gate: Gate | None,
+    held: AdmissionRow | None,
+    state: AdmissionState,
+    at: Moment,
+    *,
+    jitter: float,
+    due_at: int | None,
+) -> Decision[Denial | None]:
+    """A slot of its quota for an execution, or why it gets none. `gate`: none where it cannot be
+    read."""
+    if gate is None:
+        return Decision(unknown_quota(execution))
+    key = execution.execution_id
+    decision = admit(gate, held, key, state, at, jitter=jitter, due_at=due_at)
+    if isinstance(decision.reply, RateExceeded | ConcurrencyExceeded):
+        return decision.told(quota_denial(gate, decision.reply, at.now))
+    return decision.told(None)
+
+
+def block(execution: Execution, denial: Denial, at: Moment) -> Decision[None]:
     """What a denial does to the execution: it waits, or it ends as the budget's policy says."""
     match denial.action:
         case HardAction.CANCEL_PENDING:
@@ -132,7 +149,7 @@ def cancel_unpayable(execution: Execution, detail: str, at: Moment) -> Decision[
 
 
 def fail_unpayable(execution: Execution, detail: str, at: Moment) -> Decision[None]:
-    """The budget's policy is to fail whoever cannot pay; no retry would help."""
+    """The budget's policy is to fail what cannot be paid; no retry would help."""
     return finish(
         execution,
         TerminalOutcome.FAILED,

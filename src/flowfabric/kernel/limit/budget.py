@@ -3,20 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
 
-from flowfabric.errors import BudgetScopeMismatch, InvalidInput, LimitConflict, NotFound
-from flowfabric.kernel.command import Command, Needs
+from flowfabric.errors import BudgetScopeMismatch, InvalidInput, NotFound
 from flowfabric.kernel.decision import Moment, Refused
-from flowfabric.limits import DIMENSIONS_MAX
 from flowfabric.model.budget import (
     AMOUNT_MAX,
-    BudgetAlreadySatisfied,
-    BudgetCreated,
     BudgetPolicy,
-    BudgetReset,
     BudgetRow,
-    BudgetUpdated,
     EnforcementMode,
     HardAction,
     HardBreach,
@@ -57,57 +50,6 @@ class Closed(Record, frozen=True):
     committed: int
     limit: int
     action: HardAction
-
-
-class BudgetDecision(Record, frozen=True):
-    """The reply to one command about a budget, and the budget as it is then."""
-
-    reply: Any
-    budget: Budget | None = None
-    events: tuple[OperatorEvent, ...] = ()
-
-
-class CreateBudget(Command[BudgetCreated | BudgetAlreadySatisfied], frozen=True, kw_only=True):
-    """Put a policy in force."""
-
-    budget_id: str
-    policy: BudgetPolicy
-
-    def needs(self, need: Needs) -> None:
-        """The budget; the execution that it is for."""
-        need.catalog = need.is_limited = True
-        need.budgets.add(self.budget_id)
-        if self.policy.scope_type is ScopeType.EXECUTION:
-            need.executions.add(self.policy.scope_id)
-
-
-class UpdateBudget(Command[BudgetUpdated], frozen=True, kw_only=True):
-    """Raise or lower limits; what is absent stays."""
-
-    budget_id: str
-    hard_limits: Mapping[str, int] | None = None
-    soft_limits: Mapping[str, int] | None = None
-    enforcement_mode: str | None = None
-    on_hard_limit: str | None = None
-    on_soft_limit: str | None = None
-    reset_interval_ms: int | None = None
-
-    def needs(self, need: Needs) -> None:
-        """The budget."""
-        need.catalog = need.is_limited = True
-        need.budgets.add(self.budget_id)
-
-
-class ResetBudget(Command[BudgetReset], frozen=True, kw_only=True):
-    """Start counting from zero; `only_if_due` for the loop, which may come too late or twice."""
-
-    budget_id: str
-    only_if_due: bool = False
-
-    def needs(self, need: Needs) -> None:
-        """The budget."""
-        need.catalog = need.is_limited = True
-        need.budgets.add(self.budget_id)
 
 
 def new_budget(budget_id: str, at: Moment) -> Budget:
@@ -291,7 +233,7 @@ def with_due(row: BudgetRow, now: int) -> BudgetRow:
 
 
 def budget_event(
-    budget_id: str, event_type: OperatorEventType, now: int, **details: Any
+    budget_id: str, event_type: OperatorEventType, now: int, **details: object
 ) -> OperatorEvent:
     """What happened to a budget, for the audit trail and subscribers."""
     return OperatorEvent(budget_id, event_type, details, "", {}, now)
@@ -306,110 +248,6 @@ def no_budget(budget_id: str) -> Refused:
 def refuse_unknown(budget: Budget) -> Refused | None:
     """Usage may be counted before a policy is made; what relies on a limit needs one."""
     return no_budget(budget.row.budget_id) if budget.row.policy is None else None
-
-
-# --- operator ----------------------------------------------------------------------------------
-
-
-def create_budget(budget: Budget, command: CreateBudget, at: Moment) -> BudgetDecision:
-    """Idempotent; usage reported before the policy existed counts."""
-    row, policy = budget.row, command.policy
-    if row.policy is not None:
-        if row.policy == policy:
-            name = row.budget_id
-            return BudgetDecision(BudgetAlreadySatisfied(name))
-        detail = f"budget {row.budget_id} exists with another policy"
-        return BudgetDecision(Refused(LimitConflict, detail, {"field": "budget_id"}))
-    interval = policy.reset_interval_ms
-    made = replace(
-        row,
-        policy=policy,
-        created_at=at.now,
-        updated_at=at.now,
-        next_reset_at=at.now + interval if interval else None,
-    )
-    event = budget_event(row.budget_id, OperatorEventType.BUDGET_CREATED, at.now)
-    ready = replace(budget, row=with_due(made, at.now))
-    return BudgetDecision(BudgetCreated(row.budget_id), ready, (event,))
-
-
-def update_budget(budget: Budget, command: UpdateBudget, at: Moment) -> BudgetDecision:
-    """Limits are merged by dimension; 0 lifts one. Whoever waits for room learns of it at once."""
-    row = budget.row
-    if row.policy is None:
-        return BudgetDecision(no_budget(row.budget_id))
-    old = row.policy
-    changes = {
-        name: value
-        for name in ("enforcement_mode", "on_hard_limit", "on_soft_limit", "reset_interval_ms")
-        if (value := getattr(command, name)) is not None
-    }
-    policy = replace(
-        old,
-        hard_limits=merged(old.hard_limits, command.hard_limits),
-        soft_limits=merged(old.soft_limits, command.soft_limits),
-        **changes,
-    )
-    if refusal := _too_many(policy):
-        return BudgetDecision(refusal)
-    next_reset = row.next_reset_at
-    if policy.reset_interval_ms != old.reset_interval_ms:
-        start = row.last_reset_at if row.last_reset_at is not None else row.created_at
-        next_reset = next_after(start, policy.reset_interval_ms, at.now)
-    changed = replace(row, policy=policy, next_reset_at=next_reset, updated_at=at.now)
-    event = budget_event(row.budget_id, OperatorEventType.BUDGET_UPDATED, at.now)
-    ready = replace(budget, row=with_due(changed, at.now))
-    return BudgetDecision(BudgetUpdated(row.budget_id), ready, (event,))
-
-
-def merged(old: Mapping[str, int], new: Mapping[str, int] | None) -> dict[str, int]:
-    """Limits by dimension with the new ones in place, sorted."""
-    return dict(sorted({**old, **(new or {})}.items()))
-
-
-def _too_many(policy: BudgetPolicy) -> Refused | None:
-    """Limits are merged, so each call may be small and their sum not."""
-    for field, named in (("hard_limits", policy.hard_limits), ("soft_limits", policy.soft_limits)):
-        if len(named) > DIMENSIONS_MAX:
-            detail = f"{field}: the budget would have more than {DIMENSIONS_MAX} dimensions"
-            return Refused(InvalidInput, detail, {"field": field})
-    return None
-
-
-def next_after(start: int | None, interval_ms: int, now: int) -> int | None:
-    """start + k · interval, the first after now: schedules do not drift."""
-    if not interval_ms or start is None:
-        return None
-    periods = max(0, (now - start) // interval_ms + 1)
-    return start + periods * interval_ms
-
-
-def reset_budget(budget: Budget, command: ResetBudget, at: Moment) -> BudgetDecision:
-    """Usage to zero in a new generation; holds and lifetime breach counts stay."""
-    row = budget.row
-    if row.policy is None:
-        return BudgetDecision(no_budget(row.budget_id))
-    due = row.next_reset_at
-    if command.only_if_due and (due is None or due > at.now):
-        return BudgetDecision(BudgetReset(due or 0))
-    next_reset = next_after(due, row.policy.reset_interval_ms, at.now)
-    fresh = replace(
-        row,
-        generation=row.generation + 1,
-        reset_count=row.reset_count + 1,
-        last_reset_at=at.now,
-        last_breach_at=None,
-        last_breach_dim=None,
-        next_reset_at=next_reset,
-        updated_at=at.now,
-    )
-    usage = {
-        name: replace(each, used=0, updated_at=at.now) if each.used else each
-        for name, each in budget.usage.items()
-    }
-    event = budget_event(row.budget_id, OperatorEventType.BUDGET_RESET, at.now)
-    ready = Budget(with_due(fresh, at.now), usage)
-    return BudgetDecision(BudgetReset(next_reset or 0), ready, (event,))
 
 
 def refuse_scopes(

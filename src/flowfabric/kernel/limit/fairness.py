@@ -1,7 +1,7 @@
-"""Fairness: how a claim's places are shared between lanes and tenants.
+"""Fairness: how a claim's slots are shared between lanes and tenants.
 
 Lanes share by weight, the tenants of a lane alike. What a line is owed after a claim is remembered
-as its credit, so that claims of one place each come out like one claim of many.
+as its credit, so that claims of one slot each come out like one claim of many.
 """
 
 from __future__ import annotations
@@ -53,11 +53,9 @@ def _tenants(shares: Sequence[Share]) -> dict[Line, dict[Line, int]]:
     return found
 
 
-def parts_of(
-    shares: Sequence[Share], credits: Mapping[Line, float], places: int
-) -> dict[Line, int]:
-    """How many of the places each line gets: first the lanes, then the tenants of each."""
-    by_lane = divided({share.lane: share.weight for share in shares}, credits, places)
+def parts_of(shares: Sequence[Share], credits: Mapping[Line, float], slots: int) -> dict[Line, int]:
+    """How many of the slots each line gets: first the lanes, then the tenants of each."""
+    by_lane = divided({share.lane: share.weight for share in shares}, credits, slots)
     parts: dict[Line, int] = {}
     for lane, tenants in _tenants(shares).items():
         parts |= divided(tenants, credits, by_lane[lane])
@@ -84,23 +82,23 @@ def credits_after(
 
 
 def divided(
-    weights: Mapping[Line, int], credits: Mapping[Line, float], places: int
+    weights: Mapping[Line, int], credits: Mapping[Line, float], slots: int
 ) -> dict[Line, int]:
-    """All the places, by weight and by what each line is still owed."""
+    """All the slots, by weight and by what each line is still owed."""
     total = sum(weights.values())
     # Lines come and go, so what the present ones are owed need not cancel out by itself.
     excess = sum(credits.get(key, 0.0) for key in weights)
     owed = {
-        key: credits.get(key, 0.0) + (places - excess) * weight / total
+        key: credits.get(key, 0.0) + (slots - excess) * weight / total
         for key, weight in weights.items()
     }
     parts = {key: max(0, int(amount)) for key, amount in owed.items()}
-    left = places - sum(parts.values())
+    left = slots - sum(parts.values())
     by_need = sorted(owed)
     for _ in range(left):
         key = max(by_need, key=lambda each: owed[each] - parts[each])
         parts[key] += 1
-    for _ in range(-left):  # who was given too much before counts as zero, not as less
+    for _ in range(-left):  # what was given too much before counts as zero, not as less
         key = min(filter(parts.get, by_need), key=lambda each: owed[each] - parts[each])
         parts[key] -= 1
     return parts
@@ -114,7 +112,7 @@ def settled(
 ) -> Credits:
     """What each line is owed afterwards.
 
-    A line that left places unused saves nothing up, and using them costs the others nothing.
+    A line that left slots unused saves nothing up, and using them costs the others nothing.
     """
     busy = [key for key in weights if taken.get(key, 0) >= parts.get(key, 0)]
     total = sum(weights[key] for key in busy)

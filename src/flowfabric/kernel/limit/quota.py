@@ -1,14 +1,14 @@
-"""Quotas: who gets a place, who is told to come back when, and how a place becomes free."""
+"""Quotas: which executions get a slot, when the others come back, how a slot becomes free."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
-from flowfabric.errors import LimitConflict, NotFound, PlaceInUse
-from flowfabric.kernel.command import Command, ExecutionCommand, Needs
-from flowfabric.kernel.decision import Moment, Refused
-from flowfabric.model.event import OperatorEvent, OperatorEventType
+from flowfabric.errors import NotFound, PlaceInUse
+from flowfabric.kernel.command import ExecutionCommand, Key, Needs
+from flowfabric.kernel.decision import Decision, Moment, Refused, refuse
+from flowfabric.kernel.limit.holdings import with_holdings
+from flowfabric.model.execution import Execution
 from flowfabric.model.quota import (
     AdmissionOutcome,
     AdmissionReleased,
@@ -18,10 +18,7 @@ from flowfabric.model.quota import (
     AlreadyAdmitted,
     ConcurrencyExceeded,
     GateRow,
-    QuotaAlreadySatisfied,
-    QuotaCreated,
     QuotaPolicy,
-    QuotaUpdated,
     RateExceeded,
 )
 from flowfabric.model.record import Record, replace
@@ -30,64 +27,44 @@ IDLE_GATE_MS = 60_000  # so long a gate is left alone before it is looked at for
 LOOK_AGAIN_MS = 1_000  # room that the ones called up have not used by then is offered to others
 
 
-class CreateQuota(Command[QuotaCreated | QuotaAlreadySatisfied], frozen=True, kw_only=True):
-    """Put a policy in force."""
-
-    quota_policy_id: str
-    window_seconds: int
-    max_requests_per_window: int
-    max_concurrent: int
-    jitter_ms: int
-
-    def needs(self, need: Needs) -> None:
-        """The policy with all its gates."""
-        need.catalog = need.is_limited = True
-        need.policies.add((self.quota_policy_id,))
-
-
-class UpdateQuota(Command[QuotaUpdated], frozen=True, kw_only=True):
-    """Change limits; what is absent stays."""
-
-    quota_policy_id: str
-    window_seconds: int | None
-    max_requests_per_window: int | None
-    max_concurrent: int | None
-    jitter_ms: int | None
-
-    def needs(self, need: Needs) -> None:
-        """The policy with all its gates."""
-        need.catalog = need.is_limited = True
-        need.policies.add((self.quota_policy_id,))
-
-
 class CheckAdmission(ExecutionCommand[AdmissionOutcome], frozen=True, kw_only=True):
-    """An external scheduler asks for a place."""
+    """An external scheduler asks for a slot."""
 
     quota_policy_id: str
     dimension: str
     reservation_ms: int
     jitter: float
 
+    @property
+    def gate(self) -> Key:
+        """Which counters it is about."""
+        return (self.quota_policy_id, self.dimension)
+
     def needs(self, need: Needs) -> None:
-        """The execution, the gate and its place there."""
+        """The execution, the gate and its slot there."""
         need.executions.add(self.execution_id)
         need.catalog = need.is_limited = True
-        need.gates.add((self.quota_policy_id, self.dimension))
-        need.admissions.add((self.quota_policy_id, self.dimension, self.execution_id))
+        need.gates.add(self.gate)
+        need.admissions.add((*self.gate, self.execution_id))
 
 
 class ReleaseAdmission(ExecutionCommand[AdmissionReleased], frozen=True, kw_only=True):
-    """Free a place."""
+    """Free a slot."""
 
     quota_policy_id: str
     dimension: str
 
+    @property
+    def gate(self) -> Key:
+        """Which counters it is about."""
+        return (self.quota_policy_id, self.dimension)
+
     def needs(self, need: Needs) -> None:
-        """The execution, the gate and its place there."""
+        """The execution, the gate and its slot there."""
         need.executions.add(self.execution_id)
         need.catalog = need.is_limited = True
-        need.gates.add((self.quota_policy_id, self.dimension))
-        need.admissions.add((self.quota_policy_id, self.dimension, self.execution_id))
+        need.gates.add(self.gate)
+        need.admissions.add((*self.gate, self.execution_id))
 
 
 class Gate(Record, frozen=True):
@@ -100,10 +77,10 @@ class Gate(Record, frozen=True):
     @property
     def room(self) -> int:
         """How many more could be admitted now; a large number where nothing limits."""
-        return min(self.places, self.starts)
+        return min(self.slots, self.starts)
 
     @property
-    def places(self) -> int:
+    def slots(self) -> int:
         """How many more may run at once."""
         cap = self.policy.active_concurrency_cap
         return max(0, cap - self.row.active) if cap else 1 << 30
@@ -115,84 +92,9 @@ class Gate(Record, frozen=True):
         return max(0, most - self.row.in_window) if most else 1 << 30
 
 
-class QuotaDecision(Record, frozen=True):
-    """The reply to one command about a quota, and what changed."""
-
-    reply: Any
-    policy: QuotaPolicy | None = None
-    gate: Gate | None = None
-    admission: AdmissionRow | None = None
-    events: tuple[OperatorEvent, ...] = ()
-
-
 def no_quota(quota_policy_id: str) -> Refused:
     """No such policy."""
     return Refused(NotFound, f"quota policy {quota_policy_id}", {"entity": "quota_policy"})
-
-
-def create_quota(policy: QuotaPolicy | None, command: CreateQuota, at: Moment) -> QuotaDecision:
-    """Idempotent; other limits under the same id are a conflict."""
-    wanted = (
-        command.window_seconds,
-        command.max_requests_per_window,
-        command.max_concurrent,
-        command.jitter_ms,
-    )
-    key = command.quota_policy_id
-    if policy is None:
-        made = QuotaPolicy(key, *wanted, at.now, at.now)
-        audit = _audit(made, OperatorEventType.QUOTA_CREATED, at)
-        return QuotaDecision(QuotaCreated(key), made, events=(audit,))
-    if _numbers(policy) == wanted:
-        return QuotaDecision(QuotaAlreadySatisfied(key))
-    detail = f"quota policy {key} exists with other limits"
-    return QuotaDecision(Refused(LimitConflict, detail, {"field": "quota_policy_id"}))
-
-
-def _numbers(policy: QuotaPolicy) -> tuple[int, int, int, int]:
-    return (
-        policy.requests_per_window_seconds,
-        policy.max_requests_per_window,
-        policy.active_concurrency_cap,
-        policy.jitter_ms,
-    )
-
-
-def update_quota(policy: QuotaPolicy | None, command: UpdateQuota, at: Moment) -> QuotaDecision:
-    """The new limits hold for the next admission; nobody who runs is stopped."""
-    if policy is None:
-        return QuotaDecision(no_quota(command.quota_policy_id))
-    asked = (
-        command.window_seconds,
-        command.max_requests_per_window,
-        command.max_concurrent,
-        command.jitter_ms,
-    )
-    window, starts, places, jitter = (
-        old if new is None else new for old, new in zip(_numbers(policy), asked, strict=True)
-    )
-    changed = replace(
-        policy,
-        requests_per_window_seconds=window,
-        max_requests_per_window=starts,
-        active_concurrency_cap=places,
-        jitter_ms=jitter,
-        updated_at=at.now,
-    )
-    audit = _audit(changed, OperatorEventType.QUOTA_UPDATED, at)
-    return QuotaDecision(QuotaUpdated(policy.quota_policy_id), changed, events=(audit,))
-
-
-def _audit(policy: QuotaPolicy, event_type: OperatorEventType, at: Moment) -> OperatorEvent:
-    """The limits that hold from now on."""
-    window, starts, places, jitter = _numbers(policy)
-    details = {
-        "window_seconds": window,
-        "max_requests_per_window": starts,
-        "max_concurrent": places,
-        "jitter_ms": jitter,
-    }
-    return OperatorEvent(policy.quota_policy_id, event_type, details, "", {}, at.now)
 
 
 def in_order(gate: Gate, at: Moment) -> Moment:
@@ -200,12 +102,10 @@ def in_order(gate: Gate, at: Moment) -> Moment:
     return at if gate.row.seen_at <= at.now else replace(at, now=gate.row.seen_at)
 
 
-def trimmed(
-    gate: Gate, oldest: Sequence[AdmissionRow], at: Moment
-) -> tuple[Gate, list[AdmissionRow]]:
-    """Let what is older than the window leave it; `oldest` are the window's oldest entries.
+def trim(gate: Gate, oldest: Sequence[AdmissionRow], at: Moment) -> Decision[int]:
+    """Let what is older than the window leave it; how many entries left.
 
-    Returns the gate and the entries that left: those still active stay as rows, the rest go.
+    `oldest` are the window's oldest entries. Those that left stay as rows while they are active.
     """
     at = in_order(gate, at)
     since = at.now - gate.policy.window_ms
@@ -214,8 +114,11 @@ def trimmed(
     row = gate.row
     if left:
         row = replace(row, in_window=max(0, row.in_window - len(left)), seen_at=at.now)
-    trimmed_gate = Gate(gate.policy, row, min(staying, default=None))
-    return trimmed_gate, [replace(each, counted_at=None) for each in left]
+    trimmed = Gate(gate.policy, row, min(staying, default=None))
+    uncounted = [replace(each, counted_at=None) for each in left]
+    kept = [each for each in uncounted if each.is_active]
+    gone = tuple(each for each in uncounted if not each.is_active)
+    return Decision(len(left), saves=(trimmed, *kept), drops=gone)
 
 
 def admit(
@@ -228,16 +131,16 @@ def admit(
     jitter: float,
     due_at: int | None = None,
     parks: bool = True,
-) -> QuotaDecision:
-    """A place and a start for one execution, or the reason why not.
+) -> Decision[AdmissionOutcome]:
+    """A slot and a start for one execution, or the reason why not.
 
     An execution is in the window once: admitted again, its entry moves. A reservation becomes a
-    running admission without being counted again. Who `parks` will come back when told and not
+    running admission without being counted again. What `parks` comes back when told and not
     before, so the times told are spread over the windows to come.
     """
     if held is not None and held.is_active:
         kept = replace(held, state=state, due_at=due_at)
-        return QuotaDecision(AlreadyAdmitted(), None, gate, kept if kept != held else None)
+        return Decision(AlreadyAdmitted(), saves=(kept,) if kept != held else ())
     policy, row, at = gate.policy, gate.row, in_order(gate, at)
     again = held is not None and held.counted_at is not None
     counted = row.in_window - again
@@ -245,26 +148,19 @@ def admit(
         spread = int(policy.jitter_ms * jitter)
         return _come_back(gate, at, spread) if parks else _retry_after(gate, at, spread)
     if 0 < policy.active_concurrency_cap <= row.active:
-        return QuotaDecision(ConcurrencyExceeded(), None, gate)
+        return Decision(ConcurrencyExceeded())
     rated = policy.max_requests_per_window > 0
-    admission = AdmissionRow(
-        policy.quota_policy_id,
-        row.dimension,
-        execution_id,
-        state,
-        at.now,
-        at.now if rated else None,
-        due_at,
-    )
-    seen_at = at.now if rated else row.seen_at
+    since, seen_at = (at.now, at.now) if rated else (None, row.seen_at)
+    key = (policy.quota_policy_id, row.dimension)
+    admission = AdmissionRow(*key, execution_id, state, at.now, since, due_at)
     taken = replace(row, active=row.active + 1, in_window=counted + rated, seen_at=seen_at)
     oldest = gate.oldest_at if gate.oldest_at is not None or not rated else at.now
-    return QuotaDecision(Admitted(), None, Gate(policy, taken, oldest), admission)
+    return Decision(Admitted(), saves=(Gate(policy, taken, oldest), admission))
 
 
 def admit_new(
     gate: Gate, execution_ids: Sequence[str], state: AdmissionState, at: Moment, due_at: int | None
-) -> tuple[Gate, list[AdmissionRow]]:
+) -> Decision[None]:
     """As `admit` for each of them, where none is known to the gate and it has room for all."""
     policy, row, count = gate.policy, gate.row, len(execution_ids)
     rated, at = policy.max_requests_per_window > 0, in_order(gate, at)
@@ -275,7 +171,7 @@ def admit_new(
     if rated:
         taken = replace(taken, in_window=row.in_window + count, seen_at=at.now)
     oldest = gate.oldest_at if gate.oldest_at is not None or not rated else at.now
-    return Gate(policy, taken, oldest), made
+    return Decision(None, saves=(Gate(policy, taken, oldest), *made))
 
 
 def _first_room(gate: Gate, at: Moment) -> int:
@@ -283,12 +179,12 @@ def _first_room(gate: Gate, at: Moment) -> int:
     return max(at.now + 1, oldest + gate.policy.window_ms)
 
 
-def _retry_after(gate: Gate, at: Moment, spread: int) -> QuotaDecision:
-    return QuotaDecision(RateExceeded(_first_room(gate, at) - at.now + spread), None, gate)
+def _retry_after(gate: Gate, at: Moment, spread: int) -> Decision[AdmissionOutcome]:
+    return Decision(RateExceeded(_first_room(gate, at) - at.now + spread))
 
 
-def _come_back(gate: Gate, at: Moment, spread: int) -> QuotaDecision:
-    """When the window has room again; of many who are refused, no more come at once than fit."""
+def _come_back(gate: Gate, at: Moment, spread: int) -> Decision[AdmissionOutcome]:
+    """When the window has room again; of many that are refused, no more come at once than fit."""
     policy, row = gate.policy, gate.row
     first = _first_room(gate, at)
     if row.wave_at < first:
@@ -297,11 +193,11 @@ def _come_back(gate: Gate, at: Moment, spread: int) -> QuotaDecision:
         wave_at, size = row.wave_at, row.wave_size + 1
     else:
         wave_at, size = row.wave_at + policy.window_ms, 1
-    # Whoever comes too early, or not at all, must not leave the window empty: look at its opening.
+    # One that comes too early, or not at all, must not leave the window empty: look at its opening.
     look_at = look_again_at(gate, first + policy.jitter_ms, at.now)
     told_row = replace(row, wave_at=wave_at, wave_size=size, due_at=look_at)
     told = Gate(policy, told_row, gate.oldest_at)
-    return QuotaDecision(RateExceeded(wave_at - at.now + spread), None, told)
+    return Decision(RateExceeded(wave_at - at.now + spread), saves=(told,))
 
 
 def look_again_at(gate: Gate, room_at: int, now: int) -> int:
@@ -318,42 +214,113 @@ def window_opens_at(gate: Gate) -> int | None:
     return gate.oldest_at + gate.policy.window_ms + gate.policy.jitter_ms
 
 
-def looked_after(gate: Gate, now: int) -> Gate:
-    """With a time at which the gate is looked at by itself, even if nothing happens there: a key
-    that is never used again must not stay for ever. What is planned already is not put off."""
+def row_of(gate: Gate, now: int) -> GateRow | None:
+    """The row a gate is kept in; none for one that was never used.
+
+    With a time at which the gate is looked at by itself, even if nothing happens there: a key that
+    is never used again must not stay for ever. What is planned already is not put off.
+    """
     row = gate.row
     if row.due_at is not None:
-        return gate
-    keep_ms = max(IDLE_GATE_MS, gate.policy.window_ms)
-    return replace(gate, row=replace(row, due_at=now + keep_ms))
+        return row
+    if row == GateRow(row.quota_policy_id, row.dimension):
+        return None
+    return replace(row, due_at=now + max(IDLE_GATE_MS, gate.policy.window_ms))
+
+
+def unused(gate: Gate) -> Gate:
+    """The gate as if it had never been used."""
+    return Gate(gate.policy, GateRow(gate.row.quota_policy_id, gate.row.dimension))
 
 
 def is_idle(gate: Gate) -> bool:
-    """Whether nothing is counted: such a gate needs no row, unless some wait for it."""
+    """Whether nothing is counted: such a gate needs no row, unless something waits for it."""
     return not gate.row.active and not gate.row.in_window
 
 
 def without_waves(gate: Gate) -> Gate:
-    """Nobody waits any more: the next one who is refused comes back as soon as there is room."""
+    """Nothing waits any more: the next one that is refused comes back as soon as there is room."""
     return replace(gate, row=replace(gate.row, wave_at=0, wave_size=0))
 
 
-def release(gate: Gate, held: AdmissionRow | None) -> tuple[Gate, AdmissionRow | None, bool]:
-    """Free the place, if this execution has one; its start stays counted in the window."""
-    if held is None or not held.is_active:
-        return gate, held, False
-    row = replace(gate.row, active=max(0, gate.row.active - 1))
-    freed = replace(held, state=AdmissionState.RELEASED, due_at=None)
-    return Gate(gate.policy, row, gate.oldest_at), freed, True
+def release(gate: Gate | None, admissions: Sequence[AdmissionRow | None]) -> Decision[int]:
+    """Free the slots of some executions, as far as they have one, and each once; how many. Their
+    starts stay counted in the window."""
+    active = (each for each in admissions if each is not None and each.is_active)
+    held = {each.execution_id: each for each in active}.values()
+    if gate is None or not held:
+        return Decision(0)
+    row = replace(gate.row, active=max(0, gate.row.active - len(held)))
+    counted = [each for each in held if each.counted_at is not None]
+    gone = tuple(each for each in held if each.counted_at is None)  # have nothing more to say
+    freed = [replace(each, state=AdmissionState.RELEASED, due_at=None) for each in counted]
+    after = Gate(gate.policy, row, gate.oldest_at)
+    return Decision(len(held), saves=(after, *freed), drops=gone)
 
 
-def refuse_release(held: AdmissionRow | None) -> Refused | None:
+def lapse(gate: Gate | None, held: AdmissionRow | None, at: Moment) -> Decision[int]:
+    """Free a reserved slot whose time is over; how many."""
+    is_over = held is not None and held.due_at is not None and held.due_at <= at.now
+    return release(gate, [held]) if is_over else Decision(0)
+
+
+def use_reserved(held: AdmissionRow) -> Decision[None]:
+    """A reserved slot is used: its execution runs."""
+    if held.state is not AdmissionState.RESERVED:
+        return Decision(None)
+    return Decision(None, saves=(replace(held, state=AdmissionState.RUNNING, due_at=None),))
+
+
+# --- an external scheduler -----------------------------------------------------------------------
+
+
+def check_admission(
+    execution: Execution | None,
+    gate: Gate | None,
+    held: AdmissionRow | None,
+    command: CheckAdmission,
+    at: Moment,
+) -> Decision[AdmissionOutcome]:
+    """A slot for an execution that is to be started elsewhere; it ends with the execution's lease,
+    so the execution counts it."""
+    if gate is None:
+        return Decision(no_quota(command.quota_policy_id))
+    runs = execution is not None and execution.is_leased
+    decision = admit(
+        gate,
+        held,
+        command.execution_id,
+        AdmissionState.RUNNING if runs else AdmissionState.RESERVED,
+        at,
+        jitter=command.jitter,
+        due_at=None if runs else at.now + command.reservation_ms,
+        parks=False,
+    )
+    if isinstance(decision.reply, AlreadyAdmitted):
+        return Decision(decision.reply)
+    if execution is None or execution.is_terminal or not isinstance(decision.reply, Admitted):
+        return decision
+    return replace(decision, execution=with_holdings(execution, 1))
+
+
+def release_admission(
+    execution: Execution | None,
+    gate: Gate | None,
+    held: AdmissionRow | None,
+    command: ReleaseAdmission,
+) -> Decision[AdmissionReleased]:
     """Only a reservation is given back on request: what runs is counted until its lease ends."""
-    if held is None or held.state is not AdmissionState.RUNNING:
-        return None
-    where = f"quota {held.quota_policy_id}"
-    detail = f"execution {held.execution_id} runs in this place of {where} until its lease ends"
-    return Refused(PlaceInUse, detail, {"quota_policy_id": held.quota_policy_id})
+    if held is not None and held.state is AdmissionState.RUNNING:
+        where = f"quota {held.quota_policy_id}"
+        detail = f"execution {held.execution_id} runs in this place of {where} until its lease ends"
+        return refuse(PlaceInUse, detail, quota_policy_id=held.quota_policy_id)
+    freed = release(gate, [held])
+    decision = freed.told(AdmissionReleased(freed.reply == 1))
+    if execution is None or execution.is_terminal or not freed.reply:
+        return decision
+    if execution.bounds.gate == command.gate or not execution.side_holds:
+        return decision  # the slot of its own quota is not counted beside it
+    return replace(decision, execution=with_holdings(execution, -1))
 
 
 def denial_text(gate: Gate, outcome: AdmissionOutcome) -> str:

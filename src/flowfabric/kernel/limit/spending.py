@@ -1,14 +1,14 @@
-"""Spending: reports, spends with a ledger, reservations; each all or nothing under hard limits."""
+"""Spending: reports, and spends with a ledger; each all or nothing under hard limits."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TypeVar
 
-from flowfabric import limits
-from flowfabric.errors import IdempotencyConflict, NotFound
-from flowfabric.kernel.command import Command, ExecutionCommand, Key, Needs
-from flowfabric.kernel.decision import Moment, Refused
+from flowfabric.kernel.command import Command, Key, Needs
+from flowfabric.kernel.decision import Decision, Moment
+from flowfabric.kernel.execution.fence import refuse_unless_owner
+from flowfabric.kernel.limit.admission import fail_unpayable
 from flowfabric.kernel.limit.budget import (
     Budget,
     count_hard_breach,
@@ -19,25 +19,26 @@ from flowfabric.kernel.limit.budget import (
     refuse_unknown,
     soft_breach,
 )
+from flowfabric.kernel.repeat import in_force
 from flowfabric.model.budget import (
     AlreadyApplied,
     DedupRow,
     HardAction,
     HardBreach,
-    HoldReleased,
-    HoldRow,
     LedgerRow,
     Ok,
-    Reserved,
     UsageOutcome,
 )
 from flowfabric.model.event import OperatorEvent
-from flowfabric.model.execution import Fence
-from flowfabric.model.record import Record
+from flowfabric.model.execution import Execution, Fence
+from flowfabric.model.record import replace
+
+R = TypeVar("R")
+# Of a remembered outcome: the budget, the operation, the execution or "", the caller's key.
+DedupKey = tuple[str, str, str, str]
 
 REPORT = "report_usage"
 SPEND = "record_spend"
-SETTLE = "settle_budget"
 
 
 class ReportUsage(Command[UsageOutcome], frozen=True, kw_only=True):
@@ -52,7 +53,7 @@ class ReportUsage(Command[UsageOutcome], frozen=True, kw_only=True):
     must_exist: bool = False  # a budget without a policy is refused
 
     @property
-    def seen_under(self) -> Key | None:
+    def seen_under(self) -> DedupKey | None:
         """Where the outcome is remembered, if it is to be."""
         return None if self.dedup_key is None else (self.budget_id, REPORT, "", self.dedup_key)
 
@@ -76,7 +77,7 @@ class RecordSpend(Command[UsageOutcome], frozen=True, kw_only=True):
     dedup_ttl_ms: int
 
     @property
-    def seen_under(self) -> Key | None:
+    def seen_under(self) -> DedupKey | None:
         """Where the outcome is remembered, if it is to be."""
         key = self.dedup_key
         return None if key is None else (self.budget_id, SPEND, self.execution_id, key)
@@ -96,131 +97,38 @@ class ReleaseBudget(Command[None], frozen=True, kw_only=True):
     budget_id: str
     execution_id: str
 
+    @property
+    def spends(self) -> Key:
+        """Under what the outcomes of its spends are remembered."""
+        return (self.budget_id, SPEND, self.execution_id)
+
     def needs(self, need: Needs) -> None:
         """The budget and the account; the execution itself may be long gone."""
         need.catalog = need.is_limited = True
         need.budgets.add(self.budget_id)
         need.ledgers.add((self.budget_id, self.execution_id))
-        need.dedups.add((self.budget_id, SPEND, self.execution_id))
-
-
-class Reserve(ExecutionCommand[Reserved | HardBreach], frozen=True, kw_only=True):
-    """Hold amounts before they are spent."""
-
-    budget_id: str
-    fence: Fence
-    hold_id: str
-    amounts: Mapping[str, int]
-    ttl_ms: int
-
-    @property
-    def hold_key(self) -> Key:
-        """Where the hold is kept."""
-        return (self.execution_id, self.budget_id, self.hold_id)
-
-    @property
-    def seen_under(self) -> Key:
-        """Where it is remembered how the hold was settled."""
-        return (self.budget_id, SETTLE, self.execution_id, self.hold_id)
-
-    def needs(self, need: Needs) -> None:
-        """The execution, the budget, a hold of this name and how it was settled."""
-        need.executions.add(self.execution_id)
-        need.catalog = need.is_limited = True
-        need.budgets.add(self.budget_id)
-        need.holds.add(self.hold_key)
-        need.dedups.add(self.seen_under)
-
-
-class Settle(ExecutionCommand[UsageOutcome], frozen=True, kw_only=True):
-    """Replace a hold by what was really spent."""
-
-    budget_id: str
-    fence: Fence
-    hold_id: str
-    amounts: Mapping[str, int]
-
-    @property
-    def hold_key(self) -> Key:
-        """Where the hold is kept."""
-        return (self.execution_id, self.budget_id, self.hold_id)
-
-    @property
-    def seen_under(self) -> Key:
-        """Where it is remembered how the hold was settled."""
-        return (self.budget_id, SETTLE, self.execution_id, self.hold_id)
-
-    def needs(self, need: Needs) -> None:
-        """The execution, the budget, the account, the hold and how it was settled."""
-        need.executions.add(self.execution_id)
-        need.catalog = need.is_limited = True
-        need.budgets.add(self.budget_id)
-        need.ledgers.add((self.budget_id, self.execution_id))
-        need.holds.add(self.hold_key)
-        need.dedups.add(self.seen_under)
-
-
-class ReleaseHold(ExecutionCommand[HoldReleased], frozen=True, kw_only=True):
-    """Give a hold back unspent."""
-
-    budget_id: str
-    fence: Fence
-    hold_id: str
-
-    @property
-    def hold_key(self) -> Key:
-        """Where the hold is kept."""
-        return (self.execution_id, self.budget_id, self.hold_id)
-
-    def needs(self, need: Needs) -> None:
-        """The execution, the budget and the hold."""
-        need.executions.add(self.execution_id)
-        need.catalog = need.is_limited = True
-        need.budgets.add(self.budget_id)
-        need.holds.add(self.hold_key)
-
-
-class LapseHold(ExecutionCommand[HoldReleased], frozen=True, kw_only=True):
-    """A hold may have outlived its time, or its lease."""
-
-    budget_id: str
-    hold_id: str
-
-    @property
-    def hold_key(self) -> Key:
-        """Where the hold is kept."""
-        return (self.execution_id, self.budget_id, self.hold_id)
-
-    def needs(self, need: Needs) -> None:
-        """The execution, the budget and the hold."""
-        need.executions.add(self.execution_id)
-        need.catalog = need.is_limited = True
-        need.budgets.add(self.budget_id)
-        need.holds.add(self.hold_key)
-
-
-class Spending(Record, frozen=True):
-    """A decision about a budget with what else it writes; none where nothing changed."""
-
-    reply: Any
-    budget: Budget | None = None
-    events: tuple[OperatorEvent, ...] = ()
-    dedup: DedupRow | None = None
-    ledger: tuple[LedgerRow, ...] = ()
-    hold: HoldRow | None = None
-    hold_ends: bool = False
-    fails_execution: HardBreach | None = None  # the policy fails whoever breaches
+        need.dedups.add(self.spends)
 
 
 def report_usage(
-    budget: Budget, seen: DedupRow | None, command: ReportUsage, at: Moment
-) -> Spending:
+    execution: Execution | None,
+    budget: Budget,
+    seen: DedupRow | None,
+    command: ReportUsage,
+    at: Moment,
+) -> Decision[UsageOutcome]:
     """Applied once per key; the first outcome is answered again."""
+    known, fence = in_force(seen, at.now), command.fence
+    if fence is not None:
+        refusal = refuse_unless_owner(execution, command.execution_id or "", fence, at.now)
+        if refusal is not None:  # a repeated call may come after the end of its worker's lease
+            return Decision(refusal if known is None else known.outcome)
     if command.must_exist and (refusal := refuse_unknown(budget)):
-        return Spending(refusal)
-    if seen is not None and not isinstance(seen.outcome, HardBreach):
-        return Spending(seen.outcome)
-    return _spend(budget, seen, command, REPORT, (), at)
+        return Decision(refusal)
+    if known is not None and not isinstance(known.outcome, HardBreach):
+        return Decision(known.outcome)
+    worker = None if fence is None else execution
+    return _spend(worker, budget, known, command, (), at)
 
 
 def record_spend(
@@ -229,33 +137,36 @@ def record_spend(
     ledger: Sequence[LedgerRow],
     command: RecordSpend,
     at: Moment,
-) -> Spending:
+) -> Decision[UsageOutcome]:
     """As a report, with the amounts added to the execution's ledger."""
-    if seen is not None and not isinstance(seen.outcome, HardBreach):
-        return Spending(AlreadyApplied())
+    known = in_force(seen, at.now)
+    if known is not None and not isinstance(known.outcome, HardBreach):
+        return Decision(AlreadyApplied())
     lines = entered(budget, ledger, command.execution_id, command.amounts)
-    return _spend(budget, seen, command, SPEND, lines, at)
+    return _spend(None, budget, known, command, lines, at)
 
 
 def _spend(
+    execution: Execution | None,
     budget: Budget,
-    seen: DedupRow | None,
+    known: DedupRow | None,
     command: ReportUsage | RecordSpend,
-    operation: str,
     ledger: tuple[LedgerRow, ...],
     at: Moment,
-) -> Spending:
+) -> Decision[UsageOutcome]:
+    """`execution`: the one whose worker spends."""
     if refusal := overflow(budget, command.amounts):
-        return Spending(refusal)
+        return Decision(refusal)
     if breach := hard_breach(budget, command.amounts):
-        dedup = _remembered(budget, command, operation, breach, at)
-        if seen is not None:  # the same call again: refused again, counted once
-            return Spending(breach, fails_execution=_fails(budget, breach))
-        counted, events = count_hard_breach(budget, breach, at)
-        return Spending(breach, counted, events, dedup, fails_execution=_fails(budget, breach))
+        decision: Decision[UsageOutcome] = Decision(breach)
+        if known is None:  # the same call again is refused again, and counted once
+            counted, events = count_hard_breach(budget, breach, at)
+            saves = (counted, *_remembered(command, breach, at))
+            decision = Decision(breach, events=events, saves=saves)
+        return failing(decision, execution, budget, breach, at)
     outcome, after, events = charged(budget, command.amounts, at)
-    dedup = _remembered(budget, command, operation, outcome, at)
-    return Spending(outcome, after, events, dedup, ledger)
+    saves = (after, *_remembered(command, outcome, at), *ledger)
+    return Decision(outcome, None, None, events, saves)
 
 
 def charged(
@@ -270,29 +181,34 @@ def charged(
     return soft, counted, events
 
 
-def _fails(budget: Budget, breach: HardBreach) -> HardBreach | None:
+def failing(
+    decision: Decision[R],
+    execution: Execution | None,
+    budget: Budget,
+    breach: HardBreach,
+    at: Moment,
+) -> Decision[R]:
+    """The policy may be to fail the execution whose worker breaches."""
     policy = budget.row.policy
-    return breach if policy is not None and policy.on_hard_limit is HardAction.FAIL else None
+    if execution is None or policy is None or policy.on_hard_limit is not HardAction.FAIL:
+        return decision
+    name, used = budget.row.budget_id, f"{breach.current_usage}/{breach.hard_limit}"
+    detail = f"budget {name}: {breach.dimension} {used}"
+    failed = fail_unpayable(decision.execution or execution, detail, at)
+    return replace(
+        decision,
+        execution=failed.execution,
+        attempt=failed.attempt,
+        events=(*decision.events, *failed.events),
+    )
 
 
 def _remembered(
-    budget: Budget,
-    command: ReportUsage | RecordSpend,
-    operation: str,
-    outcome: UsageOutcome,
-    at: Moment,
-) -> DedupRow | None:
-    if command.dedup_key is None:
-        return None
-    owner = command.execution_id if isinstance(command, RecordSpend) else ""
-    return DedupRow(
-        budget.row.budget_id,
-        operation,
-        owner,
-        command.dedup_key,
-        outcome,
-        at.now + command.dedup_ttl_ms,
-    )
+    command: ReportUsage | RecordSpend, outcome: UsageOutcome, at: Moment
+) -> tuple[DedupRow, ...]:
+    if (key := command.seen_under) is None:
+        return ()
+    return (DedupRow(*key, outcome, at.now + command.dedup_ttl_ms),)
 
 
 def entered(
@@ -309,126 +225,15 @@ def entered(
     return tuple(lines)
 
 
-def release_budget(budget: Budget, ledger: Sequence[LedgerRow], at: Moment) -> Spending:
-    """Give back what this generation's lines say, never below zero; the lines go with it."""
+def release_budget(
+    budget: Budget, ledger: Sequence[LedgerRow], spends: Sequence[DedupRow], at: Moment
+) -> Decision[None]:
+    """Give back what this generation's lines say, never below zero; the lines go with it.
+
+    `spends`: what is remembered of them. It may be spent again under the same keys.
+    """
     spent = {
         line.dimension: -line.spent for line in ledger if line.generation == budget.row.generation
     }
-    return Spending(None, moved(budget, at, used=spent) if spent else None)
-
-
-# --- reserve, settle, release ------------------------------------------------------------------
-
-
-def reserve(
-    budget: Budget, hold: HoldRow | None, lease_epoch: int, command: Reserve, at: Moment
-) -> Spending:
-    """Hold amounts against the hard limits; the same hold asked for twice is held once.
-
-    One that lapsed and was not yet taken away is replaced. A misspelt name must not mean that there
-    is no limit, so a budget without a policy holds nothing.
-    """
-    if refusal := refuse_unknown(budget):
-        return Spending(refusal)
-    amounts = dict(sorted(command.amounts.items()))
-    free = budget
-    if hold is not None:
-        if not lapsed(hold, lease_epoch, at):
-            return Spending(_held_already(hold, amounts))
-        free = returned(budget, hold, at)
-    if refusal := overflow(free, amounts):
-        return Spending(refusal)
-    if breach := hard_breach(free, amounts):
-        counted, events = count_hard_breach(budget, breach, at)
-        return Spending(breach, counted, events, fails_execution=_fails(budget, breach))
-    until = at.now + command.ttl_ms
-    made = HoldRow(
-        command.execution_id,
-        command.budget_id,
-        command.hold_id,
-        lease_epoch,
-        amounts,
-        until,
-    )
-    held = moved(free, at, held=amounts)
-    return Spending(Reserved(command.hold_id, until), held, hold=made)
-
-
-def _held_already(hold: HoldRow, amounts: Mapping[str, int]) -> Reserved | Refused:
-    """Who asks for other amounts under a known name must not believe that they are held."""
-    if dict(hold.amounts) == amounts:
-        return Reserved(hold.hold_id, hold.due_at)
-    detail = f"hold_id: {hold.hold_id} holds other amounts"
-    return Refused(IdempotencyConflict, detail, {"field": "hold_id"})
-
-
-def returned(budget: Budget, hold: HoldRow, at: Moment) -> Budget:
-    """The budget without this hold."""
-    freed = {dimension: -amount for dimension, amount in hold.amounts.items()}
-    return moved(budget, at, held=freed)
-
-
-def settle(
-    budget: Budget,
-    hold: HoldRow | None,
-    ledger: Sequence[LedgerRow],
-    command: Settle,
-    at: Moment,
-    *,
-    seen: DedupRow | None = None,
-) -> Spending:
-    """The hold ends and what was really spent is charged; asked again, it answers the same.
-
-    What the hold covers is always charged: it was promised. What exceeds it is a spend like any
-    other: if a hard limit forbids it, it is not applied and the breach is reported and counted.
-    """
-    if hold is None and seen is not None:
-        return Spending(seen.outcome)
-    if hold is None or lapsed(hold, command.fence.lease_epoch, at):
-        detail = (
-            f"hold {command.hold_id} of budget {command.budget_id}: settled, released or lapsed"
-        )
-        return Spending(Refused(NotFound, detail, {"entity": "hold"}))
-    free = returned(budget, hold, at)
-    if refusal := overflow(free, command.amounts):
-        return Spending(refusal)
-    breach = hard_breach(free, command.amounts)
-    spent = command.amounts
-    if breach is not None:
-        spent = {
-            dimension: min(amount, hold.amounts.get(dimension, 0))
-            for dimension, amount in command.amounts.items()
-        }
-    outcome, after, events = charged(free, spent, at)
-    lines = entered(budget, ledger, command.execution_id, spent)
-    if breach is None:
-        told = _settled(command, outcome, at)
-        return Spending(outcome, after, events, told, lines, hold_ends=True)
-    counted, alarms = count_hard_breach(after, breach, at)
-    return Spending(
-        breach,
-        counted,
-        (*events, *alarms),
-        _settled(command, breach, at),
-        lines,
-        hold_ends=True,
-        fails_execution=_fails(budget, breach),
-    )
-
-
-def _settled(command: Settle, outcome: UsageOutcome, at: Moment) -> DedupRow:
-    until = at.now + limits.DEDUP_TTL_MS_DEFAULT
-    owner = command.execution_id
-    return DedupRow(command.budget_id, SETTLE, owner, command.hold_id, outcome, until)
-
-
-def release_hold(budget: Budget, hold: HoldRow | None, at: Moment) -> Spending:
-    """Give a hold back; twice is harmless."""
-    if hold is None:
-        return Spending(HoldReleased(False))
-    return Spending(HoldReleased(True), returned(budget, hold, at), hold_ends=True)
-
-
-def lapsed(hold: HoldRow, lease_epoch: int, at: Moment) -> bool:
-    """Whether a hold's time, or the lease it was made under, is over."""
-    return hold.due_at <= at.now or hold.lease_epoch != lease_epoch
+    saves = (moved(budget, at, used=spent),) if spent else ()
+    return Decision(None, saves=saves, drops=(*ledger, *spends))

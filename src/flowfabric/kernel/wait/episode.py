@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
 
-from flowfabric.kernel.decision import AnyEvent, Moment
-from flowfabric.model.attempt import Attempt
+from flowfabric.kernel.decision import Decision, Moment
 from flowfabric.model.event import SignalEvent
 from flowfabric.model.execution import Execution
 from flowfabric.model.record import Record, replace
@@ -19,9 +18,8 @@ from flowfabric.model.state import (
 from flowfabric.model.suspension import (
     Contribution,
     ResumeCause,
-    SignalKeyRow,
+    ResumeSignal,
     SignalRow,
-    SuspendKeyRow,
     SuspensionRow,
     WaitpointRow,
     WaitpointState,
@@ -36,19 +34,10 @@ class Episode(Record, frozen=True):
     row: SuspensionRow
     waitpoints: tuple[WaitpointRow, ...]
 
-
-class EpisodeDecision(Record, frozen=True):
-    """The reply to a command about a suspension, and everything it writes."""
-
-    reply: Any
-    execution: Execution | None = None
-    attempt: Attempt | None = None
-    events: tuple[AnyEvent, ...] = ()
-    episode: SuspensionRow | None = None
-    waitpoints: tuple[WaitpointRow, ...] = ()
-    signal: SignalRow | None = None
-    signal_key: SignalKeyRow | None = None
-    suspend_key: SuspendKeyRow | None = None
+    @property
+    def rows(self) -> tuple[Record, ...]:
+        """Everything it is kept in."""
+        return (self.row, *self.waitpoints)
 
 
 def contribution(signal: SignalRow, waitpoint_key: str) -> Contribution:
@@ -81,7 +70,7 @@ def signal_event(execution: Execution, signal: SignalRow) -> SignalEvent:
 def closed_row(
     row: SuspensionRow, cause: ResumeCause, actor: str, reason: str, at: Moment
 ) -> SuspensionRow:
-    """The episode with its end: what ended it, who, and when."""
+    """The episode with its end: what ended it, by which actor, and when."""
     return replace(row, closed_at=at.now, close_reason=reason, cause=cause, actor=actor)
 
 
@@ -98,24 +87,52 @@ def closed_waitpoint(waitpoint: WaitpointRow, reason: str, at: Moment) -> Waitpo
     )
 
 
-def ended(
-    episode: Episode, cause: ResumeCause, actor: str, reason: str, at: Moment
-) -> tuple[SuspensionRow, tuple[WaitpointRow, ...]]:
+def ended(episode: Episode, cause: ResumeCause, actor: str, reason: str, at: Moment) -> Episode:
     """Close an episode with every binding of it, whatever the cause."""
     waitpoints = tuple(closed_waitpoint(each, reason, at) for each in episode.waitpoints)
-    return closed_row(episode.row, cause, actor, reason, at), waitpoints
+    return Episode(closed_row(episode.row, cause, actor, reason, at), waitpoints)
 
 
-def ended_beside(
-    episode: Episode, after: Execution, at: Moment
-) -> tuple[SuspensionRow, tuple[WaitpointRow, ...]]:
+def leaves_wait(before: Execution, after: Execution) -> bool:
+    """Whether an execution that was suspended is so no longer."""
+    return before.suspension_id is not None and after.suspension_id is None
+
+
+def end_beside(episode: Episode | None, after: Execution, at: Moment) -> Decision[None]:
     """Close an episode because something else ended its execution's wait: a cancel, a deadline."""
+    if episode is None or not episode.row.is_open:
+        return Decision(None)
     cause, reason = ResumeCause.OPERATOR, "resumed"
     if after.state.terminal_outcome is TerminalOutcome.CANCELLED:
         cause, reason = ResumeCause.CANCELLED, "cancelled"
     elif after.is_terminal:
         cause, reason = ResumeCause.EXPIRED, f"expired:{after.failure_reason or 'ended'}"
-    return ended(episode, cause, after.cancelled_by or "system", reason, at)
+    over = ended(episode, cause, after.cancelled_by or "system", reason, at)
+    return Decision(None, saves=over.rows)
+
+
+def signals_of(
+    row: SuspensionRow, waitpoints: Sequence[WaitpointRow], signals: Sequence[SignalRow]
+) -> tuple[ResumeSignal, ...]:
+    """The signals that met a condition, in the order they came."""
+    keys = {each.waitpoint_id: each.waitpoint_key for each in waitpoints}
+    by_id = {each.signal_id: each for each in signals}
+    return tuple(
+        ResumeSignal(
+            signal.signal_id,
+            signal.signal_name,
+            signal.signal_category,
+            signal.source_type,
+            signal.source_identity,
+            signal.correlation_id,
+            signal.accepted_at,
+            keys.get(signal.waitpoint_id, each.waitpoint_key),
+            signal.payload,
+            signal.payload_encoding,
+        )
+        for each in row.progress
+        if (signal := by_id.get(each.signal_id)) is not None
+    )
 
 
 def awake(execution: Execution, delay_ms: int, why: str, at: Moment) -> Execution:

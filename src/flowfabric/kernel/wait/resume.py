@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from flowfabric.errors import (
-    ExecutionNotSuspended,
-)
+from flowfabric.errors import ExecutionNotSuspended
 from flowfabric.kernel.command import ExecutionCommand, Needs
-from flowfabric.kernel.decision import Moment, Refused
+from flowfabric.kernel.decision import Decision, Moment, refuse
 from flowfabric.kernel.execution.fence import not_found
 from flowfabric.kernel.execution.transition import finish, operator_event
 from flowfabric.kernel.wait.episode import (
     Episode,
-    EpisodeDecision,
     awake,
     contribution,
     ended,
     signal_event,
 )
 from flowfabric.model.attempt import AttemptOutcome
-from flowfabric.model.event import Event, OperatorEventType
+from flowfabric.model.event import OperatorEventType
 from flowfabric.model.execution import Execution
 from flowfabric.model.record import replace
 from flowfabric.model.results import Moved
@@ -34,13 +31,13 @@ from flowfabric.model.suspension import (
     Resumed,
     SignalEffect,
     SignalRow,
-    SuspensionRow,
     WaitpointRow,
 )
 from flowfabric.model.words import TimeoutBehavior
 
 TIMEOUT_SIGNAL = "timeout"
-OPERATOR = "operator"  # who ended a wait, where no name was given
+OPERATOR = "operator"  # where an operator that ended a wait gave no name
+UNREADABLE_RETRY_MS = 60_000  # when to look again at a timeout that cannot be applied
 
 
 class ResumeExecution(ExecutionCommand[Resumed], frozen=True, kw_only=True):
@@ -67,19 +64,17 @@ class ExpireSuspension(ExecutionCommand[Moved], frozen=True, kw_only=True):
 
 def resume_execution(
     execution: Execution | None, episode: Episode | None, command: ResumeExecution, at: Moment
-) -> EpisodeDecision:
+) -> Decision[Resumed]:
     """The only way out of a condition that no signal meets."""
     if execution is None:
-        return EpisodeDecision(not_found(command.execution_id))
+        return Decision(not_found(command.execution_id))
     if execution.suspension_id is None or episode is None:
-        detail = f"execution is {execution.public_state.value}"
-        return EpisodeDecision(Refused(ExecutionNotSuspended, detail))
+        return refuse(ExecutionNotSuspended, f"execution is {execution.public_state.value}")
     delay = command.resume_delay_ms or episode.row.resume_delay_ms
     after = awake(execution, delay, "an operator's word", at)
-    row, waitpoints = ended(episode, ResumeCause.OPERATOR, command.actor or OPERATOR, "resumed", at)
+    over = ended(episode, ResumeCause.OPERATOR, command.actor or OPERATOR, "resumed", at)
     audit = operator_event(execution, OperatorEventType.RESUMED, at.now)
-    reply = Resumed(after.public_state.value)
-    return EpisodeDecision(reply, after, None, (audit,), row, waitpoints)
+    return Decision(Resumed(after.public_state.value), after, None, (audit,), over.rows)
 
 
 _TERMINAL = {
@@ -89,49 +84,54 @@ _TERMINAL = {
 }
 
 
+def is_timed_out(execution: Execution, now: int) -> bool:
+    """Whether the time of a suspension is over."""
+    until = execution.blocked_until
+    waits = execution.state.lifecycle_phase is LifecyclePhase.SUSPENDED
+    return waits and until is not None and until <= now
+
+
 def expire_suspension(
     execution: Execution | None, episode: Episode | None, command: ExpireSuspension, at: Moment
-) -> EpisodeDecision:
+) -> Decision[Moved]:
     """The timeout, if it is due: the end, a resume, or a call for an operator."""
-    unchanged = EpisodeDecision(Moved(command.execution_id, "unchanged"))
-    if execution is None or execution.state.lifecycle_phase is not LifecyclePhase.SUSPENDED:
-        return unchanged
-    if execution.blocked_until is None or execution.blocked_until > at.now or episode is None:
-        return unchanged
+    if execution is None or episode is None or not is_timed_out(execution, at.now):
+        return Decision(Moved(command.execution_id, "unchanged"))
     behavior = episode.row.timeout_behavior
     reply = Moved(execution.execution_id, f"suspension_timeout:{behavior.value}")
     if behavior is TimeoutBehavior.ESCALATE:
         return _escalated(execution, episode, reply, at)
-    resumes = behavior in (
-        TimeoutBehavior.AUTO_RESUME,
-        TimeoutBehavior.AUTO_RESUME_WITH_TIMEOUT_SIGNAL,
+    if behavior in _TERMINAL:
+        return _timed_out(execution, episode, reply, at)
+    over = ended(episode, ResumeCause.TIMEOUT, "system", "timed_out_auto_resume", at)
+    audit = operator_event(
+        execution,
+        OperatorEventType.RESUMED,
+        at.now,
+        reason="timed_out_auto_resume",
     )
-    word = "auto_resume" if resumes else behavior.value
-    row, waitpoints = ended(episode, ResumeCause.TIMEOUT, "system", f"timed_out_{word}", at)
-    if not resumes:
-        return _timed_out(execution, behavior, reply, (row, waitpoints), at)
-    audit = operator_event(execution, OperatorEventType.RESUMED, at.now, reason=f"timed_out_{word}")
-    signal: SignalRow | None = None
-    events: tuple[Event, ...] = (audit,)
-    if behavior is TimeoutBehavior.AUTO_RESUME_WITH_TIMEOUT_SIGNAL:
-        signal = _timeout_signal(execution, waitpoints[0], command.signal_id, at)
-        events = (audit, signal_event(execution, signal))
-        found = contribution(signal, waitpoints[0].waitpoint_key)
-        row = replace(row, progress=(*row.progress, found))
-        first = replace(waitpoints[0], signal_count=waitpoints[0].signal_count + 1)
-        waitpoints = (first, *waitpoints[1:])
-    after = awake(execution, 0, "", at)
-    return EpisodeDecision(reply, after, None, events, row, waitpoints, signal)
+    done = Decision(reply, awake(execution, 0, "", at), None, (audit,), over.rows)
+    if behavior is TimeoutBehavior.AUTO_RESUME:
+        return done
+    return _with_signal(done, execution, over, command.signal_id, at)
 
 
-def _timed_out(
-    execution: Execution,
-    behavior: TimeoutBehavior,
-    reply: Moved,
-    closed: tuple[SuspensionRow, tuple[WaitpointRow, ...]],
-    at: Moment,
-) -> EpisodeDecision:
+def _with_signal(
+    done: Decision[Moved], execution: Execution, over: Episode, signal_id: str, at: Moment
+) -> Decision[Moved]:
+    """The handler finds the timeout among its signals."""
+    first, *others = over.waitpoints
+    signal = _timeout_signal(execution, first, signal_id, at)
+    found = contribution(signal, first.waitpoint_key)
+    row = replace(over.row, progress=(*over.row.progress, found))
+    first = replace(first, signal_count=first.signal_count + 1)
+    told = replace(done, saves=(row, first, *others, signal))
+    return told.audited(signal_event(execution, signal))
+
+
+def _timed_out(execution: Execution, episode: Episode, reply: Moved, at: Moment) -> Decision[Moved]:
     """The timeout is the execution's end."""
+    behavior = episode.row.timeout_behavior
     outcome, attempt_outcome = _TERMINAL[behavior]
     why = f"suspension_timeout:{behavior.value}"
     is_cancel = outcome is TerminalOutcome.CANCELLED
@@ -147,7 +147,14 @@ def _timed_out(
         cancelled_by="system_timeout" if is_cancel else None,
         reply=reply,
     )
-    return EpisodeDecision(reply, done.execution, done.attempt, done.events, *closed)
+    over = ended(episode, ResumeCause.TIMEOUT, "system", f"timed_out_{behavior.value}", at)
+    return replace(done, saves=over.rows)
+
+
+def look_again_later(execution: Execution, at: Moment) -> Decision[None]:
+    """A timeout that is due while its episode cannot be read: nothing is known of what it shall
+    do, and it must not keep the loop busy."""
+    return Decision(None, replace(execution, blocked_until=at.now + UNREADABLE_RETRY_MS))
 
 
 def _timeout_signal(
@@ -171,8 +178,8 @@ def _timeout_signal(
     )
 
 
-def _escalated(execution: Execution, episode: Episode, reply: Moved, at: Moment) -> EpisodeDecision:
-    """Nobody answered in time: an operator must look; signals may still resume it."""
+def _escalated(execution: Execution, episode: Episode, reply: Moved, at: Moment) -> Decision[Moved]:
+    """No answer came in time: an operator must look; signals may still resume it."""
     when = execution.blocked_until
     after = replace(
         execution,
@@ -184,4 +191,4 @@ def _escalated(execution: Execution, episode: Episode, reply: Moved, at: Moment)
     )
     row = replace(episode.row, reason_code=ReasonCode.WAITING_FOR_OPERATOR_REVIEW, timeout_at=None)
     audit = operator_event(execution, OperatorEventType.ESCALATED, at.now, timeout_at=when)
-    return EpisodeDecision(reply, after, None, (audit,), row)
+    return Decision(reply, after, None, (audit,), (row,))

@@ -13,15 +13,10 @@ from flowfabric.errors import (
     WaitpointClosed,
 )
 from flowfabric.kernel.command import ExecutionCommand, Needs
-from flowfabric.kernel.decision import Moment, Refused
+from flowfabric.kernel.decision import Decision, Moment, Refused, refuse
+from flowfabric.kernel.repeat import in_force
 from flowfabric.kernel.wait.condition import contributes, is_met, keys_of, tokens_of
-from flowfabric.kernel.wait.episode import (
-    Episode,
-    EpisodeDecision,
-    awake,
-    ended,
-    signal_event,
-)
+from flowfabric.kernel.wait.episode import Episode, awake, ended, signal_event
 from flowfabric.kernel.wait.token import verifies
 from flowfabric.model.execution import Execution
 from flowfabric.model.record import Record, replace
@@ -34,23 +29,23 @@ from flowfabric.model.suspension import (
     SignalEffect,
     SignalKeyRow,
     SignalRow,
-    SuspensionRow,
     WaitpointRow,
     WaitpointState,
 )
 
 
 class TypeDeclared(Record, frozen=True):
-    """The payload must fit this type. Comparing takes time, so nothing is held meanwhile: the
+    """The payload must fit this type. Comparing takes time, so nothing is locked meanwhile: the
     caller compares, and repeats the command with `fits`. Only an authenticated sender gets here."""
 
     payload_type: str
 
 
-class DeliverSignal(
-    ExecutionCommand[SignalAccepted | SignalDuplicate | TypeDeclared], frozen=True, kw_only=True
-):
-    """Somebody with the right to it signals a waitpoint."""
+Delivered = SignalAccepted | SignalDuplicate | TypeDeclared
+
+
+class DeliverSignal(ExecutionCommand[Delivered], frozen=True, kw_only=True):
+    """A sender with the right to it signals a waitpoint."""
 
     waitpoint_id: str
     presented: str | None  # the token; none for an operator of this installation
@@ -87,7 +82,7 @@ def refuse_sender(
     command: DeliverSignal,
     at: Moment,
 ) -> Refused | None:
-    """Nobody without the right learns anything, not even whether the waitpoint exists."""
+    """A sender without the right learns nothing, not even whether the waitpoint exists."""
     if waitpoint is not None and waitpoint.execution_id != command.execution_id:
         waitpoint = None
     if command.presented is None and waitpoint is None:  # an operator may know
@@ -104,26 +99,34 @@ def deliver(
     seen: SignalKeyRow | None,
     command: DeliverSignal,
     at: Moment,
-) -> EpisodeDecision:
+) -> Decision[Delivered]:
     """After authentication: the key, the state, the cap, the payload's type, the condition."""
     if execution is None or waitpoint is None:
-        return EpisodeDecision(Refused(InvalidToken))
-    if seen is not None and command.dedup_ttl_ms > 0 and seen.due_at > at.now:
-        return EpisodeDecision(SignalDuplicate(seen.signal_id, seen.effect))
+        return refuse(InvalidToken)
+    known = in_force(seen, at.now) if command.dedup_ttl_ms > 0 else None
+    if known is not None:
+        return Decision(SignalDuplicate(known.signal_id, known.effect))
     if refusal := _refuse(execution, waitpoint, episode, at):
-        return EpisodeDecision(refusal)
-    most = execution.policy.max_signals_per_execution
-    if 0 < most <= execution.signal_count:
-        detail = f"{execution.signal_count} signals are the limit {most}"
-        return EpisodeDecision(Refused(SignalLimitExceeded, detail))
-    if execution.signal_bytes + len(command.payload or b"") > limits.SIGNAL_BYTES_TOTAL:
-        detail = f"payload: all payloads together are over {limits.SIGNAL_BYTES_TOTAL} bytes"
-        return EpisodeDecision(Refused(SignalLimitExceeded, detail, {"field": "payload"}))
+        return Decision(refusal)
+    if refusal := _refuse_too_many(execution, command):
+        return Decision(refusal)
     if waitpoint.payload_type is not None and waitpoint.payload_type != command.fits:
-        return EpisodeDecision(TypeDeclared(waitpoint.payload_type))
+        return Decision(TypeDeclared(waitpoint.payload_type))
     if waitpoint.state is WaitpointState.PENDING or episode is None:
         return _stored(execution, waitpoint, command, SignalEffect.BUFFERED, at)
     return _evaluated(execution, waitpoint, episode, command, at)
+
+
+def _refuse_too_many(execution: Execution, command: DeliverSignal) -> Refused | None:
+    """Signals of one execution are bounded in number and in size."""
+    most = execution.policy.max_signals_per_execution
+    if 0 < most <= execution.signal_count:
+        detail = f"{execution.signal_count} signals are the limit {most}"
+        return Refused(SignalLimitExceeded, detail)
+    if execution.signal_bytes + len(command.payload or b"") > limits.SIGNAL_BYTES_TOTAL:
+        detail = f"payload: all payloads together are over {limits.SIGNAL_BYTES_TOTAL} bytes"
+        return Refused(SignalLimitExceeded, detail, {"field": "payload"})
+    return None
 
 
 def _refuse(
@@ -161,19 +164,27 @@ def _signal(
     )
 
 
-def _remembered(command: DeliverSignal, effect: SignalEffect, at: Moment) -> SignalKeyRow | None:
+def _remembered(
+    command: DeliverSignal, effect: SignalEffect, at: Moment
+) -> tuple[SignalKeyRow, ...]:
     if command.idempotency_key is None or command.dedup_ttl_ms <= 0:
-        return None
-    return SignalKeyRow(
-        command.waitpoint_id,
-        command.idempotency_key,
-        command.signal_id,
-        effect,
-        at.now + command.dedup_ttl_ms,
-    )
+        return ()
+    until = at.now + command.dedup_ttl_ms
+    key = command.idempotency_key
+    return (SignalKeyRow(command.waitpoint_id, key, command.signal_id, effect, until),)
 
 
 _MATCHED = (SignalEffect.RESUMED, SignalEffect.APPENDED, SignalEffect.DUPLICATE)
+
+
+def _heard(waitpoint: WaitpointRow, effect: SignalEffect, at: Moment) -> WaitpointRow:
+    """The waitpoint with one more signal."""
+    return replace(
+        waitpoint,
+        signal_count=waitpoint.signal_count + 1,
+        matched_signal_count=waitpoint.matched_signal_count + (effect in _MATCHED),
+        last_signal_at=at.now,
+    )
 
 
 def _stored(
@@ -182,15 +193,10 @@ def _stored(
     command: DeliverSignal,
     effect: SignalEffect,
     at: Moment,
-    *,
-    row: SuspensionRow | None = None,
-) -> EpisodeDecision:
-    counted = replace(
-        waitpoint,
-        signal_count=waitpoint.signal_count + 1,
-        matched_signal_count=waitpoint.matched_signal_count + (effect in _MATCHED),
-        last_signal_at=at.now,
-    )
+    rows: tuple[Record, ...] = (),
+) -> Decision[Delivered]:
+    """An accepted signal is kept and counted, whatever it did. `rows`: of its episode, after it;
+    without them only the waitpoint has changed."""
     after = replace(
         execution,
         signal_count=execution.signal_count + 1,
@@ -198,14 +204,13 @@ def _stored(
         last_mutation_at=at.now,
     )
     signal = _signal(waitpoint, command, effect, at)
-    return EpisodeDecision(
+    changed = rows or (_heard(waitpoint, effect, at),)
+    return Decision(
         SignalAccepted(command.signal_id, effect),
         after,
-        events=(signal_event(execution, signal),),
-        episode=row,
-        waitpoints=(counted,),
-        signal=signal,
-        signal_key=_remembered(command, effect, at),
+        None,
+        (signal_event(execution, signal),),
+        (*changed, signal, *_remembered(command, effect, at)),
     )
 
 
@@ -215,7 +220,7 @@ def _evaluated(
     episode: Episode,
     command: DeliverSignal,
     at: Moment,
-) -> EpisodeDecision:
+) -> Decision[Delivered]:
     row = episode.row
     found = Contribution(
         waitpoint.waitpoint_key,
@@ -232,9 +237,11 @@ def _evaluated(
         return _stored(execution, waitpoint, command, SignalEffect.DUPLICATE, at)
     progress = (*row.progress, found)
     noted = replace(row, progress=progress, last_signal_at=at.now)
-    if not is_met(row.condition, progress):
-        return _stored(execution, waitpoint, command, SignalEffect.APPENDED, at, row=noted)
-    return _resumed(execution, waitpoint, Episode(noted, episode.waitpoints), command, at)
+    if is_met(row.condition, progress):
+        return _resumed(execution, waitpoint, Episode(noted, episode.waitpoints), command, at)
+    appended = SignalEffect.APPENDED
+    rows = (noted, _heard(waitpoint, appended, at))
+    return _stored(execution, waitpoint, command, appended, at, rows)
 
 
 def _resumed(
@@ -243,16 +250,15 @@ def _resumed(
     episode: Episode,
     command: DeliverSignal,
     at: Moment,
-) -> EpisodeDecision:
+) -> Decision[Delivered]:
     """This signal completed the condition: the episode ends and the execution goes on."""
-    stored = _stored(execution, waitpoint, command, SignalEffect.RESUMED, at)
-    delay = command.resume_delay_ms or episode.row.resume_delay_ms
-    counted = stored.execution or execution
-    after = awake(counted, delay, f"signal {command.signal_name}", at)
-    own = stored.waitpoints[0]
-    others = tuple(
+    own = _heard(waitpoint, SignalEffect.RESUMED, at)
+    bound = tuple(
         own if each.waitpoint_id == own.waitpoint_id else each for each in episode.waitpoints
     )
     actor = f"{command.source_type}:{command.source_identity}"
-    row, waitpoints = ended(Episode(episode.row, others), ResumeCause.SIGNAL, actor, "resumed", at)
-    return replace(stored, execution=after, episode=row, waitpoints=waitpoints)
+    over = ended(Episode(episode.row, bound), ResumeCause.SIGNAL, actor, "resumed", at)
+    stored = _stored(execution, waitpoint, command, SignalEffect.RESUMED, at, over.rows)
+    delay = command.resume_delay_ms or episode.row.resume_delay_ms
+    counted = stored.execution or execution
+    return replace(stored, execution=awake(counted, delay, f"signal {command.signal_name}", at))

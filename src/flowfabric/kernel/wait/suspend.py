@@ -1,4 +1,4 @@
-"""Suspend: how an episode begins, and the addresses handed out before it does."""
+"""Suspend: how an episode begins."""
 
 from __future__ import annotations
 
@@ -9,32 +9,27 @@ from flowfabric.errors import (
     AlreadySuspended,
     InvalidInput,
     InvalidWaitpointKey,
+    KeyringEmpty,
     NotFound,
     PendingWaitpointExpired,
     SuspendConflict,
     WaitpointAlreadyExists,
-    WaitpointInUse,
     WaitpointNotPending,
     WaitpointOfOtherAttempt,
 )
 from flowfabric.kernel.command import ExecutionCommand, Needs
-from flowfabric.kernel.decision import Moment, Refused
+from flowfabric.kernel.decision import Decision, Moment, Refused, refuse
 from flowfabric.kernel.execution.fence import not_found, refuse_unless_owner, same_lease
 from flowfabric.kernel.execution.transition import lease_event, let_go
+from flowfabric.kernel.repeat import in_force
 from flowfabric.kernel.wait.condition import contributes, is_met
-from flowfabric.kernel.wait.episode import (
-    Episode,
-    EpisodeDecision,
-    closed_row,
-    closed_waitpoint,
-    contribution,
-)
+from flowfabric.kernel.wait.episode import Episode, contribution, ended, signals_of
+from flowfabric.kernel.wait.token import mint
+from flowfabric.kernel.wait.waitpoint import Binding, new_waitpoint
 from flowfabric.model.event import LeaseEventType
 from flowfabric.model.execution import Execution, Fence
 from flowfabric.model.record import Record, replace
-from flowfabric.model.state import (
-    suspended,
-)
+from flowfabric.model.state import suspended
 from flowfabric.model.suspension import (
     AlreadyMet,
     Contribution,
@@ -42,23 +37,17 @@ from flowfabric.model.suspension import (
     RequestedBy,
     ResumeCause,
     ResumeCondition,
+    SecretRow,
     SignalRow,
     Suspended,
     SuspendKeyRow,
     SuspensionRow,
+    TimeoutOnly,
+    WaitpointDetails,
     WaitpointRow,
     WaitpointState,
 )
 from flowfabric.model.words import TimeoutBehavior
-
-
-class Binding(Record, frozen=True):
-    """A waitpoint of a suspension: a new one, or one that was handed out before."""
-
-    waitpoint_id: str
-    waitpoint_key: str
-    is_pending: bool = False
-    payload_type: str | None = None
 
 
 class SuspendExecution(ExecutionCommand[Suspended | AlreadyMet], frozen=True, kw_only=True):
@@ -74,7 +63,6 @@ class SuspendExecution(ExecutionCommand[Suspended | AlreadyMet], frozen=True, kw
     timeout_behavior: TimeoutBehavior
     resume_delay_ms: int
     continuation_metadata_pointer: str | None
-    token_kid: str
     idempotency_key: str | None
     idempotency_ttl_ms: int
     digest: str
@@ -90,77 +78,64 @@ class SuspendExecution(ExecutionCommand[Suspended | AlreadyMet], frozen=True, kw
             need.suspend_keys.add((self.execution_id, self.idempotency_key))
 
 
-class CreateWaitpoint(ExecutionCommand[WaitpointRow], frozen=True, kw_only=True):
-    """The owner hands out an address before it suspends."""
+class Facts(Record, frozen=True):
+    """What is known when an owner suspends."""
 
-    fence: Fence
-    waitpoint_id: str
-    waitpoint_key: str
-    token_kid: str
-    expires_in_ms: int
-    payload_type: str | None = None
-
-    def needs(self, need: Needs) -> None:
-        """The execution and the waitpoint."""
-        need.executions.add(self.execution_id)
-        need.waits = True
-        need.waitpoints.add((self.waitpoint_id,))
+    key: SecretRow | None  # signs the tokens
+    waitpoints: Mapping[str, WaitpointRow] = {}  # of the bindings, by id: handed out before
+    signals: Sequence[SignalRow] = ()  # at these, and at the waitpoints of `made`
+    seen: SuspendKeyRow | None = None  # of the call's key
+    made: Episode | None = None  # by the first call with this key
 
 
-class CloseWaitpoint(ExecutionCommand[WaitpointRow], frozen=True, kw_only=True):
-    """Somebody no longer wants signals on a waitpoint."""
-
-    waitpoint_id: str
-    reason: str
-
-    def needs(self, need: Needs) -> None:
-        """The execution and the waitpoint."""
-        need.executions.add(self.execution_id)
-        need.waits = True
-        need.waitpoints.add((self.waitpoint_id,))
-
-
-class Begun(Record, frozen=True):
-    """A suspension as its caller is told of it; tokens are added by the engine."""
-
-    suspension_id: str
-    waitpoints: tuple[WaitpointRow, ...]
-    is_met: bool = False
+Begun = Suspended | AlreadyMet
 
 
 def suspend(
-    execution: Execution | None,
-    pending: Mapping[str, WaitpointRow],
-    buffered: Sequence[SignalRow],
-    seen: SuspendKeyRow | None,
-    made: Episode | None,
-    command: SuspendExecution,
-    at: Moment,
-) -> EpisodeDecision:
-    """Release the lease and wait; or go on at once when early signals meet the condition.
-
-    `seen` is what is known of the call's key, `made` the episode it made.
-    """
-    if seen is not None and made is not None and same_lease(seen, command.fence):
-        return _again(seen, made, command)
+    execution: Execution | None, facts: Facts, command: SuspendExecution, at: Moment
+) -> Decision[Begun]:
+    """Release the lease and wait; or go on at once when early signals meet the condition."""
+    if facts.key is None:
+        return refuse(KeyringEmpty)
+    seen = in_force(facts.seen, at.now)
+    if seen is not None and facts.made is not None and same_lease(seen, command.fence):
+        return _again(seen, facts.made, facts.key, facts.signals, command)
     if refusal := _refuse(execution, seen, command, at):
-        return EpisodeDecision(refusal)
+        return Decision(refusal)
     if execution is None:
-        return EpisodeDecision(not_found(command.execution_id))
+        return Decision(not_found(command.execution_id))
     command = with_default_timeout(execution, command, at)
     waitpoints = []
     for binding in command.bindings:
-        bound = _bound(execution, binding, pending.get(binding.waitpoint_id), command, at)
+        known = facts.waitpoints.get(binding.waitpoint_id)
+        bound = _bound(execution, binding, known, facts.key, command, at)
         if isinstance(bound, Refused):
-            return EpisodeDecision(bound)
+            return Decision(bound)
         waitpoints.append(bound)
-    row = _new_episode(execution, command, waitpoints, buffered, at)
+    row = _new_episode(execution, command, waitpoints, facts.signals, at)
+    episode = Episode(row, tuple(waitpoints))
     met = is_met(command.condition, row.progress)
-    key = _key(execution, command, met, at)
-    used = sum(binding.is_pending for binding in command.bindings)
-    if met:
-        return _met_early(execution, row, waitpoints, used, key, at)
-    return _released(execution, row, waitpoints, used, key, at)
+    reply = _told(episode, facts.key, facts.signals, is_met=met)
+    keys = _key(execution, command, met, at)
+    if met:  # the lease stays; the episode is kept, already closed, with the signals that met it
+        over = ended(episode, ResumeCause.SIGNAL, "early signals", "resumed", at)
+        after = replace(execution, side_holds=_still_pending(execution, command))
+        return Decision(reply, after, saves=(*over.rows, *keys))
+    event = lease_event(execution, LeaseEventType.RELEASED, "suspend", at.now)
+    parked = _parked(execution, row, command, at)
+    return Decision(reply, parked, None, (event,), (*episode.rows, *keys))
+
+
+def _told(episode: Episode, key: SecretRow, signals: Sequence[SignalRow], *, is_met: bool) -> Begun:
+    """The answer, with the tokens, which are worked out and not stored."""
+    row = episode.row
+    details = tuple(
+        WaitpointDetails(each.waitpoint_id, each.waitpoint_key, mint(each, key))
+        for each in episode.waitpoints
+    )
+    if not is_met:
+        return Suspended(row.suspension_id, details)
+    return AlreadyMet(row.suspension_id, details, signals_of(row, episode.waitpoints, signals))
 
 
 def with_default_timeout(
@@ -177,19 +152,25 @@ def with_default_timeout(
     )
 
 
-def _again(seen: SuspendKeyRow, made: Episode, command: SuspendExecution) -> EpisodeDecision:
+def _again(
+    seen: SuspendKeyRow,
+    made: Episode,
+    key: SecretRow,
+    signals: Sequence[SignalRow],
+    command: SuspendExecution,
+) -> Decision[Begun]:
     """The owner's repeated call is answered again, however far the execution has gone on."""
     if seen.digest != command.digest:
-        return EpisodeDecision(_key_refused("used for another suspension"))
-    return EpisodeDecision(Begun(seen.suspension_id, made.waitpoints, is_met=bool(seen.is_met)))
+        return Decision(_key_refused("used for another suspension"))
+    return Decision(_told(made, key, signals, is_met=bool(seen.is_met)))
 
 
 def _refuse(
     execution: Execution | None, seen: SuspendKeyRow | None, command: SuspendExecution, at: Moment
 ) -> Refused | None:
     """Why this call cannot suspend the execution."""
-    if command.timeout_at is not None and command.timeout_at + limits.TIMEOUT_SKEW_MS < at.now:
-        return Refused(InvalidInput, "timeout_at: timeout_at_in_past", {"field": "timeout_at"})
+    if refusal := _refuse_timeout(command, at):
+        return refusal
     is_taken = (
         execution is not None and seen is not None and seen.attempt_index == execution.attempt_index
     )
@@ -201,6 +182,18 @@ def _refuse(
     return refusal
 
 
+def _refuse_timeout(command: SuspendExecution, at: Moment) -> Refused | None:
+    """A wait that only its timeout ends has one, and no timeout has passed already."""
+    until = command.timeout_at
+    if until is None and isinstance(command.condition, TimeoutOnly):
+        detail = "timeout_at: TimeoutOnly needs a timeout"
+    elif until is not None and until + limits.TIMEOUT_SKEW_MS < at.now:
+        detail = "timeout_at: is in the past"
+    else:
+        return None
+    return Refused(InvalidInput, detail, {"field": "timeout_at"})
+
+
 def _key_refused(why: str) -> Refused:
     return Refused(SuspendConflict, f"idempotency_key: {why}", {"field": "idempotency_key"})
 
@@ -209,6 +202,7 @@ def _bound(
     execution: Execution,
     binding: Binding,
     known: WaitpointRow | None,
+    key: SecretRow,
     command: SuspendExecution,
     at: Moment,
 ) -> WaitpointRow | Refused:
@@ -222,8 +216,7 @@ def _bound(
     if not binding.is_pending:
         if known is not None:
             return Refused(WaitpointAlreadyExists, f"waitpoint {binding.waitpoint_id}")
-        fresh = new_waitpoint(execution, binding, command.token_kid, at)
-        return replace(fresh, **active)
+        return replace(new_waitpoint(execution, binding, key, at), **active)
     if known is None or known.execution_id != execution.execution_id:
         return Refused(NotFound, f"waitpoint {binding.waitpoint_id}", {"entity": "waitpoint"})
     if known.waitpoint_key != binding.waitpoint_key:
@@ -239,37 +232,18 @@ def _bound(
     return replace(known, **active)
 
 
-def new_waitpoint(
-    execution: Execution, binding: Binding, token_kid: str, at: Moment
-) -> WaitpointRow:
-    """A waitpoint nobody has signalled yet."""
-    return WaitpointRow(
-        binding.waitpoint_id,
-        execution.execution_id,
-        execution.attempt_index or 0,
-        None,
-        binding.waitpoint_key,
-        WaitpointState.PENDING,
-        token_kid,
-        at.now,
-        None,
-        None,
-        None,
-        None,
-        binding.payload_type,
-    )
-
-
 def _new_episode(
     execution: Execution,
     command: SuspendExecution,
     waitpoints: Sequence[WaitpointRow],
-    buffered: Sequence[SignalRow],
+    signals: Sequence[SignalRow],
     at: Moment,
 ) -> SuspensionRow:
+    """With what the signals that came early contribute."""
     keys = {each.waitpoint_id: each.waitpoint_key for each in waitpoints}
+    early = [each for each in signals if each.waitpoint_id in keys]
     progress: list[Contribution] = []
-    for signal in sorted(buffered, key=lambda each: (each.accepted_at, each.sequence)):
+    for signal in sorted(early, key=lambda each: (each.accepted_at, each.sequence)):
         found = contribution(signal, keys[signal.waitpoint_id])
         if contributes(command.condition, progress, found):
             progress.append(found)
@@ -291,10 +265,10 @@ def _new_episode(
 
 def _key(
     execution: Execution, command: SuspendExecution, met: bool, at: Moment
-) -> SuspendKeyRow | None:
+) -> tuple[SuspendKeyRow, ...]:
     if command.idempotency_key is None:
-        return None
-    return SuspendKeyRow(
+        return ()
+    row = SuspendKeyRow(
         execution.execution_id,
         command.idempotency_key,
         execution.attempt_index or 0,
@@ -306,82 +280,25 @@ def _key(
         command.fence.attempt_id,
         int(met),
     )
+    return (row,)
 
 
-def _met_early(
-    execution: Execution,
-    row: SuspensionRow,
-    waitpoints: Sequence[WaitpointRow],
-    used: int,
-    key: SuspendKeyRow | None,
-    at: Moment,
-) -> EpisodeDecision:
-    """The lease stays; the episode is kept, already closed, with the signals that met it."""
-    closed = closed_row(row, ResumeCause.SIGNAL, "early signals", "resumed", at)
-    ended = tuple(closed_waitpoint(each, "resumed", at) for each in waitpoints)
-    after = replace(execution, side_holds=max(0, execution.side_holds - used))
-    reply = Begun(row.suspension_id, ended, is_met=True)
-    return EpisodeDecision(reply, after, None, (), closed, ended, suspend_key=key)
-
-
-def _released(
-    execution: Execution,
-    row: SuspensionRow,
-    waitpoints: Sequence[WaitpointRow],
-    used: int,
-    key: SuspendKeyRow | None,
-    at: Moment,
-) -> EpisodeDecision:
+def _parked(
+    execution: Execution, row: SuspensionRow, command: SuspendExecution, at: Moment
+) -> Execution:
+    """The execution without its lease, waiting."""
     gone = let_go(
         execution,
         suspended(row.reason_code.blocking_reason),
         at,
         blocking_detail=f"suspended: {row.reason_code.value.replace('_', ' ')}",
         attempt_spent_ms=execution.spent_ms(at.now),
+        side_holds=_still_pending(execution, command),
     )
-    parked = replace(
-        gone,
-        suspension_id=row.suspension_id,
-        blocked_until=row.timeout_at,
-        side_holds=max(0, execution.side_holds - used),
-    )
-    event = lease_event(execution, LeaseEventType.RELEASED, "suspend", at.now)
-    reply = Begun(row.suspension_id, tuple(waitpoints))
-    return EpisodeDecision(reply, parked, None, (event,), row, tuple(waitpoints), suspend_key=key)
+    return replace(gone, suspension_id=row.suspension_id, blocked_until=row.timeout_at)
 
 
-def create_waitpoint(
-    execution: Execution | None, known: WaitpointRow | None, command: CreateWaitpoint, at: Moment
-) -> EpisodeDecision:
-    """An address that buffers signals until the owner suspends on it, or it lapses."""
-    refusal = refuse_unless_owner(execution, command.execution_id, command.fence, at.now)
-    if refusal is not None or execution is None:
-        return EpisodeDecision(refusal)
-    if known is not None:
-        return EpisodeDecision(Refused(WaitpointAlreadyExists, f"waitpoint {known.waitpoint_id}"))
-    binding = Binding(command.waitpoint_id, command.waitpoint_key, True, command.payload_type)
-    until = at.now + command.expires_in_ms
-    made = replace(
-        new_waitpoint(execution, binding, command.token_kid, at), expires_at=until, due_at=until
-    )
-    counted = replace(execution, side_holds=execution.side_holds + 1)
-    return EpisodeDecision(made, counted, waitpoints=(made,))
-
-
-def close_waitpoint(
-    execution: Execution | None, waitpoint: WaitpointRow | None, command: CloseWaitpoint, at: Moment
-) -> EpisodeDecision:
-    """A pending waitpoint its maker will not use; one that is waited on cannot be closed."""
-    if waitpoint is None or waitpoint.execution_id != command.execution_id:
-        missing = f"waitpoint {command.waitpoint_id}"
-        return EpisodeDecision(Refused(NotFound, missing, {"entity": "waitpoint"}))
-    if waitpoint.state is WaitpointState.CLOSED:
-        return EpisodeDecision(waitpoint)
-    if waitpoint.state is WaitpointState.ACTIVE:
-        detail = f"{waitpoint.execution_id} waits on it"
-        return EpisodeDecision(Refused(WaitpointInUse, detail))
-    gone = closed_waitpoint(waitpoint, command.reason, at)
-    after = None
-    if execution is not None:  # written even if it stays as it is: its version guards its waits
-        after = replace(execution, side_holds=max(0, execution.side_holds - 1))
-    return EpisodeDecision(gone, after, waitpoints=(gone,))
+def _still_pending(execution: Execution, command: SuspendExecution) -> int:
+    """What the execution holds without the waitpoints that are waited on now."""
+    used = sum(binding.is_pending for binding in command.bindings)
+    return max(0, execution.side_holds - used)

@@ -1,4 +1,4 @@
-"""Waitpoint tokens: who holds one may signal one waitpoint, and no other.
+"""Waitpoint tokens: the holder of one may signal one waitpoint, and no other.
 
 The MAC covers execution, waitpoint, key and creation time, each with its length, so no two
 waitpoints share a token. Nothing of a token is stored: it is worked out again from the signing key.
@@ -57,7 +57,7 @@ def verifies(
 ) -> bool:
     """Whether a presented token is this waitpoint's, signed by a key that is still good.
 
-    The same work is done whatever is wrong, so that nobody learns which part was.
+    The same work is done whatever is wrong, so that no caller learns which part was.
     """
     kid, _, digest = presented.partition(":")
     found = next((each for each in secrets if each.kid == kid), None)

@@ -13,7 +13,6 @@ from flowfabric.kernel.decision import Refused
 from flowfabric.kernel.execution.claim import Claim, NewIds, claim
 from flowfabric.kernel.execution.grant import PromiseBest
 from flowfabric.kernel.execution.routing import Offer, matching_routes
-from flowfabric.kernel.limit.admission import place_until
 from flowfabric.kernel.limit.fairness import (
     Credits,
     Line,
@@ -22,6 +21,7 @@ from flowfabric.kernel.limit.fairness import (
     parts_of,
     shares_of,
 )
+from flowfabric.kernel.limit.holdings import slot_until
 from flowfabric.limits import CLAIM_BYTES_MAX
 from flowfabric.model.bounds import UNBOUNDED
 from flowfabric.model.execution import Body
@@ -42,8 +42,8 @@ async def claim_work(unit: Unit, command: Claim) -> list[Claimed]:
     shares = _shares(unit, command.offer)
     for _ in range(SEARCHES_MAX if shares else 0):
         await unit.save()
-        places = command.limit - len(claimed)
-        lot = await _candidates(unit, shares, command.offer, places, depth, room)
+        slots = command.limit - len(claimed)
+        lot = await _candidates(unit, shares, command.offer, slots, depth, room)
         admitted = await _admitted(unit, lot, AdmissionState.RUNNING, None)
         claimed += _leased(unit, command, admitted)
         if len(claimed) >= command.limit or len(admitted) == len(lot.found):
@@ -61,7 +61,7 @@ async def claim_work(unit: Unit, command: Claim) -> list[Claimed]:
 async def promise_best(unit: Unit, command: PromiseBest) -> GrantIssued | NoWork | Refused:
     """Choose the best execution for a worker and promise it."""
     shares = _shares(unit, command.offer)
-    until = place_until(unit.view.at.now + command.request.grant_ttl_ms)
+    until = slot_until(unit.view.at.now + command.request.grant_ttl_ms)
     depth = 0
     for _ in range(SEARCHES_MAX if shares else 0):
         await unit.save()
@@ -125,12 +125,12 @@ class Candidates:
             self._credits.update(credits_after(self._shares, self._credits, self._owed, taken))
 
 
-def _take_from(unused: Counter[str], lane_id: str, places: int) -> None:
-    """Use up places, first those of one's own lane."""
+def _take_from(unused: Counter[str], lane_id: str, slots: int) -> None:
+    """Use up slots, first those of one's own lane."""
     for lane in (lane_id, *sorted(unused)):
-        used = min(places, unused[lane])
+        used = min(slots, unused[lane])
         unused[lane] -= used
-        places -= used
+        slots -= used
 
 
 def _deeper(depth: int) -> int:
@@ -156,7 +156,7 @@ async def _ready(unit: Unit, share: Share, count: int, room: int) -> list[Candid
 
 
 async def _candidates(
-    unit: Unit, shares: Sequence[Share], offer: Offer, places: int, depth: int, room: int
+    unit: Unit, shares: Sequence[Share], offer: Offer, slots: int, depth: int, room: int
 ) -> Candidates:
     """The best of each line, as many as it is owed; what one has no work for others get.
 
@@ -165,13 +165,13 @@ async def _candidates(
     """
     if len(shares) == 1:
         share = shares[0]
-        found = await _ready(unit, share, places + depth, room)
-        return Candidates(shares, {}, found, {share.key: places}, {share.key: places})
+        found = await _ready(unit, share, slots + depth, room)
+        return Candidates(shares, {}, found, {share.key: slots}, {share.key: slots})
     credits = unit.credits_of(offer)
-    owed = parts_of(shares, credits, places)
+    owed = parts_of(shares, credits, slots)
     lines = {
         share.key: await _ready(
-            unit, share, owed[share.key] + depth, room * owed[share.key] // places
+            unit, share, owed[share.key] + depth, room * owed[share.key] // slots
         )
         if owed[share.key]
         else []
@@ -181,14 +181,14 @@ async def _candidates(
     unused = Counter({share.lane_id: 0 for share in shares})
     for share in shares:
         unused[share.lane_id] += owed[share.key] - parts[share.key]
-    # A tenant's places that it does not use are its lane's, and only then everybody's.
+    # A tenant's slots that it does not use are its lane's, and only then all others'.
     for pools in (unused, None):
         for share in shares:
             key = share.key
             free = unused.total() if pools is None else pools[share.lane_id]
             if free and parts[key] >= owed[key]:
                 part = parts[key] + free
-                lines[key] = await _ready(unit, share, part + depth, room * part // places)
+                lines[key] = await _ready(unit, share, part + depth, room * part // slots)
                 more = min(free, len(lines[key]) - parts[key])
                 parts[key] += more
                 _take_from(unused, share.lane_id, more)

@@ -8,7 +8,7 @@ from flowfabric.kernel.decision import Refused
 from flowfabric.kernel.execution.grant import ClaimGranted, ClaimNamed, IssueClaimGrant
 from flowfabric.kernel.execution.reclaim import IssueReclaimGrant, ReclaimExecution
 from flowfabric.kernel.execution.replay import Replay, replay
-from flowfabric.kernel.limit.admission import holds_place, place_until
+from flowfabric.kernel.limit.holdings import occupies_slot, slot_until
 from flowfabric.kernel.place.lanes import refuse_entry, refuse_start
 from flowfabric.kernel.registry import RULES
 from flowfabric.model.bounds import UNBOUNDED
@@ -29,13 +29,13 @@ async def start_named(unit: Unit, command: Start) -> object:
         return view.decide(command)
     decision = RULES[type(command)](current, command, view.at)
     after = decision.execution
-    if after is not None and holds_place(after, view.at.now):
+    if after is not None and occupies_slot(after, view.at.now):
         if closed := refuse_start(current.lane_id, unit.catalog):
             return closed
-        # A lost execution takes its place when it is taken over, not when that is promised.
+        # A lost execution takes its slot when it is taken over, not when that is promised.
         if current.bounds is not UNBOUNDED and type(command) is not IssueReclaimGrant:
             state = AdmissionState.RUNNING if after.is_leased else AdmissionState.RESERVED
-            until = None if after.grant is None else place_until(after.grant.expires_at)
+            until = None if after.grant is None else slot_until(after.grant.expires_at)
             denial = await unit.limits.admit_named(current, state, until)
             if denial is not None:
                 return denial.refusal()

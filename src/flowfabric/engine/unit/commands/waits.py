@@ -1,16 +1,85 @@
-"""Commands about suspensions."""
+"""Commands about suspensions, waitpoints and signals."""
 
 from __future__ import annotations
 
-from typing import Any
-
 from flowfabric.engine.unit.handlers import handles
 from flowfabric.engine.unit.unit import Unit
-from flowfabric.engine.unit.waits import EPISODE_COMMANDS
-from flowfabric.kernel.command import ExecutionCommand
+from flowfabric.kernel.decision import Refused
+from flowfabric.kernel.wait import resume, signal, suspend, waitpoint
+from flowfabric.model.results import Moved
+from flowfabric.model.suspension import Resumed, WaitpointRow
 
 
-@handles(*EPISODE_COMMANDS)
-async def decide(unit: Unit, command: ExecutionCommand[Any]) -> Any:
-    """By the execution and its episode."""
-    return unit.waits.decide(command)
+@handles(suspend.SuspendExecution)
+async def suspend_execution(
+    unit: Unit, command: suspend.SuspendExecution
+) -> suspend.Begun | Refused:
+    """By the owner of the lease."""
+    execution, waits = unit.view.execution(command.execution_id), unit.waits
+    if refusal := waits.refuse_unreadable(command.execution_id):
+        return refusal
+    decision = suspend.suspend(execution, waits.facts_for(command), command, unit.view.at)
+    return unit.view.apply(execution, decision, command, ends_wait=True)
+
+
+@handles(waitpoint.CreateWaitpoint)
+async def create_waitpoint(
+    unit: Unit, command: waitpoint.CreateWaitpoint
+) -> WaitpointRow | Refused:
+    """By the owner of the lease."""
+    execution, waits = unit.view.execution(command.execution_id), unit.waits
+    if refusal := waits.refuse_unreadable(command.execution_id):
+        return refusal
+    known = waits.waitpoint(command.waitpoint_id)
+    decision = waitpoint.create_waitpoint(
+        execution, known, waits.signing_key, command, unit.view.at
+    )
+    return unit.view.apply(execution, decision, command, ends_wait=True)
+
+
+@handles(waitpoint.CloseWaitpoint)
+async def close_waitpoint(unit: Unit, command: waitpoint.CloseWaitpoint) -> WaitpointRow | Refused:
+    """By its maker, or by an operator."""
+    execution, waits = unit.view.execution(command.execution_id), unit.waits
+    if refusal := waits.refuse_unreadable(command.execution_id):
+        return refusal
+    known = waits.waitpoint(command.waitpoint_id)
+    decision = waitpoint.close_waitpoint(execution, known, command, unit.view.at)
+    return unit.view.apply(execution, decision, command, ends_wait=True)
+
+
+@handles(resume.ResumeExecution)
+async def resume_execution(unit: Unit, command: resume.ResumeExecution) -> Resumed | Refused:
+    """By an operator."""
+    execution, waits = unit.view.execution(command.execution_id), unit.waits
+    if refusal := waits.refuse_unreadable(command.execution_id):
+        return refusal
+    episode = waits.episode(execution)
+    decision = resume.resume_execution(execution, episode, command, unit.view.at)
+    return unit.view.apply(execution, decision, command, ends_wait=True)
+
+
+@handles(resume.ExpireSuspension)
+async def expire_suspension(unit: Unit, command: resume.ExpireSuspension) -> Moved | Refused:
+    """By its timeout."""
+    execution, waits = unit.view.execution(command.execution_id), unit.waits
+    if refusal := waits.refuse_unreadable(command.execution_id):
+        return refusal
+    episode = waits.episode(execution)
+    decision = resume.expire_suspension(execution, episode, command, unit.view.at)
+    return unit.view.apply(execution, decision, command, ends_wait=True)
+
+
+@handles(signal.DeliverSignal)
+async def deliver_signal(unit: Unit, command: signal.DeliverSignal) -> signal.Delivered | Refused:
+    """By a sender with the token, or by an operator."""
+    execution, waits, at = unit.view.execution(command.execution_id), unit.waits, unit.view.at
+    known = waits.waitpoint(command.waitpoint_id)
+    # Only a sender with the right may learn that something cannot be read.
+    if refusal := signal.refuse_sender(execution, known, waits.secrets, command, at):
+        return refusal
+    if refusal := waits.refuse_unreadable(command.execution_id):
+        return refusal
+    episode, seen = waits.episode(execution), waits.seen(command)
+    decision = signal.deliver(execution, known, episode, seen, command, at)
+    return unit.view.apply(execution, decision, command, ends_wait=True)
