@@ -50,7 +50,7 @@ def open_store(
 
 
 def _scheme(url: object) -> str:
-    """What comes before `://`; without that nothing is repeated, it may be a password."""
+    """The text before `://`; without that nothing is repeated, it may be a password."""
     scheme, colon, _ = url.partition("://") if isinstance(url, str) else ("", "", "")
     return scheme.lower() if colon and scheme.isascii() and len(scheme) <= 32 else ""
 
@@ -70,7 +70,7 @@ def _postgres_store() -> type[PostgresStore]:
 
 
 def _sqlite_path(url: str) -> str:
-    """sqlite:///relative.db and sqlite:////absolute.db, as SQLAlchemy made familiar."""
+    """sqlite:///relative.db and sqlite:////absolute.db, as in SQLAlchemy."""
     try:
         parts = urlsplit(url)
         path = unquote(parts.path)

@@ -1,6 +1,6 @@
-"""Connections that callers bring along, and what they are wrapped in.
+"""Connections that callers pass in, and the wrappers around them.
 
-They are known by the names of their classes, so that none of these libraries is imported for it.
+They are recognised by the names of their classes, so that none of these libraries is imported.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _ASYNC: Final = ASYNCPG | {
     "sqlalchemy.async_scoped_session",
 }
 _WRAPPED: Final = frozenset({"sqlalchemy.Session", "sqlalchemy.Connection"})
-# SQLAlchemy begins when something is executed, and commits only what it has begun.
+# SQLAlchemy begins at the first execute, and commits only what it has begun.
 _BEGIN: Final = "SELECT 1"
 
 
@@ -34,13 +34,13 @@ def kinds_of(value: object) -> frozenset[str]:
 
 
 def refused(detail: str) -> InvalidInput:
-    """A connection that cannot be joined, and why."""
+    """The error for a connection that cannot be joined, with the reason."""
     return InvalidInput(f"connection: {detail}", field="connection")
 
 
 def blocking_driver(given: Any) -> Any:
-    """The driver's connection behind a blocking one. It has to be asked for in the caller's thread:
-    Django's connection and a scoped session are others in each."""
+    """The driver's connection behind a blocking one. Call it in the caller's thread: Django's
+    connection and a scoped session differ from thread to thread."""
     if kinds_of(given) & _ASYNC:
         raise refused(
             "ff.sync takes blocking connections; await ff.submit(…) on the event loop of this one"
@@ -68,7 +68,7 @@ async def driver_of(given: Any) -> Any:
 
 
 def _meant_here(given: Any) -> Any:
-    """What a stand-in stands for in this thread and task."""
+    """The object behind a proxy in this thread and task."""
     kinds = kinds_of(given)
     if "django.ConnectionProxy" in kinds:
         return given._connections[given._alias]

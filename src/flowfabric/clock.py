@@ -16,7 +16,7 @@ _BOOT_CLOCK: Final[int | None] = getattr(time, "CLOCK_BOOTTIME", None)
 
 
 class Clock(Protocol):
-    """Something that knows the present, in UTC milliseconds."""
+    """A source of the current time, in UTC milliseconds."""
 
     def now_ms(self) -> int:
         """Milliseconds since 1970-01-01T00:00Z."""
@@ -32,7 +32,7 @@ class SystemClock:
 
 
 class ManualClock:
-    """A clock that stands still until a test moves it.
+    """A clock that changes only when a test moves it.
 
     >>> clock = ManualClock(1_000)
     >>> clock.advance(500)
@@ -58,7 +58,7 @@ class ManualClock:
 
 @cache
 def boot_id() -> str | None:
-    """Which start of this machine `boot_ms` counts from; None where it cannot be told.
+    """Which start of this machine `boot_ms` counts from; None where it is unknown.
 
     Two processes with the same id read the same clock.
     """
@@ -72,7 +72,7 @@ def boot_id() -> str | None:
 
 
 def boot_ms() -> int:
-    """Milliseconds since the machine started, sleep included. Setting its clock moves nothing."""
+    """Milliseconds since the machine started, sleep included, whatever its clock is set to."""
     clock = time.CLOCK_MONOTONIC if _BOOT_CLOCK is None else _BOOT_CLOCK
     return time.clock_gettime_ns(clock) // 1_000_000
 

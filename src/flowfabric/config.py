@@ -24,24 +24,24 @@ DEFAULT_URL: Final = "sqlite:///flowfabric.db"
 
 
 class EngineConfig(Record, frozen=True, kw_only=True):
-    """How an engine behaves. Every option is here and in `docs/configuration.md`.
+    """The settings of an engine. Every option is here and in `docs/configuration.md`.
 
     >>> EngineConfig(lease_ttl_ms=10_000).namespace
     'default'
     """
 
     namespace: str = "default"  # the tenant of calls that name none
-    actor: str | None = None  # in whose name unsafe calls are made that give no other
+    actor: str | None = None  # of unsafe calls that name none
     payload_bytes_max: int = limits.PAYLOAD_BYTES_DEFAULT  # input and result, each
     lease_ttl_ms: int = limits.LEASE_TTL_MS_DEFAULT  # for claims that name none
     retention_ms: int = limits.RETENTION_MS_DEFAULT  # how long finished executions are kept
     event_retention_ms: int = limits.WORKER_EVENT_RETENTION_MS  # how long events are kept
     reclaim_grace_ms: int = 0  # how long a lost lease waits for an explicit reclaim
     loops: bool = True  # run recovery, timers and retention in this process
-    poll_interval_ms: int = 5_000  # how long a wait trusts hints before it looks by itself
+    poll_interval_ms: int = 5_000  # how long a wait relies on hints before it polls
     batch_max: int = 500  # commands one commit may carry
     batches_in_flight: int = 2  # commits at once (SQLite: always one writer)
-    waitpoint_secret: str | None = None  # hex; none: the stored one, or a random one at first
+    waitpoint_secret: str | None = None  # hex; None: the stored one, or a random one at first
     waitpoint_kid: str = "k1"  # the name under which waitpoint_secret is stored
     partitions: int = limits.FLOW_PARTITIONS_DEFAULT  # fixed when a database is first migrated
     synchronous: Literal["full", "normal"] = "full"  # SQLite: survive power loss, or only crashes
@@ -80,14 +80,14 @@ class EngineConfig(Record, frozen=True, kw_only=True):
             check_integer(getattr(self, field), field=field, least=least, most=bound)
         check_name(self.waitpoint_kid, field="waitpoint_kid")
         check_flag(self.loops, field="loops")
-        if self.waitpoint_secret is not None:  # what it must be is checked when it is used
+        if self.waitpoint_secret is not None:  # its value is checked when it is used
             check_text(self.waitpoint_secret, field="waitpoint_secret", max_bytes=limits.NAME_BYTES)
         if self.synchronous not in ("full", "normal"):
             raise InvalidInput("synchronous: full or normal", field="synchronous")
 
 
 def config_from(value: object) -> EngineConfig:
-    """The settings a caller gave, or the usual ones."""
+    """The given settings, or the defaults."""
     if value is None:
         return EngineConfig()
     if not isinstance(value, EngineConfig):
@@ -108,7 +108,7 @@ def runtime_folder() -> Path | None:
 
 
 def state_folder() -> Path | None:
-    """Where `ff` remembers what it showed last: `$XDG_STATE_HOME`, else `~/.local/state`."""
+    """Where `ff` keeps its last listing: `$XDG_STATE_HOME`, else `~/.local/state`."""
     home = os.environ.get("XDG_STATE_HOME")
     try:
         base = Path(home) if home and Path(home).is_absolute() else Path.home() / ".local/state"
@@ -118,7 +118,7 @@ def state_folder() -> Path | None:
 
 
 def user_at_host() -> str:
-    """In whose name a command on this machine acts, as far as the machine knows."""
+    """The actor of a command on this machine, as far as the machine knows."""
     try:
         user = getpass.getuser()
     except (OSError, KeyError):  # a process without a user's entry

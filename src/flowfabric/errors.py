@@ -57,11 +57,11 @@ class FlowFabricError(Exception):
 
     @property
     def advice(self) -> str:
-        """What the class says to do: the first line of its docstring."""
+        """The advice of the class: the first line of its docstring."""
         return (type(self).__doc__ or "").strip().splitlines()[0]
 
     def __str__(self) -> str:
-        """The code, what happened, and what to do about it.
+        """The code, the problem, and the advice.
 
         >>> str(InvalidInput("lane_id: expected text, got int"))
         'invalid_input: lane_id: expected text, got int. Correct the named argument; nothing was ...
@@ -85,7 +85,7 @@ class FlowFabricError(Exception):
         return (_rebuild, (type(self), self.detail, self.fields))
 
     def as_dict(self) -> dict[str, Any]:
-        """The error as plain data: what `--json` prints and the HTTP body carries."""
+        """The error as plain data: for `--json` and the HTTP body."""
         body = {"code": self.code, "detail": str(self), "retryable": self.retryable}
         return {**body, **self.fields}
 
@@ -152,7 +152,7 @@ class InvalidBudgetScope(ValidationError):
 
 
 class BudgetScopeMismatch(ValidationError):
-    """The budget is for something else; attach one whose scope fits, or a free one."""
+    """The budget is for something else; attach one with a scope that fits, or a free one."""
 
     code = "budget_scope_mismatch"
 
@@ -229,7 +229,7 @@ class Corruption(ValidationError):
     code, status = "corruption", 500
 
 
-# --- somebody else was first -------------------------------------------------------------------
+# --- another call was first --------------------------------------------------------------------
 
 
 class ContentionError(FlowFabricError):
@@ -239,13 +239,13 @@ class ContentionError(FlowFabricError):
 
 
 class ExecutionNotActive(ContentionError):
-    """The execution is not running. The fields say how it stands, so a repeated call can tell."""
+    """The execution is not running. The fields show its state, so a repeated call can tell."""
 
     code = "execution_not_active"
 
 
 class ExecutionNotLeaseable(ContentionError):
-    """The execution cannot be leased in its present state."""
+    """The execution cannot be leased in its current state."""
 
     code = "execution_not_leaseable"
 
@@ -269,7 +269,7 @@ class InvalidClaimGrant(ContentionError):
 
 
 class ClaimGrantExpired(ContentionError):
-    """The grant's time is over. Ask for a new one."""
+    """The grant has expired. Ask for a new one."""
 
     code = "claim_grant_expired"
 
@@ -449,7 +449,7 @@ class ExecutionNotSuspended(StateError):
 
 
 class WaitpointClosed(StateError):
-    """The waitpoint takes no more signals: its wait has ended."""
+    """The waitpoint accepts no more signals: its wait has ended."""
 
     code = "waitpoint_closed"
 
@@ -473,7 +473,7 @@ class WaitpointOfOtherAttempt(StateError):
 
 
 class PendingWaitpointExpired(StateError):
-    """The waitpoint lapsed before it was waited on. Make a new one."""
+    """The waitpoint expired before it was waited on. Make a new one."""
 
     code = "pending_waitpoint_expired"
 
@@ -491,16 +491,16 @@ class GrantAlreadyExists(StateError):
 
 
 class LaneClosed(StateError):
-    """The lane is shut for this. Use another, or resume it.
+    """The lane is closed for this. Use another, or resume it.
 
-    A paused or disabled one hands no work out, a draining or disabled one takes none in.
+    A paused or disabled one hands out no work, a draining or disabled one accepts none.
     """
 
     code = "lane_closed"
 
 
 class PlaceInUse(StateError):
-    """The execution runs in this place. Cancel it or revoke its lease, which frees the place."""
+    """The execution runs in this slot. Cancel it or revoke its lease, which frees the slot."""
 
     code = "place_in_use"
 

@@ -1,12 +1,12 @@
-"""Forks: what a process has open is of no use to its child, and must not be touched there.
+"""Forks: resources a process has open are useless to its child, and must not be touched there.
 
 Sockets, event loops and SQLite's locks belong to the process that opened them. A child that says
 goodbye on an inherited connection ends it for its parent; one that merely drops an inherited event
 loop takes sockets off the list that the kernel watches for both; one that opens a SQLite file again
 beside inherited connections believes it has locks that only its parent has. So
 
-* what can be closed for the moment of a fork is closed (`Pausing`),
-* what cannot is left alone in the child for ever (`leave_alone`),
+* resources that can be closed for the moment of a fork are closed (`Pausing`),
+* others are left alone in the child for ever (`leave_alone`),
 * and every object that had something open forgets it there (`inherit`).
 """
 
@@ -22,10 +22,10 @@ T = TypeVar("T")
 
 
 class Pausing(Protocol):
-    """Something that has nothing open while a process forks."""
+    """An object that has nothing open while a process forks."""
 
     def pause(self) -> None:
-        """Before a fork: finish what is being done and close what is open."""
+        """Before a fork: finish running work and close everything open."""
         ...
 
     def resume(self) -> None:
@@ -40,7 +40,7 @@ _forking = threading.Lock()
 
 
 def inherit(heir: T, forget: Callable[[T], None]) -> None:
-    """When this process forks, let it forget in the child what belongs to the parent."""
+    """When this process forks, let the object forget the parent's resources in the child."""
     _heirs[heir] = forget
 
 

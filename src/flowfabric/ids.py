@@ -70,12 +70,12 @@ def partition_of(uuid_text: str, partitions: int = FLOW_PARTITIONS_DEFAULT) -> i
 
 
 def new_execution_ids(count: int, partitions: int = FLOW_PARTITIONS_DEFAULT) -> list[str]:
-    """Mint the ids of executions that belong to no flow."""
+    """Mint the ids of executions outside any flow."""
     return [f"{{fp:{partition_of(text, partitions)}}}:{text}" for text in new_uuid7s(count)]
 
 
 def member_ids(flow_id: str, count: int, partitions: int = FLOW_PARTITIONS_DEFAULT) -> list[str]:
-    """Mint the ids of executions that belong to a flow: they share its partition."""
+    """Mint the ids of executions of a flow: they share its partition."""
     number = partition_of(flow_id, partitions)
     return [f"{{fp:{number}}}:{text}" for text in new_uuid7s(count)]
 
@@ -113,5 +113,5 @@ def new_name(prefix: str) -> str:
 
 
 def jitter() -> float:
-    """A number in [0, 1): handed to the kernel, which reads no randomness itself."""
+    """A number in [0, 1): passed to the kernel, which reads no randomness itself."""
     return random.random()  # noqa: S311 - spreads load, protects nothing

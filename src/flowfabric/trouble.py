@@ -1,4 +1,5 @@
-"""What an error means for the call that met it: wait, try a while, give up, or take the answer."""
+"""The meaning of an error for the call that met it: wait, try a while, give up, or accept the
+reply."""
 
 from __future__ import annotations
 
@@ -26,16 +27,16 @@ _LASTING: Final = (
 
 
 class Trouble(Enum):
-    """What an error means for the call that met it. One rule for workers and loops."""
+    """The meaning of an error for the call that met it. One rule for workers and loops."""
 
     PASSING = "passing"  # the store's: the same call succeeds when that is over
     UNCLEAR = "unclear"  # the store's or our own: it may pass or not, so it is tried a while
     LASTING = "lasting"  # it stays until something is corrected
-    REFUSED = "refused"  # the request was understood, and the answer is no
+    REFUSED = "refused"  # the request was understood and refused
 
 
 def trouble(error: BaseException) -> Trouble:
-    """The kind of trouble an error is; whether a typed one passes is what its class says."""
+    """The kind of trouble of an error; a typed error's class says whether it passes."""
     if isinstance(error, _LASTING):
         return Trouble.LASTING
     if isinstance(error, StoreError | RetryExhausted):
@@ -51,5 +52,5 @@ def is_passing(error: BaseException) -> bool:
 
 
 def may_pass(error: BaseException) -> bool:
-    """Whether it is worth another try, be it without a promise."""
+    """Whether it is worth another try, even without a promise."""
     return trouble(error) in (Trouble.PASSING, Trouble.UNCLEAR)

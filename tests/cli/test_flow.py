@@ -227,7 +227,7 @@ def test_a_flow_that_did_without_its_losers_says_so(desk: Desk) -> None:
     assert desk.ff("flow", "show", flow_id, "--watch") == 0
 
 
-def test_a_race_whose_losers_were_cancelled_is_completed(desk: Desk) -> None:
+def test_a_race_with_cancelled_losers_is_completed(desk: Desk) -> None:
     flow_id, _ = submit(
         desk,
         [node("a"), node("b"), node("pick", AnySucceeded(OnSatisfied.CANCEL_REMAINING))],

@@ -114,7 +114,7 @@ def test_a_quick_doctor_leaves_out_what_reads_every_row(desk: Desk) -> None:
     assert problem["subject"] == "index ff_exec_body.ff_exec_body_created"
 
 
-def test_workers_lists_who_is_alive(desk: Desk) -> None:
+def test_workers_lists_live_workers(desk: Desk) -> None:
     desk.submit()
     assert desk.ff("workers") == Exit.OK
     assert "ff worker MODULE:APP" in desk.err

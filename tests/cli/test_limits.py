@@ -255,7 +255,7 @@ def test_submit_attaches_limits_and_names_what_is_missing(desk: Desk) -> None:
         assert "none" in desk.err
 
 
-def test_what_a_full_budget_keeps_back_says_so_everywhere(desk: Desk) -> None:
+def test_an_execution_blocked_by_a_budget_says_so_everywhere(desk: Desk) -> None:
     assert desk.ff("budget", "create", "gpt", "--hard", "tokens=10") == 0
     assert desk.ff("budget", "create", "idle", "--hard", "tokens=10") == 0
     report(desk, tokens=10)
@@ -279,7 +279,7 @@ def test_what_a_full_budget_keeps_back_says_so_everywhere(desk: Desk) -> None:
     assert [claimed.execution_id for claimed in claims(desk)] == [execution_id]
 
 
-def test_what_a_quota_keeps_back_says_when_it_may_go_on(desk: Desk) -> None:
+def test_an_execution_blocked_by_a_quota_says_when_it_may_start(desk: Desk) -> None:
     assert desk.ff("quota", "create", "crawl", "--starts", "1", "--per", "1h") == 0
     desk.submit("greet", "--quota", "crawl")
     second = desk.submit("greet", "--quota", "crawl")

@@ -62,7 +62,7 @@ def test_without_a_terminal_it_wants_yes(desk: Desk) -> None:
     assert states(desk) == {"waiting": 2}
 
 
-def test_what_matches_nothing_needs_no_answer(desk: Desk) -> None:
+def test_a_filter_without_matches_asks_nothing(desk: Desk) -> None:
     desk.submit()
     assert desk.ff("cancel", "--kind", "brief") == Exit.OK
     assert "no executions match" in desk.err

@@ -145,7 +145,7 @@ def test_why_says_that_no_worker_is_there(desk: Desk) -> None:
     assert "start a worker on lane default" in desk.out
 
 
-def test_why_lists_who_could_run_it_and_what_is_missing(desk: Desk) -> None:
+def test_why_lists_workers_that_could_run_it_and_missing_capabilities(desk: Desk) -> None:
     waiting = desk.submit("greet", "--needs", "gpu")
 
     async def register(engine: Engine) -> None:

@@ -128,7 +128,7 @@ def test_a_budget_may_be_for_an_execution_named_in_short(desk: Desk) -> None:
     assert desk.ff("budget", "create", "d", "--hard", "t=1", "--scope", "flow:?") == Exit.USAGE
 
 
-def test_what_a_listing_showed_is_found_however_old_it_is(
+def test_rows_of_the_last_listing_are_found_however_old_they_are(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     old, _ = desk.submit(), desk.submit()
@@ -163,7 +163,7 @@ def test_short_ids_grow_until_they_differ() -> None:
 # --- what is remembered ---------------------------------------------------------------------------
 
 
-def test_what_was_shown_is_the_owners_and_per_store(tmp_path: Path) -> None:
+def test_the_last_listing_is_private_and_per_store(tmp_path: Path) -> None:
     folder = tmp_path / "new" / "flowfabric"
     here, there = (Shown(place, folder=folder) for place in ("/a.db", "/b.db"))
     one = new_execution_id()

@@ -56,7 +56,7 @@ def test_piped_output_is_never_shortened(capsys: pytest.CaptureFixture[str]) -> 
     assert "n" * 500 in capsys.readouterr().out
 
 
-def test_progress_is_rewritten_only_where_somebody_watches(
+def test_progress_is_rewritten_only_on_a_terminal(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     watched, piped = _Screen(), io.StringIO()

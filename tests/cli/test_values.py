@@ -54,7 +54,7 @@ def test_an_id_is_taken_whole_in_part_or_by_a_word() -> None:
 @pytest.mark.parametrize(
     "text", ["", "abc", "latests", "zzzzzzzz", "--", "{fp:1}", "0" * 33, "a-b"]
 )
-def test_what_can_be_no_id_is_refused_with_what_can(text: str) -> None:
+def test_a_malformed_id_is_refused_with_the_accepted_forms(text: str) -> None:
     with pytest.raises(ArgumentTypeError, match="latest, or -"):
         values.reference(text)
 

@@ -50,7 +50,7 @@ def budget(name: str, used: int, held: int = 0, **policy: object) -> Budget:
 
 @pytest.mark.parametrize(("used", "held", "denied"), [(9, 0, False), (10, 0, True), (5, 5, True)])
 def test_a_budget_admits_below_its_limit(used: int, held: int, denied: bool) -> None:
-    """D59: at the limit nobody starts any more; what is reserved counts."""
+    """At the limit no execution starts; reservations count."""
     denial = budget_denial(bounded(budget_ids=("b",)), {"b": budget("b", used, held)})
     assert (denial is not None) is denied
     if denial is not None:
@@ -65,8 +65,7 @@ def test_the_first_closed_budget_by_name_is_named() -> None:
     assert denial.blocked_on == budget_key("b")
 
 
-def test_a_budget_nobody_knows_admits_nobody() -> None:
-    """D29."""
+def test_an_unknown_budget_admits_no_execution() -> None:
     collecting = Budget(BudgetRow("b", None, NOW, NOW), {})
     for budgets in ({}, {"b": None}, {"b": collecting}):
         denial = budget_denial(bounded(budget_ids=("b",)), budgets)
@@ -74,7 +73,7 @@ def test_a_budget_nobody_knows_admits_nobody() -> None:
         assert denial.detail.startswith("budget b: does not exist")
 
 
-def test_budgets_that_do_not_close_admit_everybody() -> None:
+def test_budgets_that_do_not_close_admit_every_execution() -> None:
     execution = bounded(budget_ids=("b",))
     for policy in (
         {"on_hard_limit": HardAction.DENY},
@@ -146,7 +145,7 @@ def test_a_budget_says_what_becomes_of_the_denied(action: HardAction, state: Pub
         assert (after.failure_category, after.failure_reason) == (BUDGET_EXCEEDED, "full")
 
 
-def test_a_caller_who_named_it_is_told_the_reason() -> None:
+def test_a_claim_by_id_is_refused_with_the_reason() -> None:
     refusal = DENIAL.refusal()
     assert refusal.error is ExecutionNotEligible
     assert refusal.to_error().fields["blocking_reason"] == "waiting_for_quota"

@@ -225,7 +225,7 @@ def test_an_update_keeps_the_number_of_limits_bounded() -> None:
     [(0, 1000), (999, 1000), (1000, 2000), (1001, 2000), (5500, 6000)],
 )
 def test_a_schedule_never_drifts(now: int, expected: int) -> None:
-    """D61: start + k · interval, the first after now."""
+    """Start + k · interval, the first after now."""
     assert next_after(1000, 1000, now) == expected
     assert next_after(1000, 0, now) is None
 

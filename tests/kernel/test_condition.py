@@ -100,7 +100,7 @@ def signal_logs(draw: st.DrawFn, most: int = 9) -> list[Contribution]:
 
 
 def holds(condition: Any, log: Sequence[Contribution]) -> bool:
-    """Straight from the specification: every node looks at every signal."""
+    """Written independently of the code: every node looks at every signal."""
     if isinstance(condition, AllOf):
         return not [each for each in condition.members if not holds(each, log)]
     if isinstance(condition, AnyOf):
@@ -362,7 +362,7 @@ BAD: dict[str, tuple[Any, str]] = {
         AllOf((_A, Count(3, CountKind.DISTINCT_WAITPOINTS, ("a", "b")))),
         "n=3 > waitpoints.len()=2 at members[1]",
     ),
-    "a key twice": (Count(1, CountKind.DISTINCT_SIGNALS, ("a", "a")), "a key stands twice"),
+    "a key twice": (Count(1, CountKind.DISTINCT_SIGNALS, ("a", "a")), "a key is listed twice"),
     "no key": (Single(""), "empty"),
     "no name": (Single("a", ""), "empty signal name"),
     "reserved": (Single("a", "__timeout"), "reserved"),

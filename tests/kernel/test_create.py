@@ -47,7 +47,6 @@ def attempt(
 
 
 def test_new_work_waits_for_its_first_attempt() -> None:
-    """D5, core 8.1 row 1."""
     decision = attempt()
     assert decision.reply == Created(EXECUTION_ID, PublicState.WAITING)
     assert decision.execution is not None
@@ -60,7 +59,7 @@ def test_new_work_waits_for_its_first_attempt() -> None:
 
 @pytest.mark.parametrize(("late_ms", "kind"), [(999, Duplicate), (1000, Created), (1001, Created)])
 def test_a_key_is_remembered_for_exactly_its_window(late_ms: int, kind: type) -> None:
-    """D58: dedup_window_ms is honoured; at its end the key is free."""
+    """dedup_window_ms is honoured; at its end the key is free."""
     reply = attempt(known(), now=NOW + late_ms).reply
     assert isinstance(reply, kind)
     if isinstance(reply, Duplicate):
@@ -68,7 +67,6 @@ def test_a_key_is_remembered_for_exactly_its_window(late_ms: int, kind: type) ->
 
 
 def test_other_content_under_the_same_key_is_a_conflict() -> None:
-    """D58, core 8.1 row 5."""
     decision = attempt(known(b"other"))
     assert refusal(decision) is IdempotencyConflict
     assert decision.reply.fields["execution_id"] == OTHER_ID
@@ -118,7 +116,6 @@ BASE: dict[str, Any] = {
     ],
 )
 def test_the_fingerprint_sees_every_part_of_the_content(changes: dict[str, Any]) -> None:
-    """D58."""
     assert fingerprint_of(**BASE) != fingerprint_of(**{**BASE, **changes})
 
 

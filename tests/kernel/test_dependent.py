@@ -45,7 +45,7 @@ def after(decision: Decision[Any]) -> Execution:
 
 @pytest.mark.parametrize("situation", RUNNABLE)
 def test_runnable_work_is_held_back_and_released_to_where_it_was(situation: str) -> None:
-    """D-12: a delay and an operator's hold go on underneath."""
+    """A delay and an operator's hold go on underneath."""
     before = make.LIVE[situation]()
     waits = after(hold_back(before, "waiting for 1", AT))
     assert waits.open_group == 1
@@ -78,7 +78,7 @@ def test_a_hold_over_open_dependencies_leads_back_to_them() -> None:
     assert image(free, Release(execution_id=EXECUTION_ID)).public_state is PublicState.WAITING
 
 
-def test_who_is_promised_to_a_worker_is_promised_no_more() -> None:
+def test_a_blocked_member_loses_its_grant() -> None:
     granted = replace(make.created(), grant=object())
     assert after(hold_back(granted, "", AT)).grant is None
 
@@ -101,7 +101,7 @@ def test_a_skip_is_an_end_without_an_attempt() -> None:
 
 
 def test_skipping_what_had_begun_ends_its_attempt() -> None:
-    """D-18: full cleanup, whatever it was doing."""
+    """Full cleanup, whatever it was doing."""
     decision = skip(make.parked(), AT)
     assert after(decision).state.attempt_state is AttemptState.ATTEMPT_TERMINAL
     assert decision.attempt is not None
@@ -112,7 +112,7 @@ def test_skipping_what_had_begun_ends_its_attempt() -> None:
     assert isinstance(running.events[0], LeaseEvent)
 
 
-def test_what_a_cancelled_flow_has_barred_is_cancelled_not_skipped() -> None:
+def test_a_member_barred_by_a_cancelled_flow_is_cancelled_not_skipped() -> None:
     barred = after(bar(make.created(), "enough", AT))
     done = after(skip(barred, AT))
     assert done.state.terminal_outcome is TerminalOutcome.CANCELLED
@@ -122,7 +122,7 @@ def test_what_a_cancelled_flow_has_barred_is_cancelled_not_skipped() -> None:
 # --- too much input ----------------------------------------------------------------------------
 
 
-def test_who_is_handed_too_much_fails_without_an_attempt() -> None:
+def test_a_member_with_too_large_an_input_fails_without_an_attempt() -> None:
     waits = replace(after(hold_back(make.created(), "", AT)), flow_id="f")
     decision = reject_input(waits, TooLarge(11, 10), AT)
     done = after(decision)
@@ -135,14 +135,14 @@ def test_who_is_handed_too_much_fails_without_an_attempt() -> None:
     assert isinstance(event, CompletionEvent)
 
 
-def test_who_had_begun_and_is_handed_too_much_fails_its_attempt() -> None:
+def test_a_started_member_with_too_large_an_input_fails_its_attempt() -> None:
     decision = reject_input(make.parked(), TooLarge(11, 10), AT)
     assert decision.attempt is not None
     assert decision.attempt.outcome is AttemptOutcome.ENDED_FAILURE
     assert decision.attempt.failure_category == "input_too_large"
 
 
-def test_what_a_cancelled_flow_has_barred_is_cancelled_whatever_it_is_handed() -> None:
+def test_a_member_barred_by_a_cancelled_flow_is_cancelled_whatever_its_input() -> None:
     barred = after(bar(make.created(), "enough", AT))
     done = after(reject_input(barred, TooLarge(11, 10), AT))
     assert done.state.terminal_outcome is TerminalOutcome.CANCELLED

@@ -19,7 +19,6 @@ RUNNING_PHASES = ("waiting", "delayed", "held", "leased", "parked", "lapsed", "r
 
 @pytest.mark.parametrize("situation", RUNNING_PHASES)
 def test_a_deadline_ends_every_phase_exactly_at_its_instant(situation: str) -> None:
-    """Scenario 7, D13."""
     execution = make.SITUATIONS[situation](policy=make.policy(execution_deadline_ms=4 * TTL_MS))
     deadline_at = execution.deadline_at
     assert deadline_at is not None
@@ -36,8 +35,8 @@ def test_nothing_without_a_deadline_reaches_it() -> None:
     assert decision.execution is None
 
 
-def test_what_is_past_its_deadline_is_not_claimed() -> None:
-    """D39: a lease would end where it begins."""
+def test_an_execution_past_its_deadline_is_not_claimed() -> None:
+    """A lease would end where it begins."""
     execution = make.created(policy=make.policy(execution_deadline_ms=100))
     assert is_claimable(execution, NOW + 99)
     assert not is_claimable(execution, NOW + 100)
@@ -51,7 +50,7 @@ def test_the_earlier_of_two_deadlines_counts() -> None:
 
 
 def test_delaying_keeps_the_deadline() -> None:
-    """D13, core 8.3 row 43: two instants, two fields."""
+    """Two instants, two fields."""
     parked = make.parked(policy=make.policy(execution_deadline_ms=5000), delay_ms=1000)
     assert (parked.eligible_at, parked.deadline_at) == (NOW + 1000, NOW + 5000)
     promoted = image(parked, PromoteDelayed(execution_id=EXECUTION_ID), NOW + 1000)
@@ -59,7 +58,6 @@ def test_delaying_keeps_the_deadline() -> None:
 
 
 def test_an_attempt_runs_out_exactly_at_its_instant() -> None:
-    """Scenario 7, D15."""
     rules = make.policy(attempt_timeout_ms=3000, retry_policy=make.retries(1, 250))
     running = make.leased(policy=rules)
     assert (
@@ -81,7 +79,6 @@ def test_an_attempt_runs_out_exactly_at_its_instant() -> None:
 
 
 def test_an_attempt_without_retries_left_expires_the_execution() -> None:
-    """core 8.3 row 47."""
     running = make.leased(policy=make.policy(attempt_timeout_ms=3000))
     ended = image(running, ExpireAttempt(execution_id=EXECUTION_ID, jitter=0.5), NOW + 3000)
     assert ended.public_state is PublicState.EXPIRED
@@ -89,7 +86,7 @@ def test_an_attempt_without_retries_left_expires_the_execution() -> None:
 
 
 def test_a_timeout_is_subject_to_retryable_categories() -> None:
-    """D15, D28: one decision for every kind of failure."""
+    """One decision for every kind of failure."""
     only_network = make.retries(3, retryable_categories=("network",))
     running = make.leased(policy=make.policy(attempt_timeout_ms=1000, retry_policy=only_network))
     ended = image(running, ExpireAttempt(execution_id=EXECUTION_ID, jitter=0.5), NOW + 1000)
@@ -98,7 +95,7 @@ def test_a_timeout_is_subject_to_retryable_categories() -> None:
 
 @pytest.mark.parametrize("situation", ["waiting", "delayed", "parked", "requeued", "completed"])
 def test_a_stale_list_never_times_out_what_is_not_running(situation: str) -> None:
-    """D19: the due time is checked again under the lock."""
+    """The due time is checked again under the lock."""
     execution = make.SITUATIONS[situation](policy=make.policy(attempt_timeout_ms=2 * TTL_MS))
     assert (
         decide(
@@ -109,7 +106,6 @@ def test_a_stale_list_never_times_out_what_is_not_running(situation: str) -> Non
 
 
 def test_a_fresh_attempt_is_not_killed_by_the_last_ones_timeout() -> None:
-    """D16, D19."""
     rules = make.policy(attempt_timeout_ms=3000, retry_policy=make.retries(2, 0))
     running = make.leased(policy=rules)
     failed = image(running, make.fail_with(fence_of(running)), NOW + 2000)
@@ -126,7 +122,7 @@ def test_a_fresh_attempt_is_not_killed_by_the_last_ones_timeout() -> None:
 
 @pytest.mark.parametrize("situation", ["delayed", "parked", "retrying"])
 def test_a_delay_ends_exactly_at_its_instant_and_keeps_the_attempt(situation: str) -> None:
-    """Scenario 1, lifecycle 4.17: the attempt state decides which claim follows."""
+    """The attempt state decides which claim follows."""
     execution = make.SITUATIONS[situation]()
     assert execution.eligible_at == NOW + 1000
     assert decide(execution, PromoteDelayed(execution_id=EXECUTION_ID), NOW + 999).execution is None
@@ -146,14 +142,14 @@ def test_only_a_delay_is_promoted(situation: str) -> None:
 
 @pytest.mark.parametrize(("delay_ms", "label"), [(-1, "waiting"), (0, "waiting"), (1, "delayed")])
 def test_a_delay_that_is_over_is_no_delay(delay_ms: int, label: str) -> None:
-    """Scenario 1, D22: one clock decides eligibility."""
+    """One clock decides eligibility."""
     assert make.created(delay_until=NOW + delay_ms).public_state == label
     assert make.parked(delay_ms=delay_ms).public_state == label
     assert make.parked(delay_ms=delay_ms).state.attempt_state is AttemptState.ATTEMPT_INTERRUPTED
 
 
 def test_a_call_goes_before_the_policy() -> None:
-    """D28: the policy's delay is honoured when the call names none."""
+    """The policy's delay is honoured when the call names none."""
     rules = make.policy(delay_until=NOW + 500)
     assert make.created(policy=rules).eligible_at == NOW + 500
     assert make.created(policy=rules, delay_until=NOW + 900).eligible_at == NOW + 900
@@ -169,7 +165,7 @@ def test_a_call_goes_before_the_policy() -> None:
 def test_of_several_times_at_one_instant_the_weightier_counts(
     timeouts: dict[str, int], label: str, what: str
 ) -> None:
-    """D39: the lease ends at the same instant and decides nothing."""
+    """The lease ends at the same instant and decides nothing."""
     running = make.leased(policy=make.policy(**timeouts))
     assert running.lease_expires_at == NOW + 5
     assert decide(running, Wake(execution_id=EXECUTION_ID, jitter=0.5), NOW + 4).execution is None
@@ -201,6 +197,6 @@ def test_whatever_is_due_is_woken_exactly_then(situation: str) -> None:
 
 
 @pytest.mark.parametrize("ended", make.ENDED)
-def test_what_has_ended_is_due_for_nothing(ended: str) -> None:
-    """I2, I8."""
+def test_an_ended_execution_has_no_due_time(ended: str) -> None:
+    """Invariants I2 and I8."""
     assert due_at(make.ENDED[ended](policy=make.policy(execution_deadline_ms=5))) is None

@@ -134,7 +134,6 @@ def test_a_success_is_counted() -> None:
 
 @pytest.mark.parametrize("outcome", [*LOSSES, TerminalOutcome.SKIPPED])
 def test_every_loss_has_its_bucket(outcome: TerminalOutcome) -> None:
-    """Flows 7.2."""
     counted = count_ends(member(AnySucceeded(CANCEL), total=2), [outcome], NOW)
     skipped = outcome is TerminalOutcome.SKIPPED
     assert (counted.member.failed, counted.member.skipped) == (not skipped, skipped)
@@ -221,7 +220,7 @@ def test_each_life_of_an_upstream_counts_once(
 def test_only_cancel_remaining_cancels_and_only_while_some_are_left(
     policy: EdgePolicy | None, expected: bool
 ) -> None:
-    """Q5: let_run and all_of never do."""
+    """let_run and all_of never do."""
     assert cancels_siblings(member(policy, total=3, succeeded=2)) is expected
     assert not cancels_siblings(member(policy, total=3, succeeded=2, failed=1))
 

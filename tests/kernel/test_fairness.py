@@ -55,7 +55,7 @@ def test_places_are_divided_by_weight(
     assert tuple(divided(lines(*weights), {}, places).values()) == expected
 
 
-def test_what_is_owed_is_given_next() -> None:
+def test_an_unused_share_is_given_next() -> None:
     weights = lines(1, 1)
     a, b = weights
     credits: Credits = {a: -0.5, b: 0.5}
@@ -63,7 +63,7 @@ def test_what_is_owed_is_given_next() -> None:
     assert divided(weights, credits, 3) == {a: 1, b: 2}
 
 
-def test_who_had_far_too_much_gets_none_and_all_places_are_given() -> None:
+def test_a_line_far_over_its_share_gets_none_and_all_slots_are_given() -> None:
     weights = lines(1, 1, 1)
     a, b, c = weights
     parts = divided(weights, {a: -50.0, b: 25.0, c: 25.0}, 8)
@@ -79,7 +79,7 @@ def test_an_unused_part_is_neither_saved_nor_charged() -> None:
     assert settled(weights, {}, parts, {a: 4, b: 0}) == {a: 0.0, b: 0.0}
 
 
-def test_who_was_not_asked_keeps_what_it_is_owed() -> None:
+def test_a_line_that_was_not_asked_keeps_its_share() -> None:
     weights = lines(3, 1)
     a, b = weights
     assert settled(weights, {}, {a: 1, b: 0}, {a: 1}) == {a: -0.25, b: 0.25}

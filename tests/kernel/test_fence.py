@@ -50,21 +50,21 @@ def assert_refused(
 
 @every_call
 def test_the_live_owner_is_let_through(call: str) -> None:
-    """I3."""
+    """Invariant I3."""
     running = make.leased()
     assert decide(running, command(call, fence_of(running))).execution is not None
 
 
 @every_call
 def test_an_unknown_execution_is_not_found(call: str) -> None:
-    """D38: one error per condition."""
+    """One error per condition."""
     assert_refused(None, call, Fence("lease", 1, "attempt"), NotFound)
 
 
 @every_call
 @pytest.mark.parametrize("off", [-1, 1])
 def test_another_epoch_is_stale_even_with_the_right_secrets(call: str, off: int) -> None:
-    """D1, I3."""
+    """Invariant I3."""
     running = make.leased()
     fence = fence_of(running)
     wrong = Fence(fence.lease_id, fence.lease_epoch + off, fence.attempt_id)
@@ -73,14 +73,14 @@ def test_another_epoch_is_stale_even_with_the_right_secrets(call: str, off: int)
 
 @every_call
 def test_another_lease_id_is_stale_even_with_the_right_epoch(call: str) -> None:
-    """core 8.2 row 24: the epoch can be guessed, the lease id cannot."""
+    """The epoch can be guessed, the lease id cannot."""
     running = make.leased()
     assert_refused(running, call, replace(fence_of(running), lease_id="guess"), StaleLease)
 
 
 @every_call
 def test_another_attempt_id_is_stale(call: str) -> None:
-    """D19, D42: the whole triple is compared."""
+    """The whole triple is compared."""
     running = make.leased()
     assert_refused(running, call, replace(fence_of(running), attempt_id="other"), StaleLease)
 
@@ -102,14 +102,14 @@ def test_a_lease_is_good_one_millisecond_before_its_end(call: str) -> None:
 @every_call
 @pytest.mark.parametrize("late_ms", [0, 1])
 def test_a_lease_is_over_at_its_end(call: str, late_ms: int) -> None:
-    """core 8.2 row 25: refused when now >= expires_at, noticed or not."""
+    """Refused when now >= expires_at, noticed or not."""
     running = make.leased()
     assert_refused(running, call, fence_of(running), LeaseExpired, NOW + TTL_MS + late_ms)
 
 
 @every_call
 def test_after_the_expiry_was_noticed_its_owner_hears_lease_expired(call: str) -> None:
-    """core 8.2 row 26: expiry raises the epoch, and the owner still learns the true cause."""
+    """Expiry raises the epoch, and the owner still learns the true cause."""
     running = make.leased(NOW - TTL_MS)
     assert_refused(make.lapsed(), call, fence_of(running), LeaseExpired)
 
@@ -123,14 +123,13 @@ def test_an_older_owner_hears_stale_lease_after_an_expiry(call: str) -> None:
 
 @every_call
 def test_a_revoked_owner_hears_lease_revoked(call: str) -> None:
-    """Scenario 5, D55."""
     running = make.leased()
     assert_refused(make.revoked(), call, fence_of(running), LeaseRevoked)
 
 
 @every_call
 @pytest.mark.parametrize("situation", ["waiting", "delayed", "held", "requeued", "parked"])
-def test_what_is_not_running_has_no_owner(call: str, situation: str) -> None:
+def test_an_execution_that_does_not_run_has_no_owner(call: str, situation: str) -> None:
     execution = make.SITUATIONS[situation]()
     stranger = Fence("lease-x", execution.lease_epoch, execution.attempt_id or "attempt-0")
     assert_refused(execution, call, stranger, ExecutionNotActive)
@@ -139,7 +138,7 @@ def test_what_is_not_running_has_no_owner(call: str, situation: str) -> None:
 @pytest.mark.parametrize("call", ["complete", "fail", "delay", "cancel"])
 @pytest.mark.parametrize("source", ["", "worker", LEASE_HOLDER, "OPERATOR_OVERRIDE"])
 def test_without_a_fence_only_the_named_operator_source_may_write(call: str, source: str) -> None:
-    """D2, D43: no default source; anything else is fence_required."""
+    """No default source; anything else is fence_required."""
     running = make.leased()
     calls = {
         "complete": make.complete_with(None, source),
@@ -152,7 +151,7 @@ def test_without_a_fence_only_the_named_operator_source_may_write(call: str, sou
 
 @pytest.mark.parametrize("call", ["complete", "fail", "delay"])
 def test_the_operator_override_skips_no_gate_but_identity(call: str) -> None:
-    """Lifecycle 3.1: not active, revoked and expired are refused for the operator as well."""
+    """Not active, revoked and expired are refused for the operator as well."""
     calls = {
         "complete": make.complete_with(None, OPERATOR_OVERRIDE),
         "fail": make.fail_with(None, source=OPERATOR_OVERRIDE),
@@ -167,7 +166,7 @@ def test_the_operator_override_skips_no_gate_but_identity(call: str) -> None:
 
 
 def test_not_active_tells_what_a_repeating_caller_needs() -> None:
-    """Lifecycle 1.5: outcome, epoch, phase and attempt id."""
+    """Outcome, epoch, phase and attempt id."""
     done = make.completed()
     reply = decide(done, make.fail_with(Fence("lease-x", 1, "attempt-0"))).reply
     assert reply.error is ExecutionNotActive

@@ -129,7 +129,9 @@ def test_a_graph_is_closed_exactly_when_its_flow_is_over(state: FlowState) -> No
         ({"node_count": FLOW_MEMBERS_MAX - 1}, False, None),
     ],
 )
-def test_who_may_join(fields: dict[str, Any], reopen: bool, error: type | None) -> None:
+def test_the_executions_that_may_join_a_flow(
+    fields: dict[str, Any], reopen: bool, error: type | None
+) -> None:
     reply = refuse_member(
         flow(**fields), make.created(), AddMember(flow_id="f", execution_id="x", reopen=reopen)
     )
@@ -295,7 +297,7 @@ def test_an_empty_flow_is_over_when_cancelled() -> None:
 
 
 @pytest.mark.parametrize("situation", make.SITUATIONS)
-def test_whom_each_policy_takes(situation: str) -> None:
+def test_the_members_each_cancel_policy_covers(situation: str) -> None:
     """Flows 10: what has begun drains under cancel_pending."""
     execution = make.SITUATIONS[situation]()
     lives = situation in make.LIVE
@@ -370,7 +372,7 @@ def test_a_repeated_cancel_has_deferred_cancels_done_at_once() -> None:
 
 
 @pytest.mark.parametrize("situation", ["waiting", "delayed", "held", "retrying", "requeued"])
-def test_what_is_barred_cannot_be_freed_by_anybody_else(situation: str) -> None:
+def test_release_and_unblock_refuse_a_barred_member(situation: str) -> None:
     barred = bar(make.LIVE[situation](), "enough", AT).execution
     assert barred is not None
     assert barred.state.blocking_reason is BlockingReason.PAUSED_BY_FLOW_CANCEL

@@ -104,7 +104,6 @@ def granted(execution: Execution | None = None, now: int = NOW) -> Execution:
 
 
 def test_a_grant_changes_no_eligibility() -> None:
-    """D6, core 8.1 rows 8 and 9."""
     before = make.created()
     decision = decide(before, issue())
     assert decision.execution is not None
@@ -114,7 +113,7 @@ def test_a_grant_changes_no_eligibility() -> None:
 
 
 def test_the_common_claim_passes_over_what_is_promised_until_the_promise_lapses() -> None:
-    """D31: valid at the instant of expiry itself, over one millisecond later."""
+    """Valid at the instant of expiry itself, over one millisecond later."""
     execution = granted()
     assert not is_claimable(execution, NOW)
     assert not is_claimable(execution, NOW + GRANT_MS)
@@ -122,14 +121,14 @@ def test_the_common_claim_passes_over_what_is_promised_until_the_promise_lapses(
 
 
 def test_a_second_grant_is_refused_while_the_first_lives() -> None:
-    """Scenario 12, D12: equality is still valid; after that it can be granted again."""
+    """Equality is still valid; after that it can be granted again."""
     execution = granted()
     assert refusal(decide(execution, issue("w2"), NOW + GRANT_MS)) is GrantAlreadyExists
     assert decide(execution, issue("w2"), NOW + GRANT_MS + 1).execution is not None
 
 
 def test_a_grant_is_redeemed_up_to_its_last_millisecond() -> None:
-    """Lifecycle 4.3: strictly less is expired, equality is valid."""
+    """Strictly less is expired, equality is valid."""
     execution = granted()
     assert refusal(decide(execution, redeem(), NOW + GRANT_MS + 1)) is ClaimGrantExpired
     decision = decide(execution, redeem(), NOW + GRANT_MS)
@@ -139,25 +138,23 @@ def test_a_grant_is_redeemed_up_to_its_last_millisecond() -> None:
 
 
 def test_a_grant_is_bound_to_the_pool_and_not_to_the_process() -> None:
-    """Scenario 12: another worker is refused, another instance of the same one is not."""
+    """Another worker is refused, another instance of the same one is not."""
     assert refusal(decide(granted(), redeem("w2"))) is InvalidClaimGrant
     assert isinstance(decide(granted(), redeem(instance="w1-2")).reply, Claimed)
 
 
 def test_without_a_grant_nothing_is_redeemed() -> None:
-    """D7, D11."""
     assert refusal(decide(make.created(), redeem())) is InvalidClaimGrant
     assert refusal(decide(None, redeem())) is NotFound
 
 
 @pytest.mark.parametrize("situation", ["delayed", "held", "leased", "parked", "completed"])
 def test_only_waiting_work_is_granted(situation: str) -> None:
-    """D21."""
     assert refusal(decide(make.SITUATIONS[situation](), issue())) is ExecutionNotEligible
 
 
 def test_a_grant_needs_every_capability_and_names_the_missing() -> None:
-    """Lifecycle 4.2: sorted; case-sensitive."""
+    """Sorted; case-sensitive."""
     execution = make.created(route=NEEDS_GPU)
     decision = decide(execution, issue(capabilities=("GPU",)))
     assert refusal(decision) is CapabilityMismatch
@@ -166,7 +163,7 @@ def test_a_grant_needs_every_capability_and_names_the_missing() -> None:
 
 
 def test_the_claim_must_fit_the_attempt() -> None:
-    """D21, core 8.5 row 74: routed by the attempt's state."""
+    """Routed by the attempt's state."""
     fresh = granted()
     assert refusal(decide(fresh, redeem(resumed=True))) is NotAResumedExecution
     parked = image(make.parked(delay_ms=1), PromoteDelayed(execution_id=EXECUTION_ID), NOW + 1)
@@ -192,7 +189,7 @@ def test_the_claim_must_fit_the_attempt() -> None:
     ],
 )
 def test_no_claim_revives_or_steals(situation: str, error: type) -> None:
-    """D7, D21: the grant path and the operator's path have the same gates."""
+    """The grant path and the operator's path have the same gates."""
     execution = make.SITUATIONS[situation]()
     for command in (
         redeem(),
@@ -203,7 +200,6 @@ def test_no_claim_revives_or_steals(situation: str, error: type) -> None:
 
 
 def test_a_block_and_a_hold_respect_or_withdraw_a_promise() -> None:
-    """D23, D56."""
     blocked = decide(
         granted(),
         Block(execution_id=EXECUTION_ID, reason=BlockingReason.WAITING_FOR_QUOTA, detail=""),
@@ -215,7 +211,7 @@ def test_a_block_and_a_hold_respect_or_withdraw_a_promise() -> None:
 
 
 def test_the_operator_takes_one_named_execution_whatever_it_needs() -> None:
-    """Lifecycle 4.7; audited (core 8.8 row 112)."""
+    """Audited."""
     decision = decide(
         make.created(route=NEEDS_GPU),
         ClaimNamed(execution_id=EXECUTION_ID, lease_ttl_ms=TTL_MS, backend="memory", ids=IDS),
@@ -233,7 +229,7 @@ def test_the_operator_takes_one_named_execution_whatever_it_needs() -> None:
 
 @pytest.mark.parametrize("path", ["granted", "named", "reclaimed"])
 def test_no_lease_is_born_past_the_deadline(path: str) -> None:
-    """D39: every way to a lease, not only the common claim, stops at the deadline."""
+    """Every way to a lease, not only the common claim, stops at the deadline."""
     deadline_at = NOW + 500
     execution = make.created(deadline_at=deadline_at)
     command: Any = ClaimNamed(
@@ -256,7 +252,7 @@ def test_no_lease_is_born_past_the_deadline(path: str) -> None:
 
 @pytest.mark.parametrize("situation", ["waiting", "leased", "parked", "requeued", "completed"])
 def test_only_lost_work_is_reclaimed(situation: str) -> None:
-    """D12: validated again when the grant is consumed."""
+    """Validated again when the grant is consumed."""
     execution = make.SITUATIONS[situation]()
     for command in (issue_reclaim(), reclaim()):
         decision = decide(execution, command)
@@ -266,7 +262,6 @@ def test_only_lost_work_is_reclaimed(situation: str) -> None:
 
 @pytest.mark.parametrize("situation", ["lapsed", "revoked"])
 def test_the_chosen_worker_takes_over_with_a_new_attempt(situation: str) -> None:
-    """Scenario 5, lifecycle 4.23."""
     lost = make.SITUATIONS[situation]()
     promised = image(lost, issue_reclaim())
     decision = decide(promised, reclaim())
@@ -286,7 +281,7 @@ def test_the_chosen_worker_takes_over_with_a_new_attempt(situation: str) -> None
 
 
 def test_a_reclaim_needs_the_grant_of_that_worker_in_time() -> None:
-    """D12: at equality valid, then not."""
+    """At equality valid, then not."""
     assert decide(make.lapsed(), reclaim()).reply == GrantNotFound(EXECUTION_ID)
     promised = image(make.lapsed(), issue_reclaim())
     assert decide(promised, reclaim("w3")).reply == GrantNotFound(EXECUTION_ID)
@@ -295,7 +290,6 @@ def test_a_reclaim_needs_the_grant_of_that_worker_in_time() -> None:
 
 
 def test_one_reclaim_grant_at_a_time_and_only_for_a_fit_worker() -> None:
-    """D12."""
     promised = image(make.lapsed(), issue_reclaim())
     assert refusal(decide(promised, issue_reclaim("w3"), NOW + GRANT_MS)) is GrantAlreadyExists
     unfit = decide(make.lapsed(route=NEEDS_GPU), issue_reclaim(capabilities=("gpu",)))
@@ -317,13 +311,11 @@ def test_automatic_requeue_waits_for_a_promised_takeover() -> None:
 def test_the_cap_is_the_calls_then_the_policys_then_a_thousand(
     asked: int | None, policy_cap: int | None, expected: int
 ) -> None:
-    """D16, core 8.2 row 30."""
     execution = make.created(policy=make.policy(max_reclaim_count=policy_cap))
     assert reclaim_cap(execution, asked) == expected
 
 
 def test_at_the_cap_the_call_ends_the_execution_and_says_both_numbers() -> None:
-    """Scenario 5, D16."""
     decision = decide(make.lapsed(), reclaim(cap=0))
     assert decision.reply == ReclaimCapExceeded(EXECUTION_ID, 0, 0)
     assert decision.execution is not None

@@ -138,7 +138,7 @@ def test_a_join_that_could_never_be_met_is_refused(
         ("ab ba", CycleDetected, "edges"),
     ],
 )
-def test_what_is_wrong_with_a_whole_graph_is_named(
+def test_a_defect_of_a_whole_graph_is_named(
     edges: str, error: type | None, field: str | None
 ) -> None:
     reply = check_graph("abc", pairs(edges), {})
@@ -169,13 +169,13 @@ def test_what_is_wrong_with_a_whole_graph_is_named(
         ),
     ],
 )
-def test_what_an_edge_is_refused_for(change: dict[str, Any], error: type | None) -> None:
+def test_the_reasons_an_edge_is_refused(change: dict[str, Any], error: type | None) -> None:
     given = {"flow": FLOW, "known": None, "ends": ENDS, "command": STAGE, **change}
     assert error_of(refuse_stage(**given)) is error
 
 
 def test_the_first_reason_counts() -> None:
-    """Flows 3.3: self, flow, revision, members, duplicate."""
+    """Self, flow, revision, members, duplicate."""
     stale = replace(STAGE, expected_graph_revision=1)
     assert error_of(refuse_stage(None, EDGE, (None, None), stale)) is NotFound
     assert error_of(refuse_stage(FLOW, EDGE, (None, None), stale)) is StaleGraphRevision

@@ -110,7 +110,7 @@ def test_an_input_may_be_as_large_as_the_limit_and_no_larger(
     assert compose(payload, None, handed, size - 1) == TooLarge(size, size - 1)
 
 
-def test_what_is_too_large_by_its_parts_is_not_put_together(
+def test_an_input_too_large_by_its_parts_is_not_assembled(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.delattr(inputs, "to_json")

@@ -66,7 +66,7 @@ def test_the_old_key_retires_before_the_new_one_is_current() -> None:
     assert decision.saves == (retired, SecretRow("k2", "bb", NOW, 1, None))
 
 
-def test_keys_whose_grace_is_over_go_with_a_rotation() -> None:
+def test_a_rotation_removes_keys_past_their_grace() -> None:
     over = SecretRow("k0", "cc", NOW - 20, 0, NOW)
     lives = SecretRow("k3", "dd", NOW - 20, 0, NOW + 1)
     decision = rotate_key([OLD, over, lives], rotate(), AT)

@@ -30,7 +30,7 @@ def test_a_lease_lapses_exactly_at_its_end() -> None:
 
 
 def test_a_lapsed_lease_raises_the_epoch_and_keeps_its_owner_on_record() -> None:
-    """I4, core 8.2 row 26."""
+    """Invariant I4."""
     running = make.leased()
     decision = decide(running, ExpireLease(execution_id=EXECUTION_ID), NOW + TTL_MS)
     lapsed = decision.execution
@@ -47,7 +47,7 @@ def test_a_lapsed_lease_raises_the_epoch_and_keeps_its_owner_on_record() -> None
     "situation", ["waiting", "delayed", "held", "parked", "lapsed", "revoked", "completed"]
 )
 def test_expiry_touches_nothing_that_holds_no_lease(situation: str) -> None:
-    """D60: guarded by the lease itself, so a stale list does no harm."""
+    """Guarded by the lease itself, so a stale list does no harm."""
     execution = make.SITUATIONS[situation]()
     decision = decide(execution, ExpireLease(execution_id=EXECUTION_ID), NOW + 10 * TTL_MS)
     assert decision.execution is None
@@ -86,12 +86,10 @@ def test_renewing_moves_the_end_and_nothing_else() -> None:
 def test_a_lease_never_outlives_the_deadline_or_the_attempt(
     wanted: int, deadline_at: int | None, attempt_due_at: int | None, expected: int
 ) -> None:
-    """D39."""
     assert lease_horizon(wanted, deadline_at, attempt_due_at) == expected
 
 
 def test_a_renewal_stops_at_the_horizon() -> None:
-    """D39."""
     running = make.leased(policy=make.policy(attempt_timeout_ms=4000, execution_deadline_ms=9000))
     assert running.lease_expires_at == NOW + 4000
     renewed = image(
@@ -103,7 +101,7 @@ def test_a_renewal_stops_at_the_horizon() -> None:
 
 
 def test_a_lost_lease_is_requeued_when_its_grace_is_over() -> None:
-    """D8: automatic, with a new attempt that counts against the cap."""
+    """Automatic, with a new attempt that counts against the cap."""
     running = make.leased(NOW - TTL_MS)
     lapsed = image(running, ExpireLease(execution_id=EXECUTION_ID), NOW, reclaim_grace_ms=100)
     early = decide(lapsed, RequeueLost(execution_id=EXECUTION_ID), NOW + 99)
@@ -161,7 +159,7 @@ def test_nothing_is_requeued_that_was_not_lost(situation: str) -> None:
 
 @pytest.mark.parametrize("cap", [0, 1, 2])
 def test_the_cap_allows_exactly_so_many_lost_leases(cap: int) -> None:
-    """Scenario 5, D16, I5."""
+    """Invariant I5."""
     execution = make.created(policy=make.policy(max_reclaim_count=cap))
     now = NOW
     for _ in range(cap):
@@ -189,7 +187,7 @@ def test_the_cap_allows_exactly_so_many_lost_leases(cap: int) -> None:
 
 
 def test_a_reclaimed_attempt_gets_its_whole_time() -> None:
-    """D16: the old attempt's timeout does not expire the new one."""
+    """The old attempt's timeout does not expire the new one."""
     rules = make.policy(attempt_timeout_ms=2 * TTL_MS)
     again = make.claimed(make.requeued(policy=rules), "w2")
     assert again.attempt_due_at == NOW + 2 * TTL_MS

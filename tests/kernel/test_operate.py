@@ -54,14 +54,13 @@ def block(reason: BlockingReason = BlockingReason.WAITING_FOR_QUOTA) -> Block:
     ],
     ids=lambda command: type(command).__name__,
 )
-def test_what_does_not_exist_is_not_found(command: Any) -> None:
-    """D38."""
+def test_a_missing_execution_is_not_found(command: Any) -> None:
     assert refusal(decide(None, command)) is NotFound
 
 
 @pytest.mark.parametrize("situation", RUNNABLE)
 def test_priority_changes_in_every_runnable_state(situation: str) -> None:
-    """D26; audited."""
+    """Audited."""
     decision = decide(
         make.SITUATIONS[situation](priority=3),
         ChangePriority(execution_id=EXECUTION_ID, new_priority=8),
@@ -90,7 +89,7 @@ def test_priority_of_what_runs_or_ended_stays(situation: str) -> None:
 
 @pytest.mark.parametrize("situation", ["waiting", "delayed", "parked", "retrying", "requeued"])
 def test_a_hold_and_its_release_restore_what_was_before(situation: str) -> None:
-    """D23: a delay goes on underneath; the attempt is untouched."""
+    """A delay goes on underneath; the attempt is untouched."""
     before = make.SITUATIONS[situation]()
     held = image(before, Hold(execution_id=EXECUTION_ID, reason="audit"))
     assert held.state.eligibility_state is EligibilityState.BLOCKED_BY_OPERATOR
@@ -103,7 +102,7 @@ def test_a_hold_and_its_release_restore_what_was_before(situation: str) -> None:
 
 
 def test_holding_twice_is_answered_once_done() -> None:
-    """I6."""
+    """Invariant I6."""
     held = make.held()
     decision = decide(held, Hold(execution_id=EXECUTION_ID, reason="again"))
     assert decision.reply == Blocked(EXECUTION_ID, BlockingReason.PAUSED_BY_OPERATOR)
@@ -112,7 +111,6 @@ def test_holding_twice_is_answered_once_done() -> None:
 
 
 def test_hold_and_release_are_audited() -> None:
-    """core 8.8 row 112."""
     (first,) = decide(make.created(), Hold(execution_id=EXECUTION_ID, reason="audit")).events
     (second,) = decide(make.held(), Release(execution_id=EXECUTION_ID)).events
     assert isinstance(first, OperatorEvent)
@@ -125,7 +123,7 @@ def test_hold_and_release_are_audited() -> None:
 
 @pytest.mark.parametrize("reason", sorted(ADMISSION_BLOCK_REASONS))
 def test_every_block_can_be_lifted(reason: BlockingReason) -> None:
-    """D23: symmetrical for every reason, lane state and operator included."""
+    """Symmetrical for every reason, lane state and operator included."""
     before = make.created()
     blocked = image(before, block(reason))
     assert blocked.state.blocking_reason is reason
@@ -135,14 +133,13 @@ def test_every_block_can_be_lifted(reason: BlockingReason) -> None:
 
 @pytest.mark.parametrize("situation", ["delayed", "held", "leased", "parked", "lapsed"])
 def test_a_block_takes_only_waiting_work(situation: str) -> None:
-    """D23: a dependency, a delay or another block is never overwritten."""
+    """A dependency, a delay or another block is never overwritten."""
     decision = decide(make.SITUATIONS[situation](), block())
     assert isinstance(decision.reply, Rejected)
     assert decision.execution is None
 
 
 def test_a_block_of_what_ended_or_for_no_reason_is_refused() -> None:
-    """Lifecycle 4.18."""
     assert refusal(decide(make.completed(), block())) is ExecutionNotActive
     for reason in set(BlockingReason) - ADMISSION_BLOCK_REASONS:
         assert refusal(decide(make.created(), block(reason))) is InvalidBlockingReason
@@ -164,7 +161,7 @@ def test_an_unblock_lifts_only_the_expected_block() -> None:
 
 
 def test_releasing_a_hold_does_not_lift_the_block_beneath_it() -> None:
-    """D23: the prior eligibility is remembered and restored."""
+    """The prior eligibility is remembered and restored."""
     blocked = image(make.created(), block())
     decision = decide(blocked, Hold(execution_id=EXECUTION_ID, reason="audit"))
     if decision.execution is None:  # refusing to hold what is blocked would be right as well
@@ -187,7 +184,7 @@ def test_a_tag_is_set_and_overwritten_in_key_order() -> None:
 
 
 def test_a_revoked_lease_is_fenced_at_once() -> None:
-    """Scenario 5, I4, D9."""
+    """Invariant I4."""
     running = make.leased()
     decision = decide(running, RevokeLease(execution_id=EXECUTION_ID, reason="suspect"))
     after = decision.execution
@@ -210,7 +207,7 @@ def test_a_revoked_lease_is_fenced_at_once() -> None:
     ],
 )
 def test_revoking_what_holds_no_lease_changes_nothing(situation: str, why: str) -> None:
-    """D9: a finished execution is not reported as revoked."""
+    """A finished execution is not reported as revoked."""
     decision = decide(
         make.SITUATIONS[situation](), RevokeLease(execution_id=EXECUTION_ID, reason="x")
     )
@@ -226,8 +223,8 @@ def test_revoking_what_holds_no_lease_changes_nothing(situation: str, why: str) 
         ({"worker_instance_id": "w9-1"}, "different_worker_instance_id"),
     ],
 )
-def test_a_revocation_may_name_whom_it_means(fields: dict[str, str], why: str) -> None:
-    """D42: the real ids are compared."""
+def test_a_revocation_may_name_the_worker_it_means(fields: dict[str, str], why: str) -> None:
+    """The real ids are compared."""
     running: Execution = make.leased()
     missed = decide(running, RevokeLease(execution_id=EXECUTION_ID, reason="x", **fields))
     assert missed.reply == AlreadySatisfied(why, EXECUTION_ID)

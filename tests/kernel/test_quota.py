@@ -121,7 +121,7 @@ def test_a_denial_takes_nothing() -> None:
             assert (row.active, row.in_window) == (full.row.active, full.row.in_window)
 
 
-def test_who_has_a_place_is_not_counted_again() -> None:
+def test_an_execution_with_a_slot_is_not_counted_again() -> None:
     held = AdmissionRow("q", "default", "e1", RESERVED, NOW - 5, NOW - 5, NOW + 5)
     before = gate(rate=1, cap=1, in_window=1, active=1)
     decision = ask(before, held)
@@ -132,8 +132,8 @@ def test_who_has_a_place_is_not_counted_again() -> None:
     assert ask(before, kept).saves == ()
 
 
-def test_who_starts_again_moves_in_the_window() -> None:
-    """D51: one entry per execution, so it needs no second start of a full window."""
+def test_a_second_start_moves_in_the_window() -> None:
+    """One entry per execution, so it needs no second start of a full window."""
     held = AdmissionRow("q", "default", "e1", AdmissionState.RELEASED, NOW - 5, NOW - 5)
     decision = ask(gate(rate=1, in_window=1, oldest_at=NOW - 5), held)
     assert decision.reply == Admitted()
@@ -167,7 +167,7 @@ def test_the_refused_come_back_in_waves_that_fit() -> None:
     assert waits == [9_000, 9_000, 19_000, 19_000, 29_000]
 
 
-def test_who_only_asks_joins_no_wave() -> None:
+def test_a_check_alone_joins_no_wave() -> None:
     full = gate(rate=1, in_window=1, oldest_at=NOW)
     for _ in range(3):
         decision = ask(full, parks=False)
@@ -211,7 +211,7 @@ def test_a_look_is_not_put_off(planned: int | None, expected: int) -> None:
 # --- the window and the places -----------------------------------------------------------------
 
 
-def test_what_is_as_old_as_the_window_leaves_it() -> None:
+def test_a_start_as_old_as_the_window_leaves_it() -> None:
     rows = [
         AdmissionRow("q", "default", "e1", RUNNING, 0, NOW - WINDOW_MS - 1),
         AdmissionRow("q", "default", "e2", AdmissionState.RELEASED, 0, NOW - WINDOW_MS),

@@ -19,7 +19,6 @@ AGAIN = Replay(execution_id=EXECUTION_ID, requested_by="ann", reason="bad data")
 
 @pytest.mark.parametrize("ended", make.ENDED)
 def test_every_end_can_be_replayed(ended: str) -> None:
-    """Scenario 9, core 8.3 row 48."""
     done = make.ENDED[ended]()
     decision = decide(done, AGAIN, NOW + 5)
     again = decision.execution
@@ -39,17 +38,17 @@ def test_every_end_can_be_replayed(ended: str) -> None:
 
 
 @pytest.mark.parametrize("situation", make.LIVE)
-def test_what_has_not_ended_is_not_replayed(situation: str) -> None:
+def test_an_open_execution_is_not_replayed(situation: str) -> None:
     assert refusal(decide(make.LIVE[situation](), AGAIN)) is ExecutionNotTerminal
 
 
-def test_what_does_not_exist_is_not_replayed() -> None:
+def test_a_missing_execution_is_not_replayed() -> None:
     assert refusal(decide(None, AGAIN)) is NotFound
 
 
 @pytest.mark.parametrize("most", [0, 1, 10])
 def test_exactly_so_many_replays_are_given(most: int) -> None:
-    """Scenario 9, I5."""
+    """Invariant I5."""
     execution = make.completed(policy=ExecutionPolicy(max_replay_count=most))
     for count in range(1, most + 1):
         again = image(execution, AGAIN)
@@ -62,7 +61,7 @@ def test_exactly_so_many_replays_are_given(most: int) -> None:
 
 
 def test_a_replayed_execution_may_retry_again() -> None:
-    """Scenario 9, D17: the counters start anew."""
+    """The counters start anew."""
     exhausted = make.failed(policy=make.policy(retry_policy=make.retries(1)))
     running = make.claimed(image(exhausted, AGAIN))
     decision = decide(running, make.fail_with(fence_of(running)))
@@ -70,7 +69,7 @@ def test_a_replayed_execution_may_retry_again() -> None:
 
 
 def test_a_past_deadline_does_not_kill_the_new_life() -> None:
-    """D17: given anew, computed anew from the policy, or cleared."""
+    """Given anew, computed anew from the policy, or cleared."""
     absolute = make.cancelled(deadline_at=NOW + 10)
     assert image(absolute, AGAIN, NOW + 50).deadline_at is None
     supplied = Replay(execution_id=EXECUTION_ID, deadline_at=NOW + 99)

@@ -34,7 +34,7 @@ def plain(initial: int, most: int, multiplier: float) -> ExponentialBackoff:
 def test_a_pause_is_a_whole_number_between_zero_and_the_maximum(
     initial: int, most: int, multiplier: float, count: int, jitter: float
 ) -> None:
-    """D35: floor, never fractional, never over the cap, however large the exponent."""
+    """Floor, never fractional, never over the cap, however large the exponent."""
     pause = backoff_ms(plain(initial, most, multiplier), count, jitter)
     assert isinstance(pause, int)
     assert 0 <= pause <= most
@@ -52,7 +52,7 @@ def test_pauses_never_get_shorter(
 def test_the_first_retry_waits_the_initial_pause(
     initial: int, most: int, multiplier: float, jitter: float
 ) -> None:
-    """Lifecycle 4.21: the exponent is the number of retries already used."""
+    """The exponent is the number of retries already used."""
     assert backoff_ms(plain(initial, most, multiplier), 0, jitter) == min(initial, most)
 
 
@@ -66,7 +66,7 @@ def test_no_initial_pause_is_no_pause_ever(most: int, multiplier: float, count: 
 def test_full_jitter_spreads_over_the_whole_pause(
     initial: int, most: int, multiplier: float, count: int, jitter: float
 ) -> None:
-    """D35: optional full jitter, scaled by the random number that is handed in."""
+    """Optional full jitter, scaled by the random number that is handed in."""
     fixed = backoff_ms(plain(initial, most, multiplier), count, jitter)
     spread = ExponentialBackoff(
         initial_delay_ms=initial, max_delay_ms=most, multiplier=multiplier, jitter=True
@@ -86,18 +86,15 @@ def test_a_fixed_pause_is_fixed(delay_ms: int, count: int, jitter: float) -> Non
     ("count", "expected"), [(0, 1000), (1, 2000), (5, 32_000), (6, 60_000), (7, 60_000)]
 )
 def test_the_default_backoff_doubles_up_to_a_minute(count: int, expected: int) -> None:
-    """Scenario 6."""
     assert backoff_ms(ExponentialBackoff(), count, 0.9) == expected
 
 
 def test_a_fractional_multiplier_is_floored() -> None:
-    """D35."""
     assert backoff_ms(plain(1001, 60_000, 1.5), 1, 0.0) == 1501
 
 
 @pytest.mark.parametrize("multiplier", [0.99, 0.0, -1.0, 1000.1, math.inf, math.nan])
 def test_a_multiplier_outside_its_bounds_is_refused(multiplier: float) -> None:
-    """D35."""
     with pytest.raises(InvalidInput, match=r"backoff\.multiplier"):
         ExponentialBackoff(multiplier=multiplier)
 
@@ -115,25 +112,24 @@ def decide_retry(
 
 @given(st.integers(0, 50), st.integers(0, 60))
 def test_exactly_max_retries_retries_are_given(most: int, used: int) -> None:
-    """D15, I5: used < max is retried, used == max is not."""
+    """I5: used < max is retried, used == max is not."""
     assert (decide_retry(make.retries(most), retry_count=used) is not None) == (used < most)
 
 
 def test_without_a_policy_nothing_is_retried() -> None:
-    """D15: the documented default."""
+    """The documented default."""
     assert decide_retry(None) is None
 
 
 @given(st.integers(1, 10), st.sampled_from(FailureClass))
 def test_permanent_and_cancelled_are_never_retried(most: int, kind: FailureClass) -> None:
-    """D15."""
     never = kind in (FailureClass.PERMANENT, FailureClass.CANCELLED)
     assert (decide_retry(make.retries(most), kind) is None) == never
 
 
 @given(st.lists(CATEGORIES, max_size=4), CATEGORIES)
 def test_categories_narrow_what_is_retried(categories: list[str], category: str) -> None:
-    """D15, D28: an empty list names none and so allows every category."""
+    """An empty list names none and so allows every category."""
     policy = make.retries(3, retryable_categories=tuple(categories))
     retried = decide_retry(policy, category=category) is not None
     assert retried == (not categories or category in categories)
@@ -145,7 +141,7 @@ def test_a_matching_category_does_not_save_a_permanent_failure() -> None:
 
 
 def test_a_failed_attempt_waits_out_its_backoff() -> None:
-    """Lifecycle 3.6: runnable, delayed, waiting_for_retry_backoff; D13: eligible_at is written."""
+    """Runnable, delayed, waiting_for_retry_backoff; eligible_at is written."""
     running = make.leased(policy=make.policy(retry_policy=make.retries(1, 700)))
     decision = decide(running, make.fail_with(fence_of(running)))
     waiting = decision.execution
@@ -166,7 +162,7 @@ def test_no_backoff_means_waiting_at_once() -> None:
 
 @given(st.integers(0, 4))
 def test_the_number_of_attempts_is_retries_plus_one(most: int) -> None:
-    """Scenario 6, I5: indexes 0..max, then the end."""
+    """I5: indexes 0..max, then the end."""
     execution = make.created(policy=make.policy(retry_policy=make.retries(most, 0)))
     indexes = []
     while not execution.is_terminal:

@@ -35,13 +35,13 @@ def check(tokens: object) -> tuple[str, ...]:
 
 @given(st.lists(good_tokens, max_size=20))
 def test_any_printable_word_is_a_capability(tokens: list[str]) -> None:
-    """Scenario 11, D62: one grammar for both sides; order and repetition mean nothing."""
+    """One grammar for both sides; order and repetition mean nothing."""
     assert check(tokens) == tuple(sorted(set(tokens)))
 
 
 @given(good_tokens, st.sampled_from([",", " ", "\t", "\n", "\x7f", "\x00", "\u00a0", "\u2003"]))
 def test_a_comma_a_space_or_a_control_character_is_refused(token: str, bad: str) -> None:
-    """Scenario 11, D62: Unicode spaces included."""
+    """Unicode spaces included."""
     for spoiled in (bad, token + bad, bad + token, token + bad + token):
         with pytest.raises(InvalidCapabilities, match="capabilities"):
             check([spoiled])
@@ -49,18 +49,17 @@ def test_a_comma_a_space_or_a_control_character_is_refused(token: str, bad: str)
 
 @pytest.mark.parametrize("wrong", ["gpu", b"gpu", {"gpu": True}, 5, None, [""], [5], [None]])
 def test_a_list_of_another_shape_is_refused(wrong: object) -> None:
-    """D62: never read as "any worker may run this"."""
+    """Never read as "any worker may run this"."""
     with pytest.raises(InvalidCapabilities, match="capabilities"):
         check(wrong)
 
 
 def test_the_east_counts() -> None:
-    """Scenario 11."""
     assert check(["东京-gpu"]) == ("东京-gpu",)
 
 
 def test_both_maxima_are_inclusive() -> None:
-    """Scenario 11: 256 words, 4096 bytes of the comma-joined form."""
+    """256 words, 4096 bytes of the comma-joined form."""
     words = [f"w{number}" for number in range(limits.CAPABILITY_TOKENS_MAX)]
     assert len(check(words)) == limits.CAPABILITY_TOKENS_MAX
     with pytest.raises(InvalidCapabilities, match="256 words"):
@@ -77,7 +76,6 @@ def test_both_maxima_are_inclusive() -> None:
 def test_a_worker_fits_exactly_when_it_offers_a_superset(
     required: frozenset[str], offered: frozenset[str]
 ) -> None:
-    """Lifecycle 4.2."""
     missing = missing_capabilities(required, offered)
     assert missing == tuple(sorted(required - offered))
     catalog = Catalog(1, (Route("default", "lane", "kind", tuple(sorted(required))),), {})
@@ -129,7 +127,6 @@ def register(known: Worker | None, worker_id: str = "w1", now: int = NOW) -> obj
 
 @pytest.mark.parametrize(("age_ms", "live"), [(TTL - 1, True), (TTL, False), (TTL + 1, False)])
 def test_a_worker_lapses_exactly_after_its_time(age_ms: int, live: bool) -> None:
-    """Scenario 17, D52."""
     now = NOW + age_ms
     expected = Refreshed(now + TTL) if live else NotRegistered()
     assert heartbeat_worker(worker(), Moment(now)).reply == expected
@@ -138,7 +135,6 @@ def test_a_worker_lapses_exactly_after_its_time(age_ms: int, live: bool) -> None
 
 
 def test_an_instance_changes_its_pool_only_after_it_lapsed() -> None:
-    """D52."""
     reply = register(worker(), "w2")
     assert isinstance(reply, Refused)
     assert reply.error is InvalidInput
@@ -147,7 +143,7 @@ def test_an_instance_changes_its_pool_only_after_it_lapsed() -> None:
 
 
 def test_refreshing_keeps_the_registration_instant_and_writes_no_event() -> None:
-    """D52: heartbeats append nothing."""
+    """Heartbeats append nothing."""
     beat = heartbeat_worker(worker(), Moment(NOW + 5))
     assert beat.events == ()
     assert beat.saves == (replace(worker(), last_heartbeat_at=NOW + 5),)
@@ -176,7 +172,7 @@ def test_every_situation_explains_itself(situation: str, waiting_for: str) -> No
 
 
 def test_waiting_work_names_what_no_live_worker_offers() -> None:
-    """D31: waiting_for_capable_worker with what is missing."""
+    """waiting_for_capable_worker with what is missing."""
     needs = make.created(route=Route("default", "lane", "kind", ("cuda", "gpu")))
     answer = explain(needs, LaneState.ACTIVE, [worker(("gpu",))], BoundsLook(), NOW)
     assert answer.waiting_for == "waiting_for_capable_worker"
@@ -194,7 +190,7 @@ def test_a_closed_lane_is_the_first_reason_named() -> None:
     assert answer.waiting_for == "lane_state"
 
 
-def test_a_lapsed_lease_nobody_noticed_yet_is_explained() -> None:
+def test_an_expired_lease_that_was_not_marked_yet_is_explained() -> None:
     running = claimed(make.created())
     answer = explain(running, LaneState.ACTIVE, [], BoundsLook(), NOW + make.TTL_MS)
     assert answer.waiting_for == "lease_expiry"

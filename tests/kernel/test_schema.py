@@ -159,7 +159,9 @@ def is_let_in(data: bytes, name: str) -> bool:
 
 @pytest.mark.parametrize("name", TYPES)
 @given(data=st.data())
-def test_what_is_let_in_is_what_can_be_decoded(name: str, data: st.DataObject) -> None:
+def test_the_payloads_a_schema_accepts_are_those_that_decode(
+    name: str, data: st.DataObject
+) -> None:
     """Values of the right type and any others, with parts changed, dropped and added."""
     kind = TYPES[name]
     if data.draw(st.booleans()):
@@ -384,7 +386,7 @@ ALTERNATIVES = {
 
 
 @pytest.mark.parametrize("name", ALTERNATIVES)
-def test_what_takes_too_many_steps_is_refused(name: str) -> None:
+def test_a_check_of_too_many_steps_is_refused(name: str) -> None:
     """Where parts have no names nothing is known a second time: the steps are what bounds it."""
     schema = check_schema(json.dumps({"anyOf": [ALTERNATIVES[name]] * 700}))
     assert schema is not None
@@ -493,7 +495,7 @@ def test_an_older_type_of_that_kind_refuses_or_lets_in_but_never_fails(name: str
     ],
     ids=str,
 )
-def test_what_only_looks_like_a_reference_is_let_be(schema: Any) -> None:
+def test_a_property_that_only_looks_like_a_reference_is_accepted(schema: Any) -> None:
     assert check_schema(json.dumps(schema)) is not None
 
 

@@ -100,8 +100,10 @@ def effect_of(decision: Decision[Any]) -> SignalEffect:
 
 @pytest.mark.parametrize("state", WaitpointState)
 @pytest.mark.parametrize("situation", SITUATIONS)
-def test_what_does_not_wait_is_never_moved(situation: str, state: WaitpointState) -> None:
-    """Invariant 3: buffered, or a late answer; never a transition."""
+def test_a_signal_never_moves_an_execution_that_does_not_wait(
+    situation: str, state: WaitpointState
+) -> None:
+    """Buffered, or a late answer; never a transition."""
     execution = SITUATIONS[situation]()
     waitpoint = a_waitpoint(state)
     decision = deliver(execution, waitpoint, None, None, command_of(), AT)
@@ -119,7 +121,7 @@ def test_what_does_not_wait_is_never_moved(situation: str, state: WaitpointState
 
 
 def test_a_waitpoint_of_another_suspension_moves_nothing() -> None:
-    """D-01: its state says active, its suspension is not the open one."""
+    """Its state says active, its suspension is not the open one."""
     execution, episode = waiting()
     stray = replace(episode.waitpoints[0], suspension_id="older")
     decision = deliver(execution, stray, episode, None, command_of(), AT)
@@ -157,7 +159,7 @@ def test_each_effect_and_what_it_writes() -> None:
 
 
 def test_a_known_key_is_answered_before_anything_is_looked_at() -> None:
-    """D-11: state and caps come after it."""
+    """State and caps come after it."""
     execution, episode = waiting(policy=ExecutionPolicy(max_signals_per_execution=1))
     full = replace(execution, signal_count=1)
     seen = SignalKeyRow("wa", "k", "first", SignalEffect.RESUMED, NOW + 10)
@@ -186,7 +188,7 @@ def test_a_key_is_kept_only_if_there_is_one_and_time_for_it(
     assert len(saved(decision, SignalKeyRow)) == kept
 
 
-def test_a_key_whose_time_is_over_is_as_if_it_had_never_been() -> None:
+def test_an_expired_key_counts_as_missing() -> None:
     execution, episode = waiting()
     command = command_of(idempotency_key="k")
     for due_at, is_known in ((NOW + 1, True), (NOW, False)):
@@ -196,7 +198,6 @@ def test_a_key_whose_time_is_over_is_as_if_it_had_never_been() -> None:
 
 
 def test_a_lapsed_pending_waitpoint_takes_nothing() -> None:
-    """D-35."""
     waitpoint = a_waitpoint(WaitpointState.PENDING, expires_at=NOW, suspension_id=None)
     decision = deliver(leased(), waitpoint, None, None, command_of(), AT)
     assert isinstance(decision.reply, Refused)
@@ -205,7 +206,7 @@ def test_a_lapsed_pending_waitpoint_takes_nothing() -> None:
 
 @pytest.mark.parametrize(("own", "theirs", "wait"), [(0, 0, 0), (5, 0, 5), (0, 7, 7), (5, 7, 7)])
 def test_the_delay_of_a_resume(own: int, theirs: int, wait: int) -> None:
-    """D-10: the signal's, else the suspension's."""
+    """The signal's, else the suspension's."""
     execution, episode = waiting(Single("a"))
     row = replace(episode.row, resume_delay_ms=own)
     command = command_of(resume_delay_ms=theirs)

@@ -225,7 +225,7 @@ def test_a_refused_call_is_judged_again_and_counted_once() -> None:
     assert book.spend("e1", {"a": 3}, "k") == AlreadyApplied()
 
 
-def test_a_release_after_a_reset_takes_from_nobody() -> None:
+def test_a_release_after_a_reset_gives_nothing_back() -> None:
     book = Book()
     book.spend("e1", {"a": 5})
     book.reset()
@@ -267,7 +267,7 @@ def test_a_hold_of_an_earlier_lease_is_replaced() -> None:
     assert book.executions["e1"].side_holds == 1
 
 
-def test_what_a_hold_covers_is_charged_and_its_excess_judged() -> None:
+def test_the_reserved_part_is_charged_and_its_excess_judged() -> None:
     book = Book(hard_limits={"a": 10})
     book.report({"a": 5})
     book.reserve("e1", "h", {"a": 4})
@@ -343,7 +343,7 @@ def test_a_worker_that_lost_its_lease_is_told_how_its_call_went() -> None:
     assert (book.used, book.held) == ({"a": 7}, {"a": 1})
 
 
-def test_a_key_whose_time_is_over_is_as_if_it_had_never_been() -> None:
+def test_an_expired_key_counts_as_missing() -> None:
     book = Book()
     for _ in range(2):
         assert book.report({"a": 1}, "k") == Ok()

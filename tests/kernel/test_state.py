@@ -37,7 +37,7 @@ Combination = tuple[
     TerminalOutcome,
     AttemptState,
 ]
-# How each phase may look, straight from lifecycle 2.1 and 3.6 and independent of the code.
+# How each phase may look, written independently of the code.
 _LOST = (OwnershipState.LEASE_EXPIRED_RECLAIMABLE, OwnershipState.LEASE_REVOKED)
 _PENDING = (
     AttemptState.PENDING_FIRST_ATTEMPT,
@@ -96,7 +96,7 @@ def is_legal(combination: Combination) -> bool:
 
 
 def test_every_combination_is_either_listed_or_refused() -> None:
-    """D4, rule 1: all 110,000 combinations, judged by the specification's own table."""
+    """All 110,000 combinations, judged by a table of its own."""
     listed = set(ALL_VECTORS)
     for combination in product(*DIMENSIONS):
         if is_legal(combination):
@@ -111,7 +111,7 @@ def test_no_legal_vector_is_listed_twice() -> None:
 
 
 def test_every_legal_vector_has_a_label_and_a_number_of_its_own() -> None:
-    """D4, D25: one derivation; the stored number leads back to the same vector."""
+    """One derivation; the stored number leads back to the same vector."""
     assert set(s.ID_OF_VECTOR) == set(ALL_VECTORS)
     for vector in ALL_VECTORS:
         number = s.ID_OF_VECTOR[vector]
@@ -146,7 +146,7 @@ def test_the_stored_numbers_are_for_ever() -> None:
     ],
 )
 def test_a_block_is_labelled_by_its_reason(reason: BlockingReason, label: PublicState) -> None:
-    """D25: only budgets and quotas read as rate limited."""
+    """Only budgets and quotas read as rate limited."""
     blocked = s.blocked(reason, AttemptState.PENDING_FIRST_ATTEMPT)
     assert blocked.public_state is label
 
@@ -157,7 +157,7 @@ def test_a_reason_that_blocks_nothing_is_refused() -> None:
 
 
 def test_admission_may_not_ask_for_the_blocks_of_flows() -> None:
-    """Flows 1.3: nobody but the flow sets or lifts these."""
+    """Only the flow sets or lifts these."""
     of_flows = {BlockingReason.WAITING_FOR_CHILDREN, BlockingReason.PAUSED_BY_FLOW_CANCEL}
     assert not of_flows & s.ADMISSION_BLOCK_REASONS
     assert set(s.ELIGIBILITY_OF_BLOCK) - of_flows == s.ADMISSION_BLOCK_REASONS
@@ -165,5 +165,5 @@ def test_admission_may_not_ask_for_the_blocks_of_flows() -> None:
 
 @pytest.mark.parametrize("situation", make.SITUATIONS)
 def test_every_situation_the_rules_lead_to_is_a_listed_vector(situation: str) -> None:
-    """D5: nothing is created in a state nobody claims from."""
+    """Nothing is created in a state that no worker claims from."""
     assert make.SITUATIONS[situation]().state in ALL_VECTORS

@@ -314,7 +314,6 @@ def test_signals_are_told_in_the_order_they_counted() -> None:
 
 @pytest.mark.parametrize("cause", ResumeCause)
 def test_an_end_closes_everything_whatever_its_cause(cause: ResumeCause) -> None:
-    """Invariant 2."""
     _, episode = waiting()
     over = ended(episode, cause, "ann", "because", Moment(NOW + 7))
     row, waitpoints = over.row, over.waitpoints
@@ -331,7 +330,7 @@ def test_an_end_closes_everything_whatever_its_cause(cause: ResumeCause) -> None
 
 @pytest.mark.parametrize("situation", SITUATIONS)
 def test_nothing_else_can_be_resumed_or_timed_out(situation: str) -> None:
-    """Invariant 8: each transition is guarded by the phase."""
+    """Each transition is guarded by the phase."""
     execution = SITUATIONS[situation]()
     resume = ResumeExecution(execution_id=EXECUTION_ID, actor="ann", resume_delay_ms=0)
     assert refused(resume_execution(execution, None, resume, AT)) is ExecutionNotSuspended
@@ -354,7 +353,7 @@ def test_a_timeout_is_not_early() -> None:
 
 @pytest.mark.parametrize("behavior", TimeoutBehavior)
 def test_every_behaviour_leaves_a_state_that_agrees_with_itself(behavior: TimeoutBehavior) -> None:
-    """§8.3: either over, or awake with the same attempt, or suspended and not closed."""
+    """Either over, or awake with the same attempt, or suspended and not closed."""
     parked, episode = waiting(timeout_behavior=behavior)
     command = ExpireSuspension(execution_id=EXECUTION_ID, signal_id="x")
     done = expire_suspension(parked, episode, command, Moment(NOW + 1000))
@@ -372,7 +371,6 @@ def test_every_behaviour_leaves_a_state_that_agrees_with_itself(behavior: Timeou
 
 
 def test_spent_time_adds_up_over_episodes() -> None:
-    """Invariant 7."""
     running = leased()
     first = suspend(running, FACTS, command_of(fence_of(running)), Moment(NOW + 400)).execution
     assert first is not None

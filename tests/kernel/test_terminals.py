@@ -96,7 +96,7 @@ def before_end(situation: str, policy: ExecutionPolicy) -> Execution:
 def test_every_end_does_the_same_things(
     situation: str, how: str, policy: ExecutionPolicy, now: int, outcome: TerminalOutcome
 ) -> None:
-    """Rule 8, D14, D16, D24, D41, D56, I2: attempt, lease, fence, grant, timers, events."""
+    """I2: attempt, lease, fence, grant, timers, events."""
     before = before_end(situation, policy)
     if how == "cap":
         before = replace(before, grant=None)  # a promised takeover would come first
@@ -132,7 +132,7 @@ def test_every_end_does_the_same_things(
 def test_every_end_leaves_no_attempt_open(
     situation: str, how: str, policy: ExecutionPolicy, now: int, outcome: TerminalOutcome
 ) -> None:
-    """Scenario 8, D24, I5: a running or parked attempt gets its one outcome."""
+    """I5: a running or parked attempt gets its one outcome."""
     before = before_end(situation, policy)
     if how == "cap":
         before = replace(before, grant=None)
@@ -153,7 +153,7 @@ def test_the_result_is_kept_with_the_attempt_that_made_it() -> None:
 
 
 def test_the_executions_own_retention_goes_before_the_engines() -> None:
-    """D32: purge_at is stored per execution, shorter as well as longer."""
+    """purge_at is stored per execution, shorter as well as longer."""
     for keep_ms in (0, 1, 10 * RETENTION_MS):
         running = make.leased(policy=ExecutionPolicy(retention_ttl_ms=keep_ms))
         after = end(running, "complete").execution
@@ -242,7 +242,7 @@ def test_an_end_is_final_for_every_command_but_replay(ended: str) -> None:
 
 @pytest.mark.parametrize("situation", make.SITUATIONS)
 def test_no_command_lowers_the_epoch_or_loses_a_counter(situation: str) -> None:
-    """I4, rule 3."""
+    """Invariant I4."""
     before = make.SITUATIONS[situation]()
     fence = Fence(before.lease_id or "l", before.lease_epoch, before.attempt_id or "a")
     for command in every_command(fence):
@@ -269,7 +269,7 @@ def repeat(execution: Execution, command: Any) -> tuple[Decision[Any], Decision[
 
 
 def test_completing_twice_answers_the_first_outcome() -> None:
-    """Scenario 4, rule 9, I6: also the instant of the first completion."""
+    """I6: also the instant of the first completion."""
     running = make.leased()
     first, second = repeat(running, make.complete_with(fence_of(running), result=b"x"))
     assert second.reply == first.reply == Completed(EXECUTION_ID, PublicState.COMPLETED, NOW)
@@ -277,14 +277,14 @@ def test_completing_twice_answers_the_first_outcome() -> None:
 
 @pytest.mark.parametrize("most", [0, 2])
 def test_failing_twice_answers_the_first_outcome(most: int) -> None:
-    """Rule 9, I6: the scheduled retry or the end."""
+    """I6: the scheduled retry or the end."""
     running = make.leased(policy=make.policy(retry_policy=make.retries(most)))
     first, second = repeat(running, make.fail_with(fence_of(running)))
     assert second.reply == first.reply
 
 
 def test_parking_twice_answers_the_first_outcome() -> None:
-    """I6."""
+    """Invariant I6."""
     running = make.leased()
     first, second = repeat(running, make.delay_with(fence_of(running), NOW + 50))
     assert second.reply == first.reply == Delayed(EXECUTION_ID, NOW + 50)
@@ -292,13 +292,12 @@ def test_parking_twice_answers_the_first_outcome() -> None:
 
 @pytest.mark.parametrize("situation", make.LIVE)
 def test_cancelling_twice_answers_the_first_outcome(situation: str) -> None:
-    """D38, I6."""
+    """Invariant I6."""
     first, second = repeat(make.LIVE[situation](), make.cancel_by_operator())
     assert second.reply == first.reply == Cancelled(EXECUTION_ID, PublicState.CANCELLED)
 
 
 def test_the_owners_cancel_is_answered_again() -> None:
-    """D10, rule 9."""
     running = make.leased()
     command = Cancel(
         execution_id=EXECUTION_ID, reason="enough", source=LEASE_HOLDER, fence=fence_of(running)
@@ -329,7 +328,7 @@ def test_a_stranger_is_not_told_what_was_kept_for_the_owner(wrong: str) -> None:
 
 
 def test_another_end_than_the_first_is_refused_with_details() -> None:
-    """Rule 9, scenario 4: complete after cancel."""
+    """Complete after cancel."""
     running = make.leased()
     gone = make.image(running, make.cancel_by_operator())
     for command in (make.complete_with(fence_of(running)), make.fail_with(fence_of(running))):
@@ -341,7 +340,6 @@ def test_another_end_than_the_first_is_refused_with_details() -> None:
 
 
 def test_an_operators_end_is_audited() -> None:
-    """core 8.8 row 112."""
     for command in (
         make.complete_with(None, OPERATOR_OVERRIDE),
         make.fail_with(None, source=OPERATOR_OVERRIDE),

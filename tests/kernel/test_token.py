@@ -126,7 +126,7 @@ def test_a_retired_key_verifies_to_its_last_instant() -> None:
     assert not verifies(GOOD, WAITPOINT, [RETIRED], NOW)
 
 
-def test_what_is_signed() -> None:
+def test_the_parts_a_token_signs() -> None:
     """Length-prefixed parts under the key: whoever changes it breaks every token in flight."""
     message = b"ffwp1"
     for part in ("k1", EXECUTION, "w-1", "deploy", str(NOW)):

@@ -95,7 +95,6 @@ def test_a_waitpoint_is_made_pending_with_its_end() -> None:
 
 @pytest.mark.parametrize("situation", SITUATIONS)
 def test_only_a_live_owner_hands_out_addresses(situation: str) -> None:
-    """D-34."""
     execution = SITUATIONS[situation]()
     command = CreateWaitpoint(
         execution_id=EXECUTION_ID,
@@ -110,7 +109,6 @@ def test_only_a_live_owner_hands_out_addresses(situation: str) -> None:
 
 @pytest.mark.parametrize("state", WaitpointState)
 def test_closing_depends_on_the_state(state: WaitpointState) -> None:
-    """§10."""
     row = a_waitpoint(state)
     decision = close_waitpoint(
         leased(), row, CloseWaitpoint(execution_id=EXECUTION_ID, waitpoint_id="w", reason="why"), AT
@@ -153,9 +151,7 @@ def test_a_waitpoint_is_counted_and_needs_a_signing_key() -> None:
 
 @pytest.mark.parametrize("state", WaitpointState)
 @pytest.mark.parametrize("now", [NOW + 499, NOW + 500])
-def test_only_a_pending_waitpoint_whose_time_is_over_lapses(
-    state: WaitpointState, now: int
-) -> None:
+def test_only_a_pending_waitpoint_past_its_time_expires(state: WaitpointState, now: int) -> None:
     owner = replace(leased(), side_holds=1)
     decision = lapse_waitpoint(owner, a_waitpoint(state), Moment(now))
     if state is WaitpointState.PENDING and now == NOW + 500:

@@ -107,13 +107,15 @@ def check_children(members: list[MemberRow], executions: dict[str, Execution]) -
 
 
 def check_group(member: MemberRow, edges: Iterable[EdgeRow]) -> None:
-    """Group counters are edges (Q2)."""
+    """Group counters equal their edges."""
     states = Counter(edge.edge_state for edge in edges)
     assert member.staged == states.pop(EdgeState.PENDING, 0), member
     assert member.total == states.total(), member
     assert member.succeeded == states[EdgeState.SATISFIED], member
     assert member.failed + member.skipped == states[EdgeState.IMPOSSIBLE], member
-    assert member.succeeded + member.failed + member.skipped <= member.total, "Q2"
+    assert member.succeeded + member.failed + member.skipped <= member.total, (
+        "more resolved edges than edges"
+    )
     decided = member.group_state is not GroupState.PENDING
     assert decided == (member.satisfied_at is not None), member
     met = member.group_state is GroupState.SATISFIED
@@ -127,7 +129,7 @@ def check_cause(
     inbound: Iterable[EdgeRow],
     owed: set[tuple[TaskKind, str]],
 ) -> None:
-    """I9: a live member is due, can be claimed, or waits for somebody who lives."""
+    """I9: a live member is due, can be claimed, or waits for a live member."""
     key = member.execution_id
     execution = executions[key]
     undecided = member.total > 0 and member.group_state is GroupState.PENDING
@@ -163,15 +165,15 @@ def check_cause(
 
 
 def check_fired_once(before: Dump, after: Dump) -> None:
-    """Q1: what a group decided stays decided, unless a replay opens it."""
+    """A decided group stays decided, unless a replay reopens it."""
     were = {MEMBERS.key_of(each): each for each in groups_as_they_stand(before)}
     for member in groups_as_they_stand(after):
         was = were.get(MEMBERS.key_of(member))
         if was is None or was.group_state is GroupState.PENDING:
             continue
         if was.generation == member.generation:
-            assert member.group_state is was.group_state, f"Q1: {was} became {member}"
-            assert member.satisfied_at == was.satisfied_at, f"Q1: {member} fired again"
+            assert member.group_state is was.group_state, f"{was} became {member}"
+            assert member.satisfied_at == was.satisfied_at, f"{member} fired again"
         else:
             assert member.generation == was.generation + 1, member
 

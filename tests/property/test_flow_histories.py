@@ -110,7 +110,7 @@ class Watched(WholeFlowHistories):
             assert not self.before[FLOW_TASKS.name]
             report = self.runner.run(self.seats[0].engine.doctor())
             said = [each for each in report.problems if each.code == "flows"]
-            left = ("nobody will cancel it", "apply or withdraw it")  # to whoever began that
+            left = ("no task will cancel it", "apply or withdraw it")  # to whoever began that
             assert not [each for each in said if not each.detail.endswith(left)]
         finally:
             super().teardown()

@@ -66,12 +66,12 @@ def test_concurrent_clients_see_one_order(url: str) -> None:
 
 
 def test_twenty_clients_with_colliding_transactions(url: str) -> None:
-    """Scenario 18: storage conflicts are retried; none surfaces, none leaves half a change."""
+    """Storage conflicts are retried; none surfaces, none leaves half a change."""
     crowd = Crowd(url, engines=10, calls=CALLS // 3, seed=random.randrange(1 << 30))
     check(crowd.with_conflicts(0.1))
 
 
-# --- scenario 2 --------------------------------------------------------------------------------
+# --- two workers, one execution -----------------------------------------------------------------
 
 
 def test_two_workers_race_for_each_of_a_thousand(url: str) -> None:

@@ -111,7 +111,7 @@ def test_the_log_names_the_task_that_blocks_once_and_says_when_it_is_over(
 
 
 @pytest.mark.skipif(sys.version_info < (3, 12), reason="a task does not tell its context")
-def test_the_log_names_the_execution_whose_own_task_blocks(
+def test_the_log_names_the_execution_with_the_task_that_blocks(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     ff = Fabric("memory://")
@@ -168,7 +168,7 @@ def test_an_outage_during_a_blockage_is_waited_out(
     assert "cannot renew leases for the blocked event loop" in messages(caplog)[1]
 
 
-def test_a_handler_whose_lease_was_revoked_during_a_blockage_is_stopped_after_it() -> None:
+def test_a_handler_with_a_lease_revoked_during_a_blockage_is_stopped_after_it() -> None:
     ff = Fabric("memory://")
     started, stopped = asyncio.Event(), asyncio.Event()
     seen: list[bool] = []

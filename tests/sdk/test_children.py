@@ -268,7 +268,7 @@ def test_a_handler_that_spawns_something_else_the_second_time_is_told_so(shop: S
     assert shop.calls == [1]
 
 
-def test_a_child_whose_options_changed_since_is_still_the_same_child(shop: Shop) -> None:
+def test_a_child_with_changed_options_is_still_the_same_child(shop: Shop) -> None:
     priorities = iter([1, 2])
 
     @shop.ff.task
@@ -324,7 +324,7 @@ def test_a_sync_handler_gathers_too(shop: Shop) -> None:
     assert sorted(shop.calls) == [1, 2, 3]
 
 
-def test_a_child_that_nobody_gathers_runs_all_the_same(shop: Shop) -> None:
+def test_a_child_that_is_never_gathered_runs_all_the_same(shop: Shop) -> None:
     children: list[Child[Any]] = []
 
     @shop.ff.task
@@ -341,7 +341,7 @@ def test_a_child_that_nobody_gathers_runs_all_the_same(shop: Shop) -> None:
     asyncio.run(main())
 
 
-def test_a_spawn_whose_answer_was_lost_makes_one_child(
+def test_a_spawn_with_a_lost_reply_makes_one_child(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spawn = EngineBackend.spawn_children
@@ -369,7 +369,7 @@ def test_a_spawn_whose_answer_was_lost_makes_one_child(
     assert shop.calls == [3]
 
 
-def test_what_is_no_task_and_no_child_is_refused(shop: Shop) -> None:
+def test_anything_but_a_task_or_a_child_is_refused(shop: Shop) -> None:
     told: list[str] = []
 
     @shop.ff.task

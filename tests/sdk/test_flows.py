@@ -172,7 +172,7 @@ def test_a_name_is_the_task_or_what_was_given_and_never_stands_twice(shop: Shop)
         f.add(shop.one, 1, name="one-3")
 
 
-def test_what_is_refused_leaves_the_flow_as_it_was(shop: Shop) -> None:
+def test_a_refused_node_leaves_the_flow_as_it_was(shop: Shop) -> None:
     """Also the names of those that follow, and of a map the nodes before the wrong one."""
     f = shop.ff.flow("tried")
     other = shop.ff.flow("other").add(shop.one, 1)
@@ -402,7 +402,7 @@ def test_a_quorum_hands_on_what_there_is(shop: Shop) -> None:
     assert shop.seen == [[1, 2]]
 
 
-def test_all_done_runs_in_any_case_and_excuses_nobody(shop: Shop) -> None:
+def test_all_done_runs_in_any_case_and_excuses_no_node(shop: Shop) -> None:
     async def main() -> None:
         async with shop.ff, working(shop.ff):
             with shop.ff.flow("tidy") as f:
@@ -417,7 +417,7 @@ def test_all_done_runs_in_any_case_and_excuses_nobody(shop: Shop) -> None:
     assert shop.seen == ["tidied"]
 
 
-def test_what_may_be_missing_must_be_optional(url: str) -> None:
+def test_an_argument_that_may_be_missing_must_be_optional(url: str) -> None:
     ff = Fabric(url)
     seen: list[Any] = []
 

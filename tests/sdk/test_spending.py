@@ -144,7 +144,7 @@ def test_a_handler_may_catch_the_refusal_and_do_with_less(url: str) -> None:
     assert budget.usage == {"tokens": 100}
 
 
-def test_a_budget_that_fails_whoever_breaches_it_ends_the_run(
+def test_a_budget_with_the_fail_action_ends_the_run_that_breaches_it(
     url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def work(ctx: Context) -> None:
@@ -175,7 +175,7 @@ def test_a_refusal_is_retried_where_retry_on_names_it(url: str) -> None:
     asyncio.run(main())
 
 
-def test_what_exceeds_both_the_hold_and_the_limit_is_told_and_not_counted(
+def test_usage_beyond_reservation_and_limit_is_reported_and_not_counted(
     url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def work(ctx: Context) -> bool:

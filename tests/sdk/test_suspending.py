@@ -141,7 +141,7 @@ def test_except_exception_does_not_swallow_a_suspension(url: str) -> None:
     asyncio.run(main())
 
 
-def test_what_a_handler_does_after_it_suspended_does_not_count(
+def test_nothing_a_handler_does_after_it_suspended_counts(
     url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     ff = Fabric(url)
@@ -706,7 +706,7 @@ def test_a_lost_answer_begins_one_wait_only(url: str, monkeypatch: pytest.Monkey
     asyncio.run(main())
 
 
-def test_a_handler_whose_lease_is_gone_cannot_suspend(url: str) -> None:
+def test_a_handler_without_a_lease_cannot_suspend(url: str) -> None:
     ff = Fabric(url)
     may_go = asyncio.Event()
     started = asyncio.Event()
@@ -771,7 +771,7 @@ def test_conditions_are_short_words_for_the_engines() -> None:
     assert approval("a", of=2).condition == AnyOf((yes, Single("a", "rejected")))
 
 
-def test_what_is_not_named_has_sensible_defaults() -> None:
+def test_fields_left_out_have_sensible_defaults() -> None:
     asked = request_of("a")
     assert (asked.timeout_behavior, asked.reason_code) == (
         TimeoutBehavior.FAIL,
@@ -812,7 +812,7 @@ def test_what_is_not_named_has_sensible_defaults() -> None:
         (lambda: request_of("a", expect=object), "expect"),
     ],
 )
-def test_what_cannot_be_waited_for_is_refused_by_name(make: Any, field: str) -> None:
+def test_an_invalid_wait_is_refused_by_name(make: Any, field: str) -> None:
     with pytest.raises(InvalidInput) as caught:
         make()
     assert caught.value.fields["field"] == field

@@ -215,7 +215,7 @@ def test_durations_are_read_as_people_write_them(text: Any, milliseconds: int) -
 
 
 @pytest.mark.parametrize("text", ["", "10", "10 parsecs", "-5s", -1, True, None, float("nan")])
-def test_what_is_not_a_duration_is_refused_with_examples(text: Any) -> None:
+def test_an_invalid_duration_is_refused_with_examples(text: Any) -> None:
     with pytest.raises(InvalidInput, match=r"^invalid_input: timeout: ") as caught:
         to_ms(text, field="timeout")
     assert caught.value.fields == {"field": "timeout"}

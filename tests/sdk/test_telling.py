@@ -45,7 +45,7 @@ async def until_told(log: pytest.LogCaptureFixture, event: str) -> logging.LogRe
     return only(log, event)
 
 
-def test_a_worker_says_who_it_is_and_when_it_stops(
+def test_a_worker_logs_its_name_and_when_it_stops(
     log: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
     ff = Fabric(f"sqlite:///{tmp_path}/work.db", namespace="acme")
@@ -237,7 +237,7 @@ def test_a_lost_lease_and_a_refused_report_are_warnings(log: pytest.LogCaptureFi
     } == {logging.WARNING}
 
 
-def test_lines_that_nobody_wants_are_never_made(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lines_below_the_level_are_never_made(monkeypatch: pytest.MonkeyPatch) -> None:
     ff = Fabric("memory://")
 
     @ff.task

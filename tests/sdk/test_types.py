@@ -39,7 +39,7 @@ async def submits() -> None:
     assert_type(await ff.submit(double, 2), Run[int])
 
 
-def test_what_is_typed_works() -> None:
+def test_the_typed_program_runs() -> None:
     async def main() -> None:
         async with ff:
             await submits()

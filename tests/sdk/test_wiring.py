@@ -38,7 +38,7 @@ def test_pieces_are_put_together_in_their_order() -> None:
     assert whole({"parts[1]=": "a", "a": 5, "parts": []}) == {"parts": [5], "a": 5}
 
 
-def test_what_did_not_arrive_is_left_out() -> None:
+def test_a_result_that_did_not_arrive_is_left_out() -> None:
     assert whole({"again=": "gone", "again": None}) == {"again": None}
     assert whole({"parts": [], "again=": "parts[0]"}) == {"parts": []}
 
@@ -53,7 +53,7 @@ def test_numbers_keep_their_digits() -> None:
     assert found == b'{"parts":[12345678901234567890.10]}'
 
 
-def test_what_is_sent_and_what_is_waited_for() -> None:
+def test_the_arguments_sent_and_the_arguments_waited_for() -> None:
     a, b = node("a"), node("b")
     wiring = Wiring({"x": 1, "one": a, "many": [b, 2, a], "named": {"k": b, "l": 3}})
     assert wiring.inputs == {a: "one", b: "many[0]"}

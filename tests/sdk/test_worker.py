@@ -587,7 +587,7 @@ def test_a_wrong_setting_is_refused_where_the_worker_is_made(
     assert caught.value.fields["field"] == field
 
 
-def test_what_a_finished_handler_leaves_does_not_wait_for_the_collector() -> None:
+def test_a_finished_handler_is_freed_without_the_collector() -> None:
     """A cycle for each execution would cost a busy worker a twentieth of its time."""
     ff = Fabric("memory://")
     seen: list[weakref.ref[Any]] = []

@@ -119,7 +119,7 @@ def test_doctor_reports_the_upkeep_of_a_server(postgres_url: str) -> None:
     lab.close()
 
 
-def test_what_an_operator_should_see_to_is_a_notice(
+def test_upkeep_for_an_operator_is_a_notice(
     postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With bounds so low that a young database is past them all; nothing is wrong with it."""

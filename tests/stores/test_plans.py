@@ -198,7 +198,7 @@ def test_a_listing_by_state_uses_its_index(tmp_path: Path) -> None:
 
 
 def test_claims_look_at_no_row_they_cannot_run(lab: Lab) -> None:
-    """D31: work that nobody can run is never scanned, so it cannot delay other work."""
+    """Work that no worker can run is never scanned, so it cannot delay other work."""
 
     async def story() -> None:
         needs = {"routing_requirements": {"required_capabilities": ["gpu"]}}

@@ -125,7 +125,7 @@ def test_an_idle_listener_that_loses_its_connection_listens_again(
     asyncio.run(story())
 
 
-def test_work_that_came_while_nobody_listened_is_found_at_the_reconnect(postgres_url: str) -> None:
+def test_work_that_came_while_not_listening_is_found_at_the_reconnect(postgres_url: str) -> None:
     async def story() -> None:
         side = await asyncpg.connect(postgres_url)
         async with (
@@ -253,7 +253,7 @@ def test_a_silent_connection_is_asked_for_a_sign_of_life(
     asyncio.run(story())
 
 
-def test_a_message_that_is_not_ours_wakes_nobody_and_harms_nobody(postgres_url: str) -> None:
+def test_a_foreign_message_wakes_no_waiter_and_does_no_harm(postgres_url: str) -> None:
     async def story() -> None:
         engine = open_engine(postgres_url, config=SLOW_POLL)
         heard = Heard(engine)

@@ -118,7 +118,7 @@ def test_processes_that_migrate_at_once_all_start(postgres: PostgresServer) -> N
         asyncio.run(story(url))
 
 
-def test_whoever_migrates_first_is_waited_for_longer_than_any_lock(
+def test_a_running_migration_is_waited_for_longer_than_any_lock(
     postgres: PostgresServer,
 ) -> None:
     async def story(url: str) -> None:

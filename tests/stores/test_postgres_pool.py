@@ -117,7 +117,7 @@ def test_troubles_of_a_pool_are_ours(postgres_url: str) -> None:
     asyncio.run(story())
 
 
-def test_what_is_no_pool_is_refused(postgres_url: str) -> None:
+def test_anything_but_a_pool_is_refused(postgres_url: str) -> None:
     for strange in (5, "pool", object()):
         with pytest.raises(InvalidInput, match="expected an asyncpg") as refused:
             open_engine(postgres_url, pool=strange)

@@ -85,7 +85,7 @@ def test_an_unreadable_url_is_refused_without_repeating_it(form: str, password: 
 
 
 @pytest.mark.parametrize("url", [CANARY, f"{CANARY}:pw@host/db", f"//ada:{CANARY}@h/db", "", 5])
-def test_what_is_no_url_at_all_is_not_repeated_either(url: Any) -> None:
+def test_text_that_is_not_a_url_is_not_repeated_either(url: Any) -> None:
     with pytest.raises(InvalidInput, match="expected memory") as refused:
         open_store(url)
     assert_unseen(refused.value)
@@ -231,7 +231,7 @@ def test_a_signing_secret_is_never_shown(
         assert file.read_text() not in said
 
 
-def test_a_token_is_shown_only_to_whoever_asks_for_it(
+def test_a_token_is_shown_only_by_the_call_that_asks_for_it(
     postgres_url: str, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     async def story() -> tuple[str, str]:

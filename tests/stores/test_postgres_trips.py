@@ -133,7 +133,7 @@ def before_the_next_commit(
     monkeypatch.setattr(PostgresTransaction, "commit", late)
 
 
-def test_what_has_moved_on_is_decided_again(
+def test_an_execution_that_moved_on_is_decided_again(
     postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(store, "HOLD_S", 0.0)
@@ -238,7 +238,7 @@ def test_heavy_payloads_are_copied(postgres_url: str, sent: list[str]) -> None:
     asyncio.run(story())
 
 
-def test_what_rows_have_in_common_travels_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_values_that_rows_share_travel_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(arrays, "_shaped", set())  # other tests of this process may have filled it
     write = arrays.INSERTS["operator_event"]
     row = ("s", "cancelled", None, "n", None, 1)

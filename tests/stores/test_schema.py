@@ -122,7 +122,7 @@ def test_two_processes_may_migrate_at_once(empty_url: str) -> None:
 
 
 def test_another_number_of_partitions_is_refused(durable_lab: Lab) -> None:
-    """D46: one stored configuration, checked by every process."""
+    """One stored configuration, checked by every process."""
 
     async def story() -> None:
         other = open_engine(durable_lab.url, config=EngineConfig(loops=False, partitions=7))

@@ -253,7 +253,7 @@ asyncio.run(main())
 
 @pytest_needs_boot_clock
 @pytest.mark.parametrize("wrong_by_ms", [5 * HOUR_MS, -5 * HOUR_MS])
-def test_a_process_with_a_wrong_clock_fails_nobody_elses_waits(
+def test_a_process_with_a_wrong_clock_fails_no_wait_of_others(
     tmp_path: Path, wrong_by_ms: int
 ) -> None:
     """A running lease, a wait with a timeout, a delay and an idempotency key outlive its visit."""

@@ -74,7 +74,7 @@ def test_two_processes_hear_each_other_and_the_last_removes_the_folder(temporary
     asyncio.run(story())
 
 
-def test_what_killed_processes_left_is_swept_by_the_last_that_leaves(temporary: Path) -> None:
+def test_sockets_of_killed_processes_are_swept_by_the_last_that_leaves(temporary: Path) -> None:
     async def story() -> None:
         hints = SocketHints("/data/a.db")
         hints.start()
@@ -85,7 +85,7 @@ def test_what_killed_processes_left_is_swept_by_the_last_that_leaves(temporary: 
     asyncio.run(story())
 
 
-def test_a_socket_whose_process_is_gone_is_removed_by_the_next_hint(temporary: Path) -> None:
+def test_a_socket_of_a_process_that_is_gone_is_removed_by_the_next_hint(temporary: Path) -> None:
     async def story() -> None:
         hints = SocketHints("/data/a.db")
         hints.start()

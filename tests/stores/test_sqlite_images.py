@@ -52,7 +52,7 @@ def kept(engine: Engine) -> int:
     return len(engine.store._images)  # type: ignore[attr-defined]
 
 
-def test_what_is_leased_is_kept_and_what_ended_is_not(tmp_path: Path) -> None:
+def test_leased_executions_are_kept_and_ended_ones_are_not(tmp_path: Path) -> None:
     async def story(engine: Engine, path: Path) -> None:
         first, second = await leased(engine, 2)
         assert kept(engine) == 2

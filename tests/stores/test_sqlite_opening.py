@@ -34,7 +34,7 @@ def crowded(monkeypatch: pytest.MonkeyPatch, times: int) -> None:
     monkeypatch.setattr(sqlite3, "connect", lambda *a, **k: original(*a, **k, factory=Crowded))
 
 
-def test_opening_waits_for_others_who_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_opening_waits_for_other_openings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     crowded(monkeypatch, 3)
     opened = connect(Place(str(tmp_path / "a.db")), synchronous="full")
     assert opened.execute("PRAGMA journal_mode").fetchone()[0] == "wal"

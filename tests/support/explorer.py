@@ -234,8 +234,8 @@ def _judge_events(before: Execution, after: Execution, decision: Decision[Any]) 
     taken = (LeaseEventType.ACQUIRED, LeaseEventType.RECLAIMED)
     lost = [event for event in leases if event.event_type not in taken]
     won = [event for event in leases if event.event_type in taken]
-    assert len(lost) == (before.is_leased and not after.is_leased), "I10: each loss is published"
-    assert len(won) == (after.is_leased and not before.is_leased), "I10: each lease is published"
+    assert len(lost) == (before.is_leased and not after.is_leased), "each loss is published"
+    assert len(won) == (after.is_leased and not before.is_leased), "each lease is published"
 
 
 def _judge_image(after: Execution, ended: frozenset[int], scope: Scope) -> None:

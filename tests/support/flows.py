@@ -311,7 +311,7 @@ def woven(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
 
 
 async def assert_woven(lab: Lab) -> None:
-    """Q1, Q2, Q3 and exact counts, judged from everything that is stored."""
+    """Groups, edges and exact counts, judged from everything that is stored."""
     dump = await lab.dump()
     executions = {e.execution_id: e for e in dump["executions"] if isinstance(e, Execution)}
     edges: list[EdgeRow] = dump[EDGES.name]
@@ -358,7 +358,7 @@ def _check_group(member: MemberRow, inbound: list[EdgeRow], execution: Execution
     assert member.passing == sum(each.data_passing_ref is not None for each in inbound)
     assert member.succeeded == states[EdgeState.SATISFIED]
     assert member.failed + member.skipped == states[EdgeState.IMPOSSIBLE]
-    assert member.resolved <= member.total  # Q2
+    assert member.resolved <= member.total
     if member.resolved:
         assert member.group_state is judged(member)
     decided = member.group_state is not GroupState.PENDING

@@ -189,7 +189,7 @@ def told(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
 
 
 async def assert_sound(lab: Lab) -> None:
-    """Invariants 1, 2, 3, 5 and 13, judged from everything that is stored."""
+    """Episodes, waitpoints and signals agree, judged from everything that is stored."""
     dump = await lab.dump()
     executions = {e.execution_id: e for e in dump["executions"] if isinstance(e, Execution)}
     episodes: dict[str, SuspensionRow] = {r.suspension_id: r for r in dump[SUSPENSIONS.name]}

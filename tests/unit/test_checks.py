@@ -199,7 +199,7 @@ def test_a_facade_may_have_many_methods(tmp_path: Path) -> None:
     assert sizes(tmp_path, class_with(40, name="Engine")) == []
 
 
-def test_what_is_exempt_by_name_is_not_measured(
+def test_code_exempt_by_name_is_not_measured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(check_size.EXEMPT_MODULES, "flowfabric/module.py", "a table")

@@ -60,7 +60,7 @@ def test_many_shallow_values_are_not_deep() -> None:
 
 
 @pytest.mark.parametrize("depth", [65, 900, 5_000, 500_000])
-def test_what_no_decoder_can_read_is_too_deep(depth: int) -> None:
+def test_values_that_no_decoder_can_read_are_too_deep(depth: int) -> None:
     assert is_too_deep(b"[" * depth + b"]" * depth)
     assert is_too_deep(b'{"a":' * depth + b"1" + b"}" * depth)
 

@@ -377,7 +377,7 @@ async def test_nothing_public_carries_a_token_or_a_key(
 
 
 @scenario
-async def test_what_is_stored_has_no_token_and_prints_no_key(lab: Lab) -> None:
+async def test_stored_rows_have_no_token_and_print_no_key(lab: Lab) -> None:
     secrets, _ = await whole_life(lab)
     dump = await lab.dump()
     shown = repr(dump)

@@ -86,7 +86,7 @@ def test_any_value_is_shown_in_few_characters(at: int) -> None:
 
 
 @given(st.recursive(st.integers() | st.text() | st.none(), st.lists))
-def test_what_is_short_is_shown_as_it_is(value: Any) -> None:
+def test_a_short_value_is_shown_as_it_is(value: Any) -> None:
     full = repr(value)
     if len(full) <= 60 and full.count("[") <= 3:
         assert shown(value, 60) == full or "..." in shown(value, 60)

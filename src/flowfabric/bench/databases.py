@@ -1,4 +1,4 @@
-"""Where a benchmark runs: fresh databases on a real disk or a real server, gone afterwards."""
+"""Databases for a benchmark: fresh, on a real disk or a real server, removed afterwards."""
 
 from __future__ import annotations
 

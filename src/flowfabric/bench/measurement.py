@@ -15,7 +15,7 @@ from flowfabric.model.record import Record, to_plain
 
 
 class Measurement(Record, frozen=True, kw_only=True, omit_defaults=False):
-    """The outcome of one scenario on one store. What does not apply is absent (null)."""
+    """The outcome of one scenario on one store. Fields that do not apply are null."""
 
     scenario: str
     store: str
@@ -40,7 +40,7 @@ class MeasurementFailed(Exception):
 
 
 def check_count(what: str, found: int, expected: int) -> None:
-    """Refuse a figure whose work is missing or was done twice."""
+    """Refuse a figure with work that is missing or was done twice."""
     if found != expected:
         raise MeasurementFailed(f"{what}: {found}, expected {expected}")
 
@@ -61,7 +61,7 @@ def percentiles_ms(seconds: Sequence[float]) -> dict[str, float]:
 
 
 def versions() -> dict[str, str]:
-    """What was measured on what."""
+    """The measured figures and their setting."""
     return {
         "flowfabric": _installed("flowfabric"),
         "python": platform.python_version(),

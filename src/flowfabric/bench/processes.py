@@ -19,7 +19,7 @@ def _command(url: str, concurrency: int, n: int) -> list[str]:
 
 
 def drained_by_process(url: str, concurrency: int, n: int) -> dict[str, float]:
-    """Let one worker process empty the backlog; what it saw."""
+    """Let one worker process empty the backlog; returns its report."""
     done = subprocess.run(  # noqa: S603 - our own interpreter and module
         _command(url, concurrency, n),
         capture_output=True,

@@ -1,7 +1,7 @@
 """`python -m flowfabric.bench.worker_process URL CONCURRENCY N`: one worker, as users run one.
 
-With N it works until N executions are completed and prints what it saw as one JSON object; with 0
-it says `ready` and works until its input is closed.
+With N it works until N executions are completed and prints its report as one JSON object; with 0 it
+says `ready` and works until its input is closed.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""The work that is measured: an execution for the engine's own calls, a task for the SDK, and what
-a worker process does with it."""
+"""The measured work: an execution for the engine's own calls, a task for the SDK, and the part of a
+worker process."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Tally:
 
 
 def no_op_task(fabric: Fabric, tally: Tally) -> Task[..., str]:
-    """A handler that does nothing but answer."""
+    """A handler that does nothing but return."""
 
     @fabric.task(name="bench")
     async def no_op(topic: str) -> str:
@@ -46,7 +46,7 @@ def no_op_task(fabric: Fabric, tally: Tally) -> Task[..., str]:
 
 
 class Stopwatch:
-    """When the first claim was asked for, and when the last completion was answered.
+    """The times of the first claim call and of the last completion's reply.
 
     It looks at whole calls, so it costs nothing per execution.
     """

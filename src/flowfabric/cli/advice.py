@@ -1,4 +1,4 @@
-"""What to do about an error, in commands of `ff`; and the nearest name where one was misspelt."""
+"""Advice about an error, in commands of `ff`; and the nearest name where one was misspelt."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ class Database(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
-    """What a command is given."""
+    """The input of a command."""
 
     arguments: Namespace
     terminal: Terminal
@@ -42,7 +42,7 @@ class Call:
 
     @property
     def config(self) -> EngineConfig:
-        """A command only asks and tells: the background work is left to the workers."""
+        """A command only reads and asks: the background work is left to the workers."""
         actor = self.arguments.actor or user_at_host()
         if self.arguments.namespace is None:
             return EngineConfig(loops=False, actor=actor)
@@ -50,7 +50,7 @@ class Call:
 
     @property
     def shown(self) -> Shown:
-        """What was shown last of this store."""
+        """The last thing shown of this store."""
         path = sqlite_path(self.url)
         return Shown(self.url if path is None else str(path.absolute()))
 
@@ -61,7 +61,7 @@ class Call:
         return open_engine(self.url, config=self.config)
 
     def store(self) -> Database:
-        """The store itself, for what is about the database and not about work."""
+        """The store itself, for commands about the database and not about work."""
         from flowfabric.assemble import open_store  # drivers load when needed
 
         return open_store(self.url, config=self.config)

@@ -37,7 +37,7 @@ from flowfabric.errors import (
 
 
 class Exit(IntEnum):
-    """What the shell sees."""
+    """The exit status for the shell."""
 
     OK = 0
     FAILED = 1
@@ -62,7 +62,7 @@ EXIT_MEANINGS: Final = {
 
 
 class CommandFailed(Exception):
-    """A failure found by the command line itself: what happened and what to do about it."""
+    """A failure found by the command line itself: the problem and the advice."""
 
     def __init__(
         self,
@@ -78,7 +78,7 @@ class CommandFailed(Exception):
         self.fields = fields or {}
 
     def as_dict(self) -> dict[str, Any]:
-        """What `--json` prints; the same keys as an engine error."""
+        """The object that `--json` prints; the same keys as an engine error."""
         retryable = self.exit_code in (Exit.UNAVAILABLE, Exit.TIMEOUT)
         detail = f"{self.what} — {self.advice}"
         return {"code": self.code, "detail": detail, "retryable": retryable, **self.fields}
@@ -95,7 +95,7 @@ def not_found(what: str, *, advice: str) -> CommandFailed:
 
 
 def exit_of(error: Exception) -> Exit:
-    """The exit code an error leads to."""
+    """The exit code of an error."""
     match error:
         case CommandFailed():
             return error.exit_code
@@ -108,7 +108,7 @@ def exit_of(error: Exception) -> Exit:
         case ValidationError() if not isinstance(error, Corruption):
             return Exit.USAGE
         case ContentionError() if not isinstance(error, RetryExhausted):
-            # A program may re-read and try again; a person was told that the moment is wrong.
+            # A program may re-read and try again; a person gets told that the moment is wrong.
             return Exit.REFUSED
         case FlowFabricError() if error.retryable:
             return Exit.UNAVAILABLE
@@ -119,7 +119,7 @@ def exit_of(error: Exception) -> Exit:
 
 
 def describe(error: Exception) -> str:
-    """`<what> — <what to do>`, on one line."""
+    """`<problem> — <advice>`, on one line."""
     match error:
         case CommandFailed():
             text = f"{error.what} — {error.advice}"
@@ -130,7 +130,7 @@ def describe(error: Exception) -> str:
     return " ".join(text.split())
 
 
-# What helps at the command line, where the error's own words are for programs.
+# Advice for the command line, where the error's own words are for programs.
 _ADVICE: Final[dict[type[FlowFabricError], str]] = {
     InvalidInput: "correct it; nothing was changed",
     SchemaMismatch: "ff db check compares them, ff db migrate brings an older one up to date",
@@ -156,7 +156,7 @@ _OF_ENTITY: Final = {
 
 
 def advice_of(error: FlowFabricError) -> str:
-    """What to do about it: the command that helps, else what the error itself says."""
+    """The advice: the command that helps, else the error's own."""
     if isinstance(error, NotFound) and error.fields.get("entity") in _OF_ENTITY:
         return _OF_ENTITY[error.fields["entity"]]
     if isinstance(error, LimitConflict):
@@ -169,14 +169,14 @@ def advice_of(error: FlowFabricError) -> str:
 
 
 def _words(error: FlowFabricError) -> tuple[str, str]:
-    """The first paragraph of an error's documentation: what it is, and what to do."""
+    """The first paragraph of an error's documentation: its meaning and advice."""
     paragraph = (type(error).__doc__ or error.code).strip().partition("\n\n")[0]
     first, _, rest = " ".join(paragraph.split()).partition(". ")
     return first, rest
 
 
 def _describe_engine_error(error: FlowFabricError) -> str:
-    """The specific detail, then what to do."""
+    """The specific detail, then the advice."""
     first, _ = _words(error)
     what = error.detail or first[:1].lower() + first[1:].rstrip(".")
     if isinstance(error, NotFound) and error.detail and "no " not in error.detail:

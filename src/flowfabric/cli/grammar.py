@@ -1,4 +1,4 @@
-"""What the grammar of every command is made of."""
+"""The building blocks of every command's grammar."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:  # argparse has no public name for the first, and at run time 
 
 
 class FfParser(argparse.ArgumentParser):
-    """An argument parser whose complaints are one line and name the nearest word."""
+    """An argument parser with one-line errors that name the nearest word."""
 
     def error(self, message: str) -> NoReturn:
         raise usage(message.removeprefix("argument "), advice=f"see {self.prog} --help")
@@ -41,7 +41,7 @@ class FfParser(argparse.ArgumentParser):
 
 
 def add_command(commands: Commands, name: str, text: str) -> FfParser:
-    """A command, or an action of one, of which only the help is known."""
+    """A command, or an action of one, with only its help loaded."""
     parser: FfParser = commands.add_parser(
         name, help=text, description=text[0].upper() + text[1:] + ".", allow_abbrev=False
     )
@@ -50,7 +50,7 @@ def add_command(commands: Commands, name: str, text: str) -> FfParser:
 
 
 def add_actions(parser: FfParser) -> Commands:
-    """Room for the actions of a command."""
+    """The container of a command's actions."""
     return parser.add_subparsers(metavar="ACTION", parser_class=FfParser, title="actions")
 
 
@@ -114,18 +114,18 @@ def add_id(parser: FfParser, text: str = values.ID_HELP) -> None:
 
 
 def add_reason(parser: FfParser) -> None:
-    """Why, for those who look later."""
+    """The reason, for the record."""
     parser.add_argument("--reason", default="", metavar="TEXT", help="for the record")
 
 
 def add_wide(parser: FfParser, *, default: Any = False) -> None:
-    """What every listing offers."""
+    """The options of every listing."""
     parser.add_argument("--wide", action="store_true", default=default, help="full ids")
 
 
 def add_page(parser: FfParser, *, inner: bool) -> None:
-    """How much of a listing. The same before and after `ls` (`inner`): what stands there must not
-    reset what stood before it."""
+    """The size of a listing. The same before and after `ls` (`inner`): options after it must not
+    reset those before it."""
     parser.add_argument(
         "--limit",
         type=values.whole_number,
@@ -143,5 +143,5 @@ def add_page(parser: FfParser, *, inner: bool) -> None:
 
 
 def words_of(known: type[StrEnum]) -> tuple[str, ...]:
-    """The choices that a vocabulary of the model offers."""
+    """The choices of an enumeration of the model."""
     return tuple(word.value for word in known)

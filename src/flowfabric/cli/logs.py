@@ -1,4 +1,4 @@
-"""How `ff worker` writes its log: lines for people, or one JSON object per line."""
+"""The log of `ff worker`: lines for people, or one JSON object per line."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Any, Final, TextIO
 
 _TEXT: Final = "%(asctime)s %(levelname)-7s %(message)s"
 _NAMED: Final = "%(asctime)s %(levelname)-7s %(name)s: %(message)s"
-_OWN: Final = "flowfabric.worker"  # its lines are the usual ones; others are told by their name
-# What a record always has. Everything else on it was given with the line, and belongs to it.
+_OWN: Final = "flowfabric.worker"  # its lines are the usual ones; others show their logger's name
+# The attributes of every record. All others were given with the line, and belong to it.
 _USUAL: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 
 class Lines(logging.Formatter):
-    """For people: the time, how serious it is, what happened."""
+    """For people: the time, the level, the text."""
 
     def __init__(self) -> None:
         super().__init__(_TEXT, "%Y-%m-%d %H:%M:%S")

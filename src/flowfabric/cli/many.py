@@ -1,5 +1,5 @@
-"""Filters, and changing everything that they choose: count, ask, do it page by page, say what came
-of it."""
+"""Filters, and changing every execution they select: count, ask, change page by page, report the
+outcome."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ _FILTERS: Final = ("state", "lane", "kind", "tag", "since", "before", "all")
 
 @dataclass(frozen=True, slots=True)
 class Verb:
-    """What a command does to an execution."""
+    """The change a command makes to an execution."""
 
     name: str  # cancel
     done: str  # cancelled
-    states: tuple[PublicState, ...]  # of those a filter without states means
+    states: tuple[PublicState, ...]  # the states used when a filter names none
     change: Callable[[EngineBackend, str], Awaitable[Any]]
     refused: Exit = Exit.REFUSED
 
@@ -56,7 +56,7 @@ def add_filters(parser: FfParser) -> None:
 
 
 def is_chosen(arguments: Namespace) -> bool:
-    """Whether filters were given. The namespace alone is none: it mostly comes by habit."""
+    """Whether filters were given. The namespace alone does not count: it mostly comes by habit."""
     return any(getattr(arguments, name) for name in _FILTERS)
 
 
@@ -85,7 +85,7 @@ async def change_chosen(call: Call, verb: Verb) -> Exit:
     async with call.engine() as engine:
         now = await engine.server_time_ms()
         listing = run_filter(call.arguments).or_states(verb.states).listing(now)
-        # What is created from here on was not counted: the agreement is not about it.
+        # Executions created from here on were not counted: the answer does not cover them.
         listing["created_before"] = min(listing.get("created_before", now + 1), now + 1)
         matched = await engine.count_listed(**listing)
         if not matched and not call.terminal.as_json:
@@ -176,7 +176,7 @@ async def _agreed(call: Call, verb: Verb, matched: int) -> bool:
 
 
 async def _typed() -> str:
-    """A line from the terminal. Ctrl-C ends the wait for it; a read that blocks would go on."""
+    """A line from the terminal. Ctrl-C ends the wait for it; a blocking read would go on."""
     there, loop = asyncio.Event(), asyncio.get_running_loop()
     loop.add_reader(sys.stdin.fileno(), there.set)
     try:

@@ -1,5 +1,5 @@
-"""Changing executions, one by one as they are named, or all that filters choose (`many`): what the
-commands that do so share."""
+"""Changing executions, one by one by id, or all that filters select (`many`): the shared part of
+the commands that do so."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from flowfabric.errors import (
 from flowfabric.model.state import PublicState
 
 Words = Callable[[Any], str]
-# What a command means that is about work which waits, when no state is named.
+# The states meant by a command about waiting work, when none is named.
 NOT_BEGUN: Final = (
     PublicState.WAITING,
     PublicState.DELAYED,
@@ -37,7 +37,7 @@ def add_ids(parser: FfParser, *, least: str) -> None:
 
 
 def add_many(parser: FfParser) -> None:
-    """Filters instead of ids, and the questions that come with them."""
+    """Filters instead of ids, and the confirmation that comes with them."""
     add_filters(parser)
     parser.add_argument("--all", action="store_true", help="all that it makes sense for")
     parser.add_argument("--dry-run", action="store_true", help="only count them")
@@ -63,7 +63,7 @@ async def operate(call: Call, verb: Verb, words: Words) -> Exit:
 
 
 async def each(call: Call, verb: Verb, words: Words) -> Exit:
-    """One line per id. One that is refused does not keep the others; the first decides the exit."""
+    """One line per id. A refusal does not stop the others; the first decides the exit code."""
     code = Exit.OK
     documents = []
     async with call.engine() as engine:

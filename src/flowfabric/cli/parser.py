@@ -29,7 +29,7 @@ _EPILOG: Final = (
 
 
 def build_parser(words: Collection[str] | None = None) -> FfParser:
-    """Every command; given the words of a command line, only what those name is filled in."""
+    """Every command; given the words of a command line, only the named ones are loaded."""
     parser = FfParser(
         prog="ff",
         description="FlowFabric: durable execution. Run, see and operate it.",

@@ -36,7 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         terminal.complain("interrupted")
         return Exit.INTERRUPTED
     except BrokenPipeError:
-        # The reader (head, less) has seen enough. Python would complain again when it exits.
+        # The reader (head, less) has closed its end. Python would complain again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return Exit.OK
     return code
@@ -62,15 +62,15 @@ def _run(words: list[str], terminal: Terminal) -> int:
 
 
 def parse(words: Sequence[str]) -> Namespace:
-    """The command line as a namespace; positionals may stand before and after options."""
+    """The command line as a namespace; positionals may come before and after options."""
     parser = build_parser(words)
     arguments, extra = parser.parse_known_args(list(words))
     if getattr(arguments, "handler", None) is None and extra:
         raise _unknown(extra[0], parser)
     if getattr(arguments, "handler", None) is None:
         raise usage("no command", advice="ff --help lists them")
-    # argparse closes a list of positionals at the first option, so `cancel A --reason x B` leaves
-    # B over; the command names the list that takes what is left.
+    # argparse closes a list of positionals at the first option, so `cancel A --reason x B` leaves B
+    # over; the command names the list that takes the rest.
     rest = getattr(arguments, "rest", None)
     for word in extra:
         if (word.startswith("-") and word != values.SHOWN) or rest is None:

@@ -1,7 +1,7 @@
-"""From what people type for an execution or a flow to its id.
+"""From a typed reference to an execution or a flow to its id.
 
 A full id, its UUID, a unique beginning or end of that, `latest`, or `-` for the last one shown. The
-form is checked with the command line; what it means is looked up when the store is open.
+form is checked with the command line; the meaning is looked up when the store is open.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from flowfabric.model.results import ExecutionSnapshot
 from flowfabric.model.state import PublicState
 
 _SHORT: Final = 8  # digits of a short id: one in four thousand million
-_CANDIDATES: Final = 6  # named when a part fits several
+_CANDIDATES: Final = 6  # named when a part matches several
 
 
 def short_ids(ids: Sequence[str]) -> dict[str, str]:
@@ -33,7 +33,7 @@ def short_ids(ids: Sequence[str]) -> dict[str, str]:
 
 
 def as_shown(call: Call, kind: Kind, ids: Sequence[str]) -> dict[str, str]:
-    """The ids of a listing as people see them: short, or whole with --wide."""
+    """The ids of a listing as shown: short, or whole with --wide."""
     call.shown.remember(kind, list(ids), is_listing=True)
     return {each: each for each in ids} if call.arguments.wide else short_ids(ids)
 
@@ -41,7 +41,7 @@ def as_shown(call: Call, kind: Kind, ids: Sequence[str]) -> dict[str, str]:
 async def execution_of(
     call: Call, engine: EngineBackend, word: str, *, waiting: bool = False
 ) -> str:
-    """The id of the execution that is meant; `waiting`: `latest` is the newest that waits."""
+    """The id of the referenced execution; `waiting`: `latest` is the newest that waits."""
     if word == LATEST:
         return await _latest_execution(call, engine, waiting)
     if word == SHOWN:
@@ -53,13 +53,13 @@ async def execution_of(
 
 
 async def executions_of(call: Call, engine: EngineBackend, words: Iterable[str]) -> list[str]:
-    """The ids of all that are meant: all are known before anything is done with the first."""
+    """The ids of all references: all are resolved before the first is changed."""
     found = [await execution_of(call, engine, word) for word in words]
     return list(dict.fromkeys(found))
 
 
 async def flow_of(call: Call, engine: EngineBackend, word: str) -> str:
-    """The id of the flow that is meant, by its own id or by one of a member."""
+    """The id of the referenced flow, by its own id or by one of a member."""
     if word == LATEST:
         page = await engine.list_flows(
             namespace=call.arguments.namespace, limit=1, newest_first=True
@@ -115,7 +115,7 @@ _LISTED_BY: Final = {"execution": "ff ps lists them", "flow": "ff flow ls lists 
 
 
 def _only(call: Call, kind: Kind, word: str, found: Sequence[str]) -> str:
-    """The one that fits; what the last listing showed counts however old it is."""
+    """The one match; rows of the last listing count however old they are."""
     digits = word.replace("-", "")
     seen = [each for each in call.shown.listed(kind) if each.replace("-", "").endswith(digits)]
     ids = list(dict.fromkeys([*found, *seen]))
@@ -143,7 +143,7 @@ def _ambiguous(kind: Kind, word: str, ids: Sequence[str]) -> CommandFailed:
 
 
 async def found(engine: EngineBackend, execution_id: str) -> ExecutionSnapshot:
-    """The execution, or a failure that says what to check."""
+    """The execution, or a failure with advice."""
     snapshot = await engine.describe_execution(execution_id=execution_id)
     if snapshot is None:
         raise not_found(
@@ -154,7 +154,7 @@ async def found(engine: EngineBackend, execution_id: str) -> ExecutionSnapshot:
 
 
 async def named(call: Call, engine: EngineBackend, *, waiting: bool = False) -> ExecutionSnapshot:
-    """The execution that the command line names; from now on it is the last one shown."""
+    """The execution named on the command line; from now on it is the last one shown."""
     execution_id = await execution_of(call, engine, call.arguments.id, waiting=waiting)
     snapshot = await found(engine, execution_id)
     call.shown.remember("execution", [execution_id], is_listing=False)

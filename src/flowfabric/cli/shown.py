@@ -1,6 +1,6 @@
-"""What was shown last, per user and store: the meaning of `-`, and of short ids of old rows.
+"""The last listing shown, per user and store: the meaning of `-`, and of short ids of old rows.
 
-It is a convenience and never needed: where it cannot be kept or read, nothing was shown.
+It is a convenience and never needed: where it cannot be kept or read, it counts as empty.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ class Shown:
     def __init__(self, place: str, *, folder: Path | None = None) -> None:
         chosen = state_folder() if folder is None else folder
         self._file = None if chosen is None else chosen / _FILE
-        # A digest: it tells neither where a database is nor, if it ever got here, a password.
+        # A digest: it reveals neither the place of a database nor a password.
         self._key = hashlib.sha256(mask(place).encode()).hexdigest()[:16]
 
     def last(self, kind: Kind) -> str | None:
-        """The one that was shown last."""
+        """The execution shown last."""
         found = self._mine(self._read()).get(kind)
         return found if isinstance(found, str) else None
 
     def listed(self, kind: Kind) -> list[str]:
-        """What the last listing had."""
+        """The ids of the last listing."""
         found = self._mine(self._read()).get(f"{kind}s")
         return [each for each in found if isinstance(each, str)] if isinstance(found, list) else []
 
     def remember(self, kind: Kind, ids: list[str], *, is_listing: bool) -> None:
-        """A listing of several does not change what `-` means; one row is the one shown."""
+        """A listing of several rows does not change the meaning of `-`; a single row does."""
         if self._file is None or not ids:
             return
         stores = self._read()

@@ -1,4 +1,4 @@
-"""What people type, turned into what the engine takes."""
+"""Typed values, parsed for the engine."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _ID_PART: Final = re.compile(r"[0-9a-f][0-9a-f-]*")
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """` did you mean ps?` when something known is close, else nothing."""
+    """` did you mean ps?` when a known word is close, else empty."""
     close = difflib.get_close_matches(word.lower(), list(known), n=1, cutoff=0.5)
     return f"did you mean {close[0]}?" if close else ""
 
@@ -70,8 +70,8 @@ def ago_or_instant(text: str) -> tuple[str, int]:
 
 
 def reference(text: str) -> str:
-    """An execution or flow as it was typed, if it can be one: `references` says which is meant. A
-    malformed one stops the command at once: with several, nothing is done for the others."""
+    """A typed reference to an execution or flow, if well-formed: `references` resolves it. A
+    malformed one stops the command at once: nothing is done for the others."""
     compact = text.strip().lower()
     digits = len(compact.replace("-", ""))
     is_part = _ID_PART.fullmatch(compact) and limits.FIND_DIGITS_MIN <= digits <= 32
@@ -121,7 +121,7 @@ def tag(text: str) -> tuple[str, str]:
 
 
 def states(text: str) -> list[str]:
-    """One state or several with commas between; a mistyped one meets its nearest."""
+    """One state or several with commas between; an error names the nearest."""
     from flowfabric.model.state import PublicState  # keeps --help fast
 
     known = [state.value for state in PublicState]

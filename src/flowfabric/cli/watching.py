@@ -1,4 +1,4 @@
-"""Waiting for an execution while showing how it gets on."""
+"""Waiting for an execution while showing its progress."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Coalescing: while one commit is in flight, the next batch gathers.
 
 There is no timer: an idle engine commits a single call at once; a busy one shares each commit among
-all who wait. Every caller gets its own reply or its own error, and one bad command never disturbs
-its neighbours.
+all waiting calls. Every caller gets its own reply or its own error, and one bad command never
+disturbs its neighbours.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class Batcher:
             task.add_done_callback(self._ended)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        """Commands may have come between the task's last look and its end."""
+        """Commands may have come between the task's last check and its end."""
         self._running.discard(task)
         self._start()
 
@@ -106,7 +106,7 @@ class Batcher:
             await self._finish(batch)
 
     async def _finish(self, batch: list[Pending]) -> None:
-        """Commit a batch; a failure that may be one command's fault is narrowed down to it."""
+        """Commit a batch; a failure that one command may have caused is narrowed down to it."""
         try:
             await self._commit(batch)
         except (FlowFabricError, Exception) as error:  # noqa: BLE001 - handed to each caller
@@ -122,13 +122,13 @@ class Batcher:
 
 
 def _may_be_ones_fault(error: Exception) -> bool:
-    """Whether nothing was written, and fewer commands at once may fare better: also where the store
-    itself refuses a write, but not while it is out of reach."""
+    """Whether nothing was written, and fewer commands at once may succeed: also where the store
+    itself refuses a write, but not while it is unreachable."""
     return not isinstance(error, StoreError) or trouble(error) is Trouble.UNCLEAR
 
 
 def as_error(error: Exception) -> FlowFabricError:
-    """Whatever went wrong, as one of our errors."""
+    """Any exception, as one of our errors."""
     if isinstance(error, FlowFabricError):
         return error
     wrapped = StoreError(f"{type(error).__name__}: {error}")

@@ -11,13 +11,13 @@ from flowfabric.errors import FlowFabricError
 
 FIRST_PAUSE_S: Final = 10.0
 LONGEST_PAUSE_S: Final = 3_600.0
-KINDS_MAX: Final = 1_000  # errors told apart; more forget them all
+KINDS_MAX: Final = 1_000  # distinct errors remembered; beyond this all are forgotten
 
 _Kind = tuple[type[Exception], str, int]
 
 
 class _Told:
-    """When an error was last told, and how often it came since."""
+    """When an error was last logged, and how often it came since."""
 
     __slots__ = ("pause_s", "silent", "until")
 
@@ -26,14 +26,14 @@ class _Told:
 
 
 class Complaints:
-    """Tells errors to a log, which an error that comes every second must not fill."""
+    """Logs errors without letting one that recurs every second fill the log."""
 
     def __init__(self, logger: logging.Logger) -> None:
         self._logger = logger
         self._told: dict[_Kind, _Told] = {}
 
     def tell(self, text: str, *values: object, error: Exception) -> None:
-        """Log an error, with its traceback where it is nothing that was foreseen."""
+        """Log an error, with its traceback when it was not expected."""
         kind = _kind_of(error)
         told = self._told.get(kind)
         if told is None:

@@ -1,4 +1,4 @@
-"""Running a transaction again when rivals collided, and only then."""
+"""Running a transaction again after a conflict, and only then."""
 
 from __future__ import annotations
 

@@ -44,9 +44,9 @@ from flowfabric.stores.base import (
 
 T = TypeVar("T")
 
-OFFERS_MAX = 1_000  # workers whose turns are remembered; more forget them all
+OFFERS_MAX = 1_000  # workers with remembered turns; beyond this all are forgotten
 UUID_LENGTH = 36
-COMPLETIONS_HINTED_MAX = 50  # above that a hint says only that some executions ended
+COMPLETIONS_HINTED_MAX = 50  # above this a hint says only that some executions ended
 
 
 def _is_success(execution: Execution | None, attempt: Attempt) -> bool:
@@ -59,7 +59,7 @@ def _is_success(execution: Execution | None, attempt: Attempt) -> bool:
 
 
 def _is_minted(name: object) -> bool:
-    """Whether a name looks like one of ours: such a one can be compared as it is."""
+    """Whether a name has the form of our ids: such a one can be compared unchecked."""
     return type(name) is str and len(name) == UUID_LENGTH and name.isascii()
 
 
@@ -71,14 +71,14 @@ def raise_refusal(replies: Iterable[object]) -> None:
 
 
 class EngineCore:
-    """Holds the store, the batches and the wake-ups; families of operations build on it."""
+    """The store, the batches and the wake-ups, on which every operation builds."""
 
     def __init__(self, store: Store, config: EngineConfig) -> None:
         self.store = store
         self.config = config
         self.wakeups = Wakeups()
         self.workers_here = WorkersHere()
-        self.next_look_at = 0  # until when the background loop sleeps; 0: nobody sleeps
+        self.next_look_at = 0  # until when the background loop sleeps; 0: it does not
         in_flight = config.batches_in_flight if store.family == "postgres" else 1
         self.batches = Batcher(self._commit, batch_max=config.batch_max, in_flight=in_flight)
         self.loop: BackgroundLoop | None = None  # once started, and if it is to run one
@@ -91,7 +91,7 @@ class EngineCore:
     # --- writing -------------------------------------------------------------------------------
 
     async def execute(self, command: Command[T]) -> T:
-        """The reply to one command, sharing a commit with whoever else waits."""
+        """The reply to one command, which shares a commit with other waiting commands."""
         return await self.batches.run_one(command)
 
     async def execute_together(
@@ -99,7 +99,7 @@ class EngineCore:
         commands: Sequence[Command[T]],
         check: Callable[[Sequence[object]], None] = raise_refusal,
     ) -> list[T]:
-        """The replies to commands that belong together: if one is refused, nothing is done.
+        """The replies to commands that belong together: if one is refused, none takes effect.
 
         `check` raises the refusal.
         """
@@ -122,8 +122,8 @@ class EngineCore:
     ) -> list[T]:
         """The replies to commands decided inside the caller's own open Postgres transaction.
 
-        `creates`: the executions among them. `check` raises the refusal of one, and nothing of them
-        stays. Waiting workers are told by the server when, and only if, the caller commits.
+        `creates`: the executions among them. `check` raises a refusal, and then none takes effect.
+        The server wakes waiting workers when, and only if, the caller commits.
         """
         join = getattr(self.store, "join", None)
         if join is None:
@@ -146,7 +146,7 @@ class EngineCore:
         return await transact(self.store, work)
 
     def moment(self, now: int) -> Moment:
-        """The present, with the settings in force."""
+        """The current time, with the settings in force."""
         config = self.config
         return Moment(
             now,
@@ -179,7 +179,7 @@ class EngineCore:
     ) -> tuple[list[object], Effects]:
         """Apply commands in order over one evolving view and save the outcome.
 
-        How awaited executions ended is noted in `ends`, for their waiters once it has committed.
+        Ends of awaited executions are noted in `ends`, for their waiters after the commit.
         """
         unit = await open_unit(tx, commands, self.moment, self._credits_of)
         replies, view = await fold(unit, commands), unit.view
@@ -190,7 +190,7 @@ class EngineCore:
         return replies, view.effects
 
     def _awaited_ends(self, view: View, changes: Changes) -> dict[str, Outcome]:
-        """The successes somebody in this process waits for, as a look would show them."""
+        """The successes awaited in this process, as a read would show them."""
         awaited = [key for key in view.effects.ended if self.wakeups.is_awaited(end_topic(key))]
         if not awaited:
             return {}
@@ -202,13 +202,13 @@ class EngineCore:
         }
 
     def _credits_of(self, offer: Offer) -> Credits:
-        """What the lines a worker serves are still owed from its earlier claims."""
+        """The credit of each line that a worker serves, from its earlier claims."""
         if len(self._credits) > OFFERS_MAX:
             self._credits.clear()
         return self._credits.setdefault(offer, {})
 
     def publish(self, effects: Effects) -> None:
-        """Wake whoever may be waiting for what committed."""
+        """Publish wake-ups for a committed batch."""
         if effects.due_at is not None and effects.due_at < self.next_look_at:
             self.next_look_at = effects.due_at
             self.wakeups.wake({DUE_TOPIC: 1})
@@ -259,7 +259,7 @@ class EngineCore:
         return check_name(namespace, field="namespace")
 
     def actor(self, actor: str | None) -> str:
-        """In whose name an unsafe call is made."""
+        """The actor of an unsafe call."""
         if actor is None:
             return self.config.actor or ""
         return check_name(actor, field="actor")

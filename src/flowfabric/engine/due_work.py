@@ -1,4 +1,4 @@
-"""What an engine does by itself: it moves what is due, and deletes what has outlived its use."""
+"""Background work of an engine: it moves due executions, and deletes expired rows."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from flowfabric.trouble import is_passing
 
 
 class DueLook(Record, frozen=True):
-    """A look at the clock and at the earliest due time; none when nothing is due ever."""
+    """The store's clock and the earliest due time; None when nothing will be due."""
 
     now: int
     due_at: int | None
 
 
 async def look(reader: Reader) -> DueLook:
-    """The store's clock, and when something is due by itself."""
+    """The store's clock, and the earliest due time."""
     due_at = await reader.next_due()
     return DueLook(reader.now, due_at)
 
@@ -35,11 +35,11 @@ async def clock_of(reader: Reader) -> int:
     return reader.now
 
 
-# --- what is due ---------------------------------------------------------------------------------
+# --- due work -------------------------------------------------------------------------------------
 
 
 async def move_due(machine: EngineCore, limit: int = limits.DUE_BATCH) -> int:
-    """Everything whose time has come, in one transaction; how many were moved."""
+    """Move everything that is due, in one transaction; returns how many were moved."""
     check_integer(limit, field="limit", least=1, most=limits.CREATE_MAX)
     moved = await _try_again(machine)
     try:
@@ -60,7 +60,7 @@ async def _move(machine: EngineCore, command: WakeDue) -> int:
 
 
 async def _move_each(machine: EngineCore, limit: int) -> int:
-    """Something that is due cannot be moved: each thing in a transaction of its own."""
+    """A due row cannot be moved: try each in a transaction of its own."""
     aside = machine.aside.things
 
     async def find(tx: Transaction) -> tuple[int, list[Thing]]:
@@ -75,7 +75,7 @@ async def _move_each(machine: EngineCore, limit: int) -> int:
 
 
 async def _try_again(machine: EngineCore) -> int:
-    """Move what was set aside long enough ago."""
+    """Retry rows that were set aside long enough ago."""
     if not machine.aside.things:
         return 0
     now = await machine.read(clock_of)
@@ -83,7 +83,7 @@ async def _try_again(machine: EngineCore) -> int:
 
 
 async def _move_alone(machine: EngineCore, thing: Thing, now: int) -> int:
-    """Move one thing that is due, or set it aside: a bad record is no reason to stop."""
+    """Move one due row, or set it aside: a bad record is no reason to stop."""
     try:
         moved = await _move(machine, WakeDue(limit=1, named=alone(thing)))
     except Exception as error:
@@ -98,12 +98,12 @@ async def _move_alone(machine: EngineCore, thing: Thing, now: int) -> int:
 
 
 def _is_outage(error: Exception) -> bool:
-    """Whether nothing can be moved just now. A conflict that no retry ends is no outage: a row that
-    is in the way of one record alone must not hold up all the others."""
+    """Whether nothing can be moved just now. A conflict that no retry resolves is no outage: a row
+    that blocks one record alone must not delay all the others."""
     return is_passing(error) and not isinstance(error, RetryExhausted)
 
 
-# --- what has outlived its use -------------------------------------------------------------------
+# --- expired rows ---------------------------------------------------------------------------------
 
 
 async def sweep(machine: EngineCore, limit: int) -> int:
@@ -122,6 +122,6 @@ async def sweep(machine: EngineCore, limit: int) -> int:
 
 
 async def sweep_workers(machine: EngineCore, limit: int) -> int:
-    """Take workers that were not heard from off the registry."""
+    """Remove workers without a recent heartbeat from the registry."""
     check_integer(limit, field="limit", least=1, most=limits.CREATE_MAX)
     return await machine.execute(SweepWorkers(limit=limit))

@@ -77,7 +77,7 @@ class Engine(EngineBackend, EngineCore):
         return Engine(self.store.again(), config, loop=self._make_loop)
 
     async def start(self, *, migrate: bool = True) -> None:
-        """Connect, bring the schema up to date if asked, and start the loops."""
+        """Connect, migrate the schema if asked, and start the loops."""
         await self.store.open(migrate=migrate)
         forks.inherit(self, Engine._after_fork)
         try:
@@ -90,7 +90,7 @@ class Engine(EngineBackend, EngineCore):
             self.loop.start()
 
     async def close(self) -> None:
-        """Stop the loops, finish what is in flight, let go of the store."""
+        """Stop the loops, finish work in flight, close the store."""
         if self.loop is not None:
             await self.loop.stop()
             self.loop = None
@@ -99,7 +99,7 @@ class Engine(EngineBackend, EngineCore):
         forks.disinherit(self)
 
     def _after_fork(self) -> None:
-        """In a child: every call says that this engine is the parent's; closing it does nothing."""
+        """In a child process: calls say that the engine is the parent's; closing does nothing."""
         self.loop = None
         self._leave_core()
 
@@ -115,10 +115,10 @@ class Engine(EngineBackend, EngineCore):
     ) -> None:
         await self.close()
 
-    # --- what is asked for ---------------------------------------------------------------------
+    # --- requests ------------------------------------------------------------------------------
 
     async def call(self, request: Request[R]) -> R:
-        """The answer to one request; a refusal is raised."""
+        """The reply to one request; a refusal is raised."""
         kind = type(request)
         if (make := COMMANDS.get(kind)) is not None:
             reply: R = await self.execute(make(self, request))
@@ -129,9 +129,9 @@ class Engine(EngineBackend, EngineCore):
         raise _no_request(request)
 
     async def call_many(self, requests: Sequence[Request[R]]) -> list[R | FlowFabricError]:
-        """The answer, or the error object, for each request, in as few commits as can be.
+        """The reply, or the error object, for each request, in as few commits as possible.
 
-        What passes its check is run; what does not is answered with its error, alone.
+        Requests that pass their check are run; each of the others gets its own error.
         """
         answers: list[Any] = []
         commands = []
@@ -162,7 +162,7 @@ class Engine(EngineBackend, EngineCore):
 
     @property
     def home_namespace(self) -> str:
-        """The tenant of calls that name none."""
+        """The default tenant of calls."""
         return self.config.namespace
 
     # --- about the store -----------------------------------------------------------------------
@@ -172,7 +172,7 @@ class Engine(EngineBackend, EngineCore):
         return self.store.family
 
     def capabilities(self) -> BackendCapabilities:
-        """Which operations this engine supports; read off the register.
+        """The operations this engine supports; read off the register.
 
         >>> engine.capabilities().supports["read_stream"]  # doctest: +SKIP
         False
@@ -182,7 +182,7 @@ class Engine(EngineBackend, EngineCore):
         return BackendCapabilities(self.store.family, VERSION, self.store.schema_version, supports)
 
     def loop_status(self) -> LoopStatus:
-        """How the background work of this process fares, and what it could not move.
+        """The status of this process's background work, and the records it could not move.
 
         >>> open_engine("memory://").loop_status().duties  # doctest: +SKIP
         ()
@@ -196,9 +196,9 @@ class Engine(EngineBackend, EngineCore):
     # --- how it runs: for loops and tests ------------------------------------------------------
 
     async def move_due(self, *, limit: int = limits.DUE_BATCH) -> int:
-        """Everything whose time has come, in one transaction; how many were moved.
+        """Move everything that is due, in one transaction; returns how many were moved.
 
-        What cannot be moved is set aside, and stops nothing else: see `loop_status`.
+        A record that cannot be moved is set aside, and stops nothing else: see `loop_status`.
         """
         return await due_work.move_due(self, limit)
 
@@ -207,15 +207,15 @@ class Engine(EngineBackend, EngineCore):
         return await due_work.sweep(self, limit)
 
     async def sweep_workers(self, *, limit: int = limits.DUE_BATCH) -> int:
-        """Take workers that were not heard from off the registry."""
+        """Remove workers without a recent heartbeat from the registry."""
         return await due_work.sweep_workers(self, limit)
 
     async def next_due(self) -> due_work.DueLook:
-        """The store's clock, and when something is due by itself."""
+        """The store's clock, and the earliest due time."""
         return await self.read(due_work.look)
 
     async def tick(self) -> int:
-        """Run every loop once: what is due, retention, sweeps. How many records moved."""
+        """Run every loop once: due work, retention, sweeps. Returns how many records moved."""
         moved = await self.move_due()
         moved += await self.trim_retention() + await self.sweep()
         return moved + await self.sweep_workers()

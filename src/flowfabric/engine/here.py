@@ -1,7 +1,8 @@
-"""The workers that live in an engine's own process.
+"""The workers in an engine's own process.
 
-What stops the engine's background loop stops them too: a blocked event loop, a stopped process, a
-machine that slept. So when that loop finds their leases lapsed, it knows that no worker was lost.
+Whatever stops the engine's background loop stops them too: a blocked event loop, a stopped process,
+a machine that slept. So when that loop finds their leases expired, it knows that no worker was
+lost.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from flowfabric.api.backend import LocalWorker
 
 
 class WorkersHere:
-    """Which workers share the process with an engine."""
+    """The workers that share a process with an engine."""
 
     def __init__(self) -> None:
         self._workers: list[LocalWorker] = []
@@ -31,7 +32,7 @@ class WorkersHere:
             self._note()
 
     async def catch_up(self) -> None:
-        """Let each of them go before anything of theirs is found overdue."""
+        """Let each of them renew before the loop looks for overdue leases."""
         for worker in tuple(self._workers):
             await worker.catch_up()
 

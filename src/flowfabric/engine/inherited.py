@@ -1,4 +1,4 @@
-"""What stands in for a store in a forked child: whatever is asked of it is refused."""
+"""The stand-in for a store in a forked child: it refuses every call."""
 
 from __future__ import annotations
 

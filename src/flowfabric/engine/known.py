@@ -24,7 +24,7 @@ def _route_order(route: Route) -> tuple[str, str, str, tuple[str, ...]]:
 
 
 class Known:
-    """What new work may refer to."""
+    """The rows that new work may refer to."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -35,8 +35,8 @@ class Known:
     async def ensure(self, commands: Sequence[CreateExecution], *, knows_flow: bool = True) -> None:
         """Budgets, quotas and routes are known before executions refer to them.
 
-        `knows_flow`: whether the commands say into which flow executions are born. If only the
-        transaction knows, it checks budgets of flows.
+        `knows_flow`: whether the commands name the flow of new executions. If only the transaction
+        knows it, it checks budgets of flows.
         """
         bounded = [command for command in commands if command.bounds is not UNBOUNDED]
         if bounded:
@@ -46,7 +46,7 @@ class Known:
         await self._ensure_routes(commands)
 
     async def ensure_limits(self, bounds: Iterable[Bounds]) -> None:
-        """Every budget and quota named exists."""
+        """Every named budget and quota exists."""
         budgets: set[str] = set()
         quotas: set[str] = set()
         for each in bounds:
@@ -57,13 +57,13 @@ class Known:
         await self._learn_quotas(sorted(quotas - self._quotas))
 
     def check_scopes(self, budget_ids: Iterable[str], places: Mapping[ScopeType, str]) -> None:
-        """Budgets that are for something else than these places are refused."""
+        """Refuse budgets with another scope than these."""
         policies = {name: self._budgets[name] for name in budget_ids}
         if refusal := refuse_scopes(policies, places):
             raise refusal.to_error()
 
     def flow_budgets(self, commands: Iterable[CreateExecution]) -> dict[str, str]:
-        """Which flow each budget is for that known commands name."""
+        """The flow of each named budget that has a flow as its scope."""
         names = {name for command in commands for name in command.bounds.budget_ids}
         policies = {name: self._budgets[name] for name in names}
         return {
@@ -112,6 +112,6 @@ class Known:
     async def _ensure_routes(self, commands: Iterable[CreateExecution]) -> None:
         new = {command.route for command in commands} - self._routes
         if new:
-            ordered = sorted(new, key=_route_order)  # rivals insert in one order
+            ordered = sorted(new, key=_route_order)  # concurrent transactions insert in one order
             await until_no_conflict(lambda: self._store.intern_routes(ordered))
             self._routes |= new

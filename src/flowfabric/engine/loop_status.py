@@ -1,4 +1,4 @@
-"""How background work fares, in this process."""
+"""The status of background work in this process."""
 
 from __future__ import annotations
 
@@ -13,35 +13,35 @@ class DutyStatus(Record, frozen=True):
 
     name: str
     is_running: bool  # whether its task is alive
-    seconds_since_turn: float | None  # since a turn came to its end; none: none has yet
+    seconds_since_turn: float | None  # since the last finished turn; None: none has finished yet
     failures_in_a_row: int
     failures_total: int
-    last_error: str | None  # the class of the last one, also after it has passed
+    last_error: str | None  # the class of the last error, also after it has passed
 
 
 class LoopStatus(Record, frozen=True):
     """All background work of an engine, and the due records that it could not move."""
 
-    duties: tuple[DutyStatus, ...]  # none: this engine runs no loops
+    duties: tuple[DutyStatus, ...]  # None: this engine runs no loops
     set_aside: tuple[SetAside, ...]
 
 
 class BackgroundLoop(Protocol):
-    """What happens by itself while the engine is open."""
+    """The background work of an open engine."""
 
     def start(self) -> None:
-        """Begin in the running event loop."""
+        """Start in the running event loop."""
         ...
 
     async def stop(self) -> None:
-        """End; what is under way may finish within a grace."""
+        """Stop; a running turn may finish within a grace period."""
         ...
 
     def status(self) -> tuple[DutyStatus, ...]:
-        """How each kind of work fares."""
+        """The status of each kind of work."""
         ...
 
 
 def status_of(loop: BackgroundLoop | None, aside: Aside) -> LoopStatus:
-    """How the work fares of an engine's loop, if it has one."""
+    """The status of an engine's loop, if it has one."""
     return LoopStatus(() if loop is None else loop.status(), tuple(aside))

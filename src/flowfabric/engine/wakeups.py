@@ -1,4 +1,4 @@
-"""Waiting for something to happen, with hints that shorten the wait."""
+"""Waiting for an event, with hints that shorten the wait."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ DUE_TOPIC = "due"
 
 
 class Wakeups:
-    """What is waited for in this process."""
+    """The open waits of this process."""
 
     def __init__(self) -> None:
         self._waiters: defaultdict[str, set[Bell]] = defaultdict(set)
 
     @contextmanager
     def listening(self, topics: Iterable[str]) -> Iterator[Bell]:
-        """An event that is set when any of the topics is hinted at; take it before you look, so
-        that nothing happens between the look and the wait."""
+        """An event that is set when any of the topics is hinted at; subscribe before you read, so
+        that nothing is missed between the read and the wait."""
         event, names = Bell(), tuple(topics)
         for name in names:
             self._waiters[name].add(event)
@@ -35,16 +35,16 @@ class Wakeups:
                     del self._waiters[name]
 
     def is_awaited(self, topic: str) -> bool:
-        """Whether somebody listens to it just now."""
+        """Whether there is a listener for the topic."""
         return topic in self._waiters
 
     def tell(self, topic: str, what: Any) -> None:
-        """Save those who wait for the topic the look: this is what they would see."""
+        """Hand waiters of the topic the value that a read would return."""
         for bell in self._waiters.get(topic, ()):
             bell.told = what
 
     def wake(self, topics: Mapping[str, int]) -> None:
-        """Something may have happened: everybody who waits for it looks again."""
+        """Something may have happened: every waiter of a topic reads again."""
         for name in topics:
             if name in EVERYBODY:
                 self._wake_all(name[:-1])

@@ -1,4 +1,4 @@
-"""Commands: what can be decided, what each needs to be decided, and what it is answered."""
+"""Commands: the decisions that can be asked for, the rows each needs, and its reply."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ Key = tuple[str, ...]  # of a row in its table
 
 
 class Needs:
-    """What a batch loads before its first command is decided. Each command adds its part, so that
-    everything is loaded in one trip per kind and locked in one order."""
+    """The rows a batch loads before its first command is decided. Each command adds its part, so
+    that everything is loaded in one trip per kind and locked in one order."""
 
     __slots__ = (
         "admissions",
@@ -43,9 +43,9 @@ class Needs:
         self.keys: set[tuple[str, str]] = set()  # idempotency keys, by namespace
         # Flows
         self.flows: set[str] = set()  # to be locked
-        self.flows_of: set[str] = set()  # executions whose flow is to be locked
-        self.families: set[str] = set()  # executions that may begin a flow with their children
-        self.members_of: set[str] = set()  # flows whose members are all needed
+        self.flows_of: set[str] = set()  # executions with a flow to be locked
+        self.families: set[str] = set()  # executions that may start a flow with their children
+        self.members_of: set[str] = set()  # flows with all their members needed
         # Waits
         self.waits = False  # signing keys, and the open suspensions of the executions
         self.waitpoints: set[Key] = set()
@@ -64,12 +64,12 @@ class Needs:
 
 
 class Command(Record, Generic[R_co], frozen=True, kw_only=True):
-    """Something to be decided inside a transaction; R_co is the reply where it is not refused."""
+    """A decision to be made inside a transaction; R_co is the reply unless it is refused."""
 
-    actor: str = ""  # in whose name; it goes with the operator events of the decision
+    actor: str = ""  # recorded with the operator events of the decision
 
     def needs(self, need: Needs) -> None:
-        """Add what must be loaded before this is decided."""
+        """Add the rows to load before this is decided."""
 
 
 class ExecutionCommand(Command[R_co], Generic[R_co], frozen=True, kw_only=True):

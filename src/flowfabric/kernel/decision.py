@@ -1,4 +1,4 @@
-"""What a rule returns."""
+"""The outcome of a rule."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ R_co = TypeVar("R_co", covariant=True)
 
 
 class Moment(Record, frozen=True):
-    """When a decision is taken and the settings in force."""
+    """The instant of a decision and the settings in force."""
 
     now: int
     retention_ms: int = limits.RETENTION_MS_DEFAULT
     reclaim_grace_ms: int = 0
     payload_bytes_max: int = limits.PAYLOAD_BYTES_DEFAULT
-    # Instances of workers that live in the very process that decides.
+    # Instances of workers in the process that decides.
     workers_here: frozenset[str] = frozenset()
 
 
 class New(Record, frozen=True):
-    """What is written once, when an execution is created."""
+    """The part of an execution that is written once, at creation."""
 
     body: Body
     idempotency: IdempotencyRecord | None = None
 
 
 class Refused(Record, frozen=True):
-    """The rule said no: which error the caller shall see, and its fields."""
+    """A refusal: the error for the caller, and its fields."""
 
     error: type[FlowFabricError]
     detail: str = ""
@@ -49,18 +49,18 @@ class Refused(Record, frozen=True):
 
 
 class Decision(Record, Generic[R_co], frozen=True):
-    """The reply to one command, and what shall be remembered."""
+    """The reply to one command, and the changes to store."""
 
     reply: R_co | Refused
-    execution: Execution | None = None  # the new image; none when nothing changed
+    execution: Execution | None = None  # the new image; None when nothing changed
     attempt: Attempt | None = None  # the attempt that ended
     events: tuple[AnyEvent, ...] = ()
-    saves: tuple[Record, ...] = ()  # next images of rows, and of what is kept in several rows
-    drops: tuple[Record, ...] = ()  # rows that go
+    saves: tuple[Record, ...] = ()  # next images of rows, and of objects kept in several rows
+    drops: tuple[Record, ...] = ()  # rows to delete
     new: New | None = None  # only where an execution is created
 
     def told(self, reply: R) -> Decision[R]:
-        """The same, answered otherwise."""
+        """The same with another reply."""
         return Decision(
             reply, self.execution, self.attempt, self.events, self.saves, self.drops, self.new
         )

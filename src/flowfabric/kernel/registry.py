@@ -1,4 +1,4 @@
-"""Which rule answers which command about one execution."""
+"""The rule for each command about one execution."""
 
 from __future__ import annotations
 
@@ -55,9 +55,9 @@ RULES: Final[dict[type[Command[object]], Rule]] = {
     replay.Replay: replay.replay,
 }
 
-# Calls by which an owner lets go. Repeated with the same fence, each is answered as the first time,
-# however far the execution has gone on. What is about a live lease (a renewal, progress, a
-# reservation) is refused once that lease is over.
+# Calls by which an owner ends its lease. Repeated with the same fence, each gets its first reply,
+# however far the execution has gone on. Calls about a live lease (a renewal, progress, a
+# reservation) are refused once that lease is over.
 REPEATABLE: Final[dict[type[Command[object]], tuple[type, ...]]] = {
     complete.Complete: (Completed,),
     fail.Fail: (RetryScheduled, TerminalFailed),

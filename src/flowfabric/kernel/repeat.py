@@ -1,4 +1,4 @@
-"""Repeated calls: how long the key of an earlier one is known."""
+"""Repeated calls: how long the key of an earlier one counts."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from typing import Protocol, TypeVar
 
 
 class Expiring(Protocol):
-    """A row that is swept some time after it stopped to count."""
+    """A row that is swept some time after it expired."""
 
     @property
     def due_at(self) -> int:
-        """When it stops to count."""
+        """When it expires."""
         ...
 
 
@@ -18,5 +18,5 @@ K = TypeVar("K", bound=Expiring)
 
 
 def in_force(row: K | None, now: int) -> K | None:
-    """The row of a key; one whose time is over is as if it had never been."""
+    """The row of a key; an expired one counts as missing."""
     return row if row is not None and row.due_at > now else None

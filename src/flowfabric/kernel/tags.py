@@ -9,7 +9,7 @@ from flowfabric.model.checks import too_many_tags
 
 
 def with_tags(known: Mapping[str, str], new: Mapping[str, str]) -> dict[str, str] | Refused:
-    """All of them, sorted so that equal tags are stored equally; refused when they are too many."""
+    """All of them, sorted so that equal tags are stored equally; too many are refused."""
     tags = dict(sorted({**known, **new}.items()))
     if excess := too_many_tags(len(tags)):
         return Refused(type(excess), excess.detail, excess.fields)

@@ -1,1 +1,1 @@
-"""What happens by itself."""
+"""The background loops."""

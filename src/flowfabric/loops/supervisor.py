@@ -1,7 +1,7 @@
 """Run work for ever: survive anything but being cancelled.
 
-Each kind of work has a task of its own, so that one that fails, or hangs, holds up no other. An
-outage of the store is told once and waited for; any other error is told with its traceback,
+Each kind of work has a task of its own, so that one that fails, or hangs, delays no other. An
+outage of the store is logged once and waited for; any other error is logged with its traceback,
 counted, and followed by a pause that doubles.
 """
 
@@ -25,16 +25,16 @@ OUTAGE_PAUSE_S: Final = 1.0
 FAILURE_PAUSE_S: Final = 0.5
 FAILURE_PAUSE_S_MAX: Final = 30.0
 
-Turn = Callable[[], Awaitable[float]]  # one bounded piece; the seconds to rest after it
+Turn = Callable[[], Awaitable[float]]  # one bounded piece; returns the seconds to rest after it
 
 
 class Duty:
-    """One kind of work and how it fares."""
+    """One kind of work and its status."""
 
     def __init__(
         self, name: str, turn: Turn, *, woken: asyncio.Event | None = None, first_s: float = 0.0
     ) -> None:
-        """`woken`: what ends a rest early. `first_s`: the rest before the first turn."""
+        """`woken`: ends a rest early. `first_s`: the rest before the first turn."""
         self.name = name
         self._turn = turn
         self._woken = woken
@@ -50,11 +50,11 @@ class Duty:
         self._last_error: str | None = None
 
     def start(self) -> None:
-        """Begin in the running event loop."""
+        """Start in the running event loop."""
         self._task = asyncio.create_task(self._run(), name=f"flowfabric-{self.name}")
 
     async def stop(self, grace_s: float) -> None:
-        """Let the running turn come to its end within the grace; then end it, whatever it does."""
+        """Let the running turn finish within the grace period; then cancel it."""
         task, self._task = self._task, None
         if task is None:
             return
@@ -66,7 +66,7 @@ class Duty:
         await asyncio.gather(task, return_exceptions=True)
 
     def status(self) -> DutyStatus:
-        """How it fares just now."""
+        """The current status."""
         is_running = self._task is not None and not self._task.done()
         done = self._completed_at
         since = None if done is None else monotonic() - done
@@ -82,10 +82,10 @@ class Duty:
                 await self._rest(pause_s)
 
     async def _survive(self) -> float:
-        """One turn; the seconds to rest after it, whatever became of it."""
+        """One turn; returns the seconds to rest after it, whatever its outcome."""
         try:
             pause_s = await self._turn()
-        except Exception as error:  # noqa: BLE001 - whatever it is, the work goes on
+        except Exception as error:  # noqa: BLE001 - whatever the error, the work goes on
             return self._failed(error)
         self._failures, self._completed_at = 0, monotonic()
         if self._outage:
@@ -110,7 +110,7 @@ class Duty:
         """After a failure nothing shortens the pause; otherwise a hint may."""
         self._is_resting = True
         try:
-            await asyncio.sleep(0)  # work that never waits, in memory, must let others run
+            await asyncio.sleep(0)  # work that never waits, in memory, must let other tasks run
             if self._woken is None or self._failures:
                 await asyncio.sleep(pause_s)
             else:

@@ -1,6 +1,6 @@
 """The loops in every engine process: they sleep until something is due and then move it.
 
-They own no state and need no leader: each rule checks again under lock, rivals skip each other's
+They own no state and need no leader: each rule checks again under lock and loops skip each other's
 rows, so any number of processes may run them and any of these may die.
 """
 
@@ -20,13 +20,13 @@ from flowfabric.limits import DUE_BATCH, INSTANT_MS_MAX, STOP_GRACE_S
 from flowfabric.loops.supervisor import Duty
 
 LOOK_AGAIN_MS: Final = 2_000  # a lease of the shortest length taken elsewhere is found in TTL + 1 s
-STUCK_LOOK_MS: Final = 500  # what is due and cannot be moved hides when the next thing is due
+STUCK_LOOK_MS: Final = 500  # a due row that cannot be moved hides the next due time
 HOUSEKEEPING_S: Final = 60.0
-PIECES_MAX: Final = 100  # of one long piece of work between two looks at all that is due
+PIECES_MAX: Final = 100  # of one long piece of work between two searches for due rows
 
 
 class Timed(Protocol):
-    """What the loops need of an engine."""
+    """The methods the loops need of an engine."""
 
     wakeups: Wakeups
     workers_here: WorkersHere
@@ -49,7 +49,7 @@ class Timekeeper:
         self._listening = ExitStack()
 
     def start(self) -> None:
-        """Begin in the running event loop."""
+        """Start in the running event loop."""
         woken = self._listening.enter_context(self._engine.wakeups.listening((DUE_TOPIC,)))
         later = HOUSEKEEPING_S * jitter()
         self._duties = (
@@ -62,20 +62,21 @@ class Timekeeper:
             duty.start()
 
     async def stop(self) -> None:
-        """End; what is under way may finish within a grace."""
+        """Stop; a running turn may finish within a grace period."""
         await asyncio.gather(*(duty.stop(STOP_GRACE_S) for duty in self._duties))
         self._listening.close()
 
     def status(self) -> tuple[DutyStatus, ...]:
-        """How each kind of work fares."""
+        """The status of each kind of work."""
         return tuple(duty.status() for duty in self._duties)
 
-    # --- what is due ---------------------------------------------------------------------------
+    # --- due work ---------------------------------------------------------------------------------
 
     async def _timers(self) -> float:
-        """Do what is due; the seconds until the next look."""
+        """Do due work; returns the seconds until the next search."""
         engine = self._engine
-        engine.next_look_at = INSTANT_MS_MAX  # whatever becomes due during this turn wakes it again
+        # anything that becomes due during this turn wakes it again
+        engine.next_look_at = INSTANT_MS_MAX
         look = await self._look()
         pause_ms = LOOK_AGAIN_MS
         if look.due_at is not None and look.due_at <= look.now:
@@ -93,12 +94,12 @@ class Timekeeper:
         try:
             return await self._engine.next_due()
         except Exception:
-            await self._engine.move_due()  # it finds by itself what is due
+            await self._engine.move_due()  # it finds due work without being told
             raise
 
     async def _move_due(self, now: int) -> int:
-        """Move what is due, and go straight on with what that leaves to be done at once, such as
-        the rest of a wide cascade: a look at all due times costs more than trying."""
+        """Move due executions, and go straight on with follow-up work that is due at once, such as
+        the rest of a wide cascade: a search of all due times costs more than trying."""
         engine, started, moved = self._engine, monotonic(), 0
         for _ in range(PIECES_MAX):
             piece = await engine.move_due()
@@ -109,7 +110,7 @@ class Timekeeper:
             engine.next_look_at = INSTANT_MS_MAX
         return moved
 
-    # --- what has outlived its use, a batch at a time until little is left ---------------------
+    # --- housekeeping, a batch at a time until little is left -------------------------------------
 
     async def _retention(self) -> float:
         return _until_next(await self._engine.trim_retention())

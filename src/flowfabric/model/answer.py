@@ -1,4 +1,4 @@
-"""What the owner of a lease was answered when it let go, kept for its repeated call."""
+"""The reply a lease ended with, kept for the owner's repeated call."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ Answer = Completed | RetryScheduled | TerminalFailed | Cancelled | Delayed | Chi
 
 
 class AnswerRow(Record, frozen=True):
-    """The end of one lease: whose it was, and what the call that ended it was answered.
+    """The end of one lease: its fence and the reply of the call that ended it.
 
-    The image of an execution knows only its last lease. When the execution goes on, this row is
-    how a worker whose reply was lost is told the same again.
+    An execution remembers only its last lease. Once it runs again, this row lets a worker that lost
+    the reply get the same one again.
     """
 
     execution_id: str
@@ -21,7 +21,7 @@ class AnswerRow(Record, frozen=True):
     lease_id: str
     attempt_id: str
     answer: Answer
-    due_at: int  # forgotten then
+    due_at: int  # when the row expires
 
     def __repr__(self) -> str:
         return f"AnswerRow({self.execution_id}, {self.lease_epoch}, {self.answer})"

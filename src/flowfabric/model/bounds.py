@@ -1,4 +1,4 @@
-"""What an execution is bounded by: budgets it spends from, a quota it is admitted under."""
+"""The bounds of an execution: budgets it spends from, a quota it is admitted under."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""Budgets: named dimensions, what may be spent of each, what was spent and by whom.
+"""Budgets: named dimensions, the limits of each, the usage, and the share of each execution.
 
-The row of the policy is the mutex of its budget: whoever changes usage, ledger or holds has it.
+The policy row is the lock of its budget: a transaction that changes usage, ledger or reservations
+has locked it.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ AMOUNT_MAX = 2**63 - 1
 
 
 class ScopeType(StrEnum):
-    """What a budget is for. Lane and namespace budgets apply to whatever is created there."""
+    """The scope of a budget. Lane and namespace budgets apply to every execution created there."""
 
     FREE = "free"
     EXECUTION = "execution"
@@ -31,16 +32,16 @@ class EnforcementMode(StrEnum):
 
 
 class HardAction(StrEnum):
-    """What a reached hard limit does, beside refusing reports that would pass it."""
+    """The effect of a reached hard limit, beside refusing reports that would exceed it."""
 
-    DENY = "deny"  # nothing else: claims go on
-    BLOCK = "block"  # attached executions are not started until there is room
+    DENY = "deny"  # no further effect: claims go on
+    BLOCK = "block"  # attached executions do not start until usage is below the limit
     CANCEL_PENDING = "cancel_pending"  # attached executions that wait are cancelled
-    FAIL = "fail"  # the execution that breached fails, and so do attached ones that wait
+    FAIL = "fail"  # the execution that exceeded it fails, and so do attached ones that wait
 
 
 class SoftAction(StrEnum):
-    """What passing a soft limit does, beside being reported."""
+    """The effect of exceeding a soft limit, beside reporting it."""
 
     WARN = "warn"  # an event
     IGNORE = "ignore"
@@ -48,7 +49,7 @@ class SoftAction(StrEnum):
 
 
 class BudgetPolicy(Record, frozen=True, kw_only=True):
-    """What somebody decided about a budget. A limit of 0 is none."""
+    """The limits of a budget and their effects. A limit of 0 means no limit."""
 
     scope_type: ScopeType = ScopeType.FREE
     scope_id: str = ""
@@ -61,7 +62,7 @@ class BudgetPolicy(Record, frozen=True, kw_only=True):
 
 
 class PendingWork(StrEnum):
-    """What is still to be done for the executions attached to a budget."""
+    """Work still pending for the executions attached to a budget."""
 
     NONE = ""
     UNBLOCK = "unblock"
@@ -69,13 +70,14 @@ class PendingWork(StrEnum):
 
 
 class BudgetRow(Record, frozen=True):
-    """A budget's policy and its life; without a policy it only collects usage."""
+    """A budget's policy and state; without a policy it only collects usage."""
 
     budget_id: str
     policy: BudgetPolicy | None
     created_at: int
     updated_at: int
-    generation: int = 0  # rises with every reset: what was spent before is not given back after
+    # rises with every reset: amounts spent before a reset are not given back after it
+    generation: int = 0
     breach_count: int = 0
     soft_breach_count: int = 0
     last_breach_at: int | None = None
@@ -98,7 +100,7 @@ class UsageRow(Record, frozen=True):
 
 
 class LedgerRow(Record, frozen=True):
-    """What one execution has spent of one dimension, so that it can be given back."""
+    """The usage of one execution in one dimension, kept so that it can be given back."""
 
     budget_id: str
     execution_id: str
@@ -114,8 +116,8 @@ class DedupRow(Record, frozen=True):
     operation: str
     execution_id: str  # of a spend; empty for reports
     dedup_key: str
-    outcome: UsageOutcome  # a HardBreach was refused and is judged again
-    due_at: int  # when it is forgotten
+    outcome: UsageOutcome  # a HardBreach was refused, so a repeated call is judged again
+    due_at: int  # when the row expires
 
 
 class HoldRow(Record, frozen=True):
@@ -126,11 +128,11 @@ class HoldRow(Record, frozen=True):
     hold_id: str
     lease_epoch: int
     amounts: Mapping[str, int]
-    due_at: int  # when it lapses
+    due_at: int  # when it expires
 
 
 class ScopeRow(Record, frozen=True):
-    """A budget that applies to whatever is created on a lane or in a namespace."""
+    """A budget that applies to every execution created on a lane or in a namespace."""
 
     scope_type: ScopeType
     scope_id: str
@@ -138,7 +140,7 @@ class ScopeRow(Record, frozen=True):
 
 
 class AttachmentRow(Record, frozen=True):
-    """An execution that names a budget."""
+    """The attachment of an execution to a budget it names."""
 
     budget_id: str
     execution_id: str
@@ -164,9 +166,9 @@ class SoftBreach(Record, frozen=True, tag="SoftBreach", tag_field="kind"):
 
 
 class HardBreach(Record, frozen=True, tag="HardBreach", tag_field="kind"):
-    """Nothing was applied; the first dimension by name that would be over its hard limit.
+    """Nothing was applied; names the first dimension, by name, that would exceed its hard limit.
 
-    `current_usage` is what was used and reserved before.
+    `current_usage` is the amount used and reserved before.
     """
 
     dimension: str
@@ -196,13 +198,13 @@ class BudgetUpdated(Record, frozen=True):
 
 
 class BudgetReset(Record, frozen=True):
-    """Usage is zero again; when it resets by itself, 0 for never."""
+    """Usage is zero again. `next_reset_at` is the next automatic reset, 0 for never."""
 
     next_reset_at: int
 
 
 class Reserved(Record, frozen=True, tag="Reserved", tag_field="kind"):
-    """Amounts are held for the attempt until settled, released or expired."""
+    """The amounts are reserved for the attempt until settled, released or expired."""
 
     hold_id: str
     expires_at: int
@@ -215,11 +217,11 @@ class HoldReleased(Record, frozen=True):
 
 
 class BudgetStatus(Record, frozen=True, kw_only=True):
-    """A budget as people see it; instants are integer milliseconds."""
+    """A budget as it is shown; instants are integer milliseconds."""
 
     budget_id: str
     policy: BudgetPolicy | None
-    scope_type: ScopeType  # these five are the policy's, where the seeds have them
+    scope_type: ScopeType  # these five are the policy's, under the names the seeds use
     scope_id: str
     enforcement_mode: EnforcementMode
     hard_limits: Mapping[str, int]
@@ -238,7 +240,7 @@ class BudgetStatus(Record, frozen=True, kw_only=True):
 
 
 class UsageAndLimits(Record, frozen=True):
-    """What a budget allows and what of it is used; empty when nothing is known of it."""
+    """The limits and usage of a budget; empty when the budget is unknown."""
 
     hard_limits: Mapping[str, int]
     soft_limits: Mapping[str, int]

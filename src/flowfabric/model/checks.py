@@ -1,4 +1,4 @@
-"""The grammar of every name and number a caller may give, in one place for every entrance."""
+"""The grammar of every name and number a caller may pass, used by every entrance."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 
 
 def part_of(field: str, key: object) -> str:
-    """The name of one entry of a map, as an error says it; a key may be anything."""
+    """The name of one entry of a map, for an error text; a key may be any value."""
     return f"{field}.{key[:80]}" if type(key) is str else f"{field}.{shown(key, 80)}"
 
 
@@ -44,8 +44,8 @@ def check_text(
 ) -> str:
     """Text every store can keep: no NUL, no lone surrogate, within the limit.
 
-    What is a kind of text, such as a word of an enumeration, becomes plain text: drivers differ in
-    what they make of the others.
+    A subclass of `str`, such as a member of an enumeration, becomes plain text: drivers treat
+    subclasses differently.
     """
     if (
         type(value) is str
@@ -54,7 +54,7 @@ def check_text(
         and len(value) <= max_bytes
         and (value or empty)
     ):
-        return value  # the usual case, decided without looking at characters one by one
+        return value  # the usual case, decided without a look at single characters
     if not isinstance(value, str):
         raise InvalidInput(f"{field}: expected text, got {type(value).__name__}", field=field)
     value = str.__str__(value)
@@ -103,7 +103,7 @@ def check_lane(value: object, *, field: str = "lane_id") -> str:
 
 
 def check_integer(value: object, *, field: str, least: int, most: int) -> int:
-    """A whole number within bounds, as a plain one: see `check_text`."""
+    """An integer within bounds, as a plain `int`: see `check_text`."""
     if type(value) is int and least <= value <= most:
         return value  # the usual case
     if not isinstance(value, int) or isinstance(value, bool):
@@ -119,7 +119,7 @@ def check_integer(value: object, *, field: str, least: int, most: int) -> int:
 
 
 def _wrong_length(value: int, field: str, least: int, most: int) -> InvalidInput:
-    """Lengths of time are told with their units: `10ms is below 1s`."""
+    """Durations are shown with their units: `10ms is below 1s`."""
     wrong = f"below {shown_length(least)}" if value < least else f"above {shown_length(most)}"
     return InvalidInput(f"{field}: {shown_length(value)} is {wrong}", field=field)
 
@@ -130,7 +130,7 @@ def check_instant(value: object, *, field: str) -> int:
 
 
 def check_lease_ttl(value: object, *, field: str = "lease_ttl_ms") -> int:
-    """A lease length: long enough to renew, short enough to recover."""
+    """A lease duration: long enough to renew, short enough to recover."""
     least, most = limits.LEASE_TTL_MS_MIN, limits.LEASE_TTL_MS_MAX
     if isinstance(value, int) and not isinstance(value, bool) and not least <= value <= most:
         raise _wrong_length(int.__index__(value), field, least, most)
@@ -138,14 +138,14 @@ def check_lease_ttl(value: object, *, field: str = "lease_ttl_ms") -> int:
 
 
 def check_list(values: object, *, field: str) -> tuple[Any, ...]:
-    """Several of something. A text is one of it: taken letter by letter it would match nothing."""
+    """A sequence of values. A single string is refused: its letters would match nothing."""
     if isinstance(values, str | bytes | bytearray | Mapping) or not isinstance(values, Iterable):
         raise InvalidInput(f"{field}: expected a list, got {type(values).__name__}", field=field)
     return tuple(values)
 
 
 def check_flag(value: object, *, field: str) -> bool:
-    """True or false, and nothing that merely counts as such."""
+    """A `bool`, not merely a value that is truthy."""
     if not isinstance(value, bool):
         raise InvalidInput(
             f"{field}: expected true or false, got {type(value).__name__}", field=field
@@ -154,15 +154,15 @@ def check_flag(value: object, *, field: str) -> bool:
 
 
 def word_of(value: object, words: type[E]) -> E | None:
-    """One of the known words, or nothing. What is no text is not handed to the enumeration, whose
-    own error text may fail on a value."""
+    """A member of the enumeration, or None. A value that is not text is not passed to the
+    enumeration: its own error may fail on such a value."""
     if not isinstance(value, str) or value not in words._value2member_map_:
         return None
     return words(value)
 
 
 def check_capabilities(values: object, *, field: str) -> tuple[str, ...]:
-    """Capability tokens, sorted and unique: the same grammar for workers and executions."""
+    """Capability tokens, sorted and unique: one grammar for workers and executions."""
     if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable):
         raise InvalidCapabilities(f"{field}: expected a list of words", field=field)
     tokens: set[str] = set()
@@ -192,7 +192,7 @@ def check_capabilities(values: object, *, field: str) -> tuple[str, ...]:
 
 
 def check_tag_key(key: object, *, field: str = "key") -> str:
-    """A tag key: lowercase words, at least one dot, so it never meets an engine field."""
+    """A tag key: lowercase words, at least one dot, so it never equals an engine field's name."""
     if not isinstance(key, str) or not _TAG_KEY.fullmatch(key) or len(key) > limits.NAME_BYTES:
         raise InvalidTagKey(f"{field}: {shown(key, 80)}", field=field)
     return str.__str__(key)
@@ -211,7 +211,7 @@ def check_tag(tag: object, *, field: str = "tag") -> tuple[str, str]:
 
 
 def too_many_tags(count: int) -> InvalidInput | None:
-    """The one answer to a tag too many, however it is set."""
+    """The one error for a tag too many, however it is set."""
     if count <= limits.TAGS_MAX:
         return None
     return InvalidInput(f"tags: {count} are more than {limits.TAGS_MAX}", field="tags")

@@ -1,4 +1,4 @@
-"""What a resume condition may look like, for an engine that is asked and for a caller that asks."""
+"""The grammar of resume conditions, for the engine and for callers that check beforehand."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from flowfabric.model.suspension import (
 DEPTH_MAX: Final = 4
 NODES_MAX: Final = 64
 COUNT_MAX: Final = 1_000
-RESERVED_PREFIX: Final = "__"  # names no signal may have
+RESERVED_PREFIX: Final = "__"  # reserved: no signal may have these names
 
 
 def check_condition(condition: object) -> ResumeCondition:
-    """A condition that can be satisfied, within bounds; a problem names its place."""
+    """A condition that can be satisfied, within bounds; a problem names its path."""
     if isinstance(condition, OperatorOnly | TimeoutOnly):
         return condition
     count = _check(condition, "", 0)
@@ -86,7 +86,7 @@ def _check_count(node: Count, path: str) -> None:
     for key in node.waitpoints:
         _check_key(key, path)
     if len(set(node.waitpoints)) != len(node.waitpoints):
-        raise _bad("waitpoints: a key stands twice", path)
+        raise _bad("waitpoints: a key is listed twice", path)
     if node.count_kind is CountKind.DISTINCT_WAITPOINTS and node.n > len(node.waitpoints):
         size = len(node.waitpoints)
         raise _bad(f"count_exceeds_waitpoint_set: n={node.n} > waitpoints.len()={size}", path)

@@ -1,4 +1,4 @@
-"""What is published: every transition appends its events in its own transaction."""
+"""Events: every transition appends its own in the same transaction."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from flowfabric.model.state import TerminalOutcome
 
 
 class LeaseEventType(StrEnum):
-    """What happened to ownership. Renewals change no owner and write no event."""
+    """Changes of ownership. Renewals change no owner and write no event."""
 
     ACQUIRED = "acquired"
     EXPIRED = "expired"
@@ -22,7 +22,7 @@ class LeaseEventType(StrEnum):
 
 
 class OperatorEventType(StrEnum):
-    """What an operator did, and what limits did in an operator's name: the audit trail."""
+    """Actions of operators, and of limits acting for them: the audit trail."""
 
     PRIORITY_CHANGED = "priority_changed"
     REPLAYED = "replayed"
@@ -87,11 +87,11 @@ class OperatorEvent(Record, frozen=True):
     namespace: str
     tags: Mapping[str, str]
     occurred_at: int
-    actor: str = ""  # in whose name; empty: the engine itself, or a caller that gave no name
+    actor: str = ""  # empty: the engine itself, or a caller that gave none
 
 
 class SignalEvent(Record, frozen=True):
-    """One signal was delivered, with what it did."""
+    """One signal was delivered, with its effect."""
 
     execution_id: str
     waitpoint_id: str

@@ -1,4 +1,4 @@
-"""The execution: one unit of durable work, and everything a rule needs to decide about it."""
+"""The execution: one unit of durable work, with all the fields its rules decide by."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ from flowfabric.model.state import (
     StateVector,
 )
 
-# Naming a member of an enumeration costs ten times a module's name, and rules ask these often.
+# Reading a member of an enumeration costs ten times a module-level name, and rules read these
+# often.
 _TERMINAL: Final = LifecyclePhase.TERMINAL
 _LEASED: Final = OwnershipState.LEASED
 _ELIGIBLE_NOW: Final = EligibilityState.ELIGIBLE_NOW
@@ -28,16 +29,16 @@ _INTERRUPTED: Final = AttemptState.ATTEMPT_INTERRUPTED
 
 
 class GrantKind(StrEnum):
-    """What a grant lets its worker do."""
+    """The action a grant permits its worker."""
 
     CLAIM = "claim"
     RECLAIM = "reclaim"
 
 
 class Grant(Record, frozen=True):
-    """A short-lived right of one worker to take one execution.
+    """A short-lived right of one worker to claim one execution.
 
-    It lives inside the execution: one at most, bound to this life, gone with any transition.
+    It is part of the execution: at most one, removed by any transition.
     """
 
     kind: GrantKind
@@ -47,7 +48,7 @@ class Grant(Record, frozen=True):
     expires_at: int
 
     def is_live(self, now: int) -> bool:
-        """Whether it still keeps others away. The instant of expiry itself is still valid."""
+        """Whether it still keeps other workers away; the instant of expiry included."""
         return now <= self.expires_at
 
 
@@ -63,7 +64,7 @@ class Fence(Record, frozen=True):
 
 
 class Execution(Record, frozen=True):
-    """The present image of one execution. A transition makes a new one."""
+    """The current image of one execution. A transition makes a new one."""
 
     execution_id: str
     route: Route
@@ -83,14 +84,15 @@ class Execution(Record, frozen=True):
     lease_acquired_at: int | None = None
     lease_expires_at: int | None = None
     lease_renewed_at: int | None = None
-    reclaim_at: int | None = None  # lost (expired or revoked): when it is run again by itself
-    # the attempt that holds or last held the lease
+    # lease lost (expired or revoked): when it becomes claimable again
+    reclaim_at: int | None = None
+    # the attempt that has or last had the lease
     attempt_index: int | None = None
     attempt_id: str | None = None
     attempt_type: AttemptType | None = None
     attempt_started_at: int | None = None
     attempt_due_at: int | None = None
-    attempt_spent_ms: int = 0  # running time of the attempt before its present lease
+    attempt_spent_ms: int = 0  # running time of the attempt before its current lease
     next_attempt_type: AttemptType = AttemptType.INITIAL
     total_attempt_count: int = 0
     retry_count: int = 0
@@ -107,14 +109,14 @@ class Execution(Record, frozen=True):
     progress_pct: int | None = None
     progress_message: str | None = None
     progress_updated_at: int | None = None
-    aging_ms: int = 0  # so much waiting outweighs one step of priority; 0: priority is strict
-    blocked_on: str | None = None  # the budget or quota whose room sets it free
-    blocked_until: int | None = None  # when it is looked at again by itself
+    aging_ms: int = 0  # this much waiting outweighs one step of priority; 0: priority is strict
+    blocked_on: str | None = None  # the budget or quota that blocks it
+    blocked_until: int | None = None  # when its block is checked again
     suspension_id: str | None = None  # the open episode
     signal_count: int = 0
     signal_bytes: int = 0  # of all their payloads
-    side_holds: int = 0  # reservations and other quotas' places that end with its lease
-    open_group: int = 0  # 1 while others must end before it may go on
+    side_holds: int = 0  # reservations and slots of other quotas that end with its lease
+    open_group: int = 0  # 1 while others must end before it may run
     grant: Grant | None = None
     # written once with the body
     policy: ExecutionPolicy = DEFAULT_POLICY
@@ -148,7 +150,7 @@ class Execution(Record, frozen=True):
 
     @property
     def is_leased(self) -> bool:
-        """Whether a lease is recorded as valid (it may have lapsed unnoticed)."""
+        """Whether a lease is recorded as valid (it may have expired unnoticed)."""
         return self.state.ownership_state is _LEASED
 
     @property
@@ -158,33 +160,33 @@ class Execution(Record, frozen=True):
 
     @property
     def is_runnable(self) -> bool:
-        """Whether it waits, for whatever: it neither runs nor is suspended nor has ended."""
+        """Whether it waits for any reason: not running, not suspended, not ended."""
         return self.state.lifecycle_phase is LifecyclePhase.RUNNABLE
 
     @property
     def has_open_group(self) -> bool:
-        """Whether other members of its flow must end before it may go on."""
+        """Whether other members of its flow must end before it may run."""
         return self.open_group == 1
 
     @property
     def is_interrupted(self) -> bool:
-        """Whether its attempt was paused and goes on when claimed."""
+        """Whether its attempt was paused and continues when claimed."""
         return self.state.attempt_state is _INTERRUPTED
 
     def __repr__(self) -> str:
         return f"Execution({self.execution_id}, {self.public_state.value}, {self.execution_kind})"
 
     def spent_ms(self, now: int) -> int:
-        """How long its attempt has been running, over all leases of it."""
+        """How long its attempt has been running, over all its leases."""
         return self.attempt_spent_ms + max(0, now - (self.lease_acquired_at or now))
 
     def granted_to_other(self, now: int) -> bool:
-        """Whether a live grant keeps it from the common claim."""
+        """Whether a live grant keeps other workers from claiming it."""
         return self.grant is not None and self.grant.is_live(now)
 
 
 class Body(Record, frozen=True):
-    """What is written once at creation and handed to the worker."""
+    """The part written once at creation and handed to the worker."""
 
     execution_id: str
     payload: bytes = b""

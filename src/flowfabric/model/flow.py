@@ -20,7 +20,7 @@ THRESHOLD_MAX = 2**31 - 1
 
 
 class FlowState(StrEnum):
-    """How a flow stands. Open, running and blocked are told apart when it is read."""
+    """The state of a flow. Open, running and blocked are derived on reading."""
 
     OPEN = "open"
     RUNNING = "running"
@@ -36,7 +36,7 @@ class FlowState(StrEnum):
 
 
 class FlowStatus(StrEnum):
-    """What a listing says."""
+    """The state shown in a listing."""
 
     ACTIVE = "active"
     COMPLETED = "completed"
@@ -45,16 +45,16 @@ class FlowStatus(StrEnum):
 
 
 class EdgeState(StrEnum):
-    """How one dependency stands."""
+    """The state of one dependency."""
 
-    PENDING = "pending"  # staged: by itself it holds no child back, but its group waits for it
+    PENDING = "pending"  # staged: it does not block its child yet, but its group waits for it
     APPLIED = "applied"
     SATISFIED = "satisfied"
     IMPOSSIBLE = "impossible"
 
 
 class GroupState(StrEnum):
-    """How all dependencies of one member stand together."""
+    """The state of all dependencies of one member together."""
 
     PENDING = "pending"
     SATISFIED = "satisfied"
@@ -62,14 +62,14 @@ class GroupState(StrEnum):
 
 
 class OnSatisfied(StrEnum):
-    """What becomes of the others when a group is decided."""
+    """What happens to the remaining upstreams when a group is decided."""
 
     CANCEL_REMAINING = "cancel_remaining"
     LET_RUN = "let_run"
 
 
 class CancellationPolicy(StrEnum):
-    """Which members a cancelled flow takes with it."""
+    """Which members a cancelled flow cancels."""
 
     CANCEL_ALL = "cancel_all"
     CANCEL_PENDING = "cancel_pending"
@@ -81,18 +81,18 @@ class AllSucceeded(Record, frozen=True, tag="all_of", tag_field="kind"):
 
 
 class AllDone(Record, frozen=True, tag="all_done", tag_field="kind"):
-    """Every upstream must end, however it does."""
+    """Every upstream must end, in whatever way."""
 
 
 class AnySucceeded(Record, frozen=True, tag="any_of", tag_field="kind"):
     """One success is enough."""
 
     on_satisfied: OnSatisfied
-    only_if_unshared: bool = False  # spare siblings that others still wait for
+    only_if_unshared: bool = False  # spare siblings that other members still wait for
 
 
 class Quorum(Record, frozen=True, tag="quorum", tag_field="kind"):
-    """So many successes are enough."""
+    """The given number of successes is enough."""
 
     k: int
     on_satisfied: OnSatisfied
@@ -107,7 +107,7 @@ ALL_SUCCEEDED = AllSucceeded()
 
 
 class FlowRow(Record, frozen=True):
-    """One flow, with the exact number of members that ended each way."""
+    """One flow, with the exact number of members that ended in each way."""
 
     flow_id: str
     namespace: str
@@ -123,9 +123,9 @@ class FlowRow(Record, frozen=True):
     cancelled_count: int = 0
     expired_count: int = 0
     skipped_count: int = 0
-    unneeded_count: int = 0  # of the cancelled: a join that was met did without them
+    unneeded_count: int = 0  # of the cancelled: a group that was satisfied did not need them
     child_count: int = 0  # members that another member spawned
-    retention_ms: int | None = None  # none: the engine's; the longest of its members' counts
+    retention_ms: int | None = None  # None: the engine's; the longest of its members' counts
     finished_at: int | None = None
     cancelled_at: int | None = None
     cancel_reason: str | None = None
@@ -151,24 +151,23 @@ class MemberRow(Record, frozen=True):
     flow_id: str
     execution_id: str
     node_name: str = ""
-    rank: int = 0  # every edge leads from a lower to a higher one
+    rank: int = 0  # every edge leads from a lower to a higher rank
     parent_id: str | None = None  # the execution that spawned it
-    open_children: int = 0  # how many it spawned that have not ended
-    policy: EdgePolicy | None = None  # none: never set, which is all_of
+    open_children: int = 0  # the number of open members it spawned
+    policy: EdgePolicy | None = None  # None: never set, which means all_of
     staged: int = 0  # edges that were staged and not applied yet
     total: int = 0  # edges that were applied
-    passing: int = 0  # edges, staged or applied, that hand their upstream's result on
+    passing: int = 0  # edges, staged or applied, that pass their upstream's result on
     succeeded: int = 0
     failed: int = 0
     skipped: int = 0
     group_state: GroupState = GroupState.PENDING
-    generation: int = 0  # rises when a replay opens the group again
+    generation: int = 0  # rises when a replay reopens the group
     satisfied_at: int | None = None  # when it was decided
 
     @property
     def size(self) -> int:
-        """How many edges its group has. One that is staged counts: it was announced, so the group
-        is not whole without it."""
+        """How many edges its group has, staged ones included: it is not complete without them."""
         return self.total + self.staged
 
     @property
@@ -178,12 +177,12 @@ class MemberRow(Record, frozen=True):
 
     @property
     def unresolved(self) -> int:
-        """How many edges its group still waits for, those that are staged included."""
+        """How many edges its group still waits for, staged ones included."""
         return self.size - self.resolved
 
     @property
     def joins(self) -> EdgePolicy:
-        """The rule by which it waits."""
+        """The policy by which it waits."""
         return ALL_SUCCEEDED if self.policy is None else self.policy
 
 
@@ -198,20 +197,20 @@ class EdgeRow(Record, frozen=True):
     edge_state: EdgeState
     created_at: int
     data_passing_ref: str | None = None
-    input_name: str | None = None  # under which name the result arrives
+    input_name: str | None = None  # the name under which the result arrives
     applied_at: int | None = None
     resolved_at: int | None = None
-    resolved_generation: int | None = None  # the life of the upstream that decided it
-    is_sole: int = 0  # 1: its downstream waits for this success alone, and is handed nothing
+    resolved_generation: int | None = None  # the generation of the upstream that resolved it
+    is_sole: int = 0  # 1: its downstream waits for this success alone, and gets no input from it
 
     @property
     def decides_alone(self) -> bool:
-        """Whether its upstream's success meets the downstream's group by itself."""
+        """Whether its upstream's success alone satisfies the downstream's group."""
         return self.is_sole == 1
 
 
 class EdgeAhead(Record, frozen=True):
-    """What a cascade needs to know of an edge: a wide one reads thousands."""
+    """The part of an edge that a cascade reads: a wide cascade reads thousands."""
 
     flow_id: str
     edge_id: str
@@ -224,23 +223,22 @@ class EdgeAhead(Record, frozen=True):
 
     @property
     def decides_alone(self) -> bool:
-        """Whether its upstream's success meets the downstream's group by itself."""
+        """Whether its upstream's success alone satisfies the downstream's group."""
         return self.is_sole == 1
 
 
 class TaskKind(StrEnum):
-    """Work on a flow that a transaction deferred because it could not do it all."""
+    """Deferred flow work: the part a transaction could not finish."""
 
     CASCADE = "cascade"  # resolve the outgoing edges of an execution that ended
-    CANCEL_SIBLINGS = "cancel_siblings"  # of the group of this execution
+    CANCEL_SIBLINGS = "cancel_siblings"  # of this execution's group
     CANCEL_CHILDREN = "cancel_children"  # of this parent
     CANCEL_MEMBER = "cancel_member"
     WAKE_PARENT = "wake_parent"  # all its children have ended
 
 
 class TaskRow(Record, frozen=True):
-    """One piece of deferred work: it survives any crash, and the next look at what is due does
-    it."""
+    """One deferred task; it survives any crash and is done by the next pass of the loop."""
 
     flow_id: str
     kind: TaskKind
@@ -251,7 +249,7 @@ class TaskRow(Record, frozen=True):
 
 
 class FlowEventType(StrEnum):
-    """What happened to a flow as a whole."""
+    """Changes of a flow as a whole."""
 
     COMPLETED = "completed"
     FAILED = "failed"
@@ -279,7 +277,7 @@ COUNTER_OF_OUTCOME = {
 
 
 def status_of(state: FlowState) -> FlowStatus:
-    """The word of a listing."""
+    """The state shown in a listing."""
     return FlowStatus(state.value) if state.is_terminal else FlowStatus.ACTIVE
 
 

@@ -1,4 +1,4 @@
-"""What operations on flows answer."""
+"""Replies of operations on flows."""
 
 from __future__ import annotations
 
@@ -56,24 +56,24 @@ class AlreadyMember(Record, frozen=True, tag=True):
 
 
 class Staged(Record, frozen=True):
-    """An edge was announced: by itself it holds no child back, but its group waits for it."""
+    """An edge was staged: it does not block its child yet, but its group waits for it."""
 
     edge_id: str
     new_graph_revision: int
 
 
 class Applied(Record, frozen=True, tag=True):
-    """The child waits for so many upstreams, those of staged edges included."""
+    """The number of upstreams the child waits for, those of staged edges included."""
 
     unsatisfied_count: int
 
 
 class DependencyAlreadyApplied(Record, frozen=True, tag=True):
-    """It was applied before."""
+    """The edge was applied before."""
 
 
 class Withdrawn(Record, frozen=True, tag=True):
-    """The edge is gone; what its group has decided without it."""
+    """The edge is removed; the decision of its group without it."""
 
     edge_id: str
     new_graph_revision: int
@@ -85,16 +85,16 @@ class AlreadyWithdrawn(Record, frozen=True, tag=True):
 
 
 class PolicySet(Record, frozen=True, tag=True):
-    """The group joins by this policy."""
+    """The group has this policy."""
 
 
 class PolicyAlreadySet(Record, frozen=True, tag=True):
-    """It did so already."""
+    """The group had this policy already."""
 
 
 class DependencyResolved(Record, frozen=True):
-    """What resolving one edge did: satisfied, impossible, pending, already_fired or
-    already_resolved; and what became of the child."""
+    """The outcome of resolving one edge: satisfied, impossible, pending, already_fired or
+    already_resolved; and what happened to the child."""
 
     outcome: str
     data_injected: bool = False
@@ -102,7 +102,7 @@ class DependencyResolved(Record, frozen=True):
 
 
 class CascadeOutcome(Record, frozen=True):
-    """How many edges were resolved, how many children moved, and whether that was all."""
+    """How many edges were resolved, how many children changed, and whether all work is done."""
 
     resolved: int
     cascaded_children: int
@@ -110,7 +110,7 @@ class CascadeOutcome(Record, frozen=True):
 
 
 class FlowCancelled(Record, frozen=True, tag=True):
-    """The flow is cancelled, and so is every member its policy takes with it."""
+    """The flow is cancelled, and so is every member its policy covers."""
 
     cancellation_policy: CancellationPolicy
     member_execution_ids: tuple[str, ...]
@@ -125,7 +125,7 @@ class CancellationScheduled(Record, frozen=True, tag=True):
 
 
 class PartiallyCancelled(Record, frozen=True, tag=True):
-    """The flow is cancelled; these members could not be yet, and their cancel is deferred."""
+    """The flow is cancelled; the cancel of these members is deferred."""
 
     cancellation_policy: CancellationPolicy
     member_execution_ids: tuple[str, ...]
@@ -147,21 +147,21 @@ class EligibilityStatus(Record, frozen=True):
 
 
 class ChildrenAwaited(Record, frozen=True, tag=True):
-    """The lease was let go. Waiting says whether any child is still open."""
+    """The lease was released. `waiting` says whether any child is still open."""
 
     public_state: PublicState
     open_children: int
 
 
 class Spawned(Record, frozen=True):
-    """Children of an execution, in the order asked for."""
+    """Children of an execution, in the order of the request."""
 
     flow_id: str
     execution_ids: tuple[str, ...]
 
 
 class EdgeGroupSnapshot(Record, frozen=True):
-    """How the inbound edges of one member stand together."""
+    """The state of one member's inbound edges together."""
 
     downstream_execution_id: str
     node_name: str
@@ -171,7 +171,7 @@ class EdgeGroupSnapshot(Record, frozen=True):
     failed_count: int
     skipped_count: int
     running_count: int
-    staged_count: int  # of the total: announced, and not in force yet
+    staged_count: int  # of the total: staged, not applied yet
     group_state: GroupState
     satisfied_at: int | None
 
@@ -186,7 +186,7 @@ class FlowSummary(Record, frozen=True):
 
 
 class FlowSnapshot(Record, frozen=True):
-    """A flow as it stands."""
+    """The current state of a flow."""
 
     flow_id: str
     flow_kind: str
@@ -219,7 +219,7 @@ class FlowListing(Record, frozen=True):
 
 
 class MemberInfo(Record, frozen=True):
-    """One member, for people and programs that follow a flow."""
+    """One member, as shown to people and to programs that follow a flow."""
 
     execution_id: str
     node_name: str

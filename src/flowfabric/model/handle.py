@@ -1,4 +1,4 @@
-"""The handle a worker holds while it owns an execution: its fence and where it came from."""
+"""The handle of a worker that owns an execution: its fence and its origin."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MAGIC: Final = b"\x02\x02"  # format 2, version 2: msgpack body
 
 
 class HandleKind(StrEnum):
-    """How the lease was won."""
+    """How the lease was obtained."""
 
     FRESH = "fresh"
     RESUMED = "resumed"
@@ -23,7 +23,7 @@ class HandleKind(StrEnum):
 
 
 class Handle(Record, frozen=True, array_like=True):
-    """Everything needed to act as the owner. Keep it secret: whoever holds it is the owner."""
+    """Everything needed to act as the owner. Keep it secret: it is the proof of ownership."""
 
     backend: str
     kind: HandleKind
@@ -38,7 +38,7 @@ class Handle(Record, frozen=True, array_like=True):
 
     @property
     def fence(self) -> Fence:
-        """The triple every owner's call presents."""
+        """The triple that every call of the owner presents."""
         return Fence(self.lease_id, self.lease_epoch, self.attempt_id)
 
     def encode(self) -> bytes:

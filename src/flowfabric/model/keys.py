@@ -1,4 +1,4 @@
-"""What is told of signing keys; never a secret."""
+"""Replies about signing keys; never a secret."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class Seeded(Record, frozen=True, tag=True):
 
 
 class AlreadySeeded(Record, frozen=True, tag=True):
-    """A key of this name was there."""
+    """A key of this name exists."""
 
     kid: str
     same_secret: bool

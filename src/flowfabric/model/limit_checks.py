@@ -51,7 +51,7 @@ def check_amounts(amounts: object, *, field: str = "amounts") -> dict[str, int]:
 def amounts_of_lists(
     dimensions: object, deltas: object, *, fields: tuple[str, str]
 ) -> dict[str, int]:
-    """Parallel lists as one map; a dimension named twice is added up."""
+    """Parallel lists as one map; amounts of a dimension listed twice are added up."""
     names, numbers = (_list(dimensions, fields[0]), _list(deltas, fields[1]))
     if len(names) != len(numbers):
         raise InvalidInput(
@@ -82,7 +82,7 @@ def check_budget_policy(
     hard_limits: object,
     soft_limits: object,
 ) -> BudgetPolicy:
-    """A policy whose every word is known and every number possible."""
+    """A policy with known words and possible numbers."""
     scope = check_word(scope_type, ScopeType, field="scope_type")
     target = check_text(scope_id, field="scope_id", max_bytes=limits.NAME_BYTES, empty=True)
     if (scope is ScopeType.FREE) == bool(target):
@@ -110,7 +110,7 @@ def check_reset_interval(value: object) -> int:
 
 
 def check_window(value: object) -> int:
-    """A window that can pass."""
+    """A window that can elapse."""
     if value == 0:
         raise InvalidQuotaSpec("window_seconds: must be at least 1", field="window_seconds")
     return check_integer(
@@ -124,7 +124,7 @@ def check_quota_limit(value: object, *, field: str) -> int:
 
 
 def check_bounds(budget_ids: object, quota_policy_id: object, concurrency_key: object) -> Bounds:
-    """What a caller wants an execution to be bounded by."""
+    """The bounds a caller asks for."""
     if budget_ids in ((), []) and quota_policy_id is None and concurrency_key is None:
         return UNBOUNDED
     names = [check_name(each, field="budget_ids") for each in _list(budget_ids, "budget_ids")]

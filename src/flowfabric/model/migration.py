@@ -1,4 +1,4 @@
-"""How far the schema of a database is."""
+"""The state of a database's schema."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from flowfabric.model.record import Record
 
 
 class MigrationStatus(Record, frozen=True):
-    """One migration and how it stands."""
+    """One migration and its state."""
 
     version: int
     name: str

@@ -1,6 +1,6 @@
-"""How deep JSON may nest: a value that a stranger nested a thousand deep cannot be read by anyone.
+"""How deep JSON may nest: most decoders cannot read a value nested a thousand deep.
 
-The engine looks at bytes, not at values: most payloads are never decoded by it.
+The engine looks at bytes, not at values: it never decodes most payloads.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ def is_too_deep(data: bytes) -> bool:
     (False, True)
     """
     if data.count(b"[") + data.count(b"{") <= JSON_DEPTH_MAX:
-        return False  # nearly always, and the work of a moment
+        return False  # nearly always, and quickly
     return _leaves_brackets(data) and may_be_json(data)
 
 
 def _leaves_brackets(data: bytes) -> bool:
-    """Whether brackets are left outside of strings when the innermost pairs are taken away as often
-    as the limit says. No step goes through the bytes one by one."""
+    """Whether brackets remain outside of strings after removing the innermost pairs as often as the
+    limit says. No step goes through the bytes one by one."""
     plain = data.replace(b"\\\\", b"").replace(b'\\"', b"")
     outside = b"".join(plain.split(b'"')[::2])
     brackets = outside.translate(_ALIKE, _NO_BRACKETS)
@@ -49,7 +49,7 @@ def check_nesting(
     field: str,
     error: type[ValidationError] = InvalidInput,
 ) -> None:
-    """Refuse bytes that are said to be JSON, or of which nothing is said, and nest too deep."""
+    """Refuse bytes that nest too deep, unless their encoding says they are not JSON."""
     if len(data) < _DEEP_BYTES_MIN:
         return  # too short to nest deeper
     if (encoding is None or encoding == JSON) and is_too_deep(data):

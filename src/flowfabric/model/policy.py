@@ -22,7 +22,7 @@ from flowfabric.model.words import TimeoutBehavior
 
 
 def _check_part(value: object, kind: type | UnionType, field: str) -> None:
-    """A policy built by hand has parts of their own types, as one read from plain data has."""
+    """Give a policy built by hand parts of their own types, as one read from plain data has."""
     if not isinstance(value, kind):
         raise InvalidInput(f"{field}: expected its own type, got {shown(value)}", field=field)
 
@@ -30,7 +30,7 @@ def _check_part(value: object, kind: type | UnionType, field: str) -> None:
 def _keep_integer(
     record: Record, name: str, *, field: str, least: int, most: int, optional: bool = False
 ) -> None:
-    """Check a number of a record that is being made, and keep it as a plain one."""
+    """Check a number of a record under construction, and keep it as a plain one."""
     value = getattr(record, name)
     if value is None and optional:
         return
@@ -40,7 +40,7 @@ def _keep_integer(
 
 
 def _keep_names(record: Record, name: str, *, field: str) -> None:
-    """The same of a list of names. What is no such list could be stored, but never read again."""
+    """Check a list of names likewise. Any other value could be stored, but never read again."""
     value = getattr(record, name)
     if type(value) is tuple and not value:
         return
@@ -71,7 +71,7 @@ class ExponentialBackoff(Record, frozen=True, kw_only=True, tag="exponential", t
         for name in ("initial_delay_ms", "max_delay_ms"):
             _keep_integer(self, name, field=f"backoff.{name}", least=0, most=most)
         is_number = isinstance(self.multiplier, int | float)
-        if not is_number or not 1.0 <= self.multiplier <= 1000.0:  # nor is NaN between them
+        if not is_number or not 1.0 <= self.multiplier <= 1000.0:  # also refuses NaN
             raise InvalidInput(
                 "backoff.multiplier: must be between 1 and 1000", field="backoff.multiplier"
             )
@@ -81,7 +81,7 @@ class ExponentialBackoff(Record, frozen=True, kw_only=True, tag="exponential", t
 
 
 class RetryPolicy(Record, frozen=True, kw_only=True):
-    """How often and how soon a failed attempt is tried again."""
+    """How often and how soon a failed attempt is retried."""
 
     max_retries: int = 3
     backoff: FixedBackoff | ExponentialBackoff = ExponentialBackoff()
@@ -108,7 +108,7 @@ class TimeoutPolicy(Record, frozen=True, kw_only=True):
 
 
 class SuspensionPolicy(Record, frozen=True, kw_only=True):
-    """What holds for suspensions that name no timeout themselves."""
+    """The timeout of suspensions that give none."""
 
     default_timeout_ms: int | None = None
     timeout_behavior: TimeoutBehavior = TimeoutBehavior.FAIL
@@ -123,7 +123,7 @@ class SuspensionPolicy(Record, frozen=True, kw_only=True):
 
 
 class RoutingRequirements(Record, frozen=True, kw_only=True):
-    """What a worker must offer to run this."""
+    """The capabilities a worker needs to run this."""
 
     required_capabilities: tuple[str, ...] = ()
 
@@ -141,19 +141,20 @@ class ExecutionPolicy(Record, frozen=True, kw_only=True, cache_hash=True):
     10
     """
 
-    priority: int | None = None  # used when the create call names none
-    delay_until: int | None = None  # used when the create call names none
-    retry_policy: RetryPolicy | None = None  # none: no retries
+    priority: int | None = None  # used when the create call gives none
+    delay_until: int | None = None  # used when the create call gives none
+    retry_policy: RetryPolicy | None = None  # None: no retries
     timeout_policy: TimeoutPolicy = TimeoutPolicy()
     max_reclaim_count: int | None = None  # precedence: call, then this, then 1000
     max_replay_count: int = limits.REPLAY_COUNT_DEFAULT
     routing_requirements: RoutingRequirements = RoutingRequirements()
     dedup_window_ms: int = limits.DEDUP_WINDOW_MS_DEFAULT
-    retention_ttl_ms: int | None = None  # how long after its end it is kept; none: the engine's
+    # how long it is kept after its end; None: the engine's setting
+    retention_ttl_ms: int | None = None
     budget_ids: tuple[str, ...] = ()  # attached beside those the create call names
     suspension_policy: SuspensionPolicy = SuspensionPolicy()
     max_signals_per_execution: int = limits.SIGNALS_MAX_DEFAULT  # 0: no limit
-    delay_ms: int | None = None  # instead of an instant: so long after it could begin
+    delay_ms: int | None = None  # instead of an instant: this long after it may start
 
     def __post_init__(self) -> None:
         _check_part(self.retry_policy, RetryPolicy | None, "policy.retry_policy")
@@ -185,7 +186,7 @@ DEFAULT_POLICY = ExecutionPolicy()
 
 
 def policy_from(value: ExecutionPolicy | Mapping[str, Any] | None) -> ExecutionPolicy:
-    """A checked policy from whatever the caller holds; unknown fields are refused by name."""
+    """A checked policy from any form the caller uses; unknown fields are refused by name."""
     if value is None:
         return DEFAULT_POLICY
     if isinstance(value, ExecutionPolicy):

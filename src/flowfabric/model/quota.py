@@ -1,4 +1,4 @@
-"""Quotas: how many executions may start per window and run at once, for each key by itself."""
+"""Quotas: how many executions may start per window and run at once, counted for each key."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from flowfabric.model.record import Record
 
 
 class QuotaPolicy(Record, frozen=True):
-    """A limit of 0 is none."""
+    """The limits of a quota. A limit of 0 means no limit."""
 
     quota_policy_id: str
     requests_per_window_seconds: int  # the window's length
@@ -21,21 +21,21 @@ class QuotaPolicy(Record, frozen=True):
 
     @property
     def window_ms(self) -> int:
-        """The window's length; a spoiled one ends within the range of instants all the same."""
+        """The window's length, cut so that even a corrupt one ends within all instants."""
         return min(self.requests_per_window_seconds * 1000, INSTANT_MS_MAX)
 
 
 class GateRow(Record, frozen=True):
-    """The counters of one policy and key. Its row is the mutex of its admissions."""
+    """The counters of one policy and key. Its row is the lock of its admissions."""
 
     quota_policy_id: str
     dimension: str
     active: int = 0  # admissions reserved or running
     in_window: int = 0  # admissions not yet older than the window
-    wave_at: int = 0  # when the last of those told to come back will come back,
-    wave_size: int = 0  # and how many were told that instant
+    wave_at: int = 0  # the latest retry time given to a refused caller,
+    wave_size: int = 0  # and how many callers were given that time
     seen_at: int = 0  # the latest time at which starts were counted: it never goes back
-    due_at: int | None = None  # look again: there may be room that nobody uses
+    due_at: int | None = None  # check again: there may be unused slots
 
 
 class AdmissionState(StrEnum):
@@ -54,12 +54,12 @@ class AdmissionRow(Record, frozen=True):
     execution_id: str
     state: AdmissionState
     admitted_at: int
-    counted_at: int | None  # its time in the window; none once the window has passed
-    due_at: int | None = None  # when a reservation lapses
+    counted_at: int | None  # its time in the window; None once the window has passed
+    due_at: int | None = None  # when a reservation expires
 
     @property
     def is_active(self) -> bool:
-        """Whether it takes one of the places."""
+        """Whether it occupies a slot."""
         return self.state is not AdmissionState.RELEASED
 
 
@@ -67,21 +67,21 @@ class AdmissionRow(Record, frozen=True):
 
 
 class Admitted(Record, frozen=True, tag="Admitted", tag_field="kind"):
-    """It may run; its place is taken until it is released."""
+    """It may run; it occupies a slot until it is released."""
 
 
 class AlreadyAdmitted(Record, frozen=True, tag="AlreadyAdmitted", tag_field="kind"):
-    """It had a place before."""
+    """It occupied a slot before."""
 
 
 class RateExceeded(Record, frozen=True, tag="RateExceeded", tag_field="kind"):
-    """Too many in the window; try again after so long."""
+    """Too many starts in the window; retry after the given time."""
 
     retry_after_ms: int
 
 
 class ConcurrencyExceeded(Record, frozen=True, tag="ConcurrencyExceeded", tag_field="kind"):
-    """Every place is taken."""
+    """Every slot is occupied."""
 
 
 AdmissionOutcome = Admitted | AlreadyAdmitted | RateExceeded | ConcurrencyExceeded
@@ -106,7 +106,7 @@ class QuotaUpdated(Record, frozen=True):
 
 
 class AdmissionReleased(Record, frozen=True):
-    """The place is free; `released` says whether this call freed it."""
+    """The slot is free; `released` says whether this call freed it."""
 
     released: bool
 

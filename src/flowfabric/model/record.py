@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import msgspec
-from msgspec.structs import force_setattr as force_setattr  # only while a record is being made
+from msgspec.structs import force_setattr as force_setattr  # only while a record is being built
 from msgspec.structs import replace as replace  # a copy with some fields changed, made in C
 
 from flowfabric.errors import InvalidInput
@@ -28,7 +28,7 @@ fields_of = msgspec.structs.asdict  # a record's values by name
 
 
 _UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
-_DETAIL_LENGTH = 300  # of a decoder's own text, which may repeat what it was given
+_DETAIL_LENGTH = 300  # of a decoder's own text, which may quote its input
 
 
 def to_json(value: object) -> bytes:
@@ -37,7 +37,7 @@ def to_json(value: object) -> bytes:
 
 
 def as_plain(value: object) -> object:
-    """Text and numbers of a caller's own types: the encoder knows only the plain ones."""
+    """Values of a caller's own subclasses as plain ones: the encoder knows only those."""
     if isinstance(value, str):
         return str.__str__(value)
     if isinstance(value, int):
@@ -46,7 +46,7 @@ def as_plain(value: object) -> object:
 
 
 def to_plain(value: object, *, field: str = "value") -> Any:
-    """Plain lists, maps and scalars: what JSON could hold."""
+    """Plain lists, maps and scalars, as JSON could express them."""
     try:
         return msgspec.to_builtins(value, enc_hook=as_plain)
     except RecursionError:
@@ -70,16 +70,16 @@ def _detail(field: str, error: Exception) -> str:
 
 
 def to_msgpack(value: object, *, hook: Callable[[object], object] = as_plain) -> bytes:
-    """Encode as MessagePack: as JSON, but bytes stay bytes. The hook gives what stands for a value
-    of a type that the encoder does not know."""
+    """Encode as MessagePack: as JSON, but bytes stay bytes. The hook replaces values of types the
+    encoder does not know."""
     return msgspec.msgpack.encode(value, enc_hook=hook)
 
 
 def from_msgpack(
     data: bytes, kind: type[T], *, field: str, hook: Callable[[type, Any], Any] | None = None
 ) -> T:
-    """Decode MessagePack into a known type; a mismatch names the field, and the end of its text the
-    place. The hook makes a value of a type that the decoder does not know."""
+    """Decode MessagePack into a known type; a mismatch names the field and, at the end of its text,
+    the path. The hook builds values of types the decoder does not know."""
     try:
         return msgspec.msgpack.decode(data, type=kind, dec_hook=hook)
     except RecursionError as error:
@@ -88,11 +88,11 @@ def from_msgpack(
         raise InvalidInput(f"{field}: {error}", field=field) from None
 
 
-Raw = msgspec.Raw  # JSON that is passed on as it is
+Raw = msgspec.Raw  # JSON that is passed on unchanged
 
 
 def json_object(data: bytes) -> dict[str, Raw]:
-    """The members of a JSON object as they are written; none for anything else."""
+    """The members of a JSON object as raw text; None for any other value."""
     try:
         return msgspec.json.decode(data, type=dict[str, Raw])
     except _UNREADABLE:
@@ -100,7 +100,7 @@ def json_object(data: bytes) -> dict[str, Raw]:
 
 
 def is_json(data: bytes) -> bool:
-    """Whether bytes can be read as JSON."""
+    """Whether bytes decode as JSON."""
     try:
         msgspec.json.decode(data)
     except _UNREADABLE:
@@ -109,7 +109,7 @@ def is_json(data: bytes) -> bool:
 
 
 def may_be_json(data: bytes) -> bool:
-    """Whether bytes can be read as JSON, or nest too deep for anyone to tell."""
+    """Whether bytes decode as JSON, or nest too deep to tell."""
     try:
         msgspec.json.decode(data)
     except RecursionError:

@@ -1,4 +1,4 @@
-"""What operations answer: small frozen structs named after what happened."""
+"""Replies of operations: small frozen structs named after the outcome."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Created(Record, frozen=True, tag=True):
 
 
 class Duplicate(Record, frozen=True, tag=True):
-    """The idempotency key names an execution that exists already."""
+    """The idempotency key names an existing execution."""
 
     execution_id: str
 
@@ -35,7 +35,7 @@ CreateResult = Created | Duplicate
 
 
 class Claimed(Record, frozen=True, tag=True):
-    """A lease was won, with what the worker needs to start."""
+    """A lease was obtained, with the data the worker needs to start."""
 
     execution_id: str
     lease_id: str
@@ -82,14 +82,14 @@ class Completed(Record, frozen=True, tag=True):
 
 
 class RetryScheduled(Record, frozen=True, tag=True):
-    """The attempt failed; another one follows at `delay_until`."""
+    """The attempt failed; the next one starts at `delay_until`."""
 
     delay_until: int
     next_attempt_index: int
 
 
 class TerminalFailed(Record, frozen=True, tag=True):
-    """The attempt failed and no other follows."""
+    """The attempt failed and there is no further one."""
 
     public_state: PublicState = PublicState.FAILED
 
@@ -98,7 +98,7 @@ FailResult = RetryScheduled | TerminalFailed
 
 
 class Delayed(Record, frozen=True, tag=True):
-    """The attempt is parked and goes on at `delay_until`."""
+    """The attempt is paused and continues at `delay_until`."""
 
     execution_id: str
     delay_until: int
@@ -118,7 +118,7 @@ class GrantIssued(Record, frozen=True, tag=True):
 
 
 class NoWork(Record, frozen=True, tag=True):
-    """Nothing waits that this worker could run."""
+    """No execution waits that this worker could run."""
 
 
 class NotReclaimable(Record, frozen=True, tag=True):
@@ -172,7 +172,7 @@ class Replayed(Record, frozen=True, tag=True):
 
 
 class Revoked(Record, frozen=True, tag=True):
-    """The lease was taken away."""
+    """The lease was revoked."""
 
     execution_id: str
     lease_epoch: int
@@ -186,7 +186,7 @@ class AlreadySatisfied(Record, frozen=True, tag=True):
 
 
 class Blocked(Record, frozen=True, tag=True):
-    """The execution is kept from being claimed."""
+    """The execution cannot be claimed until it is released."""
 
     execution_id: str
     reason: BlockingReason
@@ -206,7 +206,7 @@ class Rejected(Record, frozen=True, tag=True):
 
 
 class LaneChanged(Record, frozen=True, tag=True):
-    """The lane's switch stands as asked."""
+    """The lane's status is as requested."""
 
     lane_id: str
     lane_state: LaneState
@@ -217,7 +217,7 @@ class LaneChanged(Record, frozen=True, tag=True):
 
 
 class Moved(Record, frozen=True, tag=True):
-    """What a due transition did to one execution; `unchanged` when it was not due after all."""
+    """The outcome of one execution's due transition; `unchanged` when it was not due after all."""
 
     execution_id: str
     what: str
@@ -227,7 +227,7 @@ class Moved(Record, frozen=True, tag=True):
 
 
 class Registered(Record, frozen=True, tag=True):
-    """The worker is new here."""
+    """The worker is new."""
 
     next_expiry_ms: int
 
@@ -239,11 +239,11 @@ class Refreshed(Record, frozen=True, tag=True):
 
 
 class NotRegistered(Record, frozen=True, tag=True):
-    """The worker is unknown or lapsed: register again."""
+    """The worker is unknown or expired: register again."""
 
 
 class Marked(Record, frozen=True, tag=True):
-    """The worker was taken off the registry."""
+    """The worker was removed from the registry."""
 
     revoked_leases: int = 0
 
@@ -317,7 +317,7 @@ class Outcome(Record, frozen=True):
 
 
 class ExecutionContext(Record, frozen=True):
-    """What a handler needs: the input and its labels."""
+    """The input of a handler and its labels."""
 
     input_payload: bytes
     payload_encoding: str | None
@@ -342,7 +342,7 @@ class AttemptInfo(Record, frozen=True):
 
 
 class ExpiredLease(Record, frozen=True):
-    """A lease past its time."""
+    """A lease past its expiry."""
 
     execution_id: str
     lease_epoch: int
@@ -353,7 +353,7 @@ class ExpiredLease(Record, frozen=True):
 
 
 class LaneSummary(Record, frozen=True):
-    """A lane, its switch and how much is on it."""
+    """A lane, its status and how much is on it."""
 
     lane_id: str
     lane_state: LaneState
@@ -366,7 +366,7 @@ class LaneSummary(Record, frozen=True):
 
 
 class LaneConfigured(Record, frozen=True):
-    """How a lane shares, ages and bounds its work from now on."""
+    """The settings by which a lane shares, ages and bounds its work from now on."""
 
     lane_id: str
     weight: int
@@ -390,26 +390,26 @@ class LimitInfo(Record, frozen=True):
     limit_id: str
     keeps_back: bool
     usage: str
-    clears_at: int | None  # when it has room again by itself, as far as that is known
+    clears_at: int | None  # when it has room again without any action, as far as known
 
 
 class WaitLine(Record, frozen=True):
-    """One part of what a suspended execution waits for, and how much of it is there."""
+    """One part of the condition of a suspended execution, and how much of it is met."""
 
     waitpoint_keys: tuple[str, ...]
-    signal_name: str | None  # none: any
+    signal_name: str | None  # None: any
     what: str  # signal, signals, waitpoints, different sources, operator or timeout
     have: int
     need: int
 
 
 class UpstreamInfo(Record, frozen=True):
-    """One execution another one waits for."""
+    """One execution that another one waits for."""
 
     execution_id: str
     name: str
     public_state: PublicState
-    staged_edge_id: str | None = None  # it is waited for by an edge that was staged, not applied
+    staged_edge_id: str | None = None  # the edge to it is staged, not applied
 
 
 class Explanation(Record, frozen=True):
@@ -426,12 +426,12 @@ class Explanation(Record, frozen=True):
     hints: tuple[str, ...]
     limits: tuple[LimitInfo, ...] = ()
     waits: tuple[WaitLine, ...] = ()
-    at_timeout: str | None = None  # what a suspended execution does at due_at
-    upstreams: tuple[UpstreamInfo, ...] = ()  # who must end before it may go on
+    at_timeout: str | None = None  # the effect of the timeout of a suspended execution at due_at
+    upstreams: tuple[UpstreamInfo, ...] = ()  # upstreams that must end before it may run
 
 
 class Reconciled(Record, frozen=True):
-    """What an audit of indexes against records saw."""
+    """The outcome of an audit of indexes against records."""
 
     processed: int
     errors: int
@@ -448,13 +448,13 @@ class BackendCapabilities(Record, frozen=True):
 
 
 class Prepared(Record, frozen=True):
-    """What `prepare` did."""
+    """The outcome of `prepare`."""
 
     applied: tuple[str, ...]
 
 
 def snapshot_of(execution: Execution) -> ExecutionSnapshot:
-    """The public picture of a record: everything but secrets."""
+    """The public form of a record: everything but secrets."""
     lease = None
     if execution.is_leased:
         lease = LeaseSummary(

@@ -1,7 +1,7 @@
-"""Routes and lanes: who may run what, and whether the way is open.
+"""Routes and lanes: which workers may run which work, and whether the lane is open.
 
-A route is what a claim is matched against. Executions of one kind share it, so matching happens a
-few times per claim and not once per waiting execution: work nobody can run is never looked at.
+A claim is matched against routes. Executions of one kind share one, so matching happens a few times
+per claim and not once per waiting execution: work that no worker can run is never read.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from flowfabric.model.record import Record
 
 
 class Route(Record, frozen=True, cache_hash=True):
-    """Where an execution waits: only a worker that fits all four parts sees it.
+    """Where an execution waits: only a worker that matches all four parts sees it.
 
     Every create looks up its number, so a route keeps its hash.
     """
@@ -27,11 +27,11 @@ class Route(Record, frozen=True, cache_hash=True):
 
 
 class LaneState(StrEnum):
-    """Whether a lane hands work out and takes work in."""
+    """Whether a lane hands out work and accepts work."""
 
     ACTIVE = "active"
-    PAUSED = "paused"  # takes work, hands none out
-    DRAINING = "draining"  # hands work out, takes none
+    PAUSED = "paused"  # accepts work, hands out none
+    DRAINING = "draining"  # hands out work, accepts none
     DISABLED = "disabled"  # neither
 
     @property
@@ -45,7 +45,7 @@ class LaneState(StrEnum):
         return self is _ACTIVE or self is _PAUSED
 
 
-# Naming a member of an enumeration costs ten times a module's name, and every create asks.
+# Reading a member of an enumeration costs ten times a module-level name, and every create does.
 _ACTIVE: Final = LaneState.ACTIVE
 _PAUSED: Final = LaneState.PAUSED
 _DRAINING: Final = LaneState.DRAINING
@@ -53,31 +53,31 @@ _DISABLED: Final = LaneState.DISABLED
 
 
 class Lane(Record, frozen=True):
-    """A named queue and its switch."""
+    """A named queue and its status."""
 
     lane_id: str
     lane_state: LaneState
     registered_at: int
     changed_at: int
     reason: str = ""
-    weight: int = 1  # its part of a worker that serves several lanes
-    aging_ms: int = 0  # so much waiting outweighs one step of priority; 0: priority is strict
+    weight: int = 1  # its share of a worker that serves several lanes
+    aging_ms: int = 0  # this much waiting outweighs one step of priority; 0: priority is strict
     bounds: Bounds = UNBOUNDED  # for executions that name none themselves
 
 
 class Catalog(Record, frozen=True):
-    """Everything claims are matched against. Small, cached, replaced when its version moves."""
+    """Everything claims are matched against. Small, cached, replaced when its version changes."""
 
     version: int
     routes: tuple[Route, ...]
     lanes: dict[str, Lane]
     scopes: dict[tuple[ScopeType, str], tuple[str, ...]] = {}  # budgets of lanes and namespaces
-    unreadable: dict[str, str] = {}  # lanes whose row cannot be read, and why
+    unreadable: dict[str, str] = {}  # lanes with an unreadable row, and why
 
     def lane_state(self, lane_id: str) -> LaneState:
-        """The lane's switch; a lane that was never used is active.
+        """The lane's status; a lane that was never used is active.
 
-        What a lane with an unreadable row allows is not known, so nothing starts there.
+        The settings of a lane with an unreadable row are unknown, so nothing starts there.
         """
         lane = self.lanes.get(lane_id)
         if lane is not None:
@@ -85,12 +85,12 @@ class Catalog(Record, frozen=True):
         return _DISABLED if lane_id in self.unreadable else _ACTIVE
 
     def lane_fault(self, lane_id: str) -> str | None:
-        """What is wrong with the lane's row; nothing when it can be read."""
+        """The defect of the lane's row; None when it can be read."""
         detail = self.unreadable.get(lane_id)
         return None if detail is None else f"lane {lane_id} cannot be read: {detail}"
 
     def lane_weight(self, lane_id: str) -> int:
-        """The lane's part of a worker that serves several."""
+        """The lane's share of a worker that serves several."""
         lane = self.lanes.get(lane_id)
         return lane.weight if lane is not None else 1
 
@@ -100,10 +100,10 @@ class Catalog(Record, frozen=True):
         return lane.aging_ms if lane is not None else 0
 
     def bounds_for(self, route: Route, asked: Bounds, flow_id: str | None = None) -> Bounds:
-        """What bounds an execution created on a route.
+        """The bounds of an execution created on a route.
 
-        Budgets add up: those it names, the lane's defaults, those whose scope is the lane, the
-        namespace or the flow it is born into. The quota is its own, else the lane's.
+        Budgets add up: those it names, the lane's defaults, and those with the scope of the lane,
+        of the namespace or of the flow it is created in. The quota is its own, else the lane's.
         """
         lane = self.lanes.get(route.lane_id)
         default = lane.bounds if lane is not None else UNBOUNDED
@@ -118,7 +118,7 @@ class Catalog(Record, frozen=True):
         )
 
     def _scoped(self, route: Route, flow_id: str | None) -> tuple[str, ...]:
-        """The budgets whose scope is the lane, the namespace or the flow."""
+        """The budgets with the lane, the namespace or the flow as their scope."""
         scopes = self.scopes
         return (
             *scopes.get((ScopeType.LANE, route.lane_id), ()),

@@ -1,4 +1,4 @@
-"""How values that may be anything, and secrets, stand in texts."""
+"""Values of any type, and secrets, as error texts show them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import reprlib
 from typing import Final
 
 _BITS_MAX: Final = 256  # Python itself refuses to write out an integer of some thousand digits
-_PART_MAX: Final = 200  # of a text, before it is cut to what the error has room for
+_PART_MAX: Final = 200  # of a text, before it is cut to the length an error allows
 # Up to the last @ of the word: an unescaped one may be part of the password.
 _PASSWORD: Final = re.compile(r"(://[^:/@\s]*:)\S*(?=@)|([?&](?:ssl)?password=)[^&\s]*")
 
@@ -32,7 +32,7 @@ _BRIEF: Final = _Brief()
 
 
 def shown(value: object, most: int = 60) -> str:
-    """A value in at most so many characters; this never raises, whatever the value does.
+    """A value in at most the given number of characters; never raises, whatever the value does.
 
     >>> shown("a lane")
     "'a lane'"
@@ -47,7 +47,7 @@ def shown(value: object, most: int = 60) -> str:
 
 
 def mask(text: str) -> str:
-    """Text without the passwords of the URLs in it: output ends in logs and screenshots.
+    """Text without the passwords of the URLs in it: output ends up in logs and screenshots.
 
     >>> mask("postgresql://ada:secret@db/app")
     'postgresql://ada:***@db/app'
@@ -59,7 +59,7 @@ _UNITS: Final = (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000
 
 
 def shown_length(milliseconds: int) -> str:
-    """A length of time as it would be written, exactly.
+    """A duration as a user would write it, exactly.
 
     >>> shown_length(5_400_000), shown_length(10), shown_length(1_500), shown_length(0)
     ('1h30m', '10ms', '1s500ms', '0s')

@@ -1,6 +1,6 @@
 """The state vector: six independent dimensions and one derived label.
 
-Only legal vectors exist. Each one is built here, once, and looked up ever after, so a transition
+Only legal vectors exist. Each one is built here, once, and looked up from then on, so a transition
 cannot invent a combination and a corrupted row is recognised when it is read.
 """
 
@@ -16,7 +16,7 @@ from flowfabric.model.record import Record
 
 
 class LifecyclePhase(StrEnum):
-    """Where in its life an execution is."""
+    """The phase of an execution's life."""
 
     RUNNABLE = "runnable"
     ACTIVE = "active"
@@ -25,7 +25,7 @@ class LifecyclePhase(StrEnum):
 
 
 class OwnershipState(StrEnum):
-    """Who holds it."""
+    """The state of its lease."""
 
     UNOWNED = "unowned"
     LEASED = "leased"
@@ -48,7 +48,7 @@ class EligibilityState(StrEnum):
 
 
 class BlockingReason(StrEnum):
-    """What it waits for."""
+    """The reason it waits."""
 
     NONE = "none"
     WAITING_FOR_WORKER = "waiting_for_worker"
@@ -80,7 +80,7 @@ class TerminalOutcome(StrEnum):
 
 
 class AttemptState(StrEnum):
-    """What its current or next attempt is doing."""
+    """The state of its current or next attempt."""
 
     NONE = "none"
     PENDING_FIRST_ATTEMPT = "pending_first_attempt"
@@ -108,7 +108,7 @@ class PublicState(StrEnum):
 
     @property
     def is_terminal(self) -> bool:
-        """Whether it is an end."""
+        """Whether it is terminal."""
         return self in TERMINAL_STATES
 
 
@@ -132,7 +132,7 @@ _PUBLIC_OF_ELIGIBILITY: Final = {
     EligibilityState.BLOCKED_BY_OPERATOR: PublicState.WAITING,
 }
 
-# A runnable execution that may not be claimed: the reason decides the eligibility.
+# A runnable execution that may not be claimed: the reason determines the eligibility.
 ELIGIBILITY_OF_BLOCK: Final = {
     BlockingReason.WAITING_FOR_CHILDREN: EligibilityState.BLOCKED_BY_DEPENDENCIES,
     BlockingReason.WAITING_FOR_BUDGET: EligibilityState.BLOCKED_BY_BUDGET,
@@ -142,7 +142,7 @@ ELIGIBILITY_OF_BLOCK: Final = {
     BlockingReason.PAUSED_BY_POLICY: EligibilityState.BLOCKED_BY_LANE_STATE,
     BlockingReason.PAUSED_BY_FLOW_CANCEL: EligibilityState.BLOCKED_BY_OPERATOR,
 }
-# What `block_execution_for_admission` may be asked for; these belong to flows.
+# Reasons that `block_execution_for_admission` accepts; these belong to flows.
 ADMISSION_BLOCK_REASONS: Final = frozenset(ELIGIBILITY_OF_BLOCK) - {
     BlockingReason.WAITING_FOR_CHILDREN,
     BlockingReason.PAUSED_BY_FLOW_CANCEL,
@@ -194,7 +194,7 @@ class StateVector(Record, frozen=True, cache_hash=True):
 
     @property
     def is_terminal(self) -> bool:
-        """Whether nothing but a replay can follow."""
+        """Whether only a replay can follow."""
         return self.lifecycle_phase is LifecyclePhase.TERMINAL
 
 
@@ -213,7 +213,7 @@ def derive_public_state(vector: StateVector) -> PublicState:
 
 
 def _illegal(vector: StateVector) -> str | None:
-    """Why a combination cannot exist, or None (rules V1 to V6 of the specification)."""
+    """Why a combination is illegal, or None."""
     phase, eligibility = vector.lifecycle_phase, vector.eligibility_state
     if (phase is LifecyclePhase.TERMINAL) != (vector.terminal_outcome is not TerminalOutcome.NONE):
         return "an outcome exactly when terminal"
@@ -364,7 +364,7 @@ def delayed(reason: BlockingReason, attempt: AttemptState) -> StateVector:
 
 
 def blocked(reason: BlockingReason, attempt: AttemptState) -> StateVector:
-    """Kept from being claimed until the reason is gone."""
+    """Not claimable until the reason is gone."""
     try:
         return _BLOCKED[reason, attempt]
     except KeyError:
@@ -372,7 +372,7 @@ def blocked(reason: BlockingReason, attempt: AttemptState) -> StateVector:
 
 
 def suspended(reason: BlockingReason) -> StateVector:
-    """Parked on waitpoints."""
+    """Suspended on waitpoints."""
     return _SUSPENDED[reason]
 
 

@@ -1,6 +1,6 @@
 """Suspension: an execution waits outside any worker until its condition is met.
 
-An episode is one suspension from its beginning to its end. It is kept as history.
+An episode is one suspension from beginning to end. It is kept as history.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from flowfabric.model.words import TimeoutBehavior
 
 
 class CountKind(StrEnum):
-    """What is counted once."""
+    """The unit that a count counts: each one once."""
 
     DISTINCT_WAITPOINTS = "distinct_waitpoints"
     DISTINCT_SIGNALS = "distinct_signals"
@@ -51,11 +51,11 @@ class Count(Record, frozen=True, tag="count", tag_field="kind"):
 
 
 class OperatorOnly(Record, frozen=True, tag="operator_only", tag_field="kind"):
-    """No signal ends it; an operator does."""
+    """No signal ends it; only an operator does."""
 
 
 class TimeoutOnly(Record, frozen=True, tag="timeout_only", tag_field="kind"):
-    """No signal ends it; its timeout does."""
+    """No signal ends it; only its timeout does."""
 
 
 ResumeCondition = Single | AllOf | AnyOf | Count | OperatorOnly | TimeoutOnly
@@ -65,7 +65,7 @@ ResumeCondition = Single | AllOf | AnyOf | Count | OperatorOnly | TimeoutOnly
 
 
 class ReasonCode(StrEnum):
-    """Why an execution suspends itself."""
+    """The reason an execution gives for suspending."""
 
     WAITING_FOR_SIGNAL = "waiting_for_signal"
     WAITING_FOR_APPROVAL = "waiting_for_approval"
@@ -79,7 +79,7 @@ class ReasonCode(StrEnum):
 
     @property
     def blocking_reason(self) -> BlockingReason:
-        """The reason everybody sees."""
+        """The public reason."""
         return _BLOCKING.get(self, BlockingReason.WAITING_FOR_SIGNAL)
 
 
@@ -95,7 +95,7 @@ _BLOCKING = {
 
 
 class RequestedBy(StrEnum):
-    """Who asked for the suspension."""
+    """The origin of the suspension."""
 
     WORKER = "worker"
     OPERATOR = "operator"
@@ -104,7 +104,7 @@ class RequestedBy(StrEnum):
 
 
 class ResumeCause(StrEnum):
-    """What ended an episode."""
+    """The cause of an episode's end."""
 
     SIGNAL = "signal"
     OPERATOR = "operator"
@@ -122,7 +122,7 @@ class WaitpointState(StrEnum):
 
 
 class SignalEffect(StrEnum):
-    """What a delivered signal did."""
+    """The effect of a delivered signal."""
 
     RESUMED = "resume_condition_satisfied"
     APPENDED = "appended_to_waitpoint"
@@ -136,7 +136,7 @@ class SignalEffect(StrEnum):
 
 
 class Contribution(Record, frozen=True):
-    """A signal as far as conditions look at it."""
+    """The part of a signal that conditions read."""
 
     waitpoint_key: str
     signal_id: str
@@ -159,7 +159,7 @@ class SuspensionRow(Record, frozen=True):
     timeout_at: int | None
     timeout_behavior: TimeoutBehavior
     continuation_metadata_pointer: str | None
-    progress: tuple[Contribution, ...] = ()  # the signals that count, in the order they came
+    progress: tuple[Contribution, ...] = ()  # the signals that count, in order of arrival
     last_signal_at: int | None = None
     closed_at: int | None = None
     close_reason: str | None = None
@@ -184,7 +184,7 @@ class WaitpointRow(Record, frozen=True):
     waitpoint_id: str
     execution_id: str
     attempt_index: int
-    suspension_id: str | None  # none while pending
+    suspension_id: str | None  # None while pending
     waitpoint_key: str
     state: WaitpointState
     token_kid: str
@@ -193,11 +193,11 @@ class WaitpointRow(Record, frozen=True):
     closed_at: int | None
     close_reason: str | None
     expires_at: int | None
-    payload_type: str | None  # a JSON schema signals must fit; none: anything
+    payload_type: str | None  # a JSON schema for signals; None: any payload
     signal_count: int = 0
     matched_signal_count: int = 0
     last_signal_at: int | None = None
-    due_at: int | None = None  # when a pending one lapses
+    due_at: int | None = None  # when a pending one expires
 
 
 class SignalRow(Record, frozen=True):
@@ -220,13 +220,13 @@ class SignalRow(Record, frozen=True):
 
 
 class SignalKeyRow(Record, frozen=True):
-    """An idempotency key of a waitpoint, and what its first delivery was answered."""
+    """An idempotency key of a waitpoint, with the reply to its first delivery."""
 
     waitpoint_id: str
     idempotency_key: str
     signal_id: str
     effect: SignalEffect
-    due_at: int  # forgotten then
+    due_at: int  # when the row expires
 
 
 class SuspendKeyRow(Record, frozen=True):
@@ -239,7 +239,7 @@ class SuspendKeyRow(Record, frozen=True):
     digest: str
     suspension_id: str
     due_at: int
-    lease_id: str | None = None  # none: written before it was kept
+    lease_id: str | None = None  # None: written before this column existed
     attempt_id: str | None = None
     is_met: int = 0  # 1: early signals met the condition, and the lease stayed
 
@@ -252,10 +252,10 @@ class SecretRow(Record, frozen=True):
 
     kid: str
     secret_hex: str
-    created_at: int  # or made current once more
+    created_at: int  # or made current again
     is_current: int
-    due_at: int | None  # none while current
-    is_automatic: int = 0  # 1: made by the first start, because none was configured
+    due_at: int | None  # None while current
+    is_automatic: int = 0  # 1: made at the first start, because none was configured
 
     def __repr__(self) -> str:
         return f"SecretRow(kid={self.kid!r}, is_current={self.is_current}, due_at={self.due_at})"
@@ -273,7 +273,7 @@ class Token:
         self._text = text
 
     def reveal(self) -> str:
-        """The credential itself. Hand it to whoever shall signal, and to nobody else."""
+        """The credential itself. Hand it only to the party that is to signal."""
         return self._text
 
     def __repr__(self) -> str:
@@ -290,7 +290,7 @@ class Token:
 
 
 class WaitpointDetails(Record, frozen=True):
-    """Where to send signals, and with what token."""
+    """The address for signals and its token."""
 
     waitpoint_id: str
     waitpoint_key: str
@@ -335,14 +335,14 @@ class SignalAccepted(Record, frozen=True, tag=True):
 
 
 class SignalDuplicate(Record, frozen=True, tag=True):
-    """The same key was delivered before; this is what it did then."""
+    """The same key was delivered before; this is its effect then."""
 
     existing_signal_id: str
     effect: SignalEffect
 
 
 class Resumed(Record, frozen=True):
-    """The execution goes on."""
+    """The execution continues."""
 
     public_state: str
 

@@ -7,7 +7,7 @@ from typing import Final
 
 
 class TimeoutBehavior(StrEnum):
-    """What a suspension's timeout does."""
+    """The effect of a suspension's timeout."""
 
     FAIL = "fail"
     CANCEL = "cancel"

@@ -1,4 +1,4 @@
-"""Workers that have said they are there."""
+"""Registered workers."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ class Worker(Record, frozen=True):
     worker_id: str
     lanes: tuple[str, ...]
     capabilities: tuple[str, ...]
-    kinds: tuple[str, ...] | None  # none: every kind
+    kinds: tuple[str, ...] | None  # None: every kind
     last_heartbeat_at: int
     liveness_ttl_ms: int
     registered_at: int
 
     @property
     def expires_at(self) -> int:
-        """When it counts as gone unless it is heard from."""
+        """When it counts as gone without a further heartbeat."""
         return self.last_heartbeat_at + self.liveness_ttl_ms
 
     def is_live(self, now: int) -> bool:
-        """Whether it was heard from within its time."""
+        """Whether its last heartbeat is recent enough."""
         return now < self.expires_at
 
 
 class WorkerEventType(StrEnum):
-    """Changes of the registry; heartbeats are not among them."""
+    """Changes of the registry; heartbeats are not recorded."""
 
     REGISTERED = "registered"
     MARKED_DEAD = "marked_dead"

@@ -1,1 +1,1 @@
-"""What a program writes: a fabric, tasks, runs and a worker."""
+"""The parts a program uses: a fabric, tasks, runs and a worker."""

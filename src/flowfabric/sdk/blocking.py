@@ -1,8 +1,8 @@
 """The fabric for code without asyncio: an event loop in a thread of its own, and calls that wait.
 
-It may be used in any thread, but not where an event loop runs: it would stand still until the call
-is over, so the call is refused with what to write instead. It opens an engine of its own; with
-`memory://` that is a memory of its own.
+It may be used in any thread, but not where an event loop runs: the call would block that loop, so
+it is refused with the call to write instead. It opens an engine of its own; with `memory://` that
+is a memory of its own.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ if TYPE_CHECKING:  # the fabric makes its own blocking twin
 P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
-# What to write instead of a blocking call, where its coroutine has another name.
+# The call to write instead of a blocking one, where its coroutine has another name.
 _INSTEAD: Final = {"Graph.record": "await flow.submit(…)", "_next": "async for … in run.watch()"}
 
 
@@ -139,7 +139,7 @@ class SyncFabric:
         calls = calls_of(task, items)
         given = one_connection(calls, connection)
         own = None if given is None else blocking_driver(given)
-        if own is not None:  # which is meant, in this thread, by that of the calls
+        if own is not None:  # the same connection, adapted to this thread
             calls = [replace(each, options=each.options.but(connection=own)) for each in calls]
         runs: list[Run[Any]] = self.wait(self._fabric.submit_many(calls, connection=own))
         return [SyncRun(self, run) for run in runs]
@@ -201,7 +201,7 @@ class SyncFabric:
         return self.wait(self._fabric.create_budget(name, **options))
 
     def update_budget(self, name: str, **options: Any) -> BudgetStatus:
-        """Change limits and what they do: options as in `Fabric.update_budget`."""
+        """Change limits and their effects: options as in `Fabric.update_budget`."""
         return self.wait(self._fabric.update_budget(name, **options))
 
     def raise_budget(self, name: str, /, **hard: int) -> BudgetStatus:
@@ -227,7 +227,7 @@ class SyncFabric:
         return self.wait(self._fabric.report_usage(budget, dedup_key=dedup_key, **amounts))
 
     def create_quota(self, name: str, **options: Any) -> QuotaStatus:
-        """Limit starts and places: options as in `Fabric.create_quota`."""
+        """Limit starts and slots: options as in `Fabric.create_quota`."""
         return self.wait(self._fabric.create_quota(name, **options))
 
     def update_quota(self, name: str, **options: Any) -> QuotaStatus:
@@ -253,11 +253,11 @@ class SyncFabric:
         return self.wait(self._fabric.signal(target, word, *args, **options))
 
     def approve(self, run: HasId | str, key: str, *, by: str, **options: Any) -> Delivered:
-        """Say yes in somebody's name: options as in `Fabric.approve`."""
+        """Approve in a person's name: options as in `Fabric.approve`."""
         return self.wait(self._fabric.approve(run, key, by=by, **options))
 
     def reject(self, run: HasId | str, key: str, *, by: str, **options: Any) -> Delivered:
-        """Say no in somebody's name: options as in `Fabric.reject`."""
+        """Reject in a person's name: options as in `Fabric.reject`."""
         return self.wait(self._fabric.reject(run, key, by=by, **options))
 
     def resume(self, run: HasId | str, *, by: str | None = None) -> None:
@@ -269,7 +269,7 @@ class SyncFabric:
         return self.wait(self._fabric.link(run, key))
 
     def waits(self, **options: Any) -> list[WaitInfo]:
-        """What suspended executions wait for: options as in `Fabric.waits`."""
+        """The open waits of suspended executions: options as in `Fabric.waits`."""
         return self.wait(self._fabric.waits(**options))
 
     def close(self) -> None:
@@ -284,7 +284,7 @@ class SyncFabric:
         loop.close()
 
     def _after_fork(self) -> None:
-        """In a child: the thread does not exist there; the next call starts another."""
+        """In a child process: the thread does not exist there; the next call starts another."""
         if self._loop is not None:
             forks.leave_alone(self._loop)
         self._loop, self._thread, self._lock = None, None, threading.Lock()
@@ -297,7 +297,7 @@ class SyncFabric:
         self.close()
 
     def wait(self, operation: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine on the thread's loop and wait for its answer."""
+        """Run a coroutine on the thread's loop and wait for its result."""
         _refuse_in_a_loop(operation)
         try:
             loop = self._running_loop()
@@ -340,7 +340,7 @@ def _loop_in_a_thread() -> tuple[asyncio.AbstractEventLoop, threading.Thread]:
 
 
 def _refuse_in_a_loop(operation: Coroutine[Any, Any, Any]) -> None:
-    """Nothing of the operation has begun yet: it only has to be closed."""
+    """Close a coroutine that has not begun."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
@@ -356,7 +356,7 @@ def _refuse_in_a_loop(operation: Coroutine[Any, Any, Any]) -> None:
 
 
 class SyncRun(Generic[R]):
-    """A `Run` whose methods block."""
+    """A `Run` with methods that block."""
 
     __slots__ = ("_run", "_sync")
 
@@ -387,11 +387,11 @@ class SyncRun(Generic[R]):
         return self._sync.wait(self._run.result(timeout))
 
     def state(self) -> PublicState:
-        """How it stands, in one word."""
+        """Its state, in one word."""
         return self._sync.wait(self._run.state())
 
     def info(self) -> ExecutionSnapshot:
-        """Everything that is known about it."""
+        """Everything known about it."""
         return self._sync.wait(self._run.info())
 
     def explain(self) -> Explanation:

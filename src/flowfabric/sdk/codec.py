@@ -37,7 +37,7 @@ def _load(kind: Any, plain: Any) -> Any:
 
 _ENCODER: Final = msgspec.json.Encoder(enc_hook=_dump)
 encode = _ENCODER.encode
-# What nests too deep ends in a RecursionError, either way.
+# A value that nests too deep ends in a RecursionError, either way.
 DecodeErrors: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 EncodeErrors: Final = (
     msgspec.MsgspecError,
@@ -66,7 +66,7 @@ def decoder_of(kind: Any, *, field: str) -> msgspec.json.Decoder[Any]:
 
 
 def where(error: Exception) -> tuple[str, str]:
-    """The argument an error is about (empty if unknown) and the path with what is wrong there."""
+    """The argument an error is about (empty if unknown) and the path with the defect."""
     text = str(error)
     if path := _PATH.search(text):
         name = re.split(r"[.\[]", path[1])[0]

@@ -85,7 +85,7 @@ class TaskDecorator:
         self._options = options or TaskOptions()
 
     # A coroutine function is also a function that returns something, so mypy sees an overlap. The
-    # first overload that matches is the one that is meant.
+    # first matching overload is the right one.
     @overload
     def __call__(  # type: ignore[overload-overlap]
         self, function: Callable[Concatenate[Context, P], Coroutine[Any, Any, R]], /

@@ -1,4 +1,4 @@
-"""Lengths of time and instants, as people write them."""
+"""Durations and instants, as people write them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _HOW: Final = 'write "500ms", "30s", "10m", "1h30m" or "2d", a number of seconds
 
 
 def to_ms(value: Duration, *, field: str) -> int:
-    """A length of time in whole milliseconds.
+    """A duration in whole milliseconds.
 
     >>> to_ms("1h30m", field="timeout"), to_ms(2.5, field="timeout")
     (5400000, 2500)

@@ -67,7 +67,7 @@ class RunFailed(RunError):
 
 
 class RunCancelled(RunError):
-    """Somebody cancelled the run. `reason` is what they gave."""
+    """The run was cancelled. `reason` is the text given with the cancel."""
 
     code = "run_cancelled"
 
@@ -96,8 +96,8 @@ class ChildFailed(RunError):
 class FlowFailed(FlowFabricError):
     """The flow ended without the results it was for. `failures` names the nodes and why.
 
-    A node that failed or was cancelled, and that an `any_of` or a `quorum` did without, is none of
-    them.
+    A node that failed or was cancelled is not among them if an `any_of` or a `quorum` did without
+    it.
     """
 
     code, status = "flow_failed", 409
@@ -109,7 +109,7 @@ class FlowFailed(FlowFabricError):
 
     @property
     def failures(self) -> dict[str, str]:
-        """The nodes that ended otherwise, each with its state and reason; causes come first."""
+        """The nodes that ended without a result, with state and reason; causes come first."""
         return dict(self.fields.get("failures", {}))
 
 
@@ -117,7 +117,7 @@ class SpawnMismatch(FlowFabricError):
     """The handler spawned something else than the last time it came here.
 
     A handler that spawns is called again from the top and must then spawn the same in the same
-    order. Decide by its arguments and by what children gave, not by time or chance.
+    order. Decide by its arguments and by results of children, not by time or chance.
     """
 
     code, status = "spawn_mismatch", 409
@@ -136,7 +136,7 @@ class InvalidTask(InvalidInput):
 
 
 class InvalidLink(InvalidInput):
-    """That is no link of a waitpoint. Copy it whole; it says no more on purpose."""
+    """That is not a link of a waitpoint. Copy it whole; it says no more on purpose."""
 
     code = "invalid_link"
 
@@ -168,12 +168,12 @@ class BudgetExceeded(FlowFabricError):
 
     @property
     def current_usage(self) -> int:
-        """What was used and reserved of it before."""
+        """The amount used and reserved of it before."""
         return int(self.fields.get("current_usage", 0))
 
     @property
     def hard_limit(self) -> int:
-        """What may be used of it."""
+        """The limit."""
         return int(self.fields.get("hard_limit", 0))
 
 
@@ -213,7 +213,7 @@ class Fatal(Exception):
 
 
 def _text(reason: object) -> str:
-    """What a handler gave as its reason. Whatever it is, the failure must still be reported."""
+    """The reason a handler gave. Whatever its type, the failure must still be reported."""
     if isinstance(reason, str):
         return reason
     if isinstance(reason, BaseException):

@@ -100,7 +100,7 @@ class Fabric(LimitMethods, WaitMethods, RunMethods):
         return MappingProxyType(self._tasks)
 
     def add_task(self, task: Task[..., Any]) -> Task[..., Any]:
-        """Make a task known; its name must be free, or belong to the same function reloaded."""
+        """Register a task; its name must be free, or belong to the same function reloaded."""
         known = self._tasks.get(task.name)
         if known is not None and _origin(known) != _origin(task):
             detail = f"{task.name}: the name is taken by {shown(known.function, 80)}; give name=…"
@@ -119,7 +119,7 @@ class Fabric(LimitMethods, WaitMethods, RunMethods):
             detail = "fabric: it is in use on another running event loop; make one Fabric for each"
             raise InvalidInput(detail, field="fabric")
         if self._loop is not loop:
-            # The former loop is over and its engine with it: nothing of it can be closed here.
+            # The former loop is closed and its engine with it: nothing of it can be closed here.
             self._engine, self._loop, self._starting = None, loop, asyncio.Lock()
         async with self._starting:
             if self._engine is None:
@@ -129,8 +129,8 @@ class Fabric(LimitMethods, WaitMethods, RunMethods):
         return self._engine
 
     def _after_fork(self) -> None:
-        """In a child: the engine, its event loop and the program's pool are the parent's; the next
-        call opens anew, with connections of its own."""
+        """In a child process: the engine, its event loop and the program's pool are the parent's;
+        the next call opens anew, with connections of its own."""
         forks.leave_alone((self._loop, self._pool))
         self._engine, self._loop, self._starting = None, None, asyncio.Lock()
         self._pool = None
@@ -138,7 +138,7 @@ class Fabric(LimitMethods, WaitMethods, RunMethods):
 
     @property
     def is_started(self) -> bool:
-        """Whether the engine runs on the present event loop."""
+        """Whether the engine runs on the current event loop."""
         return self._engine is not None and self._loop is asyncio.get_running_loop()
 
     async def close(self) -> None:
@@ -410,7 +410,7 @@ class Fabric(LimitMethods, WaitMethods, RunMethods):
 
 
 def calls_of(task: Task[..., Any] | Iterable[Call[Any]], items: Iterable[Any]) -> list[Call[Any]]:
-    """What is to be submitted; a single text is mostly a forgotten pair of brackets."""
+    """The items to submit; a single text is mostly a forgotten pair of brackets."""
     if isinstance(task, Task):
         return [_as_call(task, item) for item in check_list(items, field="items")]
     calls = list(check_list(task, field="calls"))

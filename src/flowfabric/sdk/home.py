@@ -1,4 +1,4 @@
-"""The fabric as its tasks, runs and flows know it: where they belong."""
+"""The fabric as its tasks, runs and flows see it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ R = TypeVar("R")
 
 
 class Home(Protocol):
-    """What a task, a run or a flow asks of the fabric that made it."""
+    """The methods that a task, a run or a flow needs of the fabric that made it."""
 
     @property
     def tasks(self) -> Mapping[str, Task[..., Any]]:
@@ -23,7 +23,7 @@ class Home(Protocol):
         ...
 
     def add_task(self, task: Task[..., Any]) -> Task[..., Any]:
-        """Make a task known."""
+        """Register a task."""
         ...
 
     async def start(self) -> EngineBackend:

@@ -35,7 +35,7 @@ class KeyOf:
                 raise _invalid(form.task, f"it takes {each.name!r}; the arguments are {known}")
 
     def __call__(self, payload: bytes, pending: frozenset[str] = frozenset()) -> str | None:
-        """The key of one submission; none counts it with those without a key.
+        """The key of one submission; None counts it with those without a key.
 
         Arguments that are `pending` come from other nodes of a flow and are not known yet.
         """

@@ -49,11 +49,11 @@ class LimitMethods:
         reset_every: Duration | None = None,
         scope: str | None = None,
     ) -> BudgetStatus:
-        """Put a budget in force: limits by dimension, 0 is none.
+        """Put a budget in force: limits by dimension, 0 means no limit.
 
         The same again changes nothing; other content under the same name is a `LimitConflict`. A
         `scope` is `lane:gpu`, `namespace:acme`, `execution:ID` or `flow:ID`; a budget of a lane or
-        a namespace applies to whatever is created there from now on.
+        a namespace applies to every execution created there from now on.
         """
         scope_type, scope_id = read_scope(scope)
         hard, soft = limits_of(hard, "hard"), limits_of(soft, "soft")
@@ -84,9 +84,9 @@ class LimitMethods:
         mode: str | None = None,
         reset_every: Duration | None = None,
     ) -> BudgetStatus:
-        """Change limits and what they do; what is not named stays. 0 lifts a limit.
+        """Change limits and their effects; fields left out stay. 0 removes a limit.
 
-        Whoever waits for room goes on at once if there is some.
+        Executions that wait for the budget continue at once if it now has room.
         """
         engine = await self.start()
         await engine.update_budget(
@@ -171,7 +171,7 @@ class LimitMethods:
         at_once: int | None = None,
         jitter: Duration | None = None,
     ) -> QuotaStatus:
-        """Change limits; what is not named stays. Whoever waits for room learns of it at once."""
+        """Change limits; fields left out stay. Waiting executions are checked at once."""
         engine = await self.start()
         await engine.update_quota_policy(
             quota_policy_id=name,
@@ -204,9 +204,9 @@ class LimitMethods:
     ) -> LaneConfigured:
         """How a lane shares its workers, lets work age, and bounds what is submitted to it.
 
-        `weight`: its part beside other lanes of a worker, 1 unless set. `aging`: so much waiting
-        outweighs one step of priority; 0 keeps priorities strict. `budgets` and `quota`: what new
-        work on the lane is bounded by; an empty list and an empty text take them away.
+        `weight`: its share beside other lanes of a worker, 1 unless set. `aging`: so much waiting
+        outweighs one step of priority; 0 keeps priorities strict. `budgets` and `quota`: the bounds
+        of new work on the lane; an empty list and an empty text remove them.
         """
         engine = await self.start()
         return await engine.configure_lane(
@@ -229,7 +229,7 @@ async def all_quotas(engine: EngineBackend) -> list[QuotaPolicy]:
 
 
 def limits_of(limits: object, field: str) -> dict[str, int]:
-    """Limits by dimension, checked; none of them when nothing is given."""
+    """Limits by dimension, checked; empty when none are given."""
     return check_amounts({} if limits is None else limits, field=field)
 
 

@@ -1,7 +1,7 @@
 """A waitpoint's address and its token as one opaque text, for a callback that keeps one string.
 
-The text proves nothing by itself: what protects it is the token's MAC, which covers the execution
-and the waitpoint, so a link that was changed anywhere opens nothing.
+The text proves nothing by itself: the token's MAC protects it and covers the execution and the
+waitpoint, so a link that was changed anywhere opens nothing.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _SHAPE: Final = msgspec.json.Decoder(tuple[str, str, str])
 
 
 class Address(NamedTuple):
-    """What a link leads to."""
+    """The target of a link."""
 
     execution_id: str
     waitpoint_id: str
@@ -34,14 +34,14 @@ def is_link(text: object) -> bool:
 
 
 def make_link(address: Address) -> str:
-    """The one text to hand out. It is a credential: whoever has it may signal that waitpoint."""
+    """The one text to hand out. It is a credential: with it anyone may signal that waitpoint."""
     parts = (address.execution_id, address.waitpoint_id, address.token.reveal())
     body = base64.urlsafe_b64encode(msgspec.json.encode(parts)).decode()
     return PREFIX + body.rstrip("=")
 
 
 def read_link(text: object) -> Address:
-    """The address behind a link; whatever is wrong with one, the error is the same."""
+    """The address behind a link; every defect of a link gives the same error."""
     try:
         address = _read(text)
     except (ValueError, TypeError, RecursionError, binascii.Error, msgspec.MsgspecError):

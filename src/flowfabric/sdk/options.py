@@ -1,4 +1,4 @@
-"""What can be said about a task once, and about one submission of it."""
+"""Options of a task, and of one submission of it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 ConcurrencyKey = str | Callable[..., str | int | None]
 Backoff = FixedBackoff | ExponentialBackoff | str | int | float
-_TIMEOUT_CATEGORY: Final = "timeout"  # what an attempt that ran out of time is recorded as
+_TIMEOUT_CATEGORY: Final = "timeout"  # the category of an attempt that timed out
 
 
 class TaskKeywords(TypedDict, total=False):
@@ -75,19 +75,19 @@ class TaskOptions:
     concurrency_key: ConcurrencyKey | None = None
 
     def check(self) -> None:
-        """Refuse what no engine would accept, where the task is written."""
+        """Refuse values no engine would accept, where the task is written."""
         if self.name is not None:
             check_name(self.name, field="name")
         check_lane(self.lane, field="lane")
         clamp_priority(self.priority)
 
     def bounds(self) -> Bounds:
-        """What every execution of the task is bounded by; a computed key is not known yet."""
+        """The bounds of every execution of the task; a computed key is not known yet."""
         key = None if callable(self.concurrency_key) else self.concurrency_key
         return check_bounds(names_of(self.budgets, "budgets"), self.quota, key)
 
     def policy(self) -> ExecutionPolicy:
-        """The rules every execution of the task lives by."""
+        """The policy of every execution of the task."""
         return ExecutionPolicy(
             retry_policy=self._retry_policy(),
             timeout_policy=TimeoutPolicy(
@@ -124,7 +124,7 @@ def _backoff(value: Backoff | None) -> FixedBackoff | ExponentialBackoff:
 
 
 def _categories(kinds: Iterable[type[BaseException] | str]) -> tuple[str, ...]:
-    """Names of exception classes. `Retry` is a wish to be tried again and always belongs."""
+    """Names of exception classes. `Retry` asks for another attempt and is always among them."""
     if isinstance(kinds, type):
         raise InvalidInput(f"retry_on: write [{kinds.__name__}]", field="retry_on")
     names = {_category(kind) for kind in names_of(kinds, "retry_on")}
@@ -165,7 +165,7 @@ class SubmitKeywords(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubmitOptions:
-    """What one submission says about itself; what it leaves out the task says."""
+    """The options of one submission; those left out are the task's."""
 
     key: str | None = None
     priority: int | None = None
@@ -206,7 +206,7 @@ class SubmitOptions:
         return None if self.start_at is None else _instant(self.start_at, "start_at")
 
     def delay_ms(self) -> int | None:
-        """How long after it could begin it may start, if that was said."""
+        """The delay after which it may start, if one was given."""
         if self.delay is None or isinstance(self.delay, datetime):
             return None
         return to_ms(self.delay, field="delay")

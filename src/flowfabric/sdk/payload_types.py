@@ -18,7 +18,7 @@ def schema_of(kind: Any, *, field: str = "expect") -> str:
     >>> schema_of(bool)
     '{"type":"boolean"}'
     """
-    codec.decoder_of(kind, field=field)  # what cannot be read back need not be waited for
+    codec.decoder_of(kind, field=field)  # a type that cannot be read back is refused here
     try:
         schema = msgspec.json.schema(kind, schema_hook=_model_schema)
     except (TypeError, NotImplementedError) as error:
@@ -31,7 +31,7 @@ def schema_of(kind: Any, *, field: str = "expect") -> str:
 
 
 def _model_schema(kind: Any) -> dict[str, Any]:
-    """Pydantic's models describe themselves; they are known by that, never imported."""
+    """Models are recognised by this method of theirs, so pydantic is never imported."""
     describe = getattr(kind, "model_json_schema", None)
     if describe is None:
         raise NotImplementedError(f"{kind!r} has no JSON schema")

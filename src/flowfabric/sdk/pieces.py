@@ -59,7 +59,7 @@ def assembled(payload: bytes) -> bytes | None:
 
 
 def _repeat(given: _Raws) -> None:
-    """Values that stand for several things, under all of their names."""
+    """Values that are passed under several names, under all of them."""
     for name in [each for each in given if each.endswith(AGAIN)]:
         source = msgspec.json.decode(given.pop(name))
         if source in given:

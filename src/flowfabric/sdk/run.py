@@ -84,13 +84,13 @@ class Run(Generic[R]):
         return read_result(self.task, self.id, outcome.result)
 
     def _look_after_ms(self) -> int:
-        """Nothing ends at once: a look right after the submit would be in vain, and in the way."""
+        """Nothing ends at once: a read right after the submit would be in vain, and in the way."""
         if self._submitted_at is None or monotonic() - self._submitted_at > _FRESH_S:
             return 0
         return _FIRST_LOOK_MS
 
     async def state(self) -> PublicState:
-        """How it stands, in one word."""
+        """Its state, in one word."""
         engine = await self._fabric.start()
         state: PublicState | None = await engine.read_execution_state(execution_id=self.id)
         if state is None:
@@ -98,7 +98,7 @@ class Run(Generic[R]):
         return state
 
     async def info(self) -> ExecutionSnapshot:
-        """Everything that is known about it."""
+        """Everything known about it."""
         engine = await self._fabric.start()
         snapshot: ExecutionSnapshot | None = await engine.describe_execution(execution_id=self.id)
         if snapshot is None:
@@ -136,7 +136,7 @@ class Run(Generic[R]):
 
 
 def _check_task(task: object) -> None:
-    """A task or none. The name of one would not say which type the result has."""
+    """A task or None. The name of one would not say which type the result has."""
     if task is not None and not isinstance(task, Task):
         raise InvalidInput(f"task: {shown(task, 80)} is not a task", field="task")
 
@@ -144,7 +144,8 @@ def _check_task(task: object) -> None:
 async def explained(
     engine: EngineBackend, execution_id: str, error: WaitTimeout, about: str = ""
 ) -> WaitTimeout:
-    """The timeout, and why the execution, told by what the text is `about`, has not ended yet."""
+    """The timeout error, and why the execution, which the text names by `about`, has not ended
+    yet."""
     try:
         found = await engine.explain(execution_id=execution_id)
     except FlowFabricError:

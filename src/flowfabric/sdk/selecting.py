@@ -1,4 +1,4 @@
-"""Runs by what they have in common: find them again, cancel or retry them all."""
+"""Runs selected by a filter: find them again, cancel or retry them all."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class RunFilter:
 
 
 class ManyChanged(Record, frozen=True):
-    """What became of many: how many were changed, and how many refused it, by error code.
+    """The outcome for many: how many were changed, and how many refused, by error code.
 
     A run that ended or went on after it was found refuses; that is mostly no failure.
     """
@@ -85,13 +85,13 @@ class ManyChanged(Record, frozen=True):
 
     @property
     def matched(self) -> int:
-        """How many fitted the filter."""
+        """How many matched the filter."""
         return self.done + sum(self.refused.values())
 
 
 @dataclass(slots=True)
 class Tally:
-    """What has become of many so far."""
+    """The outcome so far."""
 
     done: int = 0
     refused: dict[str, int] = field(default_factory=dict)
@@ -109,10 +109,10 @@ async def change_listed(
     *,
     after_page: Callable[[], object] = lambda: None,
 ) -> None:
-    """Change everything a listing has, newest first, page by page; what is new meanwhile stays.
+    """Change everything a listing has, newest first, page by page; later executions are left alone.
 
-    Cancelled, it finishes the page in hand, so that the tally is exact. Trouble of the store ends
-    it; the tally tells how far it came.
+    Cancelled, it finishes the current page, so that the tally is exact. An error of the store ends
+    it; the tally says how far it came.
     """
     cursor: str | None = None
     while True:
@@ -154,12 +154,13 @@ async def _to_the_end(work: Awaitable[None]) -> None:
     except asyncio.CancelledError:
         await asyncio.wait([task])
         if not task.cancelled():
-            task.exception()  # looked at: being cancelled is what the caller hears
+            # retrieved, so that it is not logged: the caller gets the cancellation
+            task.exception()
         raise
 
 
 class RunMethods:
-    """The part of a fabric that is about many runs."""
+    """The part of a fabric for many runs."""
 
     @abstractmethod
     async def start(self) -> EngineBackend:
@@ -285,7 +286,7 @@ async def _change_many(
 
 
 async def _own_listing(engine: EngineBackend, chosen: RunFilter) -> dict[str, Any]:
-    """What the engine is asked for; a filter without a namespace is about the fabric's own."""
+    """The request of the engine; a filter without a namespace is about the fabric's own."""
     now = await engine.server_time_ms()
     return {"namespace": engine.home_namespace, **chosen.listing(now)}
 

@@ -1,4 +1,4 @@
-"""What a task's function takes and gives: arguments are bound by name, checked and sent as JSON.
+"""The arguments and the result of a task's function: bound by name, checked and sent as JSON.
 
 The payload of an execution is the object of its named arguments. Arguments that are not given are
 not sent: their defaults are the ones of the code that runs.
@@ -71,7 +71,7 @@ class Signature:
         return payload
 
     def encode_own(self, arguments: Mapping[str, Any], pending: frozenset[str]) -> bytes:
-        """The payload of a node: what comes from others is not there yet, the rest is checked."""
+        """The payload of a node, checked; arguments from other nodes are not there yet."""
         known = {
             name: value
             for name, value in arguments.items()
@@ -112,7 +112,7 @@ class Signature:
             raise self._wrong(name, detail) from None
 
     def arguments(self, payload: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """What to call the function with. Raises `codec.DecodeErrors`."""
+        """The arguments to call the function with. Raises `codec.DecodeErrors`."""
         values = msgspec.structs.astuple(self._decode(payload or b"{}"))
         if self._is_plain:
             return values, {}

@@ -60,7 +60,7 @@ class Task(Generic[P, R]):
 
     @cached_property
     def usual_request(self) -> NewExecution:
-        """What calls without options ask for, but for their payload: thousands may be submitted at
+        """The request of calls without options, without its payload: thousands may be submitted at
         once, and differ in nothing else."""
         return Call(self.name, b"", NO_OPTIONS, self).own_request()
 
@@ -86,7 +86,7 @@ class Task(Generic[P, R]):
 
 @dataclass(frozen=True, slots=True)
 class TaskWithOptions(Generic[P, R]):
-    """A task and how it is to be submitted."""
+    """A task and the options of its submission."""
 
     task: Task[P, R]
     chosen: SubmitOptions
@@ -110,14 +110,14 @@ class Call(Record, Generic[R], frozen=True):
     pending: frozenset[str] = frozenset()  # arguments that other nodes of a flow will give
 
     def request(self) -> NewExecution:
-        """What the engine is asked for."""
+        """The request of the engine."""
         task = self.task
         if self.options is NO_OPTIONS and task is not None and task.key_of is None:
             return replace(task.usual_request, input_payload=self.payload)
         return self.own_request()
 
     def own_request(self) -> NewExecution:
-        """The same, put together from all that this call and its task say."""
+        """The same, from all options of this call and its task."""
         options, task = self.options, self.task
         bounds = task.bounds if task else UNBOUNDED
         budgets = bounds.budget_ids if options.budgets is None else tuple(options.budgets)

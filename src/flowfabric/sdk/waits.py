@@ -25,7 +25,7 @@ from flowfabric.sdk.links import Address, is_link, make_link, read_link
 
 Delivered = SignalAccepted | SignalDuplicate
 NO_PAYLOAD: Final = object()
-_NAME: Final = "signal"  # of a signal that nobody named
+_NAME: Final = "signal"  # of a signal without a name
 _PERSON: Final = "user"  # the type of a source that is only a name
 
 
@@ -39,7 +39,7 @@ class HasId(Protocol):
 
 
 class WaitMethods:
-    """The part of a fabric that signals what waits.
+    """The part of a fabric that signals waiting executions.
 
     ```
     await ff.signal(link, "done", {"rows": 3})               # by the link a handler gave out
@@ -62,12 +62,12 @@ class WaitMethods:
         source: str | None = None,
         idempotency_key: str | None = None,
     ) -> Delivered:
-        """Deliver a signal; the answer's `effect` says what it did.
+        """Deliver a signal; the reply's `effect` says what it did.
 
         With a link or a waitpoint, `word` is the signal's name. With a run or its id, `word` is the
         key of the wait and `name` the signal's name (the key, unless given); the caller is trusted
         as an operator then, no token is needed. `source` is `"user:ada"`, or `"ada"` for a person.
-        A repeated `idempotency_key` is answered as the first time and counts once.
+        A repeated `idempotency_key` gets the first reply and counts once.
         """
         body = encoded(payload)
         source_type, source_identity = read_source(source)
@@ -81,7 +81,7 @@ class WaitMethods:
                 raise InvalidInput("signal: name the key of the wait", field="word")
             execution_id = execution_of(target)
             found = await waitpoint_of(engine, execution_id, word)
-            if idempotency_key is None:  # else it may be a repetition, which has an answer
+            if idempotency_key is None:  # else it may be a repetition, which has a reply
                 _refuse_closed(found)
             waitpoint_id = found.waitpoint_id
             deliver = engine.deliver_trusted_signal
@@ -108,7 +108,7 @@ class WaitMethods:
         comment: str | None = None,
         payload: Any = NO_PAYLOAD,
     ) -> Delivered:
-        """Say yes in somebody's name; whoever calls this vouches for it. Twice counts once.
+        """Approve in a person's name; the caller vouches for it. Twice counts once.
 
         A comment arrives as `{"comment": …}`; give a `payload` instead where the wait expects one.
         """
@@ -123,7 +123,7 @@ class WaitMethods:
         comment: str | None = None,
         payload: Any = NO_PAYLOAD,
     ) -> Delivered:
-        """Say no in somebody's name: see `approve`."""
+        """Reject in a person's name: see `approve`."""
         return await self._decide(run, key, REJECTED, by, comment, payload)
 
     async def _decide(
@@ -170,7 +170,7 @@ class WaitMethods:
     async def waits(
         self, *, lane: str | None = None, kind: str | None = None, limit: int | None = None
     ) -> list[WaitInfo]:
-        """What suspended executions of this namespace wait for, newest first; no tokens."""
+        """The open waits of suspended executions of this namespace, newest first; no tokens."""
         if limit is not None:
             limit = check_integer(limit, field="limit", least=0, most=1 << 53)
         engine = await self.start()
@@ -207,7 +207,7 @@ def read_source(source: str | None) -> tuple[str, str]:
 
 
 def encoded(payload: Any) -> bytes | None:
-    """A payload as JSON; none was given is not null."""
+    """A payload as JSON; a missing payload is not null."""
     if payload is NO_PAYLOAD:
         return None
     if isinstance(payload, bytes):
@@ -219,7 +219,7 @@ def encoded(payload: Any) -> bytes | None:
 
 
 async def waitpoint_of(engine: EngineBackend, execution_id: str, key: str) -> WaitpointRow:
-    """The waitpoint a key stands for, open or not; what is wrong names the keys there are."""
+    """The waitpoint of a key, open or not; an error names the existing keys."""
     found = await engine.find_waitpoint(execution_id=execution_id, waitpoint_key=key)
     if found is not None:
         return found
@@ -259,7 +259,7 @@ def _address(target: object) -> Address:
 
 
 async def _address_of(engine: EngineBackend, execution_id: str, key: str) -> Address:
-    """The address behind a key; only a waitpoint that still takes signals has one."""
+    """The address of a key; only an open waitpoint has one."""
     found = await waitpoint_of(engine, execution_id, key)
     _refuse_closed(found)
     waitpoint_id = found.waitpoint_id

@@ -1,1 +1,1 @@
-"""Where it lives: find, hold, write back. No rule about an execution's life is here."""
+"""Where it lives: find, lock, write back. No rule about an execution's life is here."""

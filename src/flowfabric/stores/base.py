@@ -1,4 +1,4 @@
-"""What a store must offer. Conformance of every store is proved by one suite.
+"""The protocol of a store. One suite proves the conformance of every store.
 
 A transaction is handed to a coroutine that awaits nothing but the transaction's own methods. On
 Postgres those really wait; on SQLite the whole coroutine runs inside the writer thread; in memory
@@ -32,19 +32,19 @@ R = TypeVar("R", bound=Record)
 
 
 class StoreConflict(Exception):
-    """Rivals collided (serialization, deadlock, busy, a key taken): nothing was written, run the
-    whole transaction again."""
+    """Transactions collided (serialization, deadlock, busy, a key taken): nothing was written, run
+    the whole transaction again."""
 
 
 class Corrupt(Record, frozen=True):
-    """A row that cannot be read as a record. It stands in for the record it should be."""
+    """A row that cannot be decoded. It takes the place of the record."""
 
     execution_id: str
     detail: str
 
 
-# The parts of an execution that change now and then. A store writes them only when they did: most
-# transitions (claim, renew, complete) touch none, and columns are what a row write costs.
+# The fields of an execution that change now and then. A store writes them only when they did: most
+# transitions (claim, renew, complete) touch none, and columns are the cost of a row write.
 COLD_FIELDS: Final = (
     "priority",
     "eligible_at",
@@ -74,9 +74,11 @@ COLD_FIELDS: Final = (
     "grant",
 )
 cold_of: Final = attrgetter(*COLD_FIELDS)
-# Of these, what changes when dependencies let an execution go: a wide cascade does so to thousands.
+# Of these, the fields that change when dependencies release an execution: a wide cascade does so to
+# thousands.
 FREED_FIELDS: Final = ("blocking_detail", "open_group")
-# What changes when a lease is taken and stays until the next one: renewals and ends keep it.
+# The fields that change when a lease is taken and stay until the next one: renewals and ends keep
+# them.
 TAKEN_FIELDS: Final = (
     "attempt_index",
     "attempt_type",
@@ -89,7 +91,7 @@ TAKEN_FIELDS: Final = (
 
 
 def _keeps(fields: Sequence[str]) -> Callable[[Execution, Execution], bool]:
-    """A test whether a transition left fields alone: a copy shares what it does not change.
+    """A test whether a transition left fields alone: a copy shares the values it does not change.
 
     Spelled out from the list, one comparison per field: each transition asks, and collecting the
     values first takes three times as long.
@@ -105,17 +107,18 @@ keeps_most: Final = _keeps([name for name in COLD_FIELDS if name not in FREED_FI
 
 
 class RowChanges:
-    """What one transaction writes to a small table, each in the order of the keys."""
+    """The writes of one transaction to a small table, each in the order of the keys."""
 
     __slots__ = ("alike", "deleted", "fields", "inserted", "updated")
 
     def __init__(self) -> None:
         self.inserted: list[Any] = []
-        # Rows that all get the same values: field by field, and the keys. Nobody of them is among
-        # the others.
+        # Rows that all get the same values: field by field, and the keys. Disjoint from `updated`
+        # and `inserted`.
         self.alike: list[tuple[dict[str, Any], list[Key]]] = []
         self.updated: list[Any] = []
-        self.fields: set[str] = set()  # in which the updated ones differ from what is stored
+        # the fields in which updated rows differ from the stored ones
+        self.fields: set[str] = set()
         self.deleted: list[Key] = []
 
     def __bool__(self) -> bool:
@@ -123,7 +126,7 @@ class RowChanges:
 
 
 class Changes:
-    """Everything one transaction writes: the last image of each record, and what is appended."""
+    """Everything one transaction writes: the last image of each record, and appended rows."""
 
     __slots__ = (
         "attempts",
@@ -148,11 +151,12 @@ class Changes:
     def __init__(self) -> None:
         self.created: dict[str, tuple[Execution, Body]] = {}
         self.updated: dict[str, Execution] = {}
-        self.cold: set[str] = set()  # ids among them whose cold fields changed
-        self.taken: set[str] = set()  # ids among them whose taken fields changed
-        self.freed: set[str] = set()  # ids among them of whose cold fields only the freed changed
-        self.retagged: set[str] = set()  # ids whose tags changed after creation
-        self.rebound: set[str] = set()  # ids whose bounds changed after creation
+        self.cold: set[str] = set()  # ids among them with changed cold fields
+        self.taken: set[str] = set()  # ids among them with changed taken fields
+        # ids among them with only freed ones of the cold fields changed
+        self.freed: set[str] = set()
+        self.retagged: set[str] = set()  # ids with tags changed after creation
+        self.rebound: set[str] = set()  # ids with bounds changed after creation
         self.attempts: list[Attempt] = []
         self.lease_events: list[LeaseEvent] = []
         self.completion_events: list[CompletionEvent] = []
@@ -187,7 +191,7 @@ class Changes:
 
 
 class ListFilter(Record, frozen=True, kw_only=True):
-    """Which executions a listing shows. Empty parts do not filter."""
+    """The filter of a listing. Empty parts do not filter."""
 
     routes: tuple[Route, ...] | None = None  # namespace, lane and kind, resolved by the catalog
     states: tuple[str, ...] = ()
@@ -199,7 +203,7 @@ class ListFilter(Record, frozen=True, kw_only=True):
 
 
 class Transaction(Protocol):
-    """One atomic step. What `load`, `ready` and `due` return is held until the end."""
+    """One atomic step. Rows returned by `load`, `ready` and `due` stay locked until its end."""
 
     @property
     def now(self) -> int:
@@ -207,65 +211,66 @@ class Transaction(Protocol):
         ...
 
     async def catalog(self) -> Catalog:
-        """The routes and lanes as of now."""
+        """The current routes and lanes."""
         ...
 
     async def load(self, ids: Sequence[str]) -> dict[str, Execution | Corrupt]:
-        """The named executions that exist, held; locks are taken in the order of the keys."""
+        """The named executions that exist, locked in the order of the keys."""
         ...
 
     async def load_free(self, ids: Sequence[str]) -> dict[str, Execution | Corrupt]:
-        """As `load`, without those that somebody else holds: it never waits."""
+        """As `load`, but skips rows locked elsewhere; never waits."""
         ...
 
     async def bodies(self, ids: Sequence[str]) -> dict[str, Body]:
-        """What is written at creation."""
+        """The parts written at creation."""
         ...
 
     async def results(self, ids: Sequence[str]) -> dict[str, Attempt]:
-        """The attempts by which executions succeeded, with their results, not held."""
+        """The successful attempts of executions, with their results, not locked."""
         ...
 
     async def result_sizes(self, ids: Sequence[str]) -> dict[str, int]:
-        """How many bytes the results have by which executions succeeded; without one, nothing."""
+        """The sizes in bytes of the results of successful executions; those without a result are
+        left out."""
         ...
 
     async def load_keys(
         self, keys: Sequence[tuple[str, str]]
     ) -> dict[tuple[str, str], IdempotencyRecord]:
-        """The idempotency records of (namespace, key) pairs, held."""
+        """The idempotency records of (namespace, key) pairs, locked."""
         ...
 
     async def ready(
         self, routes: Sequence[Route], limit: int, bytes_max: int | None = None
     ) -> list[tuple[Execution, Body]]:
-        """Waiting executions of these routes without a live grant, best first, held; what others
-        hold is skipped. The last is the one with which the inputs come to `bytes_max`; those
+        """Waiting executions of these routes without a live grant, best first, locked; rows locked
+        elsewhere are skipped. Stops after the one with which the inputs reach `bytes_max`; those
         behind it are not read."""
         ...
 
     async def due(self, until: int, limit: int) -> list[Execution]:
-        """Executions whose due time has come, earliest first, held; others' skipped."""
+        """Executions that are due, earliest first, locked; rows locked elsewhere are skipped."""
         ...
 
     # --- small tables --------------------------------------------------------------------------
 
     async def rows(self, table: Table[R], keys: Sequence[Key]) -> dict[Key, R]:
-        """Rows by their keys, or by equally long beginnings of keys, held in the order given."""
+        """Rows by their keys, or by equally long prefixes of keys, locked in the given order."""
         ...
 
     async def peek_rows(self, table: Table[R], keys: Sequence[Key]) -> dict[Key, R]:
-        """As `rows`, not held: what is committed."""
+        """As `rows`, not locked: the committed state."""
         ...
 
     async def rows_of(
         self, table: Table[R], execution_ids: Sequence[str], *, is_open: bool = False
     ) -> list[R]:
-        """Rows that belong to executions, not held; all, or those without a `closed_at`."""
+        """Rows that belong to executions, not locked; all, or those without a `closed_at`."""
         ...
 
     async def list_rows(self, table: Table[R], after: Key | None, limit: int) -> list[R]:
-        """A table's rows by key, those after the given one, not held."""
+        """A table's rows by key, after the given one, not locked."""
         ...
 
     async def rows_by(
@@ -278,20 +283,20 @@ class Transaction(Protocol):
         limit: int | None = None,
     ) -> list[R]:
         """Rows with one of these values in an indexed column, by the last part of their key, not
-        held; `only`: and with this value in that column."""
+        locked; `only`: and with this value in that column."""
         ...
 
     async def oldest_rows(self, table: Table[R], owner: Key, limit: int) -> list[R]:
         """One owner's rows by the table's ordering column, oldest first; those without are left
-        out. Whoever may change them holds their owner."""
+        out. A transaction that may change them has locked their owner."""
         ...
 
     async def due_keys(self, table: Table[R], until: int, limit: int) -> list[Key]:
-        """Keys of rows whose due time has come, earliest first, not held."""
+        """Keys of due rows, earliest first, not locked."""
         ...
 
     async def blocked(self, blocked_on: str, limit: int) -> list[Execution]:
-        """Executions that wait for this, best first, held; what others hold is skipped."""
+        """Executions that wait for this, best first, locked; rows locked elsewhere are skipped."""
         ...
 
     async def is_blocked(self, blocked_on: str) -> bool:
@@ -299,7 +304,8 @@ class Transaction(Protocol):
         ...
 
     async def attached(self, budget_id: str, limit: int) -> list[Execution]:
-        """Executions of a budget that neither run nor have ended, held; others' skipped."""
+        """Executions of a budget that neither run nor have ended, locked; rows locked elsewhere are
+        skipped."""
         ...
 
     async def save(self, changes: Changes) -> None:
@@ -315,7 +321,7 @@ class Transaction(Protocol):
         ...
 
     async def load_worker(self, namespace: str, worker_instance_id: str) -> Worker | None:
-        """One registered worker, held."""
+        """One registered worker, locked."""
         ...
 
     async def save_worker(self, worker: Worker, *, known: bool) -> None:
@@ -323,24 +329,24 @@ class Transaction(Protocol):
         ...
 
     async def delete_worker(self, namespace: str, worker_instance_id: str) -> None:
-        """Take it off the registry."""
+        """Remove it from the registry."""
         ...
 
     async def lapsed_workers(self, until: int, limit: int) -> list[Worker]:
-        """Workers not heard from, held; others' skipped."""
+        """Workers without a recent heartbeat, locked; rows locked elsewhere are skipped."""
         ...
 
     async def owned_by(self, namespace: str, worker_instance_id: str, limit: int) -> list[str]:
-        """Ids of executions a worker instance holds leases on."""
+        """Ids of executions leased by a worker instance."""
         ...
 
     async def save_lane(self, lane: Lane) -> None:
-        """Insert or change a lane; the catalog's version moves."""
+        """Insert or change a lane; the catalog's version rises."""
         ...
 
 
 class Reader(Protocol):
-    """Reads outside a transaction; nothing is held."""
+    """Reads outside a transaction; nothing is locked."""
 
     @property
     def now(self) -> int:
@@ -348,7 +354,7 @@ class Reader(Protocol):
         ...
 
     async def catalog(self) -> Catalog:
-        """The routes and lanes as of now."""
+        """The current routes and lanes."""
         ...
 
     async def get(self, ids: Sequence[str]) -> dict[str, Execution | Corrupt]:
@@ -368,7 +374,7 @@ class Reader(Protocol):
         ...
 
     async def results(self, ids: Sequence[str]) -> dict[str, Attempt]:
-        """The attempts by which executions succeeded, with their results."""
+        """The successful attempts of executions, with their results."""
         ...
 
     async def list_executions(self, wanted: ListFilter, limit: int) -> list[Execution | Corrupt]:
@@ -380,11 +386,11 @@ class Reader(Protocol):
         ...
 
     async def ids_between(self, first: str, last: str, limit: int) -> list[str]:
-        """Ids whose UUIDs lie between these two, newest first."""
+        """Ids with UUIDs between these two, newest first."""
         ...
 
     async def ids_ending(self, ending: str, among: int, limit: int) -> list[str]:
-        """Ids of so many newest whose UUIDs end with this text, newest first."""
+        """Ids among the newest with UUIDs that end with this text, newest first."""
         ...
 
     async def count(self) -> list[tuple[Route, str, int]]:
@@ -402,11 +408,11 @@ class Reader(Protocol):
         after: tuple[int, str] | None,
         limit: int,
     ) -> list[Execution]:
-        """Leased executions of these routes, or of all, past their time by (expiry, uuid)."""
+        """Leased executions of these routes, or of all, past their expiry, by (expiry, uuid)."""
         ...
 
     async def workers(self, namespace: str | None) -> list[Worker]:
-        """Registered workers by namespace and instance, lapsed ones included."""
+        """Registered workers by namespace and instance, expired ones included."""
         ...
 
     async def next_due(self) -> int | None:
@@ -414,15 +420,15 @@ class Reader(Protocol):
         ...
 
     async def due_keys(self, table: Table[R], until: int, limit: int) -> list[Key]:
-        """Keys of rows whose due time has come, earliest first."""
+        """Keys of due rows, earliest first."""
         ...
 
     async def peek_rows(self, table: Table[R], keys: Sequence[Key]) -> dict[Key, R]:
-        """Rows by their keys, or by equally long beginnings of keys."""
+        """Rows by their keys, or by equally long prefixes of keys."""
         ...
 
     async def list_rows(self, table: Table[R], after: Key | None, limit: int) -> list[R]:
-        """A table's rows by key, those after the given one."""
+        """A table's rows by key, after the given one."""
         ...
 
     async def rows_of(
@@ -452,8 +458,8 @@ class Reader(Protocol):
         *,
         newest_first: bool,
     ) -> list[R]:
-        """Rows by key, or backwards, behind the given one; with these values in these columns.
-        Those that cannot be read are left out, and others take their place."""
+        """Rows by key, or backwards, after the given one, with these values in these columns. Rows
+        that cannot be decoded are left out, and later ones fill the page."""
         ...
 
     async def count_members(self, flow_id: str) -> list[tuple[str, int]]:
@@ -461,17 +467,17 @@ class Reader(Protocol):
         ...
 
     async def audit(self, *, quick: bool = False) -> list[tuple[str, str]]:
-        """Differences between indexes and records, as (index, what); `quick`: of what can be told
-        without reading every row."""
+        """Differences between indexes and records, as (index, difference); `quick`: only those
+        found without reading every row."""
         ...
 
     async def odd_values(self) -> list[tuple[str, str]]:
-        """Rows with values that no engine writes, as (row, what)."""
+        """Rows with values that no engine writes, as (row, defect)."""
         ...
 
 
 class Store(Protocol):
-    """A place where executions are kept."""
+    """Keeps executions."""
 
     @property
     def family(self) -> str:
@@ -485,7 +491,7 @@ class Store(Protocol):
 
     @property
     def schema_version(self) -> int:
-        """The number of the schema it works with, once it is open; 0 without one."""
+        """The number of its schema, once it is open; 0 without one."""
         ...
 
     @property
@@ -494,7 +500,7 @@ class Store(Protocol):
         ...
 
     def again(self) -> Store:
-        """The same place for another event loop, not connected yet, and deaf to hints."""
+        """The same data for another event loop; not connected yet, and without hints."""
         ...
 
     async def open(self, *, migrate: bool) -> None:
@@ -502,7 +508,7 @@ class Store(Protocol):
         ...
 
     async def close(self) -> None:
-        """Let go of everything."""
+        """Release every resource."""
         ...
 
     async def transact(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
@@ -514,7 +520,7 @@ class Store(Protocol):
         ...
 
     async def intern_routes(self, routes: Sequence[Route]) -> None:
-        """Make routes and their lanes known, in a step of their own: they outlive any rollback."""
+        """Register routes and lanes in a transaction of their own: they outlive any rollback."""
         ...
 
     async def migration_status(self) -> list[MigrationStatus]:
@@ -522,7 +528,7 @@ class Store(Protocol):
         ...
 
     async def migrate(self) -> list[str]:
-        """Apply what is missing; the names of what was applied."""
+        """Apply missing migrations; returns their names."""
         ...
 
     def migration_sql(self) -> str:
@@ -530,15 +536,15 @@ class Store(Protocol):
         ...
 
     async def facts(self) -> dict[str, Any]:
-        """What doctor prints about the store itself."""
+        """Facts about the store for doctor."""
         ...
 
     async def schema_differences(self) -> list[tuple[str, str]]:
-        """How the real schema differs from the declared one, as (part, what)."""
+        """Differences between the real schema and the declared one, as (part, difference)."""
         ...
 
     async def upkeep(self) -> list[tuple[str, str, str]]:
-        """What an operator of the database should see to, as (code, subject, what)."""
+        """Warnings for an operator of the database, as (code, subject, text)."""
         ...
 
     async def dump(self) -> dict[str, list[Any]]:
@@ -546,10 +552,10 @@ class Store(Protocol):
         ...
 
 
-EVERY_END: Final = "done:*"  # some executions ended
-EVERY_FLOW_END: Final = "flow:*"  # some flows did
-EVERY_LANE: Final = "lane:*"  # some work began to wait
-# What a message says that cannot name them all.
+EVERY_END: Final = "done:*"  # executions ended
+EVERY_FLOW_END: Final = "flow:*"  # flows ended
+EVERY_LANE: Final = "lane:*"  # work became ready
+# The topics of a message that cannot name them all.
 EVERYBODY: Final[Mapping[str, int]] = {EVERY_END: 1, EVERY_FLOW_END: 1, EVERY_LANE: 1}
 
 
@@ -557,7 +563,8 @@ class Hints(Protocol):
     """Wake-ups that shorten a wait. Losing all of them costs latency, never correctness."""
 
     def subscribe(self, callback: Callable[[Mapping[str, int]], None]) -> Callable[[], None]:
-        """Call back with {topic: count} when something may have happened; returns the undo."""
+        """Call back with {topic: count} when something may have happened; returns a function that
+        unsubscribes."""
         ...
 
     def publish(self, topics: Mapping[str, int]) -> None:

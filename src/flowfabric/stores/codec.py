@@ -26,11 +26,11 @@ from flowfabric.stores.base import (
 from flowfabric.stores.indexes import due_at, ready_rank
 from flowfabric.stores.spoiled import SpoiledRow, intact
 
-_BOUNDS_KEPT: Final = 4096  # many executions are bounded alike, so each text is read once
+_BOUNDS_KEPT: Final = 4096  # many executions have the same bounds, so each text is decoded once
 
 # Written at creation and never again.
 KEY_COLUMNS: Final = ("execution_id", "partition_key", "route_id", "created_at")
-# All that can be said at creation; every other column has its default then.
+# All columns known at creation; every other column has its default then.
 FIRST_COLUMNS: Final = (
     *KEY_COLUMNS,
     "state_id",
@@ -44,9 +44,9 @@ FIRST_COLUMNS: Final = (
     "aging_ms",
     "ready_rank",  # derived: see indexes.ready_rank
 )
-# A member of a flow is born with these as well.
+# Further columns of an execution created in a flow.
 MEMBER_COLUMNS: Final = (*FIRST_COLUMNS, "flow_id", "open_group")
-# What every transition may change: renew and complete change nothing else.
+# Columns that every transition may change: renew and complete change nothing else.
 STEP_COLUMNS: Final = (
     "state_id",
     "due_at",  # derived: see indexes.due_at
@@ -62,11 +62,11 @@ STEP_COLUMNS: Final = (
     "completed_at",
     "purge_at",
 )
-# What changes when others let an execution go.
+# Columns that change when dependencies release an execution.
 FREED_COLUMNS: Final = (*STEP_COLUMNS, *FREED_FIELDS)
-# What the usual transitions change: claim, renew, complete.
+# Columns that the usual transitions change: claim, renew, complete.
 HOT_COLUMNS: Final = (*STEP_COLUMNS, *TAKEN_FIELDS)
-# What changes now and then; written only when it did.
+# Columns that change now and then; written only when they did.
 GRANT_COLUMNS: Final = (
     "grant_kind",
     "grant_id",
@@ -80,7 +80,7 @@ COLD_COLUMNS: Final = (
     "ready_rank",  # derived: see indexes.ready_rank
 )
 STATE_COLUMNS: Final = (*HOT_COLUMNS, *COLD_COLUMNS)
-# What a record is read from: after the priority the order is that of the record's fields.
+# The columns a record is read from: after the priority in the order of the record's fields.
 CORE_COLUMNS: Final = (
     *KEY_COLUMNS,
     "state_id",
@@ -137,7 +137,7 @@ def partition_key_of(execution_id: str) -> int:
 
 
 def member_row(execution: Execution, route_id: int) -> tuple[Any, ...]:
-    """The first row of an execution that is born into a flow, in the order of MEMBER_COLUMNS."""
+    """The first row of an execution created in a flow, in the order of MEMBER_COLUMNS."""
     return (*first_row(execution, route_id), execution.flow_id, execution.open_group)
 
 
@@ -231,7 +231,7 @@ def body_row(execution: Execution, body: Body, route_id: int) -> tuple[Any, ...]
 
 
 def attempt_row(attempt: Attempt) -> tuple[Any, ...]:
-    """A line of history, in the order of ATTEMPT_COLUMNS."""
+    """An ended attempt, in the order of ATTEMPT_COLUMNS."""
     return (
         attempt.execution_id[-36:],
         attempt.attempt_index,
@@ -251,7 +251,7 @@ def attempt_row(attempt: Attempt) -> tuple[Any, ...]:
 
 
 def attempt_from_row(execution_id: str, row: Sequence[Any]) -> Attempt:
-    """A line of history from its row; one that is none names itself."""
+    """An ended attempt from its row; raises Corruption naming the row if it cannot be decoded."""
     name = f"attempt {row[1]} of {execution_id}"
     intact(row, name)
     try:
@@ -262,7 +262,7 @@ def attempt_from_row(execution_id: str, row: Sequence[Any]) -> Attempt:
 
 
 def execution_from_row(row: Sequence[Any], routes: Mapping[int, Route]) -> Execution | Corrupt:
-    """CORE_COLUMNS, policy, tags, bounds and what follows; a broken row is reported, not raised."""
+    """From CORE_COLUMNS, policy, tags, bounds …; a corrupt row is returned, not raised."""
     wire_id = execution_id_of(row[1], str(row[0]))
     try:
         if type(row) is SpoiledRow:
@@ -282,11 +282,11 @@ _TAGS: Final = _POLICY + 1
 
 
 def _decode(wire_id: str, row: Sequence[Any], routes: Mapping[int, Route]) -> Execution:
-    """The columns after the priority stand in the order of the record's fields."""
+    """The columns after the priority are in the order of the record's fields."""
     if _is_out_of_range(row):
         raise ValueError(_out_of_range(row))
     if len(wire_id) <= _UUID_LENGTH or wire_id[_BEFORE_UUID] != ":":
-        raise ValueError("its id is no UUID")  # no change of it would find its row
+        raise ValueError("its id is no UUID")  # with another id, no update would find its row
     kind = row[_GRANT]
     if kind is not None and None in row[_GRANT + 1 : _POLICY]:
         raise ValueError("its grant has an empty part")
@@ -307,9 +307,9 @@ def _decode(wire_id: str, row: Sequence[Any], routes: Mapping[int, Route]) -> Ex
     return Execution(*fields)
 
 
-# Numbers that rules count with or rank by, and the bits that every one that can come about needs at
-# most: one look at all bits of a group together tells whether any has more. Counters are kept in 32
-# bits, so that one at the end of its range cannot go on.
+# Numbers that rules count with or rank by, and the most bits each can need: one test of all bits of
+# a group together tells whether any has more. Counters have 32 bits, so that one at the end of its
+# range cannot go on.
 _RANGES: Final = {
     48: ("created_at", "lease_epoch", "attempt_spent_ms", "aging_ms", "signal_bytes"),
     30: (
@@ -326,7 +326,7 @@ _RANGES: Final = {
 
 
 def _range_test() -> Callable[[Sequence[Any]], bool]:
-    """Spelled out, as `base._keeps` is: every row that is read is asked."""
+    """Spelled out, as `base._keeps` is: it runs for every row read."""
     at = CORE_COLUMNS.index
     groups = {
         bits: " | ".join(f"row[{at(name)}]" for name in names) for bits, names in _RANGES.items()
@@ -341,7 +341,7 @@ _is_out_of_range: Final = _range_test()
 
 
 def _out_of_range(row: Sequence[Any]) -> str:
-    """Which number can never be right."""
+    """The number that is out of range."""
     for bits, names in _RANGES.items():
         for name in names:
             if (value := row[CORE_COLUMNS.index(name)]) >> bits:
@@ -372,7 +372,7 @@ def split_updates(
 def candidate_from_row(
     row: Sequence[Any], routes: Mapping[int, Route]
 ) -> tuple[Execution, Body] | None:
-    """An execution with its body, whose four columns come last; nothing for a broken row."""
+    """An execution with its body, which is the last four columns; None for a corrupt row."""
     record = execution_from_row(row, routes)
     if not isinstance(record, Execution):
         return None
@@ -382,7 +382,7 @@ def candidate_from_row(
 def candidates_of(
     records: Sequence[Execution | Corrupt], bodies: Sequence[Sequence[Any]]
 ) -> list[tuple[Execution, Body]]:
-    """Readable executions with their bodies; a corrupt row is passed over."""
+    """Executions with their bodies; corrupt rows are skipped."""
     return [
         (record, body_from_row(record.execution_id, body))
         for record, body in zip(records, bodies, strict=True)
@@ -401,7 +401,7 @@ def _grant_row(grant: Grant) -> tuple[Any, ...]:
 
 
 def policy_text(policy: ExecutionPolicy) -> str | None:
-    """A policy as stored: nothing for the default one. Executions share few policies: cached."""
+    """A policy as stored: None for the default one. Executions share few policies: cached."""
     if policy is DEFAULT_POLICY:
         return None
     try:
@@ -428,7 +428,7 @@ def policy_from_text(text: str | None) -> ExecutionPolicy:
 
 
 def tags_text(tags: Mapping[str, Any]) -> str | None:
-    """Tags (or event details) as stored: nothing when there are none."""
+    """Tags (or event details) as stored: None when there are none."""
     return to_json(tags).decode() if tags else None
 
 
@@ -438,13 +438,13 @@ def tags_from_text(text: str | None) -> dict[str, str]:
 
 
 def bounds_text(bounds: Bounds) -> str | None:
-    """What bounds an execution, as stored: nothing when nothing does."""
+    """The bounds of an execution, as stored: None when there are none."""
     return None if bounds == UNBOUNDED else to_json(bounds).decode()
 
 
 @lru_cache(_BOUNDS_KEPT)
 def bounds_from_text(text: str | None) -> Bounds:
-    """What bounds an execution, as read."""
+    """The bounds of an execution, as read."""
     return UNBOUNDED if text is None else from_json(text, Bounds, field="bounds")
 
 

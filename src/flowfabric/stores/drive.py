@@ -1,7 +1,7 @@
 """Running a transaction's coroutine where nothing ever really waits.
 
 SQLite and memory answer every call at once, so their transactions run to the end in one step, in
-whatever thread holds the connection.
+the thread that has the connection.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 def drive(work: Awaitable[T]) -> T:
-    """The result of a coroutine that awaits only calls which answer at once."""
+    """The result of a coroutine that awaits only calls that return at once."""
     coroutine = cast("Coroutine[Any, Any, T]", work)
     try:
         coroutine.send(None)

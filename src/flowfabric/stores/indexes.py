@@ -1,4 +1,4 @@
-"""Every index, declared once next to what it orders.
+"""Every index, declared once next to its order.
 
 SQL stores hold each as a partial index; the memory store evaluates it; the audit compares the two.
 """
@@ -26,9 +26,9 @@ _TIMED: Final = EligibilityState.NOT_ELIGIBLE_UNTIL_TIME
 
 
 def due_at(execution: Execution) -> int | None:
-    """When the execution must be looked at by itself: the earliest of all its times.
+    """When the loop must act on the execution: the earliest of all its times.
 
-    What has ended is due for nothing but its purge, which has an index of its own.
+    An ended execution is due only for its purge, which has an index of its own.
     """
     if execution.completed_at is not None:
         return None
@@ -62,8 +62,8 @@ def ready_order(execution: Execution) -> tuple[int, str]:
 def ready_rank(execution: Execution) -> int:
     """The order among the ready, smallest first: strictly by priority, then age.
 
-    With aging, `aging_ms` of waiting weigh as much as one step of priority. Everybody ages alike,
-    so the order of two executions never changes and one indexed number holds it.
+    With aging, `aging_ms` of waiting weigh as much as one step of priority. All executions age
+    alike, so the order of two of them never changes and one indexed number expresses it.
     """
     step = execution.aging_ms or STRICT_STEP
     return execution.created_at - execution.priority * step

@@ -43,7 +43,7 @@ def counting_sql(wanted: ListFilter, route_ids: list[int] | None, bind: Placehol
 
 
 def _source(wanted: ListFilter, route_ids: list[int] | None, bind: Placeholder) -> tuple[str, str]:
-    """The table that leads, and all of them with what is asked of their rows."""
+    """The leading table, and all tables with the conditions on their rows."""
     # State filters are driven by the hot table's partial index, all others by the body's indexes.
     by_state = bool(wanted.states) and "completed" not in wanted.states
     lead = "c" if by_state else "b"

@@ -44,7 +44,7 @@ R = TypeVar("R", bound=Record)
 
 
 class _Tables:
-    """Everything remembered. Records are frozen, so a shallow copy is a snapshot."""
+    """All data. Records are frozen, so a shallow copy is a snapshot."""
 
     def __init__(self) -> None:
         self.executions: dict[str, Execution] = {}
@@ -74,7 +74,7 @@ class MemoryView:
         self.now = now
 
     def undo(self) -> None:
-        """Take every change back, last first."""
+        """Undo every change, last first."""
         while self._undo:
             self._undo.pop()()
 
@@ -101,7 +101,7 @@ class MemoryView:
         del table[:count]
         self._undo.append(lambda: table.__setitem__(slice(0, 0), gone))
 
-    # --- what both readers and transactions ask ------------------------------------------------
+    # --- shared by readers and transactions ------------------------------------------------------
 
     async def catalog(self) -> Catalog:
         tables = self._tables
@@ -353,7 +353,7 @@ class MemoryView:
         ):
             events = getattr(tables, name)
             old = 0
-            # The newest stays, as in the SQL stores, where ids go on from it.
+            # The newest stays, as in the SQL stores, where ids continue from it.
             while old < min(limit, len(events) - 1) and events[old].occurred_at < events_until:
                 old += 1
             self._drop_first(events, old)
@@ -460,7 +460,7 @@ class MemoryView:
         return [("live", key) for key in live ^ set(self._tables.live)]
 
     async def odd_values(self) -> list[tuple[str, str]]:
-        return []  # records are never written as anything else
+        return []  # records are never stored in another form
 
 
 def _shows(wanted: ListFilter, execution: Execution) -> bool:
@@ -480,7 +480,7 @@ def _shows(wanted: ListFilter, execution: Execution) -> bool:
 
 
 class MemoryStore:
-    """Keeps everything in this process and forgets it at the end."""
+    """Keeps everything in this process and loses it at the end."""
 
     family = "memory"
 
@@ -503,7 +503,7 @@ class MemoryStore:
         """Nothing to connect to."""
 
     async def close(self) -> None:
-        """Nothing to let go of: what was stored stays until the object is gone."""
+        """Nothing to close: the data stays until the object is gone."""
 
     async def transact(self, work: Callable[[Any], Awaitable[T]]) -> T:
         """Run at once; an error undoes every change."""
@@ -521,7 +521,7 @@ class MemoryStore:
             return drive(work(MemoryView(self._tables, self._clock.now_ms())))
 
     async def intern_routes(self, routes: Sequence[Route]) -> None:
-        """Make routes and lanes known."""
+        """Register routes and lanes."""
         tables, now = self._tables, self._clock.now_ms()
         with self._one_at_a_time:
             for route in routes:
@@ -549,7 +549,7 @@ class MemoryStore:
         return ""
 
     async def facts(self) -> dict[str, Any]:
-        """What doctor prints."""
+        """Facts for doctor."""
         return {"executions": len(self._tables.executions)}
 
     async def schema_differences(self) -> list[tuple[str, str]]:
@@ -557,7 +557,7 @@ class MemoryStore:
         return []
 
     async def upkeep(self) -> list[tuple[str, str, str]]:
-        """There is nothing to see to."""
+        """There is nothing to warn about."""
         return []
 
     async def dump(self) -> dict[str, list[Any]]:

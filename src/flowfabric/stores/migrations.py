@@ -25,12 +25,12 @@ class Migration(Record, frozen=True):
 
     @property
     def checksum(self) -> str:
-        """Tells a changed file from the one that was applied."""
+        """Tells a changed file from the applied one."""
         return hashlib.sha256(self.sql.encode()).hexdigest()
 
 
 class Applied(Record, frozen=True):
-    """A step as the database remembers it."""
+    """A step recorded in the database."""
 
     checksum: str
     applied_at: int
@@ -49,12 +49,12 @@ def migrations_of(family: str) -> tuple[Migration, ...]:
 
 
 def schema_version_of(family: str) -> int:
-    """The last step this program knows: a store that is open has it, or it would have refused."""
+    """The last step this program knows: an open store has it, or it would have refused."""
     return migrations_of(family)[-1].version
 
 
 def status_of(family: str, applied: Mapping[int, Applied]) -> list[MigrationStatus]:
-    """How each known step stands."""
+    """The state of each known step."""
     status = []
     for migration in migrations_of(family):
         known = applied.get(migration.version)
@@ -68,7 +68,7 @@ def status_of(family: str, applied: Mapping[int, Applied]) -> list[MigrationStat
 
 
 def refuse_unfit(family: str, applied: Mapping[int, Applied], *, migrate: bool) -> list[int]:
-    """Refuse a schema this program cannot work with, and say what to do; else what is missing."""
+    """The missing steps; refuses a schema this program cannot work with, and says what to do."""
     known = {migration.version: migration for migration in migrations_of(family)}
     newer = sorted(set(applied) - set(known))
     if newer:

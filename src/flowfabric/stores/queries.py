@@ -22,7 +22,7 @@ from flowfabric.stores.codec import (
 
 _BLOCK: Final = re.compile(r"^-- name: (\w+)\n(.*?)(?=^-- name: |\Z)", re.MULTILINE | re.DOTALL)
 
-# What a full record is read from: the hot row, then policy, tags and bounds of the body.
+# The source of a full record: the hot row, then policy, tags and bounds of the body.
 RECORD_COLUMNS: Final = ", ".join(
     [*(f"c.{name}" for name in CORE_COLUMNS), "b.policy", "b.tags", "b.bounds"]
 )
@@ -33,7 +33,7 @@ _LISTS: Final = {
     "record": RECORD_COLUMNS,
     "first": ", ".join(FIRST_COLUMNS),
     "body_parts": _BODY_PARTS,
-    # The same without an input above so many bytes, and how many it has (Postgres).
+    # The same without inputs above the given size, and with that size (Postgres).
     "light_parts": _BODY_PARTS.replace(
         "b.payload,", "CASE WHEN octet_length(b.payload) <= $4 THEN b.payload END,"
     )

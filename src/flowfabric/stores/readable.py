@@ -1,4 +1,4 @@
-"""Searches that rows nobody can read must not hide anything from."""
+"""Searches that look past rows that cannot be decoded."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ async def first_readable(
     decode: Callable[[Sequence[Any]], Awaitable[list[T]]],
     limit: int,
 ) -> list[T]:
-    """The first `limit` records that can be read; spoiled rows in front make it look further."""
+    """The first `limit` records that can be decoded, searching past corrupt rows."""
     asked = limit
     while True:
         rows = await fetch(asked)
@@ -31,7 +31,7 @@ async def first_readable(
 
 
 def within(found: Iterable[tuple[E, Body]], bytes_max: int | None) -> list[tuple[E, Body]]:
-    """Up to the one with which the inputs come to so many bytes; nothing behind it is read."""
+    """Up to the one with which the inputs reach `bytes_max`; nothing behind it is read."""
     if bytes_max is None:
         return list(found)
     taken, left = [], bytes_max

@@ -1,4 +1,4 @@
-"""A SQL store's memory of routes: records hold routes, rows hold their numbers."""
+"""A SQL store's cache of routes: records hold routes, rows hold their numbers."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from flowfabric.stores.tables import SCOPES, scopes_of
 class RouteBook:
     """The catalog as of one version, with the numbers of its routes.
 
-    Each row is judged by itself: all work is matched against the catalog, so a row that cannot be
-    read may cost its own lane, route or scope, and nothing else.
+    Each row is judged by itself: all work is matched against the catalog, so a corrupt row may
+    disable its own lane, route or scope, and nothing else.
     """
 
     def __init__(

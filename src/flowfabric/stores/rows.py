@@ -127,16 +127,16 @@ def worker_row(worker: Worker) -> tuple[Any, ...]:
 
 
 def worker_from_row(row: Row) -> Worker:
-    """A registered worker; a row that is none names itself."""
+    """A registered worker; raises Corruption naming the row if it cannot be decoded."""
     name = f"worker {row[1]}"
     try:
         return _worker(intact(row, name))
-    except InvalidInput as error:  # no caller's input: it was stored
+    except InvalidInput as error:  # not a caller's input: it was stored
         raise Corruption(f"{name}: {error.detail}") from None
 
 
 def readable_workers(rows: Iterable[Row]) -> list[Worker]:
-    """Registered workers without those that cannot be read."""
+    """Registered workers without those that cannot be decoded."""
     found = []
     for row in rows:
         with suppress(Corruption):
@@ -234,7 +234,7 @@ DUMPED: Final = {
 
 
 def _record(kind: Callable[..., T], row: Row, word: object, *, tags: int) -> T:
-    """A record whose fields stand in the row's order, with its word and its tags read back."""
+    """A record with fields in the row's order, its enumeration and tags decoded."""
     fields = list(row)
     fields[1], fields[tags] = word, tags_from_text(row[tags])
     return kind(*fields)

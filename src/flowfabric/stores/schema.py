@@ -1,8 +1,8 @@
-"""The schema a database has, compared with the one the migrations make.
+"""The schema of a database, compared with the one the migrations make.
 
-A schema is a map of parts to their definitions: `column ff_exec_core.priority` is
-`integer NOT NULL`. Missing and changed parts are always wrong. Of parts that were added by hand
-only those are reported that can refuse what the engine writes: a plain index of one's own is fine.
+A schema is a map of parts to their definitions: `column ff_exec_core.priority` is `integer NOT
+NULL`. Missing and changed parts are always wrong. Parts added by hand are reported only if they can
+refuse a write of the engine: a plain index of one's own is fine.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from collections.abc import Mapping
 from typing import Final
 
 Schema = Mapping[str, str]
-Finding = tuple[str, str]  # the part, and what is wrong with it
+Finding = tuple[str, str]  # the part, and its defect
 
 # Kinds of parts that can refuse or change a write.
 _HARMFUL: Final = ("constraint", "unique index", "trigger")
 
 
 def differences(declared: Schema, real: Schema) -> list[Finding]:
-    """What a database has not, has otherwise, or has beside it that can do harm."""
+    """Parts a database lacks, has changed, or has added so that they can do harm."""
     found = []
     for part, definition in declared.items():
         if part not in real:
@@ -33,7 +33,7 @@ def differences(declared: Schema, real: Schema) -> list[Finding]:
 
 
 def _belongs_to_missing_table(part: str, real: Schema) -> bool:
-    """Of a table that is missing altogether only the table is reported."""
+    """Whether the part's whole table is missing: then only the table is reported."""
     kind, _, name = part.rpartition(" ")
     table, _, inner = name.partition(".")
     return kind != "table" and inner != "" and f"table {table}" not in real

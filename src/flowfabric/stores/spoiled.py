@@ -1,4 +1,4 @@
-"""Rows whose values were spoiled behind the engine's back, as far as a row itself can tell."""
+"""Rows with corrupt values, as far as a row itself shows it."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ NOT_TEXT: Final = "holds bytes that are not UTF-8 text"
 
 
 class SpoiledRow(tuple[Any, ...]):
-    """A row with text that is no text: it can be named, not read."""
+    """A row with bytes that are not valid text: it can be named, not decoded."""
 
     __slots__ = ()
 
 
 def intact(row: Sequence[Any], name: str) -> Sequence[Any]:
-    """The row, unless something in it is no value of its column."""
+    """The row, unless a value in it does not belong to its column."""
     if type(row) is SpoiledRow:
         raise Corruption(f"{name} {NOT_TEXT}")
     return row

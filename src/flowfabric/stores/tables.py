@@ -81,16 +81,16 @@ class Table(Generic[R]):
         whole: Table[Any] | None = None,
     ) -> None:
         self.name = name
-        self.whole: Table[Any] = whole or self  # this one only reads some columns of it
+        self.whole: Table[Any] = whole or self  # this one reads only some columns of it
         self.record = record
         hints = get_type_hints(record)
         self.columns = tuple(Column(field, hints[field]) for field in record.__struct_fields__)
         self.key_columns = record.__struct_fields__[:key]
         self.has_due = "due_at" in record.__struct_fields__
         self.has_values = len(self.columns) > key  # or there is nothing to update
-        self.ordered = ordered  # an instant by which rows of one owner are taken oldest first
-        self.of_execution = of_execution  # rows go when their execution is purged
-        # Most columns are stored as they are; only the others are looked at one by one.
+        self.ordered = ordered  # an instant by which rows of one owner are read oldest first
+        self.of_execution = of_execution  # rows are deleted when their execution is purged
+        # Most columns are stored as they are; only the others are converted one by one.
         self._coded = tuple(
             (at, column.write, column.read)
             for at, column in enumerate(self.columns)
@@ -106,21 +106,21 @@ class Table(Generic[R]):
         return tuple(column.name for column in self.columns)
 
     def key_of(self, record: R) -> Key:
-        """What tells the record's row from others."""
+        """The key of the record's row."""
         key = self._key(record)
         return key if len(self.key_columns) > 1 else (key,)
 
     def to_columns(self, records: Sequence[R]) -> list[list[Any]]:
-        """Records as stored, column by column: most of that happens in C, and no tuple for each of
-        thousands wakes the garbage collector."""
+        """Records as stored, column by column: most of that happens in C, and does not create a
+        tuple per record for the garbage collector."""
         columns = [list(map(read, records)) for read in self._readers]
         for at, write, _ in self._coded:
             columns[at] = [None if value is None else write(value) for value in columns[at]]
         return columns
 
     def part_of(self, fields: frozenset[str]) -> tuple[tuple[str, ...], Callable[[R], Row]]:
-        """The key and these fields, or all: their names, and what reads them off a record as they
-        are stored."""
+        """The key and these fields, or all: their names, and a function that reads them off a
+        record as stored."""
         if (known := self._parts.get(fields)) is not None:
             return known
         size = len(self.key_columns)
@@ -141,7 +141,7 @@ class Table(Generic[R]):
         return names, part
 
     def stored(self, values: Mapping[str, Any]) -> list[Any]:
-        """Values of fields as they are stored."""
+        """Values of fields as stored."""
         write = {column.name: column.write for column in self.columns}
         return [
             value if value is None or (to_stored := write[name]) is None else to_stored(value)
@@ -149,11 +149,11 @@ class Table(Generic[R]):
         ]
 
     def from_rows(self, rows: Sequence[Sequence[Any]]) -> list[R]:
-        """Records as read; many are made column by column, which is most of it in C."""
+        """Records as read; many are built column by column, mostly in C."""
         if len(rows) < COLUMNWISE_FROM_ROWS:
             return list(map(self.from_row, rows))
         if SpoiledRow in set(map(type, rows)):
-            return list(map(self.from_row, rows))  # so that the one that is none names itself
+            return list(map(self.from_row, rows))  # so that the error names the corrupt row
         columns: list[Sequence[Any]] = list(zip(*rows, strict=True))
         try:
             for at, _, read in self._coded:
@@ -163,7 +163,7 @@ class Table(Generic[R]):
         return list(map(self.record, *columns))
 
     def from_row(self, row: Sequence[Any]) -> R:
-        """The record as read; a row that is none names itself."""
+        """The record as read; raises Corruption naming the row if it cannot be decoded."""
         if not self._coded and type(row) is not SpoiledRow:
             return self.record(*row)
         values = list(row)
@@ -213,7 +213,7 @@ def _json_reader(kind: Any, name: str) -> Callable[[Any], Any]:
     def read(text: str) -> Any:
         try:
             return from_json(text, target, field=name)
-        except InvalidInput as error:  # nobody's input: it was stored
+        except InvalidInput as error:  # not a caller's input: it was stored
             raise Corruption(error.detail, field=name) from None
 
     return read
@@ -227,7 +227,7 @@ LEDGER: Final = Table("ff_budget_usage_by_exec", LedgerRow, 3, of_execution=True
 DEDUP: Final = Table("ff_budget_usage_dedup", DedupRow, 4)
 HOLDS: Final = Table("ff_budget_hold", HoldRow, 3, of_execution=True)
 SCOPES: Final = Table("ff_budget_scope", ScopeRow, 3)
-# Gone when the execution ends, long before it is purged.
+# Deleted when the execution ends, long before it is purged.
 ATTACHMENTS: Final = Table("ff_budget_attachment", AttachmentRow, 2)
 QUOTAS: Final = Table("ff_quota_policy", QuotaPolicy, 1)
 GATES: Final = Table("ff_quota_gate", GateRow, 2)
@@ -239,7 +239,7 @@ WAITPOINTS: Final = Table("ff_waitpoint", WaitpointRow, 1, of_execution=True)
 SIGNALS: Final = Table("ff_signal", SignalRow, 2, of_execution=True)
 SIGNAL_KEYS: Final = Table("ff_signal_dedup", SignalKeyRow, 2)
 SUSPEND_KEYS: Final = Table("ff_suspend_dedup", SuspendKeyRow, 2, of_execution=True)
-# What owners were answered at the end of leases after which their executions go on.
+# Replies to owners at the end of leases, for executions that go on.
 ANSWERS: Final = Table("ff_lease_answer", AnswerRow, 2, of_execution=True)
 SECRETS: Final = Table("ff_waitpoint_hmac", SecretRow, 1)
 
@@ -250,7 +250,7 @@ EDGES: Final = Table("ff_edge", EdgeRow, 2)
 EDGES_AHEAD: Final = Table("ff_edge", EdgeAhead, 2, whole=EDGES)
 FLOW_TASKS: Final = Table("ff_flow_task", TaskRow, 3)
 
-# Nobody writes to these without a new version of their execution.
+# Every write to these comes with a new version of their execution.
 EPISODE_TABLES: Final[tuple[Table[Any], ...]] = (
     SUSPENSIONS,
     WAITPOINTS,
@@ -259,7 +259,7 @@ EPISODE_TABLES: Final[tuple[Table[Any], ...]] = (
     SUSPEND_KEYS,
     ANSWERS,
 )
-# Looked at by the loop when due; those of the next list only make room.
+# The loop works on these when they are due; rows of the next list only expire.
 TIMED_TABLES: Final[tuple[Table[Any], ...]] = (
     BUDGETS,
     HOLDS,
@@ -317,7 +317,7 @@ def page_sql(
     newest_first: bool,
     mark: Callable[[], str],
 ) -> str:
-    """One page of a table by key: values of columns, then the key it starts behind, then how many
+    """One page of a table by key: values of columns, then the key it starts after, then how many
     rows are bound."""
     names = ", ".join(f"t.{name}" for name in table.names)
     keys = [f"t.{name}" for name in table.key_columns]

@@ -1,7 +1,7 @@
-"""What every column may hold, declared by the records, and the search for rows that hold else.
+"""The legal values of every column, declared by the records, and the search for rows with others.
 
-A schema refuses values of another type. It lets pass instants before the first, counts no counter
-has reached, words that no enum knows and JSON that is none. `ff doctor` looks for these.
+A schema refuses values of another type. It accepts instants before the first, counts no counter has
+reached, words outside their enumeration and malformed JSON. `ff doctor` looks for these.
 """
 
 from __future__ import annotations
@@ -29,32 +29,32 @@ from flowfabric.stores.spoiled import NOT_TEXT, SpoiledRow
 from flowfabric.stores.tables import TABLES
 
 COUNT_MAX: Final = 1 << 53  # no counter gets there by counting
-FOUND_MAX: Final = 1_000  # of one table; more of the same tell nothing new
+FOUND_MAX: Final = 1_000  # of one table; more of the same say nothing new
 PAGE: Final = 1_000
 
 Fetch = Callable[[str, Sequence[Any]], Awaitable[Sequence[Sequence[Any]]]]
-Finding = tuple[str, str]  # the row, and what is wrong with it
+Finding = tuple[str, str]  # the row, and its defect
 
 
 class Range(Record, frozen=True):
-    """Whole numbers between two, both included."""
+    """Integers between two, both included."""
 
     least: int
     most: int
 
     def condition(self, column: str) -> str | None:
-        """What holds for a legal value, in SQL; nothing where only the text itself can tell."""
+        """The condition of a legal value, in SQL; empty where only the text itself can tell."""
         return f"{column} BETWEEN {self.least} AND {self.most}"
 
     def fault(self, value: Any) -> str | None:
-        """What is wrong with a value that is there."""
+        """The defect of a value that is present."""
         if self.least <= value <= self.most:
             return None
         return f"{value} is not between {self.least} and {self.most}"
 
 
 class Words(Record, frozen=True):
-    """One of the words of an enum, or one of some numbers."""
+    """One of the words of an enumeration, or one of some numbers."""
 
     known: tuple[Any, ...]
 
@@ -63,7 +63,7 @@ class Words(Record, frozen=True):
         return f"{column} IN ({', '.join(map(repr, self.known))})"
 
     def fault(self, value: Any) -> str | None:
-        """Not what it says: text of an unknown word may be anything."""
+        """The value is not repeated: unknown text may be anything."""
         return None if value in self.known else "is not a known word"
 
 
@@ -77,7 +77,7 @@ class Json(Record, frozen=True):
         return None
 
     def fault(self, value: Any) -> str | None:
-        """Why it cannot be read."""
+        """Why it cannot be decoded."""
         try:
             from_json(value, self.kind, field="JSON")
         except FlowFabricError as error:
@@ -86,14 +86,14 @@ class Json(Record, frozen=True):
 
 
 class Hex(Record, frozen=True):
-    """Bytes as hexadecimal text; a secret, so it is never repeated."""
+    """Bytes as hexadecimal text; a secret, so it is never shown."""
 
     def condition(self, column: str) -> str | None:
         """A database cannot tell."""
         return None
 
     def fault(self, value: Any) -> str | None:
-        """Not what it says."""
+        """The value is not repeated."""
         try:
             bytes.fromhex(value)
         except ValueError:
@@ -120,14 +120,14 @@ _TAGS: Final = Json(dict[str, str])
 
 
 class Sheet(Record, frozen=True):
-    """One table: its key, and what its columns may hold beside what the schema says."""
+    """One table: its key, and the legal values of its columns beyond the schema."""
 
     name: str
     key: tuple[str, ...]
     domains: Mapping[str, Domain]
 
     def named(self, row: Sequence[Any]) -> str:
-        """A row for people; its first values are its key."""
+        """A row as shown; its first values are its key."""
         return f"{self.name} {'/'.join(map(str, row[: len(self.key)]))}"
 
     @property
@@ -138,7 +138,7 @@ class Sheet(Record, frozen=True):
 
     @property
     def read(self) -> tuple[str, ...]:
-        """Columns that have to be read to be judged."""
+        """Columns that must be read to be judged."""
         return tuple(
             name for name, domain in self.domains.items() if isinstance(domain, Json | Hex)
         )
@@ -191,7 +191,7 @@ _BODY: Final[Mapping[str, Domain]] = {
 
 @cache
 def sheets() -> tuple[Sheet, ...]:
-    """Every table with what its columns may hold; made when doctor first asks, not at import."""
+    """Every table with its columns' legal values; built when doctor first asks, not at import."""
     core = _domains(
         Execution,
         *("route", "state", "grant", "policy", "tags", "bounds"),
@@ -222,8 +222,8 @@ def sheets() -> tuple[Sheet, ...]:
 
 
 async def odd_values(fetch: Fetch, mark: Callable[[int], str]) -> list[Finding]:
-    """Rows with values that no engine writes. `fetch` runs a statement with its values, `mark` is
-    the name of a parameter in it."""
+    """Rows with values that no engine writes. `fetch` runs a statement with its values, `mark`
+    names a parameter in it."""
     found: list[Finding] = []
     for sheet in sheets():
         some = [each async for each in _outside(sheet, fetch)]

@@ -90,7 +90,7 @@ async def test_one_bad_completion_disturbs_no_other(lab: Lab) -> None:
 
 @scenario
 async def test_one_bad_failure_disturbs_no_other(lab: Lab) -> None:
-    """I15."""
+    """Invariant I15."""
     claimed = await running(lab, 3, policy=policy(retry_policy=retries(1, 500)))
     answers = await lab.engine.fail_many(
         [
@@ -206,7 +206,7 @@ async def test_a_create_and_a_claim_in_one_batch_find_each_other(lab: Lab) -> No
 
 @scenario
 async def test_a_failed_batch_leaves_no_trace_of_the_refused(lab: Lab) -> None:
-    """I15, I2."""
+    """Invariants I15 and I2."""
     (live, lost) = await running(lab, 2)
     await lab.engine.revoke_lease(execution_id=lost.execution_id, reason="x")
     before = await lab.record(lost.execution_id)

@@ -54,10 +54,10 @@ def _undone(work: Work) -> Work:
 
 
 @scenario
-async def test_a_collision_is_run_again_and_nobody_notices(
+async def test_a_collision_is_run_again_unseen_by_callers(
     lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """D36, rule 6: what the lost tries wrote is undone, on every store."""
+    """What the lost tries wrote is undone, on every store."""
     await lab.cancel(await lab.create())  # the route is known from now on
     trouble = Trouble(lab, monkeypatch)
     trouble.collisions = CONFLICT_TRIES - 1
@@ -80,7 +80,7 @@ async def test_a_collision_is_run_again_and_nobody_notices(
 async def test_a_collision_at_the_first_use_of_a_lane_is_run_again(
     lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """D36: making routes known is a transaction like any other."""
+    """Making routes known is a transaction like any other."""
     trouble = Trouble(lab, monkeypatch)
     trouble.collisions = 2
     await lab.create(lane_id="new")
@@ -91,7 +91,7 @@ async def test_a_collision_at_the_first_use_of_a_lane_is_run_again(
 async def test_a_store_that_only_collides_is_given_up_after_five_tries(
     lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """D36, core 8.8 rows 103 and 107: retryable, and nothing is written."""
+    """Retryable, and nothing is written."""
     claimed = await lab.started()
     trouble = Trouble(lab, monkeypatch)
     async with lab.unchanged():
@@ -107,7 +107,7 @@ async def test_a_store_that_only_collides_is_given_up_after_five_tries(
 async def test_a_logical_refusal_is_never_tried_again(
     lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """D36: only the store's conflicts enter the loop."""
+    """Only the store's conflicts enter the loop."""
     finished = await lab.completed()
     trouble = Trouble(lab, monkeypatch)
     with pytest.raises(Exception, match="completed"):

@@ -76,7 +76,7 @@ async def audit(lab: Lab) -> None:
 
 @scenario
 async def test_twenty_clients_of_one_engine_leave_a_sound_store(lab: Lab) -> None:
-    """Scenario 18, D36: no conflict of the store surfaces; every refusal is a logical one."""
+    """No conflict of the store surfaces; every refusal is a logical one."""
     seen: list[Exception] = []
     async with asyncio.timeout(60):
         await asyncio.gather(*(client(lab, number, seen) for number in range(CLIENTS)))
@@ -86,7 +86,7 @@ async def test_twenty_clients_of_one_engine_leave_a_sound_store(lab: Lab) -> Non
 
 
 def test_the_clients_of_two_engines_leave_a_sound_store(durable_lab: Lab) -> None:
-    """Scenario 18, D36, D53: two engines on one database, as two processes would be."""
+    """Two engines on one database, as two processes would be."""
 
     async def crowd() -> None:
         other = Lab(durable_lab.url)
@@ -106,7 +106,7 @@ def test_the_clients_of_two_engines_leave_a_sound_store(durable_lab: Lab) -> Non
 
 
 def test_two_engines_learn_the_same_new_routes_at_once(durable_lab: Lab) -> None:
-    """D36, D50: rivals insert the same rows in their own order; none of them sees a deadlock."""
+    """Rivals insert the same rows in their own order; none of them sees a deadlock."""
 
     async def race() -> None:
         others = [Lab(durable_lab.url) for _ in range(3)]

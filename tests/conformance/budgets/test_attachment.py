@@ -32,7 +32,6 @@ async def attached(lab: Lab, budget_id: str = BUDGET) -> set[str]:
 
 @scenario
 async def test_bounds_of_the_call_are_kept_and_shown(lab: Lab) -> None:
-    """D27."""
     await budget(lab, "b1")
     await budget(lab, "b2")
     await quota(lab, cap=1)
@@ -47,7 +46,7 @@ async def test_bounds_of_the_call_are_kept_and_shown(lab: Lab) -> None:
 
 @scenario
 async def test_budgets_of_the_policy_are_attached(lab: Lab) -> None:
-    """D27: policy.budget_ids mean something."""
+    """`policy.budget_ids` takes effect."""
     await budget(lab, "b1")
     await budget(lab, "b2")
     policy = ExecutionPolicy(budget_ids=("b1",))
@@ -137,7 +136,7 @@ async def test_a_budget_is_not_attached_outside_its_scope(lab: Lab) -> None:
 )
 @scenario
 async def test_what_is_attached_must_exist(lab: Lab, fields: dict[str, Any], field: str) -> None:
-    """D27: refused at the door, nothing recorded; and every one of a bulk with it."""
+    """Refused at the door, nothing recorded; and every one of a bulk with it."""
     await budget(lab)
     async with lab.refuses(NotFound, field=field):
         await lab.create(**fields)

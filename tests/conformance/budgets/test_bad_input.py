@@ -46,7 +46,7 @@ def field_of(error: FlowFabricError) -> str:
 
 @scenario
 async def test_an_unknown_budget_is_not_attached(lab: Lab) -> None:
-    """D27, D29: nothing is created; usage alone is no budget."""
+    """Nothing is created; usage alone is no budget."""
     await make_budget(lab)
     await report(lab, {"a": 1}, "only-usage")
     for name in ("missing", "only-usage"):
@@ -291,7 +291,7 @@ async def test_a_report_is_two_lists_of_one_length(lab: Lab, dimensions: Any, de
 
 @scenario
 async def test_a_dimension_named_twice_is_added_up(lab: Lab) -> None:
-    """Lifecycle 6.2; its sum too has 64 bits."""
+    """Its sum too has 64 bits."""
     call = lab.engine.report_usage_admin
     await call(budget_id=BUDGET, dimensions=["a", "a"], deltas=[2, 3])
     assert await usage(lab) == {"a": 5}
@@ -347,7 +347,7 @@ async def test_a_part_of_a_usage_is_given_once(lab: Lab) -> None:
 
 @scenario
 async def test_every_part_of_a_usage_counts(lab: Lab) -> None:
-    """D33: under its own name; what was not used makes no row."""
+    """Under its own name; what was not used makes no row."""
     claimed = await lab.started()
     used = Usage(input_tokens=1, output_tokens=2, wall_ms=3, custom={"cost": 4})
     await tell(lab, claimed.handle, used)

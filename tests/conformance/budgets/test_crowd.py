@@ -41,7 +41,7 @@ async def test_every_caller_of_a_batch_gets_its_own_outcome(lab: Lab) -> None:
 
 
 def test_rival_engines_share_keys_exactly(durable_lab: Lab) -> None:
-    """D36, D49: the same keys from three engines are applied once each."""
+    """The same keys from three engines are applied once each."""
 
     async def work() -> None:
         labs = [durable_lab, Lab(durable_lab.url), Lab(durable_lab.url)]
@@ -82,7 +82,7 @@ def test_a_scoped_budget_is_known_to_other_engines_at_once(durable_lab: Lab) -> 
 
 
 def test_a_status_is_of_one_instant(durable_lab: Lab) -> None:
-    """Lifecycle 6.6: counters and usage belong together though reports go on."""
+    """Counters and usage belong together though reports go on."""
 
     async def work() -> None:
         lab, other = durable_lab, Lab(durable_lab.url)
@@ -111,7 +111,7 @@ def test_a_status_is_of_one_instant(durable_lab: Lab) -> None:
 
 
 def test_holders_of_several_budgets_never_deadlock(durable_lab: Lab) -> None:
-    """D50: who holds of one budget and asks for another takes both in one order, and at once."""
+    """Reservations of two budgets lock both in one order, at once."""
 
     async def work() -> None:
         lab, other = durable_lab, Lab(durable_lab.url)

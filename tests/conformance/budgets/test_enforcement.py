@@ -109,7 +109,7 @@ async def test_block_lets_running_work_go_on(lab: Lab) -> None:
 
 @scenario
 async def test_a_named_start_is_refused_and_parks(lab: Lab) -> None:
-    """One admission for every claim path (D29)."""
+    """One admission for every claim path."""
     await make_budget(lab, hard=FULL)
     await report(lab, FULL)
     engine = lab.engine
@@ -610,7 +610,7 @@ async def test_a_hammered_hard_limit_is_published_once_a_minute(lab: Lab) -> Non
 
 @scenario
 async def test_a_repeated_refusal_is_no_news(lab: Lab) -> None:
-    """D49: the same call again neither counts nor publishes, minutes later."""
+    """The same call again neither counts nor publishes, minutes later."""
     await make_budget(lab, hard={"a": 1})
     for _ in range(3):
         await report(lab, {"a": 2}, dedup_key="k")

@@ -491,7 +491,7 @@ STALE: dict[str, tuple[Callable[[Lab, Claimed], Awaitable[None]], type[FlowFabri
 @pytest.mark.parametrize("how", STALE)
 @scenario
 async def test_only_the_owner_of_the_lease_spends(lab: Lab, how: str) -> None:
-    """Scenario 3, D2: report, reserve, settle and release are fenced; nothing changes."""
+    """Report, reserve, settle and release are fenced; nothing changes."""
     await make_budget(lab)
     claimed = await lab.started()
     await reserve(lab, claimed, {"a": 5}, ttl_ms=10 * TTL_MS)

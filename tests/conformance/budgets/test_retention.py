@@ -62,7 +62,7 @@ async def test_a_replay_is_attached_again(lab: Lab) -> None:
 
 @scenario
 async def test_keys_are_swept_after_their_time(lab: Lab) -> None:
-    """D49: and not before."""
+    """And not before."""
     await make_budget(lab, hard={"a": 1})
     execution_id = await lab.create()
     await report(lab, {"b": 1}, dedup_key="short", dedup_ttl_ms=1000)

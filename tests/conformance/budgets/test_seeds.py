@@ -2,23 +2,23 @@
 
 Rules of the seeds that a better one replaces, and where the better one is tested:
 
-| seed                                                     | here                               |
-|----------------------------------------------------------|------------------------------------|
-| the host's clock stamps everything (000 `now_ms`)        | the store's clock, D44             |
-| timestamps as decimal strings (000 `fmt_opt`)            | integer milliseconds (issue 3)     |
-| only `custom` counts (000 `report_usage_admin_impl`)     | every part of a Usage counts       |
-| a repeated HardBreach is replayed (000 dedup)            | judged again, counted once, D49    |
-| a refused spend answers AlreadyApplied (000)             | judged again, D49                  |
-| an empty placeholder is AlreadyApplied (000, 001, 002)   | one transaction: there is none     |
-| an unknown stored outcome passes as Ok (001)             | Corruption                         |
-| an unreadable policy is no limits (001)                  | Corruption                         |
-| sums saturate (000 `saturating_add`)                     | refused, `test_budget_bad_input`   |
-| dedup by (partition, key) (000)                          | (budget, operation, key), D49      |
-| a reset reschedules from now (000)                       | previous + k · interval, D61       |
-| policy row FOR SHARE (002); SERIALIZABLE reset (000)     | one mutex, one isolation, D50, D36 |
-| policies are written by a test helper (000, 002)         | create_budget, update_budget       |
-| `_init` is hidden from usage (000)                       | no such row is ever written        |
-| creating again ignores other limits (000)                | LimitConflict, D48                 |
+| seed                                     | here                           |
+|------------------------------------------|--------------------------------|
+| the host's clock stamps everything       | the store's clock              |
+| timestamps as decimal strings            | integer milliseconds           |
+| only `custom` counts                     | every part of a Usage counts   |
+| a repeated HardBreach is replayed        | judged again, counted once     |
+| a refused spend answers AlreadyApplied   | judged again                   |
+| an empty placeholder is AlreadyApplied   | one transaction: there is none |
+| an unknown stored outcome passes as Ok   | Corruption                     |
+| an unreadable policy is no limits        | Corruption                     |
+| sums saturate                            | refused, `test_bad_input`      |
+| dedup by (partition, key)                | (budget, operation, key)       |
+| a reset reschedules from now             | previous + k · interval        |
+| policy row FOR SHARE; SERIALIZABLE reset | one mutex, one isolation       |
+| policies are written by a test helper    | create_budget, update_budget   |
+| `_init` is hidden from usage             | no such row is ever written    |
+| creating again ignores other limits      | LimitConflict                  |
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ NOBODY = "{fp:7}:01890000-0000-7000-8000-000000000001"
 
 @scenario
 async def test_a_repeated_dedup_key_returns_the_cached_outcome_verbatim(lab: Lab) -> None:
-    """000, 002 `//!` Idempotency: replay of an applied report, whatever it says by now."""
+    """Replay of an applied report, whatever it says by now."""
     await make_budget(lab, soft={"a": 5})
     assert await report(lab, {"a": 4}, dedup_key="k1") == Ok()
     assert await report(lab, {"a": 4}, dedup_key="k2") == SoftBreach("a", 8, 5)
@@ -77,7 +77,7 @@ async def test_a_repeated_dedup_key_returns_the_cached_outcome_verbatim(lab: Lab
 
 @scenario
 async def test_each_dimension_is_one_row_keyed_by_its_name(lab: Lab) -> None:
-    """000 `dim_row_key`: the stored form does not depend on the caller's order."""
+    """The stored form does not depend on the caller's order."""
     await make_budget(lab)
     await report(lab, {"b": 1, "a": 2})
     await report(lab, {"a": 2, "b": 1})
@@ -86,7 +86,7 @@ async def test_each_dimension_is_one_row_keyed_by_its_name(lab: Lab) -> None:
 
 
 def test_outcomes_are_stored_in_their_json_shape(durable_lab: Lab) -> None:
-    """000 `outcome_to_json`: kind, dimension, current_usage and the limit."""
+    """Kind, dimension, current_usage and the limit."""
     lab = durable_lab
 
     async def work() -> None:
@@ -120,7 +120,7 @@ async def stored_outcomes(lab: Lab) -> list[object]:
 
 @pytest.mark.parametrize("outcome", ["{}", '{"kind":"Whim"}'])
 def test_a_stored_outcome_of_no_known_kind_is_corruption(durable_lab: Lab, outcome: str) -> None:
-    """000 `outcome_from_json`: missing or unknown `kind`."""
+    """Missing or unknown `kind`."""
     lab = durable_lab
 
     async def work() -> None:
@@ -136,14 +136,14 @@ def test_a_stored_outcome_of_no_known_kind_is_corruption(durable_lab: Lab, outco
 
 @scenario
 async def test_a_dimension_without_a_limit_is_unlimited(lab: Lab) -> None:
-    """000 `limits_from_policy`: a missing entry is no limit."""
+    """A missing entry is no limit."""
     await make_budget(lab, hard={"a": 1}, soft={"a": 1})
     assert await report(lab, {"z": 10**15}) == Ok()
 
 
 @scenario
 async def test_a_dedup_key_is_kept_for_a_day_by_default(lab: Lab) -> None:
-    """000 `DEDUP_TTL_MS`: 24 h."""
+    """24 h."""
     await make_budget(lab)
     await report(lab, {"a": 1}, dedup_key="k")
     lab.clock.advance(DAY_MS - 1)
@@ -156,7 +156,7 @@ async def test_a_dedup_key_is_kept_for_a_day_by_default(lab: Lab) -> None:
 
 @scenario
 async def test_the_worker_and_the_admin_path_share_one_core(lab: Lab) -> None:
-    """000 `report_usage_impl`, `report_usage_admin_impl`: the same answers, the same key space."""
+    """The same answers, the same key space."""
     claimed = await lab.started()
     await make_budget(lab, hard={"a": 10}, soft={"a": 5})
     tell = lab.engine.report_usage
@@ -173,7 +173,6 @@ async def test_the_worker_and_the_admin_path_share_one_core(lab: Lab) -> None:
 
 @scenario
 async def test_the_admin_lists_must_have_equal_length(lab: Lab) -> None:
-    """000 `report_usage_admin_impl`."""
     await make_budget(lab)
     for dimensions, deltas in ((["a"], []), (["a", "b"], [1]), ([], [1])):
         async with lab.refuses(InvalidInput, field="deltas"):
@@ -184,7 +183,7 @@ async def test_the_admin_lists_must_have_equal_length(lab: Lab) -> None:
 
 @scenario
 async def test_a_hard_breach_maintains_the_breach_counters(lab: Lab) -> None:
-    """000, 001 `report_usage_and_check_core`: breach_count, last_breach_at, last_breach_dim."""
+    """breach_count, last_breach_at, last_breach_dim."""
     await make_budget(lab, hard={"a": 1, "b": 1})
     for number, name in enumerate(("b", "a"), start=1):
         lab.clock.advance(7)
@@ -197,7 +196,6 @@ async def test_a_hard_breach_maintains_the_breach_counters(lab: Lab) -> None:
 
 @scenario
 async def test_an_empty_dedup_key_is_no_key(lab: Lab) -> None:
-    """000: `filter(|k| !k.is_empty())`."""
     await make_budget(lab)
     for _ in range(2):
         await report(lab, {"a": 1}, dedup_key="")
@@ -206,7 +204,7 @@ async def test_an_empty_dedup_key_is_no_key(lab: Lab) -> None:
 
 
 def test_concurrent_hard_breaches_serialise_and_never_deadlock(durable_lab: Lab) -> None:
-    """000 §4.4.6 lock mode: two callers that breach at once wait for each other."""
+    """Two callers that breach at once wait for each other."""
     lab = durable_lab
 
     async def work() -> None:
@@ -229,7 +227,7 @@ def test_concurrent_hard_breaches_serialise_and_never_deadlock(durable_lab: Lab)
 
 @scenario
 async def test_a_report_without_a_policy_is_applied_and_ok(lab: Lab) -> None:
-    """000, 001, 002: no policy row, no limits; a policy made later sees the usage."""
+    """No policy row, no limits; a policy made later sees the usage."""
     assert await report(lab, {"a": 7}) == Ok()
     with pytest.raises(NotFound):
         await status(lab)
@@ -241,7 +239,7 @@ async def test_a_report_without_a_policy_is_applied_and_ok(lab: Lab) -> None:
 
 @scenario
 async def test_a_hard_breach_on_any_dimension_rejects_the_whole_report(lab: Lab) -> None:
-    """000: no increment is applied, not even where there is room."""
+    """No increment is applied, not even where there is room."""
     await make_budget(lab, hard={"b": 1})
     assert await report(lab, {"a": 1, "b": 2, "c": 3}) == HardBreach("b", 0, 1)
     assert await usage(lab) in ({}, {"a": 0, "b": 0, "c": 0})
@@ -249,7 +247,6 @@ async def test_a_hard_breach_on_any_dimension_rejects_the_whole_report(lab: Lab)
 
 @scenario
 async def test_a_soft_breach_is_advisory_and_applied(lab: Lab) -> None:
-    """000."""
     await make_budget(lab, soft={"a": 1})
     assert await report(lab, {"a": 2, "b": 1}) == SoftBreach("a", 2, 1)
     assert await usage(lab) == {"a": 2, "b": 1}
@@ -257,7 +254,7 @@ async def test_a_soft_breach_is_advisory_and_applied(lab: Lab) -> None:
 
 @scenario
 async def test_the_first_breaching_dimension_in_name_order_is_reported(lab: Lab) -> None:
-    """000 sorted-key iteration: hard and soft."""
+    """Hard and soft."""
     await make_budget(lab, hard={"h1": 5, "h2": 5}, soft={"s1": 1, "s2": 1})
     assert await report(lab, {"h2": 6, "h1": 6, "s1": 9}) == HardBreach("h1", 0, 5)
     assert await report(lab, {"s2": 3, "s1": 2}) == SoftBreach("s1", 2, 1)
@@ -265,7 +262,6 @@ async def test_the_first_breaching_dimension_in_name_order_is_reported(lab: Lab)
 
 @scenario
 async def test_a_hard_breach_tells_usage_before_and_a_soft_breach_after(lab: Lab) -> None:
-    """000: `cur` and `new_val`."""
     await make_budget(lab, hard={"a": 10}, soft={"a": 5})
     assert await report(lab, {"a": 8}) == SoftBreach("a", 8, 5)
     assert await report(lab, {"a": 3}) == HardBreach("a", 8, 10)
@@ -273,14 +269,12 @@ async def test_a_hard_breach_tells_usage_before_and_a_soft_breach_after(lab: Lab
 
 @scenario
 async def test_a_limit_of_zero_is_none(lab: Lab) -> None:
-    """000: `*hard > 0`, `*soft > 0`."""
     await make_budget(lab, hard={"a": 0}, soft={"a": 0})
     assert await report(lab, {"a": 10**12}) == Ok()
 
 
 @scenario
 async def test_a_breach_is_over_the_limit_and_not_at_it(lab: Lab) -> None:
-    """000: `new_val > *hard`, `new_val > *soft`."""
     await make_budget(lab, hard={"h": 10}, soft={"s": 10})
     assert await report(lab, {"h": 10, "s": 10}) == Ok()
     assert await report(lab, {"s": 1}) == SoftBreach("s", 11, 10)
@@ -289,7 +283,7 @@ async def test_a_breach_is_over_the_limit_and_not_at_it(lab: Lab) -> None:
 
 @scenario
 async def test_a_soft_breach_counts_once_per_call_and_a_hard_one_does_not(lab: Lab) -> None:
-    """000 §4.4.6: soft_breach_count only on the path that is not a hard breach."""
+    """soft_breach_count only on the path that is not a hard breach."""
     await make_budget(lab, hard={"a": 10}, soft={"a": 1, "b": 1})
     await report(lab, {"a": 2, "b": 2})
     await report(lab, {"a": 99})
@@ -299,7 +293,7 @@ async def test_a_soft_breach_counts_once_per_call_and_a_hard_one_does_not(lab: L
 
 @scenario
 async def test_nobody_can_back_date_usage(lab: Lab) -> None:
-    """001 `report_usage_admin_impl`: server-clock authority."""
+    """Server-clock authority."""
     await make_budget(lab)
     engine = lab.engine
     for call in (engine.report_usage, engine.report_usage_admin, engine.record_spend):
@@ -315,7 +309,6 @@ async def test_nobody_can_back_date_usage(lab: Lab) -> None:
 
 @scenario
 async def test_the_lists_of_a_budget_must_have_equal_length(lab: Lab) -> None:
-    """000, 001 `create_budget_impl`."""
     for field, hard, soft in (("hard_limits", [], [1]), ("soft_limits", [1], [1, 2])):
         async with lab.refuses(InvalidInput, field=field):
             await lab.engine.create_budget(
@@ -325,7 +318,7 @@ async def test_the_lists_of_a_budget_must_have_equal_length(lab: Lab) -> None:
 
 @scenario
 async def test_a_periodic_budget_is_first_reset_one_interval_after_its_creation(lab: Lab) -> None:
-    """000 §4.4.3: next_reset_at = now + interval; none without one."""
+    """next_reset_at = now + interval; none without one."""
     await make_budget(lab, "periodic", reset_interval_ms=5000)
     await make_budget(lab, "lasting")
     assert (await status(lab, "periodic")).next_reset_at == lab.now + 5000
@@ -334,7 +327,7 @@ async def test_a_periodic_budget_is_first_reset_one_interval_after_its_creation(
 
 @scenario
 async def test_creating_twice_is_already_satisfied(lab: Lab) -> None:
-    """000 `create_budget_impl`; with other limits it is a conflict (D48)."""
+    """With other limits it is a conflict."""
     assert await make_budget(lab, hard={"a": 1}) == BudgetCreated(BUDGET)
     async with lab.unchanged():
         assert isinstance(await make_budget(lab, hard={"a": 1}), BudgetAlreadySatisfied)
@@ -347,7 +340,7 @@ async def test_creating_twice_is_already_satisfied(lab: Lab) -> None:
 
 @scenario
 async def test_a_reset_zeroes_every_dimension_and_clears_the_last_breach(lab: Lab) -> None:
-    """000 `reset_budget_impl`; 001: the counters are lifetime totals and stay."""
+    """The counters are lifetime totals and stay."""
     await make_budget(lab, hard={"a": 5}, soft={"b": 1})
     await report(lab, {"a": 5, "b": 5, "c": 5})
     await report(lab, {"a": 1})
@@ -362,7 +355,7 @@ async def test_a_reset_zeroes_every_dimension_and_clears_the_last_breach(lab: La
 
 @scenario
 async def test_resetting_a_missing_budget_is_not_found_and_names_it(lab: Lab) -> None:
-    """000 `reset_budget_impl`; usage without a policy is no budget either (D48)."""
+    """Usage without a policy is no budget either."""
     await report(lab, {"a": 1}, "only-usage")
     for name in ("missing", "only-usage"):
         async with lab.refuses(NotFound, field=name):
@@ -371,13 +364,12 @@ async def test_resetting_a_missing_budget_is_not_found_and_names_it(lab: Lab) ->
 
 @scenario
 async def test_a_reset_without_an_interval_answers_zero(lab: Lab) -> None:
-    """000 `ResetBudgetResult::Reset`."""
     await make_budget(lab)
     assert await lab.engine.reset_budget(budget_id=BUDGET) == BudgetReset(0)
 
 
 def test_a_reset_never_interleaves_with_a_report(durable_lab: Lab) -> None:
-    """000 `//!`: zeroing all dimensions sees no report half done."""
+    """Zeroing all dimensions sees no report half done."""
     lab = durable_lab
 
     async def work() -> None:
@@ -400,7 +392,7 @@ def test_a_reset_never_interleaves_with_a_report(durable_lab: Lab) -> None:
 
 @scenario
 async def test_the_scheduled_reset_does_what_a_manual_one_does(lab: Lab) -> None:
-    """000, 001 `budget_reset_reconciler_apply`: the same rows by either path."""
+    """The same rows by either path."""
     for name in ("manual", "timed"):
         await make_budget(lab, name, hard={"a": 5}, soft={"a": 1}, reset_interval_ms=1000)
         await report(lab, {"a": 4}, name)
@@ -416,7 +408,7 @@ async def test_the_scheduled_reset_does_what_a_manual_one_does(lab: Lab) -> None
 
 @scenario
 async def test_a_scheduled_reset_is_checked_again_under_the_lock(lab: Lab) -> None:
-    """000, 001: what a manual reset has done in time the loop does not do again."""
+    """What a manual reset has done in time the loop does not do again."""
     await make_budget(lab, reset_interval_ms=1000)
     lab.clock.advance(1000)
     await lab.engine.reset_budget(budget_id=BUDGET)
@@ -431,14 +423,13 @@ async def test_a_scheduled_reset_is_checked_again_under_the_lock(lab: Lab) -> No
 
 @scenario
 async def test_the_status_of_a_missing_budget_is_not_found_and_names_it(lab: Lab) -> None:
-    """000 `get_budget_status_impl`."""
     async with lab.refuses(NotFound, field="missing"):
         await status(lab, "missing")
 
 
 @scenario
 async def test_the_status_tells_policy_usage_counters_and_times(lab: Lab) -> None:
-    """000 `get_budget_status_impl`; times are integers here."""
+    """Times are integers here."""
     created = lab.now
     await make_budget(
         lab,
@@ -468,7 +459,7 @@ async def test_the_status_tells_policy_usage_counters_and_times(lab: Lab) -> Non
 
 @scenario
 async def test_a_repeated_spend_is_already_applied(lab: Lab) -> None:
-    """000 `record_spend_impl`: an applied outcome is not replayed, unlike a report's."""
+    """An applied outcome is not replayed, unlike a report's."""
     await make_budget(lab, soft={"a": 1})
     execution_id = await lab.create()
     keyed = {"idempotency_key": "k"}
@@ -479,7 +470,6 @@ async def test_a_repeated_spend_is_already_applied(lab: Lab) -> None:
 
 @scenario
 async def test_a_spend_with_an_empty_key_is_never_a_repetition(lab: Lab) -> None:
-    """000: `args.idempotency_key.is_empty()`."""
     execution_id = await lab.create()
     for _ in range(2):
         assert await spend(lab, execution_id, {"a": 2}, idempotency_key="") == Ok()
@@ -488,7 +478,7 @@ async def test_a_spend_with_an_empty_key_is_never_a_repetition(lab: Lab) -> None
 
 @scenario
 async def test_a_spend_lands_in_the_ledger_of_its_execution_and_adds_up(lab: Lab) -> None:
-    """000: the UPSERT is additive; open-set dimensions."""
+    """The UPSERT is additive; open-set dimensions."""
     one, two = await lab.create(), await lab.create()
     await spend(lab, one, {"a": 1, "b": 2})
     await spend(lab, one, {"a": 3})
@@ -500,7 +490,6 @@ async def test_a_spend_lands_in_the_ledger_of_its_execution_and_adds_up(lab: Lab
 
 @scenario
 async def test_a_spend_over_a_hard_limit_leaves_usage_and_ledger_untouched(lab: Lab) -> None:
-    """000 hard-breach pre-check."""
     await make_budget(lab, hard={"a": 5})
     execution_id = await lab.create()
     await spend(lab, execution_id, {"a": 3})
@@ -520,7 +509,7 @@ async def test_a_spend_over_a_hard_limit_leaves_usage_and_ledger_untouched(lab: 
 )
 @scenario
 async def test_a_ledger_needs_a_well_formed_execution_id(lab: Lab, execution_id: str) -> None:
-    """000 `exec_uuid`: prefix, brace and uuid."""
+    """Prefix, brace and uuid."""
     async with lab.refuses(InvalidInput, field="execution_id"):
         await spend(lab, execution_id, {"a": 1})
     async with lab.refuses(InvalidInput, field="execution_id"):
@@ -529,7 +518,6 @@ async def test_a_ledger_needs_a_well_formed_execution_id(lab: Lab, execution_id:
 
 @scenario
 async def test_a_release_reverses_exactly_one_executions_spends(lab: Lab) -> None:
-    """000 `release_budget_impl`."""
     await make_budget(lab)
     one, two = await lab.create(), await lab.create()
     await spend(lab, one, {"a": 1, "b": 2})
@@ -543,7 +531,7 @@ async def test_a_release_reverses_exactly_one_executions_spends(lab: Lab) -> Non
 
 @scenario
 async def test_a_release_is_idempotent_and_without_spends_does_nothing(lab: Lab) -> None:
-    """000: an empty ledger is a no-op."""
+    """An empty ledger is a no-op."""
     await make_budget(lab)
     one, two = await lab.create(), await lab.create()
     await spend(lab, one, {"a": 4})
@@ -557,7 +545,7 @@ async def test_a_release_is_idempotent_and_without_spends_does_nothing(lab: Lab)
 
 
 def test_a_release_clamps_at_zero(durable_lab: Lab) -> None:
-    """000: GREATEST(0, …), should usage ever be less than its ledgers."""
+    """GREATEST(0, …), should usage ever be less than its ledgers."""
     lab = durable_lab
 
     async def work() -> None:
@@ -571,7 +559,7 @@ def test_a_release_clamps_at_zero(durable_lab: Lab) -> None:
 
 
 def test_spends_and_releases_of_one_execution_serialise(durable_lab: Lab) -> None:
-    """000: a spend waits for a release instead of racing its delete."""
+    """A spend waits for a release instead of racing its delete."""
     lab = durable_lab
 
     async def work() -> None:

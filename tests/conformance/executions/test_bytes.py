@@ -26,7 +26,7 @@ words = st.text(st.characters(blacklist_categories=["Cs", "Cc", "Z"]), min_size=
 def test_payload_and_result_come_back_as_they_were(
     lab: Lab, payload: bytes, result: bytes | None
 ) -> None:
-    """D33: binary-safe end to end."""
+    """Binary-safe end to end."""
 
     async def there_and_back() -> None:
         execution_id = await lab.create(input_payload=payload)
@@ -47,7 +47,6 @@ def test_payload_and_result_come_back_as_they_were(
 )
 @scenario
 async def test_awkward_bytes_survive(lab: Lab, payload: bytes) -> None:
-    """D33."""
     execution_id = await lab.create(input_payload=payload)
     claimed = await lab.claim()
     assert claimed.payload == payload
@@ -120,7 +119,7 @@ policies = st.builds(
 @given(policy=policies)
 @settings(max_examples=25)
 def test_a_policy_comes_back_as_it_was(lab: Lab, policy: ExecutionPolicy) -> None:
-    """D28, D57: the rules an execution lives by are the ones it was given."""
+    """The rules an execution lives by are the ones it was given."""
 
     async def there_and_back() -> None:
         execution_id = await lab.create(policy=policy)

@@ -80,7 +80,7 @@ async def claimed_once(lab: Lab, phase: str) -> str:
 @pytest.mark.parametrize("phase", PHASES)
 @scenario
 async def test_a_cancel_leaves_nothing_open(lab: Lab, phase: str) -> None:
-    """Scenario 8, D9, D14, D24, D56, rule 8: attempts, leases, grants, timers, events."""
+    """Attempts, leases, grants, timers, events."""
     execution_id = await in_phase(lab, phase)
     before = await lab.record(execution_id)
     ends = len(await lab.completions(execution_id))
@@ -109,7 +109,7 @@ async def test_a_cancel_leaves_nothing_open(lab: Lab, phase: str) -> None:
 @pytest.mark.parametrize("phase", PHASES)
 @scenario
 async def test_cancelling_the_cancelled_is_answered_not_repeated(lab: Lab, phase: str) -> None:
-    """D38, I6."""
+    """Invariant I6."""
     execution_id = await in_phase(lab, phase)
     first = await lab.cancel(execution_id)
     async with lab.unchanged():
@@ -118,7 +118,6 @@ async def test_cancelling_the_cancelled_is_answered_not_repeated(lab: Lab, phase
 
 @scenario
 async def test_cancelling_what_ended_otherwise_is_refused_with_details(lab: Lab) -> None:
-    """D38, core 8.3 row 49."""
     execution_id = await lab.completed()
     async with lab.unchanged():
         with pytest.raises(ExecutionNotActive) as refusal:
@@ -128,7 +127,7 @@ async def test_cancelling_what_ended_otherwise_is_refused_with_details(lab: Lab)
 
 @scenario
 async def test_completing_after_a_cancel_changes_nothing(lab: Lab) -> None:
-    """Scenario 4, D1, D14: a worker cannot turn cancelled into success."""
+    """A worker cannot turn cancelled into success."""
     claimed = await lab.started()
     await lab.cancel(claimed.execution_id)
     async with lab.refuses(ExecutionNotActive):
@@ -138,7 +137,7 @@ async def test_completing_after_a_cancel_changes_nothing(lab: Lab) -> None:
 
 @scenario
 async def test_the_owner_may_cancel_its_own_work(lab: Lab) -> None:
-    """D10, core 8.2 row 33: fenced, with lease and completion events."""
+    """Fenced, with lease and completion events."""
     claimed = await lab.started()
     await lab.engine.cancel(claimed.handle, reason="user left")
     snapshot = await lab.describe(claimed.execution_id)
@@ -154,7 +153,7 @@ async def test_the_owner_may_cancel_its_own_work(lab: Lab) -> None:
 
 @scenario
 async def test_a_claim_and_a_cancel_cannot_both_win(lab: Lab) -> None:
-    """D19: decided under one lock; the loser sees the outcome."""
+    """Decided under one lock; the loser sees the outcome."""
     for _ in range(20):
         execution_id = await lab.create()
         claimed, _ = await asyncio.gather(lab.claims(), lab.cancel(execution_id))

@@ -15,7 +15,7 @@ from tests.support.lab import Lab, scenario
 
 @scenario
 async def test_new_work_is_runnable_and_claimable_at_once(lab: Lab) -> None:
-    """D5, core 8.1 rows 1, 2, 7: nothing waits to be promoted by hand."""
+    """Nothing waits to be promoted by hand."""
     execution_id = await lab.create(priority=7, tags={"team.name": "a"}, creator_identity="ann")
     snapshot = await lab.describe(execution_id)
     assert snapshot.public_state is PublicState.WAITING
@@ -29,7 +29,6 @@ async def test_new_work_is_runnable_and_claimable_at_once(lab: Lab) -> None:
 
 @scenario
 async def test_a_past_delay_is_claimable_at_once(lab: Lab) -> None:
-    """Scenario 1, D22."""
     for delay_until in (0, lab.now - 1, lab.now):
         execution_id = await lab.create(delay_until=delay_until)
         assert await lab.state(execution_id) is PublicState.WAITING
@@ -38,7 +37,6 @@ async def test_a_past_delay_is_claimable_at_once(lab: Lab) -> None:
 
 @scenario
 async def test_a_future_delay_is_claimable_exactly_from_its_instant(lab: Lab) -> None:
-    """Scenario 1, D13, core 8.1 row 3."""
     execution_id = await lab.create(delay_until=lab.now + 1000)
     snapshot = await lab.describe(execution_id)
     assert snapshot.public_state is PublicState.DELAYED
@@ -51,7 +49,7 @@ async def test_a_future_delay_is_claimable_exactly_from_its_instant(lab: Lab) ->
 
 @scenario
 async def test_the_policys_fields_are_honoured_where_the_call_names_none(lab: Lab) -> None:
-    """D28: priority, delay and deadline of the policy."""
+    """Priority, delay and deadline of the policy."""
     policy = ExecutionPolicy(
         priority=42,
         delay_until=lab.now + 500,
@@ -79,7 +77,6 @@ async def test_a_policy_may_be_given_as_plain_data(lab: Lab) -> None:
 
 @scenario
 async def test_a_deadline_in_the_past_is_accepted_and_fires_at_the_next_look(lab: Lab) -> None:
-    """Lifecycle 4.1 step 9."""
     execution_id = await lab.create(execution_deadline_at=lab.now - 1)
     assert await lab.claims() == []
     await lab.engine.tick()
@@ -88,7 +85,7 @@ async def test_a_deadline_in_the_past_is_accepted_and_fires_at_the_next_look(lab
 
 @scenario
 async def test_ids_are_minted_in_the_one_spelling_with_their_own_partition(lab: Lab) -> None:
-    """core 8.1 rows 14, 19, 21; D47: the UUID decides the partition, whatever the lane."""
+    """The UUID decides the partition, whatever the lane."""
     ids = [await lab.create(lane_id="one") for _ in range(20)]
     partitions = set()
     for execution_id in ids:
@@ -105,13 +102,12 @@ async def test_ids_are_minted_in_the_one_spelling_with_their_own_partition(lab: 
 @pytest.mark.parametrize("key", ["team", "Team.name", "team.", ".name", "te am.x", "1t.x", ""])
 @scenario
 async def test_a_malformed_tag_key_is_refused_at_creation(lab: Lab, key: str) -> None:
-    """D33."""
     async with lab.refuses(InvalidTagKey, field="tags"):
         await lab.create(tags={key: "x"})
 
 
 @scenario
-async def test_what_the_worker_needs_comes_with_the_claim(lab: Lab) -> None:
+async def test_the_claim_carries_everything_the_worker_needs(lab: Lab) -> None:
     await lab.create(
         "brief",
         input_payload=b"\x00\xff",

@@ -23,7 +23,7 @@ async def register(lab: Lab, name: str = "w1", **fields: Any) -> None:
 
 @scenario
 async def test_missing_capabilities_are_named(lab: Lab) -> None:
-    """D31: waiting_for_capable_worker, per worker, with what is missing."""
+    """waiting_for_capable_worker, per worker, with what is missing."""
     needs = RoutingRequirements(required_capabilities=("cuda", "gpu"))
     execution_id = await lab.create(policy=ExecutionPolicy(routing_requirements=needs))
     await register(lab, "w1", capabilities=("gpu",))
@@ -67,7 +67,6 @@ async def test_two_workers_of_which_each_lacks_something_are_no_whole_one(lab: L
 
 @scenario
 async def test_a_lapsed_worker_could_not_run_it(lab: Lab) -> None:
-    """Scenario 17, D52."""
     execution_id = await lab.create()
     await register(lab, liveness_ttl_ms=1000)
     assert (await explain(lab, execution_id)).could_run[0].fits
@@ -79,7 +78,7 @@ async def test_a_lapsed_worker_could_not_run_it(lab: Lab) -> None:
 
 @scenario
 async def test_every_situation_has_a_cause_and_a_due_time_where_there_is_one(lab: Lab) -> None:
-    """I9."""
+    """Invariant I9."""
     engine = lab.engine
     delayed = await lab.create(delay_until=lab.now + 500)
     answer = await explain(lab, delayed)

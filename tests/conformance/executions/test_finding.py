@@ -75,7 +75,7 @@ async def test_flows_are_found_by_beginning_and_end(lab: Lab) -> None:
 
 
 @scenario
-async def test_what_is_no_part_of_an_id_is_refused(lab: Lab) -> None:
+async def test_text_that_cannot_be_part_of_an_id_is_refused(lab: Lab) -> None:
     for part in ("", "abc", "xyz1", "0" * 33, "{fp:1}", "----", "0193%", "0193_"):
         for find in (lab.engine.find_executions, lab.engine.find_flows):
             with pytest.raises(InvalidInput, match="part: "):

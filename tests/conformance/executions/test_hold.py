@@ -17,7 +17,7 @@ from tests.support.lab import Lab, scenario
 
 @scenario
 async def test_held_work_is_not_claimed_until_released(lab: Lab) -> None:
-    """D23, core 8.8 row 112: audited both times."""
+    """Audited both times."""
     execution_id = await lab.create()
     answer = await lab.engine.hold_execution(execution_id=execution_id, reason="audit")
     assert answer == Blocked(execution_id, BlockingReason.PAUSED_BY_OPERATOR)
@@ -35,7 +35,7 @@ async def test_held_work_is_not_claimed_until_released(lab: Lab) -> None:
 
 @scenario
 async def test_a_delay_goes_on_under_a_hold(lab: Lab) -> None:
-    """D23: release restores what was before, not more."""
+    """Release restores what was before, not more."""
     execution_id = await lab.create(delay_until=lab.now + 1000)
     await lab.engine.hold_execution(execution_id=execution_id)
     await lab.after(500)
@@ -50,7 +50,6 @@ async def test_a_delay_goes_on_under_a_hold(lab: Lab) -> None:
 
 @scenario
 async def test_a_backoff_goes_on_under_a_hold(lab: Lab) -> None:
-    """D13, D23."""
     claimed = await lab.started(policy=policy(retry_policy=retries(1, 1000)))
     await lab.engine.fail(claimed.handle, reason="x")
     await lab.engine.hold_execution(execution_id=claimed.execution_id)
@@ -62,7 +61,7 @@ async def test_a_backoff_goes_on_under_a_hold(lab: Lab) -> None:
 
 
 @scenario
-async def test_what_runs_or_ended_is_not_held(lab: Lab) -> None:
+async def test_running_and_ended_executions_cannot_be_held(lab: Lab) -> None:
     running = (await lab.started()).execution_id
     finished = await lab.completed(lane_id="b")
     for execution_id in (running, finished):
@@ -86,7 +85,6 @@ async def test_what_runs_or_ended_is_not_held(lab: Lab) -> None:
 async def test_every_block_is_labelled_by_its_reason_and_can_be_lifted(
     lab: Lab, reason: str, label: str
 ) -> None:
-    """D23, D25, core 8.4 row 66."""
     execution_id = await lab.create()
     answer = await lab.engine.block_execution_for_admission(
         execution_id=execution_id, reason=reason, reason_detail="too much"
@@ -103,7 +101,7 @@ async def test_every_block_is_labelled_by_its_reason_and_can_be_lifted(
 
 @scenario
 async def test_a_block_takes_only_waiting_work_without_a_promise(lab: Lab) -> None:
-    """D23: a delay, another block or a grantee is never run over."""
+    """A delay, another block or a grantee is never run over."""
     delayed = await lab.create(delay_until=lab.now + 5)
     promised = await lab.create()
     await lab.engine.issue_claim_grant(
@@ -123,7 +121,6 @@ async def test_a_block_takes_only_waiting_work_without_a_promise(lab: Lab) -> No
 @pytest.mark.parametrize("reason", ["", "lunch", "waiting_for_worker", "waiting_for_children"])
 @scenario
 async def test_an_unknown_reason_blocks_nothing(lab: Lab, reason: str) -> None:
-    """Lifecycle 4.18."""
     execution_id = await lab.create()
     async with lab.refuses(InvalidBlockingReason):
         await lab.engine.block_execution_for_admission(execution_id=execution_id, reason=reason)
@@ -131,7 +128,6 @@ async def test_an_unknown_reason_blocks_nothing(lab: Lab, reason: str) -> None:
 
 @scenario
 async def test_only_the_expected_block_is_lifted(lab: Lab) -> None:
-    """D23."""
     execution_id = await lab.create()
     await lab.engine.block_execution_for_admission(
         execution_id=execution_id, reason="waiting_for_budget"
@@ -147,7 +143,7 @@ async def test_only_the_expected_block_is_lifted(lab: Lab) -> None:
 
 @scenario
 async def test_releasing_a_hold_leaves_the_block_beneath_it(lab: Lab) -> None:
-    """D23: remembered and restored, or refused at the hold."""
+    """Remembered and restored, or refused at the hold."""
     execution_id = await lab.create()
     await lab.engine.block_execution_for_admission(
         execution_id=execution_id, reason="waiting_for_budget"

@@ -21,7 +21,7 @@ async def create(lab: Lab, key: str = "k", **fields: Any) -> Created | Duplicate
 
 @scenario
 async def test_the_same_request_under_the_same_key_is_one_execution(lab: Lab) -> None:
-    """D5, core 8.1 row 4, I6."""
+    """Invariant I6."""
     first = await create(lab)
     assert isinstance(first, Created)
     async with lab.unchanged():
@@ -50,7 +50,6 @@ async def test_the_same_request_under_the_same_key_is_one_execution(lab: Lab) ->
 async def test_other_content_under_the_same_key_is_a_conflict(
     lab: Lab, other: dict[str, Any]
 ) -> None:
-    """D58, core 8.1 row 5."""
     first = await create(lab)
     await lab.create(lane_id="other")  # so that the lane is known before
     async with lab.unchanged():
@@ -69,7 +68,7 @@ async def test_another_instant_is_the_same_content(lab: Lab) -> None:
 
 @scenario
 async def test_the_key_is_free_exactly_when_its_window_ends(lab: Lab) -> None:
-    """D58: dedup_window_ms is honoured, swept or not."""
+    """dedup_window_ms is honoured, swept or not."""
     policy = ExecutionPolicy(dedup_window_ms=1000)
     first = await create(lab, policy=policy)
     lab.clock.advance(999)
@@ -85,7 +84,6 @@ async def test_the_key_is_free_exactly_when_its_window_ends(lab: Lab) -> None:
 
 @scenario
 async def test_keys_of_two_tenants_do_not_meet(lab: Lab) -> None:
-    """I14."""
     first = await create(lab, namespace="a")
     second = await create(lab, namespace="b", input_payload=b"other")
     assert isinstance(second, Created)
@@ -94,7 +92,7 @@ async def test_keys_of_two_tenants_do_not_meet(lab: Lab) -> None:
 
 @scenario
 async def test_rivals_with_one_key_create_one_execution(lab: Lab) -> None:
-    """B2: two concurrent submits must collide, whatever batch they travel in."""
+    """Two concurrent submits must collide, whatever batch they travel in."""
     answers = await asyncio.gather(*(create(lab) for _ in range(30)))
     created = [answer for answer in answers if isinstance(answer, Created)]
     assert len(created) == 1
@@ -103,7 +101,7 @@ async def test_rivals_with_one_key_create_one_execution(lab: Lab) -> None:
 
 
 def test_rivals_in_two_engines_with_one_key_create_one_execution(durable_lab: Lab) -> None:
-    """I16, B2: an absent row cannot be locked, so rivals must collide at the insert."""
+    """I16: an absent row cannot be locked, so rivals must collide at the insert."""
 
     async def race() -> None:
         other = Lab(durable_lab.url)
@@ -122,7 +120,7 @@ def test_rivals_in_two_engines_with_one_key_create_one_execution(durable_lab: La
 
 @scenario
 async def test_a_key_may_repeat_inside_one_list(lab: Lab) -> None:
-    """I15."""
+    """Invariant I15."""
     request = NewExecution(execution_kind="work", idempotency_key="k")
     first, second = await lab.engine.create_executions([request, request])
     assert isinstance(first, Created)
@@ -139,7 +137,7 @@ async def test_without_a_key_every_call_is_new(lab: Lab) -> None:
 
 @scenario
 async def test_the_key_outlives_its_execution(lab: Lab) -> None:
-    """D58: the window counts, not the retention."""
+    """The window counts, not the retention."""
     policy = ExecutionPolicy(retention_ttl_ms=10)
     first = await create(lab, policy=policy)
     await lab.engine.complete((await lab.claim()).handle)

@@ -58,7 +58,7 @@ def test_executions_exist_when_and_only_if_the_caller_commits(postgres_lab: Lab)
 
 
 def test_a_refusal_leaves_the_callers_transaction_usable(postgres_lab: Lab) -> None:
-    """D18: validated first; the caller's own rows are untouched."""
+    """Validated first; the caller's own rows are untouched."""
 
     async def story(lab: Lab) -> None:
         await lab.create(idempotency_key="k", priority=9)
@@ -85,7 +85,9 @@ def test_a_refusal_leaves_the_callers_transaction_usable(postgres_lab: Lab) -> N
 
 
 @scenario
-async def test_what_is_no_open_transaction_is_refused_with_a_typed_error(lab: Lab) -> None:
+async def test_a_connection_without_an_open_transaction_is_refused_with_a_typed_error(
+    lab: Lab,
+) -> None:
     """A connection of something else, of nothing, or outside any transaction."""
     await lab.create()
     for wrong in (None, "connection", object()):

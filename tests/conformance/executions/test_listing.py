@@ -43,7 +43,7 @@ async def test_everything_is_listed_newest_first(lab: Lab) -> None:
 
 @scenario
 async def test_a_walk_neither_skips_nor_repeats_while_work_goes_on(lab: Lab) -> None:
-    """D45: an opaque cursor that carries the sort key; ties are not skipped."""
+    """An opaque cursor that carries the sort key; ties are not skipped."""
     ids = [await lab.create() for _ in range(9)]
     first = await lab.engine.list_executions(limit=4)
     assert first.next_cursor is not None
@@ -88,7 +88,6 @@ async def test_every_filter_narrows(lab: Lab) -> None:
 
 @scenario
 async def test_a_partition_can_be_listed(lab: Lab) -> None:
-    """D47."""
     ids = [await lab.create() for _ in range(30)]
     number = partition_of(ids[0][-36:])
     assert ids[0] in await ids_of(lab, partition=number)
@@ -99,7 +98,7 @@ async def test_a_partition_can_be_listed(lab: Lab) -> None:
 
 @scenario
 async def test_a_changed_tag_is_found_under_its_new_value_only(lab: Lab) -> None:
-    """I8."""
+    """Invariant I8."""
     execution_id = await lab.create(tags={"a.b": "old"})
     await lab.engine.set_execution_tag(execution_id=execution_id, key="a.b", value="new")
     await lab.engine.set_execution_tag(execution_id=execution_id, key="c.d", value="more")
@@ -167,7 +166,7 @@ async def test_a_search_text_means_itself(lab: Lab, text: str) -> None:
 
 @scenario
 async def test_lapsed_leases_are_listed_completely_over_every_partition(lab: Lab) -> None:
-    """D45, D42, core 8.2 row 37: by (expiry, id), ties included, all partitions, by tenant."""
+    """By (expiry, id), ties included, all partitions, by tenant."""
     await lab.configure(namespace="ours")
     for _ in range(40):
         await lab.create()
@@ -224,7 +223,7 @@ async def test_a_page_of_lapsed_leases_is_filled_by_its_own_tenant(lab: Lab) -> 
 
 @scenario
 async def test_a_lease_counts_as_lapsed_from_its_last_instant(lab: Lab) -> None:
-    """D45, I3: `as_of` looks at another instant than now."""
+    """I3: `as_of` looks at another instant than now."""
     claimed = await lab.started()
     end = claimed.lease_expires_at
     for as_of, number in ((end - 1, 0), (end, 1), (end + 1, 1)):

@@ -35,7 +35,6 @@ async def ended(lab: Lab, how: str) -> str:
 @pytest.mark.parametrize("how", ["completed", "failed", "cancelled", "expired"])
 @scenario
 async def test_every_end_can_be_replayed(lab: Lab, how: str) -> None:
-    """Scenario 9, D17, core 8.3 row 48."""
     execution_id = await ended(lab, how)
     before = await lab.record(execution_id)
     answer = await lab.engine.replay_execution(
@@ -61,7 +60,7 @@ async def test_every_end_can_be_replayed(lab: Lab, how: str) -> None:
 
 @scenario
 async def test_the_old_attempts_stay_on_record(lab: Lab) -> None:
-    """D17: a new attempt per replay; history is never overwritten."""
+    """A new attempt per replay; history is never overwritten."""
     execution_id = await lab.completed()
     await lab.engine.replay_execution(execution_id=execution_id)
     claimed = await lab.claim("w2")
@@ -75,7 +74,7 @@ async def test_the_old_attempts_stay_on_record(lab: Lab) -> None:
 
 @scenario
 async def test_ten_replays_and_no_more(lab: Lab) -> None:
-    """Scenario 9, D17, I5: the default limit."""
+    """I5: the default limit."""
     execution_id = await lab.completed()
     for count in range(1, 11):
         answer = await lab.engine.replay_execution(execution_id=execution_id)
@@ -94,7 +93,6 @@ async def test_the_policys_own_limit_counts(lab: Lab) -> None:
 
 @scenario
 async def test_a_replayed_attempt_may_retry_again(lab: Lab) -> None:
-    """Scenario 9, D17."""
     claimed = await lab.started(policy=policy(retry_policy=retries(1, 0)))
     await lab.engine.fail(claimed.handle, reason="x")
     await lab.engine.fail((await lab.claim()).handle, reason="x")
@@ -115,7 +113,6 @@ async def test_only_a_finished_execution_is_replayed(lab: Lab) -> None:
 
 @scenario
 async def test_a_new_deadline_must_lie_ahead(lab: Lab) -> None:
-    """D17."""
     execution_id = await lab.completed()
     async with lab.refuses(InvalidInput, field="deadline_at"):
         await lab.engine.replay_execution(execution_id=execution_id, deadline_at=lab.now)
@@ -126,7 +123,7 @@ async def test_a_new_deadline_must_lie_ahead(lab: Lab) -> None:
 
 @scenario
 async def test_the_first_lifes_owner_has_no_right_in_the_second(lab: Lab) -> None:
-    """I2, I3, D56: neither handle nor grant reaches over."""
+    """I2, I3: neither handle nor grant reaches over."""
     claimed = await lab.started()
     await lab.engine.complete(claimed.handle)
     await lab.engine.replay_execution(execution_id=claimed.execution_id)

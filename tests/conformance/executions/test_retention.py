@@ -15,7 +15,7 @@ async def exists(lab: Lab, execution_id: str) -> bool:
 @pytest.mark.parametrize("how", ["completed", "cancelled", "expired"])
 @scenario
 async def test_every_end_is_purged_exactly_after_its_time(lab: Lab, how: str) -> None:
-    """D32: cancelled ones too."""
+    """Cancelled ones too."""
     await lab.configure(retention_ms=1000)
     if how == "completed":
         execution_id = await lab.completed(tags={"a.b": "c"}, input_payload=b"in")
@@ -38,7 +38,7 @@ async def test_every_end_is_purged_exactly_after_its_time(lab: Lab, how: str) ->
 
 @scenario
 async def test_an_executions_own_retention_shortens_and_lengthens(lab: Lab) -> None:
-    """D32, core 8.7 row 100: stored per execution, purged by that index."""
+    """Stored per execution, purged by that index."""
     await lab.configure(retention_ms=1000)
     short = await lab.completed(policy=ExecutionPolicy(retention_ttl_ms=10))
     long = await lab.completed(policy=ExecutionPolicy(retention_ttl_ms=5000))
@@ -62,7 +62,7 @@ async def test_a_replay_saves_from_the_purge(lab: Lab) -> None:
 
 @scenario
 async def test_live_work_is_never_purged(lab: Lab) -> None:
-    """I1, I7."""
+    """Invariants I1 and I7."""
     await lab.configure(retention_ms=0)
     waiting = await lab.create()
     claimed = await lab.started(lane_id="b")
@@ -73,7 +73,7 @@ async def test_live_work_is_never_purged(lab: Lab) -> None:
 
 @scenario
 async def test_a_trim_is_bounded_and_says_how_much(lab: Lab) -> None:
-    """D32: the first do not clog the rest."""
+    """The first do not clog the rest."""
     for _ in range(5):
         await lab.completed(policy=ExecutionPolicy(retention_ttl_ms=0))
     assert await lab.engine.trim_retention(limit=3) == 3

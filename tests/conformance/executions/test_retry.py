@@ -22,7 +22,6 @@ EXPONENTIAL = Retry(
 
 @scenario
 async def test_two_retries_wait_one_and_two_seconds_and_then_it_ends(lab: Lab) -> None:
-    """Scenario 6, D13, D15, core 8.3 rows 41 and 42."""
     execution_id = await lab.create(policy=policy(retry_policy=EXPONENTIAL))
     started_at = lab.now
     for index, pause_ms in enumerate((1000, 2000)):
@@ -49,7 +48,7 @@ async def test_two_retries_wait_one_and_two_seconds_and_then_it_ends(lab: Lab) -
 
 @scenario
 async def test_every_attempt_keeps_its_own_history(lab: Lab) -> None:
-    """D3, core 8.2 row 36: one row per attempt, one vocabulary of outcomes."""
+    """One row per attempt, one vocabulary of outcomes."""
     execution_id = await lab.create(policy=policy(retry_policy=retries(1, 0)))
     first = await lab.claim("w1")
     await lab.engine.fail(first.handle, reason="first", category="network")
@@ -81,7 +80,7 @@ async def test_every_attempt_keeps_its_own_history(lab: Lab) -> None:
 async def test_the_class_decides_whether_a_retry_makes_sense(
     lab: Lab, fields: dict[str, Any], expected: type
 ) -> None:
-    """D15, D57: handle form and typed form decide alike, from the stored policy."""
+    """Handle form and typed form decide alike, from the stored policy."""
     by_handle = await lab.started(policy=policy(retry_policy=retries(3)))
     assert isinstance(await lab.engine.fail(by_handle.handle, reason="x", **fields), expected)
     by_fence = await lab.started(policy=policy(retry_policy=retries(3)))
@@ -97,7 +96,6 @@ async def test_the_class_decides_whether_a_retry_makes_sense(
 
 @scenario
 async def test_only_the_named_categories_are_retried(lab: Lab) -> None:
-    """D15, D28."""
     rules = policy(retry_policy=retries(5, 0, retryable_categories=("network",)))
     claimed = await lab.started(policy=rules)
     answer = await lab.engine.fail(claimed.handle, reason="x", category="network")
@@ -110,7 +108,7 @@ async def test_only_the_named_categories_are_retried(lab: Lab) -> None:
 
 @scenario
 async def test_without_a_policy_a_failure_is_the_end(lab: Lab) -> None:
-    """D15: never retried for ever."""
+    """Never retried for ever."""
     claimed = await lab.started()
     assert await lab.engine.fail(claimed.handle, reason="x") == TerminalFailed()
     assert await lab.state(claimed.execution_id) is PublicState.FAILED
@@ -118,7 +116,6 @@ async def test_without_a_policy_a_failure_is_the_end(lab: Lab) -> None:
 
 @scenario
 async def test_jitter_stays_within_the_pause(lab: Lab) -> None:
-    """D35, D28."""
     spread = Retry(max_retries=1, backoff=ExponentialBackoff(initial_delay_ms=1000, jitter=True))
     waits = set()
     for number in range(10):
@@ -150,7 +147,7 @@ async def test_a_long_or_strange_reason_is_kept_as_far_as_it_goes(lab: Lab) -> N
 
 @scenario
 async def test_parking_keeps_the_attempt_and_the_deadline(lab: Lab) -> None:
-    """D13, core 8.3 row 43: delay and deadline are two instants."""
+    """Delay and deadline are two instants."""
     claimed = await lab.started(execution_deadline_at=lab.now + 50_000)
     await lab.engine.delay(claimed.handle, delay_until=lab.now + 1000)
     snapshot = await lab.describe(claimed.execution_id)
@@ -167,7 +164,7 @@ async def test_parking_keeps_the_attempt_and_the_deadline(lab: Lab) -> None:
 
 @scenario
 async def test_progress_changes_only_what_is_given(lab: Lab) -> None:
-    """D34: absent is unchanged; stamped."""
+    """Absent is unchanged; stamped."""
     claimed = await lab.started()
     await lab.engine.progress(claimed.handle, percent=40, message="reading")
     lab.clock.advance(5)

@@ -16,7 +16,7 @@ from tests.support.lab import Lab, scenario
 
 @scenario
 async def test_completing_twice_is_one_completion(lab: Lab) -> None:
-    """Scenario 4, D1, rule 9, I2, I6: the same answer, one event, the first result."""
+    """I2, I6: the same answer, one event, the first result."""
     claimed = await lab.started()
     first = await lab.engine.complete(claimed.handle, result=b"one")
     assert first == Completed(claimed.execution_id, PublicState.COMPLETED, lab.now)
@@ -34,7 +34,7 @@ async def test_completing_twice_is_one_completion(lab: Lab) -> None:
 
 @scenario
 async def test_failing_twice_is_one_failure(lab: Lab) -> None:
-    """Rule 9, I6: the scheduled retry and the end alike."""
+    """I6: the scheduled retry and the end alike."""
     retried = await lab.started(policy=policy(retry_policy=retries(1, 500)))
     first = await lab.engine.fail(retried.handle, reason="x")
     assert isinstance(first, RetryScheduled)
@@ -59,7 +59,7 @@ async def test_the_answer_is_the_same_after_the_retry_was_promoted(lab: Lab) -> 
 
 @scenario
 async def test_parking_twice_is_parking_once(lab: Lab) -> None:
-    """I6."""
+    """Invariant I6."""
     claimed = await lab.started()
     first = await lab.engine.delay(claimed.handle, delay_until=lab.now + 500)
     async with lab.unchanged():
@@ -68,7 +68,7 @@ async def test_parking_twice_is_parking_once(lab: Lab) -> None:
 
 @scenario
 async def test_another_end_than_the_first_is_refused(lab: Lab) -> None:
-    """Rule 9, I2."""
+    """Invariant I2."""
     claimed = await lab.started()
     await lab.engine.complete(claimed.handle)
     async with lab.refuses(ExecutionNotActive):
@@ -82,7 +82,7 @@ async def test_another_end_than_the_first_is_refused(lab: Lab) -> None:
 @pytest.mark.parametrize("how", ["complete", "fail", "cancel", "deadline", "timeout", "cap"])
 @scenario
 async def test_every_end_is_recorded_alike(lab: Lab, how: str) -> None:
-    """D4, D9, D14, D16, D41, rule 8: label, vector, fence, attempt, one event of each kind."""
+    """Label, vector, fence, attempt, one event of each kind."""
     rules = policy(
         attempt_timeout_ms=5000 if how == "timeout" else None,
         max_reclaim_count=0 if how == "cap" else None,

@@ -44,7 +44,7 @@ SPOIL = {
     "resolved edges": Spoilt(
         EDGES,
         {"edge_state": EdgeState.APPLIED, "resolved_generation": None},
-        "nobody will count it",
+        "no task will count it",
     ),
     "the ends of edges": Spoilt(EDGES, {"upstream_execution_id": NOBODY}, "is not a member"),
     "tasks": Spoilt(FLOW_TASKS, {"due_at": 1}, "due at 1"),
@@ -145,7 +145,7 @@ def test_who_is_paused_and_forgotten_is_found(durable_lab: Lab) -> None:
         assert (await lab.engine.doctor()).problems == ()
         await lab.sql("DELETE FROM ff_flow_task")
         problems = (await lab.engine.doctor()).problems
-        assert [each for each in problems if "nobody will cancel it" in each.detail]
+        assert [each for each in problems if "no task will cancel it" in each.detail]
 
     durable_lab.run(story(durable_lab))
 

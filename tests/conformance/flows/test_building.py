@@ -1,4 +1,4 @@
-"""Flows built step by step: members, staged and applied edges, policies. Scenarios 1 to 5, 11."""
+"""Flows built step by step: members, staged and applied edges, policies."""
 
 from __future__ import annotations
 
@@ -172,7 +172,7 @@ async def test_d15_cycles_are_found_on_every_store_however_far_round(lab: Lab) -
 
 @woven
 async def test_d16_a_graph_of_many_nodes_is_not_called_cyclic(lab: Lab) -> None:
-    """The reference refuses an edge with more than 1000 nodes behind it."""
+    """Other systems refuse an edge with more than 1000 nodes behind it."""
     names = [f"n{at}" for at in range(1200)]
     graph = await submit(lab, names, arrows(">".join(names)))
     await graph.add("first", "last")
@@ -195,7 +195,7 @@ async def test_both_ends_of_an_edge_must_be_members(lab: Lab) -> None:
 
 @woven
 async def test_a_staged_edge_keeps_nobody_back_and_an_applied_one_does(lab: Lab) -> None:
-    """§3.4, D-02: apply blocks the child in the same transaction."""
+    """Apply blocks the child in the same transaction."""
     graph = await empty(lab, "a", "b")
     edge_id = await graph.stage("a>b")
     assert await graph.states() == {"a": "waiting", "b": "waiting"}
@@ -223,7 +223,7 @@ async def test_d10_an_edge_is_staged_and_applied_in_one_transaction(lab: Lab) ->
 
 @woven
 async def test_only_what_was_staged_between_these_two_is_applied(lab: Lab) -> None:
-    """§3.4: edge_not_found."""
+    """edge_not_found."""
     graph = await empty(lab, "a", "b", "c")
     edge_id = await graph.stage("a>b")
     for path, key in (("a>c", edge_id), ("b>c", edge_id), ("a>b", identifiers.new_uuid7s(1)[0])):
@@ -234,7 +234,7 @@ async def test_only_what_was_staged_between_these_two_is_applied(lab: Lab) -> No
 @pytest.mark.parametrize("outcome", ["success", "failed", "cancelled"])
 @woven
 async def test_d11_an_upstream_that_has_ended_counts_at_once(lab: Lab, outcome: str) -> None:
-    """Additional test: apply after the upstream is terminal."""
+    """Apply after the upstream is terminal."""
     graph = await empty(lab, "a")
     await graph.add("c", lane_id="idle")
     await graph.end("a", outcome)
@@ -298,7 +298,7 @@ async def test_d12_a_group_that_was_decided_takes_no_edge(lab: Lab) -> None:
 
 @woven
 async def test_a_finished_flow_takes_members_only_when_asked_to_reopen(lab: Lab) -> None:
-    """§11: explicit, with an event."""
+    """Explicit, with an event."""
     graph = await empty(lab, "a")
     await graph.complete("a")
     assert (await graph.snapshot()).public_flow_state.value == "completed"
@@ -330,7 +330,7 @@ async def test_an_execution_that_has_ended_may_join_and_is_counted(lab: Lab) -> 
 
 @woven
 async def test_scenario_11_a_policy_is_set_before_the_first_edge(lab: Lab) -> None:
-    """D-32: the whole policy is compared, staged edges fix it, the flow and the member exist."""
+    """The whole policy is compared, staged edges fix it, the flow and the member exist."""
     graph = await empty(lab, "a", "d")
     two: EdgePolicy = Quorum(2, CANCEL)
     assert await graph.join("d", AnySucceeded(LET_RUN)) == PolicySet()

@@ -1,6 +1,6 @@
-"""Cancelling flows: the table of §10 for every policy and member state, and the claim race.
+"""Cancelling flows: every policy with every member state, and the claim race.
 
-Scenarios 16 and 17 with their two entrances are in test_flow_cancel_calls.
+The two calls that cancel a flow are in test_cancel_calls.
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ Make = Callable[[Lab], Awaitable[Graph]]
 async def test_section_10_every_policy_and_member_state(
     lab: Lab, how: CancellationPolicy, make: Make, large: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """D-26, D-28: the policy is judged once, whatever the size of the flow."""
+    """The policy is judged once, whatever the size of the flow."""
     graph = await make(lab)
     before = await lab.record(graph.ids["x"])
     if large:
@@ -180,7 +180,7 @@ async def test_section_10_every_policy_and_member_state(
 async def test_section_10_what_has_ended_is_never_rewritten(
     lab: Lab, how: CancellationPolicy, outcome: str
 ) -> None:
-    """D-14, additional test: a flow with finished members is Cancelled, not PartiallyCancelled."""
+    """A flow with finished members is Cancelled, not PartiallyCancelled."""
     graph = await submit(lab, ["up", "x", "y"], arrows("up>x"))
     await graph.start()
     if outcome == "skipped":
@@ -218,7 +218,7 @@ async def test_a_suspended_members_waitpoints_are_closed(lab: Lab) -> None:
 
 @woven
 async def test_what_drains_still_cascades_and_ends_the_flow(lab: Lab) -> None:
-    """§10.2: satisfy and skip go on under the policies that let members run."""
+    """Satisfy and skip go on under the policies that let members run."""
     graph = await submit(lab, "abcd", arrows("a>b>c", "a>d"))
     await graph.start("a")
     await lab.engine.cancel_flow(flow_id=graph.flow_id, policy=ONLY)

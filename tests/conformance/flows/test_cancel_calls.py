@@ -1,6 +1,6 @@
 """The two entrances of a flow's cancel: cancel_flow with its waits, and header, acks and grace.
 
-Scenarios 16 and 17. A header leaves the members to its caller: none of them starts any more, and
+A header leaves the members to its caller: none of them starts any more, and
 whoever is left after the grace is cancelled by the loop.
 """
 
@@ -48,7 +48,7 @@ def everybody(graph: Graph) -> tuple[str, ...]:
 
 @woven
 async def test_an_unknown_flow_is_not_found(lab: Lab) -> None:
-    """D-31: the same answer of both entrances on every store."""
+    """The same answer of both entrances on every store."""
     missing = new_uuid7s(1)[0]
     async with lab.refuses(NotFound, "flow"):
         await lab.engine.cancel_flow(flow_id=missing)
@@ -270,7 +270,7 @@ async def test_scenario_16_a_repeated_header_never_fills_the_backlog_again(lab: 
 async def test_scenario_16_a_header_owes_only_whom_its_policy_takes(
     lab: Lab, how: CancellationPolicy
 ) -> None:
-    """D-28: the reference fills no backlog for other policies, and so cancels nobody."""
+    """Other systems fill no backlog for other policies, and so cancel no member."""
     graph = await submit(lab, "abc", arrows("a>b"))
     await graph.start("a")
     await lab.engine.cancel_flow_header(flow_id=graph.flow_id, policy=how, grace_ms=0)

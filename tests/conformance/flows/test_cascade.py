@@ -1,6 +1,6 @@
 """Cascades: at once while they are small, by durable tasks when they are large, once in any case.
 
-§8.6: what a crash leaves is done by whoever looks next, and nothing is done twice.
+After a crash the next pass of the loop does the rest, and nothing is done twice.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ def stalled(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
 async def test_a_crash_between_the_end_and_its_hops_loses_nothing(
     lab: Lab, stalled: pytest.MonkeyPatch
 ) -> None:
-    """Additional test, D-07: the claim of a cascade is not its end."""
+    """The claim of a cascade is not its end."""
     graph = await submit(lab, "abc", arrows("a>b", "a>c"))
     await graph.complete("a")
     assert await graph.edge_states() == {"a>b": "applied", "a>c": "applied"}
@@ -142,7 +142,7 @@ async def test_a_crash_between_the_end_and_its_hops_loses_nothing(
 async def test_d46_resolving_by_hand_tells_what_it_did(
     lab: Lab, stalled: pytest.MonkeyPatch
 ) -> None:
-    """Q1, Q2: pending, satisfied, already_fired and already_resolved are all answers."""
+    """Pending, satisfied, already_fired and already_resolved are all answers."""
     graph = await fan_in(lab, 4, Quorum(2, LET_RUN))
     await graph.start()
     await graph.complete("s0", "s1", "s2")
@@ -235,7 +235,7 @@ async def test_scenario_13_two_loops_share_the_work(lab: Lab) -> None:
 
 @woven
 async def test_two_upstreams_that_end_at_once_in_two_engines_fire_the_child_once(lab: Lab) -> None:
-    """Q1, Q3: on every store, rivals meet at the flow's row."""
+    """On every store, concurrent ends meet at the flow's row."""
     if lab.url.startswith("memory"):
         return
     graphs = [await fan_in(lab, 2, AllSucceeded()) for _ in range(15)]

@@ -1,4 +1,4 @@
-"""Data passing §7.6: one edge replaces the input, several arrive as a map; scenario 8, D-24."""
+"""Data passing: one edge replaces the input, several arrive as a map."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ async def test_any_of_is_handed_the_winner_under_its_name(lab: Lab, winner: str)
 
 @woven
 async def test_a_quorum_is_handed_every_success_that_fired_it(lab: Lab) -> None:
-    """D-24: the reference hands on the k-th result only."""
+    """Other systems pass on the k-th result only."""
     names = ["s0", "s1", "s2", "s3"]
     graph = await submit(
         lab,

@@ -1,5 +1,4 @@
-"""Joins: the event table §7.7, the worked decisions §7.8, invariants Q1 to Q6, scenarios 9, 10, 12
-and 13."""
+"""Joins: each kind of group with each end of its upstreams, and decisions worked by hand."""
 
 from __future__ import annotations
 
@@ -40,7 +39,6 @@ async def test_row_1_2_all_of_waits_for_the_last(lab: Lab) -> None:
 
 @woven
 async def test_row_3_all_of_is_lost_with_the_first_and_cancels_nobody(lab: Lab) -> None:
-    """Q4."""
     graph = await fan_in(lab, 3, AllSucceeded())
     await graph.start()
     await graph.fail("s1")
@@ -73,7 +71,7 @@ async def test_row_4_a_quorum_does_not_fire_before_k(lab: Lab, how: OnSatisfied)
 @pytest.mark.parametrize("policy", [AnySucceeded(CANCEL), Quorum(1, CANCEL), Quorum(2, CANCEL)])
 @woven
 async def test_row_5_at_k_the_rest_is_cancelled_by_the_loop(lab: Lab, policy: EdgePolicy) -> None:
-    """Scenario 9, 12, D-57: the cancels are owed in the transaction that fires the group."""
+    """The cancels are deferred in the transaction that fires the group."""
     k = policy.k if isinstance(policy, Quorum) else 1
     graph = await fan_in(lab, 5, policy)
     await graph.start()
@@ -99,7 +97,7 @@ async def test_row_5_at_k_the_rest_is_cancelled_by_the_loop(lab: Lab, policy: Ed
 @pytest.mark.parametrize("policy", [AnySucceeded(LET_RUN), Quorum(2, LET_RUN)])
 @woven
 async def test_row_6_let_run_lets_run(lab: Lab, policy: EdgePolicy) -> None:
-    """Q5: nothing is owed to anybody."""
+    """No work is deferred."""
     k = policy.k if isinstance(policy, Quorum) else 1
     graph = await fan_in(lab, 4, policy)
     await graph.start()
@@ -125,7 +123,7 @@ async def test_row_7_losses_are_borne_while_enough_are_left(lab: Lab, how: OnSat
 
 @woven
 async def test_row_8_scenario_10_an_impossible_quorum_cancels_the_survivors(lab: Lab) -> None:
-    """D-17: both branches, with their own reason."""
+    """Both branches, with their own reason."""
     graph = await fan_in(lab, 5, Quorum(3, CANCEL))
     await graph.start()
     await graph.fail("s0", "s1")
@@ -154,7 +152,7 @@ async def test_row_9_scenario_10_under_let_run_the_survivors_run_on(lab: Lab) ->
 @pytest.mark.parametrize("late", ["success", "failed"])
 @woven
 async def test_row_10_q1_a_decided_group_only_counts(lab: Lab, late: str) -> None:
-    """D-49: later ends neither wake the child again nor move its instant."""
+    """Later ends neither wake the child again nor move its instant."""
     graph = await fan_in(lab, 3, AnySucceeded(LET_RUN))
     await graph.complete("s0")
     fired_at = (await graph.group("d")).satisfied_at
@@ -230,7 +228,7 @@ async def test_decision_5_three_of_three_is_lost_with_the_first(lab: Lab) -> Non
 
 @woven
 async def test_decision_6_a_cancelled_sibling_is_a_loss_elsewhere(lab: Lab) -> None:
-    """D-63: by default siblings go even when others still need them."""
+    """By default siblings go even when others still need them."""
     graph = await submit(
         lab, ["x", "y", node("d", AnySucceeded(CANCEL)), "other"], arrows("x>d", "y>d", "y>other")
     )
@@ -273,7 +271,7 @@ async def test_d63_those_whose_every_group_is_decided_are_shared_by_nobody(lab: 
 
 @woven
 async def test_skipped_is_a_loss_that_a_quorum_may_bear(lab: Lab) -> None:
-    """§7.7: there is no policy that tolerates it but by arithmetic."""
+    """There is no policy that tolerates it but by arithmetic."""
     graph = await submit(
         lab,
         ["a", "b", "c", node("d", AnySucceeded(LET_RUN)), "e"],
@@ -349,7 +347,7 @@ async def test_scenario_12_fifty_edges_lead_to_one(lab: Lab) -> None:
 
 @woven
 async def test_scenario_13_d14_a_sibling_that_ended_meanwhile_hinders_nobody(lab: Lab) -> None:
-    """§9.4: it may succeed before its cancel lands; the others are cancelled all the same."""
+    """It may succeed before its cancel lands; the others are cancelled all the same."""
     graph = await fan_in(lab, 4, AnySucceeded(CANCEL))
     await graph.start()
     await graph.complete("s0")

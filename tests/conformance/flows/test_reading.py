@@ -1,4 +1,4 @@
-"""Reads of flows: listings, edges, members, eligibility, tags. Scenario 20, D-19 to D-23."""
+"""Reads of flows: listings, edges, members, eligibility, tags."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ async def test_an_edge_tells_what_its_group_asks_for(
 
 @woven
 async def test_an_edge_tells_its_live_state(lab: Lab) -> None:
-    """§4: pending, applied, satisfied, impossible, and when."""
+    """Pending, applied, satisfied, impossible, and when."""
     graph = await empty(lab, "a", "b", "c", "d")
     edge_id = await graph.stage("a>b", data_passing_ref="result", input_name="draft")
     describe = lab.engine.describe_edge
@@ -235,7 +235,7 @@ async def test_an_execution_tells_its_flow(lab: Lab) -> None:
 
 @woven
 async def test_d19_eligibility_is_judged_by_the_group(lab: Lab) -> None:
-    """In the order of its specification: what is not runnable says no more."""
+    """The reasons have an order: an execution that is not runnable shows no other."""
     graph = await submit(
         lab, ["a", "b", node("c", AnySucceeded(LET_RUN)), "d"], arrows("a>c", "b>c", "c>d")
     )
@@ -278,7 +278,7 @@ async def test_eligibility_of_who_has_no_flow_or_does_not_exist(lab: Lab) -> Non
 
 @woven
 async def test_d21_a_tag_is_written_and_described(lab: Lab) -> None:
-    """Additional test: a tag write, then describe and list."""
+    """A tag write, then describe and list."""
     graph = await submit(lab, "a", tags={"team.name": "x"})
     lab.clock.advance(5)
     await lab.engine.set_flow_tag(flow_id=graph.flow_id, key="cost.center", value="42")

@@ -1,4 +1,4 @@
-"""Replay of members §12: scenario 18, D-08, D-13, and what a cascade takes along.
+"""Replay of members, and of members skipped because of them.
 
 An edge remembers which life of its upstream decided it, so each life counts once: a skipped member
 that is replayed alone waits for the next life of what it lacked.
@@ -115,7 +115,7 @@ async def test_a_skipped_member_whose_upstream_failed_again_is_skipped_again(lab
 
 @woven
 async def test_replay_with_cascade_takes_the_skipped_along_all_the_way(lab: Lab) -> None:
-    """Canonical §12: transitively, on request; what was not skipped is left alone."""
+    """Transitively, on request; what was not skipped is left alone."""
     graph = await submit(lab, "abcdex", arrows("a>b>c>d", "b>e", "a>x"))
     await graph.start()
     await graph.fail("a")
@@ -166,7 +166,7 @@ async def test_a_cascade_over_two_failed_upstreams_waits_for_both(lab: Lab) -> N
 @pytest.mark.parametrize("how", [CANCEL, LET_RUN])
 @woven
 async def test_an_any_of_child_is_replayed_with_a_fresh_group(lab: Lab, how: OnSatisfied) -> None:
-    """Additional test, D-08: the reference leaves the group impossible and counts past n."""
+    """Other systems leave the group impossible and count past n."""
     graph = await fan_in(lab, 3, AnySucceeded(how))
     await graph.start()
     await graph.fail("s0", "s1", "s2")
@@ -183,7 +183,7 @@ async def test_an_any_of_child_is_replayed_with_a_fresh_group(lab: Lab, how: OnS
 
 @woven
 async def test_a_quorum_child_keeps_its_successes(lab: Lab) -> None:
-    """Additional test: satisfied edges count on, lost ones are counted anew."""
+    """Satisfied edges count on, lost ones are counted anew."""
     graph = await fan_in(lab, 4, Quorum(3, LET_RUN))
     await graph.start()
     await graph.complete("s0")

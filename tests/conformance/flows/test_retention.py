@@ -1,4 +1,4 @@
-"""Retention of whole flows §13: a flow goes as one, in pages, and nobody before it; D-38."""
+"""Retention of whole flows: a flow is purged as one, in pages, and no member before it."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ async def test_a_finished_flow_goes_as_a_whole_after_its_time(lab: Lab) -> None:
 
 @woven
 async def test_members_stay_while_one_of_them_lives(lab: Lab) -> None:
-    """D-38: an upstream is never purged from under a child that waits."""
+    """An upstream is never purged from under a child that waits."""
     graph = await submit(lab, ["a", node("b", lane_id="slow"), "c"], arrows("a>b>c"))
     await graph.complete("a")
     await trim(lab, 10 * DAY)

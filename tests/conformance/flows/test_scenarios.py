@@ -1,4 +1,4 @@
-"""Whole flows from submit to end: scenarios 5 to 7, 14 and 15, and the flow's own state."""
+"""Whole flows from submit to end: chains, losses, joins, and the flow's own state."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ async def test_scenario_5_a_diamond_waits_for_both_sides(lab: Lab) -> None:
 
 @woven
 async def test_scenario_6_a_failure_skips_what_follows_and_nothing_else(lab: Lab) -> None:
-    """The whole state vector, transitively, in the transaction of the failure; D-18."""
+    """The whole state vector, transitively, in the transaction of the failure."""
     graph = await submit(lab, "abcdefg", arrows("a>b>c>d>e", "a>f>g"))
     await graph.complete("a")
     await graph.fail("b")
@@ -95,7 +95,7 @@ async def test_scenario_6_a_failure_skips_what_follows_and_nothing_else(lab: Lab
 
 @woven
 async def test_d61_skips_have_no_depth_limit(lab: Lab) -> None:
-    """The reference stops at 50 levels."""
+    """Other systems stop at 50 levels."""
     names = [f"n{at}" for at in range(300)]
     graph = await submit(lab, names, arrows(">".join(names)))
     await graph.fail("n0")
@@ -106,7 +106,7 @@ async def test_d61_skips_have_no_depth_limit(lab: Lab) -> None:
 @pytest.mark.parametrize("outcome", ["failed", "cancelled"])
 @woven
 async def test_every_loss_skips(lab: Lab, outcome: str) -> None:
-    """§7.2: any outcome but success is a loss."""
+    """Any outcome but success is a loss."""
     graph = await submit(lab, "ab", arrows("a>b"))
     await graph.end("a", outcome)
     assert await graph.state("b") == "skipped"
@@ -118,7 +118,7 @@ async def test_scenario_7_an_edge_is_resolved_once(lab: Lab) -> None:
     graph = await submit(lab, "ab", arrows("a>b"))
     row = (await graph.edges())["a>b"]
     ends = graph.ends("a>b")
-    async with lab.refuses(ExecutionNotTerminal, "upstream_execution_id"):  # D-06
+    async with lab.refuses(ExecutionNotTerminal, "upstream_execution_id"):
         await lab.engine.resolve_dependency(edge_id=row.edge_id, **ends)
     await graph.complete("a")
     async with lab.unchanged():
@@ -154,7 +154,7 @@ async def test_scenario_15_a_cascade_again_finds_nothing(lab: Lab) -> None:
 )
 @woven
 async def test_scenario_14_every_end_is_told_and_cascades(lab: Lab, how: str) -> None:
-    """D-04, D-05: one routine ends executions, so no end leaves its children waiting."""
+    """One routine ends executions, so no end leaves its children waiting."""
     rules: dict[str, Any] = {
         "deadline": {"execution_deadline_at": lab.now + 100},
         "attempt timeout": {"policy": policy(attempt_timeout_ms=100)},
@@ -191,7 +191,7 @@ async def test_scenario_14_who_has_no_flow_says_so(lab: Lab) -> None:
 
 @woven
 async def test_scenario_19_every_event_tells_its_tenant_and_tags(lab: Lab) -> None:
-    """D-25: whoever filters sees all of its own, skips and cancels included."""
+    """A filter shows all its matches, skips and cancels included."""
     tags = {"team.name": "x"}
     nodes = [node(name, tags=tags) for name in "abc"]
     graph = await submit(lab, nodes, arrows("a>b"), namespace="tenant", tags=tags)
@@ -211,7 +211,7 @@ async def test_scenario_19_every_event_tells_its_tenant_and_tags(lab: Lab) -> No
 
 @woven
 async def test_d22_more_than_fifty_members_reach_completed(lab: Lab) -> None:
-    """Additional test: exact counts, whatever the size."""
+    """Exact counts, whatever the size."""
     names = [f"n{at}" for at in range(120)]
     graph = await submit(lab, names, tags={"team.name": "a"})
     await graph.start()
@@ -230,7 +230,7 @@ async def test_d22_more_than_fifty_members_reach_completed(lab: Lab) -> None:
 
 @woven
 async def test_open_running_and_blocked_are_what_the_members_do(lab: Lab) -> None:
-    """§11: the derived states."""
+    """The derived states."""
     graph = await submit(lab, "ab")
     assert await graph.flow_state() is FlowState.OPEN
     await graph.start()
@@ -249,7 +249,7 @@ async def test_open_running_and_blocked_are_what_the_members_do(lab: Lab) -> Non
 
 @woven
 async def test_skipped_alone_counts_as_completed_but_a_loss_does_not(lab: Lab) -> None:
-    """§11: failed if any failed, was cancelled or expired."""
+    """Failed if any failed, was cancelled or expired."""
     for how in ("fail", "cancel"):
         graph = await submit(lab, "ab", arrows("a>b"))
         await getattr(graph, how)("a")
@@ -283,7 +283,7 @@ async def test_a_flow_can_be_waited_for(lab: Lab) -> None:
 
 @woven
 async def test_members_ended_in_one_batch_are_counted_each(lab: Lab) -> None:
-    """Q3: a batch gives what its commands give one after the other."""
+    """A batch gives what its commands give one after the other."""
     names = [f"s{at}" for at in range(30)]
     graph = await submit(lab, [*names, "d"], [edge(name, "d") for name in names])
     await graph.start()

@@ -1,6 +1,6 @@
 """Rows of flows spoiled behind the engine's back are reported, and their neighbours live on.
 
-Scenario 20, and the additional test of a poisoned head: what cannot be moved hides nobody.
+A row that cannot be moved does not hide the rows behind it.
 """
 
 from __future__ import annotations
@@ -179,7 +179,7 @@ def test_d23_a_listing_leaves_out_what_cannot_be_read(durable_lab: Lab, newest_f
 async def test_a_poisoned_head_hides_nothing_behind_it(
     lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Additional test, D-40: what cannot be done is put off, ever longer, and the next is done."""
+    """Work that cannot be done is postponed, ever longer, and the next is done."""
     bad, good = await submit(lab, "ab"), await submit(lab, "ab")
     free = Locks.load_unlocked
 

@@ -198,7 +198,7 @@ async def test_a_flow_id_is_used_once(lab: Lab) -> None:
 
 @woven
 async def test_everything_is_recorded_at_once(lab: Lab) -> None:
-    """D-09, D-10: there is no moment in which a child could be claimed before its edges count."""
+    """There is no moment in which a child could be claimed before its edges count."""
     graph = await submit(
         lab,
         ["a", "b", node("c", AnySucceeded(CANCEL))],

@@ -37,7 +37,7 @@ async def kids(lab: Lab) -> dict[str, bool]:
 
 @scenario
 async def test_the_first_start_stores_a_random_key(lab: Lab) -> None:
-    """D-30: 256 random bits, kid k1, current; the next start finds it."""
+    """256 random bits, kid k1, current; the next start finds it."""
     (row,) = (await lab.dump())[SECRETS.name]
     assert (row.kid, row.is_current, row.due_at) == ("k1", 1, None)
     assert len(row.secret_hex) == 64
@@ -73,7 +73,6 @@ async def test_a_chosen_key_takes_the_name_of_the_unused_automatic_one(lab: Lab)
 
 @scenario
 async def test_seeding_never_overwrites_what_has_signed(lab: Lab) -> None:
-    """§2.6, D-28."""
     await suspended(lab)
     (row,) = (await lab.dump())[SECRETS.name]
     seed = lab.engine.seed_waitpoint_hmac_secret
@@ -88,7 +87,7 @@ async def test_seeding_never_overwrites_what_has_signed(lab: Lab) -> None:
 
 @scenario
 async def test_rotation_keeps_one_current_key(lab: Lab) -> None:
-    """§2.7, §16: Noop on exact replay, a conflict on another secret, grace on the old one."""
+    """Noop on exact replay, a conflict on another secret, grace on the old one."""
     rotate = lab.engine.rotate_waitpoint_hmac_secret_all
     assert await rotate(new_kid="a", new_secret_hex=A, grace_ms=1000) == Rotated("k1", "a", 0)
     async with lab.unchanged():
@@ -111,7 +110,7 @@ async def test_rotation_keeps_one_current_key(lab: Lab) -> None:
 
 @told
 async def test_rotating_back_voids_nothing(lab: Lab) -> None:
-    """D-27, D-28: A→B→A keeps A's secret, clears its expiry, and is never collected."""
+    """A→B→A keeps A's secret, clears its expiry, and is never collected."""
     rotate = lab.engine.rotate_waitpoint_hmac_secret_all
     await rotate(new_kid="a", new_secret_hex=A)
     first = await suspended(lab, MANY)
@@ -135,7 +134,7 @@ async def test_rotating_back_voids_nothing(lab: Lab) -> None:
 
 @told
 async def test_a_name_may_be_used_again_when_its_key_is_over(lab: Lab) -> None:
-    """D-04: an expired key does not come back to life under its name."""
+    """An expired key does not come back to life under its name."""
     rotate = lab.engine.rotate_waitpoint_hmac_secret_all
     old = await suspended(lab, MANY)
     await rotate(new_kid="b", grace_ms=10)
@@ -159,7 +158,7 @@ async def test_a_grace_of_nothing_retires_at_once(lab: Lab) -> None:
 
 @scenario
 async def test_expired_keys_are_swept_and_the_current_never(lab: Lab) -> None:
-    """D-27: by the loop too."""
+    """By the loop too."""
     await lab.engine.rotate_waitpoint_hmac_secret_all(new_kid="b", grace_ms=1000)
     await lab.after(999)
     assert len((await lab.dump())[SECRETS.name]) == 2
@@ -184,7 +183,7 @@ async def test_only_so_many_keys_verify_at_once(lab: Lab) -> None:
 
 @scenario
 async def test_one_validator_for_kids_secrets_and_grace(lab: Lab) -> None:
-    """D-29, §16: no secret in the error, nothing changed."""
+    """No secret in the error, nothing changed."""
     seed = lab.engine.seed_waitpoint_hmac_secret
     rotate = lab.engine.rotate_waitpoint_hmac_secret_all
     async with lab.unchanged():
@@ -207,7 +206,7 @@ async def test_one_validator_for_kids_secrets_and_grace(lab: Lab) -> None:
 
 @scenario
 async def test_rotations_at_once_end_with_one_current_key(lab: Lab) -> None:
-    """D-28: whatever their order, and no error but a conflict of the same name."""
+    """Whatever their order, and no error but a conflict of the same name."""
     rotate = lab.engine.rotate_waitpoint_hmac_secret_all
     done = await asyncio.gather(*(rotate(new_kid=f"n{number}") for number in range(8)))
     assert all(isinstance(each, Rotated) for each in done)
@@ -218,7 +217,7 @@ async def test_rotations_at_once_end_with_one_current_key(lab: Lab) -> None:
 
 
 def test_a_configured_secret_is_installed_and_a_wrong_one_refused(durable_lab: Lab) -> None:
-    """D-30: refuses to start on a mismatch or a weak key; the refusal shows no secret."""
+    """Refuses to start on a mismatch or a weak key; the refusal shows no secret."""
     lab = durable_lab
 
     async def check() -> None:
@@ -242,7 +241,7 @@ def test_a_configured_secret_is_installed_and_a_wrong_one_refused(durable_lab: L
 
 
 def test_two_engines_that_start_at_once_agree_on_one_key(durable_lab: Lab) -> None:
-    """D-28: an empty store ends with one current key, ten times over."""
+    """An empty store ends with one current key, ten times over."""
     lab = durable_lab
 
     async def check() -> None:

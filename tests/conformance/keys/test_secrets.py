@@ -16,7 +16,7 @@ from tests.support.lab import TTL_MS, Lab, scenario
 
 
 def test_the_values_that_hold_a_secret_do_not_show_it() -> None:
-    """B.C row 14: reprs end in tracebacks and logs."""
+    """Reprs end in tracebacks and logs."""
     execution = leased()
     secret = execution.lease_id
     assert secret
@@ -36,7 +36,7 @@ def test_the_values_that_hold_a_secret_do_not_show_it() -> None:
 
 @scenario
 async def test_no_answer_but_the_owners_own_carries_the_secret(lab: Lab) -> None:
-    """B.C row 3: not in listings, explanations, histories, events or counts."""
+    """Not in listings, explanations, histories, events or counts."""
     claimed = await lab.started(tags={"a.b": "c"})
     secret, execution_id = claimed.lease_id, claimed.execution_id
     engine = lab.engine
@@ -101,7 +101,7 @@ async def test_no_error_tells_the_secret(lab: Lab) -> None:
 async def test_no_log_line_tells_a_secret_or_a_payload(
     lab: Lab, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """B.C row 14: a canary through a whole life, at the most talkative level."""
+    """A canary through a whole life, at the most talkative level."""
     caplog.set_level(logging.DEBUG)
     canary = b"canary-payload-7f3a"
     claimed = await lab.started(input_payload=canary)

@@ -138,7 +138,7 @@ async def test_three_lanes_share_by_weight(lab: Lab, limit: int) -> None:
 
 
 @scenario
-async def test_lanes_nobody_configured_share_alike(lab: Lab) -> None:
+async def test_lanes_without_settings_share_equally(lab: Lab) -> None:
     await fill(lab, 30, lane_id="a", priority=9)
     await fill(lab, 30, lane_id="b")
     assert await drawn(lab, 20, 1, lanes=("a", "b")) == {"a": 10, "b": 10}
@@ -194,7 +194,7 @@ async def test_denied_work_costs_its_lane_nothing(lab: Lab) -> None:
 
 @pytest.mark.parametrize("limit", [1, 4])
 @scenario
-async def test_a_tenant_with_a_thousand_queued_starves_nobody(lab: Lab, limit: int) -> None:
+async def test_a_tenant_with_a_thousand_queued_starves_no_other(lab: Lab, limit: int) -> None:
     await fill(lab, 1000, namespace="loud", priority=9)
     lab.clock.advance(1000)
     await fill(lab, 6, namespace="quiet")
@@ -220,7 +220,7 @@ async def test_tenants_share_their_lanes_part(lab: Lab) -> None:
 
 
 @scenario
-async def test_what_a_tenant_does_not_use_stays_on_its_lane(lab: Lab) -> None:
+async def test_the_unused_share_of_a_tenant_stays_on_its_lane(lab: Lab) -> None:
     await fill(lab, 1, lane_id="a", namespace="idle")
     await fill(lab, 60, lane_id="a", namespace="busy")
     await fill(lab, 60, lane_id="b", namespace="busy")

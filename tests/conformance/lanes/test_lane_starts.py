@@ -190,7 +190,7 @@ async def test_a_paused_lane_takes_a_replay_in_and_keeps_it(lab: Lab) -> None:
 
 
 @scenario
-async def test_what_runs_on_a_lane_that_is_shut_goes_on_and_waits_there(lab: Lab) -> None:
+async def test_work_running_on_a_closed_lane_goes_on_and_waits_there(lab: Lab) -> None:
     """A retry, a resume and a lost lease bring work back to its lane; the lane keeps it."""
     fails = await lab.started(policy=policy(retry_policy=retries(1, 0)))
     waits = await lab.started()

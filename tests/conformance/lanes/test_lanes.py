@@ -44,7 +44,7 @@ async def test_lanes_are_paged_by_name(lab: Lab) -> None:
 
 @scenario
 async def test_a_paused_lane_takes_work_in_and_hands_none_out(lab: Lab) -> None:
-    """core 8.1 row 23: lane states are enforced."""
+    """Lane states are enforced."""
     before = await lab.create()
     answer = await lab.engine.pause_lane(lane_id="default", reason="deploy")
     assert answer == LaneChanged("default", LaneState.PAUSED, LaneState.ACTIVE)
@@ -95,7 +95,7 @@ async def test_a_lane_may_be_switched_before_its_first_use(lab: Lab) -> None:
 @pytest.mark.parametrize("lane_id", ["", "x" * 65, "tab\t", "naïve", "nul\x00", 5, None])
 @scenario
 async def test_a_malformed_lane_is_refused(lab: Lab, lane_id: str) -> None:
-    """Lifecycle 1.1: 1 to 64 bytes of printable ASCII, on every entrance."""
+    """1 to 64 bytes of printable ASCII, on every entrance."""
     async with lab.refuses(InvalidInput, field="lane"):
         await lab.engine.pause_lane(lane_id=lane_id)
     async with lab.refuses(InvalidInput, field="lanes"):

@@ -14,7 +14,6 @@ from tests.support.lab import Lab, scenario
 )
 @scenario
 async def test_a_priority_is_clamped_everywhere(lab: Lab, given: int | None, stored: int) -> None:
-    """Scenario 10, D5, core 8.1 row 7."""
     execution_id = await lab.create(priority=given)
     assert (await lab.describe(execution_id)).priority == stored
     if given is not None:
@@ -32,7 +31,6 @@ async def test_a_priority_is_a_whole_number(lab: Lab, wrong: object) -> None:
 
 @scenario
 async def test_higher_goes_first_and_older_among_equals(lab: Lab) -> None:
-    """Scenario 10."""
     old_low = await lab.create(priority=1)
     lab.clock.advance(10)
     old_high = await lab.create(priority=5)
@@ -45,7 +43,7 @@ async def test_higher_goes_first_and_older_among_equals(lab: Lab) -> None:
 
 @scenario
 async def test_changing_a_priority_changes_the_order(lab: Lab) -> None:
-    """Scenario 10; audited."""
+    """Audited."""
     first = await lab.create(priority=5)
     second = await lab.create(priority=4)
     await lab.engine.change_priority(execution_id=second, new_priority=6)
@@ -58,7 +56,7 @@ async def test_changing_a_priority_changes_the_order(lab: Lab) -> None:
 
 @scenario
 async def test_a_priority_changes_in_every_runnable_state(lab: Lab) -> None:
-    """D26: stored for later when it is delayed or held."""
+    """Stored for later when it is delayed or held."""
     delayed = await lab.create(delay_until=lab.now + 100)
     held = await lab.create()
     await lab.engine.hold_execution(execution_id=held)
@@ -73,7 +71,6 @@ async def test_a_priority_changes_in_every_runnable_state(lab: Lab) -> None:
 
 @scenario
 async def test_a_priority_of_what_runs_or_ended_is_refused(lab: Lab) -> None:
-    """Scenario 10."""
     running = (await lab.started()).execution_id
     finished = await lab.completed(lane_id="b")
     for execution_id in (running, finished):

@@ -17,7 +17,7 @@ from tests.support.lab import TTL_MS, Lab, scenario
 
 @scenario
 async def test_a_claim_makes_the_worker_the_owner(lab: Lab) -> None:
-    """Lifecycle 3.6, D42: the ids handed out are the ids on record."""
+    """The ids handed out are the ids on record."""
     claimed = await lab.started()
     snapshot = await lab.describe(claimed.execution_id)
     assert snapshot.public_state is PublicState.ACTIVE
@@ -40,7 +40,7 @@ async def test_a_claim_makes_the_worker_the_owner(lab: Lab) -> None:
 
 @scenario
 async def test_a_handle_survives_transport(lab: Lab) -> None:
-    """core 8.1 row 12: a real handle, as bytes and back."""
+    """A real handle, as bytes and back."""
     claimed = await lab.started()
     carried = Handle.decode(claimed.handle.encode())
     assert carried == claimed.handle
@@ -50,7 +50,7 @@ async def test_a_handle_survives_transport(lab: Lab) -> None:
 
 @scenario
 async def test_many_workers_race_and_each_execution_has_one_owner(lab: Lab) -> None:
-    """Scenario 2, I4: every execution is handed out once, losers get nothing."""
+    """I4: every execution is handed out once, losers get nothing."""
     ids = {await lab.create() for _ in range(25)}
     calls = [lab.claims(f"w{number}", limit=2) for number in range(20)]
     won = [claimed for answer in await asyncio.gather(*calls) for claimed in answer]
@@ -61,7 +61,7 @@ async def test_many_workers_race_and_each_execution_has_one_owner(lab: Lab) -> N
 
 @scenario
 async def test_one_execution_raced_for_a_hundred_times_has_one_lease_per_epoch(lab: Lab) -> None:
-    """Scenario 2, I4, D54: epochs of one execution strictly rise over all its attempts."""
+    """I4: epochs of one execution strictly rise over all its attempts."""
     execution_id = await lab.create(policy=ExecutionPolicy(max_reclaim_count=1000))
     epochs = []
     for _ in range(100):
@@ -92,7 +92,6 @@ async def test_a_claim_takes_up_to_its_limit_over_several_lanes_best_first(lab: 
 
 @scenario
 async def test_a_namespace_sees_only_its_own_work(lab: Lab) -> None:
-    """I14."""
     theirs = await lab.create(namespace="theirs", priority=9)
     ours = await lab.create(namespace="ours")
     assert (await lab.claim(namespace="ours")).execution_id == ours
@@ -111,7 +110,7 @@ async def test_a_worker_gets_only_the_kinds_it_handles(lab: Lab) -> None:
 
 @scenario
 async def test_a_lease_never_outlives_the_deadline_or_the_attempt(lab: Lab) -> None:
-    """D39, D28: armed by every claim from the stored policy."""
+    """Armed by every claim from the stored policy."""
     timeouts = TimeoutPolicy(attempt_timeout_ms=5000, execution_deadline_ms=3000)
     claimed = await lab.started(policy=ExecutionPolicy(timeout_policy=timeouts))
     assert claimed.lease_expires_at == lab.now + 3000
@@ -126,7 +125,7 @@ async def test_a_lease_never_outlives_the_deadline_or_the_attempt(lab: Lab) -> N
 @pytest.mark.parametrize("lease_ttl_ms", [-1, 0, 999, 3_600_001, 2**70, 1.5, "30000", True])
 @scenario
 async def test_a_lease_length_outside_its_bounds_is_refused(lab: Lab, lease_ttl_ms: int) -> None:
-    """D39, core: negative TTL."""
+    """A negative TTL too."""
     await lab.create()
     async with lab.refuses(InvalidInput, field="lease_ttl_ms"):
         await lab.claims(lease_ttl_ms=lease_ttl_ms)
@@ -135,7 +134,6 @@ async def test_a_lease_length_outside_its_bounds_is_refused(lab: Lab, lease_ttl_
 @pytest.mark.parametrize("lease_ttl_ms", [1000, 3_600_000])
 @scenario
 async def test_both_bounds_of_a_lease_length_are_inclusive(lab: Lab, lease_ttl_ms: int) -> None:
-    """D39."""
     await lab.create()
     claimed = await lab.claim(lease_ttl_ms=lease_ttl_ms)
     assert claimed.lease_expires_at == lab.now + lease_ttl_ms
@@ -143,7 +141,7 @@ async def test_both_bounds_of_a_lease_length_are_inclusive(lab: Lab, lease_ttl_m
 
 @scenario
 async def test_work_past_its_deadline_does_not_hide_what_is_behind_it(lab: Lab) -> None:
-    """D31: the head is passed over, not waited for."""
+    """The head is passed over, not waited for."""
     await lab.create(priority=9, execution_deadline_at=lab.now + 10)
     behind = await lab.create()
     lab.clock.advance(10)
@@ -152,7 +150,6 @@ async def test_work_past_its_deadline_does_not_hide_what_is_behind_it(lab: Lab) 
 
 @scenario
 async def test_a_promised_head_does_not_hide_what_is_behind_it(lab: Lab) -> None:
-    """D31, D6."""
     head = await lab.create(priority=9)
     behind = await lab.create()
     await lab.engine.issue_claim_grant(
@@ -166,7 +163,7 @@ async def test_a_promised_head_does_not_hide_what_is_behind_it(lab: Lab) -> None
 
 @scenario
 async def test_an_interrupted_head_is_resumed_and_hides_nothing(lab: Lab) -> None:
-    """D31: the one claim path continues interrupted attempts."""
+    """The one claim path continues interrupted attempts."""
     first = await lab.started(priority=9)
     await lab.engine.delay(first.handle, delay_until=lab.now)
     behind = await lab.create()
@@ -180,7 +177,7 @@ async def test_an_interrupted_head_is_resumed_and_hides_nothing(lab: Lab) -> Non
 
 @scenario
 async def test_a_waiting_claim_gets_work_created_meanwhile(lab: Lab) -> None:
-    """core 8.1 row 17: max_wait is honoured, woken by a hint."""
+    """max_wait is honoured, woken by a hint."""
     await lab.configure(poll_interval_ms=600_000)  # without the hint it comes too late
     await lab.create("warm-up", lane_id="slow")
     waiting = asyncio.create_task(lab.claims(lanes=("slow2",), wait_ms=600_000))
@@ -199,7 +196,7 @@ async def test_a_waiting_claim_gives_up_in_time(lab: Lab) -> None:
 
 @scenario
 async def test_counters_and_pointers_follow_the_attempts(lab: Lab) -> None:
-    """D3, core 8.1 rows 10 and 11: the current index and the next one are different things."""
+    """The current index and the next one are different things."""
     execution_id = await lab.create()
     engine = lab.engine
     assert await engine.read_total_attempt_count(execution_id=execution_id) == 0

@@ -63,7 +63,7 @@ async def test_small_inputs_are_all_handed_out_at_once(lab: Lab) -> None:
 
 
 @scenario
-async def test_priority_decides_whose_input_still_fits(lab: Lab) -> None:
+async def test_priority_decides_which_input_still_fits(lab: Lab) -> None:
     await submit(lab, [6 * KIB] * 3, priority=1)
     (urgent,) = await submit(lab, [6 * KIB], priority=9)
     claimed = await lab.claims(limit=1000)
@@ -90,7 +90,7 @@ async def test_several_kinds_share_the_room_in_order(lab: Lab) -> None:
 
 
 @scenario
-async def test_what_a_quota_keeps_back_takes_no_room_from_others(lab: Lab) -> None:
+async def test_an_execution_blocked_by_a_quota_takes_no_bytes_from_others(lab: Lab) -> None:
     await quota(lab, cap=1)
     bounded = await submit(lab, [4 * KIB] * 5, quota_policy_id=QUOTA, priority=5)
     await submit(lab, [4 * KIB] * 5)

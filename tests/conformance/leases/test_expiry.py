@@ -18,7 +18,7 @@ from tests.support.lab import TTL_MS, Lab, scenario
 
 @scenario
 async def test_a_lapsed_lease_is_marked_exactly_at_its_end(lab: Lab) -> None:
-    """D8, I3."""
+    """Invariant I3."""
     claimed = await lab.started()
     execution_id = claimed.execution_id
     lab.clock.set(claimed.lease_expires_at - 1)
@@ -37,7 +37,7 @@ async def test_a_lapsed_lease_is_marked_exactly_at_its_end(lab: Lab) -> None:
 
 @scenario
 async def test_lost_work_is_run_again_by_itself(lab: Lab) -> None:
-    """D8, D20, I9: recovery needs no operator and no explicit reclaim."""
+    """I9: recovery needs no operator and no explicit reclaim."""
     first = await lab.started("w1")
     await lab.after(TTL_MS - 1)
     assert await lab.claims("w2") == []
@@ -70,7 +70,7 @@ async def test_a_renewed_lease_does_not_lapse(lab: Lab) -> None:
 
 @scenario
 async def test_an_attempt_that_ran_too_long_is_retried(lab: Lab) -> None:
-    """Scenario 7, D15, core 8.2 rows 28 and 29: its own due time, class timeout, no reclaim."""
+    """Its own due time, class timeout, no reclaim."""
     rules = policy(attempt_timeout_ms=5000, retry_policy=retries(1, 700))
     claimed = await lab.started(policy=rules)
     await lab.after(4999)
@@ -93,7 +93,6 @@ async def test_an_attempt_that_ran_too_long_is_retried(lab: Lab) -> None:
 
 @scenario
 async def test_renewing_does_not_buy_an_attempt_more_time(lab: Lab) -> None:
-    """D39."""
     claimed = await lab.started(policy=policy(attempt_timeout_ms=5000))
     lab.clock.advance(4000)
     assert (await lab.engine.renew(claimed.handle)).expires_at_ms == lab.now + 1000
@@ -103,7 +102,7 @@ async def test_renewing_does_not_buy_an_attempt_more_time(lab: Lab) -> None:
 
 @scenario
 async def test_a_deadline_ends_every_phase(lab: Lab) -> None:
-    """Scenario 7, D13: waiting, delayed, blocked, held, parked, lost and running."""
+    """Waiting, delayed, blocked, held, parked, lost and running."""
     deadline_at = lab.now + 2 * TTL_MS
     fields: dict[str, Any] = {"execution_deadline_at": deadline_at}
     running = await lab.started(**fields)
@@ -143,7 +142,7 @@ async def test_a_deadline_ends_every_phase(lab: Lab) -> None:
 
 @scenario
 async def test_a_deadline_beats_a_lapsed_lease_at_the_same_instant(lab: Lab) -> None:
-    """D39: the lease ends with the deadline, and the deadline decides."""
+    """The lease ends with the deadline, and the deadline decides."""
     claimed = await lab.started(execution_deadline_at=lab.now + 5000)
     assert claimed.lease_expires_at == lab.now + 5000
     await lab.after(5000)
@@ -155,8 +154,8 @@ async def test_a_deadline_beats_a_lapsed_lease_at_the_same_instant(lab: Lab) -> 
 
 
 @scenario
-async def test_a_stale_timer_harms_nobody(lab: Lab) -> None:
-    """D19: every hook checks again and changes nothing when it is not due."""
+async def test_a_stale_timer_does_no_harm(lab: Lab) -> None:
+    """Every hook checks again and changes nothing when it is not due."""
     rules = policy(attempt_timeout_ms=10_000, retry_policy=retries(3, 0))
     first = await lab.started(policy=rules)
     await lab.engine.fail(first.handle, reason="x")
@@ -183,7 +182,7 @@ async def test_an_unknown_phase_is_refused(lab: Lab) -> None:
 @pytest.mark.parametrize("number", [700])
 @scenario
 async def test_many_due_at_once_are_all_moved(lab: Lab, number: int) -> None:
-    """D20: the first do not hide the rest, whatever the batch."""
+    """The first do not hide the rest, whatever the batch."""
     for _ in range(number // 100):
         await lab.engine.create_executions(
             [NewExecution(execution_kind="work", delay_until=lab.now + 10)] * 100

@@ -61,7 +61,7 @@ async def assert_all_refused(lab: Lab, handle: Handle, error: type[FlowFabricErr
 
 @scenario
 async def test_a_lapsed_owner_is_refused_before_anybody_noticed(lab: Lab) -> None:
-    """Scenario 3, core 8.2 row 25: at the instant of expiry itself."""
+    """At the instant of expiry itself."""
     claimed = await lab.started()
     lab.clock.set(claimed.lease_expires_at)
     await assert_all_refused(lab, claimed.handle, LeaseExpired)
@@ -69,14 +69,13 @@ async def test_a_lapsed_owner_is_refused_before_anybody_noticed(lab: Lab) -> Non
 
 @scenario
 async def test_a_lapsed_owner_is_refused_after_the_mark(lab: Lab) -> None:
-    """Scenario 3, core 8.2 row 26."""
     claimed = await lab.lapsed()
     await assert_all_refused(lab, claimed.handle, LeaseExpired)
 
 
 @scenario
 async def test_a_lapsed_owner_is_refused_after_the_requeue(lab: Lab) -> None:
-    """Scenario 3: it is not running, so it has no owner."""
+    """It is not running, so it has no owner."""
     claimed = await lab.started()
     await lab.after(TTL_MS)
     await assert_all_refused(lab, claimed.handle, ExecutionNotActive)
@@ -84,7 +83,7 @@ async def test_a_lapsed_owner_is_refused_after_the_requeue(lab: Lab) -> None:
 
 @scenario
 async def test_the_old_owner_cannot_touch_its_successors_run(lab: Lab) -> None:
-    """Scenario 3, D10, I3: not even cancel it."""
+    """I3: not even cancel it."""
     first = await lab.started("w1")
     await lab.after(TTL_MS)
     second = await lab.claim("w2")
@@ -96,7 +95,6 @@ async def test_the_old_owner_cannot_touch_its_successors_run(lab: Lab) -> None:
 
 @scenario
 async def test_a_revoked_owner_hears_that_it_was_revoked(lab: Lab) -> None:
-    """Scenario 5, D55."""
     claimed = await lab.started()
     await lab.engine.revoke_lease(execution_id=claimed.execution_id, reason="suspect")
     await assert_all_refused(lab, claimed.handle, LeaseRevoked)
@@ -114,14 +112,14 @@ async def test_a_revoked_owner_hears_that_it_was_revoked(lab: Lab) -> None:
 )
 @scenario
 async def test_every_part_of_the_fence_is_compared(lab: Lab, change: dict[str, Any]) -> None:
-    """D1, I3, core 8.2 row 24: a guessed epoch alone opens nothing."""
+    """I3: a guessed epoch alone opens nothing."""
     claimed = await lab.started()
     await assert_all_refused(lab, replace(claimed.handle, **change), StaleLease)
 
 
 @scenario
 async def test_a_handle_of_an_execution_that_does_not_exist_finds_nothing(lab: Lab) -> None:
-    """D38: NotFound, in every form of the call."""
+    """NotFound, in every form of the call."""
     claimed = await lab.started()
     lost = replace(claimed.handle, execution_id=new_execution_id())
     await assert_all_refused(lab, lost, NotFound)
@@ -129,7 +127,7 @@ async def test_a_handle_of_an_execution_that_does_not_exist_finds_nothing(lab: L
 
 @scenario
 async def test_a_renewal_after_the_end_revives_nothing(lab: Lab) -> None:
-    """D1, D60: a background renewal that lands late."""
+    """A background renewal that lands late."""
     claimed = await lab.started()
     await lab.engine.complete(claimed.handle)
     async with lab.refuses(ExecutionNotActive):
@@ -142,7 +140,7 @@ async def test_a_renewal_after_the_end_revives_nothing(lab: Lab) -> None:
 @pytest.mark.parametrize("source", ["lease_holder", "worker", "flow_cascade", "x"])
 @scenario
 async def test_without_fence_and_operator_source_nothing_is_written(lab: Lab, source: str) -> None:
-    """D2, D43, core 8.8 row 105: typed, and there is no default source."""
+    """Typed, and there is no default source."""
     claimed = await lab.started()
     execution_id = claimed.execution_id
     async with lab.refuses(FenceRequired):
@@ -157,7 +155,6 @@ async def test_without_fence_and_operator_source_nothing_is_written(lab: Lab, so
 
 @scenario
 async def test_a_renewal_always_needs_the_fence(lab: Lab) -> None:
-    """Lifecycle 3.1."""
     claimed = await lab.started()
     for empty in (None, Fence("", 0, "")):
         async with lab.refuses(FenceRequired):
@@ -171,7 +168,6 @@ async def test_a_renewal_always_needs_the_fence(lab: Lab) -> None:
 @pytest.mark.parametrize("missing", ["lease_id", "lease_epoch", "attempt_id"])
 @scenario
 async def test_a_fence_is_whole_or_absent(lab: Lab, missing: str) -> None:
-    """D43."""
     claimed = await lab.started()
     blank = 0 if missing == "lease_epoch" else ""
     fence = replace(claimed.handle.fence, **{missing: blank})
@@ -184,7 +180,7 @@ async def test_a_fence_is_whole_or_absent(lab: Lab, missing: str) -> None:
 
 @scenario
 async def test_an_operator_may_finish_for_a_live_owner(lab: Lab) -> None:
-    """Lifecycle 3.1; audited, core 8.8 row 112."""
+    """Audited."""
     claimed = await lab.started()
     await lab.engine.complete_execution(
         execution_id=claimed.execution_id, source="operator_override", result_payload=b"by hand"
@@ -211,7 +207,7 @@ async def test_a_result_larger_than_the_limit_ends_nothing(lab: Lab) -> None:
 
 @scenario
 async def test_one_error_for_one_condition_in_every_form_of_the_call(lab: Lab) -> None:
-    """D38, D43: an operator's call about nothing is NotFound, never a transport error."""
+    """An operator's call about nothing is NotFound, never a transport error."""
     nothing = new_execution_id()
     engine = lab.engine
     calls: list[Callable[[], Awaitable[Any]]] = [

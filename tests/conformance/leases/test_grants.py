@@ -33,7 +33,7 @@ def worker(name: str = "w1", instance: str | None = None) -> dict[str, Any]:
 
 @scenario
 async def test_a_grant_is_redeemed_by_its_worker(lab: Lab) -> None:
-    """D6, core 8.1 rows 8, 12: granting changes no eligibility; redeeming returns a real handle."""
+    """Granting changes no eligibility; redeeming returns a real handle."""
     execution_id = await lab.create(input_payload=b"in")
     grant = await lab.engine.issue_claim_grant(
         execution_id=execution_id, grant_ttl_ms=1000, **worker()
@@ -51,7 +51,7 @@ async def test_a_grant_is_redeemed_by_its_worker(lab: Lab) -> None:
 
 @scenario
 async def test_a_grant_lives_to_its_last_millisecond(lab: Lab) -> None:
-    """Scenario 12: expired means ClaimGrantExpired, and the work can be granted again."""
+    """Expired means ClaimGrantExpired, and the work can be granted again."""
     execution_id = await lab.create()
     engine = lab.engine
     await engine.issue_claim_grant(execution_id=execution_id, grant_ttl_ms=1000, **worker())
@@ -67,7 +67,6 @@ async def test_a_grant_lives_to_its_last_millisecond(lab: Lab) -> None:
 
 @scenario
 async def test_a_grant_is_the_pools_and_not_the_processs(lab: Lab) -> None:
-    """Scenario 12."""
     execution_id = await lab.create()
     await lab.engine.issue_claim_grant(execution_id=execution_id, **worker("w1", "w1-1"))
     async with lab.refuses(InvalidClaimGrant):
@@ -78,7 +77,7 @@ async def test_a_grant_is_the_pools_and_not_the_processs(lab: Lab) -> None:
 
 @scenario
 async def test_without_a_grant_nothing_is_redeemed(lab: Lab) -> None:
-    """D7, D11: no path revives or seizes without a right."""
+    """No path revives or seizes without a right."""
     waiting = await lab.create()
     finished = await lab.completed(lane_id="b")
     running = (await lab.started(lane_id="c")).execution_id
@@ -96,7 +95,7 @@ async def test_without_a_grant_nothing_is_redeemed(lab: Lab) -> None:
 
 @scenario
 async def test_a_resumed_attempt_needs_the_claim_that_resumes(lab: Lab) -> None:
-    """D7, D21, core 8.1 row 22: the scheduler's grants serve interrupted attempts as well."""
+    """The scheduler's grants serve interrupted attempts as well."""
     first = await lab.started()
     await lab.engine.delay(first.handle, delay_until=lab.now)
     engine, execution_id = lab.engine, first.execution_id
@@ -115,7 +114,6 @@ async def test_a_resumed_attempt_needs_the_claim_that_resumes(lab: Lab) -> None:
 
 @scenario
 async def test_only_waiting_work_is_promised(lab: Lab) -> None:
-    """D21, D23."""
     held = await lab.create()
     await lab.engine.hold_execution(execution_id=held)
     delayed = await lab.create(delay_until=lab.now + 9)
@@ -137,7 +135,7 @@ async def test_a_promise_needs_the_capabilities_and_names_the_missing(lab: Lab) 
 @pytest.mark.parametrize("grant_ttl_ms", [0, -1, 60_001])
 @scenario
 async def test_a_promise_is_short(lab: Lab, grant_ttl_ms: int) -> None:
-    """Lifecycle 2.6: 1 to 60,000 ms."""
+    """1 to 60,000 ms."""
     execution_id = await lab.create()
     async with lab.refuses(InvalidInput, field="grant_ttl_ms"):
         await lab.engine.issue_claim_grant(
@@ -147,7 +145,7 @@ async def test_a_promise_is_short(lab: Lab, grant_ttl_ms: int) -> None:
 
 @scenario
 async def test_no_grant_outlives_the_life_it_was_given_in(lab: Lab) -> None:
-    """D56: cancel, hold, expiry and replay drop it."""
+    """Cancel, hold, expiry and replay drop it."""
     engine = lab.engine
     held = await lab.create()
     await engine.issue_claim_grant(execution_id=held, **worker())
@@ -209,7 +207,7 @@ async def test_eligible_work_can_be_scanned_without_touching_it(lab: Lab) -> Non
 
 @scenario
 async def test_an_operator_takes_one_named_execution(lab: Lab) -> None:
-    """Lifecycle 4.7, core 8.1 row 13: capabilities are skipped, states are not."""
+    """Capabilities are skipped, states are not."""
     named = await lab.create(policy=GPU, input_payload=b"in")
     claimed = await lab.engine.issue_grant_and_claim(
         execution_id=named, lane_id=LANE, lease_duration_ms=TTL_MS

@@ -45,7 +45,7 @@ async def reclaim(
 
 @scenario
 async def test_a_revoked_lease_is_fenced_and_its_work_run_again(lab: Lab) -> None:
-    """Scenario 5, D8, D20, core 8.2 row 35: the same on every store."""
+    """The same on every store."""
     claimed = await lab.started()
     answer = await lab.engine.revoke_lease(execution_id=claimed.execution_id, reason="suspect")
     assert answer == Revoked(claimed.execution_id, claimed.lease_epoch + 1)
@@ -63,7 +63,7 @@ async def test_a_revoked_lease_is_fenced_and_its_work_run_again(lab: Lab) -> Non
 
 @scenario
 async def test_revoking_what_holds_no_lease_changes_nothing(lab: Lab) -> None:
-    """D9: not of a finished execution either."""
+    """Not of a finished execution either."""
     finished = await lab.completed()
     waiting = await lab.create()
     async with lab.unchanged():
@@ -74,7 +74,7 @@ async def test_revoking_what_holds_no_lease_changes_nothing(lab: Lab) -> None:
 
 @scenario
 async def test_a_revocation_may_name_the_lease_it_means(lab: Lab) -> None:
-    """D42: the lease id of the handle is the one that is compared."""
+    """The lease id of the handle is the one that is compared."""
     claimed = await lab.started()
     execution_id = claimed.execution_id
     async with lab.unchanged():
@@ -92,7 +92,7 @@ async def test_a_revocation_may_name_the_lease_it_means(lab: Lab) -> None:
 
 @scenario
 async def test_a_chosen_worker_takes_over(lab: Lab) -> None:
-    """Scenario 5, lifecycle 4.22 and 4.23, core 8.2 row 27: reclaim follows a normal expiry."""
+    """Reclaim follows a normal expiry."""
     lost = await lab.lapsed(input_payload=b"in")
     execution_id = lost.execution_id
     assert isinstance(await grant(lab, execution_id), GrantIssued)
@@ -110,7 +110,6 @@ async def test_a_chosen_worker_takes_over(lab: Lab) -> None:
 
 @scenario
 async def test_a_live_lease_is_never_reclaimed(lab: Lab) -> None:
-    """D12, D3."""
     claimed = await lab.started()
     async with lab.unchanged():
         assert isinstance(await grant(lab, claimed.execution_id), NotReclaimable)
@@ -119,7 +118,7 @@ async def test_a_live_lease_is_never_reclaimed(lab: Lab) -> None:
 
 @scenario
 async def test_a_takeover_needs_one_live_grant_of_that_worker(lab: Lab) -> None:
-    """D12: the second grant is refused, a stranger's call finds none, a late one as well."""
+    """The second grant is refused, a stranger's call finds none, a late one as well."""
     lost = await lab.lapsed()
     execution_id = lost.execution_id
     async with lab.unchanged():
@@ -136,7 +135,6 @@ async def test_a_takeover_needs_one_live_grant_of_that_worker(lab: Lab) -> None:
 
 @scenario
 async def test_a_takeover_needs_the_capabilities(lab: Lab) -> None:
-    """D12."""
     needs = ExecutionPolicy(
         routing_requirements=RoutingRequirements(required_capabilities=("gpu",))
     )
@@ -153,7 +151,7 @@ async def test_a_takeover_needs_the_capabilities(lab: Lab) -> None:
 
 @scenario
 async def test_a_promised_takeover_is_waited_for_and_then_not(lab: Lab) -> None:
-    """D8, I9: the loop leaves promised work alone, sleeps, and recovers it afterwards."""
+    """I9: the loop leaves promised work alone, sleeps, and recovers it afterwards."""
     lost = await lab.lapsed()
     await grant(lab, lost.execution_id, grant_ttl_ms=1000)
     async with lab.unchanged():
@@ -166,7 +164,6 @@ async def test_a_promised_takeover_is_waited_for_and_then_not(lab: Lab) -> None:
 
 @scenario
 async def test_lost_work_waits_out_a_configured_grace(lab: Lab) -> None:
-    """D8."""
     await lab.configure(reclaim_grace_ms=2000)
     claimed = await lab.started()
     await lab.after(TTL_MS)
@@ -179,7 +176,7 @@ async def test_lost_work_waits_out_a_configured_grace(lab: Lab) -> None:
 @pytest.mark.parametrize("cap", [0, 2])
 @scenario
 async def test_the_cap_ends_the_execution_completely(lab: Lab, cap: int) -> None:
-    """Scenario 5, D16, I5: attempt closed, completion published, nothing left behind."""
+    """I5: attempt closed, completion published, nothing left behind."""
     execution_id = await lab.create(policy=ExecutionPolicy(max_reclaim_count=cap))
     for _ in range(cap + 1):
         await lab.claim()
@@ -195,7 +192,6 @@ async def test_the_cap_ends_the_execution_completely(lab: Lab, cap: int) -> None
 
 @scenario
 async def test_the_calls_cap_goes_before_the_policys_and_both_numbers_are_told(lab: Lab) -> None:
-    """D16, core 8.2 row 30."""
     lost = await lab.lapsed(policy=ExecutionPolicy(max_reclaim_count=50))
     await grant(lab, lost.execution_id)
     answer = await reclaim(lab, lost.execution_id, cap=0)
@@ -214,7 +210,7 @@ class Sleeper:
 
 
 @scenario
-async def test_what_lapsed_while_the_process_itself_stood_still_is_no_recovery(lab: Lab) -> None:
+async def test_a_lease_that_expired_while_its_process_stood_still_is_no_recovery(lab: Lab) -> None:
     execution_id = await lab.create(policy=ExecutionPolicy(max_reclaim_count=1))
     with lab.engine.workers_here.present(Sleeper()):
         for attempt in range(3):

@@ -181,7 +181,7 @@ async def test_every_fenced_call_repeated_after_the_execution_went_on_gives_its_
     "name", [name for name, call in CALLS.items() if call not in LEAVING_THE_LEASE]
 )
 @scenario
-async def test_a_fence_that_never_existed_is_answered_by_nobody(
+async def test_a_fence_that_never_existed_gets_no_first_reply(
     lab: Lab, name: str, part: str
 ) -> None:
     """Keys alone prove nothing where a lease is let go, and tokens are told to its owner only."""
@@ -210,7 +210,7 @@ async def test_another_call_under_an_old_lease_is_no_repetition(lab: Lab) -> Non
 
 
 @scenario
-async def test_what_time_did_is_not_told_as_the_owners_own_failure(lab: Lab) -> None:
+async def test_a_failure_reported_after_the_timeout_gets_no_first_reply(lab: Lab) -> None:
     """The attempt ran out: the call that comes late was never heard."""
     timed = policy(retry_policy=retries(3, 1000), attempt_timeout_ms=5000)
     claimed = await lab.started(policy=timed)

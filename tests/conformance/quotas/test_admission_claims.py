@@ -30,7 +30,7 @@ async def blocked_for(lab: Lab, execution_id: str) -> BlockingReason:
 
 @counted
 async def test_a_worker_that_cannot_run_it_leaves_no_admission_behind(lab: Lab) -> None:
-    """Scenario 13, D31: capability comes first, and a misfit blocks nobody."""
+    """Capability comes first, and a misfit blocks no other."""
     await budget(lab)
     await quota(lab, cap=1, rate=1)
     (execution_id,) = await many(lab, 1, policy=GPU, budget_ids=(BUDGET,))
@@ -42,7 +42,7 @@ async def test_a_worker_that_cannot_run_it_leaves_no_admission_behind(lab: Lab) 
 
 @counted
 async def test_a_full_budget_leaves_no_admission_behind(lab: Lab) -> None:
-    """Scenario 13, D29: the budget is asked before the quota."""
+    """The budget is asked before the quota."""
     await budget(lab, hard=10)
     await spend(lab, 10)
     await quota(lab, cap=1, rate=1)
@@ -56,7 +56,6 @@ async def test_a_full_budget_leaves_no_admission_behind(lab: Lab) -> None:
 
 @counted
 async def test_a_full_quota_leaves_no_admission_behind(lab: Lab) -> None:
-    """Scenario 13."""
     await quota(lab, cap=1)
     running, denied = await many(lab, 2)
     await lab.claims(limit=2)
@@ -83,7 +82,7 @@ async def test_blocked_by_budget_then_by_quota_then_run(lab: Lab) -> None:
 @pytest.mark.parametrize("limit", [1, 7, 1000])
 @counted
 async def test_six_hundred_denied_hide_nothing_behind_them(lab: Lab, limit: int) -> None:
-    """D31: a denial blocks the execution, never the lane, and one claim gets past them all."""
+    """A denial blocks the execution, never the lane, and one claim gets past them all."""
     await budget(lab, hard=1)
     await spend(lab, 1)
     await quota(lab, cap=1)
@@ -177,7 +176,7 @@ async def test_several_budgets_must_all_be_open(lab: Lab) -> None:
 def test_what_a_spoiled_row_names_and_nobody_knows_is_denied(
     durable_lab: Lab, bounds: str, text: str, reason: str
 ) -> None:
-    """D29: an unknown id denies with its own reason, never lets pass, and hides nobody."""
+    """An unknown id denies with its own reason, never lets pass, and hides no other."""
     lab = durable_lab
 
     async def story() -> None:

@@ -63,7 +63,7 @@ async def take(lab: Lab, execution_id: str) -> None:
 async def test_a_denied_named_start_says_why_and_parks_it(
     lab: Lab, start: Callable[[Lab, str], Awaitable[None]], limit: str
 ) -> None:
-    """D29: no path passes admission by."""
+    """No path passes admission by."""
     await budget(lab, hard=1)
     await quota(lab, cap=1)
     if limit == "budget":
@@ -138,7 +138,7 @@ async def test_a_named_start_takes_a_place(lab: Lab) -> None:
 
 @counted
 async def test_a_grant_reserves_a_place_and_the_claim_uses_it(lab: Lab) -> None:
-    """D37: reserved with the grant, promoted by the claim, counted once."""
+    """Reserved with the grant, promoted by the claim, counted once."""
     await quota(lab, cap=1, rate=5)
     first, second = await many(lab, 2)
     assert await promised(lab) == first
@@ -157,7 +157,7 @@ async def test_a_grant_reserves_a_place_and_the_claim_uses_it(lab: Lab) -> None:
 
 @counted
 async def test_a_grant_that_lapses_returns_its_place(lab: Lab) -> None:
-    """Scenario 13, D37: nothing is stranded by a scheduler that crashed after its grant."""
+    """Nothing is stranded by a scheduler that crashed after its grant."""
     await quota(lab, cap=1)
     first, second = await many(lab, 2)
     assert await promised(lab, ttl_ms=2_000) == first
@@ -215,7 +215,6 @@ async def test_the_common_claim_takes_over_from_a_lapsed_grant(lab: Lab) -> None
 @pytest.mark.parametrize("how", ["cancel", "hold"])
 @counted
 async def test_a_grant_withdrawn_returns_its_place_at_once(lab: Lab, how: str) -> None:
-    """D56 with D37."""
     await quota(lab, cap=1)
     (execution_id,) = await many(lab, 1)
     await promised(lab)
@@ -228,7 +227,7 @@ async def test_a_grant_withdrawn_returns_its_place_at_once(lab: Lab, how: str) -
 
 @counted
 async def test_the_scheduler_passes_over_the_denied(lab: Lab) -> None:
-    """D31: no denial hides what stands behind, however much there is."""
+    """No denial hides what stands behind, however much there is."""
     await budget(lab, hard=1)
     await spend(lab, 1)
     await quota(lab, cap=1)
@@ -242,7 +241,6 @@ async def test_the_scheduler_passes_over_the_denied(lab: Lab) -> None:
 
 @counted
 async def test_a_scheduler_for_a_worker_that_cannot_run_it_admits_nobody(lab: Lab) -> None:
-    """Scenario 13."""
     await quota(lab, cap=1)
     (execution_id,) = await many(lab, 1, policy=GPU)
     async with lab.unchanged():
@@ -253,7 +251,7 @@ async def test_a_scheduler_for_a_worker_that_cannot_run_it_admits_nobody(lab: La
 
 @counted
 async def test_a_refused_grant_releases_nobody_elses_place(lab: Lab) -> None:
-    """D37: AlreadyAdmitted and a grant that fails leave the place with its owner."""
+    """AlreadyAdmitted and a grant that fails leave the place with its owner."""
     await quota(lab, cap=1)
     (execution_id,) = await many(lab, 1)
     await promised(lab)

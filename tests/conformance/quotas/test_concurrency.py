@@ -20,7 +20,6 @@ RETRYING = policy(retry_policy=retries(3))
 
 @counted
 async def test_the_third_of_two_runs_only_when_one_ends_whatever_the_window(lab: Lab) -> None:
-    """Scenario 16, D37."""
     await quota(lab, cap=2, window=1)
     first, second, third = await many(lab, 3)
     running = await lab.claims(limit=10, lease_ttl_ms=3_600_000)
@@ -109,7 +108,7 @@ ENDINGS = (
 async def test_a_place_is_free_the_moment_its_execution_no_longer_runs(
     lab: Lab, ending: Callable[[Lab, Claimed], Awaitable[None]]
 ) -> None:
-    """D37: the release is part of the transition, and calls up who waits."""
+    """The release is part of the transition, and wakes waiting executions."""
     await quota(lab, cap=1)
     short = ending is miss_its_deadline
     (leaving,) = await many(
@@ -140,7 +139,7 @@ async def test_a_cancelled_waiter_gives_nothing_back(lab: Lab) -> None:
 
 @counted
 async def test_releasing_twice_is_harmless(lab: Lab) -> None:
-    """Scenario 16, D37: release frees only what was admitted, and once."""
+    """Release frees only what was admitted, and once."""
     await quota(lab, cap=2)
     first, second, stranger = await many(lab, 3)
     for execution_id in (first, second):

@@ -36,7 +36,7 @@ async def release(lab: Lab, execution_id: str, **fields: Any) -> AdmissionReleas
 
 @counted
 async def test_the_window_answers_with_the_time_to_wait(lab: Lab) -> None:
-    """Scenario 16, lifecycle 7.2: the fourth of three."""
+    """The fourth of three."""
     await quota(lab, rate=3)
     ids = [await lab.create() for _ in range(4)]
     answers = []
@@ -50,7 +50,7 @@ async def test_the_window_answers_with_the_time_to_wait(lab: Lab) -> None:
 
 @counted
 async def test_asking_twice_is_answered_and_counted_once(lab: Lab) -> None:
-    """Lifecycle 7.2 step 2, D37, D51: whatever the time between, and beyond the window."""
+    """Whatever the time between, and beyond the window."""
     await quota(lab, rate=3, cap=3, window=1)
     execution_id = await lab.create()
     assert await check(lab, execution_id, reservation_ms=60_000) == Admitted()
@@ -62,7 +62,7 @@ async def test_asking_twice_is_answered_and_counted_once(lab: Lab) -> None:
 
 @counted
 async def test_the_cap_is_freed_by_release_and_only_once(lab: Lab) -> None:
-    """Lifecycle 7.3: the start stays counted; who was never admitted frees nothing."""
+    """The start stays counted; an execution that was never admitted frees nothing."""
     await quota(lab, cap=1, rate=5)
     first, second = await lab.create(), await lab.create()
     assert await check(lab, first) == Admitted()
@@ -78,7 +78,7 @@ async def test_the_cap_is_freed_by_release_and_only_once(lab: Lab) -> None:
 
 @counted
 async def test_a_reservation_lapses_by_itself(lab: Lab) -> None:
-    """Scenario 13, D37: a crash after the admission returns the place."""
+    """A crash after the admission returns the place."""
     await quota(lab, cap=1)
     first, second = await lab.create(), await lab.create()
     await check(lab, first, reservation_ms=2_000)
@@ -194,7 +194,7 @@ async def test_a_key_has_its_own_gate(lab: Lab) -> None:
 
 @counted
 async def test_an_unlimited_policy_admits_everybody_and_counts_them(lab: Lab) -> None:
-    """Lifecycle 7: a zero limit disables that check."""
+    """A zero limit disables that check."""
     await quota(lab)
     for execution_id in [await lab.create() for _ in range(5)]:
         assert await check(lab, execution_id) == Admitted()
@@ -214,7 +214,6 @@ async def test_a_reservation_for_one_keeps_another_from_the_claim(lab: Lab) -> N
 
 @scenario
 async def test_an_unknown_policy_is_not_found_and_not_made(lab: Lab) -> None:
-    """D48."""
     execution_id = await lab.create()
     async with lab.refuses(NotFound):
         await check(lab, execution_id)

@@ -21,7 +21,6 @@ LIMITS: Any = {
 
 @scenario
 async def test_a_policy_is_created_once_and_read_back(lab: Lab) -> None:
-    """Lifecycle 7.1, 7.4."""
     create, read = lab.engine.create_quota_policy, lab.engine.read_quota_policy_limits
     assert await read(quota_policy_id=QUOTA) is None
     assert await create(quota_policy_id=QUOTA, **LIMITS) == QuotaCreated(QUOTA)
@@ -34,7 +33,7 @@ async def test_a_policy_is_created_once_and_read_back(lab: Lab) -> None:
 @pytest.mark.parametrize("field", LIMITS)
 @scenario
 async def test_other_limits_under_the_same_id_are_a_conflict(lab: Lab, field: str) -> None:
-    """D48: never silently ignored."""
+    """Never silently ignored."""
     await lab.engine.create_quota_policy(quota_policy_id=QUOTA, **LIMITS)
     async with lab.refuses(LimitConflict):
         await lab.engine.create_quota_policy(

@@ -19,7 +19,7 @@ LONG: dict[str, Any] = {"lease_ttl_ms": 3_600_000}
 
 @counted
 async def test_the_fourth_of_three_comes_back_when_the_window_has_room(lab: Lab) -> None:
-    """Scenario 16, D37: retry_after is at most the window and becomes the due time."""
+    """retry_after is at most the window and becomes the due time."""
     await quota(lab, rate=3)
     ids = await many(lab, 4)
     running = await lab.claims(limit=10)
@@ -53,7 +53,6 @@ async def test_the_window_slides(lab: Lab) -> None:
 
 @counted
 async def test_fifty_admissions_in_one_millisecond_count_as_fifty(lab: Lab) -> None:
-    """Scenario 16, D51."""
     await quota(lab, rate=50)
     await many(lab, 60)
     assert len(await lab.claims(limit=60)) == 50
@@ -66,7 +65,7 @@ async def test_fifty_admissions_in_one_millisecond_count_as_fifty(lab: Lab) -> N
 
 @counted
 async def test_an_execution_is_in_the_window_once(lab: Lab) -> None:
-    """D51: started again in the same millisecond or later, its entry moves."""
+    """Started again in the same millisecond or later, its entry moves."""
     await quota(lab, rate=2)
     (execution_id,) = await many(lab, 1, policy=policy(retry_policy=retries(9, delay_ms=0)))
     for pause in (0, 0, 1, 5):
@@ -163,7 +162,7 @@ async def test_lowering_the_rate_holds_for_the_next_start(lab: Lab) -> None:
 
 @counted
 async def test_jitter_spreads_the_times_within_its_bound(lab: Lab) -> None:
-    """D37: uniform from 0 to jitter_ms, not constant."""
+    """Uniform from 0 to jitter_ms, not constant."""
     await quota(lab, rate=1, jitter_ms=5_000)
     await lab.started(quota_policy_id=QUOTA)
     stranger = (await many(lab, 1))[0]

@@ -285,7 +285,7 @@ async def ward(lab: Lab) -> AsyncIterator[Ward]:
 
 
 def test_a_spoiled_value_in_any_column_disturbs_no_other_work(durable_lab: Lab) -> None:
-    """D4, D18: each row is judged by itself, everywhere."""
+    """Each row is judged by itself, everywhere."""
     lab = durable_lab
 
     async def check() -> None:

@@ -220,7 +220,7 @@ async def test_a_conflict_that_no_retry_ends_stops_no_other(
     assert [each.thing for each in lab.engine.loop_status().set_aside] == [("execution", (bad,))]
 
 
-def test_what_belongs_to_a_budget_that_cannot_be_read_keeps_no_loop_busy(durable_lab: Lab) -> None:
+def test_rows_of_an_unreadable_budget_keep_no_loop_busy(durable_lab: Lab) -> None:
     lab = durable_lab
 
     async def check() -> None:

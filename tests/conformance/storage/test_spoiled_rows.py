@@ -68,8 +68,8 @@ async def story(lab: Lab, statement: str) -> None:
 
 
 @pytest.mark.parametrize("name", SPOIL)
-def test_a_spoiled_row_is_reported_and_disturbs_nobody(durable_lab: Lab, name: str) -> None:
-    """D4, D18, bad input: typed, named, and no loop or claim stops at it."""
+def test_a_spoiled_row_is_reported_and_disturbs_no_other(durable_lab: Lab, name: str) -> None:
+    """Typed, named, and no loop or claim stops at it."""
     durable_lab.run(story(durable_lab, SPOIL[name]))
 
 
@@ -91,7 +91,7 @@ def test_a_spoiled_running_row_disturbs_no_other_worker(durable_lab: Lab) -> Non
 
 
 def test_many_spoiled_rows_in_front_hide_nothing(durable_lab: Lab) -> None:
-    """D20, D31: neither for the claim nor for the loop."""
+    """Neither for the claim nor for the loop."""
 
     async def crowd(lab: Lab) -> None:
         for _ in range(30):
@@ -183,7 +183,7 @@ def test_pages_of_rows_go_past_a_key_that_is_no_text(durable_lab: Lab) -> None:
 
 @scenario
 async def test_only_legal_vectors_are_ever_stored(lab: Lab) -> None:
-    """D4: what is stored is what the enums say."""
+    """What is stored is what the enums say."""
     await lab.started()
     await lab.create(delay_until=lab.now + 5)
     await lab.completed(lane_id="b")

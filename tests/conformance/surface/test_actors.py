@@ -129,7 +129,7 @@ async def test_the_actor_of_an_unsafe_operation_is_kept(lab: Lab, name: str) -> 
 
 
 @scenario
-async def test_the_engine_signs_for_calls_that_name_nobody(lab: Lab) -> None:
+async def test_the_engine_signs_for_calls_without_an_actor(lab: Lab) -> None:
     await lab.configure(actor="nightly")
     key = await lab.create()
     await lab.engine.hold_execution(execution_id=key, reason="look")

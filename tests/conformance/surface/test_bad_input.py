@@ -74,7 +74,7 @@ BY_ID: dict[str, Callable[[Lab, Any], Awaitable[Any]]] = {
 
 @scenario
 async def test_a_malformed_id_is_refused_by_every_operation(lab: Lab) -> None:
-    """D47, core 8.1 row 20: one spelling, the partition in range."""
+    """One spelling, the partition in range."""
     await lab.create()
     async with lab.unchanged():
         for name, call in BY_ID.items():
@@ -86,7 +86,7 @@ async def test_a_malformed_id_is_refused_by_every_operation(lab: Lab) -> None:
 
 @scenario
 async def test_a_well_formed_id_of_another_partition_is_simply_unknown(lab: Lab) -> None:
-    """core 8.1 row 21: the partition belongs to the id and is not accepted apart from it."""
+    """The partition belongs to the id and is not accepted apart from it."""
     execution_id = await lab.create()
     number = int(execution_id[4 : execution_id.index("}")])
     other = f"{{fp:{(number + 1) % 256}}}:{execution_id[-36:]}"
@@ -135,7 +135,7 @@ async def test_a_payload_over_the_limit_is_refused_and_one_at_the_limit_kept(lab
 async def test_a_policy_field_is_honoured_or_refused(
     lab: Lab, policy: dict[str, Any], field: str
 ) -> None:
-    """D28, core 8.3 row 46: never stored and ignored."""
+    """Never stored and ignored."""
     async with lab.refuses(InvalidInput, field=field):
         await lab.create(policy=policy)
 
@@ -170,7 +170,7 @@ async def test_a_policy_field_is_honoured_or_refused(
 async def test_a_malformed_field_of_a_create_is_named(
     lab: Lab, fields: dict[str, Any], field: str
 ) -> None:
-    """D18, D33, core 8.1 row 21: everything is checked before anything is written."""
+    """Everything is checked before anything is written."""
     async with lab.refuses(InvalidInput, field=field):
         await lab.create(**fields)
 
@@ -197,7 +197,6 @@ async def test_an_unknown_or_missing_field_of_a_dict_is_named(
 @pytest.mark.parametrize("key", ["", "nodot", "A.b", "a b.c", "a.b\x00", "a.", 5, "a." + "x" * 255])
 @scenario
 async def test_a_malformed_tag_is_refused_when_set(lab: Lab, key: str) -> None:
-    """Lifecycle 4.27."""
     execution_id = await lab.create()
     engine = lab.engine if isinstance(key, str) else lab.direct
     async with lab.refuses(InvalidTagKey):
@@ -214,7 +213,7 @@ async def test_the_number_of_tags_stays_bounded_when_they_are_set_one_by_one(lab
 
 @scenario
 async def test_a_foreign_handle_is_refused_by_every_call(lab: Lab) -> None:
-    """core 8.8 row 108: one check at the entrance."""
+    """One check at the entrance."""
     claimed = await lab.started()
     strange = replace(claimed.handle, backend="valkey")
     engine = lab.engine
@@ -233,7 +232,7 @@ async def test_a_foreign_handle_is_refused_by_every_call(lab: Lab) -> None:
 
 @pytest.mark.parametrize("wrong", [None, "handle", b"", b"junk", b"\x02\x02junk", 5, {}], ids=repr)
 @scenario
-async def test_what_is_no_handle_is_refused(lab: Lab, wrong: Any) -> None:
+async def test_anything_but_a_handle_is_refused(lab: Lab, wrong: Any) -> None:
     await lab.started()
     async with lab.refuses(InvalidInput, field="handle"):
         await lab.engine.complete(wrong)
@@ -325,7 +324,6 @@ async def test_a_malformed_claim_is_named(lab: Lab, fields: dict[str, Any], fiel
 async def test_progress_stays_within_its_bounds(
     lab: Lab, fields: dict[str, Any], field: str
 ) -> None:
-    """D34."""
     claimed = await lab.started()
     async with lab.refuses(InvalidInput, field=field):
         await lab.engine.progress(claimed.handle, **fields)
@@ -419,7 +417,7 @@ async def test_a_malformed_argument_is_named(
 
 @scenario
 async def test_a_renewal_longer_than_allowed_is_refused_in_a_forged_handle(lab: Lab) -> None:
-    """D39: the handle is the worker's own bytes; its lease length is checked like any other."""
+    """The handle is the worker's own bytes; its lease length is checked like any other."""
     claimed = await lab.started()
     for lease_ttl_ms in (-1, 0, 3_600_001, 2**60):
         forged = replace(claimed.handle, lease_ttl_ms=lease_ttl_ms)

@@ -21,7 +21,6 @@ def plain(tokens: Any) -> dict[str, Any]:
 
 @scenario
 async def test_a_superset_matches_and_a_subset_does_not(lab: Lab) -> None:
-    """Scenario 11, core 8.1 row 2."""
     execution_id = await lab.create(policy=needs("gpu", "cuda"))
     for offered in ((), ("gpu",), ("cuda",), ("GPU", "CUDA")):
         assert await lab.claims(capabilities=offered) == []
@@ -30,8 +29,8 @@ async def test_a_superset_matches_and_a_subset_does_not(lab: Lab) -> None:
 
 
 @scenario
-async def test_work_nobody_can_run_delays_nobody(lab: Lab) -> None:
-    """Scenario 11, D31, core 8.1 row 15: however much of it is in front."""
+async def test_work_that_no_worker_can_run_delays_no_other(lab: Lab) -> None:
+    """However much of it is in front."""
     for _ in range(60):
         await lab.create(priority=9, policy=needs("quantum"))
     runnable = await lab.create(priority=0)
@@ -40,7 +39,6 @@ async def test_work_nobody_can_run_delays_nobody(lab: Lab) -> None:
 
 @scenario
 async def test_two_half_capable_workers_do_not_make_a_whole_one(lab: Lab) -> None:
-    """D31."""
     await lab.create(policy=needs("a", "b"))
     async with lab.unchanged():
         assert await lab.claims("w1", capabilities=("a",)) == []
@@ -64,7 +62,6 @@ BAD = [
 @pytest.mark.parametrize("tokens", BAD, ids=lambda tokens: repr(tokens)[:20])
 @scenario
 async def test_a_malformed_list_is_refused_on_both_sides(lab: Lab, tokens: list[str]) -> None:
-    """Scenario 11, D62."""
     await lab.create()
     async with lab.refuses(InvalidCapabilities, field="capabilities"):
         await lab.claims(capabilities=tokens)
@@ -86,10 +83,10 @@ async def test_a_malformed_list_is_refused_on_both_sides(lab: Lab, tokens: list[
     ids=lambda tokens: repr(tokens)[:20],
 )
 @scenario
-async def test_what_is_within_the_bounds_is_taken_on_both_sides(
+async def test_capabilities_within_the_bounds_are_accepted_on_both_sides(
     lab: Lab, tokens: list[str]
 ) -> None:
-    """Scenario 11: both maxima are inclusive."""
+    """Both maxima are inclusive."""
     execution_id = await lab.create(policy=plain(tokens))
     claimed = await lab.claim(capabilities=list(reversed(tokens)))
     assert claimed.execution_id == execution_id
@@ -113,6 +110,6 @@ async def test_what_is_within_the_bounds_is_taken_on_both_sides(
 )
 @scenario
 async def test_a_requirement_of_another_shape_never_means_anybody(lab: Lab, policy: Any) -> None:
-    """D62: strict, it does not fail open."""
+    """Strict, it does not fail open."""
     async with lab.refuses(InvalidInput, field="policy"):
         await lab.create(policy=policy)

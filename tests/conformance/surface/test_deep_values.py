@@ -68,7 +68,7 @@ def nested(depth: int) -> Any:
 
 
 @scenario
-async def test_what_nests_just_deep_enough_is_taken_everywhere(lab: Lab) -> None:
+async def test_values_nested_to_the_limit_are_accepted_everywhere(lab: Lab) -> None:
     claimed = await lab.started(input_payload=DEEPEST)
     await lab.engine.complete(claimed.handle, result=DEEPEST)
     waiting = await suspended(lab)

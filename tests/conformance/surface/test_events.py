@@ -11,7 +11,7 @@ TAGS = {"team.name": "a"}
 
 @scenario
 async def test_each_change_of_owner_is_one_lease_event(lab: Lab) -> None:
-    """I10, core 8.6 row 86: typed reasons, real workers, the epoch of the lease meant."""
+    """Typed reasons, real workers, the epoch of the lease meant."""
     rules = policy(retry_policy=retries(3, 0))
     first = await lab.started("w1", policy=rules, tags=TAGS, namespace=None)
     await lab.engine.fail(first.handle, reason="x")
@@ -48,7 +48,7 @@ async def test_each_change_of_owner_is_one_lease_event(lab: Lab) -> None:
 
 @scenario
 async def test_each_end_is_one_completion_event_with_tenant_and_tags(lab: Lab) -> None:
-    """D14, D41, core 8.4 rows 56 and 58: for every execution, on every path."""
+    """For every execution, on every path."""
     outcomes = {}
     done = await lab.started(tags=TAGS, namespace=None)
     await lab.engine.complete(done.handle)
@@ -79,7 +79,6 @@ async def test_the_events_tags_are_those_of_their_time(lab: Lab) -> None:
 
 @scenario
 async def test_every_operator_mutation_is_audited(lab: Lab) -> None:
-    """core 8.8 row 112."""
     execution_id = await lab.create()
     engine = lab.engine
     await engine.change_priority(execution_id=execution_id, new_priority=3)
@@ -117,7 +116,6 @@ async def test_a_refused_call_publishes_nothing(lab: Lab) -> None:
 
 @scenario
 async def test_old_events_are_swept_and_young_ones_kept(lab: Lab) -> None:
-    """core 8.6 row 93."""
     await lab.configure(event_retention_ms=1000)
     old = await lab.completed()
     await lab.after(500)

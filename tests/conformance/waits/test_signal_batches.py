@@ -32,7 +32,7 @@ async def together(*calls: Any) -> list[Any]:
 
 @told
 async def test_a_suspend_and_a_signal_in_one_batch(lab: Lab) -> None:
-    """Invariant 5: the signal counts whichever is decided first."""
+    """The signal counts whichever is decided first."""
     for number in range(6):
         claimed = await lab.started()
         details = await pending(lab, claimed)

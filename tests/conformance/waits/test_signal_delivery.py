@@ -54,7 +54,7 @@ FORM = '{"type":"object","properties":{"ok":{"type":"boolean"}},"required":["ok"
 @pytest.mark.parametrize("kind", CONDITIONS)
 @told
 async def test_the_last_signal_a_condition_needs_resumes(lab: Lab, kind: str) -> None:
-    """Invariant 5, §16 Signals: one transition, by the signal that completes it."""
+    """One transition, by the signal that completes it."""
     condition, sent = CONDITIONS[kind]
     waiting = await suspended(lab, condition)
     effects = [await waiting.effect(name, by, key) for key, name, by in sent]
@@ -68,7 +68,7 @@ async def test_the_last_signal_a_condition_needs_resumes(lab: Lab, kind: str) ->
 @pytest.mark.parametrize("kind", CONDITIONS)
 @told
 async def test_early_signals_count_like_late_ones(lab: Lab, kind: str) -> None:
-    """D-09, D-36, invariant 5: every kind of condition replays what was buffered."""
+    """Every kind of condition replays what was buffered."""
     condition, sent = CONDITIONS[kind]
     for number in range(len(sent) + 1):  # so many come early, the rest late
         claimed = await lab.started()
@@ -92,7 +92,7 @@ async def test_early_signals_count_like_late_ones(lab: Lab, kind: str) -> None:
 
 @told
 async def test_what_does_not_count_is_stored_and_said(lab: Lab) -> None:
-    """§7.3: effects; ignored signals are stored, counted and published too."""
+    """Effects; ignored signals are stored, counted and published too."""
     condition = Count(2, CountKind.DISTINCT_SOURCES, ("a",), "go")
     waiting = await suspended(lab, condition)
     assert await waiting.effect("go", "alice") is SignalEffect.APPENDED
@@ -109,7 +109,6 @@ async def test_what_does_not_count_is_stored_and_said(lab: Lab) -> None:
 
 @told
 async def test_a_source_is_the_pair_of_its_type_and_its_name(lab: Lab) -> None:
-    """§5.1 DistinctSources."""
     waiting = await suspended(lab, Count(3, CountKind.DISTINCT_SOURCES, ("a",)))
     assert await waiting.effect(by="x", source_type="user") is SignalEffect.APPENDED
     assert await waiting.effect(by="x", source_type="robot") is SignalEffect.APPENDED
@@ -119,7 +118,6 @@ async def test_a_source_is_the_pair_of_its_type_and_its_name(lab: Lab) -> None:
 
 @told
 async def test_the_same_signal_id_is_one_signal(lab: Lab) -> None:
-    """§5.1 DistinctSignals."""
     waiting = await suspended(lab, TWO)
     assert await waiting.effect(signal_id="s1") is SignalEffect.APPENDED
     assert await waiting.effect(signal_id="s1") is SignalEffect.DUPLICATE
@@ -128,7 +126,7 @@ async def test_the_same_signal_id_is_one_signal(lab: Lab) -> None:
 
 @told
 async def test_two_quorums_do_not_fill_each_other(lab: Lab) -> None:
-    """D-07: each node counts for itself."""
+    """Each node counts for itself."""
     quorum = [Count(2, CountKind.DISTINCT_SOURCES, (key,)) for key in ("alpha", "beta")]
     waiting = await suspended(lab, AllOf(tuple(quorum)))
     assert await waiting.effect(by="x", at="alpha") is SignalEffect.APPENDED
@@ -140,7 +138,7 @@ async def test_two_quorums_do_not_fill_each_other(lab: Lab) -> None:
 
 @told
 async def test_depth_four_is_reachable(lab: Lab) -> None:
-    """D-08, §16: accepted and satisfied, not only accepted."""
+    """Accepted and satisfied, not only accepted."""
     deep = AllOf((AllOf((AllOf((Count(1, CountKind.DISTINCT_SIGNALS, ("a",)),)),)),))
     waiting = await suspended(lab, deep)
     assert await waiting.effect() is SignalEffect.RESUMED
@@ -151,7 +149,7 @@ async def test_depth_four_is_reachable(lab: Lab) -> None:
 
 @told
 async def test_an_old_token_never_resumes_a_later_suspension(lab: Lab) -> None:
-    """D-01, invariant 3: whatever ended the first one."""
+    """Whatever ended the first one."""
     for end in ("signal", "operator", "timeout"):
         waiting = await suspended(lab, timeout_at=lab.now + 1000, timeout_behavior="auto_resume")
         if end == "signal":
@@ -174,7 +172,7 @@ async def test_an_old_token_never_resumes_a_later_suspension(lab: Lab) -> None:
 
 @told
 async def test_whichever_binding_fires_all_are_closed(lab: Lab) -> None:
-    """D-02: the primary too."""
+    """The primary too."""
     any_one = Count(1, CountKind.DISTINCT_WAITPOINTS, ("a", "b", "c"))
     waiting = await suspended(lab, any_one)
     assert await waiting.effect(at="c") is SignalEffect.RESUMED
@@ -189,7 +187,7 @@ async def test_whichever_binding_fires_all_are_closed(lab: Lab) -> None:
 
 @told
 async def test_a_pending_waitpoint_buffers_whatever_its_execution_does(lab: Lab) -> None:
-    """D-05, invariant 3: it neither fails nor pollutes another suspension."""
+    """It neither fails nor pollutes another suspension."""
     claimed = await lab.started()
     other = await pending(lab, claimed, "other")
     waiting = await suspended(lab, Single("a"), claimed)
@@ -211,7 +209,7 @@ async def test_a_pending_waitpoint_buffers_whatever_its_execution_does(lab: Lab)
 
 @told
 async def test_a_signal_resume_clears_the_timeout(lab: Lab) -> None:
-    """D-05: the timer of a dead suspension harms nobody."""
+    """The timer of a dead suspension does no harm."""
     waiting = await suspended(lab, timeout_at=lab.now + 1000)
     await waiting.send()
     again = await lab.claim()
@@ -227,7 +225,7 @@ async def test_a_signal_resume_clears_the_timeout(lab: Lab) -> None:
 
 @told
 async def test_a_repeated_key_answers_what_the_first_one_did(lab: Lab) -> None:
-    """D-11, D-12, §16: also after the resume, at the cap, and after the end."""
+    """Also after the resume, at the cap, and after the end."""
     rules = ExecutionPolicy(max_signals_per_execution=2)
     waiting = await suspended(lab, TWO, created={"policy": rules})
     first = await waiting.send(idempotency_key="k1")
@@ -251,7 +249,7 @@ async def test_a_repeated_key_answers_what_the_first_one_did(lab: Lab) -> None:
 
 @told
 async def test_a_key_belongs_to_its_waitpoint_and_is_forgotten_in_time(lab: Lab) -> None:
-    """§7.4: the same key on two waitpoints is two deliveries; a ttl of zero means none."""
+    """The same key on two waitpoints is two deliveries; a ttl of zero means none."""
     both = AllOf((Count(9, CountKind.DISTINCT_SIGNALS, ("a",)), Single("b", "never")))
     waiting = await suspended(lab, both)
     for key in ("a", "b"):
@@ -287,7 +285,7 @@ async def test_a_repeated_early_signal_counts_once(lab: Lab) -> None:
 
 @told
 async def test_too_many_signals_are_refused_and_change_nothing(lab: Lab) -> None:
-    """D-12, D-21: the policy's cap holds, for buffered ones too; zero means none."""
+    """The policy's cap holds, for buffered ones too; zero means none."""
     rules = ExecutionPolicy(max_signals_per_execution=2)
     claimed = await lab.started(policy=rules)
     details = await pending(lab, claimed)
@@ -312,7 +310,7 @@ async def test_too_many_signals_are_refused_and_change_nothing(lab: Lab) -> None
 async def test_the_payloads_of_all_signals_together_are_bounded(
     lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """D-41: what one execution is sent in its life is capped, whatever each signal holds."""
+    """What one execution is sent in its life is capped, whatever each signal holds."""
     monkeypatch.setattr(limits, "SIGNAL_BYTES_TOTAL", 10)
     waiting = await suspended(lab, Count(9, CountKind.DISTINCT_SIGNALS, ("a",)))
     await waiting.send(payload=b"1234567")
@@ -326,7 +324,7 @@ async def test_the_payloads_of_all_signals_together_are_bounded(
 
 @told
 async def test_payload_bytes_come_back_as_they_were(lab: Lab) -> None:
-    """D-31, §16: any bytes, exactly; absent stays absent, empty stays empty."""
+    """Any bytes, exactly; absent stays absent, empty stays empty."""
     sent = [None, b"", b"\x00\xff\xfe" * 100, b"x" * 65_536, "grün".encode()]
     waiting = await suspended(lab, Count(len(sent), CountKind.DISTINCT_SIGNALS, ("a",)))
     for payload in sent:
@@ -402,7 +400,7 @@ async def test_bulk_delivery_answers_each_signal(lab: Lab) -> None:
 
 @told
 async def test_an_approval_needs_no_token_and_keeps_who_and_why(lab: Lab) -> None:
-    """D-33, §7.6: the actor and the comment are stored; two operators are two sources."""
+    """The actor and the comment are stored; two operators are two sources."""
     quorum = Count(2, CountKind.DISTINCT_SOURCES, ("a",), "approved")
     waiting = await suspended(lab, quorum)
     where: dict[str, Any] = {
@@ -440,7 +438,6 @@ async def test_an_approval_needs_no_token_and_keeps_who_and_why(lab: Lab) -> Non
 
 @told
 async def test_an_approval_is_refused_on_another_lane_or_an_unknown_waitpoint(lab: Lab) -> None:
-    """§7.6 steps 1 and 2."""
     waiting, other = await suspended(lab), await suspended(lab)
     good: dict[str, Any] = {
         "execution_id": waiting.execution_id,

@@ -1,4 +1,4 @@
-"""The scenarios of §15, told from their beginning to their end."""
+"""Whole waits, told from their beginning to their end."""
 
 from __future__ import annotations
 

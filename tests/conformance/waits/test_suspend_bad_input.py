@@ -50,7 +50,7 @@ CONDITIONS: dict[str, tuple[Any, str]] = {
     "waitpoints text": (Count(1, WAYS, "abc"), "waitpoints: expected a tuple, got str"),  # type: ignore[arg-type]
     "duplicate waitpoints": (
         Count(1, CountKind.DISTINCT_SIGNALS, ("a", "a")),
-        "waitpoints: a key stands twice",
+        "waitpoints: a key is listed twice",
     ),
     "unsatisfiable count": (
         AllOf((ONE, Count(3, WAYS, ("a", "b")))),
@@ -78,7 +78,7 @@ CONDITIONS: dict[str, tuple[Any, str]] = {
 
 @scenario
 async def test_a_malformed_condition_is_refused_by_its_place(lab: Lab) -> None:
-    """D-37, D-39, §5.2, §16: typed, names the place, leaves nothing behind."""
+    """Typed, names the place, leaves nothing behind."""
     lab.engine = lab.direct  # what is wrong here has no form on a wire
     claimed = await lab.started()
     async with lab.unchanged():
@@ -99,7 +99,7 @@ REQUESTS: dict[str, tuple[dict[str, Any], str]] = {
         {"waitpoints": (Fresh("a"), Fresh("b"))},
         "extra_binding_not_referenced_by_condition: b",
     ),
-    "a key twice": ({"waitpoints": (Fresh("a"), Fresh("a"))}, "a key stands twice"),
+    "a key twice": ({"waitpoints": (Fresh("a"), Fresh("a"))}, "a key is listed twice"),
     "empty key": ({"waitpoints": (Fresh(""),)}, "waitpoint_key"),
     "long key": ({"waitpoints": (Fresh(LONG),)}, "waitpoint_key"),
     "no binding": ({"waitpoints": ("a",)}, "waitpoints[0]"),
@@ -132,7 +132,7 @@ REQUESTS: dict[str, tuple[dict[str, Any], str]] = {
 
 @scenario
 async def test_a_malformed_suspend_is_refused_by_its_field(lab: Lab) -> None:
-    """D-06, D-39, §4.2: one validator in front of every store."""
+    """One validator in front of every store."""
     claimed = await lab.started()
     async with lab.unchanged():
         for fields, detail in REQUESTS.values():
@@ -222,7 +222,7 @@ SIGNALS: dict[str, tuple[dict[str, Any], str]] = {
 
 @scenario
 async def test_a_malformed_signal_is_refused_by_its_field(lab: Lab) -> None:
-    """D-31, invariant 4: shape and size come before authentication."""
+    """Shape and size come before authentication."""
     waiting = await suspended(lab, ONE)
     async with lab.unchanged():
         for fields, name in SIGNALS.values():

@@ -70,7 +70,7 @@ GO = SuspendRequest(resume_condition=Single("a", "go"))
 
 @told
 async def test_a_fresh_suspend_answers_with_a_token_and_holds_no_lease(lab: Lab) -> None:
-    """§16 Suspension: token, index membership, lease absent, blocking reason mapped."""
+    """Token, index membership, lease absent, blocking reason mapped."""
     waiting = await suspended(lab, reason_code="waiting_for_approval", timeout_at=lab.now + 1000)
     snapshot = await lab.describe(waiting.execution_id)
     state = snapshot.state
@@ -111,13 +111,12 @@ async def test_a_fresh_suspend_answers_with_a_token_and_holds_no_lease(lab: Lab)
     ],
 )
 def test_every_reason_has_its_blocking_reason(reason: ReasonCode, seen: BlockingReason) -> None:
-    """§4.1."""
     assert reason.blocking_reason is seen
 
 
 @told
 async def test_suspend_is_atomic_with_the_release_of_the_lease(lab: Lab) -> None:
-    """Invariant 6: after `Suspended` the old handle can do nothing, and says so."""
+    """After `Suspended` the old handle can do nothing, and says so."""
     waiting = await suspended(lab)
     handle, engine = waiting.claimed.handle, lab.engine
     async with lab.unchanged():
@@ -140,7 +139,7 @@ async def test_suspend_is_atomic_with_the_release_of_the_lease(lab: Lab) -> None
 
 @told
 async def test_what_early_signals_met_leaves_the_lease_and_answers_the_signals(lab: Lab) -> None:
-    """Invariant 6, D-19, §16: AlreadyMet with the phase still active and leased."""
+    """AlreadyMet with the phase still active and leased."""
     claimed = await lab.started()
     details = await pending(lab, claimed)
     await early(lab, claimed, details, "go", "bob")
@@ -165,7 +164,7 @@ async def test_what_early_signals_met_leaves_the_lease_and_answers_the_signals(l
 
 @told
 async def test_a_repeated_call_is_answered_again_to_its_owner_only(lab: Lab) -> None:
-    """§16, D-03: the same ids and tokens; not for a stranger; nothing changes."""
+    """The same ids and tokens; not for a stranger; nothing changes."""
     both = AllOf((Single("a"), Single("b")))
     waiting = await suspended(lab, both, idempotency_key="step-1")
     request = SuspendRequest(resume_condition=both, idempotency_key="step-1")
@@ -188,7 +187,7 @@ async def test_a_repeated_call_is_answered_again_to_its_owner_only(lab: Lab) -> 
 
 @told
 async def test_a_repeated_call_that_was_met_at_once_is_answered_again(lab: Lab) -> None:
-    """§4.3: whoever lost the first answer needs the signals too."""
+    """A caller that lost the first reply needs the signals too."""
     claimed = await lab.started()
     details = await pending(lab, claimed)
     await early(lab, claimed, details)
@@ -204,7 +203,7 @@ async def test_a_repeated_call_that_was_met_at_once_is_answered_again(lab: Lab) 
 
 @told
 async def test_a_key_belongs_to_its_attempt_and_to_its_suspension(lab: Lab) -> None:
-    """D-03: a dead suspension is told to its own lease only; a new attempt may use the key."""
+    """A dead suspension is told to its own lease only; a new attempt may use the key."""
     retried = {"policy": policy(retry_policy=retries(3, 0))}
     waiting = await suspended(lab, idempotency_key="k", created=retried)
     await waiting.send()
@@ -228,7 +227,7 @@ async def test_a_key_belongs_to_its_attempt_and_to_its_suspension(lab: Lab) -> N
 
 @told
 async def test_a_key_is_forgotten_in_time(lab: Lab) -> None:
-    """D-41: the table of keys does not grow for ever."""
+    """The table of keys does not grow for ever."""
     await suspended(lab, idempotency_key="k")
     assert len((await lab.dump())["ff_suspend_dedup"]) == 1
     await lab.after(7 * 86_400_000)
@@ -259,7 +258,7 @@ async def test_a_digest_is_what_older_versions_stored(lab: Lab) -> None:
 
 @told
 async def test_suspend_by_triple_needs_the_whole_fence(lab: Lab) -> None:
-    """§4.6: the same validation, the full fence, no operator's bypass."""
+    """The same validation, the full fence, no operator's bypass."""
     claimed = await lab.started()
     key, good = claimed.execution_id, claimed.handle.fence
     engine = lab.engine
@@ -284,7 +283,7 @@ async def test_suspend_by_triple_needs_the_whole_fence(lab: Lab) -> None:
 
 @told
 async def test_only_the_live_owner_suspends_or_hands_out_tokens(lab: Lab) -> None:
-    """D-06, D-34: expired, revoked, superseded and finished owners are refused."""
+    """Expired, revoked, superseded and finished owners are refused."""
     engine = lab.engine
 
     async def refused(claimed_handle: object, error: type[Exception]) -> None:
@@ -323,7 +322,7 @@ async def test_a_suspension_without_waitpoints_makes_one_for_every_key(lab: Lab)
 
 @told
 async def test_a_pending_waitpoint_must_be_the_owners_own_and_fit(lab: Lab) -> None:
-    """D-06, D-39, §4.4 step 7: everything is checked before anything is written."""
+    """Everything is checked before anything is written."""
     first, second = await lab.started("w1"), await lab.started("w2")
     foreign = await pending(lab, second)
     mine = await pending(lab, first)
@@ -358,7 +357,7 @@ async def test_a_pending_waitpoint_must_be_the_owners_own_and_fit(lab: Lab) -> N
 @pytest.mark.parametrize("how", ["failed", "lost", "reclaimed", "timed out"])
 @told
 async def test_a_waitpoint_ends_with_the_attempt_that_made_it(lab: Lab, how: str) -> None:
-    """§4.4 step 7: nobody will come to wait on it, so it takes no signal and cannot be used."""
+    """No attempt will wait on it, so it accepts no signal and cannot be used."""
     await lab.configure(reclaim_grace_ms=60_000 if how == "reclaimed" else 0)
     most = TTL_MS // 2 if how == "timed out" else None
     rules = policy(retry_policy=retries(3, 0), attempt_timeout_ms=most)
@@ -387,7 +386,7 @@ async def test_a_waitpoint_ends_with_the_attempt_that_made_it(lab: Lab, how: str
 
 @told
 async def test_a_token_keeps_working_when_its_waitpoint_is_activated(lab: Lab) -> None:
-    """§16 Tokens, §4.4: the token is not made anew."""
+    """The token is not made anew."""
     claimed = await lab.started()
     details = await pending(lab, claimed)
     waiting = await suspended(
@@ -402,7 +401,7 @@ async def test_a_token_keeps_working_when_its_waitpoint_is_activated(lab: Lab) -
 
 @told
 async def test_everything_asked_for_is_kept_with_the_episode(lab: Lab) -> None:
-    """Invariant 2: a full record of why, until when and on whose word."""
+    """A full record of why, until when and by whose request."""
     waiting = await suspended(
         lab,
         reason_code="waiting_for_tool_result",
@@ -428,7 +427,7 @@ async def test_everything_asked_for_is_kept_with_the_episode(lab: Lab) -> None:
 
 @told
 async def test_the_policy_gives_the_timeout_a_suspension_names_not(lab: Lab) -> None:
-    """D-21: suspension_policy is applied."""
+    """suspension_policy is applied."""
     rules = ExecutionPolicy(
         suspension_policy=SuspensionPolicy(
             default_timeout_ms=100, timeout_behavior=TimeoutBehavior.CANCEL

@@ -84,7 +84,7 @@ async def test_a_timeout_that_ends_the_execution(
     outcome: TerminalOutcome,
     attempt: AttemptOutcome,
 ) -> None:
-    """D-16, D-18, §8.3: on every store, each with its own outcome, told once."""
+    """On every store, each with its own outcome, told once."""
     waiting = await half(lab, timeout_at=lab.now + 1000, timeout_behavior=behavior)
     await lab.after(999)
     assert await lab.state(waiting.execution_id) is PublicState.SUSPENDED
@@ -104,7 +104,7 @@ async def test_a_timeout_that_ends_the_execution(
 @pytest.mark.parametrize("behavior", ["auto_resume", "auto_resume_with_timeout_signal"])
 @told
 async def test_a_timeout_that_resumes(lab: Lab, behavior: str) -> None:
-    """D-17, §8.3: a worker can tell a timeout from a fresh start."""
+    """A worker can tell a timeout from a fresh start."""
     waiting = await half(lab, timeout_at=lab.now + 1000, timeout_behavior=behavior)
     await lab.after(1000)
     await is_over(lab, waiting, ResumeCause.TIMEOUT, "timed_out_auto_resume")
@@ -127,7 +127,7 @@ async def test_a_timeout_that_resumes(lab: Lab, behavior: str) -> None:
 
 @told
 async def test_an_escalation_waits_on_for_an_operator_or_its_signals(lab: Lab) -> None:
-    """D-16, §8.3: it stays suspended, its timeout is spent, signals still resume it."""
+    """It stays suspended, its timeout is spent, signals still resume it."""
     for by_signal in (True, False):
         waiting = await half(lab, timeout_at=lab.now + 10, timeout_behavior="escalate")
         await lab.after(10)
@@ -150,7 +150,7 @@ async def test_an_escalation_waits_on_for_an_operator_or_its_signals(lab: Lab) -
 
 @told
 async def test_a_timer_is_only_a_hint(lab: Lab) -> None:
-    """Invariant 8: whoever acts on it reads state and deadline again."""
+    """The loop reads state and deadline again before it acts."""
     engine = lab.engine
     waiting = await suspended(lab, timeout_at=lab.now + 1000)
     key = waiting.execution_id
@@ -176,7 +176,6 @@ async def test_a_timer_is_only_a_hint(lab: Lab) -> None:
 
 @told
 async def test_timeout_only_is_met_by_its_timeout_and_by_no_signal(lab: Lab) -> None:
-    """D-15."""
     waiting = await suspended(
         lab, TimeoutOnly(), timeout_at=lab.now + 10, timeout_behavior="auto_resume"
     )
@@ -188,7 +187,7 @@ async def test_timeout_only_is_met_by_its_timeout_and_by_no_signal(lab: Lab) -> 
 
 @told
 async def test_a_timeout_a_little_in_the_past_is_due_at_once(lab: Lab) -> None:
-    """§4.2 rule 6: clocks differ; up to ten minutes are forgiven."""
+    """Clocks differ; up to ten minutes are forgiven."""
     waiting = await suspended(lab, timeout_at=lab.now - 600_000)
     assert await lab.after(0) > 0
     assert await lab.state(waiting.execution_id) is PublicState.FAILED
@@ -199,7 +198,7 @@ async def test_a_timeout_a_little_in_the_past_is_due_at_once(lab: Lab) -> None:
 
 @told
 async def test_an_operator_ends_what_no_signal_can(lab: Lab) -> None:
-    """D-15, D-20, §8.2: cause and actor are kept."""
+    """Cause and actor are kept."""
     waiting = await suspended(lab, OperatorOnly())
     assert await waiting.effect("anything") is SignalEffect.NOT_IN_CONDITION
     done = await lab.engine.resume_execution(execution_id=waiting.execution_id, actor="ann")
@@ -216,7 +215,7 @@ async def test_an_operator_ends_what_no_signal_can(lab: Lab) -> None:
 
 @told
 async def test_partial_matches_are_not_taken_for_the_cause(lab: Lab) -> None:
-    """D-20: an operator ended it, so no signal did; what had counted stays readable."""
+    """An operator ended it, so no signal did; what had counted stays readable."""
     waiting = await half(lab)
     await lab.engine.resume_execution(execution_id=waiting.execution_id)
     again = await lab.claim()
@@ -245,7 +244,7 @@ async def test_only_what_is_suspended_can_be_resumed(lab: Lab) -> None:
 @pytest.mark.parametrize("who", ["signal", "suspension", "operator"])
 @told
 async def test_a_resume_delay_is_kept_and_promoted(lab: Lab, who: str) -> None:
-    """D-10, D-21: delayed with its time, promoted by the loop like any other delay."""
+    """Delayed with its time, promoted by the loop like any other delay."""
     waiting = await suspended(lab, resume_delay_ms=5000 if who == "suspension" else 0)
     key = waiting.execution_id
     if who == "operator":
@@ -280,7 +279,7 @@ async def test_a_signals_own_delay_goes_before_the_suspensions(lab: Lab) -> None
 
 @told
 async def test_a_cancel_closes_every_binding_and_the_episode(lab: Lab) -> None:
-    """§16 Signals, §8.4, invariant 2: cause, actor, time; progress kept as history."""
+    """Cause, actor, time; progress kept as history."""
     waiting = await half(lab, timeout_at=lab.now + 1000)
     handed_out = await lab.started("w2", lane_id="other")
     await pending(lab, handed_out)
@@ -299,7 +298,7 @@ async def test_a_cancel_closes_every_binding_and_the_episode(lab: Lab) -> None:
 
 @told
 async def test_the_execution_deadline_ends_a_suspension_wholly(lab: Lab) -> None:
-    """D-43, §8.5: it stays armed while suspended, and leaves nothing open."""
+    """It stays armed while suspended, and leaves nothing open."""
     waiting = await half(lab, created={"execution_deadline_at": lab.now + 1000})
     await lab.after(1000)
     assert await lab.state(waiting.execution_id) is PublicState.EXPIRED
@@ -321,7 +320,7 @@ async def test_a_deadline_and_a_timeout_at_one_instant_end_it_once(lab: Lab) -> 
 
 @told
 async def test_a_replay_starts_anew_and_old_tokens_open_nothing(lab: Lab) -> None:
-    """D-01: an old token never resumes a later suspension."""
+    """An old token never resumes a later suspension."""
     waiting = await half(lab)
     await lab.cancel(waiting.execution_id)
     await lab.engine.replay_execution(execution_id=waiting.execution_id)
@@ -340,7 +339,7 @@ async def test_a_replay_starts_anew_and_old_tokens_open_nothing(lab: Lab) -> Non
 
 @told
 async def test_retention_leaves_nothing_of_a_suspended_life(lab: Lab) -> None:
-    """D-41: episodes, waitpoints (also never used ones), signals and keys go with it."""
+    """Episodes, waitpoints (also never used ones), signals and keys go with it."""
     await lab.configure(retention_ms=1000)
     claimed = await lab.started()
     await pending(lab, claimed, "never used", expires_in_ms=100_000)
@@ -364,7 +363,7 @@ async def test_retention_leaves_nothing_of_a_suspended_life(lab: Lab) -> None:
 
 @told
 async def test_the_attempts_time_stands_still_while_it_waits(lab: Lab) -> None:
-    """D-22, invariant 7: what is left of it is armed again at resume."""
+    """What is left of it is armed again at resume."""
     rules = policy(attempt_timeout_ms=10_000)
     claimed = await lab.started(policy=rules)
     lab.clock.advance(4000)
@@ -388,7 +387,7 @@ async def test_the_attempts_time_stands_still_while_it_waits(lab: Lab) -> None:
 
 @told
 async def test_resume_keeps_the_attempt_through_many_episodes(lab: Lab) -> None:
-    """Invariant 7, §16 Resume: the same id and index, a new lease; each episode is history."""
+    """The same id and index, a new lease; each episode is history."""
     claimed = await lab.started()
     for number in range(4):
         waiting = await suspended(lab, claimed=claimed)
@@ -411,7 +410,7 @@ async def test_resume_keeps_the_attempt_through_many_episodes(lab: Lab) -> None:
 
 @told
 async def test_a_lost_lease_after_a_resume_is_another_attempt(lab: Lab) -> None:
-    """Scenario 7: reclaim is a different path, with a new attempt."""
+    """Reclaim is a different path, with a new attempt."""
     waiting = await suspended(lab)
     await waiting.send()
     await lab.claim()

@@ -1,4 +1,4 @@
-"""Invariants of §18 and rows of §17 that no single operation shows, each by its name."""
+"""Invariants of suspension that no single operation shows, each by its name."""
 
 from __future__ import annotations
 
@@ -234,7 +234,7 @@ def test_invariant_14_wake_ups_carry_no_truth(durable_lab: Lab) -> None:
 
 @told
 async def test_d23_a_resumed_claim_needs_its_grant_and_keeps_the_attempt(lab: Lab) -> None:
-    """§9: the grant is required and used up; phase and attempt state are checked."""
+    """The grant is required and used up; phase and attempt state are checked."""
     waiting = await suspended(lab)
     engine, key = lab.engine, waiting.execution_id
     who: dict[str, Any] = {"worker_id": "w2", "worker_instance_id": "w2-1"}
@@ -275,7 +275,7 @@ async def test_d23_a_grant_that_is_over_gives_nothing(lab: Lab) -> None:
 
 @told
 async def test_d24_an_ordinary_claim_says_that_it_resumed(lab: Lab) -> None:
-    """§16 Resume: claims are routed by attempt state; a fresh one has no signals."""
+    """Claims are routed by attempt state; a fresh one has no signals."""
     waiting = await suspended(lab)
     await waiting.send()
     fresh_id = await lab.create()

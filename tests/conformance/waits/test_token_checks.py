@@ -27,7 +27,7 @@ MANY = Count(100, CountKind.DISTINCT_SIGNALS, ("a",))
 
 @told
 async def test_every_wrong_token_meets_the_same_refusal(lab: Lab) -> None:
-    """D-13, D-14, §16 Tokens: unknown, foreign, flipped, truncated, upper-case: one answer."""
+    """Unknown, foreign, flipped, truncated, upper-case: one answer."""
     waiting, other = await suspended(lab, MANY), await suspended(lab, MANY)
     good = waiting.at["a"].token.reveal()
     kid, _, digest = good.partition(":")
@@ -66,7 +66,7 @@ async def test_every_wrong_token_meets_the_same_refusal(lab: Lab) -> None:
 
 @told
 async def test_a_wrong_token_learns_nothing_of_state_keys_or_limits(lab: Lab) -> None:
-    """Invariant 4: authentication comes before idempotency, state and caps."""
+    """Authentication comes before idempotency, state and caps."""
     waiting = await suspended(lab)
     await waiting.send(idempotency_key="k")
     bad = "k1:" + "0" * 64
@@ -79,7 +79,7 @@ async def test_a_wrong_token_learns_nothing_of_state_keys_or_limits(lab: Lab) ->
 
 @told
 async def test_a_token_serves_one_generation_of_a_waitpoint(lab: Lab) -> None:
-    """D-26: the same execution, key and instant give another token to another waitpoint."""
+    """The same execution, key and instant give another token to another waitpoint."""
     first = await suspended(lab, Single("a"))
     await first.send()
     second = await suspended(lab, Single("a"), claimed=await lab.claim())
@@ -91,7 +91,7 @@ async def test_a_token_serves_one_generation_of_a_waitpoint(lab: Lab) -> None:
 
 @told
 async def test_no_token_and_no_secret_is_stored_or_shown(lab: Lab) -> None:
-    """D-44, invariant 9: nothing in the store, in text forms or in events."""
+    """Nothing in the store, in text forms or in events."""
     claimed = await lab.started()
     early_bird = await pending(lab, claimed)
     waiting = await suspended(lab, MANY, claimed, idempotency_key="k")
@@ -111,7 +111,7 @@ async def test_no_token_and_no_secret_is_stored_or_shown(lab: Lab) -> None:
 
 @told
 async def test_an_operator_can_read_a_token_again_while_it_is_good(lab: Lab) -> None:
-    """§2.9: the same token; none when closed, foreign or unknown."""
+    """The same token; none when closed, foreign or unknown."""
     waiting, other = await suspended(lab), await suspended(lab)
     read = lab.engine.read_waitpoint_token
     key, address = waiting.execution_id, waiting.at["a"].waitpoint_id
@@ -126,7 +126,7 @@ async def test_an_operator_can_read_a_token_again_while_it_is_good(lab: Lab) -> 
 
 @told
 async def test_a_retired_key_verifies_in_its_grace_and_no_longer(lab: Lab) -> None:
-    """D-04, §16 Tokens, invariant 9: A→B→C keeps A; after its grace A is nothing special."""
+    """A→B→C keeps A; after its grace A is nothing special."""
     waiting = await suspended(lab, MANY)
     await lab.engine.rotate_waitpoint_hmac_secret_all(new_kid="b", grace_ms=1000)
     later = await suspended(lab, MANY)
@@ -249,7 +249,7 @@ async def test_a_repeated_suspend_answers_with_tokens_that_are_good(lab: Lab) ->
 
 @told
 async def test_a_token_handed_out_before_a_rotation_is_used_after_it(lab: Lab) -> None:
-    """§16: a pending waitpoint's token keeps working after activation under another key."""
+    """A pending waitpoint's token keeps working after activation under another key."""
     claimed = await lab.started()
     details = await pending(lab, claimed)
     await lab.engine.rotate_waitpoint_hmac_secret_all(new_kid="b")
@@ -259,7 +259,7 @@ async def test_a_token_handed_out_before_a_rotation_is_used_after_it(lab: Lab) -
 
 @told
 async def test_without_a_key_nothing_is_signed_and_that_is_said(lab: Lab) -> None:
-    """D-13: 503, not a token nobody can verify."""
+    """503, not a token that cannot be verified."""
     before = await lab.started()
     await suspended(lab, claimed=before, idempotency_key="once")
     claimed = await lab.started()

@@ -29,7 +29,7 @@ from tests.support.waits import early, pending, signal_to, suspended, told, wait
 
 @told
 async def test_a_listing_shows_what_may_still_be_signalled_and_no_token(lab: Lab) -> None:
-    """D-42, §10, invariant 9: pending and active, names from the condition, a fingerprint."""
+    """Pending and active, names from the condition, a fingerprint."""
     claimed = await lab.started()
     early_bird = await pending(lab, claimed, "later", expires_in_ms=5000)
     done = await pending(lab, claimed, "done")
@@ -68,7 +68,7 @@ async def test_a_listing_shows_what_may_still_be_signalled_and_no_token(lab: Lab
 
 @told
 async def test_a_listing_pages_by_id_and_filters_before_it_pages(lab: Lab) -> None:
-    """D-42: closed ones never end a listing early."""
+    """Closed ones never end a listing early."""
     claimed = await lab.started()
     made = [await pending(lab, claimed, f"k{number}") for number in range(9)]
     for details in sorted(made, key=lambda each: each.waitpoint_id)[:5]:
@@ -95,7 +95,7 @@ async def test_a_listing_pages_by_id_and_filters_before_it_pages(lab: Lab) -> No
 
 @told
 async def test_a_pending_waitpoint_can_be_closed_again_and_again(lab: Lab) -> None:
-    """§10 Close: twice is harmless; the first reason stays."""
+    """Twice is harmless; the first reason stays."""
     claimed = await lab.started()
     details = await pending(lab, claimed)
     await early(lab, claimed, details)
@@ -118,7 +118,7 @@ async def test_a_pending_waitpoint_can_be_closed_again_and_again(lab: Lab) -> No
 
 @told
 async def test_a_waitpoint_that_is_waited_on_cannot_be_closed(lab: Lab) -> None:
-    """D-43: an active one ends with its suspension and in no other way."""
+    """An active one ends with its suspension and in no other way."""
     waiting, other = await suspended(lab), await suspended(lab)
     address = waiting.at["a"].waitpoint_id
     async with lab.refuses(WaitpointInUse, "waits on it"):
@@ -133,7 +133,7 @@ async def test_a_waitpoint_that_is_waited_on_cannot_be_closed(lab: Lab) -> None:
 
 @told
 async def test_a_pending_waitpoint_lapses_in_time(lab: Lab) -> None:
-    """D-35, §3: refused at its expiry, swept and or not; on every store."""
+    """Refused at its expiry, swept and or not; on every store."""
     claimed = await lab.started()
     details = await pending(lab, claimed, expires_in_ms=1000)
     lab.clock.advance(999)
@@ -169,7 +169,7 @@ async def test_an_activated_waitpoint_does_not_lapse(lab: Lab) -> None:
 
 @told
 async def test_a_waitpoint_nobody_waited_on_ends_with_its_execution(lab: Lab) -> None:
-    """D-41, invariant 2: also when other waits, leases and attempts came between."""
+    """Also when other waits, leases and attempts came between."""
     claimed = await lab.started()
     await pending(lab, claimed, "never", expires_in_ms=10_000_000)
     waiting = await suspended(lab, claimed=claimed)
@@ -184,7 +184,7 @@ async def test_a_waitpoint_nobody_waited_on_ends_with_its_execution(lab: Lab) ->
 
 @told
 async def test_every_call_makes_a_new_waitpoint(lab: Lab) -> None:
-    """§3: the same key twice is two addresses with two tokens."""
+    """The same key twice is two addresses with two tokens."""
     claimed = await lab.started()
     first, second = await pending(lab, claimed), await pending(lab, claimed)
     assert first.waitpoint_id != second.waitpoint_id
@@ -193,7 +193,7 @@ async def test_every_call_makes_a_new_waitpoint(lab: Lab) -> None:
 
 @told
 async def test_suspended_executions_are_listed_newest_first_by_a_stable_cursor(lab: Lab) -> None:
-    """D-45: real times in their own fields; the cursor is the sort key, rows may vanish."""
+    """Real times in their own fields; the cursor is the sort key, rows may vanish."""
     made = []
     for number in range(5):
         lab.clock.advance(10)

@@ -28,7 +28,7 @@ async def live(lab: Lab, **fields: Any) -> list[str]:
 
 @scenario
 async def test_register_refresh_heartbeat_lapse_and_register_again(lab: Lab) -> None:
-    """Scenario 17, D52: one expiry rule, exact to the millisecond."""
+    """One expiry rule, exact to the millisecond."""
     engine = lab.engine
     assert await register(lab) == Registered(lab.now + TTL)
     lab.clock.advance(TTL - 1)
@@ -54,8 +54,8 @@ async def test_an_unknown_worker_is_not_registered(lab: Lab) -> None:
 
 
 @scenario
-async def test_what_a_worker_offers_is_kept_as_lists(lab: Lab) -> None:
-    """D52: a lane name may contain the comma."""
+async def test_lanes_and_capabilities_of_a_worker_are_kept_as_lists(lab: Lab) -> None:
+    """A lane name may contain the comma."""
     await register(lab, lanes=("b", "a,c", "b"), capabilities=("gpu", "cpu"), kinds=["k2", "k1"])
     (worker,) = (await lab.engine.list_workers()).items
     assert worker.lanes == ("a,c", "b")
@@ -65,7 +65,6 @@ async def test_what_a_worker_offers_is_kept_as_lists(lab: Lab) -> None:
 
 @scenario
 async def test_an_instance_changes_its_pool_only_after_it_lapsed(lab: Lab) -> None:
-    """D52."""
     await register(lab, "w1")
     async with lab.refuses(InvalidInput, field="worker_id"):
         await register(lab, "w2")
@@ -75,7 +74,7 @@ async def test_an_instance_changes_its_pool_only_after_it_lapsed(lab: Lab) -> No
 
 @scenario
 async def test_heartbeats_append_nothing(lab: Lab) -> None:
-    """D52: only transitions are audited."""
+    """Only transitions are audited."""
     await register(lab)
     for _ in range(5):
         lab.clock.advance(10)
@@ -89,7 +88,6 @@ async def test_heartbeats_append_nothing(lab: Lab) -> None:
 
 @scenario
 async def test_a_worker_marked_dead_is_gone_with_its_reason_on_record(lab: Lab) -> None:
-    """Scenario 17, D52."""
     await register(lab)
     answer = await lab.engine.mark_worker_dead(worker_instance_id="i1", reason="host lost")
     assert answer == Marked(0)
@@ -100,7 +98,7 @@ async def test_a_worker_marked_dead_is_gone_with_its_reason_on_record(lab: Lab) 
 
 @scenario
 async def test_marking_dead_may_take_the_leases_too(lab: Lab) -> None:
-    """D52: only this worker's, only this tenant's."""
+    """Only this worker's, only this tenant's."""
     mine = [await lab.create() for _ in range(2)]
     claimed = await lab.claims("w1", worker_instance_id="i1", limit=2)
     other = await lab.started("w2")
@@ -128,7 +126,7 @@ async def test_without_being_asked_leases_are_left_alone(lab: Lab) -> None:
 
 @scenario
 async def test_workers_are_listed_by_namespace_and_paged(lab: Lab) -> None:
-    """core 8.7 row 99: across namespaces as well."""
+    """Across namespaces as well."""
     for namespace in ("b", "a"):
         for number in range(3):
             await register(lab, instance=f"{namespace}{number}", namespace=namespace)
@@ -147,7 +145,6 @@ async def test_workers_are_listed_by_namespace_and_paged(lab: Lab) -> None:
 
 @scenario
 async def test_the_same_instance_name_in_two_tenants_is_two_workers(lab: Lab) -> None:
-    """I14."""
     await register(lab, "w1", namespace="a")
     await register(lab, "w2", namespace="b")
     await lab.engine.mark_worker_dead(worker_instance_id="i1", reason="", namespace="a")
@@ -156,7 +153,6 @@ async def test_the_same_instance_name_in_two_tenants_is_two_workers(lab: Lab) ->
 
 @scenario
 async def test_lapsed_workers_are_swept(lab: Lab) -> None:
-    """D52."""
     await register(lab)
     await lab.after(TTL)
     dump = await lab.dump()
@@ -185,7 +181,6 @@ async def test_lapsed_workers_are_swept(lab: Lab) -> None:
 async def test_a_malformed_registration_is_refused(
     lab: Lab, fields: dict[str, Any], field: str
 ) -> None:
-    """D52."""
     async with lab.refuses(InvalidInput, field=field):
         await register(lab, **fields)
 

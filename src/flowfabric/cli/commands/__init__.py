@@ -9,7 +9,7 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """What `ff --help` says of a command, without loading it."""
+    """A command's line in `ff --help`, without loading it."""
 
     word: str
     text: str

@@ -16,7 +16,7 @@ OF_THE_REPORT: Final = ("idle", "backlog", "usage", "admission", "suspend", "flo
 
 
 def add_arguments(parser: FfParser) -> None:
-    """What to measure, and on which store."""
+    """The scenario and the store."""
     parser.add_argument(
         "scenario",
         type=_scenario,
@@ -29,7 +29,7 @@ def add_arguments(parser: FfParser) -> None:
 
 
 def _scenario(word: str) -> str:
-    """What `ff bench` measures; one of the report is told where to find it."""
+    """A scenario of `ff bench`; for one of the report the error says where it is."""
     if word in OF_THE_REPORT:
         raise ArgumentTypeError(
             f"{word} is measured from a checkout: bin/bench for the whole report,"
@@ -39,7 +39,7 @@ def _scenario(word: str) -> str:
 
 
 def bench(call: Call) -> Exit:
-    """Measure once, print what was found."""
+    """Measure once, print the figures."""
     arguments = call.arguments
     try:
         run = import_module("flowfabric.bench.main").run

@@ -1,4 +1,4 @@
-"""`ff budget`: what may be spent, and what was."""
+"""`ff budget`: spending limits and usage."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ async def create(call: Call) -> Exit:
 
 
 def _scope(text: str | None) -> tuple[ScopeType, str]:
-    """`lane:gpu` in its parts; of an execution or a flow what was typed for it."""
+    """`lane:gpu` in its parts; of an execution or a flow the typed reference."""
     scope_type, scope_id = read_scope(text)
     if scope_type not in (ScopeType.EXECUTION, ScopeType.FLOW):
         return scope_type, scope_id
@@ -168,7 +168,7 @@ def _scope(text: str | None) -> tuple[ScopeType, str]:
 
 
 async def change(call: Call) -> Exit:
-    """Change limits and what they do."""
+    """Change limits and their effects."""
     arguments = call.arguments
     hard, soft = _limits(arguments.hard, "--hard"), _limits(arguments.soft, "--soft")
     words: dict[str, Any] = {
@@ -187,7 +187,7 @@ async def change(call: Call) -> Exit:
 
 
 async def increase(call: Call) -> Exit:
-    """Higher hard limits; what waits for room goes on at once."""
+    """Higher hard limits; executions that wait for room continue at once."""
     name = call.arguments.name
     async with call.engine() as engine:
         status = await engine.get_budget_status(budget_id=name)

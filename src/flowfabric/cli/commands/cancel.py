@@ -22,7 +22,7 @@ def add_arguments(parser: FfParser) -> None:
 
 
 async def cancel(call: Call) -> Exit:
-    """Stop each; one that ended otherwise stays as it ended, which is exit code 1."""
+    """Stop each; one that ended in another way is left alone, which is exit code 1."""
     reason = call.arguments.reason or "cancelled from the command line"
 
     async def change(engine: EngineBackend, execution_id: str) -> Any:

@@ -18,7 +18,7 @@ from flowfabric.model.state import PublicState
 
 _ASKED: Final = "ask:"  # completed by `ff completion NAME`
 _FILES: Final = "files"
-# What the words of options and positionals are, by the names of their values in the grammar.
+# The kind of words of options and positionals, by the names of their values in the grammar.
 _OPTIONS: Final = {
     "state": " ".join(state.value for state in PublicState),
     "lane": f"{_ASKED}lanes",
@@ -51,7 +51,7 @@ def add_arguments(parser: FfParser) -> None:
 
 @dataclass(slots=True)
 class Place:
-    """What may follow a command, or a command and its action."""
+    """The words that may follow a command, or a command and its action."""
 
     path: str
     words: dict[str, str] = field(default_factory=dict)  # commands with their help
@@ -216,7 +216,7 @@ def fish_script() -> str:
 
 
 def _fish_takes(words: str | None) -> str:
-    """What an option is followed by."""
+    """The values of an option."""
     if words is None:
         return ""
     return " -r -F" if words == _FILES else f" -x -a {_fish(words)}"
@@ -251,7 +251,7 @@ async def completion(call: Call) -> Exit:
 async def _print_names(call: Call, what: str) -> Exit:
     async with call.engine() as engine:
         found = await NAMES[what](engine)
-    # A name that a shell would take apart, or that could be a command of its, is not offered.
+    # A name that a shell would split or run as a command is not offered.
     offered = [name for name in found if shlex.quote(name) == name]
     if call.terminal.as_json:
         call.terminal.document(offered)

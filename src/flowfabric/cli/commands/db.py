@@ -21,7 +21,7 @@ _MIGRATION_COLUMNS: Final = (
 
 
 def add_arguments(parser: FfParser) -> None:
-    """What to do with it."""
+    """The actions."""
     parser.add_argument(
         "action",
         choices=("migrate", "check", "sql"),

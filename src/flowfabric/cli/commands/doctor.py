@@ -1,4 +1,4 @@
-"""`ff doctor`: what was looked at, what is wrong, and what to do about it."""
+"""`ff doctor`: the checks made, the defects found, and the advice for each."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Finding = dict[str, str]
 
 
 def add_arguments(parser: FfParser) -> None:
-    """How much to look at."""
+    """The extent of the checks."""
     parser.add_argument(
         "--quick", action="store_true", help="leave out the checks that read every row"
     )
@@ -31,7 +31,7 @@ def add_arguments(parser: FfParser) -> None:
 
 
 async def doctor(call: Call) -> Exit:
-    """Everything that can be checked; exit code 1 when something is wrong."""
+    """Run every check; exit code 1 when something is wrong."""
     problems: list[Finding]
     notices: list[Finding] = []
     facts: dict[str, Any] = {"url": mask(call.url)}
@@ -66,7 +66,7 @@ def _finding(code: str, subject: str, detail: str, advice: str) -> Finding:
 
 
 def _show(call: Call, findings: Sequence[Finding], style: str) -> None:
-    """By kind: where, what is wrong there, and once for all of them what to do."""
+    """By kind: the place and the defect, and the advice once for all of them."""
     terminal = call.terminal
     for code, group in groupby(sorted(findings, key=_code), key=_code):
         alike = list(group)

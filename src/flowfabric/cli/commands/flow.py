@@ -77,7 +77,7 @@ def add_arguments(parser: FfParser) -> None:
 
 
 def _add_list_options(parser: FfParser, *, inner: bool = False) -> None:
-    """The same before and after `ls`; what stands there must not reset what stood before it."""
+    """The same before and after `ls`; options after it must not reset those before it."""
     unset = argparse.SUPPRESS if inner else None
     parser.add_argument(
         "--status",
@@ -177,12 +177,12 @@ async def _watch(call: Call, engine: EngineBackend, seen: Look) -> Exit:
 
 
 async def pause() -> None:
-    """Between two looks."""
+    """The pause between two reads."""
     await asyncio.sleep(_LOOK_EVERY_S)
 
 
 async def cancel(call: Call) -> Exit:
-    """Cancel a flow and what its policy names."""
+    """Cancel a flow and the members its policy covers."""
     arguments = call.arguments
     async with call.engine() as engine:
         flow_id = await flow_of(call, engine, arguments.id)
@@ -208,7 +208,7 @@ async def cancel(call: Call) -> Exit:
 
 
 async def retry(call: Call) -> Exit:
-    """Run again what was lost, and what was skipped because of it."""
+    """Run lost nodes again, and nodes skipped because of them."""
     async with call.engine() as engine:
         flow_id = await flow_of(call, engine, call.arguments.id)
         await look(engine, flow_id)

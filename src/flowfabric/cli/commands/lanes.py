@@ -1,4 +1,4 @@
-"""`ff lanes`: where work waits, and what is special there."""
+"""`ff lanes`: where work waits, and the settings of each lane."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ async def _configure(call: Call) -> Exit:
 
 
 def settings_of(lane: LaneSummary | LaneConfigured) -> str:
-    """What is special about a lane."""
+    """The settings of a lane that are not the default."""
     parts = [f"weight {lane.weight}"] if lane.weight != 1 else []
     if lane.aging_ms:
         parts.append(f"aging {span(lane.aging_ms)}")

@@ -30,7 +30,7 @@ def add_arguments(parser: FfParser) -> None:
 
 
 async def priority(call: Call) -> Exit:
-    """Change the order among what waits."""
+    """Change the order among waiting executions."""
     *named, number = call.arguments.words
     new_priority = _priority(number)
     call.arguments.ids = [_reference(word) for word in named]

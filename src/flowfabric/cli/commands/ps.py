@@ -1,4 +1,4 @@
-"""`ff ps`: what is there, newest first."""
+"""`ff ps`: executions, newest first."""
 
 from __future__ import annotations
 

@@ -92,7 +92,7 @@ async def create(call: Call) -> Exit:
 
 
 async def change(call: Call) -> Exit:
-    """Change limits; what waits for room learns of it at once."""
+    """Change limits; executions that wait for the quota are checked at once."""
     arguments = call.arguments
     given = (arguments.per, arguments.starts, arguments.at_once, arguments.jitter)
     if all(value is None for value in given):

@@ -21,7 +21,7 @@ def add_arguments(parser: FfParser) -> None:
 
 
 async def release(call: Call) -> Exit:
-    """Let each go on."""
+    """Release each."""
 
     async def change(engine: EngineBackend, execution_id: str) -> Any:
         return await engine.release_execution(execution_id=execution_id)

@@ -1,4 +1,4 @@
-"""`ff result`: what an execution returned, at once or when it has ended."""
+"""`ff result`: the result of an execution, at once or when it has ended."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`ff revoke`: take a lease away."""
+"""`ff revoke`: revoke a lease."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def add_arguments(parser: FfParser) -> None:
 
 
 async def revoke(call: Call) -> Exit:
-    """Take the lease of each away."""
+    """Revoke the lease of each."""
     reason = call.arguments.reason or "revoked from the command line"
 
     async def change(engine: EngineBackend, execution_id: str) -> Any:

@@ -137,8 +137,8 @@ def show_attempts(call: Call, attempts: Sequence[AttemptInfo], now: int) -> None
 
 
 def _show_tracebacks(call: Call, attempts: Sequence[AttemptInfo]) -> None:
-    """What failed attempts left, below the table that has only their first lines. Attempts in a
-    row that failed at the same place are told together, in the words of the last."""
+    """The traces of failed attempts, below the table that has only their first lines. Attempts in a
+    row that failed at the same place are shown together, with the text of the last."""
     for trace, group in groupby(attempts, key=_trace):
         same = list(group)
         if not trace:
@@ -152,6 +152,6 @@ def _show_tracebacks(call: Call, attempts: Sequence[AttemptInfo]) -> None:
 
 
 def _trace(attempt: AttemptInfo) -> list[str]:
-    """The lines below the first of why an attempt failed."""
+    """The lines below the first of an attempt's failure reason."""
     _, _, trace = (attempt.failure_reason or "").strip().partition("\n")
     return [line for line in trace.split("\n") if line.strip()]

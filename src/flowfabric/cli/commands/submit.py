@@ -1,4 +1,4 @@
-"""`ff submit`: give work."""
+"""`ff submit`: submit work."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from flowfabric.model.results import Duplicate
 
 
 def add_arguments(parser: FfParser) -> None:
-    """What to run, when, and under which limits."""
+    """The task, its times and its limits."""
     parser.add_argument("kind", metavar="KIND", help="the name of the task")
     add_list(
         parser,

@@ -13,7 +13,7 @@ from flowfabric.cli.grammar import FfParser
 
 
 def add_arguments(parser: FfParser) -> None:
-    """Nothing but what every command takes."""
+    """Only the arguments that every command takes."""
     parser.set_defaults(handler=version)
 
 

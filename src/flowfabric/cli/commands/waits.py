@@ -1,4 +1,4 @@
-"""`ff waits`: what suspended executions wait for, and the words that end it.
+"""`ff waits`: the waits of suspended executions, and the commands that end them.
 
 Tokens are never printed, but by `ff waits link`, which says so.
 """
@@ -78,8 +78,8 @@ def add_arguments(parser: FfParser) -> None:
     showing = add_action(actions, "show", show, "one execution: its waits, past and present")
     add_id(showing)
     for name, handler, text in (
-        ("approve", approve, "say yes in somebody's name"),
-        ("reject", reject, "say no in somebody's name"),
+        ("approve", approve, "approve in a person's name"),
+        ("reject", reject, "reject in a person's name"),
     ):
         decide = add_action(actions, name, handler, text)
         add_id(decide)
@@ -108,7 +108,7 @@ def _add_signal(send: FfParser) -> None:
 
 
 def _add_list_options(parser: FfParser, *, inner: bool = False) -> None:
-    """The same before and after `ls`; what stands there must not reset what stood before it."""
+    """The same before and after `ls`; options after it must not reset those before it."""
     unset = argparse.SUPPRESS if inner else None
     parser.add_argument("--lane", default=unset, metavar="LANE")
     parser.add_argument("--kind", default=unset, metavar="KIND")
@@ -143,7 +143,7 @@ class _Desk(WaitMethods):
 
 
 async def ls(call: Call) -> Exit:
-    """What waits, newest first."""
+    """Open waits, newest first."""
     arguments = call.arguments
     async with call.engine() as engine:
         now = await engine.server_time_ms()
@@ -182,14 +182,14 @@ def _rows(call: Call, waits: Sequence[WaitInfo], now: int) -> list[tuple[object,
 
 
 def timeout_of(wait: WaitInfo, now: int) -> str:
-    """When the wait is over, and what happens then."""
+    """When the wait times out, and the effect."""
     if wait.timeout_at is None:
         return ""
     return f"{relative(wait.timeout_at, now)}: {AT_TIMEOUT[wait.at_timeout]}"
 
 
 async def show(call: Call) -> Exit:
-    """The present wait with its waitpoints, and the past ones."""
+    """The current wait with its waitpoints, and the past ones."""
     async with call.engine() as engine:
         snapshot = await named(call, engine, waiting=True)
         execution_id = snapshot.execution_id
@@ -292,12 +292,12 @@ def _show_past(call: Call, past: list[SuspensionInfo], now: int) -> None:
 
 
 async def approve(call: Call) -> Exit:
-    """Say yes."""
+    """Approve."""
     return await _decide(call, WaitMethods.approve)
 
 
 async def reject(call: Call) -> Exit:
-    """Say no."""
+    """Reject."""
     return await _decide(call, WaitMethods.reject)
 
 
@@ -343,7 +343,7 @@ def _reference(text: str) -> str:
     try:
         return values.reference(text)
     except argparse.ArgumentTypeError:
-        # What is no id may be a spoiled link: it must not be repeated.
+        # Text that is not an id may be a damaged link: it must not be repeated.
         problem = usage("neither an execution id nor a link", advice="ff waits ls lists ids")
     raise problem
 
@@ -363,7 +363,7 @@ def _payload(call: Call) -> Any:
 
 
 def _told(call: Call, answer: Delivered) -> Exit:
-    """What the signal did. One that did nothing new is no failure."""
+    """The effect of the signal. One without a new effect is no failure."""
     if isinstance(answer, SignalDuplicate):
         duplicate, signal_id = True, answer.existing_signal_id
     else:
@@ -401,5 +401,5 @@ async def link(call: Call) -> Exit:
         )
         return Exit.OK
     call.terminal.line(text)
-    call.terminal.note("this is a credential: whoever has it can signal this wait until it ends")
+    call.terminal.note("this is a credential: anyone with it can signal this wait until it ends")
     return Exit.OK

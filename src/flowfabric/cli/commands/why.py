@@ -1,4 +1,4 @@
-"""`ff why`: the engine's explanation, with what to try."""
+"""`ff why`: the engine's explanation, with advice."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def add_arguments(parser: FfParser) -> None:
 
 
 async def why(call: Call) -> Exit:
-    """The engine's explanation, with what to try."""
+    """The engine's explanation, with advice."""
     async with call.engine() as engine:
         snapshot = await named(call, engine)
         explanation = await engine.explain(execution_id=snapshot.execution_id)
@@ -50,7 +50,7 @@ async def why(call: Call) -> Exit:
 
 
 def show_explanation(call: Call, explanation: Explanation, now: int) -> None:
-    """The summary first: it is what was asked."""
+    """The summary first: it answers the question."""
     terminal = call.terminal
     state = explanation.public_state.value
     terminal.text(f"{state}: {explanation.summary}", state=state)
@@ -69,7 +69,7 @@ def show_explanation(call: Call, explanation: Explanation, now: int) -> None:
 
 
 def _show_tables(call: Call, explanation: Explanation, now: int) -> None:
-    """What a suspended execution waits for, its limits, and who could run it."""
+    """The condition of a suspended execution, its limits, and the workers that could run it."""
     waits = [
         (
             ", ".join(line.waitpoint_keys),
@@ -92,7 +92,8 @@ def _show_tables(call: Call, explanation: Explanation, now: int) -> None:
     workers = [
         (f"{fit.worker_id}/{fit.worker_instance_id}", "yes" if fit.fits else "no", fit.lacks)
         for fit in explanation.could_run
-        if explanation.public_state not in _DUE_WORDS  # runs already, or no worker is the matter
+        # it runs already, or the cause is not a missing worker
+        if explanation.public_state not in _DUE_WORDS
     ]
     tables = ((_WAIT_COLUMNS, waits), (_LIMIT_COLUMNS, limits), (_WORKER_COLUMNS, workers))
     for columns, rows in tables:

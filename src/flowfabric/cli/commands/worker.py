@@ -46,7 +46,7 @@ def add_arguments(parser: FfParser) -> None:
 
 
 async def worker(call: Call) -> Exit:
-    """Work until Ctrl-C or SIGTERM; then finish what is in hand."""
+    """Work until Ctrl-C or SIGTERM; then finish the claimed work."""
     arguments = call.arguments
     app = load(arguments.app)
     if arguments.url is not None:

@@ -1,4 +1,4 @@
-"""`ff workers`: which workers are there."""
+"""`ff workers`: the live workers."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ _COLUMNS: Final = (
 
 
 def add_arguments(parser: FfParser) -> None:
-    """Nothing but what every command takes."""
+    """Only the arguments that every command takes."""
     parser.set_defaults(handler=workers)
 
 
 async def workers(call: Call) -> Exit:
-    """Every worker that said within its time that it is there."""
+    """Every worker with a recent heartbeat."""
     namespace = call.arguments.namespace
     async with call.engine() as engine:
         now = await engine.server_time_ms()

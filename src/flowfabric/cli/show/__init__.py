@@ -1,1 +1,1 @@
-"""How things look on a terminal."""
+"""Output for a terminal."""

@@ -8,13 +8,13 @@ from typing import Final
 from flowfabric.cli.show.terminal import Painted
 
 _CELLS: Final = 20
-_PLAIN: Final = "#=.|"  # used, held, free, the soft limit
+_PLAIN: Final = "#=.|"  # used, reserved, free, the soft limit
 _DRAWN: Final = "█▒·│"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gauge:
-    """How much of one limit is used and held; a limit of 0 is none."""
+    """How much of one limit is used and reserved; a limit of 0 means no limit."""
 
     used: int
     held: int = 0
@@ -28,7 +28,7 @@ class Gauge:
 
     @property
     def is_over_soft(self) -> bool:
-        """Whether somebody should be told."""
+        """Whether to warn."""
         return 0 < self.soft < self.used
 
     @property
@@ -38,7 +38,7 @@ class Gauge:
 
 
 def bar(gauge: Gauge, *, drawn: bool = False, cells: int = _CELLS) -> str:
-    """Used, held and free cells with a mark at the soft limit; nothing where nothing is limited.
+    """Used, reserved and free cells with a mark at the soft limit; empty without a limit.
 
     >>> bar(Gauge(used=400, held=100, hard=1000, soft=800), cells=10)
     '[####=...|.]  50%'
@@ -57,7 +57,7 @@ def bar(gauge: Gauge, *, drawn: bool = False, cells: int = _CELLS) -> str:
 
 
 def _cells(amount: int, scale: int, cells: int) -> int:
-    """Something is never nothing, and only a full bar looks full."""
+    """A small amount still gets a cell, and only a full bar looks full."""
     if amount <= 0:
         return 0
     return min(cells, max(1, amount * cells // scale))

@@ -15,7 +15,7 @@ from typing import Any, Final, TypeVar
 
 T = TypeVar("T")
 
-LANES_MAX: Final = 16  # more lines side by side than anybody can follow
+LANES_MAX: Final = 16  # more parallel lines than a reader can follow
 
 
 def ordered(names: Sequence[str], edges: Iterable[tuple[str, str]]) -> list[str]:
@@ -51,8 +51,8 @@ def folded(
     alike: Callable[[T], Hashable],
     least: int,
 ) -> list[list[T]]:
-    """Items that are alike and wait for the same and are waited for by the same, together; fewer
-    than `least` of them stay by themselves."""
+    """Items that are alike, with the same upstreams and downstreams, grouped; fewer than `least` of
+    them stay single."""
     above: defaultdict[str, set[str]] = defaultdict(set)
     below: defaultdict[str, set[str]] = defaultdict(set)
     for upstream, downstream in edges:
@@ -74,7 +74,7 @@ def draw(
 ) -> list[str] | None:
     """The lines before each name, in an order as `ordered` gives; None: it would be too wide."""
     above: defaultdict[str, set[str]] = defaultdict(set)
-    left: defaultdict[str, int] = defaultdict(int)  # downstreams that are still to come
+    left: defaultdict[str, int] = defaultdict(int)  # downstreams still to come
     for upstream, downstream in set(edges):
         above[downstream].add(upstream)
         left[upstream] += 1
@@ -99,7 +99,7 @@ def draw(
 
 
 def _free(lanes: list[str | None], first: int) -> int:
-    """A column with nothing in it, the leftmost from a given one on."""
+    """The leftmost empty column from a given one on."""
     for at in range(first, len(lanes)):
         if lanes[at] is None:
             return at

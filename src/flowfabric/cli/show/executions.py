@@ -13,7 +13,7 @@ from flowfabric.model.state import TERMINAL_STATES, PublicState
 
 
 def note(snapshot: ExecutionSnapshot, now: int) -> str:
-    """The one thing worth knowing about it besides its state."""
+    """The one fact worth knowing about it besides its state."""
     state = snapshot.public_state.value
     if state == "active":
         percent = "" if snapshot.progress_pct is None else f"{snapshot.progress_pct}%"
@@ -29,7 +29,7 @@ def note(snapshot: ExecutionSnapshot, now: int) -> str:
 
 
 def headline(text: str) -> str:
-    """The line of a reason that is meant for people: the first; a traceback follows it."""
+    """The first line of a reason, for people; a traceback follows it."""
     lines = [line for line in text.strip().splitlines() if line.strip()]
     return lines[0].strip() if lines else ""
 
@@ -47,7 +47,7 @@ def bounds_of(bounds: Bounds) -> list[str]:
 def show_result(
     call: Call, snapshot: ExecutionSnapshot, data: bytes | None, *, raw: bool = False
 ) -> Exit:
-    """Print how it ended, and say it with the exit code."""
+    """Print how it ended, and return the exit code."""
     if snapshot.public_state not in TERMINAL_STATES:
         raise CommandFailed(
             f"{snapshot.execution_id} is {snapshot.public_state.value}",
@@ -80,7 +80,7 @@ def show_result(
 
 
 def _write_raw(call: Call, data: bytes) -> None:
-    """Stored bytes as they are, but not to a terminal that they could drive."""
+    """Stored bytes as they are, but not to a terminal, which they could control."""
     text = data.decode(errors="replace")
     if call.terminal.is_tty and harmless(text) != text:
         raise usage(

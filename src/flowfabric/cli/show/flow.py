@@ -39,7 +39,7 @@ MARKS: Final = {
     PublicState.CANCELLED: "⊘",
     PublicState.SKIPPED: "·",
 }
-# What a row of several nodes shows: the state that most needs somebody's eyes.
+# The state shown for a row of several nodes: the one that most needs attention.
 _FIRST: Final = (
     PublicState.FAILED,
     PublicState.EXPIRED,
@@ -53,7 +53,7 @@ _FIRST: Final = (
     PublicState.SKIPPED,
     PublicState.COMPLETED,
 )
-_FOLD: Final = 5  # so many alike are one row
+_FOLD: Final = 5  # from this many equal nodes on they are one row
 _PIPED_COLUMNS: Final = 10_000  # piped output is never shortened
 
 
@@ -80,7 +80,7 @@ class Look:
 
     @property
     def links(self) -> list[tuple[str, str]]:
-        """Who comes before whom; a child comes after its parent."""
+        """The order of members; a child comes after its parent."""
         pairs = [(e.upstream_execution_id, e.downstream_execution_id) for e in self.edges]
         known = {each.execution_id for each in self.members}
         spawned = [(m.parent_id, m.execution_id) for m in self.members if m.parent_id]
@@ -100,7 +100,7 @@ class Row:
 
 
 async def look(engine: EngineBackend, flow_id: str) -> Look:
-    """A flow as it stands, or a failure that says what to check."""
+    """The flow's current state, or a failure with advice."""
     flow = await engine.describe_flow(flow_id=flow_id)
     if flow is None:
         raise not_found(
@@ -152,7 +152,7 @@ def _facts(seen: Look) -> list[tuple[str, str]]:
 
 
 def rows_of(seen: Look, *, everything: bool = False) -> list[Row]:
-    """The nodes from first to last, many alike as one."""
+    """The nodes from first to last, many equal ones as one."""
     links = seen.links
     bundles = folded(
         seen.members,
@@ -221,7 +221,7 @@ def _note(member: MemberInfo) -> str:
 
 
 def join_of(group: EdgeGroupSnapshot | None) -> str:
-    """How far a join is: `quorum 1/2 of 3`."""
+    """The progress of a join: `quorum 1/2 of 3`."""
     if group is None:
         return ""
     have, total = group.satisfied_count, group.total_deps

@@ -1,4 +1,4 @@
-"""Stored values as plain data for --json, and stored bytes as something a person can read."""
+"""Stored values as plain data for --json, and stored bytes in readable form."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What people see: lines, aligned tables, colours on a terminal, one JSON document otherwise."""
+"""The output: lines, aligned tables, colours on a terminal, one JSON document otherwise."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Column:
     shrinks: bool = False
     right: bool = False
     styled: bool = False  # the cell's own word chooses its colour
-    least: int = 8  # a shortened cell keeps so much as long as others can give
+    least: int = 8  # a shortened cell keeps at least this much while others can shrink
     silent: str | None = None  # left out when every cell says only this
 
 
@@ -87,7 +87,7 @@ def harmless(text: str) -> str:
 
 
 def _escaped(document: str) -> str:
-    """JSON whose strings hold no control character: the same value, harmless on a terminal."""
+    """JSON without control characters in strings: the same value, harmless on a terminal."""
     return _UNUSUAL.sub(
         lambda found: found[0] if found[0].isprintable() else json.dumps(found[0])[1:-1], document
     )
@@ -111,7 +111,7 @@ def _cells(character: str) -> int:
 
 
 def shorten(text: str, width: int) -> str:
-    """At most so many cells, the loss marked."""
+    """At most so many cells, a cut marked."""
     if cells_of(text) <= width:
         return text
     kept, left = [], width - 1
@@ -143,11 +143,11 @@ class Terminal:
 
     @property
     def shows_progress(self) -> bool:
-        """Whether somebody watches: a line may be rewritten in place."""
+        """Whether the stream is a terminal: a line may be rewritten in place."""
         return self.err.isatty() and not self.as_json
 
     def paint(self, text: str, style: str | None) -> str:
-        """The text in a style, where colours are welcome."""
+        """The text in a style, where colours are enabled."""
         if not self._color or style is None:
             return text
         return f"\x1b[{_STYLES[style]}m{text}\x1b[0m"
@@ -175,7 +175,7 @@ class Terminal:
         print(text, file=self.out)
 
     def text(self, text: str, *, state: str = "") -> None:
-        """Stored prose, wrapped to the terminal; a state that it begins with has its colour."""
+        """Stored prose, wrapped to the terminal; a state at its beginning is coloured."""
         lines = [clean(text)]
         if self.is_tty:
             lines = wrapped(lines[0], shutil.get_terminal_size().columns)
@@ -205,13 +205,13 @@ class Terminal:
         print(f"ff: {clean(mask(text))}", file=self.err)
 
     def note(self, text: str) -> None:
-        """Something aside from the answer: on the error stream, and never with --json."""
+        """A note beside the answer: on the error stream, and never with --json."""
         if not self.as_json:
             self.end_status()
             print(text, file=self.err)
 
     def status(self, text: str) -> None:
-        """Rewrite the progress line; nothing when nobody watches."""
+        """Rewrite the progress line; no effect without a terminal."""
         if self.shows_progress:
             width = shutil.get_terminal_size().columns - 1
             print(f"\r\x1b[2K{shorten(clean(text), width)}", end="", file=self.err, flush=True)
@@ -239,7 +239,7 @@ class Terminal:
     def table(self, columns: Sequence[Column], rows: Sequence[Sequence[object]]) -> None:
         """Aligned columns that fit the terminal; piped output is never shortened.
 
-        A column that may shrink and has nothing to say is left out, and one that is silent.
+        An empty column that may shrink is left out, and so is one with only its silent value.
         """
         cells = [[clean("" if cell is None else cell) for cell in row] for row in rows]
         styles = [[_style(*pair) for pair in zip(columns, row, strict=True)] for row in rows]
@@ -266,7 +266,7 @@ def _style(column: Column, cell: object) -> str | None:
 
 
 def _speaks(column: Column, cells: Sequence[str]) -> bool:
-    """Whether a column has something to say."""
+    """Whether a column has any content."""
     if column.silent is not None:
         return any(cell != column.silent for cell in cells)
     return not column.shrinks or any(cells)
@@ -284,8 +284,8 @@ def _join(columns: Sequence[Column], row: Sequence[str], widths: Sequence[int]) 
 
 
 def _fit(columns: Sequence[Column], widths: list[int], available: int) -> list[int]:
-    """Take the excess from the widest columns that may shrink, one character at a time: as long as
-    one has more than its least from that, then from all."""
+    """Take the excess from the widest columns that may shrink, one character at a time: first from
+    those above their minimum, then from all."""
     fitted = list(widths)
     excess = sum(fitted) + 2 * (len(fitted) - 1) - available
     for least in ([column.least for column in columns], [_COLUMN_MIN] * len(columns)):

@@ -1,1 +1,1 @@
-"""What `ff doctor` looks at."""
+"""The checks of `ff doctor`."""

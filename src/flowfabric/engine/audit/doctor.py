@@ -1,6 +1,6 @@
 """The audit behind `ff doctor`: schema, indexes, values, counters, and no stuck rows.
 
-Each check stands by itself: one that fails is a finding like any other, and the rest is looked at.
+Each check is independent: one that fails is a finding like any other, and the others still run.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from flowfabric.stores.indexes import due_at, newest_first
 logger = logging.getLogger("flowfabric.doctor")
 
 OVERDUE = "overdue"
-OVERDUE_MS = 60_000  # the loops of any engine would have dealt with it by then
+OVERDUE_MS = 60_000  # by then the loops of any engine would have moved it
 
 
 async def examine(engine: EngineCore, loops: LoopStatus, *, quick: bool) -> DoctorReport:
-    """Look at everything; slow on a large store, harmless while work goes on.
+    """Check everything; slow on a large store, harmless while work goes on.
 
-    `quick`: leave out what reads every row.
+    `quick`: leave out checks that read every row.
     """
     return await _Examination(engine, loops, quick=quick).report()
 
@@ -49,7 +49,7 @@ class _Examination:
         self._notices: list[Problem] = []
 
     async def report(self) -> DoctorReport:
-        """Everything in its order; what was found first is told first."""
+        """Every check in order; findings are reported in that order."""
         every_row = (self._limits, self._flows, self._executions, self._values)
         checks: tuple[Callable[[], Awaitable[Iterable[Problem]]], ...] = (
             self._migrations,
@@ -80,7 +80,7 @@ class _Examination:
         ]
 
     async def _schema(self) -> list[Problem]:
-        if self._problems:  # what is not applied is missing: told once
+        if self._problems:  # an unapplied migration is reported once
             return []
         return _problems("schema", await self._store.schema_differences())
 
@@ -107,7 +107,7 @@ class _Examination:
         return found
 
     async def _values(self) -> list[Problem]:
-        """Of a row that was told already, only the column is told."""
+        """For a row that was already reported, only the column."""
         told = {
             each.subject if each.code == "lane" else f"ff_exec_core {each.subject[-36:]}": at
             for at, each in enumerate(self._problems)
@@ -134,7 +134,7 @@ class _Examination:
         return _problems(OVERDUE, rows)
 
     async def _background(self) -> list[Problem]:
-        """The loops of this process, and what is left undone by all of them."""
+        """The loops of this process, and work left undone by all of them."""
         overdue = sum(each.code == OVERDUE for each in self._problems)
         return _problems("loops", [*audit_loops(self._loops), *dead_loops(overdue, OVERDUE_MS)])
 
@@ -149,7 +149,7 @@ class _Examination:
     async def _lasting(
         self, code: str, audit: Callable[[Reader], Awaitable[list[tuple[str, str]]]]
     ) -> list[Problem]:
-        """Counters and rows are not read at one instant: only what stays wrong counts."""
+        """Counters and rows are not read at one instant: only lasting differences count."""
         found = await self._engine.read(audit)
         if found:
             again = set(await self._engine.read(audit))
@@ -186,7 +186,7 @@ async def _rows(reader: Reader) -> tuple[int, list[Problem]]:
 
 
 def _stuck(execution: Execution, now: int) -> list[Problem]:
-    """Every live row has a due wake-up, a worker to wait for, or a named external cause (I9)."""
+    """Every live row has a due wake-up, a worker to wait for, or a named external cause."""
     problems = []
     due = due_at(execution) or execution.purge_at
     if due is not None and due < now - OVERDUE_MS:

@@ -1,4 +1,5 @@
-"""The audit of flows behind `ff doctor`: counters against rows, and nobody waits for nothing."""
+"""The audit of flows behind `ff doctor`: counters against rows, and members that wait for
+nothing."""
 
 from __future__ import annotations
 
@@ -27,23 +28,23 @@ from flowfabric.stores.base import Reader
 from flowfabric.stores.tables import EDGES, FLOW_TASKS, FLOWS, MEMBERS, AnyTable, Key
 
 FLOWS_AT_ONCE = 50
-OVERDUE_MS = 60_000  # the loops of any engine would have done it by then
-FORGOTTEN_MS = 600_000  # a program that builds a graph is at its next step by then
-Finding = tuple[str, str]  # what, and what is wrong with it
+OVERDUE_MS = 60_000  # by then the loops of any engine would have done it
+FORGOTTEN_MS = 600_000  # by then a program that builds a graph has made its next step
+Finding = tuple[str, str]  # the row, and its defect
 
 
 async def audit_flows(reader: Reader) -> list[Finding]:
-    """Counters that are wrong, members that nothing will move, rows that belong to no flow.
+    """Wrong counters, members that nothing will move, rows that belong to no flow.
 
-    Rows that cannot be read are told elsewhere.
+    Rows that cannot be decoded are reported elsewhere.
     """
-    await reader.catalog()  # with it the clock is read
+    await reader.catalog()  # also reads the clock
     problems: list[Finding] = []
     after: Key | None = None
     while page := await _page(reader, FLOWS, after, FLOWS_AT_ONCE):
         try:
             graphs = await _graphs(reader, page)
-        except Corruption:  # each by itself: those with rows that cannot be read are left out
+        except Corruption:  # one by one: flows with rows that cannot be decoded are left out
             graphs = [graph for flow in page for graph in await _graph(reader, flow)]
         for graph in graphs:
             problems += graph.problems(reader.now)
@@ -65,7 +66,7 @@ async def _graph(reader: Reader, flow: FlowRow) -> list[_Graph]:
 
 
 async def strays(reader: Reader, executions: Iterable[Execution]) -> list[Finding]:
-    """Executions that say they belong to a flow whose rows know nothing of them."""
+    """Executions that name a flow in which they have no row."""
     said = [
         (each.flow_id, each.execution_id)
         for each in executions
@@ -112,7 +113,7 @@ def _of(flow: FlowRow, rows: Iterable[Any]) -> list[Any]:
 
 
 class _Graph:
-    """One flow with everything that belongs to it."""
+    """One flow with all its rows."""
 
     def __init__(
         self,
@@ -133,7 +134,7 @@ class _Graph:
         self.executions = {key: executions[key] for key in self.members if key in executions}
 
     def problems(self, now: int) -> list[Finding]:
-        """What is wrong; a flow whose purge has begun is half gone and tells nothing."""
+        """The defects; a flow with a purge under way is incomplete and is skipped."""
         if self.flow.due_at is not None and self.flow.due_at <= now:
             return []
         children = Counter(
@@ -197,7 +198,7 @@ class _Graph:
                 continue
             is_deferred = (TaskKind.CASCADE, upstream.execution_id) in self.deferred
             if is_open(edge, upstream.replay_count) and not is_deferred:
-                found.append((name, "its upstream has ended and nobody will count it"))
+                found.append((name, "its upstream has ended and no task will count it"))
         return found
 
     def _tasks(self, now: int) -> list[Finding]:
@@ -229,7 +230,7 @@ class _Graph:
         return words
 
     def _waits(self, member: MemberRow, execution: Execution) -> list[str]:
-        """A live member waits for somebody, and runs only when its group lets it."""
+        """A live member waits for a dependency, and runs only when its group lets it."""
         key, words = member.execution_id, []
         if execution.flow_id != member.flow_id:
             words.append(f"the execution says it belongs to {execution.flow_id}")
@@ -243,11 +244,11 @@ class _Graph:
             words.append("waits for others to end, and there are none")
         paused = execution.state.blocking_reason is BlockingReason.PAUSED_BY_FLOW_CANCEL
         if paused and (TaskKind.CANCEL_MEMBER, key) not in self.deferred:
-            words.append("is paused by the cancel of its flow, and nobody will cancel it")
+            words.append("is paused by the cancel of its flow, and no task will cancel it")
         return words
 
     def _forgotten(self, member: MemberRow, execution: Execution, now: int) -> list[str]:
-        """What waits for nothing but edges that were announced long ago and never applied."""
+        """Members that wait only for edges that were staged long ago and never applied."""
         edges = self.inbound[member.execution_id]
         staged = [edge for edge in edges if edge.edge_state is EdgeState.PENDING]
         if not execution.has_open_group or not staged or member.resolved < member.total:
@@ -261,7 +262,7 @@ class _Graph:
 
 
 def _is_ended(flow: FlowRow) -> bool:
-    """Whether a flow says that all its members have ended."""
+    """Whether a flow's counters say that all its members have ended."""
     if flow.node_count == 0:
         return False  # a flow cancelled while it was empty is over
     return flow.finished_at is not None or flow.public_flow_state.value in ("completed", "failed")

@@ -12,7 +12,7 @@ from flowfabric.stores.tables import ADMISSIONS, GATES, HOLDS, USAGE, AnyTable, 
 
 
 async def audit_limits(reader: Reader) -> list[tuple[str, str]]:
-    """Counters that are wrong, as (what, how). Rows that cannot be read are told elsewhere."""
+    """Wrong counters, as (row, defect). Rows that cannot be decoded are reported elsewhere."""
     return [*await _gates(reader), *await _holds(reader)]
 
 

@@ -1,6 +1,6 @@
-"""Doctor's look at background work: how it fares in this process, and what is overdue anywhere.
+"""Doctor's check of background work: its status in this process, and overdue records anywhere.
 
-Loops of other processes cannot be asked. What they leave undone can be seen.
+Loops of other processes cannot be asked. The work they leave undone can be seen.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ async def overdue_rows(reader: Reader, overdue_ms: int) -> list[tuple[str, str]]
 
 
 def dead_loops(overdue: int, overdue_ms: int) -> list[tuple[str, str]]:
-    """What the number of overdue records says about the loops of all processes."""
+    """The conclusion from the number of overdue records about the loops of all processes."""
     if not overdue:
         return []
     records = "1 record is" if overdue == 1 else f"{overdue} records are"

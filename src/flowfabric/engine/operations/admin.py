@@ -1,4 +1,4 @@
-"""About an installation: its clock, its schema, its health, and what loops do by themselves."""
+"""The installation: its clock, its schema, its health, and the work of its loops."""
 
 from __future__ import annotations
 
@@ -31,25 +31,25 @@ from flowfabric.stores.base import Reader, Transaction
 
 @answers(api.Ping)
 async def ping(machine: EngineCore, _request: api.Ping) -> None:
-    """By asking for its clock."""
+    """Read the store's clock."""
     await machine.read(clock_of)
 
 
 @answers(api.ServerTimeMs)
 async def server_time_ms(machine: EngineCore, _request: api.ServerTimeMs) -> int:
-    """Asked for, not reckoned."""
+    """Read from the store, not computed."""
     return await machine.read(clock_of)
 
 
 @answers(api.Prepare)
 async def prepare(machine: EngineCore, _request: api.Prepare) -> Prepared:
-    """Every migration that is not applied yet."""
+    """Apply every missing migration."""
     return Prepared(tuple(await machine.store.migrate()))
 
 
 @answers(api.ShutdownPrepare)
 async def shutdown_prepare(machine: EngineCore, request: api.ShutdownPrepare) -> None:
-    """Commits of this process; others have their own."""
+    """Finish commits of this process; other processes have their own."""
     until = wait_until(request.wait_ms, is_bounded=True)
     try:
         async with asyncio.timeout(left_s(until)):
@@ -60,7 +60,7 @@ async def shutdown_prepare(machine: EngineCore, request: api.ShutdownPrepare) ->
 
 @answers(api.Doctor)
 async def doctor(machine: EngineCore, request: api.Doctor) -> api.DoctorReport:
-    """The store, and the loops of this process."""
+    """Check the store, and the loops of this process."""
     quick = check_flag(request.quick, field="quick")
     return await examine(machine, status_of(machine.loop, machine.aside), quick=quick)
 
@@ -69,7 +69,7 @@ async def doctor(machine: EngineCore, request: api.Doctor) -> api.DoctorReport:
 async def reconcile_execution_index(
     machine: EngineCore, _request: api.ReconcileExecutionIndex
 ) -> Reconciled:
-    """Nothing is repaired."""
+    """Compare only; nothing is repaired."""
     problems = await machine.read(_audit)
     counted = sum(number for _, _, number in await machine.read(lambda reader: reader.count()))
     texts = tuple(f"{index}: {what}" for index, what in problems)
@@ -80,20 +80,20 @@ async def _audit(reader: Reader) -> list[tuple[str, str]]:
     return await reader.audit()
 
 
-# --- what loops do by themselves -----------------------------------------------------------------
+# --- work of the loops ---------------------------------------------------------------------------
 
 
 @commands(api.MarkLeaseExpiredIfDue)
 def mark_lease_expired_if_due(
     machine: EngineCore, request: api.MarkLeaseExpiredIfDue
 ) -> ExpireLease:
-    """Of one execution."""
+    """Mark one expired lease."""
     return ExpireLease(execution_id=machine.check_id(request.execution_id))
 
 
 @commands(api.PromoteDelayed)
 def promote_delayed(machine: EngineCore, request: api.PromoteDelayed) -> PromoteDelayed:
-    """Of one execution."""
+    """End one delay."""
     return PromoteDelayed(execution_id=machine.check_id(request.execution_id))
 
 
@@ -101,7 +101,7 @@ def promote_delayed(machine: EngineCore, request: api.PromoteDelayed) -> Promote
 def expire_execution(
     machine: EngineCore, request: api.ExpireExecution
 ) -> ExpireAttempt | ExpireDeadline:
-    """By the phase that is named."""
+    """Expire by the named phase."""
     execution_id = machine.check_id(request.execution_id)
     match request.phase:
         case "attempt_timeout":
@@ -115,7 +115,7 @@ def expire_execution(
 
 @answers(api.TrimRetention)
 async def trim_retention(machine: EngineCore, request: api.TrimRetention) -> int:
-    """In one transaction."""
+    """Delete one batch, in one transaction."""
     limit = check_integer(request.limit, field="limit", least=1, most=limits.CREATE_MAX)
 
     async def work(tx: Transaction) -> int:

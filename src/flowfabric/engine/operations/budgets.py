@@ -1,4 +1,4 @@
-"""Budgets: policies, reports, spends, reservations, what is used."""
+"""Budgets: policies, reports, spends, reservations, usage."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def create_budget(machine: EngineCore, request: api.CreateBudget) -> CreateBudge
 
 @commands(api.UpdateBudget)
 def update_budget(machine: EngineCore, request: api.UpdateBudget) -> UpdateBudget:
-    """Change what is named."""
+    """Change the named fields."""
     interval = request.reset_interval_ms
     return UpdateBudget(
         budget_id=check_name(request.budget_id, field="budget_id"),
@@ -93,7 +93,7 @@ def _word(value: W | str | None, words: type[W], field: str) -> W | None:
 
 @commands(api.ResetBudget)
 def reset_budget(machine: EngineCore, request: api.ResetBudget) -> ResetBudget:
-    """Usage to zero."""
+    """Set usage to zero."""
     return ResetBudget(budget_id=check_name(request.budget_id, field="budget_id"))
 
 
@@ -102,7 +102,7 @@ def reset_budget(machine: EngineCore, request: api.ResetBudget) -> ResetBudget:
 
 @commands(api.ReportUsage)
 def report_usage(machine: EngineCore, request: api.ReportUsage) -> ReportUsage:
-    """By the owner of a lease."""
+    """Report by the owner of a lease."""
     handle, usage = machine.check_handle(request.handle), request.usage
     if not isinstance(usage, api.Usage):
         raise InvalidInput("usage: expected a Usage", field="usage")
@@ -119,7 +119,7 @@ def report_usage(machine: EngineCore, request: api.ReportUsage) -> ReportUsage:
 
 @commands(api.ReportUsageAdmin)
 def report_usage_admin(machine: EngineCore, request: api.ReportUsageAdmin) -> ReportUsage:
-    """From outside any execution."""
+    """Report from outside any execution."""
     fields = ("dimensions", "deltas")
     return ReportUsage(
         budget_id=check_name(request.budget_id, field="budget_id"),
@@ -132,7 +132,7 @@ def report_usage_admin(machine: EngineCore, request: api.ReportUsageAdmin) -> Re
 
 @commands(api.RecordSpend)
 def record_spend(machine: EngineCore, request: api.RecordSpend) -> RecordSpend:
-    """Into the execution's ledger."""
+    """Add to the execution's ledger."""
     return RecordSpend(
         budget_id=check_name(request.budget_id, field="budget_id"),
         execution_id=machine.check_id(request.execution_id),
@@ -144,14 +144,14 @@ def record_spend(machine: EngineCore, request: api.RecordSpend) -> RecordSpend:
 
 @commands(api.ReleaseBudget)
 def release_budget(machine: EngineCore, request: api.ReleaseBudget) -> ReleaseBudget:
-    """What the execution's ledger says."""
+    """Give back the amounts in the execution's ledger."""
     name = check_name(request.budget_id, field="budget_id")
     return ReleaseBudget(budget_id=name, execution_id=machine.check_id(request.execution_id))
 
 
 @commands(api.ReserveBudget)
 def reserve_budget(machine: EngineCore, request: api.ReserveBudget) -> Reserve:
-    """A hold without a name gets one."""
+    """Reserve; a reservation without a name gets one."""
     handle, hold_id = machine.check_handle(request.handle), request.hold_id
     name = ids.new_secret_id() if hold_id is None else check_name(hold_id, field="hold_id")
     return Reserve(
@@ -166,7 +166,7 @@ def reserve_budget(machine: EngineCore, request: api.ReserveBudget) -> Reserve:
 
 @commands(api.SettleBudget)
 def settle_budget(machine: EngineCore, request: api.SettleBudget) -> Settle:
-    """What was really spent takes the hold's place."""
+    """Replace the reservation by the actual usage."""
     handle = machine.check_handle(request.handle)
     return Settle(
         budget_id=check_name(request.budget_id, field="budget_id"),
@@ -179,7 +179,7 @@ def settle_budget(machine: EngineCore, request: api.SettleBudget) -> Settle:
 
 @commands(api.ReleaseHold)
 def release_hold(machine: EngineCore, request: api.ReleaseHold) -> ReleaseHold:
-    """Unspent."""
+    """Release an unspent reservation."""
     handle = machine.check_handle(request.handle)
     return ReleaseHold(
         budget_id=check_name(request.budget_id, field="budget_id"),
@@ -227,7 +227,7 @@ async def list_budgets(machine: EngineCore, request: api.ListBudgets) -> Page[Bu
 async def read_budget_usage_and_limits(
     machine: EngineCore, request: api.ReadBudgetUsageAndLimits
 ) -> UsageAndLimits:
-    """With or without a policy."""
+    """A budget with or without a policy."""
     name = check_name(request.budget_id, field="budget_id")
     found = await _statuses(machine, [name])
     if not found:
@@ -239,7 +239,7 @@ async def read_budget_usage_and_limits(
 
 
 async def _statuses(machine: EngineCore, budget_ids: Sequence[str]) -> list[BudgetStatus]:
-    """Each budget as it was at one instant; those that are not known are left out."""
+    """Each budget at one instant; unknown ones are left out."""
     found = await machine.read(lambda reader: _look(reader, budget_ids))
     moving = [name for name, status in found.items() if status is None]
     if moving:
@@ -248,12 +248,12 @@ async def _statuses(machine: EngineCore, budget_ids: Sequence[str]) -> list[Budg
 
 
 async def _look(reader: Reader, budget_ids: Sequence[str]) -> dict[str, BudgetStatus | None]:
-    """What is committed; none for a budget that changed between its row and its usage."""
+    """The committed state; None for a budget that changed between its row and its usage."""
     keys = [(each,) for each in budget_ids]
     rows, spoiled = await readable(reader.peek_rows, BUDGETS, keys)
     usage, odd = await readable(reader.peek_rows, USAGE, keys)
     again, _ = await readable(reader.peek_rows, BUDGETS, [key for key in keys if key not in odd])
-    if len(keys) == 1 and (spoiled or odd):  # it was asked for by its name
+    if len(keys) == 1 and (spoiled or odd):  # it was requested by its name
         raise Corruption({**odd, **spoiled}[keys[0]])
     steady = _together(rows, usage)
     return {
@@ -262,7 +262,7 @@ async def _look(reader: Reader, budget_ids: Sequence[str]) -> dict[str, BudgetSt
 
 
 async def _look_held(tx: Transaction, budget_ids: Sequence[str]) -> dict[str, BudgetStatus | None]:
-    """The same under lock, for budgets that never rest."""
+    """The same under lock, for budgets that change all the time."""
     await tx.catalog()
     keys = [(each,) for each in sorted(budget_ids)]
     rows = await tx.rows(BUDGETS, keys)

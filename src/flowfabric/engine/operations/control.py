@@ -1,4 +1,4 @@
-"""What an operator does to an execution: stop, move up, run again, take away, hold, mark."""
+"""Operations of an operator on an execution: cancel, priority, replay, revoke, hold, tag."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from flowfabric.model.state import BlockingReason
 
 @commands(api.CancelExecution)
 def cancel_execution(machine: EngineCore, request: api.CancelExecution) -> Cancel:
-    """In whatever phase it is."""
+    """Cancel in any phase."""
     return Cancel(
         execution_id=machine.check_id(request.execution_id),
         reason=clip_text(request.reason, limits.REASON_BYTES, field="reason"),
@@ -49,14 +49,14 @@ def cancel_execution(machine: EngineCore, request: api.CancelExecution) -> Cance
 
 @commands(api.ChangePriority)
 def change_priority(machine: EngineCore, request: api.ChangePriority) -> ChangePriority:
-    """Up or down."""
+    """Raise or lower."""
     rank = clamp_priority(request.new_priority, field="new_priority")
     return ChangePriority(execution_id=machine.check_id(request.execution_id), new_priority=rank)
 
 
 @commands(api.ReplayExecution)
 def replay_execution(machine: EngineCore, request: api.ReplayExecution) -> Replay:
-    """As a new attempt."""
+    """Start a new attempt."""
     by, until = request.requested_by, request.deadline_at
     return Replay(
         execution_id=machine.check_id(request.execution_id),
@@ -69,7 +69,7 @@ def replay_execution(machine: EngineCore, request: api.ReplayExecution) -> Repla
 
 @commands(api.RevokeLease)
 def revoke_lease(machine: EngineCore, request: api.RevokeLease) -> RevokeLease:
-    """From the worker that holds it."""
+    """End the lease of its worker."""
     return RevokeLease(
         execution_id=machine.check_id(request.execution_id),
         reason=clip_text(request.reason, limits.REASON_BYTES, field="reason"),
@@ -88,14 +88,14 @@ def _expectation(value: str, field: str) -> str:
 
 @commands(api.HoldExecution)
 def hold_execution(machine: EngineCore, request: api.HoldExecution) -> Hold:
-    """Until it is released."""
+    """Hold until it is released."""
     text = clip_text(request.reason, limits.REASON_BYTES, field="reason")
     return Hold(execution_id=machine.check_id(request.execution_id), reason=text)
 
 
 @commands(api.ReleaseExecution)
 def release_execution(machine: EngineCore, request: api.ReleaseExecution) -> Release:
-    """From its hold."""
+    """End a hold."""
     return Release(execution_id=machine.check_id(request.execution_id))
 
 
@@ -103,7 +103,7 @@ def release_execution(machine: EngineCore, request: api.ReleaseExecution) -> Rel
 def block_execution_for_admission(
     machine: EngineCore, request: api.BlockExecutionForAdmission
 ) -> Block:
-    """For a reason of admission."""
+    """Block for a reason of admission."""
     return Block(
         execution_id=machine.check_id(request.execution_id),
         reason=_reason(request.reason),
@@ -113,7 +113,7 @@ def block_execution_for_admission(
 
 @commands(api.UnblockExecution)
 def unblock_execution(machine: EngineCore, request: api.UnblockExecution) -> Unblock:
-    """Of the block that is expected, or of any."""
+    """Lift the expected block, or any."""
     given = request.expected_reason
     expected = None if given is None else _reason(given, "expected_reason")
     return Unblock(
@@ -133,7 +133,7 @@ def _reason(reason: BlockingReason | str, field: str = "reason") -> BlockingReas
 
 @commands(api.SetExecutionTag)
 def set_execution_tag(machine: EngineCore, request: api.SetExecutionTag) -> SetTag:
-    """One of them."""
+    """Set one tag."""
     key, value = request.key, request.value
     return SetTag(
         execution_id=machine.check_id(request.execution_id),

@@ -15,7 +15,7 @@ _SECRET_FIELDS: Final = ("lease_id", "grant")
 
 
 def core_fields(execution: Execution) -> dict[str, str | None]:
-    """Every field that can be asked for but the waitpoint, which is another row."""
+    """Every field but the waitpoint, which is another row."""
     attempt_index = execution.attempt_index or 0
     values: dict[str, Any] = {
         name: value
@@ -44,7 +44,7 @@ def core_fields(execution: Execution) -> dict[str, str | None]:
 
 
 async def current_waitpoint(reader: Reader, execution: Execution) -> str | None:
-    """The first waitpoint of the open suspension; none for what does not wait."""
+    """The first waitpoint of the open suspension; None without one."""
     if execution.suspension_id is None:
         return None
     key = (execution.execution_id, execution.suspension_id)

@@ -1,4 +1,4 @@
-"""Executions in pages and in numbers."""
+"""Listings and counts of executions."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _LEASES = Listing("list_expired_leases", at_instant)
 async def list_executions(
     machine: EngineCore, request: api.ListExecutions
 ) -> Page[ExecutionSnapshot]:
-    """Those that were found, as they are shown."""
+    """The matches, as they are shown."""
     found, following = await find_page(machine, request, _EXECUTIONS.place(request.cursor))
     return Page(tuple(map(snapshot_of, found)), _EXECUTIONS.cursor(following))
 
@@ -50,8 +50,8 @@ async def list_executions(
 async def find_page(
     machine: EngineCore, request: api.ListExecutions, before: Place | None
 ) -> tuple[list[Execution], Place | None]:
-    """One page behind a place, and the place of the next: the request's own cursor is not read, so
-    that other listings may look for executions with cursors of their own."""
+    """One page after a place, and the place of the next. The request's own cursor is not read, so
+    that other listings may use cursors of their own."""
     limit = check_limit(request.limit)
     wanted = replace(
         _list_filter(request.states, request.tag, request.created_after, request.created_before),
@@ -77,7 +77,7 @@ async def find_page(
 
 @answers(api.CountListed)
 async def count_listed(machine: EngineCore, request: api.CountListed) -> int:
-    """Without a page."""
+    """The count without a page."""
     wanted = _list_filter(
         request.states, request.tag, request.created_after, request.created_before
     )
@@ -97,7 +97,7 @@ async def count_listed(machine: EngineCore, request: api.CountListed) -> int:
 async def count_executions(
     machine: EngineCore, request: api.CountExecutions
 ) -> dict[str, dict[str, int]]:
-    """Of one tenant, or of all."""
+    """Counts of one tenant, or of all."""
     if request.namespace is not None:
         check_name(request.namespace, field="namespace")
     return await count_by_lane(machine, request.namespace)
@@ -119,7 +119,7 @@ async def count_by_lane(
 async def list_expired_leases(
     machine: EngineCore, request: api.ListExpiredLeases
 ) -> Page[ExpiredLease]:
-    """In the order of the index: by when they expired."""
+    """In the order of the index: by expiry."""
     as_of, limit, namespace = request.as_of, check_limit(request.limit), request.namespace
     if namespace is not None:
         check_name(namespace, field="namespace")
@@ -138,7 +138,7 @@ async def list_expired_leases(
     return _LEASES.page(await machine.read(work), limit, place_of=_expiry, show=_expired)
 
 
-# --- what is shown -------------------------------------------------------------------------------
+# --- filters and rows -----------------------------------------------------------------------------
 
 
 def _partition(machine: EngineCore, partition: int | None) -> int | None:
@@ -154,7 +154,7 @@ def _list_filter(
     created_after: int | None,
     created_before: int | None,
 ) -> ListFilter:
-    """What a listing shows, checked; its routes are found later, in the catalog."""
+    """A checked filter; its routes are found later, in the catalog."""
     return ListFilter(
         states=tuple(sorted({_state(state) for state in check_list(states, field="states")})),
         tag=None if tag is None else check_tag(tag),

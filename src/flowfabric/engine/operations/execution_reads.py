@@ -1,6 +1,6 @@
-"""How one execution fares, how executions ended, and waiting for that.
+"""The state of one execution, outcomes of executions, and waiting for them.
 
-Reads are not part of any transaction; each answers with committed state.
+Reads are not part of any transaction; each returns committed state.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def _readable(found: Execution | Corrupt | None) -> Execution | None:
 async def describe_execution(
     machine: EngineCore, request: api.DescribeExecution
 ) -> ExecutionSnapshot | None:
-    """Without secrets and payloads."""
+    """The execution without secrets and payloads."""
     return await _snapshot(machine, request.execution_id)
 
 
@@ -89,7 +89,7 @@ async def _snapshot(machine: EngineCore, execution_id: str) -> ExecutionSnapshot
 async def read_execution_state(
     machine: EngineCore, request: api.ReadExecutionState
 ) -> PublicState | None:
-    """The public one."""
+    """The public state."""
     execution = await _find(machine, request.execution_id)
     return None if execution is None else execution.public_state
 
@@ -117,7 +117,7 @@ async def read_current_attempt_index(
 
 @answers(api.ReadTotalAttemptCount)
 async def read_total_attempt_count(machine: EngineCore, request: api.ReadTotalAttemptCount) -> int:
-    """Of all lives."""
+    """The attempts of all generations."""
     return (await _require(machine, request.execution_id)).total_attempt_count
 
 
@@ -161,7 +161,7 @@ async def read_exec_core_fields(
 
 @answers(api.ListAttempts)
 async def list_attempts(machine: EngineCore, request: api.ListAttempts) -> Page[AttemptInfo]:
-    """Those that ended are rows of their own; the live one is part of the execution."""
+    """Ended attempts are rows of their own; the live one is part of the execution."""
     limit, after = check_limit(request.limit), _ATTEMPTS.place(request.cursor)
     execution = await _require(machine, request.execution_id)
     ended = await machine.read(lambda reader: reader.attempts(execution.execution_id))
@@ -212,7 +212,7 @@ def _live_info(execution: Execution) -> AttemptInfo:
 
 @answers(api.Explain)
 async def explain(machine: EngineCore, request: api.Explain) -> Explanation:
-    """All that can keep it from running, read in one look."""
+    """Every reason that can keep it from running, read together."""
     execution = await _require(machine, request.execution_id)
 
     async def work(reader: Reader) -> Explanation:
@@ -237,14 +237,14 @@ async def explain(machine: EngineCore, request: api.Explain) -> Explanation:
 async def get_execution_result(
     machine: EngineCore, request: api.GetExecutionResult
 ) -> bytes | None:
-    """Of a success."""
+    """The result of a success."""
     found = await _success(machine, request.execution_id)
     return None if found is None else found.result
 
 
 @answers(api.ReadResult)
 async def read_result(machine: EngineCore, request: api.ReadResult) -> Attempt | None:
-    """With its encoding."""
+    """The result with its encoding."""
     return await _success(machine, request.execution_id)
 
 
@@ -259,7 +259,7 @@ async def _success(machine: EngineCore, execution_id: str) -> Attempt | None:
 
 @answers(api.ReadOutcomes)
 async def read_outcomes(machine: EngineCore, request: api.ReadOutcomes) -> dict[str, Outcome]:
-    """Only of those that have ended."""
+    """The outcomes of those that have ended."""
     several = check_list(request.execution_ids, field="execution_ids")
     keys = [machine.check_id(each) for each in several]
 
@@ -290,7 +290,7 @@ async def wait_for_outcome(machine: EngineCore, request: api.WaitForOutcome) -> 
 async def _end(
     machine: EngineCore, execution_id: str, wait_ms: int | None, look_after_ms: int
 ) -> Outcome:
-    """Look, and look again when there may be something new, until it ended or time is up."""
+    """Read, and read again after each hint, until it ended or the time is up."""
     checked = machine.check_id(execution_id)
     most = limits.DURATION_MS_MAX
     check_integer(look_after_ms, field="look_after_ms", least=0, most=most)

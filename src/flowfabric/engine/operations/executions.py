@@ -21,7 +21,7 @@ from flowfabric.model.results import CreateResult
 
 @answers(api.NewExecution)
 async def create_execution(machine: EngineCore, request: NewExecution) -> CreateResult:
-    """Sharing a commit with others."""
+    """Create one, which shares a commit with other commands."""
     command = to_create(request, machine.config, _new_id(machine, request))
     await machine.known.ensure((command,))
     return await machine.execute(command)
@@ -31,7 +31,7 @@ async def create_execution(machine: EngineCore, request: NewExecution) -> Create
 async def create_executions(
     machine: EngineCore, request: api.CreateExecutions
 ) -> list[CreateResult]:
-    """In a transaction of their own."""
+    """Create many in a transaction of their own."""
     commands = _checked(machine, request.requests)
     await machine.known.ensure(commands)
     return await machine.execute_together(commands, _raise_first_refusal)
@@ -41,7 +41,7 @@ async def create_executions(
 async def create_executions_in(
     machine: EngineCore, request: api.CreateExecutionsIn
 ) -> list[CreateResult]:
-    """In the caller's transaction."""
+    """Create in the caller's transaction."""
     commands = _checked(machine, request.requests)
     return await machine.execute_in(request.connection, commands, commands, _raise_first_refusal)
 

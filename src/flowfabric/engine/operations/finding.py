@@ -1,8 +1,8 @@
 """Finding executions and flows by a part of their id, as people copy it.
 
-Ids begin with their time, so those of one moment share long beginnings; what tells them apart is
-their random end. A beginning is a range of the primary key. An end is looked for among the newest
-only: an index of ends made creating 9 to 29 % slower, because it grows at random places.
+Ids begin with their time, so those of one moment share long beginnings; their random ends differ. A
+beginning is a range of the primary key. An end is searched among the newest only: an index of ends
+made creating 9 to 29 % slower, because it grows at random places.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _PART: Final = re.compile(r"[0-9a-f-]+")
 
 @answers(api.FindExecutions)
 async def find_executions(machine: EngineCore, request: api.FindExecutions) -> tuple[str, ...]:
-    """Those that begin so, then those that end so."""
+    """Ids with this beginning, then ids with this end."""
     digits, limit = check_part(request.part), request.limit
     check_integer(limit, field="limit", least=1, most=limits.PAGE_MAX)
     first, last = _spelled(digits.ljust(_DIGITS, "0")), _spelled(digits.ljust(_DIGITS, "f"))
@@ -48,7 +48,7 @@ async def find_executions(machine: EngineCore, request: api.FindExecutions) -> t
 
 @answers(api.FindFlows)
 async def find_flows(machine: EngineCore, request: api.FindFlows) -> tuple[str, ...]:
-    """Those that begin so and, if there is room, those that end so."""
+    """Flows with this beginning and, within the limit, with this end."""
     digits, limit = check_part(request.part), request.limit
     check_integer(limit, field="limit", least=1, most=limits.PAGE_MAX)
 
@@ -63,7 +63,7 @@ async def find_flows(machine: EngineCore, request: api.FindFlows) -> tuple[str, 
 
 @answers(api.ListKinds)
 async def list_kinds(machine: EngineCore, request: api.ListKinds) -> Page[str]:
-    """As the catalog of routes knows them."""
+    """The kinds in the catalog of routes."""
     namespace, limit = request.namespace, check_limit(request.limit)
     after = _KINDS.place(request.cursor) or ("",)
     if namespace is not None:

@@ -1,4 +1,5 @@
-"""Which members of a flow wait, and for what; `explain` and the reads of flows share it."""
+"""The waiting members of a flow and their dependencies; `explain` and the reads of flows share
+it."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from flowfabric.stores.tables import EDGES, EDGES_AHEAD, MEMBERS, Key
 
 
 async def look_at_dependencies(execution: Execution, reader: Reader) -> DependencyLook | None:
-    """What a member waits for; nothing for one that others do not keep back."""
+    """The dependencies of a blocked member; None for one that is not blocked."""
     if execution.flow_id is None or not execution.has_open_group:
         return None
     flow_id, key = execution.flow_id, execution.execution_id
@@ -45,7 +46,7 @@ async def look_at_dependencies(execution: Execution, reader: Reader) -> Dependen
 
 
 async def _open_edges(reader: Reader, member: MemberRow) -> dict[str, str | None]:
-    """The upstreams a member waits for; of edges that are only staged with their ids."""
+    """The upstreams a member waits for; of staged edges with their ids."""
     found: dict[str, str | None] = {}
     for state in (EdgeState.APPLIED, EdgeState.PENDING) if member.staged else (EdgeState.APPLIED,):
         only = ("edge_state", state.value)
@@ -58,7 +59,7 @@ async def _open_edges(reader: Reader, member: MemberRow) -> dict[str, str | None
 
 
 async def members_as_met(reader: Reader, key: Key) -> dict[Key, MemberRow]:
-    """Members as they stand, also those whose sole edge says it for them."""
+    """Members in their current state, also those with a state derived from their sole edge."""
     rows = await reader.peek_rows(MEMBERS, [key])
     asked, only = perhaps_met(rows.values()), ("edge_state", EdgeState.SATISFIED.value)
     if not asked:

@@ -65,7 +65,7 @@ _STATE_OF_STATUS = {
 
 @answers(api.DescribeFlow)
 async def describe_flow(machine: EngineCore, request: api.DescribeFlow) -> FlowSnapshot | None:
-    """All there is to see of one flow."""
+    """One flow in full."""
     flow = check_uuid(request.flow_id)
 
     async def work(reader: Reader) -> FlowSnapshot | None:
@@ -81,7 +81,7 @@ async def describe_flow(machine: EngineCore, request: api.DescribeFlow) -> FlowS
 
 @answers(api.ProjectFlowSummary)
 async def project_flow_summary(machine: EngineCore, request: api.ProjectFlowSummary) -> FlowSummary:
-    """Numbers alone."""
+    """The counts alone."""
     flow = check_uuid(request.flow_id)
 
     async def work(reader: Reader) -> FlowSummary:
@@ -114,7 +114,7 @@ async def list_flows(machine: EngineCore, request: api.ListFlows) -> Page[FlowLi
 async def list_flow_members(
     machine: EngineCore, request: api.ListFlowMembers
 ) -> tuple[MemberInfo, ...]:
-    """In the order of the graph."""
+    """Members in the order of the graph."""
     flow = check_uuid(request.flow_id)
 
     async def work(reader: Reader) -> tuple[MemberInfo, ...]:
@@ -133,7 +133,7 @@ async def list_flow_members(
 
 @answers(api.ListEdges)
 async def list_edges(machine: EngineCore, request: api.ListEdges) -> Page[EdgeSnapshot]:
-    """By one end, or all of the flow."""
+    """Edges of one end, or all of the flow."""
     flow, limit = check_uuid(request.flow_id), check_limit(request.limit)
     place = _EDGES.place(request.cursor)
     after = None if place is None else (flow, *place)
@@ -178,7 +178,7 @@ async def describe_edge(machine: EngineCore, request: api.DescribeEdge) -> EdgeS
 async def resolve_execution_flow_id(
     machine: EngineCore, request: api.ResolveExecutionFlowId
 ) -> str | None:
-    """As its record says."""
+    """The flow in the execution's record."""
     execution = await _member_of(machine, request.execution_id)
     return None if execution is None else execution.flow_id
 
@@ -195,11 +195,11 @@ async def get_flow_tag(machine: EngineCore, request: api.GetFlowTag) -> str | No
 async def evaluate_flow_eligibility(
     machine: EngineCore, request: api.EvaluateFlowEligibility
 ) -> EligibilityStatus:
-    """By its own state first, then by its group."""
+    """Decided by its own state first, then by its group."""
     execution = await _member_of(machine, request.execution_id)
     if execution is None:
         return EligibilityStatus("not_found")
-    if not execution.is_runnable:  # what is owned or has ended is not runnable either
+    if not execution.is_runnable:  # an owned or ended one is not runnable either
         return EligibilityStatus("not_runnable")
     return EligibilityStatus(await _judge(machine, execution))
 
@@ -222,7 +222,7 @@ async def _judge(machine: EngineCore, execution: Execution) -> str:
 
 @answers(api.WaitForFlow)
 async def wait_for_flow(machine: EngineCore, request: api.WaitForFlow) -> FlowSnapshot:
-    """Look, and look again when it may be over, until it is or the wait is over."""
+    """Read, and read again after each hint, until it is over or the time is up."""
     flow, until = check_uuid(request.flow_id), wait_until(request.wait_ms)
     with machine.wakeups.listening((flow_topic(flow),)) as woken:
         while True:
@@ -259,7 +259,7 @@ async def _counts(reader: Reader, flow_id: str) -> dict[PublicState, int]:
 
 
 def _final_counts(flow: FlowRow) -> dict[PublicState, int]:
-    """A flow that is over knows how its members ended."""
+    """The counts stored when a flow ended."""
     counts = {
         PUBLIC_OF_OUTCOME[outcome]: getattr(flow, name)
         for outcome, name in COUNTER_OF_OUTCOME.items()
@@ -268,7 +268,7 @@ def _final_counts(flow: FlowRow) -> dict[PublicState, int]:
 
 
 def _live_state(flow: FlowRow, counts: dict[PublicState, int]) -> FlowState:
-    """Open, running or blocked are what its members do just now."""
+    """Open, running or blocked, derived from its members."""
     if flow.public_flow_state is not FlowState.OPEN:
         return flow.public_flow_state
     if counts.get(PublicState.ACTIVE):
@@ -344,7 +344,7 @@ def _member(row: MemberRow, execution: Execution) -> MemberInfo:
 
 
 async def _members_below(reader: Reader, edges: Sequence[EdgeRow]) -> Mapping[Key, MemberRow]:
-    """The members that edges lead to: their groups say what is asked of an edge."""
+    """The downstreams of edges: their groups have the edges' policy."""
     keys = sorted({_below(each) for each in edges})
     return await reader.peek_rows(MEMBERS, keys) if keys else {}
 

@@ -24,7 +24,7 @@ from flowfabric.model.flow import SUCCESS_ONLY, EdgePolicy, check_edge_policy
 from flowfabric.model.record import replace, to_json
 from flowfabric.model.shown import shown
 
-RESULT = "result"  # what an edge that passes data refers to
+RESULT = "result"  # the reference of an edge that passes data
 
 
 def to_submit(
@@ -69,7 +69,7 @@ def to_submit(
     )
     key = flow.idempotency_key
     print_ = b"" if key is None else _fingerprint(flow, made, edges)
-    keyed = None if key is None else f"flow\x1f{key}"  # no execution's key can be spelt so
+    keyed = None if key is None else f"flow\x1f{key}"  # no execution's key can have this form
     window = flow.dedup_window_ms
     return SubmitFlow(
         flow=begun,
@@ -86,7 +86,7 @@ def to_submit(
 def to_children(
     parent_id: str, children: Sequence[NewExecution], config: EngineConfig
 ) -> list[CreateExecution]:
-    """Check what a parent spawns; its children share its partition."""
+    """Check a parent's children, which share its partition."""
     _listed(children, "children")
     if not 1 <= len(children) <= limits.CREATE_MAX:
         detail = f"children: {len(children)}, expected 1 to {limits.CREATE_MAX}"
@@ -96,12 +96,12 @@ def to_children(
     for at, (request, uuid) in enumerate(zip(children, new_uuid7s(len(children)), strict=True)):
         command = _child(request, f"children[{at}]", partition + uuid, config)
         key = command.idempotency_key
-        if key is not None:  # another parent may use the same word for a child of its own
+        if key is not None:  # another parent may use the same name for a child of its own
             key = f"{parent_id}/{key}"
             command = replace(command, body=replace(command.body, idempotency_key=key))
         if key in commands:
             field = f"children[{at}].idempotency_key"
-            raise InvalidInput(f"{field}: stands twice", field=field)
+            raise InvalidInput(f"{field}: is listed twice", field=field)
         commands[key or uuid] = command
     return list(commands.values())
 
@@ -134,7 +134,7 @@ def _names(nodes: Sequence[FlowNode]) -> list[str]:
         check_text(node.name, field=f"{field}.name", max_bytes=limits.NODE_NAME_BYTES)
         if node.name in names:
             raise InvalidInput(
-                f"{field}.name: {shown(node.name)} stands twice", field=f"{field}.name"
+                f"{field}.name: {shown(node.name)} is listed twice", field=f"{field}.name"
             )
         names[node.name] = None
     return list(names)
@@ -151,7 +151,7 @@ def _pairs(edges: Sequence[FlowEdge], names: frozenset[str]) -> list[tuple[str, 
     ]
     try:
         is_known = names.issuperset(chain.from_iterable(pairs))  # and so was checked
-    except TypeError:  # something that cannot even be compared with a name
+    except TypeError:  # a value that cannot even be compared with a name
         is_known = False
     if not is_known:
         _check_ends(pairs)
@@ -215,7 +215,7 @@ def _create(
 
 
 def _fingerprint(flow: NewFlow, nodes: Sequence[Node], edges: Sequence[FlowEdge]) -> bytes:
-    """What must be equal for two graphs to be the same request."""
+    """A digest of everything that must be equal for two graphs to be the same request."""
     digest = hashlib.sha256(to_json([flow.flow_kind, sorted(flow.tags.items())]))
     for node in nodes:
         made = node.create

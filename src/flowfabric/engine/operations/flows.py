@@ -99,7 +99,7 @@ async def submit_flow(
 
 @commands(api.CreateFlow)
 def create_flow(machine: EngineCore, request: api.CreateFlow) -> CreateFlow:
-    """Empty."""
+    """An empty flow."""
     return CreateFlow(
         flow_id=_flow_id(request.flow_id),
         flow_kind=check_name(request.flow_kind, field="flow_kind"),
@@ -133,7 +133,7 @@ def add_execution_to_flow(machine: EngineCore, request: api.AddExecutionToFlow) 
 
 @commands(api.StageDependencyEdge)
 def stage_dependency_edge(machine: EngineCore, request: api.StageDependencyEdge) -> StageEdge:
-    """Announced only."""
+    """Announce an edge, without applying it."""
     if request.dependency_kind != SUCCESS_ONLY:
         detail = f"dependency_kind: only {SUCCESS_ONLY} is known"
         raise InvalidInput(detail, field="dependency_kind")
@@ -167,7 +167,7 @@ def apply_dependency_to_child(
 def withdraw_dependency_edge(
     machine: EngineCore, request: api.WithdrawDependencyEdge
 ) -> WithdrawEdge:
-    """Only what was not applied."""
+    """Only an edge that was not applied."""
     return WithdrawEdge(**_named_edge(machine, request))
 
 
@@ -199,7 +199,7 @@ async def add_dependency(
 
 @commands(api.SetEdgeGroupPolicy)
 def set_edge_group_policy(machine: EngineCore, request: api.SetEdgeGroupPolicy) -> SetGroupPolicy:
-    """How a member's inbound edges join."""
+    """Set how a member's inbound edges join."""
     child = _end(machine, request.downstream_execution_id, "downstream_execution_id")
     return SetGroupPolicy(
         flow_id=check_uuid(request.flow_id),
@@ -210,29 +210,29 @@ def set_edge_group_policy(machine: EngineCore, request: api.SetEdgeGroupPolicy) 
 
 @commands(api.SetFlowTag)
 def set_flow_tag(_machine: EngineCore, request: api.SetFlowTag) -> SetFlowTag:
-    """One tag."""
+    """Set one tag."""
     tag = {check_tag_key(request.key): check_tag_value(request.value)}
     return SetFlowTag(flow_id=check_uuid(request.flow_id), tags=tag)
 
 
 @commands(api.SetFlowTags)
 def set_flow_tags(_machine: EngineCore, request: api.SetFlowTags) -> SetFlowTag:
-    """Several tags."""
+    """Set several tags."""
     return SetFlowTag(flow_id=check_uuid(request.flow_id), tags=check_tags(request.tags))
 
 
-# --- what the cascade does by itself -------------------------------------------------------------
+# --- steps of the cascade -------------------------------------------------------------------------
 
 
 @commands(api.ResolveDependency)
 def resolve_dependency(machine: EngineCore, request: api.ResolveDependency) -> ResolveEdge:
-    """One edge."""
+    """Resolve one edge."""
     return ResolveEdge(**_named_edge(machine, request))
 
 
 @commands(api.CascadeCompletion)
 def cascade_completion(machine: EngineCore, request: api.CascadeCompletion) -> CascadeFrom:
-    """All that follows from one end."""
+    """Resolve everything that follows from one end."""
     return CascadeFrom(execution_id=machine.check_id(request.execution_id))
 
 
@@ -243,7 +243,7 @@ def cascade_completion(machine: EngineCore, request: api.CascadeCompletion) -> C
 async def cancel_flow(
     machine: EngineCore, request: api.CancelFlow
 ) -> FlowCancelled | CancellationScheduled | PartiallyCancelled:
-    """Cancel it; then, if asked, do what was deferred until the wait is over."""
+    """Cancel it; then, if asked, do its deferred work until the wait is over."""
     until = wait_until(request.wait_ms)
     flow = check_uuid(request.flow_id)
     command = _cancel(flow, request.policy, request.reason, None)
@@ -262,7 +262,7 @@ async def cancel_flow(
 
 
 async def _drain(machine: EngineCore, flow_id: str, until: float) -> tuple[str, ...]:
-    """Do the deferred work of a cancelled flow; the members that are still left in the end."""
+    """Do the deferred work of a cancelled flow; returns the members still open at the end."""
     while True:
         deferred = await machine.read(lambda reader: reader.peek_rows(FLOW_TASKS, [(flow_id,)]))
         left = tuple(key[2] for key in sorted(deferred) if key[1] is TaskKind.CANCEL_MEMBER)
@@ -274,7 +274,7 @@ async def _drain(machine: EngineCore, flow_id: str, until: float) -> tuple[str, 
 
 @commands(api.CancelFlowHeader)
 def cancel_flow_header(_machine: EngineCore, request: api.CancelFlowHeader) -> CancelFlow:
-    """The flow alone; its members have a grace."""
+    """Cancel the flow alone; its members have a grace period."""
     grace_ms = request.grace_ms
     check_integer(grace_ms, field="grace_ms", least=0, most=limits.DURATION_MS_MAX)
     return _cancel(check_uuid(request.flow_id), request.policy, request.reason, grace_ms)
@@ -282,7 +282,7 @@ def cancel_flow_header(_machine: EngineCore, request: api.CancelFlowHeader) -> C
 
 @commands(api.AckCancelMember)
 def ack_cancel_member(machine: EngineCore, request: api.AckCancelMember) -> AckCancelMember:
-    """Its cancel is deferred no more."""
+    """Remove the member's deferred cancel."""
     return AckCancelMember(
         flow_id=check_uuid(request.flow_id), execution_id=machine.check_id(request.execution_id)
     )
@@ -301,7 +301,7 @@ def _cancel(
 
 @answers(api.SpawnChildren)
 async def spawn_children(machine: EngineCore, request: api.SpawnChildren) -> Spawned:
-    """Into the flow of their parent, which only the transaction knows."""
+    """Create in the flow of their parent, which only the transaction knows."""
     handle = machine.check_handle(request.handle)
     creates = to_children(handle.execution_id, request.children, machine.config)
     await machine.known.ensure(creates, knows_flow=False)
@@ -316,7 +316,7 @@ async def spawn_children(machine: EngineCore, request: api.SpawnChildren) -> Spa
 
 @commands(api.WaitChildren)
 def wait_children(machine: EngineCore, request: api.WaitChildren) -> WaitChildren:
-    """Until every child has ended."""
+    """Wait until every child has ended."""
     handle = machine.check_handle(request.handle)
     return WaitChildren(execution_id=handle.execution_id, fence=handle.fence)
 

@@ -25,14 +25,14 @@ from flowfabric.stores.base import Reader
 
 G = TypeVar("G", IssueClaimGrant, IssueReclaimGrant)
 
-# --- promise -------------------------------------------------------------------------------------
+# --- grant ----------------------------------------------------------------------------------------
 
 
 @answers(api.ScanEligibleExecutions)
 async def scan_eligible_executions(
     machine: EngineCore, request: api.ScanEligibleExecutions
 ) -> list[str]:
-    """As a claim would find them."""
+    """In the order of a claim."""
     lane, limit = check_lane(request.lane_id), request.limit
     check_integer(limit, field="limit", least=0, most=limits.PAGE_MAX)
     tenant = machine.namespace(request.namespace)
@@ -50,13 +50,13 @@ async def scan_eligible_executions(
 
 @commands(api.IssueClaimGrant)
 def issue_claim_grant(machine: EngineCore, request: api.IssueClaimGrant) -> IssueClaimGrant:
-    """Of an execution that the scheduler names."""
+    """For an execution that the scheduler names."""
     return _granted(IssueClaimGrant, machine.check_id(request.execution_id), request)
 
 
 @commands(api.ClaimForWorker)
 def claim_for_worker(machine: EngineCore, request: api.ClaimForWorker) -> PromiseBest:
-    """Of the execution that a claim would get."""
+    """For the execution that a claim would get."""
     promise = _granted(IssueClaimGrant, "", request)
     lanes, kinds = (check_lane(request.lane_id),), request.kinds
     offered = offer(machine, lanes, request.worker_capabilities, kinds, request.namespace)
@@ -68,7 +68,7 @@ def _granted(
     execution_id: str,
     request: api.IssueClaimGrant | api.ClaimForWorker | api.IssueReclaimGrant,
 ) -> G:
-    """Which worker a scheduler chose and for how long, checked, with a fresh grant id."""
+    """The worker a scheduler chose and the duration, checked, with a fresh grant id."""
     most = limits.GRANT_TTL_MS_MAX
     return kind(
         execution_id=execution_id,
@@ -87,7 +87,7 @@ def _granted(
 
 @answers(api.ClaimExecution)
 async def claim_execution(machine: EngineCore, request: api.ClaimExecution) -> Claimed:
-    """With a new attempt."""
+    """Claim with a new attempt."""
     return await _redeem(machine, request, request.execution_id, resumed=False)
 
 
@@ -95,7 +95,7 @@ async def claim_execution(machine: EngineCore, request: api.ClaimExecution) -> C
 async def claim_resumed_execution(
     machine: EngineCore, request: api.ClaimResumedExecution
 ) -> Claimed:
-    """With the interrupted attempt."""
+    """Claim with the interrupted attempt."""
     return await _redeem(machine, request, request.execution_id, resumed=True)
 
 
@@ -103,7 +103,7 @@ async def claim_resumed_execution(
 async def claim_from_resume_grant(
     machine: EngineCore, request: api.ClaimFromResumeGrant
 ) -> Claimed:
-    """With the interrupted attempt that the grant names."""
+    """Claim with the interrupted attempt that the grant names."""
     grant = request.grant
     if not isinstance(grant, GrantIssued):
         raise InvalidInput("grant: expected a GrantIssued", field="grant")
@@ -131,7 +131,7 @@ async def _redeem(
 
 @answers(api.IssueGrantAndClaim)
 async def issue_grant_and_claim(machine: EngineCore, request: api.IssueGrantAndClaim) -> Claimed:
-    """By an operator, if the execution is on the lane it names."""
+    """Claim by an operator, if the execution is on the lane it names."""
     checked = machine.check_id(request.execution_id)
     lane = check_lane(request.lane_id)
     stored = (await machine.read(lambda reader: reader.get((checked,)))).get(checked)
@@ -153,13 +153,13 @@ async def issue_grant_and_claim(machine: EngineCore, request: api.IssueGrantAndC
 
 @commands(api.IssueReclaimGrant)
 def issue_reclaim_grant(machine: EngineCore, request: api.IssueReclaimGrant) -> IssueReclaimGrant:
-    """Of work whose lease was lost."""
+    """Grant an execution with a lost lease."""
     return _granted(IssueReclaimGrant, machine.check_id(request.execution_id), request)
 
 
 @answers(api.ReclaimExecution)
 async def reclaim_execution(machine: EngineCore, request: api.ReclaimExecution) -> ReclaimResult:
-    """With a new attempt."""
+    """Take over with a new attempt."""
     cap = request.max_reclaim_count
     if cap is not None:
         check_integer(cap, field="max_reclaim_count", least=0, most=limits.RETRIES_MAX)
@@ -176,7 +176,7 @@ async def reclaim_execution(machine: EngineCore, request: api.ReclaimExecution) 
     return await _with_body(machine, reply) if isinstance(reply, Claimed) else reply
 
 
-# --- what claims share ---------------------------------------------------------------------------
+# --- shared by claims -----------------------------------------------------------------------------
 
 
 def _new_ids() -> NewIds:

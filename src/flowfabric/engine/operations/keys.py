@@ -51,7 +51,7 @@ async def ensure_signing_key(machine: EngineCore) -> None:
 async def seed_waitpoint_hmac_secret(
     machine: EngineCore, request: api.SeedWaitpointHmacSecret
 ) -> Seeded | AlreadySeeded:
-    """A chosen key."""
+    """Install a given key."""
     kid, secret = check_kid(request.kid), check_secret(request.secret_hex)
     return await _seed(machine, kid, secret, actor=machine.actor(request.actor))
 
@@ -59,7 +59,7 @@ async def seed_waitpoint_hmac_secret(
 async def _seed(
     machine: EngineCore, kid: str, secret: str, *, is_automatic: bool = False, actor: str = ""
 ) -> Seeded | AlreadySeeded:
-    """In a transaction of its own: what else is decided there would use the keys from before."""
+    """In a transaction of its own: other commands there would use the keys from before."""
     command = SeedKey(kid=kid, secret_hex=secret, is_automatic=is_automatic, actor=actor)
     (seeded,) = await machine.execute_together([command])
     return seeded
@@ -69,7 +69,7 @@ async def _seed(
 async def rotate_waitpoint_hmac_secret_all(
     machine: EngineCore, request: api.RotateWaitpointHmacSecretAll
 ) -> Rotated | NothingToRotate:
-    """A random key unless one is given."""
+    """Rotate to a random key unless one is given."""
     name = check_kid(request.new_kid, field="new_kid")
     given = None
     if request.new_secret_hex is not None:
@@ -91,7 +91,7 @@ async def rotate_waitpoint_hmac_secret_all(
 async def list_waitpoint_hmac_kids(
     machine: EngineCore, request: api.ListWaitpointHmacKids
 ) -> tuple[KeyInfo, ...]:
-    """Those that are not over."""
+    """Keys that have not expired."""
 
     async def work(reader: Reader) -> tuple[KeyInfo, ...]:
         await reader.catalog()  # also reads the store's clock

@@ -1,4 +1,4 @@
-"""Lanes: their switch, how they share a worker, and what is on them.
+"""Lanes: their status, their share of a worker, and their work.
 
 Each change is audited as an operator event in its own transaction.
 """
@@ -23,19 +23,19 @@ from flowfabric.model.route import Lane, LaneState
 
 _LANES = Listing("list_lanes", at_name)
 
-# --- the switch ----------------------------------------------------------------------------------
+# --- status ---------------------------------------------------------------------------------------
 
 
 @commands(api.SetLaneState)
 def set_lane_state(_machine: EngineCore, request: api.SetLaneState) -> SwitchLane:
-    """To any position."""
+    """Set any status."""
     wanted = check_word(request.lane_state, LaneState, field="lane_state")
     return _switch(request.lane_id, wanted, request.reason)
 
 
 @commands(api.PauseLane)
 def pause_lane(_machine: EngineCore, request: api.PauseLane) -> SwitchLane:
-    """Hand nothing out."""
+    """Hand out no work."""
     return _switch(request.lane_id, LaneState.PAUSED, request.reason)
 
 
@@ -47,7 +47,7 @@ def resume_lane(_machine: EngineCore, request: api.ResumeLane) -> SwitchLane:
 
 @commands(api.DrainLane)
 def drain_lane(_machine: EngineCore, request: api.DrainLane) -> SwitchLane:
-    """Take nothing in."""
+    """Accept no work."""
     return _switch(request.lane_id, LaneState.DRAINING, request.reason)
 
 
@@ -64,7 +64,7 @@ def _switch(lane_id: str, wanted: LaneState, reason: str) -> SwitchLane:
 
 @answers(api.ConfigureLane)
 async def configure_lane(machine: EngineCore, request: api.ConfigureLane) -> LaneConfigured:
-    """What is named changes, the rest stays."""
+    """Named fields change, the others stay."""
     lane, weight, aging_ms = check_lane(request.lane_id), request.weight, request.aging_ms
     budget_ids, quota_policy_id = request.budget_ids, request.quota_policy_id
     if weight is not None:
@@ -91,7 +91,7 @@ async def configure_lane(machine: EngineCore, request: api.ConfigureLane) -> Lan
     return await machine.execute(command)
 
 
-# --- what is on them -----------------------------------------------------------------------------
+# --- listing --------------------------------------------------------------------------------------
 
 
 @answers(api.ListLanes)

@@ -1,4 +1,4 @@
-"""What a worker asks for: claim, renew, report, finish."""
+"""Calls of a worker: claim, renew, report, finish."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from flowfabric.model.results import Claimed
 
 @answers(api.Claim)
 async def claim(machine: EngineCore, request: api.Claim) -> list[Claimed]:
-    """Look, and look again when there may be something, until there is or the wait is over."""
+    """Claim, and claim again after each hint, until there is work or the wait is over."""
     command = Claim(
         offer=offer(
             machine,
@@ -76,7 +76,7 @@ def offer(
     namespace: str | None,
     namespaces: Sequence[str] | None = None,
 ) -> Offer:
-    """What a worker offers, checked."""
+    """The routes a worker can run, checked."""
     if namespaces is None:
         tenants: tuple[str, ...] = (machine.namespace(namespace),)
     else:
@@ -88,7 +88,7 @@ def offer(
         tenants = tuple(sorted({machine.namespace(each) for each in several}))
     served = {check_lane(lane, field="lanes") for lane in check_list(lanes, field="lanes")}
     if not served:
-        raise InvalidInput("lanes: name at least one", field="lanes")
+        raise InvalidInput("lanes: give at least one", field="lanes")
     checked_kinds = None
     if kinds is not None:
         named = check_list(kinds, field="kinds")
@@ -102,7 +102,7 @@ def offer(
 
 
 def lease_ttl(machine: EngineCore, lease_ttl_ms: int | None) -> int:
-    """The lease length of a call."""
+    """The lease duration of a call."""
     return machine.config.lease_ttl_ms if lease_ttl_ms is None else check_lease_ttl(lease_ttl_ms)
 
 
@@ -111,7 +111,7 @@ def lease_ttl(machine: EngineCore, lease_ttl_ms: int | None) -> int:
 
 @commands(api.Renew)
 def renew(machine: EngineCore, request: api.Renew) -> Renew:
-    """By its own length."""
+    """Renew by the lease's own duration."""
     handle = machine.check_handle(request.handle)
     ttl = check_lease_ttl(handle.lease_ttl_ms, field="handle.lease_ttl_ms")
     return Renew(execution_id=handle.execution_id, fence=handle.fence, lease_ttl_ms=ttl)
@@ -119,7 +119,7 @@ def renew(machine: EngineCore, request: api.Renew) -> Renew:
 
 @commands(api.RenewLease)
 def renew_lease(machine: EngineCore, request: api.RenewLease) -> Renew:
-    """Named by its fence."""
+    """Renew by fence."""
     fence = check_fence(request.fence)
     if fence is None:
         raise FenceRequired("renew needs the lease's fence", field="fence")
@@ -132,7 +132,7 @@ def renew_lease(machine: EngineCore, request: api.RenewLease) -> Renew:
 
 @commands(api.Progress)
 def progress(machine: EngineCore, request: api.Progress) -> Progress:
-    """How far the work is."""
+    """Report progress."""
     handle, percent, message = (
         machine.check_handle(request.handle),
         request.percent,
@@ -151,7 +151,7 @@ def progress(machine: EngineCore, request: api.Progress) -> Progress:
 
 @commands(api.Delay)
 def delay(machine: EngineCore, request: api.Delay) -> Delay:
-    """Until an instant."""
+    """Pause until an instant."""
     handle = machine.check_handle(request.handle)
     until = check_instant(request.delay_until, field="delay_until")
     return Delay(
@@ -164,7 +164,7 @@ def delay(machine: EngineCore, request: api.Delay) -> Delay:
 
 @commands(api.Complete)
 def complete(machine: EngineCore, request: api.Complete) -> Complete:
-    """By its owner."""
+    """Complete by the owner."""
     handle = machine.check_handle(request.handle)
     result, encoding = _result(machine, request.result, request.result_encoding, "result")
     return Complete(
@@ -178,7 +178,7 @@ def complete(machine: EngineCore, request: api.Complete) -> Complete:
 
 @commands(api.CompleteExecution)
 def complete_execution(machine: EngineCore, request: api.CompleteExecution) -> Complete:
-    """By fence, or by an operator."""
+    """Complete by fence, or by an operator."""
     execution_id, fence = machine.check_id(request.execution_id), check_fence(request.fence)
     source = check_name(request.source, field="source")
     given, encoding = request.result_payload, request.result_encoding
@@ -204,7 +204,7 @@ def _result(
 
 @commands(api.Fail)
 def fail(machine: EngineCore, request: api.Fail) -> Fail:
-    """By its owner."""
+    """Fail by the owner."""
     handle = machine.check_handle(request.handle)
     kind = check_failure_class(request.failure_class)
     category = request.category
@@ -222,7 +222,7 @@ def fail(machine: EngineCore, request: api.Fail) -> Fail:
 
 @commands(api.FailExecution)
 def fail_execution(machine: EngineCore, request: api.FailExecution) -> Fail:
-    """By fence, or by an operator."""
+    """Fail by fence, or by an operator."""
     execution_id, fence = machine.check_id(request.execution_id), check_fence(request.fence)
     kind = check_failure_class(request.failure_class)
     category = request.failure_category
@@ -249,7 +249,7 @@ def _retry_after(retry_after_ms: int | None) -> int | None:
 
 @commands(api.Cancel)
 def cancel(machine: EngineCore, request: api.Cancel) -> Cancel:
-    """By its owner."""
+    """Cancel by the owner."""
     handle = machine.check_handle(request.handle)
     text = clip_text(request.reason, limits.REASON_BYTES, field="reason")
     return Cancel(

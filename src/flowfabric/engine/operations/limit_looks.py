@@ -1,4 +1,4 @@
-"""What an execution is bounded by, read as it is committed."""
+"""The bounds of an execution, read as committed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from flowfabric.model.record import replace
 from flowfabric.stores.base import Reader
 from flowfabric.stores.tables import ADMISSIONS, BUDGETS, GATES, QUOTAS, USAGE
 
-COUNTED_MAX = 10_000  # starts counted to show them; of more the last known number is shown
+COUNTED_MAX = 10_000  # starts counted for display; above this the last known number is shown
 
 
 async def look_at_bounds(execution: Execution, reader: Reader) -> BoundsLook:
@@ -41,7 +41,7 @@ async def look_at_bounds(execution: Execution, reader: Reader) -> BoundsLook:
 async def present_windows(
     policy: QuotaPolicy, gates: Sequence[GateRow], reader: Reader
 ) -> list[GateRow]:
-    """Gates as they count now: starts leave the window with time, the rows when next used."""
+    """Gates with current counts: starts leave the window with time, rows only when next used."""
     total = sum(gate.in_window for gate in gates)
     if not 0 < total <= COUNTED_MAX:
         return list(gates)

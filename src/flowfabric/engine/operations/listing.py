@@ -1,4 +1,4 @@
-"""What all listings share: how many items a page has, where it begins, and what follows it."""
+"""The shared part of all listings: the size of a page, its start, and the cursor of the next."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ def check_limit(limit: object) -> int:
 
 
 class Listing(Generic[P]):
-    """One operation that answers pages; `check` takes the parts of a place in its order."""
+    """One operation that returns pages; `check` takes the parts of a place in its order."""
 
     def __init__(self, name: str, check: Callable[..., P]) -> None:
         self.name = name
         self._check = check
 
     def place(self, cursor: str | None) -> P | None:
-        """Behind which place a page begins; none at the beginning."""
+        """The place after which a page begins; None at the beginning."""
         return decode_cursor(self.name, cursor, self._check)
 
     def cursor(self, place: P | None) -> str | None:
-        """The place behind which the next page begins; none when there is no next."""
+        """The cursor of the next page; None when there is no next."""
         return None if place is None else encode_cursor(self.name, place)
 
     def page(
@@ -42,7 +42,7 @@ class Listing(Generic[P]):
         place_of: Callable[[R], P],
         show: Callable[[R], T],
     ) -> Page[T]:
-        """A page of the first rows; that there are more than `limit` tells that another follows."""
+        """A page of the first rows; more than `limit` rows mean that another page follows."""
         shown = rows[:limit]
         is_last = len(rows) <= limit or not shown
         following = None if is_last else place_of(shown[-1])

@@ -1,7 +1,7 @@
-"""Which function performs which request.
+"""The function that performs each request.
 
-An operation that is decided by one command is a function from the checked request to that command;
-many of them share a commit. Any other is a coroutine that answers the request itself.
+An operation decided by one command is a function from the checked request to that command; many of
+them share a commit. Any other is a coroutine that returns the reply itself.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def commands(
 def _signed(
     make: Callable[[EngineCore, Any], Command[Any]],
 ) -> Callable[[EngineCore, Any], Command[Any]]:
-    """A command in the name of the request's actor."""
+    """A command with the request's actor."""
 
     def signed(machine: EngineCore, request: UnsafeRequest[Any]) -> Command[Any]:
         return replace(make(machine, request), actor=machine.actor(request.actor))
@@ -48,7 +48,7 @@ def _signed(
 def answers(
     request: type[Q],
 ) -> Callable[[Callable[[EngineCore, Q], Awaitable[T]]], Callable[[EngineCore, Q], Awaitable[T]]]:
-    """This coroutine answers the request."""
+    """This coroutine returns the reply to the request."""
 
     def enter(
         answer: Callable[[EngineCore, Q], Awaitable[T]],

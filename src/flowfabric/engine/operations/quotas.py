@@ -1,4 +1,4 @@
-"""Quotas: policies, admissions for external schedulers, what is used."""
+"""Quotas: policies, admissions for external schedulers, usage."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _QUOTAS = Listing("list_quota_policies", at_name)
 
 @commands(api.CreateQuotaPolicy)
 def create_quota_policy(machine: EngineCore, request: api.CreateQuotaPolicy) -> CreateQuota:
-    """Put it in force."""
+    """Put a policy in force."""
     return CreateQuota(
         quota_policy_id=check_name(request.quota_policy_id, field="quota_policy_id"),
         window_seconds=check_window(request.window_seconds),
@@ -40,7 +40,7 @@ def create_quota_policy(machine: EngineCore, request: api.CreateQuotaPolicy) -> 
 
 @commands(api.UpdateQuotaPolicy)
 def update_quota_policy(machine: EngineCore, request: api.UpdateQuotaPolicy) -> UpdateQuota:
-    """Change what is named."""
+    """Change the named fields."""
     starts, places = request.max_requests_per_window, request.max_concurrent
     if starts is not None:
         starts = check_quota_limit(starts, field="max_requests_per_window")
@@ -61,7 +61,7 @@ def update_quota_policy(machine: EngineCore, request: api.UpdateQuotaPolicy) -> 
 
 @answers(api.CheckAdmission)
 async def check_admission(machine: EngineCore, request: api.CheckAdmission) -> AdmissionOutcome:
-    """Reserve a place; how long may be the policy's to say."""
+    """Reserve a slot; the duration may be the policy's."""
     name = check_name(request.quota_policy_id, field="quota_policy_id")
     reservation_ms = request.reservation_ms
     if reservation_ms is None:
@@ -82,7 +82,7 @@ async def check_admission(machine: EngineCore, request: api.CheckAdmission) -> A
 
 @commands(api.ReleaseAdmission)
 def release_admission(machine: EngineCore, request: api.ReleaseAdmission) -> ReleaseAdmission:
-    """Give the place back."""
+    """Give the slot back."""
     return ReleaseAdmission(
         quota_policy_id=check_name(request.quota_policy_id, field="quota_policy_id"),
         dimension=_dimension(request.dimension),
@@ -97,14 +97,14 @@ def release_admission(machine: EngineCore, request: api.ReleaseAdmission) -> Rel
 async def read_quota_policy_limits(
     machine: EngineCore, request: api.ReadQuotaPolicyLimits
 ) -> QuotaPolicy | None:
-    """The policy, or none."""
+    """The policy, or None."""
     name = check_name(request.quota_policy_id, field="quota_policy_id")
     return await _policy(machine, name)
 
 
 @answers(api.GetQuotaStatus)
 async def get_quota_status(machine: EngineCore, request: api.GetQuotaStatus) -> QuotaStatus:
-    """The policy, and its gates as they are now."""
+    """The policy, and its gates with their current counts."""
     key = (check_name(request.quota_policy_id, field="quota_policy_id"),)
 
     async def work(reader: Reader) -> QuotaStatus:

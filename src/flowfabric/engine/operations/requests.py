@@ -37,7 +37,7 @@ def to_create(
     flow_id: str | None = None,
     open_group: int = 0,
 ) -> CreateExecution:
-    """Check a request, which is given a new id; every problem names its field."""
+    """A command from a checked request, with a new id; every problem names its field."""
     policy = policy_from(request.policy)
     if request.delay_ms is not None or policy.delay_ms is not None:
         policy = _delayed(request, policy)
@@ -82,7 +82,7 @@ def to_create(
 
 
 def _delayed(request: NewExecution, policy: ExecutionPolicy) -> ExecutionPolicy:
-    """What the call says of the delay counts; it is kept with the policy until it begins."""
+    """The call's delay goes before the policy's; it is kept with the policy until it begins."""
     if request.delay_ms is None:
         return policy if request.delay_until is None else replace(policy, delay_ms=None)
     if request.delay_until is not None:

@@ -1,4 +1,4 @@
-"""Signals, which resume what waits for them; see docs/guides/suspension.md."""
+"""Signals, which resume suspended executions; see docs/guides/suspension.md."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from flowfabric.model.nesting import JSON, check_nesting
 from flowfabric.model.record import replace
 from flowfabric.model.suspension import SignalAccepted, SignalDuplicate, Token
 
-COMPARED_INLINE_BYTES: Final = 1024  # a thread costs more than comparing so little
+COMPARED_INLINE_BYTES: Final = 1024  # a thread costs more than checking a payload this small
 
 # --- deliver -------------------------------------------------------------------------------------
 
@@ -36,7 +36,7 @@ COMPARED_INLINE_BYTES: Final = 1024  # a thread costs more than comparing so lit
 async def deliver_signal(
     machine: EngineCore, request: api.DeliverSignal
 ) -> SignalAccepted | SignalDuplicate:
-    """With the waitpoint's token."""
+    """Deliver with the waitpoint's token."""
     return await _deliver(machine, delivery(machine, request.signal))
 
 
@@ -44,7 +44,7 @@ async def deliver_signal(
 async def deliver_trusted_signal(
     machine: EngineCore, request: api.DeliverTrustedSignal
 ) -> SignalAccepted | SignalDuplicate:
-    """With or without a token."""
+    """Deliver with or without a token."""
     return await _deliver(machine, delivery(machine, request.signal, is_trusted=True))
 
 
@@ -52,7 +52,7 @@ async def deliver_trusted_signal(
 async def deliver_signals(
     machine: EngineCore, request: api.DeliverSignals
 ) -> list[SignalAccepted | SignalDuplicate | FlowFabricError]:
-    """Those that pass their check; the others are answered with their errors, each alone."""
+    """Deliver those that pass their check; each of the others gets its own error."""
     if not isinstance(request.signals, tuple | list):
         raise InvalidInput("signals: expected a list of signals", field="signals")
     outcomes: list[SignalAccepted | SignalDuplicate | FlowFabricError | None] = []
@@ -71,7 +71,7 @@ async def deliver_signals(
 async def deliver_approval_signal(
     machine: EngineCore, request: api.DeliverApprovalSignal
 ) -> SignalAccepted | SignalDuplicate:
-    """In the name of an operator."""
+    """Deliver in an operator's name."""
     checked = machine.check_id(request.execution_id)
     name = _name(request.signal_name)
     suffix = check_name(request.idempotency_suffix, field="idempotency_suffix")
@@ -112,8 +112,8 @@ async def _deliver(machine: EngineCore, command: DeliverSignal) -> SignalAccepte
 async def _deliver_all(
     machine: EngineCore, commands: Sequence[DeliverSignal]
 ) -> list[SignalAccepted | SignalDuplicate | FlowFabricError]:
-    """Deliver; payloads whose waiters declared a type are compared with it in between, while
-    no transaction is open: a stranger's payload must not hold up a store."""
+    """Deliver; payloads with a declared type are checked in between, while no transaction is open:
+    a stranger's payload must not block a store."""
     replies: list[Any] = await machine.batches.run(commands)
     compared: dict[int, DeliverSignal] = {}
     for at, reply in enumerate(replies):
@@ -130,7 +130,7 @@ async def _deliver_all(
 
 
 async def _problem(payload: bytes | None, declared: str) -> Refused | None:
-    """Compare a payload with its type; a long one beside the event loop."""
+    """Check a payload against its type; a long one beside the event loop."""
     if len(payload or b"") <= COMPARED_INLINE_BYTES:
         return payload_problem(payload, declared)
     return await asyncio.to_thread(payload_problem, payload, declared)
@@ -199,7 +199,7 @@ def _label(value: object, field: str) -> str:
 
 
 def _source_type(value: object) -> str:
-    """The holder of a token may not speak as an operator or as the engine itself."""
+    """The holder of a token may not act as an operator or as the engine itself."""
     kind = _label(value, "source_type")
     if kind in OWN_SOURCES:
         raise InvalidInput(f"source_type: {kind} is FlowFabric's own", field="source_type")

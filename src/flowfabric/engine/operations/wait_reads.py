@@ -1,4 +1,5 @@
-"""What suspended executions wait for, and what ended waits. Only a token's own read shows one."""
+"""The waits of suspended executions, and the signals that ended waits. Only the read of a token
+shows one."""
 
 from __future__ import annotations
 
@@ -41,14 +42,14 @@ _WAITS = Listing("list_waits", at_instant)
 _EPISODES = Listing("list_suspensions", at_instant)
 _SUSPENDED = Listing("list_suspended", at_instant)
 
-# --- what ended a wait ---------------------------------------------------------------------------
+# --- ended waits ----------------------------------------------------------------------------------
 
 
 @answers(api.ObserveSignals)
 async def observe_signals(
     machine: EngineCore, request: api.ObserveSignals
 ) -> tuple[ResumeSignal, ...]:
-    """Of a wait that no signal ended, only what the engine itself sent."""
+    """For a wait that no signal ended, only the engine's own signal."""
     found = await _last_wait(machine, request.handle)
     if found is None or found.cause is ResumeCause.SIGNAL:
         return () if found is None else found.signals
@@ -130,7 +131,7 @@ async def list_pending_waitpoints(
 
 @answers(api.ListWaits)
 async def list_waits(machine: EngineCore, request: api.ListWaits) -> Page[WaitInfo]:
-    """A page of those suspended, with the waits of each."""
+    """A page of suspended executions, with the waits of each."""
     suspended = ListExecutions(
         namespace=request.namespace,
         states=(PublicState.SUSPENDED.value,),
@@ -146,7 +147,7 @@ async def list_waits(machine: EngineCore, request: api.ListWaits) -> Page[WaitIn
 
 @answers(api.FindWaitpoint)
 async def find_waitpoint(machine: EngineCore, request: api.FindWaitpoint) -> WaitpointRow | None:
-    """The freshest of those with the key."""
+    """The newest with the key."""
     checked = machine.check_id(request.execution_id)
     key = check_name(request.waitpoint_key, field="waitpoint_key")
     rows = await machine.read(lambda reader: reader.rows_of(WAITPOINTS, [checked]))
@@ -160,7 +161,7 @@ def _freshness(row: WaitpointRow) -> tuple[int, int, str]:
 
 
 def waitpoint_info(row: WaitpointRow, names: tuple[str, ...], mark: str) -> WaitpointInfo:
-    """A waitpoint without its token, with the token's mark."""
+    """A waitpoint without its token, with the token's fingerprint."""
     return WaitpointInfo(
         row.waitpoint_id,
         row.waitpoint_key,
@@ -232,7 +233,7 @@ async def list_suspended(machine: EngineCore, request: api.ListSuspended) -> Pag
 
     async def work(reader: Reader) -> dict[Key, SuspensionRow]:
         rows, _ = await readable(reader.peek_rows, SUSPENSIONS, keys)
-        return rows  # the doctor tells of the others
+        return rows  # doctor reports the others
 
     rows = await machine.read(work)
     infos = (_suspended_info(row) for key in keys if (row := rows.get(key)) is not None)

@@ -10,7 +10,7 @@ from flowfabric.model.checks import check_integer
 
 
 def wait_until(wait_ms: int | None, *, is_bounded: bool = False) -> float:
-    """When the wait is over; never, for none. `is_bounded`: the operation takes no none."""
+    """When the wait is over; None waits for ever. `is_bounded`: the operation refuses None."""
     if wait_ms is None and not is_bounded:
         return math.inf
     most = limits.DURATION_MS_MAX
@@ -18,5 +18,5 @@ def wait_until(wait_ms: int | None, *, is_bounded: bool = False) -> float:
 
 
 def left_s(until: float) -> float:
-    """How much of a wait is left."""
+    """The rest of a wait."""
     return until - monotonic()

@@ -1,4 +1,4 @@
-"""What suspends and resumes an execution: it waits outside any worker.
+"""Suspending and resuming an execution: it waits outside any worker.
 
 See docs/guides/suspension.md.
 """
@@ -43,14 +43,14 @@ from flowfabric.model.words import TimeoutBehavior
 
 @commands(api.Suspend)
 def suspend(machine: EngineCore, request: api.Suspend) -> SuspendExecution:
-    """By its owner."""
+    """Suspend by the owner."""
     handle = machine.check_handle(request.handle)
     return _command(handle.execution_id, handle.fence, request.request)
 
 
 @commands(api.SuspendByTriple)
 def suspend_by_triple(machine: EngineCore, request: api.SuspendByTriple) -> SuspendExecution:
-    """By fence."""
+    """Suspend by fence."""
     fence = check_fence(request.fence)
     if fence is None:
         raise FenceRequired("suspend needs the lease's fence", field="fence")
@@ -58,7 +58,7 @@ def suspend_by_triple(machine: EngineCore, request: api.SuspendByTriple) -> Susp
 
 
 def _command(execution_id: str, fence: Fence, request: object) -> SuspendExecution:
-    """A checked SuspendExecution; every problem names its field, before anything is touched."""
+    """A checked SuspendExecution; every problem names its field, before anything is changed."""
     if not isinstance(request, SuspendRequest):
         raise InvalidInput("request: expected a SuspendRequest", field="request")
     condition = check_condition(request.resume_condition)
@@ -94,8 +94,8 @@ def _command(execution_id: str, fence: Fence, request: object) -> SuspendExecuti
 
 
 def _digest(request: SuspendRequest) -> str:
-    """What tells a repeated request from another one under its key. Stored digests were made when
-    waitpoints said their fields only and not their kind, so that is how they stay."""
+    """A digest that tells a repeated request from another one under its key. Stored digests contain
+    only the fields of waitpoints and not their kind, so new ones do too."""
     waitpoints: Any = tuple(
         {name: value for name, value in fields_of(each).items() if value is not None}
         for each in request.waitpoints
@@ -120,7 +120,7 @@ def _bindings(
         return tuple(Binding(ids.new_secret_id(), key) for key in keys)
     given = [each.waitpoint_key for each in bindings]
     if len(set(given)) != len(given):
-        raise InvalidInput("waitpoints: a key stands twice", field="waitpoints")
+        raise InvalidInput("waitpoints: a key is listed twice", field="waitpoints")
     if isinstance(condition, Single) and condition.waitpoint_key != given[0]:
         raise InvalidInput("waitpoints: waitpoint_key_mismatch", field="waitpoints")
     for key in wanted:
@@ -158,7 +158,7 @@ def _binding(asked: Any, index: int) -> Binding:
 
 @answers(api.CreateWaitpoint)
 async def create_waitpoint(machine: EngineCore, request: api.CreateWaitpoint) -> WaitpointDetails:
-    """Pending until a suspension uses it."""
+    """A waitpoint, pending until a suspension uses it."""
     handle = machine.check_handle(request.handle)
     command = CreateWaitpoint(
         execution_id=handle.execution_id,
@@ -176,7 +176,7 @@ async def create_waitpoint(machine: EngineCore, request: api.CreateWaitpoint) ->
 
 @answers(api.CloseWaitpoint)
 async def close_waitpoint(machine: EngineCore, request: api.CloseWaitpoint) -> WaitpointInfo:
-    """The closed waitpoint as listings show it."""
+    """Close it; returns it as listings show it."""
     command = CloseWaitpoint(
         execution_id=machine.check_id(request.execution_id),
         waitpoint_id=check_name(request.waitpoint_id, field="waitpoint_id"),
@@ -191,7 +191,7 @@ async def close_waitpoint(machine: EngineCore, request: api.CloseWaitpoint) -> W
 
 @commands(api.ResumeExecution)
 def resume_execution(machine: EngineCore, request: api.ResumeExecution) -> ResumeExecution:
-    """By an operator."""
+    """Resume by an operator."""
     return ResumeExecution(
         execution_id=machine.check_id(request.execution_id),
         resume_delay_ms=_delay(request.resume_delay_ms),
@@ -200,7 +200,7 @@ def resume_execution(machine: EngineCore, request: api.ResumeExecution) -> Resum
 
 @commands(api.ExpireSuspension)
 def expire_suspension(machine: EngineCore, request: api.ExpireSuspension) -> ExpireSuspension:
-    """By its timeout."""
+    """End by its timeout."""
     return ExpireSuspension(
         execution_id=machine.check_id(request.execution_id), signal_id=ids.new_secret_id()
     )

@@ -35,7 +35,7 @@ def register_worker(machine: EngineCore, request: api.RegisterWorker) -> Registe
 
 @commands(api.HeartbeatWorker)
 def heartbeat_worker(machine: EngineCore, request: api.HeartbeatWorker) -> HeartbeatWorker:
-    """The entry lives for another while."""
+    """The entry lives for another period."""
     return HeartbeatWorker(
         namespace=machine.namespace(request.namespace),
         worker_instance_id=check_name(request.worker_instance_id, field="worker_instance_id"),
@@ -44,7 +44,7 @@ def heartbeat_worker(machine: EngineCore, request: api.HeartbeatWorker) -> Heart
 
 @commands(api.MarkWorkerDead)
 def mark_worker_dead(machine: EngineCore, request: api.MarkWorkerDead) -> MarkWorkerDead:
-    """The entry and, if asked, the leases."""
+    """Remove the entry and, if asked, revoke its leases."""
     most = limits.MARK_DEAD_REASON_BYTES
     return MarkWorkerDead(
         namespace=machine.namespace(request.namespace),
@@ -56,7 +56,7 @@ def mark_worker_dead(machine: EngineCore, request: api.MarkWorkerDead) -> MarkWo
 
 @answers(api.ListWorkers)
 async def list_workers(machine: EngineCore, request: api.ListWorkers) -> Page[Worker]:
-    """A page of those that are live now."""
+    """A page of live workers."""
     namespace, limit = request.namespace, check_limit(request.limit)
     if namespace is not None:
         check_name(namespace, field="namespace")

@@ -1,1 +1,1 @@
-"""What may happen to one execution."""
+"""The rules for one execution."""

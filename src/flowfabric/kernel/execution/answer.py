@@ -1,7 +1,7 @@
-"""Repeated calls: a worker whose reply was lost asks again and hears the same.
+"""Repeated calls: a worker that lost a reply asks again and gets the same one.
 
-While an execution still shows how it ended, its image answers. Where it goes on (another attempt,
-the same one later, a replay), the answer is kept in a row under the epoch of the lease.
+While an execution still shows how it ended, its image gives the reply. Where it goes on (another
+attempt, the same one later, a replay), the reply is kept in a row under the epoch of the lease.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from flowfabric.model.state import PublicState, TerminalOutcome
 
 
 def kept(execution: Execution, lease_epoch: int, answer: Answer, at: Moment) -> AnswerRow:
-    """What the owner of the lease in this image was answered."""
+    """The reply that the owner of the lease in this image got."""
     return AnswerRow(
         execution.execution_id,
         lease_epoch,
@@ -28,7 +28,7 @@ def kept(execution: Execution, lease_epoch: int, answer: Answer, at: Moment) -> 
 
 
 def kept_end(execution: Execution, at: Moment) -> AnswerRow | None:
-    """The answer an ended execution still shows, for when it lives again."""
+    """The reply an ended execution still shows, kept for when it is replayed."""
     answer = end_of(execution)
     if answer is None or execution.lease_id is None:
         return None
@@ -36,7 +36,7 @@ def kept_end(execution: Execution, at: Moment) -> AnswerRow | None:
 
 
 def end_of(execution: Execution) -> Completed | TerminalFailed | Cancelled | None:
-    """What the call was answered that ended an execution; none if no call can have done so."""
+    """The reply to the call that ended an execution; None if no call can have done so."""
     match execution.state.terminal_outcome:
         case TerminalOutcome.SUCCESS:
             return completed(execution)
@@ -49,20 +49,20 @@ def end_of(execution: Execution) -> Completed | TerminalFailed | Cancelled | Non
 
 
 def completed(execution: Execution) -> Completed:
-    """What the owner of a completed execution was answered."""
+    """The reply to the owner of a completed execution."""
     ended_at = execution.completed_at or 0
     return Completed(execution.execution_id, PublicState.COMPLETED, ended_at)
 
 
 def cancelled(execution: Execution) -> Cancelled:
-    """What the canceller of an execution was answered."""
+    """The reply to the cancel of an execution."""
     return Cancelled(execution.execution_id, PublicState.CANCELLED)
 
 
 def answered_before(
     row: AnswerRow | None, fence: Fence, kinds: tuple[type, ...], at: Moment
 ) -> Answer | None:
-    """The first answer to a call of this kind under this very lease, if it made one."""
+    """The first reply to a call of this kind under this very lease, if there was one."""
     if row is None or row.due_at <= at.now or not isinstance(row.answer, kinds):
         return None
     return row.answer if same_lease(row, fence) else None

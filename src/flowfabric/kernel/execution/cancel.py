@@ -1,4 +1,4 @@
-"""Cancel, in every phase of a life."""
+"""Cancel, in every phase."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from flowfabric.model.state import PublicState, TerminalOutcome
 
 
 class Cancel(ExecutionCommand[Cancelled], frozen=True, kw_only=True):
-    """Somebody wants it stopped. Without a fence the source must be the operator's."""
+    """Stop the execution. Without a fence the source must be the operator's."""
 
     reason: str
     source: str
@@ -33,7 +33,7 @@ class Cancel(ExecutionCommand[Cancelled], frozen=True, kw_only=True):
 
 
 def cancel(execution: Execution | None, command: Cancel, at: Moment) -> Decision[Cancelled]:
-    """The end, whatever the phase; cancelling the cancelled is answered, not repeated."""
+    """The end, in any phase; a cancelled execution gives its reply again."""
     if execution is None:
         return Decision(not_found(command.execution_id))
     if execution.state.terminal_outcome is TerminalOutcome.CANCELLED:
@@ -55,7 +55,7 @@ def cancel(execution: Execution | None, command: Cancel, at: Moment) -> Decision
 
 
 def stop(execution: Execution, reason: str, source: str, at: Moment) -> Decision[Cancelled]:
-    """End what has not ended, for whoever may."""
+    """Cancel a non-terminal execution; the caller has already been authorised."""
     return finish(
         execution,
         TerminalOutcome.CANCELLED,

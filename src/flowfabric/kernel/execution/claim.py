@@ -1,4 +1,4 @@
-"""Claim: a worker takes waiting executions under fresh leases."""
+"""Claim: a worker leases waiting executions."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Claim(Command[list[Claimed]], frozen=True, kw_only=True):
     backend: str
 
     def needs(self, need: Needs) -> None:
-        """The routes to be matched."""
+        """The routes to match."""
         need.catalog = True
 
 
@@ -45,7 +45,7 @@ class NewIds(Record, frozen=True):
 
 
 def is_claimable(execution: Execution, now: int) -> bool:
-    """Whether the common claim may take it: waiting, in time, and not promised to another."""
+    """Whether an ordinary claim may lease it: waiting, in time, not granted to another worker."""
     return (
         execution.is_waiting
         and not execution.granted_to_other(now)
@@ -56,7 +56,7 @@ def is_claimable(execution: Execution, now: int) -> bool:
 def claim(
     execution: Execution, command: Claim, ids: NewIds, at: Moment
 ) -> Decision[Claimed | None]:
-    """Lease one candidate an index proposed; a candidate that moved on is passed over."""
+    """Lease one candidate from the index; a candidate that changed meanwhile is skipped."""
     if not is_claimable(execution, at.now):
         return Decision(None)
     reason = "claim_resumed" if execution.is_interrupted else "claim"
@@ -84,7 +84,7 @@ def take(
     reason: str,
     event_type: LeaseEventType = LeaseEventType.ACQUIRED,
 ) -> Decision[Claimed]:
-    """The lease itself, however the right to it was won."""
+    """The lease itself, for every kind of claim."""
     resumed = execution.is_interrupted
     leased = acquire(
         execution,
@@ -104,7 +104,7 @@ def take(
 
 
 def claimed_reply(leased: Execution, lease_ttl_ms: int, backend: str, kind: HandleKind) -> Claimed:
-    """What the new owner is told; the body is added by the engine."""
+    """The reply to the new owner; the engine adds the body."""
     index = leased.attempt_index or 0
     attempt_id, lease_id = leased.attempt_id or "", leased.lease_id or ""
     route = leased.route
@@ -135,5 +135,5 @@ def claimed_reply(leased: Execution, lease_ttl_ms: int, backend: str, kind: Hand
         leased.priority,
         leased.created_at,
         leased.deadline_at,
-        dict(leased.tags),  # its own: the image may be kept
+        dict(leased.tags),  # a copy of its own: the image may be cached
     )

@@ -26,7 +26,7 @@ _COMPLETED: Final = PublicState.COMPLETED
 
 
 class Complete(ExecutionCommand[Completed], frozen=True, kw_only=True):
-    """The owner (or an operator in its stead) reports success."""
+    """The owner (or an operator for it) reports success."""
 
     fence: Fence | None
     source: str
@@ -40,7 +40,7 @@ class Complete(ExecutionCommand[Completed], frozen=True, kw_only=True):
 
 
 def complete(execution: Execution | None, command: Complete, at: Moment) -> Decision[Completed]:
-    """The live owner ends the execution; its own repeated call is answered, not repeated."""
+    """The live owner ends the execution; its repeated call gets the first reply."""
     refusal = refuse_writer(execution, command.execution_id, command.fence, command.source, at.now)
     if execution is not None and _was_completed_by(execution, command):
         return Decision(completed(execution))

@@ -25,7 +25,7 @@ _DELAY: Final = BlockingReason.WAITING_FOR_DELAY
 
 
 class CreateExecution(ExecutionCommand[CreateResult], frozen=True, kw_only=True):
-    """Somebody wants work done. The id is minted by the engine before the first try."""
+    """Record new work. The engine mints the id before the first try."""
 
     route: Route
     priority: int
@@ -41,7 +41,7 @@ class CreateExecution(ExecutionCommand[CreateResult], frozen=True, kw_only=True)
 
     @property
     def idempotency_key(self) -> str | None:
-        """The key that makes a repeated create answer with the first one's id."""
+        """The key that makes a repeated create return the first one's id."""
         return self.body.idempotency_key
 
     def needs(self, need: Needs) -> None:
@@ -60,9 +60,9 @@ def fingerprint_of(
     tags: Mapping[str, str],
     bounds: Bounds = UNBOUNDED,
 ) -> bytes:
-    """What must be equal for two creates to be the same request.
+    """A digest of everything that must be equal for two creates to be the same request.
 
-    When it may begin is left out: an instant is another one on every call.
+    The start time is left out: an instant differs on every call.
     """
     digest = hashlib.sha256()
     timeless = replace(policy, delay_until=None, delay_ms=None)
@@ -81,8 +81,8 @@ def create(
     command: CreateExecution,
     at: Moment,
 ) -> Decision[CreateResult]:
-    """A new waiting (or delayed) execution; the same key and content answers with the first."""
-    if execution is not None:  # our own earlier try committed and its answer was lost
+    """A new waiting (or delayed) execution; the same key and content returns the first."""
+    if execution is not None:  # our own earlier try committed and its reply was lost
         return Decision(Created(execution.execution_id, execution.public_state))
     first = created_before(idempotency, command.fingerprint, at)
     if first is not None:
@@ -106,7 +106,7 @@ def _new_execution(
 ) -> Execution:
     policy, now = command.policy, at.now
     eligible_at = command.delay_until if command.delay_until is not None else policy.delay_until
-    if eligible_at is None:  # a delay of what waits for others begins when these have ended
+    if eligible_at is None:  # a delay of a blocked member begins when its dependencies have ended
         eligible_at = now if command.open_group else now + (policy.delay_ms or 0)
     state, detail = wait_until(eligible_at, _FIRST_ATTEMPT, now, _DELAY)
     deadline_at, relative = command.deadline_at, policy.timeout_policy.execution_deadline_ms

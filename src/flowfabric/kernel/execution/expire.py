@@ -1,7 +1,7 @@
-"""What time does by itself: leases lapse, attempts and executions run out, delays end.
+"""Effects of time: leases expire, attempts and executions time out, delays end.
 
-Each rule checks under lock that its time has really come and changes nothing otherwise, so a
-loop may work from a stale list and several loops may run at once.
+Each rule checks under lock that its time has really come and changes nothing otherwise, so a loop
+may work from a stale list and several loops may run at once.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ EXECUTION_DEADLINE = "execution_deadline"
 
 
 class ExpireLease(ExecutionCommand[Moved], frozen=True, kw_only=True):
-    """A lease may have lapsed."""
+    """A lease may have expired."""
 
 
 class ExpireAttempt(ExecutionCommand[Moved], frozen=True, kw_only=True):
@@ -49,7 +49,7 @@ def _unchanged(execution_id: str) -> Decision[Moved]:
 
 
 def expire_lease(execution: Execution | None, command: ExpireLease, at: Moment) -> Decision[Moved]:
-    """Mark a lapsed lease: the owner is fenced off, the work awaits reclaim."""
+    """Mark an expired lease: the owner is fenced off, the work awaits reclaim."""
     if execution is None or not execution.is_leased:
         return _unchanged(command.execution_id)
     if (execution.lease_expires_at or 0) > at.now:
@@ -91,7 +91,7 @@ def expire_attempt(
 def expire_deadline(
     execution: Execution | None, command: ExpireDeadline, at: Moment
 ) -> Decision[Moved]:
-    """At its deadline an execution ends as expired, in whatever phase it is."""
+    """At its deadline an execution ends as expired, in any phase."""
     if execution is None or execution.is_terminal:
         return _unchanged(command.execution_id)
     if execution.deadline_at is None or execution.deadline_at > at.now:
@@ -111,8 +111,8 @@ def expire_deadline(
 def promote_delayed(
     execution: Execution | None, command: PromoteDelayed, at: Moment
 ) -> Decision[Moved]:
-    """A delay, or the wait for a quota's window, that is over makes the execution wait for a
-    worker; its attempt is untouched."""
+    """At the end of a delay, or of the wait for a quota's window, the execution waits for a worker;
+    its attempt is untouched."""
     if execution is None or not execution.is_runnable:
         return _unchanged(command.execution_id)
     until = execution.blocked_until

@@ -28,7 +28,7 @@ from flowfabric.model.state import AttemptState, BlockingReason, TerminalOutcome
 
 
 class Fail(ExecutionCommand[RetryScheduled | TerminalFailed], frozen=True, kw_only=True):
-    """The owner (or an operator in its stead) reports a failure."""
+    """The owner (or an operator for it) reports a failure."""
 
     fence: Fence | None
     source: str
@@ -36,7 +36,7 @@ class Fail(ExecutionCommand[RetryScheduled | TerminalFailed], frozen=True, kw_on
     failure_class: FailureClass
     category: str
     jitter: float
-    retry_after_ms: int | None = None  # the handler's own wish, instead of the policy's pause
+    retry_after_ms: int | None = None  # the handler's own delay, instead of the policy's pause
 
     def needs(self, need: Needs) -> None:
         """The execution, and its flow."""
@@ -47,7 +47,7 @@ class Fail(ExecutionCommand[RetryScheduled | TerminalFailed], frozen=True, kw_on
 def fail(
     execution: Execution | None, command: Fail, at: Moment
 ) -> Decision[RetryScheduled | TerminalFailed]:
-    """Another attempt by policy, or the end; the owner's repeated call is answered again."""
+    """Another attempt by policy, or the end; the owner's repeated call gets the first reply."""
     refusal = refuse_writer(execution, command.execution_id, command.fence, command.source, at.now)
     if execution is not None and _was_ended_by(execution, command):
         return Decision(TerminalFailed())

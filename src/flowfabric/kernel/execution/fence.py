@@ -22,7 +22,7 @@ _LEASE_REVOKED: Final = OwnershipState.LEASE_REVOKED
 
 
 class Leased(Protocol):
-    """What remembers a lease."""
+    """A record of a lease."""
 
     @property
     def lease_id(self) -> str | None:
@@ -50,7 +50,7 @@ def not_found(execution_id: str) -> Refused:
 
 
 def not_active(execution: Execution) -> Refused:
-    """Not running; with what a caller needs to see whether its own earlier call did that."""
+    """Not running; with the fields that show a caller whether its own earlier call did that."""
     fields: dict[str, Any] = {
         "terminal_outcome": execution.state.terminal_outcome.value,
         "lease_epoch": execution.lease_epoch,
@@ -65,7 +65,7 @@ def not_active(execution: Execution) -> Refused:
 def refuse_unless_owner(
     execution: Execution | None, execution_id: str, fence: Fence, now: int
 ) -> Refused | None:
-    """The refusal a worker's call meets, or None when it comes from the live owner."""
+    """The refusal of a worker's call, or None when it comes from the live owner."""
     if execution is None:
         return not_found(execution_id)
     if execution.state.lifecycle_phase is not _ACTIVE:
@@ -103,7 +103,7 @@ def refuse_writer(
 
 
 def _lapsed_since(execution: Execution, fence: Fence) -> bool:
-    """Expiry raises the epoch by one: the same lease, noticed as lapsed."""
+    """Expiry raises the epoch by one: the same lease, noticed as expired."""
     return (
         execution.state.ownership_state is OwnershipState.LEASE_EXPIRED_RECLAIMABLE
         and execution.lease_epoch == fence.lease_epoch + 1
@@ -123,7 +123,7 @@ def same_lease(recorded: Leased, fence: Fence) -> bool:
 
 
 def released_by(execution: Execution, fence: Fence | None) -> bool:
-    """Whether this fence made the release the execution shows: its owner repeats a call."""
+    """Whether this fence ended the lease the execution shows: its owner repeats a call."""
     return (
         fence is not None
         and execution.lease_epoch == fence.lease_epoch + 1

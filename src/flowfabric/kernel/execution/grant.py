@@ -1,7 +1,7 @@
 """Grants: an external scheduler promises one execution to one worker for a short time.
 
-A grant changes no eligibility. While it lives the common claim passes the execution over; when it
-lapses nothing has to be undone.
+A grant changes no eligibility. While it lives an ordinary claim skips the execution; when it
+expires nothing has to be undone.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class GrantRequest(ExecutionCommand[R_co], Generic[R_co], frozen=True, kw_only=T
     grant_id: str
 
     def needs(self, need: Needs) -> None:
-        """The execution, and the switch of its lane."""
+        """The execution, and the status of its lane."""
         need.executions.add(self.execution_id)
         need.catalog = True
 
@@ -68,7 +68,7 @@ class PromiseBest(Command[GrantIssued | NoWork], frozen=True, kw_only=True):
     request: IssueClaimGrant
 
     def needs(self, need: Needs) -> None:
-        """The routes to be matched."""
+        """The routes to match."""
         need.catalog = True
 
 
@@ -83,26 +83,26 @@ class ClaimGranted(ExecutionCommand[Claimed], frozen=True, kw_only=True):
     resumed: bool
 
     def needs(self, need: Needs) -> None:
-        """The execution, and the switch of its lane."""
+        """The execution, and the status of its lane."""
         need.executions.add(self.execution_id)
         need.catalog = True
 
 
 class ClaimNamed(ExecutionCommand[Claimed], frozen=True, kw_only=True):
-    """An operator takes one named execution, whatever its capabilities."""
+    """An operator claims one named execution, whatever its capabilities."""
 
     lease_ttl_ms: int
     backend: str
     ids: NewIds
 
     def needs(self, need: Needs) -> None:
-        """The execution, and the switch of its lane."""
+        """The execution, and the status of its lane."""
         need.executions.add(self.execution_id)
         need.catalog = True
 
 
 def grant_reply(execution: Execution, grant: Grant) -> GrantIssued:
-    """What the scheduler hands to the worker."""
+    """The proof that the scheduler hands to the worker."""
     partition = int(execution.execution_id[4 : execution.execution_id.index("}")])
     return GrantIssued(
         execution.execution_id, partition, grant.grant_id, grant.expires_at, execution.lane_id

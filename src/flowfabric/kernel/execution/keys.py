@@ -1,4 +1,4 @@
-"""Idempotency keys: under each, one thing is created once, an execution or a whole flow."""
+"""Idempotency keys: each creates one execution or one whole flow, once."""
 
 from __future__ import annotations
 

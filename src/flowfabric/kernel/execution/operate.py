@@ -1,4 +1,4 @@
-"""What an operator may change about waiting work: its priority, a hold, a block, its tags."""
+"""Changes of an operator to waiting work: priority, holds, blocks, tags."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Release(ExecutionCommand[Unblocked], frozen=True, kw_only=True):
 
 
 class Block(ExecutionCommand[Blocked | Rejected], frozen=True, kw_only=True):
-    """Admission says no: keep waiting work from being claimed, for a reason."""
+    """Admission refuses: keep waiting work from being claimed, for a reason."""
 
     reason: BlockingReason
     detail: str
@@ -51,7 +51,7 @@ class Unblock(ExecutionCommand[Unblocked], frozen=True, kw_only=True):
     """The reason is gone; `expected` guards against lifting another block."""
 
     expected: BlockingReason | None
-    by_operator: bool = False  # else limits lift what they have set, which is not audited
+    by_operator: bool = False  # else a limit lifts its own block, which is not audited
 
 
 class SetTag(ExecutionCommand[None], frozen=True, kw_only=True):
@@ -64,7 +64,7 @@ class SetTag(ExecutionCommand[None], frozen=True, kw_only=True):
 _HOLDABLE = (
     EligibilityState.ELIGIBLE_NOW,
     EligibilityState.NOT_ELIGIBLE_UNTIL_TIME,
-    EligibilityState.BLOCKED_BY_DEPENDENCIES,  # they go on being resolved underneath
+    EligibilityState.BLOCKED_BY_DEPENDENCIES,  # dependencies go on being resolved underneath
 )
 
 
@@ -75,7 +75,7 @@ def _not_runnable(execution: Execution) -> Decision[R]:
 def change_priority(
     execution: Execution | None, command: ChangePriority, at: Moment
 ) -> Decision[PriorityChanged]:
-    """Takes effect at the next claim; refused for what runs or has ended."""
+    """Takes effect at the next claim; refused for running or ended work."""
     if execution is None:
         return Decision(not_found(command.execution_id))
     if execution.state.lifecycle_phase is not LifecyclePhase.RUNNABLE:
@@ -101,7 +101,7 @@ def hold(execution: Execution | None, command: Hold, at: Moment) -> Decision[Blo
         return _not_runnable(execution)
     if execution.state.blocking_reason is reason:
         return Decision(Blocked(execution.execution_id, reason))
-    if execution.state.eligibility_state not in _HOLDABLE:  # another block must not be forgotten
+    if execution.state.eligibility_state not in _HOLDABLE:  # another block must not be lost
         return _not_runnable(execution)
     held = park(execution, reason, command.reason or "held by an operator", at)
     audit = operator_event(execution, OperatorEventType.HELD, at.now, reason=command.reason)
@@ -109,7 +109,7 @@ def hold(execution: Execution | None, command: Hold, at: Moment) -> Decision[Blo
 
 
 def release(execution: Execution | None, command: Release, at: Moment) -> Decision[Unblocked]:
-    """Back to waiting, or to what is left of its delay."""
+    """Back to waiting, or to the rest of its delay."""
     lift = Unblock(execution_id=command.execution_id, expected=BlockingReason.PAUSED_BY_OPERATOR)
     decision = unblock(execution, lift, at)
     if execution is None or decision.execution is None:
@@ -140,7 +140,7 @@ def block(execution: Execution | None, command: Block, at: Moment) -> Decision[B
 
 
 def unblock(execution: Execution | None, command: Unblock, at: Moment) -> Decision[Unblocked]:
-    """Restore what was before: waiting, or delayed until its time."""
+    """Restore the state before: waiting, or delayed until its time."""
     if execution is None:
         return Decision(not_found(command.execution_id))
     state, expected = execution.state, command.expected

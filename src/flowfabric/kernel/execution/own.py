@@ -1,4 +1,4 @@
-"""What the owner of a lease may do while it runs: renew, report progress, park itself."""
+"""Calls of a lease's owner while it runs: renew, report progress, pause."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Renew(ExecutionCommand[LeaseRenewal], frozen=True, kw_only=True):
 
 
 class Progress(ExecutionCommand[Progressed], frozen=True, kw_only=True):
-    """The owner reports how far it is; what is absent stays as it was."""
+    """The owner reports progress; absent fields keep their values."""
 
     fence: Fence
     percent: int | None = None
@@ -30,7 +30,7 @@ class Progress(ExecutionCommand[Progressed], frozen=True, kw_only=True):
 
 
 class Delay(ExecutionCommand[Delayed], frozen=True, kw_only=True):
-    """The owner parks the attempt until an instant and goes on with it then."""
+    """The owner pauses the attempt until an instant and continues it then."""
 
     fence: Fence | None
     delay_until: int
@@ -68,7 +68,7 @@ def progress(execution: Execution | None, command: Progress, at: Moment) -> Deci
 
 
 def delay(execution: Execution | None, command: Delay, at: Moment) -> Decision[Delayed]:
-    """The lease is released, the attempt waits and goes on later."""
+    """The lease is released, the attempt waits and continues later."""
     refusal = refuse_writer(execution, command.execution_id, command.fence, command.source, at.now)
     if refusal is not None or execution is None:
         return Decision(refusal or not_found(command.execution_id))

@@ -1,4 +1,4 @@
-"""Reclaim: work whose owner was lost is run again, as often as the policy allows."""
+"""Reclaim: work with a lost owner is run again, as often as the policy allows."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _LOST = (OwnershipState.LEASE_EXPIRED_RECLAIMABLE, OwnershipState.LEASE_REVOKED)
 
 
 class RequeueLost(ExecutionCommand[Moved], frozen=True, kw_only=True):
-    """A lost lease has waited out its grace: put the work back by itself."""
+    """The grace period of a lost lease is over: put the work back."""
 
 
 class IssueReclaimGrant(GrantRequest[ReclaimGrantResult], frozen=True, kw_only=True):
@@ -52,13 +52,13 @@ class ReclaimExecution(ExecutionCommand[ReclaimResult], frozen=True, kw_only=Tru
     max_reclaim_count: int | None = None
 
     def needs(self, need: Needs) -> None:
-        """The execution, and the switch of its lane."""
+        """The execution, and the status of its lane."""
         need.executions.add(self.execution_id)
         need.catalog = True
 
 
 def reclaim_cap(execution: Execution, asked: int | None = None) -> int:
-    """How many lost leases are forgiven: the call's word, else the policy's, else 1000."""
+    """How many lost leases are allowed: the call's number, else the policy's, else 1000."""
     if asked is not None:
         return asked
     policy = execution.policy.max_reclaim_count
@@ -91,7 +91,7 @@ def requeue_lost(execution: Execution | None, command: RequeueLost, at: Moment) 
 
 
 def _stood_still_here(execution: Execution, at: Moment) -> bool:
-    """Whether the lease lapsed under a worker of the very process that takes the work back: no
+    """Whether the lease expired under a worker of the very process that reclaims the work: no
     worker was lost, both stood still together. Work may stop its process each time, so even this
     has a bound."""
     return (
@@ -123,7 +123,7 @@ def issue_reclaim_grant(
     granted = replace(
         execution,
         grant=grant,
-        # Its worker was promised the work: nobody else gets it before the grant has lapsed.
+        # The work was granted to a worker: no other worker gets it before the grant has expired.
         reclaim_at=max(execution.reclaim_at, grant.expires_at + 1),
         last_mutation_at=at.now,
     )

@@ -22,15 +22,15 @@ from flowfabric.model.state import (
 
 
 class Replay(ExecutionCommand[Replayed], frozen=True, kw_only=True):
-    """An operator wants the work done again."""
+    """An operator replays the work."""
 
     requested_by: str = ""
     reason: str = ""
     deadline_at: int | None = None
-    cascade: bool = False  # in a flow: those it made impossible live again too
+    cascade: bool = False  # in a flow: members it made impossible are replayed too
 
     def needs(self, need: Needs) -> None:
-        """The execution, its flow, and the switch of its lane."""
+        """The execution, its flow, and the status of its lane."""
         need.executions.add(self.execution_id)
         need.flows_of.add(self.execution_id)
         need.catalog = True
@@ -52,7 +52,7 @@ def replay(execution: Execution | None, command: Replay, at: Moment) -> Decision
     deadline_at = command.deadline_at
     if deadline_at is None and relative is not None:
         deadline_at = at.now + relative
-    # What was skipped waits again for what it lacked; its flow opens the group.
+    # A skipped member waits again for its dependencies; its flow reopens the group.
     waits = execution.flow_id is not None and outcome is TerminalOutcome.SKIPPED
     attempt = AttemptState.PENDING_REPLAY_ATTEMPT
     reason = BlockingReason.WAITING_FOR_CHILDREN
@@ -94,5 +94,5 @@ def replay(execution: Execution | None, command: Replay, at: Moment) -> Decision
 
 
 def _goes_with_its_flow(execution: Execution) -> bool:
-    """Whether its flow was purged and its own rows are next: a new life would belong nowhere."""
+    """Whether its flow was purged and its own rows are next: a replay would belong nowhere."""
     return execution.flow_id is not None and execution.purge_at is not None

@@ -20,7 +20,7 @@ def retry_delay_ms(
 ) -> int | None:
     """How long to wait before the next attempt, or None when there is none.
 
-    `retry_count` is the number of retries already used; `jitter` in [0, 1) is handed in.
+    `retry_count` is the number of retries already used; `jitter` in [0, 1) is passed in.
     """
     if policy is None or failure_class in _NEVER_RETRIED:
         return None

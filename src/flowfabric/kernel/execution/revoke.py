@@ -1,4 +1,4 @@
-"""Revoke: an operator takes a lease away; the work is run again."""
+"""Revoke: an operator ends a lease; the work is run again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which worker may run what."""
+"""Matching workers and routes."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from flowfabric.model.worker import Worker
 
 
 class Offer(Record, frozen=True):
-    """What a worker offers to run."""
+    """The routes a worker can run."""
 
     namespaces: tuple[str, ...]
     lanes: tuple[str, ...]
     capabilities: tuple[str, ...] = ()
-    kinds: tuple[str, ...] | None = None  # none: every kind
+    kinds: tuple[str, ...] | None = None  # None: every kind
 
 
 def missing_capabilities(required: Iterable[str], offered: Collection[str]) -> tuple[str, ...]:
-    """The required words that are not offered, sorted; case matters."""
+    """The required capabilities that are not offered, sorted; case matters."""
     return tuple(sorted(token for token in required if token not in offered))
 
 
 def matching_routes(offer: Offer, catalog: Catalog) -> tuple[Route, ...]:
-    """The routes this worker may claim from, their lanes being open."""
+    """The routes this worker may claim from, on open lanes."""
     lanes, offered = frozenset(offer.lanes), frozenset(offer.capabilities)
     namespaces = frozenset(offer.namespaces)
     kinds = None if offer.kinds is None else frozenset(offer.kinds)
@@ -41,7 +41,7 @@ def matching_routes(offer: Offer, catalog: Catalog) -> tuple[Route, ...]:
 
 
 def misfit(worker: Worker, route: Route) -> str:
-    """What keeps a worker from running work of this route; empty when nothing does."""
+    """Why a worker cannot run work of this route; empty when it can."""
     if route.lane_id not in worker.lanes:
         return f"serves other lanes ({', '.join(worker.lanes)})"
     if worker.kinds is not None and route.execution_kind not in worker.kinds:

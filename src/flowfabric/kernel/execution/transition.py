@@ -1,4 +1,4 @@
-"""The transitions every rule shares: taking a lease, letting it go, waiting again, ending."""
+"""The transitions every rule shares: taking a lease, releasing it, waiting again, ending."""
 
 from __future__ import annotations
 
@@ -130,13 +130,13 @@ def lease_horizon(wanted: int, deadline_at: int | None, attempt_due_at: int | No
 
 
 def let_go(execution: Execution, state: StateVector, at: Moment, **changes: Any) -> Execution:
-    """End ownership: the worker's fields go, the epoch rises, grants and timers are cleared."""
+    """End ownership: clear the worker's fields, raise the epoch, drop grants and timers."""
     return replace(unowned(execution, at), state=state, **changes)
 
 
 def unowned(execution: Execution, at: Moment) -> Execution:
-    """The same for every end of ownership; the new state is still to come. A step of its own, with
-    its keywords spelled out: Python passes many at once in a dictionary, which is slow."""
+    """The part shared by every end of ownership, without the new state. A step of its own, with its
+    keywords spelled out: Python passes many at once in a dictionary, which is slow."""
     return replace(
         execution,
         lease_epoch=execution.lease_epoch + 1,
@@ -165,7 +165,7 @@ def park(
     blocked_on: str | None = None,
     blocked_until: int | None = None,
 ) -> Execution:
-    """Keep waiting work from being claimed; a delay keeps running underneath, a grant is gone."""
+    """Keep waiting work from being claimed; its delay goes on underneath, its grant is dropped."""
     return replace(
         execution,
         state=blocked(reason, execution.state.attempt_state),
@@ -190,8 +190,8 @@ def wait_until(
 def without_block(
     execution: Execution, now: int, *, is_free: bool = False
 ) -> tuple[StateVector, str]:
-    """Where work belongs when the block it has is lifted: what else keeps it back still does.
-    `is_free`: those others, for whom it waited, just ended."""
+    """The state of work when its block is lifted: any other block still applies. `is_free`: its
+    dependencies just ended."""
     attempt = execution.state.attempt_state
     if execution.has_open_group and not is_free:
         return blocked(BlockingReason.WAITING_FOR_CHILDREN, attempt), "waiting for others to end"
@@ -215,7 +215,7 @@ def ended_attempt(
     result: bytes | None = None,
     result_encoding: str | None = None,
 ) -> Attempt:
-    """The line of history for the attempt that ends now."""
+    """The history row of the attempt that ends now."""
     return Attempt(
         execution.execution_id,
         execution.attempt_index or 0,
@@ -235,7 +235,7 @@ def ended_attempt(
 
 
 def _purge_at(execution: Execution, at: Moment) -> int | None:
-    """A member goes with its flow, so that nobody waits for what is no longer there."""
+    """A member is purged with its flow, so that no other member waits for a missing row."""
     if execution.flow_id is not None:
         return None
     keep_ms = execution.policy.retention_ttl_ms

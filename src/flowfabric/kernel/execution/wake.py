@@ -1,7 +1,7 @@
-"""Wake: an execution's next due time has come; do what is due.
+"""Wake: an execution's next due time has come; do the due transition.
 
 One due time per execution, the earliest of all, is indexed. Where several are due at one instant a
-deadline beats an attempt's time, which beats a lapsed lease, which beats reclaim and delays.
+deadline beats an attempt's timeout, which beats an expired lease, which beats reclaim and delays.
 """
 
 from __future__ import annotations

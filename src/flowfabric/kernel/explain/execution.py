@@ -50,9 +50,9 @@ def explain(
     others: DependencyLook | None = None,
     lane_fault: str | None = None,
 ) -> Explanation:
-    """State, since when, waiting for what, who could run it, and when it is due.
+    """State, since when, the cause of the wait, the workers that could run it, and when it is due.
 
-    `lane_fault`: what is wrong with the row of its lane.
+    `lane_fault`: the defect of its lane's row.
     """
     fits = tuple(
         WorkerFit(worker.worker_id, worker.worker_instance_id, not lacks, lacks)
@@ -94,7 +94,7 @@ def explain(
 def _missing_everywhere(
     execution: Execution, workers: Sequence[Worker], now: int
 ) -> tuple[str, ...]:
-    """What the best-equipped live worker of the lane still lacks; empty when one has it all."""
+    """The capabilities that the best-equipped live worker of the lane lacks."""
     required = execution.route.required_capabilities
     lacks = [
         missing_capabilities(required, worker.capabilities)
@@ -146,7 +146,7 @@ def _dependent(execution: Execution, others: DependencyLook) -> _Cause:
 
 
 def _delay_of(execution: Execution) -> int:
-    """How long it has to wait, once, before it first begins."""
+    """The one delay before it first starts."""
     return 0 if execution.total_attempt_count else execution.policy.delay_ms or 0
 
 

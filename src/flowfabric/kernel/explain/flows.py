@@ -1,4 +1,4 @@
-"""Whom a member of a flow waits for, in words."""
+"""The dependencies of a waiting member of a flow, in words."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ NAMED_MAX = 5  # so many are named in a sentence
 
 
 class DependencyLook(Record, frozen=True):
-    """A member that others keep back, with those it still waits for."""
+    """A member blocked by dependencies, with those still open."""
 
     member: MemberRow
     upstreams: tuple[UpstreamInfo, ...]  # of its open edges, or its open children
@@ -18,7 +18,7 @@ class DependencyLook(Record, frozen=True):
 
 
 def dependency_summary(look: DependencyLook) -> str:
-    """Whom it waits for, and how many must still end."""
+    """The open dependencies, and how many must still end."""
     names = [f"{each.name} ({_stands(each)})" for each in look.upstreams[:NAMED_MAX]]
     more = len(look.upstreams) - NAMED_MAX
     listed = ", ".join(names) + (f" and {more} more" if more > 0 else "")
@@ -49,8 +49,8 @@ def _rule(policy: EdgePolicy) -> str:
 
 
 def dependency_hints(look: DependencyLook) -> tuple[str, ...]:
-    """What can be done about an upstream that has ended and will not do so again by itself, and
-    about an edge that is not in force."""
+    """Advice about an upstream that has ended and will not run again without action, and about an
+    edge that is only staged."""
     staged = [each for each in look.upstreams if each.staged_edge_id is not None]
     ended = [
         each for each in look.upstreams if each.public_state.is_terminal and each not in staged

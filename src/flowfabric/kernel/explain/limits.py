@@ -11,7 +11,7 @@ from flowfabric.model.results import LimitInfo
 
 
 class BoundsLook(Record, frozen=True):
-    """The budgets and the quota gate of one execution, as they stand."""
+    """The current budgets and quota gate of one execution."""
 
     budgets: tuple[Budget, ...] = ()
     gate: Gate | None = None
@@ -56,7 +56,7 @@ def _quota(execution: Execution, gate: Gate) -> LimitInfo:
 
 
 def hint_for(execution: Execution, look: BoundsLook) -> tuple[str, ...]:
-    """What an operator could do about the limit it waits for."""
+    """Advice for an operator about the limit it waits for."""
     for budget in look.budgets:
         if execution.blocked_on == budget_key(budget.row.budget_id):
             full = closed(budget)

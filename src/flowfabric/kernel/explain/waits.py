@@ -1,4 +1,4 @@
-"""What a suspended execution waits for, in words and numbers."""
+"""The condition of a suspended execution, in words and numbers."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ _COUNTED: Final = {
 
 
 class WaitLook(Record, frozen=True):
-    """The open episode of an execution, as it stands."""
+    """The current open episode of an execution."""
 
     row: SuspensionRow
 
 
 def lines_of(condition: ResumeCondition, progress: Sequence[Contribution]) -> tuple[WaitLine, ...]:
-    """One line per leaf of the condition: where, which names, and how far it is."""
+    """One line per leaf of the condition: its waitpoint, its names, and its progress."""
     match condition:
         case Single():
             return (_line((condition.waitpoint_key,), condition, "signal", 1, progress),)
@@ -108,7 +108,7 @@ def _counted_in_words(count: Count, where: str) -> str:
 
 
 def progress_of(row: SuspensionRow) -> tuple[int, int]:
-    """How much of a wait is there, of how much: `1/2` in listings."""
+    """The progress of a wait: `1/2` in listings."""
     return _steps(row.condition, row.progress)
 
 
@@ -117,7 +117,7 @@ def _steps(condition: ResumeCondition, progress: Sequence[Contribution]) -> tupl
         case AllOf():
             parts = [_steps(each, progress) for each in condition.members]
             return sum(have for have, _ in parts), sum(need for _, need in parts)
-        case AnyOf():  # the member that has come furthest, the first of equals
+        case AnyOf():  # the member with the most progress, the first of equals
             parts = [_steps(each, progress) for each in condition.members]
             return max(parts, key=lambda part: part[0] / part[1])
         case _:
@@ -126,7 +126,7 @@ def _steps(condition: ResumeCondition, progress: Sequence[Contribution]) -> tupl
 
 
 def summary_of(look: WaitLook) -> str:
-    """What it waits for, and what happens if it does not come."""
+    """The condition, and the effect of its timeout."""
     row = look.row
     what = in_words(row.condition, row.progress)
     reason = row.reason_code.value.replace("_", " ")
@@ -138,7 +138,7 @@ def summary_of(look: WaitLook) -> str:
 
 
 def hints_for(look: WaitLook) -> tuple[str, ...]:
-    """What an operator could do about it."""
+    """Advice for an operator."""
     row = look.row
     hints = [f"ff waits show {row.execution_id}"]
     lines = lines_of(row.condition, row.progress)

@@ -1,1 +1,1 @@
-"""What may happen to lanes and workers."""
+"""The rules for lanes and workers."""

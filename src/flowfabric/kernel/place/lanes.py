@@ -1,4 +1,4 @@
-"""Lanes: what their switch means for everything that starts or adds work, and their settings."""
+"""Lanes: the effect of their status on everything that starts or adds work, and their settings."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ class SwitchLane(Command[LaneChanged], frozen=True, kw_only=True):
 
 
 class ConfigureLane(Command[LaneConfigured], frozen=True, kw_only=True):
-    """How a lane shares workers, ages its work and bounds it; none: stays as it is."""
+    """How a lane shares workers, ages its work and bounds it; None: unchanged."""
 
     lane_id: str
     weight: int | None
     aging_ms: int | None
     budget_ids: tuple[str, ...] | None
-    quota_policy_id: str | None  # empty: no quota any more
+    quota_policy_id: str | None  # empty: removes the quota
 
     def needs(self, need: Needs) -> None:
         """The lanes."""
@@ -41,20 +41,20 @@ class ConfigureLane(Command[LaneConfigured], frozen=True, kw_only=True):
 
 
 def may_start(lane_id: str, catalog: Catalog) -> bool:
-    """Whether a lane hands work out, by any way of starting it."""
+    """Whether a lane hands out work, by any kind of claim."""
     return catalog.lane_state(lane_id).hands_out
 
 
 def refuse_start(lane_id: str, catalog: Catalog) -> Refused | None:
-    """Why a named execution may not be started or promised now. A promise made before the lane was
-    shut is not kept: it can be redeemed again once the lane is open, while it lives."""
+    """Why a named execution may not be started or granted now. A grant made before the lane was
+    closed cannot be redeemed until it is open again, while the grant lives."""
     if may_start(lane_id, catalog):
         return None
     return _closed(lane_id, catalog, "hands out no work")
 
 
 def refuse_entry(lane_id: str, catalog: Catalog) -> Refused | None:
-    """Why a lane takes no more work in: neither new executions nor those that live again."""
+    """Why a lane accepts no more work: neither new executions nor replays."""
     if catalog.lane_state(lane_id).takes_in:
         return None
     return _closed(lane_id, catalog, "takes no work in")
@@ -72,7 +72,7 @@ def _closed(lane_id: str, catalog: Catalog, what: str) -> Refused:
 
 
 def switch_lane(catalog: Catalog, command: SwitchLane, at: Moment) -> Decision[LaneChanged]:
-    """Any position from any other; a lane that was never heard of begins with its switch."""
+    """Any status from any other; an unknown lane is created with its status."""
     lane_id, wanted = command.lane_id, command.lane_state
     if refusal := _unreadable(lane_id, catalog):
         return Decision(refusal)
@@ -91,7 +91,7 @@ def switch_lane(catalog: Catalog, command: SwitchLane, at: Moment) -> Decision[L
 def configure_lane(
     catalog: Catalog, command: ConfigureLane, at: Moment
 ) -> Decision[LaneConfigured]:
-    """What is named changes, the rest stays."""
+    """Named fields change, the others stay."""
     lane_id = command.lane_id
     if refusal := _unreadable(lane_id, catalog):
         return Decision(refusal)
@@ -113,7 +113,7 @@ def configure_lane(
 
 
 def _unreadable(lane_id: str, catalog: Catalog) -> Refused | None:
-    """A lane that cannot be read is not written over."""
+    """A lane that cannot be decoded is not overwritten."""
     fault = catalog.lane_fault(lane_id)
     return None if fault is None else Refused(Corruption, fault, {"field": "lane_id"})
 

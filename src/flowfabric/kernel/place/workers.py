@@ -1,4 +1,4 @@
-"""The worker registry: which workers say that they are there."""
+"""The worker registry: the workers that registered."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MARKED_DEAD = "worker marked dead"
 
 
 class RegisterWorker(Command[Registered | Refreshed], frozen=True, kw_only=True):
-    """A worker says that it is there, and what it can do."""
+    """A worker registers, with its capabilities."""
 
     offer: Offer
     worker_id: str
@@ -27,7 +27,7 @@ class RegisterWorker(Command[Registered | Refreshed], frozen=True, kw_only=True)
 
 
 class HeartbeatWorker(Command[Refreshed | NotRegistered], frozen=True, kw_only=True):
-    """A worker is still there."""
+    """A worker is still alive."""
 
     namespace: str
     worker_instance_id: str
@@ -38,7 +38,7 @@ class HeartbeatWorker(Command[Refreshed | NotRegistered], frozen=True, kw_only=T
 
 
 class MarkWorkerDead(Command[Marked | NotRegistered], frozen=True, kw_only=True):
-    """A worker is not there any more; its leases may be taken away at once."""
+    """A worker stops; its leases may be revoked at once."""
 
     namespace: str
     worker_instance_id: str
@@ -51,7 +51,7 @@ class MarkWorkerDead(Command[Marked | NotRegistered], frozen=True, kw_only=True)
 
 
 class SweepWorkers(Command[int], frozen=True, kw_only=True):
-    """Take workers that were not heard from off the registry, up to a limit; how many."""
+    """Remove workers without a recent heartbeat, up to a limit; returns how many."""
 
     limit: int
 
@@ -87,7 +87,7 @@ def register_worker(
 
 
 def heartbeat_worker(known: Worker | None, at: Moment) -> Decision[Refreshed | NotRegistered]:
-    """Alive for another while; a lapsed worker must register again."""
+    """Alive for another period; an expired worker must register again."""
     if known is None or not known.is_live(at.now):
         return Decision(NotRegistered())
     beating = replace(known, last_heartbeat_at=at.now)
@@ -97,7 +97,7 @@ def heartbeat_worker(known: Worker | None, at: Moment) -> Decision[Refreshed | N
 def mark_worker_dead(
     known: Worker | None, command: MarkWorkerDead, at: Moment, leases: int
 ) -> Decision[Marked | NotRegistered]:
-    """Off the registry; `leases`: so many are taken away with it."""
+    """Removed from the registry; `leases`: so many are revoked with it."""
     if known is None:
         return Decision(NotRegistered())
     event = _event(known, WorkerEventType.MARKED_DEAD, command.reason, at)
@@ -105,7 +105,7 @@ def mark_worker_dead(
 
 
 def sweep_worker(lapsed: Worker, at: Moment) -> Decision[None]:
-    """A worker that was not heard from in time goes off the registry."""
+    """A worker without a recent heartbeat is removed from the registry."""
     event = _event(lapsed, WorkerEventType.TTL_SWEPT, "not heard from", at)
     return Decision(None, events=(event,), drops=(lapsed,))
 

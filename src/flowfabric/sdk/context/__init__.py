@@ -1,1 +1,1 @@
-"""What a handler is given, and what it may ask for."""
+"""The context of a handler: its facts and its calls."""

@@ -1,4 +1,4 @@
-"""Children: executions that a handler spawns and whose results it gathers.
+"""Children: executions that a handler spawns, to gather their results.
 
 A handler that waits for children ends and is called again from the top, like one that suspends.
 Each spawn has its number in the run of the handler, and the number is part of the child's key: the
@@ -43,15 +43,15 @@ C = TypeVar("C")
 D = TypeVar("D")
 E = TypeVar("E")
 
-_REMEMBERED_MS: Final = 400 * 86_400_000  # longer than anybody waits for a child
+_REMEMBERED_MS: Final = 400 * 86_400_000  # longer than any wait for a child
 _AT_ONCE: Final = 1_000  # children of one call to the engine
 
 
 class Parent(Asker, Protocol):
-    """Who may wait for children."""
+    """An owner that may wait for children."""
 
     async def wait_children(self) -> None:
-        """Let go of the lease until every child has ended; nothing more of it counts."""
+        """Release the lease until every child has ended; nothing done afterwards counts."""
         ...
 
 
@@ -80,7 +80,7 @@ class Family:
         self._life: int | None = None  # how often the parent was replayed
 
     def number(self, calls: Sequence[Call[Any]]) -> list[tuple[int, Call[Any]]]:
-        """Give each call its number, at once: what runs in between must not change the order."""
+        """Number each call at once: code that runs in between must not change the order."""
         first = self._spawned
         self._spawned += len(calls)
         return list(enumerate(calls, start=first))
@@ -127,7 +127,7 @@ class Family:
         try:
             spawned = await self._owner.ask(lambda e: e.spawn_children(handle, children))
         except IdempotencyConflict as error:
-            if len(requests) > 1:  # each by itself, to know which of them is another now
+            if len(requests) > 1:  # one by one, to know which of them differs
                 alone = [self._record([each]) for each in requests]
                 return [found for (found,) in await asyncio.gather(*alone)]
             ((at, request),) = requests
@@ -192,7 +192,7 @@ def call_of(task: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call[An
 
 
 class Spawning:
-    """What an async handler may do with children."""
+    """The calls of an async handler for children."""
 
     __slots__ = ()
     _family: Family
@@ -254,7 +254,7 @@ class Spawning:
 
 
 class SyncSpawning:
-    """What a sync handler may do with children: the same, blocking its thread."""
+    """The calls of a sync handler for children: the same, blocking its thread."""
 
     __slots__ = ()
     _family: Family

@@ -1,4 +1,4 @@
-"""What a handler may wait for, in short words: `signal`, `approval`, `count`, `all_of`, `any_of`.
+"""Conditions of a wait, in short words: `signal`, `approval`, `count`, `all_of`, `any_of`.
 
 A *place* is where signals are sent: a key of your choice, or a waitpoint made before the suspension
 with `ctx.waitpoint`. A key gets a new waitpoint when the execution suspends. Given nodes of a flow,
@@ -152,7 +152,7 @@ def _places(waits: Iterable[Wait]) -> list[tuple[str, Any]]:
 
 
 def _merged(places: Iterable[tuple[str, Any]]) -> tuple[tuple[str, Any], ...]:
-    """Each key once; the same key may stand in several conditions, but with one meaning."""
+    """Each key once; a key may appear in several conditions, but with one meaning."""
     found: dict[str, Any] = {}
     for key, target in places:
         known = found.get(key, ANYTHING)

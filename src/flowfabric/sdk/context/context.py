@@ -1,6 +1,6 @@
-"""What a handler may know about its execution, and ask of it.
+"""A handler's view of its execution, and its calls.
 
-An async task gets a `Context`, a sync task a `SyncContext` whose methods block its thread.
+An async task gets a `Context`, a sync task a `SyncContext` with methods that block its thread.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _LOGGER = logging.getLogger("flowfabric.task")
 
 
 class Owner(Suspender, Parent, Protocol):
-    """What a context needs of the worker that runs it."""
+    """The methods a context needs of the worker that runs it."""
 
     @property
     def ended_wait(self) -> Ended | None:
@@ -36,11 +36,11 @@ class Owner(Suspender, Parent, Protocol):
 
     @property
     def is_stopped(self) -> bool:
-        """Whether the execution was taken away."""
+        """Whether the lease is lost."""
         ...
 
     async def report_progress(self, percent: int | None, message: str | None) -> None:
-        """Record how far the work is."""
+        """Record progress."""
         ...
 
     async def is_past(self, until: datetime) -> bool:
@@ -48,7 +48,7 @@ class Owner(Suspender, Parent, Protocol):
         ...
 
     def wait_stopped(self, timeout_s: float | None) -> bool:
-        """Block a thread until the execution is taken away or the time is over."""
+        """Block a thread until the lease is lost or the time is over."""
         ...
 
 
@@ -126,15 +126,15 @@ class ExecutionFacts:
 
     @property
     def is_resumed(self) -> bool:
-        """Whether this attempt was interrupted and goes on, again from the top.
+        """Whether this attempt was interrupted and continues, again from the top.
 
-        It parked itself with `delay`, suspended itself, or its worker was drained while it ran.
+        It paused itself with `delay`, suspended itself, or its worker was drained while it ran.
         """
         return self._claimed.handle.kind is HandleKind.RESUMED
 
     @property
     def resumed(self) -> bool:
-        """Whether a wait of this attempt has ended: `signals` holds what came."""
+        """Whether a wait of this attempt has ended: `signals` holds its signals."""
         return self._ended is not None
 
     @property
@@ -144,22 +144,23 @@ class ExecutionFacts:
 
     @property
     def resume_cause(self) -> ResumeCause | None:
-        """What ended the last wait: a signal, an operator, or its timeout."""
+        """The cause of the last wait's end: a signal, an operator, or its timeout."""
         return None if self._ended is None else self._ended.cause
 
     @property
     def resumed_by(self) -> str | None:
-        """Who ended the last wait."""
+        """The person or program that ended the last wait."""
         return None if self._ended is None else self._ended.actor
 
     @property
     def continuation(self) -> str | None:
-        """The text given to the last `suspend`: where to go on, in a handler with several waits."""
+        """The text given to the last `suspend`: where to continue, after one of several waits."""
         return None if self._ended is None else self._ended.continuation
 
     @property
     def cancelled(self) -> bool:
-        """Whether the work was cancelled or taken away: what it still does will not count."""
+        """Whether the execution was cancelled or its lease lost: anything the handler still does
+        will not count."""
         return self._owner.is_stopped
 
     def raise_if_cancelled(self) -> None:
@@ -194,7 +195,7 @@ class Context(ExecutionFacts, Spawning):
     __slots__ = ()
 
     async def progress(self, percent: int | None = None, message: str | None = None) -> None:
-        """Show how far the work is. What is left out stays as it was."""
+        """Show progress. Fields left out keep their values."""
         await self._owner.report_progress(percent, message)
 
     async def delay(self, until: Moment) -> None:
@@ -220,7 +221,7 @@ class Context(ExecutionFacts, Spawning):
             await ctx.suspend(reply, timeout="1h")
 
         Signals that come before the suspension are kept. Asked for again by the same attempt, it is
-        the same waitpoint. One that nobody waits on lapses when it `expires`.
+        the same waitpoint. An unused one is closed when it `expires`.
         """
         return await new_waitpoint(self._owner, key, expires, expect)
 
@@ -270,11 +271,11 @@ class Context(ExecutionFacts, Spawning):
         dedup_key: str | None = None,
         **custom: int,
     ) -> UsageOutcome:
-        """Tell what was used, after the fact: each part counts under its own name.
+        """Report usage after the fact: each part counts under its own name.
 
-        The answer is `Ok`, `SoftBreach` (it counts, a soft limit is passed) or `HardBreach`
-        (nothing of it counts). A repeated `dedup_key` gets the first answer and counts once; keys
-        are the budget's, so put `ctx.attempt_key` in them.
+        The reply is `Ok`, `SoftBreach` (it counts, a soft limit is exceeded) or `HardBreach`
+        (nothing counts). A repeated `dedup_key` gets the first reply and counts once; keys are the
+        budget's, so put `ctx.attempt_key` in them.
         """
         usage = Usage(
             input_tokens=input_tokens,
@@ -314,7 +315,7 @@ class SyncContext(ExecutionFacts, SyncSpawning):
     __slots__ = ()
 
     def progress(self, percent: int | None = None, message: str | None = None) -> None:
-        """Show how far the work is. What is left out stays as it was."""
+        """Show progress. Fields left out keep their values."""
         self._owner.wait_for(self._owner.report_progress(percent, message))
 
     def delay(self, until: Moment) -> None:
@@ -363,7 +364,7 @@ class SyncContext(ExecutionFacts, SyncSpawning):
         dedup_key: str | None = None,
         **custom: int,
     ) -> UsageOutcome:
-        """Tell what was used, after the fact: see `Context.report_usage`."""
+        """Report usage after the fact: see `Context.report_usage`."""
         usage = Usage(
             input_tokens=input_tokens,
             output_tokens=output_tokens,
@@ -379,7 +380,7 @@ class SyncContext(ExecutionFacts, SyncSpawning):
         return SyncSpend(self._owner, budget, amounts, hold_for)
 
     def wait_cancelled(self, timeout: Duration | None = None) -> bool:
-        """Sleep, but wake up when the work is taken away; tells whether it was."""
+        """Sleep, but wake up when the lease is lost; returns whether it was."""
         seconds = None if timeout is None else to_ms(timeout, field="timeout") / 1000
         return self._owner.wait_stopped(seconds)
 

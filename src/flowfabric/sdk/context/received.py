@@ -1,4 +1,4 @@
-"""What a handler holds of a wait: the waitpoints it handed out, the signals that came."""
+"""A handler's view of a wait: the waitpoints it handed out, the signals that came."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class ReceivedSignal:
 
     name: str
     key: str  # of the waitpoint it was sent to
-    source: str  # "user:ada": as its sender said, unless your own program delivered it
+    source: str  # "user:ada": as its sender says, unless your own program delivered it
     raw: bytes | None
     encoding: str
     id: str
@@ -50,13 +50,13 @@ class ReceivedSignal:
 
     @property
     def payload(self) -> Any:
-        """What was sent, from JSON to plain values; other encodings as bytes."""
+        """The payload, from JSON to plain values; other encodings as bytes."""
         if self.raw is None or self.encoding != codec.JSON:
             return self.raw
         try:
             return _PLAIN.decode(self.raw)
         except codec.DecodeErrors:
-            return self.raw  # nobody declared a type, so nobody looked at it
+            return self.raw  # no type was declared, so the payload was not checked
 
     @overload
     def payload_as(self, kind: type[T]) -> T: ...
@@ -64,7 +64,7 @@ class ReceivedSignal:
     def payload_as(self, kind: Any) -> Any: ...
 
     def payload_as(self, kind: Any) -> Any:
-        """What was sent, read as a type: a dataclass, a struct, a pydantic model, JSON types."""
+        """The payload, read as a type: a dataclass, a struct, a pydantic model, JSON types."""
         decoder = codec.decoder_of(kind, field="payload")
         try:
             return decoder.decode(b"null" if self.raw is None else self.raw)
@@ -102,7 +102,7 @@ class Ended:
 
 
 def ended(info: ResumeInfo | None) -> Ended | None:
-    """The engine's account of it, for the handler."""
+    """The engine's record of it, for the handler."""
     if info is None:
         return None
     return Ended(info.cause, info.actor, received(info.signals), info.continuation_metadata_pointer)

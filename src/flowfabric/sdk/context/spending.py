@@ -1,4 +1,4 @@
-"""Spending from inside a handler: reserve before, settle after, give back what was not used."""
+"""Spending from inside a handler: reserve before, settle after, give the unused part back."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from flowfabric.sdk.durations import Duration, to_ms
 from flowfabric.sdk.errors import BudgetExceeded, Stopped
 
 _LOGGER = logging.getLogger("flowfabric.task")
-_REPEAT_TTL_MS: Final = 600_000  # as long as a report may be repeated because its answer was lost
+_REPEAT_TTL_MS: Final = 600_000  # as long as a report may be repeated because its reply was lost
 HOLD_FOR: Final = "1h"
 T = TypeVar("T")
 
 
 class Asker(Protocol):
-    """Who may ask the engine in the name of an execution."""
+    """An owner that calls the engine for an execution."""
 
     @property
     def claimed(self) -> Claimed:
@@ -38,12 +38,12 @@ class Asker(Protocol):
         ...
 
     def wait_for(self, operation: Any) -> Any:
-        """Run a coroutine on the worker's loop and block this thread for its answer."""
+        """Run a coroutine on the worker's loop and block this thread for its result."""
         ...
 
 
 async def report_usage(owner: Asker, budget: str, usage: Usage) -> UsageOutcome:
-    """Tell what was used, once: without a key of the caller's own it gets one for its repeats."""
+    """Report usage once: without a key of the caller's own it gets one for its repeats."""
     usage.amounts()  # refused here, where the traceback helps
     claimed = owner.claimed
     if usage.dedup_key is not None:
@@ -66,7 +66,7 @@ async def report_usage(owner: Asker, budget: str, usage: Usage) -> UsageOutcome:
 
 
 class Hold:
-    """One reservation: its amounts, what was really used, and how it was settled."""
+    """One reservation: its amounts, the actual usage, and how it was settled."""
 
     def __init__(
         self, owner: Asker, budget: str, amounts: Mapping[str, int], hold_for: Duration
@@ -81,10 +81,10 @@ class Hold:
         self._held: Reserved | None = None
         self._actual: dict[str, int] = {}
         self._is_known = False
-        self.outcome: UsageOutcome | None = None  # how it was settled, once it was
+        self.outcome: UsageOutcome | None = None  # how it was settled, afterwards
 
     def actual(self, **amounts: int) -> None:
-        """What was really used. A dimension that is never named counts as it was reserved.
+        """The actual usage. A dimension that is never named counts as it was reserved.
 
         It may be called again: the last number of a dimension counts.
         """
@@ -109,7 +109,7 @@ class Hold:
         self._held = answer
 
     async def _end(self, error: BaseException | None) -> None:
-        """Settle or give back; while another exception passes, nothing here may replace it."""
+        """Settle or give back; while another exception propagates, nothing here may replace it."""
         ending = self._release() if error is not None and not self._is_known else self._settle()
         if error is None:
             await ending
@@ -117,7 +117,7 @@ class Hold:
         try:
             await ending
         except Stopped:
-            return  # the lease is gone and the hold with it
+            return  # the lease is gone and the reservation with it
         except FlowFabricError as problem:
             _LOGGER.warning("budget %s: a hold was not settled, %s", self.budget, problem)
 
@@ -138,7 +138,7 @@ class Hold:
         except NotFound as error:
             if error.fields.get("entity") != "hold":
                 raise
-            # It has lapsed: what was used is reported like any other usage.
+            # It has expired: the usage is reported like any other.
             self.outcome = await self._settle_late(amounts)
         if isinstance(self.outcome, HardBreach):
             _LOGGER.warning(
@@ -194,7 +194,7 @@ class SyncSpend(Hold):
 
 
 def exceeded(budget: str, breach: HardBreach, amounts: Mapping[str, int]) -> BudgetExceeded:
-    """A refused reservation as the handler meets it."""
+    """A refused reservation as the handler sees it."""
     name = breach.dimension
     return BudgetExceeded(
         f"{budget}: {name} {breach.current_usage} of {breach.hard_limit} is used or reserved, "

@@ -59,16 +59,16 @@ REASONS: Final = {
 
 
 class Suspender(Asker, Protocol):
-    """Who may suspend an execution."""
+    """An owner that may suspend an execution."""
 
     async def suspend(self, request: SuspendRequest) -> Suspended | AlreadyMet:
-        """Begin to wait; once suspended the lease is gone and nothing more of it counts."""
+        """Begin to wait; once suspended the lease is gone and nothing the handler does counts."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Suspend:
-    """What a handler asked for, as it wrote it."""
+    """The arguments of a handler's call, unchanged."""
 
     wait: Waitable | None
     reason: str | None
@@ -96,7 +96,7 @@ class Suspend:
             reason_code=self._reason(wait),
             timeout_behavior=behavior,
             continuation_metadata_pointer=self.continuation,
-            # Without a key of the caller's own, one for the repeats after a lost answer.
+            # Without a key of the caller's own, one for the repeats after a lost reply.
             idempotency_key=f"suspend:{new_secret_id()}" if self.key in (None, "") else self.key,
         )
 
@@ -140,7 +140,7 @@ class Suspend:
         return tuple(found)
 
     async def timeout_at(self, owner: Asker) -> int | None:
-        """When the wait is over, by the store's clock."""
+        """When the wait times out, by the store's clock."""
         if self.timeout is None:
             return None
         if isinstance(self.timeout, datetime):
@@ -150,7 +150,7 @@ class Suspend:
 
 
 async def begin(owner: Suspender, asked: Suspend) -> Ended | None:
-    """Begin to wait: nothing once suspended, or how the wait ended if it was met already."""
+    """Begin to wait: None once suspended, or how the wait ended if it was met already."""
     request = asked.request()
     timeout_at = await asked.timeout_at(owner)
     if timeout_at is not None:
@@ -183,7 +183,7 @@ async def new_waitpoint(owner: Asker, key: str, expires: Duration, expect: Any) 
 async def _handed_out(
     engine: EngineBackend, claimed: Claimed, key: str, schema: str | None
 ) -> Waitpoint | None:
-    """The waitpoint an interrupted run of this attempt has handed out: its link is out there."""
+    """The waitpoint that an interrupted run of this attempt has already handed out."""
     if claimed.handle.kind is not HandleKind.RESUMED:
         return None
     execution_id = claimed.execution_id

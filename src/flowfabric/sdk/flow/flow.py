@@ -1,4 +1,4 @@
-"""Flows as a program writes them: nodes, what they wait for, and one submit for all."""
+"""Flows as a program writes them: nodes, their dependencies, and one submit for all."""
 
 from __future__ import annotations
 
@@ -25,8 +25,7 @@ R = TypeVar("R")
 
 
 class Graph:
-    """Nodes and how they depend on each other. A node can only wait for nodes that are there, so
-    there are no cycles."""
+    """Nodes and dependencies. A node waits only for existing nodes, so there are no cycles."""
 
     def __init__(
         self,
@@ -154,7 +153,7 @@ class Graph:
             raise
 
     def _forget(self, nodes: int, edges: int) -> None:
-        """Leave only so many nodes and edges, those that came first."""
+        """Keep only the first so many nodes and edges."""
         for label in list(self._nodes)[nodes:]:
             del self._nodes[label], self._calls[label]
             self._joins.pop(label, None)
@@ -222,8 +221,8 @@ class Graph:
         return name
 
     def _free(self, base: str) -> str:
-        """The first name that is free; the search begins where the last one ended. A node that is
-        refused takes none, so that those behind it are named as if it had not been tried."""
+        """The first free name; the search begins where the last one ended. A refused node takes
+        none, so that later ones are named as if it had not been tried."""
         number = self._named[base] or 1
         while (name := base if number == 1 else f"{base}-{number}") in self._nodes:
             number += 1
@@ -233,7 +232,7 @@ class Graph:
     def _waits(
         self, label: str, wiring: Wiring, after: Join | None
     ) -> tuple[list[Node[Any]], Join | None]:
-        """Whom a node waits for, and by which join if not for all of them."""
+        """The nodes a node waits for, and the join unless it waits for all of them."""
         joins = [*wiring.joins, *([after] if after is not None else [])]
         waits = list(dict.fromkeys([*wiring.inputs, *(n for join in joins for n in join.nodes)]))
         for node in waits:
@@ -253,7 +252,8 @@ class Graph:
                 raise InvalidInput(f"{detail}, or come before them", field="after")
         return waits, join
 
-    # --- what the engine is asked for ----------------------------------------------------------
+    # --- requests of the engine
+    # --------------------------------------------------------------------
 
     async def record(self, fabric: Home, connection: Any = None) -> FlowRun:
         """Submit all of it in one transaction, which may be the caller's own."""
@@ -330,7 +330,7 @@ def _options(base: SubmitOptions, given: dict[str, Any], kind: str) -> SubmitOpt
 
 
 def _with_gaps(call: Call[Any], wiring: Wiring, join: Join, label: str) -> Call[Any]:
-    """A node that does not wait for all is called without some results: None stands for them."""
+    """A node that does not wait for all is called without some results: None takes their place."""
     single = [name for name in wiring.pending if not isinstance(wiring.own.get(name), list | dict)]
     form = call.task.signature if call.task else None
     missing = {name: None for name in single if form is None or not form.may_lack(name)}
@@ -346,7 +346,7 @@ def _with_gaps(call: Call[Any], wiring: Wiring, join: Join, label: str) -> Call[
 
 
 def _is_sure(wiring: Wiring, name: str) -> bool:
-    """Whether an argument stands for the first of several, of which there is one."""
+    """Whether an argument takes the first of several results, of which one is certain."""
     first = (f"{name}|0", f"{name}|0=")
     places = {*wiring.inputs.values(), *wiring.own}
     return bool(places.intersection(first)) and any(join.gives_one for join in wiring.joins)

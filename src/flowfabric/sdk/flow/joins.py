@@ -50,12 +50,12 @@ class Join:
 
     @property
     def needs_all(self) -> bool:
-        """Whether every node must succeed, as where nothing is said."""
+        """Whether every node must succeed, which is the default."""
         return isinstance(self.policy, AllSucceeded)
 
     @property
     def gives_one(self) -> bool:
-        """Whether it stands for one result, not for a list of them."""
+        """Whether it gives one result, not a list of them."""
         return isinstance(self.policy, AnySucceeded)
 
     def __str__(self) -> str:
@@ -82,7 +82,7 @@ def quorum(
 
 
 def all_done(*nodes: Node[Any]) -> Join:
-    """Every node must end, however it does: for what tidies up or reports."""
+    """Every node must end, in whatever way: for cleanup or reports."""
     return Join(AllDone(), _nodes("all_done", nodes))
 
 
@@ -98,7 +98,7 @@ def any_of_nodes(nodes: Iterable[Any], losers: str | None, spare_shared: bool) -
 
 
 def as_join(after: object) -> Join | None:
-    """What `after=` says: a node, several, a join, or nothing."""
+    """The nodes of `after=`: a node, several, a join, or none."""
     if after is None or isinstance(after, Join):
         return after
     if isinstance(after, Node):
@@ -112,13 +112,13 @@ def as_join(after: object) -> Join | None:
 def _nodes(word: str, given: Iterable[Any]) -> tuple[Node[Any], ...]:
     nodes = tuple(given)
     if not nodes:
-        raise InvalidInput(f"{word}: name at least one node", field="after")
+        raise InvalidInput(f"{word}: give at least one node", field="after")
     for node in nodes:
         if not isinstance(node, Node):
             raise _not_a_node(word, node)
     if len(set(nodes)) < len(nodes):
         twice = next(each for each in nodes if nodes.count(each) > 1)
-        raise InvalidInput(f"{word}: {twice.name!r} stands twice", field="after")
+        raise InvalidInput(f"{word}: {twice.name!r} is listed twice", field="after")
     return nodes
 
 

@@ -35,15 +35,15 @@ POLICIES: Final = {
     "pending": CancellationPolicy.CANCEL_PENDING,
     "only": CancellationPolicy.FLOW_ONLY,
 }
-_LOOK_EVERY_S: Final = 0.5  # for what sets no hint, such as a start
-_BURST_S: Final = 0.05  # hints that come together are one look
+_LOOK_EVERY_S: Final = 0.5  # for changes without a hint, such as a start
+_BURST_S: Final = 0.05  # hints that come together cause one read
 _LOST: Final = (PublicState.FAILED, PublicState.CANCELLED, PublicState.EXPIRED)
 _NO_CAUSE: Final = (*TERMINAL_STATES, PublicState.WAITING_CHILDREN)  # no others wait because of it
 
 
 @dataclass(frozen=True, slots=True)
 class NodeChange:
-    """One node of a flow in the state it has come to."""
+    """One node of a flow in its current state."""
 
     name: str
     execution_id: str
@@ -103,7 +103,7 @@ class FlowRun:
         return await self._results(engine, members)
 
     async def _explained(self, engine: EngineBackend, error: WaitTimeout) -> WaitTimeout:
-        """With the node that holds the others up: the first that waits for none of them."""
+        """With the node that blocks the others: the first that waits for none of them."""
         try:
             members = await engine.list_flow_members(flow_id=self.flow_id)
         except FlowFabricError:
@@ -174,13 +174,13 @@ class FlowRun:
         }
 
     async def state(self) -> FlowState:
-        """How it stands, in one word."""
+        """Its state, in one word."""
         engine = await self._fabric.start()
         summary = await engine.project_flow_summary(flow_id=self.flow_id)
         return summary.public_flow_state
 
     async def info(self) -> FlowSnapshot:
-        """Everything that is known about it: counts, joins, times, tags."""
+        """Everything known about it: counts, joins, times, tags."""
         engine = await self._fabric.start()
         snapshot = await engine.describe_flow(flow_id=self.flow_id)
         if snapshot is None:
@@ -194,8 +194,8 @@ class FlowRun:
         policy: str | CancellationPolicy = "all",
         wait: Duration | None = None,
     ) -> None:
-        """Cancel the flow. None of the nodes this names starts any more. Twice is no error; with a
-        wider policy it takes what the first one left.
+        """Cancel the flow. None of the nodes this names starts any more. A second cancel is no
+        error; with a wider policy it also cancels nodes the first one left.
 
         `policy`: `all` of its nodes, those `pending`, which have not begun, or the flow `only`, so
         that nothing can be added to it. `wait`: so long for nodes of a large flow to be cancelled.
@@ -207,18 +207,18 @@ class FlowRun:
         await engine.cancel_flow(flow_id=self.flow_id, policy=chosen, wait_ms=wait_ms, **because)
 
     async def retry(self, reason: str = "") -> list[str]:
-        """Run again what failed, expired or was cancelled, and what was skipped because of it.
+        """Run failed, expired and cancelled nodes again, and nodes skipped because of them.
 
-        Gives the names of the nodes that were put back. What succeeded is not run again.
+        Returns the names of these nodes. Nodes that succeeded are not run again.
         """
         engine = await self._fabric.start()
         return [each.node_name for each in await replay_lost(engine, self.flow_id, reason)]
 
     async def watch(self) -> AsyncIterator[NodeChange]:
-        """Each node as it stands, then each change of state, until the flow has ended.
+        """Each node's state, then each change of state, until the flow has ended.
 
         Ends are seen at once, by hints; other changes within half a second. A state that passed
-        between two looks is not told.
+        between two reads is not shown.
         """
         engine = await self._fabric.start()
         seen: dict[str, PublicState] = {}
@@ -233,14 +233,14 @@ class FlowRun:
                 live = [each for each in members if each.public_state not in TERMINAL_STATES]
                 if not live:
                     return
-                if len(topics) > 1:  # the first look only learns whom to listen for
+                if len(topics) > 1:  # the first read only learns which executions to listen for
                     await wait_event(woken, _LOOK_EVERY_S)
                     await asyncio.sleep(_BURST_S)
             topics = [flow_topic(self.flow_id), *(end_topic(each.execution_id) for each in live)]
 
 
 async def replay_lost(engine: EngineBackend, flow_id: str, reason: str = "") -> list[MemberInfo]:
-    """Give every member that was lost another life; those skipped because of them follow.
+    """Replay every lost member; members skipped because of them follow.
 
     A loser of a race was not lost: its join was satisfied without it.
     """

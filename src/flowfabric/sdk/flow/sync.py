@@ -18,7 +18,7 @@ if TYPE_CHECKING:  # the blocking fabric makes these
 
 
 class SyncFlow(Graph):
-    """A `Flow` whose `submit` blocks. Made by `ff.sync.flow`.
+    """A `Flow` with a `submit` that blocks. Made by `ff.sync.flow`.
 
     ```
     with ff.sync.flow("report") as f:
@@ -45,7 +45,7 @@ class SyncFlow(Graph):
 
 
 class SyncFlowRun:
-    """A `FlowRun` whose methods block."""
+    """A `FlowRun` with methods that block."""
 
     __slots__ = ("_run", "_sync")
 
@@ -78,11 +78,11 @@ class SyncFlowRun:
         return {name: SyncRun(self._sync, run) for name, run in found.items()}
 
     def state(self) -> FlowState:
-        """How it stands, in one word."""
+        """Its state, in one word."""
         return self._sync.wait(self._run.state())
 
     def info(self) -> FlowSnapshot:
-        """Everything that is known about it."""
+        """Everything known about it."""
         return self._sync.wait(self._run.info())
 
     def cancel(
@@ -96,11 +96,11 @@ class SyncFlowRun:
         self._sync.wait(self._run.cancel(reason, policy=policy, wait=wait))
 
     def retry(self, reason: str = "") -> list[str]:
-        """Run again what was lost: see `FlowRun.retry`."""
+        """Run lost nodes again: see `FlowRun.retry`."""
         return self._sync.wait(self._run.retry(reason))
 
     def watch(self) -> Iterator[NodeChange]:
-        """Each node as it stands, then each change, until the flow has ended."""
+        """Each node's state, then each change, until the flow has ended."""
         changes = self._run.watch()
         change = self._sync.wait(_next(changes))
         try:

@@ -1,4 +1,4 @@
-"""Which nodes of a finished flow are missed, and which it could do without."""
+"""Which nodes of a finished flow are missing, and which it could do without."""
 
 from __future__ import annotations
 
@@ -25,8 +25,9 @@ def unexcused(
 ) -> list[MemberInfo]:
     """Members that ended without a result and were needed, causes before their consequences.
 
-    One is excused when all that wait for it went on without it: by an `any_of` or a `quorum` that
-    was satisfied, or because they are excused themselves. A child is its parent's affair.
+    One is excused when all members that wait for it went on without it: by an `any_of` or a
+    `quorum` that was satisfied, or because they are excused themselves. A child is its parent's
+    affair.
     """
     states = {each.execution_id: each.public_state for each in members}
     tolerant = {
@@ -39,7 +40,8 @@ def unexcused(
     for edge in edges:
         downstreams[edge.upstream_execution_id].append(edge.downstream_execution_id)
     excused: set[str] = set()
-    for member in sorted(members, key=lambda each: -each.rank):  # who waits, before whom it is for
+    # waiting members before the members they wait for
+    for member in sorted(members, key=lambda each: -each.rank):
         key = member.execution_id
         waiting = downstreams[key]
         if member.parent_id is not None or (
@@ -55,6 +57,6 @@ def unexcused(
 
 
 def headline(reason: str) -> str:
-    """The line of a reason that is meant for people: the first; a traceback follows it."""
+    """The first line of a reason, for people; a traceback follows it."""
     lines = [line.strip() for line in reason.splitlines() if line.strip()]
     return lines[0] if lines else ""

@@ -12,14 +12,14 @@ from flowfabric.sdk.pieces import AGAIN
 
 
 class Wiring:
-    """The arguments of one node: what is sent with it, and what comes from others."""
+    """The arguments of one node: those sent with it, and those that come from others."""
 
     __slots__ = ("inputs", "joins", "own", "pending")
 
     def __init__(self, arguments: Mapping[str, Any]) -> None:
         self.own: dict[str, Any] = {}
-        self.inputs: dict[Node[Any], str] = {}  # under which name each result arrives
-        self.joins: list[Join] = []  # that stand as arguments
+        self.inputs: dict[Node[Any], str] = {}  # the name under which each result arrives
+        self.joins: list[Join] = []  # joins used as arguments
         self.pending: list[str] = []  # arguments that are not known before others have ended
         for name, value in arguments.items():
             self._take(name, value)

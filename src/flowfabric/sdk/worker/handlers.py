@@ -27,11 +27,12 @@ _LOGGER = logging.getLogger("flowfabric.worker")
 _REASON_BYTES: Final = 16_384  # a traceback people still read
 _FRAMES: Final = 20
 _OWN_CODE: Final = __file__
-_FINAL: Final = (BudgetExceeded, ChildFailed, SpawnMismatch)  # another try would meet the same
+# another attempt would fail in the same way
+_FINAL: Final = (BudgetExceeded, ChildFailed, SpawnMismatch)
 
 
 async def run_async(held: Held) -> Report | None:
-    """Run an async handler; none when its end no longer counts."""
+    """Run an async handler; None when its end no longer counts."""
     held.begin()
     Held.current.set(held)
     try:
@@ -45,7 +46,7 @@ async def run_async(held: Held) -> Report | None:
         return _succeeded(held, value)
     except KeyboardInterrupt:
         raise
-    except BaseException as error:  # noqa: BLE001 - whatever a handler raises is its answer
+    except BaseException as error:  # noqa: BLE001 - whatever a handler raises is its outcome
         return judge(held, error)
 
 
@@ -61,7 +62,7 @@ def run_sync(held: Held) -> Report | None:
         else:
             value = held.task.function(*args, **kwargs)
         return _succeeded(held, value)
-    except BaseException as error:  # noqa: BLE001 - whatever a handler raises is its answer
+    except BaseException as error:  # noqa: BLE001 - whatever a handler raises is its outcome
         return judge(held, error)
 
 
@@ -92,7 +93,7 @@ def _succeeded(held: Held, value: Any) -> Report | None:
 
 
 def judge(held: Held, error: BaseException) -> Report | None:
-    """What an exception means for the execution."""
+    """The meaning of an exception for the execution."""
     if held.is_suspended or (held.is_stopped and not held.is_drained):
         return None
     if isinstance(error, Parked):
@@ -125,7 +126,7 @@ def _category(error: BaseException, known: frozenset[str]) -> str:
 
 
 def _reason(error: BaseException) -> str:
-    """What went wrong in a line, and below it where, without the worker's own frames."""
+    """The error in a line, and below it its place, without the worker's own frames."""
     headline = "".join(traceback.format_exception_only(error)).strip()
     if isinstance(error, Retry | Fatal) and error.__cause__ is None:
         return clip_text(error.reason or headline, _REASON_BYTES, field="reason")

@@ -1,4 +1,4 @@
-"""One execution in this worker's hands."""
+"""One execution that this worker runs."""
 
 from __future__ import annotations
 
@@ -32,19 +32,19 @@ from flowfabric.sdk.worker.outage import Outage, Patience
 from flowfabric.trouble import is_passing, may_pass
 
 LOST = (StaleLease, LeaseExpired, LeaseRevoked, ExecutionNotActive, NotFound)
-_UNCLEAR_TRIES: Final = 5  # of a call that fails for a reason which may not pass
+_UNCLEAR_TRIES: Final = 5  # of a call that fails for a reason that may not pass
 T = TypeVar("T")
 
 
 def is_lost(error: BaseException) -> bool:
-    """Whether an answer says that the lease is gone. A budget may be missing without that."""
+    """Whether a reply says that the lease is gone. A budget may be missing without that."""
     if isinstance(error, NotFound):
         return bool(error.fields.get("entity", "execution") == "execution")
     return isinstance(error, LOST)
 
 
 class Desk:
-    """What all executions of one worker share."""
+    """The parts that all executions of one worker share."""
 
     __slots__ = ("engine", "let_go", "loop", "lost", "outage", "process_id")
 
@@ -67,7 +67,7 @@ class Desk:
 class Held:
     """An execution, its task and the state of its handler. Implements `context.Owner`."""
 
-    # Whose handler a task of the event loop belongs to: tasks that a handler makes inherit it.
+    # The execution of the current handler: tasks that a handler makes inherit it.
     current: ClassVar[ContextVar[Held | None]] = ContextVar("held", default=None)
 
     __slots__ = (
@@ -95,7 +95,7 @@ class Held:
         self.claimed = claimed
         self.task = task
         self.desk = desk
-        self.renew_at = renew_at  # when to ask for a longer lease, on the monotonic clock
+        self.renew_at = renew_at  # when to renew the lease, on the monotonic clock
         self.lapse_at = lapse_at  # when the lease is surely gone unless it was renewed
         self.handler: asyncio.Task[None] | None = None
         self.began_at: float | None = None  # of the handler, on the monotonic clock
@@ -104,7 +104,7 @@ class Held:
         self.is_finished = False  # the handler has ended; its report may still be on its way
         self.is_stopped = False  # nothing the handler still does will count
         self.is_drained = False  # stopped by our own drain: the execution is given back
-        self.is_suspending = False  # asked for; the answer is on its way
+        self.is_suspending = False  # requested; the reply is on its way
         self.is_suspended = False  # by its own handler, which has nothing more to report
         self.ended_wait: Ended | None = None
         self._waker: threading.Event | None = None
@@ -124,8 +124,8 @@ class Held:
             self.handler.cancel()
 
     async def report_progress(self, percent: int | None, message: str | None) -> None:
-        """Progress is a courtesy: trouble of the store does not fail the work nor hold it up, a
-        lost lease ends it."""
+        """Progress is optional: an error of the store neither fails nor delays the work, a lost
+        lease ends it."""
         if self.is_stopped:
             raise Stopped(self.claimed.execution_id)
         try:
@@ -138,8 +138,8 @@ class Held:
                 raise
 
     async def ask(self, operation: Callable[[EngineBackend], Awaitable[T]]) -> T:
-        """An engine call that matters to the handler; trouble of the store is waited out as long
-        as the lease lives. Every call that is made this way can be repeated."""
+        """An engine call that matters to the handler; errors of the store are waited out as long as
+        the lease lives. Every call made this way can be repeated."""
         patience: Patience | None = None
         unclear = 0
         try:
@@ -163,7 +163,7 @@ class Held:
 
     @property
     def may_have_waited(self) -> bool:
-        """Whether the attempt goes on; only then there can be a wait that ended."""
+        """Whether the attempt continues an earlier run; only then can a wait have ended."""
         return self.claimed.handle.kind is HandleKind.RESUMED
 
     async def load_wait(self) -> None:
@@ -176,7 +176,7 @@ class Held:
         return await self._uninterrupted(self._suspend(request))
 
     async def wait_children(self) -> None:
-        """Let go until every child has ended. The lease is gone then, as after a suspension."""
+        """Release the lease until every child has ended. It is gone then, as after a suspension."""
         await self._uninterrupted(self._wait_children())
 
     async def _uninterrupted(self, operation: Coroutine[Any, Any, T]) -> T:
@@ -184,10 +184,10 @@ class Held:
         try:
             return await asyncio.shield(asking)
         except asyncio.CancelledError:
-            # Interrupted, but the wait may have begun all the same: only the answer can tell.
+            # Interrupted, but the wait may have begun all the same: only the reply can tell.
             await asyncio.wait([asking])
             if not asking.cancelled():
-                asking.exception()  # looked at, or it would be complained about
+                asking.exception()  # retrieved, so that it is not logged
             raise
 
     async def _suspend(self, request: SuspendRequest) -> Suspended | AlreadyMet:
@@ -218,11 +218,11 @@ class Held:
 
     async def is_past(self, until: datetime) -> bool:
         """Whether the store's clock has reached an instant."""
-        instant = instant_ms(until, field="until")  # refused before anything is asked
+        instant = instant_ms(until, field="until")  # refused before any call
         return await self.ask(lambda engine: engine.server_time_ms()) >= instant
 
     def wait_stopped(self, timeout_s: float | None) -> bool:
-        """Block a thread until the execution is taken away or the time is over."""
+        """Block a thread until the lease is lost or the time is over."""
         if self._waker is None:
             self._waker = threading.Event()
         if self.is_stopped:  # it may have been stopped before the event was there to be set
@@ -230,8 +230,8 @@ class Held:
         return self._waker.wait(timeout_s)
 
     def wait_for(self, operation: Any) -> Any:
-        """Run a coroutine on the worker's loop and block this thread for its answer."""
-        if self.is_stopped:  # the loop may be gone with the worker
+        """Run a coroutine on the worker's loop and block this thread for its result."""
+        if self.is_stopped:  # the loop may be closed with the worker
             operation.close()
             raise Stopped(self.claimed.execution_id)
         if os.getpid() != self.desk.process_id:

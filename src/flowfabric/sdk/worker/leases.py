@@ -1,6 +1,6 @@
-"""Every lease this worker holds, and the one loop that keeps them alive.
+"""Every lease of this worker, and the one loop that keeps them alive.
 
-Renewal runs on the event loop. When user code holds that up, `watchdog` renews in its place.
+Renewal runs on the event loop. When user code blocks that, `watchdog` renews in its place.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from flowfabric.sdk.worker.outage import Outage, Patience
 _LOGGER = logging.getLogger("flowfabric.worker")
 _TICK_S_MAX: Final = 1.0
 _RENEWALS_PER_LEASE: Final = 3
-_HELD_UP_S: Final = 1.0  # so long after a standstill its consequences are still being dealt with
+_HELD_UP_S: Final = 1.0  # how long the consequences of a standstill may last
 END_PREFIX: Final = end_topic("")
 
 
 class Leases:
-    """The executions in hand."""
+    """The leased executions."""
 
     def __init__(self, engine: EngineBackend, ttl_ms: int, outage: Outage) -> None:
         self._engine = engine
@@ -36,23 +36,24 @@ class Leases:
         self._ttl_s = ttl_ms / 1000
         self._usual_pause_s = self._ttl_s / _RENEWALS_PER_LEASE
         self.tick_s = min(_TICK_S_MAX, self._ttl_s / 12)
-        self.late_s = self._ttl_s / 6  # a tick so late was held up; half of a renewal's pause
-        self.beat_at = monotonic()  # of the last tick: what other threads know of the event loop
+        # a later tick means a blocked loop; half the time between renewals
+        self.late_s = self._ttl_s / 6
+        self.beat_at = monotonic()  # of the last tick: other threads judge the event loop by it
         self._held: dict[str, Held] = {}
         self._patience = Patience(outage)
         self._wake = asyncio.Event()
         self._renewing: asyncio.Task[None] | None = None
         self._held_up_at = float("-inf")
-        self.set_store_clock(SystemClock().now_ms())  # until the store has been asked
+        self.set_store_clock(SystemClock().now_ms())  # until the store's clock was read
 
     def __len__(self) -> int:
         return len(self._held)
 
     def __iter__(self) -> Iterator[Held]:
-        return iter(self._held.copy().values())  # in one step: another thread may be looking
+        return iter(self._held.copy().values())  # in one step: another thread may be reading
 
     def take(self, claimed: Claimed, task: Task[..., Any], asked_at: float) -> Held:
-        """Begin to keep a lease alive that was asked for at this time."""
+        """Begin to keep a lease alive that was claimed at this time."""
         former = self._held.get(claimed.execution_id)
         if former is not None:
             self.lose(former, "its lease was lost and won again")
@@ -62,25 +63,25 @@ class Leases:
         return held
 
     def drop(self, held: Held) -> None:
-        """The lease is over, one way or another."""
+        """The lease is over, for whatever reason."""
         execution_id = held.claimed.execution_id
         if self._held.get(execution_id) is held:  # an old handler may end after a new claim
             del self._held[execution_id]
 
     def lose(self, held: Held, why: str) -> None:
-        """The lease is gone: what its handler still does will not count."""
+        """The lease is gone: anything its handler still does will not count."""
         if held.is_finished or held.is_stopped:
-            return  # a finished handler's report gets its own answer
+            return  # a finished handler's report gets its own reply
         telling.lost(held, why)
         held.stop()
 
     def _let_go(self, held: Held, for_children: bool) -> None:
-        """The handler itself has given the lease up, to wait."""
+        """The handler itself has released the lease, to wait."""
         (telling.waits_for_children if for_children else telling.suspended)(held)
         self.drop(held)
 
     def _hinted(self, topics: Mapping[str, int]) -> None:
-        """Executions ended; one whose handler runs was ended by somebody else: look at it now."""
+        """Executions ended; one with a running handler was ended from outside: check it now."""
         for topic in topics:
             held = self._held.get(topic.removeprefix(END_PREFIX))
             if held is not None and not held.is_finished:
@@ -88,8 +89,8 @@ class Leases:
                 self._wake.set()
 
     def set_store_clock(self, now_ms: int) -> None:
-        """What the store's clock says now. It is kept against the monotonic clock: a step of
-        this machine's must not make leases look as if they lapsed."""
+        """Take over the store's clock. It is kept against the monotonic clock: a step of this
+        machine's clock must not make leases look expired."""
         self._store_ahead_ms = now_ms - int(monotonic() * 1000)
 
     def store_now_ms(self) -> int:
@@ -110,7 +111,7 @@ class Leases:
             forget()
 
     def tick(self) -> None:
-        """Give up what surely lapsed, and renew what is due, in one call for all."""
+        """Give up leases that surely expired, and renew those that are due, in one call for all."""
         now = monotonic()
         if now - self.beat_at > self.tick_s + self.late_s:
             self._held_up_at = now
@@ -128,18 +129,18 @@ class Leases:
         return [held for held in self if held.renew_at <= now and not held.is_stopped]
 
     def extend(self, held: Held, renewal: LeaseRenewal, asked_at: float) -> None:
-        """A lease was renewed. Any thread may tell: each attribute is written in one step."""
+        """A lease was renewed. Any thread may call it: each attribute is written in one step."""
         held.renew_at = asked_at + self._pause_s(renewal.expires_at_ms, asked_at)
         held.lapse_at = max(held.lapse_at, asked_at + self._ttl_s)
 
     def give_up(self, held: Held, error: Exception) -> None:
-        """The answer to a renewal was that the lease is gone."""
+        """The reply to a renewal was that the lease is gone."""
         held.renew_at = float("inf")
-        if not held.is_suspending:  # its own call will be told whether it was the one
+        if not held.is_suspending:  # the reply to its own call says whether it ended the lease
             self.lose(held, str(error))
 
     async def catch_up(self) -> bool:
-        """After a standstill, renew first; whether there was one."""
+        """After a standstill, renew first; returns whether there was one."""
         now = monotonic()
         is_late = now - self.beat_at > self.tick_s + self.late_s
         if not is_late and now - self._held_up_at > _HELD_UP_S:
@@ -154,7 +155,7 @@ class Leases:
         answers: Sequence[LeaseRenewal | Exception]
         try:
             answers = await self._engine.renew_many([held.claimed.handle for held in due])
-        except Exception as error:  # noqa: BLE001 - a lease is worth another try, whatever it was
+        except Exception as error:  # noqa: BLE001 - a lease is worth another try, always
             answers = [error] * len(due)
         failure = next(filter(None, map(_failure, answers)), None)
         pause_s = 0.0
@@ -182,5 +183,5 @@ class Leases:
 
 
 def _failure(answer: object) -> Exception | None:
-    """Neither renewed nor lost: the call itself went wrong."""
+    """Neither renewed nor lost: the call itself failed."""
     return answer if isinstance(answer, Exception) and not isinstance(answer, LOST) else None

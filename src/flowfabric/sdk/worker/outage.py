@@ -1,4 +1,4 @@
-"""Trouble of the store: told once, waited out with growing, jittered pauses."""
+"""Errors of the store: logged once, waited out with growing, jittered pauses."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _LONGEST_S: Final = 5.0
 
 
 class Outage:
-    """What one worker knows about the health of its store: which of its loops are failing."""
+    """The health of the store as one worker sees it: which of its loops are failing."""
 
     def __init__(self) -> None:
         self._failing: set[Patience] = set()
 
     def begin(self, loop: Patience, error: BaseException) -> None:
-        """A loop's call failed; only the first of an outage is logged, with its traceback where
-        it is nothing that was foreseen."""
+        """A loop's call failed; only the first error of an outage is logged, with its traceback
+        when it was not expected."""
         if not self._failing:
             foreseen = isinstance(error, FlowFabricError | OSError)
             text = "the store is failing, trying on: %s"
@@ -53,7 +53,8 @@ class Patience:
     def next_pause_s(self, error: BaseException) -> float:
         """How long to wait after this failure; half to all of a doubling length.
 
-        One that the next try heals is no outage: a statement was cancelled, a connection closed.
+        An error that the next try repairs is no outage: a statement was cancelled, a connection
+        closed.
         """
         if self._tries:
             self._outage.begin(self, error)

@@ -1,4 +1,4 @@
-"""The worker's entry in the registry: made at the start, kept alive, taken off at the end."""
+"""The worker's entry in the registry: made at the start, kept alive, removed at the end."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _BEATS: Final = 3
 
 
 class Presence:
-    """Tells the engine that this worker is there, what it offers, and reads the store's clock."""
+    """Registers the worker with its capabilities, and reads the store's clock."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class Presence:
                 await asyncio.sleep(_LIVENESS_MS / 1000 / _BEATS)
 
     async def leave(self) -> None:
-        """Take the worker off the registry; if that fails, its entry lapses by itself."""
+        """Remove the worker from the registry; if that fails, its entry expires."""
         try:
             for namespace in self._namespaces:
                 await self._engine.mark_worker_dead(

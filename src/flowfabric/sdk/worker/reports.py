@@ -1,8 +1,8 @@
-"""How handlers ended, told to the engine in batches.
+"""Outcomes of handlers, reported to the engine in batches.
 
 There is no timer: while one batch is being committed the next gathers. A report is repeated with
-the same fence until the engine answers it, so an outage or a lost answer costs time, not results.
-One that fails for a reason which may not pass is repeated until its lease has surely lapsed.
+the same fence until the engine replies, so an outage or a lost reply costs time, not results. One
+that fails for a reason that may not pass is repeated until its lease has surely expired.
 """
 
 from __future__ import annotations
@@ -55,10 +55,10 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class Postponed:
-    """The handler wants to go on later, or this worker stops and gives the work back."""
+    """The handler asks to go on later, or this worker stops and gives the work back."""
 
     held: Held
-    until: Moment | None  # none: at once
+    until: Moment | None  # None: at once
 
 
 Report = Succeeded | Failed | Postponed
@@ -91,11 +91,11 @@ class Reporter:
         self._empty.clear()
 
     async def flushed(self) -> None:
-        """Return when every report was answered."""
+        """Return when every report has a reply."""
         await self._empty.wait()
 
     async def run(self) -> None:
-        """Send what has gathered, again and again, until cancelled."""
+        """Send gathered reports, again and again, until cancelled."""
         while True:
             await self._awake.wait()
             self._awake.clear()
@@ -122,7 +122,7 @@ class Reporter:
             self._patience.reset()
             for report, _ in troubled:
                 self._put_later(report)
-        else:  # nothing of it was answered: the store has to come back first
+        else:  # no report got a reply: the store has to come back first
             for report, _ in troubled:
                 self.put(report)
             await self._patience.pause(troubled[0][1])
@@ -130,7 +130,7 @@ class Reporter:
     async def _ask(
         self, reports: list[Any], ask: Callable[[list[Any]], Awaitable[Sequence[Any]]]
     ) -> list[tuple[Report, Exception]]:
-        """Send one kind of report; gives those that have to be sent again, and why."""
+        """Send one kind of report; returns those to be sent again, and why."""
         if not reports:
             return []
         answers: Sequence[Any]
@@ -139,7 +139,7 @@ class Reporter:
         except Exception as error:  # noqa: BLE001 - judged for each report below
             answers = [error] * len(reports)
         troubled = []
-        tells_all = telling.tells_all()  # asked once: most reports are successes, told to few
+        tells_all = telling.tells_all()  # read once: most reports are successes, and few are logged
         for report, answer in zip(reports, answers, strict=True):
             if not isinstance(answer, Exception):
                 if tells_all or type(report) is not Succeeded:
@@ -152,7 +152,7 @@ class Reporter:
         return troubled
 
     def _put_later(self, report: Report) -> None:
-        """Others were answered, so only this one waits; it must not hold them up."""
+        """Other reports got replies, so only this one waits; it must not delay them."""
 
         def put() -> None:
             self._later -= 1
@@ -162,7 +162,7 @@ class Reporter:
         asyncio.get_running_loop().call_later(_AGAIN_S * (0.5 + jitter()), put)
 
     def _refused(self, report: Report, error: Exception) -> None:
-        """A result the engine cannot keep fails its execution; any other refusal drops it."""
+        """A result that cannot be stored fails its execution; other refusals drop the report."""
         if isinstance(report, Succeeded) and isinstance(error, ValidationError):
             self.put(
                 Failed(
@@ -177,7 +177,7 @@ class Reporter:
         self._answered(report.held)
 
     def _tell(self, report: Report, answer: Any) -> None:
-        """One line for each end that is recorded."""
+        """One line for each recorded end."""
         held = report.held
         match report:
             case Succeeded():
@@ -228,8 +228,8 @@ class Reporter:
 
 
 def _is_sent_again(held: Held, error: Exception) -> bool:
-    """Passing trouble is waited out. Any other of the store or our own may pass too, or not: the
-    lease is renewed no more, and when it has surely lapsed the work is run again."""
+    """Passing errors are waited out. Any other error of the store or our own may pass too, or not:
+    the lease is renewed no more, and when it has surely expired the work is run again."""
     kind = trouble(error)
     if kind in (Trouble.PASSING, Trouble.REFUSED):
         return kind is Trouble.PASSING

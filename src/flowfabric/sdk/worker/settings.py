@@ -1,4 +1,4 @@
-"""How one worker behaves, checked where it is made."""
+"""The settings of one worker, checked where it is made."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Settings:
 
     worker_id: str
     instance_id: str
-    namespaces: tuple[str, ...] | None  # none: the fabric's own
+    namespaces: tuple[str, ...] | None  # None: the fabric's own
     lanes: tuple[str, ...]
     kinds: tuple[str, ...]
     capabilities: tuple[str, ...]

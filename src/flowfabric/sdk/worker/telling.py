@@ -1,4 +1,4 @@
-"""What a worker says of its work: a line for people, and the same as fields for machines.
+"""A worker's log lines: a text for people, and the same as fields for machines.
 
 Every line here has an `event`, and every event always the same fields: they are attributes of the
 log record, so that any formatter may use them. A line below the log's level costs one comparison.
@@ -20,7 +20,7 @@ _LOGGER = logging.getLogger("flowfabric.worker")
 _REASON_MAX: Final = 300  # characters of a line; `ff show` has the whole
 _NAMES_MAX: Final = 20  # tasks and lanes that a line names
 
-# The attributes of every line about an execution, and what the event adds.
+# The attributes of every line about an execution, and those the event adds.
 EXECUTION_FIELDS: Final = ("execution_id", "kind", "lane", "namespace", "attempt", "duration_ms")
 EVENTS: Final = {
     "worker_started": (
@@ -45,7 +45,7 @@ EVENTS: Final = {
 
 
 def started(settings: Settings, url: str, namespace: str) -> None:
-    """Its name and what it will do, before it connects: a store may be long in coming."""
+    """Its name and settings, before it connects: a connection may take long."""
     if not _LOGGER.isEnabledFor(logging.INFO):
         return
     tenants = settings.namespaces or (namespace,)
@@ -73,7 +73,7 @@ def started(settings: Settings, url: str, namespace: str) -> None:
 
 
 def draining(settings: Settings, running: int) -> None:
-    """It claims no more; what runs may finish."""
+    """It claims no more; running handlers may finish."""
     extra = {"event": "worker_draining", "worker_instance_id": settings.instance_id}
     wait = span(round(settings.drain_timeout_s * 1000))
     text = "draining: %d still running, they have %s to finish"
@@ -90,7 +90,7 @@ def stopped(settings: Settings) -> None:
 
 
 def tells_all() -> bool:
-    """Whether lines about what went well are wanted."""
+    """Whether lines about successes are wanted."""
     return _LOGGER.isEnabledFor(logging.INFO)
 
 
@@ -142,14 +142,14 @@ def waits_for_children(held: Held) -> None:
 
 
 def lost(held: Held, why: str) -> None:
-    """The lease is gone and the handler told so."""
+    """The lease is gone and the handler is stopped."""
     if _LOGGER.isEnabledFor(logging.WARNING):
         what = f"stopped after {_lasted(held)}: {_line(why)}"
         _tell(logging.WARNING, "stopped", held, what, reason=_line(why))
 
 
 def refused(held: Held, error: Exception, *, is_ours: bool) -> None:
-    """How it ended could not be recorded; with a traceback if that is our own fault."""
+    """The outcome could not be recorded; with a traceback if that is our own fault."""
     why = _line(str(error) or type(error).__name__)
     what = f"ended after {_lasted(held)}, but the report was refused: {why}"
     level = logging.ERROR if is_ours else logging.WARNING
@@ -207,7 +207,7 @@ def _lasted(held: Held) -> str:
 
 
 def _line(reason: str) -> str:
-    """The first line, without anything that a terminal would obey."""
+    """The first line, without control characters for a terminal."""
     text = headline(reason)[:_REASON_MAX]
     return "".join(each if each.isprintable() else "�" for each in text)
 

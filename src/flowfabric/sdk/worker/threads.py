@@ -1,4 +1,4 @@
-"""Threads for sync tasks. They are daemons: a handler that hangs cannot keep the process."""
+"""Threads for sync tasks. They are daemons: a hanging handler cannot keep the process alive."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Threads:
         self._jobs.put(job)
 
     def close(self) -> None:
-        """Let every thread end after its present job."""
+        """Let every thread end after its current job."""
         for _ in range(self._count):
             self._jobs.put(None)
 

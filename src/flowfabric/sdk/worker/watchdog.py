@@ -1,11 +1,11 @@
-"""A thread that keeps the worker's leases alive while user code holds its event loop up.
+"""A thread that keeps the worker's leases alive while user code blocks its event loop.
 
 The event loop renews leases itself, together with everything else it commits. Each of its ticks
 leaves a mark. When the mark grows old this thread takes over, with an engine of its own over the
 same store: opened the first time it is needed, kept until the worker ends.
 
-A thread can do nothing about an extension that keeps the interpreter lock, nor about a process
-that is stopped: then no code of the process runs at all.
+A thread can do nothing about an extension that keeps the interpreter lock, nor about a process that
+is stopped: then no code of the process runs at all.
 """
 
 from __future__ import annotations
@@ -29,11 +29,12 @@ from flowfabric.sdk.worker.held import Held, is_lost
 from flowfabric.sdk.worker.leases import Leases
 
 _LOGGER = logging.getLogger("flowfabric.worker")
-_END_S: Final = 5.0  # for the thread to hang up; it is a daemon and may end after the worker
+# for the thread to close its engine; it is a daemon and may end after the worker
+_END_S: Final = 5.0
 
 
 class Watchdog:
-    """Looks whether the event loop still comes by, and renews leases when it does not."""
+    """Checks that the event loop still ticks, and renews leases when it does not."""
 
     def __init__(self, engine: EngineBackend, leases: Leases) -> None:
         self._engine = engine  # of the event loop: here it is only asked for another one
@@ -59,7 +60,7 @@ class Watchdog:
             with suppress(TimeoutError):
                 async with asyncio.timeout(_END_S):
                     await self._ended.wait()
-                    thread.join()  # telling that was the last it did
+                    thread.join()  # logging was its last step
 
     # --- in the thread -------------------------------------------------------------------------
 
@@ -72,14 +73,14 @@ class Watchdog:
         except Exception as error:  # noqa: BLE001 - the worker ends, and nothing waits for this
             _LOGGER.info("the watchdog could not hang up: %s", mask(str(error)))
         finally:
-            with suppress(RuntimeError):  # the worker's loop is gone
+            with suppress(RuntimeError):  # the worker's loop is closed
                 self._loop.call_soon_threadsafe(self._ended.set)
 
     def _watch(self, runner: asyncio.Runner) -> None:
         while not self._is_stopped_within(self._leases.tick_s):
             try:
                 self._look(runner)
-            except Exception:  # whatever it was, leases are worth another look
+            except Exception:  # whatever the error, leases are worth another try
                 _LOGGER.exception("the watchdog of the event loop failed; it goes on")
         self._is_free()
 
@@ -96,7 +97,7 @@ class Watchdog:
                 "the interpreter lock; leases were not renewed meanwhile",
                 passed,
             )
-        # The event loop is no later than this thread: it shall have a chance first.
+        # The event loop is no later than this thread: let it renew first.
         return self._stopping.wait(seconds)
 
     def _look(self, runner: asyncio.Runner) -> None:
@@ -110,7 +111,7 @@ class Watchdog:
             runner.run(self._renew(due))
 
     async def _renew(self, due: Sequence[Held]) -> None:
-        """What could not be renewed is due again at the next look, which is soon."""
+        """Leases that could not be renewed are due again at the next tick, which is soon."""
         asked_at = monotonic()
         try:
             engine = await self._opened()
@@ -123,7 +124,7 @@ class Watchdog:
             if isinstance(answer, LeaseRenewal):
                 self._leases.extend(held, answer, asked_at)
             elif is_lost(answer):
-                with suppress(RuntimeError):  # the worker's loop is gone
+                with suppress(RuntimeError):  # the worker's loop is closed
                     self._loop.call_soon_threadsafe(self._leases.give_up, held, answer)
 
     async def _opened(self) -> EngineBackend:
@@ -134,11 +135,11 @@ class Watchdog:
             self._is_started = True
         return self._own
 
-    # --- telling -------------------------------------------------------------------------------
+    # --- logging ----------------------------------------------------------------------------------
 
     def _is_blocked(self, blocked_s: float) -> None:
-        """Say once what holds the loop up, and again when it is something else; of many that do
-        so by turns, now and then one."""
+        """Log once what blocks the loop, and again when that changes; of several that alternate,
+        now and then one."""
         culprit, now = self._culprit(), monotonic()
         if self._blocked_since is None:
             self._blocked_since = self._leases.beat_at
@@ -163,7 +164,7 @@ class Watchdog:
             self._blocked_since = self._blamed = None
 
     def _culprit(self) -> Held | None:
-        """The execution whose handler, or a task of its, runs on the loop at this moment."""
+        """The execution with a handler, or a task of it, that runs on the loop at this moment."""
         task = asyncio.current_task(self._loop)
         if task is None:
             return None

@@ -33,13 +33,13 @@ from flowfabric.trouble import is_passing, may_pass
 _LOGGER = logging.getLogger("flowfabric.worker")
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _INTERRUPTED_S = 1.0  # for handlers to clean up after their interruption
-_CATCH_UP_S = 0.5  # for reports after a standstill; longer would delay the recovery of others
+_CATCH_UP_S = 0.5  # for reports after a standstill; longer would delay recovery by other workers
 
 
 class Worker:
     """Runs the tasks of a fabric until it is stopped.
 
-    `namespaces`: the tenants it serves, each with its fair part; by default the fabric's own.
+    `namespaces`: the tenants it serves, each with its fair share; by default the fabric's own.
     `lanes`: where to look, by default where the tasks are. `concurrency`: how many handlers run at
     once. `capabilities`: what this worker offers to tasks that need something. `lease_ttl`: how
     soon another worker takes over when this one dies; renewed at a third of it.
@@ -82,7 +82,7 @@ class Worker:
 
     @property
     def settings(self) -> Settings:
-        """What it was told, and the names it goes by."""
+        """Its settings and names."""
         return self._settings
 
     async def run(self, *, handle_signals: bool = True) -> None:
@@ -146,11 +146,11 @@ class Shift:
         with suppress(TimeoutError):
             async with asyncio.timeout(_CATCH_UP_S):
                 if await self._leases.catch_up():
-                    await asyncio.sleep(0)  # handlers that were done meanwhile come to their end
+                    await asyncio.sleep(0)  # handlers that finished meanwhile get to report
                     await self._reporter.flushed()
 
     def stop(self, *, immediately: bool) -> None:
-        """Claim no more; end the work that is in hand."""
+        """Claim no more; finish the claimed work."""
         wanted = [self._stopping, self._room, self._hinted]
         for event in (*wanted, *([self._hurry] if immediately else [])):
             self._loop.call_soon_threadsafe(event.set)
@@ -165,7 +165,7 @@ class Shift:
             try:
                 await self._claim_until_stopped()
             except asyncio.CancelledError:
-                self._hurry.set()  # whoever cancels us does not want to wait
+                self._hurry.set()  # a caller that cancels us does not want to wait
                 raise
             finally:
                 await self._drain()
@@ -176,7 +176,7 @@ class Shift:
     # --- claiming ------------------------------------------------------------------------------
 
     async def _claim_until_stopped(self) -> None:
-        """Claim whatever fits; when less came than fits, all was taken: wait for a hint."""
+        """Claim as many as fit; when fewer came, no more are ready: wait for a hint."""
         topics = [lane_topic(lane) for lane in self._settings.lanes]
         with self._engine.listen(topics) as self._hinted:
             while not self._stopping.is_set():
@@ -185,16 +185,16 @@ class Shift:
                     self._room.clear()
                     await self._room.wait()
                     continue
-                self._hinted.clear()  # before the look: what comes after it must be looked at again
+                self._hinted.clear()  # before the claim: work that comes after it needs another one
                 claims = await self._claim(free)
                 if claims is not None and len(claims) < free and not self._stopping.is_set():
                     await wait_event(self._hinted, self._settings.poll_interval_ms / 1000)
 
     async def _claim(self, limit: int) -> list[Claimed] | None:
-        """Take up to so many and begin them; None when the store could not be asked."""
+        """Claim up to so many and start them; None when the store could not be reached."""
         settings, asked_at = self._settings, monotonic()
         try:
-            # Never cancelled: a claim that was cut off would leave leases nobody works on.
+            # Never cancelled: an interrupted claim would leave leases without a worker.
             claims = await self._engine.claim(
                 namespaces=settings.namespaces,
                 lanes=settings.lanes,
@@ -243,22 +243,23 @@ class Shift:
         self._end(held, report)
 
     def _run_sync(self, held: Held) -> None:
-        """In a thread of its own: the end is told to the loop."""
+        """In a thread of its own: the end is passed to the loop."""
         try:
             report = run_sync(held)
             held.ended_at = monotonic()
         except Exception as error:  # noqa: BLE001 - our own code failed: the slot must not be lost
             _log_unjudged(held, error)
             report = None
-        with suppress(RuntimeError):  # the loop is gone: this handler outlived its worker
+        with suppress(RuntimeError):  # the loop is closed: this handler outlived its worker
             self._loop.call_soon_threadsafe(self._end, held, report)
 
     def _end(self, held: Held, report: Report | None) -> None:
-        """A handler ended: its slot is free, its lease stays until the report is answered."""
+        """A handler ended: its slot is free, its lease stays until the report has its reply."""
         if held not in self._running:
             return  # already given back by the drain
         held.is_finished = True
-        held.handler = None  # its context names this record: the two would wait for the collector
+        # its context refers to this record: the cycle would wait for the collector
+        held.handler = None
         self._running.discard(held)
         if report is None:
             self._leases.drop(held)
@@ -278,7 +279,7 @@ class Shift:
     # --- draining ------------------------------------------------------------------------------
 
     async def _drain(self) -> None:
-        """Let handlers finish, interrupt the rest, give back what is left, report everything."""
+        """Let handlers finish, interrupt the rest, give back unfinished work, report everything."""
         if self._running:
             telling.draining(self._settings, len(self._running))
         with suppress(TimeoutError):
@@ -292,7 +293,8 @@ class Shift:
         await self._flush()
 
     async def _give_back(self) -> None:
-        """Hand over what did not end when interrupted: its fence is closed, so it cannot report."""
+        """Give back executions of handlers that did not end when interrupted: the fence is closed,
+        so they cannot report."""
         with suppress(TimeoutError):
             async with asyncio.timeout(_INTERRUPTED_S):
                 await self._idle.wait()
@@ -309,7 +311,7 @@ class Shift:
 
 
 def _log_unjudged(held: Held, error: Exception) -> None:
-    """The worker's own code failed on a handler's end: let go, so that the work is run again."""
+    """The worker's own code failed on a handler's end: the lease expires, the work is run again."""
     name = telling.name_of(held)
     _LOGGER.error("cannot judge how %s ended; its lease will lapse", name, exc_info=error)
 

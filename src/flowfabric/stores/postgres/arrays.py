@@ -1,6 +1,6 @@
 """Whole batches as a few parameters: one per column.
 
-What all rows have in common travels once, the rest as arrays, and all tables of a save in one
+Values that all rows share travel once, the rest as arrays, and all tables of a save in one
 statement: that takes less CPU time on both sides than a COPY per table. Arrays travel as text
 literals because building one is a join in C, while the driver's own array encoder asks of every
 element whether it is a nested array. A parameter must fit into a message, so heavy rows are copied.
@@ -34,9 +34,9 @@ from flowfabric.stores.rows import (
 
 COPY_FROM_BYTES: Final = 16 << 20
 SHAPED_FROM_ROWS: Final = 20
-SHAPES_MAX: Final = 40  # statements made for what many rows have in common
-SOURCE: Final = "[[source]]"  # where a statement has its rows
-SMALL_RESULT_BYTES: Final = 8192  # up to here a result comes along with its execution
+SHAPES_MAX: Final = 40  # statements built for values that many rows share
+SOURCE: Final = "[[source]]"  # the place of the rows in a statement
+SMALL_RESULT_BYTES: Final = 8192  # up to this size a result is read along with its execution
 
 _INTEGERS: Final = frozenset(
     {
@@ -71,7 +71,7 @@ def _type(column: str, wire_ids: bool) -> str:
 
 Rows = Sequence[tuple[Any, ...]]
 Columns = Sequence[Sequence[Any]]  # the same, column by column
-Shape = tuple[bool, ...]  # of each column, whether it travels as one plain value
+Shape = tuple[bool, ...]  # for each column, whether it travels as one plain value
 
 
 class Write:
@@ -94,18 +94,18 @@ class Write:
         self.plain: Shape = (False,) * len(columns)
 
     def shape(self, columns: Columns) -> Shape:
-        """How the rows travel best. Looking at each column pays only when there are many rows."""
+        """The best form for the rows. A look at each column pays only for many rows."""
         count = len(columns[0])
         if count == 1:
             return (True,) * len(self.columns)
         if count < SHAPED_FROM_ROWS:
             return self.plain
         same = tuple(map(_is_uniform, columns))
-        # At least one array says how many rows there are.
+        # At least one array gives the number of rows.
         return self.plain if all(same) else same
 
     def parameters(self, columns: Columns, shape: Shape) -> list[Any]:
-        """The columns, as their statement takes them."""
+        """The columns, as their statement expects them."""
         return list(map(_parameter, columns, self._types, shape))
 
     def sql(self, shape: Shape, first: int) -> str:
@@ -128,7 +128,7 @@ class Write:
         return f"(SELECT {', '.join(values)} FROM {rows})"
 
     def is_heavy(self, rows: Rows) -> bool:
-        """Whether payloads or results are too much for one message."""
+        """Whether payloads or results are too large for one message."""
         return any(
             sum(len(row[at]) for row in rows if row[at]) >= COPY_FROM_BYTES for at in self._bytes_at
         )
@@ -180,14 +180,15 @@ def guarded_statement(
 ) -> tuple[str, list[Any]]:
     """The update of one row, if it still has this version, and only then the writes beside it.
 
-    Its answer is how many rows were updated.
+    It returns the number of updated rows.
     """
     parts = _parts(writes)
     return _guarded(parts), [*_values(writes, parts), version]
 
 
 def _parts(writes: Sequence[tuple[Write, Columns]]) -> Parts:
-    """What to send in which shape. Each new text must be prepared, so there are not too many."""
+    """The statements to send and their forms. Each new text must be prepared, so their number is
+    kept small."""
     parts = tuple((write, write.shape(columns)) for write, columns in writes)
     many = any(len(columns[0]) >= SHAPED_FROM_ROWS for _, columns in writes)
     if many and parts not in _shaped:

@@ -1,7 +1,7 @@
-"""Connections that are used again and again, the warmest first.
+"""Connections that are used again and again, the last used first.
 
 asyncpg has a pool, but there each use costs a task, a proxy and two turns of the event loop, a
-tenth of what a small commit takes.
+tenth of the time of a small commit.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from flowfabric.clock import monotonic
 from flowfabric.errors import InvalidInput, StoreUnavailable
 from flowfabric.stores.postgres.faults import DRIVER_ERRORS, fault
 
-IDLE_S_MAX = 300.0  # firewalls forget connections that nobody uses
+IDLE_S_MAX = 300.0  # firewalls drop idle connections
 CLOSE_S_MAX = 5.0
 
 
@@ -36,7 +36,7 @@ class Connections:
 
     @asynccontextmanager
     async def one(self) -> AsyncIterator[Any]:
-        """A connection of one's own for a while."""
+        """Exclusive use of a connection."""
         await self._acquire()
         try:
             connection = self._warmest() or await self._new()
@@ -47,7 +47,7 @@ class Connections:
                 raise _fault(error, connection) from error
             except Exception:
                 raise
-            except BaseException:  # cut off in the middle: who knows what it still waits for
+            except BaseException:  # cancelled halfway: its state is unknown
                 connection.terminate()
                 raise
             finally:
@@ -93,7 +93,7 @@ class Connections:
             self._idle.pop(0)[0].terminate()
 
     async def close(self) -> None:
-        """Wait for those in use, then hang up; what takes too long is cut off."""
+        """Wait for those in use, then close; a connection that takes too long is cut off."""
         try:
             async with asyncio.timeout(CLOSE_S_MAX):
                 for _ in range(self._size):
@@ -103,7 +103,7 @@ class Connections:
                     await connection.close()
                     self._used.discard(connection)
         except DRIVER_ERRORS:
-            return  # it is gone already, or is cut off below
+            return  # it is closed already, or is cut off below
         finally:
             self._is_over = True
             for connection in (*self._used, *(each for each, _ in self._idle)):
@@ -121,14 +121,14 @@ class Borrowed:
         self._acquire_timeout_s = acquire_timeout_s
 
     def check_loop(self) -> None:
-        """A pool belongs to the event loop that made it; on another one its calls would hang."""
+        """Refuse a pool of another event loop: its calls would hang here."""
         if self._pool._loop is not asyncio.get_running_loop():  # there is no public way to ask
             detail = "pool: it belongs to another event loop; make the pool in this one"
             raise InvalidInput(detail, field="pool")
 
     @asynccontextmanager
     async def one(self) -> AsyncIterator[Any]:
-        """A connection of the pool for a while."""
+        """Use of a connection of the pool."""
         connection = await self._acquire()
         try:
             yield connection
@@ -136,11 +136,11 @@ class Borrowed:
             raise _fault(error, connection) from error
         except Exception:
             raise
-        except BaseException:  # cut off in the middle: who knows what it still waits for
+        except BaseException:  # cancelled halfway: its state is unknown
             connection.terminate()
             raise
         finally:
-            with suppress(*DRIVER_ERRORS):  # the pool drops what it cannot clean
+            with suppress(*DRIVER_ERRORS):  # the pool drops a connection it cannot reset
                 await self._pool.release(connection)
 
     async def _acquire(self) -> Any:
@@ -155,12 +155,12 @@ class Borrowed:
             raise fault(error) from error
 
     async def close(self) -> None:
-        """Nothing of it is ours."""
+        """Nothing to close: the pool is the program's."""
 
 
 def _fault(error: BaseException, connection: Any) -> Exception:
-    """After an error that is not the server's, what the connection still waits for is unknown: it
-    is not used again."""
+    """A driver's error as one of ours. After one that is not the server's the connection's state is
+    unknown: it is dropped."""
     is_closed = connection.is_closed()
     if not is_closed and not hasattr(error, "sqlstate"):
         connection.terminate()

@@ -1,7 +1,7 @@
 """The schema of a Postgres database as parts, and the one the migrations make, kept as data.
 
-The migrations cannot be run just to look at what they make: that needs a second database. So their
-outcome is kept in `declared.json`; a test compares the two and `tools/declare_schema.py` writes it.
+Running the migrations just to look at their outcome would need a second database. So the outcome is
+kept in `declared.json`; a test compares the two and `tools/declare_schema.py` writes it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, Final
 from flowfabric.stores.schema import Schema
 
 # One row per part. NOT NULL is told with the column: only newer servers name it as a constraint.
-# The schema's name is taken out of definitions: it is the caller's choice.
+# The schema's name is removed from definitions: it is the caller's choice.
 PARTS: Final = """
 WITH ours AS (
     SELECT c.oid, c.relname FROM pg_class AS c
@@ -59,12 +59,12 @@ ORDER BY 1
 
 @cache
 def declared_schema() -> Schema:
-    """What all migrations make."""
+    """The parts that all migrations make."""
     text = (resources.files("flowfabric.stores.postgres") / "declared.json").read_text("utf-8")
     parts: dict[str, str] = json.loads(text)
     return parts
 
 
 async def schema_of(connection: Any) -> Schema:
-    """What a database has, as far as it is ours or on a table of ours."""
+    """The parts of a database that are ours or on a table of ours."""
     return {row[0]: row[1] for row in await connection.fetch(PARTS)}

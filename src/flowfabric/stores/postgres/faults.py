@@ -1,8 +1,8 @@
-"""What every trouble of PostgreSQL and its drivers means to us: one table, used at every door.
+"""The meaning of every error of PostgreSQL and its drivers: one table, used at every entrance.
 
-The server names its troubles by SQLSTATE: a class of two characters, a code of five. The drivers
-have a few errors of their own, for a connection that is gone and for calls that are wrong. No
-exception of a driver leaves the store: `fault` turns each into one of ours.
+The server names its errors by SQLSTATE: a class of two characters, a code of five. The drivers have
+a few errors of their own, for a closed connection and for wrong calls. No exception of a driver
+leaves the store: `fault` turns each into one of ours.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from flowfabric.stores.base import StoreConflict
 
 
 class Meaning(Enum):
-    """What to do about it."""
+    """The right reaction to an error."""
 
     CONFLICT = "rivals collided and the server rolled back: run it again"
     OUTAGE = "the server refused for now and rolled back: wait for it"
@@ -26,12 +26,13 @@ class Meaning(Enum):
     BUG = "waiting does not help: the request, the schema, the rights or the settings are wrong"
 
 
-# By class or code; a code goes before its class. What is not here is a BUG.
+# By class or code; a code goes before its class. An error that is not here is a BUG.
 SQLSTATES: Final[dict[str, Meaning]] = {
     "08": Meaning.LOST,  # the connection broke, or could not be made
     "0A000": Meaning.BUG,  # see InvalidCachedStatementError below for its one exception
-    "23505": Meaning.CONFLICT,  # a rival inserted the same key first; we insert, never upsert
-    "25006": Meaning.OUTAGE,  # read-only: a standby not promoted yet, or a switch of an operator
+    # a concurrent transaction inserted the same key first; we insert, never upsert
+    "23505": Meaning.CONFLICT,
+    "25006": Meaning.OUTAGE,  # read-only: a standby not promoted yet, or an operator's setting
     "25P03": Meaning.LOST,  # cut off by idle_in_transaction_session_timeout
     "25P04": Meaning.LOST,  # cut off by transaction_timeout
     "40": Meaning.CONFLICT,  # serialization failure, deadlock
@@ -45,9 +46,9 @@ SQLSTATES: Final[dict[str, Meaning]] = {
     "58": Meaning.OUTAGE,  # the server's own disk or files
     "72": Meaning.CONFLICT,  # snapshot too old
 }
-# Without a SQLSTATE, or against it; the first that fits.
+# Without a SQLSTATE, or against it; the first match counts.
 CLIENT_ERRORS: Final[tuple[tuple[type[BaseException], Meaning], ...]] = (
-    (ssl.SSLCertVerificationError, Meaning.BUG),  # an OSError, but no certificate mends itself
+    (ssl.SSLCertVerificationError, Meaning.BUG),  # an OSError, but no certificate repairs itself
     (OSError, Meaning.LOST),  # TimeoutError too
     # A migration changed a table under a prepared statement; the next try prepares it again.
     (asyncpg.InvalidCachedStatementError, Meaning.CONFLICT),
@@ -63,10 +64,10 @@ DRIVER_ERRORS: Final = (
 
 
 def meaning_of(error: BaseException, *, is_closed: bool = False) -> Meaning:
-    """What a driver's error means. `is_closed`: how its connection stands now.
+    """The meaning of a driver's error. `is_closed`: the current state of its connection.
 
-    asyncpg raises `InterfaceError` for a connection that is gone and for a call that is wrong. Only
-    the first passes by itself, so the connection is asked, not the text.
+    asyncpg raises `InterfaceError` both for a closed connection and for a wrong call. Only the
+    first passes without action, so the connection is asked, not the text.
 
     >>> meaning_of(asyncpg.DeadlockDetectedError("deadlock detected")).name
     'CONFLICT'
@@ -95,13 +96,13 @@ def fault(
 
 
 def told(error: BaseException) -> str:
-    """Which error and its first line: the others may quote rows, which hold secrets."""
+    """The error's name and first line: the other lines may quote rows, which hold secrets."""
     lines = str(error).splitlines()
     return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
 
 
 def is_not_ready(error: BaseException) -> bool:
-    """Whether the server answered that it is starting, stopping or full: it is there, so a
-    connection may be had in a moment."""
+    """Whether the server answered that it is starting, stopping or full: then a connection may be
+    possible in a moment."""
     state: Any = getattr(error, "sqlstate", None)
     return state in ("57P03", "53300")

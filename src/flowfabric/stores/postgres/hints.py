@@ -1,8 +1,8 @@
 """Hints over LISTEN/NOTIFY, on a connection of their own.
 
 Sent after the commit and gathered while one is on its way, so they never slow a commit down. Losing
-them, or the connection, costs latency until the next look, never correctness. A connection that
-ends is noticed at once, one that only falls silent at the next sign of life that is asked of it.
+them, or the connection, costs latency until the next poll, never correctness. A connection that
+ends is noticed at once, one that falls silent at the next keepalive query.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ class ListenHints(LocalHints):
         self._connect = connect
         self._origin = new_name("o")
         self._outgoing: dict[str, int] = {}
-        self._ready = asyncio.Event()  # something is to be sent or asked, or the end has come
+        self._ready = asyncio.Event()  # there is a message or a keepalive to send, or the end
         self._failures = 0  # since it last listened
         self._task: asyncio.Task[None] | None = None
-        self._asking: asyncio.TimerHandle  # until a sign of life is asked for; while connected
+        self._asking: asyncio.TimerHandle  # until the next keepalive, while connected
         self._is_asked = False  # that time has come
 
     def start(self) -> None:
@@ -51,7 +51,7 @@ class ListenHints(LocalHints):
             self._task = asyncio.create_task(self._run(), name="flowfabric-listen")
 
     async def stop(self) -> None:
-        """Let the connection go."""
+        """Close the connection."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -59,18 +59,18 @@ class ListenHints(LocalHints):
 
     @property
     def waiting(self) -> Mapping[str, int]:
-        """What the next message says."""
+        """The content of the next message."""
         return self._outgoing
 
     def publish(self, topics: Mapping[str, int]) -> None:
-        """Tell this process now and the others soon; a store that does not listen tells none."""
+        """Tell this process now and, if the store listens, the others soon."""
         self.deliver(topics)
         if self._task is not None:
             self._put(topics)
             self._ready.set()
 
     def _put(self, topics: Mapping[str, int]) -> None:
-        """Gather. While no connection can be had it must not grow without a bound."""
+        """Gather topics. While there is no connection they must not grow without a bound."""
         for name, count in topics.items():
             self._outgoing[name] = self._outgoing.get(name, 0) + count
         if len(self._outgoing) > WAITING_MAX:
@@ -82,7 +82,7 @@ class ListenHints(LocalHints):
         while True:
             try:
                 await self._serve()
-            except Exception as error:  # noqa: BLE001 - whatever it is, later hints must arrive
+            except Exception as error:  # noqa: BLE001 - whatever the error, later hints must arrive
                 self._say_lost(told(error))
             else:
                 self._say_lost("the server closed the connection")
@@ -102,7 +102,7 @@ class ListenHints(LocalHints):
             connection.add_termination_listener(self._ended)
             await connection.add_listener(CHANNEL, self._receive)
             self._failures = 0
-            self.deliver(EVERYBODY)  # what happened while it did not listen is not told again
+            self.deliver(EVERYBODY)  # hints sent while it did not listen are not repeated
             while not connection.is_closed():
                 await self._turn(connection)
         finally:
@@ -120,7 +120,7 @@ class ListenHints(LocalHints):
         self._ready.set()
 
     async def _turn(self, connection: Any) -> None:
-        """Send what has gathered; if that is long in coming, see whether the server is there."""
+        """Send the gathered topics; after a long silence, check that the server is there."""
         await self._ready.wait()
         self._ready.clear()
         topics, self._outgoing = self._outgoing, {}
@@ -161,6 +161,6 @@ def payload_of(topics: Mapping[str, int], origin: str) -> str:
 
 
 def _lanes_of(topics: Mapping[str, int]) -> dict[str, int]:
-    """Topics with their lanes named, and the ends not."""
+    """Topics with their lanes named, and ended executions and flows not."""
     lanes = {name: count for name, count in topics.items() if name.startswith("lane:")}
     return {**lanes, EVERY_END: 1, EVERY_FLOW_END: 1}

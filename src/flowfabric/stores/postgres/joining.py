@@ -27,10 +27,10 @@ _REFUSALS: Final = {"25P02": _ABORTED, "42P01": _INVISIBLE, "3F000": _INVISIBLE}
 
 
 class Joined(Protocol):
-    """What work needs of a connection that it does not own."""
+    """The methods that work needs of a connection it does not own."""
 
     def is_closed(self) -> bool:
-        """Whether it cannot be used any more."""
+        """Whether it is unusable."""
         ...
 
     async def fetch(self, sql: str, *values: Any) -> Sequence[Any]:
@@ -54,7 +54,7 @@ async def joined(given: Any) -> AsyncIterator[Joined]:
         try:
             yield connection
         except BaseException:
-            with suppress(Exception):  # what went wrong first is what the caller must know
+            with suppress(Exception):  # the caller must see the first error
                 await connection.fetch(f"ROLLBACK TO SAVEPOINT {_SAVEPOINT}")
             raise
         await connection.fetch(f"RELEASE SAVEPOINT {_SAVEPOINT}")
@@ -79,7 +79,7 @@ def _typed(error: Exception, connection: Joined | None) -> Exception:
 
 
 def _run_again(conflict: StoreConflict) -> ContentionError:
-    """The transaction is the caller's, so only the caller can run it again."""
+    """The error for a conflict: only the caller can run its own transaction again."""
     return ContentionError(f"roll back and run your transaction again ({conflict})")
 
 
@@ -151,8 +151,8 @@ class AsyncPsycopg:
 
 
 class BlockingPsycopg:
-    """A psycopg connection of code without asyncio: it is used in a thread, so that it never holds
-    up the event loop."""
+    """A psycopg connection of code without asyncio: used in a thread, so that it never blocks the
+    event loop."""
 
     def __init__(self, connection: Any) -> None:
         from psycopg import RawCursor

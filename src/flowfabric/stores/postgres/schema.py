@@ -8,7 +8,7 @@ from flowfabric.errors import ConfigurationMismatch
 from flowfabric.stores.migrations import Applied, migrations_of
 
 MIGRATION_LOCK: Final = 0x46_46_4D_49  # "FFMI"
-MIGRATION_S_MAX: Final = 86_400.0  # an index over a large table takes as long as it takes
+MIGRATION_S_MAX: Final = 86_400.0  # building an index over a large table has no bound
 _ANNOTATION_TABLE: Final = (
     "CREATE TABLE IF NOT EXISTS ff_migration_annotation (version INTEGER PRIMARY KEY, "
     "name TEXT NOT NULL, checksum TEXT NOT NULL, applied_at BIGINT NOT NULL)"
@@ -16,7 +16,7 @@ _ANNOTATION_TABLE: Final = (
 
 
 async def applied_migrations(connection: Any) -> dict[int, Applied]:
-    """The steps that the database remembers."""
+    """The steps recorded in the database."""
     if await connection.fetchval("SELECT to_regclass('ff_migration_annotation')") is None:
         return {}
     rows = await connection.fetch(
@@ -28,10 +28,10 @@ async def applied_migrations(connection: Any) -> dict[int, Applied]:
 async def apply_migrations(
     connection: Any, now: int, *, partitions: int, lock_timeout_ms: int
 ) -> list[str]:
-    """What is missing, in the transaction that is open; the names of the steps.
+    """Apply the missing steps in the open transaction; returns their names.
 
-    Another process that migrates is waited for, however long that takes; a table that is in use
-    only for the lock timeout, because everything behind us in its queue would wait as well.
+    Another process that migrates is waited for, however long that takes; a table in use only for
+    the lock timeout, because every statement queued behind ours would wait as well.
     """
     await connection.execute("SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = 0")
     await connection.execute(
@@ -62,7 +62,7 @@ async def apply_migrations(
 
 
 async def check_partitions(connection: Any, partitions: int) -> None:
-    """Refuse a database that was made with another number: ids would lead nowhere."""
+    """Refuse a database made with another number of partitions: ids would lead nowhere."""
     stored = await connection.fetchval("SELECT num_flow_partitions FROM ff_partition_config")
     if stored != partitions:
         raise ConfigurationMismatch(

@@ -1,4 +1,4 @@
-"""How we speak to the server: connecting, and the settings under which statements run."""
+"""Connecting to the server, and the settings under which statements run."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _PORT_MAX: Final = 65_535
 NOT_READY_PAUSE_S: Final = 0.2
 ANSWER_S: Final = 5.0  # longer than a statement may take, for a server that does not answer at all
 # Every hot statement reads by key or along an index. Before a new table has statistics the planner
-# may prefer to collect and sort all that waits, or keep a plan that reads a whole table because it
-# was small once; these say that it must not. What has no index is still read as a whole.
+# may prefer to collect and sort all waiting rows, or keep a plan that reads a whole table because
+# it was small once; these settings forbid that. A table without an index is still read as a whole.
 PLANNER: Final = {"enable_bitmapscan": "off", "enable_sort": "off", "enable_seqscan": "off"}
 
 
 class Session:
-    """The settings of one engine. A connection that others use as well, through PgBouncer or a pool
-    of the program's own, cannot keep them: it gets them with each transaction."""
+    """The settings of one engine. A connection shared with others, through PgBouncer or a pool of
+    the program's own, cannot keep them: it gets them with each transaction."""
 
     def __init__(self, config: EngineConfig, *, has_pool: bool = False) -> None:
         self._config = config
@@ -37,7 +37,7 @@ class Session:
 
     @property
     def settings(self) -> dict[str, str]:
-        """What statements run under."""
+        """The settings of statements."""
         return {
             "statement_timeout": str(self._config.statement_timeout_ms),
             "lock_timeout": str(self._config.lock_timeout_ms),
@@ -46,8 +46,8 @@ class Session:
         }
 
     async def connect(self, url: str) -> Any:
-        """A new connection. A server that is starting, stopping or full says so: it is asked again
-        as long as a connection may take."""
+        """A new connection. A server that is starting, stopping or full is asked again until the
+        connection timeout."""
         deadline = monotonic() + self._config.connect_timeout_ms / 1000
         while True:
             try:
@@ -75,8 +75,8 @@ class Session:
 
 
 def check_url(url: str) -> str:
-    """A URL whose parts are where they belong. What slips out of a password with an unescaped / or
-    # would be taken for a port, a database or a parameter, and shown."""
+    """A URL with its parts in their places. A password with an unescaped / or # would spill into
+    the port, the database or a parameter, and be shown."""
     try:
         parts = urlsplit(url)
     except ValueError:  # a [ or ] in the wrong place
@@ -98,7 +98,7 @@ def check_url(url: str) -> str:
 
 
 def unreadable_url() -> InvalidInput:
-    """A URL that cannot be taken apart; it is not repeated, for the password in it."""
+    """The error for a URL that cannot be parsed; not repeated, for the password in it."""
     return InvalidInput(
         "url: cannot be read; a password with any of / @ # ? [ ] % has to be percent-encoded "
         "(urllib.parse.quote(password, safe=''))",

@@ -29,10 +29,10 @@ def _key(table: Table[Any]) -> str:
 
 @cache
 def _load(table: Table[Any], size: int, *, alike: bool, hold: bool) -> str:
-    """One search of the key for each row wanted, in the order asked for: so they are locked too.
+    """One search of the key for each row, in the given order, which is also the order of the locks.
 
-    A plan made while the table was small must not read all of it later, hence no plain join.
-    Keys that are `alike` differ in their last part only: what they share travels once.
+    A plan made while the table was small must not read all of it later, hence no plain join. Keys
+    that are `alike` differ in their last part only: the shared parts travel once.
     """
     names = table.key_columns[:size]
     shared = size - 1 if alike else 0
@@ -64,8 +64,8 @@ def _insert(table: Table[Any]) -> Write:
 
 @cache
 def rows_by_sql(table: Table[Any], column: str, only: str | None) -> str:
-    """One search of the index for each value, in its order and only as far as the limit: of a wide
-    fan-out not all is read for one page of it."""
+    """One search of the index for each value, in its order and only as far as the limit: a page of
+    a wide fan-out does not read all of it."""
     also = "" if only is None else f" AND t.{only} = $3"
     page = f"ORDER BY t.{table.key_columns[-1]} LIMIT $2"
     return (
@@ -77,7 +77,7 @@ def rows_by_sql(table: Table[Any], column: str, only: str | None) -> str:
 
 @cache
 def _update(table: Table[Any], names: tuple[str, ...]) -> Write:
-    """Only what has changed; the key comes first."""
+    """Updates only changed columns; the key comes first."""
     size = len(table.key_columns)
     kinds = dict(zip(table.names, _types(table), strict=True))
     changes = ", ".join(f"{name} = v.{name}" for name in names[size:])
@@ -106,11 +106,11 @@ class SmallTables:
 
     _connection: Any
     _writes: list[tuple[Write, Columns]]
-    # When something of each table is due, until one of them is written.
+    # The earliest due time of each table, until one of them is written.
     _earliest: dict[Table[Any], int | None] | None = None
 
     async def begin(self) -> None:
-        """What follows locks or writes: it belongs to this view's transaction."""
+        """Called before a lock or a write: it belongs to this view's transaction."""
 
     async def _records(self, table: Table[R], sql: str, *values: Any) -> list[R]:
         return table.from_rows(await self._connection.fetch(sql, *values))
@@ -188,7 +188,7 @@ class SmallTables:
         return await self._records(table, sql, *owner, limit)
 
     async def due_keys(self, table: Table[R], until: int, limit: int) -> list[Key]:
-        if self._earliest is None:  # whoever asks for one table goes on to the next
+        if self._earliest is None:  # a caller that asks for one table goes on to the next
             times = await self._connection.fetchrow(_EARLIEST)
             self._earliest = dict(zip(TIMED_TABLES, times, strict=True))
         earliest = self._earliest[table]
@@ -211,7 +211,7 @@ class SmallTables:
         return await self._records(table, sql, *start, limit)
 
     def write_rows(self, table: Table[Any], written: RowChanges) -> None:
-        """Put off to the flush; an insert of a key that is taken is an error."""
+        """Defer writes to the flush; an insert of a taken key is an error."""
         self._earliest = None
         names, part = table.part_of(frozenset(written.fields))
         for write, rows in (
@@ -228,7 +228,7 @@ class SmallTables:
             self._writes.append((write, [*zip(*keys, strict=True), *same]))
 
     async def sweep_rows(self, table: Table[Any], until: int, limit: int) -> int:
-        """Delete rows whose time is over."""
+        """Delete expired rows."""
         key = ", ".join(table.key_columns)
         sql = (
             f"WITH gone AS (DELETE FROM {table.name} WHERE ({key}) IN (SELECT {key} "
@@ -238,7 +238,7 @@ class SmallTables:
         return int(await self._connection.fetchval(sql, until, limit))
 
     async def purge_rows(self, execution_ids: Sequence[str]) -> None:
-        """Delete what belongs to executions that are gone."""
+        """Delete rows of purged executions."""
         for table in TABLES:
             if table.of_execution:
                 sql = f"DELETE FROM {table.name} WHERE execution_id = ANY($1::text[])"

@@ -36,7 +36,7 @@ from flowfabric.stores.schema import differences
 
 T = TypeVar("T")
 
-HOLD_S = 0.1  # how long locks are taken from the start after doing without was in vain
+HOLD_S = 0.1  # how long locks are taken from the start after an attempt without them failed
 
 
 class PostgresStore:
@@ -69,7 +69,7 @@ class PostgresStore:
         if pool is not None:
             self._borrowed = Borrowed(pool, acquire_timeout_s=_patience(config))
         self._book = EMPTY_BOOK
-        # A connection that others use as well must see every transaction begin.
+        # A shared connection must see every transaction begin.
         self._hold_until = float("inf") if self._session.is_shared else 0.0
 
     # --- life ----------------------------------------------------------------------------------
@@ -79,7 +79,7 @@ class PostgresStore:
         return PostgresStore(self._url, config=self._config, clock=self._clock, listens=False)
 
     async def open(self, *, migrate: bool) -> None:
-        """Connect and check or bring up the schema."""
+        """Connect and check or migrate the schema."""
         if self._borrowed is not None:
             self._borrowed.check_loop()
         try:
@@ -97,7 +97,7 @@ class PostgresStore:
             self.hints.start()
 
     async def close(self) -> None:
-        """Let the connections go."""
+        """Close the connections."""
         await self.hints.stop()
         pool, self._pool = self._pool, None
         if pool is not None:
@@ -113,7 +113,7 @@ class PostgresStore:
         return self._pool
 
     def _after_fork(self) -> None:
-        """In a child: the sockets are the parent's, and so is the event loop that watches them."""
+        """In a child process: the sockets and the event loop that watches them are the parent's."""
         forks.leave_alone((self._pool, self.hints))
         self._pool = self._borrowed = None
 
@@ -122,7 +122,7 @@ class PostgresStore:
 
     @asynccontextmanager
     async def _looking(self) -> AsyncIterator[Any]:
-        """A connection for what writes nothing and is not run again: a conflict is an outage."""
+        """A connection for reads that are not run again: a conflict is an outage."""
         try:
             async with self._connections().one() as connection:
                 yield connection
@@ -132,7 +132,7 @@ class PostgresStore:
     # --- transactions --------------------------------------------------------------------------
 
     async def transact(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
-        """The work with as few locks as it needs; with all of them when rivals were met."""
+        """Run the work with as few locks as it needs; with all of them after a conflict."""
         if monotonic() >= self._hold_until:
             try:
                 return await self._transact(work, holds=False)
@@ -141,7 +141,7 @@ class PostgresStore:
         return await self._transact(work, holds=True)
 
     async def _transact(self, work: Callable[[Transaction], Awaitable[T]], *, holds: bool) -> T:
-        """The work, then its commit. Only a commit whose answer is lost has an unknown outcome."""
+        """Run the work, then commit. Only a commit with a lost reply has an unknown outcome."""
         async with self._connections().one() as connection:
             view = PostgresTransaction(connection, self._clock, self._book, self._session.begin)
             try:
@@ -162,7 +162,7 @@ class PostgresStore:
     ) -> T:
         """Work inside the caller's open transaction; the caller commits or rolls back.
 
-        The topics of the work are told by the server at the commit, to this process as well.
+        The server publishes the topics of the work at the commit, to this process as well.
         """
         async with joined(connection) as mine:
             result, topics = await work(PostgresView(mine, self._clock, self._book))
@@ -171,13 +171,13 @@ class PostgresStore:
         return result
 
     async def read(self, work: Callable[[Reader], Awaitable[T]]) -> T:
-        """Reads on a pooled connection; each statement sees what is committed. A conflict leaves as
-        one: the engine reads again."""
+        """Reads on a pooled connection; each statement sees the committed state. A conflict is
+        raised as one: the engine reads again."""
         async with self._connections().one() as connection:
             return await work(PostgresView(connection, self._clock, self._book))
 
     async def intern_routes(self, routes: Sequence[Route]) -> None:
-        """Make routes and lanes known, in a transaction of its own."""
+        """Register routes and lanes, in a transaction of its own."""
         lanes = [route.lane_id for route in routes]
         columns = (
             [route.namespace for route in routes],
@@ -207,7 +207,7 @@ class PostgresStore:
             return status_of(self.family, await applied_migrations(connection))
 
     async def migrate(self) -> list[str]:
-        """Apply what is missing, under a lock that every process takes."""
+        """Apply missing migrations, under a lock that every process takes."""
         tries = CONFLICT_TRIES
         while True:
             try:
@@ -235,12 +235,12 @@ class PostgresStore:
     # --- audits --------------------------------------------------------------------------------
 
     async def facts(self) -> dict[str, Any]:
-        """What doctor prints about the server."""
+        """Facts about the server for doctor."""
         async with self._looking() as connection:
             return await server_facts(connection)
 
     async def schema_differences(self) -> list[tuple[str, str]]:
-        """How the database's schema differs from what the migrations make."""
+        """Differences between the database's schema and the one the migrations make."""
         async with self._looking() as connection:
             return differences(declared_schema(), await schema_of(connection))
 
@@ -277,7 +277,7 @@ async def _commit(view: PostgresTransaction, connection: Any) -> None:
 
 
 async def _roll_back(connection: Any) -> None:
-    """Leave no open transaction behind; a connection that cannot answer is dropped."""
+    """Leave no open transaction behind; a connection that does not answer is dropped."""
     try:
         if not connection.is_closed():
             await connection.execute("ROLLBACK")

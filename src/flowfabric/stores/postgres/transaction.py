@@ -1,10 +1,10 @@
 """A transaction that begins when it must, so that a small one costs few round trips.
 
-What concerns a single execution, or only creates some, needs no BEGIN, lock and COMMIT. It is
-decided on what is read without a lock, and written by one statement, which is atomic by itself and
+Work on a single execution, or that only creates some, needs no BEGIN, lock and COMMIT. It is
+decided on rows read without a lock, and written by one statement, which is atomic by itself and
 which names the version of the row that was read (`xmin`: no two versions of a row share it). If the
-row has moved on meanwhile, nothing is written and the work is run again with locks. As soon as a
-transaction does anything else, it begins and holds what it reads.
+row has changed meanwhile, nothing is written and the work is run again with locks. As soon as a
+transaction does anything else, it begins and locks the rows it reads.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from flowfabric.stores.tables import EPISODE_TABLES, SCOPES, SIGNALS, SUSPENSION
 
 
 class MustHold(Exception):
-    """What was read without a lock is not enough: nothing was written, run it again with locks."""
+    """Reading without a lock was not enough: nothing was written, run it again with locks."""
 
 
 class PostgresTransaction(PostgresView):
@@ -36,9 +36,9 @@ class PostgresTransaction(PostgresView):
         super().__init__(connection, clock, book)
         self._begin = begin
         self._is_open = False
-        self._has_looked = False  # whether something was found without a lock
-        self._seen: tuple[str, str] | None = None  # the execution found so, and its version
-        self._last: Changes | None = None  # saved, but not sent: it may be all there is to write
+        self._has_looked = False  # whether a row was read without a lock
+        self._seen: tuple[str, str] | None = None  # the execution read so, and its version
+        self._last: Changes | None = None  # saved, but not sent: it may be the only write
 
     @property
     def is_open(self) -> bool:
@@ -53,18 +53,18 @@ class PostgresTransaction(PostgresView):
             await self._write_at_once(self._last)
 
     async def begin(self) -> None:
-        """From here on everything is held. What was saved so far is written first."""
+        """From here on every row read is locked. Saved changes are written first."""
         if self._is_open:
             return
         if self._has_looked:
             raise MustHold
-        self._is_open = True  # before the trip: cut off in the middle, it must be rolled back
+        self._is_open = True  # before the trip: cancelled halfway, it must be rolled back
         await self._connection.execute(self._begin)
         if self._last is not None:
             await super().save(self._last)
 
     async def run(self, name: str, *values: Any) -> list[Any]:
-        """A statement whose locks or writes belong to this transaction."""
+        """A statement with locks or writes that belong to this transaction."""
         await self.begin()
         return await super().run(name, *values)
 
@@ -72,7 +72,7 @@ class PostgresTransaction(PostgresView):
 
     @property
     def _may_look(self) -> bool:
-        """Whether nothing has happened yet that a read without a lock would not fit to."""
+        """Whether a read without a lock is allowed: nothing was locked, read or saved before."""
         return not (self._is_open or self._seen or self._last)
 
     async def load(self, ids: Sequence[str]) -> dict[str, Execution | Corrupt]:
@@ -101,7 +101,7 @@ class PostgresTransaction(PostgresView):
     async def ready(
         self, routes: Sequence[Route], limit: int, bytes_max: int | None = None
     ) -> list[tuple[Execution, Body]]:
-        """Without a lock if just one waits: those who share out several skip each other's."""
+        """Without a lock for a single candidate; claims of several skip each other's locks."""
         if not self._may_look:
             return await super().ready(routes, limit, bytes_max)
         numbers = await self._numbers(routes)
@@ -127,7 +127,7 @@ class PostgresTransaction(PostgresView):
             self._last = changes
 
     def _is_one_statement(self, changes: Changes) -> bool:
-        """New rows, or the next version of the execution that was looked at."""
+        """Insert new rows, or write the next version of the execution that was read."""
         seen = set() if self._seen is None else {self._seen[0]}
         return (
             changes.updated.keys() == seen
@@ -157,7 +157,7 @@ class PostgresTransaction(PostgresView):
 
 
 def _only_inserts(changes: Changes) -> bool:
-    """Whether the small tables only gain rows that no other process counts on."""
+    """Whether the small tables only gain rows that no other process depends on."""
     return all(not each.updated and not each.deleted for each in changes.rows.values()) and (
         SCOPES not in changes.rows
     )
@@ -166,7 +166,7 @@ def _only_inserts(changes: Changes) -> bool:
 def _only_waits(changes: Changes) -> bool:
     """Whether the small tables only change where the execution's own version guards them.
 
-    Whoever writes to one of these tables writes the next version of the execution as well.
+    Every write to one of these tables also writes the next version of the execution.
     """
     return all(
         table in EPISODE_TABLES

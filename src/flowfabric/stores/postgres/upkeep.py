@@ -1,4 +1,4 @@
-"""How a Postgres database is doing: dead rows, autovacuum, long transactions, bloated indexes."""
+"""The health of a Postgres database: dead rows, autovacuum, long transactions, bloated indexes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any, Final
 
 DEAD_SHARE: Final = 0.2  # of a table's rows: autovacuum begins long before
 DEAD_ROWS: Final = 20_000
-TRANSACTION_S: Final = 3_600  # as long as one is open, no dead row younger than it can go
+TRANSACTION_S: Final = 3_600  # while one is open, no dead row younger than it can be removed
 BLOAT_SHARE: Final = 0.5
 BLOAT_BYTES: Final = 32 * 1024 * 1024
 
@@ -23,7 +23,7 @@ SELECT pid, extract(epoch FROM clock_timestamp() - xact_start)::bigint,
 WHERE xact_start IS NOT NULL AND datname = current_database() AND pid <> pg_backend_pid()
 ORDER BY xact_start LIMIT 1
 """
-# What a freshly built index would need for its rows, by the statistics: 8 bytes of header and 4 of
+# The size of a freshly built index for its rows, by the statistics: 8 bytes of header and 4 of
 # pointer each, pages filled to nine tenths.
 _INDEXES: Final = """
 SELECT x.relname, t.relname, pg_relation_size(x.oid),
@@ -40,7 +40,7 @@ GROUP BY x.oid, x.relname, t.relname, x.reltuples
 
 
 async def server_facts(connection: Any) -> dict[str, Any]:
-    """What doctor prints about the server and its tables."""
+    """Facts about the server and its tables for doctor."""
     tables = await connection.fetch(_TABLES)
     oldest = await connection.fetchrow(_TRANSACTIONS)
     return {
@@ -53,7 +53,7 @@ async def server_facts(connection: Any) -> dict[str, Any]:
 
 
 async def server_upkeep(connection: Any) -> list[tuple[str, str, str]]:
-    """What an operator should see to."""
+    """Warnings for an operator."""
     found = []
     for name, live, dead, vacuumed in await connection.fetch(_TABLES):
         if dead >= DEAD_ROWS and dead >= DEAD_SHARE * (live + dead):

@@ -66,7 +66,7 @@ from flowfabric.stores.values import odd_values
 SQL: Final = queries_of("postgres", PARAMETERS)
 _UPDATES: Final = updates_of(SQL)
 _NEXT_DUE: Final = ", ".join([SQL["next_due"], *map(next_row_due, TIMED_TABLES)])
-# Statements whose first parameter is ids.
+# Statements with ids as their first parameter.
 _BY_IDS: Final = frozenset(
     ("load", "load_free", "look", "get", "get_one", "results", "result_sizes", "bodies")
 )
@@ -85,7 +85,7 @@ _ANY_SIZE: Final = 2**31 - 1  # more than a value can have
 
 
 def _heavy_of(rows: Sequence[Sequence[Any]]) -> dict[str, int]:
-    """Which candidates came without their inputs, and how many bytes these have."""
+    """The candidates read without their inputs, and the sizes of these."""
     return {execution_id_of(row[1], str(row[0])): row[-1] for row in rows if row[-5] is None}
 
 
@@ -116,7 +116,7 @@ class PostgresView(SmallTables):
             self._now = milliseconds
 
     async def _see_clock_of(self, rows: Sequence[Any]) -> None:
-        """The clock is the last column; without rows it is asked for, unless it is known."""
+        """The clock is the last column; without rows it is queried, unless it is known."""
         if rows:
             self._see_clock(rows[-1][-1])
         elif self._now is None:
@@ -130,12 +130,12 @@ class PostgresView(SmallTables):
         except asyncpg.DataError:
             if name not in _BY_IDS:
                 raise
-            # A spoiled row names an execution by what is no id. Nothing was sent to the server.
+            # A corrupt row names an execution by a malformed id. Nothing was sent to the server.
             rows = await self._connection.fetch(SQL[name], *_with_ids(values))
         return rows
 
     async def run(self, name: str, *values: Any) -> list[Any]:
-        """A statement whose locks and writes belong to this view's transaction."""
+        """A statement with locks and writes that belong to this view's transaction."""
         return await self.fetch(name, *values)
 
     async def _insert(self, name: str, rows: Sequence[tuple[Any, ...]]) -> None:
@@ -155,7 +155,7 @@ class PostgresView(SmallTables):
             self._writes.append((_UPDATES[name], columns_of(rows)))
 
     async def _flush(self) -> None:
-        """What was put off, in one statement: a small commit costs few round trips."""
+        """Send the deferred writes in one statement: a small commit costs few round trips."""
         if self._writes:
             sql, values = one_statement(self._writes)
             self._writes.clear()
@@ -184,7 +184,7 @@ class PostgresView(SmallTables):
         return [execution_from_row(row, routes) for row in rows]
 
     async def _executions(self, rows: Sequence[Any]) -> list[Execution]:
-        """Readable ones only: a corrupt row must not keep a loop or a claim from its work."""
+        """Decodable ones only: a corrupt row must not stop a loop or a claim."""
         records = await self.records(rows)
         return [record for record in records if isinstance(record, Execution)]
 
@@ -225,7 +225,7 @@ class PostgresView(SmallTables):
         return by_id(await self.records([tuple(row) for row in rows]))
 
     async def _get_one(self, execution_id: str) -> dict[str, Execution | Corrupt]:
-        """Whoever looks at a single one often wants its result next: a small one comes along."""
+        """A caller that reads one often wants its result next: a small one is read along."""
         size = len(ATTEMPT_COLUMNS)
         rows = [tuple(row) for row in await self.run("get_one", execution_id[-36:])]
         for row in rows:
@@ -245,7 +245,7 @@ class PostgresView(SmallTables):
         numbers = await self._numbers(routes)
         if not numbers:
             return []
-        # Inputs that fit however many come are sent along, so mostly one statement is enough.
+        # Inputs that fit in any number are sent along, so mostly one statement is enough.
         light = _ANY_SIZE if bytes_max is None else bytes_max // limit
 
         async def fetch(asked: int) -> list[Any]:
@@ -270,8 +270,8 @@ class PostgresView(SmallTables):
     async def _with_heavy(
         self, found: Sequence[tuple[Execution, Body]], heavy: Mapping[str, int], bytes_max: int
     ) -> list[tuple[Execution, Body]]:
-        """Candidates up to the one with which the inputs come to so many bytes. Heavy inputs are
-        read now, because those behind never need to be."""
+        """Candidates up to the one with which the inputs reach `bytes_max`. Heavy inputs are read
+        now; those behind are never needed."""
         taken, left = [], bytes_max
         for execution, body in found:
             taken.append((execution, body))
@@ -317,7 +317,7 @@ class PostgresView(SmallTables):
         return int(await self._connection.fetchval(sql, *values))
 
     async def _listed(self, wanted: ListFilter) -> list[int] | None:
-        """The numbers of the routes a listing is about."""
+        """The numbers of a listing's routes."""
         ids = (await self._routes()).ids
         if wanted.routes is None:
             return None
@@ -399,7 +399,7 @@ class PostgresView(SmallTables):
         return await odd_values(fetch, lambda number: f"${number}")
 
     async def _count(self, sql: str, *without: str) -> int:
-        """Count with some ways of reading switched off."""
+        """Count with some kinds of plans switched off."""
         async with self._connection.transaction():
             for way in without:
                 await self._connection.execute(f"SET LOCAL {way} = off")
@@ -416,8 +416,8 @@ class PostgresView(SmallTables):
         await self._flush()
 
     async def _gather(self, changes: Changes) -> None:
-        """Everything but new executions, put off to the flush as far as it is not many rows."""
-        # Every updated row is held already, so the order of these writes cannot deadlock.
+        """Everything but new executions; small sets of rows are deferred to the flush."""
+        # Every updated row is locked already, so the order of these writes cannot deadlock.
         hot, freed, cold = split_updates(changes)
         self._update("update_hot", hot)
         self._update("update_freed", freed)
@@ -527,7 +527,7 @@ class PostgresView(SmallTables):
 
 
 def _with_ids(values: Sequence[Any]) -> list[Any]:
-    """Parameters of which the first, the ids, are ids; a single one that is none finds nothing."""
+    """The parameters with valid ids first; a single malformed id finds nothing."""
     wanted, *others = values
     if isinstance(wanted, str):
         return [wanted if _UUID.fullmatch(wanted) else _NO_ID, *others]

@@ -1,8 +1,8 @@
 """Many rows by few statements, in which a value that all rows share travels once.
 
-In a batch most columns hold the same in every row, and binding values one by one is most of what a
-narrow row costs. Few statements also mean few turns of the interpreter lock for the other threads
-of this process.
+In a batch most columns hold the same value in every row, and binding values one by one is most of
+the cost of a narrow row. Few statements also mean few turns of the interpreter lock for the other
+threads of this process.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ def insert_many(connection: sqlite3.Connection, sheet: Sheet, rows: Sequence[Row
 def insert_columns(
     connection: sqlite3.Connection, sheet: Sheet, columns: Sequence[Sequence[Any]]
 ) -> None:
-    """The same, for who has rows column by column."""
+    """Insert rows given column by column."""
     rest = _write_shared(connection, _insert_shared, sheet, columns)
     connection.executemany(_insert_one(sheet), rest)
 
 
 def update_many(connection: sqlite3.Connection, sheet: Sheet, rows: Sequence[Row]) -> None:
-    """Update rows by key; no key stands twice."""
+    """Update rows by key; keys are unique."""
     rest = _write_shared(connection, _update_shared, sheet, list(zip(*rows, strict=True)))
     connection.executemany(_update_one(sheet), rest)
 
@@ -52,13 +52,13 @@ def _write_shared(
     sheet: Sheet,
     columns: Sequence[Sequence[Any]],
 ) -> Sequence[Row]:
-    """Write what fills whole statements; returns the few rows that are left."""
+    """Write rows that fill whole statements; returns the few rows that are left."""
     count = len(columns[0]) if columns else 0
     whole = count - count % _SIZES[-1]
     rest = list(zip(*[column[whole:] for column in columns], strict=True)) if whole < count else []
     if whole == 0:
         return rest
-    columns = [column[:whole] for column in columns]  # the same object where nothing is cut off
+    columns = [column[:whole] for column in columns]  # the same object when nothing is cut off
     varies = (True, *[column.count(column[0]) < whole for column in columns[1:]])
     shared = [column[0] for column, own in zip(columns, varies, strict=True) if not own]
     values = list(chain.from_iterable(zip(*compress(columns, varies), strict=True)))
@@ -101,7 +101,7 @@ def _update_shared(sheet: Sheet, varies: Varies, size: int) -> str:
 
 
 def _sources(varies: Varies) -> list[str]:
-    """Where each column's value comes from: a parameter, or a column of the values."""
+    """The source of each column's value: a parameter, or a column of the values."""
     own = 0
     sources = []
     for each in varies:

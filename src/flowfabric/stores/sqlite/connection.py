@@ -55,7 +55,7 @@ def connect(place: Place, *, synchronous: str) -> sqlite3.Connection:
 
 
 def _unopened(error: Exception, place: Place) -> Exception:
-    """Opening has waited long enough: a lock is not a conflict to be run again."""
+    """An error after waiting for a lock: not a conflict to be run again."""
     if isinstance(error, sqlite3.Error):
         error = translated(error, place.path)
     if isinstance(error, OSError | StoreConflict):
@@ -64,13 +64,13 @@ def _unopened(error: Exception, place: Place) -> Exception:
 
 
 def close(connection: sqlite3.Connection) -> None:
-    """Let go of a connection, also of one that is broken."""
+    """Close a connection, even a broken one."""
     with suppress(sqlite3.Error):
         connection.close()
 
 
 def _use_wal(connection: sqlite3.Connection) -> None:
-    """SQLite does not wait for others who switch the mode, or leave the file, at this moment."""
+    """SQLite does not wait for connections that switch the mode or close the file just now."""
     give_up_at = monotonic() + BUSY_TIMEOUT_MS / 1000
     while True:
         try:
@@ -83,9 +83,9 @@ def _use_wal(connection: sqlite3.Connection) -> None:
 
 
 def in_transaction(connection: sqlite3.Connection, place: Place, work: Callable[[], T]) -> T:
-    """Work under the write lock, committed into the file that stands at the path.
+    """Work under the write lock, committed into the file at the path.
 
-    The second look is for a file that went away meanwhile: its commit reached no one.
+    The second check is for a file that was removed meanwhile: its commit is lost.
     """
     connection.execute("BEGIN IMMEDIATE")
     try:
@@ -102,8 +102,8 @@ def in_transaction(connection: sqlite3.Connection, place: Place, work: Callable[
 
 
 def _commit(connection: sqlite3.Connection) -> None:
-    """A flush that fails may have left the whole commit in the log: a later recovery would find
-    it there."""
+    """A flush that fails may have left the whole commit in the log: a later recovery would find it
+    there."""
     try:
         connection.execute("COMMIT")
     except sqlite3.OperationalError as error:
@@ -146,7 +146,7 @@ class WorkThread:
     def _answer(loop: asyncio.AbstractEventLoop, call: Any, future: Any, value: Any) -> None:
         try:
             loop.call_soon_threadsafe(call, future, value)
-        except RuntimeError:  # the caller's loop is gone; nobody waits any more
+        except RuntimeError:  # the caller's loop is closed: there is no waiter
             return
 
     def _connected(self) -> sqlite3.Connection:
@@ -175,7 +175,7 @@ class WorkThread:
         self._disconnect()
 
     def resume(self) -> None:
-        """Go on; the next job connects again."""
+        """Continue; the next job connects again."""
         self._busy.release()
 
     async def close(self) -> None:

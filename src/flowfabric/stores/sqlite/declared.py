@@ -20,7 +20,7 @@ _COMMENT: Final = re.compile(r"--[^\n]*")
 
 @cache
 def declared_schema() -> Schema:
-    """What all migrations make."""
+    """The parts that all migrations make."""
     connection = sqlite3.connect(":memory:")
     try:
         connection.execute(ANNOTATION_TABLE)
@@ -32,7 +32,7 @@ def declared_schema() -> Schema:
 
 
 def schema_of(connection: sqlite3.Connection) -> Schema:
-    """What a file has, as far as it is ours or on a table of ours."""
+    """The parts of a file that are ours or on a table of ours."""
     parts: dict[str, str] = {}
     rows = connection.execute(
         "SELECT type, name, tbl_name, sql FROM sqlite_master WHERE tbl_name LIKE 'ff!_%' ESCAPE '!'"
@@ -44,7 +44,7 @@ def schema_of(connection: sqlite3.Connection) -> Schema:
             parts[f"constraint {name}.checks"] = _checks(sql)
         elif kind == "view":
             parts[f"view {name}"] = _plain(sql)
-        elif sql is not None:  # an index without one belongs to a key, which the columns show
+        elif sql is not None:  # an index without SQL belongs to a key, which the columns show
             unique = "unique " if sql.upper().startswith("CREATE UNIQUE") else ""
             parts[f"{unique}{kind} {table}.{name}"] = _plain(sql)
     return parts
@@ -64,7 +64,7 @@ def _columns(connection: sqlite3.Connection, table: str) -> Iterable[tuple[str, 
 
 
 def _checks(sql: str) -> str:
-    """The conditions of a table and how it keeps its rows: all that its columns do not show."""
+    """The constraints of a table and its storage options: everything its columns do not show."""
     text = _plain(sql)
     ending = text[text.rindex(")") + 1 :].strip()
     return " ".join([*_conditions(text), ending])

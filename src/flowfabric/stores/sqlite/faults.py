@@ -1,4 +1,4 @@
-"""What SQLite's errors mean: run it again, wait, or tell the operator."""
+"""The meaning of SQLite's errors: run it again, wait, or tell the operator."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def code_of(error: sqlite3.Error) -> int:
 
 
 def is_busy(error: sqlite3.Error) -> bool:
-    """Whether another connection holds a lock."""
+    """Whether another connection has a lock."""
     return code_of(error) == sqlite3.SQLITE_BUSY
 
 

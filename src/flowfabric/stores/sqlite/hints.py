@@ -1,6 +1,6 @@
 """Hints between processes on one machine that share a file: datagrams to a socket of each.
 
-A hint is one small datagram. A lost one costs latency until the next look, never correctness, so
+A hint is one small datagram. A lost one costs latency until the next poll, never correctness, so
 nothing here is retried and every failure is ignored.
 """
 
@@ -28,10 +28,10 @@ _NOTHING: Final = to_json({})  # a hint without topics: only asks whether a proc
 
 
 def _meetings(path: str) -> list[Meeting]:
-    """Where processes that have this file open may be met, the best place first.
+    """Folders for the sockets of processes that have this file open, the best first.
 
-    Socket addresses are limited to about 100 bytes, so it cannot be beside the file. A service of
-    this user may run without the runtime folder that a login has: hints go to both places.
+    Socket addresses are limited to about 100 bytes, so they cannot be beside the file. A service of
+    this user may run without the runtime folder that a login has: hints go to both folders.
     """
     if not hasattr(socket, "AF_UNIX") or not hasattr(os, "getuid"):
         return []
@@ -83,7 +83,7 @@ class SocketHints(LocalHints):
         self._joined = self._socket = self._address = self._loop = None
 
     def after_fork(self) -> None:
-        """In a child: let go of the socket, and leave its address to the parent."""
+        """In a child process: close the socket, and leave its address to the parent."""
         if self._socket is not None:
             self._socket.close()
         self._joined = self._socket = self._address = self._loop = None

@@ -1,9 +1,9 @@
-"""What the writer knows without looking: what it wrote itself and will soon be asked for.
+"""A cache of rows that the writer wrote itself and will soon need.
 
-Who completes or renews is nearly always the process that claimed, and who lets a new member of a
-flow run is often the one that submitted it: its next transaction would read back and decode the
-very rows it has just written. While nobody else has committed to the file those images are still
-true.
+The process that completes or renews is nearly always the one that claimed, and the process that
+releases a new member of a flow is often the one that submitted it: its next transaction would read
+back and decode the very rows it has just written. As long as no other connection commits to the
+file, those images are still true.
 """
 
 from __future__ import annotations
@@ -18,26 +18,26 @@ from flowfabric.stores.base import Changes, Corrupt
 from flowfabric.stores.routebook import RouteBook
 from flowfabric.stores.sqlite.view import SqliteView
 
-KEPT_MAX: Final = 20_000  # about 20 MB; of more than this the oldest are read from the file
+KEPT_MAX: Final = 20_000  # about 20 MB; beyond this the oldest are dropped
 
 
 class Images:
-    """The images of one connection; all is done under the file's write lock."""
+    """The images of one connection; every access is under the file's write lock."""
 
     def __init__(self) -> None:
         self._kept: dict[str, Execution] = {}
-        self._connection: sqlite3.Connection | None = None  # whose images they are
+        self._connection: sqlite3.Connection | None = None  # the connection they belong to
         self._version = 0  # of the file, as that connection last saw it
 
     def __len__(self) -> int:
         return len(self._kept)
 
     def begin(self, connection: sqlite3.Connection) -> None:
-        """Drop everything if others have committed since the last transaction.
+        """Drop everything if another connection has committed since the last transaction.
 
-        The number moves with every commit of another connection, never with our own, and from
-        here to the end of the transaction nobody else commits. It says nothing about another
-        connection's number.
+        The number changes with every commit of another connection, never with our own, and from
+        here to the end of the transaction no other connection commits. Numbers of two connections
+        cannot be compared.
         """
         version = connection.execute("PRAGMA data_version").fetchone()[0]
         if version != self._version or connection is not self._connection:
@@ -45,16 +45,16 @@ class Images:
             self._version, self._connection = version, connection
 
     def forget(self) -> None:
-        """A transaction was not committed: what it saved is not true."""
+        """Drop images of a transaction that was not committed."""
         self._kept.clear()
 
     def known(self, ids: Iterable[str]) -> dict[str, Execution | Corrupt]:
-        """Those of the named executions that need not be read."""
+        """The images of the named executions that are cached."""
         kept = self._kept
         return {key: kept[key] for key in ids if key in kept}
 
     def saved(self, changes: Changes) -> None:
-        """Keep what is leased now or waits for others of its flow, drop what no longer does."""
+        """Keep executions that are leased or wait for others of their flow, drop all others."""
         kept = self._kept
         for key, (execution, _) in changes.created.items():
             if execution.open_group:
@@ -69,7 +69,7 @@ class Images:
 
 
 class SqliteTransaction(SqliteView):
-    """A transaction of the writer, which need not read what it has just written."""
+    """A transaction of the writer that takes its own recent writes from the cache."""
 
     def __init__(
         self, connection: sqlite3.Connection, now: int, book: RouteBook, images: Images

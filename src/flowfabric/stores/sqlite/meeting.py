@@ -1,7 +1,7 @@
-"""The folder in which the processes that share a file have their sockets.
+"""The folder with the sockets of the processes that share a file.
 
-Its name can be guessed, and it stands where others may write. So it is used only while it is a real
-folder, ours, and closed to everybody else; and nothing is removed from it but sockets with names
+Its name can be guessed, and other users may write beside it. So it is used only while it is a real
+folder, ours, and closed to every other user; and nothing is removed from it but sockets with names
 that we give.
 """
 
@@ -42,7 +42,7 @@ class Meeting:
         self._folder = folder
 
     def enter(self, listener: socket.socket) -> Path | None:
-        """Give a socket an address here; None where that cannot be."""
+        """Bind a socket to an address here; None where that is impossible."""
         for _ in range(_TRIES):
             try:
                 with suppress(FileExistsError):
@@ -53,7 +53,7 @@ class Meeting:
                 listener.bind(str(address))
             except FileNotFoundError:
                 continue
-            except OSError:  # the folder for temporary files has too long a name, or is full
+            except OSError:  # the path of the temporary folder is too long, or it is full
                 return None
             return address
         return None
@@ -69,14 +69,14 @@ class Meeting:
                     yield entry.path
 
     def leave(self, address: Path) -> None:
-        """Take our address away, and the folder if that was the last."""
+        """Remove our address, and the folder if that was the last."""
         with suppress(OSError):
             address.unlink()
             self._folder.rmdir()
 
 
 def remove_dead(address: str) -> None:
-    """Its process is gone. Anything else that refuses a datagram is left alone."""
+    """Remove the address of a process that is gone, and nothing else that refuses a datagram."""
     with suppress(OSError):
         if stat.S_ISSOCK(os.lstat(address).st_mode):
             Path(address).unlink()

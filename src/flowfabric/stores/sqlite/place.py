@@ -1,4 +1,4 @@
-"""The file: made private, and known again."""
+"""The database file: made private, and recognised later."""
 
 from __future__ import annotations
 
@@ -15,39 +15,39 @@ _creating = threading.Lock()
 
 
 class Place:
-    """Where a file stands, and which file stood there when it was first opened.
+    """The path of a file, and the identity of the file first opened there.
 
-    Nothing here opens a file that exists: to close it again would drop the locks that SQLite holds
-    on it for this whole process.
+    Nothing here opens a file that exists: closing it again would drop the locks that SQLite has on
+    it for this whole process.
     """
 
     def __init__(self, path: str, *, file: tuple[int, int] | None = None) -> None:
-        """`file`: the one that must stand there, by device and number; none: whichever does."""
+        """`file`: the expected one, by device and inode; None: any file."""
         self.path = os.path.realpath(path)
         self._given = self._file = file
 
     def again(self) -> Place:
-        """The same place for other connections, which must be to the same file."""
+        """The same path for other connections, which must be to the same file."""
         return Place(self.path, file=self._file)
 
     def prepare(self) -> None:
-        """Before a connection is made. A file in the place of the one that is known must not even
-        be opened: SQLite would play the log of the old one into it."""
+        """Called before a connection is made. A file that replaced the known one must not even be
+        opened: SQLite would apply the log of the old one to it."""
         if self._file is None:
             self._create()
         else:
             self.check()
 
     def _create(self) -> None:
-        """Make the file, and missing folders, if there is none: for its owner only, whatever the
-        umask. SQLite gives its companions the same mode. A file that exists keeps its own."""
+        """Create the file, and missing folders: for its owner only, whatever the umask. SQLite
+        gives its companions the same mode. An existing file keeps its own."""
         Path(self.path).parent.mkdir(parents=True, exist_ok=True)
         wanted = os.O_RDWR | os.O_CREAT | os.O_EXCL
         with _creating, suppress(FileExistsError):
             os.close(os.open(self.path, wanted, _PRIVATE))
 
     def remember(self) -> None:
-        """This is the file; every later connection must be to the same one."""
+        """Remember this file; every later connection must be to the same one."""
         if self._file is None:
             self._file = self._found()
         self.check()
@@ -57,9 +57,9 @@ class Place:
         self._file = self._given
 
     def check(self) -> None:
-        """Refuse if the path no longer leads to the file that connections have open."""
+        """Refuse if the path no longer leads to the open file."""
         if self._found() != self._file:
-            raise StoreReplaced(f"{self.path}: another file stands here now; {_ADVICE}")
+            raise StoreReplaced(f"{self.path}: another file is here now; {_ADVICE}")
 
     def _found(self) -> tuple[int, int]:
         try:

@@ -17,7 +17,7 @@ from flowfabric.stores.tables import TABLES, Key, Table, page_sql
 
 R = TypeVar("R", bound=Record)
 
-ALIKE_FROM_ROWS = 10  # so many rows to one statement pay for sorting them out
+ALIKE_FROM_ROWS = 10  # from this many rows per statement, grouping them pays
 
 
 @cache
@@ -64,7 +64,7 @@ def rows_by_sql(table: Table[Any], column: str, only: str | None, *, is_one: boo
 
 @cache
 def _update(table: Table[Any], names: tuple[str, ...]) -> str:
-    """Only what has changed: an index that has none of it is left alone."""
+    """Updates only changed columns: an index without any of them is left alone."""
     size = len(table.key_columns)
     changes = ", ".join(f"{name} = ?{n}" for n, name in enumerate(names[size:], start=size + 1))
     return f"UPDATE {table.name} SET {changes} WHERE {_match(table)}"
@@ -72,7 +72,7 @@ def _update(table: Table[Any], names: tuple[str, ...]) -> str:
 
 @cache
 def _update_alike(table: Table[Any], names: tuple[str, ...]) -> str:
-    """Rows whose keys differ in their last part only and that get the same values."""
+    """Rows with keys that differ in their last part only and that get the same values."""
     *shared, last = table.key_columns
     size = len(table.key_columns)
     changes = ", ".join(f"{name} = ?{n}" for n, name in enumerate(names, start=size))
@@ -92,7 +92,7 @@ def _sheet(table: Table[Any]) -> Sheet:
 
 
 def _by_shared(keys: Sequence[Key]) -> dict[Key, Sequence[Any]]:
-    """The last parts of keys by what comes before, which mostly is one and the same."""
+    """The last parts of keys, grouped by the rest, which is mostly one group."""
     *columns, last = zip(*keys, strict=True)
     if all(column.count(column[0]) == len(keys) for column in columns):
         return {keys[0][:-1]: last}
@@ -108,8 +108,8 @@ class SmallTables:
     _connection: sqlite3.Connection
 
     def _records(self, table: Table[R], sql: str, *values: Any) -> list[R]:
-        # All of them first: a row that cannot be read would leave the statement open, and with it
-        # the snapshot, for as long as somebody keeps the error. No write could begin then.
+        # Fetch all first: a row that cannot be decoded would leave the statement open, and with it
+        # the snapshot, for as long as the error is referenced. No write could begin then.
         rows = self._connection.execute(sql, values).fetchall()
         return table.from_rows(rows)
 
@@ -192,7 +192,7 @@ class SmallTables:
         return self._records(table, sql, *(after or ()), limit)
 
     def write_rows(self, table: Table[Any], written: RowChanges) -> None:
-        """Insert, update and delete; an insert of a key that is taken is an error."""
+        """Insert, update and delete; an insert of a taken key is an error."""
         if written.deleted:
             sql = f"DELETE FROM {table.name} WHERE {_match(table)}"
             self._connection.executemany(sql, written.deleted)
@@ -204,7 +204,7 @@ class SmallTables:
             insert_columns(self._connection, _sheet(table), table.to_columns(written.inserted))
 
     def _update_rows(self, table: Table[Any], written: RowChanges) -> None:
-        """Rows that are changed alike share a statement: a wide cascade changes thousands so."""
+        """Rows that get the same values share a statement: a wide cascade changes thousands so."""
         names, part = table.part_of(frozenset(written.fields))
         rows = list(map(part, written.updated))
         size = len(table.key_columns)
@@ -226,7 +226,7 @@ class SmallTables:
             self._connection.execute(sql, (*shared, *values, to_json(last).decode()))
 
     def sweep_rows(self, table: Table[Any], until: int, limit: int) -> int:
-        """Delete rows whose time is over."""
+        """Delete expired rows."""
         sql = (
             f"DELETE FROM {table.name} WHERE rowid IN "
             f"(SELECT rowid FROM {table.name} WHERE due_at <= ? ORDER BY due_at LIMIT ?)"
@@ -234,7 +234,7 @@ class SmallTables:
         return self._connection.execute(sql, (until, limit)).rowcount
 
     def purge_rows(self, execution_ids: Sequence[str]) -> None:
-        """Delete what belongs to executions that are gone."""
+        """Delete rows of purged executions."""
         for table in TABLES:
             if table.of_execution:
                 sql = f"DELETE FROM {table.name} WHERE execution_id = ?"

@@ -82,7 +82,7 @@ class SqliteStore:
         return twin
 
     async def open(self, *, migrate: bool) -> None:
-        """Start the threads and check or bring up the schema."""
+        """Start the threads and check or migrate the schema."""
         self._start()
         try:
             applied = await self._write_once(_applied)
@@ -125,7 +125,7 @@ class SqliteStore:
         forks.disinherit(self)
 
     def _after_fork(self) -> None:
-        """In a child: the threads do not exist there, and the socket is the parent's."""
+        """In a child process: the threads do not exist there, and the socket is the parent's."""
         self._writer, self._readers = None, []
         self.hints.after_fork()
 
@@ -152,7 +152,7 @@ class SqliteStore:
         return await self._write(job)
 
     async def read(self, work: Callable[[Reader], Awaitable[T]]) -> T:
-        """Run reads in a reader thread; each statement sees what is committed."""
+        """Run reads in a reader thread; each statement sees the committed state."""
         self._start()
 
         def job(connection: sqlite3.Connection) -> T:
@@ -175,14 +175,14 @@ class SqliteStore:
         return await self._once(self._write(checked))
 
     async def _once(self, call: Awaitable[T]) -> T:
-        """For what nothing runs again: a lock that lasts is an outage."""
+        """For work that is not run again: a lock that lasts is an outage."""
         try:
             return await call
         except StoreConflict as conflict:
             raise StoreUnavailable(f"{self._place.path} stayed locked: {conflict}") from conflict
 
     async def intern_routes(self, routes: Sequence[Route]) -> None:
-        """Make routes and lanes known."""
+        """Register routes and lanes."""
 
         def insert(connection: sqlite3.Connection) -> None:
             now = self._clock.now(connection)
@@ -211,7 +211,7 @@ class SqliteStore:
         return status_of(self.family, await self._write_once(_applied))
 
     async def migrate(self) -> list[str]:
-        """Apply what is missing, each file in one transaction."""
+        """Apply missing migrations, each file in one transaction."""
         now, partitions = self._clock.now_ms(), self.partitions
 
         def job(connection: sqlite3.Connection) -> list[str]:
@@ -229,7 +229,7 @@ class SqliteStore:
     # --- audits --------------------------------------------------------------------------------
 
     async def facts(self) -> dict[str, Any]:
-        """What doctor prints about the file."""
+        """Facts about the file for doctor."""
 
         def job(connection: sqlite3.Connection) -> dict[str, Any]:
             return {
@@ -244,12 +244,12 @@ class SqliteStore:
         return await self._write_once(job)
 
     async def schema_differences(self) -> list[tuple[str, str]]:
-        """How the file's schema differs from what the migrations make."""
+        """Differences between the file's schema and the one the migrations make."""
         real = await self._write_once(schema_of)
         return differences(declared_schema(), real)
 
     async def upkeep(self) -> list[tuple[str, str, str]]:
-        """Room that could be given back, a log that cannot be shortened, clocks that differ."""
+        """Warnings: free space to give back, a log that cannot be shortened, clocks that differ."""
         found = await self._write_once(lambda connection: file_upkeep(connection, self._place.path))
         return [*found, *self._clock.upkeep()]
 

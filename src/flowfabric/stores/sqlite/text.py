@@ -1,8 +1,8 @@
-"""Text in the file that is no text: its rows are marked, all others are read as ever.
+"""Bytes in the file that are not valid text: their rows are marked, all others are read as usual.
 
-SQLite keeps any bytes as text, and the driver refuses the whole statement at the first that are not
-UTF-8. So a job that meets some is run again with a reader that stands it. The reader is too slow to
-be used for every row.
+SQLite keeps any bytes as text, and the driver fails the whole statement at the first that are not
+UTF-8. So a job that meets some is run again with a tolerant decoder. The decoder is too slow to be
+used for every row.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _REFUSAL = "Could not decode to UTF-8"
 
 
 class _Marked(str):
-    """What is left of text that is no text."""
+    """The readable rest of bytes that are not valid text."""
 
     __slots__ = ()
 
@@ -41,7 +41,7 @@ def _plain(value: Any) -> Any:
 
 
 def standing_any_text(work: Callable[[sqlite3.Connection], T], connection: sqlite3.Connection) -> T:
-    """The work; run again, with marked rows, if it meets text that is no text."""
+    """The work; run again, with marked rows, if it meets bytes that are not valid text."""
     try:
         return work(connection)
     except sqlite3.OperationalError as error:

@@ -1,7 +1,7 @@
-"""The store's time as a function of the machine's boot clock, and what may bend it: pure rules.
+"""The store's time as a function of the machine's boot clock, and its corrections: pure rules.
 
 All processes of one machine read the same boot clock, whatever their wall clocks say. So the file
-says once which time it was at which reading of it, and every process comes to the same present.
+records once which time it was at which reading of it, and every process computes the same time.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from flowfabric.model.record import Record, replace
 
 TOLERANCE_MS: Final = 1_000  # wall clocks this close agree
 STANDS_MS: Final = 60_000  # how long a wish must stand without an objection
-REFUSED_MS: Final = 600_000  # how long nothing is wished after one
-LEAD_MS: Final = 10_000  # before a correction begins every process has read of it
-JUMP_MS: Final = 3_600_000  # to catch up with more than this a jump is better than a long hurry
+REFUSED_MS: Final = 600_000  # pause after an objection in which no wish is made
+LEAD_MS: Final = 10_000  # before a correction begins, every process has read it
+JUMP_MS: Final = 3_600_000  # a larger gap is closed by a jump instead of a long correction
 BACK_MS_MAX: Final = 86_400_000  # further ahead than this is for an operator to judge
 NOTED_EVERY_MS: Final = 60_000
 
@@ -29,8 +29,8 @@ class Timeline(Record, frozen=True):
     boot_ms: int  # at this reading of the boot clock
     time_ms: int  # it was this time
     gain_ms: int = 0  # to be gained from then on; negative: to be lost
-    reached_ms: int = 0  # a time that was surely reached: the next boot begins no earlier
-    wish_ms: int | None = None  # the correction a process wants, so far without an objection
+    reached_ms: int = 0  # a time that was surely reached: the next boot starts no earlier
+    wish_ms: int | None = None  # the correction a process wishes, so far without an objection
     wished_at: int | None = None  # since when, on the boot clock
     refused_at: int | None = None  # when a process last objected, on the boot clock
 
@@ -54,11 +54,11 @@ class Timeline(Record, frozen=True):
 
 
 def judged(line: Timeline, boot_ms: int, wall_ms: int) -> Timeline:
-    """The line as a process with this wall clock wants it; itself if there is nothing to change.
+    """The line as a process with this wall clock wants it; unchanged if there is nothing to change.
 
-    A process whose clock disagrees with the store wishes a correction. One whose clock disagrees
-    with the wish objects, and the wish is void. A wish that stood long enough is what the machine's
-    clock says, since all its processes say so, and any of them carries it out.
+    A process with a clock that disagrees with the store wishes a correction. One with a clock that
+    disagrees with the wish objects, and the wish is void. A wish that stood long enough has the
+    agreement of all processes of the machine, and any of them carries it out.
     """
     offset = wall_ms - line.time_at(boot_ms)
     if not line.is_steady(boot_ms):
@@ -82,6 +82,6 @@ def _wished(line: Timeline, boot_ms: int, offset: int) -> Timeline:
 
 
 def noted(line: Timeline, boot_ms: int) -> Timeline:
-    """The line with the time that is reached by now, written down once a minute."""
+    """The line with the time reached by now, recorded once a minute."""
     time = line.time_at(boot_ms)
     return replace(line, reached_ms=time) if time - line.reached_ms >= NOTED_EVERY_MS else line

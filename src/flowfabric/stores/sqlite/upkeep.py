@@ -1,4 +1,4 @@
-"""How a SQLite file is doing: its size, the room in it that is free, its log."""
+"""The health of a SQLite file: its size, the free space in it, its log."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import sqlite3
 from pathlib import Path
 from typing import Any, Final
 
-FREE_SHARE: Final = 0.25  # of the file: giving so much back is worth a VACUUM
+FREE_SHARE: Final = 0.25  # of the file: this much free space is worth a VACUUM
 FREE_BYTES: Final = 64 * 1024 * 1024
-LOG_BYTES: Final = 256 * 1024 * 1024  # the log is cut to a quarter of this whenever it can be
+LOG_BYTES: Final = 256 * 1024 * 1024  # the log is cut to a quarter of this whenever possible
 
 
 def file_facts(connection: sqlite3.Connection, path: str) -> dict[str, Any]:
@@ -23,7 +23,7 @@ def file_facts(connection: sqlite3.Connection, path: str) -> dict[str, Any]:
 
 
 def file_upkeep(connection: sqlite3.Connection, path: str) -> list[tuple[str, str, str]]:
-    """What an operator should see to."""
+    """Warnings for an operator."""
     facts = file_facts(connection, path)
     found = []
     free = facts["free_bytes"]

@@ -1,4 +1,4 @@
-"""Reads and writes over one SQLite connection; every call answers at once."""
+"""Reads and writes over one SQLite connection; every call returns at once."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ class SqliteView(SmallTables):
     def __init__(self, connection: sqlite3.Connection, now: int, book: RouteBook) -> None:
         self._connection = connection
         self._book = book
-        self._is_current = False  # whether the book was compared with the file
+        self._is_current = False  # whether the cached routes were compared with the file
         self.now = now
 
     @property
@@ -151,7 +151,7 @@ class SqliteView(SmallTables):
         return [execution_from_row(row, routes) for row in rows]
 
     def _executions(self, rows: Sequence[Any]) -> list[Execution]:
-        """Readable ones only: a corrupt row must not keep a loop or a claim from its work."""
+        """Decodable ones only: a corrupt row must not stop a loop or a claim."""
         return [record for record in self.records(rows) if isinstance(record, Execution)]
 
     # --- reads ---------------------------------------------------------------------------------
@@ -166,7 +166,7 @@ class SqliteView(SmallTables):
     get = load
 
     async def load_free(self, ids: Sequence[str]) -> dict[str, Execution | Corrupt]:
-        return await self.load(ids)  # the file's write lock holds everything
+        return await self.load(ids)  # the file's write lock covers everything
 
     async def results(self, ids: Sequence[str]) -> dict[str, Attempt]:
         wanted = {key[-36:]: key for key in ids}
@@ -195,7 +195,7 @@ class SqliteView(SmallTables):
 
     @contextmanager
     def _ranked(self, routes: Sequence[Route]) -> Iterator[Iterable[Candidate]]:
-        """The executions waiting on these routes, best first, each read when it is asked for."""
+        """The executions waiting on these routes, best first, each read on demand."""
         ids = self._routes().ids
         lines = [self._line(ids[route]) for route in routes if route in ids]
         try:
@@ -207,7 +207,7 @@ class SqliteView(SmallTables):
     def _line(self, route_id: int) -> Generator[Candidate, None, None]:
         """The executions waiting on a route, best first, read one by one: no input is read in vain.
 
-        A row is gone before the next is read: a thousand of them at once would keep the garbage
+        A row is dropped before the next is read: a thousand of them at once would keep the garbage
         collector busy.
         """
         routes = self._book.by_id
@@ -256,7 +256,7 @@ class SqliteView(SmallTables):
         return int(self._connection.execute(sql, values).fetchone()[0])
 
     def _listed(self, wanted: ListFilter) -> list[int] | None:
-        """The numbers of the routes a listing is about."""
+        """The numbers of a listing's routes."""
         ids = self._routes().ids
         if wanted.routes is None:
             return None
@@ -338,7 +338,7 @@ class SqliteView(SmallTables):
         return [*found, *(each for each in self._not_text() if each[0] not in named)]
 
     def _not_text(self) -> Iterator[tuple[str, str]]:
-        """Rows marked because of bytes that are no text; everything is read to find them."""
+        """Rows marked for bytes that are not valid text; everything is read to find them."""
         for sheet in sheets():
             info = self._connection.execute(f"PRAGMA table_info({sheet.name})").fetchall()
             texts = [row[1] for row in info if row[2] == "TEXT" and row[1] not in sheet.key]
@@ -396,7 +396,7 @@ class SqliteView(SmallTables):
             insert_many(self._connection, _TAG, tags)
 
     def _update(self, changes: Changes) -> None:
-        """Renewals and ends differ in their key only: one statement for all that are alike."""
+        """Renewals and ends differ in their key only: one statement for all equal ones."""
         steps: dict[Row, list[str]] = {}
         freed: dict[Row, list[str]] = {}
         hot, everything = [], []
