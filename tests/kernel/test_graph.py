@@ -96,6 +96,7 @@ def test_every_edge_of_any_graph_leads_upwards_or_a_cycle_is_shown() -> None:
         found = ranks_of(names, edges)
         if isinstance(found, Refused):
             around = found.fields["nodes"]
+            assert isinstance(around, list | tuple)
             assert found.error is CycleDetected
             assert around[0] == around[-1]
             assert len(set(around)) == len(around) - 1 >= 2

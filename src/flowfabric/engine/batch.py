@@ -128,7 +128,7 @@ def _may_be_ones_fault(error: Exception) -> bool:
 
 
 def as_error(error: Exception) -> FlowFabricError:
-    """Any exception, as one of our errors."""
+    """An exception, whatever it is, as one of our errors."""
     if isinstance(error, FlowFabricError):
         return error
     wrapped = StoreError(f"{type(error).__name__}: {error}")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from flowfabric import limits
 from flowfabric.engine.core import EngineCore
 from flowfabric.engine.unit.commands.due import WakeDue
@@ -51,12 +49,8 @@ async def move_due(machine: EngineCore, limit: int = limits.DUE_BATCH) -> int:
 
 
 async def _move(machine: EngineCore, command: WakeDue) -> int:
-    async def work(tx: Transaction) -> Any:
-        return await machine.fold(tx, [command])
-
-    replies, effects = await machine.transact(work)
-    machine.publish(effects)
-    return int(replies[0])
+    (moved,) = await machine.execute_together([command])
+    return moved
 
 
 async def _move_each(machine: EngineCore, limit: int) -> int:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
 
 from flowfabric.api.hints import Bell
 from flowfabric.stores.base import EVERYBODY
@@ -38,7 +37,7 @@ class Wakeups:
         """Whether there is a listener for the topic."""
         return topic in self._waiters
 
-    def tell(self, topic: str, what: Any) -> None:
+    def tell(self, topic: str, what: object) -> None:
         """Hand waiters of the topic the value that a read would return."""
         for bell in self._waiters.get(topic, ()):
             bell.told = what

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Generic, TypeVar
+from collections.abc import Mapping
+from typing import Generic, TypeVar
 
 from flowfabric import limits
 from flowfabric.errors import FlowFabricError
@@ -41,7 +42,7 @@ class Refused(Record, frozen=True):
 
     error: type[FlowFabricError]
     detail: str = ""
-    fields: dict[str, Any] = {}
+    fields: Mapping[str, object] = {}
 
     def to_error(self) -> FlowFabricError:
         """The exception for the edge."""

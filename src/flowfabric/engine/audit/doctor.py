@@ -44,7 +44,7 @@ class _Examination:
         self._quick = quick
         self._loops = loops
         self._store = engine.store
-        self._facts: dict[str, Any] = {"store": engine.store.family}
+        self._facts: dict[str, object] = {"store": engine.store.family}
         self._problems: list[Problem] = []
         self._notices: list[Problem] = []
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from flowfabric.kernel.wait.condition import keys_of
 from flowfabric.model.execution import Execution
@@ -17,7 +17,7 @@ _SECRET_FIELDS: Final = ("lease_id", "grant")
 def core_fields(execution: Execution) -> dict[str, str | None]:
     """Every field but the waitpoint, which is another row."""
     attempt_index = execution.attempt_index or 0
-    values: dict[str, Any] = {
+    values: dict[str, object] = {
         name: value
         for name in Execution.__struct_fields__
         if name not in _SECRET_FIELDS

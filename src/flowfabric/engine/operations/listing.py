@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from flowfabric import limits
 from flowfabric.api.page import Page, decode_cursor, encode_cursor
@@ -11,7 +11,7 @@ from flowfabric.model.checks import check_integer
 
 R = TypeVar("R")
 T = TypeVar("T")
-P = TypeVar("P", bound=tuple[Any, ...])
+P = TypeVar("P", bound=tuple[int | str, ...])
 
 
 def check_limit(limit: object) -> int:

@@ -1,7 +1,7 @@
 """The function that performs each request.
 
 An operation decided by one command is a function from the checked request to that command; many of
-them share a commit. Any other is a coroutine that returns the reply itself.
+them share a commit. Each other one is a coroutine that returns the reply itself.
 """
 
 from __future__ import annotations

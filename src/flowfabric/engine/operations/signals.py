@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final, cast
 
 from flowfabric import ids, limits
 from flowfabric.api import waits as api
@@ -114,7 +114,7 @@ async def _deliver_all(
 ) -> list[SignalAccepted | SignalDuplicate | FlowFabricError]:
     """Deliver; payloads with a declared type are checked in between, while no transaction is open:
     a stranger's payload must not block a store."""
-    replies: list[Any] = await machine.batches.run(commands)
+    replies = await machine.batches.run(commands)
     compared: dict[int, DeliverSignal] = {}
     for at, reply in enumerate(replies):
         if isinstance(reply, TypeDeclared):
@@ -126,7 +126,7 @@ async def _deliver_all(
     again = await machine.batches.run(list(compared.values()))
     for at, reply in zip(compared, again, strict=True):
         replies[at] = reply
-    return replies
+    return cast("list[SignalAccepted | SignalDuplicate | FlowFabricError]", replies)
 
 
 async def _problem(payload: bytes | None, declared: str) -> Refused | None:

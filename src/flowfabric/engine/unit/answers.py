@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from flowfabric.engine.unit.corrupt import readable
 from flowfabric.engine.unit.view import View
 from flowfabric.kernel.execution.answer import answered_before
+from flowfabric.kernel.execution.cancel import Cancel
+from flowfabric.kernel.execution.complete import Complete
+from flowfabric.kernel.execution.fail import Fail
+from flowfabric.kernel.execution.own import Delay
+from flowfabric.kernel.flow.dependent import WaitChildren
 from flowfabric.kernel.registry import REPEATABLE
 from flowfabric.model.answer import Answer
 from flowfabric.stores.base import Transaction
 from flowfabric.stores.tables import ANSWERS
 
+Repeatable = Complete | Fail | Cancel | Delay | WaitChildren  # the keys of REPEATABLE
 
-async def first_answer(tx: Transaction, view: View, command: Any) -> Answer | None:
+
+async def first_answer(tx: Transaction, view: View, command: Repeatable) -> Answer | None:
     """What this call was answered when its lease lived; only refused calls pay for the look."""
     fence = command.fence
     if fence is None or command.execution_id not in view.executions:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, cast
 
-from flowfabric.engine.unit.answers import first_answer
+from flowfabric.engine.unit.answers import Repeatable, first_answer
 from flowfabric.engine.unit.commands import claims as claims
 from flowfabric.engine.unit.commands import due as due
 from flowfabric.engine.unit.commands import flows as flows
@@ -20,23 +20,21 @@ from flowfabric.engine.unit.unit import Unit
 from flowfabric.engine.unit.view import View
 from flowfabric.kernel.command import Command, ExecutionCommand
 from flowfabric.kernel.decision import Refused
-from flowfabric.kernel.registry import REPEATABLE
 from flowfabric.model.bounds import UNBOUNDED
 from flowfabric.model.execution import Execution
 
 
-async def fold(unit: Unit, commands: Sequence[Command[object]]) -> list[Any]:
+async def fold(unit: Unit, commands: Sequence[Command[object]]) -> list[object]:
     """The reply to each command; everything is saved but what the view still holds.
 
     A batch gives what its commands would give one after the other. What follows from a decision
     (a member set free, a slot offered again) is put off as long as no later command could tell.
     """
     view, owes = unit.view, False
-    replies: list[Any] = []
+    replies: list[object] = []
     for command in commands:
-        kind = type(command)
-        handler = HANDLERS.get(kind)
-        reply: Any
+        handler = HANDLERS.get(type(command))
+        reply: object
         if handler is None:
             if owes and _may_be_moved(view, command):
                 await unit.follow_up()
@@ -47,7 +45,7 @@ async def fold(unit: Unit, commands: Sequence[Command[object]]) -> list[Any]:
                 await unit.follow_up()
             reply = await handler(unit, command)
             owes = unit.owes
-        if type(reply) is Refused and kind in REPEATABLE:
+        if type(reply) is Refused and isinstance(command, Repeatable):
             reply = await first_answer(unit.tx, view, command) or reply
         replies.append(reply)
     if owes:

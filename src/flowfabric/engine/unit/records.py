@@ -62,7 +62,7 @@ class Rows:
         ]
         return [record for _, record in sorted(found, key=lambda pair: pair[0])]
 
-    def matching(self, table: Table[R], field: str, value: Any) -> list[R]:
+    def matching(self, table: Table[R], field: str, value: object) -> list[R]:
         """The loaded records with this value, in the order of their keys."""
         return [
             record

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hmac
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 from flowfabric.errors import (
     ExecutionNotActive,
@@ -51,7 +51,7 @@ def not_found(execution_id: str) -> Refused:
 
 def not_active(execution: Execution) -> Refused:
     """Not running; with the fields that show a caller whether its own earlier call did that."""
-    fields: dict[str, Any] = {
+    fields: dict[str, object] = {
         "terminal_outcome": execution.state.terminal_outcome.value,
         "lease_epoch": execution.lease_epoch,
         "lifecycle_phase": execution.state.lifecycle_phase.value,

@@ -52,7 +52,7 @@ def lease_event(
 
 
 def operator_event(
-    execution: Execution, event_type: OperatorEventType, now: int, **details: Any
+    execution: Execution, event_type: OperatorEventType, now: int, **details: object
 ) -> OperatorEvent:
     """One operator action, as audited."""
     return OperatorEvent(

@@ -72,7 +72,7 @@ def _closed(lane_id: str, catalog: Catalog, what: str) -> Refused:
 
 
 def switch_lane(catalog: Catalog, command: SwitchLane, at: Moment) -> Decision[LaneChanged]:
-    """Any status from any other; an unknown lane is created with its status."""
+    """Each status from each other; an unknown lane is created with its status."""
     lane_id, wanted = command.lane_id, command.lane_state
     if refusal := _unreadable(lane_id, catalog):
         return Decision(refusal)

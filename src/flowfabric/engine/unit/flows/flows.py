@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import cached_property
-from typing import Any, Final
+from typing import Final
 
 from flowfabric.engine.unit.due import Due
 from flowfabric.engine.unit.flows.cascade import Cascade
@@ -46,7 +46,7 @@ class Flows:
     def _catch_up(self) -> CatchUp:
         return CatchUp(self.graph, self.deferred, self.joins, self.cascade)
 
-    async def prepare(self, need: Needs, commands: Sequence[Command[Any]]) -> None:
+    async def prepare(self, need: Needs, commands: Sequence[Command[object]]) -> None:
         """Lock the flows that the commands are about, in one order."""
         wanted = set(need.flows)
         for key in need.flows_of:
@@ -86,7 +86,7 @@ class Flows:
         return done
 
 
-def _are_many_ends(commands: Sequence[Command[Any]]) -> bool:
+def _are_many_ends(commands: Sequence[Command[object]]) -> bool:
     """Whether so many ends are reported at once that they are written before their flows are
     locked: deciding them needs no flow, and other transactions go on with the graph meanwhile."""
     return len(commands) >= HELD_LATER_FROM and all(type(each) in _REPORTING for each in commands)
