@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import cached_property
 
-from flowfabric.engine.unit.flows.flows import Flows, members_of
+from flowfabric.engine.unit.flows.flows import Flows, flows_named, members_of
 from flowfabric.engine.unit.limits import Limits
 from flowfabric.engine.unit.view import InvariantViolated, View
 from flowfabric.engine.unit.waits import Waits
@@ -102,8 +102,8 @@ async def open_unit(
     executions = await tx.load(tuple(need.executions)) if need.executions else {}
     keys = await tx.load_keys(sorted(need.keys)) if need.keys else {}
     unit = Unit(tx, View(moment(tx.now), catalog, executions, keys), credits_of)
-    if need.flows or need.flows_of:
-        await unit.flows.prepare(need, commands)
+    if flow_ids := flows_named(need, executions):
+        await unit.flows.prepare(flow_ids, commands)
     if need.waits:
         await unit.waits.prepare(need)
     if need.is_limited:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Final
 
@@ -19,7 +19,7 @@ from flowfabric.kernel.execution.complete import Complete
 from flowfabric.kernel.execution.fail import Fail
 from flowfabric.kernel.flow.children import family_of
 from flowfabric.model.execution import Execution
-from flowfabric.stores.base import Transaction
+from flowfabric.stores.base import Corrupt, Transaction
 from flowfabric.stores.tables import FLOW_TASKS, FLOWS, MEMBERS
 
 _REPORTING: Final = frozenset((Complete, Fail))  # decided without a look at their flows
@@ -30,6 +30,19 @@ async def members_of(tx: Transaction, flow_ids: Iterable[str]) -> set[str]:
     """The members of flows that are to be cancelled: they are locked before their flow."""
     keys = sorted((each,) for each in flow_ids)
     return {key[1] for key in await tx.peek_rows(MEMBERS, keys)}
+
+
+def flows_named(need: Needs, executions: Mapping[str, Execution | Corrupt]) -> set[str]:
+    """The flows that commands are about: named by them, or by the executions they name."""
+    wanted = set(need.flows)
+    for key in need.flows_of:
+        execution = executions.get(key)
+        if isinstance(execution, Execution):
+            if execution.flow_id is not None:
+                wanted.add(execution.flow_id)
+            elif key in need.families:
+                wanted.add(family_of(execution))
+    return wanted
 
 
 class Flows:
@@ -46,22 +59,12 @@ class Flows:
     def _catch_up(self) -> CatchUp:
         return CatchUp(self.graph, self.deferred, self.joins, self.cascade)
 
-    async def prepare(self, need: Needs, commands: Sequence[Command[object]]) -> None:
+    async def prepare(self, flow_ids: set[str], commands: Sequence[Command[object]]) -> None:
         """Lock the flows that the commands are about, in one order."""
-        wanted = set(need.flows)
-        for key in need.flows_of:
-            execution = self._view.executions.get(key)
-            if isinstance(execution, Execution):
-                if execution.flow_id is not None:
-                    wanted.add(execution.flow_id)
-                elif key in need.families:
-                    wanted.add(family_of(execution))
-        if not wanted:
-            return
         if _are_many_ends(commands):
-            self.graph.locks.lock_later(wanted)
+            self.graph.locks.lock_later(flow_ids)
         else:
-            await self.graph.locks.lock(wanted)
+            await self.graph.locks.lock(flow_ids)
 
     async def follow_up(self) -> None:
         """Everything that follows from members that ended or live again."""
