@@ -22,11 +22,15 @@ from flowfabric.bench.databases import STORES, Server, disk, open_databases
 
 HERE = Path(__file__).resolve().parent
 LIMIT_S = 3_600.0
-SCENARIOS = ("cycle", "worker", "latency", "idle", "usage", "admission", "suspend", "flow")
+SCENARIOS = (
+    *("cycle", "worker", "latency", "single", "idle"),
+    *("usage", "admission", "suspend", "flow"),
+)
 QUICK_N = {
     "cycle": 2_000,
     "worker": 2_000,
     "latency": 50,
+    "single": 500,
     "idle": 6,
     "usage": 2_000,
     "admission": 1_000,

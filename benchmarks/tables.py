@@ -36,6 +36,7 @@ def render(run: Run) -> str:
         *_cycle(run),
         *_worker(run),
         *_latency(run),
+        *_single(run),
         *_idle(run),
         *_usage(run),
         *_admission(run),
@@ -118,6 +119,20 @@ def _latency(run: Run) -> Iterable[str]:
             label = f"{peer['name']} {peer['version']}"
             rows.append((store, label, p50, "", "", peer["setting"] or peer["note"], ""))
     yield _table(("store", "engine", "p50 ms", "p95 ms", "p99 ms", "setting", "target"), rows)
+
+
+def _single(run: Run) -> Iterable[str]:
+    yield "## Single: one claim and one completion at a time, 16 callers"
+    rows = [
+        (
+            each["store"],
+            f"{each['n']:,}",
+            f"{each['throughput_per_s']:,.0f}",
+            f"{each['extra']['cpu_us_per_cycle']:.0f}",
+        )
+        for each in _of(run, "single")
+    ]
+    yield _table(("store", "n", "claims and completions/s", "CPU µs"), rows)
 
 
 def _laps(found: Run) -> tuple[str, ...]:

@@ -17,7 +17,7 @@ from benchmarks.scenarios.raw import connect
 from benchmarks.scenarios.specimen import CORE, TABLES, read_specimen
 from benchmarks.tables import render
 from flowfabric.assemble import open_engine
-from flowfabric.bench import cycle, latency, worker
+from flowfabric.bench import cycle, latency, single, worker
 from flowfabric.bench.databases import Databases, open_databases
 from flowfabric.bench.main import run
 from flowfabric.bench.measurement import MeasurementFailed, check_count, percentile
@@ -127,6 +127,13 @@ def test_a_worker_process_drains_and_is_counted(databases: Databases) -> None:
 def test_latency_with_a_worker_in_another_process(databases: Databases) -> None:
     with databases.empty() as url:
         assert len(latency.laps_beside(url, 2)) == 2
+
+
+def test_single_drains_a_backlog_one_by_one(databases: Databases) -> None:
+    found = single.measure(databases, 20, rounds=1)
+    assert found.throughput_per_s is not None
+    assert found.throughput_per_s > 0
+    assert found.extra["cpu_us_per_cycle"] > 0
 
 
 def test_idle_counts_statements(databases: Databases) -> None:

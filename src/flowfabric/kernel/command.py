@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from typing import Generic, TypeVar
 
 from flowfabric.model.record import Record
@@ -18,6 +19,7 @@ class Needs:
         "admissions",
         "budgets",
         "catalog",
+        "claims",
         "dedups",
         "executions",
         "families",
@@ -39,6 +41,7 @@ class Needs:
 
     def __init__(self) -> None:
         self.catalog = False  # lanes, routes and scopes
+        self.claims: dict[Hashable, int] = {}  # how many executions equal offers claim
         self.executions: set[str] = set()
         self.keys: set[tuple[str, str]] = set()  # idempotency keys, by namespace
         # Flows

@@ -20,7 +20,7 @@ def add_arguments(parser: FfParser) -> None:
     parser.add_argument(
         "scenario",
         type=_scenario,
-        choices=("cycle", "worker", "latency"),
+        choices=("cycle", "worker", "latency", "single"),
         metavar="cycle|worker|latency",
     )
     parser.add_argument("--store", choices=("sqlite", "postgres"), default="sqlite")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Hashable, Sequence
 from functools import cached_property
 
+from flowfabric.engine.unit.candidates import Pool
 from flowfabric.engine.unit.flows.flows import Flows, flows_named, members_of
 from flowfabric.engine.unit.limits import Limits
 from flowfabric.engine.unit.view import InvariantViolated, View
@@ -25,6 +27,8 @@ class Unit:
         self.tx = tx
         self.view = view
         self.credits_of = credits_of
+        self.claims_left: Counter[Hashable] = Counter()  # executions that claims to come ask for
+        self.pool: Pool | None = None
         self._has_flows = self._has_limits = False  # whether these parts were made
 
     @cached_property
@@ -102,6 +106,7 @@ async def open_unit(
     executions = await tx.load(tuple(need.executions)) if need.executions else {}
     keys = await tx.load_keys(sorted(need.keys)) if need.keys else {}
     unit = Unit(tx, View(moment(tx.now), catalog, executions, keys), credits_of)
+    unit.claims_left.update(need.claims)
     if flow_ids := flows_named(need, executions):
         await unit.flows.prepare(flow_ids, commands)
     if need.waits:

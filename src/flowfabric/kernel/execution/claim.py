@@ -32,6 +32,7 @@ class Claim(Command[list[Claimed]], frozen=True, kw_only=True):
     def needs(self, need: Needs) -> None:
         """The routes to match."""
         need.catalog = True
+        need.claims[self.offer] = need.claims.get(self.offer, 0) + self.limit
 
 
 class NewIds(Record, frozen=True):

@@ -6,23 +6,21 @@ from collections import Counter
 from collections.abc import Sequence
 
 from flowfabric import ids
+from flowfabric.engine.unit.candidates import Candidates, Pool
 from flowfabric.engine.unit.handlers import handles
-from flowfabric.engine.unit.limits import Candidate, line_of
+from flowfabric.engine.unit.limits import Candidate
 from flowfabric.engine.unit.unit import Unit
 from flowfabric.kernel.decision import Refused
 from flowfabric.kernel.execution.claim import Claim, NewIds, claim
 from flowfabric.kernel.execution.grant import PromiseBest
 from flowfabric.kernel.execution.routing import Offer, matching_routes
 from flowfabric.kernel.limit.fairness import (
-    Credits,
-    Line,
     Share,
-    credits_after,
     parts_of,
     shares_of,
 )
 from flowfabric.kernel.limit.holdings import slot_until
-from flowfabric.limits import CLAIM_BYTES_MAX
+from flowfabric.limits import CLAIM_BYTES_MAX, CLAIM_MAX
 from flowfabric.model.bounds import UNBOUNDED
 from flowfabric.model.execution import Body
 from flowfabric.model.quota import AdmissionState
@@ -37,12 +35,19 @@ DEPTH_MAX = 500  # and how far it looks at once
 @handles(Claim)
 async def claim_work(unit: Unit, command: Claim) -> list[Claimed]:
     """Matching routes, fair shares, admission, leases, bodies."""
+    unit.claims_left[command.offer] -= command.limit
+    if (pooled := _pooled(unit, command)) is not None:
+        return _leased(unit, command, pooled)
     claimed: list[Claimed] = []
     depth, room = 0, CLAIM_BYTES_MAX
     shares = _shares(unit, command.offer)
     for _ in range(SEARCHES_MAX if shares else 0):
         await unit.save()
         slots = command.limit - len(claimed)
+        if len(shares) == 1 and not depth:
+            await _fill_pool(unit, command, shares[0], room)
+            if (pooled := _pooled(unit, command)) is not None:
+                return _leased(unit, command, pooled)
         lot = await _candidates(unit, shares, command.offer, slots, depth, room)
         admitted = await _admitted(unit, lot, AdmissionState.RUNNING, None)
         claimed += _leased(unit, command, admitted)
@@ -85,44 +90,42 @@ def with_body(reply: Claimed, body: Body) -> Claimed:
     )
 
 
+# --- claims that share a search ------------------------------------------------------------------
+
+
+def _pooled(unit: Unit, command: Claim) -> list[Candidate] | None:
+    """What an equal claim of this batch found for this one, too."""
+    pool = unit.pool
+    if pool is None:
+        return None
+    chosen = pool.take(command.limit, unit.view) if pool.offer == command.offer else None
+    if chosen is None:
+        unit.pool = None
+        if pool:  # they are locked, so other claims have passed them over: let these look again
+            unit.view.effects.woken.setdefault(pool.lane_id, len(pool))
+    return chosen
+
+
+async def _fill_pool(unit: Unit, command: Claim, share: Share, room: int) -> None:
+    """Search once for this claim and for equal ones behind it in the batch.
+
+    Only what no limit bounds: whether that may start depends on nothing but its order.
+    """
+    others = unit.claims_left[command.offer]
+    if others <= 0:
+        return
+    count = min(command.limit + others, CLAIM_MAX)
+    found = await _ready(unit, share, count, room)
+    if any(execution.bounds is not UNBOUNDED for execution, _ in found):
+        unit.claims_left[command.offer] = 0  # each claim of this batch searches for itself
+        unit.view.effects.woken.setdefault(share.lane_id, len(found))
+        return
+    is_cut = sum(len(body.payload) for _, body in found) >= room
+    is_all = len(found) < count and not is_cut
+    unit.pool = Pool(command.offer, share.lane_id, found, is_all=is_all, view=unit.view)
+
+
 # --- the search ----------------------------------------------------------------------------------
-
-
-class Candidates:
-    """What a search proposes for a claim: candidates, best first, and how many of each line."""
-
-    def __init__(
-        self,
-        shares: Sequence[Share],
-        credits: Credits,
-        found: list[Candidate],
-        owed: dict[Line, int],
-        parts: dict[Line, int],
-    ) -> None:
-        self.found = found
-        self.parts = parts
-        self._shares = shares
-        self._credits = credits
-        self._owed = owed
-
-    def first(self) -> list[Candidate]:
-        """Each line's part, where nothing limits it."""
-        if len(self.found) <= sum(self.parts.values()):
-            return self.found
-        left = dict(self.parts)
-        chosen = []
-        for candidate in self.found:
-            line = line_of(candidate[0])
-            if left[line] > 0:
-                left[line] -= 1
-                chosen.append(candidate)
-        return chosen
-
-    def settle(self, admitted: Sequence[Candidate]) -> None:
-        """Remember what the lines are owed after this."""
-        if len(self._shares) > 1:
-            taken = Counter(line_of(execution) for execution, _ in admitted)
-            self._credits.update(credits_after(self._shares, self._credits, self._owed, taken))
 
 
 def _take_from(unused: Counter[str], lane_id: str, slots: int) -> None:
