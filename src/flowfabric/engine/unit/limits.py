@@ -160,9 +160,10 @@ class Limits:
     async def _follow_moves(self, moves: Sequence[Move]) -> None:
         """Give back, use and count what executions hold, as their moves say."""
         now = self._view.at.now
-        await self._return_holdings([move for move in moves if gives_back_holdings(*move)])
+        holders = [move for move in moves if move[0].side_holds or move[1].side_holds]
+        await self._return_holdings([move for move in holders if gives_back_holdings(*move)])
         await self._return_slots([move[0] for move in moves if gives_back_slot(*move, now)])
-        await self._use_reserved([move[1] for move in moves if uses_reserved_slots(*move)])
+        await self._use_reserved([move[1] for move in holders if uses_reserved_slots(*move)])
         for before, after in moves:
             if before.is_terminal is not after.is_terminal and after.bounds.budget_ids:
                 self._attach(after)

@@ -222,6 +222,9 @@ class Waits:
 
     async def close_after(self, moves: Sequence[tuple[Execution, Execution]]) -> None:
         """Close what an execution leaves behind when something else ends its wait or its life."""
+        moves = [move for move in moves if move[0].suspension_id or move[0].side_holds]
+        if not moves:
+            return
         left = [move for move in moves if leaves_wait(*move)]
         await self.open([before for before, _ in left])
         for before, after in left:
