@@ -15,8 +15,8 @@ from typing import Any
 
 from flowfabric.assemble import open_engine
 from flowfabric.config import EngineConfig
-from flowfabric.engine.core import EngineCore
 from flowfabric.engine.engine import Engine
+from flowfabric.engine.machine import Machine
 from flowfabric.engine.unit.flows.cascade import Cascade
 from flowfabric.engine.unit.flows.catch_up import CatchUp
 from flowfabric.model.attempt import FailureClass
@@ -50,7 +50,7 @@ def after(owner: type, name: str, times: int = 1) -> None:
 
 def after_commit() -> None:
     """Die between a commit and its answer: what is published comes next."""
-    EngineCore.publish = die  # type: ignore[method-assign]
+    Machine.publish = die  # type: ignore[method-assign]
 
 
 async def begin(engine: Engine, name: str) -> Handle:

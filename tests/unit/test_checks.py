@@ -36,7 +36,7 @@ def refused_imports(src: Path, tree: Tree) -> list[str]:
         ("kernel/fence.py", "import msgspec"),
         ("stores/sqlite/store.py", "from flowfabric.kernel.fence import check"),
         ("stores/sqlite/store.py", "from flowfabric.engine.batch import Batch"),
-        ("stores/base.py", "from flowfabric.engine.core import EngineCore"),
+        ("stores/base.py", "from flowfabric.engine.machine import Machine"),
         ("engine/batch.py", "from flowfabric.loops.leases import Leases"),
         ("engine/batch.py", "from flowfabric.stores.codec import STATE_COLUMNS"),
         ("engine/batch.py", "import flowfabric.stores.sqlite.store"),

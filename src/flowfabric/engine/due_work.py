@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from flowfabric import limits
-from flowfabric.engine.core import EngineCore
+from flowfabric.engine.machine import Machine
 from flowfabric.engine.unit.commands.due import WakeDue
 from flowfabric.engine.unit.due import Due, Thing, alone, named, rows_due
 from flowfabric.errors import RetryExhausted
@@ -36,7 +36,7 @@ async def clock_of(reader: Reader) -> int:
 # --- due work -------------------------------------------------------------------------------------
 
 
-async def move_due(machine: EngineCore, limit: int = limits.DUE_BATCH) -> int:
+async def move_due(machine: Machine, limit: int = limits.DUE_BATCH) -> int:
     """Move everything that is due, in one transaction; returns how many were moved."""
     check_integer(limit, field="limit", least=1, most=limits.CREATE_MAX)
     moved = await _try_again(machine)
@@ -48,12 +48,12 @@ async def move_due(machine: EngineCore, limit: int = limits.DUE_BATCH) -> int:
         return moved + await _move_each(machine, limit)
 
 
-async def _move(machine: EngineCore, command: WakeDue) -> int:
+async def _move(machine: Machine, command: WakeDue) -> int:
     (moved,) = await machine.execute_together([command])
     return moved
 
 
-async def _move_each(machine: EngineCore, limit: int) -> int:
+async def _move_each(machine: Machine, limit: int) -> int:
     """A due row cannot be moved: try each in a transaction of its own."""
     aside = machine.aside.things
 
@@ -68,7 +68,7 @@ async def _move_each(machine: EngineCore, limit: int) -> int:
     return sum([await _move_alone(machine, thing, now) for thing in things])
 
 
-async def _try_again(machine: EngineCore) -> int:
+async def _try_again(machine: Machine) -> int:
     """Retry rows that were set aside long enough ago."""
     if not machine.aside.things:
         return 0
@@ -76,7 +76,7 @@ async def _try_again(machine: EngineCore) -> int:
     return sum([await _move_alone(machine, thing, now) for thing in machine.aside.due(now)])
 
 
-async def _move_alone(machine: EngineCore, thing: Thing, now: int) -> int:
+async def _move_alone(machine: Machine, thing: Thing, now: int) -> int:
     """Move one due row, or set it aside: a bad record is no reason to stop."""
     try:
         moved = await _move(machine, WakeDue(limit=1, named=alone(thing)))
@@ -100,7 +100,7 @@ def _is_outage(error: Exception) -> bool:
 # --- expired rows ---------------------------------------------------------------------------------
 
 
-async def sweep(machine: EngineCore, limit: int) -> int:
+async def sweep(machine: Machine, limit: int) -> int:
     """Delete expired idempotency keys and old events."""
     check_integer(limit, field="limit", least=1, most=limits.CREATE_MAX)
 
@@ -115,7 +115,7 @@ async def sweep(machine: EngineCore, limit: int) -> int:
     return await machine.transact(work)
 
 
-async def sweep_workers(machine: EngineCore, limit: int) -> int:
+async def sweep_workers(machine: Machine, limit: int) -> int:
     """Remove workers without a recent heartbeat from the registry."""
     check_integer(limit, field="limit", least=1, most=limits.CREATE_MAX)
     return await machine.execute(SweepWorkers(limit=limit))

@@ -14,8 +14,8 @@ from flowfabric.api.operation import Request
 from flowfabric.api.seeds import supported
 from flowfabric.config import EngineConfig
 from flowfabric.engine import due_work
-from flowfabric.engine.core import EngineCore
 from flowfabric.engine.loop_status import BackgroundLoop, LoopStatus, status_of
+from flowfabric.engine.machine import Machine
 from flowfabric.engine.operations import admin as admin
 from flowfabric.engine.operations import budgets as budgets
 from flowfabric.engine.operations import control as control
@@ -54,7 +54,7 @@ def _no_request(request: object) -> InvalidInput:
     )
 
 
-class Engine(EngineBackend, EngineCore):
+class Engine(EngineBackend, Machine):
     """All operations on executions and flows, the same on every store.
 
     >>> async with open_engine("memory://") as engine:  # doctest: +SKIP
@@ -94,14 +94,14 @@ class Engine(EngineBackend, EngineCore):
         if self.loop is not None:
             await self.loop.stop()
             self.loop = None
-        await self.close_core()
+        await self.close_machine()
         await self.store.close()
         forks.disinherit(self)
 
     def _after_fork(self) -> None:
         """In a child process: calls say that the engine is the parent's; closing does nothing."""
         self.loop = None
-        self._leave_core()
+        self._leave_machine()
 
     async def __aenter__(self) -> Self:
         await self.start()

@@ -13,8 +13,8 @@ from flowfabric.api.admin import DoctorReport, Problem
 from flowfabric.engine.audit.flows import audit_flows, strays
 from flowfabric.engine.audit.limits import audit_limits
 from flowfabric.engine.audit.loops import audit_loops, dead_loops, overdue_rows
-from flowfabric.engine.core import EngineCore
 from flowfabric.engine.loop_status import LoopStatus
+from flowfabric.engine.machine import Machine
 from flowfabric.errors import FlowFabricError
 from flowfabric.limits import PAGE_MAX
 from flowfabric.model.execution import Execution
@@ -28,7 +28,7 @@ OVERDUE = "overdue"
 OVERDUE_MS = 60_000  # by then the loops of any engine would have moved it
 
 
-async def examine(engine: EngineCore, loops: LoopStatus, *, quick: bool) -> DoctorReport:
+async def examine(engine: Machine, loops: LoopStatus, *, quick: bool) -> DoctorReport:
     """Check everything; slow on a large store, harmless while work goes on.
 
     `quick`: leave out checks that read every row.
@@ -39,7 +39,7 @@ async def examine(engine: EngineCore, loops: LoopStatus, *, quick: bool) -> Doct
 class _Examination:
     """One round of all checks."""
 
-    def __init__(self, engine: EngineCore, loops: LoopStatus, *, quick: bool) -> None:
+    def __init__(self, engine: Machine, loops: LoopStatus, *, quick: bool) -> None:
         self._engine = engine
         self._quick = quick
         self._loops = loops

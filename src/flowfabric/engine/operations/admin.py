@@ -7,9 +7,9 @@ import asyncio
 from flowfabric import limits
 from flowfabric.api import admin as api
 from flowfabric.engine.audit.doctor import examine
-from flowfabric.engine.core import EngineCore
 from flowfabric.engine.due_work import clock_of
 from flowfabric.engine.loop_status import status_of
+from flowfabric.engine.machine import Machine
 from flowfabric.engine.operations.performing import answers, commands
 from flowfabric.engine.operations.waiting import left_s, wait_until
 from flowfabric.errors import InvalidInput, WaitTimeout
@@ -30,25 +30,25 @@ from flowfabric.stores.base import Reader, Transaction
 
 
 @answers(api.Ping)
-async def ping(machine: EngineCore, _request: api.Ping) -> None:
+async def ping(machine: Machine, _request: api.Ping) -> None:
     """Read the store's clock."""
     await machine.read(clock_of)
 
 
 @answers(api.ServerTimeMs)
-async def server_time_ms(machine: EngineCore, _request: api.ServerTimeMs) -> int:
+async def server_time_ms(machine: Machine, _request: api.ServerTimeMs) -> int:
     """Read from the store, not computed."""
     return await machine.read(clock_of)
 
 
 @answers(api.Prepare)
-async def prepare(machine: EngineCore, _request: api.Prepare) -> Prepared:
+async def prepare(machine: Machine, _request: api.Prepare) -> Prepared:
     """Apply every missing migration."""
     return Prepared(tuple(await machine.store.migrate()))
 
 
 @answers(api.ShutdownPrepare)
-async def shutdown_prepare(machine: EngineCore, request: api.ShutdownPrepare) -> None:
+async def shutdown_prepare(machine: Machine, request: api.ShutdownPrepare) -> None:
     """Finish commits of this process; other processes have their own."""
     until = wait_until(request.wait_ms, is_bounded=True)
     try:
@@ -59,7 +59,7 @@ async def shutdown_prepare(machine: EngineCore, request: api.ShutdownPrepare) ->
 
 
 @answers(api.Doctor)
-async def doctor(machine: EngineCore, request: api.Doctor) -> api.DoctorReport:
+async def doctor(machine: Machine, request: api.Doctor) -> api.DoctorReport:
     """Check the store, and the loops of this process."""
     quick = check_flag(request.quick, field="quick")
     return await examine(machine, status_of(machine.loop, machine.aside), quick=quick)
@@ -67,7 +67,7 @@ async def doctor(machine: EngineCore, request: api.Doctor) -> api.DoctorReport:
 
 @answers(api.ReconcileExecutionIndex)
 async def reconcile_execution_index(
-    machine: EngineCore, _request: api.ReconcileExecutionIndex
+    machine: Machine, _request: api.ReconcileExecutionIndex
 ) -> Reconciled:
     """Compare only; nothing is repaired."""
     problems = await machine.read(_audit)
@@ -84,22 +84,20 @@ async def _audit(reader: Reader) -> list[tuple[str, str]]:
 
 
 @commands(api.MarkLeaseExpiredIfDue)
-def mark_lease_expired_if_due(
-    machine: EngineCore, request: api.MarkLeaseExpiredIfDue
-) -> ExpireLease:
+def mark_lease_expired_if_due(machine: Machine, request: api.MarkLeaseExpiredIfDue) -> ExpireLease:
     """Mark one expired lease."""
     return ExpireLease(execution_id=machine.check_id(request.execution_id))
 
 
 @commands(api.PromoteDelayed)
-def promote_delayed(machine: EngineCore, request: api.PromoteDelayed) -> PromoteDelayed:
+def promote_delayed(machine: Machine, request: api.PromoteDelayed) -> PromoteDelayed:
     """End one delay."""
     return PromoteDelayed(execution_id=machine.check_id(request.execution_id))
 
 
 @commands(api.ExpireExecution)
 def expire_execution(
-    machine: EngineCore, request: api.ExpireExecution
+    machine: Machine, request: api.ExpireExecution
 ) -> ExpireAttempt | ExpireDeadline:
     """Expire by the named phase."""
     execution_id = machine.check_id(request.execution_id)
@@ -114,7 +112,7 @@ def expire_execution(
 
 
 @answers(api.TrimRetention)
-async def trim_retention(machine: EngineCore, request: api.TrimRetention) -> int:
+async def trim_retention(machine: Machine, request: api.TrimRetention) -> int:
     """Delete one batch, in one transaction."""
     limit = check_integer(request.limit, field="limit", least=1, most=limits.CREATE_MAX)
 

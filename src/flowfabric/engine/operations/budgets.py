@@ -9,7 +9,7 @@ from typing import TypeVar
 from flowfabric import ids, limits
 from flowfabric.api import budgets as api
 from flowfabric.api.page import Page, at_name
-from flowfabric.engine.core import EngineCore
+from flowfabric.engine.machine import Machine
 from flowfabric.engine.operations.listing import Listing, check_limit
 from flowfabric.engine.operations.performing import answers, commands
 from flowfabric.engine.unit.corrupt import readable
@@ -47,7 +47,7 @@ W = TypeVar("W", bound=StrEnum)
 
 
 @commands(api.CreateBudget)
-def create_budget(machine: EngineCore, request: api.CreateBudget) -> CreateBudget:
+def create_budget(machine: Machine, request: api.CreateBudget) -> CreateBudget:
     """Put a policy in force."""
     fields = ("dimensions", "hard_limits"), ("dimensions", "soft_limits")
     dimensions = request.dimensions
@@ -69,7 +69,7 @@ def create_budget(machine: EngineCore, request: api.CreateBudget) -> CreateBudge
 
 
 @commands(api.UpdateBudget)
-def update_budget(machine: EngineCore, request: api.UpdateBudget) -> UpdateBudget:
+def update_budget(machine: Machine, request: api.UpdateBudget) -> UpdateBudget:
     """Change the named fields."""
     interval = request.reset_interval_ms
     return UpdateBudget(
@@ -92,7 +92,7 @@ def _word(value: W | str | None, words: type[W], field: str) -> W | None:
 
 
 @commands(api.ResetBudget)
-def reset_budget(machine: EngineCore, request: api.ResetBudget) -> ResetBudget:
+def reset_budget(machine: Machine, request: api.ResetBudget) -> ResetBudget:
     """Set usage to zero."""
     return ResetBudget(budget_id=check_name(request.budget_id, field="budget_id"))
 
@@ -101,7 +101,7 @@ def reset_budget(machine: EngineCore, request: api.ResetBudget) -> ResetBudget:
 
 
 @commands(api.ReportUsage)
-def report_usage(machine: EngineCore, request: api.ReportUsage) -> ReportUsage:
+def report_usage(machine: Machine, request: api.ReportUsage) -> ReportUsage:
     """Report by the owner of a lease."""
     handle, usage = machine.check_handle(request.handle), request.usage
     if not isinstance(usage, api.Usage):
@@ -118,7 +118,7 @@ def report_usage(machine: EngineCore, request: api.ReportUsage) -> ReportUsage:
 
 
 @commands(api.ReportUsageAdmin)
-def report_usage_admin(machine: EngineCore, request: api.ReportUsageAdmin) -> ReportUsage:
+def report_usage_admin(machine: Machine, request: api.ReportUsageAdmin) -> ReportUsage:
     """Report from outside any execution."""
     fields = ("dimensions", "deltas")
     return ReportUsage(
@@ -131,7 +131,7 @@ def report_usage_admin(machine: EngineCore, request: api.ReportUsageAdmin) -> Re
 
 
 @commands(api.RecordSpend)
-def record_spend(machine: EngineCore, request: api.RecordSpend) -> RecordSpend:
+def record_spend(machine: Machine, request: api.RecordSpend) -> RecordSpend:
     """Add to the execution's ledger."""
     return RecordSpend(
         budget_id=check_name(request.budget_id, field="budget_id"),
@@ -143,14 +143,14 @@ def record_spend(machine: EngineCore, request: api.RecordSpend) -> RecordSpend:
 
 
 @commands(api.ReleaseBudget)
-def release_budget(machine: EngineCore, request: api.ReleaseBudget) -> ReleaseBudget:
+def release_budget(machine: Machine, request: api.ReleaseBudget) -> ReleaseBudget:
     """Give back the amounts in the execution's ledger."""
     name = check_name(request.budget_id, field="budget_id")
     return ReleaseBudget(budget_id=name, execution_id=machine.check_id(request.execution_id))
 
 
 @commands(api.ReserveBudget)
-def reserve_budget(machine: EngineCore, request: api.ReserveBudget) -> Reserve:
+def reserve_budget(machine: Machine, request: api.ReserveBudget) -> Reserve:
     """Reserve; a reservation without a name gets one."""
     handle, hold_id = machine.check_handle(request.handle), request.hold_id
     name = ids.new_secret_id() if hold_id is None else check_name(hold_id, field="hold_id")
@@ -165,7 +165,7 @@ def reserve_budget(machine: EngineCore, request: api.ReserveBudget) -> Reserve:
 
 
 @commands(api.SettleBudget)
-def settle_budget(machine: EngineCore, request: api.SettleBudget) -> Settle:
+def settle_budget(machine: Machine, request: api.SettleBudget) -> Settle:
     """Replace the reservation by the actual usage."""
     handle = machine.check_handle(request.handle)
     return Settle(
@@ -178,7 +178,7 @@ def settle_budget(machine: EngineCore, request: api.SettleBudget) -> Settle:
 
 
 @commands(api.ReleaseHold)
-def release_hold(machine: EngineCore, request: api.ReleaseHold) -> ReleaseHold:
+def release_hold(machine: Machine, request: api.ReleaseHold) -> ReleaseHold:
     """Release an unspent reservation."""
     handle = machine.check_handle(request.handle)
     return ReleaseHold(
@@ -193,7 +193,7 @@ def release_hold(machine: EngineCore, request: api.ReleaseHold) -> ReleaseHold:
 
 
 @answers(api.GetBudgetStatus)
-async def get_budget_status(machine: EngineCore, request: api.GetBudgetStatus) -> BudgetStatus:
+async def get_budget_status(machine: Machine, request: api.GetBudgetStatus) -> BudgetStatus:
     """One budget that has a policy."""
     name = check_name(request.budget_id, field="budget_id")
     found = await _statuses(machine, [name])
@@ -203,7 +203,7 @@ async def get_budget_status(machine: EngineCore, request: api.GetBudgetStatus) -
 
 
 @answers(api.ListBudgets)
-async def list_budgets(machine: EngineCore, request: api.ListBudgets) -> Page[BudgetStatus]:
+async def list_budgets(machine: Machine, request: api.ListBudgets) -> Page[BudgetStatus]:
     """One page of those that have a policy, by id."""
     limit, after = check_limit(request.limit), _BUDGETS.place(request.cursor)
 
@@ -225,7 +225,7 @@ async def list_budgets(machine: EngineCore, request: api.ListBudgets) -> Page[Bu
 
 @answers(api.ReadBudgetUsageAndLimits)
 async def read_budget_usage_and_limits(
-    machine: EngineCore, request: api.ReadBudgetUsageAndLimits
+    machine: Machine, request: api.ReadBudgetUsageAndLimits
 ) -> UsageAndLimits:
     """A budget with or without a policy."""
     name = check_name(request.budget_id, field="budget_id")
@@ -238,7 +238,7 @@ async def read_budget_usage_and_limits(
     return UsageAndLimits(hard, soft, status.usage, status.held)
 
 
-async def _statuses(machine: EngineCore, budget_ids: Sequence[str]) -> list[BudgetStatus]:
+async def _statuses(machine: Machine, budget_ids: Sequence[str]) -> list[BudgetStatus]:
     """Each budget at one instant; unknown ones are left out."""
     found = await machine.read(lambda reader: _look(reader, budget_ids))
     moving = [name for name, status in found.items() if status is None]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from flowfabric import limits
 from flowfabric.api import control as api
-from flowfabric.engine.core import EngineCore
+from flowfabric.engine.machine import Machine
 from flowfabric.engine.operations.leases import check_fence
 from flowfabric.engine.operations.performing import commands
 from flowfabric.errors import InvalidBlockingReason
@@ -37,7 +37,7 @@ from flowfabric.model.state import BlockingReason
 
 
 @commands(api.CancelExecution)
-def cancel_execution(machine: EngineCore, request: api.CancelExecution) -> Cancel:
+def cancel_execution(machine: Machine, request: api.CancelExecution) -> Cancel:
     """Cancel in any phase."""
     return Cancel(
         execution_id=machine.check_id(request.execution_id),
@@ -48,14 +48,14 @@ def cancel_execution(machine: EngineCore, request: api.CancelExecution) -> Cance
 
 
 @commands(api.ChangePriority)
-def change_priority(machine: EngineCore, request: api.ChangePriority) -> ChangePriority:
+def change_priority(machine: Machine, request: api.ChangePriority) -> ChangePriority:
     """Raise or lower."""
     rank = clamp_priority(request.new_priority, field="new_priority")
     return ChangePriority(execution_id=machine.check_id(request.execution_id), new_priority=rank)
 
 
 @commands(api.ReplayExecution)
-def replay_execution(machine: EngineCore, request: api.ReplayExecution) -> Replay:
+def replay_execution(machine: Machine, request: api.ReplayExecution) -> Replay:
     """Start a new attempt."""
     by, until = request.requested_by, request.deadline_at
     return Replay(
@@ -68,7 +68,7 @@ def replay_execution(machine: EngineCore, request: api.ReplayExecution) -> Repla
 
 
 @commands(api.RevokeLease)
-def revoke_lease(machine: EngineCore, request: api.RevokeLease) -> RevokeLease:
+def revoke_lease(machine: Machine, request: api.RevokeLease) -> RevokeLease:
     """End the lease of its worker."""
     return RevokeLease(
         execution_id=machine.check_id(request.execution_id),
@@ -87,21 +87,21 @@ def _expectation(value: str, field: str) -> str:
 
 
 @commands(api.HoldExecution)
-def hold_execution(machine: EngineCore, request: api.HoldExecution) -> Hold:
+def hold_execution(machine: Machine, request: api.HoldExecution) -> Hold:
     """Hold until it is released."""
     text = clip_text(request.reason, limits.REASON_BYTES, field="reason")
     return Hold(execution_id=machine.check_id(request.execution_id), reason=text)
 
 
 @commands(api.ReleaseExecution)
-def release_execution(machine: EngineCore, request: api.ReleaseExecution) -> Release:
+def release_execution(machine: Machine, request: api.ReleaseExecution) -> Release:
     """End a hold."""
     return Release(execution_id=machine.check_id(request.execution_id))
 
 
 @commands(api.BlockExecutionForAdmission)
 def block_execution_for_admission(
-    machine: EngineCore, request: api.BlockExecutionForAdmission
+    machine: Machine, request: api.BlockExecutionForAdmission
 ) -> Block:
     """Block for a reason of admission."""
     return Block(
@@ -112,7 +112,7 @@ def block_execution_for_admission(
 
 
 @commands(api.UnblockExecution)
-def unblock_execution(machine: EngineCore, request: api.UnblockExecution) -> Unblock:
+def unblock_execution(machine: Machine, request: api.UnblockExecution) -> Unblock:
     """Lift the expected block, or any."""
     given = request.expected_reason
     expected = None if given is None else _reason(given, "expected_reason")
@@ -132,7 +132,7 @@ def _reason(reason: BlockingReason | str, field: str = "reason") -> BlockingReas
 
 
 @commands(api.SetExecutionTag)
-def set_execution_tag(machine: EngineCore, request: api.SetExecutionTag) -> SetTag:
+def set_execution_tag(machine: Machine, request: api.SetExecutionTag) -> SetTag:
     """Set one tag."""
     key, value = request.key, request.value
     return SetTag(

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from flowfabric import limits
 from flowfabric.api import executions as api
 from flowfabric.api.page import Page, at_instant
-from flowfabric.engine.core import EngineCore
+from flowfabric.engine.machine import Machine
 from flowfabric.engine.operations.listing import Listing, check_limit
 from flowfabric.engine.operations.performing import answers
 from flowfabric.model.checks import (
@@ -39,16 +39,14 @@ _LEASES = Listing("list_expired_leases", at_instant)
 
 
 @answers(api.ListExecutions)
-async def list_executions(
-    machine: EngineCore, request: api.ListExecutions
-) -> Page[ExecutionSnapshot]:
+async def list_executions(machine: Machine, request: api.ListExecutions) -> Page[ExecutionSnapshot]:
     """The matches, as they are shown."""
     found, following = await find_page(machine, request, _EXECUTIONS.place(request.cursor))
     return Page(tuple(map(snapshot_of, found)), _EXECUTIONS.cursor(following))
 
 
 async def find_page(
-    machine: EngineCore, request: api.ListExecutions, before: Place | None
+    machine: Machine, request: api.ListExecutions, before: Place | None
 ) -> tuple[list[Execution], Place | None]:
     """One page after a place, and the place of the next. The request's own cursor is not read, so
     that other listings may use cursors of their own."""
@@ -76,7 +74,7 @@ async def find_page(
 
 
 @answers(api.CountListed)
-async def count_listed(machine: EngineCore, request: api.CountListed) -> int:
+async def count_listed(machine: Machine, request: api.CountListed) -> int:
     """The count without a page."""
     wanted = _list_filter(
         request.states, request.tag, request.created_after, request.created_before
@@ -95,7 +93,7 @@ async def count_listed(machine: EngineCore, request: api.CountListed) -> int:
 
 @answers(api.CountExecutions)
 async def count_executions(
-    machine: EngineCore, request: api.CountExecutions
+    machine: Machine, request: api.CountExecutions
 ) -> dict[str, dict[str, int]]:
     """Counts of one tenant, or of all."""
     if request.namespace is not None:
@@ -104,7 +102,7 @@ async def count_executions(
 
 
 async def count_by_lane(
-    machine: EngineCore, namespace: str | None = None
+    machine: Machine, namespace: str | None = None
 ) -> dict[str, dict[str, int]]:
     """How many executions each lane has in each state."""
     counted: dict[str, dict[str, int]] = {}
@@ -117,7 +115,7 @@ async def count_by_lane(
 
 @answers(api.ListExpiredLeases)
 async def list_expired_leases(
-    machine: EngineCore, request: api.ListExpiredLeases
+    machine: Machine, request: api.ListExpiredLeases
 ) -> Page[ExpiredLease]:
     """In the order of the index: by expiry."""
     as_of, limit, namespace = request.as_of, check_limit(request.limit), request.namespace
@@ -141,7 +139,7 @@ async def list_expired_leases(
 # --- filters and rows -----------------------------------------------------------------------------
 
 
-def _partition(machine: EngineCore, partition: int | None) -> int | None:
+def _partition(machine: Machine, partition: int | None) -> int | None:
     if partition is None:
         return None
     most = machine.store.partitions - 1

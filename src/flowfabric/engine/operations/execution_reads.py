@@ -12,7 +12,7 @@ from flowfabric import limits
 from flowfabric.api import executions as api
 from flowfabric.api.hints import end_topic, wait_event
 from flowfabric.api.page import Page, at_number
-from flowfabric.engine.core import EngineCore
+from flowfabric.engine.machine import Machine
 from flowfabric.engine.operations.core_fields import (
     CURRENT_WAITPOINT,
     core_fields,
@@ -43,12 +43,12 @@ from flowfabric.stores.base import Corrupt, Reader
 _ATTEMPTS = Listing("list_attempts", at_number)
 
 
-async def _find(machine: EngineCore, execution_id: str) -> Execution | None:
+async def _find(machine: Machine, execution_id: str) -> Execution | None:
     checked = machine.check_id(execution_id)
     return _readable((await machine.read(lambda reader: reader.get((checked,)))).get(checked))
 
 
-async def _require(machine: EngineCore, execution_id: str) -> Execution:
+async def _require(machine: Machine, execution_id: str) -> Execution:
     execution = await _find(machine, execution_id)
     if execution is None:
         raise NotFound(f"execution {execution_id}", entity="execution")
@@ -66,7 +66,7 @@ def _readable(found: Execution | Corrupt | None) -> Execution | None:
 
 @answers(api.DescribeExecution)
 async def describe_execution(
-    machine: EngineCore, request: api.DescribeExecution
+    machine: Machine, request: api.DescribeExecution
 ) -> ExecutionSnapshot | None:
     """The execution without secrets and payloads."""
     return await _snapshot(machine, request.execution_id)
@@ -74,20 +74,20 @@ async def describe_execution(
 
 @answers(api.ReadExecutionInfo)
 async def read_execution_info(
-    machine: EngineCore, request: api.ReadExecutionInfo
+    machine: Machine, request: api.ReadExecutionInfo
 ) -> ExecutionSnapshot | None:
     """The same under the seeds' name."""
     return await _snapshot(machine, request.execution_id)
 
 
-async def _snapshot(machine: EngineCore, execution_id: str) -> ExecutionSnapshot | None:
+async def _snapshot(machine: Machine, execution_id: str) -> ExecutionSnapshot | None:
     execution = await _find(machine, execution_id)
     return None if execution is None else snapshot_of(execution)
 
 
 @answers(api.ReadExecutionState)
 async def read_execution_state(
-    machine: EngineCore, request: api.ReadExecutionState
+    machine: Machine, request: api.ReadExecutionState
 ) -> PublicState | None:
     """The public state."""
     execution = await _find(machine, request.execution_id)
@@ -96,7 +96,7 @@ async def read_execution_state(
 
 @answers(api.ReadExecutionContext)
 async def read_execution_context(
-    machine: EngineCore, request: api.ReadExecutionContext
+    machine: Machine, request: api.ReadExecutionContext
 ) -> ExecutionContext:
     """The input and its labels."""
     execution = await _require(machine, request.execution_id)
@@ -108,21 +108,19 @@ async def read_execution_context(
 
 
 @answers(api.ReadCurrentAttemptIndex)
-async def read_current_attempt_index(
-    machine: EngineCore, request: api.ReadCurrentAttemptIndex
-) -> int:
+async def read_current_attempt_index(machine: Machine, request: api.ReadCurrentAttemptIndex) -> int:
     """0 before the first attempt."""
     return (await _require(machine, request.execution_id)).attempt_index or 0
 
 
 @answers(api.ReadTotalAttemptCount)
-async def read_total_attempt_count(machine: EngineCore, request: api.ReadTotalAttemptCount) -> int:
+async def read_total_attempt_count(machine: Machine, request: api.ReadTotalAttemptCount) -> int:
     """The attempts of all generations."""
     return (await _require(machine, request.execution_id)).total_attempt_count
 
 
 @answers(api.GetExecutionTag)
-async def get_execution_tag(machine: EngineCore, request: api.GetExecutionTag) -> str | None:
+async def get_execution_tag(machine: Machine, request: api.GetExecutionTag) -> str | None:
     """One tag."""
     check_tag_key(request.key)
     execution = await _find(machine, request.execution_id)
@@ -131,7 +129,7 @@ async def get_execution_tag(machine: EngineCore, request: api.GetExecutionTag) -
 
 @answers(api.GetExecutionNamespace)
 async def get_execution_namespace(
-    machine: EngineCore, request: api.GetExecutionNamespace
+    machine: Machine, request: api.GetExecutionNamespace
 ) -> str | None:
     """The tenant."""
     execution = await _find(machine, request.execution_id)
@@ -140,7 +138,7 @@ async def get_execution_namespace(
 
 @answers(api.ReadExecCoreFields)
 async def read_exec_core_fields(
-    machine: EngineCore, request: api.ReadExecCoreFields
+    machine: Machine, request: api.ReadExecCoreFields
 ) -> dict[str, str | None]:
     """Named fields as text."""
     asked = [check_name(name, field="names") for name in check_list(request.names, field="names")]
@@ -160,7 +158,7 @@ async def read_exec_core_fields(
 
 
 @answers(api.ListAttempts)
-async def list_attempts(machine: EngineCore, request: api.ListAttempts) -> Page[AttemptInfo]:
+async def list_attempts(machine: Machine, request: api.ListAttempts) -> Page[AttemptInfo]:
     """Ended attempts are rows of their own; the live one is part of the execution."""
     limit, after = check_limit(request.limit), _ATTEMPTS.place(request.cursor)
     execution = await _require(machine, request.execution_id)
@@ -211,7 +209,7 @@ def _live_info(execution: Execution) -> AttemptInfo:
 
 
 @answers(api.Explain)
-async def explain(machine: EngineCore, request: api.Explain) -> Explanation:
+async def explain(machine: Machine, request: api.Explain) -> Explanation:
     """Every reason that can keep it from running, read together."""
     execution = await _require(machine, request.execution_id)
 
@@ -234,21 +232,19 @@ async def explain(machine: EngineCore, request: api.Explain) -> Explanation:
 
 
 @answers(api.GetExecutionResult)
-async def get_execution_result(
-    machine: EngineCore, request: api.GetExecutionResult
-) -> bytes | None:
+async def get_execution_result(machine: Machine, request: api.GetExecutionResult) -> bytes | None:
     """The result of a success."""
     found = await _success(machine, request.execution_id)
     return None if found is None else found.result
 
 
 @answers(api.ReadResult)
-async def read_result(machine: EngineCore, request: api.ReadResult) -> Attempt | None:
+async def read_result(machine: Machine, request: api.ReadResult) -> Attempt | None:
     """The result with its encoding."""
     return await _success(machine, request.execution_id)
 
 
-async def _success(machine: EngineCore, execution_id: str) -> Attempt | None:
+async def _success(machine: Machine, execution_id: str) -> Attempt | None:
     """The successful attempt, if there is one."""
     execution = await _find(machine, execution_id)
     if execution is None or execution.state.terminal_outcome is not TerminalOutcome.SUCCESS:
@@ -258,7 +254,7 @@ async def _success(machine: EngineCore, execution_id: str) -> Attempt | None:
 
 
 @answers(api.ReadOutcomes)
-async def read_outcomes(machine: EngineCore, request: api.ReadOutcomes) -> dict[str, Outcome]:
+async def read_outcomes(machine: Machine, request: api.ReadOutcomes) -> dict[str, Outcome]:
     """The outcomes of those that have ended."""
     several = check_list(request.execution_ids, field="execution_ids")
     keys = [machine.check_id(each) for each in several]
@@ -276,19 +272,19 @@ async def read_outcomes(machine: EngineCore, request: api.ReadOutcomes) -> dict[
 
 
 @answers(api.WaitForResult)
-async def wait_for_result(machine: EngineCore, request: api.WaitForResult) -> ExecutionSnapshot:
+async def wait_for_result(machine: Machine, request: api.WaitForResult) -> ExecutionSnapshot:
     """The snapshot alone."""
     return (await _end(machine, request.execution_id, request.wait_ms, 0)).ended
 
 
 @answers(api.WaitForOutcome)
-async def wait_for_outcome(machine: EngineCore, request: api.WaitForOutcome) -> Outcome:
+async def wait_for_outcome(machine: Machine, request: api.WaitForOutcome) -> Outcome:
     """The snapshot and the result."""
     return await _end(machine, request.execution_id, request.wait_ms, request.look_after_ms)
 
 
 async def _end(
-    machine: EngineCore, execution_id: str, wait_ms: int | None, look_after_ms: int
+    machine: Machine, execution_id: str, wait_ms: int | None, look_after_ms: int
 ) -> Outcome:
     """Read, and read again after each hint, until it ended or the time is up."""
     checked = machine.check_id(execution_id)

@@ -8,7 +8,7 @@ from typing import Any
 from flowfabric import limits
 from flowfabric.api import executions as api
 from flowfabric.api.executions import NewExecution
-from flowfabric.engine.core import EngineCore
+from flowfabric.engine.machine import Machine
 from flowfabric.engine.operations.performing import answers
 from flowfabric.engine.operations.requests import to_create
 from flowfabric.errors import FlowFabricError, InvalidInput
@@ -20,7 +20,7 @@ from flowfabric.model.results import CreateResult
 
 
 @answers(api.NewExecution)
-async def create_execution(machine: EngineCore, request: NewExecution) -> CreateResult:
+async def create_execution(machine: Machine, request: NewExecution) -> CreateResult:
     """Create one, which shares a commit with other commands."""
     command = to_create(request, machine.config, _new_id(machine, request))
     await machine.known.ensure((command,))
@@ -28,9 +28,7 @@ async def create_execution(machine: EngineCore, request: NewExecution) -> Create
 
 
 @answers(api.CreateExecutions)
-async def create_executions(
-    machine: EngineCore, request: api.CreateExecutions
-) -> list[CreateResult]:
+async def create_executions(machine: Machine, request: api.CreateExecutions) -> list[CreateResult]:
     """Create many in a transaction of their own."""
     commands = _checked(machine, request.requests)
     await machine.known.ensure(commands)
@@ -39,21 +37,21 @@ async def create_executions(
 
 @answers(api.CreateExecutionsIn)
 async def create_executions_in(
-    machine: EngineCore, request: api.CreateExecutionsIn
+    machine: Machine, request: api.CreateExecutionsIn
 ) -> list[CreateResult]:
     """Create in the caller's transaction."""
     commands = _checked(machine, request.requests)
     return await machine.execute_in(request.connection, commands, commands, _raise_first_refusal)
 
 
-def _new_id(machine: EngineCore, request: NewExecution) -> str:
+def _new_id(machine: Machine, request: NewExecution) -> str:
     flow_id, partitions = request.colocate_with, machine.store.partitions
     if flow_id is None:
         return new_execution_id(partitions)
     return member_ids(check_uuid(flow_id, field="colocate_with"), 1, partitions)[0]
 
 
-def _checked(machine: EngineCore, requests: Sequence[NewExecution]) -> list[CreateExecution]:
+def _checked(machine: Machine, requests: Sequence[NewExecution]) -> list[CreateExecution]:
     requests = check_list(requests, field="requests")
     if len(requests) > limits.CREATE_MAX:
         raise InvalidInput(

@@ -14,7 +14,7 @@ from typing import Final
 from flowfabric import limits
 from flowfabric.api import executions as api
 from flowfabric.api.page import Page, at_name
-from flowfabric.engine.core import EngineCore
+from flowfabric.engine.machine import Machine
 from flowfabric.engine.operations.listing import Listing, check_limit
 from flowfabric.engine.operations.performing import answers
 from flowfabric.errors import InvalidInput
@@ -30,7 +30,7 @@ _PART: Final = re.compile(r"[0-9a-f-]+")
 
 
 @answers(api.FindExecutions)
-async def find_executions(machine: EngineCore, request: api.FindExecutions) -> tuple[str, ...]:
+async def find_executions(machine: Machine, request: api.FindExecutions) -> tuple[str, ...]:
     """Ids with this beginning, then ids with this end."""
     digits, limit = check_part(request.part), request.limit
     check_integer(limit, field="limit", least=1, most=limits.PAGE_MAX)
@@ -47,7 +47,7 @@ async def find_executions(machine: EngineCore, request: api.FindExecutions) -> t
 
 
 @answers(api.FindFlows)
-async def find_flows(machine: EngineCore, request: api.FindFlows) -> tuple[str, ...]:
+async def find_flows(machine: Machine, request: api.FindFlows) -> tuple[str, ...]:
     """Flows with this beginning and, within the limit, with this end."""
     digits, limit = check_part(request.part), request.limit
     check_integer(limit, field="limit", least=1, most=limits.PAGE_MAX)
@@ -62,7 +62,7 @@ async def find_flows(machine: EngineCore, request: api.FindFlows) -> tuple[str, 
 
 
 @answers(api.ListKinds)
-async def list_kinds(machine: EngineCore, request: api.ListKinds) -> Page[str]:
+async def list_kinds(machine: Machine, request: api.ListKinds) -> Page[str]:
     """The kinds in the catalog of routes."""
     namespace, limit = request.namespace, check_limit(request.limit)
     after = _KINDS.place(request.cursor) or ("",)

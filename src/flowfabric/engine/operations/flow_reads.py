@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from flowfabric.api import flows as api
 from flowfabric.api.hints import flow_topic, wait_event
 from flowfabric.api.page import Page, at_uuid
-from flowfabric.engine.core import EngineCore
+from flowfabric.engine.machine import Machine
 from flowfabric.engine.operations.flow_looks import members_as_met
 from flowfabric.engine.operations.listing import Listing, check_limit
 from flowfabric.engine.operations.performing import answers
@@ -64,7 +64,7 @@ _STATE_OF_STATUS = {
 
 
 @answers(api.DescribeFlow)
-async def describe_flow(machine: EngineCore, request: api.DescribeFlow) -> FlowSnapshot | None:
+async def describe_flow(machine: Machine, request: api.DescribeFlow) -> FlowSnapshot | None:
     """One flow in full."""
     flow = check_uuid(request.flow_id)
 
@@ -80,7 +80,7 @@ async def describe_flow(machine: EngineCore, request: api.DescribeFlow) -> FlowS
 
 
 @answers(api.ProjectFlowSummary)
-async def project_flow_summary(machine: EngineCore, request: api.ProjectFlowSummary) -> FlowSummary:
+async def project_flow_summary(machine: Machine, request: api.ProjectFlowSummary) -> FlowSummary:
     """The counts alone."""
     flow = check_uuid(request.flow_id)
 
@@ -93,7 +93,7 @@ async def project_flow_summary(machine: EngineCore, request: api.ProjectFlowSumm
 
 
 @answers(api.ListFlows)
-async def list_flows(machine: EngineCore, request: api.ListFlows) -> Page[FlowListing]:
+async def list_flows(machine: Machine, request: api.ListFlows) -> Page[FlowListing]:
     """One page; a row more is read, to know whether another page follows."""
     limit, newest_first = check_limit(request.limit), request.newest_first
     after = _FLOWS.place(request.cursor)
@@ -112,7 +112,7 @@ async def list_flows(machine: EngineCore, request: api.ListFlows) -> Page[FlowLi
 
 @answers(api.ListFlowMembers)
 async def list_flow_members(
-    machine: EngineCore, request: api.ListFlowMembers
+    machine: Machine, request: api.ListFlowMembers
 ) -> tuple[MemberInfo, ...]:
     """Members in the order of the graph."""
     flow = check_uuid(request.flow_id)
@@ -132,7 +132,7 @@ async def list_flow_members(
 
 
 @answers(api.ListEdges)
-async def list_edges(machine: EngineCore, request: api.ListEdges) -> Page[EdgeSnapshot]:
+async def list_edges(machine: Machine, request: api.ListEdges) -> Page[EdgeSnapshot]:
     """Edges of one end, or all of the flow."""
     flow, limit = check_uuid(request.flow_id), check_limit(request.limit)
     place = _EDGES.place(request.cursor)
@@ -161,7 +161,7 @@ async def list_edges(machine: EngineCore, request: api.ListEdges) -> Page[EdgeSn
 
 
 @answers(api.DescribeEdge)
-async def describe_edge(machine: EngineCore, request: api.DescribeEdge) -> EdgeSnapshot | None:
+async def describe_edge(machine: Machine, request: api.DescribeEdge) -> EdgeSnapshot | None:
     """One edge."""
     key = (check_uuid(request.flow_id), check_uuid(request.edge_id, field="edge_id"))
 
@@ -176,7 +176,7 @@ async def describe_edge(machine: EngineCore, request: api.DescribeEdge) -> EdgeS
 
 @answers(api.ResolveExecutionFlowId)
 async def resolve_execution_flow_id(
-    machine: EngineCore, request: api.ResolveExecutionFlowId
+    machine: Machine, request: api.ResolveExecutionFlowId
 ) -> str | None:
     """The flow in the execution's record."""
     execution = await _member_of(machine, request.execution_id)
@@ -184,7 +184,7 @@ async def resolve_execution_flow_id(
 
 
 @answers(api.GetFlowTag)
-async def get_flow_tag(machine: EngineCore, request: api.GetFlowTag) -> str | None:
+async def get_flow_tag(machine: Machine, request: api.GetFlowTag) -> str | None:
     """One tag."""
     flow, name = check_uuid(request.flow_id), check_tag_key(request.key)
     row = await machine.read(lambda reader: _flow(reader, flow))
@@ -193,7 +193,7 @@ async def get_flow_tag(machine: EngineCore, request: api.GetFlowTag) -> str | No
 
 @answers(api.EvaluateFlowEligibility)
 async def evaluate_flow_eligibility(
-    machine: EngineCore, request: api.EvaluateFlowEligibility
+    machine: Machine, request: api.EvaluateFlowEligibility
 ) -> EligibilityStatus:
     """Decided by its own state first, then by its group."""
     execution = await _member_of(machine, request.execution_id)
@@ -204,7 +204,7 @@ async def evaluate_flow_eligibility(
     return EligibilityStatus(await _judge(machine, execution))
 
 
-async def _judge(machine: EngineCore, execution: Execution) -> str:
+async def _judge(machine: Machine, execution: Execution) -> str:
     if execution.flow_id is None:
         return "eligible"
     key = (execution.flow_id, execution.execution_id)
@@ -221,7 +221,7 @@ async def _judge(machine: EngineCore, execution: Execution) -> str:
 
 
 @answers(api.WaitForFlow)
-async def wait_for_flow(machine: EngineCore, request: api.WaitForFlow) -> FlowSnapshot:
+async def wait_for_flow(machine: Machine, request: api.WaitForFlow) -> FlowSnapshot:
     """Read, and read again after each hint, until it is over or the time is up."""
     flow, until = check_uuid(request.flow_id), wait_until(request.wait_ms)
     with machine.wakeups.listening((flow_topic(flow),)) as woken:
@@ -237,7 +237,7 @@ async def wait_for_flow(machine: EngineCore, request: api.WaitForFlow) -> FlowSn
             await wait_event(woken, pause)
 
 
-async def _member_of(machine: EngineCore, execution_id: str) -> Execution | None:
+async def _member_of(machine: Machine, execution_id: str) -> Execution | None:
     key = machine.check_id(execution_id)
     found = (await machine.read(lambda reader: reader.get((key,)))).get(key)
     return found if isinstance(found, Execution) else None

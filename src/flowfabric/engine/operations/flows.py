@@ -7,8 +7,8 @@ from typing import cast
 
 from flowfabric import ids, limits
 from flowfabric.api import flows as api
-from flowfabric.engine.core import EngineCore
 from flowfabric.engine.due_work import move_due
+from flowfabric.engine.machine import Machine
 from flowfabric.engine.operations.flow_requests import to_children, to_submit
 from flowfabric.engine.operations.performing import answers, commands
 from flowfabric.engine.operations.waiting import left_s, wait_until
@@ -64,9 +64,7 @@ DRAIN_PAUSE_S = 0.02
 
 
 @answers(api.SubmitFlow)
-async def submit_flow(
-    machine: EngineCore, request: api.SubmitFlow
-) -> FlowSubmitted | FlowDuplicate:
+async def submit_flow(machine: Machine, request: api.SubmitFlow) -> FlowSubmitted | FlowDuplicate:
     """All of it, or nothing; in the caller's own transaction if it gives one."""
     key = request.idempotency_key
     if key is not None:
@@ -98,7 +96,7 @@ async def submit_flow(
 
 
 @commands(api.CreateFlow)
-def create_flow(machine: EngineCore, request: api.CreateFlow) -> CreateFlow:
+def create_flow(machine: Machine, request: api.CreateFlow) -> CreateFlow:
     """An empty flow."""
     return CreateFlow(
         flow_id=_flow_id(request.flow_id),
@@ -110,7 +108,7 @@ def create_flow(machine: EngineCore, request: api.CreateFlow) -> CreateFlow:
 
 
 @commands(api.AddExecutionToFlow)
-def add_execution_to_flow(machine: EngineCore, request: api.AddExecutionToFlow) -> AddMember:
+def add_execution_to_flow(machine: Machine, request: api.AddExecutionToFlow) -> AddMember:
     """Only on the flow's own partition."""
     flow, key = check_uuid(request.flow_id), machine.check_id(request.execution_id)
     number = ids.partition_of(flow, machine.store.partitions)
@@ -132,7 +130,7 @@ def add_execution_to_flow(machine: EngineCore, request: api.AddExecutionToFlow) 
 
 
 @commands(api.StageDependencyEdge)
-def stage_dependency_edge(machine: EngineCore, request: api.StageDependencyEdge) -> StageEdge:
+def stage_dependency_edge(machine: Machine, request: api.StageDependencyEdge) -> StageEdge:
     """Announce an edge, without applying it."""
     if request.dependency_kind != SUCCESS_ONLY:
         detail = f"dependency_kind: only {SUCCESS_ONLY} is known"
@@ -156,24 +154,20 @@ def stage_dependency_edge(machine: EngineCore, request: api.StageDependencyEdge)
 
 
 @commands(api.ApplyDependencyToChild)
-def apply_dependency_to_child(
-    machine: EngineCore, request: api.ApplyDependencyToChild
-) -> ApplyEdge:
+def apply_dependency_to_child(machine: Machine, request: api.ApplyDependencyToChild) -> ApplyEdge:
     """The child waits from now on."""
     return ApplyEdge(**_named_edge(machine, request))
 
 
 @commands(api.WithdrawDependencyEdge)
-def withdraw_dependency_edge(
-    machine: EngineCore, request: api.WithdrawDependencyEdge
-) -> WithdrawEdge:
+def withdraw_dependency_edge(machine: Machine, request: api.WithdrawDependencyEdge) -> WithdrawEdge:
     """Only an edge that was not applied."""
     return WithdrawEdge(**_named_edge(machine, request))
 
 
 @answers(api.AddDependency)
 async def add_dependency(
-    machine: EngineCore, request: api.AddDependency
+    machine: Machine, request: api.AddDependency
 ) -> Applied | DependencyAlreadyApplied:
     """Both commands, or neither."""
     upstream, downstream = _ends(machine, request)
@@ -198,7 +192,7 @@ async def add_dependency(
 
 
 @commands(api.SetEdgeGroupPolicy)
-def set_edge_group_policy(machine: EngineCore, request: api.SetEdgeGroupPolicy) -> SetGroupPolicy:
+def set_edge_group_policy(machine: Machine, request: api.SetEdgeGroupPolicy) -> SetGroupPolicy:
     """Set how a member's inbound edges join."""
     child = _end(machine, request.downstream_execution_id, "downstream_execution_id")
     return SetGroupPolicy(
@@ -209,14 +203,14 @@ def set_edge_group_policy(machine: EngineCore, request: api.SetEdgeGroupPolicy) 
 
 
 @commands(api.SetFlowTag)
-def set_flow_tag(_machine: EngineCore, request: api.SetFlowTag) -> SetFlowTag:
+def set_flow_tag(_machine: Machine, request: api.SetFlowTag) -> SetFlowTag:
     """Set one tag."""
     tag = {check_tag_key(request.key): check_tag_value(request.value)}
     return SetFlowTag(flow_id=check_uuid(request.flow_id), tags=tag)
 
 
 @commands(api.SetFlowTags)
-def set_flow_tags(_machine: EngineCore, request: api.SetFlowTags) -> SetFlowTag:
+def set_flow_tags(_machine: Machine, request: api.SetFlowTags) -> SetFlowTag:
     """Set several tags."""
     return SetFlowTag(flow_id=check_uuid(request.flow_id), tags=check_tags(request.tags))
 
@@ -225,13 +219,13 @@ def set_flow_tags(_machine: EngineCore, request: api.SetFlowTags) -> SetFlowTag:
 
 
 @commands(api.ResolveDependency)
-def resolve_dependency(machine: EngineCore, request: api.ResolveDependency) -> ResolveEdge:
+def resolve_dependency(machine: Machine, request: api.ResolveDependency) -> ResolveEdge:
     """Resolve one edge."""
     return ResolveEdge(**_named_edge(machine, request))
 
 
 @commands(api.CascadeCompletion)
-def cascade_completion(machine: EngineCore, request: api.CascadeCompletion) -> CascadeFrom:
+def cascade_completion(machine: Machine, request: api.CascadeCompletion) -> CascadeFrom:
     """Resolve everything that follows from one end."""
     return CascadeFrom(execution_id=machine.check_id(request.execution_id))
 
@@ -241,7 +235,7 @@ def cascade_completion(machine: EngineCore, request: api.CascadeCompletion) -> C
 
 @answers(api.CancelFlow)
 async def cancel_flow(
-    machine: EngineCore, request: api.CancelFlow
+    machine: Machine, request: api.CancelFlow
 ) -> FlowCancelled | CancellationScheduled | PartiallyCancelled:
     """Cancel it; then, if asked, do its deferred work until the wait is over."""
     until = wait_until(request.wait_ms)
@@ -261,7 +255,7 @@ async def cancel_flow(
     return PartiallyCancelled(*answer, left) if left else FlowCancelled(*answer)
 
 
-async def _drain(machine: EngineCore, flow_id: str, until: float) -> tuple[str, ...]:
+async def _drain(machine: Machine, flow_id: str, until: float) -> tuple[str, ...]:
     """Do the deferred work of a cancelled flow; returns the members still open at the end."""
     while True:
         deferred = await machine.read(lambda reader: reader.peek_rows(FLOW_TASKS, [(flow_id,)]))
@@ -273,7 +267,7 @@ async def _drain(machine: EngineCore, flow_id: str, until: float) -> tuple[str, 
 
 
 @commands(api.CancelFlowHeader)
-def cancel_flow_header(_machine: EngineCore, request: api.CancelFlowHeader) -> CancelFlow:
+def cancel_flow_header(_machine: Machine, request: api.CancelFlowHeader) -> CancelFlow:
     """Cancel the flow alone; its members have a grace period."""
     grace_ms = request.grace_ms
     check_integer(grace_ms, field="grace_ms", least=0, most=limits.DURATION_MS_MAX)
@@ -281,7 +275,7 @@ def cancel_flow_header(_machine: EngineCore, request: api.CancelFlowHeader) -> C
 
 
 @commands(api.AckCancelMember)
-def ack_cancel_member(machine: EngineCore, request: api.AckCancelMember) -> AckCancelMember:
+def ack_cancel_member(machine: Machine, request: api.AckCancelMember) -> AckCancelMember:
     """Remove the member's deferred cancel."""
     return AckCancelMember(
         flow_id=check_uuid(request.flow_id), execution_id=machine.check_id(request.execution_id)
@@ -300,7 +294,7 @@ def _cancel(
 
 
 @answers(api.SpawnChildren)
-async def spawn_children(machine: EngineCore, request: api.SpawnChildren) -> Spawned:
+async def spawn_children(machine: Machine, request: api.SpawnChildren) -> Spawned:
     """Create in the flow of their parent, which only the transaction knows."""
     handle = machine.check_handle(request.handle)
     creates = to_children(handle.execution_id, request.children, machine.config)
@@ -315,7 +309,7 @@ async def spawn_children(machine: EngineCore, request: api.SpawnChildren) -> Spa
 
 
 @commands(api.WaitChildren)
-def wait_children(machine: EngineCore, request: api.WaitChildren) -> WaitChildren:
+def wait_children(machine: Machine, request: api.WaitChildren) -> WaitChildren:
     """Wait until every child has ended."""
     handle = machine.check_handle(request.handle)
     return WaitChildren(execution_id=handle.execution_id, fence=handle.fence)
@@ -325,7 +319,7 @@ def wait_children(machine: EngineCore, request: api.WaitChildren) -> WaitChildre
 
 
 def _named_edge(
-    machine: EngineCore,
+    machine: Machine,
     request: api.ApplyDependencyToChild | api.WithdrawDependencyEdge | api.ResolveDependency,
 ) -> dict[str, str]:
     """The flow, the edge and both its ends."""
@@ -340,7 +334,7 @@ def _named_edge(
 
 
 def _ends(
-    machine: EngineCore,
+    machine: Machine,
     request: api.StageDependencyEdge
     | api.AddDependency
     | api.ApplyDependencyToChild
@@ -353,7 +347,7 @@ def _ends(
     )
 
 
-def _end(machine: EngineCore, execution_id: object, field: str) -> str:
+def _end(machine: Machine, execution_id: object, field: str) -> str:
     """A well-formed id at one end of an edge."""
     try:
         return machine.check_id(execution_id)

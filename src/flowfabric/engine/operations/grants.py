@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from flowfabric import ids, limits
 from flowfabric.api import grants as api
-from flowfabric.engine.core import EngineCore
+from flowfabric.engine.machine import Machine
 from flowfabric.engine.operations.leases import lease_ttl, offer
 from flowfabric.engine.operations.performing import answers, commands
 from flowfabric.engine.unit.commands.claims import with_body
@@ -30,7 +30,7 @@ G = TypeVar("G", IssueClaimGrant, IssueReclaimGrant)
 
 @answers(api.ScanEligibleExecutions)
 async def scan_eligible_executions(
-    machine: EngineCore, request: api.ScanEligibleExecutions
+    machine: Machine, request: api.ScanEligibleExecutions
 ) -> list[str]:
     """In the order of a claim."""
     lane, limit = check_lane(request.lane_id), request.limit
@@ -49,13 +49,13 @@ async def scan_eligible_executions(
 
 
 @commands(api.IssueClaimGrant)
-def issue_claim_grant(machine: EngineCore, request: api.IssueClaimGrant) -> IssueClaimGrant:
+def issue_claim_grant(machine: Machine, request: api.IssueClaimGrant) -> IssueClaimGrant:
     """For an execution that the scheduler names."""
     return _granted(IssueClaimGrant, machine.check_id(request.execution_id), request)
 
 
 @commands(api.ClaimForWorker)
-def claim_for_worker(machine: EngineCore, request: api.ClaimForWorker) -> PromiseBest:
+def claim_for_worker(machine: Machine, request: api.ClaimForWorker) -> PromiseBest:
     """For the execution that a claim would get."""
     promise = _granted(IssueClaimGrant, "", request)
     lanes, kinds = (check_lane(request.lane_id),), request.kinds
@@ -86,23 +86,19 @@ def _granted(
 
 
 @answers(api.ClaimExecution)
-async def claim_execution(machine: EngineCore, request: api.ClaimExecution) -> Claimed:
+async def claim_execution(machine: Machine, request: api.ClaimExecution) -> Claimed:
     """Claim with a new attempt."""
     return await _redeem(machine, request, request.execution_id, resumed=False)
 
 
 @answers(api.ClaimResumedExecution)
-async def claim_resumed_execution(
-    machine: EngineCore, request: api.ClaimResumedExecution
-) -> Claimed:
+async def claim_resumed_execution(machine: Machine, request: api.ClaimResumedExecution) -> Claimed:
     """Claim with the interrupted attempt."""
     return await _redeem(machine, request, request.execution_id, resumed=True)
 
 
 @answers(api.ClaimFromResumeGrant)
-async def claim_from_resume_grant(
-    machine: EngineCore, request: api.ClaimFromResumeGrant
-) -> Claimed:
+async def claim_from_resume_grant(machine: Machine, request: api.ClaimFromResumeGrant) -> Claimed:
     """Claim with the interrupted attempt that the grant names."""
     grant = request.grant
     if not isinstance(grant, GrantIssued):
@@ -111,7 +107,7 @@ async def claim_from_resume_grant(
 
 
 async def _redeem(
-    machine: EngineCore,
+    machine: Machine,
     request: api.ClaimExecution | api.ClaimResumedExecution | api.ClaimFromResumeGrant,
     execution_id: str,
     *,
@@ -130,7 +126,7 @@ async def _redeem(
 
 
 @answers(api.IssueGrantAndClaim)
-async def issue_grant_and_claim(machine: EngineCore, request: api.IssueGrantAndClaim) -> Claimed:
+async def issue_grant_and_claim(machine: Machine, request: api.IssueGrantAndClaim) -> Claimed:
     """Claim by an operator, if the execution is on the lane it names."""
     checked = machine.check_id(request.execution_id)
     lane = check_lane(request.lane_id)
@@ -152,13 +148,13 @@ async def issue_grant_and_claim(machine: EngineCore, request: api.IssueGrantAndC
 
 
 @commands(api.IssueReclaimGrant)
-def issue_reclaim_grant(machine: EngineCore, request: api.IssueReclaimGrant) -> IssueReclaimGrant:
+def issue_reclaim_grant(machine: Machine, request: api.IssueReclaimGrant) -> IssueReclaimGrant:
     """Grant an execution with a lost lease."""
     return _granted(IssueReclaimGrant, machine.check_id(request.execution_id), request)
 
 
 @answers(api.ReclaimExecution)
-async def reclaim_execution(machine: EngineCore, request: api.ReclaimExecution) -> ReclaimResult:
+async def reclaim_execution(machine: Machine, request: api.ReclaimExecution) -> ReclaimResult:
     """Take over with a new attempt."""
     cap = request.max_reclaim_count
     if cap is not None:
@@ -183,6 +179,6 @@ def _new_ids() -> NewIds:
     return NewIds(ids.new_secret_id(), ids.new_secret_id())
 
 
-async def _with_body(machine: EngineCore, reply: Claimed) -> Claimed:
+async def _with_body(machine: Machine, reply: Claimed) -> Claimed:
     bodies = await machine.read(lambda reader: reader.bodies((reply.execution_id,)))
     return with_body(reply, bodies[reply.execution_id])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from flowfabric import ids, limits
 from flowfabric.api import keys as api
-from flowfabric.engine.core import EngineCore
+from flowfabric.engine.machine import Machine
 from flowfabric.engine.operations.performing import answers
 from flowfabric.engine.unit.waits import SECRETS_MAX
 from flowfabric.errors import ConfigurationMismatch, InvalidInput
@@ -19,7 +19,7 @@ from flowfabric.stores.tables import SECRETS
 FIRST_KID = "k1"
 
 
-async def ensure_signing_key(machine: EngineCore) -> None:
+async def ensure_signing_key(machine: Machine) -> None:
     """On first start: the configured secret, or a random one, is stored.
 
     A configured secret that is not the stored one is refused, for tokens would not verify;
@@ -49,7 +49,7 @@ async def ensure_signing_key(machine: EngineCore) -> None:
 
 @answers(api.SeedWaitpointHmacSecret)
 async def seed_waitpoint_hmac_secret(
-    machine: EngineCore, request: api.SeedWaitpointHmacSecret
+    machine: Machine, request: api.SeedWaitpointHmacSecret
 ) -> Seeded | AlreadySeeded:
     """Install a given key."""
     kid, secret = check_kid(request.kid), check_secret(request.secret_hex)
@@ -57,7 +57,7 @@ async def seed_waitpoint_hmac_secret(
 
 
 async def _seed(
-    machine: EngineCore, kid: str, secret: str, *, is_automatic: bool = False, actor: str = ""
+    machine: Machine, kid: str, secret: str, *, is_automatic: bool = False, actor: str = ""
 ) -> Seeded | AlreadySeeded:
     """In a transaction of its own: other commands there would use the keys from before."""
     command = SeedKey(kid=kid, secret_hex=secret, is_automatic=is_automatic, actor=actor)
@@ -67,7 +67,7 @@ async def _seed(
 
 @answers(api.RotateWaitpointHmacSecretAll)
 async def rotate_waitpoint_hmac_secret_all(
-    machine: EngineCore, request: api.RotateWaitpointHmacSecretAll
+    machine: Machine, request: api.RotateWaitpointHmacSecretAll
 ) -> Rotated | NothingToRotate:
     """Rotate to a random key unless one is given."""
     name = check_kid(request.new_kid, field="new_kid")
@@ -89,7 +89,7 @@ async def rotate_waitpoint_hmac_secret_all(
 
 @answers(api.ListWaitpointHmacKids)
 async def list_waitpoint_hmac_kids(
-    machine: EngineCore, request: api.ListWaitpointHmacKids
+    machine: Machine, request: api.ListWaitpointHmacKids
 ) -> tuple[KeyInfo, ...]:
     """Keys that have not expired."""
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from flowfabric import limits
 from flowfabric.api import lanes as api
 from flowfabric.api.page import Page, at_name
-from flowfabric.engine.core import EngineCore
+from flowfabric.engine.machine import Machine
 from flowfabric.engine.operations.execution_lists import count_by_lane
 from flowfabric.engine.operations.listing import Listing, check_limit
 from flowfabric.engine.operations.performing import answers, commands
@@ -27,26 +27,26 @@ _LANES = Listing("list_lanes", at_name)
 
 
 @commands(api.SetLaneState)
-def set_lane_state(_machine: EngineCore, request: api.SetLaneState) -> SwitchLane:
+def set_lane_state(_machine: Machine, request: api.SetLaneState) -> SwitchLane:
     """Set any status."""
     wanted = check_word(request.lane_state, LaneState, field="lane_state")
     return _switch(request.lane_id, wanted, request.reason)
 
 
 @commands(api.PauseLane)
-def pause_lane(_machine: EngineCore, request: api.PauseLane) -> SwitchLane:
+def pause_lane(_machine: Machine, request: api.PauseLane) -> SwitchLane:
     """Hand out no work."""
     return _switch(request.lane_id, LaneState.PAUSED, request.reason)
 
 
 @commands(api.ResumeLane)
-def resume_lane(_machine: EngineCore, request: api.ResumeLane) -> SwitchLane:
+def resume_lane(_machine: Machine, request: api.ResumeLane) -> SwitchLane:
     """Open it."""
     return _switch(request.lane_id, LaneState.ACTIVE, request.reason)
 
 
 @commands(api.DrainLane)
-def drain_lane(_machine: EngineCore, request: api.DrainLane) -> SwitchLane:
+def drain_lane(_machine: Machine, request: api.DrainLane) -> SwitchLane:
     """Accept no work."""
     return _switch(request.lane_id, LaneState.DRAINING, request.reason)
 
@@ -63,7 +63,7 @@ def _switch(lane_id: str, wanted: LaneState, reason: str) -> SwitchLane:
 
 
 @answers(api.ConfigureLane)
-async def configure_lane(machine: EngineCore, request: api.ConfigureLane) -> LaneConfigured:
+async def configure_lane(machine: Machine, request: api.ConfigureLane) -> LaneConfigured:
     """Named fields change, the others stay."""
     lane, weight, aging_ms = check_lane(request.lane_id), request.weight, request.aging_ms
     budget_ids, quota_policy_id = request.budget_ids, request.quota_policy_id
@@ -95,7 +95,7 @@ async def configure_lane(machine: EngineCore, request: api.ConfigureLane) -> Lan
 
 
 @answers(api.ListLanes)
-async def list_lanes(machine: EngineCore, request: api.ListLanes) -> Page[LaneSummary]:
+async def list_lanes(machine: Machine, request: api.ListLanes) -> Page[LaneSummary]:
     """By name."""
     limit, after = check_limit(request.limit), _LANES.place(request.cursor)
     catalog = await machine.read(lambda reader: reader.catalog())

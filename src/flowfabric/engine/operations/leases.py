@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from flowfabric import limits
 from flowfabric.api import leases as api
 from flowfabric.api.hints import lane_topic, wait_event
-from flowfabric.engine.core import EngineCore
+from flowfabric.engine.machine import Machine
 from flowfabric.engine.operations.performing import answers, commands
 from flowfabric.engine.operations.requests import check_payload
 from flowfabric.engine.operations.waiting import left_s, wait_until
@@ -40,7 +40,7 @@ from flowfabric.model.results import Claimed
 
 
 @answers(api.Claim)
-async def claim(machine: EngineCore, request: api.Claim) -> list[Claimed]:
+async def claim(machine: Machine, request: api.Claim) -> list[Claimed]:
     """Claim, and claim again after each hint, until there is work or the wait is over."""
     command = Claim(
         offer=offer(
@@ -69,7 +69,7 @@ async def claim(machine: EngineCore, request: api.Claim) -> list[Claimed]:
 
 
 def offer(
-    machine: EngineCore,
+    machine: Machine,
     lanes: Sequence[str],
     capabilities: Sequence[str],
     kinds: Sequence[str] | None,
@@ -101,7 +101,7 @@ def offer(
     )
 
 
-def lease_ttl(machine: EngineCore, lease_ttl_ms: int | None) -> int:
+def lease_ttl(machine: Machine, lease_ttl_ms: int | None) -> int:
     """The lease duration of a call."""
     return machine.config.lease_ttl_ms if lease_ttl_ms is None else check_lease_ttl(lease_ttl_ms)
 
@@ -110,7 +110,7 @@ def lease_ttl(machine: EngineCore, lease_ttl_ms: int | None) -> int:
 
 
 @commands(api.Renew)
-def renew(machine: EngineCore, request: api.Renew) -> Renew:
+def renew(machine: Machine, request: api.Renew) -> Renew:
     """Renew by the lease's own duration."""
     handle = machine.check_handle(request.handle)
     ttl = check_lease_ttl(handle.lease_ttl_ms, field="handle.lease_ttl_ms")
@@ -118,7 +118,7 @@ def renew(machine: EngineCore, request: api.Renew) -> Renew:
 
 
 @commands(api.RenewLease)
-def renew_lease(machine: EngineCore, request: api.RenewLease) -> Renew:
+def renew_lease(machine: Machine, request: api.RenewLease) -> Renew:
     """Renew by fence."""
     fence = check_fence(request.fence)
     if fence is None:
@@ -131,7 +131,7 @@ def renew_lease(machine: EngineCore, request: api.RenewLease) -> Renew:
 
 
 @commands(api.Progress)
-def progress(machine: EngineCore, request: api.Progress) -> Progress:
+def progress(machine: Machine, request: api.Progress) -> Progress:
     """Report progress."""
     handle, percent, message = (
         machine.check_handle(request.handle),
@@ -150,7 +150,7 @@ def progress(machine: EngineCore, request: api.Progress) -> Progress:
 
 
 @commands(api.Delay)
-def delay(machine: EngineCore, request: api.Delay) -> Delay:
+def delay(machine: Machine, request: api.Delay) -> Delay:
     """Pause until an instant."""
     handle = machine.check_handle(request.handle)
     until = check_instant(request.delay_until, field="delay_until")
@@ -163,7 +163,7 @@ def delay(machine: EngineCore, request: api.Delay) -> Delay:
 
 
 @commands(api.Complete)
-def complete(machine: EngineCore, request: api.Complete) -> Complete:
+def complete(machine: Machine, request: api.Complete) -> Complete:
     """Complete by the owner."""
     handle = machine.check_handle(request.handle)
     result, encoding = _result(machine, request.result, request.result_encoding, "result")
@@ -177,7 +177,7 @@ def complete(machine: EngineCore, request: api.Complete) -> Complete:
 
 
 @commands(api.CompleteExecution)
-def complete_execution(machine: EngineCore, request: api.CompleteExecution) -> Complete:
+def complete_execution(machine: Machine, request: api.CompleteExecution) -> Complete:
     """Complete by fence, or by an operator."""
     execution_id, fence = machine.check_id(request.execution_id), check_fence(request.fence)
     source = check_name(request.source, field="source")
@@ -193,7 +193,7 @@ def complete_execution(machine: EngineCore, request: api.CompleteExecution) -> C
 
 
 def _result(
-    machine: EngineCore, result: bytes | None, encoding: str | None, field: str
+    machine: Machine, result: bytes | None, encoding: str | None, field: str
 ) -> tuple[bytes | None, str | None]:
     if encoding is not None:
         encoding = check_name(encoding, field="result_encoding")
@@ -203,7 +203,7 @@ def _result(
 
 
 @commands(api.Fail)
-def fail(machine: EngineCore, request: api.Fail) -> Fail:
+def fail(machine: Machine, request: api.Fail) -> Fail:
     """Fail by the owner."""
     handle = machine.check_handle(request.handle)
     kind = check_failure_class(request.failure_class)
@@ -221,7 +221,7 @@ def fail(machine: EngineCore, request: api.Fail) -> Fail:
 
 
 @commands(api.FailExecution)
-def fail_execution(machine: EngineCore, request: api.FailExecution) -> Fail:
+def fail_execution(machine: Machine, request: api.FailExecution) -> Fail:
     """Fail by fence, or by an operator."""
     execution_id, fence = machine.check_id(request.execution_id), check_fence(request.fence)
     kind = check_failure_class(request.failure_class)
@@ -248,7 +248,7 @@ def _retry_after(retry_after_ms: int | None) -> int | None:
 
 
 @commands(api.Cancel)
-def cancel(machine: EngineCore, request: api.Cancel) -> Cancel:
+def cancel(machine: Machine, request: api.Cancel) -> Cancel:
     """Cancel by the owner."""
     handle = machine.check_handle(request.handle)
     text = clip_text(request.reason, limits.REASON_BYTES, field="reason")

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final, TypeVar
 
 from flowfabric.api.operation import Request, UnsafeRequest
-from flowfabric.engine.core import EngineCore
+from flowfabric.engine.machine import Machine
 from flowfabric.kernel.command import Command
 from flowfabric.model.record import replace
 
@@ -18,16 +18,16 @@ Q = TypeVar("Q", bound=Request[Any])
 C = TypeVar("C", bound=Command[object])
 T = TypeVar("T")
 
-COMMANDS: Final[dict[type[Request[Any]], Callable[[EngineCore, Any], Command[Any]]]] = {}
-ANSWERS: Final[dict[type[Request[Any]], Callable[[EngineCore, Any], Awaitable[Any]]]] = {}
+COMMANDS: Final[dict[type[Request[Any]], Callable[[Machine, Any], Command[Any]]]] = {}
+ANSWERS: Final[dict[type[Request[Any]], Callable[[Machine, Any], Awaitable[Any]]]] = {}
 
 
 def commands(
     request: type[Q],
-) -> Callable[[Callable[[EngineCore, Q], C]], Callable[[EngineCore, Q], C]]:
+) -> Callable[[Callable[[Machine, Q], C]], Callable[[Machine, Q], C]]:
     """This function makes the one command that decides the request."""
 
-    def enter(make: Callable[[EngineCore, Q], C]) -> Callable[[EngineCore, Q], C]:
+    def enter(make: Callable[[Machine, Q], C]) -> Callable[[Machine, Q], C]:
         COMMANDS[request] = _signed(make) if issubclass(request, UnsafeRequest) else make
         return make
 
@@ -35,11 +35,11 @@ def commands(
 
 
 def _signed(
-    make: Callable[[EngineCore, Any], Command[Any]],
-) -> Callable[[EngineCore, Any], Command[Any]]:
+    make: Callable[[Machine, Any], Command[Any]],
+) -> Callable[[Machine, Any], Command[Any]]:
     """A command with the request's actor."""
 
-    def signed(machine: EngineCore, request: UnsafeRequest[Any]) -> Command[Any]:
+    def signed(machine: Machine, request: UnsafeRequest[Any]) -> Command[Any]:
         return replace(make(machine, request), actor=machine.actor(request.actor))
 
     return signed
@@ -47,12 +47,12 @@ def _signed(
 
 def answers(
     request: type[Q],
-) -> Callable[[Callable[[EngineCore, Q], Awaitable[T]]], Callable[[EngineCore, Q], Awaitable[T]]]:
+) -> Callable[[Callable[[Machine, Q], Awaitable[T]]], Callable[[Machine, Q], Awaitable[T]]]:
     """This coroutine returns the reply to the request."""
 
     def enter(
-        answer: Callable[[EngineCore, Q], Awaitable[T]],
-    ) -> Callable[[EngineCore, Q], Awaitable[T]]:
+        answer: Callable[[Machine, Q], Awaitable[T]],
+    ) -> Callable[[Machine, Q], Awaitable[T]]:
         ANSWERS[request] = answer
         return answer
 

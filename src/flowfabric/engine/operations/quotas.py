@@ -5,7 +5,7 @@ from __future__ import annotations
 from flowfabric import ids, limits
 from flowfabric.api import quotas as api
 from flowfabric.api.page import Page, at_name
-from flowfabric.engine.core import EngineCore
+from flowfabric.engine.machine import Machine
 from flowfabric.engine.operations.limit_looks import present_windows
 from flowfabric.engine.operations.listing import Listing, check_limit
 from flowfabric.engine.operations.performing import answers, commands
@@ -25,7 +25,7 @@ _QUOTAS = Listing("list_quota_policies", at_name)
 
 
 @commands(api.CreateQuotaPolicy)
-def create_quota_policy(machine: EngineCore, request: api.CreateQuotaPolicy) -> CreateQuota:
+def create_quota_policy(machine: Machine, request: api.CreateQuotaPolicy) -> CreateQuota:
     """Put a policy in force."""
     return CreateQuota(
         quota_policy_id=check_name(request.quota_policy_id, field="quota_policy_id"),
@@ -39,7 +39,7 @@ def create_quota_policy(machine: EngineCore, request: api.CreateQuotaPolicy) -> 
 
 
 @commands(api.UpdateQuotaPolicy)
-def update_quota_policy(machine: EngineCore, request: api.UpdateQuotaPolicy) -> UpdateQuota:
+def update_quota_policy(machine: Machine, request: api.UpdateQuotaPolicy) -> UpdateQuota:
     """Change the named fields."""
     starts, places = request.max_requests_per_window, request.max_concurrent
     if starts is not None:
@@ -60,7 +60,7 @@ def update_quota_policy(machine: EngineCore, request: api.UpdateQuotaPolicy) -> 
 
 
 @answers(api.CheckAdmission)
-async def check_admission(machine: EngineCore, request: api.CheckAdmission) -> AdmissionOutcome:
+async def check_admission(machine: Machine, request: api.CheckAdmission) -> AdmissionOutcome:
     """Reserve a slot; the duration may be the policy's."""
     name = check_name(request.quota_policy_id, field="quota_policy_id")
     reservation_ms = request.reservation_ms
@@ -81,7 +81,7 @@ async def check_admission(machine: EngineCore, request: api.CheckAdmission) -> A
 
 
 @commands(api.ReleaseAdmission)
-def release_admission(machine: EngineCore, request: api.ReleaseAdmission) -> ReleaseAdmission:
+def release_admission(machine: Machine, request: api.ReleaseAdmission) -> ReleaseAdmission:
     """Give the slot back."""
     return ReleaseAdmission(
         quota_policy_id=check_name(request.quota_policy_id, field="quota_policy_id"),
@@ -95,7 +95,7 @@ def release_admission(machine: EngineCore, request: api.ReleaseAdmission) -> Rel
 
 @answers(api.ReadQuotaPolicyLimits)
 async def read_quota_policy_limits(
-    machine: EngineCore, request: api.ReadQuotaPolicyLimits
+    machine: Machine, request: api.ReadQuotaPolicyLimits
 ) -> QuotaPolicy | None:
     """The policy, or None."""
     name = check_name(request.quota_policy_id, field="quota_policy_id")
@@ -103,7 +103,7 @@ async def read_quota_policy_limits(
 
 
 @answers(api.GetQuotaStatus)
-async def get_quota_status(machine: EngineCore, request: api.GetQuotaStatus) -> QuotaStatus:
+async def get_quota_status(machine: Machine, request: api.GetQuotaStatus) -> QuotaStatus:
     """The policy, and its gates with their current counts."""
     key = (check_name(request.quota_policy_id, field="quota_policy_id"),)
 
@@ -120,7 +120,7 @@ async def get_quota_status(machine: EngineCore, request: api.GetQuotaStatus) -> 
 
 @answers(api.ListQuotaPolicies)
 async def list_quota_policies(
-    machine: EngineCore, request: api.ListQuotaPolicies
+    machine: Machine, request: api.ListQuotaPolicies
 ) -> Page[QuotaPolicy]:
     """One page, by id."""
     limit, after = check_limit(request.limit), _QUOTAS.place(request.cursor)
@@ -132,7 +132,7 @@ async def list_quota_policies(
     )
 
 
-async def _policy(machine: EngineCore, name: str) -> QuotaPolicy | None:
+async def _policy(machine: Machine, name: str) -> QuotaPolicy | None:
     """The policy of a checked name, as committed."""
     found = await machine.read(lambda reader: reader.peek_rows(QUOTAS, [(name,)]))
     return found.get((name,))

@@ -8,7 +8,7 @@ from typing import Final, cast
 
 from flowfabric import ids, limits
 from flowfabric.api import waits as api
-from flowfabric.engine.core import EngineCore
+from flowfabric.engine.machine import Machine
 from flowfabric.engine.operations.performing import answers
 from flowfabric.errors import FlowFabricError, InvalidInput, InvalidPayload, PayloadTooLarge
 from flowfabric.kernel.decision import Refused
@@ -34,7 +34,7 @@ COMPARED_INLINE_BYTES: Final = 1024  # a thread costs more than checking a paylo
 
 @answers(api.DeliverSignal)
 async def deliver_signal(
-    machine: EngineCore, request: api.DeliverSignal
+    machine: Machine, request: api.DeliverSignal
 ) -> SignalAccepted | SignalDuplicate:
     """Deliver with the waitpoint's token."""
     return await _deliver(machine, delivery(machine, request.signal))
@@ -42,7 +42,7 @@ async def deliver_signal(
 
 @answers(api.DeliverTrustedSignal)
 async def deliver_trusted_signal(
-    machine: EngineCore, request: api.DeliverTrustedSignal
+    machine: Machine, request: api.DeliverTrustedSignal
 ) -> SignalAccepted | SignalDuplicate:
     """Deliver with or without a token."""
     return await _deliver(machine, delivery(machine, request.signal, is_trusted=True))
@@ -50,7 +50,7 @@ async def deliver_trusted_signal(
 
 @answers(api.DeliverSignals)
 async def deliver_signals(
-    machine: EngineCore, request: api.DeliverSignals
+    machine: Machine, request: api.DeliverSignals
 ) -> list[SignalAccepted | SignalDuplicate | FlowFabricError]:
     """Deliver those that pass their check; each of the others gets its own error."""
     if not isinstance(request.signals, tuple | list):
@@ -69,7 +69,7 @@ async def deliver_signals(
 
 @answers(api.DeliverApprovalSignal)
 async def deliver_approval_signal(
-    machine: EngineCore, request: api.DeliverApprovalSignal
+    machine: Machine, request: api.DeliverApprovalSignal
 ) -> SignalAccepted | SignalDuplicate:
     """Deliver in an operator's name."""
     checked = machine.check_id(request.execution_id)
@@ -102,7 +102,7 @@ async def deliver_approval_signal(
     return await _deliver(machine, command)
 
 
-async def _deliver(machine: EngineCore, command: DeliverSignal) -> SignalAccepted | SignalDuplicate:
+async def _deliver(machine: Machine, command: DeliverSignal) -> SignalAccepted | SignalDuplicate:
     (reply,) = await _deliver_all(machine, (command,))
     if isinstance(reply, FlowFabricError):
         raise reply
@@ -110,7 +110,7 @@ async def _deliver(machine: EngineCore, command: DeliverSignal) -> SignalAccepte
 
 
 async def _deliver_all(
-    machine: EngineCore, commands: Sequence[DeliverSignal]
+    machine: Machine, commands: Sequence[DeliverSignal]
 ) -> list[SignalAccepted | SignalDuplicate | FlowFabricError]:
     """Deliver; payloads with a declared type are checked in between, while no transaction is open:
     a stranger's payload must not block a store."""
@@ -139,7 +139,7 @@ async def _problem(payload: bytes | None, declared: str) -> Refused | None:
 # --- checks --------------------------------------------------------------------------------------
 
 
-def delivery(machine: EngineCore, signal: object, *, is_trusted: bool = False) -> DeliverSignal:
+def delivery(machine: Machine, signal: object, *, is_trusted: bool = False) -> DeliverSignal:
     """A checked command; every problem names its field."""
     if not isinstance(signal, api.Signal):
         raise InvalidInput("signal: expected a Signal", field="signal")

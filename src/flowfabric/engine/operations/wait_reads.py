@@ -7,7 +7,7 @@ from flowfabric.api import waits as api
 from flowfabric.api.executions import ListExecutions
 from flowfabric.api.page import Page, at_instant, at_name
 from flowfabric.api.waits import ResumeInfo, WaitInfo
-from flowfabric.engine.core import EngineCore
+from flowfabric.engine.machine import Machine
 from flowfabric.engine.operations.execution_lists import find_page
 from flowfabric.engine.operations.listing import Listing, check_limit
 from flowfabric.engine.operations.performing import answers
@@ -47,7 +47,7 @@ _SUSPENDED = Listing("list_suspended", at_instant)
 
 @answers(api.ObserveSignals)
 async def observe_signals(
-    machine: EngineCore, request: api.ObserveSignals
+    machine: Machine, request: api.ObserveSignals
 ) -> tuple[ResumeSignal, ...]:
     """For a wait that no signal ended, only the engine's own signal."""
     found = await _last_wait(machine, request.handle)
@@ -57,12 +57,12 @@ async def observe_signals(
 
 
 @answers(api.ReadResumeInfo)
-async def resume_info(machine: EngineCore, request: api.ReadResumeInfo) -> ResumeInfo | None:
+async def resume_info(machine: Machine, request: api.ReadResumeInfo) -> ResumeInfo | None:
     """The last wait of this attempt."""
     return await _last_wait(machine, request.handle)
 
 
-async def _last_wait(machine: EngineCore, handle: Handle) -> ResumeInfo | None:
+async def _last_wait(machine: Machine, handle: Handle) -> ResumeInfo | None:
     checked = machine.check_handle(handle)
 
     async def work(reader: Reader) -> ResumeInfo | None:
@@ -101,7 +101,7 @@ async def _resume_info(reader: Reader, row: SuspensionRow) -> ResumeInfo:
 
 @answers(api.ListPendingWaitpoints)
 async def list_pending_waitpoints(
-    machine: EngineCore, request: api.ListPendingWaitpoints
+    machine: Machine, request: api.ListPendingWaitpoints
 ) -> Page[WaitpointInfo]:
     """By id."""
     checked = machine.check_id(request.execution_id)
@@ -130,7 +130,7 @@ async def list_pending_waitpoints(
 
 
 @answers(api.ListWaits)
-async def list_waits(machine: EngineCore, request: api.ListWaits) -> Page[WaitInfo]:
+async def list_waits(machine: Machine, request: api.ListWaits) -> Page[WaitInfo]:
     """A page of suspended executions, with the waits of each."""
     suspended = ListExecutions(
         namespace=request.namespace,
@@ -146,7 +146,7 @@ async def list_waits(machine: EngineCore, request: api.ListWaits) -> Page[WaitIn
 
 
 @answers(api.FindWaitpoint)
-async def find_waitpoint(machine: EngineCore, request: api.FindWaitpoint) -> WaitpointRow | None:
+async def find_waitpoint(machine: Machine, request: api.FindWaitpoint) -> WaitpointRow | None:
     """The newest with the key."""
     checked = machine.check_id(request.execution_id)
     key = check_name(request.waitpoint_key, field="waitpoint_key")
@@ -177,9 +177,7 @@ def waitpoint_info(row: WaitpointRow, names: tuple[str, ...], mark: str) -> Wait
 
 
 @answers(api.ListSuspensions)
-async def list_suspensions(
-    machine: EngineCore, request: api.ListSuspensions
-) -> Page[SuspensionInfo]:
+async def list_suspensions(machine: Machine, request: api.ListSuspensions) -> Page[SuspensionInfo]:
     """Open and closed ones."""
     checked = machine.check_id(request.execution_id)
     limit, after = check_limit(request.limit), _EPISODES.place(request.cursor)
@@ -201,9 +199,7 @@ def _suspension(row: SuspensionRow) -> SuspensionInfo:
 
 
 @answers(api.ReadWaitpointToken)
-async def read_waitpoint_token(
-    machine: EngineCore, request: api.ReadWaitpointToken
-) -> Token | None:
+async def read_waitpoint_token(machine: Machine, request: api.ReadWaitpointToken) -> Token | None:
     """Signed with the current key."""
     checked = machine.check_id(request.execution_id)
     key = (check_name(request.waitpoint_id, field="waitpoint_id"),)
@@ -213,7 +209,7 @@ async def read_waitpoint_token(
     return await token_of(machine, row)
 
 
-async def token_of(machine: EngineCore, waitpoint: WaitpointRow) -> Token:
+async def token_of(machine: Machine, waitpoint: WaitpointRow) -> Token:
     """A waitpoint's token under the current key."""
     secrets = await machine.read(lambda reader: reader.list_rows(SECRETS, None, SECRETS_MAX))
     if (key := current(secrets)) is None:
@@ -225,7 +221,7 @@ async def token_of(machine: EngineCore, waitpoint: WaitpointRow) -> Token:
 
 
 @answers(api.ListSuspended)
-async def list_suspended(machine: EngineCore, request: api.ListSuspended) -> Page[SuspendedInfo]:
+async def list_suspended(machine: Machine, request: api.ListSuspended) -> Page[SuspendedInfo]:
     """Newest first."""
     suspended = ListExecutions(states=(PublicState.SUSPENDED.value,), limit=request.limit)
     found, following = await find_page(machine, suspended, _SUSPENDED.place(request.cursor))
@@ -247,7 +243,7 @@ def _suspended_info(row: SuspensionRow) -> SuspendedInfo:
 
 
 @answers(api.DescribeWaits)
-async def describe_waits(machine: EngineCore, request: api.DescribeWaits) -> dict[str, WaitInfo]:
+async def describe_waits(machine: Machine, request: api.DescribeWaits) -> dict[str, WaitInfo]:
     """By execution; those that do not wait are left out."""
     several = check_list(request.execution_ids, field="execution_ids")
     checked = [machine.check_id(each) for each in several]

@@ -12,7 +12,7 @@ from typing import Any
 from flowfabric import ids, limits
 from flowfabric.api import waits as api
 from flowfabric.api.waits import Fresh, SuspendRequest, UsePending
-from flowfabric.engine.core import EngineCore
+from flowfabric.engine.machine import Machine
 from flowfabric.engine.operations.leases import check_fence
 from flowfabric.engine.operations.performing import answers, commands
 from flowfabric.engine.operations.wait_reads import token_of, waitpoint_info
@@ -42,14 +42,14 @@ from flowfabric.model.words import TimeoutBehavior
 
 
 @commands(api.Suspend)
-def suspend(machine: EngineCore, request: api.Suspend) -> SuspendExecution:
+def suspend(machine: Machine, request: api.Suspend) -> SuspendExecution:
     """Suspend by the owner."""
     handle = machine.check_handle(request.handle)
     return _command(handle.execution_id, handle.fence, request.request)
 
 
 @commands(api.SuspendByTriple)
-def suspend_by_triple(machine: EngineCore, request: api.SuspendByTriple) -> SuspendExecution:
+def suspend_by_triple(machine: Machine, request: api.SuspendByTriple) -> SuspendExecution:
     """Suspend by fence."""
     fence = check_fence(request.fence)
     if fence is None:
@@ -157,7 +157,7 @@ def _binding(asked: Any, index: int) -> Binding:
 
 
 @answers(api.CreateWaitpoint)
-async def create_waitpoint(machine: EngineCore, request: api.CreateWaitpoint) -> WaitpointDetails:
+async def create_waitpoint(machine: Machine, request: api.CreateWaitpoint) -> WaitpointDetails:
     """A waitpoint, pending until a suspension uses it."""
     handle = machine.check_handle(request.handle)
     command = CreateWaitpoint(
@@ -175,7 +175,7 @@ async def create_waitpoint(machine: EngineCore, request: api.CreateWaitpoint) ->
 
 
 @answers(api.CloseWaitpoint)
-async def close_waitpoint(machine: EngineCore, request: api.CloseWaitpoint) -> WaitpointInfo:
+async def close_waitpoint(machine: Machine, request: api.CloseWaitpoint) -> WaitpointInfo:
     """Close it; returns it as listings show it."""
     command = CloseWaitpoint(
         execution_id=machine.check_id(request.execution_id),
@@ -190,7 +190,7 @@ async def close_waitpoint(machine: EngineCore, request: api.CloseWaitpoint) -> W
 
 
 @commands(api.ResumeExecution)
-def resume_execution(machine: EngineCore, request: api.ResumeExecution) -> ResumeExecution:
+def resume_execution(machine: Machine, request: api.ResumeExecution) -> ResumeExecution:
     """Resume by an operator."""
     return ResumeExecution(
         execution_id=machine.check_id(request.execution_id),
@@ -199,7 +199,7 @@ def resume_execution(machine: EngineCore, request: api.ResumeExecution) -> Resum
 
 
 @commands(api.ExpireSuspension)
-def expire_suspension(machine: EngineCore, request: api.ExpireSuspension) -> ExpireSuspension:
+def expire_suspension(machine: Machine, request: api.ExpireSuspension) -> ExpireSuspension:
     """End by its timeout."""
     return ExpireSuspension(
         execution_id=machine.check_id(request.execution_id), signal_id=ids.new_secret_id()

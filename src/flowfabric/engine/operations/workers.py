@@ -5,7 +5,7 @@ from __future__ import annotations
 from flowfabric import limits
 from flowfabric.api import workers as api
 from flowfabric.api.page import Page, at_names
-from flowfabric.engine.core import EngineCore
+from flowfabric.engine.machine import Machine
 from flowfabric.engine.operations.leases import offer
 from flowfabric.engine.operations.listing import Listing, check_limit
 from flowfabric.engine.operations.performing import answers, commands
@@ -18,7 +18,7 @@ _WORKERS = Listing("list_workers", at_names)
 
 
 @commands(api.RegisterWorker)
-def register_worker(machine: EngineCore, request: api.RegisterWorker) -> RegisterWorker:
+def register_worker(machine: Machine, request: api.RegisterWorker) -> RegisterWorker:
     """A new entry, or a newer one."""
     return RegisterWorker(
         offer=offer(machine, request.lanes, request.capabilities, request.kinds, request.namespace),
@@ -34,7 +34,7 @@ def register_worker(machine: EngineCore, request: api.RegisterWorker) -> Registe
 
 
 @commands(api.HeartbeatWorker)
-def heartbeat_worker(machine: EngineCore, request: api.HeartbeatWorker) -> HeartbeatWorker:
+def heartbeat_worker(machine: Machine, request: api.HeartbeatWorker) -> HeartbeatWorker:
     """The entry lives for another period."""
     return HeartbeatWorker(
         namespace=machine.namespace(request.namespace),
@@ -43,7 +43,7 @@ def heartbeat_worker(machine: EngineCore, request: api.HeartbeatWorker) -> Heart
 
 
 @commands(api.MarkWorkerDead)
-def mark_worker_dead(machine: EngineCore, request: api.MarkWorkerDead) -> MarkWorkerDead:
+def mark_worker_dead(machine: Machine, request: api.MarkWorkerDead) -> MarkWorkerDead:
     """Remove the entry and, if asked, revoke its leases."""
     most = limits.MARK_DEAD_REASON_BYTES
     return MarkWorkerDead(
@@ -55,7 +55,7 @@ def mark_worker_dead(machine: EngineCore, request: api.MarkWorkerDead) -> MarkWo
 
 
 @answers(api.ListWorkers)
-async def list_workers(machine: EngineCore, request: api.ListWorkers) -> Page[Worker]:
+async def list_workers(machine: Machine, request: api.ListWorkers) -> Page[Worker]:
     """A page of live workers."""
     namespace, limit = request.namespace, check_limit(request.limit)
     if namespace is not None:

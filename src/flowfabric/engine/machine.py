@@ -70,7 +70,7 @@ def raise_refusal(replies: Iterable[object]) -> None:
             raise reply.to_error()
 
 
-class EngineCore:
+class Machine:
     """The store, the batches and the wake-ups, on which every operation builds."""
 
     def __init__(self, store: Store, config: EngineConfig) -> None:
@@ -264,13 +264,13 @@ class EngineCore:
             return self.config.actor or ""
         return check_name(actor, field="actor")
 
-    async def close_core(self) -> None:
+    async def close_machine(self) -> None:
         """Finish what is in flight."""
         await self.batches.idle()
         self._forget_hints()
         await asyncio.sleep(0)
 
-    def _leave_core(self) -> None:
+    def _leave_machine(self) -> None:
         """In a forked child: nothing of the parent's store is used, and no call waits for it."""
         self.store = cast("Store", InheritedStore())
         self.known = Known(self.store)
