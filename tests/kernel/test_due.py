@@ -10,7 +10,6 @@ from flowfabric.kernel.execution.wake import Wake
 from flowfabric.model.attempt import AttemptOutcome, AttemptType
 from flowfabric.model.results import Moved
 from flowfabric.model.state import AttemptState, BlockingReason, PublicState
-from flowfabric.stores.indexes import due_at
 from tests.support import builders as make
 from tests.support.builders import EXECUTION_ID, NOW, TTL_MS, decide, fence_of, image
 
@@ -184,7 +183,7 @@ def test_whatever_is_due_is_woken_exactly_then(situation: str) -> None:
         retry_policy=make.retries(3),
     )
     execution = make.LIVE[situation](policy=rules)
-    when = due_at(execution)
+    when = execution.due_at
     assert when is not None
     if when > NOW:
         assert (
@@ -199,4 +198,4 @@ def test_whatever_is_due_is_woken_exactly_then(situation: str) -> None:
 @pytest.mark.parametrize("ended", make.ENDED)
 def test_an_ended_execution_has_no_due_time(ended: str) -> None:
     """Invariants I2 and I8."""
-    assert due_at(make.ENDED[ended](policy=make.policy(execution_deadline_ms=5))) is None
+    assert make.ENDED[ended](policy=make.policy(execution_deadline_ms=5)).due_at is None

@@ -22,7 +22,6 @@ from flowfabric.model.flow import (
     TaskKind,
 )
 from flowfabric.model.state import BlockingReason
-from flowfabric.stores.indexes import due_at
 from flowfabric.stores.tables import EDGES, FLOW_TASKS, FLOWS, MEMBERS
 from tests.support.groups import groups_as_they_stand
 
@@ -161,7 +160,7 @@ def check_cause(
             task = (TaskKind.CASCADE, upstream.execution_id)
             assert task in owed, f"{edge}: its upstream has ended and nobody will count it"
             causes.add("task")
-    assert causes or due_at(execution) is not None, f"{execution} waits for nobody"
+    assert causes or execution.due_at is not None, f"{execution} waits for nobody"
 
 
 def check_fired_once(before: Dump, after: Dump) -> None:

@@ -23,6 +23,8 @@ from flowfabric.model.state import (
 # Reading a member of an enumeration costs ten times a module-level name, and rules read these
 # often.
 _TERMINAL: Final = LifecyclePhase.TERMINAL
+STRICT_STEP: Final = 10**15  # one step of priority outweighs any difference of age
+_TIMED: Final = EligibilityState.NOT_ELIGIBLE_UNTIL_TIME
 _LEASED: Final = OwnershipState.LEASED
 _ELIGIBLE_NOW: Final = EligibilityState.ELIGIBLE_NOW
 _INTERRUPTED: Final = AttemptState.ATTEMPT_INTERRUPTED
@@ -167,6 +169,40 @@ class Execution(Record, frozen=True):
     def has_open_group(self) -> bool:
         """Whether other members of its flow must end before it may run."""
         return self.open_group == 1
+
+    @property
+    def due_at(self) -> int | None:
+        """When the loop must act on it: the earliest of all its times.
+
+        An ended execution is due only for its purge, which has a time of its own.
+        """
+        if self.completed_at is not None:
+            return None
+        state = self.state
+        if state.ownership_state is _LEASED:
+            due = self.lease_expires_at
+        elif state.eligibility_state is _TIMED:
+            due = self.eligible_at
+        elif self.blocked_until is not None:
+            due = self.blocked_until
+        else:
+            due = self.reclaim_at
+        deadline, attempt_due = self.deadline_at, self.attempt_due_at
+        if deadline is not None and (due is None or deadline < due):
+            due = deadline
+        if attempt_due is not None and (due is None or attempt_due < due):
+            due = attempt_due
+        return due
+
+    @property
+    def ready_rank(self) -> int:
+        """The order among the ready, smallest first: strictly by priority, then age.
+
+        With aging, `aging_ms` of waiting weigh as much as one step of priority. All executions age
+        alike, so the order of two of them never changes and one indexed number expresses it.
+        """
+        step = self.aging_ms or STRICT_STEP
+        return self.created_at - self.priority * step
 
     @property
     def is_interrupted(self) -> bool:

@@ -23,7 +23,6 @@ from flowfabric.stores.base import (
     Corrupt,
     cold_of,
 )
-from flowfabric.stores.indexes import due_at, ready_rank
 from flowfabric.stores.spoiled import SpoiledRow, intact
 
 _BOUNDS_KEPT: Final = 4096  # many executions have the same bounds, so each text is decoded once
@@ -145,7 +144,7 @@ def step_row(execution: Execution) -> tuple[Any, ...]:
     """The columns every transition writes, in the order of STEP_COLUMNS."""
     return (
         ID_OF_VECTOR[execution.state],
-        due_at(execution),
+        execution.due_at,
         execution.last_transition_at,
         execution.last_mutation_at,
         execution.lease_epoch,
@@ -185,7 +184,7 @@ def cold_row(execution: Execution) -> tuple[Any, ...]:
     *plain, grant = cold_of(execution)
     plain[_NEXT_TYPE] = execution.next_attempt_type._value_
     held = _NO_GRANT if grant is None else _grant_row(grant)
-    return (*plain, *held, ready_rank(execution))
+    return (*plain, *held, execution.ready_rank)
 
 
 def state_row(execution: Execution) -> tuple[Any, ...]:
@@ -202,7 +201,7 @@ def first_row(execution: Execution, route_id: int) -> tuple[Any, ...]:
         route_id,
         execution.created_at,
         ID_OF_VECTOR[execution.state],
-        due_at(execution),
+        execution.due_at,
         execution.priority,
         execution.eligible_at,
         execution.last_transition_at,
@@ -210,7 +209,7 @@ def first_row(execution: Execution, route_id: int) -> tuple[Any, ...]:
         execution.blocking_detail,
         execution.deadline_at,
         execution.aging_ms,
-        ready_rank(execution),
+        execution.ready_rank,
     )
 
 

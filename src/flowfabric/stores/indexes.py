@@ -8,9 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from flowfabric.model.execution import Execution
-from flowfabric.model.state import EligibilityState, OwnershipState
 
-STRICT_STEP: Final = 10**15  # one step of priority outweighs any difference of age
 # Which rows belong to each index, in SQL, by the numbers of their state vectors.
 READY_WHERE: Final = "state_id < 10"
 DUE_WHERE: Final = "due_at IS NOT NULL"
@@ -21,33 +19,6 @@ AUDITED_INDEXES: Final = (
     ("ff_exec_purge", PURGE_WHERE),
 )
 
-_LEASED: Final = OwnershipState.LEASED
-_TIMED: Final = EligibilityState.NOT_ELIGIBLE_UNTIL_TIME
-
-
-def due_at(execution: Execution) -> int | None:
-    """When the loop must act on the execution: the earliest of all its times.
-
-    An ended execution is due only for its purge, which has an index of its own.
-    """
-    if execution.completed_at is not None:
-        return None
-    state = execution.state
-    if state.ownership_state is _LEASED:
-        due = execution.lease_expires_at
-    elif state.eligibility_state is _TIMED:
-        due = execution.eligible_at
-    elif execution.blocked_until is not None:
-        due = execution.blocked_until
-    else:
-        due = execution.reclaim_at
-    deadline, attempt_due = execution.deadline_at, execution.attempt_due_at
-    if deadline is not None and (due is None or deadline < due):
-        due = deadline
-    if attempt_due is not None and (due is None or attempt_due < due):
-        due = attempt_due
-    return due
-
 
 def uuid_of(execution_id: str) -> str:
     """The part of an id that orders and keys rows."""
@@ -56,17 +27,7 @@ def uuid_of(execution_id: str) -> str:
 
 def ready_order(execution: Execution) -> tuple[int, str]:
     """Best first."""
-    return (ready_rank(execution), uuid_of(execution.execution_id))
-
-
-def ready_rank(execution: Execution) -> int:
-    """The order among the ready, smallest first: strictly by priority, then age.
-
-    With aging, `aging_ms` of waiting weigh as much as one step of priority. All executions age
-    alike, so the order of two of them never changes and one indexed number expresses it.
-    """
-    step = execution.aging_ms or STRICT_STEP
-    return execution.created_at - execution.priority * step
+    return (execution.ready_rank, uuid_of(execution.execution_id))
 
 
 def newest_first(execution: Execution) -> tuple[int, str]:

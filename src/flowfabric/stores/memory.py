@@ -25,7 +25,7 @@ from flowfabric.stores.base import (
 )
 from flowfabric.stores.drive import drive
 from flowfabric.stores.hints import LocalHints
-from flowfabric.stores.indexes import due_at, newest_first, ready_order, uuid_of
+from flowfabric.stores.indexes import newest_first, ready_order, uuid_of
 from flowfabric.stores.readable import within
 from flowfabric.stores.tables import (
     ATTACHMENTS,
@@ -163,7 +163,7 @@ class MemoryView:
         return sorted(waiting, key=ready_order)
 
     async def due(self, until: int, limit: int) -> list[Execution]:
-        return self._timed(due_at, until)[:limit]
+        return self._timed(lambda each: each.due_at, until)[:limit]
 
     def _timed(self, at: Callable[[Execution], int | None], until: int) -> list[Execution]:
         timed = ((at(execution), execution) for execution in self._tables.executions.values())
@@ -449,7 +449,7 @@ class MemoryView:
 
     async def next_due(self) -> int | None:
         executions = self._tables.executions.values()
-        times = [when for e in executions if (when := due_at(e) or e.purge_at) is not None]
+        times = [when for e in executions if (when := e.due_at or e.purge_at) is not None]
         for table in TIMED_TABLES:
             rows = self._tables.rows[table].values()
             times += [row.due_at for row in rows if row.due_at is not None]

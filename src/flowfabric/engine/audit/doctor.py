@@ -20,7 +20,7 @@ from flowfabric.limits import PAGE_MAX
 from flowfabric.model.execution import Execution
 from flowfabric.model.record import replace
 from flowfabric.stores.base import Corrupt, ListFilter, Reader
-from flowfabric.stores.indexes import due_at, newest_first
+from flowfabric.stores.indexes import newest_first
 
 logger = logging.getLogger("flowfabric.doctor")
 
@@ -188,7 +188,7 @@ async def _rows(reader: Reader) -> tuple[int, list[Problem]]:
 def _stuck(execution: Execution, now: int) -> list[Problem]:
     """Every live row has a due wake-up, a worker to wait for, or a named external cause."""
     problems = []
-    due = due_at(execution) or execution.purge_at
+    due = execution.due_at or execution.purge_at
     if due is not None and due < now - OVERDUE_MS:
         late = f"due {now - due} ms ago and not moved"
         problems.append(Problem(OVERDUE, execution.execution_id, late))

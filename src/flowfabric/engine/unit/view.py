@@ -20,7 +20,6 @@ from flowfabric.model.execution import Execution, IdempotencyRecord
 from flowfabric.model.record import Record, replace
 from flowfabric.model.route import Catalog
 from flowfabric.stores.base import Changes, Corrupt, keeps_cold, keeps_most, keeps_taken
-from flowfabric.stores.indexes import due_at
 from flowfabric.stores.tables import ATTACHMENTS, TABLE_OF
 
 R = TypeVar("R")
@@ -63,7 +62,7 @@ class Effects:
         if after.is_waiting:
             lane = after.route.lane_id
             self.woken[lane] = self.woken.get(lane, 0) + 1
-        self.note_due(due_at(after))
+        self.note_due(after.due_at)
 
 
 class View:
