@@ -46,7 +46,7 @@ from tests.sdk.strange import (
 from tests.support.inner import inner
 
 WRONG: Any = 5  # where neither a list nor true or false is meant by it
-TEXTS = ("namespace", "waitpoint_secret", "waitpoint_kid", "synchronous")
+TEXTS = ("namespace", "actor", "waitpoint_secret", "waitpoint_kid", "synchronous")
 # Calls that wait, or are about the program itself.
 NOT_CALLED = ("add_task", "close", "sibling", "start", "submit_call", "wait")
 

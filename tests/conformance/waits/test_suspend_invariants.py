@@ -195,7 +195,7 @@ async def test_invariant_13_every_change_writes_its_event(lab: Lab) -> None:
         (event.event_type.value, event.actor)
         for event in await lab.operator_events(waiting.execution_id)
     ]
-    assert told_of == [("escalated", None), ("resumed", "system"), ("resumed", "ann")]
+    assert told_of == [("escalated", ""), ("resumed", ""), ("resumed", "ann")]
     sent = [(e.signal_name, e.effect) for e in (await lab.dump())["signal_events"]]
     assert sent == [
         ("no", "signal_ignored_matcher_failed"),
