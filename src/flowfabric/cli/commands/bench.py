@@ -11,6 +11,7 @@ from flowfabric.cli.call import Call
 from flowfabric.cli.exits import CommandFailed, Exit
 from flowfabric.cli.grammar import FfParser
 
+SCENARIOS: Final = ("cycle", "worker", "latency", "single")
 # Measured by `benchmarks/`, which is not in the wheel.
 OF_THE_REPORT: Final = ("idle", "backlog", "usage", "admission", "suspend", "flow")
 
@@ -20,8 +21,8 @@ def add_arguments(parser: FfParser) -> None:
     parser.add_argument(
         "scenario",
         type=_scenario,
-        choices=("cycle", "worker", "latency", "single"),
-        metavar="cycle|worker|latency",
+        choices=SCENARIOS,
+        metavar="|".join(SCENARIOS),
     )
     parser.add_argument("--store", choices=("sqlite", "postgres"), default="sqlite")
     parser.add_argument("--n", type=values.whole_number, metavar="N", help="executions")
