@@ -17,6 +17,7 @@ from flowfabric.assemble import open_engine
 from flowfabric.config import EngineConfig
 from flowfabric.stores.base import ListFilter
 from flowfabric.stores.listing import listing_sql
+from flowfabric.stores.logs import LOGS, Log
 from flowfabric.stores.postgres import small as postgres_small
 from flowfabric.stores.postgres import view as postgres_view
 from flowfabric.stores.postgres.session import PLANNER
@@ -94,6 +95,16 @@ def test_sqlite_updates_search_by_key_whatever_the_statistics_say(
             text = "\n".join(row[3] for row in plan)
             assert "SEARCH ff_exec_core" in text, text
             assert "sqlite_autoindex_ff_exec_core_1 (execution_id=?)" in text, text
+
+
+@pytest.mark.parametrize("log", LOGS, ids=lambda log: log.name)
+def test_a_page_of_a_log_is_read_by_position(sqlite_template: Path, log: Log[Any]) -> None:
+    """Neither sorted nor searched row by row."""
+    sql = f"EXPLAIN QUERY PLAN {log.page_sql(lambda number: f'?{number}')}"
+    with closing(sqlite3.connect(sqlite_template)) as connection:
+        plan = connection.execute(sql, (1, 10)).fetchall()
+    text = "\n".join(row[3] for row in plan)
+    assert text == f"SEARCH {log.name} USING INTEGER PRIMARY KEY (rowid>?)"
 
 
 POSTGRES_PLANS = {

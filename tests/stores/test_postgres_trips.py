@@ -15,9 +15,12 @@ from flowfabric.assemble import open_engine
 from flowfabric.config import EngineConfig
 from flowfabric.engine.engine import Engine
 from flowfabric.errors import ExecutionNotActive, OutcomeUnknown, StoreUnavailable
+from flowfabric.model.event import OperatorEvent
 from flowfabric.model.results import Claimed
+from flowfabric.stores.logs import LOG_OF
 from flowfabric.stores.postgres import arrays, connections, store
 from flowfabric.stores.postgres.session import PLANNER
+from flowfabric.stores.postgres.small import insert_of
 from flowfabric.stores.postgres.transaction import PostgresTransaction
 
 CONFIG = EngineConfig(loops=False, poll_interval_ms=3_600_000)
@@ -240,7 +243,7 @@ def test_heavy_payloads_are_copied(postgres_url: str, sent: list[str]) -> None:
 
 def test_values_that_rows_share_travel_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(arrays, "_shaped", set())  # other tests of this process may have filled it
-    write = arrays.INSERTS["operator_event"]
+    write = insert_of(LOG_OF[OperatorEvent])
     row = ("s", "cancelled", None, "n", None, 1, "ann")
     alike = arrays.columns_of([row] * arrays.SHAPED_FROM_ROWS)
     assert write.shape(arrays.columns_of([row])) == (True,) * 7

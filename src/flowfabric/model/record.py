@@ -25,6 +25,7 @@ class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
 
 
 fields_of = msgspec.structs.asdict  # a record's values by name
+values_of = msgspec.structs.astuple  # the same in the order of the fields
 
 
 _UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)

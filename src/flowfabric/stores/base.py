@@ -7,24 +7,18 @@ it runs at once. So each operation is written once and no store knows any rule.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from operator import attrgetter
 from typing import Any, Final, Protocol, TypeVar
 
 from flowfabric.model.attempt import Attempt
-from flowfabric.model.event import (
-    CompletionEvent,
-    Event,
-    LeaseEvent,
-    OperatorEvent,
-    SignalEvent,
-)
 from flowfabric.model.execution import Body, Execution, IdempotencyRecord
-from flowfabric.model.flow import FlowEvent
 from flowfabric.model.migration import MigrationStatus
 from flowfabric.model.record import Record
 from flowfabric.model.route import Catalog, Lane, Route
-from flowfabric.model.worker import Worker, WorkerEvent
+from flowfabric.model.worker import Worker
+from flowfabric.stores.logs import LOG_OF, LOGS, Log
 from flowfabric.stores.tables import Key, Table
 
 T = TypeVar("T")
@@ -131,21 +125,16 @@ class Changes:
     __slots__ = (
         "attempts",
         "cold",
-        "completion_events",
         "created",
-        "flow_events",
         "freed",
         "idempotency",
-        "lease_events",
-        "operator_events",
+        "logged",
         "payloads",
         "rebound",
         "retagged",
         "rows",
-        "signal_events",
         "taken",
         "updated",
-        "worker_events",
     )
 
     def __init__(self) -> None:
@@ -158,12 +147,8 @@ class Changes:
         self.retagged: set[str] = set()  # ids with tags changed after creation
         self.rebound: set[str] = set()  # ids with bounds changed after creation
         self.attempts: list[Attempt] = []
-        self.lease_events: list[LeaseEvent] = []
-        self.completion_events: list[CompletionEvent] = []
-        self.operator_events: list[OperatorEvent] = []
-        self.signal_events: list[SignalEvent] = []
-        self.flow_events: list[FlowEvent] = []
-        self.worker_events: list[WorkerEvent] = []
+        # events by log
+        self.logged: defaultdict[Log[Any], list[Any]] = defaultdict(list)
         # inputs that dependencies replaced: (payload, encoding)
         self.payloads: dict[str, tuple[bytes, str | None]] = {}
         # (record, whether an expired record of the same key is replaced)
@@ -173,21 +158,14 @@ class Changes:
     def __bool__(self) -> bool:
         return any(getattr(self, name) for name in self.__slots__)
 
-    def log(self, event: Event | FlowEvent | WorkerEvent) -> None:
+    def log(self, event: Record) -> None:
         """Append an event to its log."""
-        match event:
-            case LeaseEvent():
-                self.lease_events.append(event)
-            case CompletionEvent():
-                self.completion_events.append(event)
-            case OperatorEvent():
-                self.operator_events.append(event)
-            case SignalEvent():
-                self.signal_events.append(event)
-            case FlowEvent():
-                self.flow_events.append(event)
-            case WorkerEvent():
-                self.worker_events.append(event)
+        self.logged[LOG_OF[type(event)]].append(event)
+
+    def appended(self) -> list[tuple[Log[Any], list[Any]]]:
+        """Logs with new events. Always in one order: a store makes one statement of several, and
+        keeps those it has prepared."""
+        return [(log, self.logged[log]) for log in LOGS if log in self.logged]
 
 
 class ListFilter(Record, frozen=True, kw_only=True):
@@ -460,6 +438,12 @@ class Reader(Protocol):
     ) -> list[R]:
         """Rows by key, or backwards, after the given one, with these values in these columns. Rows
         that cannot be decoded are left out, and later ones fill the page."""
+        ...
+
+    async def read_log(self, log: Log[R], after: int | None, limit: int) -> list[tuple[int, R]]:
+        """Events with their positions, which grow, after the given one. Events that cannot be
+        decoded are left out, and later ones fill the page. Transactions that run at once commit in
+        any order: an event may appear later than one behind it."""
         ...
 
     async def count_members(self, flow_id: str) -> list[tuple[str, int]]:

@@ -22,25 +22,6 @@ SELECT a.execution_id, a.attempt_index, a.attempt_id, a.attempt_type, a.outcome,
     a.worker_id, a.worker_instance_id, a.started_at, a.ended_at, a.failure_reason,
     a.failure_category, a.result, a.result_encoding, c.partition_key
 FROM ff_attempt AS a JOIN ff_exec_core AS c ON c.execution_id = a.execution_id
--- name: all_lease_events
-SELECT execution_id, event_type, reason, lease_epoch, attempt_index, worker_id,
-    worker_instance_id, namespace, tags, occurred_at
-FROM ff_lease_event ORDER BY event_id
--- name: all_completion_events
-SELECT execution_id, outcome, attempt_index, flow_id, namespace, tags, occurred_at
-FROM ff_completion_event ORDER BY event_id
--- name: all_signal_events
-SELECT execution_id, waitpoint_id, signal_id, signal_name, source_type, source_identity, effect,
-    namespace, tags, occurred_at
-FROM ff_signal_event ORDER BY event_id
--- name: all_flow_events
-SELECT flow_id, event_type, namespace, tags, occurred_at FROM ff_flow_event ORDER BY event_id
--- name: all_operator_events
-SELECT subject, event_type, details, namespace, tags, occurred_at, actor
-FROM ff_operator_event ORDER BY event_id
 -- name: all_keys
 SELECT namespace, idempotency_key, execution_id, fingerprint, expires_at
 FROM ff_idempotency ORDER BY namespace, idempotency_key
--- name: all_worker_events
-SELECT namespace, worker_instance_id, event_type, reason, occurred_at
-FROM ff_worker_registry_event ORDER BY event_id

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import copy
 import threading
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from operator import itemgetter
 from typing import Any, TypeVar
 
 from flowfabric.clock import Clock, SystemClock
@@ -15,7 +17,7 @@ from flowfabric.model.execution import Body, Execution, IdempotencyRecord
 from flowfabric.model.migration import MigrationStatus
 from flowfabric.model.record import Record, replace
 from flowfabric.model.route import Catalog, Lane, LaneState, Route
-from flowfabric.model.worker import Worker, WorkerEvent
+from flowfabric.model.worker import Worker
 from flowfabric.stores.base import (
     Changes,
     Corrupt,
@@ -26,6 +28,7 @@ from flowfabric.stores.base import (
 from flowfabric.stores.drive import drive
 from flowfabric.stores.hints import LocalHints
 from flowfabric.stores.indexes import newest_first, ready_order, uuid_of
+from flowfabric.stores.logs import LOGS, Log
 from flowfabric.stores.readable import within
 from flowfabric.stores.tables import (
     ATTACHMENTS,
@@ -52,17 +55,13 @@ class _Tables:
         self.bodies: dict[str, Body] = {}
         self.attempts: dict[str, list[Attempt]] = {}
         self.idempotency: dict[tuple[str, str], IdempotencyRecord] = {}
-        self.lease_events: list[Any] = []
-        self.completion_events: list[Any] = []
-        self.operator_events: list[Any] = []
-        self.signal_events: list[Any] = []
-        self.flow_events: list[Any] = []
         self.workers: dict[tuple[str, str], Worker] = {}
-        self.worker_events: list[WorkerEvent] = []
         self.routes: dict[Route, None] = {}
         self.lanes: dict[str, Lane] = {}
         self.catalog_version = 0
         self.rows: dict[Table[Any], dict[Key, Any]] = {table: {} for table in TABLES}
+        # events with their positions
+        self.logs: dict[Log[Any], list[tuple[int, Any]]] = {log: [] for log in LOGS}
 
 
 class MemoryView:
@@ -183,12 +182,9 @@ class MemoryView:
         for attempt in changes.attempts:
             history = tables.attempts.setdefault(attempt.execution_id, [])
             self._append(history, (attempt,))
-        self._append(tables.lease_events, changes.lease_events)
-        self._append(tables.completion_events, changes.completion_events)
-        self._append(tables.operator_events, changes.operator_events)
-        self._append(tables.signal_events, changes.signal_events)
-        self._append(tables.flow_events, changes.flow_events)
-        self._append(tables.worker_events, changes.worker_events)
+        for log, events in changes.appended():
+            entries = tables.logs[log]
+            self._append(entries, enumerate(events, entries[-1][0] + 1 if entries else 1))
         for key, (payload, encoding) in changes.payloads.items():
             body = replace(tables.bodies[key], payload=payload, payload_encoding=encoding)
             self._put(tables.bodies, key, body)
@@ -343,22 +339,15 @@ class MemoryView:
             for key in forgotten:
                 self._pop(tables.rows[table], key)
             swept += len(forgotten)
-        for name in (
-            "lease_events",
-            "completion_events",
-            "operator_events",
-            "signal_events",
-            "flow_events",
-            "worker_events",
-        ):
-            events = getattr(tables, name)
-            old = 0
-            # The newest stays, as in the SQL stores, where ids continue from it.
-            while old < min(limit, len(events) - 1) and events[old].occurred_at < events_until:
-                old += 1
-            self._drop_first(events, old)
-            swept += old
-        return swept
+        return swept + sum(self._trim(log, events_until, limit) for log in LOGS)
+
+    def _trim(self, log: Log[Any], until: int, limit: int) -> int:
+        entries, old = self._tables.logs[log], 0
+        # The newest stays, as in the SQL stores, where positions continue from it.
+        while old < min(limit, len(entries) - 1) and entries[old][1].occurred_at < until:
+            old += 1
+        self._drop_first(entries, old)
+        return old
 
     async def load_worker(self, namespace: str, worker_instance_id: str) -> Worker | None:
         return self._tables.workers.get((namespace, worker_instance_id))
@@ -454,6 +443,11 @@ class MemoryView:
             rows = self._tables.rows[table].values()
             times += [row.due_at for row in rows if row.due_at is not None]
         return min(times, default=None)
+
+    async def read_log(self, log: Log[R], after: int | None, limit: int) -> list[tuple[int, R]]:
+        entries = self._tables.logs[log]
+        first = 0 if after is None else bisect_right(entries, after, key=itemgetter(0))
+        return entries[first : first + limit]
 
     async def audit(self, *, quick: bool = False) -> list[tuple[str, str]]:
         live = {key for key, e in self._tables.executions.items() if not e.is_terminal}
@@ -572,14 +566,9 @@ class MemoryStore:
             "executions": sorted(tables.executions.values(), key=lambda e: e.execution_id),
             "bodies": [tables.bodies[key] for key in sorted(tables.bodies)],
             "attempts": [a for key in sorted(tables.attempts) for a in tables.attempts[key]],
-            "lease_events": list(tables.lease_events),
-            "completion_events": list(tables.completion_events),
-            "operator_events": list(tables.operator_events),
-            "signal_events": list(tables.signal_events),
-            "flow_events": list(tables.flow_events),
             "idempotency": [tables.idempotency[key] for key in sorted(tables.idempotency)],
             "workers": [tables.workers[key] for key in sorted(tables.workers)],
-            "worker_events": list(tables.worker_events),
             "lanes": [tables.lanes[key] for key in sorted(tables.lanes)],
             **{table.name: [rows[key] for key in sorted(rows)] for table, rows in small},
+            **{log.dumped_as: [event for _, event in tables.logs[log]] for log in LOGS},
         }

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from flowfabric.errors import Corruption
 from flowfabric.model.execution import Body
-from flowfabric.model.record import Record
-from flowfabric.stores.tables import Table
 
 T = TypeVar("T")
 E = TypeVar("E")
-R = TypeVar("R", bound=Record)
 
 
 async def first_readable(
@@ -44,18 +42,15 @@ def within(found: Iterable[tuple[E, Body]], bytes_max: int | None) -> list[tuple
 
 
 async def readable_rows(
-    fetch: Callable[[int], Awaitable[Sequence[Any]]], table: Table[R], limit: int
-) -> list[R]:
-    """The same for a small table."""
+    fetch: Callable[[int], Awaitable[Sequence[Any]]], decode: Callable[[Any], T], limit: int
+) -> list[T]:
+    """The same for rows that are decoded one by one."""
 
-    async def decode(rows: Sequence[Any]) -> list[R]:
-        return [record for row in rows if (record := _record(table, row)) is not None]
+    async def decode_all(rows: Sequence[Any]) -> list[T]:
+        found = []
+        for row in rows:
+            with suppress(Corruption):
+                found.append(decode(row))
+        return found
 
-    return await first_readable(fetch, decode, limit)
-
-
-def _record(table: Table[R], row: Any) -> R | None:
-    try:
-        return table.from_row(row)
-    except Corruption:
-        return None
+    return await first_readable(fetch, decode_all, limit)

@@ -2,25 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from flowfabric.errors import Corruption, InvalidInput
-from flowfabric.model.event import (
-    CompletionEvent,
-    LeaseEvent,
-    LeaseEventType,
-    OperatorEvent,
-    OperatorEventType,
-    SignalEvent,
-)
 from flowfabric.model.execution import IdempotencyRecord
-from flowfabric.model.flow import FlowEvent, FlowEventType
 from flowfabric.model.record import from_json, to_json
 from flowfabric.model.route import Lane, Route
-from flowfabric.model.state import PUBLIC_STATE_OF_ID, TerminalOutcome
-from flowfabric.model.worker import Worker, WorkerEvent, WorkerEventType
+from flowfabric.model.state import PUBLIC_STATE_OF_ID
+from flowfabric.model.worker import Worker
 from flowfabric.stores.codec import (
     attempt_from_row,
     body_from_row,
@@ -28,86 +19,13 @@ from flowfabric.stores.codec import (
     capabilities_from_text,
     capabilities_text,
     execution_id_of,
-    tags_from_text,
-    tags_text,
 )
 from flowfabric.stores.spoiled import intact
 
-LEASE_EVENT_COLUMNS: Final = LeaseEvent.__struct_fields__
-COMPLETION_EVENT_COLUMNS: Final = CompletionEvent.__struct_fields__
-SIGNAL_EVENT_COLUMNS: Final = SignalEvent.__struct_fields__
-FLOW_EVENT_COLUMNS: Final = FlowEvent.__struct_fields__
-WORKER_EVENT_COLUMNS: Final = WorkerEvent.__struct_fields__
-OPERATOR_EVENT_COLUMNS: Final = OperatorEvent.__struct_fields__
 KEY_RECORD_COLUMNS: Final = IdempotencyRecord.__struct_fields__
 TAG_COLUMNS: Final = ("execution_id", "tag_key", "tag_value")
 
 Row = Sequence[Any]
-T = TypeVar("T")
-
-
-def lease_event_row(event: LeaseEvent) -> tuple[Any, ...]:
-    return (
-        event.execution_id,
-        event.event_type._value_,
-        event.reason,
-        event.lease_epoch,
-        event.attempt_index,
-        event.worker_id,
-        event.worker_instance_id,
-        event.namespace,
-        tags_text(event.tags),
-        event.occurred_at,
-    )
-
-
-def completion_event_row(event: CompletionEvent) -> tuple[Any, ...]:
-    return (
-        event.execution_id,
-        event.outcome._value_,
-        event.attempt_index,
-        event.flow_id,
-        event.namespace,
-        tags_text(event.tags),
-        event.occurred_at,
-    )
-
-
-def signal_event_row(event: SignalEvent) -> tuple[Any, ...]:
-    return (
-        event.execution_id,
-        event.waitpoint_id,
-        event.signal_id,
-        event.signal_name,
-        event.source_type,
-        event.source_identity,
-        event.effect,
-        event.namespace,
-        tags_text(event.tags),
-        event.occurred_at,
-    )
-
-
-def flow_event_row(event: FlowEvent) -> tuple[Any, ...]:
-    return (
-        event.flow_id,
-        event.event_type._value_,
-        event.namespace,
-        tags_text(event.tags),
-        event.occurred_at,
-    )
-
-
-def operator_event_row(event: OperatorEvent) -> tuple[Any, ...]:
-    return (
-        event.subject,
-        event.event_type._value_,
-        tags_text(event.details),
-        event.namespace,
-        tags_text(event.tags),
-        event.occurred_at,
-        event.actor,
-    )
 
 
 def worker_row(worker: Worker) -> tuple[Any, ...]:
@@ -156,16 +74,6 @@ def _worker(row: Row) -> Worker:
         row[6],
         row[7],
         row[8],
-    )
-
-
-def worker_event_row(event: WorkerEvent) -> tuple[Any, ...]:
-    return (
-        event.namespace,
-        event.worker_instance_id,
-        event.event_type._value_,
-        event.reason,
-        event.occurred_at,
     )
 
 
@@ -222,22 +130,9 @@ def members_by_state(rows: Iterable[Row]) -> list[tuple[str, int]]:
 DUMPED: Final = {
     "bodies": "all_bodies",
     "attempts": "all_attempts",
-    "lease_events": "all_lease_events",
-    "completion_events": "all_completion_events",
-    "operator_events": "all_operator_events",
-    "signal_events": "all_signal_events",
-    "flow_events": "all_flow_events",
     "idempotency": "all_keys",
     "workers": "workers",
-    "worker_events": "all_worker_events",
 }
-
-
-def _record(kind: Callable[..., T], row: Row, word: object, *, tags: int) -> T:
-    """A record with fields in the row's order, its enumeration and tags decoded."""
-    fields = list(row)
-    fields[1], fields[tags] = word, tags_from_text(row[tags])
-    return kind(*fields)
 
 
 def dump_of(tables: Mapping[str, Iterable[Row]], executions: Iterable[Any]) -> dict[str, list[Any]]:
@@ -252,36 +147,6 @@ def dump_of(tables: Mapping[str, Iterable[Row]], executions: Iterable[Any]) -> d
         "executions": sorted(executions, key=lambda record: record.execution_id),
         "bodies": sorted(bodies, key=lambda body: body.execution_id),
         "attempts": sorted(attempts, key=lambda each: (each.execution_id, each.attempt_index)),
-        "lease_events": [
-            _record(LeaseEvent, row, LeaseEventType(row[1]), tags=8)
-            for row in tables["lease_events"]
-        ],
-        "completion_events": [
-            _record(CompletionEvent, row, TerminalOutcome(row[1]), tags=5)
-            for row in tables["completion_events"]
-        ],
-        "signal_events": [
-            _record(SignalEvent, row, row[1], tags=8) for row in tables["signal_events"]
-        ],
-        "flow_events": [
-            _record(FlowEvent, row, FlowEventType(row[1]), tags=3) for row in tables["flow_events"]
-        ],
-        "operator_events": [
-            OperatorEvent(
-                row[0],
-                OperatorEventType(row[1]),
-                from_json(row[2], dict[str, Any], field="details") if row[2] else {},
-                row[3],
-                tags_from_text(row[4]),
-                row[5],
-                row[6],
-            )
-            for row in tables["operator_events"]
-        ],
         "idempotency": [key_record_from_row(row) for row in tables["idempotency"]],
         "workers": [worker_from_row(row) for row in tables["workers"]],
-        "worker_events": [
-            WorkerEvent(row[0], row[1], WorkerEventType(row[2]), row[3], row[4])
-            for row in tables["worker_events"]
-        ],
     }

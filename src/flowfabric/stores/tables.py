@@ -26,7 +26,7 @@ from flowfabric.model.budget import (
 )
 from flowfabric.model.flow import EdgeAhead, EdgeRow, FlowRow, MemberRow, TaskRow
 from flowfabric.model.quota import AdmissionRow, GateRow, QuotaPolicy
-from flowfabric.model.record import Record, from_json, to_json
+from flowfabric.model.record import Record, from_json, to_json, values_of
 from flowfabric.model.suspension import (
     SecretRow,
     SignalKeyRow,
@@ -47,11 +47,13 @@ COLUMNWISE_FROM_ROWS: Final = 8
 class Column:
     """One column: its name, its SQL type and how its values are written and read."""
 
-    __slots__ = ("kind", "name", "read", "write")
+    __slots__ = ("absent", "is_optional", "kind", "name", "read", "write")
 
-    def __init__(self, name: str, annotation: Any) -> None:
+    def __init__(self, name: str, annotation: Any, *, omits_empty: bool) -> None:
         self.name = name
+        self.absent: Any = None  # the value of a column that holds none
         plain = _without_none(annotation)
+        self.is_optional = NoneType in get_args(annotation)
         if plain is int:
             self.kind, self.write, self.read = "integer", None, None
         elif plain is str:
@@ -62,13 +64,62 @@ class Column:
             self.kind, self.write, self.read = "text", _word, _word_reader(plain, name)
         else:
             self.kind, self.write, self.read = "text", _json, _json_reader(plain, name)
+            if omits_empty and get_origin(plain) is Mapping:
+                self.write, self.absent = _json_unless_empty, {}
 
     write: Callable[[Any], Any] | None
     read: Callable[[Any], Any] | None
 
 
-class Table(Generic[R]):
-    """Rows of one kind of record."""
+class Layout(Generic[R]):
+    """One kind of record as rows: a column for each field.
+
+    `omits_empty`: an empty map is stored as no value at all.
+    """
+
+    def __init__(self, name: str, record: type[R], *, omits_empty: bool = False) -> None:
+        self.name = name
+        self.record = record
+        hints = get_type_hints(record)
+        self.names: tuple[str, ...] = record.__struct_fields__
+        self.columns = tuple(
+            Column(field, hints[field], omits_empty=omits_empty) for field in self.names
+        )
+        # Most columns are stored as they are; only the others are converted one by one.
+        self._written = tuple(
+            (at, column.write, column.is_optional)
+            for at, column in enumerate(self.columns)
+            if column.write is not None
+        )
+        self._read = tuple(
+            (at, column.read, column.absent)
+            for at, column in enumerate(self.columns)
+            if column.read is not None
+        )
+
+    def to_columns(self, records: Sequence[R]) -> list[Sequence[Any]]:
+        """Records as stored, column by column: most of that happens in C."""
+        columns: list[Sequence[Any]] = list(zip(*map(values_of, records), strict=True))
+        for at, write, is_optional in self._written:
+            if is_optional:
+                columns[at] = [None if value is None else write(value) for value in columns[at]]
+            else:
+                columns[at] = list(map(write, columns[at]))
+        return columns
+
+    def decoded(self, values: list[Any]) -> R:
+        """The record of a row's values, which are replaced; raises an error if one is corrupt."""
+        for at, read, absent in self._read:
+            value = values[at]
+            values[at] = absent if value is None else read(value)
+        return self.record(*values)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name})"
+
+
+class Table(Layout[R]):
+    """Rows that are found by a key and change."""
 
     def __init__(
         self,
@@ -80,43 +131,20 @@ class Table(Generic[R]):
         of_execution: bool = False,
         whole: Table[Any] | None = None,
     ) -> None:
-        self.name = name
+        super().__init__(name, record)
         self.whole: Table[Any] = whole or self  # this one reads only some columns of it
-        self.record = record
-        hints = get_type_hints(record)
-        self.columns = tuple(Column(field, hints[field]) for field in record.__struct_fields__)
         self.key_columns = record.__struct_fields__[:key]
         self.has_due = "due_at" in record.__struct_fields__
         self.has_values = len(self.columns) > key  # or there is nothing to update
         self.ordered = ordered  # an instant by which rows of one owner are read oldest first
         self.of_execution = of_execution  # rows are deleted when their execution is purged
-        # Most columns are stored as they are; only the others are converted one by one.
-        self._coded = tuple(
-            (at, column.write, column.read)
-            for at, column in enumerate(self.columns)
-            if column.write is not None and column.read is not None
-        )
-        self._readers = tuple(attrgetter(column.name) for column in self.columns)
         self._key = attrgetter(*self.key_columns)
         self._parts: dict[frozenset[str], tuple[tuple[str, ...], Callable[[R], Row]]] = {}
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The columns' names."""
-        return tuple(column.name for column in self.columns)
 
     def key_of(self, record: R) -> Key:
         """The key of the record's row."""
         key = self._key(record)
         return key if len(self.key_columns) > 1 else (key,)
-
-    def to_columns(self, records: Sequence[R]) -> list[list[Any]]:
-        """Records as stored, column by column: most of that happens in C, and does not create a
-        tuple per record for the garbage collector."""
-        columns = [list(map(read, records)) for read in self._readers]
-        for at, write, _ in self._coded:
-            columns[at] = [None if value is None else write(value) for value in columns[at]]
-        return columns
 
     def part_of(self, fields: frozenset[str]) -> tuple[tuple[str, ...], Callable[[R], Row]]:
         """The key and these fields, or all: their names, and a function that reads them off a
@@ -156,29 +184,21 @@ class Table(Generic[R]):
             return list(map(self.from_row, rows))  # so that the error names the corrupt row
         columns: list[Sequence[Any]] = list(zip(*rows, strict=True))
         try:
-            for at, _, read in self._coded:
-                columns[at] = [None if value is None else read(value) for value in columns[at]]
+            for at, read, absent in self._read:
+                columns[at] = [absent if value is None else read(value) for value in columns[at]]
         except FlowFabricError:
             return list(map(self.from_row, rows))
         return list(map(self.record, *columns))
 
     def from_row(self, row: Sequence[Any]) -> R:
         """The record as read; raises Corruption naming the row if it cannot be decoded."""
-        if not self._coded and type(row) is not SpoiledRow:
+        if not self._read and type(row) is not SpoiledRow:
             return self.record(*row)
-        values = list(row)
         try:
-            intact(row, "the row")
-            for at, _, read in self._coded:
-                if values[at] is not None:
-                    values[at] = read(values[at])
+            return self.decoded(list(intact(row, "the row")))
         except FlowFabricError as error:
             key = "/".join(map(str, row[: len(self.key_columns)]))
             raise Corruption(f"{self.name} {key}: {error.detail}") from None
-        return self.record(*values)
-
-    def __repr__(self) -> str:
-        return f"Table({self.name})"
 
 
 def _without_none(annotation: Any) -> Any:
@@ -205,6 +225,10 @@ def _word_reader(kind: type[Enum], name: str) -> Callable[[Any], Any]:
 
 def _json(value: Any) -> str:
     return to_json(value).decode()
+
+
+def _json_unless_empty(value: Any) -> str | None:
+    return to_json(value).decode() if value else None
 
 
 def _json_reader(kind: Any, name: str) -> Callable[[Any], Any]:

@@ -17,14 +17,13 @@ from flowfabric.limits import INSTANT_MS_MAX, PRIORITY_MAX, PRIORITY_MIN
 from flowfabric.model.attempt import Attempt
 from flowfabric.model.bounds import Bounds
 from flowfabric.model.budget import AMOUNT_MAX
-from flowfabric.model.event import CompletionEvent, LeaseEvent, OperatorEvent, SignalEvent
 from flowfabric.model.execution import Execution, GrantKind, IdempotencyRecord
-from flowfabric.model.flow import FlowEvent
 from flowfabric.model.policy import ExecutionPolicy
 from flowfabric.model.record import Record, from_json
 from flowfabric.model.route import Lane
 from flowfabric.model.state import VECTOR_OF_ID
-from flowfabric.model.worker import Worker, WorkerEvent
+from flowfabric.model.worker import Worker
+from flowfabric.stores.logs import LOGS
 from flowfabric.stores.spoiled import NOT_TEXT, SpoiledRow
 from flowfabric.stores.tables import TABLES
 
@@ -172,14 +171,6 @@ def _domains(record: type[Record], *left_out: str, **more: Domain) -> dict[str, 
     return {**found, **more}
 
 
-_EVENTS: Final[Mapping[str, type[Record]]] = {
-    "ff_lease_event": LeaseEvent,
-    "ff_completion_event": CompletionEvent,
-    "ff_operator_event": OperatorEvent,
-    "ff_signal_event": SignalEvent,
-    "ff_flow_event": FlowEvent,
-    "ff_worker_registry_event": WorkerEvent,
-}
 _BODY: Final[Mapping[str, Domain]] = {
     "route_id": COUNT,
     "created_at": INSTANT,
@@ -202,10 +193,6 @@ def sheets() -> tuple[Sheet, ...]:
         partition_key=COUNT,
         route_id=COUNT,
     )
-    events = (
-        Sheet(name, ("event_id",), _domains(record, event_id=COUNT))
-        for name, record in _EVENTS.items()
-    )
     workers = _domains(Worker, expires_at=INSTANT)
     return (
         Sheet("ff_exec_core", ("execution_id",), core),
@@ -216,7 +203,7 @@ def sheets() -> tuple[Sheet, ...]:
         Sheet("ff_lane_registry", ("lane_id",), _domains(Lane)),
         Sheet("ff_route", ("route_id",), {"route_id": COUNT}),
         Sheet("ff_worker_registry", ("namespace", "worker_instance_id"), workers),
-        *events,
+        *(Sheet(log.name, ("event_id",), _domains(log.record, event_id=COUNT)) for log in LOGS),
         *(Sheet(table.name, table.key_columns, _domains(table.record)) for table in TABLES),
     )
 

@@ -22,14 +22,8 @@ from flowfabric.stores.codec import (
     STATE_COLUMNS,
 )
 from flowfabric.stores.rows import (
-    COMPLETION_EVENT_COLUMNS,
-    FLOW_EVENT_COLUMNS,
     KEY_RECORD_COLUMNS,
-    LEASE_EVENT_COLUMNS,
-    OPERATOR_EVENT_COLUMNS,
-    SIGNAL_EVENT_COLUMNS,
     TAG_COLUMNS,
-    WORKER_EVENT_COLUMNS,
 )
 
 COPY_FROM_BYTES: Final = 16 << 20
@@ -246,12 +240,6 @@ INSERTS: Final = {
     "tag": _insert("ff_exec_tag", TAG_COLUMNS),
     "attempt": _insert("ff_attempt", ATTEMPT_COLUMNS),
     "key": _insert("ff_idempotency", KEY_RECORD_COLUMNS, wire_ids=True),
-    "lease_event": _insert("ff_lease_event", LEASE_EVENT_COLUMNS, wire_ids=True),
-    "completion_event": _insert("ff_completion_event", COMPLETION_EVENT_COLUMNS, wire_ids=True),
-    "signal_event": _insert("ff_signal_event", SIGNAL_EVENT_COLUMNS, wire_ids=True),
-    "flow_event": _insert("ff_flow_event", FLOW_EVENT_COLUMNS),
-    "worker_event": _insert("ff_worker_registry_event", WORKER_EVENT_COLUMNS),
-    "operator_event": _insert("ff_operator_event", OPERATOR_EVENT_COLUMNS),
 }
 PARAMETERS: Final = (
     (

@@ -10,7 +10,15 @@ from flowfabric.model.record import Record
 from flowfabric.stores.base import RowChanges
 from flowfabric.stores.postgres.arrays import SOURCE, Columns, Write, columns_of
 from flowfabric.stores.readable import readable_rows
-from flowfabric.stores.tables import TABLES, TIMED_TABLES, Key, Table, next_row_due, page_sql
+from flowfabric.stores.tables import (
+    TABLES,
+    TIMED_TABLES,
+    Key,
+    Layout,
+    Table,
+    next_row_due,
+    page_sql,
+)
 
 R = TypeVar("R", bound=Record)
 
@@ -51,15 +59,16 @@ def _load(table: Table[Any], size: int, *, alike: bool, hold: bool) -> str:
 
 
 @cache
-def _types(table: Table[Any]) -> tuple[str, ...]:
+def _types(layout: Layout[Any]) -> tuple[str, ...]:
     names = {"integer": "bigint", "blob": "bytea", "text": "text"}
-    return tuple(names[each.kind] for each in table.columns)
+    return tuple(names[each.kind] for each in layout.columns)
 
 
 @cache
-def _insert(table: Table[Any]) -> Write:
-    sql = f"INSERT INTO {table.name} ({', '.join(table.names)}) SELECT * FROM {SOURCE} AS v"
-    return Write(table.name, table.names, sql, types=_types(table))
+def insert_of(layout: Layout[Any]) -> Write:
+    """The insert of new rows."""
+    sql = f"INSERT INTO {layout.name} ({', '.join(layout.names)}) SELECT * FROM {SOURCE} AS v"
+    return Write(layout.name, layout.names, sql, types=_types(layout))
 
 
 @cache
@@ -175,7 +184,7 @@ class SmallTables:
             )
             return rows
 
-        return await readable_rows(fetch, table, limit)
+        return await readable_rows(fetch, table.from_row, limit)
 
     async def oldest_rows(self, table: Table[R], owner: Key, limit: int) -> list[R]:
         names = table.key_columns[: len(owner)]
@@ -221,7 +230,7 @@ class SmallTables:
             if rows:
                 self._writes.append((write, columns_of(rows)))
         if written.inserted:
-            self._writes.append((_insert(table), table.to_columns(written.inserted)))
+            self._writes.append((insert_of(table), table.to_columns(written.inserted)))
         for values, keys in written.alike:
             same = [(value,) * len(keys) for value in table.stored(values)]
             write = _update(table, (*table.key_columns, *values))

@@ -260,9 +260,9 @@ class PostgresStore:
             }
             rows = await connection.fetch(SQL["all_records"])
             records = await view.records([tuple(row) for row in rows])
-            small = await view.dump_rows()
+            declared = {**await view.dump_rows(), **await view.dump_logs()}
         ordered = [lanes[key] for key in sorted(lanes)]
-        return {**dump_of(tables, records), "lanes": ordered, **small}
+        return {**dump_of(tables, records), "lanes": ordered, **declared}
 
 
 def _patience(config: EngineConfig) -> float:

@@ -31,6 +31,7 @@ from flowfabric.stores.codec import (
 )
 from flowfabric.stores.indexes import AUDITED_INDEXES
 from flowfabric.stores.listing import Bound, counting_sql, listing_sql
+from flowfabric.stores.logs import LOGS
 from flowfabric.stores.postgres.arrays import (
     INSERTS,
     PARAMETERS,
@@ -40,23 +41,18 @@ from flowfabric.stores.postgres.arrays import (
     one_statement,
     updates_of,
 )
+from flowfabric.stores.postgres.logs import Logs, affected
 from flowfabric.stores.postgres.small import SmallTables
 from flowfabric.stores.queries import queries_of
 from flowfabric.stores.readable import first_readable
 from flowfabric.stores.routebook import EMPTY_BOOK, RouteBook
 from flowfabric.stores.rows import (
-    completion_event_row,
     counts_by_state,
-    flow_event_row,
     key_record_from_row,
     key_record_row,
     lane_row,
-    lease_event_row,
     members_by_state,
-    operator_event_row,
     readable_workers,
-    signal_event_row,
-    worker_event_row,
     worker_from_row,
     worker_row,
 )
@@ -72,14 +68,6 @@ _BY_IDS: Final = frozenset(
 )
 _UUID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _NO_ID: Final = "00000000-0000-0000-0000-000000000000"
-_EVENT_TABLES: Final = (
-    "ff_lease_event",
-    "ff_completion_event",
-    "ff_operator_event",
-    "ff_signal_event",
-    "ff_flow_event",
-    "ff_worker_registry_event",
-)
 
 _ANY_SIZE: Final = 2**31 - 1  # more than a value can have
 
@@ -89,7 +77,7 @@ def _heavy_of(rows: Sequence[Sequence[Any]]) -> dict[str, int]:
     return {execution_id_of(row[1], str(row[0])): row[-1] for row in rows if row[-5] is None}
 
 
-class PostgresView(SmallTables):
+class PostgresView(SmallTables, Logs):
     """One transaction, or one read, on a connection. The database's clock is read along the way."""
 
     def __init__(self, connection: Any, clock: Clock | None, book: RouteBook) -> None:
@@ -428,16 +416,10 @@ class PostgresView(SmallTables):
             await self.run("update_bounds", key[-36:], bounds_text(changes.updated[key].bounds))
         await self._insert("attempt", list(map(attempt_row, changes.attempts)))
         await self._save_keys(changes)
-        await self._insert("lease_event", list(map(lease_event_row, changes.lease_events)))
-        await self._insert(
-            "completion_event", list(map(completion_event_row, changes.completion_events))
-        )
-        await self._insert("signal_event", list(map(signal_event_row, changes.signal_events)))
-        await self._insert("flow_event", list(map(flow_event_row, changes.flow_events)))
-        await self._insert("worker_event", list(map(worker_event_row, changes.worker_events)))
+        for log, events in changes.appended():
+            self.append(log, events)
         passed = changes.payloads.items()
         self._update("update_payload", [(*body, key[-36:]) for key, body in passed])
-        await self._insert("operator_event", list(map(operator_event_row, changes.operator_events)))
         for table, written in changes.rows.items():
             self.write_rows(table, written)
         if SCOPES in changes.rows:
@@ -485,16 +467,11 @@ class PostgresView(SmallTables):
         return len(gone)
 
     async def sweep(self, *, keys_until: int, events_until: int, limit: int) -> int:
-        swept = _affected(await self._connection.execute(SQL["sweep_keys"], keys_until, limit))
+        swept = affected(await self._connection.execute(SQL["sweep_keys"], keys_until, limit))
         for small in SWEPT_TABLES:
             swept += await self.sweep_rows(small, keys_until, limit)
-        for table in _EVENT_TABLES:
-            sql = (
-                f"DELETE FROM {table} WHERE occurred_at < $1 AND event_id IN "
-                f"(SELECT event_id FROM {table} ORDER BY event_id LIMIT $2) "
-                f"AND event_id < (SELECT max(event_id) FROM {table})"
-            )
-            swept += _affected(await self._connection.execute(sql, events_until, limit))
+        for log in LOGS:
+            swept += await self.trim(log, events_until, limit)
         return swept
 
     async def load_worker(self, namespace: str, worker_instance_id: str) -> Worker | None:
@@ -547,7 +524,3 @@ def two_columns(keys: Sequence[tuple[str, str]]) -> tuple[list[str], list[str]]:
 def by_key(rows: Sequence[Any]) -> dict[tuple[str, str], IdempotencyRecord]:
     """Idempotency records by namespace and key."""
     return {(row[0], row[1]): key_record_from_row(row) for row in rows}
-
-
-def _affected(status: str) -> int:
-    return int(status.rsplit(" ", 1)[-1])

@@ -13,7 +13,7 @@ from flowfabric.stores.base import RowChanges
 from flowfabric.stores.readable import readable_rows
 from flowfabric.stores.spoiled import SpoiledRow
 from flowfabric.stores.sqlite.bulk import Sheet, insert_columns
-from flowfabric.stores.tables import TABLES, Key, Table, page_sql
+from flowfabric.stores.tables import TABLES, Key, Layout, Table, page_sql
 
 R = TypeVar("R", bound=Record)
 
@@ -87,8 +87,9 @@ def _match(table: Table[Any]) -> str:
 
 
 @cache
-def _sheet(table: Table[Any]) -> Sheet:
-    return Sheet(table.name, table.names)
+def sheet_of(layout: Layout[Any]) -> Sheet:
+    """All columns."""
+    return Sheet(layout.name, layout.names)
 
 
 def _by_shared(keys: Sequence[Key]) -> dict[Key, Sequence[Any]]:
@@ -168,7 +169,7 @@ class SmallTables:
             values = (*equal.values(), *(after or ()), asked)
             return self._connection.execute(sql, values).fetchall()
 
-        return await readable_rows(fetch, table, limit)
+        return await readable_rows(fetch, table.from_row, limit)
 
     async def oldest_rows(self, table: Table[R], owner: Key, limit: int) -> list[R]:
         match = " AND ".join(f"t.{name} = ?" for name in table.key_columns[: len(owner)])
@@ -201,7 +202,7 @@ class SmallTables:
         for values, keys in written.alike:
             self._set_alike(table, tuple(values), table.stored(values), keys)
         if written.inserted:
-            insert_columns(self._connection, _sheet(table), table.to_columns(written.inserted))
+            insert_columns(self._connection, sheet_of(table), table.to_columns(written.inserted))
 
     def _update_rows(self, table: Table[Any], written: RowChanges) -> None:
         """Rows that get the same values share a statement: a wide cascade changes thousands so."""

@@ -267,6 +267,7 @@ class SqliteStore:
                 **dump_of(tables, records),
                 "lanes": [lanes[key] for key in sorted(lanes)],
                 **view.dump_rows(),
+                **view.dump_logs(),
             }
 
         return await self._write_once(job)

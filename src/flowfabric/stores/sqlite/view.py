@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import heapq
 import sqlite3
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from flowfabric.model.attempt import Attempt
 from flowfabric.model.execution import Body, Execution, IdempotencyRecord
@@ -42,39 +42,28 @@ from flowfabric.stores.codec import (
 )
 from flowfabric.stores.indexes import AUDITED_INDEXES, ready_order
 from flowfabric.stores.listing import Bound, counting_sql, listing_sql
+from flowfabric.stores.logs import LOGS
 from flowfabric.stores.queries import queries_of
 from flowfabric.stores.readable import first_readable, within
 from flowfabric.stores.routebook import EMPTY_BOOK, RouteBook
 from flowfabric.stores.rows import (
-    COMPLETION_EVENT_COLUMNS,
-    FLOW_EVENT_COLUMNS,
-    LEASE_EVENT_COLUMNS,
-    OPERATOR_EVENT_COLUMNS,
-    SIGNAL_EVENT_COLUMNS,
     TAG_COLUMNS,
-    WORKER_EVENT_COLUMNS,
-    completion_event_row,
     counts_by_state,
-    flow_event_row,
     key_record_from_row,
     key_record_row,
     lane_row,
-    lease_event_row,
     members_by_state,
-    operator_event_row,
     readable_workers,
-    signal_event_row,
-    worker_event_row,
     worker_from_row,
     worker_row,
 )
 from flowfabric.stores.spoiled import NOT_TEXT, SpoiledRow, intact
 from flowfabric.stores.sqlite.bulk import Row, Sheet, insert_many, update_many
+from flowfabric.stores.sqlite.logs import Logs
 from flowfabric.stores.sqlite.small import SmallTables
 from flowfabric.stores.tables import SCOPES, SWEPT_TABLES, TIMED_TABLES, next_row_due
 from flowfabric.stores.values import odd_values, sheets
 
-T = TypeVar("T")
 Candidate = tuple[Execution, Body]
 
 
@@ -93,27 +82,13 @@ _CORE: Final = Sheet("ff_exec_core", FIRST_COLUMNS)
 _BODY: Final = Sheet("ff_exec_body", BODY_COLUMNS)
 _TAG: Final = Sheet("ff_exec_tag", TAG_COLUMNS)
 _ATTEMPT: Final = Sheet("ff_attempt", ATTEMPT_COLUMNS)
-_LEASE_EVENT: Final = Sheet("ff_lease_event", LEASE_EVENT_COLUMNS)
-_COMPLETION_EVENT: Final = Sheet("ff_completion_event", COMPLETION_EVENT_COLUMNS)
-_SIGNAL_EVENT: Final = Sheet("ff_signal_event", SIGNAL_EVENT_COLUMNS)
-_FLOW_EVENT: Final = Sheet("ff_flow_event", FLOW_EVENT_COLUMNS)
-_WORKER_EVENT: Final = Sheet("ff_worker_registry_event", WORKER_EVENT_COLUMNS)
 _MEMBER: Final = Sheet("ff_exec_core", MEMBER_COLUMNS)
-_OPERATOR_EVENT: Final = Sheet("ff_operator_event", OPERATOR_EVENT_COLUMNS)
 _HOT: Final = Sheet("ff_exec_core", ("execution_id", *HOT_COLUMNS))
 _STATE: Final = Sheet("ff_exec_core", ("execution_id", *STATE_COLUMNS))
 _NEXT_DUE: Final = ", ".join([SQL["next_due"], *map(next_row_due, TIMED_TABLES)])
-_EVENT_TABLES: Final = (
-    "ff_lease_event",
-    "ff_completion_event",
-    "ff_operator_event",
-    "ff_signal_event",
-    "ff_flow_event",
-    "ff_worker_registry_event",
-)
 
 
-class SqliteView(SmallTables):
+class SqliteView(SmallTables, Logs):
     """One transaction, or one read, on a connection."""
 
     def __init__(self, connection: sqlite3.Connection, now: int, book: RouteBook) -> None:
@@ -358,13 +333,10 @@ class SqliteView(SmallTables):
         for key in changes.rebound:
             text = bounds_text(changes.updated[key].bounds)
             self._connection.execute(SQL["update_bounds"], (text, key[-36:]))
-        self._insert_many(_ATTEMPT, attempt_row, changes.attempts)
-        self._insert_many(_LEASE_EVENT, lease_event_row, changes.lease_events)
-        self._insert_many(_COMPLETION_EVENT, completion_event_row, changes.completion_events)
-        self._insert_many(_SIGNAL_EVENT, signal_event_row, changes.signal_events)
-        self._insert_many(_FLOW_EVENT, flow_event_row, changes.flow_events)
-        self._insert_many(_WORKER_EVENT, worker_event_row, changes.worker_events)
-        self._insert_many(_OPERATOR_EVENT, operator_event_row, changes.operator_events)
+        if changes.attempts:
+            insert_many(self._connection, _ATTEMPT, list(map(attempt_row, changes.attempts)))
+        for log, events in changes.appended():
+            self.append(log, events)
         for record, replaces in changes.idempotency:
             name = "replace_key" if replaces else "insert_key"
             self._connection.execute(SQL[name], key_record_row(record))
@@ -375,10 +347,6 @@ class SqliteView(SmallTables):
         if SCOPES in changes.rows:
             self._connection.execute(SQL["bump_catalog"])
             self._is_current = False
-
-    def _insert_many(self, sheet: Sheet, row_of: Callable[[T], Row], records: list[T]) -> None:
-        if records:
-            insert_many(self._connection, sheet, list(map(row_of, records)))
 
     def _insert(self, changes: Changes) -> None:
         ids = self._book.ids
@@ -436,15 +404,7 @@ class SqliteView(SmallTables):
     async def sweep(self, *, keys_until: int, events_until: int, limit: int) -> int:
         swept = self._connection.execute(SQL["sweep_keys"], (keys_until, limit)).rowcount
         swept += sum(self.sweep_rows(table, keys_until, limit) for table in SWEPT_TABLES)
-        for table in _EVENT_TABLES:
-            sql = (
-                f"DELETE FROM {table} WHERE occurred_at < ? AND event_id IN "
-                f"(SELECT event_id FROM {table} ORDER BY event_id LIMIT ?) "
-                # The newest stays: without it SQLite would count from one again.
-                f"AND event_id < (SELECT max(event_id) FROM {table})"
-            )
-            swept += self._connection.execute(sql, (events_until, limit)).rowcount
-        return swept
+        return swept + sum(self.trim(log, events_until, limit) for log in LOGS)
 
     async def load_worker(self, namespace: str, worker_instance_id: str) -> Worker | None:
         rows = self._all("load_worker", namespace, worker_instance_id)
