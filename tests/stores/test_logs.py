@@ -61,7 +61,7 @@ class NoteEvent(Record, frozen=True):
     """An event of a new kind."""
 
     note: str
-    about: WorkerEventType
+    about: WorkerEventType | None
     size: int | None
     payload: bytes
     tags: Mapping[str, str]
@@ -72,7 +72,7 @@ DECLARED = """LOGS: Final[tuple[Log[Any], ...]] = (
     Log("ff_note_event", NoteEvent, dumped_as="note_events"),
 """
 TABLE = """CREATE TABLE ff_note_event (
-    event_id {key}, note TEXT NOT NULL, about TEXT NOT NULL, size {integer},
+    event_id {key}, note TEXT NOT NULL, about TEXT, size {integer},
     payload {blob} NOT NULL, tags TEXT, occurred_at {integer} NOT NULL
 ){strict};
 """
@@ -103,7 +103,7 @@ async def story(url):
     engine = open_engine(url, config=EngineConfig(loops=False))
     await engine.start(migrate=True)
     store, log, kind = engine.store, LOG_OF[NoteEvent], WorkerEventType.REGISTERED
-    first = NoteEvent("a", kind, None, b"\\0", {}, 1)
+    first = NoteEvent("a", None, None, b"\\0", {}, 1)
     events = [first, NoteEvent("b", kind, 7, b"", {"k": "v"}, 2)]
     changes = Changes()
     for event in events:
