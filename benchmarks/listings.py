@@ -129,24 +129,24 @@ async def _serve(url: str, finished: int, others: int) -> None:
 
 
 async def _timed(engine: Any, wanted: dict[str, Any]) -> dict[str, float]:
-    from flowfabric.clock import monotonic
     from flowfabric.limits import PAGE_MAX
 
-    laps = []
-    for rows_before in (0, (FAR - 1) * PAGE):
-        cursor = None
-        while rows_before:
-            page = await engine.list_executions(
-                **wanted, limit=min(rows_before, PAGE_MAX), cursor=cursor
-            )
-            rows_before -= len(page.items) or rows_before
-            cursor = page.next_cursor
-            if cursor is None:
-                return {"near": laps[0], "far": laps[0]}  # there is no page so far away
-        started = monotonic()
-        await engine.list_executions(**wanted, limit=PAGE, cursor=cursor)
-        laps.append((monotonic() - started) * 1000)
-    return {"near": laps[0], "far": laps[1]}
+    near = await _lap(engine, wanted, None)
+    left, cursor = (FAR - 1) * PAGE, None
+    while left:
+        page = await engine.list_executions(**wanted, limit=min(left, PAGE_MAX), cursor=cursor)
+        left, cursor = left - len(page.items), page.next_cursor
+        if cursor is None:
+            return {"near": near, "far": near}  # there is no page so far away
+    return {"near": near, "far": await _lap(engine, wanted, cursor)}
+
+
+async def _lap(engine: Any, wanted: dict[str, Any], cursor: str | None) -> float:
+    from flowfabric.clock import monotonic
+
+    started = monotonic()
+    await engine.list_executions(**wanted, limit=PAGE, cursor=cursor)
+    return (monotonic() - started) * 1000
 
 
 if __name__ == "__main__":
