@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from benchmarks.scenarios import admission, backlog, cycle, flow, idle, suspend, usage
+from benchmarks.scenarios import admission, backlog, cycle, flow, idle, suspend, usage, wal
 from flowfabric.bench import latency, worker
 from flowfabric.bench.main import Scenario
 
@@ -16,4 +16,5 @@ SCENARIOS: dict[str, Scenario] = {
     "admission": admission.measure,
     "suspend": suspend.measure,
     "flow": flow.measure,
+    "wal": wal.measure,
 }

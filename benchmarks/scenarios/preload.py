@@ -7,8 +7,10 @@ from benchmarks.scenarios.specimen import (
     ATTEMPT,
     BODY,
     CORE,
+    LISTED_KINDS,
     Image,
     read_blocked_specimen,
+    read_listed_specimens,
     read_specimen,
     read_suspended_specimen,
 )
@@ -28,6 +30,8 @@ _SHIFTED = (
 )  # what the indexes are ordered by
 _OWN_IDS = ("suspension_id", "waitpoint_id")
 _CHUNK = 100_000
+_APART_MS = 10_000_000  # between the ids of two specimens' copies
+LISTED_RUNNING = 1_000
 
 
 async def preload(url: str, *, finished: int = FINISHED, delayed: int = DELAYED) -> None:
@@ -74,6 +78,33 @@ async def preload_suspended(url: str, count: int = SUSPENDED) -> None:
         await _settle(database)
     finally:
         await database.close()
+
+
+async def preload_listed(url: str, *, finished: int, others: int) -> None:
+    """Fill a database (migrating it) with executions of several kinds, mixed by creation: so many
+    successes, so many others in each state; one in 256 has a tag."""
+    now = SystemClock().now_ms()
+    specimens = await read_listed_specimens(url, delay_until=now + _FAR_MS)
+    kinds = len(LISTED_KINDS)
+    database = await connect(url)
+    try:
+        for number, images in enumerate(specimens):
+            uuid, base = _id(_last(images, CORE)), now - _AGE_MS + number * _APART_MS
+            count = _listed_count(number % (len(specimens) // kinds), finished, others) // kinds
+            for image in images:
+                await _copy(database, image, uuid, count, base)
+        await database.execute(
+            "INSERT INTO ff_exec_tag SELECT execution_id, 'team.name', 'rare' FROM ff_exec_body "
+            "WHERE right(execution_id::text, 2) = '00'"
+        )
+        await _settle(database)
+    finally:
+        await database.close()
+
+
+def _listed_count(which: int, finished: int, others: int) -> int:
+    """Of the specimens of a kind: a success, a failure, one that runs (few do), two that wait."""
+    return (finished, others, LISTED_RUNNING, others, others)[which]
 
 
 async def _settle(database: SqliteDatabase | PostgresDatabase) -> None:

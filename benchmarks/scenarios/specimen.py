@@ -22,6 +22,7 @@ from flowfabric.model.suspension import Single
 CORE, BODY, ATTEMPT = "ff_exec_core", "ff_exec_body", "ff_attempt"
 ATTACHMENT = "ff_budget_attachment"
 SUSPENSION, WAITPOINT = "ff_suspension", "ff_waitpoint"
+LISTED_KINDS = tuple(f"listed-{number}" for number in range(10))
 EXHAUSTED = "bench-exhausted"
 TABLES = (CORE, BODY, ATTEMPT, "ff_lease_event", "ff_completion_event")
 _APART_S = 0.003  # between steps, so that every instant they write differs from the one before
@@ -120,6 +121,36 @@ async def read_suspended_specimen(url: str, *, timeout_at: int) -> tuple[Image, 
     if [image.table for image in images] != list(tables):
         raise MeasurementFailed("the execution is not suspended")
     return images
+
+
+async def read_listed_specimens(url: str, *, delay_until: int) -> list[tuple[Image, ...]]:
+    """For each of some kinds the rows of executions to be listed (migrating the database): a
+    success, a failure, and one that runs, is delayed or waits, in this order."""
+    engine = open_engine(url, config=EngineConfig(loops=False))
+    await engine.start(migrate=True)
+    database: RawDatabase = await connect(url)
+    found = []
+    try:
+        seen = _Changes(database, (CORE, BODY, ATTEMPT))
+        for kind in LISTED_KINDS:
+            new = replace(new_execution(), execution_kind=kind)
+            for end in ("complete", "fail", "run"):
+                await engine.create_executions([new])
+                (claimed,) = await engine.claim(
+                    lanes=[LANE], worker_id=WORKER, worker_instance_id=WORKER, kinds=[kind]
+                )
+                if end == "complete":
+                    await engine.complete(claimed.handle, result=RESULT)
+                elif end == "fail":
+                    await engine.fail(claimed.handle, reason="x")
+                found.append(await seen.since_last_look())
+            for waits in (replace(new, delay_until=delay_until), new):
+                await engine.create_executions([waits])
+                found.append(await seen.since_last_look())
+    finally:
+        await database.close()
+        await engine.close()
+    return found
 
 
 class _Changes:

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from benchmarks.scenarios import backlog, flow, idle, suspend
+from benchmarks.scenarios import backlog, flow, idle, suspend, wal
 from benchmarks.scenarios import cycle as cycle_and_floor
 from benchmarks.scenarios.floor import measure_floor
-from benchmarks.scenarios.preload import preload, preload_suspended
+from benchmarks.scenarios.preload import LISTED_RUNNING, preload, preload_listed, preload_suspended
 from benchmarks.scenarios.raw import connect
 from benchmarks.scenarios.specimen import CORE, TABLES, read_specimen
 from benchmarks.tables import render
@@ -21,6 +21,7 @@ from flowfabric.bench import cycle, latency, single, worker
 from flowfabric.bench.databases import Databases, open_databases
 from flowfabric.bench.main import run
 from flowfabric.bench.measurement import MeasurementFailed, check_count, percentile
+from flowfabric.config import EngineConfig
 from flowfabric.errors import InvalidInput
 
 KEYS = {
@@ -243,3 +244,37 @@ def test_the_report_renders(databases: Databases) -> None:
     text = render({"machine": machine, "quick": True, "ours": [ours], "peers": [peer]})
     assert f"| {databases.store} | 10 |" in text
     assert CORE not in text
+
+
+def test_the_log_of_a_cycle_is_measured_in_bytes(postgres_url: str) -> None:
+    with open_databases("postgres", postgres_url) as databases:
+        found = wal.measure(databases, 500)
+    assert found.extra["wal_bytes_per_cycle"] > 1_000
+    assert "ff_exec_core_pkey" in found.extra["by_index"]
+
+
+def test_only_a_server_has_such_a_log(tmp_path: Path) -> None:
+    with (
+        open_databases("sqlite", f"sqlite:///{tmp_path / 'mine.db'}") as databases,
+        pytest.raises(MeasurementFailed, match="PostgreSQL"),
+    ):
+        wal.measure(databases, 1)
+
+
+def test_a_preloaded_listing_has_executions_in_every_state_it_times(postgres_url: str) -> None:
+    async def story(url: str) -> None:
+        await preload_listed(url, finished=20, others=10)
+        async with open_engine(url, config=EngineConfig(loops=False)) as engine:
+            counts = (await engine.count_executions())["default"]
+            page = await engine.list_executions(execution_kind="listed-3", limit=1000)
+        assert counts == {
+            "completed": 30,
+            "failed": 20,
+            "delayed": 20,
+            "waiting": 20,
+            "active": 10 + LISTED_RUNNING,
+        }
+        assert len(page.items) == 9 + 1 + LISTED_RUNNING // 10
+
+    with open_databases("postgres", postgres_url) as databases, databases.empty() as url:
+        asyncio.run(story(url))

@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import random
+import sqlite3
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import asyncpg
 import pytest
 
 from flowfabric.assemble import open_engine
@@ -19,7 +22,8 @@ from flowfabric.clock import monotonic
 from flowfabric.config import EngineConfig
 from flowfabric.engine.engine import Engine
 from flowfabric.model.budget import DedupRow, HardBreach
-from flowfabric.model.event import LeaseEvent, LeaseEventType
+from flowfabric.model.event import LeaseEventType
+from flowfabric.stores.indexes import uuid_of
 from flowfabric.stores.tables import ADMISSIONS, DEDUP, GATES, HOLDS, LEDGER, USAGE
 from tests.chaos import processes
 from tests.chaos.diary import BUDGETS, Answer, Intent, read_diaries
@@ -290,6 +294,7 @@ WORKER_KILLS = budget("FF_QUOTA_KILLS", 6)
 def test_workers_killed_under_a_quota(url: str, engine: Engine, runner: asyncio.Runner) -> None:
     """I12: never more at once than the cap, for each key; all complete and all places are free."""
     runner.run(make_work(engine))
+    runner.run(watch_leases(url))
     with crew(url) as workers:
         rng = random.Random(WORKER_KILLS)
         fates = {workers.hire("work"): rng.randint(1, 4) for _ in range(WORKERS)}
@@ -302,8 +307,8 @@ def test_workers_killed_under_a_quota(url: str, engine: Engine, runner: asyncio.
         workers.wait_until(lambda: runner.run(left(engine)) == 0, "the rest of the work")
     dump = runner.run(engine.store.dump())
     check_store(dump)
-    keys = {each.execution_id: each.bounds.concurrency_key for each in dump["executions"]}
-    most = most_at_once(dump["lease_events"], keys)
+    keys = {uuid_of(e.execution_id): e.bounds.concurrency_key for e in dump["executions"]}
+    most = most_at_once(runner.run(watched_leases(url)), keys)
     assert most == dict.fromkeys(KEYS, CAP), "the cap was passed, or never reached"
     lost = [e for e in dump["lease_events"] if e.event_type is LeaseEventType.EXPIRED]
     assert lost, "the kills hit nobody who held a lease"
@@ -324,14 +329,60 @@ async def make_work(engine: Engine) -> None:
     await engine.create_executions(requests)
 
 
-def most_at_once(events: Iterable[LeaseEvent], keys: Mapping[str, str]) -> dict[str, int]:
+# Writes down, in the order of the writes, when an execution becomes leased (60) and when it no
+# longer is. The engine's events do not say that in one order: an end is in another log.
+WATCH = {
+    "sqlite": """
+        CREATE TABLE lease_watch (
+            seq INTEGER PRIMARY KEY AUTOINCREMENT, execution_id TEXT, begins INTEGER);
+        CREATE TRIGGER lease_watch AFTER UPDATE ON ff_exec_core
+        WHEN (OLD.state_id = 60) <> (NEW.state_id = 60) BEGIN
+            INSERT INTO lease_watch (execution_id, begins)
+            VALUES (NEW.execution_id, NEW.state_id = 60);
+        END;
+    """,
+    "postgresql": """
+        CREATE TABLE lease_watch (seq BIGSERIAL, execution_id TEXT, begins BOOLEAN);
+        CREATE FUNCTION lease_watch() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+            INSERT INTO lease_watch (execution_id, begins)
+            VALUES (NEW.execution_id, NEW.state_id = 60);
+            RETURN NULL;
+        END $$;
+        CREATE TRIGGER lease_watch AFTER UPDATE ON ff_exec_core FOR EACH ROW
+        WHEN ((OLD.state_id = 60) <> (NEW.state_id = 60)) EXECUTE FUNCTION lease_watch();
+    """,
+}
+WATCHED = "SELECT execution_id, begins FROM lease_watch ORDER BY seq"
+
+
+async def watch_leases(url: str) -> None:
+    if url.startswith("sqlite"):
+        with closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as connection:
+            connection.executescript(WATCH["sqlite"])
+        return
+    server = await asyncpg.connect(url)
+    await server.execute(WATCH["postgresql"])
+    await server.close()
+
+
+async def watched_leases(url: str) -> list[tuple[str, bool]]:
+    if url.startswith("sqlite"):
+        with closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as connection:
+            return [(row[0], bool(row[1])) for row in connection.execute(WATCHED)]
+    server = await asyncpg.connect(url)
+    try:
+        return [(row[0], row[1]) for row in await server.fetch(WATCHED)]
+    finally:
+        await server.close()
+
+
+def most_at_once(changes: Iterable[tuple[str, bool]], keys: Mapping[str, str]) -> dict[str, int]:
     """By the order in which leases were written to begin and end."""
-    begins = (LeaseEventType.ACQUIRED, LeaseEventType.RECLAIMED)
     running: Counter[str] = Counter()
     most: dict[str, int] = {}
-    for event in events:
-        key = keys[event.execution_id]
-        running[key] += 1 if event.event_type in begins else -1
+    for uuid, begins in changes:
+        key = keys[uuid]
+        running[key] += 1 if begins else -1
         most[key] = max(most.get(key, 0), running[key])
     return most
 

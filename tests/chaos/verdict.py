@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from flowfabric.model.attempt import Attempt, AttemptOutcome
 from flowfabric.model.event import LeaseEvent, LeaseEventType
 from flowfabric.model.execution import Execution
+from flowfabric.model.record import replace
 
 Dump = dict[str, list[Any]]
 _BEGINS = (LeaseEventType.ACQUIRED, LeaseEventType.RECLAIMED)
@@ -22,18 +24,19 @@ def check_store(dump: Dump) -> None:
     assert set(ended) <= set(executions)
     outcomes = Counter((each.execution_id, each.attempt_index) for each in dump["attempts"])
     assert not [key for key, times in outcomes.items() if times > 1], "an attempt ended twice"
-    check_leases(dump["lease_events"])
+    check_leases(dump)
 
 
-def check_leases(events: Iterable[LeaseEvent]) -> None:
+def check_leases(dump: Dump) -> None:
     """No two leases of one execution are ever valid at once, and epochs strictly rise (I4)."""
     by_execution: dict[str, list[LeaseEvent]] = defaultdict(list)
-    for event in events:
+    for event in dump["lease_events"]:
         by_execution[event.execution_id].append(event)
+    ended = {(each.execution_id, each.lease_epoch): each for each in dump["attempts"]}
     for key, history in by_execution.items():
         owner: LeaseEvent | None = None
         last_epoch, last_time = 0, 0
-        for event in history:
+        for event in _with_implied_releases(history, ended):
             begins = event.event_type in _BEGINS
             assert begins == (owner is None), f"{key}: {event.event_type} after {owner}"
             assert event.occurred_at >= last_time, f"{key}: events out of order"
@@ -48,6 +51,23 @@ def check_leases(events: Iterable[LeaseEvent]) -> None:
             last_time = event.occurred_at
 
 
+def _with_implied_releases(
+    history: Sequence[LeaseEvent], ended: Mapping[tuple[str, int], Attempt]
+) -> Iterator[LeaseEvent]:
+    """The end of an execution releases its lease without a lease event: the attempt says so."""
+    for event, following in zip(history, [*history[1:], None], strict=True):
+        yield event
+        attempt = ended.get((event.execution_id, event.lease_epoch))
+        is_silent = following is None or following.event_type in _BEGINS
+        if event.event_type in _BEGINS and is_silent and attempt is not None:
+            yield replace(
+                event,
+                event_type=LeaseEventType.RELEASED,
+                worker_instance_id=attempt.worker_instance_id,
+                occurred_at=attempt.ended_at,
+            )
+
+
 def check_acknowledged(
     dump: Dump, made: Iterable[tuple[str, str]], done: Iterable[tuple[str, int]]
 ) -> tuple[int, int]:
@@ -55,9 +75,9 @@ def check_acknowledged(
     executions: dict[str, Execution] = {e.execution_id: e for e in dump["executions"]}
     keys = {each.idempotency_key: each.execution_id for each in dump["idempotency"]}
     epochs = {
-        event.execution_id: event.lease_epoch
-        for event in dump["lease_events"]
-        if event.event_type is LeaseEventType.RELEASED
+        each.execution_id: each.lease_epoch
+        for each in dump["attempts"]
+        if each.outcome is AttemptOutcome.ENDED_SUCCESS
     }
     creations = completions = 0
     for key, execution_id in made:

@@ -209,11 +209,17 @@ FAULTS: dict[str, tuple[list[Mutant], Callable[[], None]]] = {
         TWO,
     ),
     "no completion event": (
-        [Mutant(transition.finish, "(released, completion)", "(released,)")],
+        [Mutant(transition.finish, "(completion,)", "()")],
         TWO,
     ),
-    "no event for a released lease": (
-        [Mutant(transition.finish, "if execution.is_leased:", "if False:")],
+    "an event for a release that the completion implies": (
+        [
+            Mutant(
+                transition.finish,
+                "(completion,)",
+                '(lease_event(execution, LeaseEventType.RELEASED, "", now), completion)',
+            )
+        ],
         TWO,
     ),
     "an attempt left open": (

@@ -33,7 +33,7 @@ from flowfabric.kernel.execution.revoke import RevokeLease
 from flowfabric.kernel.execution.wake import Wake
 from flowfabric.kernel.registry import RULES
 from flowfabric.model.attempt import AttemptOutcome
-from flowfabric.model.event import CompletionEvent, LeaseEvent, LeaseEventType, OperatorEvent
+from flowfabric.model.event import CompletionEvent, OperatorEvent
 from flowfabric.model.execution import Execution, Fence, Grant, GrantKind
 from flowfabric.model.policy import ExecutionPolicy
 from flowfabric.model.record import replace
@@ -117,15 +117,31 @@ def test_every_end_does_the_same_things(
     assert after.completed_at == now
     assert after.purge_at == now + RETENTION_MS
     assert after.last_transition_at == now
-    # one completion event, one lease event exactly if somebody owned it
     completions = [event for event in decision.events if isinstance(event, CompletionEvent)]
     assert [(event.outcome, event.namespace, event.tags) for event in completions] == [
         (outcome, "default", {"team.name": "a"})
     ]
-    released = [event for event in decision.events if isinstance(event, LeaseEvent)]
-    assert [event.event_type for event in released] == (
-        [LeaseEventType.RELEASED] if before.is_leased else []
-    )
+
+
+@every_end
+def test_an_end_writes_its_completion_and_no_lease_event(
+    situation: str, how: str, policy: ExecutionPolicy, now: int, outcome: TerminalOutcome
+) -> None:
+    """The completion implies the release; its attempt says which worker and epoch it was."""
+    before = before_end(situation, policy)
+    if how == "cap":
+        before = replace(before, grant=None)
+    decision = end(before, how, now)
+    kinds = [type(event) for event in decision.events if not isinstance(event, OperatorEvent)]
+    assert kinds == [CompletionEvent]
+    if before.is_leased:
+        attempt = decision.attempt
+        assert attempt is not None
+        assert (attempt.worker_id, attempt.worker_instance_id, attempt.lease_epoch) == (
+            before.worker_id,
+            before.worker_instance_id,
+            before.lease_epoch,
+        )
 
 
 @every_end

@@ -15,8 +15,9 @@ from flowfabric.api.executions import NewExecution
 from flowfabric.api.flows import FlowEdge, FlowNode
 from flowfabric.assemble import open_engine
 from flowfabric.config import EngineConfig
+from flowfabric.model.record import replace
 from flowfabric.stores.base import ListFilter
-from flowfabric.stores.listing import listing_sql
+from flowfabric.stores.listing import Bound, listing_sql
 from flowfabric.stores.logs import LOGS, Log
 from flowfabric.stores.postgres import small as postgres_small
 from flowfabric.stores.postgres import view as postgres_view
@@ -193,19 +194,67 @@ def test_no_statement_compares_all_rows_when_statistics_say_there_are_none(
     assert {name: text for name, text in plans.items() if "Join Filter" in text} == {}
 
 
-def test_a_listing_by_state_uses_its_index(tmp_path: Path) -> None:
+# Filters, the routes they name, and the index that has their rows in creation order.
+LISTINGS: dict[str, tuple[ListFilter, list[int] | None, str]] = {
+    "none": (ListFilter(), None, "ff_exec_body_created"),
+    "one state": (ListFilter(states=("failed",)), None, "ff_exec_state"),
+    "a state of many numbers": (ListFilter(states=("waiting",)), None, "ff_exec_state"),
+    "several states": (ListFilter(states=("active", "delayed")), None, "ff_exec_state"),
+    "state and route": (ListFilter(states=("waiting",)), [1, 2], "ff_exec_state"),
+    "completed": (ListFilter(states=("completed",)), None, "ff_exec_body_created"),
+    "one route": (ListFilter(), [1], "ff_exec_body_route"),
+    "several routes": (ListFilter(), [1, 2, 3], "ff_exec_body_route"),
+    "completed of a route": (ListFilter(states=("completed",)), [1], "ff_exec_body_route"),
+}
+FAR = (1 << 50, "00000000-0000-7000-8000-000000000000")
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+@pytest.mark.parametrize("name", LISTINGS)
+def test_sqlite_lists_in_the_order_of_an_index(tmp_path: Path, name: str, is_first: bool) -> None:
+    """All that is ever sorted are pages that are merged."""
     path = tmp_path / "plan.db"
     told(f"sqlite:///{path}", fill)
-    values: list[object] = []
-
-    def bind(value: object) -> str:
-        values.append(value)
-        return f"?{len(values)}"
-
-    sql = listing_sql(ListFilter(states=("failed",)), None, 10, bind)
+    wanted, routes, index = LISTINGS[name]
+    values = Bound()
+    asked = wanted if is_first else replace(wanted, before=FAR)
+    sql = listing_sql(asked, routes, 10, values.numbered("?"))
     with closing(sqlite3.connect(path)) as connection:
         plan = connection.execute(f"EXPLAIN QUERY PLAN {sql}", values).fetchall()
-    assert "ff_exec_state" in "\n".join(row[3] for row in plan)
+    search = search_of(plan)
+    assert index in search, search
+    assert "TEMP B-TREE" not in search, search
+
+
+def search_of(plan: list[Any]) -> str:
+    """The steps that look for rows: those of the merged pages, or of the only one."""
+    pages = {row[0] for row in plan if row[3] == "CO-ROUTINE one"} or {0}
+    return "\n".join(row[3] for row in plan if row[1] in pages)
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+@pytest.mark.parametrize("name", LISTINGS)
+def test_postgres_lists_in_the_order_of_an_index(
+    postgres_url: str, name: str, is_first: bool
+) -> None:
+    """Below the limit of a page nothing is sorted; above it at most some pages are."""
+    wanted, routes, index = LISTINGS[name]
+    asked = wanted if is_first else replace(wanted, before=FAR)
+
+    async def explain(lab: Lab) -> str:
+        await fill(lab)
+        connection = await asyncpg.connect(postgres_url, server_settings=PLANNER)
+        await connection.execute("ANALYZE")
+        values = Bound()
+        sql = listing_sql(asked, routes, 10, values.numbered("$"))
+        rows = await connection.fetch(f"EXPLAIN {sql}", *values)
+        await connection.close()
+        return "\n".join(row[0] for row in rows)
+
+    text = told(postgres_url, explain)
+    assert index in text, text
+    deepest = text[text.rindex("Limit") :]  # of the last arm, or of the only one
+    assert "Sort" not in deepest, text
 
 
 def test_claims_look_at_no_row_they_cannot_run(lab: Lab) -> None:

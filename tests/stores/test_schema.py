@@ -151,3 +151,22 @@ def test_postgres_refuses_a_number_that_can_never_be_right(postgres_url: str, co
                 await query(postgres_url, f"UPDATE ff_exec_core SET {column} = {value}")
 
     asyncio.run(story())
+
+
+HOT = "autovacuum_vacuum_cost_limit=2000"
+EAGER = {HOT, "autovacuum_vacuum_scale_factor=0", "autovacuum_vacuum_threshold=1000"}
+VACUUMED = {
+    "ff_exec_core": {HOT, "autovacuum_vacuum_scale_factor=0.02", "fillfactor=80"},
+    "ff_budget_policy": EAGER,
+    "ff_budget_usage": EAGER,
+    "ff_quota_gate": EAGER,
+    "ff_flow_core": EAGER | {"fillfactor=80"},
+}
+
+
+@pytest.mark.parametrize("table", VACUUMED)
+def test_postgres_vacuums_hot_tables_early_and_fast(postgres_url: str, table: str) -> None:
+    """Only PostgreSQL leaves dead rows behind."""
+    sql = f"SELECT reloptions FROM pg_class WHERE oid = '{table}'::regclass"
+    ((options,),) = asyncio.run(query(postgres_url, sql))
+    assert set(options) == VACUUMED[table]

@@ -234,7 +234,10 @@ def _judge_events(before: Execution, after: Execution, decision: Decision[Any]) 
     taken = (LeaseEventType.ACQUIRED, LeaseEventType.RECLAIMED)
     lost = [event for event in leases if event.event_type not in taken]
     won = [event for event in leases if event.event_type in taken]
-    assert len(lost) == (before.is_leased and not after.is_leased), "each loss is published"
+    ends = [event for event in decision.events if isinstance(event, CompletionEvent)]
+    loses = before.is_leased and not after.is_leased
+    assert len(lost) + len(ends) >= loses, "each loss is published"
+    assert len(lost) <= (loses and not after.is_terminal), "a completion implies the release"
     assert len(won) == (after.is_leased and not before.is_leased), "each lease is published"
 
 

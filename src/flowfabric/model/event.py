@@ -12,7 +12,10 @@ from flowfabric.model.state import TerminalOutcome
 
 
 class LeaseEventType(StrEnum):
-    """Changes of ownership. Renewals change no owner and write no event."""
+    """Changes of ownership. Renewals change no owner and write no event.
+
+    A lease that ends with its execution writes none either: the completion event implies it.
+    """
 
     ACQUIRED = "acquired"
     EXPIRED = "expired"

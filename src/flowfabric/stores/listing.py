@@ -1,15 +1,25 @@
-"""The one listing statement, put together from fixed fragments; values are always bound."""
+"""The one listing statement, put together from fixed fragments; values are always bound.
+
+An index in creation order begins with a state or with a route. A listing of several of them takes
+the newest of each, a page at most, and merges these: it never sorts all that the filter matches.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from flowfabric.model.state import IDS_OF_PUBLIC_STATE
 from flowfabric.stores.base import ListFilter
 from flowfabric.stores.queries import RECORD_COLUMNS
 
 Placeholder = Callable[[Any], str]
+
+# A search in each of more routes would take longer to plan than to make: then it is one search, and
+# the database chooses between all of their rows and all rows by creation.
+MERGED_MAX: Final = 64
+# The predicate of the partial index, literally, so that the planner sees that it applies.
+_LISTED_BY_STATE: Final = "c.state_id NOT IN (80, 81)"
 
 
 class Bound(list[Any]):
@@ -29,6 +39,10 @@ def listing_sql(
     wanted: ListFilter, route_ids: list[int] | None, limit: int, bind: Placeholder
 ) -> str:
     """SELECT … newest first. `bind` takes a value and returns its placeholder."""
+    if wanted.tag is None and _is_by_state(wanted):
+        return _merged(_by_state(wanted, route_ids, bind), "c", bind(limit))
+    if wanted.tag is None and route_ids is not None and len(route_ids) <= MERGED_MAX:
+        return _merged(_by_route(wanted, route_ids, bind), "b", bind(limit))
     lead, source = _source(wanted, route_ids, bind)
     return (
         f"SELECT {RECORD_COLUMNS} FROM {source}"
@@ -42,27 +56,63 @@ def counting_sql(wanted: ListFilter, route_ids: list[int] | None, bind: Placehol
     return f"SELECT count(*) FROM {source}"
 
 
+def _is_by_state(wanted: ListFilter) -> bool:
+    """Whether the hot table's partial index has all of these states; the others are met by
+    creation."""
+    return bool(wanted.states) and "completed" not in wanted.states
+
+
+def _merged(sources: list[str], lead: str, limit: str) -> str:
+    """The newest of each source, the newest of these, and then their records."""
+    newest = " UNION ALL ".join(
+        f"SELECT * FROM (SELECT {lead}.created_at, {lead}.execution_id FROM {source}"
+        f" ORDER BY {lead}.created_at DESC, {lead}.execution_id DESC LIMIT {limit}) AS one"
+        for source in sources
+    )
+    return (
+        f"SELECT {RECORD_COLUMNS} FROM ({newest}"
+        f" ORDER BY created_at DESC, execution_id DESC LIMIT {limit}) AS k"
+        " JOIN ff_exec_core AS c ON c.execution_id = k.execution_id"
+        " JOIN ff_exec_body AS b ON b.execution_id = k.execution_id"
+        " ORDER BY k.created_at DESC, k.execution_id DESC"
+    )
+
+
+def _by_state(wanted: ListFilter, route_ids: list[int] | None, bind: Placeholder) -> list[str]:
+    """For each state number, where to look and for what."""
+    where = [_LISTED_BY_STATE, *_conditions(wanted, "c", bind)]
+    if route_ids is not None:
+        where.append(f"c.route_id IN ({_many(route_ids, bind)})")
+    shared = " AND ".join(where)
+    return [
+        f"ff_exec_core AS c WHERE c.state_id = {bind(number)} AND {shared}"
+        for number in _numbers(wanted)
+    ]
+
+
+def _by_route(wanted: ListFilter, route_ids: list[int], bind: Placeholder) -> list[str]:
+    """For each route, where to look and for what."""
+    where = _conditions(wanted, "b", bind)
+    if wanted.states:
+        where.append(f"c.state_id IN ({_many(_numbers(wanted), bind)})")
+    needs_core = wanted.states or wanted.partition is not None
+    join = " JOIN ff_exec_core AS c ON c.execution_id = b.execution_id" if needs_core else ""
+    shared = "".join(f" AND {each}" for each in where)
+    return [
+        f"ff_exec_body AS b{join} WHERE b.route_id = {bind(number)}{shared}" for number in route_ids
+    ]
+
+
 def _source(wanted: ListFilter, route_ids: list[int] | None, bind: Placeholder) -> tuple[str, str]:
     """The leading table, and all tables with the conditions on their rows."""
-    # State filters are driven by the hot table's partial index, all others by the body's indexes.
-    by_state = bool(wanted.states) and "completed" not in wanted.states
+    by_state = _is_by_state(wanted)
     lead = "c" if by_state else "b"
-    # The predicate of the partial index, literally, so that the planner sees that it applies.
-    where = ["c.state_id NOT IN (80, 81)"] if by_state else []
+    where = [_LISTED_BY_STATE] if by_state else []
     if wanted.states:
-        numbers = [number for state in wanted.states for number in IDS_OF_PUBLIC_STATE[state]]
-        where.append(f"c.state_id IN ({_many(numbers, bind)})")
+        where.append(f"c.state_id IN ({_many(_numbers(wanted), bind)})")
     if route_ids is not None:
         where.append(f"{lead}.route_id IN ({_many(route_ids, bind)})")
-    if wanted.created_after is not None:
-        where.append(f"{lead}.created_at >= {bind(wanted.created_after)}")
-    if wanted.created_before is not None:
-        where.append(f"{lead}.created_at < {bind(wanted.created_before)}")
-    if wanted.partition is not None:
-        where.append(f"c.partition_key = {bind(wanted.partition)}")
-    if wanted.before is not None:
-        when, uuid = (bind(value) for value in wanted.before)
-        where.append(f"({lead}.created_at, {lead}.execution_id) < ({when}, {uuid})")
+    where += _conditions(wanted, lead, bind)
     joins = "JOIN ff_exec_body AS b ON b.execution_id = c.execution_id"
     if wanted.tag is not None:
         key, value = (bind(part) for part in wanted.tag)
@@ -72,6 +122,25 @@ def _source(wanted: ListFilter, route_ids: list[int] | None, bind: Placeholder) 
         )
     condition = f" WHERE {' AND '.join(where)}" if where else ""
     return lead, f"ff_exec_core AS c {joins}{condition}"
+
+
+def _conditions(wanted: ListFilter, lead: str, bind: Placeholder) -> list[str]:
+    """What is asked of a row beside its state, route and tag."""
+    where = []
+    if wanted.created_after is not None:
+        where.append(f"{lead}.created_at >= {bind(wanted.created_after)}")
+    if wanted.created_before is not None:
+        where.append(f"{lead}.created_at < {bind(wanted.created_before)}")
+    if wanted.partition is not None:
+        where.append(f"c.partition_key = {bind(wanted.partition)}")
+    if wanted.before is not None:
+        when, uuid = (bind(value) for value in wanted.before)
+        where.append(f"({lead}.created_at, {lead}.execution_id) < ({when}, {uuid})")
+    return where
+
+
+def _numbers(wanted: ListFilter) -> list[int]:
+    return [number for state in wanted.states for number in IDS_OF_PUBLIC_STATE[state]]
 
 
 def _many(values: list[int], bind: Placeholder) -> str:

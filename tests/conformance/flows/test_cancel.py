@@ -205,7 +205,7 @@ async def test_d52_an_active_member_is_fenced(lab: Lab) -> None:
     assert (await lab.record(graph.ids["x"])).lease_epoch > epoch
     with pytest.raises(ExecutionNotActive):
         await lab.engine.complete(handle)
-    assert (await lab.lease_events(graph.ids["x"]))[-1].event_type is LeaseEventType.RELEASED
+    assert (await lab.lease_events(graph.ids["x"]))[-1].event_type is LeaseEventType.ACQUIRED
     assert len(await lab.completions(graph.ids["x"])) == 1
 
 

@@ -8,7 +8,6 @@ from collections import Counter
 
 from flowfabric.assemble import open_engine
 from flowfabric.engine.engine import Engine
-from flowfabric.model.event import LeaseEventType
 from flowfabric.model.state import PublicState
 from tests.support.builders import policy, retries
 from tests.support.gates import assert_counters, many, quota
@@ -17,7 +16,23 @@ from tests.support.lab import Lab
 CAP, KEYS, EACH = 3, ("a", "b"), 25
 
 
-async def work(engine: Engine, name: str, chance: random.Random, left: set[str]) -> None:
+class Census:
+    """How many of each key ran at the same time, by a look at the store after every claim."""
+
+    def __init__(self, lab: Lab, key_of: dict[str, str]) -> None:
+        self._lab = lab
+        self._key_of = key_of
+        self.most: Counter[str] = Counter()
+
+    async def look(self) -> None:
+        executions = (await self._lab.dump())["executions"]
+        running = Counter(self._key_of[each.execution_id] for each in executions if each.is_leased)
+        self.most |= running
+
+
+async def work(
+    engine: Engine, name: str, chance: random.Random, left: set[str], census: Census
+) -> None:
     while left:
         claimed = await engine.claim(
             lanes=("default",),
@@ -26,6 +41,7 @@ async def work(engine: Engine, name: str, chance: random.Random, left: set[str])
             limit=chance.randrange(1, 5),
             lease_ttl_ms=3_600_000,
         )
+        await census.look()
         for each in claimed:
             await asyncio.sleep(0)
             if chance.random() < 0.2:
@@ -47,17 +63,6 @@ async def keep_time(lab: Lab, left: set[str]) -> None:
     raise AssertionError(f"{len(left)} never ran")
 
 
-async def most_at_once(lab: Lab, key_of: dict[str, str]) -> dict[str, int]:
-    """From the lease history: how many of each key ran at the same time."""
-    running: Counter[str] = Counter()
-    most: Counter[str] = Counter()
-    for event in (await lab.dump())["lease_events"]:
-        key = key_of[event.execution_id]
-        running[key] += 1 if event.event_type is LeaseEventType.ACQUIRED else -1
-        most[key] = max(most[key], running[key])
-    return most
-
-
 async def story(lab: Lab, engines: list[Engine]) -> None:
     await quota(lab, cap=CAP)
     key_of = {}
@@ -65,9 +70,9 @@ async def story(lab: Lab, engines: list[Engine]) -> None:
         rules = policy(retry_policy=retries(1000, delay_ms=0))
         for execution_id in await many(lab, EACH, concurrency_key=key, policy=rules):
             key_of[execution_id] = key
-    left = set(key_of)
+    left, census = set(key_of), Census(lab, key_of)
     workers = [
-        work(engine, f"w{number}-{turn}", random.Random(number * 10 + turn), left)
+        work(engine, f"w{number}-{turn}", random.Random(number * 10 + turn), left, census)
         for number, engine in enumerate(engines)
         for turn in range(4)
     ]
@@ -77,7 +82,7 @@ async def story(lab: Lab, engines: list[Engine]) -> None:
             group.create_task(each)
     states = {await lab.state(execution_id) for execution_id in key_of}
     assert states == {PublicState.COMPLETED}
-    assert await most_at_once(lab, key_of) == dict.fromkeys(KEYS, CAP)
+    assert census.most == dict.fromkeys(KEYS, CAP)
     await assert_counters(lab)
 
 

@@ -147,7 +147,7 @@ LOGS: Final[dict[str, tuple[Any, str, tuple[Acts, ...]]]] = {
     "lease_events": (
         LeaseEventType,
         "event_type",
-        (leases_lapse_and_are_taken_over, operators_act_on_running_work),
+        (leases_lapse_and_are_taken_over, operators_act_on_running_work, waits_begin_and_end),
     ),
     "completion_events": (
         [each for each in TerminalOutcome if each is not TerminalOutcome.NONE],

@@ -61,7 +61,6 @@ def stop(execution: Execution, reason: str, source: str, at: Moment) -> Decision
         TerminalOutcome.CANCELLED,
         at,
         attempt_outcome=AttemptOutcome.ENDED_CANCELLED,
-        reason="cancelled",
         cancellation_reason=reason,
         cancelled_by=source,
         reply=Cancelled(execution.execution_id, PublicState.CANCELLED),

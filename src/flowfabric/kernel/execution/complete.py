@@ -51,7 +51,6 @@ def complete(execution: Execution | None, command: Complete, at: Moment) -> Deci
         _SUCCESS,
         at,
         attempt_outcome=_ENDED_SUCCESS,
-        reason="completed",
         result=command.result,
         result_encoding=command.result_encoding,
         reply=Completed(execution.execution_id, _COMPLETED, at.now),

@@ -101,7 +101,6 @@ def expire_deadline(
         TerminalOutcome.EXPIRED,
         at,
         attempt_outcome=AttemptOutcome.ENDED_FAILURE,
-        reason=f"expired:{EXECUTION_DEADLINE}",
         failure_reason=EXECUTION_DEADLINE,
         failure_category=FailureClass.TIMEOUT.value,
         reply=Moved(execution.execution_id, EXECUTION_DEADLINE),

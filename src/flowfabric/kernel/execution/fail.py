@@ -87,7 +87,6 @@ def fail_attempt(
             exhausted,
             at,
             attempt_outcome=AttemptOutcome.ENDED_FAILURE,
-            reason="failed_terminal",
             failure_reason=command.reason,
             failure_category=command.category,
             reply=TerminalFailed(),

@@ -187,7 +187,6 @@ def _give_up(execution: Execution, at: Moment, reply: R) -> Decision[R]:
         TerminalOutcome.FAILED,
         at,
         attempt_outcome=AttemptOutcome.INTERRUPTED_RECLAIMED,
-        reason=MAX_RECLAIMS_EXCEEDED,
         failure_reason=MAX_RECLAIMS_EXCEEDED,
         failure_category="infra_crash",
         reply=reply,

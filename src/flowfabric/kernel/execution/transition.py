@@ -30,7 +30,6 @@ from flowfabric.model.state import (
 R = TypeVar("R")
 
 _LIVE_ATTEMPT: Final = (AttemptState.RUNNING_ATTEMPT, AttemptState.ATTEMPT_INTERRUPTED)
-_RELEASED: Final = LeaseEventType.RELEASED
 
 
 def lease_event(
@@ -248,7 +247,6 @@ def finish(
     at: Moment,
     *,
     attempt_outcome: AttemptOutcome,
-    reason: str,
     failure_reason: str | None = None,
     failure_category: str | None = None,
     cancellation_reason: str | None = None,
@@ -260,7 +258,8 @@ def finish(
     """Every end of an execution, whatever its cause.
 
     The current attempt is ended, the lease released and fenced, the grant and timers dropped, one
-    lease event (if it was owned) and one completion event written, and the purge time set.
+    completion event written, and the purge time set. There is no lease event beside it: the
+    completion says that the lease is over, and the row of the attempt says whose it was.
     """
     now = at.now
     attempted = execution.attempt_index is not None
@@ -296,7 +295,4 @@ def finish(
         execution.tags,
         now,
     )
-    if execution.is_leased:
-        released = lease_event(execution, _RELEASED, reason, now)
-        return Decision(reply, done, attempt, (released, completion))
     return Decision(reply, done, attempt, (completion,))

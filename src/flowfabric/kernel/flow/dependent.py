@@ -91,7 +91,6 @@ def skip(execution: Execution, at: Moment) -> Decision[None]:
         TerminalOutcome.SKIPPED,
         at,
         attempt_outcome=AttemptOutcome.ENDED_CANCELLED,
-        reason="skipped",
         failure_reason=DEPENDENCY_IMPOSSIBLE,
         reply=None,
     )
@@ -104,7 +103,6 @@ def reject_input(execution: Execution, unfit: Unfit, at: Moment) -> Decision[Non
         TerminalOutcome.FAILED,
         at,
         attempt_outcome=AttemptOutcome.ENDED_FAILURE,
-        reason=unfit.category,
         failure_reason=unfit.reason,
         failure_category=unfit.category,
         reply=None,

@@ -140,7 +140,6 @@ def _timed_out(execution: Execution, episode: Episode, reply: Moved, at: Moment)
         outcome,
         at,
         attempt_outcome=attempt_outcome,
-        reason=why,
         failure_reason=None if is_cancel else why,
         failure_category=None if is_cancel else "timeout",
         cancellation_reason=why if is_cancel else None,

@@ -1,0 +1,1 @@
+-- Settings of PostgreSQL's autovacuum: SQLite reuses freed pages by itself and has none to make.
