@@ -12,7 +12,7 @@ from flowfabric.cli.exits import CommandFailed, Exit
 from flowfabric.cli.grammar import FfParser
 
 # Measured by `benchmarks/`, which is not in the wheel.
-OF_THE_REPORT: Final = ("idle", "backlog", "usage", "admission", "suspend", "flow")
+OF_THE_REPORT: Final = ("idle", "backlog", "usage", "admission", "suspend", "flow", "wal")
 
 
 def add_arguments(parser: FfParser) -> None:
