@@ -13,7 +13,7 @@ from flowfabric.cli.grammar import FfParser
 
 SCENARIOS: Final = ("cycle", "worker", "latency", "single")
 # Measured by `benchmarks/`, which is not in the wheel.
-OF_THE_REPORT: Final = ("idle", "backlog", "usage", "admission", "suspend", "flow")
+OF_THE_REPORT: Final = ("idle", "backlog", "usage", "admission", "suspend", "flow", "wal")
 
 
 def add_arguments(parser: FfParser) -> None:
