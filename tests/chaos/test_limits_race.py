@@ -294,7 +294,25 @@ WORKER_KILLS = budget("FF_QUOTA_KILLS", 6)
 def test_workers_killed_under_a_quota(url: str, engine: Engine, runner: asyncio.Runner) -> None:
     """I12: never more at once than the cap, for each key; all complete and all places are free."""
     runner.run(make_work(engine))
-    runner.run(watch_leases(url))
+    runner.run(change(url, WATCH))
+    try:
+        kill_workers(url, engine, runner)
+        watched = runner.run(watched_leases(url))
+    finally:
+        runner.run(change(url, UNWATCH))  # other tests use the same database
+    dump = runner.run(engine.store.dump())
+    check_store(dump)
+    keys = {uuid_of(e.execution_id): e.bounds.concurrency_key for e in dump["executions"]}
+    most = most_at_once(watched, keys)
+    assert most == dict.fromkeys(KEYS, CAP), "the cap was passed, or never reached"
+    lost = [e for e in dump["lease_events"] if e.event_type is LeaseEventType.EXPIRED]
+    assert lost, "the kills hit nobody who held a lease"
+    check_gates(dump)
+    assert not [row for row in dump[ADMISSIONS.name] if row.is_active]
+
+
+def kill_workers(url: str, engine: Engine, runner: asyncio.Runner) -> None:
+    """Workers die with work in their hands, until all of it is done."""
     with crew(url) as workers:
         rng = random.Random(WORKER_KILLS)
         fates = {workers.hire("work"): rng.randint(1, 4) for _ in range(WORKERS)}
@@ -305,15 +323,6 @@ def test_workers_killed_under_a_quota(url: str, engine: Engine, runner: asyncio.
             del fates[victim]
             fates[workers.hire("work")] = rng.randint(1, 4)
         workers.wait_until(lambda: runner.run(left(engine)) == 0, "the rest of the work")
-    dump = runner.run(engine.store.dump())
-    check_store(dump)
-    keys = {uuid_of(e.execution_id): e.bounds.concurrency_key for e in dump["executions"]}
-    most = most_at_once(runner.run(watched_leases(url)), keys)
-    assert most == dict.fromkeys(KEYS, CAP), "the cap was passed, or never reached"
-    lost = [e for e in dump["lease_events"] if e.event_type is LeaseEventType.EXPIRED]
-    assert lost, "the kills hit nobody who held a lease"
-    check_gates(dump)
-    assert not [row for row in dump[ADMISSIONS.name] if row.is_active]
 
 
 async def make_work(engine: Engine) -> None:
@@ -355,13 +364,23 @@ WATCH = {
 WATCHED = "SELECT execution_id, begins FROM lease_watch ORDER BY seq"
 
 
-async def watch_leases(url: str) -> None:
+UNWATCH = {
+    "sqlite": "DROP TRIGGER lease_watch; DROP TABLE lease_watch;",
+    "postgresql": """
+        DROP TRIGGER lease_watch ON ff_exec_core;
+        DROP FUNCTION lease_watch();
+        DROP TABLE lease_watch;
+    """,
+}
+
+
+async def change(url: str, script: Mapping[str, str]) -> None:
     if url.startswith("sqlite"):
         with closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as connection:
-            connection.executescript(WATCH["sqlite"])
+            connection.executescript(script["sqlite"])
         return
     server = await asyncpg.connect(url)
-    await server.execute(WATCH["postgresql"])
+    await server.execute(script["postgresql"])
     await server.close()
 
 
