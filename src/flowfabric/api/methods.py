@@ -1705,7 +1705,7 @@ class Methods(ABC):
         jitter_ms: int | None = None,
         actor: str | None = None,
     ) -> QuotaUpdated:
-        """Change limits; what is not named stays. Whoever waits for room learns of it at once."""
+        """Change limits; what is not named stays. What waits for room is looked at at once."""
         return await self.call(
             UpdateQuotaPolicy(
                 quota_policy_id=quota_policy_id,

@@ -32,7 +32,7 @@ class CreateQuotaPolicy(
 
 @operation("update_quota_policy", Kind.WRITE, Scope.ADMIN, errors=(NotFound, InvalidQuotaSpec))
 class UpdateQuotaPolicy(UnsafeRequest[QuotaUpdated], frozen=True, kw_only=True):
-    """Change limits; what is not named stays. Whoever waits for room learns of it at once."""
+    """Change limits; what is not named stays. What waits for room is looked at at once."""
 
     quota_policy_id: str
     window_seconds: int | None = None

@@ -10,7 +10,7 @@ import pytest  # noqa: TC002 - annotations of fixtures
 from flowfabric.kernel.command import Command
 from flowfabric.kernel.execution.cancel import Cancel
 from flowfabric.kernel.execution.claim import Claim
-from flowfabric.kernel.execution.operate import ChangePriority
+from flowfabric.kernel.execution.operate import ChangePriority, Release
 from flowfabric.kernel.execution.routing import Offer
 from flowfabric.kernel.place.lanes import SwitchLane
 from flowfabric.model.results import Claimed
@@ -101,9 +101,9 @@ async def test_work_that_gets_ready_in_between_is_found(lab: Lab) -> None:
     first, second, urgent = [await lab.create() for _ in range(3)]
     await lab.engine.hold_execution(execution_id=urgent, reason="look")
     await lab.engine.change_priority(execution_id=urgent, new_priority=9)
-    raised = ChangePriority(execution_id=second, new_priority=8)
-    got = await together(lab, a_claim(lab), raised, a_claim(lab), a_claim(lab))
-    assert got == [[first], [second], []]
+    released = Release(execution_id=urgent)
+    got = await together(lab, a_claim(lab), released, a_claim(lab), a_claim(lab))
+    assert got == [[first], [urgent], [second]]
 
 
 @scenario

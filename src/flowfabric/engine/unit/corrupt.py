@@ -1,4 +1,4 @@
-"""Rows somebody spoiled behind the engine's back: set apart, so that their neighbours live on."""
+"""Rows that cannot be decoded: set apart, so that the rest of a batch still loads."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ class Rows:
         ]
 
     def add(self, table: Table[R], records: Iterable[R]) -> None:
-        """Insert many that nobody asks for before they are written."""
+        """Insert many rows that are not read again before they are written."""
         self._new[table].extend(records)
 
     def set_alike(self, table: Table[R], keys: Iterable[Key], values: Record) -> None:

@@ -34,7 +34,7 @@ class InvariantViolated(RuntimeError):
 
 
 class Effects:
-    """What committed, as far as somebody may be waiting for it."""
+    """Wake-ups to publish after the commit."""
 
     __slots__ = ("due_at", "ended", "flows_ended", "woken")
 
