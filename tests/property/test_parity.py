@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 import pytest
 from hypothesis.stateful import rule
 
-from flowfabric.engine.unit import fold
+from flowfabric.engine.unit import fold, overlay
 from flowfabric.engine.unit.commands.due import WakeDue
-from flowfabric.engine.unit.unit import Unit
+from flowfabric.engine.unit.overlay import Overlay
 from flowfabric.errors import FlowFabricError
 from flowfabric.kernel.decision import Refused
 from flowfabric.kernel.execution.create import CreateExecution
@@ -26,6 +26,7 @@ from flowfabric.model.budget import HardAction
 from flowfabric.model.flow import AllSucceeded, CancellationPolicy, EdgeState, TaskKind
 from flowfabric.model.quota import AdmissionRow
 from flowfabric.model.record import replace
+from flowfabric.stores import searches
 from flowfabric.stores.base import Transaction
 from flowfabric.stores.sqlite import view as sqlite_view
 from flowfabric.stores.sqlite.small import SmallTables
@@ -228,7 +229,7 @@ def test_a_sabotaged_store_is_told_apart(
 
 SMALL_SABOTAGE = {
     "limits are looked at one instant late": (
-        Mutant(SmallTables.due_keys, "due_at <= ?", "due_at < ?"),
+        Mutant(searches._conditions, "} <= {", "} < {"),
         "furnish create_bounded claim reserve tick_at_deadline",
     ),
     "a key of a report lives one instant too long": (
@@ -461,8 +462,16 @@ FOLLOW_UP_FIRST = """\
             reply = await handler(unit, command)"""
 BATCH_SABOTAGE = {
     "a claim does not see what its own batch decided before it": (
-        Mutant(Unit.save, "if changes := self.view.take_changes():", "if changes := None:"),
+        Mutant(Overlay.candidates, "if not view.has_unwritten:", "if view.at:"),
         "create claim complete commit",
+    ),
+    "a cascade does not see the edges its own batch has added or resolved": (
+        Mutant(Overlay.search, "if pending is None:", "if True:"),
+        BATCHED["graphs that grow"],
+    ),
+    "an edge resolved by its own batch is found as it was": (
+        Mutant(overlay._set_alike, "if key in keys:", "if False:"),
+        BATCHED["graphs that grow"],
     ),
     "room is used only after the whole batch": (
         Mutant(fold.fold, FOLLOW_UP_FIRST, FOLLOW_UP_FIRST.splitlines()[-1]),

@@ -17,16 +17,26 @@ from flowfabric.assemble import open_engine
 from flowfabric.config import EngineConfig
 from flowfabric.model.record import replace
 from flowfabric.stores.base import ListFilter
+from flowfabric.stores.indexes import (
+    BLOCKED,
+    CHILDREN,
+    DUE,
+    EDGES_AHEAD_FROM,
+    EDGES_TO,
+    PURGE,
+    Search,
+)
 from flowfabric.stores.listing import Bound, listing_sql
 from flowfabric.stores.logs import LOGS, Log
 from flowfabric.stores.postgres import small as postgres_small
 from flowfabric.stores.postgres import view as postgres_view
 from flowfabric.stores.postgres.session import PLANNER
+from flowfabric.stores.searches import form_of
 from flowfabric.stores.sqlite import bulk
 from flowfabric.stores.sqlite import small as sqlite_small
 from flowfabric.stores.sqlite import view as sqlite_view
 from flowfabric.stores.sqlite.bulk import Sheet
-from flowfabric.stores.tables import EDGES, MEMBERS
+from flowfabric.stores.tables import EDGES
 from tests.support.lab import Lab
 
 ROWS = 3_000
@@ -50,10 +60,8 @@ async def fill(lab: Lab) -> None:
 SQLITE_PLANS = {
     "load": (('["x"]',), "c USING INDEX sqlite_autoindex_ff_exec_core_1"),
     "ready": ((1, 1, 10), "ff_exec_ready"),
-    "due": ((1, 10), "ff_exec_due"),
     "next_due": ((), "ff_exec_due"),
     "update_step": ((None,) * 13 + ('["x"]',), "sqlite_autoindex_ff_exec_core_1"),
-    "expired_leases": ((1, 1, "", 10, "[1]"), "ff_exec_due"),
     "result": (("x", 0), "sqlite_autoindex_ff_attempt_1"),
     "ids_between": (("0", "f", 10), "sqlite_autoindex_ff_exec_core_1"),
     "ids_ending": (("0", 10, 10), "ff_exec_core USING COVERING INDEX"),
@@ -61,7 +69,7 @@ SQLITE_PLANS = {
 }
 
 
-SORTS_FEW = ("expired_leases", "ids_ending")
+SORTS_FEW = ("ids_ending",)
 
 
 @pytest.mark.parametrize("name", SQLITE_PLANS)
@@ -75,6 +83,55 @@ def test_sqlite_uses_the_index(tmp_path: Path, name: str) -> None:
     assert index in text, text
     assert "SCAN c\n" not in text + "\n", text
     assert "TEMP B-TREE" not in text or name in SORTS_FEW, text
+
+
+# Searches of executions: what the loop, a purge and a limit with room ask for.
+EXECUTION_SEARCHES: dict[str, Search[Any]] = {
+    "due": Search(DUE, until=1, limit=10),
+    "due after another": Search(DUE, until=1, after=(0, "0" * 32), limit=10),
+    "to be purged": Search(PURGE, until=1, limit=10),
+    "blocked": Search(BLOCKED, (("x",),), limit=10),
+    "of a worker": Search(DUE, only=(("worker_instance_id", "x"),)),
+}
+
+
+@pytest.mark.parametrize("is_keys", [True, False])
+@pytest.mark.parametrize("name", EXECUTION_SEARCHES)
+def test_sqlite_searches_executions_by_the_index(
+    sqlite_template: Path, name: str, is_keys: bool
+) -> None:
+    search = EXECUTION_SEARCHES[name]
+    sql = sqlite_view._search_sql(form_of(search, is_keys=is_keys))
+    values = sqlite_small.search_values(search, search.prefixes, search.limit)
+    with closing(sqlite3.connect(sqlite_template)) as connection:
+        plan = connection.execute(f"EXPLAIN QUERY PLAN {sql}", values).fetchall()
+    text = "\n".join(row[3] for row in plan)
+    assert search.index.name in text, text
+    assert "TEMP B-TREE" not in text, text
+
+
+@pytest.mark.parametrize("name", EXECUTION_SEARCHES)
+def test_postgres_searches_executions_by_the_index(postgres_url: str, name: str) -> None:
+    """Also where statistics say that there are no rows."""
+    search = replace(EXECUTION_SEARCHES[name], is_held=True)
+
+    async def explain(lab: Lab) -> str:
+        await fill(lab)
+        connection = await asyncpg.connect(postgres_url, server_settings=PLANNER)
+        await connection.execute(
+            "UPDATE pg_class SET relpages = pg_relation_size(oid) / 8192, reltuples = 0 "
+            "WHERE relname LIKE 'ff\\_%' AND relkind IN ('r', 'i')"
+        )
+        values = postgres_small.search_values(search, search.prefixes, search.limit)
+        sql = postgres_view._search_sql(form_of(search))
+        rows = await connection.fetch(f"EXPLAIN {sql}", *values)
+        await connection.close()
+        return "\n".join(row[0] for row in rows)
+
+    text = told(postgres_url, explain)
+    assert search.index.name in text, text
+    assert "Join Filter" not in text, text
+    assert "Sort" not in text, text
 
 
 @pytest.mark.parametrize("rows", [0, 1, 5])
@@ -112,7 +169,6 @@ POSTGRES_PLANS = {
     "load": ((["00000000-0000-7000-8000-000000000000"],), "ff_exec_core_pkey"),
     "ready_one": ((1, 1, 10, 1000), "ff_exec_ready"),
     "ready_many": (([1, 2], 1, 10, 1000), "ff_exec_ready"),
-    "due": ((1, 10), "ff_exec_due"),
     "ids_between": (("0" * 32, "0" * 32, 10), "ff_exec_core_pkey"),
     "ids_ending": (("0", 10, 10), "Only Scan Backward using ff_exec_core_pkey"),
 }
@@ -162,12 +218,9 @@ JOINING = {
     "result_sizes": (UUIDS,),
     "load_keys": (UUIDS, UUIDS),
     "look_keys": (UUIDS, UUIDS),
-    "due": (1, 500),
     "ready_one": (1, 1, 500, 1 << 20),
     "ready_many": ([1, 2], 1, 500, 1 << 20),
     "count_members": ("x",),
-    "attached": ("x", 500),
-    "blocked": ("x", 500),
 }
 
 
@@ -291,11 +344,12 @@ def test_a_statement_cache_of_zero_works_everywhere(postgres_url: str) -> None:
     asyncio.run(story())
 
 
-# What a cascade searches: whom an end sets free, whom a join waits for, whom a parent spawned.
-FLOW_SEARCHES = {
-    "leaving": (EDGES, "upstream_execution_id", "edge_state", "ff_edge_upstream"),
-    "arriving": (EDGES, "downstream_execution_id", None, "ff_edge_downstream"),
-    "children": (MEMBERS, "parent_id", None, "ff_flow_member_parent"),
+# What a cascade searches: edges that leave an end, edges of a join, children of a parent.
+_APPLIED = (("edge_state", "applied"),)
+FLOW_SEARCHES: dict[str, tuple[Search[Any], str]] = {
+    "leaving": (Search(EDGES_AHEAD_FROM, only=_APPLIED, limit=10), "ff_edge_upstream"),
+    "arriving": (Search(EDGES_TO, limit=10), "ff_edge_downstream"),
+    "children": (Search(CHILDREN, limit=10), "ff_flow_member_parent"),
 }
 
 
@@ -309,35 +363,43 @@ async def fill_flows(lab: Lab) -> None:
     await lab.engine.submit_flow(nodes=nodes, edges=edges)
 
 
+def asked(search: Search[Any], *, is_one: bool) -> Search[Any]:
+    return replace(search, prefixes=(("x",),) if is_one else (("x",), ("y",)))
+
+
 @pytest.mark.parametrize("is_one", [True, False])
 @pytest.mark.parametrize("name", FLOW_SEARCHES)
 def test_sqlite_cascades_use_their_indexes(tmp_path: Path, name: str, is_one: bool) -> None:
     path = tmp_path / "plan.db"
     told(f"sqlite:///{path}", fill_flows)
-    table, column, only, index = FLOW_SEARCHES[name]
-    sql = sqlite_small.rows_by_sql(table, column, only, is_one=is_one)
-    values = ("x" if is_one else '["x"]', *(() if only is None else ("applied",)), 10)
+    wanted, index = FLOW_SEARCHES[name]
+    search = asked(wanted, is_one=is_one)
+    sql = sqlite_small.search_sql(form_of(search))
+    values = sqlite_small.search_values(search, search.prefixes, search.limit)
     with closing(sqlite3.connect(path)) as connection:
         plan = connection.execute(f"EXPLAIN QUERY PLAN {sql}", values).fetchall()
     text = "\n".join(row[3] for row in plan)
     assert index in text, text
-    assert not (is_one and table is EDGES and "TEMP B-TREE" in text), text
+    is_edge = search.index.on == EDGES.name
+    assert not (is_one and is_edge and "TEMP B-TREE" in text), text
 
 
+@pytest.mark.parametrize("is_one", [True, False])
 @pytest.mark.parametrize("has_statistics", [True, False])
 @pytest.mark.parametrize("name", FLOW_SEARCHES)
 def test_postgres_cascades_use_their_indexes(
-    postgres_url: str, name: str, has_statistics: bool
+    postgres_url: str, name: str, has_statistics: bool, is_one: bool
 ) -> None:
-    table, column, only, index = FLOW_SEARCHES[name]
+    wanted, index = FLOW_SEARCHES[name]
+    search = asked(wanted, is_one=is_one)
 
     async def explain(lab: Lab) -> str:
         await fill_flows(lab)
         connection = await asyncpg.connect(postgres_url, server_settings=PLANNER)
         if has_statistics:
             await connection.execute("ANALYZE")
-        values = (["x", "y"], 10, *(() if only is None else ("applied",)))
-        sql = postgres_small.rows_by_sql(table, column, only)
+        values = postgres_small.search_values(search, search.prefixes, search.limit)
+        sql = postgres_small.search_sql(form_of(search))
         rows = await connection.fetch(f"EXPLAIN {sql}", *values)
         await connection.close()
         return "\n".join(row[0] for row in rows)

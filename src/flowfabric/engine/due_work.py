@@ -11,6 +11,7 @@ from flowfabric.kernel.place.workers import SweepWorkers
 from flowfabric.model.checks import check_integer
 from flowfabric.model.record import Record
 from flowfabric.stores.base import Reader, Transaction
+from flowfabric.stores.indexes import DUE, Search
 from flowfabric.trouble import is_passing
 
 
@@ -59,9 +60,9 @@ async def _move_each(machine: Machine, limit: int) -> int:
 
     async def find(tx: Transaction) -> tuple[int, list[Thing]]:
         await tx.catalog()
-        found = await tx.due(tx.now, limit + len(aside))
-        rows = await rows_due(tx, limit, aside)
-        due = Due([each.execution_id for each in found], rows.keys)
+        found = await tx.search_keys(Search(DUE, until=tx.now, limit=limit + len(aside)))
+        rows = await rows_due(tx.search_keys, tx.now, limit, aside)
+        due = Due([key[0] for key in found], rows.keys)
         return tx.now, [thing for thing in due.things() if thing not in aside]
 
     now, things = await machine.transact(find)

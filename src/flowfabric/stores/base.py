@@ -18,6 +18,7 @@ from flowfabric.model.migration import MigrationStatus
 from flowfabric.model.record import Record
 from flowfabric.model.route import Catalog, Lane, Route
 from flowfabric.model.worker import Worker
+from flowfabric.stores.indexes import Search
 from flowfabric.stores.logs import LOG_OF, LOGS, Log
 from flowfabric.stores.tables import Key, Table
 
@@ -180,32 +181,85 @@ class ListFilter(Record, frozen=True, kw_only=True):
     before: tuple[int, str] | None = None  # the cursor: (created_at, uuid) of the last one shown
 
 
-class Transaction(Protocol):
-    """One atomic step. Rows returned by `load`, `ready` and `due` stay locked until its end."""
+class Wanted:
+    """Everything a batch names before its first command is decided."""
+
+    __slots__ = ("catalog", "executions", "keys", "rows", "searches")
+
+    def __init__(self) -> None:
+        self.catalog = False
+        self.executions: Sequence[str] = ()  # held
+        self.keys: Sequence[tuple[str, str]] = ()  # idempotency keys, held
+        # Rows by their keys, not held: read when the executions are.
+        self.rows: dict[Table[Any], Sequence[Key]] = {}
+        self.searches: set[Search[Any]] = set()  # the same; equal ones are made once
+
+
+class Found:
+    """What a look has found."""
+
+    __slots__ = ("catalog", "executions", "keys", "rows", "searches")
+
+    def __init__(self) -> None:
+        self.catalog: Catalog | None = None
+        self.executions: dict[str, Execution | Corrupt] = {}
+        self.keys: dict[tuple[str, str], IdempotencyRecord] = {}
+        self.rows: dict[Table[Any], dict[Key, Any]] = {}
+        self.searches: dict[Search[Any], list[Any]] = {}
+
+
+async def look_in_order(tx: Transaction, wanted: Wanted) -> Found:
+    """A look that asks kind by kind: what is held comes first, so that what is only read belongs to
+    the held state."""
+    found = Found()
+    if wanted.catalog:
+        found.catalog = await tx.catalog()
+    if wanted.executions:
+        found.executions = await tx.load(wanted.executions)
+    await look_further(tx, wanted, found)
+    return found
+
+
+async def look_further(tx: Transaction, wanted: Wanted, found: Found) -> None:
+    """The part of a look behind the catalog and the executions."""
+    if wanted.keys:
+        found.keys = await tx.load_keys(wanted.keys)
+    for table, keys in wanted.rows.items():
+        found.rows[table] = await tx.peek_rows(table, keys) if keys else {}
+    for search in wanted.searches:
+        found.searches[search] = await tx.search(search)
+
+
+class Reader(Protocol):
+    """Reads of the committed state; nothing is locked."""
 
     @property
     def now(self) -> int:
-        """The store's clock, the same throughout the transaction."""
+        """The store's clock; in a transaction the same throughout."""
         ...
 
     async def catalog(self) -> Catalog:
         """The current routes and lanes."""
         ...
 
-    async def load(self, ids: Sequence[str]) -> dict[str, Execution | Corrupt]:
-        """The named executions that exist, locked in the order of the keys."""
-        ...
-
-    async def load_free(self, ids: Sequence[str]) -> dict[str, Execution | Corrupt]:
-        """As `load`, but skips rows locked elsewhere; never waits."""
+    async def get(self, ids: Sequence[str]) -> dict[str, Execution | Corrupt]:
+        """The named executions that exist."""
         ...
 
     async def bodies(self, ids: Sequence[str]) -> dict[str, Body]:
         """The parts written at creation."""
         ...
 
+    async def attempts(self, execution_id: str) -> list[Attempt]:
+        """The ended attempts, oldest first, without results."""
+        ...
+
+    async def result(self, execution_id: str, attempt_index: int) -> Attempt | None:
+        """One ended attempt with its result."""
+        ...
+
     async def results(self, ids: Sequence[str]) -> dict[str, Attempt]:
-        """The successful attempts of executions, with their results, not locked."""
+        """The successful attempts of executions, with their results."""
         ...
 
     async def result_sizes(self, ids: Sequence[str]) -> dict[str, int]:
@@ -213,77 +267,103 @@ class Transaction(Protocol):
         left out."""
         ...
 
+    async def peek_rows(self, table: Table[R], keys: Sequence[Key]) -> dict[Key, R]:
+        """Rows by their keys, or by equally long prefixes of keys."""
+        ...
+
+    async def search(self, search: Search[R]) -> list[R]:
+        """Rows, or executions, by a declared index."""
+        ...
+
+    async def search_keys(self, search: Search[R]) -> list[Key]:
+        """The keys of what a search finds, decodable or not; of an execution its id."""
+        ...
+
+    async def list_executions(self, wanted: ListFilter, limit: int) -> list[Execution | Corrupt]:
+        """Executions, newest first."""
+        ...
+
+    async def count_listed(self, wanted: ListFilter) -> int:
+        """How many executions a listing has."""
+        ...
+
+    async def ids_between(self, first: str, last: str, limit: int) -> list[str]:
+        """Ids with UUIDs between these two, newest first."""
+        ...
+
+    async def ids_ending(self, ending: str, among: int, limit: int) -> list[str]:
+        """Ids among the newest with UUIDs that end with this text, newest first."""
+        ...
+
+    async def count(self) -> list[tuple[Route, str, int]]:
+        """How many executions per route and public state."""
+        ...
+
+    async def count_members(self, flow_id: str) -> list[tuple[str, int]]:
+        """How many members of a flow are in each public state."""
+        ...
+
+    async def workers(self, namespace: str | None) -> list[Worker]:
+        """Registered workers by namespace and instance, expired ones included."""
+        ...
+
+    async def next_due(self) -> int | None:
+        """The earliest time at which something is due or to be purged."""
+        ...
+
+    async def read_log(self, log: Log[R], after: int | None, limit: int) -> list[tuple[int, R]]:
+        """Events with their positions, which grow, after the given one. Events that cannot be
+        decoded are left out, and later ones fill the page. Transactions that run at once commit in
+        any order: an event may appear later than one behind it."""
+        ...
+
+    async def audit(self, *, quick: bool = False) -> list[tuple[str, str]]:
+        """Differences between indexes and records, as (index, difference); `quick`: only those
+        found without reading every row."""
+        ...
+
+    async def odd_values(self) -> list[tuple[str, str]]:
+        """Rows with values that no engine writes, as (row, defect)."""
+        ...
+
+
+class Transaction(Reader, Protocol):
+    """One atomic step. What it locks stays held until its end.
+
+    *Held* means: no other transaction commits a change to the record before this one does, or this
+    one does not commit. A store with locks locks the row. A store without them checks at the commit
+    that the version of every held record is the one that was read, and moves it, whether the record
+    was changed or not: a held record is the lock of rows that are read without being held.
+    """
+
+    async def look(self, wanted: Wanted) -> Found:
+        """Everything a batch names, in as few trips as the store can."""
+        ...
+
+    async def load(self, ids: Sequence[str]) -> dict[str, Execution | Corrupt]:
+        """The named executions that exist, held, locked in the order of the keys."""
+        ...
+
+    async def load_free(self, ids: Sequence[str]) -> dict[str, Execution | Corrupt]:
+        """As `load`, but skips rows locked elsewhere; never waits."""
+        ...
+
     async def load_keys(
         self, keys: Sequence[tuple[str, str]]
     ) -> dict[tuple[str, str], IdempotencyRecord]:
-        """The idempotency records of (namespace, key) pairs, locked."""
+        """The idempotency records of (namespace, key) pairs, held."""
+        ...
+
+    async def rows(self, table: Table[R], keys: Sequence[Key]) -> dict[Key, R]:
+        """As `peek_rows`, held, locked in the given order."""
         ...
 
     async def ready(
         self, routes: Sequence[Route], limit: int, bytes_max: int | None = None
     ) -> list[tuple[Execution, Body]]:
-        """Waiting executions of these routes without a live grant, best first, locked; rows locked
+        """Waiting executions of these routes without a live grant, best first, held; rows locked
         elsewhere are skipped. Stops after the one with which the inputs reach `bytes_max`; those
         behind it are not read."""
-        ...
-
-    async def due(self, until: int, limit: int) -> list[Execution]:
-        """Executions that are due, earliest first, locked; rows locked elsewhere are skipped."""
-        ...
-
-    # --- small tables --------------------------------------------------------------------------
-
-    async def rows(self, table: Table[R], keys: Sequence[Key]) -> dict[Key, R]:
-        """Rows by their keys, or by equally long prefixes of keys, locked in the given order."""
-        ...
-
-    async def peek_rows(self, table: Table[R], keys: Sequence[Key]) -> dict[Key, R]:
-        """As `rows`, not locked: the committed state."""
-        ...
-
-    async def rows_of(
-        self, table: Table[R], execution_ids: Sequence[str], *, is_open: bool = False
-    ) -> list[R]:
-        """Rows that belong to executions, not locked; all, or those without a `closed_at`."""
-        ...
-
-    async def list_rows(self, table: Table[R], after: Key | None, limit: int) -> list[R]:
-        """A table's rows by key, after the given one, not locked."""
-        ...
-
-    async def rows_by(
-        self,
-        table: Table[R],
-        column: str,
-        values: Sequence[str],
-        *,
-        only: tuple[str, str] | None = None,
-        limit: int | None = None,
-    ) -> list[R]:
-        """Rows with one of these values in an indexed column, by the last part of their key, not
-        locked; `only`: and with this value in that column."""
-        ...
-
-    async def oldest_rows(self, table: Table[R], owner: Key, limit: int) -> list[R]:
-        """One owner's rows by the table's ordering column, oldest first; those without are left
-        out. A transaction that may change them has locked their owner."""
-        ...
-
-    async def due_keys(self, table: Table[R], until: int, limit: int) -> list[Key]:
-        """Keys of due rows, earliest first, not locked."""
-        ...
-
-    async def blocked(self, blocked_on: str, limit: int) -> list[Execution]:
-        """Executions that wait for this, best first, locked; rows locked elsewhere are skipped."""
-        ...
-
-    async def is_blocked(self, blocked_on: str) -> bool:
-        """Whether any execution waits for this."""
-        ...
-
-    async def attached(self, budget_id: str, limit: int) -> list[Execution]:
-        """Executions of a budget that neither run nor have ended, locked; rows locked elsewhere are
-        skipped."""
         ...
 
     async def save(self, changes: Changes) -> None:
@@ -314,149 +394,8 @@ class Transaction(Protocol):
         """Workers without a recent heartbeat, locked; rows locked elsewhere are skipped."""
         ...
 
-    async def owned_by(self, namespace: str, worker_instance_id: str, limit: int) -> list[str]:
-        """Ids of executions leased by a worker instance."""
-        ...
-
     async def save_lane(self, lane: Lane) -> None:
         """Insert or change a lane; the catalog's version rises."""
-        ...
-
-
-class Reader(Protocol):
-    """Reads outside a transaction; nothing is locked."""
-
-    @property
-    def now(self) -> int:
-        """The store's clock."""
-        ...
-
-    async def catalog(self) -> Catalog:
-        """The current routes and lanes."""
-        ...
-
-    async def get(self, ids: Sequence[str]) -> dict[str, Execution | Corrupt]:
-        """The named executions that exist."""
-        ...
-
-    async def bodies(self, ids: Sequence[str]) -> dict[str, Body]:
-        """The immutable parts."""
-        ...
-
-    async def attempts(self, execution_id: str) -> list[Attempt]:
-        """The ended attempts, oldest first, without results."""
-        ...
-
-    async def result(self, execution_id: str, attempt_index: int) -> Attempt | None:
-        """One ended attempt with its result."""
-        ...
-
-    async def results(self, ids: Sequence[str]) -> dict[str, Attempt]:
-        """The successful attempts of executions, with their results."""
-        ...
-
-    async def list_executions(self, wanted: ListFilter, limit: int) -> list[Execution | Corrupt]:
-        """Executions, newest first."""
-        ...
-
-    async def count_listed(self, wanted: ListFilter) -> int:
-        """How many executions a listing has."""
-        ...
-
-    async def ids_between(self, first: str, last: str, limit: int) -> list[str]:
-        """Ids with UUIDs between these two, newest first."""
-        ...
-
-    async def ids_ending(self, ending: str, among: int, limit: int) -> list[str]:
-        """Ids among the newest with UUIDs that end with this text, newest first."""
-        ...
-
-    async def count(self) -> list[tuple[Route, str, int]]:
-        """How many executions per route and public state."""
-        ...
-
-    async def peek_ready(self, routes: Sequence[Route], limit: int) -> list[str]:
-        """Ids of waiting executions, best first."""
-        ...
-
-    async def expired_leases(
-        self,
-        routes: Sequence[Route] | None,
-        until: int,
-        after: tuple[int, str] | None,
-        limit: int,
-    ) -> list[Execution]:
-        """Leased executions of these routes, or of all, past their expiry, by (expiry, uuid)."""
-        ...
-
-    async def workers(self, namespace: str | None) -> list[Worker]:
-        """Registered workers by namespace and instance, expired ones included."""
-        ...
-
-    async def next_due(self) -> int | None:
-        """The earliest time at which something is due or to be purged."""
-        ...
-
-    async def due_keys(self, table: Table[R], until: int, limit: int) -> list[Key]:
-        """Keys of due rows, earliest first."""
-        ...
-
-    async def peek_rows(self, table: Table[R], keys: Sequence[Key]) -> dict[Key, R]:
-        """Rows by their keys, or by equally long prefixes of keys."""
-        ...
-
-    async def list_rows(self, table: Table[R], after: Key | None, limit: int) -> list[R]:
-        """A table's rows by key, after the given one."""
-        ...
-
-    async def rows_of(
-        self, table: Table[R], execution_ids: Sequence[str], *, is_open: bool = False
-    ) -> list[R]:
-        """Rows that belong to executions; all, or those without a `closed_at`."""
-        ...
-
-    async def rows_by(
-        self,
-        table: Table[R],
-        column: str,
-        values: Sequence[str],
-        *,
-        only: tuple[str, str] | None = None,
-        limit: int | None = None,
-    ) -> list[R]:
-        """Rows with one of these values in an indexed column, by key."""
-        ...
-
-    async def page_rows(
-        self,
-        table: Table[R],
-        equal: Mapping[str, str],
-        after: Key | None,
-        limit: int,
-        *,
-        newest_first: bool,
-    ) -> list[R]:
-        """Rows by key, or backwards, after the given one, with these values in these columns. Rows
-        that cannot be decoded are left out, and later ones fill the page."""
-        ...
-
-    async def read_log(self, log: Log[R], after: int | None, limit: int) -> list[tuple[int, R]]:
-        """Events with their positions, which grow, after the given one. Events that cannot be
-        decoded are left out, and later ones fill the page. Transactions that run at once commit in
-        any order: an event may appear later than one behind it."""
-        ...
-
-    async def count_members(self, flow_id: str) -> list[tuple[str, int]]:
-        """How many members of a flow are in each public state."""
-        ...
-
-    async def audit(self, *, quick: bool = False) -> list[tuple[str, str]]:
-        """Differences between indexes and records, as (index, difference); `quick`: only those
-        found without reading every row."""
-        ...
-
-    async def odd_values(self) -> list[tuple[str, str]]:
-        """Rows with values that no engine writes, as (row, defect)."""
         ...
 
 

@@ -6,9 +6,9 @@ import copy
 import threading
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from operator import itemgetter
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from flowfabric.clock import Clock, SystemClock
 from flowfabric.limits import FLOW_PARTITIONS_DEFAULT
@@ -21,17 +21,28 @@ from flowfabric.model.worker import Worker
 from flowfabric.stores.base import (
     Changes,
     Corrupt,
+    Found,
     ListFilter,
     RowChanges,
     StoreConflict,
+    Wanted,
+    look_in_order,
 )
 from flowfabric.stores.drive import drive
 from flowfabric.stores.hints import LocalHints
-from flowfabric.stores.indexes import newest_first, ready_order, uuid_of
+from flowfabric.stores.indexes import (
+    PURGE,
+    ExecutionIndex,
+    Index,
+    Search,
+    due_search,
+    newest_first,
+    ready_order,
+    uuid_of,
+)
 from flowfabric.stores.logs import LOGS, Log
 from flowfabric.stores.readable import within
 from flowfabric.stores.tables import (
-    ATTACHMENTS,
     MEMBERS,
     SCOPES,
     SWEPT_TABLES,
@@ -161,14 +172,29 @@ class MemoryView:
         )
         return sorted(waiting, key=ready_order)
 
-    async def due(self, until: int, limit: int) -> list[Execution]:
-        return self._timed(lambda each: each.due_at, until)[:limit]
+    async def look(self, wanted: Wanted) -> Found:
+        return await look_in_order(self, wanted)
 
-    def _timed(self, at: Callable[[Execution], int | None], until: int) -> list[Execution]:
-        timed = ((at(execution), execution) for execution in self._tables.executions.values())
-        found = [(when, e) for when, e in timed if when is not None and when <= until]
-        found.sort(key=lambda pair: (pair[0], uuid_of(pair[1].execution_id)))
-        return [execution for _, execution in found]
+    async def search(self, search: Search[R]) -> list[R]:
+        return search.sorted(each for each in self._indexed(search.index) if search.finds(each))
+
+    async def search_keys(self, search: Search[R]) -> list[Key]:
+        found = await self.search(search)
+        if isinstance(search.index, ExecutionIndex):
+            return [(each.execution_id,) for each in found if isinstance(each, Execution)]
+        return list(map(search.index.table.key_of, found))
+
+    def _indexed(self, index: Index[R]) -> Iterable[R]:
+        """The records among which those of an index are."""
+        if isinstance(index, ExecutionIndex):
+            tables = self._tables
+            found = tables.executions if index is PURGE else tables.live
+            return cast("Iterable[R]", found.values())
+        rows = self._tables.rows[index.table.whole].values()
+        if index.table.whole is index.table:
+            return rows
+        names, record = index.table.names, index.table.record
+        return (record(*[getattr(row, name) for name in names]) for row in rows)
 
     async def save(self, changes: Changes) -> None:
         tables = self._tables
@@ -222,86 +248,11 @@ class MemoryView:
 
     rows = peek_rows
 
-    async def rows_of(
-        self, table: Table[R], execution_ids: Sequence[str], *, is_open: bool = False
-    ) -> list[R]:
-        wanted, rows = set(execution_ids), self._tables.rows[table]
-        found = [rows[key] for key in sorted(rows) if rows[key].execution_id in wanted]
-        return [row for row in found if row.closed_at is None] if is_open else found
-
-    async def rows_by(
-        self,
-        table: Table[R],
-        column: str,
-        values: Sequence[str],
-        *,
-        only: tuple[str, str] | None = None,
-        limit: int | None = None,
-    ) -> list[R]:
-        wanted, rows = set(values), self._tables.rows[table.whole]
-        keys = sorted(key[::-1] for key, row in rows.items() if getattr(row, column) in wanted)
-        found = [rows[key[::-1]] for key in keys]
-        if only is not None:
-            found = [row for row in found if getattr(row, only[0]) == only[1]]
-        names = table.names
-        return [table.record(*(getattr(row, name) for name in names)) for row in found[:limit]]
-
-    async def page_rows(
-        self,
-        table: Table[R],
-        equal: Mapping[str, str],
-        after: Key | None,
-        limit: int,
-        *,
-        newest_first: bool,
-    ) -> list[R]:
-        rows = self._tables.rows[table]
-        keys = [
-            key
-            for key in sorted(rows, reverse=newest_first)
-            if (after is None or (key < after if newest_first else key > after))
-            and all(getattr(rows[key], name) == value for name, value in equal.items())
-        ]
-        return [rows[key] for key in keys[:limit]]
-
     async def count_members(self, flow_id: str) -> list[tuple[str, int]]:
         executions = self._tables.executions
         keys = [key[1] for key in self._tables.rows[MEMBERS] if key[0] == flow_id]
         states = Counter(executions[key].public_state.value for key in keys if key in executions)
         return sorted(states.items())
-
-    async def oldest_rows(self, table: Table[R], owner: Key, limit: int) -> list[R]:
-        size, column = len(owner), table.ordered or ""
-        found = [
-            (getattr(record, column), key, record)
-            for key, record in self._tables.rows[table].items()
-            if key[:size] == owner and getattr(record, column) is not None
-        ]
-        return [record for *_, record in sorted(found, key=lambda each: each[:2])[:limit]]
-
-    async def due_keys(self, table: Table[R], until: int, limit: int) -> list[Key]:
-        due = [
-            (record.due_at, key)
-            for key, record in self._tables.rows[table].items()
-            if record.due_at is not None and record.due_at <= until
-        ]
-        return [key for _, key in sorted(due)[:limit]]
-
-    async def list_rows(self, table: Table[R], after: Key | None, limit: int) -> list[R]:
-        rows = self._tables.rows[table]
-        return [rows[key] for key in sorted(rows) if after is None or key > after][:limit]
-
-    async def blocked(self, blocked_on: str, limit: int) -> list[Execution]:
-        live = self._tables.live.values()
-        return sorted((e for e in live if e.blocked_on == blocked_on), key=ready_order)[:limit]
-
-    async def is_blocked(self, blocked_on: str) -> bool:
-        return any(e.blocked_on == blocked_on for e in self._tables.live.values())
-
-    async def attached(self, budget_id: str, limit: int) -> list[Execution]:
-        rows, live = self._tables.rows[ATTACHMENTS], self._tables.live
-        owners = sorted(key[1] for key in rows if key[0] == budget_id)
-        return [live[key] for key in owners if key in live and live[key].is_runnable][:limit]
 
     def _put_execution(self, execution: Execution) -> None:
         self._put(self._tables.executions, execution.execution_id, execution)
@@ -311,7 +262,7 @@ class MemoryView:
             self._put(self._tables.live, execution.execution_id, execution)
 
     async def purge(self, until: int, limit: int) -> int:
-        gone = self._timed(lambda execution: execution.purge_at, until)[:limit]
+        gone = await self.search(Search(PURGE, until=until, limit=limit))
         for execution in gone:
             key = execution.execution_id
             self._pop(self._tables.executions, key)
@@ -335,7 +286,7 @@ class MemoryView:
             self._pop(tables.idempotency, key)
         swept = len(stale[:limit])
         for table in SWEPT_TABLES:
-            forgotten = await self.due_keys(table, keys_until, limit)
+            forgotten = await self.search_keys(due_search(table, keys_until, limit))
             for key in forgotten:
                 self._pop(tables.rows[table], key)
             swept += len(forgotten)
@@ -362,16 +313,6 @@ class MemoryView:
         lapsed = [worker for worker in self._tables.workers.values() if worker.expires_at <= until]
         lapsed.sort(key=lambda each: (each.expires_at, each.namespace, each.worker_instance_id))
         return lapsed[:limit]
-
-    async def owned_by(self, namespace: str, worker_instance_id: str, limit: int) -> list[str]:
-        owned = (
-            execution.execution_id
-            for execution in self._tables.live.values()
-            if execution.is_leased
-            and execution.worker_instance_id == worker_instance_id
-            and execution.namespace == namespace
-        )
-        return sorted(owned, key=uuid_of)[:limit]
 
     async def save_lane(self, lane: Lane) -> None:
         self._put(self._tables.lanes, lane.lane_id, lane)
@@ -412,25 +353,6 @@ class MemoryView:
             key = (execution.route, execution.public_state.value)
             counted[key] = counted.get(key, 0) + 1
         return [(route, state, number) for (route, state), number in counted.items()]
-
-    async def peek_ready(self, routes: Sequence[Route], limit: int) -> list[str]:
-        return [execution.execution_id for execution in self._waiting(routes)[:limit]]
-
-    async def expired_leases(
-        self,
-        routes: Sequence[Route] | None,
-        until: int,
-        after: tuple[int, str] | None,
-        limit: int,
-    ) -> list[Execution]:
-        found = self._timed(lambda e: e.lease_expires_at if e.is_leased else None, until)
-        if routes is not None:
-            found = [e for e in found if e.route in routes]
-        if after is not None:
-            found = [
-                e for e in found if ((e.lease_expires_at or 0), uuid_of(e.execution_id)) > after
-            ]
-        return found[:limit]
 
     async def workers(self, namespace: str | None) -> list[Worker]:
         rows = self._tables.workers

@@ -146,6 +146,12 @@ class Table(Layout[R]):
         key = self._key(record)
         return key if len(self.key_columns) > 1 else (key,)
 
+    def part_from(self, record: Record) -> R:
+        """This table's record of a row, from a record of the whole row."""
+        if type(record) is self.record:
+            return record
+        return self.record(*[getattr(record, name) for name in self.names])
+
     def part_of(self, fields: frozenset[str]) -> tuple[tuple[str, ...], Callable[[R], Row]]:
         """The key and these fields, or all: their names, and a function that reads them off a
         record as stored."""
@@ -332,27 +338,6 @@ def scopes_of(rows: Iterable[ScopeRow]) -> dict[tuple[ScopeType, str], tuple[str
     for row in rows:
         found.setdefault((row.scope_type, row.scope_id), []).append(row.budget_id)
     return {scope: tuple(sorted(names)) for scope, names in found.items()}
-
-
-def page_sql(
-    table: Table[Any],
-    equal: Iterable[str],
-    after: Key | None,
-    newest_first: bool,
-    mark: Callable[[], str],
-) -> str:
-    """One page of a table by key: values of columns, then the key it starts after, then how many
-    rows are bound."""
-    names = ", ".join(f"t.{name}" for name in table.names)
-    keys = [f"t.{name}" for name in table.key_columns]
-    conditions = [f"t.{name} = {mark()}" for name in equal]
-    if after is not None:
-        sign = "<" if newest_first else ">"
-        marks = ", ".join(mark() for _ in after)
-        conditions.append(f"({', '.join(keys)}) {sign} ({marks})")
-    where = f"WHERE {' AND '.join(conditions)} " if conditions else ""
-    order = ", ".join(f"{key} DESC" if newest_first else key for key in keys)
-    return f"SELECT {names} FROM {table.name} AS t {where}ORDER BY {order} LIMIT {mark()}"
 
 
 def next_row_due(table: Table[Any]) -> str:

@@ -9,6 +9,7 @@ import pytest
 
 from flowfabric.errors import Corruption, FlowFabricError
 from flowfabric.model.state import ALL_VECTORS, PublicState
+from flowfabric.stores.indexes import Search, by_key
 from flowfabric.stores.tables import MEMBERS
 from tests.support.flows import node, submit
 from tests.support.lab import TTL_MS, Lab, scenario
@@ -173,9 +174,8 @@ def test_pages_of_rows_go_past_a_key_that_is_no_text(durable_lab: Lab) -> None:
         spoiled = await submit(lab, [node("a")])
         where = f"WHERE flow_id = '{spoiled.flow_id}'"
         await lab.sql(f"UPDATE ff_flow_member SET flow_id = CAST(x'61ff62' AS TEXT) {where}")
-        rows = await lab.engine.read(
-            lambda reader: reader.page_rows(MEMBERS, {}, None, 10, newest_first=False)
-        )
+        page = Search(by_key(MEMBERS), limit=10, skips_corrupt=True)
+        rows = await lab.engine.read(lambda reader: reader.search(page))
         assert [row.flow_id for row in rows] == [graph.flow_id]
 
     lab.run(check())

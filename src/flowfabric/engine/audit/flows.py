@@ -25,6 +25,7 @@ from flowfabric.model.flow import (
 )
 from flowfabric.model.state import BlockingReason
 from flowfabric.stores.base import Reader
+from flowfabric.stores.indexes import Search, by_key
 from flowfabric.stores.tables import EDGES, FLOW_TASKS, FLOWS, MEMBERS, AnyTable, Key
 
 FLOWS_AT_ONCE = 50
@@ -55,7 +56,8 @@ async def audit_flows(reader: Reader) -> list[Finding]:
 
 
 async def _page(reader: Reader, table: AnyTable, after: Key | None, limit: int) -> list[Any]:
-    return await reader.page_rows(table, {}, after, limit, newest_first=False)
+    search: Search[Any] = Search(by_key(table), after=after, limit=limit, skips_corrupt=True)
+    return await reader.search(search)
 
 
 async def _graph(reader: Reader, flow: FlowRow) -> list[_Graph]:

@@ -7,7 +7,9 @@ from typing import Any
 
 from flowfabric.limits import PAGE_MAX
 from flowfabric.model.quota import AdmissionRow
+from flowfabric.model.record import replace
 from flowfabric.stores.base import Reader
+from flowfabric.stores.indexes import Search, by_key
 from flowfabric.stores.tables import ADMISSIONS, GATES, HOLDS, USAGE, AnyTable, Key
 
 
@@ -50,10 +52,10 @@ async def _holds(reader: Reader) -> list[tuple[str, str]]:
 
 async def _every(reader: Reader, table: AnyTable) -> list[Any]:
     found: list[Any] = []
-    after: Key | None = None
-    while page := await reader.page_rows(table, {}, after, PAGE_MAX, newest_first=False):
+    search: Search[Any] = Search(by_key(table), limit=PAGE_MAX, skips_corrupt=True)
+    while page := await reader.search(search):
         found += page
-        after = table.key_of(page[-1])
         if len(page) < PAGE_MAX:
             break
+        search = replace(search, after=table.key_of(page[-1]))
     return found

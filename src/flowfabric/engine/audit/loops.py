@@ -9,6 +9,7 @@ from flowfabric.engine.loop_status import LoopStatus
 from flowfabric.engine.unit.due import named
 from flowfabric.limits import PAGE_MAX
 from flowfabric.stores.base import Reader
+from flowfabric.stores.indexes import due_search
 from flowfabric.stores.tables import TIMED_TABLES
 
 
@@ -34,7 +35,7 @@ async def overdue_rows(reader: Reader, overdue_ms: int) -> list[tuple[str, str]]
     await reader.catalog()
     problems = []
     for table in TIMED_TABLES:
-        for key in await reader.due_keys(table, reader.now - overdue_ms, PAGE_MAX):
+        for key in await reader.search_keys(due_search(table, reader.now - overdue_ms, PAGE_MAX)):
             late = f"due more than {overdue_ms // 1000} s ago and not moved"
             problems.append((named((table.name, key)), late))
     return problems

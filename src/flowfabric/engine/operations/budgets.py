@@ -37,6 +37,7 @@ from flowfabric.model.limit_checks import (
     check_word,
 )
 from flowfabric.stores.base import Reader, Transaction
+from flowfabric.stores.indexes import Search, by_key
 from flowfabric.stores.tables import BUDGETS, USAGE, Key
 
 _BUDGETS = Listing("list_budgets", at_name)
@@ -211,7 +212,8 @@ async def list_budgets(machine: Machine, request: api.ListBudgets) -> Page[Budge
         found: list[str] = []
         key, size = after, limit + 1
         while len(found) < size:
-            rows = await reader.page_rows(BUDGETS, {}, key, size, newest_first=False)
+            page = Search(by_key(BUDGETS), after=key, limit=size, skips_corrupt=True)
+            rows = await reader.search(page)
             found += [row.budget_id for row in rows if row.policy is not None]
             if len(rows) < size:
                 break

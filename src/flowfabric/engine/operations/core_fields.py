@@ -8,7 +8,8 @@ from flowfabric.kernel.wait.condition import keys_of
 from flowfabric.model.execution import Execution
 from flowfabric.model.record import to_plain
 from flowfabric.stores.base import Reader
-from flowfabric.stores.tables import SUSPENSIONS, WAITPOINTS
+from flowfabric.stores.indexes import open_waitpoints
+from flowfabric.stores.tables import SUSPENSIONS
 
 CURRENT_WAITPOINT: Final = "current_waitpoint_id"
 _SECRET_FIELDS: Final = ("lease_id", "grant")
@@ -52,7 +53,7 @@ async def current_waitpoint(reader: Reader, execution: Execution) -> str | None:
     if episode is None:
         return None
     order = keys_of(episode.condition)
-    rows = await reader.rows_of(WAITPOINTS, [execution.execution_id], is_open=True)
+    rows = await reader.search(open_waitpoints([execution.execution_id]))
     bound = [row for row in rows if row.suspension_id == execution.suspension_id]
     bound.sort(key=lambda row: (order.index(row.waitpoint_key) if order else 0, row.waitpoint_id))
     return bound[0].waitpoint_id if bound else None

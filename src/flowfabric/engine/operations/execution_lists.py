@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Sequence
 
 from flowfabric import limits
@@ -30,7 +31,7 @@ from flowfabric.model.results import (
 from flowfabric.model.route import Catalog, Route
 from flowfabric.model.state import PublicState
 from flowfabric.stores.base import ListFilter, Reader
-from flowfabric.stores.indexes import newest_first, uuid_of
+from flowfabric.stores.indexes import DUE, Search, newest_first, uuid_of
 
 Place = tuple[int, str]  # in a listing by time
 
@@ -117,7 +118,7 @@ async def count_by_lane(
 async def list_expired_leases(
     machine: Machine, request: api.ListExpiredLeases
 ) -> Page[ExpiredLease]:
-    """In the order of the index: by expiry."""
+    """By expiry."""
     as_of, limit, namespace = request.as_of, check_limit(request.limit), request.namespace
     if namespace is not None:
         check_name(namespace, field="namespace")
@@ -126,12 +127,25 @@ async def list_expired_leases(
         check_instant(as_of, field="as_of")
 
     async def work(reader: Reader) -> list[Execution]:
-        known = (await reader.catalog()).routes  # which also reads the store's clock
+        await reader.catalog()  # which also reads the store's clock
         until = reader.now if as_of is None else as_of
-        routes = None
-        if namespace is not None:
-            routes = [route for route in known if route.namespace == namespace]
-        return await reader.expired_leases(routes, until, after, limit + 1)
+        first: list[Execution] = []
+        # A lease is due when it expires or before, so all that have expired are among the due.
+        page = Search(DUE, until=until, limit=limits.PAGE_MAX)
+        while due := await reader.search(page):
+            expired = (
+                each
+                for each in due
+                if each.is_leased
+                and (each.lease_expires_at or 0) <= until
+                and (namespace is None or each.namespace == namespace)
+                and (after is None or _expiry(each) > after)
+            )
+            first = heapq.nsmallest(limit + 1, (*first, *expired), key=_expiry)
+            if len(due) < limits.PAGE_MAX:
+                break
+            page = replace(page, after=DUE.place(due[-1]))
+        return first
 
     return _LEASES.page(await machine.read(work), limit, place_of=_expiry, show=_expired)
 

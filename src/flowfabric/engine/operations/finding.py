@@ -19,8 +19,10 @@ from flowfabric.engine.operations.listing import Listing, check_limit
 from flowfabric.engine.operations.performing import answers
 from flowfabric.errors import InvalidInput
 from flowfabric.model.checks import check_integer, check_name, check_text
+from flowfabric.model.flow import FlowRow
 from flowfabric.stores.base import Reader
-from flowfabric.stores.tables import FLOWS
+from flowfabric.stores.indexes import Search, by_key
+from flowfabric.stores.tables import FLOWS, Key
 
 _KINDS = Listing("list_kinds", at_name)
 
@@ -77,15 +79,19 @@ async def list_kinds(machine: Machine, request: api.ListKinds) -> Page[str]:
 async def _flows_beginning(reader: Reader, digits: str, limit: int) -> list[str]:
     beginning = _spelled(digits)
     behind = (f"{beginning}~",)  # a character that sorts behind every digit
-    rows = await reader.page_rows(FLOWS, {}, behind, limit, newest_first=True)
+    rows = await reader.search(_newest_flows(behind, limit))
     return [row.flow_id for row in rows if row.flow_id.startswith(beginning)]
+
+
+def _newest_flows(behind: Key | None, limit: int) -> Search[FlowRow]:
+    return Search(by_key(FLOWS), after=behind, limit=limit, is_backwards=True, skips_corrupt=True)
 
 
 async def _flows_ending(reader: Reader, ending: str, limit: int) -> list[str]:
     found: list[str] = []
     behind = None
     for _ in range(limits.FIND_FLOWS_AMONG // limits.PAGE_MAX):
-        page = await reader.page_rows(FLOWS, {}, behind, limits.PAGE_MAX, newest_first=True)
+        page = await reader.search(_newest_flows(behind, limits.PAGE_MAX))
         found += [row.flow_id for row in page if row.flow_id.endswith(ending)]
         if len(found) >= limit or len(page) < limits.PAGE_MAX:
             break

@@ -9,7 +9,8 @@ from flowfabric.model.execution import Execution
 from flowfabric.model.flow import EdgeState, MemberRow
 from flowfabric.model.results import UpstreamInfo
 from flowfabric.stores.base import Reader
-from flowfabric.stores.tables import EDGES, EDGES_AHEAD, MEMBERS, Key
+from flowfabric.stores.indexes import CHILDREN, EDGES_AHEAD_TO, EDGES_TO, Search
+from flowfabric.stores.tables import MEMBERS, Key
 
 
 async def look_at_dependencies(execution: Execution, reader: Reader) -> DependencyLook | None:
@@ -23,8 +24,8 @@ async def look_at_dependencies(execution: Execution, reader: Reader) -> Dependen
     are_children = bool(member.open_children)
     staged: dict[str, str | None] = {}
     if are_children:
-        rows = await reader.rows_by(MEMBERS, "parent_id", [key])
-        ids = [each.execution_id for each in rows]
+        children = await reader.search_keys(Search(CHILDREN, ((key,),)))
+        ids = [each[1] for each in children]
     else:
         staged = await _open_edges(reader, member)
         ids = list(staged)
@@ -49,10 +50,8 @@ async def _open_edges(reader: Reader, member: MemberRow) -> dict[str, str | None
     """The upstreams a member waits for; of staged edges with their ids."""
     found: dict[str, str | None] = {}
     for state in (EdgeState.APPLIED, EdgeState.PENDING) if member.staged else (EdgeState.APPLIED,):
-        only = ("edge_state", state.value)
-        for edge in await reader.rows_by(
-            EDGES, "downstream_execution_id", [member.execution_id], only=only
-        ):
+        only = (("edge_state", state.value),)
+        for edge in await reader.search(Search(EDGES_TO, ((member.execution_id,),), only=only)):
             is_staged = state is EdgeState.PENDING
             found.setdefault(edge.upstream_execution_id, edge.edge_id if is_staged else None)
     return found
@@ -61,8 +60,10 @@ async def _open_edges(reader: Reader, member: MemberRow) -> dict[str, str | None
 async def members_as_met(reader: Reader, key: Key) -> dict[Key, MemberRow]:
     """Members in their current state, also those with a state derived from their sole edge."""
     rows = await reader.peek_rows(MEMBERS, [key])
-    asked, only = perhaps_met(rows.values()), ("edge_state", EdgeState.SATISFIED.value)
+    asked = perhaps_met(rows.values())
     if not asked:
         return rows
-    edges = await reader.rows_by(EDGES_AHEAD, "downstream_execution_id", asked, only=only)
+    only = (("edge_state", EdgeState.SATISFIED.value),)
+    wanted = tuple((each,) for each in asked)
+    edges = await reader.search(Search(EDGES_AHEAD_TO, wanted, only=only))
     return as_met(rows, edges)

@@ -44,6 +44,15 @@ from flowfabric.model.flow_results import (
 from flowfabric.model.limit_checks import check_word
 from flowfabric.model.state import PUBLIC_OF_OUTCOME, PublicState
 from flowfabric.stores.base import Reader
+from flowfabric.stores.indexes import (
+    EDGES_FROM,
+    EDGES_TO,
+    FLOWS_IN_STATE,
+    FLOWS_OF_BOTH,
+    FLOWS_OF_NAMESPACE,
+    Search,
+    by_key,
+)
 from flowfabric.stores.tables import EDGES, FLOWS, MEMBERS, Key
 
 _FLOWS = Listing("list_flows", at_uuid)
@@ -98,15 +107,23 @@ async def list_flows(machine: Machine, request: api.ListFlows) -> Page[FlowListi
     limit, newest_first = check_limit(request.limit), request.newest_first
     after = _FLOWS.place(request.cursor)
     check_flag(newest_first, field="newest_first")
-    equal: dict[str, str] = {}
+    index = by_key(FLOWS)
+    prefix: Key = ()
     if request.namespace is not None:
-        equal["namespace"] = machine.namespace(request.namespace)
+        index, prefix = FLOWS_OF_NAMESPACE, (machine.namespace(request.namespace),)
     if request.status is not None:
         word = check_word(request.status, FlowStatus, field="status")
-        equal["public_flow_state"] = _STATE_OF_STATUS[word].value
-    rows = await machine.read(
-        lambda reader: reader.page_rows(FLOWS, equal, after, limit + 1, newest_first=newest_first)
+        index = FLOWS_OF_BOTH if prefix else FLOWS_IN_STATE
+        prefix = (*prefix, _STATE_OF_STATUS[word].value)
+    search = Search(
+        index,
+        (prefix,),
+        after=after,
+        limit=limit + 1,
+        is_backwards=newest_first,
+        skips_corrupt=True,
     )
+    rows = await machine.read(lambda reader: reader.search(search))
     return _FLOWS.page(rows, limit, place_of=FLOWS.key_of, show=_listing)
 
 
@@ -135,20 +152,27 @@ async def list_flow_members(
 async def list_edges(machine: Machine, request: api.ListEdges) -> Page[EdgeSnapshot]:
     """Edges of one end, or all of the flow."""
     flow, limit = check_uuid(request.flow_id), check_limit(request.limit)
-    place = _EDGES.place(request.cursor)
-    after = None if place is None else (flow, *place)
+    after = _EDGES.place(request.cursor)
     from_node, to_node = request.from_node, request.to_node
     if from_node is not None and to_node is not None:
         raise InvalidInput("to_node: give one of from_node and to_node", field="to_node")
     named = "from_node" if from_node is not None else "to_node"
     end = from_node if from_node is not None else to_node
-    column = "upstream_execution_id" if from_node is not None else "downstream_execution_id"
+    index, prefix = by_key(EDGES), flow
     if end is not None:
         check_execution_id(end, partitions=machine.store.partitions, field=named)
+        index, prefix = EDGES_FROM if from_node is not None else EDGES_TO, end
+    search = Search(
+        index,
+        ((prefix,),),
+        after=after,
+        limit=limit + 1,
+        only=(("flow_id", flow),),
+        skips_corrupt=True,
+    )
 
     async def work(reader: Reader) -> Page[EdgeSnapshot]:
-        equal = {"flow_id": flow} if end is None else {"flow_id": flow, column: end}
-        rows = await reader.page_rows(EDGES, equal, after, limit + 1, newest_first=False)
+        rows = await reader.search(search)
         members = await _members_below(reader, rows)
         return _EDGES.page(
             rows,

@@ -11,7 +11,7 @@ from flowfabric.engine.operations.leases import lease_ttl, offer
 from flowfabric.engine.operations.performing import answers, commands
 from flowfabric.engine.unit.commands.claims import with_body
 from flowfabric.errors import InvalidInput
-from flowfabric.kernel.execution.claim import NewIds
+from flowfabric.kernel.execution.claim import NewIds, is_claimable
 from flowfabric.kernel.execution.grant import ClaimGranted, ClaimNamed, IssueClaimGrant, PromiseBest
 from flowfabric.kernel.execution.reclaim import IssueReclaimGrant, ReclaimExecution
 from flowfabric.model.checks import (
@@ -20,8 +20,10 @@ from flowfabric.model.checks import (
     check_lane,
     check_name,
 )
+from flowfabric.model.record import replace
 from flowfabric.model.results import Claimed, GrantIssued, ReclaimResult
 from flowfabric.stores.base import Reader
+from flowfabric.stores.indexes import READY, Search
 
 G = TypeVar("G", IssueClaimGrant, IssueReclaimGrant)
 
@@ -38,12 +40,17 @@ async def scan_eligible_executions(
     tenant = machine.namespace(request.namespace)
 
     async def work(reader: Reader) -> list[str]:
-        routes = [
+        routes = (
             route
             for route in (await reader.catalog()).routes
             if route.lane_id == lane and route.namespace == tenant
-        ]
-        return await reader.peek_ready(routes, limit) if routes and limit else []
+        )
+        page = Search(READY, tuple((route,) for route in routes), limit=limits.PAGE_MAX)
+        eligible: list[str] = []
+        while len(eligible) < limit and (found := await reader.search(page)):
+            eligible += [each.execution_id for each in found if is_claimable(each, reader.now)]
+            page = replace(page, after=READY.place(found[-1])[1:])
+        return eligible[:limit]
 
     return await machine.read(work)
 

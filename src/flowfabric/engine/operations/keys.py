@@ -6,7 +6,7 @@ from flowfabric import ids, limits
 from flowfabric.api import keys as api
 from flowfabric.engine.machine import Machine
 from flowfabric.engine.operations.performing import answers
-from flowfabric.engine.unit.waits import SECRETS_MAX
+from flowfabric.engine.unit.waits import EVERY_SECRET
 from flowfabric.errors import ConfigurationMismatch, InvalidInput
 from flowfabric.kernel.wait.keys import RotateKey, SeedKey, is_over, same_secret
 from flowfabric.kernel.wait.token import check_kid, check_secret
@@ -14,7 +14,6 @@ from flowfabric.model.checks import check_integer
 from flowfabric.model.keys import AlreadySeeded, NothingToRotate, Rotated, Seeded
 from flowfabric.model.suspension import KeyInfo
 from flowfabric.stores.base import Reader
-from flowfabric.stores.tables import SECRETS
 
 FIRST_KID = "k1"
 
@@ -27,14 +26,14 @@ async def ensure_signing_key(machine: Machine) -> None:
     """
     wanted, kid = machine.config.waitpoint_secret, machine.config.waitpoint_kid
     if wanted is None:
-        if not await machine.read(lambda reader: reader.list_rows(SECRETS, None, 1)):
+        if not await machine.read(lambda reader: reader.search_keys(EVERY_SECRET)):
             await _seed(machine, FIRST_KID, ids.new_signing_secret(), is_automatic=True)
         return
     secret, name = (
         check_secret(wanted, field="waitpoint_secret"),
         check_kid(kid, field="waitpoint_kid"),
     )
-    stored = await machine.read(lambda reader: reader.list_rows(SECRETS, None, SECRETS_MAX))
+    stored = await machine.read(lambda reader: reader.search(EVERY_SECRET))
     if any(same_secret(each, secret) for each in stored):
         return
     try:
@@ -95,7 +94,7 @@ async def list_waitpoint_hmac_kids(
 
     async def work(reader: Reader) -> tuple[KeyInfo, ...]:
         await reader.catalog()  # also reads the store's clock
-        stored = await reader.list_rows(SECRETS, None, SECRETS_MAX)
+        stored = await reader.search(EVERY_SECRET)
         return tuple(
             KeyInfo(each.kid, bool(each.is_current), each.created_at, each.due_at)
             for each in stored

@@ -17,6 +17,7 @@ from flowfabric.model.checks import check_integer, check_name
 from flowfabric.model.limit_checks import check_quota_limit, check_window
 from flowfabric.model.quota import AdmissionOutcome, QuotaPolicy, QuotaStatus
 from flowfabric.stores.base import Reader
+from flowfabric.stores.indexes import Search, by_key
 from flowfabric.stores.tables import GATES, QUOTAS
 
 _QUOTAS = Listing("list_quota_policies", at_name)
@@ -124,9 +125,8 @@ async def list_quota_policies(
 ) -> Page[QuotaPolicy]:
     """One page, by id."""
     limit, after = check_limit(request.limit), _QUOTAS.place(request.cursor)
-    rows = await machine.read(
-        lambda reader: reader.page_rows(QUOTAS, {}, after, limit + 1, newest_first=False)
-    )
+    page = Search(by_key(QUOTAS), after=after, limit=limit + 1, skips_corrupt=True)
+    rows = await machine.read(lambda reader: reader.search(page))
     return _QUOTAS.page(
         rows, limit, place_of=lambda row: (row.quota_policy_id,), show=lambda row: row
     )

@@ -12,7 +12,7 @@ from flowfabric.engine.operations.execution_lists import find_page
 from flowfabric.engine.operations.listing import Listing, check_limit
 from flowfabric.engine.operations.performing import answers
 from flowfabric.engine.unit.corrupt import readable
-from flowfabric.engine.unit.waits import SECRETS_MAX
+from flowfabric.engine.unit.waits import EVERY_SECRET
 from flowfabric.errors import KeyringEmpty, NotFound
 from flowfabric.kernel.explain.waits import WaitLook, in_words, lines_of, progress_of
 from flowfabric.kernel.wait.condition import names_for
@@ -35,7 +35,8 @@ from flowfabric.model.suspension import (
     WaitpointState,
 )
 from flowfabric.stores.base import Corrupt, Reader
-from flowfabric.stores.tables import SECRETS, SIGNALS, SUSPENSIONS, WAITPOINTS, Key
+from flowfabric.stores.indexes import WAITPOINTS_OF, Search
+from flowfabric.stores.tables import SIGNALS, SUSPENSIONS, WAITPOINTS, Key
 
 _WAITPOINTS = Listing("list_pending_waitpoints", at_name)
 _WAITS = Listing("list_waits", at_instant)
@@ -83,7 +84,7 @@ async def _last_wait(machine: Machine, handle: Handle) -> ResumeInfo | None:
 async def _resume_info(reader: Reader, row: SuspensionRow) -> ResumeInfo:
     waitpoints = [
         each
-        for each in await reader.rows_of(WAITPOINTS, [row.execution_id])
+        for each in await reader.search(Search(WAITPOINTS_OF, ((row.execution_id,),)))
         if each.suspension_id == row.suspension_id
     ]
     keys = [(each.waitpoint_id,) for each in waitpoints]
@@ -110,13 +111,13 @@ async def list_pending_waitpoints(
     async def work(reader: Reader) -> Page[WaitpointInfo]:
         if checked not in await reader.get((checked,)):
             raise NotFound(f"execution {checked}", entity="execution")
-        rows = await reader.rows_of(WAITPOINTS, [checked])
+        rows = await reader.search(Search(WAITPOINTS_OF, ((checked,),)))
         found = sorted(
             (row for row in rows if row.state is not WaitpointState.CLOSED),
             key=lambda row: row.waitpoint_id,
         )
         wanted = [row for row in found if after is None or row.waitpoint_id > after[0]]
-        secrets = {s.kid: s for s in await reader.list_rows(SECRETS, None, SECRETS_MAX)}
+        secrets = {s.kid: s for s in await reader.search(EVERY_SECRET)}
         episodes = await reader.peek_rows(SUSPENSIONS, [(checked,)])
 
         def show(row: WaitpointRow) -> WaitpointInfo:
@@ -150,7 +151,7 @@ async def find_waitpoint(machine: Machine, request: api.FindWaitpoint) -> Waitpo
     """The newest with the key."""
     checked = machine.check_id(request.execution_id)
     key = check_name(request.waitpoint_key, field="waitpoint_key")
-    rows = await machine.read(lambda reader: reader.rows_of(WAITPOINTS, [checked]))
+    rows = await machine.read(lambda reader: reader.search(Search(WAITPOINTS_OF, ((checked,),))))
     known = [row for row in rows if row.waitpoint_key == key]
     return max(known, key=_freshness, default=None)
 
@@ -211,7 +212,7 @@ async def read_waitpoint_token(machine: Machine, request: api.ReadWaitpointToken
 
 async def token_of(machine: Machine, waitpoint: WaitpointRow) -> Token:
     """A waitpoint's token under the current key."""
-    secrets = await machine.read(lambda reader: reader.list_rows(SECRETS, None, SECRETS_MAX))
+    secrets = await machine.read(lambda reader: reader.search(EVERY_SECRET))
     if (key := current(secrets)) is None:
         raise KeyringEmpty
     return mint(waitpoint, key)

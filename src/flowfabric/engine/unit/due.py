@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Final
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
 
 from flowfabric import limits
 from flowfabric.model.record import Record
-from flowfabric.stores.base import Transaction
+from flowfabric.stores.indexes import Search, due_search
 from flowfabric.stores.tables import FLOWS, TIMED_TABLES, AnyTable, Key
 
 EXECUTION: Final = "execution"
@@ -39,12 +39,17 @@ class Due:
             yield from ((table.name, key) for key in keys)
 
 
-async def rows_due(tx: Transaction, limit: int, aside: frozenset[Thing]) -> Due:
+async def rows_due(
+    search_keys: Callable[[Search[Any]], Awaitable[list[Key]]],
+    now: int,
+    limit: int,
+    aside: frozenset[Thing],
+) -> Due:
     """The rows of small tables whose time has come, without those that are set aside."""
     found: dict[AnyTable, Sequence[Key]] = {}
     for table in TIMED_TABLES:
         most = min(limit, FLOWS_AT_ONCE) if table is FLOWS else limit
-        keys = await tx.due_keys(table, tx.now, most + len(aside))
+        keys = await search_keys(due_search(table, now, most + len(aside)))
         if aside:
             keys = [key for key in keys if (table.name, key) not in aside][:most]
         if keys:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from flowfabric.engine.unit.budgets import Budgets
 from flowfabric.engine.unit.due import Due
+from flowfabric.engine.unit.overlay import Overlay
 from flowfabric.engine.unit.quotas import Gates
 from flowfabric.engine.unit.room import Room
 from flowfabric.engine.unit.view import View
@@ -31,6 +32,7 @@ from flowfabric.model.budget import HoldReleased
 from flowfabric.model.execution import Body, Execution
 from flowfabric.model.quota import AdmissionState
 from flowfabric.stores.base import Transaction
+from flowfabric.stores.indexes import ADMISSIONS_OF, Search
 from flowfabric.stores.tables import ADMISSIONS, BUDGETS, GATES, HOLDS, Key
 
 Candidate = tuple[Execution, Body]
@@ -40,13 +42,13 @@ Move = tuple[Execution, Execution]  # an execution before and after
 class Limits:
     """Budgets and quotas as one transaction sees and changes them."""
 
-    def __init__(self, tx: Transaction, view: View, waits: Waits) -> None:
+    def __init__(self, tx: Transaction, view: View, overlay: Overlay, waits: Waits) -> None:
         self._tx = tx
         self._view = view
         self._waits = waits
         self.budgets = Budgets(tx, view)
-        self.gates = Gates(tx, view)
-        self._room = Room(tx, view, self.budgets, self.gates)
+        self.gates = Gates(tx, view, overlay)
+        self._room = Room(tx, view, overlay, self.budgets, self.gates)
 
     async def prepare(self, need: Needs) -> None:
         """Lock what the commands will touch: all budgets in one step, then all gates in one."""
@@ -220,11 +222,11 @@ class Limits:
 
         They do not change meanwhile: their executions are locked.
         """
-        ids = [each.execution_id for each in executions]
-        holds = await self._tx.rows_of(HOLDS, ids)
-        self._view.rows.take(HOLDS, {HOLDS.key_of(each): each for each in holds})
-        slots = [ADMISSIONS.key_of(each) for each in await self._tx.rows_of(ADMISSIONS, ids)]
-        return [each.budget_id for each in holds], slots
+        owners = tuple((each.execution_id,) for each in executions)
+        holds = await self._tx.peek_rows(HOLDS, owners)
+        self._view.rows.take(HOLDS, holds)
+        slots = await self._tx.search_keys(Search(ADMISSIONS_OF, owners))
+        return [each.budget_id for each in holds.values()], slots
 
     # --- what is due by itself -----------------------------------------------------------------
 

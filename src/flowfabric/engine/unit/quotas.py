@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from flowfabric import ids
 from flowfabric.engine.unit.corrupt import readable
-from flowfabric.engine.unit.records import save_rows
+from flowfabric.engine.unit.overlay import Overlay
 from flowfabric.engine.unit.view import View
 from flowfabric.errors import Corruption
 from flowfabric.kernel.command import Needs
@@ -26,6 +26,7 @@ from flowfabric.model.execution import Execution
 from flowfabric.model.quota import AdmissionRow, AdmissionState, GateRow, QuotaPolicy
 from flowfabric.model.record import replace
 from flowfabric.stores.base import Transaction
+from flowfabric.stores.indexes import WINDOW, Search
 from flowfabric.stores.tables import ADMISSIONS, GATES, QUOTAS, Key
 
 WINDOW_PAGE = 500
@@ -34,9 +35,10 @@ WINDOW_PAGE = 500
 class Gates:
     """Gates by policy and key, as they stand."""
 
-    def __init__(self, tx: Transaction, view: View) -> None:
+    def __init__(self, tx: Transaction, view: View, overlay: Overlay) -> None:
         self._tx = tx
         self._view = view
+        self._overlay = overlay
         self._rows = view.rows
         self._gates: dict[Key, Gate] = {}  # locked
         self._unknown: set[Key] = set()
@@ -87,18 +89,19 @@ class Gates:
 
     async def _trim(self, key: Key) -> None:
         """What is older than the window leaves it: each admission once, whatever the rate."""
-        first = await self._tx.oldest_rows(ADMISSIONS, key, 1)
+        first = await self._overlay.search(Search(WINDOW, (key,), limit=1))
         decision = trim(self._gates[key], first, self._view.at)
         if decision.reply == 0:  # as a rule nothing has left since the last look
             self._view.apply(None, decision)
             return
+        page = Search(WINDOW, (key,), limit=WINDOW_PAGE)
         while True:
-            oldest = await self._tx.oldest_rows(ADMISSIONS, key, WINDOW_PAGE)
+            oldest = await self._overlay.search(page)
             self._rows.take(ADMISSIONS, {ADMISSIONS.key_of(each): each for each in oldest})
             left = self._view.apply(None, trim(self._gates[key], oldest, self._view.at))
             if left != WINDOW_PAGE:
                 return
-            await save_rows(self._tx, self._rows)
+            page = replace(page, after=(oldest[-1].counted_at, oldest[-1].execution_id))
 
     async def prepare(self, need: Needs) -> None:
         """Everything that commands about quotas will ask for."""

@@ -7,10 +7,13 @@ from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
 from flowfabric.model.record import Record, fields_of
-from flowfabric.stores.base import Changes, RowChanges, Transaction
+from flowfabric.stores.base import RowChanges
 from flowfabric.stores.tables import AnyTable, Key, Table
 
 R = TypeVar("R", bound=Record)
+# Rows that were put or dropped, as they stand; and those without an image, by the values that all
+# of them get.
+Pending = tuple[Mapping[Key, Any], Mapping[Record, Mapping[Key, None]]]
 
 
 class Rows:
@@ -32,6 +35,8 @@ class Rows:
         """Remember what was loaded; an image this batch has changed stays. `images`: how the
         records stand where the rows alone do not say it."""
         known = self._images[table]
+        if changed := self._changed.get(table):  # those may have been found among pending writes
+            found = {key: record for key, record in found.items() if key not in changed}
         for key, record in (found if images is None else images).items():
             known.setdefault(key, record)
         self._stored[table].update(found)
@@ -52,6 +57,15 @@ class Rows:
         """Whether anything is known of a table."""
         return bool(self._images[table])
 
+    def pending(self, table: AnyTable) -> Pending | None:
+        """What is not written yet of a table; None where nothing is."""
+        self.settle(table)
+        changed, alike = self._changed.get(table), self._alike.get(table)
+        if not changed and not alike:
+            return None
+        images = self._images[table]
+        return {key: images[key] for key in changed or ()}, alike or {}
+
     def group(self, table: Table[R], prefix: Key) -> list[R]:
         """The loaded records whose keys begin so, in the order of their keys."""
         size = len(prefix)
@@ -70,13 +84,24 @@ class Rows:
             if record is not None and getattr(record, field) == value
         ]
 
+    def settle(self, table: AnyTable) -> None:
+        """Give an image to rows that were added without one: they are looked for before they are
+        written."""
+        if self._new.get(table):
+            for record in self._new.pop(table):
+                self.put(table, record)
+
     def add(self, table: Table[R], records: Iterable[R]) -> None:
-        """Insert many rows that are not read again before they are written."""
+        """Insert many rows, as a rule not looked for before they are written."""
         self._new[table].extend(records)
 
     def set_alike(self, table: Table[R], keys: Iterable[Key], values: Record) -> None:
         """Give the same values to rows that have no image here; `values` has fields of theirs."""
-        self._alike[table].setdefault(values, {}).update(dict.fromkeys(keys))
+        wanted, groups = dict.fromkeys(keys), self._alike[table]
+        for others in [each for known, each in groups.items() if known != values]:
+            for key in wanted.keys() & others.keys():
+                del others[key]
+        groups.setdefault(values, {}).update(wanted)
 
     def put(self, table: Table[R], record: R) -> None:
         """Insert or change."""
@@ -154,10 +179,3 @@ def _add_differences(fields: set[str], before: Record | None, after: Record) -> 
             old, new = getattr(before, name), getattr(after, name)
             if old is not new and old != new:
                 fields.add(name)
-
-
-async def save_rows(tx: Transaction, rows: Rows) -> None:
-    """Write what has changed so far, so that a search sees it."""
-    changes = Changes()
-    changes.rows = rows.changes()
-    await tx.save(changes)

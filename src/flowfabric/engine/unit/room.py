@@ -7,6 +7,7 @@ other transaction has locked them, so nothing waits against that order.
 from __future__ import annotations
 
 from flowfabric.engine.unit.budgets import Budgets
+from flowfabric.engine.unit.overlay import Overlay
 from flowfabric.engine.unit.quotas import Gates
 from flowfabric.engine.unit.view import View
 from flowfabric.kernel.limit.admission import budget_key, gate_key
@@ -22,17 +23,24 @@ from flowfabric.kernel.limit.room import (
 )
 from flowfabric.model.budget import PendingWork
 from flowfabric.model.execution import Execution
+from flowfabric.model.record import replace
 from flowfabric.stores.base import Transaction
+from flowfabric.stores.indexes import BLOCKED, Search, by_key
+from flowfabric.stores.tables import ATTACHMENTS
 
 UNBLOCK_CHUNK = 500  # executions moved on by the transaction that made room; more follow at once
+ATTACHED_PAGE = 500
 
 
 class Room:
     """What the budgets and gates of one transaction have room for."""
 
-    def __init__(self, tx: Transaction, view: View, budgets: Budgets, gates: Gates) -> None:
+    def __init__(
+        self, tx: Transaction, view: View, overlay: Overlay, budgets: Budgets, gates: Gates
+    ) -> None:
         self._tx = tx
         self._view = view
+        self._overlay = overlay
         self._budgets = budgets
         self._gates = gates
 
@@ -50,13 +58,10 @@ class Room:
 
     async def _cancel_attached(self, budget: Budget) -> int:
         """Cancel what waits, a bounded number at a time; the loop goes on with the rest."""
-        await self._save()
         budget_id, at = budget.row.budget_id, self._view.at
-        found = await self._tx.attached(budget_id, UNBLOCK_CHUNK)
+        found, more = await self._attached(budget_id)
         for execution in found:
-            current = self._current(execution)
-            self._view.apply(current, cancel_waiting(current, budget_id, at))
-        more = len(found) == UNBLOCK_CHUNK
+            self._view.apply(execution, cancel_waiting(execution, budget_id, at))
         self._budgets.worked(budget_id, after_cancelling(budget, more, at))
         return 0 if more else len(found)
 
@@ -81,22 +86,40 @@ class Room:
 
     async def _unblock(self, awaited: str, limit: int) -> tuple[int, bool]:
         """Executions waiting for this become claimable; whether more of them wait."""
-        await self._save()
-        found = await self._tx.blocked(awaited, limit)
+        search = Search(BLOCKED, ((awaited,),), limit=limit, is_held=True)
+        found = await self._overlay.search(search)
         for execution in found:
             current = self._current(execution)
             self._view.apply(current, call_up(current, awaited, self._view.at))
         return len(found), await self._is_awaited(awaited)
 
     async def _is_awaited(self, key: str) -> bool:
-        await self._save()
-        return await self._tx.is_blocked(key)
+        search = Search(BLOCKED, ((key,),), limit=1)
+        return bool(await self._overlay.search_keys(search))
+
+    async def _attached(self, budget_id: str) -> tuple[list[Execution], bool]:
+        """Executions of a budget that neither run nor have ended, a bounded number of those that
+        are unlocked; whether there may be more."""
+        found: list[Execution] = []
+        page = Search(by_key(ATTACHMENTS), ((budget_id,),), limit=ATTACHED_PAGE)
+        while keys := await self._overlay.search_keys(page):
+            ids = [key[1] for key in keys]
+            seen = await self._tx.get([each for each in ids if not self._view.execution(each)])
+            waiting = [
+                each
+                for each in ids
+                if isinstance(image := self._view.execution(each) or seen.get(each), Execution)
+                and image.is_runnable
+            ]
+            missing = [each for each in waiting if not self._view.execution(each)]
+            self._view.executions.update(await self._tx.load_free(missing) if missing else {})
+            current = (self._view.execution(each) for each in waiting)
+            found += [each for each in current if each is not None and each.is_runnable]
+            if len(found) >= UNBLOCK_CHUNK or len(keys) < ATTACHED_PAGE:
+                break
+            page = replace(page, after=(ids[-1],))
+        return found[:UNBLOCK_CHUNK], len(found) >= UNBLOCK_CHUNK
 
     def _current(self, execution: Execution) -> Execution:
         """The image of this transaction, or the one just loaded."""
         return self._view.execution(execution.execution_id) or self._view.take(execution)
-
-    async def _save(self) -> None:
-        """A search must see what this batch has decided."""
-        if changes := self._view.take_changes():
-            await self._tx.save(changes)

@@ -9,14 +9,15 @@ from functools import cached_property
 from flowfabric.engine.unit.candidates import Pool
 from flowfabric.engine.unit.flows.flows import Flows, flows_named, members_of
 from flowfabric.engine.unit.limits import Limits
+from flowfabric.engine.unit.overlay import Overlay
 from flowfabric.engine.unit.view import InvariantViolated, View
-from flowfabric.engine.unit.waits import Waits
+from flowfabric.engine.unit.waits import Waits, want_waits
 from flowfabric.kernel.command import Command, Needs
 from flowfabric.kernel.decision import Moment
 from flowfabric.kernel.execution.routing import Offer
 from flowfabric.kernel.limit.fairness import Credits
 from flowfabric.model.route import Catalog
-from flowfabric.stores.base import Transaction
+from flowfabric.stores.base import Transaction, Wanted
 
 
 class Unit:
@@ -29,6 +30,7 @@ class Unit:
         self.credits_of = credits_of
         self.claims_left: Counter[Hashable] = Counter()  # executions that claims to come ask for
         self.pool: Pool | None = None
+        self.overlay = Overlay(tx, view)
         self._has_flows = self._has_limits = False  # whether these parts were made
 
     @cached_property
@@ -40,13 +42,13 @@ class Unit:
     def limits(self) -> Limits:
         """Budgets and quotas."""
         self._has_limits = True
-        return Limits(self.tx, self.view, self.waits)
+        return Limits(self.tx, self.view, self.overlay, self.waits)
 
     @cached_property
     def flows(self) -> Flows:
         """Flows, members and edges."""
         self._has_flows = True
-        return Flows(self.tx, self.view)
+        return Flows(self.tx, self.view, self.overlay)
 
     @property
     def catalog(self) -> Catalog:
@@ -83,11 +85,6 @@ class Unit:
         if missing:
             self.view.executions.update(await self.tx.load(missing))
 
-    async def save(self) -> None:
-        """Write what was decided so far, so that a search sees it."""
-        if changes := self.view.take_changes():
-            await self.tx.save(changes)
-
 
 async def open_unit(
     tx: Transaction,
@@ -95,22 +92,32 @@ async def open_unit(
     moment: Callable[[int], Moment],
     credits_of: Callable[[Offer], Credits],
 ) -> Unit:
-    """A unit with everything its commands need, in one trip per kind and in one lock order:
-    executions, then flows, then waits, then limits."""
+    """A unit with everything its commands need: one look, then what depends on it, in one lock
+    order: executions, then flows, then limits."""
     need = Needs()
     for command in commands:
         command.needs(need)
-    catalog = await tx.catalog() if need.catalog else None
     if need.members_of:
         need.executions |= await members_of(tx, need.members_of)
-    executions = await tx.load(tuple(need.executions)) if need.executions else {}
-    keys = await tx.load_keys(sorted(need.keys)) if need.keys else {}
-    unit = Unit(tx, View(moment(tx.now), catalog, executions, keys), credits_of)
+    found = await tx.look(_wanted(need))
+    view = View(moment(tx.now), found.catalog, found.executions, found.keys)
+    unit = Unit(tx, view, credits_of)
     unit.claims_left.update(need.claims)
-    if flow_ids := flows_named(need, executions):
+    if flow_ids := flows_named(need, found.executions):
         await unit.flows.prepare(flow_ids, commands)
     if need.waits:
-        await unit.waits.prepare(need)
+        await unit.waits.prepare(need, found)
     if need.is_limited:
         await unit.limits.prepare(need)
     return unit
+
+
+def _wanted(need: Needs) -> Wanted:
+    """What the look of a batch asks for."""
+    wanted = Wanted()
+    wanted.catalog = need.catalog
+    wanted.executions = tuple(need.executions)
+    wanted.keys = sorted(need.keys)
+    if need.waits:
+        want_waits(need, wanted)
+    return wanted

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 from flowfabric.engine.unit.records import Rows
@@ -81,6 +81,7 @@ class View:
         self.keys = {} if keys is None else keys
         self.rows = Rows()
         self.changes = Changes()
+        self.stored: dict[str, Execution] = {}  # executions with unwritten changes, as stored
         self.effects = Effects()
         self._keepers: dict[type[Record], Callable[[Any], None]] = {}
         self._bounded: list[tuple[Execution, Execution]] = []
@@ -171,8 +172,7 @@ class View:
         self, before: Execution, after: Execution, command: Command[object] | None, ends_wait: bool
     ) -> None:
         key = after.execution_id
-        self.executions[key] = after
-        self.changes.updated[key] = after
+        self.put(before, after)
         if not keeps_cold(before, after):
             (self.changes.freed if keeps_most(before, after) else self.changes.cold).add(key)
         if not keeps_taken(before, after):
@@ -190,9 +190,33 @@ class View:
             self._bounded.append((before, after))
         self.effects.note(before, after)
 
+    def put(self, before: Execution, after: Execution) -> None:
+        """The next image of an execution."""
+        key = after.execution_id
+        self.executions[key] = self.changes.updated[key] = after
+        if key not in self.changes.created:
+            self.stored.setdefault(key, before)
+
+    @property
+    def has_unwritten(self) -> bool:
+        """Whether executions were created or changed and are not written yet."""
+        return bool(self.changes.created or self.changes.updated)
+
+    def is_unwritten(self, execution_id: str) -> bool:
+        """Whether the store has another image of an execution, or none."""
+        return execution_id in self.changes.updated or execution_id in self.changes.created
+
+    def unwritten(self) -> Iterator[Execution]:
+        """Executions that are created or changed and not written yet, as they stand."""
+        yield from self.changes.updated.values()
+        for key, (execution, _) in self.changes.created.items():
+            if key not in self.changes.updated:
+                yield execution
+
     def take_changes(self) -> Changes:
         """What is to be written now; the view goes on empty-handed."""
         changes, self.changes = self.changes, Changes()
+        self.stored = {}
         if changes.freed:  # what was also taken is written whole
             changes.cold |= changes.freed & changes.taken
             changes.freed -= changes.cold

@@ -7,7 +7,7 @@ none of these rows needs a lock of its own.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, TypeVar
 
 from flowfabric import ids
@@ -39,7 +39,8 @@ from flowfabric.model.suspension import (
     WaitpointRow,
     WaitpointState,
 )
-from flowfabric.stores.base import Transaction
+from flowfabric.stores.base import Found, Transaction, Wanted
+from flowfabric.stores.indexes import WAITPOINTS_OF, Search, by_key, open_waitpoints
 from flowfabric.stores.tables import (
     SECRETS,
     SIGNAL_KEYS,
@@ -51,8 +52,20 @@ from flowfabric.stores.tables import (
     Table,
 )
 
-SECRETS_MAX: Final = 100
+EVERY_SECRET: Final = Search(by_key(SECRETS), limit=100)
 K = TypeVar("K", SignalKeyRow, SuspendKeyRow)
+
+
+def want_waits(need: Needs, wanted: Wanted) -> None:
+    """What commands about waits ask of the look: signing keys, waitpoints, signals, keys."""
+    wanted.searches.add(EVERY_SECRET)
+    for table, keys in (
+        (WAITPOINTS, need.waitpoints),
+        (SIGNALS, need.signals),
+        (SIGNAL_KEYS, need.signal_keys),
+        (SUSPEND_KEYS, need.suspend_keys),
+    ):
+        wanted.rows[table] = sorted(keys)
 
 
 class Waits:
@@ -70,17 +83,13 @@ class Waits:
 
     # --- loading -------------------------------------------------------------------------------
 
-    async def prepare(self, need: Needs) -> None:
+    async def prepare(self, need: Needs, found: Found) -> None:
         """Everything the commands will ask for; their executions are locked already."""
-        tx, rows = self._tx, self._view.rows
-        self.secrets = await tx.list_rows(SECRETS, None, SECRETS_MAX)
-        if need.waitpoints:
-            found = await tx.peek_rows(WAITPOINTS, sorted(need.waitpoints))
-            self._remember(found.values())
-        if need.signals:
-            rows.take(SIGNALS, await tx.peek_rows(SIGNALS, sorted(need.signals)))
-        await self._load_keys(SIGNAL_KEYS, need.signal_keys)
-        await self._load_keys(SUSPEND_KEYS, need.suspend_keys)
+        self.secrets = found.searches[EVERY_SECRET]
+        self._remember(found.rows[WAITPOINTS].values())
+        self._view.rows.take(SIGNALS, found.rows[SIGNALS])
+        await self._take_keys(SIGNAL_KEYS, found.rows[SIGNAL_KEYS])
+        await self._take_keys(SUSPEND_KEYS, found.rows[SUSPEND_KEYS])
         await self.open(self._view.loaded())
         await self._recall(need.suspend_keys)
 
@@ -91,12 +100,9 @@ class Waits:
         for key, waitpoint in found.items():
             self._bound.setdefault(waitpoint.suspension_id, set()).add(key)
 
-    async def _load_keys(self, table: Table[K], keys: set[Key]) -> None:
+    async def _take_keys(self, table: Table[K], found: Mapping[Key, K]) -> None:
         """A key whose time is over may be swept meanwhile: it is locked before it is used again."""
-        if not keys:
-            return
         rows, now = self._view.rows, self._view.at.now
-        found = await self._tx.peek_rows(table, sorted(keys))
         rows.take(table, found)
         lapsed = sorted(key for key, row in found.items() if in_force(row, now) is None)
         if lapsed:
@@ -111,7 +117,8 @@ class Waits:
             return
         keys = sorted((each.execution_id, each.suspension_id) for each in seen)
         rows.take(SUSPENSIONS, await tx.peek_rows(SUSPENSIONS, keys))
-        found = await tx.rows_of(WAITPOINTS, sorted({each.execution_id for each in seen}))
+        owners = sorted({(each.execution_id,) for each in seen})
+        found = await tx.search(Search(WAITPOINTS_OF, tuple(owners)))
         self._remember(found)
         made = {each.suspension_id for each in seen}
         addresses = sorted((each.waitpoint_id,) for each in found if each.suspension_id in made)
@@ -143,8 +150,7 @@ class Waits:
         return wanted > 0 and len(self._bound.get(key[1], ())) == wanted
 
     async def _load_waitpoints(self, execution_ids: Sequence[str]) -> None:
-        found = await self._tx.rows_of(WAITPOINTS, execution_ids, is_open=True)
-        self._remember(found)
+        self._remember(await self._tx.search(open_waitpoints(execution_ids)))
 
     # --- what the rules ask for ----------------------------------------------------------------
 

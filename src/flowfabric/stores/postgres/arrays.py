@@ -249,6 +249,7 @@ PARAMETERS: Final = (
     ),
     ("small", str(SMALL_RESULT_BYTES)),
     ("rows", SOURCE),
+    ("version", "(SELECT catalog_version FROM ff_partition_config)"),
 )
 
 

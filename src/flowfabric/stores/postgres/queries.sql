@@ -19,15 +19,15 @@ ON CONFLICT (lane_id) DO UPDATE SET
     lane_state = excluded.lane_state, changed_at = excluded.changed_at, reason = excluded.reason,
     weight = excluded.weight, aging_ms = excluded.aging_ms, bounds = excluded.bounds
 -- name: load
-SELECT [[record]], (extract(epoch FROM clock_timestamp()) * 1000)::bigint
+SELECT [[record]], [[version]], (extract(epoch FROM clock_timestamp()) * 1000)::bigint
 FROM ff_exec_core AS c [[body_of_c]]
 WHERE c.execution_id = ANY($1::uuid[]) ORDER BY c.execution_id FOR UPDATE OF c
 -- name: load_free
-SELECT [[record]], (extract(epoch FROM clock_timestamp()) * 1000)::bigint
+SELECT [[record]], [[version]], (extract(epoch FROM clock_timestamp()) * 1000)::bigint
 FROM ff_exec_core AS c [[body_of_c]]
 WHERE c.execution_id = ANY($1::uuid[]) ORDER BY c.execution_id FOR UPDATE OF c SKIP LOCKED
 -- name: look
-SELECT [[record]], c.xmin::text, (extract(epoch FROM clock_timestamp()) * 1000)::bigint
+SELECT [[record]], c.xmin::text, [[version]], (extract(epoch FROM clock_timestamp()) * 1000)::bigint
 FROM ff_exec_core AS c [[body_of_c]]
 WHERE c.execution_id = ANY($1::uuid[])
 -- name: get
@@ -85,19 +85,6 @@ CROSS JOIN LATERAL (
 ) AS c
 [[body_of_c]]
 LIMIT $3
--- name: peek_ready
-SELECT c.partition_key, c.execution_id FROM unnest($1::int[]) AS wanted (route_id)
-CROSS JOIN LATERAL (
-    SELECT e.* FROM ff_exec_core AS e
-    WHERE e.route_id = wanted.route_id AND e.state_id < 10
-        AND (e.grant_expires_at IS NULL OR e.grant_expires_at < $2)
-        AND (e.deadline_at IS NULL OR e.deadline_at > $2)
-    ORDER BY e.ready_rank, e.execution_id LIMIT $3
-) AS c
-ORDER BY c.ready_rank, c.execution_id LIMIT $3
--- name: due
-SELECT [[record]] FROM ff_exec_core AS c [[body_of_c]]
-WHERE c.due_at <= $1 ORDER BY c.due_at, c.execution_id LIMIT $2 FOR UPDATE OF c SKIP LOCKED
 -- name: next_due
 SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint,
     (SELECT min(due_at) FROM ff_exec_core WHERE due_at IS NOT NULL),
@@ -150,21 +137,6 @@ CROSS JOIN LATERAL (
     WHERE one.execution_id = right(m.execution_id, 36)::uuid OFFSET 0
 ) AS c
 WHERE m.flow_id = $1 GROUP BY c.state_id
--- name: blocked
-SELECT [[record]] FROM ff_exec_core AS c [[body_of_c]]
-WHERE c.blocked_on = $1 ORDER BY c.ready_rank, c.execution_id LIMIT $2
-FOR UPDATE OF c SKIP LOCKED
--- name: is_blocked
-SELECT 1 FROM ff_exec_core WHERE blocked_on = $1 LIMIT 1
--- name: attached
-SELECT [[record]] FROM ff_budget_attachment AS a
-CROSS JOIN LATERAL (
-    SELECT * FROM ff_exec_core AS one
-    WHERE one.execution_id = right(a.execution_id, 36)::uuid AND one.state_id < 60
-    FOR UPDATE SKIP LOCKED
-) AS c
-[[body_of_c]]
-WHERE a.budget_id = $1 ORDER BY a.execution_id LIMIT $2
 -- name: delete_tags
 DELETE FROM ff_exec_tag WHERE execution_id = $1
 -- name: replace_key
@@ -173,9 +145,6 @@ SET execution_id = v.execution_id, fingerprint = v.fingerprint, expires_at = v.e
 FROM [[rows]]
     AS v (namespace, idempotency_key, execution_id, fingerprint, expires_at)
 WHERE k.namespace = v.namespace AND k.idempotency_key = v.idempotency_key
--- name: purgeable
-SELECT execution_id, partition_key FROM ff_exec_core WHERE purge_at IS NOT NULL AND purge_at <= $1
-ORDER BY purge_at, execution_id LIMIT $2 FOR UPDATE SKIP LOCKED
 -- name: purge_tags
 DELETE FROM ff_exec_tag WHERE execution_id = ANY($1::uuid[])
 -- name: purge_attempts
@@ -207,23 +176,12 @@ SELECT namespace, worker_instance_id, worker_id, lanes, capabilities, kinds, las
     liveness_ttl_ms, registered_at
 FROM ff_worker_registry WHERE expires_at <= $1
 ORDER BY expires_at, namespace, worker_instance_id LIMIT $2 FOR UPDATE SKIP LOCKED
--- name: owned_by
-SELECT c.partition_key, c.execution_id FROM ff_exec_core AS c
-JOIN ff_route AS r ON r.route_id = c.route_id
-WHERE c.due_at IS NOT NULL AND c.state_id = 60 AND c.worker_instance_id = $1 AND r.namespace = $2
-ORDER BY c.execution_id LIMIT $3
 -- name: attempts
 SELECT execution_id, attempt_index, attempt_id, attempt_type, outcome, lease_epoch, worker_id,
     worker_instance_id, started_at, ended_at, failure_reason, failure_category, NULL, NULL
 FROM ff_attempt WHERE execution_id = $1 ORDER BY attempt_index
 -- name: result
 SELECT [[attempt]] FROM ff_attempt WHERE execution_id = $1 AND attempt_index = $2
--- name: expired_leases
-SELECT [[record]] FROM ff_exec_core AS c [[body_of_c]]
-WHERE c.due_at <= $1 AND c.state_id = 60 AND c.lease_expires_at <= $1
-    AND (c.lease_expires_at, c.execution_id) > ($2, $3::uuid)
-    AND ($5::int[] IS NULL OR c.route_id = ANY($5::int[]))
-ORDER BY c.lease_expires_at, c.execution_id LIMIT $4
 -- name: ids_between
 SELECT partition_key, execution_id FROM ff_exec_core
 WHERE execution_id BETWEEN $1::uuid AND $2::uuid ORDER BY execution_id DESC LIMIT $3

@@ -8,8 +8,10 @@ from typing import Any, Final, TypeVar
 
 from flowfabric.model.record import Record
 from flowfabric.stores.base import RowChanges
+from flowfabric.stores.indexes import DUE_OF, Search
 from flowfabric.stores.postgres.arrays import SOURCE, Columns, Write, columns_of
 from flowfabric.stores.readable import readable_rows
+from flowfabric.stores.searches import Form, form_of, parts_of, values_of
 from flowfabric.stores.tables import (
     TABLES,
     TIMED_TABLES,
@@ -17,7 +19,6 @@ from flowfabric.stores.tables import (
     Layout,
     Table,
     next_row_due,
-    page_sql,
 )
 
 R = TypeVar("R", bound=Record)
@@ -71,17 +72,54 @@ def insert_of(layout: Layout[Any]) -> Write:
     return Write(layout.name, layout.names, sql, types=_types(layout))
 
 
+def mark(number: int) -> str:
+    """The placeholder of the value with this number."""
+    return f"${number}"
+
+
 @cache
-def rows_by_sql(table: Table[Any], column: str, only: str | None) -> str:
-    """One search of the index for each value, in its order and only as far as the limit: a page of
+def search_sql(form: Form) -> str:
+    """One search of the index for each prefix, in its order and only as far as the limit: a page of
     a wide fan-out does not read all of it."""
-    also = "" if only is None else f" AND t.{only} = $3"
-    page = f"ORDER BY t.{table.key_columns[-1]} LIMIT $2"
+    table = form.of.table
+    kinds = dict(zip(table.whole.names, _types(table.whole), strict=True))
+    names = table.key_columns if form.is_keys else table.names
+    columns = ", ".join(f"t.{name}" for name in names)
+    return merged_sql(form, columns, f"{table.name} AS t", "t", kinds)
+
+
+def merged_sql(
+    form: Form, columns: str, source: str, alias: str, kinds: Mapping[str, str], then: str = ""
+) -> str:
+    """The statement of a search. `then`: what is read beside each row."""
+    lock = f" FOR UPDATE OF {alias} SKIP LOCKED" if form.is_held else ""
+    if form.is_one:
+        parts = parts_of(form, alias, mark, 1)
+        return (
+            f"SELECT {columns} FROM {source}{then} {parts.where} "
+            f"ORDER BY {parts.order} LIMIT {parts.limit}{lock}"
+        )
+    names = form.of.order[: form.size]
+    parts = parts_of(form, alias, mark, form.size + 1)
+    arrays = ", ".join(f"${at}::{kinds[name]}[]" for at, name in enumerate(names, start=1))
+    match = " AND ".join(f"{alias}.{name} = wanted.{name}" for name in names)
+    where = parts.where.replace("WHERE", "AND", 1)
+    page = f"ORDER BY {parts.order} LIMIT {parts.limit}"
     return (
-        f"SELECT {_columns(table)} FROM unnest($1::text[]) AS wanted (value) "
-        f"CROSS JOIN LATERAL (SELECT {_columns(table)} FROM {table.name} AS t "
-        f"WHERE t.{column} = wanted.value{also} {page}) AS t {page}"
+        f"SELECT {columns} FROM unnest({arrays}) AS wanted ({', '.join(names)}) "
+        f"CROSS JOIN LATERAL (SELECT {alias}.* FROM {source} "
+        f"WHERE {match} {where} {page}{lock}) AS {alias}{then} {page}"
     )
+
+
+def search_values(search: Search[Any], prefixes: Sequence[Key], limit: int | None) -> list[Any]:
+    """The values of a search's statement."""
+    first: Sequence[Any]
+    if len(prefixes) == 1:
+        first = prefixes[0]
+    else:
+        first = [list(column) for column in zip(*prefixes, strict=True)]
+    return [*first, *values_of(search), limit]
 
 
 @cache
@@ -143,81 +181,39 @@ class SmallTables:
         sql = _load(table, size, alike=alike, hold=hold)
         return {table.key_of(each): each for each in await self._records(table, sql, *values)}
 
-    async def rows_of(
-        self, table: Table[R], execution_ids: Sequence[str], *, is_open: bool = False
-    ) -> list[R]:
-        only = "AND t.closed_at IS NULL " if is_open else ""
-        sql = (
-            f"SELECT {_columns(table)} FROM {table.name} AS t "
-            f"WHERE t.execution_id = ANY($1::text[]) {only}ORDER BY {_key(table)}"
-        )
-        return await self._records(table, sql, list(execution_ids))
+    async def search_rows(self, search: Search[R]) -> list[R]:
+        """The rows a search finds."""
+        sql, table = search_sql(form_of(search)), search.index.table
 
-    async def rows_by(
-        self,
-        table: Table[R],
-        column: str,
-        values: Sequence[str],
-        *,
-        only: tuple[str, str] | None = None,
-        limit: int | None = None,
-    ) -> list[R]:
-        sql = rows_by_sql(table, column, None if only is None else only[0])
-        last = () if only is None else (only[1],)
-        return await self._records(table, sql, list(values), limit, *last)
-
-    async def page_rows(
-        self,
-        table: Table[R],
-        equal: Mapping[str, str],
-        after: Key | None,
-        limit: int,
-        *,
-        newest_first: bool,
-    ) -> list[R]:
-        marks = iter(range(1, 1000))
-        sql = page_sql(table, equal, after, newest_first, lambda: f"${next(marks)}")
-
-        async def fetch(asked: int) -> Sequence[Any]:
-            rows: Sequence[Any] = await self._connection.fetch(
-                sql, *equal.values(), *(after or ()), asked
-            )
+        async def fetch(asked: int | None) -> Sequence[Any]:
+            values = search_values(search, search.prefixes, asked)
+            rows: Sequence[Any] = await self._connection.fetch(sql, *values)
             return rows
 
-        return await readable_rows(fetch, table.from_row, limit)
+        if not search.skips_corrupt or search.limit is None:
+            return table.from_rows(await fetch(search.limit))
+        return await readable_rows(fetch, table.from_row, search.limit)
 
-    async def oldest_rows(self, table: Table[R], owner: Key, limit: int) -> list[R]:
-        names = table.key_columns[: len(owner)]
-        match = " AND ".join(f"t.{name} = ${at}" for at, name in enumerate(names, start=1))
-        sql = (
-            f"SELECT {_columns(table)} FROM {table.name} AS t "
-            f"WHERE {match} AND t.{table.ordered} IS NOT NULL "
-            f"ORDER BY t.{table.ordered}, {_key(table)} LIMIT ${len(owner) + 1}"
-        )
-        return await self._records(table, sql, *owner, limit)
+    async def search_row_keys(self, search: Search[Any]) -> list[Key]:
+        """The keys of the rows a search finds."""
+        if search.until is not None and not await self._is_due(search):
+            return []
+        values = search_values(search, search.prefixes, search.limit)
+        rows = await self._connection.fetch(search_sql(form_of(search, is_keys=True)), *values)
+        return [tuple(row) for row in rows]
 
-    async def due_keys(self, table: Table[R], until: int, limit: int) -> list[Key]:
-        if self._earliest is None:  # a caller that asks for one table goes on to the next
+    async def _is_due(self, search: Search[Any]) -> bool:
+        """Whether a table has due rows: a caller that asks for one table goes on to the next, so
+        all of them are looked at together."""
+        if search.index is not DUE_OF.get(search.index.table) or (
+            search.index.table not in TIMED_TABLES
+        ):
+            return True
+        if self._earliest is None:
             times = await self._connection.fetchrow(_EARLIEST)
             self._earliest = dict(zip(TIMED_TABLES, times, strict=True))
-        earliest = self._earliest[table]
-        if earliest is None or earliest > until:
-            return []
-        sql = (
-            f"SELECT {_key(table)} FROM {table.name} AS t WHERE t.due_at <= $1 "
-            f"ORDER BY t.due_at, {_key(table)} LIMIT $2"
-        )
-        return [tuple(row) for row in await self._connection.fetch(sql, until, limit)]
-
-    async def list_rows(self, table: Table[R], after: Key | None, limit: int) -> list[R]:
-        start = after or ()
-        marks = ", ".join(f"${at}" for at in range(1, len(start) + 1))
-        where = f"WHERE ({_key(table)}) > ({marks})" if start else ""
-        sql = (
-            f"SELECT {_columns(table)} FROM {table.name} AS t {where} "
-            f"ORDER BY {_key(table)} LIMIT ${len(start) + 1}"
-        )
-        return await self._records(table, sql, *start, limit)
+        earliest = self._earliest[search.index.table]
+        return earliest is not None and earliest <= (search.until or 0)
 
     def write_rows(self, table: Table[Any], written: RowChanges) -> None:
         """Defer writes to the flush; an insert of a taken key is an error."""

@@ -80,9 +80,9 @@ class PostgresTransaction(PostgresView):
             return await super().load(ids)
         rows = await self.fetch("look", [key[-36:] for key in ids])
         await self._see_clock_of(rows)
-        found = by_id(await self.records([tuple(row)[:-2] for row in rows]))
+        found = by_id(await self.records([tuple(row)[:-3] for row in rows]))
         for key in found:
-            self._see(key, rows[0][-2])
+            self._see(key, rows[0][-3])
         return found
 
     def _see(self, execution_id: str, version: str) -> None:

@@ -4,16 +4,27 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from functools import cache
+from typing import Any, Final, TypeVar, cast
 
 import asyncpg
 
 from flowfabric.clock import Clock
 from flowfabric.model.attempt import Attempt
 from flowfabric.model.execution import Body, Execution, IdempotencyRecord
+from flowfabric.model.record import Record
 from flowfabric.model.route import Catalog, Lane, Route
 from flowfabric.model.worker import Worker
-from flowfabric.stores.base import Changes, Corrupt, ListFilter, StoreConflict
+from flowfabric.stores.base import (
+    Changes,
+    Corrupt,
+    Found,
+    ListFilter,
+    StoreConflict,
+    Wanted,
+    look_further,
+    look_in_order,
+)
 from flowfabric.stores.codec import (
     ATTEMPT_COLUMNS,
     attempt_from_row,
@@ -29,7 +40,7 @@ from flowfabric.stores.codec import (
     split_updates,
     tags_text,
 )
-from flowfabric.stores.indexes import AUDITED_INDEXES
+from flowfabric.stores.indexes import INDEXES, PURGE, ExecutionIndex, Search
 from flowfabric.stores.listing import Bound, counting_sql, listing_sql
 from flowfabric.stores.logs import LOGS
 from flowfabric.stores.postgres.arrays import (
@@ -42,8 +53,8 @@ from flowfabric.stores.postgres.arrays import (
     updates_of,
 )
 from flowfabric.stores.postgres.logs import Logs, affected
-from flowfabric.stores.postgres.small import SmallTables
-from flowfabric.stores.queries import queries_of
+from flowfabric.stores.postgres.small import SmallTables, merged_sql, search_values
+from flowfabric.stores.queries import RECORD_COLUMNS, queries_of
 from flowfabric.stores.readable import first_readable
 from flowfabric.stores.routebook import EMPTY_BOOK, RouteBook
 from flowfabric.stores.rows import (
@@ -56,7 +67,8 @@ from flowfabric.stores.rows import (
     worker_from_row,
     worker_row,
 )
-from flowfabric.stores.tables import SCOPES, SWEPT_TABLES, TIMED_TABLES, next_row_due
+from flowfabric.stores.searches import Form, form_of
+from flowfabric.stores.tables import SCOPES, SWEPT_TABLES, TIMED_TABLES, Key, next_row_due
 from flowfabric.stores.values import odd_values
 
 SQL: Final = queries_of("postgres", PARAMETERS)
@@ -69,7 +81,20 @@ _BY_IDS: Final = frozenset(
 _UUID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _NO_ID: Final = "00000000-0000-0000-0000-000000000000"
 
+R = TypeVar("R", bound=Record)
 _ANY_SIZE: Final = 2**31 - 1  # more than a value can have
+
+
+_KINDS: Final = {"route_id": "int", "blocked_on": "text"}  # columns with which indexes begin
+
+
+@cache
+def _search_sql(form: Form) -> str:
+    """Executions by an index."""
+    if form.is_keys:
+        return merged_sql(form, "c.partition_key, c.execution_id", "ff_exec_core AS c", "c", _KINDS)
+    body = f" {dict(PARAMETERS)['body_of_c']}"
+    return merged_sql(form, RECORD_COLUMNS, "ff_exec_core AS c", "c", _KINDS, body)
 
 
 def _heavy_of(rows: Sequence[Sequence[Any]]) -> dict[str, int]:
@@ -85,6 +110,7 @@ class PostgresView(SmallTables, Logs):
         self._clock = clock
         self._book = book
         self._now: int | None = None if clock is None else clock.now_ms()
+        self._version: int | None = None  # of the catalog, as last seen along the way
         self._writes: list[tuple[Write, Columns]] = []
         self._attempts: dict[tuple[str, int], Attempt] = {}  # read along with their executions
 
@@ -104,8 +130,10 @@ class PostgresView(SmallTables, Logs):
             self._now = milliseconds
 
     async def _see_clock_of(self, rows: Sequence[Any]) -> None:
-        """The clock is the last column; without rows it is queried, unless it is known."""
+        """The version of the catalog and the clock are the last columns; without rows they are
+        queried, unless the clock is known."""
         if rows:
+            self._version = rows[-1][-2]
             self._see_clock(rows[-1][-1])
         elif self._now is None:
             await self._routes()
@@ -151,6 +179,7 @@ class PostgresView(SmallTables, Logs):
 
     async def _routes(self) -> RouteBook:
         row = (await self.fetch("clock"))[0]
+        self._version = row[1]
         self._see_clock(row[0])
         if row[1] != self._book.catalog.version:
             self._book = RouteBook(
@@ -181,14 +210,26 @@ class PostgresView(SmallTables, Logs):
     async def catalog(self) -> Catalog:
         return (await self._routes()).catalog
 
+    async def look(self, wanted: Wanted) -> Found:
+        """The executions tell whether the catalog has changed, and what time it is."""
+        if not wanted.executions:
+            return await look_in_order(self, wanted)
+        found = Found()
+        found.executions = await self.load(wanted.executions)
+        if wanted.catalog:
+            is_current = self._version == self._book.catalog.version
+            found.catalog = self._book.catalog if is_current else await self.catalog()
+        await look_further(self, wanted, found)
+        return found
+
     async def load(self, ids: Sequence[str]) -> dict[str, Execution | Corrupt]:
         rows = await self.run("load", [key[-36:] for key in ids])
         await self._see_clock_of(rows)
-        return by_id(await self.records([tuple(row)[:-1] for row in rows]))
+        return by_id(await self.records([tuple(row)[:-2] for row in rows]))
 
     async def load_free(self, ids: Sequence[str]) -> dict[str, Execution | Corrupt]:
         rows = await self.run("load_free", [key[-36:] for key in ids])
-        return by_id(await self.records([tuple(row)[:-1] for row in rows]))
+        return by_id(await self.records([tuple(row)[:-2] for row in rows]))
 
     async def results(self, ids: Sequence[str]) -> dict[str, Attempt]:
         wanted = {key[-36:]: key for key in ids}
@@ -270,11 +311,46 @@ class PostgresView(SmallTables, Logs):
         bodies = await self.bodies(ids)
         return [(execution, bodies.get(execution.execution_id, body)) for execution, body in taken]
 
-    async def due(self, until: int, limit: int) -> list[Execution]:
-        async def fetch(asked: int) -> list[Any]:
-            return [tuple(row) for row in await self.run("due", until, asked)]
+    async def search(self, search: Search[R]) -> list[R]:
+        if not search.prefixes:
+            return []
+        if search.is_held:
+            await self.begin()
+        if isinstance(search.index, ExecutionIndex):
+            return cast("list[R]", await self._search_executions(search))
+        return await self.search_rows(search)
 
-        return await first_readable(fetch, self._executions, limit)
+    async def search_keys(self, search: Search[Any]) -> list[Key]:
+        if not search.prefixes:
+            return []
+        if search.is_held:
+            await self.begin()
+        if not isinstance(search.index, ExecutionIndex):
+            return await self.search_row_keys(search)
+        rows = await self._execution_rows(search, search.limit, is_keys=True)
+        return [(execution_id_of(row[0], str(row[1])),) for row in rows]
+
+    async def _search_executions(self, search: Search[Any]) -> list[Execution]:
+        async def fetch(asked: int | None) -> list[Any]:
+            return await self._execution_rows(search, asked)
+
+        if search.limit is None:
+            return await self._executions(await fetch(None))
+        return await first_readable(fetch, self._executions, search.limit)
+
+    async def _execution_rows(
+        self, search: Search[Any], limit: int | None, *, is_keys: bool = False
+    ) -> list[Any]:
+        prefixes: Sequence[Key] = search.prefixes
+        if search.size and search.index.order[0] == "route_id":
+            ids = (await self._routes()).ids
+            prefixes = [(ids[key[0]], *key[1:]) for key in prefixes if key[0] in ids]
+            if not prefixes:
+                return []
+        form = form_of(search, is_keys=is_keys)._replace(is_one=len(prefixes) == 1)
+        values = search_values(search, prefixes, limit)
+        rows = await self._connection.fetch(_search_sql(form), *values)
+        return [tuple(row) for row in rows]
 
     async def bodies(self, ids: Sequence[str]) -> dict[str, Body]:
         found = {}
@@ -323,30 +399,6 @@ class PostgresView(SmallTables, Logs):
         routes = (await self._routes()).by_id
         return counts_by_state(routes, await self.run("count"))
 
-    async def peek_ready(self, routes: Sequence[Route], limit: int) -> list[str]:
-        book = await self._routes()
-        numbers = [book.ids[route] for route in routes if route in book.ids]
-        rows = await self.run("peek_ready", numbers, self.now, limit)
-        return [execution_id_of(row[0], str(row[1])) for row in rows]
-
-    async def expired_leases(
-        self,
-        routes: Sequence[Route] | None,
-        until: int,
-        after: tuple[int, str] | None,
-        limit: int,
-    ) -> list[Execution]:
-        when, uuid = after if after is not None else (-1, "0" * 32)
-        wanted = None if routes is None else await self._numbers(routes)
-
-        async def fetch(asked: int) -> list[Any]:
-            return await self.run("expired_leases", until, when, uuid, asked, wanted)
-
-        async def decode(rows: Sequence[Any]) -> list[Execution]:
-            return await self._executions([tuple(row) for row in rows])
-
-        return await first_readable(fetch, decode, limit)
-
     async def workers(self, namespace: str | None) -> list[Worker]:
         found = readable_workers(await self.run("workers"))
         return [each for each in found if namespace is None or each.namespace == namespace]
@@ -357,27 +409,18 @@ class PostgresView(SmallTables, Logs):
         times = tuple(row)[1:]
         return min((when for when in times if when is not None), default=None)
 
-    async def blocked(self, blocked_on: str, limit: int) -> list[Execution]:
-        return await self._executions(await self.run("blocked", blocked_on, limit))
-
-    async def is_blocked(self, blocked_on: str) -> bool:
-        return bool(await self.run("is_blocked", blocked_on))
-
-    async def attached(self, budget_id: str, limit: int) -> list[Execution]:
-        return await self._executions(await self.run("attached", budget_id, limit))
-
     async def audit(self, *, quick: bool = False) -> list[tuple[str, str]]:
         if quick:
             return []
         problems: list[tuple[str, str]] = []
-        for index, where in AUDITED_INDEXES:
-            sql = f"SELECT count(*) FROM ff_exec_core WHERE {where}"
+        for index in INDEXES:
+            sql = f"SELECT count(*) FROM {index.on} WHERE {index.where or 'true'}"
             indexed = await self._count(sql, "enable_seqscan")
             counted = await self._count(
                 sql, "enable_indexscan", "enable_indexonlyscan", "enable_bitmapscan"
             )
             if indexed != counted:
-                problems.append((index, f"{indexed} in the index, {counted} rows"))
+                problems.append((index.name, f"{indexed} in the index, {counted} rows"))
         return problems
 
     async def odd_values(self) -> list[tuple[str, str]]:
@@ -458,13 +501,13 @@ class PostgresView(SmallTables, Logs):
             await self._insert("tag", [(uuid, *pair) for pair in tags.items()])
 
     async def purge(self, until: int, limit: int) -> int:
-        found = await self.run("purgeable", until, limit)
-        gone = [row[0] for row in found]
-        if gone:
-            await self.purge_rows([execution_id_of(row[1], str(row[0])) for row in found])
+        keys = await self.search_keys(Search(PURGE, until=until, limit=limit, is_held=True))
+        if keys:
+            await self.purge_rows([key[0] for key in keys])
+            gone = [key[0][-36:] for key in keys]
             for name in ("purge_tags", "purge_attempts", "purge_body", "purge_core"):
                 await self.run(name, gone)
-        return len(gone)
+        return len(keys)
 
     async def sweep(self, *, keys_until: int, events_until: int, limit: int) -> int:
         swept = affected(await self._connection.execute(SQL["sweep_keys"], keys_until, limit))
@@ -492,10 +535,6 @@ class PostgresView(SmallTables, Logs):
             return readable_workers(rows)
 
         return await first_readable(fetch, decode, limit)
-
-    async def owned_by(self, namespace: str, worker_instance_id: str, limit: int) -> list[str]:
-        rows = await self.run("owned_by", worker_instance_id, namespace, limit)
-        return [execution_id_of(row[0], str(row[1])) for row in rows]
 
     async def save_lane(self, lane: Lane) -> None:
         await self.run("save_lane", *lane_row(lane))

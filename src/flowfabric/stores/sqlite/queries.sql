@@ -30,10 +30,6 @@ WHERE c.route_id = ?1 AND c.state_id < 10
     AND (c.grant_expires_at IS NULL OR c.grant_expires_at < ?2)
     AND (c.deadline_at IS NULL OR c.deadline_at > ?2)
 ORDER BY c.ready_rank, c.execution_id LIMIT ?3
--- name: due
-SELECT [[record]] FROM ff_exec_core AS c INDEXED BY ff_exec_due
-CROSS JOIN ff_exec_body AS b ON b.execution_id = c.execution_id
-WHERE c.due_at <= ? ORDER BY c.due_at, c.execution_id LIMIT ?
 -- name: next_due
 SELECT (SELECT min(due_at) FROM ff_exec_core INDEXED BY ff_exec_due WHERE due_at IS NOT NULL),
     (SELECT min(purge_at) FROM ff_exec_core INDEXED BY ff_exec_purge WHERE purge_at IS NOT NULL)
@@ -69,17 +65,6 @@ WHERE a.outcome = 'ended_success' AND a.result IS NOT NULL
 SELECT c.state_id, count(*) FROM ff_flow_member AS m
 CROSS JOIN ff_exec_core AS c ON c.execution_id = substr(m.execution_id, -36)
 WHERE m.flow_id = ? GROUP BY c.state_id
--- name: blocked
-SELECT [[record]] FROM ff_exec_core AS c INDEXED BY ff_exec_blocked
-CROSS JOIN ff_exec_body AS b ON b.execution_id = c.execution_id
-WHERE c.blocked_on = ? ORDER BY c.ready_rank, c.execution_id LIMIT ?
--- name: is_blocked
-SELECT 1 FROM ff_exec_core WHERE blocked_on = ? LIMIT 1
--- name: attached
-SELECT [[record]] FROM ff_budget_attachment AS a
-CROSS JOIN ff_exec_core AS c ON c.execution_id = substr(a.execution_id, -36)
-CROSS JOIN ff_exec_body AS b ON b.execution_id = c.execution_id
-WHERE a.budget_id = ? AND c.state_id < 60 ORDER BY a.execution_id LIMIT ?
 -- name: delete_tags
 DELETE FROM ff_exec_tag WHERE execution_id = ?
 -- name: insert_key
@@ -88,9 +73,6 @@ VALUES (?, ?, ?, ?, ?)
 -- name: replace_key
 UPDATE ff_idempotency SET execution_id = ?3, fingerprint = ?4, expires_at = ?5
 WHERE namespace = ?1 AND idempotency_key = ?2
--- name: purgeable
-SELECT execution_id, partition_key FROM ff_exec_core WHERE purge_at IS NOT NULL AND purge_at <= ?
-ORDER BY purge_at, execution_id LIMIT ?
 -- name: purge_tags
 DELETE FROM ff_exec_tag WHERE execution_id = ?
 -- name: purge_attempts
@@ -121,24 +103,12 @@ SELECT namespace, worker_instance_id, worker_id, lanes, capabilities, kinds, las
     liveness_ttl_ms, registered_at
 FROM ff_worker_registry WHERE expires_at <= ?
 ORDER BY expires_at, namespace, worker_instance_id LIMIT ?
--- name: owned_by
-SELECT c.partition_key, c.execution_id FROM ff_exec_core AS c
-JOIN ff_route AS r ON r.route_id = c.route_id
-WHERE c.due_at IS NOT NULL AND c.state_id = 60 AND c.worker_instance_id = ? AND r.namespace = ?
-ORDER BY c.execution_id LIMIT ?
 -- name: attempts
 SELECT execution_id, attempt_index, attempt_id, attempt_type, outcome, lease_epoch, worker_id,
     worker_instance_id, started_at, ended_at, failure_reason, failure_category, NULL, NULL
 FROM ff_attempt WHERE execution_id = ? ORDER BY attempt_index
 -- name: result
 SELECT [[attempt]] FROM ff_attempt WHERE execution_id = ? AND attempt_index = ?
--- name: expired_leases
-SELECT [[record]] FROM ff_exec_core AS c INDEXED BY ff_exec_due
-CROSS JOIN ff_exec_body AS b ON b.execution_id = c.execution_id
-WHERE c.due_at <= ?1 AND c.state_id = 60 AND c.lease_expires_at <= ?1
-    AND (c.lease_expires_at, c.execution_id) > (?2, ?3)
-    AND (?5 IS NULL OR c.route_id IN (SELECT value FROM json_each(?5)))
-ORDER BY c.lease_expires_at, c.execution_id LIMIT ?4
 -- name: ids_between
 SELECT partition_key, execution_id FROM ff_exec_core
 WHERE execution_id BETWEEN ?1 AND ?2 ORDER BY execution_id DESC LIMIT ?3

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import sqlite3
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cache
 from typing import Any, TypeVar
 
 from flowfabric.model.record import Record, to_json
 from flowfabric.stores.base import RowChanges
+from flowfabric.stores.indexes import Search
 from flowfabric.stores.readable import readable_rows
+from flowfabric.stores.searches import Form, form_of, parts_of, values_of
 from flowfabric.stores.spoiled import SpoiledRow
 from flowfabric.stores.sqlite.bulk import Sheet, insert_columns
-from flowfabric.stores.tables import TABLES, Key, Layout, Table, page_sql
+from flowfabric.stores.tables import TABLES, Key, Layout, Table
 
 R = TypeVar("R", bound=Record)
 
@@ -47,19 +49,42 @@ def _load_alike(table: Table[Any], size: int) -> str:
     )
 
 
+def mark(number: int) -> str:
+    """The placeholder of the value with this number."""
+    return f"?{number}"
+
+
 @cache
-def rows_by_sql(table: Table[Any], column: str, only: str | None, *, is_one: bool) -> str:
-    """Rows by an indexed column. One value is read in the order of the index, so that a page of
-    many needs no sorting."""
-    also = "" if only is None else f" AND t.{only} = ?"
-    order = f"ORDER BY t.{table.key_columns[-1]} LIMIT ?"
-    read = f"SELECT {_columns(table)} FROM"
-    if is_one:
-        return f"{read} {table.name} AS t WHERE t.{column} = ?{also} {order}"
-    return (
-        f"{read} json_each(?) AS wanted "
-        f"CROSS JOIN {table.name} AS t ON t.{column} = wanted.value{also} {order}"
+def search_sql(form: Form) -> str:
+    """One prefix is read in the order of the index, so that a page of many needs no sorting."""
+    table = form.of.table
+    names = table.key_columns if form.is_keys else table.names
+    parts = parts_of(form, "t", mark, 1 if form.is_one else 2)
+    source = f"{table.name} AS t" if form.is_one else wanted_sql(form, f"{table.name} AS t", "t")
+    columns = ", ".join(f"t.{name}" for name in names)
+    page = f"ORDER BY {parts.order} LIMIT {parts.limit}"
+    return f"SELECT {columns} FROM {source} {parts.where} {page}"
+
+
+def wanted_sql(form: Form, source: str, alias: str) -> str:
+    """The rows of many prefixes, which are the first value."""
+    names = form.of.order[: form.size]
+    parts = [""] if len(names) == 1 else [f" ->> {at}" for at in range(len(names))]
+    match = " AND ".join(
+        f"{alias}.{name} = wanted.value{part}" for name, part in zip(names, parts, strict=True)
     )
+    return f"json_each(?1) AS wanted CROSS JOIN {source} ON {match}"
+
+
+def search_values(search: Search[Any], prefixes: Sequence[Key], limit: int | None) -> list[Any]:
+    """The values of a search's statement."""
+    first: Sequence[Any]
+    if len(prefixes) == 1:
+        first = prefixes[0]
+    else:
+        is_narrow = search.size == 1
+        first = [to_json([key[0] for key in prefixes] if is_narrow else prefixes).decode()]
+    return [*first, *values_of(search), -1 if limit is None else limit]
 
 
 @cache
@@ -127,70 +152,27 @@ class SmallTables:
 
     rows = peek_rows
 
-    async def rows_of(
-        self, table: Table[R], execution_ids: Sequence[str], *, is_open: bool = False
-    ) -> list[R]:
-        only = " AND t.closed_at IS NULL" if is_open else ""
-        sql = (
-            f"SELECT {_columns(table)} FROM json_each(?) AS wanted "
-            f"CROSS JOIN {table.name} AS t ON t.execution_id = wanted.value{only}"
-        )
-        found = self._records(table, sql, to_json(execution_ids).decode())
-        return sorted(found, key=table.key_of)
+    async def search_rows(self, search: Search[R]) -> list[R]:
+        """The rows a search finds."""
+        sql, table = search_sql(form_of(search)), search.index.table
 
-    async def rows_by(
-        self,
-        table: Table[R],
-        column: str,
-        values: Sequence[str],
-        *,
-        only: tuple[str, str] | None = None,
-        limit: int | None = None,
-    ) -> list[R]:
-        is_one = len(values) == 1
-        sql = rows_by_sql(table, column, None if only is None else only[0], is_one=is_one)
-        wanted = values[0] if is_one else to_json(values).decode()
-        last = () if only is None else (only[1],)
-        return self._records(table, sql, wanted, *last, -1 if limit is None else limit)
-
-    async def page_rows(
-        self,
-        table: Table[R],
-        equal: Mapping[str, str],
-        after: Key | None,
-        limit: int,
-        *,
-        newest_first: bool,
-    ) -> list[R]:
-        marks = iter(range(1, 1000))
-        sql = page_sql(table, equal, after, newest_first, lambda: f"?{next(marks)}")
-
-        async def fetch(asked: int) -> list[Any]:
-            values = (*equal.values(), *(after or ()), asked)
+        def read(limit: int | None) -> list[Any]:
+            values = search_values(search, search.prefixes, limit)
             return self._connection.execute(sql, values).fetchall()
 
-        return await readable_rows(fetch, table.from_row, limit)
+        if not search.skips_corrupt or search.limit is None:
+            return table.from_rows(read(search.limit))
 
-    async def oldest_rows(self, table: Table[R], owner: Key, limit: int) -> list[R]:
-        match = " AND ".join(f"t.{name} = ?" for name in table.key_columns[: len(owner)])
-        sql = (
-            f"SELECT {_columns(table)} FROM {table.name} AS t "
-            f"WHERE {match} AND t.{table.ordered} IS NOT NULL "
-            f"ORDER BY t.{table.ordered}, {', '.join(table.key_columns)} LIMIT ?"
-        )
-        return self._records(table, sql, *owner, limit)
+        async def fetch(asked: int) -> list[Any]:
+            return read(asked)
 
-    async def due_keys(self, table: Table[R], until: int, limit: int) -> list[Key]:
-        key = ", ".join(table.key_columns)
-        sql = f"SELECT {key} FROM {table.name} WHERE due_at <= ? ORDER BY due_at, {key} LIMIT ?"
-        rows = self._connection.execute(sql, (until, limit)).fetchall()
-        return [row for row in rows if type(row) is not SpoiledRow]
+        return await readable_rows(fetch, table.from_row, search.limit)
 
-    async def list_rows(self, table: Table[R], after: Key | None, limit: int) -> list[R]:
-        key = ", ".join(table.key_columns)
-        where = "" if after is None else f"WHERE ({key}) > ({', '.join('?' * len(after))})"
-        sql = f"SELECT {_columns(table)} FROM {table.name} AS t {where} ORDER BY {key} LIMIT ?"
-        return self._records(table, sql, *(after or ()), limit)
+    def search_row_keys(self, search: Search[Any]) -> list[Key]:
+        """The keys of the rows a search finds; keys that are not text cannot be named."""
+        values = search_values(search, search.prefixes, search.limit)
+        rows = self._connection.execute(search_sql(form_of(search, is_keys=True)), values)
+        return [row for row in rows.fetchall() if type(row) is not SpoiledRow]
 
     def write_rows(self, table: Table[Any], written: RowChanges) -> None:
         """Insert, update and delete; an insert of a taken key is an error."""

@@ -6,15 +6,16 @@ import heapq
 import sqlite3
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from itertools import islice
-from typing import Any, Final
+from typing import Any, Final, TypeVar, cast
 
 from flowfabric.model.attempt import Attempt
 from flowfabric.model.execution import Body, Execution, IdempotencyRecord
-from flowfabric.model.record import to_json
+from flowfabric.model.record import Record, to_json
 from flowfabric.model.route import Catalog, Lane, Route
 from flowfabric.model.worker import Worker
-from flowfabric.stores.base import Changes, Corrupt, ListFilter
+from flowfabric.stores.base import Changes, Corrupt, Found, ListFilter, Wanted, look_in_order
 from flowfabric.stores.codec import (
     ATTEMPT_COLUMNS,
     BODY_COLUMNS,
@@ -40,10 +41,10 @@ from flowfabric.stores.codec import (
     step_row,
     tags_text,
 )
-from flowfabric.stores.indexes import AUDITED_INDEXES, ready_order
+from flowfabric.stores.indexes import INDEXES, PURGE, ExecutionIndex, Search, ready_order
 from flowfabric.stores.listing import Bound, counting_sql, listing_sql
 from flowfabric.stores.logs import LOGS
-from flowfabric.stores.queries import queries_of
+from flowfabric.stores.queries import RECORD_COLUMNS, queries_of
 from flowfabric.stores.readable import first_readable, within
 from flowfabric.stores.routebook import EMPTY_BOOK, RouteBook
 from flowfabric.stores.rows import (
@@ -57,13 +58,15 @@ from flowfabric.stores.rows import (
     worker_from_row,
     worker_row,
 )
+from flowfabric.stores.searches import Form, form_of, parts_of
 from flowfabric.stores.spoiled import NOT_TEXT, SpoiledRow, intact
 from flowfabric.stores.sqlite.bulk import Row, Sheet, insert_many, update_many
 from flowfabric.stores.sqlite.logs import Logs
-from flowfabric.stores.sqlite.small import SmallTables
-from flowfabric.stores.tables import SCOPES, SWEPT_TABLES, TIMED_TABLES, next_row_due
+from flowfabric.stores.sqlite.small import SmallTables, mark, search_values, wanted_sql
+from flowfabric.stores.tables import SCOPES, SWEPT_TABLES, TIMED_TABLES, Key, next_row_due
 from flowfabric.stores.values import odd_values, sheets
 
+R = TypeVar("R", bound=Record)
 Candidate = tuple[Execution, Body]
 
 
@@ -85,6 +88,22 @@ _ATTEMPT: Final = Sheet("ff_attempt", ATTEMPT_COLUMNS)
 _MEMBER: Final = Sheet("ff_exec_core", MEMBER_COLUMNS)
 _HOT: Final = Sheet("ff_exec_core", ("execution_id", *HOT_COLUMNS))
 _STATE: Final = Sheet("ff_exec_core", ("execution_id", *STATE_COLUMNS))
+
+
+@cache
+def _search_sql(form: Form) -> str:
+    """Executions by an index, which is named: statistics must not change the plan."""
+    columns = "c.partition_key, c.execution_id" if form.is_keys else RECORD_COLUMNS
+    parts = parts_of(form, "c", mark, 1 if form.is_one else 2)
+    source = f"ff_exec_core AS c INDEXED BY {form.of.name}"
+    if not form.is_one:
+        source = wanted_sql(form, source, "c")
+    if not form.is_keys:
+        source += " CROSS JOIN ff_exec_body AS b ON b.execution_id = c.execution_id"
+    page = f"ORDER BY {parts.order} LIMIT {parts.limit}"
+    return f"SELECT {columns} FROM {source} {parts.where} {page}"
+
+
 _NEXT_DUE: Final = ", ".join([SQL["next_due"], *map(next_row_due, TIMED_TABLES)])
 
 
@@ -195,14 +214,47 @@ class SqliteView(SmallTables, Logs):
         finally:
             rows.close()
 
-    async def due(self, until: int, limit: int) -> list[Execution]:
+    async def look(self, wanted: Wanted) -> Found:
+        return await look_in_order(self, wanted)
+
+    async def search(self, search: Search[R]) -> list[R]:
+        if not search.prefixes:
+            return []
+        if isinstance(search.index, ExecutionIndex):
+            return cast("list[R]", await self._search_executions(search))
+        return await self.search_rows(search)
+
+    async def search_keys(self, search: Search[Any]) -> list[Key]:
+        if not search.prefixes:
+            return []
+        if not isinstance(search.index, ExecutionIndex):
+            return self.search_row_keys(search)
+        rows = self._execution_rows(search, search.limit, is_keys=True)
+        return [(execution_id_of(row[0], row[1]),) for row in rows if type(row) is not SpoiledRow]
+
+    async def _search_executions(self, search: Search[Any]) -> list[Execution]:
         async def fetch(asked: int) -> list[Any]:
-            return self._all("due", until, asked)
+            return self._execution_rows(search, asked)
 
         async def decode(rows: Sequence[Any]) -> list[Execution]:
             return self._executions(rows)
 
-        return await first_readable(fetch, decode, limit)
+        if search.limit is None:
+            return self._executions(self._execution_rows(search, None))
+        return await first_readable(fetch, decode, search.limit)
+
+    def _execution_rows(
+        self, search: Search[Any], limit: int | None, *, is_keys: bool = False
+    ) -> list[Any]:
+        prefixes: Sequence[Key] = search.prefixes
+        if search.size and search.index.order[0] == "route_id":
+            ids = self._routes().ids
+            prefixes = [(ids[key[0]], *key[1:]) for key in prefixes if key[0] in ids]
+            if not prefixes:
+                return []
+        form = form_of(search, is_keys=is_keys)._replace(is_one=len(prefixes) == 1)
+        values = search_values(search, prefixes, limit)
+        return self._connection.execute(_search_sql(form), values).fetchall()
 
     async def bodies(self, ids: Sequence[str]) -> dict[str, Body]:
         rows = self._all("bodies", to_json([key[-36:] for key in ids]).decode())
@@ -249,31 +301,6 @@ class SqliteView(SmallTables, Logs):
         routes = self._routes().by_id
         return counts_by_state(routes, self._all("count"))
 
-    async def peek_ready(self, routes: Sequence[Route], limit: int) -> list[str]:
-        with self._ranked(routes) as found:
-            return [execution.execution_id for execution, _ in islice(found, limit)]
-
-    async def expired_leases(
-        self,
-        routes: Sequence[Route] | None,
-        until: int,
-        after: tuple[int, str] | None,
-        limit: int,
-    ) -> list[Execution]:
-        when, uuid = after if after is not None else (-1, "")
-        wanted = None
-        if routes is not None:
-            ids = self._routes().ids
-            wanted = to_json([ids[route] for route in routes if route in ids]).decode()
-
-        async def fetch(asked: int) -> list[Any]:
-            return self._all("expired_leases", until, when, uuid, asked, wanted)
-
-        async def decode(rows: Sequence[Any]) -> list[Execution]:
-            return self._executions(rows)
-
-        return await first_readable(fetch, decode, limit)
-
     async def workers(self, namespace: str | None) -> list[Worker]:
         found = readable_workers(self._all("workers"))
         return [each for each in found if namespace is None or each.namespace == namespace]
@@ -282,26 +309,17 @@ class SqliteView(SmallTables, Logs):
         times = self._connection.execute(_NEXT_DUE).fetchone()  # an idle engine asks this often
         return min((when for when in times if when is not None), default=None)
 
-    async def blocked(self, blocked_on: str, limit: int) -> list[Execution]:
-        return self._executions(self._all("blocked", blocked_on, limit))
-
-    async def is_blocked(self, blocked_on: str) -> bool:
-        return bool(self._all("is_blocked", blocked_on))
-
-    async def attached(self, budget_id: str, limit: int) -> list[Execution]:
-        return self._executions(self._all("attached", budget_id, limit))
-
     async def audit(self, *, quick: bool = False) -> list[tuple[str, str]]:
         if quick:
             return []  # even SQLite's own quick_check reads every page
         found = self._connection.execute("PRAGMA integrity_check(20)").fetchall()
         problems = [("integrity", row[0]) for row in found if row[0] != "ok"]
-        for index, where in AUDITED_INDEXES:
-            sql = f"SELECT count(*) FROM ff_exec_core {{}} WHERE {where}"
-            indexed = self._connection.execute(sql.format(f"INDEXED BY {index}")).fetchone()[0]
+        for index in INDEXES:
+            sql = f"SELECT count(*) FROM {index.on} {{}} WHERE {index.where or 'true'}"
+            indexed = self._connection.execute(sql.format(f"INDEXED BY {index.name}")).fetchone()[0]
             counted = self._connection.execute(sql.format("NOT INDEXED")).fetchone()[0]
             if indexed != counted:
-                problems.append((index, f"{indexed} in the index, {counted} rows"))
+                problems.append((index.name, f"{indexed} in the index, {counted} rows"))
         return problems
 
     async def odd_values(self) -> list[tuple[str, str]]:
@@ -393,12 +411,11 @@ class SqliteView(SmallTables, Logs):
             insert_many(self._connection, _TAG, [(uuid, *pair) for pair in tags.items()])
 
     async def purge(self, until: int, limit: int) -> int:
-        rows = self._all("purgeable", until, limit)
-        found = [row for row in rows if type(row) is not SpoiledRow]  # it cannot be named
-        gone = [row[:1] for row in found]
+        keys = await self.search_keys(Search(PURGE, until=until, limit=limit, is_held=True))
+        gone = [(key[0][-36:],) for key in keys]
         for name in ("purge_tags", "purge_attempts", "purge_body", "purge_core"):
             self._many(name, gone)
-        self.purge_rows([execution_id_of(row[1], row[0]) for row in found])
+        self.purge_rows([key[0] for key in keys])
         return len(gone)
 
     async def sweep(self, *, keys_until: int, events_until: int, limit: int) -> int:
@@ -425,10 +442,6 @@ class SqliteView(SmallTables, Logs):
             return readable_workers(rows)
 
         return await first_readable(fetch, decode, limit)
-
-    async def owned_by(self, namespace: str, worker_instance_id: str, limit: int) -> list[str]:
-        rows = self._all("owned_by", worker_instance_id, namespace, limit)
-        return [execution_id_of(row[0], row[1]) for row in rows]
 
     async def save_lane(self, lane: Lane) -> None:
         self._connection.execute(SQL["save_lane"], lane_row(lane))

@@ -42,7 +42,6 @@ async def claim_work(unit: Unit, command: Claim) -> list[Claimed]:
     depth, room = 0, CLAIM_BYTES_MAX
     shares = _shares(unit, command.offer)
     for _ in range(SEARCHES_MAX if shares else 0):
-        await unit.save()
         slots = command.limit - len(claimed)
         if len(shares) == 1 and not depth:
             await _fill_pool(unit, command, shares[0], room)
@@ -69,7 +68,6 @@ async def promise_best(unit: Unit, command: PromiseBest) -> GrantIssued | NoWork
     until = slot_until(unit.view.at.now + command.request.grant_ttl_ms)
     depth = 0
     for _ in range(SEARCHES_MAX if shares else 0):
-        await unit.save()
         lot = await _candidates(unit, shares, command.offer, 1, depth, CLAIM_BYTES_MAX)
         for execution, _ in await _admitted(unit, lot, AdmissionState.RESERVED, until):
             unit.view.take(execution)
@@ -151,8 +149,8 @@ async def _ready(unit: Unit, share: Share, count: int, room: int) -> list[Candid
     Where that many of the largest would fit, none is measured.
     """
     if count * unit.view.at.payload_bytes_max <= room:
-        return await unit.tx.ready(share.routes, count)
-    found = await unit.tx.ready(share.routes, count, max(1, room))
+        return await unit.overlay.candidates(share.routes, count)
+    found = await unit.overlay.candidates(share.routes, count, max(1, room))
     if len(found) < count and sum(len(body.payload) for _, body in found) >= room:
         unit.view.effects.woken.setdefault(share.lane_id, 1)  # for those behind: claim again
     return found

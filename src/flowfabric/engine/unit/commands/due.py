@@ -12,6 +12,7 @@ from flowfabric.kernel.command import Command, Needs
 from flowfabric.kernel.decision import Refused
 from flowfabric.kernel.execution.wake import Wake
 from flowfabric.model.execution import Execution
+from flowfabric.stores.indexes import DUE, Search
 from flowfabric.stores.tables import WAITPOINTS
 
 
@@ -31,13 +32,12 @@ class WakeDue(Command[int], frozen=True, kw_only=True):
 @handles(WakeDue)
 async def wake_due(unit: Unit, search: WakeDue) -> int:
     """Do what is due; how many records were moved."""
-    await unit.save()
     view, moved = unit.view, 0
     came_back: Counter[str | None] = Counter()
     found = await _executions_due(unit, search)
     rows = search.named
     if rows is None:
-        rows = await rows_due(unit.tx, search.limit, search.aside)
+        rows = await rows_due(unit.overlay.search_keys, view.at.now, search.limit, search.aside)
     await unit.flows.hold_due(found, rows)
     for execution in found:
         key = view.take(execution).execution_id
@@ -60,7 +60,8 @@ def _woken(unit: Unit, execution_id: str) -> str:
 async def _executions_due(unit: Unit, search: WakeDue) -> list[Execution]:
     if search.named is None:
         limit, aside = search.limit, search.aside
-        found = await unit.tx.due(unit.view.at.now, limit + len(aside))
+        until, most = unit.view.at.now, limit + len(aside)
+        found = await unit.overlay.search(Search(DUE, until=until, limit=most, is_held=True))
         if aside:
             found = [each for each in found if (EXECUTION, (each.execution_id,)) not in aside]
         return found[:limit]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TypeVar
 
 from flowfabric.engine.unit.handlers import handles
@@ -13,6 +14,7 @@ from flowfabric.limits import CLAIM_MAX
 from flowfabric.model.record import replace
 from flowfabric.model.results import Marked, NotRegistered, Refreshed, Registered
 from flowfabric.model.worker import Worker
+from flowfabric.stores.indexes import DUE, Search
 
 R = TypeVar("R")
 
@@ -40,8 +42,7 @@ async def mark_dead(unit: Unit, command: kernel.MarkWorkerDead) -> Marked | NotR
     instance, owned = command.worker_instance_id, []
     known = await unit.tx.load_worker(command.namespace, instance)
     if known is not None and command.revoke_leases:
-        await unit.save()
-        owned = await unit.tx.owned_by(command.namespace, instance, CLAIM_MAX)
+        owned = await _owned(unit, command.namespace, instance)
     if owned:
         await unit.load(owned)
     for execution_id in owned:
@@ -58,6 +59,15 @@ async def sweep(unit: Unit, command: kernel.SweepWorkers) -> int:
     for worker in lapsed:
         await _keep(unit, kernel.sweep_worker(worker, unit.view.at), is_known=True)
     return len(lapsed)
+
+
+async def _owned(unit: Unit, namespace: str, worker_instance_id: str) -> list[str]:
+    """The executions that a worker has leased, at most as many as one call may revoke."""
+    # Each lease has a due time, so there is no index of owners to keep.
+    only = (("worker_instance_id", worker_instance_id),)
+    found = await unit.overlay.search(Search(DUE, only=only))
+    owned = (each for each in found if each.is_leased and each.namespace == namespace)
+    return [each.execution_id for each in islice(owned, CLAIM_MAX)]
 
 
 async def _keep(unit: Unit, decision: Decision[R], *, is_known: bool) -> R | Refused:

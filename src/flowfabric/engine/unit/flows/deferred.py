@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from flowfabric.engine.unit.overlay import Overlay
 from flowfabric.engine.unit.view import View
 from flowfabric.kernel.flow.deferred import defer, put_off
 from flowfabric.model.flow import TaskKind, TaskRow
 from flowfabric.stores.base import Transaction
+from flowfabric.stores.indexes import Search, by_key
 from flowfabric.stores.tables import FLOW_TASKS, Key
 
 
 class Deferred:
     """What this transaction defers, and the deferred work it looks at."""
 
-    def __init__(self, tx: Transaction, view: View) -> None:
+    def __init__(self, tx: Transaction, view: View, overlay: Overlay) -> None:
         self._tx = tx
         self._view = view
+        self._overlay = overlay
         self._new: dict[Key, TaskRow] = {}  # not yet compared with what was deferred before
 
     def add(
@@ -78,7 +81,7 @@ class Deferred:
 
     async def forget_flow(self, flow_id: str) -> None:
         """The flow is gone, and so is all that was deferred for it."""
-        rows = self._view.rows
-        found = await self._tx.peek_rows(FLOW_TASKS, [(flow_id,)])
-        rows.take(FLOW_TASKS, found)
-        rows.drop(FLOW_TASKS, sorted(found))
+        found = await self._overlay.search(Search(by_key(FLOW_TASKS), ((flow_id,),)))
+        keyed = {FLOW_TASKS.key_of(each): each for each in found}
+        self._view.rows.take(FLOW_TASKS, keyed)
+        self._view.rows.drop(FLOW_TASKS, keyed)

@@ -13,6 +13,7 @@ from flowfabric.engine.unit.flows.deferred import Deferred
 from flowfabric.engine.unit.flows.graph import Graph
 from flowfabric.engine.unit.flows.joins import Joins
 from flowfabric.engine.unit.flows.purge import Purge
+from flowfabric.engine.unit.overlay import Overlay
 from flowfabric.engine.unit.view import View
 from flowfabric.kernel.command import Command, Needs
 from flowfabric.kernel.execution.complete import Complete
@@ -48,10 +49,10 @@ def flows_named(need: Needs, executions: Mapping[str, Execution | Corrupt]) -> s
 class Flows:
     """Flows as one transaction sees and changes them."""
 
-    def __init__(self, tx: Transaction, view: View) -> None:
+    def __init__(self, tx: Transaction, view: View, overlay: Overlay) -> None:
         self._view = view
-        self.graph = Graph(tx, view)
-        self.deferred = Deferred(tx, view)
+        self.graph = Graph(tx, view, overlay)
+        self.deferred = Deferred(tx, view, overlay)
         self.joins = Joins(self.graph, self.deferred)
         self.cascade = Cascade(self.graph, self.deferred, self.joins)
 

@@ -7,7 +7,7 @@ from typing import Final, TypeVar
 
 from flowfabric.engine.unit.flows.edges import Edges
 from flowfabric.engine.unit.flows.locks import Locks
-from flowfabric.engine.unit.flows.unsaved import Look, Unsaved
+from flowfabric.engine.unit.overlay import Overlay
 from flowfabric.engine.unit.view import View
 from flowfabric.errors import Corruption
 from flowfabric.kernel.command import Command
@@ -20,6 +20,7 @@ from flowfabric.model.execution import Execution
 from flowfabric.model.flow import EdgeRow, FlowRow, MemberRow
 from flowfabric.model.record import Record, replace
 from flowfabric.stores.base import Corrupt, Transaction
+from flowfabric.stores.indexes import CHILDREN, Search, by_key
 from flowfabric.stores.tables import FLOWS, MEMBERS, Key
 
 R = TypeVar("R")
@@ -35,12 +36,12 @@ class Graph:
     """Loads flows, members and edges, and takes their changes into the transaction. All of it is
     touched only under the lock of the flow's row."""
 
-    def __init__(self, tx: Transaction, view: View) -> None:
+    def __init__(self, tx: Transaction, view: View, overlay: Overlay) -> None:
         self.tx = tx
         self.view = view
-        self.unsaved = Unsaved(tx, view)
-        self.locks = Locks(tx, view, self.unsaved)
-        self.edges = Edges(tx, view, self.unsaved)
+        self.overlay = overlay
+        self.locks = Locks(tx, view, overlay)
+        self.edges = Edges(view, overlay)
         self.loaded: set[MemberKey] = set()  # members whose rows were looked for
 
     @property
@@ -68,7 +69,7 @@ class Graph:
         among them was met by an edge alone."""
         wanted = set(keys)
         if new := sorted(wanted - self.loaded):
-            await self.unsaved.save_before(Look.BY_KEY)
+            self.view.rows.settle(MEMBERS)
             self.loaded.update(new)
             found = await self.tx.peek_rows(MEMBERS, new)
             images = found if are_open else await self._as_met(found)
@@ -93,14 +94,13 @@ class Graph:
 
     async def children_of(self, parent_id: str) -> list[str]:
         """The ids of what an execution spawned."""
-        await self.unsaved.save_before(Look.SEARCH)
-        found = await self.tx.rows_by(MEMBERS, "parent_id", [parent_id])
-        return [each.execution_id for each in found]
+        found = await self.overlay.search_keys(Search(CHILDREN, ((parent_id,),)))
+        return [key[1] for key in found]
 
     async def member_ids(self, flow_id: str) -> list[str]:
         """The ids of all members of a flow."""
-        await self.unsaved.save_before(Look.SEARCH)
-        return sorted(key[1] for key in await self.tx.peek_rows(MEMBERS, [(flow_id,)]))
+        found = await self.overlay.search_keys(Search(by_key(MEMBERS), ((flow_id,),)))
+        return [key[1] for key in found]
 
     # --- changes -------------------------------------------------------------------------------
 
@@ -146,7 +146,6 @@ class Graph:
         key = (member.flow_id, member.execution_id)
         if self.view.rows.get(MEMBERS, key) is None:  # new, also if it was looked for before
             self.loaded.add(key)
-            self.unsaved.note(Look.SEARCH)
         self.view.rows.put_at(MEMBERS, key, member, fields)
 
     def add(self, members: Iterable[MemberRow], edges: Iterable[EdgeRow]) -> None:

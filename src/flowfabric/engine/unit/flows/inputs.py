@@ -45,7 +45,7 @@ class Inputs:
         excess = await self._oversized(chosen)
         wanted = (e.upstream_execution_id for e in met if e.downstream_execution_id not in excess)
         results = await self._results(sorted(set(wanted)))
-        bodies = await self._tx.bodies(ids)
+        bodies = await self._graph.overlay.bodies(ids)
         for key in [each for each in ids if each not in excess]:
             passed = [
                 self._passed(edge, results.get(edge.upstream_execution_id)) for edge in chosen[key]

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from flowfabric.engine.unit.flows.unsaved import Unsaved
+from flowfabric.engine.unit.overlay import Overlay
 from flowfabric.engine.unit.view import View
 from flowfabric.model.execution import Execution
 from flowfabric.stores.base import Corrupt, StoreConflict, Transaction
@@ -16,10 +16,10 @@ class Locks:
     """Locks flows and executions. A transaction that has locked a flow never waits for an
     execution, so there is no cycle of waits."""
 
-    def __init__(self, tx: Transaction, view: View, unsaved: Unsaved) -> None:
+    def __init__(self, tx: Transaction, view: View, overlay: Overlay) -> None:
         self._tx = tx
         self._view = view
-        self._unsaved = unsaved
+        self._overlay = overlay
         self._flows: set[str] = set()  # that are locked, or were looked for and are not there
         self._later: set[str] = set()
 
@@ -30,7 +30,7 @@ class Locks:
         if new := {each for each in new if rows.get(FLOWS, (each,)) is None}:
             if self._later:
                 self._later = set()
-                await self._unsaved.save()
+                await self._overlay.save()
             self._flows |= new
             rows.take(FLOWS, await self._tx.rows(FLOWS, [(each,) for each in sorted(new)]))
 

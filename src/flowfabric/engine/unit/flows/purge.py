@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from flowfabric import limits
 from flowfabric.engine.unit.flows.deferred import Deferred
 from flowfabric.engine.unit.flows.graph import Graph
-from flowfabric.engine.unit.flows.unsaved import Look
 from flowfabric.kernel.flow.cascade import AnyEdge
 from flowfabric.kernel.flow.flow import purged_later, purged_with_flow
 from flowfabric.model.execution import Execution
 from flowfabric.model.flow import EdgeState, FlowRow, MemberRow
+from flowfabric.stores.indexes import Search, by_key
 from flowfabric.stores.tables import EDGES, FLOWS, MEMBERS
 
 
@@ -26,8 +26,8 @@ class Purge:
     async def purge(self, flow: FlowRow) -> int:
         """Purge a page of members, and with the last one the rest; how many rows that was about."""
         graph, flow_id = self._graph, flow.flow_id
-        await graph.unsaved.save_before(Look.SEARCH)
-        page = await graph.tx.rows_by(MEMBERS, "flow_id", [flow_id], limit=limits.CASCADE_MAX)
+        search = Search(by_key(MEMBERS), ((flow_id,),), limit=limits.CASCADE_MAX)
+        page = await graph.overlay.search(search)
         found = await graph.locks.load_unlocked(each.execution_id for each in page)
         gone = [each for each in page if each.execution_id in found]
         for member in gone:
@@ -43,9 +43,7 @@ class Purge:
         return len(gone) + 1
 
     def _let_go(self, execution: Execution) -> None:
-        key = execution.execution_id
-        gone = purged_with_flow(execution, self._view.at)
-        self._view.executions[key] = self._view.changes.updated[key] = gone
+        self._view.put(execution, purged_with_flow(execution, self._view.at))
 
     async def _drop(self, members: Sequence[MemberRow]) -> None:
         """Drop members with all edges at either end of them."""
