@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import pytest
 from hypothesis.stateful import rule
 
-from flowfabric.engine.unit import fold, overlay
+from flowfabric.engine.unit import fold
 from flowfabric.engine.unit.commands.due import WakeDue
 from flowfabric.engine.unit.overlay import Overlay
 from flowfabric.errors import FlowFabricError
@@ -467,10 +467,6 @@ BATCH_SABOTAGE = {
     ),
     "a cascade does not see the edges its own batch has added or resolved": (
         Mutant(Overlay.search, "if pending is None:", "if True:"),
-        BATCHED["graphs that grow"],
-    ),
-    "an edge resolved by its own batch is found as it was": (
-        Mutant(overlay._set_alike, "if key in keys:", "if False:"),
         BATCHED["graphs that grow"],
     ),
     "room is used only after the whole batch": (

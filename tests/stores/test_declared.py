@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import re
+from collections.abc import Callable
 
 import asyncpg
 import pytest
 
+from flowfabric.stores.indexes import INDEXES
 from flowfabric.stores.postgres import upkeep
 from flowfabric.stores.postgres.declared import declared_schema as postgres_schema
-from flowfabric.stores.schema import differences
+from flowfabric.stores.schema import Schema, differences
 from flowfabric.stores.sqlite.declared import declared_schema as sqlite_schema
 from tests.support.databases import PostgresServer
 from tests.support.lab import Lab
@@ -170,3 +173,46 @@ def test_both_stores_declare_the_same_tables_and_columns() -> None:
 def test_a_schema_does_not_differ_from_itself() -> None:
     for schema in (postgres_schema(), sqlite_schema()):
         assert differences(schema, schema) == []
+
+
+def indexes_of(schema: Schema) -> dict[str, tuple[tuple[str, ...], str]]:
+    """The columns of every index that is no constraint, and whether it leaves rows out."""
+    found = {}
+    for part, definition in schema.items():
+        if part.startswith("index "):
+            columns, _, condition = definition.partition("(")[2].partition(")")
+            name = part.rpartition(".")[2]
+            found[name] = tuple(columns.split(", ")), re.sub(r"[()]| WHERE ", "", condition)
+    return found
+
+
+@pytest.mark.parametrize("schema", [sqlite_schema, postgres_schema], ids=["sqlite", "postgres"])
+def test_every_index_of_the_schema_is_declared_and_every_declared_one_is_there(
+    schema: Callable[[], Schema],
+) -> None:
+    """A search by an index that is missing would read the whole table."""
+    real = indexes_of(schema())
+    declared = {each.name: (*each.columns, *each.also) for each in INDEXES}
+    assert declared == {name: columns for name, (columns, _) in real.items()}
+    partial = {each.name for each in INDEXES if each.where is not None}
+    assert partial == {name for name, (_, condition) in real.items() if condition}
+
+
+def test_the_rows_of_an_index_are_those_its_declaration_says() -> None:
+    """The condition in SQL and the one the overlay evaluates."""
+    real = indexes_of(sqlite_schema())
+    for index in INDEXES:
+        if index.where is not None:
+            assert re.sub(r"[()]", "", index.where) == real[index.name][1].strip()
+
+
+def test_doctor_names_every_declared_index_that_is_gone(fresh_lab: Lab) -> None:
+    async def story() -> None:
+        for index in INDEXES:
+            await fresh_lab.sql(f"DROP INDEX {index.name}")
+        problems = (await fresh_lab.engine.doctor()).problems
+        gone = {each.subject.rpartition(".")[2] for each in problems if each.code == "schema"}
+        assert gone == {each.name for each in INDEXES}
+        assert ("check_failed", "indexes") not in [(each.code, each.subject) for each in problems]
+
+    fresh_lab.run(story())

@@ -66,7 +66,7 @@ class Overlay:
                 return await self._tx.search_keys(search)
             return [(each.execution_id,) for each in await self._executions(search)]
         table = search.index.table
-        if self._view.rows.pending(table) is None:
+        if self._view.rows.pending(table.whole) is None:
             return await self._tx.search_keys(search)
         return list(map(table.key_of, await self.search(search)))
 

@@ -93,22 +93,24 @@ def merged_sql(
 ) -> str:
     """The statement of a search. `then`: what is read beside each row."""
     lock = f" FOR UPDATE OF {alias} SKIP LOCKED" if form.is_held else ""
+    first = 1 if form.is_one else form.size + 1
+    parts = parts_of(form, alias, mark, first)
+    page = f"ORDER BY {parts.order} LIMIT {parts.limit}"
+    # Rows in the order of their keys alone would lure the planner to the index of the keys.
+    inner = "OFFSET 0" if form.size == len(form.of.columns) < len(form.of.order) else page
+    if form.is_one and inner is page:
+        return f"SELECT {columns} FROM {source}{then} {parts.where} {page}{lock}"
+    found = f"SELECT {alias}.* FROM {source} {parts.where} {inner}{lock}"
     if form.is_one:
-        parts = parts_of(form, alias, mark, 1)
-        return (
-            f"SELECT {columns} FROM {source}{then} {parts.where} "
-            f"ORDER BY {parts.order} LIMIT {parts.limit}{lock}"
-        )
+        return f"SELECT {columns} FROM ({found}) AS {alias}{then} {page}"
     names = form.of.order[: form.size]
-    parts = parts_of(form, alias, mark, form.size + 1)
     arrays = ", ".join(f"${at}::{kinds[name]}[]" for at, name in enumerate(names, start=1))
     match = " AND ".join(f"{alias}.{name} = wanted.{name}" for name in names)
-    where = parts.where.replace("WHERE", "AND", 1)
-    page = f"ORDER BY {parts.order} LIMIT {parts.limit}"
+    where = f"WHERE {match} {parts.where.replace('WHERE', 'AND', 1)}"
     return (
         f"SELECT {columns} FROM unnest({arrays}) AS wanted ({', '.join(names)}) "
-        f"CROSS JOIN LATERAL (SELECT {alias}.* FROM {source} "
-        f"WHERE {match} {where} {page}{lock}) AS {alias}{then} {page}"
+        f"CROSS JOIN LATERAL (SELECT {alias}.* FROM {source} {where} {inner}{lock}) "
+        f"AS {alias}{then} {page}"
     )
 
 

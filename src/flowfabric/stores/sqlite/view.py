@@ -314,7 +314,8 @@ class SqliteView(SmallTables, Logs):
             return []  # even SQLite's own quick_check reads every page
         found = self._connection.execute("PRAGMA integrity_check(20)").fetchall()
         problems = [("integrity", row[0]) for row in found if row[0] != "ok"]
-        for index in INDEXES:
+        names = {row[0] for row in self._connection.execute("SELECT name FROM sqlite_master")}
+        for index in [each for each in INDEXES if each.name in names]:  # the schema names the rest
             sql = f"SELECT count(*) FROM {index.on} {{}} WHERE {index.where or 'true'}"
             indexed = self._connection.execute(sql.format(f"INDEXED BY {index.name}")).fetchone()[0]
             counted = self._connection.execute(sql.format("NOT INDEXED")).fetchone()[0]
