@@ -35,10 +35,8 @@ from tests.support.mutants import Mutant, plant
 
 NOW = make.NOW
 EXAMPLES = budget("FF_OVERLAY_EXAMPLES", 250)
-PHASES = (
-    Phase.explicit,
-    Phase.generate,
-)  # what fails is small already, and planted faults fail often
+# Without shrinking: what fails is small already, and planted faults fail often.
+PHASES = (Phase.explicit, Phase.generate)
 NAMES = ("a", "b")
 STATES = (EdgeState.PENDING, EdgeState.APPLIED, EdgeState.SATISFIED, EdgeState.IMPOSSIBLE)
 names = st.sampled_from(NAMES)

@@ -47,13 +47,14 @@ class Overlay:
         if pending is None:
             return await self._tx.search(search)
         images, alike = pending
-        found = await self._tx.search(_widened(search, images, alike))
+        asked = _widened(search, images, alike)
+        is_filtered = asked.only == search.only
         standing = []
-        for record in found:
+        for record in await self._tx.search(asked):
             key = table.key_of(record)
             if key not in images:
                 changed = _set_alike(record, key, alike)
-                if changed is record or search.finds(changed):
+                if (is_filtered and changed is record) or search.finds(changed):
                     standing.append(changed)
         here = (table.part_from(image) for image in images.values() if image is not None)
         standing += [record for record in here if search.finds(record)]
