@@ -79,7 +79,7 @@ class Machine:
         self.wakeups = Wakeups()
         self.workers_here = WorkersHere()
         self.next_look_at = 0  # until when the background loop sleeps; 0: it does not
-        in_flight = config.batches_in_flight if store.family == "postgres" else 1
+        in_flight = config.batches_in_flight if store.commits_at_once else 1
         self.batches = Batcher(self._commit, batch_max=config.batch_max, in_flight=in_flight)
         self.loop: BackgroundLoop | None = None  # once started, and if it is to run one
         self.aside = Aside()
@@ -125,21 +125,14 @@ class Machine:
         `creates`: the executions among them. `check` raises a refusal, and then none takes effect.
         The server wakes waiting workers when, and only if, the caller commits.
         """
-        join = getattr(self.store, "join", None)
-        if join is None:
-            raise InvalidInput(
-                f"connection: {self.store.family} cannot join a caller's transaction",
-                field="connection",
-            )
-        await self.known.ensure(creates)
 
         async def work(tx: Transaction) -> tuple[list[object], dict[str, int]]:
+            await self.known.ensure(creates)  # not before: a store that refuses changes nothing
             replies, effects = await self.fold(tx, commands)
             check(replies)
             return replies, {lane_topic(lane): count for lane, count in effects.woken.items()}
 
-        replies: list[T] = await join(connection, work)
-        return replies
+        return cast("list[T]", await self.store.join(connection, work))
 
     async def transact(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
         """A transaction of its own."""

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from operator import attrgetter
 from typing import Any, Final, Protocol, TypeVar
 
+from flowfabric.errors import InvalidInput
 from flowfabric.model.attempt import Attempt
 from flowfabric.model.execution import Body, Execution, IdempotencyRecord
 from flowfabric.model.migration import MigrationStatus
@@ -28,7 +29,16 @@ R = TypeVar("R", bound=Record)
 
 class StoreConflict(Exception):
     """Transactions collided (serialization, deadlock, busy, a key taken): nothing was written, run
-    the whole transaction again."""
+    the whole transaction again.
+
+    `about`: the records, or at least the tables, over which they collided, as far as the store can
+    tell.
+    """
+
+    def __init__(self, detail: str, *, about: Sequence[str] = ()) -> None:
+        named = f"{detail} ({', '.join(about)})" if about else detail
+        super().__init__(named)
+        self.about = tuple(about)
 
 
 class Corrupt(Record, frozen=True):
@@ -408,6 +418,11 @@ class Store(Protocol):
         ...
 
     @property
+    def commits_at_once(self) -> bool:
+        """Whether several transactions of one process can be under way at once."""
+        ...
+
+    @property
     def partitions(self) -> int:
         """How many partitions ids are spread over; fixed at installation."""
         ...
@@ -436,6 +451,15 @@ class Store(Protocol):
 
     async def transact(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
         """Run one transaction once. Raises StoreConflict when it should be run again."""
+        ...
+
+    async def join(
+        self,
+        connection: object,
+        work: Callable[[Transaction], Awaitable[tuple[T, Mapping[str, int]]]],
+    ) -> T:
+        """Work inside a transaction of the caller's own, which the caller commits; the topics it
+        returns beside its result are published then. A store without such transactions refuses."""
         ...
 
     async def read(self, work: Callable[[Reader], Awaitable[T]]) -> T:
@@ -473,6 +497,13 @@ class Store(Protocol):
     async def dump(self) -> dict[str, list[Any]]:
         """Everything stored, in a comparable order: the oracle of parity tests and audits."""
         ...
+
+
+def refuse_join(family: str) -> InvalidInput:
+    """The error of a store that cannot join a caller's transaction."""
+    return InvalidInput(
+        f"connection: {family} cannot join a caller's transaction", field="connection"
+    )
 
 
 EVERY_END: Final = "done:*"  # executions ended

@@ -27,6 +27,7 @@ from flowfabric.stores.base import (
     StoreConflict,
     Wanted,
     look_in_order,
+    refuse_join,
 )
 from flowfabric.stores.drive import drive
 from flowfabric.stores.hints import LocalHints
@@ -200,7 +201,7 @@ class MemoryView:
         tables = self._tables
         for key, (execution, body) in changes.created.items():
             if key in tables.executions:
-                raise StoreConflict(key)
+                raise StoreConflict("the id is taken", about=[key])
             self._put_execution(execution)
             self._put(tables.bodies, key, body)
         for execution in changes.updated.values():
@@ -232,7 +233,7 @@ class MemoryView:
         for record in written.inserted:
             key = table.key_of(record)
             if key in rows:
-                raise StoreConflict(f"{table.name} {key}")
+                raise StoreConflict("the key is taken", about=[f"{table.name} {key}"])
             self._put(rows, key, record)
         if table is SCOPES:
             self._tables.catalog_version += 1
@@ -399,6 +400,7 @@ class MemoryStore:
     """Keeps everything in this process and loses it at the end."""
 
     family = "memory"
+    commits_at_once = False
 
     def __init__(
         self, *, clock: Clock | None = None, partitions: int = FLOW_PARTITIONS_DEFAULT
@@ -430,6 +432,10 @@ class MemoryStore:
             except BaseException:
                 view.undo()
                 raise
+
+    async def join(self, connection: object, work: Callable[[Any], Awaitable[Any]]) -> Any:
+        """There is no transaction of a caller's own to join."""
+        raise refuse_join(self.family)
 
     async def read(self, work: Callable[[Any], Awaitable[T]]) -> T:
         """Run reads."""

@@ -89,7 +89,8 @@ def fault(
     if isinstance(error, asyncpg.PostgresError):
         error.detail = None  # it may quote a row, and a traceback prints it too
     if meaning is Meaning.CONFLICT:
-        return StoreConflict(text)
+        table = getattr(error, "table_name", None)
+        return StoreConflict(text, about=[table] if table else ())
     if meaning is Meaning.LOST and is_committing:
         return OutcomeUnknown(text)
     return StoreError(text) if meaning is Meaning.BUG else StoreUnavailable(text)

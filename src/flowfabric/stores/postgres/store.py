@@ -46,6 +46,7 @@ class PostgresStore:
     """
 
     family = "postgres"
+    commits_at_once = True
 
     def __init__(
         self,

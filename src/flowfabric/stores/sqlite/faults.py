@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from typing import Final
 
@@ -18,6 +19,7 @@ _OUTAGES: Final = {
     sqlite3.SQLITE_AUTH,
 }
 _DAMAGE: Final = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_FORMAT}
+_TAKEN: Final = re.compile(r"UNIQUE constraint failed: (\w+)")  # the table
 _REPAIR: Final = "stop every process that uses it and restore a backup (guides/sqlite.md, Damage)"
 
 
@@ -36,7 +38,7 @@ def translated(error: sqlite3.Error, path: str) -> Exception:
     code = code_of(error)
     is_rival = isinstance(error, sqlite3.IntegrityError) and "UNIQUE" in str(error)
     if code in _CONFLICTS or is_rival:
-        return StoreConflict(str(error))
+        return StoreConflict(str(error), about=_TAKEN.findall(str(error))[:1])
     if getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_READONLY_DBMOVED:
         return StoreReplaced(f"{path}: moved while in use; put it back, or start again")
     if code in _DAMAGE:

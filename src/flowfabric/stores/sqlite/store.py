@@ -14,7 +14,7 @@ from flowfabric.config import EngineConfig
 from flowfabric.errors import ConfigurationMismatch, InvalidInput, StoreUnavailable
 from flowfabric.model.migration import MigrationStatus
 from flowfabric.model.route import LaneState, Route
-from flowfabric.stores.base import Reader, StoreConflict, Transaction
+from flowfabric.stores.base import Reader, StoreConflict, Transaction, refuse_join
 from flowfabric.stores.codec import capabilities_text
 from flowfabric.stores.drive import drive
 from flowfabric.stores.migrations import (
@@ -46,6 +46,7 @@ class SqliteStore:
     """One file; a supported production target for one machine."""
 
     family = "sqlite"
+    commits_at_once = False  # the file has one writer
 
     def __init__(
         self,
@@ -150,6 +151,10 @@ class SqliteStore:
             return result
 
         return await self._write(job)
+
+    async def join(self, connection: object, work: Callable[[Any], Awaitable[Any]]) -> Any:
+        """There is no transaction of a caller's own to join."""
+        raise refuse_join(self.family)
 
     async def read(self, work: Callable[[Reader], Awaitable[T]]) -> T:
         """Run reads in a reader thread; each statement sees the committed state."""

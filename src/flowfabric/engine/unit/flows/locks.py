@@ -62,6 +62,6 @@ class Locks:
             found = await self.load_unlocked(missing)
             locked = [key for key in missing if key not in found]
             if locked and await self._tx.bodies(locked):  # what is gone is not locked
-                raise StoreConflict(f"execution {locked[0]} is locked")
+                raise StoreConflict("executions are locked", about=locked)
         images = (self._view.executions.get(key) for key in wanted)
         return [each for each in images if isinstance(each, Execution)]
