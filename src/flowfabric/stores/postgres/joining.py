@@ -74,8 +74,16 @@ def _typed(error: Exception, connection: Joined | None) -> Exception:
     reason = _REFUSALS.get(getattr(error, "sqlstate", None) or "")
     if reason is not None:
         return refused(reason)
-    problem = fault(error, is_closed=connection is None or connection.is_closed())
+    problem = fault(error, is_closed=connection is None or _is_gone(connection))
     return _run_again(problem) if isinstance(problem, StoreConflict) else problem
+
+
+def _is_gone(connection: Joined) -> bool:
+    """Whether a connection is closed; one that died went back to its pool, and cannot be asked."""
+    try:
+        return connection.is_closed()
+    except asyncpg.InterfaceError:
+        return True
 
 
 def _run_again(conflict: StoreConflict) -> ContentionError:
