@@ -1,0 +1,57 @@
+"""Every kind of living work there is. A kind that a stored fixture has stays here for good."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.support.lab import Lab
+from tests.support.living import flowing, limited, owned, placed, runnable, suspended
+from tests.support.living.kind import PAUSE_MS, Living, Notes
+
+# In the order in which they begin: a promise lasts a minute, so it is made among the last.
+_ALL: Final[tuple[type[Living], ...]] = (
+    runnable.Waiting,
+    runnable.Ranked,
+    runnable.Demanding,
+    runnable.Delayed,
+    runnable.Held,
+    runnable.Deadline,
+    runnable.Keyed,
+    placed.PausedLane,
+    placed.Crew,
+    limited.Exhausted,
+    limited.Reserved,
+    limited.Scoped,
+    limited.Windowed,
+    limited.Slots,
+    suspended.Suspension,
+    suspended.HalfMet,
+    suspended.Counted,
+    suspended.Early,
+    suspended.Pending,
+    suspended.TimedWait,
+    suspended.ResumedWait,
+    suspended.RotatedKey,
+    flowing.Diamond,
+    flowing.Joins,
+    flowing.Deferred,
+    flowing.Aftermath,
+    flowing.CancelledFlow,
+    flowing.Family,
+    flowing.EndedFlow,
+    owned.Leased,
+    owned.Lapsed,
+    owned.Lost,
+    owned.Retried,
+    owned.Parked,
+    owned.Ended,
+    owned.Granted,
+)
+KINDS: Final[dict[str, Living]] = {kind.lane: kind() for kind in _ALL}
+
+
+async def begin_all(lab: Lab) -> dict[str, Notes]:
+    """Living work of every kind in one database, a while after its last change."""
+    notes = {name: await kind.begin(lab) for name, kind in KINDS.items()}
+    lab.clock.advance(PAUSE_MS)
+    return notes

@@ -1,0 +1,41 @@
+"""Everything a store dumps as plain JSON, and its comparison with what a later release reads."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from flowfabric.model.record import to_json
+
+Records = dict[str, dict[str, Any]]  # by table: the names of the fields, and rows of their values
+
+_ABSENT = object()
+
+
+def records_of(dump: Mapping[str, Sequence[Any]]) -> Records:
+    """Every record of every table, field by field."""
+    return {table: _table(rows) for table, rows in dump.items()}
+
+
+def _table(rows: Sequence[Any]) -> dict[str, Any]:
+    fields = list(rows[0].__struct_fields__) if rows else []
+    return {"fields": fields, "rows": [[_plain(row, name) for name in fields] for row in rows]}
+
+
+def _plain(record: Any, name: str) -> Any:
+    value = getattr(record, name, _ABSENT)
+    return "(no such field)" if value is _ABSENT else json.loads(to_json(value))
+
+
+def differences(noted: Records, dump: Mapping[str, Sequence[Any]]) -> Iterator[str]:
+    """Records that are missing, were added or differ; fields that are new are not looked at."""
+    for table, kept in noted.items():
+        rows = dump.get(table, ())
+        if len(rows) != len(kept["rows"]):
+            yield f"{table}: {len(kept['rows'])} records became {len(rows)}"
+            continue
+        for number, (values, record) in enumerate(zip(kept["rows"], rows, strict=True)):
+            for name, value in zip(kept["fields"], values, strict=True):
+                if (now := _plain(record, name)) != value:
+                    yield f"{table} {number}, {name}: {value!r} became {now!r}"
