@@ -9,7 +9,7 @@ from collections.abc import Callable
 import asyncpg
 import pytest
 
-from flowfabric.stores.indexes import INDEXES
+from flowfabric.stores.indexes import EVERY_INDEX
 from flowfabric.stores.postgres import upkeep
 from flowfabric.stores.postgres.declared import declared_schema as postgres_schema
 from flowfabric.stores.schema import Schema, differences
@@ -192,27 +192,27 @@ def test_every_index_of_the_schema_is_declared_and_every_declared_one_is_there(
 ) -> None:
     """A search by an index that is missing would read the whole table."""
     real = indexes_of(schema())
-    declared = {each.name: (*each.columns, *each.also) for each in INDEXES}
+    declared = {each.name: (*each.columns, *each.also) for each in EVERY_INDEX}
     assert declared == {name: columns for name, (columns, _) in real.items()}
-    partial = {each.name for each in INDEXES if each.where is not None}
+    partial = {each.name for each in EVERY_INDEX if each.where is not None}
     assert partial == {name for name, (_, condition) in real.items() if condition}
 
 
 def test_the_rows_of_an_index_are_those_its_declaration_says() -> None:
     """The condition in SQL and the one the overlay evaluates."""
     real = indexes_of(sqlite_schema())
-    for index in INDEXES:
+    for index in EVERY_INDEX:
         if index.where is not None:
             assert re.sub(r"[()]", "", index.where) == real[index.name][1].strip()
 
 
 def test_doctor_names_every_declared_index_that_is_gone(fresh_lab: Lab) -> None:
     async def story() -> None:
-        for index in INDEXES:
+        for index in EVERY_INDEX:
             await fresh_lab.sql(f"DROP INDEX {index.name}")
         problems = (await fresh_lab.engine.doctor()).problems
         gone = {each.subject.rpartition(".")[2] for each in problems if each.code == "schema"}
-        assert gone == {each.name for each in INDEXES}
+        assert gone == {each.name for each in EVERY_INDEX}
         assert ("check_failed", "indexes") not in [(each.code, each.subject) for each in problems]
 
     fresh_lab.run(story())

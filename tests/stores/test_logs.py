@@ -84,7 +84,7 @@ DIALECTS = {
         "strict": " STRICT",
     },
     "postgres": {
-        "key": "BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY",
+        "key": "BIGINT GENERATED ALWAYS AS IDENTITY, xact_id XID8 DEFAULT pg_current_xact_id()",
         "integer": "BIGINT",
         "blob": "BYTEA",
         "strict": "",
@@ -97,7 +97,7 @@ from flowfabric.config import EngineConfig
 from flowfabric.model.note import NoteEvent
 from flowfabric.model.worker import WorkerEventType
 from flowfabric.stores.base import Changes
-from flowfabric.stores.logs import LOG_OF
+from flowfabric.stores.logs import LOG_OF, LogQuery
 
 async def story(url):
     engine = open_engine(url, config=EngineConfig(loops=False))
@@ -109,12 +109,12 @@ async def story(url):
     for event in events:
         changes.log(event)
     await store.transact(lambda tx: tx.save(changes))
-    entries = await store.read(lambda reader: reader.read_log(log, None, 10))
+    entries = await store.read(lambda reader: reader.read_log(log, LogQuery(limit=10)))
     assert [event for _, event in entries] == events, entries
     assert (await store.dump())["note_events"] == events
-    trim = lambda tx: tx.sweep(keys_until=0, events_until=9, limit=9)
-    assert await store.transact(trim) == 1
-    assert await store.read(lambda reader: reader.read_log(log, None, 10)) == entries[1:]
+    trim = lambda tx: tx.trim(log, 9, 9)
+    assert len(await store.transact(trim)) == 1
+    assert await store.read(lambda reader: reader.read_log(log, LogQuery(limit=10))) == entries[1:]
     assert await store.read(lambda reader: reader.odd_values()) == []
     await engine.close()
 

@@ -33,6 +33,7 @@ from flowfabric.stores.postgres import view as postgres_view
 from flowfabric.stores.postgres.session import PLANNER
 from flowfabric.stores.searches import form_of
 from flowfabric.stores.sqlite import bulk
+from flowfabric.stores.sqlite import logs as sqlite_logs
 from flowfabric.stores.sqlite import small as sqlite_small
 from flowfabric.stores.sqlite import view as sqlite_view
 from flowfabric.stores.sqlite.bulk import Sheet
@@ -158,11 +159,11 @@ def test_sqlite_updates_search_by_key_whatever_the_statistics_say(
 @pytest.mark.parametrize("log", LOGS, ids=lambda log: log.name)
 def test_a_page_of_a_log_is_read_by_position(sqlite_template: Path, log: Log[Any]) -> None:
     """Neither sorted nor searched row by row."""
-    sql = f"EXPLAIN QUERY PLAN {log.page_sql(lambda number: f'?{number}')}"
+    sql = f"EXPLAIN QUERY PLAN {log.page_sql(sqlite_logs._ORDER, (), sqlite_small.mark)}"
     with closing(sqlite3.connect(sqlite_template)) as connection:
-        plan = connection.execute(sql, (1, 10)).fetchall()
+        plan = connection.execute(sql, (1, 9, 10)).fetchall()
     text = "\n".join(row[3] for row in plan)
-    assert text == f"SEARCH {log.name} USING INTEGER PRIMARY KEY (rowid>?)"
+    assert text == f"SEARCH {log.name} USING INTEGER PRIMARY KEY (rowid>? AND rowid<?)"
 
 
 POSTGRES_PLANS = {

@@ -6,12 +6,16 @@ from flowfabric import limits
 from flowfabric.engine.machine import Machine
 from flowfabric.engine.unit.commands.due import WakeDue
 from flowfabric.engine.unit.due import Due, Thing, alone, named, rows_due
+from flowfabric.engine.unit.records import Rows
 from flowfabric.errors import RetryExhausted
 from flowfabric.kernel.place.workers import SweepWorkers
 from flowfabric.model.checks import check_integer
+from flowfabric.model.feed import LogMark
 from flowfabric.model.record import Record
-from flowfabric.stores.base import Reader, Transaction
+from flowfabric.stores.base import Changes, Reader, Transaction
 from flowfabric.stores.indexes import DUE, Search
+from flowfabric.stores.logs import LOGS
+from flowfabric.stores.tables import LOG_MARKS
 from flowfabric.trouble import is_passing
 
 
@@ -107,13 +111,26 @@ async def sweep(machine: Machine, limit: int) -> int:
 
     async def work(tx: Transaction) -> int:
         await tx.catalog()
-        return await tx.sweep(
-            keys_until=tx.now,
-            events_until=tx.now - machine.config.event_retention_ms,
-            limit=limit,
-        )
+        swept = await tx.sweep(keys_until=tx.now, limit=limit)
+        until = tx.now - machine.config.event_retention_ms
+        return swept + await trim_logs(tx, until, limit)
 
     return await machine.transact(work)
+
+
+async def trim_logs(tx: Transaction, until: int, limit: int) -> int:
+    """Delete old events, and mark how far: a reader that is behind learns that it lost some."""
+    gone = {log: found for log in LOGS if (found := await tx.trim(log, until, limit))}
+    if not gone:
+        return 0
+    rows = Rows()
+    rows.take(LOG_MARKS, await tx.rows(LOG_MARKS, [(log.name,) for log in gone]))
+    for log, positions in gone.items():
+        rows.put(LOG_MARKS, LogMark(log.name, *max(positions), until))
+    changes = Changes()
+    changes.rows = rows.changes()
+    await tx.save(changes)
+    return sum(map(len, gone.values()))
 
 
 async def sweep_workers(machine: Machine, limit: int) -> int:

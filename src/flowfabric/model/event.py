@@ -66,6 +66,8 @@ class LeaseEvent(Record, frozen=True):
     namespace: str
     tags: Mapping[str, str]
     occurred_at: int
+    lane_id: str | None = None  # None: written before this was kept
+    execution_kind: str | None = None
 
 
 class CompletionEvent(Record, frozen=True):
@@ -78,6 +80,8 @@ class CompletionEvent(Record, frozen=True):
     namespace: str
     tags: Mapping[str, str]
     occurred_at: int
+    lane_id: str | None = None  # None: written before this was kept
+    execution_kind: str | None = None
 
 
 class OperatorEvent(Record, frozen=True):

@@ -20,7 +20,7 @@ from flowfabric.model.record import Record
 from flowfabric.model.route import Catalog, Lane, Route
 from flowfabric.model.worker import Worker
 from flowfabric.stores.indexes import Search
-from flowfabric.stores.logs import LOG_OF, LOGS, Log
+from flowfabric.stores.logs import LOG_OF, LOGS, Log, LogQuery, Position
 from flowfabric.stores.tables import Key, Table
 
 T = TypeVar("T")
@@ -321,10 +321,18 @@ class Reader(Protocol):
         """The earliest time at which something is due or to be purged."""
         ...
 
-    async def read_log(self, log: Log[R], after: int | None, limit: int) -> list[tuple[int, R]]:
-        """Events with their positions, which grow, after the given one. Events that cannot be
-        decoded are left out, and later ones fill the page. Transactions that run at once commit in
-        any order: an event may appear later than one behind it."""
+    async def read_log(self, log: Log[R], query: LogQuery) -> list[tuple[Position, R]]:
+        """Events with their positions, in their order. Events that cannot be decoded are left out,
+        and with a limit later ones fill the page."""
+        ...
+
+    async def read_about(self, log: Log[R], subject: str, limit: int) -> list[tuple[Position, R]]:
+        """The events of a log about one subject that its index has, in their order."""
+        ...
+
+    async def log_ends(self) -> dict[Log[Any], Position]:
+        """For each log the position up to which no further event can appear, all as of one
+        instant: a transaction that is still open may write behind it, never before."""
         ...
 
     async def audit(self, *, quick: bool = False) -> list[tuple[str, str]]:
@@ -384,8 +392,12 @@ class Transaction(Reader, Protocol):
         """Delete executions past their purge time with everything that belongs to them."""
         ...
 
-    async def sweep(self, *, keys_until: int, events_until: int, limit: int) -> int:
-        """Delete expired idempotency records and old events."""
+    async def sweep(self, *, keys_until: int, limit: int) -> int:
+        """Delete expired idempotency records and rows of small tables."""
+        ...
+
+    async def trim(self, log: Log[Any], until: int, limit: int) -> list[Position]:
+        """Delete events of a log from before an instant, oldest first; returns their positions."""
         ...
 
     async def load_worker(self, namespace: str, worker_instance_id: str) -> Worker | None:

@@ -15,6 +15,7 @@ from flowfabric.model.execution import Execution
 from flowfabric.model.record import Record
 from flowfabric.model.state import ID_OF_VECTOR
 from flowfabric.model.suspension import WaitpointRow
+from flowfabric.stores.logs import LOG_INDEXES, LogIndex
 from flowfabric.stores.tables import (
     ADMISSIONS,
     EDGES,
@@ -308,6 +309,10 @@ INDEXES: Final[tuple[Index[Any], ...]] = (
     SIGNALS_OF,
     *DUE_OF.values(),
 )
+
+
+# Every index of the schema that is no constraint.
+EVERY_INDEX: Final[tuple[Index[Any] | LogIndex, ...]] = (*INDEXES, *LOG_INDEXES)
 
 
 def open_waitpoints(execution_ids: Sequence[str]) -> Search[WaitpointRow]:

@@ -8,7 +8,8 @@ store. The store gives each event its position; neither ever changes.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final, TypeVar
+from itertools import count
+from typing import Any, Final, NamedTuple, TypeVar
 
 from flowfabric.errors import Corruption, FlowFabricError
 from flowfabric.model.event import CompletionEvent, LeaseEvent, OperatorEvent, SignalEvent
@@ -19,51 +20,168 @@ from flowfabric.stores.spoiled import intact
 from flowfabric.stores.tables import Layout
 
 E = TypeVar("E", bound=Record)
+# The transaction that wrote an event, 0 where commits are serial, and the event's number. Events
+# are read in this order: numbers are drawn before the commit, transactions are waited for.
+Position = tuple[int, int]
+Mark = Callable[[int], str]  # the placeholder of the value with this number
 
-BEFORE_ALL: Final = -(1 << 63)  # a position before the first
-ENTRIES_MAX: Final = (1 << 63) - 1  # more than a log can have
+BEFORE_ALL: Final[Position] = (0, 0)
+NUMBER_MAX: Final = (1 << 63) - 1
+AFTER_ALL: Final[Position] = (NUMBER_MAX, NUMBER_MAX)
+
+
+class LogQuery(Record, frozen=True, kw_only=True):
+    """Some entries of a log, in their order."""
+
+    after: Position = BEFORE_ALL
+    until: Position = AFTER_ALL  # inclusive
+    limit: int | None = None
+    only: tuple[tuple[str, tuple[str, ...]], ...] = ()  # columns, and the values each may have
+
+
+class LogIndex(NamedTuple):
+    """The events of a log by what they are about."""
+
+    name: str
+    on: str
+    columns: tuple[str, ...]
+    where: str | None = None  # only these events are in it
+    also: tuple[str, ...] = ()
 
 
 class Log(Layout[E]):
     """Events of one kind, which tell when they happened (`occurred_at`)."""
 
-    def __init__(self, name: str, record: type[E], *, dumped_as: str) -> None:
+    def __init__(
+        self,
+        name: str,
+        record: type[E],
+        *,
+        dumped_as: str,
+        about: LogIndex | None = None,
+    ) -> None:
         super().__init__(name, record, omits_empty=True)
         self.dumped_as = dumped_as
+        self.about = about
 
-    def entry(self, row: Sequence[Any]) -> tuple[int, E]:
+    def entry(self, row: Sequence[Any]) -> tuple[Position, E]:
         """An event with its position, which comes first in the row; raises Corruption naming both
         if it cannot be decoded."""
-        position, *values = row
+        transaction, number, *values = row
         try:
             intact(row, "the event")
-            return position, self.decoded(values)
+            return (transaction, number), self.decoded(values)
         except FlowFabricError as error:
-            raise Corruption(f"{self.name} {position}: {error.detail}") from None
+            raise Corruption(f"{self.name} {number}: {error.detail}") from None
 
-    def page_sql(self, mark: Callable[[int], str]) -> str:
-        """Entries after a position, and at most so many."""
+    def page_sql(self, order: LogOrder, columns: Sequence[tuple[str, int]], mark: Mark) -> str:
+        """A page of entries: the position it starts after, its last position, the values of the
+        columns, and the limit are bound."""
+        size = len(order.columns)
+        numbers = count(1)
+        place = ", ".join(order.columns)
+        where = []
+        for sign in (">", "<="):
+            bound = ", ".join(order.bound(at, mark(next(numbers))) for at in range(size))
+            where.append(f"({place}) {sign} ({bound})")
+        for column, several in columns:
+            marks = ", ".join(mark(next(numbers)) for _ in range(several))
+            where.append(f"{column} IN ({marks})")
         return (
-            f"SELECT event_id, {', '.join(self.names)} FROM {self.name} "
-            f"WHERE event_id > {mark(1)} ORDER BY event_id LIMIT {mark(2)}"
+            f"SELECT {order.shown}, {', '.join(self.names)} FROM {self.name} "
+            f"WHERE {' AND '.join(where)} ORDER BY {place} LIMIT {mark(next(numbers))}"
         )
 
-    def trim_sql(self, mark: Callable[[int], str]) -> str:
-        """Deletes events from before an instant, of at most so many that come first."""
+    def about_sql(self, order: LogOrder, mark: Mark) -> str:
+        """The indexed events about one subject, at most so many. They are found first and sorted
+        then: in the order of the log a database might walk through all of it."""
+        if self.about is None:
+            raise LookupError(f"{self.name} has no index of subjects")
+        where = f"{self.about.columns[0]} = {mark(1)}"
+        if self.about.where is not None:
+            where += f" AND {self.about.where}"
         return (
-            f"DELETE FROM {self.name} WHERE occurred_at < {mark(1)} AND event_id IN "
-            f"(SELECT event_id FROM {self.name} ORDER BY event_id LIMIT {mark(2)}) "
+            f"SELECT {order.shown}, {', '.join(self.names)} FROM "
+            f"(SELECT * FROM {self.name} WHERE {where} LIMIT {mark(2)}) AS t "
+            f"ORDER BY {', '.join(order.columns)}"
+        )
+
+    def trim_sql(self, order: LogOrder, mark: Mark) -> str:
+        """Deletes events from before an instant, of at most so many that come first; returns their
+        positions."""
+        place = ", ".join(order.columns)
+        newest = ", ".join(f"{column} DESC" for column in order.columns)
+        return (
+            f"DELETE FROM {self.name} WHERE occurred_at < {mark(1)} AND ({place}) IN "
+            f"(SELECT {place} FROM {self.name} ORDER BY {place} LIMIT {mark(2)}) "
             # The newest stays: without it SQLite would count from one again.
-            f"AND event_id < (SELECT max(event_id) FROM {self.name})"
+            f"AND ({place}) < (SELECT {place} FROM {self.name} ORDER BY {newest} LIMIT 1) "
+            f"RETURNING {order.shown}"
         )
+
+
+class LogOrder(NamedTuple):
+    """How a store orders the entries of its logs."""
+
+    columns: tuple[str, ...]
+    shown: str  # the two parts of a position, as they are read
+    casts: tuple[str, ...]  # behind a bound value of each column
+
+    def bound(self, at: int, placeholder: str) -> str:
+        """A value of one of the columns."""
+        return f"{placeholder}{self.casts[at]}"
+
+    def values(self, position: Position) -> tuple[Any, ...]:
+        """A position as bound."""
+        return position[-len(self.columns) :]
 
 
 LOGS: Final[tuple[Log[Any], ...]] = (
-    Log("ff_lease_event", LeaseEvent, dumped_as="lease_events"),
+    Log(
+        "ff_lease_event",
+        LeaseEvent,
+        dumped_as="lease_events",
+        # Attempts tell of leases that were simply taken, so plain work enters nothing here.
+        about=LogIndex(
+            "ff_lease_event_execution",
+            "ff_lease_event",
+            ("execution_id",),
+            "event_type <> 'acquired'",
+        ),
+    ),
     Log("ff_completion_event", CompletionEvent, dumped_as="completion_events"),
-    Log("ff_operator_event", OperatorEvent, dumped_as="operator_events"),
-    Log("ff_signal_event", SignalEvent, dumped_as="signal_events"),
-    Log("ff_flow_event", FlowEvent, dumped_as="flow_events"),
+    Log(
+        "ff_operator_event",
+        OperatorEvent,
+        dumped_as="operator_events",
+        about=LogIndex("ff_operator_event_subject", "ff_operator_event", ("subject",)),
+    ),
+    Log(
+        "ff_signal_event",
+        SignalEvent,
+        dumped_as="signal_events",
+        about=LogIndex("ff_signal_event_execution", "ff_signal_event", ("execution_id",)),
+    ),
+    Log(
+        "ff_flow_event",
+        FlowEvent,
+        dumped_as="flow_events",
+        about=LogIndex("ff_flow_event_flow", "ff_flow_event", ("flow_id",)),
+    ),
     Log("ff_worker_registry_event", WorkerEvent, dumped_as="worker_events"),
 )
+LOG_INDEXES: Final = tuple(log.about for log in LOGS if log.about is not None)
 LOG_OF: Final[dict[type[Record], Log[Any]]] = {log.record: log for log in LOGS}
+
+
+def query_values(query: LogQuery, order: LogOrder, limit: int) -> list[Any]:
+    """The values of a page's statement."""
+    values = [*order.values(query.after), *order.values(query.until)]
+    for _, several in query.only:
+        values += several
+    return [*values, limit]
+
+
+def columns_of(query: LogQuery) -> tuple[tuple[str, int], ...]:
+    """The filtered columns, and how many values each may have."""
+    return tuple((column, len(several)) for column, several in query.only)

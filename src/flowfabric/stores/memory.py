@@ -7,12 +7,14 @@ import threading
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from itertools import islice
 from operator import itemgetter
 from typing import Any, TypeVar, cast
 
 from flowfabric.clock import Clock, SystemClock
 from flowfabric.limits import FLOW_PARTITIONS_DEFAULT
 from flowfabric.model.attempt import Attempt, AttemptOutcome
+from flowfabric.model.event import LeaseEventType
 from flowfabric.model.execution import Body, Execution, IdempotencyRecord
 from flowfabric.model.migration import MigrationStatus
 from flowfabric.model.record import Record, replace
@@ -41,7 +43,7 @@ from flowfabric.stores.indexes import (
     ready_order,
     uuid_of,
 )
-from flowfabric.stores.logs import LOGS, Log
+from flowfabric.stores.logs import BEFORE_ALL, LOGS, Log, LogQuery, Position
 from flowfabric.stores.readable import within
 from flowfabric.stores.tables import (
     MEMBERS,
@@ -73,7 +75,7 @@ class _Tables:
         self.catalog_version = 0
         self.rows: dict[Table[Any], dict[Key, Any]] = {table: {} for table in TABLES}
         # events with their positions
-        self.logs: dict[Log[Any], list[tuple[int, Any]]] = {log: [] for log in LOGS}
+        self.logs: dict[Log[Any], list[tuple[Position, Any]]] = {log: [] for log in LOGS}
 
 
 class MemoryView:
@@ -211,7 +213,8 @@ class MemoryView:
             self._append(history, (attempt,))
         for log, events in changes.appended():
             entries = tables.logs[log]
-            self._append(entries, enumerate(events, entries[-1][0] + 1 if entries else 1))
+            first = entries[-1][0][1] + 1 if entries else 1
+            self._append(entries, (((0, at), each) for at, each in enumerate(events, first)))
         for key, (payload, encoding) in changes.payloads.items():
             body = replace(tables.bodies[key], payload=payload, payload_encoding=encoding)
             self._put(tables.bodies, key, body)
@@ -278,7 +281,7 @@ class MemoryView:
                         self._pop(rows, row)
         return len(gone)
 
-    async def sweep(self, *, keys_until: int, events_until: int, limit: int) -> int:
+    async def sweep(self, *, keys_until: int, limit: int) -> int:
         tables = self._tables
         stale = [
             key for key, record in tables.idempotency.items() if record.expires_at <= keys_until
@@ -291,15 +294,16 @@ class MemoryView:
             for key in forgotten:
                 self._pop(tables.rows[table], key)
             swept += len(forgotten)
-        return swept + sum(self._trim(log, events_until, limit) for log in LOGS)
+        return swept
 
-    def _trim(self, log: Log[Any], until: int, limit: int) -> int:
+    async def trim(self, log: Log[Any], until: int, limit: int) -> list[Position]:
         entries, old = self._tables.logs[log], 0
         # The newest stays, as in the SQL stores, where positions continue from it.
         while old < min(limit, len(entries) - 1) and entries[old][1].occurred_at < until:
             old += 1
+        gone = [position for position, _ in entries[:old]]
         self._drop_first(entries, old)
-        return old
+        return gone
 
     async def load_worker(self, namespace: str, worker_instance_id: str) -> Worker | None:
         return self._tables.workers.get((namespace, worker_instance_id))
@@ -367,10 +371,31 @@ class MemoryView:
             times += [row.due_at for row in rows if row.due_at is not None]
         return min(times, default=None)
 
-    async def read_log(self, log: Log[R], after: int | None, limit: int) -> list[tuple[int, R]]:
+    async def read_log(self, log: Log[R], query: LogQuery) -> list[tuple[Position, R]]:
         entries = self._tables.logs[log]
-        first = 0 if after is None else bisect_right(entries, after, key=itemgetter(0))
-        return entries[first : first + limit]
+        first = bisect_right(entries, query.after, key=itemgetter(0))
+        last = bisect_right(entries, query.until, key=itemgetter(0))
+        found = (
+            entry
+            for entry in islice(entries, first, last)
+            if all(getattr(entry[1], column) in several for column, several in query.only)
+        )
+        return list(islice(found, query.limit))
+
+    async def read_about(self, log: Log[R], subject: str, limit: int) -> list[tuple[Position, R]]:
+        if log.about is None:
+            raise LookupError(f"{log.name} has no index of subjects")
+        column = log.about.columns[0]
+        found = (
+            entry
+            for entry in self._tables.logs[log]
+            if getattr(entry[1], column) == subject and _is_indexed(entry[1])
+        )
+        return list(islice(found, limit))
+
+    async def log_ends(self) -> dict[Log[Any], Position]:
+        logs = self._tables.logs
+        return {log: logs[log][-1][0] if logs[log] else BEFORE_ALL for log in LOGS}
 
     async def audit(self, *, quick: bool = False) -> list[tuple[str, str]]:
         live = {key for key, e in self._tables.executions.items() if not e.is_terminal}
@@ -378,6 +403,11 @@ class MemoryView:
 
     async def odd_values(self) -> list[tuple[str, str]]:
         return []  # records are never stored in another form
+
+
+def _is_indexed(event: Any) -> bool:
+    """Whether the index of subjects has an event: leases that were simply taken are not in it."""
+    return getattr(event, "event_type", None) is not LeaseEventType.ACQUIRED
 
 
 def _shows(wanted: ListFilter, execution: Execution) -> bool:

@@ -24,6 +24,7 @@ from flowfabric.model.budget import (
     ScopeType,
     UsageRow,
 )
+from flowfabric.model.feed import LogMark
 from flowfabric.model.flow import EdgeAhead, EdgeRow, FlowRow, MemberRow, TaskRow
 from flowfabric.model.quota import AdmissionRow, GateRow, QuotaPolicy
 from flowfabric.model.record import Record, from_json, to_json, values_of
@@ -280,6 +281,9 @@ EDGES: Final = Table("ff_edge", EdgeRow, 2)
 EDGES_AHEAD: Final = Table("ff_edge", EdgeAhead, 2, whole=EDGES)
 FLOW_TASKS: Final = Table("ff_flow_task", TaskRow, 3)
 
+# How far each log was trimmed.
+LOG_MARKS: Final = Table("ff_log_mark", LogMark, 1)
+
 # Every write to these comes with a new version of their execution.
 EPISODE_TABLES: Final[tuple[Table[Any], ...]] = (
     SUSPENSIONS,
@@ -328,6 +332,7 @@ TABLES: Final[tuple[Table[Any], ...]] = (
     MEMBERS,
     EDGES,
     FLOW_TASKS,
+    LOG_MARKS,
 )
 TABLE_OF: Final[dict[type[Record], AnyTable]] = {table.record: table for table in TABLES}
 

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import pytest
 
+from flowfabric.engine.due_work import trim_logs
 from flowfabric.model.event import (
     CompletionEvent,
     LeaseEvent,
@@ -20,12 +21,12 @@ from flowfabric.model.record import Record
 from flowfabric.model.state import TerminalOutcome
 from flowfabric.model.worker import WorkerEvent, WorkerEventType
 from flowfabric.stores.base import Changes
-from flowfabric.stores.logs import LOG_OF, LOGS, Log
+from flowfabric.stores.logs import BEFORE_ALL, LOG_OF, LOGS, Log, LogQuery, Position
 from tests.support.backdoor import Backdoor
 from tests.support.lab import Lab, scenario
 
 ID: Final = "{fp:1}:01890000-0000-7000-8000-000000000000"
-Entries = list[tuple[int, Any]]
+Entries = list[tuple[Position, Any]]
 
 
 def tags(at: int) -> dict[str, str]:
@@ -99,14 +100,13 @@ async def told(lab: Lab, log: Log[Any], *instants: int) -> list[Record]:
     return events
 
 
-async def read(lab: Lab, log: Log[Any], after: int | None = None, limit: int = 100) -> Entries:
-    return await lab.direct.store.read(lambda reader: reader.read_log(log, after, limit))
+async def read(lab: Lab, log: Log[Any], after: Position | None = None, limit: int = 100) -> Entries:
+    query = LogQuery(after=after or BEFORE_ALL, limit=limit)
+    return await lab.direct.store.read(lambda reader: reader.read_log(log, query))
 
 
 async def trim(lab: Lab, until: int, limit: int = 100) -> int:
-    return await lab.direct.store.transact(
-        lambda tx: tx.sweep(keys_until=0, events_until=until, limit=limit)
-    )
+    return await lab.direct.store.transact(lambda tx: trim_logs(tx, until, limit))
 
 
 def test_every_kind_of_event_is_tried() -> None:
@@ -177,7 +177,7 @@ async def test_a_transaction_that_fails_leaves_no_event(lab: Lab, log: Log[Any])
         changes = Changes()
         changes.log(TOLD[log.record](3))
         await tx.save(changes)
-        await tx.sweep(keys_until=0, events_until=9, limit=10)
+        await trim_logs(tx, 9, 10)
         raise LookupError
 
     with pytest.raises(LookupError):
@@ -196,7 +196,7 @@ def test_an_unreadable_event_is_passed_over_and_reported(durable_lab: Lab, log: 
         await told(lab, log, 1, 2, 3, 4, 5)
         entries = await read(lab, log)
         column = "tags" if "tags" in log.names else "event_type"
-        first, third = entries[0][0], entries[2][0]
+        first, third = entries[0][0][1], entries[2][0][1]
         await lab.sql(f"UPDATE {log.name} SET {column} = '{{' WHERE event_id IN ({first}, {third})")
         assert await read(lab, log, limit=2) == [entries[1], entries[3]]
         assert await read(lab, log, entries[1][0], 2) == entries[3:]
@@ -215,7 +215,7 @@ def test_bytes_that_are_not_text_are_passed_over(durable_lab: Lab, log: Log[Any]
         await told(lab, log, 1, 2)
         (first, _), second = await read(lab, log)
         text = "CAST(x'61ff62' AS TEXT)"
-        await lab.sql(f"UPDATE {log.name} SET namespace = {text} WHERE event_id = {first}")
+        await lab.sql(f"UPDATE {log.name} SET namespace = {text} WHERE event_id = {first[1]}")
         assert await read(lab, log) == [second]
 
     if lab.engine.backend_label() == "sqlite":

@@ -47,6 +47,8 @@ def lease_event(
         execution.route.namespace,
         execution.tags,
         now,
+        execution.route.lane_id,
+        execution.route.execution_kind,
     )
 
 
@@ -294,5 +296,7 @@ def finish(
         execution.route.namespace,
         execution.tags,
         now,
+        execution.route.lane_id,
+        execution.route.execution_kind,
     )
     return Decision(reply, done, attempt, (completion,))

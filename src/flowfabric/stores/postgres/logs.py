@@ -3,19 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from flowfabric.model.record import Record
-from flowfabric.stores.logs import BEFORE_ALL, ENTRIES_MAX, LOGS, Log
+from flowfabric.stores.logs import (
+    LOGS,
+    NUMBER_MAX,
+    Log,
+    LogOrder,
+    LogQuery,
+    Position,
+    columns_of,
+    query_values,
+)
 from flowfabric.stores.postgres.arrays import Columns, Write
-from flowfabric.stores.postgres.small import insert_of
+from flowfabric.stores.postgres.small import insert_of, mark
 from flowfabric.stores.readable import readable_rows
 
 E = TypeVar("E", bound=Record)
 
 
-def _mark(number: int) -> str:
-    return f"${number}"
+_CAST: Final = "::text::xid8"
+_ORDER: Final = LogOrder(
+    ("xact_id", "event_id"), "xact_id::text::bigint, event_id", (_CAST, "::bigint")
+)
+# Every transaction before the oldest one that runs has ended, so no event can still appear there.
+_HORIZON: Final = "SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint - 1"
+
+
+def _bound(values: list[Any]) -> list[Any]:
+    """A transaction's number travels as text."""
+    return [str(values[0]), values[1], str(values[2]), *values[3:]]
 
 
 def affected(status: str) -> int:
@@ -33,24 +51,36 @@ class Logs:
         """Defer the events to the flush; they are written in their order."""
         self._writes.append((insert_of(log), log.to_columns(events)))
 
-    async def read_log(self, log: Log[E], after: int | None, limit: int) -> list[tuple[int, E]]:
+    async def read_log(self, log: Log[E], query: LogQuery) -> list[tuple[Position, E]]:
         async def fetch(asked: int) -> Sequence[Any]:
-            return await self._entries(log, BEFORE_ALL if after is None else after, asked)
+            return await self._entries(log, query, asked)
 
-        return await readable_rows(fetch, log.entry, limit)
+        if query.limit is None:
+            return list(map(log.entry, await self._entries(log, query, NUMBER_MAX)))
+        return await readable_rows(fetch, log.entry, query.limit)
 
-    async def _entries(self, log: Log[Any], after: int, limit: int) -> Sequence[Any]:
-        rows: Sequence[Any] = await self._connection.fetch(log.page_sql(_mark), after, limit)
+    async def _entries(self, log: Log[Any], query: LogQuery, limit: int) -> Sequence[Any]:
+        sql = log.page_sql(_ORDER, columns_of(query), mark)
+        values = _bound(query_values(query, _ORDER, limit))
+        rows: Sequence[Any] = await self._connection.fetch(sql, *values)
         return rows
 
-    async def trim(self, log: Log[Any], until: int, limit: int) -> int:
-        """Delete old events; returns how many."""
-        return affected(await self._connection.execute(log.trim_sql(_mark), until, limit))
+    async def read_about(self, log: Log[E], subject: str, limit: int) -> list[tuple[Position, E]]:
+        rows = await self._connection.fetch(log.about_sql(_ORDER, mark), subject, limit)
+        return list(map(log.entry, rows))
+
+    async def log_ends(self) -> dict[Log[Any], Position]:
+        horizon = (await self._connection.fetch(_HORIZON))[0][0]
+        return dict.fromkeys(LOGS, (horizon, NUMBER_MAX))
+
+    async def trim(self, log: Log[Any], until: int, limit: int) -> list[Position]:
+        rows = await self._connection.fetch(log.trim_sql(_ORDER, mark), until, limit)
+        return [tuple(row) for row in rows]
 
     async def dump_logs(self) -> dict[str, list[Any]]:
         """Every event by the name of its log."""
         found = {}
         for log in LOGS:
-            rows = await self._entries(log, BEFORE_ALL, ENTRIES_MAX)
+            rows = await self._entries(log, LogQuery(), NUMBER_MAX)
             found[log.dumped_as] = [log.entry(row)[1] for row in rows]
         return found

@@ -17,6 +17,7 @@ from flowfabric.model.execution import Body, Execution, IdempotencyRecord
 from flowfabric.model.route import Route
 from flowfabric.stores.base import Changes, Corrupt
 from flowfabric.stores.codec import candidates_of
+from flowfabric.stores.logs import Log, Position
 from flowfabric.stores.postgres.arrays import COPY_FROM_BYTES, guarded_statement
 from flowfabric.stores.postgres.view import PostgresView, by_id, by_key, two_columns
 from flowfabric.stores.routebook import RouteBook
@@ -151,9 +152,13 @@ class PostgresTransaction(PostgresView):
         if not await self._connection.fetchval(sql, *values):
             raise MustHold
 
-    async def sweep(self, *, keys_until: int, events_until: int, limit: int) -> int:
+    async def sweep(self, *, keys_until: int, limit: int) -> int:
         await self.begin()
-        return await super().sweep(keys_until=keys_until, events_until=events_until, limit=limit)
+        return await super().sweep(keys_until=keys_until, limit=limit)
+
+    async def trim(self, log: Log[Any], until: int, limit: int) -> list[Position]:
+        await self.begin()
+        return await super().trim(log, until, limit)
 
 
 def _only_inserts(changes: Changes) -> bool:

@@ -40,9 +40,8 @@ from flowfabric.stores.codec import (
     split_updates,
     tags_text,
 )
-from flowfabric.stores.indexes import INDEXES, PURGE, ExecutionIndex, Search
+from flowfabric.stores.indexes import EVERY_INDEX, PURGE, ExecutionIndex, Search
 from flowfabric.stores.listing import Bound, counting_sql, listing_sql
-from flowfabric.stores.logs import LOGS
 from flowfabric.stores.postgres.arrays import (
     INSERTS,
     PARAMETERS,
@@ -413,7 +412,7 @@ class PostgresView(SmallTables, Logs):
         if quick:
             return []
         problems: list[tuple[str, str]] = []
-        for index in INDEXES:
+        for index in EVERY_INDEX:
             sql = f"SELECT count(*) FROM {index.on} WHERE {index.where or 'true'}"
             indexed = await self._count(sql, "enable_seqscan")
             counted = await self._count(
@@ -509,12 +508,10 @@ class PostgresView(SmallTables, Logs):
                 await self.run(name, gone)
         return len(keys)
 
-    async def sweep(self, *, keys_until: int, events_until: int, limit: int) -> int:
+    async def sweep(self, *, keys_until: int, limit: int) -> int:
         swept = affected(await self._connection.execute(SQL["sweep_keys"], keys_until, limit))
         for small in SWEPT_TABLES:
             swept += await self.sweep_rows(small, keys_until, limit)
-        for log in LOGS:
-            swept += await self.trim(log, events_until, limit)
         return swept
 
     async def load_worker(self, namespace: str, worker_instance_id: str) -> Worker | None:

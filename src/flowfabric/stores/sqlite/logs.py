@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Sequence
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from flowfabric.model.record import Record
-from flowfabric.stores.logs import BEFORE_ALL, ENTRIES_MAX, LOGS, Log
+from flowfabric.stores.logs import (
+    LOGS,
+    Log,
+    LogOrder,
+    LogQuery,
+    Position,
+    columns_of,
+    query_values,
+)
 from flowfabric.stores.readable import readable_rows
 from flowfabric.stores.sqlite.bulk import insert_columns
-from flowfabric.stores.sqlite.small import sheet_of
+from flowfabric.stores.sqlite.small import mark, sheet_of
 
 E = TypeVar("E", bound=Record)
 
 
-def _mark(number: int) -> str:
-    return f"?{number}"
+_ORDER: Final = LogOrder(("event_id",), "0, event_id", ("",))
 
 
 class Logs:
@@ -28,24 +35,34 @@ class Logs:
         """Write events in their order."""
         insert_columns(self._connection, sheet_of(log), log.to_columns(events))
 
-    async def read_log(self, log: Log[E], after: int | None, limit: int) -> list[tuple[int, E]]:
+    async def read_log(self, log: Log[E], query: LogQuery) -> list[tuple[Position, E]]:
         async def fetch(asked: int) -> list[Any]:
-            return self._entries(log, BEFORE_ALL if after is None else after, asked)
+            return self._entries(log, query, asked)
 
-        return await readable_rows(fetch, log.entry, limit)
+        if query.limit is None:
+            return list(map(log.entry, self._entries(log, query, -1)))
+        return await readable_rows(fetch, log.entry, query.limit)
 
-    def _entries(self, log: Log[Any], after: int, limit: int) -> list[Any]:
-        return self._connection.execute(log.page_sql(_mark), (after, limit)).fetchall()
+    def _entries(self, log: Log[Any], query: LogQuery, limit: int) -> list[Any]:
+        sql = log.page_sql(_ORDER, columns_of(query), mark)
+        return self._connection.execute(sql, query_values(query, _ORDER, limit)).fetchall()
 
-    def trim(self, log: Log[Any], until: int, limit: int) -> int:
-        """Delete old events; returns how many."""
-        return self._connection.execute(log.trim_sql(_mark), (until, limit)).rowcount
+    async def read_about(self, log: Log[E], subject: str, limit: int) -> list[tuple[Position, E]]:
+        sql = log.about_sql(_ORDER, mark)
+        return list(map(log.entry, self._connection.execute(sql, (subject, limit)).fetchall()))
+
+    async def log_ends(self) -> dict[Log[Any], Position]:
+        newest = ", ".join(f"(SELECT max(event_id) FROM {log.name})" for log in LOGS)
+        found = self._connection.execute(f"SELECT {newest}").fetchone()
+        return {log: (0, number or 0) for log, number in zip(LOGS, found, strict=True)}
+
+    async def trim(self, log: Log[Any], until: int, limit: int) -> list[Position]:
+        sql = log.trim_sql(_ORDER, mark)
+        return [tuple(row) for row in self._connection.execute(sql, (until, limit)).fetchall()]
 
     def dump_logs(self) -> dict[str, list[Any]]:
         """Every event by the name of its log."""
         return {
-            log.dumped_as: [
-                log.entry(row)[1] for row in self._entries(log, BEFORE_ALL, ENTRIES_MAX)
-            ]
+            log.dumped_as: [log.entry(row)[1] for row in self._entries(log, LogQuery(), -1)]
             for log in LOGS
         }

@@ -41,9 +41,8 @@ from flowfabric.stores.codec import (
     step_row,
     tags_text,
 )
-from flowfabric.stores.indexes import INDEXES, PURGE, ExecutionIndex, Search, ready_order
+from flowfabric.stores.indexes import EVERY_INDEX, PURGE, ExecutionIndex, Search, ready_order
 from flowfabric.stores.listing import Bound, counting_sql, listing_sql
-from flowfabric.stores.logs import LOGS
 from flowfabric.stores.queries import RECORD_COLUMNS, queries_of
 from flowfabric.stores.readable import first_readable, within
 from flowfabric.stores.routebook import EMPTY_BOOK, RouteBook
@@ -315,7 +314,9 @@ class SqliteView(SmallTables, Logs):
         found = self._connection.execute("PRAGMA integrity_check(20)").fetchall()
         problems = [("integrity", row[0]) for row in found if row[0] != "ok"]
         names = {row[0] for row in self._connection.execute("SELECT name FROM sqlite_master")}
-        for index in [each for each in INDEXES if each.name in names]:  # the schema names the rest
+        for index in [
+            each for each in EVERY_INDEX if each.name in names
+        ]:  # the schema names the rest
             sql = f"SELECT count(*) FROM {index.on} {{}} WHERE {index.where or 'true'}"
             indexed = self._connection.execute(sql.format(f"INDEXED BY {index.name}")).fetchone()[0]
             counted = self._connection.execute(sql.format("NOT INDEXED")).fetchone()[0]
@@ -419,10 +420,9 @@ class SqliteView(SmallTables, Logs):
         self.purge_rows([key[0] for key in keys])
         return len(gone)
 
-    async def sweep(self, *, keys_until: int, events_until: int, limit: int) -> int:
+    async def sweep(self, *, keys_until: int, limit: int) -> int:
         swept = self._connection.execute(SQL["sweep_keys"], (keys_until, limit)).rowcount
-        swept += sum(self.sweep_rows(table, keys_until, limit) for table in SWEPT_TABLES)
-        return swept + sum(self.trim(log, events_until, limit) for log in LOGS)
+        return swept + sum(self.sweep_rows(table, keys_until, limit) for table in SWEPT_TABLES)
 
     async def load_worker(self, namespace: str, worker_instance_id: str) -> Worker | None:
         rows = self._all("load_worker", namespace, worker_instance_id)
