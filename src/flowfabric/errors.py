@@ -4,9 +4,10 @@
 FlowFabricError
   NotFound               the named thing does not exist (or is not visible to you)
   ValidationError        the request is wrong; nothing was changed; do not retry unchanged
-    InvalidInput  InvalidCursor  InvalidCapabilities  InvalidTagKey  InvalidBlockingReason
-    InvalidBudgetScope  BudgetScopeMismatch  InvalidQuotaSpec  InvalidDependency
-    ExecutionNotInFlow  InvalidWaitpointKey  InvalidPayload  InvalidToken  SignalLimitExceeded
+    InvalidInput  InvalidCursor  CursorExpired  InvalidCapabilities  InvalidTagKey
+    InvalidBlockingReason  InvalidBudgetScope  BudgetScopeMismatch  InvalidQuotaSpec
+    InvalidDependency  ExecutionNotInFlow  InvalidWaitpointKey  InvalidPayload  InvalidToken
+    SignalLimitExceeded
     CapabilityMismatch  PayloadTooLarge  FenceRequired  PartialFence  HandleFromOtherBackend
     Corruption
   ContentionError        another was first, or the moment is wrong; re-read and retry
@@ -119,6 +120,13 @@ class InvalidCursor(ValidationError):
     """Hand back a `next_cursor` of this very listing, or none to begin anew."""
 
     code = "invalid_cursor"
+
+
+class CursorExpired(ValidationError):
+    """Events behind this cursor are no longer kept. Begin anew, without a cursor for the oldest."""
+
+    code = "cursor_expired"
+    status = 410
 
 
 class InvalidCapabilities(ValidationError):

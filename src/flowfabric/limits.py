@@ -70,6 +70,10 @@ KEY_GRACE_MS_DEFAULT: Final = 86_400_000  # how long a retired signing key still
 # Reading
 PAGE_DEFAULT: Final = 100
 PAGE_MAX: Final = 1000  # items in one page
+SUBSCRIBE_WAIT_MS: Final = 30_000  # shorter than what proxies let a request rest
+SUBSCRIBE_WAIT_MS_MAX: Final = 300_000
+FEED_PAGES_MAX: Final = 10  # pages of a log that one read of a feed looks through
+TIMELINE_MAX: Final = 2_000  # events of one kind in the timeline of an execution
 CURSOR_BYTES: Final = 2048  # two names, their listing, and a third more for Base64
 TEXT_SCAN_ROWS: Final = 20_000  # rows one page of a text search may look at
 FIND_DIGITS_MIN: Final = 4  # a shorter part of an id matches too many

@@ -47,6 +47,17 @@ from flowfabric.api.control import (
     SetExecutionTag,
     UnblockExecution,
 )
+from flowfabric.api.events import (
+    EVERYTHING,
+    NOW,
+    ReadEvents,
+    ReadTimeline,
+    SubscribeCompletion,
+    SubscribeEvents,
+    SubscribeInstanceTags,
+    SubscribeLeaseHistory,
+    SubscribeSignalDelivery,
+)
 from flowfabric.api.executions import (
     CountExecutions,
     CountListed,
@@ -182,6 +193,7 @@ from flowfabric.api.words import (
     BlockingReasonGiven,
     CancellationPolicyGiven,
     EnforcementModeGiven,
+    EventKindGiven,
     FailureClassGiven,
     FlowStatusGiven,
     HardActionGiven,
@@ -210,6 +222,7 @@ from flowfabric.model.budget import (
     UsageOutcome,
 )
 from flowfabric.model.execution import Fence
+from flowfabric.model.feed import EventFilter, EventPage, Timeline
 from flowfabric.model.flow import FLOW_CANCELLED, SUCCESS_ONLY, CancellationPolicy, EdgePolicy
 from flowfabric.model.flow_results import (
     Added,
@@ -1924,6 +1937,99 @@ class Methods(ABC):
         rotation keeps few.
         """
         return await self.call(ListWaitpointHmacKids())
+
+    # --- events ---------------------------------------------------------------------------------
+
+    async def read_events(
+        self,
+        *,
+        kinds: Sequence[EventKindGiven] = (),
+        filter: EventFilter = EVERYTHING,
+        after: str | None = None,
+        limit: int = limits.PAGE_DEFAULT,
+    ) -> EventPage:
+        """A page of the feed, oldest first; without kinds, all of them.
+
+        Events of one execution come in the order in which they happened.
+        """
+        return await self.call(ReadEvents(kinds=kinds, filter=filter, after=after, limit=limit))
+
+    async def subscribe_events(
+        self,
+        *,
+        kinds: Sequence[EventKindGiven] = (),
+        filter: EventFilter = EVERYTHING,
+        after: str | None = NOW,
+        limit: int = limits.PAGE_DEFAULT,
+        wait_ms: int = limits.SUBSCRIBE_WAIT_MS,
+    ) -> EventPage:
+        """As `read_events`, but waits up to `wait_ms` for an event.
+
+        Ask again with the cursor of the answer, for as long as you like.
+        """
+        return await self.call(
+            SubscribeEvents(kinds=kinds, filter=filter, after=after, limit=limit, wait_ms=wait_ms)
+        )
+
+    async def subscribe_completion(
+        self,
+        *,
+        filter: EventFilter = EVERYTHING,
+        after: str | None = NOW,
+        limit: int = limits.PAGE_DEFAULT,
+        wait_ms: int = limits.SUBSCRIBE_WAIT_MS,
+    ) -> EventPage:
+        """Ends of executions: one event for each end."""
+        return await self.call(
+            SubscribeCompletion(filter=filter, after=after, limit=limit, wait_ms=wait_ms)
+        )
+
+    async def subscribe_lease_history(
+        self,
+        *,
+        filter: EventFilter = EVERYTHING,
+        after: str | None = NOW,
+        limit: int = limits.PAGE_DEFAULT,
+        wait_ms: int = limits.SUBSCRIBE_WAIT_MS,
+    ) -> EventPage:
+        """Leases that were acquired, expired, reclaimed, revoked or released.
+
+        A lease that ends with its execution is told by the completion; renewals change no owner and
+        are not told.
+        """
+        return await self.call(
+            SubscribeLeaseHistory(filter=filter, after=after, limit=limit, wait_ms=wait_ms)
+        )
+
+    async def subscribe_signal_delivery(
+        self,
+        *,
+        filter: EventFilter = EVERYTHING,
+        after: str | None = NOW,
+        limit: int = limits.PAGE_DEFAULT,
+        wait_ms: int = limits.SUBSCRIBE_WAIT_MS,
+    ) -> EventPage:
+        """Signals that were delivered, each with its effect."""
+        return await self.call(
+            SubscribeSignalDelivery(filter=filter, after=after, limit=limit, wait_ms=wait_ms)
+        )
+
+    async def subscribe_instance_tags(
+        self,
+        *,
+        filter: EventFilter = EVERYTHING,
+        after: str | None = NOW,
+        limit: int = limits.PAGE_DEFAULT,
+        wait_ms: int = limits.SUBSCRIBE_WAIT_MS,
+    ) -> EventPage:
+        """Tags that were set on executions and flows after their creation."""
+        return await self.call(
+            SubscribeInstanceTags(filter=filter, after=after, limit=limit, wait_ms=wait_ms)
+        )
+
+    async def read_timeline(self, *, execution_id: str) -> Timeline:
+        """Everything that is known to have happened to one execution, in order."""
+        return await self.call(ReadTimeline(execution_id=execution_id))
 
     # --- admin ----------------------------------------------------------------------------------
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from flowfabric.model.attempt import FailureClass
 from flowfabric.model.budget import EnforcementMode, HardAction, ScopeType, SoftAction
+from flowfabric.model.feed import EventKind
 from flowfabric.model.flow import CancellationPolicy, FlowStatus
 from flowfabric.model.policy import ExecutionPolicy
 from flowfabric.model.route import LaneState
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     BlockingReasonGiven = BlockingReason | str
     CancellationPolicyGiven = CancellationPolicy | str
     EnforcementModeGiven = EnforcementMode | str
+    EventKindGiven = EventKind | str
     FailureClassGiven = FailureClass | str
     FlowStatusGiven = FlowStatus | str
     HardActionGiven = HardAction | str
@@ -36,6 +38,7 @@ else:
     BlockingReasonGiven = str  # a word that is no reason has an error of its own
     CancellationPolicyGiven = CancellationPolicy
     EnforcementModeGiven = EnforcementMode
+    EventKindGiven = EventKind
     FailureClassGiven = FailureClass
     FlowStatusGiven = FlowStatus
     HardActionGiven = HardAction

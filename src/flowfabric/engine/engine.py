@@ -19,6 +19,7 @@ from flowfabric.engine.machine import Machine
 from flowfabric.engine.operations import admin as admin
 from flowfabric.engine.operations import budgets as budgets
 from flowfabric.engine.operations import control as control
+from flowfabric.engine.operations import events as events
 from flowfabric.engine.operations import execution_lists as execution_lists
 from flowfabric.engine.operations import execution_reads as execution_reads
 from flowfabric.engine.operations import executions as executions
@@ -31,6 +32,7 @@ from flowfabric.engine.operations import lanes as lanes
 from flowfabric.engine.operations import leases as leases
 from flowfabric.engine.operations import quotas as quotas
 from flowfabric.engine.operations import signals as signals
+from flowfabric.engine.operations import timeline as timeline
 from flowfabric.engine.operations import wait_reads as wait_reads
 from flowfabric.engine.operations import waits as waits
 from flowfabric.engine.operations import workers as workers

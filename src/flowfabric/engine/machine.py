@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import TypeVar, cast
 
 from flowfabric.api.hints import end_topic, flow_topic, lane_topic
@@ -12,6 +12,7 @@ from flowfabric.config import EngineConfig
 from flowfabric.engine.batch import Batcher, Pending
 from flowfabric.engine.complaint import Complaints
 from flowfabric.engine.conflict import transact, until_no_conflict
+from flowfabric.engine.feed_watch import FeedWatch
 from flowfabric.engine.here import WorkersHere
 from flowfabric.engine.inherited import InheritedStore
 from flowfabric.engine.known import Known
@@ -86,7 +87,13 @@ class Machine:
         self.complaints = Complaints(logging.getLogger("flowfabric.loops"))
         self.known = Known(store)
         self._credits: dict[Offer, Credits] = {}
-        self._forget_hints = store.hints.subscribe(self.wakeups.wake)
+        self.feed = FeedWatch(lambda: self.read(lambda reader: reader.log_ends()))
+        self._forget_hints = store.hints.subscribe(self._hear)
+
+    def _hear(self, topics: Mapping[str, int]) -> None:
+        """Hints of this process and of others."""
+        self.wakeups.wake(topics)
+        self.feed.hint()
 
     # --- writing -------------------------------------------------------------------------------
 
@@ -260,6 +267,7 @@ class Machine:
     async def close_machine(self) -> None:
         """Finish what is in flight."""
         await self.batches.idle()
+        await self.feed.close()
         self._forget_hints()
         await asyncio.sleep(0)
 
@@ -268,3 +276,4 @@ class Machine:
         self.store = cast("Store", InheritedStore())
         self.known = Known(self.store)
         self.batches = Batcher(self._commit, batch_max=1, in_flight=1)
+        self.feed = FeedWatch(lambda: self.read(lambda reader: reader.log_ends()))

@@ -51,6 +51,7 @@ class OperatorEventType(StrEnum):
     FLOW_CANCEL_REQUESTED = "flow_cancel_requested"
     KEY_SEEDED = "key_seeded"
     KEY_ROTATED = "key_rotated"
+    TAGGED = "tagged"
 
 
 class LeaseEvent(Record, frozen=True):

@@ -10,12 +10,13 @@ from flowfabric.model.record import Record
 
 
 class EventKind(StrEnum):
-    """What an event is about; each kind is a log of its own."""
+    """What an event is about; each kind is a log of its own. Events of one instant are shown in
+    this order: an end comes after what led to it."""
 
-    COMPLETION = "completion"  # an execution ended
     LEASE = "lease"  # an execution changed its owner
     SIGNAL = "signal"  # a signal was delivered
     OPERATOR = "operator"  # an operator acted: the audit trail
+    COMPLETION = "completion"  # an execution ended
     FLOW = "flow"  # a flow began or ended
     WORKER = "worker"  # a worker registered or left
 
@@ -47,6 +48,33 @@ class EventFilter(Record, frozen=True, kw_only=True):
     execution_id: str | None = None
     flow_id: str | None = None
     event_types: tuple[str, ...] = ()
+
+
+class EventPage(Record, frozen=True):
+    """Some events of a feed, oldest first, and the cursor behind the last."""
+
+    events: tuple[Event, ...]
+    cursor: str
+    is_end: bool  # whether no more could be read at that moment
+
+
+class TimelineEntry(Record, frozen=True):
+    """One thing that happened to an execution."""
+
+    occurred_at: int
+    what: str  # created, started, ended, suspended, signal, lease, operator …
+    detail: str  # in words
+    attempt_index: int | None = None
+    actor: str = ""
+    fields: Mapping[str, Any] = {}
+
+
+class Timeline(Record, frozen=True):
+    """The life of one execution, in order. `is_whole`: nothing was left out for its length."""
+
+    execution_id: str
+    entries: tuple[TimelineEntry, ...]
+    is_whole: bool = True
 
 
 class LogMark(Record, frozen=True):

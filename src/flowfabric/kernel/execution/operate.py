@@ -178,4 +178,9 @@ def set_tag(execution: Execution | None, command: SetTag, at: Moment) -> Decisio
     tags = with_tags(execution.tags, {command.key: command.value})
     if isinstance(tags, Refused):
         return Decision(tags)
-    return Decision(None, replace(execution, tags=tags, last_mutation_at=at.now))
+    changed = replace(execution, tags=tags, last_mutation_at=at.now)
+    before = execution.tags.get(command.key)
+    audit = operator_event(
+        changed, OperatorEventType.TAGGED, at.now, key=command.key, value=command.value, old=before
+    )
+    return Decision(None, changed, None, (audit,))
