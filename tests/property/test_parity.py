@@ -228,11 +228,11 @@ def test_a_sabotaged_store_is_told_apart(
 
 SMALL_SABOTAGE = {
     "limits are looked at one instant late": (
-        Mutant(SmallTables.due_keys, "due_at <= ?", "due_at < ?"),
+        Mutant(SmallTables.due_keys, "{due} <= ?", "{due} < ?"),
         "furnish create_bounded claim reserve tick_at_deadline",
     ),
     "a key of a report lives one instant too long": (
-        Mutant(SmallTables.sweep_rows, "due_at <= ?", "due_at < ?"),
+        Mutant(SmallTables.sweep_rows, "{due} <= ?", "{due} < ?"),
         "furnish report_from_outside create_bounded tick_at_deadline",
     ),
 }

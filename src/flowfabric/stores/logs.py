@@ -7,8 +7,8 @@ store. The store gives each event its position; neither ever changes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, Final, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, TypeVar, get_origin, get_type_hints
 
 from flowfabric.errors import Corruption, FlowFabricError
 from flowfabric.model.event import CompletionEvent, LeaseEvent, OperatorEvent, SignalEvent
@@ -28,7 +28,8 @@ class Log(Layout[E]):
     """Events of one kind, which tell when they happened (`occurred_at`)."""
 
     def __init__(self, name: str, record: type[E], *, dumped_as: str) -> None:
-        super().__init__(name, record, omits_empty=True)
+        maps = [key for key, kind in get_type_hints(record).items() if get_origin(kind) is Mapping]
+        super().__init__(name, record, absent={key: {} for key in maps})  # most events have no tags
         self.dumped_as = dumped_as
 
     def entry(self, row: Sequence[Any]) -> tuple[int, E]:

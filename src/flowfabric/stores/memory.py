@@ -208,7 +208,7 @@ class MemoryView:
             if key in rows:
                 raise StoreConflict(f"{table.name} {key}")
             self._put(rows, key, record)
-        if table is SCOPES:
+        if table.in_catalog:
             self._tables.catalog_version += 1
 
     # --- small tables --------------------------------------------------------------------------
@@ -281,9 +281,9 @@ class MemoryView:
 
     async def due_keys(self, table: Table[R], until: int, limit: int) -> list[Key]:
         due = [
-            (record.due_at, key)
+            (when, key)
             for key, record in self._tables.rows[table].items()
-            if record.due_at is not None and record.due_at <= until
+            if (when := table.due_of(record)) is not None and when <= until
         ]
         return [key for _, key in sorted(due)[:limit]]
 
@@ -440,8 +440,8 @@ class MemoryView:
         executions = self._tables.executions.values()
         times = [when for e in executions if (when := e.due_at or e.purge_at) is not None]
         for table in TIMED_TABLES:
-            rows = self._tables.rows[table].values()
-            times += [row.due_at for row in rows if row.due_at is not None]
+            due = map(table.due_of, self._tables.rows[table].values())
+            times += [when for when in due if when is not None]
         return min(times, default=None)
 
     async def read_log(self, log: Log[R], after: int | None, limit: int) -> list[tuple[int, R]]:

@@ -20,7 +20,7 @@ from flowfabric.model.execution import Execution, IdempotencyRecord
 from flowfabric.model.record import Record, replace
 from flowfabric.model.route import Catalog
 from flowfabric.stores.base import Changes, Corrupt, keeps_cold, keeps_most, keeps_taken
-from flowfabric.stores.tables import ATTACHMENTS, TABLE_OF
+from flowfabric.stores.tables import ATTACHMENTS, TABLE_OF, TIMED_TABLES
 
 R = TypeVar("R")
 K = TypeVar("K", bound=Record)
@@ -198,9 +198,9 @@ class View:
             changes.freed -= changes.cold
         changes.rows = self.rows.changes()
         for table, written in changes.rows.items():
-            if table.has_due:
+            if table in TIMED_TABLES:
                 for record in (*written.inserted, *written.updated):
-                    self.effects.note_due(record.due_at)
+                    self.effects.note_due(table.due_of(record))
         return changes
 
     # --- what limits ask of the picture ----------------------------------------------------------

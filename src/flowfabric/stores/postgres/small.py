@@ -16,6 +16,7 @@ from flowfabric.stores.tables import (
     Key,
     Layout,
     Table,
+    every_row_sql,
     next_row_due,
     page_sql,
 )
@@ -67,8 +68,9 @@ def _types(layout: Layout[Any]) -> tuple[str, ...]:
 @cache
 def insert_of(layout: Layout[Any]) -> Write:
     """The insert of new rows."""
-    sql = f"INSERT INTO {layout.name} ({', '.join(layout.names)}) SELECT * FROM {SOURCE} AS v"
-    return Write(layout.name, layout.names, sql, types=_types(layout))
+    names = layout.written_names
+    sql = f"INSERT INTO {layout.name} ({', '.join(names)}) SELECT * FROM {SOURCE} AS v"
+    return Write(layout.name, names, sql, types=_types(layout))
 
 
 @cache
@@ -88,7 +90,7 @@ def rows_by_sql(table: Table[Any], column: str, only: str | None) -> str:
 def _update(table: Table[Any], names: tuple[str, ...]) -> Write:
     """Updates only changed columns; the key comes first."""
     size = len(table.key_columns)
-    kinds = dict(zip(table.names, _types(table), strict=True))
+    kinds = dict(zip(table.written_names, _types(table), strict=True))
     changes = ", ".join(f"{name} = v.{name}" for name in names[size:])
     sql = (
         f"UPDATE {table.name} AS t SET {changes} "
@@ -197,15 +199,16 @@ class SmallTables:
         return await self._records(table, sql, *owner, limit)
 
     async def due_keys(self, table: Table[R], until: int, limit: int) -> list[Key]:
-        if self._earliest is None:  # a caller that asks for one table goes on to the next
-            times = await self._connection.fetchrow(_EARLIEST)
-            self._earliest = dict(zip(TIMED_TABLES, times, strict=True))
-        earliest = self._earliest[table]
-        if earliest is None or earliest > until:
-            return []
+        if table in TIMED_TABLES:
+            if self._earliest is None:  # a caller that asks for one of them goes on to the next
+                times = await self._connection.fetchrow(_EARLIEST)
+                self._earliest = dict(zip(TIMED_TABLES, times, strict=True))
+            earliest = self._earliest[table]
+            if earliest is None or earliest > until:
+                return []
         sql = (
-            f"SELECT {_key(table)} FROM {table.name} AS t WHERE t.due_at <= $1 "
-            f"ORDER BY t.due_at, {_key(table)} LIMIT $2"
+            f"SELECT {_key(table)} FROM {table.name} AS t WHERE t.{table.due} <= $1 "
+            f"ORDER BY t.{table.due}, {_key(table)} LIMIT $2"
         )
         return [tuple(row) for row in await self._connection.fetch(sql, until, limit)]
 
@@ -238,10 +241,10 @@ class SmallTables:
 
     async def sweep_rows(self, table: Table[Any], until: int, limit: int) -> int:
         """Delete expired rows."""
-        key = ", ".join(table.key_columns)
+        key, due = ", ".join(table.key_columns), table.due
         sql = (
             f"WITH gone AS (DELETE FROM {table.name} WHERE ({key}) IN (SELECT {key} "
-            f"FROM {table.name} WHERE due_at <= $1 ORDER BY due_at LIMIT $2 "
+            f"FROM {table.name} WHERE {due} <= $1 ORDER BY {due} LIMIT $2 "
             f"FOR UPDATE SKIP LOCKED) RETURNING 1) SELECT count(*) FROM gone"
         )
         return int(await self._connection.fetchval(sql, until, limit))
@@ -255,9 +258,4 @@ class SmallTables:
 
     async def dump_rows(self) -> dict[str, list[Any]]:
         """Every table by name."""
-        return {
-            table.name: await self._records(
-                table, f"SELECT {_columns(table)} FROM {table.name} AS t ORDER BY {_key(table)}"
-            )
-            for table in TABLES
-        }
+        return {table.name: await self._records(table, every_row_sql(table)) for table in TABLES}

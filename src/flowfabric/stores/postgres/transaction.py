@@ -20,7 +20,7 @@ from flowfabric.stores.codec import candidates_of
 from flowfabric.stores.postgres.arrays import COPY_FROM_BYTES, guarded_statement
 from flowfabric.stores.postgres.view import PostgresView, by_id, by_key, two_columns
 from flowfabric.stores.routebook import RouteBook
-from flowfabric.stores.tables import EPISODE_TABLES, SCOPES, SIGNALS, SUSPENSIONS, WAITPOINTS
+from flowfabric.stores.tables import EPISODE_TABLES, SIGNALS, SUSPENSIONS, WAITPOINTS
 
 
 class MustHold(Exception):
@@ -158,8 +158,9 @@ class PostgresTransaction(PostgresView):
 
 def _only_inserts(changes: Changes) -> bool:
     """Whether the small tables only gain rows that no other process depends on."""
-    return all(not each.updated and not each.deleted for each in changes.rows.values()) and (
-        SCOPES not in changes.rows
+    return all(
+        not each.updated and not each.deleted and not table.in_catalog
+        for table, each in changes.rows.items()
     )
 
 

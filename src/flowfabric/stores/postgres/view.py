@@ -56,7 +56,7 @@ from flowfabric.stores.rows import (
     worker_from_row,
     worker_row,
 )
-from flowfabric.stores.tables import SCOPES, SWEPT_TABLES, TIMED_TABLES, next_row_due
+from flowfabric.stores.tables import SWEPT_TABLES, TIMED_TABLES, next_row_due
 from flowfabric.stores.values import odd_values
 
 SQL: Final = queries_of("postgres", PARAMETERS)
@@ -422,8 +422,8 @@ class PostgresView(SmallTables, Logs):
         self._update("update_payload", [(*body, key[-36:]) for key, body in passed])
         for table, written in changes.rows.items():
             self.write_rows(table, written)
-        if SCOPES in changes.rows:
-            await self.run("bump_catalog")
+            if table.in_catalog:
+                await self.run("bump_catalog")
 
     async def _create(self, changes: Changes) -> None:
         """Insert, never upsert: an absent row cannot be locked, so rivals must collide here."""

@@ -13,7 +13,7 @@ from flowfabric.stores.base import RowChanges
 from flowfabric.stores.readable import readable_rows
 from flowfabric.stores.spoiled import SpoiledRow
 from flowfabric.stores.sqlite.bulk import Sheet, insert_columns
-from flowfabric.stores.tables import TABLES, Key, Layout, Table, page_sql
+from flowfabric.stores.tables import TABLES, Key, Layout, Table, every_row_sql, page_sql
 
 R = TypeVar("R", bound=Record)
 
@@ -89,7 +89,7 @@ def _match(table: Table[Any]) -> str:
 @cache
 def sheet_of(layout: Layout[Any]) -> Sheet:
     """All columns."""
-    return Sheet(layout.name, layout.names)
+    return Sheet(layout.name, layout.written_names)
 
 
 def _by_shared(keys: Sequence[Key]) -> dict[Key, Sequence[Any]]:
@@ -181,8 +181,8 @@ class SmallTables:
         return self._records(table, sql, *owner, limit)
 
     async def due_keys(self, table: Table[R], until: int, limit: int) -> list[Key]:
-        key = ", ".join(table.key_columns)
-        sql = f"SELECT {key} FROM {table.name} WHERE due_at <= ? ORDER BY due_at, {key} LIMIT ?"
+        key, due = ", ".join(table.key_columns), table.due
+        sql = f"SELECT {key} FROM {table.name} WHERE {due} <= ? ORDER BY {due}, {key} LIMIT ?"
         rows = self._connection.execute(sql, (until, limit)).fetchall()
         return [row for row in rows if type(row) is not SpoiledRow]
 
@@ -228,9 +228,10 @@ class SmallTables:
 
     def sweep_rows(self, table: Table[Any], until: int, limit: int) -> int:
         """Delete expired rows."""
+        key, due = ", ".join(table.key_columns), table.due
         sql = (
-            f"DELETE FROM {table.name} WHERE rowid IN "
-            f"(SELECT rowid FROM {table.name} WHERE due_at <= ? ORDER BY due_at LIMIT ?)"
+            f"DELETE FROM {table.name} WHERE ({key}) IN "
+            f"(SELECT {key} FROM {table.name} WHERE {due} <= ? ORDER BY {due} LIMIT ?)"
         )
         return self._connection.execute(sql, (until, limit)).rowcount
 
@@ -243,11 +244,4 @@ class SmallTables:
 
     def dump_rows(self) -> dict[str, list[Any]]:
         """Every table by name."""
-        return {
-            table.name: self._records(
-                table,
-                f"SELECT {_columns(table)} FROM {table.name} AS t "
-                f"ORDER BY {', '.join(table.key_columns)}",
-            )
-            for table in TABLES
-        }
+        return {table.name: self._records(table, every_row_sql(table)) for table in TABLES}

@@ -61,7 +61,7 @@ from flowfabric.stores.spoiled import NOT_TEXT, SpoiledRow, intact
 from flowfabric.stores.sqlite.bulk import Row, Sheet, insert_many, update_many
 from flowfabric.stores.sqlite.logs import Logs
 from flowfabric.stores.sqlite.small import SmallTables
-from flowfabric.stores.tables import SCOPES, SWEPT_TABLES, TIMED_TABLES, next_row_due
+from flowfabric.stores.tables import SWEPT_TABLES, TIMED_TABLES, next_row_due
 from flowfabric.stores.values import odd_values, sheets
 
 Candidate = tuple[Execution, Body]
@@ -344,9 +344,9 @@ class SqliteView(SmallTables, Logs):
         self._many("update_payload", ((*body, key[-36:]) for key, body in passed))
         for table, written in changes.rows.items():
             self.write_rows(table, written)
-        if SCOPES in changes.rows:
-            self._connection.execute(SQL["bump_catalog"])
-            self._is_current = False
+            if table.in_catalog:
+                self._connection.execute(SQL["bump_catalog"])
+                self._is_current = False
 
     def _insert(self, changes: Changes) -> None:
         ids = self._book.ids
