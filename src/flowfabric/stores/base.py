@@ -17,7 +17,6 @@ from flowfabric.model.execution import Body, Execution, IdempotencyRecord
 from flowfabric.model.migration import MigrationStatus
 from flowfabric.model.record import Record
 from flowfabric.model.route import Catalog, Lane, Route
-from flowfabric.model.worker import Worker
 from flowfabric.stores.logs import LOG_OF, LOGS, Log
 from flowfabric.stores.tables import Key, Table
 
@@ -298,22 +297,6 @@ class Transaction(Protocol):
         """Delete expired idempotency records and old events."""
         ...
 
-    async def load_worker(self, namespace: str, worker_instance_id: str) -> Worker | None:
-        """One registered worker, locked."""
-        ...
-
-    async def save_worker(self, worker: Worker, *, known: bool) -> None:
-        """Insert, or update when it was loaded before."""
-        ...
-
-    async def delete_worker(self, namespace: str, worker_instance_id: str) -> None:
-        """Remove it from the registry."""
-        ...
-
-    async def lapsed_workers(self, until: int, limit: int) -> list[Worker]:
-        """Workers without a recent heartbeat, locked; rows locked elsewhere are skipped."""
-        ...
-
     async def owned_by(self, namespace: str, worker_instance_id: str, limit: int) -> list[str]:
         """Ids of executions leased by a worker instance."""
         ...
@@ -387,10 +370,6 @@ class Reader(Protocol):
         limit: int,
     ) -> list[Execution]:
         """Leased executions of these routes, or of all, past their expiry, by (expiry, uuid)."""
-        ...
-
-    async def workers(self, namespace: str | None) -> list[Worker]:
-        """Registered workers by namespace and instance, expired ones included."""
         ...
 
     async def next_due(self) -> int | None:

@@ -7,10 +7,6 @@ SELECT lane_id, lane_state, registered_at, changed_at, reason, weight, aging_ms,
 FROM ff_lane_registry ORDER BY lane_id
 -- name: scopes
 SELECT scope_type, scope_id, budget_id FROM ff_budget_scope
--- name: workers
-SELECT namespace, worker_instance_id, worker_id, lanes, capabilities, kinds, last_heartbeat_at,
-    liveness_ttl_ms, registered_at
-FROM ff_worker_registry ORDER BY namespace, worker_instance_id
 -- name: count
 SELECT route_id, state_id, count(*) FROM ff_exec_core GROUP BY route_id, state_id
 -- name: all_bodies

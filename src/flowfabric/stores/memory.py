@@ -17,7 +17,6 @@ from flowfabric.model.execution import Body, Execution, IdempotencyRecord
 from flowfabric.model.migration import MigrationStatus
 from flowfabric.model.record import Record, replace
 from flowfabric.model.route import Catalog, Lane, LaneState, Route
-from flowfabric.model.worker import Worker
 from flowfabric.stores.base import (
     Changes,
     Corrupt,
@@ -55,7 +54,6 @@ class _Tables:
         self.bodies: dict[str, Body] = {}
         self.attempts: dict[str, list[Attempt]] = {}
         self.idempotency: dict[tuple[str, str], IdempotencyRecord] = {}
-        self.workers: dict[tuple[str, str], Worker] = {}
         self.routes: dict[Route, None] = {}
         self.lanes: dict[str, Lane] = {}
         self.catalog_version = 0
@@ -349,20 +347,6 @@ class MemoryView:
         self._drop_first(entries, old)
         return old
 
-    async def load_worker(self, namespace: str, worker_instance_id: str) -> Worker | None:
-        return self._tables.workers.get((namespace, worker_instance_id))
-
-    async def save_worker(self, worker: Worker, *, known: bool) -> None:
-        self._put(self._tables.workers, (worker.namespace, worker.worker_instance_id), worker)
-
-    async def delete_worker(self, namespace: str, worker_instance_id: str) -> None:
-        self._pop(self._tables.workers, (namespace, worker_instance_id))
-
-    async def lapsed_workers(self, until: int, limit: int) -> list[Worker]:
-        lapsed = [worker for worker in self._tables.workers.values() if worker.expires_at <= until]
-        lapsed.sort(key=lambda each: (each.expires_at, each.namespace, each.worker_instance_id))
-        return lapsed[:limit]
-
     async def owned_by(self, namespace: str, worker_instance_id: str, limit: int) -> list[str]:
         owned = (
             execution.execution_id
@@ -431,10 +415,6 @@ class MemoryView:
                 e for e in found if ((e.lease_expires_at or 0), uuid_of(e.execution_id)) > after
             ]
         return found[:limit]
-
-    async def workers(self, namespace: str | None) -> list[Worker]:
-        rows = self._tables.workers
-        return [rows[key] for key in sorted(rows) if namespace is None or key[0] == namespace]
 
     async def next_due(self) -> int | None:
         executions = self._tables.executions.values()
@@ -567,7 +547,6 @@ class MemoryStore:
             "bodies": [tables.bodies[key] for key in sorted(tables.bodies)],
             "attempts": [a for key in sorted(tables.attempts) for a in tables.attempts[key]],
             "idempotency": [tables.idempotency[key] for key in sorted(tables.idempotency)],
-            "workers": [tables.workers[key] for key in sorted(tables.workers)],
             "lanes": [tables.lanes[key] for key in sorted(tables.lanes)],
             **{table.name: [rows[key] for key in sorted(rows)] for table, rows in small},
             **{log.dumped_as: [event for _, event in tables.logs[log]] for log in LOGS},

@@ -35,6 +35,7 @@ from flowfabric.model.suspension import (
     SuspensionRow,
     WaitpointRow,
 )
+from flowfabric.model.worker import Worker
 from flowfabric.stores.spoiled import SpoiledRow, intact
 
 R = TypeVar("R", bound=Record)
@@ -307,6 +308,16 @@ SUSPEND_KEYS: Final = Table("ff_suspend_dedup", SuspendKeyRow, 2, of_execution=T
 ANSWERS: Final = Table("ff_lease_answer", AnswerRow, 2, of_execution=True)
 SECRETS: Final = Table("ff_waitpoint_hmac", SecretRow, 1)
 
+# Workers are searched by the instant at which they count as gone.
+WORKERS: Final = Table(
+    "ff_worker_registry",
+    Worker,
+    2,
+    due="expires_at",
+    derived=("expires_at",),
+    words=("capabilities",),
+)
+
 # The row of a flow is the lock of everything that belongs to it.
 FLOWS: Final = Table("ff_flow_core", FlowRow, 1)
 MEMBERS: Final = Table("ff_flow_member", MemberRow, 2)
@@ -362,6 +373,7 @@ TABLES: Final[tuple[Table[Any], ...]] = (
     MEMBERS,
     EDGES,
     FLOW_TASKS,
+    WORKERS,
 )
 TABLE_OF: Final[dict[type[Record], AnyTable]] = {table.record: table for table in TABLES}
 

@@ -13,6 +13,7 @@ from flowfabric.kernel.place.workers import HeartbeatWorker, MarkWorkerDead, Reg
 from flowfabric.model.checks import check_flag, check_integer, check_name, check_text
 from flowfabric.model.worker import Worker
 from flowfabric.stores.base import Reader
+from flowfabric.stores.tables import WORKERS, Key
 
 _WORKERS = Listing("list_workers", at_names)
 
@@ -64,14 +65,25 @@ async def list_workers(machine: Machine, request: api.ListWorkers) -> Page[Worke
 
     async def work(reader: Reader) -> Page[Worker]:
         await reader.catalog()
-        live = [
-            worker
-            for worker in await reader.workers(namespace)
-            if worker.is_live(reader.now) and (after is None or _place(worker) > after)
-        ]
+        live = await live_workers(reader, namespace, after, limit + 1)
         return _WORKERS.page(live, limit, place_of=_place, show=lambda worker: worker)
 
     return await machine.read(work)
+
+
+async def live_workers(
+    reader: Reader, namespace: str | None, after: Key | None = None, limit: int | None = None
+) -> list[Worker]:
+    """Workers with a recent heartbeat by namespace and instance: all, or at least `limit`."""
+    equal = {} if namespace is None else {"namespace": namespace}
+    found: list[Worker] = []
+    while limit is None or len(found) < limit:
+        page = await reader.page_rows(WORKERS, equal, after, limits.PAGE_MAX, newest_first=False)
+        found += [worker for worker in page if worker.is_live(reader.now)]
+        if len(page) < limits.PAGE_MAX:
+            break
+        after = WORKERS.key_of(page[-1])
+    return found
 
 
 def _place(worker: Worker) -> tuple[str, str]:

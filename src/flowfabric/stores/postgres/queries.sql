@@ -188,25 +188,6 @@ DELETE FROM ff_exec_core WHERE execution_id = ANY($1::uuid[])
 DELETE FROM ff_idempotency WHERE (namespace, idempotency_key) IN (
     SELECT namespace, idempotency_key FROM ff_idempotency WHERE expires_at <= $1
     ORDER BY namespace, idempotency_key LIMIT $2 FOR UPDATE SKIP LOCKED)
--- name: load_worker
-SELECT namespace, worker_instance_id, worker_id, lanes, capabilities, kinds, last_heartbeat_at,
-    liveness_ttl_ms, registered_at
-FROM ff_worker_registry WHERE namespace = $1 AND worker_instance_id = $2 FOR UPDATE
--- name: insert_worker
-INSERT INTO ff_worker_registry (worker_id, lanes, capabilities, kinds, last_heartbeat_at,
-    liveness_ttl_ms, registered_at, expires_at, namespace, worker_instance_id)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
--- name: update_worker
-UPDATE ff_worker_registry SET worker_id = $1, lanes = $2, capabilities = $3, kinds = $4,
-    last_heartbeat_at = $5, liveness_ttl_ms = $6, registered_at = $7, expires_at = $8
-WHERE namespace = $9 AND worker_instance_id = $10
--- name: delete_worker
-DELETE FROM ff_worker_registry WHERE namespace = $1 AND worker_instance_id = $2
--- name: lapsed_workers
-SELECT namespace, worker_instance_id, worker_id, lanes, capabilities, kinds, last_heartbeat_at,
-    liveness_ttl_ms, registered_at
-FROM ff_worker_registry WHERE expires_at <= $1
-ORDER BY expires_at, namespace, worker_instance_id LIMIT $2 FOR UPDATE SKIP LOCKED
 -- name: owned_by
 SELECT c.partition_key, c.execution_id FROM ff_exec_core AS c
 JOIN ff_route AS r ON r.route_id = c.route_id

@@ -12,7 +12,6 @@ from flowfabric.clock import Clock
 from flowfabric.model.attempt import Attempt
 from flowfabric.model.execution import Body, Execution, IdempotencyRecord
 from flowfabric.model.route import Catalog, Lane, Route
-from flowfabric.model.worker import Worker
 from flowfabric.stores.base import Changes, Corrupt, ListFilter, StoreConflict
 from flowfabric.stores.codec import (
     ATTEMPT_COLUMNS,
@@ -52,9 +51,6 @@ from flowfabric.stores.rows import (
     key_record_row,
     lane_row,
     members_by_state,
-    readable_workers,
-    worker_from_row,
-    worker_row,
 )
 from flowfabric.stores.tables import SWEPT_TABLES, TIMED_TABLES, next_row_due
 from flowfabric.stores.values import odd_values
@@ -347,10 +343,6 @@ class PostgresView(SmallTables, Logs):
 
         return await first_readable(fetch, decode, limit)
 
-    async def workers(self, namespace: str | None) -> list[Worker]:
-        found = readable_workers(await self.run("workers"))
-        return [each for each in found if namespace is None or each.namespace == namespace]
-
     async def next_due(self) -> int | None:
         row = await self._connection.fetchrow(_NEXT_DUE)  # an idle engine asks this often
         self._see_clock(row[0])
@@ -473,25 +465,6 @@ class PostgresView(SmallTables, Logs):
         for log in LOGS:
             swept += await self.trim(log, events_until, limit)
         return swept
-
-    async def load_worker(self, namespace: str, worker_instance_id: str) -> Worker | None:
-        rows = await self.run("load_worker", namespace, worker_instance_id)
-        return worker_from_row(rows[0]) if rows else None
-
-    async def save_worker(self, worker: Worker, *, known: bool) -> None:
-        await self.run("update_worker" if known else "insert_worker", *worker_row(worker))
-
-    async def delete_worker(self, namespace: str, worker_instance_id: str) -> None:
-        await self.run("delete_worker", namespace, worker_instance_id)
-
-    async def lapsed_workers(self, until: int, limit: int) -> list[Worker]:
-        async def fetch(asked: int) -> list[Any]:
-            return await self.run("lapsed_workers", until, asked)
-
-        async def decode(rows: Sequence[Any]) -> list[Worker]:
-            return readable_workers(rows)
-
-        return await first_readable(fetch, decode, limit)
 
     async def owned_by(self, namespace: str, worker_instance_id: str, limit: int) -> list[str]:
         rows = await self.run("owned_by", worker_instance_id, namespace, limit)

@@ -102,25 +102,6 @@ DELETE FROM ff_exec_core WHERE execution_id = ?
 -- name: sweep_keys
 DELETE FROM ff_idempotency WHERE (namespace, idempotency_key) IN (
     SELECT namespace, idempotency_key FROM ff_idempotency WHERE expires_at <= ? LIMIT ?)
--- name: load_worker
-SELECT namespace, worker_instance_id, worker_id, lanes, capabilities, kinds, last_heartbeat_at,
-    liveness_ttl_ms, registered_at
-FROM ff_worker_registry WHERE namespace = ? AND worker_instance_id = ?
--- name: insert_worker
-INSERT INTO ff_worker_registry (worker_id, lanes, capabilities, kinds, last_heartbeat_at,
-    liveness_ttl_ms, registered_at, expires_at, namespace, worker_instance_id)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
--- name: update_worker
-UPDATE ff_worker_registry SET worker_id = ?, lanes = ?, capabilities = ?, kinds = ?,
-    last_heartbeat_at = ?, liveness_ttl_ms = ?, registered_at = ?, expires_at = ?
-WHERE namespace = ? AND worker_instance_id = ?
--- name: delete_worker
-DELETE FROM ff_worker_registry WHERE namespace = ? AND worker_instance_id = ?
--- name: lapsed_workers
-SELECT namespace, worker_instance_id, worker_id, lanes, capabilities, kinds, last_heartbeat_at,
-    liveness_ttl_ms, registered_at
-FROM ff_worker_registry WHERE expires_at <= ?
-ORDER BY expires_at, namespace, worker_instance_id LIMIT ?
 -- name: owned_by
 SELECT c.partition_key, c.execution_id FROM ff_exec_core AS c
 JOIN ff_route AS r ON r.route_id = c.route_id

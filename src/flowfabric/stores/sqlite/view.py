@@ -13,7 +13,6 @@ from flowfabric.model.attempt import Attempt
 from flowfabric.model.execution import Body, Execution, IdempotencyRecord
 from flowfabric.model.record import to_json
 from flowfabric.model.route import Catalog, Lane, Route
-from flowfabric.model.worker import Worker
 from flowfabric.stores.base import Changes, Corrupt, ListFilter
 from flowfabric.stores.codec import (
     ATTEMPT_COLUMNS,
@@ -53,9 +52,6 @@ from flowfabric.stores.rows import (
     key_record_row,
     lane_row,
     members_by_state,
-    readable_workers,
-    worker_from_row,
-    worker_row,
 )
 from flowfabric.stores.spoiled import NOT_TEXT, SpoiledRow, intact
 from flowfabric.stores.sqlite.bulk import Row, Sheet, insert_many, update_many
@@ -274,10 +270,6 @@ class SqliteView(SmallTables, Logs):
 
         return await first_readable(fetch, decode, limit)
 
-    async def workers(self, namespace: str | None) -> list[Worker]:
-        found = readable_workers(self._all("workers"))
-        return [each for each in found if namespace is None or each.namespace == namespace]
-
     async def next_due(self) -> int | None:
         times = self._connection.execute(_NEXT_DUE).fetchone()  # an idle engine asks this often
         return min((when for when in times if when is not None), default=None)
@@ -405,26 +397,6 @@ class SqliteView(SmallTables, Logs):
         swept = self._connection.execute(SQL["sweep_keys"], (keys_until, limit)).rowcount
         swept += sum(self.sweep_rows(table, keys_until, limit) for table in SWEPT_TABLES)
         return swept + sum(self.trim(log, events_until, limit) for log in LOGS)
-
-    async def load_worker(self, namespace: str, worker_instance_id: str) -> Worker | None:
-        rows = self._all("load_worker", namespace, worker_instance_id)
-        return worker_from_row(rows[0]) if rows else None
-
-    async def save_worker(self, worker: Worker, *, known: bool) -> None:
-        name = "update_worker" if known else "insert_worker"
-        self._connection.execute(SQL[name], worker_row(worker))
-
-    async def delete_worker(self, namespace: str, worker_instance_id: str) -> None:
-        self._all("delete_worker", namespace, worker_instance_id)
-
-    async def lapsed_workers(self, until: int, limit: int) -> list[Worker]:
-        async def fetch(asked: int) -> list[Any]:
-            return self._all("lapsed_workers", until, asked)
-
-        async def decode(rows: Sequence[Any]) -> list[Worker]:
-            return readable_workers(rows)
-
-        return await first_readable(fetch, decode, limit)
 
     async def owned_by(self, namespace: str, worker_instance_id: str, limit: int) -> list[str]:
         rows = self._all("owned_by", worker_instance_id, namespace, limit)
