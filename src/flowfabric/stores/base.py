@@ -16,7 +16,7 @@ from flowfabric.model.attempt import Attempt
 from flowfabric.model.execution import Body, Execution, IdempotencyRecord
 from flowfabric.model.migration import MigrationStatus
 from flowfabric.model.record import Record
-from flowfabric.model.route import Catalog, Lane, Route
+from flowfabric.model.route import Catalog, Route
 from flowfabric.stores.logs import LOG_OF, LOGS, Log
 from flowfabric.stores.tables import Key, Table
 
@@ -299,10 +299,6 @@ class Transaction(Protocol):
 
     async def owned_by(self, namespace: str, worker_instance_id: str, limit: int) -> list[str]:
         """Ids of executions leased by a worker instance."""
-        ...
-
-    async def save_lane(self, lane: Lane) -> None:
-        """Insert or change a lane; the catalog's version rises."""
         ...
 
 

@@ -2,11 +2,6 @@
 UPDATE ff_partition_config SET catalog_version = catalog_version + 1
 -- name: routes
 SELECT route_id, namespace, lane_id, execution_kind, required_capabilities FROM ff_route ORDER BY route_id
--- name: lanes
-SELECT lane_id, lane_state, registered_at, changed_at, reason, weight, aging_ms, bounds
-FROM ff_lane_registry ORDER BY lane_id
--- name: scopes
-SELECT scope_type, scope_id, budget_id FROM ff_budget_scope
 -- name: count
 SELECT route_id, state_id, count(*) FROM ff_exec_core GROUP BY route_id, state_id
 -- name: all_bodies

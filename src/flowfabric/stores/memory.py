@@ -31,6 +31,7 @@ from flowfabric.stores.logs import LOGS, Log
 from flowfabric.stores.readable import within
 from flowfabric.stores.tables import (
     ATTACHMENTS,
+    LANES,
     MEMBERS,
     SCOPES,
     SWEPT_TABLES,
@@ -55,7 +56,6 @@ class _Tables:
         self.attempts: dict[str, list[Attempt]] = {}
         self.idempotency: dict[tuple[str, str], IdempotencyRecord] = {}
         self.routes: dict[Route, None] = {}
-        self.lanes: dict[str, Lane] = {}
         self.catalog_version = 0
         self.rows: dict[Table[Any], dict[Key, Any]] = {table: {} for table in TABLES}
         # events with their positions
@@ -102,8 +102,9 @@ class MemoryView:
 
     async def catalog(self) -> Catalog:
         tables = self._tables
+        lanes = {lane.lane_id: lane for lane in tables.rows[LANES].values()}
         scopes = scopes_of(tables.rows[SCOPES].values())
-        return Catalog(tables.catalog_version, tuple(tables.routes), dict(tables.lanes), scopes)
+        return Catalog(tables.catalog_version, tuple(tables.routes), lanes, scopes)
 
     async def load(self, ids: Sequence[str]) -> dict[str, Execution | Corrupt]:
         found = self._tables.executions
@@ -357,10 +358,6 @@ class MemoryView:
         )
         return sorted(owned, key=uuid_of)[:limit]
 
-    async def save_lane(self, lane: Lane) -> None:
-        self._put(self._tables.lanes, lane.lane_id, lane)
-        self._tables.catalog_version += 1
-
     # --- reader --------------------------------------------------------------------------------
 
     async def attempts(self, execution_id: str) -> list[Attempt]:
@@ -502,8 +499,8 @@ class MemoryStore:
                 if route not in tables.routes:
                     tables.routes[route] = None
                     tables.catalog_version += 1
-                if route.lane_id not in tables.lanes:
-                    tables.lanes[route.lane_id] = Lane(route.lane_id, LaneState.ACTIVE, now, now)
+                lane = Lane(route.lane_id, LaneState.ACTIVE, now, now)
+                tables.rows[LANES].setdefault(LANES.key_of(lane), lane)
 
     @property
     def schema_version(self) -> int:
@@ -547,7 +544,6 @@ class MemoryStore:
             "bodies": [tables.bodies[key] for key in sorted(tables.bodies)],
             "attempts": [a for key in sorted(tables.attempts) for a in tables.attempts[key]],
             "idempotency": [tables.idempotency[key] for key in sorted(tables.idempotency)],
-            "lanes": [tables.lanes[key] for key in sorted(tables.lanes)],
             **{table.name: [rows[key] for key in sorted(rows)] for table, rows in small},
             **{log.dumped_as: [event for _, event in tables.logs[log]] for log in LOGS},
         }

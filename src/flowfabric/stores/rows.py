@@ -6,12 +6,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from flowfabric.model.execution import IdempotencyRecord
-from flowfabric.model.route import Lane, Route
+from flowfabric.model.route import Route
 from flowfabric.model.state import PUBLIC_STATE_OF_ID
 from flowfabric.stores.codec import (
     attempt_from_row,
     body_from_row,
-    bounds_text,
     execution_id_of,
 )
 from flowfabric.stores.spoiled import intact
@@ -20,19 +19,6 @@ KEY_RECORD_COLUMNS: Final = IdempotencyRecord.__struct_fields__
 TAG_COLUMNS: Final = ("execution_id", "tag_key", "tag_value")
 
 Row = Sequence[Any]
-
-
-def lane_row(lane: Lane) -> tuple[Any, ...]:
-    return (
-        lane.lane_id,
-        lane.lane_state.value,
-        lane.registered_at,
-        lane.changed_at,
-        lane.reason,
-        lane.weight,
-        lane.aging_ms,
-        bounds_text(lane.bounds),
-    )
 
 
 def key_record_row(record: IdempotencyRecord) -> tuple[Any, ...]:

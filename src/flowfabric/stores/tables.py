@@ -14,6 +14,7 @@ from typing import Any, Final, Generic, TypeVar, get_args, get_origin, get_type_
 
 from flowfabric.errors import Corruption, FlowFabricError, InvalidInput
 from flowfabric.model.answer import AnswerRow
+from flowfabric.model.bounds import UNBOUNDED
 from flowfabric.model.budget import (
     AttachmentRow,
     BudgetRow,
@@ -27,6 +28,7 @@ from flowfabric.model.budget import (
 from flowfabric.model.flow import EdgeAhead, EdgeRow, FlowRow, MemberRow, TaskRow
 from flowfabric.model.quota import AdmissionRow, GateRow, QuotaPolicy
 from flowfabric.model.record import Record, from_json, to_json, values_of
+from flowfabric.model.route import Lane
 from flowfabric.model.suspension import (
     SecretRow,
     SignalKeyRow,
@@ -308,6 +310,7 @@ SUSPEND_KEYS: Final = Table("ff_suspend_dedup", SuspendKeyRow, 2, of_execution=T
 ANSWERS: Final = Table("ff_lease_answer", AnswerRow, 2, of_execution=True)
 SECRETS: Final = Table("ff_waitpoint_hmac", SecretRow, 1)
 
+LANES: Final = Table("ff_lane_registry", Lane, 1, in_catalog=True, absent={"bounds": UNBOUNDED})
 # Workers are searched by the instant at which they count as gone.
 WORKERS: Final = Table(
     "ff_worker_registry",
@@ -373,6 +376,7 @@ TABLES: Final[tuple[Table[Any], ...]] = (
     MEMBERS,
     EDGES,
     FLOW_TASKS,
+    LANES,
     WORKERS,
 )
 TABLE_OF: Final[dict[type[Record], AnyTable]] = {table.record: table for table in TABLES}

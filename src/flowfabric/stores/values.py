@@ -20,7 +20,6 @@ from flowfabric.model.budget import AMOUNT_MAX
 from flowfabric.model.execution import Execution, GrantKind, IdempotencyRecord
 from flowfabric.model.policy import ExecutionPolicy
 from flowfabric.model.record import Record, from_json
-from flowfabric.model.route import Lane
 from flowfabric.model.state import VECTOR_OF_ID
 from flowfabric.stores.logs import LOGS
 from flowfabric.stores.spoiled import NOT_TEXT, SpoiledRow
@@ -206,7 +205,6 @@ def sheets() -> tuple[Sheet, ...]:
         Sheet("ff_exec_tag", ("execution_id", "tag_key"), {}),
         Sheet("ff_attempt", ("execution_id", "attempt_index"), _domains(Attempt)),
         Sheet("ff_idempotency", ("namespace", "idempotency_key"), _domains(IdempotencyRecord)),
-        Sheet("ff_lane_registry", ("lane_id",), _domains(Lane)),
         Sheet("ff_route", ("route_id",), {"route_id": COUNT}),
         *(_sheet(log, ("event_id",), event_id=COUNT) for log in LOGS),
         *(_sheet(table, table.key_columns) for table in TABLES),

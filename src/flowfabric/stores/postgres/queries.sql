@@ -11,13 +11,6 @@ SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::text[]) ON CONFLICT
 INSERT INTO ff_lane_registry (lane_id, lane_state, registered_at, changed_at)
 SELECT DISTINCT lane, 'active', $2::bigint, $2::bigint FROM unnest($1::text[]) AS lane
 ON CONFLICT DO NOTHING
--- name: save_lane
-INSERT INTO ff_lane_registry
-    (lane_id, lane_state, registered_at, changed_at, reason, weight, aging_ms, bounds)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
-ON CONFLICT (lane_id) DO UPDATE SET
-    lane_state = excluded.lane_state, changed_at = excluded.changed_at, reason = excluded.reason,
-    weight = excluded.weight, aging_ms = excluded.aging_ms, bounds = excluded.bounds
 -- name: load
 SELECT [[record]], (extract(epoch FROM clock_timestamp()) * 1000)::bigint
 FROM ff_exec_core AS c [[body_of_c]]

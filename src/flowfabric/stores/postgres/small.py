@@ -256,6 +256,11 @@ class SmallTables:
                 sql = f"DELETE FROM {table.name} WHERE execution_id = ANY($1::text[])"
                 await self._connection.execute(sql, list(execution_ids))
 
+    async def every_row(self, table: Table[Any]) -> Sequence[Any]:
+        """A whole table by key, as stored."""
+        rows: Sequence[Any] = await self._connection.fetch(every_row_sql(table))
+        return rows
+
     async def dump_rows(self) -> dict[str, list[Any]]:
         """Every table by name."""
-        return {table.name: await self._records(table, every_row_sql(table)) for table in TABLES}
+        return {table.name: table.from_rows(await self.every_row(table)) for table in TABLES}

@@ -11,7 +11,7 @@ import asyncpg
 from flowfabric.clock import Clock
 from flowfabric.model.attempt import Attempt
 from flowfabric.model.execution import Body, Execution, IdempotencyRecord
-from flowfabric.model.route import Catalog, Lane, Route
+from flowfabric.model.route import Catalog, Route
 from flowfabric.stores.base import Changes, Corrupt, ListFilter, StoreConflict
 from flowfabric.stores.codec import (
     ATTEMPT_COLUMNS,
@@ -49,10 +49,9 @@ from flowfabric.stores.rows import (
     counts_by_state,
     key_record_from_row,
     key_record_row,
-    lane_row,
     members_by_state,
 )
-from flowfabric.stores.tables import SWEPT_TABLES, TIMED_TABLES, next_row_due
+from flowfabric.stores.tables import LANES, SCOPES, SWEPT_TABLES, TIMED_TABLES, next_row_due
 from flowfabric.stores.values import odd_values
 
 SQL: Final = queries_of("postgres", PARAMETERS)
@@ -152,8 +151,8 @@ class PostgresView(SmallTables, Logs):
             self._book = RouteBook(
                 row[1],
                 await self.fetch("routes"),
-                await self.fetch("lanes"),
-                await self.fetch("scopes"),
+                await self.every_row(LANES),
+                await self.every_row(SCOPES),
             )
         return self._book
 
@@ -469,11 +468,6 @@ class PostgresView(SmallTables, Logs):
     async def owned_by(self, namespace: str, worker_instance_id: str, limit: int) -> list[str]:
         rows = await self.run("owned_by", worker_instance_id, namespace, limit)
         return [execution_id_of(row[0], str(row[1])) for row in rows]
-
-    async def save_lane(self, lane: Lane) -> None:
-        await self.run("save_lane", *lane_row(lane))
-        await self.run("bump_catalog")
-        self._book = EMPTY_BOOK
 
 
 def _with_ids(values: Sequence[Any]) -> list[Any]:

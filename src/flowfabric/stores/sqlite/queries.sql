@@ -7,13 +7,6 @@ VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING
 -- name: insert_lane
 INSERT INTO ff_lane_registry (lane_id, lane_state, registered_at, changed_at, reason)
 VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING
--- name: save_lane
-INSERT INTO ff_lane_registry
-    (lane_id, lane_state, registered_at, changed_at, reason, weight, aging_ms, bounds)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?)
-ON CONFLICT (lane_id) DO UPDATE SET
-    lane_state = excluded.lane_state, changed_at = excluded.changed_at, reason = excluded.reason,
-    weight = excluded.weight, aging_ms = excluded.aging_ms, bounds = excluded.bounds
 -- name: load
 SELECT [[record]] FROM json_each(?) AS wanted
 CROSS JOIN ff_exec_core AS c ON c.execution_id = wanted.value

@@ -242,6 +242,10 @@ class SmallTables:
                 sql = f"DELETE FROM {table.name} WHERE execution_id = ?"
                 self._connection.executemany(sql, ((each,) for each in execution_ids))
 
+    def every_row(self, table: Table[Any]) -> list[Any]:
+        """A whole table by key, as stored."""
+        return self._connection.execute(every_row_sql(table)).fetchall()
+
     def dump_rows(self) -> dict[str, list[Any]]:
         """Every table by name."""
-        return {table.name: self._records(table, every_row_sql(table)) for table in TABLES}
+        return {table.name: table.from_rows(self.every_row(table)) for table in TABLES}

@@ -12,7 +12,7 @@ from typing import Any, Final
 from flowfabric.model.attempt import Attempt
 from flowfabric.model.execution import Body, Execution, IdempotencyRecord
 from flowfabric.model.record import to_json
-from flowfabric.model.route import Catalog, Lane, Route
+from flowfabric.model.route import Catalog, Route
 from flowfabric.stores.base import Changes, Corrupt, ListFilter
 from flowfabric.stores.codec import (
     ATTEMPT_COLUMNS,
@@ -44,20 +44,19 @@ from flowfabric.stores.listing import Bound, counting_sql, listing_sql
 from flowfabric.stores.logs import LOGS
 from flowfabric.stores.queries import queries_of
 from flowfabric.stores.readable import first_readable, within
-from flowfabric.stores.routebook import EMPTY_BOOK, RouteBook
+from flowfabric.stores.routebook import RouteBook
 from flowfabric.stores.rows import (
     TAG_COLUMNS,
     counts_by_state,
     key_record_from_row,
     key_record_row,
-    lane_row,
     members_by_state,
 )
 from flowfabric.stores.spoiled import NOT_TEXT, SpoiledRow, intact
 from flowfabric.stores.sqlite.bulk import Row, Sheet, insert_many, update_many
 from flowfabric.stores.sqlite.logs import Logs
 from flowfabric.stores.sqlite.small import SmallTables
-from flowfabric.stores.tables import SWEPT_TABLES, TIMED_TABLES, next_row_due
+from flowfabric.stores.tables import LANES, SCOPES, SWEPT_TABLES, TIMED_TABLES, next_row_due
 from flowfabric.stores.values import odd_values, sheets
 
 Candidate = tuple[Execution, Body]
@@ -110,9 +109,8 @@ class SqliteView(SmallTables, Logs):
         self._is_current = True
         version = self._all("catalog_version")[0][0]
         if version != self._book.catalog.version:
-            self._book = RouteBook(
-                version, self._all("routes"), self._all("lanes"), self._all("scopes")
-            )
+            routes = self._all("routes")
+            self._book = RouteBook(version, routes, self.every_row(LANES), self.every_row(SCOPES))
         return self._book
 
     def records(self, rows: Sequence[Any]) -> list[Execution | Corrupt]:
@@ -401,8 +399,3 @@ class SqliteView(SmallTables, Logs):
     async def owned_by(self, namespace: str, worker_instance_id: str, limit: int) -> list[str]:
         rows = self._all("owned_by", worker_instance_id, namespace, limit)
         return [execution_id_of(row[0], row[1]) for row in rows]
-
-    async def save_lane(self, lane: Lane) -> None:
-        self._connection.execute(SQL["save_lane"], lane_row(lane))
-        self._connection.execute(SQL["bump_catalog"])
-        self._book, self._is_current = EMPTY_BOOK, False
