@@ -6,18 +6,19 @@ import sqlite3
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from flowfabric.model.record import Record, to_json
 from flowfabric.stores.base import RowChanges
 from flowfabric.stores.readable import readable_rows
 from flowfabric.stores.spoiled import SpoiledRow
-from flowfabric.stores.sqlite.bulk import Sheet, insert_columns
+from flowfabric.stores.sqlite.bulk import SHARED_FROM_ROWS, Sheet, insert_columns, insert_one
 from flowfabric.stores.tables import TABLES, Key, Layout, Table, every_row_sql, page_sql
 
 R = TypeVar("R", bound=Record)
 
 ALIKE_FROM_ROWS = 10  # from this many rows per statement, grouping them pays
+_EVERYTHING: Final = frozenset[str]()  # no field is left out
 
 
 @cache
@@ -118,7 +119,7 @@ class SmallTables:
         if not keys:
             return {}
         size, alike = len(keys[0]), keys[0][:-1]
-        if all(key[:-1] == alike for key in keys):
+        if len(keys) == 1 or all(key[:-1] == alike for key in keys):
             lasts = to_json([key[-1] for key in keys]).decode()
             found = self._records(table, _load_alike(table, size), lasts, *alike)
         else:
@@ -201,8 +202,11 @@ class SmallTables:
             self._update_rows(table, written)
         for values, keys in written.alike:
             self._set_alike(table, tuple(values), table.stored(values), keys)
-        if written.inserted:
+        if len(written.inserted) >= SHARED_FROM_ROWS:
             insert_columns(self._connection, sheet_of(table), table.to_columns(written.inserted))
+        elif written.inserted:
+            _, part = table.part_of(_EVERYTHING)
+            self._connection.executemany(insert_one(sheet_of(table)), map(part, written.inserted))
 
     def _update_rows(self, table: Table[Any], written: RowChanges) -> None:
         """Rows that get the same values share a statement: a wide cascade changes thousands so."""
