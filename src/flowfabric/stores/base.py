@@ -13,7 +13,7 @@ from operator import attrgetter
 from typing import Any, Final, Protocol, TypeVar
 
 from flowfabric.model.attempt import Attempt
-from flowfabric.model.execution import Body, Execution, IdempotencyRecord
+from flowfabric.model.execution import Body, Execution
 from flowfabric.model.migration import MigrationStatus
 from flowfabric.model.record import Record
 from flowfabric.model.route import Catalog, Route
@@ -126,7 +126,6 @@ class Changes:
         "cold",
         "created",
         "freed",
-        "idempotency",
         "logged",
         "payloads",
         "rebound",
@@ -150,8 +149,6 @@ class Changes:
         self.logged: defaultdict[Log[Any], list[Any]] = defaultdict(list)
         # inputs that dependencies replaced: (payload, encoding)
         self.payloads: dict[str, tuple[bytes, str | None]] = {}
-        # (record, whether an expired record of the same key is replaced)
-        self.idempotency: list[tuple[IdempotencyRecord, bool]] = []
         self.rows: dict[Table[Any], RowChanges] = {}
 
     def __bool__(self) -> bool:
@@ -212,12 +209,6 @@ class Transaction(Protocol):
         left out."""
         ...
 
-    async def load_keys(
-        self, keys: Sequence[tuple[str, str]]
-    ) -> dict[tuple[str, str], IdempotencyRecord]:
-        """The idempotency records of (namespace, key) pairs, locked."""
-        ...
-
     async def ready(
         self, routes: Sequence[Route], limit: int, bytes_max: int | None = None
     ) -> list[tuple[Execution, Body]]:
@@ -233,7 +224,8 @@ class Transaction(Protocol):
     # --- small tables --------------------------------------------------------------------------
 
     async def rows(self, table: Table[R], keys: Sequence[Key]) -> dict[Key, R]:
-        """Rows by their keys, or by equally long prefixes of keys, locked in the given order."""
+        """Rows by their keys, or by equally long prefixes of keys, locked in the given order. An
+        absent one cannot be locked: rivals collide when they insert it."""
         ...
 
     async def peek_rows(self, table: Table[R], keys: Sequence[Key]) -> dict[Key, R]:
@@ -294,7 +286,7 @@ class Transaction(Protocol):
         ...
 
     async def sweep(self, *, keys_until: int, events_until: int, limit: int) -> int:
-        """Delete expired idempotency records and old events."""
+        """Delete expired rows of the swept tables, and old events."""
         ...
 
     async def owned_by(self, namespace: str, worker_instance_id: str, limit: int) -> list[str]:

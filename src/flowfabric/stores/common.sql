@@ -13,6 +13,3 @@ SELECT a.execution_id, a.attempt_index, a.attempt_id, a.attempt_type, a.outcome,
     a.worker_id, a.worker_instance_id, a.started_at, a.ended_at, a.failure_reason,
     a.failure_category, a.result, a.result_encoding, c.partition_key
 FROM ff_attempt AS a JOIN ff_exec_core AS c ON c.execution_id = a.execution_id
--- name: all_keys
-SELECT namespace, idempotency_key, execution_id, fingerprint, expires_at
-FROM ff_idempotency ORDER BY namespace, idempotency_key

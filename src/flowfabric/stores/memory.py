@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from flowfabric.clock import Clock, SystemClock
 from flowfabric.limits import FLOW_PARTITIONS_DEFAULT
 from flowfabric.model.attempt import Attempt, AttemptOutcome
-from flowfabric.model.execution import Body, Execution, IdempotencyRecord
+from flowfabric.model.execution import Body, Execution
 from flowfabric.model.migration import MigrationStatus
 from flowfabric.model.record import Record, replace
 from flowfabric.model.route import Catalog, Lane, LaneState, Route
@@ -54,7 +54,6 @@ class _Tables:
         self.live: dict[str, Execution] = {}  # those that have not ended
         self.bodies: dict[str, Body] = {}
         self.attempts: dict[str, list[Attempt]] = {}
-        self.idempotency: dict[tuple[str, str], IdempotencyRecord] = {}
         self.routes: dict[Route, None] = {}
         self.catalog_version = 0
         self.rows: dict[Table[Any], dict[Key, Any]] = {table: {} for table in TABLES}
@@ -135,12 +134,6 @@ class MemoryView:
 
     # --- transaction ---------------------------------------------------------------------------
 
-    async def load_keys(
-        self, keys: Sequence[tuple[str, str]]
-    ) -> dict[tuple[str, str], IdempotencyRecord]:
-        found = self._tables.idempotency
-        return {key: found[key] for key in keys if key in found}
-
     async def ready(
         self, routes: Sequence[Route], limit: int, bytes_max: int | None = None
     ) -> list[tuple[Execution, Body]]:
@@ -187,8 +180,6 @@ class MemoryView:
         for key, (payload, encoding) in changes.payloads.items():
             body = replace(tables.bodies[key], payload=payload, payload_encoding=encoding)
             self._put(tables.bodies, key, body)
-        for record, _ in changes.idempotency:
-            self._put(tables.idempotency, (record.namespace, record.idempotency_key), record)
         for table, written in changes.rows.items():
             self._write_rows(table, written)
 
@@ -326,17 +317,11 @@ class MemoryView:
         return len(gone)
 
     async def sweep(self, *, keys_until: int, events_until: int, limit: int) -> int:
-        tables = self._tables
-        stale = [
-            key for key, record in tables.idempotency.items() if record.expires_at <= keys_until
-        ]
-        for key in stale[:limit]:
-            self._pop(tables.idempotency, key)
-        swept = len(stale[:limit])
+        swept = 0
         for table in SWEPT_TABLES:
             forgotten = await self.due_keys(table, keys_until, limit)
             for key in forgotten:
-                self._pop(tables.rows[table], key)
+                self._pop(self._tables.rows[table], key)
             swept += len(forgotten)
         return swept + sum(self._trim(log, events_until, limit) for log in LOGS)
 
@@ -543,7 +528,6 @@ class MemoryStore:
             "executions": sorted(tables.executions.values(), key=lambda e: e.execution_id),
             "bodies": [tables.bodies[key] for key in sorted(tables.bodies)],
             "attempts": [a for key in sorted(tables.attempts) for a in tables.attempts[key]],
-            "idempotency": [tables.idempotency[key] for key in sorted(tables.idempotency)],
             **{table.name: [rows[key] for key in sorted(rows)] for table, rows in small},
             **{log.dumped_as: [event for _, event in tables.logs[log]] for log in LOGS},
         }

@@ -1,11 +1,10 @@
-"""Rows of the smaller tables to records and back, for every SQL store."""
+"""Counts and dumps of executions, for every SQL store."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from flowfabric.model.execution import IdempotencyRecord
 from flowfabric.model.route import Route
 from flowfabric.model.state import PUBLIC_STATE_OF_ID
 from flowfabric.stores.codec import (
@@ -13,27 +12,10 @@ from flowfabric.stores.codec import (
     body_from_row,
     execution_id_of,
 )
-from flowfabric.stores.spoiled import intact
 
-KEY_RECORD_COLUMNS: Final = IdempotencyRecord.__struct_fields__
 TAG_COLUMNS: Final = ("execution_id", "tag_key", "tag_value")
 
 Row = Sequence[Any]
-
-
-def key_record_row(record: IdempotencyRecord) -> tuple[Any, ...]:
-    return (
-        record.namespace,
-        record.idempotency_key,
-        record.execution_id,
-        record.fingerprint,
-        record.expires_at,
-    )
-
-
-def key_record_from_row(row: Row) -> IdempotencyRecord:
-    intact(row, f"idempotency key {row[1]}")
-    return IdempotencyRecord(row[0], row[1], row[2], bytes(row[3]), row[4])
 
 
 def counts_by_state(
@@ -61,7 +43,6 @@ def members_by_state(rows: Iterable[Row]) -> list[tuple[str, int]]:
 DUMPED: Final = {
     "bodies": "all_bodies",
     "attempts": "all_attempts",
-    "idempotency": "all_keys",
 }
 
 
@@ -77,5 +58,4 @@ def dump_of(tables: Mapping[str, Iterable[Row]], executions: Iterable[Any]) -> d
         "executions": sorted(executions, key=lambda record: record.execution_id),
         "bodies": sorted(bodies, key=lambda body: body.execution_id),
         "attempts": sorted(attempts, key=lambda each: (each.execution_id, each.attempt_index)),
-        "idempotency": [key_record_from_row(row) for row in tables["idempotency"]],
     }

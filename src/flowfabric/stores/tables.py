@@ -25,6 +25,7 @@ from flowfabric.model.budget import (
     ScopeType,
     UsageRow,
 )
+from flowfabric.model.execution import IdempotencyRecord
 from flowfabric.model.flow import EdgeAhead, EdgeRow, FlowRow, MemberRow, TaskRow
 from flowfabric.model.quota import AdmissionRow, GateRow, QuotaPolicy
 from flowfabric.model.record import Record, from_json, to_json, values_of
@@ -154,6 +155,7 @@ class Table(Layout[R]):
         ordered: str | None = None,
         of_execution: bool = False,
         in_catalog: bool = False,
+        is_mostly_new: bool = False,
         whole: Table[Any] | None = None,
         **stored: Any,
     ) -> None:
@@ -166,6 +168,7 @@ class Table(Layout[R]):
         self.ordered = ordered  # an instant by which rows of one owner are read oldest first
         self.of_execution = of_execution  # rows are deleted when their execution is purged
         self.in_catalog = in_catalog  # a write raises the version of the catalog
+        self.is_mostly_new = is_mostly_new  # a row is mostly looked for in vain, then inserted
         self._key = attrgetter(*self.key_columns)
         self._parts: dict[frozenset[str], tuple[tuple[str, ...], Callable[[R], Row]]] = {}
 
@@ -311,6 +314,7 @@ ANSWERS: Final = Table("ff_lease_answer", AnswerRow, 2, of_execution=True)
 SECRETS: Final = Table("ff_waitpoint_hmac", SecretRow, 1)
 
 LANES: Final = Table("ff_lane_registry", Lane, 1, in_catalog=True, absent={"bounds": UNBOUNDED})
+KEYS: Final = Table("ff_idempotency", IdempotencyRecord, 2, due="expires_at", is_mostly_new=True)
 # Workers are searched by the instant at which they count as gone.
 WORKERS: Final = Table(
     "ff_worker_registry",
@@ -348,6 +352,7 @@ TIMED_TABLES: Final[tuple[Table[Any], ...]] = (
     FLOW_TASKS,
 )
 SWEPT_TABLES: Final[tuple[Table[Any], ...]] = (
+    KEYS,
     DEDUP,
     SIGNAL_KEYS,
     SUSPEND_KEYS,
@@ -376,6 +381,7 @@ TABLES: Final[tuple[Table[Any], ...]] = (
     MEMBERS,
     EDGES,
     FLOW_TASKS,
+    KEYS,
     LANES,
     WORKERS,
 )

@@ -17,7 +17,7 @@ from flowfabric.limits import INSTANT_MS_MAX, PRIORITY_MAX, PRIORITY_MIN
 from flowfabric.model.attempt import Attempt
 from flowfabric.model.bounds import Bounds
 from flowfabric.model.budget import AMOUNT_MAX
-from flowfabric.model.execution import Execution, GrantKind, IdempotencyRecord
+from flowfabric.model.execution import Execution, GrantKind
 from flowfabric.model.policy import ExecutionPolicy
 from flowfabric.model.record import Record, from_json
 from flowfabric.model.state import VECTOR_OF_ID
@@ -204,7 +204,6 @@ def sheets() -> tuple[Sheet, ...]:
         Sheet("ff_exec_body", ("execution_id",), _BODY),
         Sheet("ff_exec_tag", ("execution_id", "tag_key"), {}),
         Sheet("ff_attempt", ("execution_id", "attempt_index"), _domains(Attempt)),
-        Sheet("ff_idempotency", ("namespace", "idempotency_key"), _domains(IdempotencyRecord)),
         Sheet("ff_route", ("route_id",), {"route_id": COUNT}),
         *(_sheet(log, ("event_id",), event_id=COUNT) for log in LOGS),
         *(_sheet(table, table.key_columns) for table in TABLES),

@@ -17,6 +17,7 @@ from flowfabric.kernel.execution.routing import Offer
 from flowfabric.kernel.limit.fairness import Credits
 from flowfabric.model.route import Catalog
 from flowfabric.stores.base import Transaction
+from flowfabric.stores.tables import KEYS
 
 
 class Unit:
@@ -104,8 +105,10 @@ async def open_unit(
     if need.members_of:
         need.executions |= await members_of(tx, need.members_of)
     executions = await tx.load(tuple(need.executions)) if need.executions else {}
-    keys = await tx.load_keys(sorted(need.keys)) if need.keys else {}
-    unit = Unit(tx, View(moment(tx.now), catalog, executions, keys), credits_of)
+    keys = await tx.rows(KEYS, sorted(need.keys)) if need.keys else {}
+    unit = Unit(tx, View(moment(tx.now), catalog, executions), credits_of)
+    if keys:
+        unit.view.rows.take(KEYS, keys)
     unit.claims_left.update(need.claims)
     if flow_ids := flows_named(need, executions):
         await unit.flows.prepare(flow_ids, commands)

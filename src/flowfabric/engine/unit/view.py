@@ -16,11 +16,11 @@ from flowfabric.kernel.registry import RULES
 from flowfabric.model.bounds import UNBOUNDED
 from flowfabric.model.budget import AttachmentRow, ScopeType
 from flowfabric.model.event import OperatorEvent
-from flowfabric.model.execution import Execution, IdempotencyRecord
+from flowfabric.model.execution import Execution
 from flowfabric.model.record import Record, replace
 from flowfabric.model.route import Catalog
 from flowfabric.stores.base import Changes, Corrupt, keeps_cold, keeps_most, keeps_taken
-from flowfabric.stores.tables import ATTACHMENTS, TABLE_OF, TIMED_TABLES
+from flowfabric.stores.tables import ATTACHMENTS, KEYS, TABLE_OF, TIMED_TABLES
 
 R = TypeVar("R")
 K = TypeVar("K", bound=Record)
@@ -73,12 +73,10 @@ class View:
         at: Moment,
         catalog: Catalog | None = None,
         executions: dict[str, Execution | Corrupt] | None = None,
-        keys: dict[tuple[str, str], IdempotencyRecord] | None = None,
     ) -> None:
         self.at = at
         self.catalog = catalog
         self.executions = {} if executions is None else executions
-        self.keys = {} if keys is None else keys
         self.rows = Rows()
         self.changes = Changes()
         self.effects = Effects()
@@ -105,7 +103,7 @@ class View:
             raise InvariantViolated("a create needs the catalog")
         known = None
         if command.idempotency_key is not None:
-            known = self.keys.get((command.route.namespace, command.idempotency_key))
+            known = self.rows.get(KEYS, (command.route.namespace, command.idempotency_key))
         return create(current, known, self.catalog, command, self.at)
 
     def take_created(self, command: CreateExecution, decision: Decision[R]) -> None:
@@ -118,12 +116,7 @@ class View:
             self.rows.put(ATTACHMENTS, AttachmentRow(budget_id, command.execution_id))
         self.effects.note(None, decision.execution)
         if (known := decision.new.idempotency) is not None:
-            self.take_key((command.route.namespace, known.idempotency_key), known)
-
-    def take_key(self, key: tuple[str, str], record: IdempotencyRecord) -> None:
-        """Remember a key; it may replace one whose time is over."""
-        self.changes.idempotency.append((record, key in self.keys))
-        self.keys[key] = record
+            self.rows.put(KEYS, known)
 
     def apply(
         self,

@@ -33,22 +33,6 @@ FROM ff_exec_core AS c [[body_of_c]]
 LEFT JOIN ff_attempt AS a ON a.execution_id = c.execution_id
     AND a.attempt_index = c.attempt_index AND coalesce(octet_length(a.result), 0) <= [[small]]
 WHERE c.execution_id = $1
--- name: load_keys
-SELECT k.namespace, k.idempotency_key, k.execution_id, k.fingerprint, k.expires_at
-FROM unnest($1::text[], $2::text[]) AS wanted (namespace, idempotency_key)
-CROSS JOIN LATERAL (
-    SELECT * FROM ff_idempotency AS one
-    WHERE one.namespace = wanted.namespace AND one.idempotency_key = wanted.idempotency_key
-    ORDER BY one.namespace, one.idempotency_key FOR UPDATE
-) AS k
--- name: look_keys
-SELECT k.namespace, k.idempotency_key, k.execution_id, k.fingerprint, k.expires_at
-FROM unnest($1::text[], $2::text[]) AS wanted (namespace, idempotency_key)
-CROSS JOIN LATERAL (
-    SELECT * FROM ff_idempotency AS one
-    WHERE one.namespace = wanted.namespace AND one.idempotency_key = wanted.idempotency_key
-    OFFSET 0
-) AS k
 -- Inputs above $4 bytes are not sent along; the size of one is known without reading it.
 -- name: ready_one
 SELECT [[record]], [[light_parts]] FROM ff_exec_core AS c [[body_of_c]]
@@ -160,12 +144,6 @@ CROSS JOIN LATERAL (
 WHERE a.budget_id = $1 ORDER BY a.execution_id LIMIT $2
 -- name: delete_tags
 DELETE FROM ff_exec_tag WHERE execution_id = $1
--- name: replace_key
-UPDATE ff_idempotency AS k
-SET execution_id = v.execution_id, fingerprint = v.fingerprint, expires_at = v.expires_at
-FROM [[rows]]
-    AS v (namespace, idempotency_key, execution_id, fingerprint, expires_at)
-WHERE k.namespace = v.namespace AND k.idempotency_key = v.idempotency_key
 -- name: purgeable
 SELECT execution_id, partition_key FROM ff_exec_core WHERE purge_at IS NOT NULL AND purge_at <= $1
 ORDER BY purge_at, execution_id LIMIT $2 FOR UPDATE SKIP LOCKED
@@ -177,10 +155,6 @@ DELETE FROM ff_attempt WHERE execution_id = ANY($1::uuid[])
 DELETE FROM ff_exec_body WHERE execution_id = ANY($1::uuid[])
 -- name: purge_core
 DELETE FROM ff_exec_core WHERE execution_id = ANY($1::uuid[])
--- name: sweep_keys
-DELETE FROM ff_idempotency WHERE (namespace, idempotency_key) IN (
-    SELECT namespace, idempotency_key FROM ff_idempotency WHERE expires_at <= $1
-    ORDER BY namespace, idempotency_key LIMIT $2 FOR UPDATE SKIP LOCKED)
 -- name: owned_by
 SELECT c.partition_key, c.execution_id FROM ff_exec_core AS c
 JOIN ff_route AS r ON r.route_id = c.route_id

@@ -10,7 +10,7 @@ import asyncpg
 
 from flowfabric.clock import Clock
 from flowfabric.model.attempt import Attempt
-from flowfabric.model.execution import Body, Execution, IdempotencyRecord
+from flowfabric.model.execution import Body, Execution
 from flowfabric.model.route import Catalog, Route
 from flowfabric.stores.base import Changes, Corrupt, ListFilter, StoreConflict
 from flowfabric.stores.codec import (
@@ -40,15 +40,13 @@ from flowfabric.stores.postgres.arrays import (
     one_statement,
     updates_of,
 )
-from flowfabric.stores.postgres.logs import Logs, affected
+from flowfabric.stores.postgres.logs import Logs
 from flowfabric.stores.postgres.small import SmallTables
 from flowfabric.stores.queries import queries_of
 from flowfabric.stores.readable import first_readable
 from flowfabric.stores.routebook import EMPTY_BOOK, RouteBook
 from flowfabric.stores.rows import (
     counts_by_state,
-    key_record_from_row,
-    key_record_row,
     members_by_state,
 )
 from flowfabric.stores.tables import LANES, SCOPES, SWEPT_TABLES, TIMED_TABLES, next_row_due
@@ -216,11 +214,6 @@ class PostgresView(SmallTables, Logs):
                 attempt = attempt_from_row(execution_id, row[-size:])
                 self._attempts[execution_id, attempt.attempt_index] = attempt
         return by_id(await self.records([row[:-size] for row in rows]))
-
-    async def load_keys(
-        self, keys: Sequence[tuple[str, str]]
-    ) -> dict[tuple[str, str], IdempotencyRecord]:
-        return by_key(await self.run("load_keys", *two_columns(keys)))
 
     async def ready(
         self, routes: Sequence[Route], limit: int, bytes_max: int | None = None
@@ -406,7 +399,6 @@ class PostgresView(SmallTables, Logs):
         for key in sorted(changes.rebound):
             await self.run("update_bounds", key[-36:], bounds_text(changes.updated[key].bounds))
         await self._insert("attempt", list(map(attempt_row, changes.attempts)))
-        await self._save_keys(changes)
         for log, events in changes.appended():
             self.append(log, events)
         passed = changes.payloads.items()
@@ -432,15 +424,6 @@ class PostgresView(SmallTables, Logs):
         tags = [(e.execution_id[-36:], *pair) for e, _ in created for pair in e.tags.items()]
         await self._insert("tag", tags)
 
-    async def _save_keys(self, changes: Changes) -> None:
-        ordered = sorted(
-            changes.idempotency, key=lambda pair: (pair[0].namespace, pair[0].idempotency_key)
-        )
-        fresh = [key_record_row(record) for record, replaces in ordered if not replaces]
-        renewed = [key_record_row(record) for record, replaces in ordered if replaces]
-        await self._insert("key", fresh)
-        self._update("replace_key", renewed)
-
     async def _retag(self, changes: Changes) -> None:
         for key in sorted(changes.retagged, key=lambda each: each[-36:]):
             uuid, tags = key[-36:], changes.updated[key].tags
@@ -458,7 +441,7 @@ class PostgresView(SmallTables, Logs):
         return len(gone)
 
     async def sweep(self, *, keys_until: int, events_until: int, limit: int) -> int:
-        swept = affected(await self._connection.execute(SQL["sweep_keys"], keys_until, limit))
+        swept = 0
         for small in SWEPT_TABLES:
             swept += await self.sweep_rows(small, keys_until, limit)
         for log in LOGS:
@@ -481,13 +464,3 @@ def _with_ids(values: Sequence[Any]) -> list[Any]:
 def by_id(records: Sequence[Execution | Corrupt]) -> dict[str, Execution | Corrupt]:
     """Records by their ids."""
     return {record.execution_id: record for record in records}
-
-
-def two_columns(keys: Sequence[tuple[str, str]]) -> tuple[list[str], list[str]]:
-    """Pairs as two parameters."""
-    return [key[0] for key in keys], [key[1] for key in keys]
-
-
-def by_key(rows: Sequence[Any]) -> dict[tuple[str, str], IdempotencyRecord]:
-    """Idempotency records by namespace and key."""
-    return {(row[0], row[1]): key_record_from_row(row) for row in rows}

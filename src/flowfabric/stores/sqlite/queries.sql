@@ -11,11 +11,6 @@ VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING
 SELECT [[record]] FROM json_each(?) AS wanted
 CROSS JOIN ff_exec_core AS c ON c.execution_id = wanted.value
 CROSS JOIN ff_exec_body AS b ON b.execution_id = c.execution_id
--- name: load_keys
-SELECT k.namespace, k.idempotency_key, k.execution_id, k.fingerprint, k.expires_at
-FROM json_each(?) AS wanted
-CROSS JOIN ff_idempotency AS k
-    ON k.namespace = wanted.value ->> 0 AND k.idempotency_key = wanted.value ->> 1
 -- name: ready
 SELECT [[record]], [[body_parts]] FROM ff_exec_core AS c INDEXED BY ff_exec_ready
 CROSS JOIN ff_exec_body AS b ON b.execution_id = c.execution_id
@@ -75,12 +70,6 @@ CROSS JOIN ff_exec_body AS b ON b.execution_id = c.execution_id
 WHERE a.budget_id = ? AND c.state_id < 60 ORDER BY a.execution_id LIMIT ?
 -- name: delete_tags
 DELETE FROM ff_exec_tag WHERE execution_id = ?
--- name: insert_key
-INSERT INTO ff_idempotency (namespace, idempotency_key, execution_id, fingerprint, expires_at)
-VALUES (?, ?, ?, ?, ?)
--- name: replace_key
-UPDATE ff_idempotency SET execution_id = ?3, fingerprint = ?4, expires_at = ?5
-WHERE namespace = ?1 AND idempotency_key = ?2
 -- name: purgeable
 SELECT execution_id, partition_key FROM ff_exec_core WHERE purge_at IS NOT NULL AND purge_at <= ?
 ORDER BY purge_at, execution_id LIMIT ?
@@ -92,9 +81,6 @@ DELETE FROM ff_attempt WHERE execution_id = ?
 DELETE FROM ff_exec_body WHERE execution_id = ?
 -- name: purge_core
 DELETE FROM ff_exec_core WHERE execution_id = ?
--- name: sweep_keys
-DELETE FROM ff_idempotency WHERE (namespace, idempotency_key) IN (
-    SELECT namespace, idempotency_key FROM ff_idempotency WHERE expires_at <= ? LIMIT ?)
 -- name: owned_by
 SELECT c.partition_key, c.execution_id FROM ff_exec_core AS c
 JOIN ff_route AS r ON r.route_id = c.route_id

@@ -10,7 +10,7 @@ from itertools import islice
 from typing import Any, Final
 
 from flowfabric.model.attempt import Attempt
-from flowfabric.model.execution import Body, Execution, IdempotencyRecord
+from flowfabric.model.execution import Body, Execution
 from flowfabric.model.record import to_json
 from flowfabric.model.route import Catalog, Route
 from flowfabric.stores.base import Changes, Corrupt, ListFilter
@@ -48,8 +48,6 @@ from flowfabric.stores.routebook import RouteBook
 from flowfabric.stores.rows import (
     TAG_COLUMNS,
     counts_by_state,
-    key_record_from_row,
-    key_record_row,
     members_by_state,
 )
 from flowfabric.stores.spoiled import NOT_TEXT, SpoiledRow, intact
@@ -149,12 +147,6 @@ class SqliteView(SmallTables, Logs):
 
     async def count_members(self, flow_id: str) -> list[tuple[str, int]]:
         return members_by_state(self._all("count_members", flow_id))
-
-    async def load_keys(
-        self, keys: Sequence[tuple[str, str]]
-    ) -> dict[tuple[str, str], IdempotencyRecord]:
-        rows = self._all("load_keys", to_json(keys).decode())
-        return {(row[0], row[1]): key_record_from_row(row) for row in rows}
 
     async def ready(
         self, routes: Sequence[Route], limit: int, bytes_max: int | None = None
@@ -327,9 +319,6 @@ class SqliteView(SmallTables, Logs):
             insert_many(self._connection, _ATTEMPT, list(map(attempt_row, changes.attempts)))
         for log, events in changes.appended():
             self.append(log, events)
-        for record, replaces in changes.idempotency:
-            name = "replace_key" if replaces else "insert_key"
-            self._connection.execute(SQL[name], key_record_row(record))
         passed = changes.payloads.items()
         self._many("update_payload", ((*body, key[-36:]) for key, body in passed))
         for table, written in changes.rows.items():
@@ -392,8 +381,7 @@ class SqliteView(SmallTables, Logs):
         return len(gone)
 
     async def sweep(self, *, keys_until: int, events_until: int, limit: int) -> int:
-        swept = self._connection.execute(SQL["sweep_keys"], (keys_until, limit)).rowcount
-        swept += sum(self.sweep_rows(table, keys_until, limit) for table in SWEPT_TABLES)
+        swept = sum(self.sweep_rows(table, keys_until, limit) for table in SWEPT_TABLES)
         return swept + sum(self.trim(log, events_until, limit) for log in LOGS)
 
     async def owned_by(self, namespace: str, worker_instance_id: str, limit: int) -> list[str]:
