@@ -73,7 +73,7 @@ def check_acknowledged(
 ) -> tuple[int, int]:
     """I1: what a client was told is there. Returns how much that was."""
     executions: dict[str, Execution] = {e.execution_id: e for e in dump["executions"]}
-    keys = {each.idempotency_key: each.execution_id for each in dump["idempotency"]}
+    keys = {each.idempotency_key: each.execution_id for each in dump["ff_idempotency"]}
     epochs = {
         each.execution_id: each.lease_epoch
         for each in dump["attempts"]

@@ -185,9 +185,6 @@ SABOTAGE = {
     "what is over is kept one instant too long": Sabotage(
         "purgeable", "purge_at <= ?", "purge_at < ?", "cancel tick_at_deadline"
     ),
-    "a key lives one instant too long": Sabotage(
-        "sweep_keys", "expires_at <= ?", "expires_at < ?", "create tick_at_deadline"
-    ),
     "a grant ends one instant late": Sabotage(
         "ready", "expires_at < ?", "expires_at + 1 < ?", "grant jump_beside_deadline"
     ),
@@ -196,9 +193,6 @@ SABOTAGE = {
     ),
     "a changed tag is not written": Sabotage(
         "update_tags", "tags = ?", "tags = coalesce(tags, ?)", "create set_tag"
-    ),
-    "an expired key is not renewed": Sabotage(
-        "replace_key", "WHERE", "WHERE 1 = 0 AND", "create pass_time"
     ),
     "an upsert instead of an insert": Sabotage(
         "insert_lane",
@@ -233,8 +227,16 @@ SMALL_SABOTAGE = {
         "furnish create_bounded claim reserve tick_at_deadline",
     ),
     "a key of a report lives one instant too long": (
-        Mutant(SmallTables.sweep_rows, "due_at <= ?", "due_at < ?"),
+        Mutant(SmallTables.sweep_rows, "{due} <= ?", "{due} < ?"),
         "furnish report_from_outside create_bounded tick_at_deadline",
+    ),
+    "a key lives one instant too long": (
+        Mutant(SmallTables.sweep_rows, "{due} <= ?", "{due} < ?"),
+        "create tick_at_deadline",
+    ),
+    "an expired key is not renewed": (
+        Mutant(SmallTables.write_rows, "if written.updated:", "if False:"),
+        "create pass_time",
     ),
 }
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import random
+from typing import TYPE_CHECKING
 
 import asyncpg
-import pytest
 
 from flowfabric.model.feed import Event
 from flowfabric.stores.postgres import logs
 from tests.support.lab import Lab
+
+if TYPE_CHECKING:
+    import pytest
 
 INSERT = (
     "INSERT INTO ff_operator_event (subject, event_type, details, namespace, tags, occurred_at, "
@@ -63,6 +66,24 @@ def test_a_missing_horizon_is_noticed(postgres_url: str, monkeypatch: pytest.Mon
     assert "late" not in late_commit(postgres_url)
 
 
+async def written(
+    connection: asyncpg.Connection, names: list[str], at: int, chance: random.Random
+) -> bool:
+    """Events in one transaction, which may be held open for a while, or be rolled back."""
+    transaction = connection.transaction()
+    await transaction.start()
+    for name in names:
+        await connection.execute(INSERT, name, at)
+        await asyncio.sleep(0)
+    if chance.random() < 0.2:
+        await transaction.rollback()
+        return False
+    if chance.random() < 0.3:
+        await asyncio.sleep(0.02)
+    await transaction.commit()
+    return True
+
+
 def test_readers_see_each_event_once_while_transactions_overlap(postgres_url: str) -> None:
     """Some are held open over several others, some roll back; readers die and resume."""
     lab = Lab(postgres_url)
@@ -74,18 +95,8 @@ def test_readers_see_each_event_once_while_transactions_overlap(postgres_url: st
         connection = await asyncpg.connect(postgres_url)
         for at in range(40):
             names = [f"{number}-{at}-{each}" for each in range(chance.randint(1, 4))]
-            transaction = connection.transaction()
-            await transaction.start()
-            for name in names:
-                await connection.execute(INSERT, name, at)
-                await asyncio.sleep(0)
-            if chance.random() < 0.2:
-                await transaction.rollback()
-                continue
-            if chance.random() < 0.3:
-                await asyncio.sleep(0.02)
-            await transaction.commit()
-            committed.update(names)
+            if await written(connection, names, at, chance):
+                committed.update(names)
         await connection.close()
 
     async def read(done: asyncio.Event) -> list[str]:

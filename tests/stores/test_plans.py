@@ -37,7 +37,7 @@ from flowfabric.stores.sqlite import logs as sqlite_logs
 from flowfabric.stores.sqlite import small as sqlite_small
 from flowfabric.stores.sqlite import view as sqlite_view
 from flowfabric.stores.sqlite.bulk import Sheet
-from flowfabric.stores.tables import EDGES
+from flowfabric.stores.tables import EDGES, KEYS
 from tests.support.lab import Lab
 
 ROWS = 3_000
@@ -217,8 +217,6 @@ JOINING = {
     "bodies": (UUIDS,),
     "results": (UUIDS,),
     "result_sizes": (UUIDS,),
-    "load_keys": (UUIDS, UUIDS),
-    "look_keys": (UUIDS, UUIDS),
     "ready_one": (1, 1, 500, 1 << 20),
     "ready_many": ([1, 2], 1, 500, 1 << 20),
     "count_members": ("x",),
@@ -237,9 +235,13 @@ def test_no_statement_compares_all_rows_when_statistics_say_there_are_none(
             "UPDATE pg_class SET relpages = pg_relation_size(oid) / 8192, reltuples = 0 "
             "WHERE relname LIKE 'ff\\_%' AND relkind IN ('r', 'i')"
         )
+        asked = {name: (postgres_view.SQL[name], values) for name, values in JOINING.items()}
+        for hold in (True, False):
+            sql = postgres_small._load(KEYS, 2, alike=False, hold=hold)
+            asked[f"keys, held: {hold}"] = (sql, (UUIDS, UUIDS))
         plans = {}
-        for name, values in JOINING.items():
-            rows = await connection.fetch(f"EXPLAIN {postgres_view.SQL[name]}", *values)
+        for name, (sql, values) in asked.items():
+            rows = await connection.fetch(f"EXPLAIN {sql}", *values)
             plans[name] = "\n".join(row[0] for row in rows)
         await connection.close()
         return plans

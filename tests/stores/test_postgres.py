@@ -134,3 +134,26 @@ def test_an_unreachable_server_is_a_typed_error() -> None:
             await engine.start()
 
     asyncio.run(story())
+
+
+def test_two_changes_of_one_lane_at_once_are_both_kept(postgres_url: str) -> None:
+    """The catalog is read without a lock: what it says of the lane may be over by then."""
+
+    async def story() -> None:
+        async with open_engine(postgres_url, config=SLOW_POLL) as engine:
+            await engine.configure_lane(lane_id="video", weight=2)
+            rival = await asyncpg.connect(postgres_url)
+            async with rival.transaction():
+                await rival.execute("UPDATE ff_lane_registry SET weight = 7")
+                pausing = asyncio.create_task(
+                    engine.set_lane_state(lane_id="video", lane_state="paused")
+                )
+                waiting = "SELECT 1 FROM pg_locks WHERE NOT granted"
+                while not await rival.fetch(waiting):
+                    await rival.execute("SELECT pg_sleep(0.01)")
+            await pausing
+            await rival.close()
+            lanes = (await engine.list_lanes()).items
+            assert [(each.weight, each.lane_state.value) for each in lanes] == [(7, "paused")]
+
+    asyncio.run(story())

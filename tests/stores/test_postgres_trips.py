@@ -16,7 +16,8 @@ from flowfabric.config import EngineConfig
 from flowfabric.engine.engine import Engine
 from flowfabric.errors import ExecutionNotActive, OutcomeUnknown, StoreUnavailable
 from flowfabric.model.event import OperatorEvent
-from flowfabric.model.results import Claimed
+from flowfabric.model.results import Claimed, Created, Duplicate
+from flowfabric.stores.base import Changes
 from flowfabric.stores.logs import LOG_OF
 from flowfabric.stores.postgres import arrays, connections, store
 from flowfabric.stores.postgres.session import PLANNER
@@ -168,6 +169,36 @@ def test_an_execution_that_moved_on_is_decided_again(
             assert [event.outcome.value for event in stored["completion_events"]] == ["cancelled"]
             assert [attempt.result for attempt in stored["attempts"]] == [None]
             assert len(stored["lease_events"]) == 1
+
+    asyncio.run(story())
+
+
+def test_an_expired_key_that_is_swept_meanwhile_is_taken_anew(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was found without a lock: before it is replaced it must be held."""
+    save = PostgresTransaction.save
+
+    async def story() -> None:
+        async with (
+            open_engine(postgres_url, config=CONFIG) as one,
+            open_engine(postgres_url, config=CONFIG) as two,
+        ):
+            await one.create_execution(execution_kind="k", idempotency_key="x")
+            rival = await asyncpg.connect(postgres_url)
+            await rival.execute("UPDATE ff_idempotency SET expires_at = 1")
+            await rival.close()
+
+            async def late(self: PostgresTransaction, changes: Changes) -> None:
+                monkeypatch.setattr(PostgresTransaction, "save", save)
+                assert await two.sweep() == 1
+                await save(self, changes)
+
+            monkeypatch.setattr(PostgresTransaction, "save", late)
+            second = await one.create_execution(execution_kind="k", idempotency_key="x")
+            assert isinstance(second, Created)
+            again = await two.create_execution(execution_kind="k", idempotency_key="x")
+            assert again == Duplicate(second.execution_id)
 
     asyncio.run(story())
 

@@ -17,6 +17,7 @@ import pytest
 from flowfabric.assemble import open_engine, open_store
 from flowfabric.config import EngineConfig
 from flowfabric.engine.engine import Engine
+from flowfabric.engine.unit.records import Rows, save_rows
 from flowfabric.errors import (
     FlowFabricError,
     InvalidInput,
@@ -25,9 +26,11 @@ from flowfabric.errors import (
     StoreReplaced,
     StoreUnavailable,
 )
+from flowfabric.model.route import Lane, LaneState
 from flowfabric.stores.sqlite import connection as module
 from flowfabric.stores.sqlite.faults import translated
 from flowfabric.stores.sqlite.place import Place
+from flowfabric.stores.tables import LANES
 
 QUIET = EngineConfig(loops=False)
 
@@ -155,7 +158,9 @@ def test_a_file_that_goes_during_a_commit_is_not_acknowledged(tmp_path: Path) ->
     async def story(engine: Engine) -> None:
         async def work(tx: Any) -> None:
             path.unlink()
-            await tx.save_lane((await tx.catalog()).lanes["default"])
+            rows = Rows()
+            rows.put(LANES, Lane("other", LaneState.ACTIVE, tx.now, tx.now))
+            await save_rows(tx, rows)
 
         await create(engine)
         with pytest.raises(StoreReplaced):

@@ -29,7 +29,7 @@ from flowfabric.model.route import LaneState
 from flowfabric.model.state import PublicState, StateVector, TerminalOutcome
 from flowfabric.model.suspension import WaitpointState
 from flowfabric.model.worker import WorkerEventType
-from flowfabric.stores.migrations import schema_version_of
+from flowfabric.stores.migrations import migrations_of, schema_version_of
 from tests.support.backdoor import Backdoor
 from tests.support.databases import PostgresServer
 from tests.support.lab import DURABLE_STORES, Lab
@@ -40,7 +40,10 @@ from tests.support.living.kind import PAUSE_MS
 from tests.support.living.records import differences
 
 QUIET = EngineConfig(loops=False)
-FIRST = 7  # no database of an earlier schema was stored
+# Schemas that a released or landed version had. Several migrations may land together.
+RELEASED = (7,)
+# Tables that no work fills: the sweep writes them, long after the events.
+NOT_OF_WORK = {"ff_log_mark"}
 STORED = stored()
 LIVING = [(each, kind) for each in STORED for kind in each.memory().notes]
 
@@ -57,6 +60,11 @@ WORDS: dict[str, set[Any]] = {
     "lease_events.event_type": {*LeaseEventType},
     "worker_events.event_type": {*WorkerEventType} - {WorkerEventType.TTL_SWEPT},  # by a tick
 }
+
+
+def versions_of(family: str) -> list[int]:
+    return [each.version for each in migrations_of(family)]
+
 
 every_fixture = pytest.mark.parametrize("old", STORED, ids=str)
 
@@ -123,7 +131,7 @@ def test_an_older_schema_is_refused_until_its_migration_is_asked_for(
     shelf: Shelf, old: Fixture
 ) -> None:
     known = schema_version_of(old.family)
-    missing = list(range(old.version + 1, known + 1))
+    missing = [each for each in versions_of(old.family) if old.version < each <= known]
 
     async def story(url: str) -> None:
         clock = ManualClock(old.memory().now)
@@ -156,11 +164,10 @@ def test_a_migrated_database_is_sound(shelf: Shelf, old: Fixture) -> None:
     assert audit.processed == len(old.memory().records["executions"]["rows"])
 
 
-def test_every_earlier_schema_has_a_fixture() -> None:
+def test_every_released_schema_has_a_fixture() -> None:
     """Made too late, it would be made by other code: run `tools/make_fixture.py` first."""
     for family in DURABLE_STORES:
-        wanted = range(FIRST, schema_version_of(family))
-        missing = {*wanted} - {each.version for each in STORED if each.family == family}
+        missing = {*RELEASED} - {each.version for each in STORED if each.family == family}
         assert not missing, f"{family}: no fixture of schema {missing}; see CONTRIBUTING.md"
 
 
@@ -252,7 +259,8 @@ def test_the_present_code_can_make_the_next_fixture(shelf: Shelf, family: str) -
 
 def check_variety(memory: Memory) -> None:
     """A new table or word needs living work that has it, or no upgrade of it is tested."""
-    assert [name for name, table in memory.records.items() if not table["rows"]] == []
+    empty = [name for name, table in memory.records.items() if not table["rows"]]
+    assert {*empty} <= NOT_OF_WORK
     vectors = [
         convert(each, StateVector, field="state") for each in values(memory, "executions.state")
     ]

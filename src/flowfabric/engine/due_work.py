@@ -6,13 +6,13 @@ from flowfabric import limits
 from flowfabric.engine.machine import Machine
 from flowfabric.engine.unit.commands.due import WakeDue
 from flowfabric.engine.unit.due import Due, Thing, alone, named, rows_due
-from flowfabric.engine.unit.records import Rows
+from flowfabric.engine.unit.records import Rows, save_rows
 from flowfabric.errors import RetryExhausted
 from flowfabric.kernel.place.workers import SweepWorkers
 from flowfabric.model.checks import check_integer
 from flowfabric.model.feed import LogMark
 from flowfabric.model.record import Record
-from flowfabric.stores.base import Changes, Reader, Transaction
+from flowfabric.stores.base import Reader, Transaction
 from flowfabric.stores.indexes import DUE, Search
 from flowfabric.stores.logs import LOGS
 from flowfabric.stores.tables import LOG_MARKS
@@ -127,9 +127,7 @@ async def trim_logs(tx: Transaction, until: int, limit: int) -> int:
     rows.take(LOG_MARKS, await tx.rows(LOG_MARKS, [(log.name,) for log in gone]))
     for log, positions in gone.items():
         rows.put(LOG_MARKS, LogMark(log.name, *max(positions), until))
-    changes = Changes()
-    changes.rows = rows.changes()
-    await tx.save(changes)
+    await save_rows(tx, rows)
     return sum(map(len, gone.values()))
 
 

@@ -17,11 +17,10 @@ from flowfabric.model.attempt import Attempt
 from flowfabric.model.execution import Body, Execution, IdempotencyRecord
 from flowfabric.model.migration import MigrationStatus
 from flowfabric.model.record import Record
-from flowfabric.model.route import Catalog, Lane, Route
-from flowfabric.model.worker import Worker
+from flowfabric.model.route import Catalog, Route
 from flowfabric.stores.indexes import Search
 from flowfabric.stores.logs import LOG_OF, LOGS, Log, LogQuery, Position
-from flowfabric.stores.tables import Key, Table
+from flowfabric.stores.tables import KEYS, Key, Table
 
 T = TypeVar("T")
 R = TypeVar("R", bound=Record)
@@ -138,7 +137,6 @@ class Changes:
         "cold",
         "created",
         "freed",
-        "idempotency",
         "logged",
         "payloads",
         "rebound",
@@ -162,8 +160,6 @@ class Changes:
         self.logged: defaultdict[Log[Any], list[Any]] = defaultdict(list)
         # inputs that dependencies replaced: (payload, encoding)
         self.payloads: dict[str, tuple[bytes, str | None]] = {}
-        # (record, whether an expired record of the same key is replaced)
-        self.idempotency: list[tuple[IdempotencyRecord, bool]] = []
         self.rows: dict[Table[Any], RowChanges] = {}
 
     def __bool__(self) -> bool:
@@ -213,7 +209,7 @@ class Found:
     def __init__(self) -> None:
         self.catalog: Catalog | None = None
         self.executions: dict[str, Execution | Corrupt] = {}
-        self.keys: dict[tuple[str, str], IdempotencyRecord] = {}
+        self.keys: dict[Key, IdempotencyRecord] = {}
         self.rows: dict[Table[Any], dict[Key, Any]] = {}
         self.searches: dict[Search[Any], list[Any]] = {}
 
@@ -233,7 +229,7 @@ async def look_in_order(tx: Transaction, wanted: Wanted) -> Found:
 async def look_further(tx: Transaction, wanted: Wanted, found: Found) -> None:
     """The part of a look behind the catalog and the executions."""
     if wanted.keys:
-        found.keys = await tx.load_keys(wanted.keys)
+        found.keys = await tx.rows(KEYS, wanted.keys)
     for table, keys in wanted.rows.items():
         found.rows[table] = await tx.peek_rows(table, keys) if keys else {}
     for search in wanted.searches:
@@ -313,10 +309,6 @@ class Reader(Protocol):
         """How many members of a flow are in each public state."""
         ...
 
-    async def workers(self, namespace: str | None) -> list[Worker]:
-        """Registered workers by namespace and instance, expired ones included."""
-        ...
-
     async def next_due(self) -> int | None:
         """The earliest time at which something is due or to be purged."""
         ...
@@ -366,14 +358,9 @@ class Transaction(Reader, Protocol):
         """As `load`, but skips rows locked elsewhere; never waits."""
         ...
 
-    async def load_keys(
-        self, keys: Sequence[tuple[str, str]]
-    ) -> dict[tuple[str, str], IdempotencyRecord]:
-        """The idempotency records of (namespace, key) pairs, held."""
-        ...
-
     async def rows(self, table: Table[R], keys: Sequence[Key]) -> dict[Key, R]:
-        """As `peek_rows`, held, locked in the given order."""
+        """As `peek_rows`, held, locked in the given order. An absent one cannot be locked: rivals
+        collide when they insert it."""
         ...
 
     async def ready(
@@ -393,31 +380,11 @@ class Transaction(Reader, Protocol):
         ...
 
     async def sweep(self, *, keys_until: int, limit: int) -> int:
-        """Delete expired idempotency records and rows of small tables."""
+        """Delete expired rows of the swept tables."""
         ...
 
     async def trim(self, log: Log[Any], until: int, limit: int) -> list[Position]:
         """Delete events of a log from before an instant, oldest first; returns their positions."""
-        ...
-
-    async def load_worker(self, namespace: str, worker_instance_id: str) -> Worker | None:
-        """One registered worker, locked."""
-        ...
-
-    async def save_worker(self, worker: Worker, *, known: bool) -> None:
-        """Insert, or update when it was loaded before."""
-        ...
-
-    async def delete_worker(self, namespace: str, worker_instance_id: str) -> None:
-        """Remove it from the registry."""
-        ...
-
-    async def lapsed_workers(self, until: int, limit: int) -> list[Worker]:
-        """Workers without a recent heartbeat, locked; rows locked elsewhere are skipped."""
-        ...
-
-    async def save_lane(self, lane: Lane) -> None:
-        """Insert or change a lane; the catalog's version rises."""
         ...
 
 

@@ -2,15 +2,6 @@
 UPDATE ff_partition_config SET catalog_version = catalog_version + 1
 -- name: routes
 SELECT route_id, namespace, lane_id, execution_kind, required_capabilities FROM ff_route ORDER BY route_id
--- name: lanes
-SELECT lane_id, lane_state, registered_at, changed_at, reason, weight, aging_ms, bounds
-FROM ff_lane_registry ORDER BY lane_id
--- name: scopes
-SELECT scope_type, scope_id, budget_id FROM ff_budget_scope
--- name: workers
-SELECT namespace, worker_instance_id, worker_id, lanes, capabilities, kinds, last_heartbeat_at,
-    liveness_ttl_ms, registered_at
-FROM ff_worker_registry ORDER BY namespace, worker_instance_id
 -- name: count
 SELECT route_id, state_id, count(*) FROM ff_exec_core GROUP BY route_id, state_id
 -- name: all_bodies
@@ -22,6 +13,3 @@ SELECT a.execution_id, a.attempt_index, a.attempt_id, a.attempt_type, a.outcome,
     a.worker_id, a.worker_instance_id, a.started_at, a.ended_at, a.failure_reason,
     a.failure_category, a.result, a.result_encoding, c.partition_key
 FROM ff_attempt AS a JOIN ff_exec_core AS c ON c.execution_id = a.execution_id
--- name: all_keys
-SELECT namespace, idempotency_key, execution_id, fingerprint, expires_at
-FROM ff_idempotency ORDER BY namespace, idempotency_key

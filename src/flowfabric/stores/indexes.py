@@ -206,9 +206,10 @@ def by_key(table: Table[R]) -> Index[R]:
     return Index("", table, *table.key_columns)
 
 
-def _due(table: Table[R]) -> Index[R]:
-    is_partial = any(each.name == "due_at" and each.is_optional for each in table.columns)
-    return Index(f"{table.name}_due", table, "due_at", present="due_at" if is_partial else None)
+def _due(table: Table[R], column: str) -> Index[R]:
+    is_partial = any(each.name == column and each.is_optional for each in table.columns)
+    ending = "due" if column == "due_at" else "expiry"
+    return Index(f"{table.name}_{ending}", table, column, present=column if is_partial else None)
 
 
 # Executions. The numbers are those of state vectors (`model/state.py`).
@@ -285,7 +286,7 @@ SIGNALS_OF: Final = Index("ff_signal_execution", SIGNALS, "execution_id")
 
 # Rows by the time at which the loop acts on them, or at which they expire.
 DUE_OF: Final[dict[Table[Any], Index[Any]]] = {
-    table: _due(table) for table in TABLES if table.has_due
+    table: _due(table, table.due) for table in TABLES if table.due is not None
 }
 INDEXES: Final[tuple[Index[Any], ...]] = (
     READY,

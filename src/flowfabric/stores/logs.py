@@ -7,9 +7,9 @@ store. The store gives each event its position; neither ever changes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import count
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar, get_origin, get_type_hints
 
 from flowfabric.errors import Corruption, FlowFabricError
 from flowfabric.model.event import CompletionEvent, LeaseEvent, OperatorEvent, SignalEvent
@@ -60,7 +60,8 @@ class Log(Layout[E]):
         dumped_as: str,
         about: LogIndex | None = None,
     ) -> None:
-        super().__init__(name, record, omits_empty=True)
+        maps = [key for key, kind in get_type_hints(record).items() if get_origin(kind) is Mapping]
+        super().__init__(name, record, absent={key: {} for key in maps})  # most events have no tags
         self.dumped_as = dumped_as
         self.about = about
 

@@ -15,11 +15,10 @@ from flowfabric.clock import Clock, SystemClock
 from flowfabric.limits import FLOW_PARTITIONS_DEFAULT
 from flowfabric.model.attempt import Attempt, AttemptOutcome
 from flowfabric.model.event import LeaseEventType
-from flowfabric.model.execution import Body, Execution, IdempotencyRecord
+from flowfabric.model.execution import Body, Execution
 from flowfabric.model.migration import MigrationStatus
 from flowfabric.model.record import Record, replace
 from flowfabric.model.route import Catalog, Lane, LaneState, Route
-from flowfabric.model.worker import Worker
 from flowfabric.stores.base import (
     Changes,
     Corrupt,
@@ -46,6 +45,7 @@ from flowfabric.stores.indexes import (
 from flowfabric.stores.logs import BEFORE_ALL, LOGS, Log, LogQuery, Position
 from flowfabric.stores.readable import within
 from flowfabric.stores.tables import (
+    LANES,
     MEMBERS,
     SCOPES,
     SWEPT_TABLES,
@@ -68,10 +68,7 @@ class _Tables:
         self.live: dict[str, Execution] = {}  # those that have not ended
         self.bodies: dict[str, Body] = {}
         self.attempts: dict[str, list[Attempt]] = {}
-        self.idempotency: dict[tuple[str, str], IdempotencyRecord] = {}
-        self.workers: dict[tuple[str, str], Worker] = {}
         self.routes: dict[Route, None] = {}
-        self.lanes: dict[str, Lane] = {}
         self.catalog_version = 0
         self.rows: dict[Table[Any], dict[Key, Any]] = {table: {} for table in TABLES}
         # events with their positions
@@ -118,8 +115,9 @@ class MemoryView:
 
     async def catalog(self) -> Catalog:
         tables = self._tables
+        lanes = {lane.lane_id: lane for lane in tables.rows[LANES].values()}
         scopes = scopes_of(tables.rows[SCOPES].values())
-        return Catalog(tables.catalog_version, tuple(tables.routes), dict(tables.lanes), scopes)
+        return Catalog(tables.catalog_version, tuple(tables.routes), lanes, scopes)
 
     async def load(self, ids: Sequence[str]) -> dict[str, Execution | Corrupt]:
         found = self._tables.executions
@@ -149,12 +147,6 @@ class MemoryView:
         return {key: self._tables.bodies[key] for key in ids if key in self._tables.bodies}
 
     # --- transaction ---------------------------------------------------------------------------
-
-    async def load_keys(
-        self, keys: Sequence[tuple[str, str]]
-    ) -> dict[tuple[str, str], IdempotencyRecord]:
-        found = self._tables.idempotency
-        return {key: found[key] for key in keys if key in found}
 
     async def ready(
         self, routes: Sequence[Route], limit: int, bytes_max: int | None = None
@@ -218,8 +210,6 @@ class MemoryView:
         for key, (payload, encoding) in changes.payloads.items():
             body = replace(tables.bodies[key], payload=payload, payload_encoding=encoding)
             self._put(tables.bodies, key, body)
-        for record, _ in changes.idempotency:
-            self._put(tables.idempotency, (record.namespace, record.idempotency_key), record)
         for table, written in changes.rows.items():
             self._write_rows(table, written)
 
@@ -238,7 +228,7 @@ class MemoryView:
             if key in rows:
                 raise StoreConflict("the key is taken", about=[f"{table.name} {key}"])
             self._put(rows, key, record)
-        if table is SCOPES:
+        if table.in_catalog:
             self._tables.catalog_version += 1
 
     # --- small tables --------------------------------------------------------------------------
@@ -282,17 +272,11 @@ class MemoryView:
         return len(gone)
 
     async def sweep(self, *, keys_until: int, limit: int) -> int:
-        tables = self._tables
-        stale = [
-            key for key, record in tables.idempotency.items() if record.expires_at <= keys_until
-        ]
-        for key in stale[:limit]:
-            self._pop(tables.idempotency, key)
-        swept = len(stale[:limit])
+        swept = 0
         for table in SWEPT_TABLES:
             forgotten = await self.search_keys(due_search(table, keys_until, limit))
             for key in forgotten:
-                self._pop(tables.rows[table], key)
+                self._pop(self._tables.rows[table], key)
             swept += len(forgotten)
         return swept
 
@@ -304,24 +288,6 @@ class MemoryView:
         gone = [position for position, _ in entries[:old]]
         self._drop_first(entries, old)
         return gone
-
-    async def load_worker(self, namespace: str, worker_instance_id: str) -> Worker | None:
-        return self._tables.workers.get((namespace, worker_instance_id))
-
-    async def save_worker(self, worker: Worker, *, known: bool) -> None:
-        self._put(self._tables.workers, (worker.namespace, worker.worker_instance_id), worker)
-
-    async def delete_worker(self, namespace: str, worker_instance_id: str) -> None:
-        self._pop(self._tables.workers, (namespace, worker_instance_id))
-
-    async def lapsed_workers(self, until: int, limit: int) -> list[Worker]:
-        lapsed = [worker for worker in self._tables.workers.values() if worker.expires_at <= until]
-        lapsed.sort(key=lambda each: (each.expires_at, each.namespace, each.worker_instance_id))
-        return lapsed[:limit]
-
-    async def save_lane(self, lane: Lane) -> None:
-        self._put(self._tables.lanes, lane.lane_id, lane)
-        self._tables.catalog_version += 1
 
     # --- reader --------------------------------------------------------------------------------
 
@@ -359,16 +325,12 @@ class MemoryView:
             counted[key] = counted.get(key, 0) + 1
         return [(route, state, number) for (route, state), number in counted.items()]
 
-    async def workers(self, namespace: str | None) -> list[Worker]:
-        rows = self._tables.workers
-        return [rows[key] for key in sorted(rows) if namespace is None or key[0] == namespace]
-
     async def next_due(self) -> int | None:
         executions = self._tables.executions.values()
         times = [when for e in executions if (when := e.due_at or e.purge_at) is not None]
         for table in TIMED_TABLES:
-            rows = self._tables.rows[table].values()
-            times += [row.due_at for row in rows if row.due_at is not None]
+            due = map(table.due_of, self._tables.rows[table].values())
+            times += [when for when in due if when is not None]
         return min(times, default=None)
 
     async def read_log(self, log: Log[R], query: LogQuery) -> list[tuple[Position, R]]:
@@ -480,8 +442,8 @@ class MemoryStore:
                 if route not in tables.routes:
                     tables.routes[route] = None
                     tables.catalog_version += 1
-                if route.lane_id not in tables.lanes:
-                    tables.lanes[route.lane_id] = Lane(route.lane_id, LaneState.ACTIVE, now, now)
+                lane = Lane(route.lane_id, LaneState.ACTIVE, now, now)
+                tables.rows[LANES].setdefault(LANES.key_of(lane), lane)
 
     @property
     def schema_version(self) -> int:
@@ -524,9 +486,6 @@ class MemoryStore:
             "executions": sorted(tables.executions.values(), key=lambda e: e.execution_id),
             "bodies": [tables.bodies[key] for key in sorted(tables.bodies)],
             "attempts": [a for key in sorted(tables.attempts) for a in tables.attempts[key]],
-            "idempotency": [tables.idempotency[key] for key in sorted(tables.idempotency)],
-            "workers": [tables.workers[key] for key in sorted(tables.workers)],
-            "lanes": [tables.lanes[key] for key in sorted(tables.lanes)],
             **{table.name: [rows[key] for key in sorted(rows)] for table, rows in small},
             **{log.dumped_as: [event for _, event in tables.logs[log]] for log in LOGS},
         }

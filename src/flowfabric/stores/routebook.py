@@ -9,10 +9,10 @@ from flowfabric.errors import Corruption, FlowFabricError
 from flowfabric.limits import AGING_MS_MAX, LANE_WEIGHT_MAX
 from flowfabric.model.budget import ScopeRow
 from flowfabric.model.checks import check_integer
-from flowfabric.model.route import Catalog, Lane, LaneState, Route
-from flowfabric.stores.codec import bounds_from_text, capabilities_from_text
+from flowfabric.model.route import Catalog, Lane, Route
+from flowfabric.stores.codec import capabilities_from_text
 from flowfabric.stores.spoiled import SpoiledRow, intact
-from flowfabric.stores.tables import SCOPES, scopes_of
+from flowfabric.stores.tables import LANES, SCOPES, scopes_of
 
 
 class RouteBook:
@@ -40,7 +40,7 @@ class RouteBook:
         for row in lane_rows:
             try:
                 lanes[row[0]] = _lane(row)
-            except (FlowFabricError, ValueError) as error:
+            except FlowFabricError as error:
                 unreadable[row[0]] = str(error)
         scopes = scopes_of(scope for row in scope_rows if (scope := _scope(row)) is not None)
         routes = tuple(self.by_id.values())
@@ -48,19 +48,10 @@ class RouteBook:
 
 
 def _lane(row: Sequence[Any]) -> Lane:
-    intact(row, "the row")
-    check_integer(row[5], field="weight", least=1, most=LANE_WEIGHT_MAX)
-    check_integer(row[6], field="aging_ms", least=0, most=AGING_MS_MAX)
-    return Lane(
-        row[0],
-        LaneState(row[1]),
-        row[2],
-        row[3],
-        row[4],
-        row[5],
-        row[6],
-        bounds_from_text(row[7]),
-    )
+    lane = LANES.decoded(list(intact(row, "the row")))
+    check_integer(lane.weight, field="weight", least=1, most=LANE_WEIGHT_MAX)
+    check_integer(lane.aging_ms, field="aging_ms", least=0, most=AGING_MS_MAX)
+    return lane
 
 
 def _scope(row: Sequence[Any]) -> ScopeRow | None:

@@ -14,6 +14,7 @@ from typing import Any, Final, Generic, TypeVar, get_args, get_origin, get_type_
 
 from flowfabric.errors import Corruption, FlowFabricError, InvalidInput
 from flowfabric.model.answer import AnswerRow
+from flowfabric.model.bounds import UNBOUNDED
 from flowfabric.model.budget import (
     AttachmentRow,
     BudgetRow,
@@ -24,10 +25,12 @@ from flowfabric.model.budget import (
     ScopeType,
     UsageRow,
 )
+from flowfabric.model.execution import IdempotencyRecord
 from flowfabric.model.feed import LogMark
 from flowfabric.model.flow import EdgeAhead, EdgeRow, FlowRow, MemberRow, TaskRow
 from flowfabric.model.quota import AdmissionRow, GateRow, QuotaPolicy
 from flowfabric.model.record import Record, from_json, to_json, values_of
+from flowfabric.model.route import Lane
 from flowfabric.model.suspension import (
     SecretRow,
     SignalKeyRow,
@@ -36,6 +39,7 @@ from flowfabric.model.suspension import (
     SuspensionRow,
     WaitpointRow,
 )
+from flowfabric.model.worker import Worker
 from flowfabric.stores.spoiled import SpoiledRow, intact
 
 R = TypeVar("R", bound=Record)
@@ -48,11 +52,14 @@ COLUMNWISE_FROM_ROWS: Final = 8
 class Column:
     """One column: its name, its SQL type and how its values are written and read."""
 
-    __slots__ = ("absent", "is_optional", "kind", "name", "read", "write")
+    __slots__ = ("absent", "annotation", "is_optional", "kind", "name", "read", "write")
 
-    def __init__(self, name: str, annotation: Any, *, omits_empty: bool) -> None:
+    def __init__(
+        self, name: str, annotation: Any, *, is_words: bool = False, absent: Any = None
+    ) -> None:
         self.name = name
-        self.absent: Any = None  # the value of a column that holds none
+        self.absent = absent  # the value of a column that holds none
+        self.annotation = str if is_words else annotation  # any text is a list of words
         plain = _without_none(annotation)
         self.is_optional = NoneType in get_args(annotation)
         if plain is int:
@@ -63,10 +70,11 @@ class Column:
             self.kind, self.write, self.read = "blob", None, None
         elif isinstance(plain, type) and issubclass(plain, Enum):
             self.kind, self.write, self.read = "text", _word, _word_reader(plain, name)
+        elif is_words:
+            self.kind, self.write, self.read = "text", ",".join, _words
         else:
-            self.kind, self.write, self.read = "text", _json, _json_reader(plain, name)
-            if omits_empty and get_origin(plain) is Mapping:
-                self.write, self.absent = _json_unless_empty, {}
+            self.kind, self.read = "text", _json_reader(plain, name)
+            self.write = _json if absent is None else _json_unless(absent)
 
     write: Callable[[Any], Any] | None
     read: Callable[[Any], Any] | None
@@ -75,17 +83,32 @@ class Column:
 class Layout(Generic[R]):
     """One kind of record as rows: a column for each field.
 
-    `omits_empty`: an empty map is stored as no value at all.
+    `absent`: values of fields that are stored as no value at all. `words`: fields that are stored
+    as words with commas. `derived`: properties that are stored beside the fields, to be searched.
     """
 
-    def __init__(self, name: str, record: type[R], *, omits_empty: bool = False) -> None:
+    def __init__(
+        self,
+        name: str,
+        record: type[R],
+        *,
+        absent: Mapping[str, Any] | None = None,
+        words: Sequence[str] = (),
+        derived: Sequence[str] = (),
+    ) -> None:
         self.name = name
         self.record = record
-        hints = get_type_hints(record)
-        self.names: tuple[str, ...] = record.__struct_fields__
-        self.columns = tuple(
-            Column(field, hints[field], omits_empty=omits_empty) for field in self.names
+        hints, absent = get_type_hints(record), absent or {}
+        self.names: tuple[str, ...] = record.__struct_fields__  # of the columns that are read
+        self.derived = tuple(derived)
+        self.columns = (
+            *(
+                Column(each, hints[each], is_words=each in words, absent=absent.get(each))
+                for each in self.names
+            ),
+            *(Column(each, _type_of(record, each)) for each in derived),
         )
+        self.written_names = tuple(column.name for column in self.columns)
         # Most columns are stored as they are; only the others are converted one by one.
         self._written = tuple(
             (at, column.write, column.is_optional)
@@ -101,6 +124,7 @@ class Layout(Generic[R]):
     def to_columns(self, records: Sequence[R]) -> list[Sequence[Any]]:
         """Records as stored, column by column: most of that happens in C."""
         columns: list[Sequence[Any]] = list(zip(*map(values_of, records), strict=True))
+        columns += [list(map(attrgetter(name), records)) for name in self.derived]
         for at, write, is_optional in self._written:
             if is_optional:
                 columns[at] = [None if value is None else write(value) for value in columns[at]]
@@ -120,7 +144,7 @@ class Layout(Generic[R]):
 
 
 class Table(Layout[R]):
-    """Rows that are found by a key and change."""
+    """Rows that are found by a key and change; `stored`: as a layout takes it."""
 
     def __init__(
         self,
@@ -128,17 +152,22 @@ class Table(Layout[R]):
         record: type[R],
         key: int,
         *,
-        ordered: str | None = None,
+        due: str | None = None,
         of_execution: bool = False,
+        in_catalog: bool = False,
+        is_mostly_new: bool = False,
         whole: Table[Any] | None = None,
+        **stored: Any,
     ) -> None:
-        super().__init__(name, record)
+        super().__init__(name, record, **stored)
         self.whole: Table[Any] = whole or self  # this one reads only some columns of it
         self.key_columns = record.__struct_fields__[:key]
-        self.has_due = "due_at" in record.__struct_fields__
+        # the instant at which a row is due, or expires
+        self.due = due or ("due_at" if "due_at" in record.__struct_fields__ else None)
         self.has_values = len(self.columns) > key  # or there is nothing to update
-        self.ordered = ordered  # an instant by which rows of one owner are read oldest first
         self.of_execution = of_execution  # rows are deleted when their execution is purged
+        self.in_catalog = in_catalog  # a write raises the version of the catalog
+        self.is_mostly_new = is_mostly_new  # a row is mostly looked for in vain, then inserted
         self._key = attrgetter(*self.key_columns)
         self._parts: dict[frozenset[str], tuple[tuple[str, ...], Callable[[R], Row]]] = {}
 
@@ -153,13 +182,19 @@ class Table(Layout[R]):
             return record
         return self.record(*[getattr(record, name) for name in self.names])
 
+    def due_of(self, record: R) -> int | None:
+        """When the record's row is due, or expires."""
+        when: int | None = None if self.due is None else getattr(record, self.due)
+        return when
+
     def part_of(self, fields: frozenset[str]) -> tuple[tuple[str, ...], Callable[[R], Row]]:
         """The key and these fields, or all: their names, and a function that reads them off a
         record as stored."""
         if (known := self._parts.get(fields)) is not None:
             return known
         size = len(self.key_columns)
-        chosen = [each for each in self.columns[size:] if not fields or each.name in fields]
+        wanted = fields.union(self.derived) if fields else frozenset(self.written_names)
+        chosen = [each for each in self.columns[size:] if each.name in wanted]
         columns = (*self.columns[:size], *chosen)
         names = tuple(each.name for each in columns)
         coded = [(at, each.write) for at, each in enumerate(columns) if each.write is not None]
@@ -215,6 +250,11 @@ def _without_none(annotation: Any) -> Any:
     return annotation
 
 
+def _type_of(record: type[Record], name: str) -> Any:
+    """The type of a property."""
+    return get_type_hints(getattr(record, name).fget)["return"]
+
+
 _word: Final = attrgetter("_value_")  # the same as .value, without a Python call
 
 
@@ -234,8 +274,12 @@ def _json(value: Any) -> str:
     return to_json(value).decode()
 
 
-def _json_unless_empty(value: Any) -> str | None:
-    return to_json(value).decode() if value else None
+def _json_unless(absent: Any) -> Callable[[Any], str | None]:
+    return lambda value: None if value == absent else to_json(value).decode()
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(text.split(",")) if text else ()
 
 
 def _json_reader(kind: Any, name: str) -> Callable[[Any], Any]:
@@ -257,13 +301,13 @@ USAGE: Final = Table("ff_budget_usage", UsageRow, 2)
 LEDGER: Final = Table("ff_budget_usage_by_exec", LedgerRow, 3, of_execution=True)
 DEDUP: Final = Table("ff_budget_usage_dedup", DedupRow, 4)
 HOLDS: Final = Table("ff_budget_hold", HoldRow, 3, of_execution=True)
-SCOPES: Final = Table("ff_budget_scope", ScopeRow, 3)
+SCOPES: Final = Table("ff_budget_scope", ScopeRow, 3, in_catalog=True)
 # Deleted when the execution ends, long before it is purged.
 ATTACHMENTS: Final = Table("ff_budget_attachment", AttachmentRow, 2)
 QUOTAS: Final = Table("ff_quota_policy", QuotaPolicy, 1)
 GATES: Final = Table("ff_quota_gate", GateRow, 2)
 # A start stays in its window even when its execution is purged, so the gate's trimming removes it.
-ADMISSIONS: Final = Table("ff_quota_admitted", AdmissionRow, 3, ordered="counted_at")
+ADMISSIONS: Final = Table("ff_quota_admitted", AdmissionRow, 3)
 
 SUSPENSIONS: Final = Table("ff_suspension", SuspensionRow, 2, of_execution=True)
 WAITPOINTS: Final = Table("ff_waitpoint", WaitpointRow, 1, of_execution=True)
@@ -273,6 +317,18 @@ SUSPEND_KEYS: Final = Table("ff_suspend_dedup", SuspendKeyRow, 2, of_execution=T
 # Replies to owners at the end of leases, for executions that go on.
 ANSWERS: Final = Table("ff_lease_answer", AnswerRow, 2, of_execution=True)
 SECRETS: Final = Table("ff_waitpoint_hmac", SecretRow, 1)
+
+LANES: Final = Table("ff_lane_registry", Lane, 1, in_catalog=True, absent={"bounds": UNBOUNDED})
+KEYS: Final = Table("ff_idempotency", IdempotencyRecord, 2, due="expires_at", is_mostly_new=True)
+# Workers are searched by the instant at which they count as gone.
+WORKERS: Final = Table(
+    "ff_worker_registry",
+    Worker,
+    2,
+    due="expires_at",
+    derived=("expires_at",),
+    words=("capabilities",),
+)
 
 # The row of a flow is the lock of everything that belongs to it.
 FLOWS: Final = Table("ff_flow_core", FlowRow, 1)
@@ -304,6 +360,7 @@ TIMED_TABLES: Final[tuple[Table[Any], ...]] = (
     FLOW_TASKS,
 )
 SWEPT_TABLES: Final[tuple[Table[Any], ...]] = (
+    KEYS,
     DEDUP,
     SIGNAL_KEYS,
     SUSPEND_KEYS,
@@ -333,6 +390,9 @@ TABLES: Final[tuple[Table[Any], ...]] = (
     EDGES,
     FLOW_TASKS,
     LOG_MARKS,
+    KEYS,
+    LANES,
+    WORKERS,
 )
 TABLE_OF: Final[dict[type[Record], AnyTable]] = {table.record: table for table in TABLES}
 
@@ -345,6 +405,12 @@ def scopes_of(rows: Iterable[ScopeRow]) -> dict[tuple[ScopeType, str], tuple[str
     return {scope: tuple(sorted(names)) for scope, names in found.items()}
 
 
+def every_row_sql(table: Table[Any]) -> str:
+    """A whole table by key."""
+    names, keys = ", ".join(table.names), ", ".join(table.key_columns)
+    return f"SELECT {names} FROM {table.name} ORDER BY {keys}"
+
+
 def next_row_due(table: Table[Any]) -> str:
     """The earliest due time in a table, as a part of a statement."""
-    return f"(SELECT min(due_at) FROM {table.name} WHERE due_at IS NOT NULL)"
+    return f"(SELECT min({table.due}) FROM {table.name} WHERE {table.due} IS NOT NULL)"

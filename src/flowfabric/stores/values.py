@@ -17,15 +17,13 @@ from flowfabric.limits import INSTANT_MS_MAX, PRIORITY_MAX, PRIORITY_MIN
 from flowfabric.model.attempt import Attempt
 from flowfabric.model.bounds import Bounds
 from flowfabric.model.budget import AMOUNT_MAX
-from flowfabric.model.execution import Execution, GrantKind, IdempotencyRecord
+from flowfabric.model.execution import Execution, GrantKind
 from flowfabric.model.policy import ExecutionPolicy
 from flowfabric.model.record import Record, from_json
-from flowfabric.model.route import Lane
 from flowfabric.model.state import VECTOR_OF_ID
-from flowfabric.model.worker import Worker
 from flowfabric.stores.logs import LOGS
 from flowfabric.stores.spoiled import NOT_TEXT, SpoiledRow
-from flowfabric.stores.tables import TABLES
+from flowfabric.stores.tables import TABLES, Layout
 
 COUNT_MAX: Final = 1 << 53  # no counter gets there by counting
 FOUND_MAX: Final = 1_000  # of one table; more of the same say nothing new
@@ -152,7 +150,7 @@ def _domain(name: str, annotation: Any) -> Domain | None:
         plain = parts[0] if len(parts) == 1 else annotation
     if plain is int:
         return INSTANT if name.endswith("_at") else COUNT
-    if plain in (str, bytes) or name == "capabilities":  # stored as words with commas
+    if plain in (str, bytes):
         return None
     if isinstance(plain, type) and issubclass(plain, Enum):
         return Words(tuple(each.value for each in plain))
@@ -163,12 +161,20 @@ def _domain(name: str, annotation: Any) -> Domain | None:
 
 def _domains(record: type[Record], *left_out: str, **more: Domain) -> dict[str, Domain]:
     hints = get_type_hints(record)
-    found = {
-        name: domain
-        for name in record.__struct_fields__
-        if name not in left_out and (domain := _domain(name, hints[name])) is not None
-    }
-    return {**found, **more}
+    found = {name: hints[name] for name in record.__struct_fields__ if name not in left_out}
+    return {**_known(found.items()), **more}
+
+
+def _known(columns: Iterable[tuple[str, Any]]) -> dict[str, Domain]:
+    """The domains of columns, by their annotations."""
+    found = ((name, _domain(name, annotation)) for name, annotation in columns)
+    return {name: domain for name, domain in found if domain is not None}
+
+
+def _sheet(layout: Layout[Any], key: tuple[str, ...], **more: Domain) -> Sheet:
+    """The sheet of a declared table or log."""
+    columns = ((column.name, column.annotation) for column in layout.columns)
+    return Sheet(layout.name, key, {**_known(columns), **more})
 
 
 _BODY: Final[Mapping[str, Domain]] = {
@@ -193,18 +199,14 @@ def sheets() -> tuple[Sheet, ...]:
         partition_key=COUNT,
         route_id=COUNT,
     )
-    workers = _domains(Worker, expires_at=INSTANT)
     return (
         Sheet("ff_exec_core", ("execution_id",), core),
         Sheet("ff_exec_body", ("execution_id",), _BODY),
         Sheet("ff_exec_tag", ("execution_id", "tag_key"), {}),
         Sheet("ff_attempt", ("execution_id", "attempt_index"), _domains(Attempt)),
-        Sheet("ff_idempotency", ("namespace", "idempotency_key"), _domains(IdempotencyRecord)),
-        Sheet("ff_lane_registry", ("lane_id",), _domains(Lane)),
         Sheet("ff_route", ("route_id",), {"route_id": COUNT}),
-        Sheet("ff_worker_registry", ("namespace", "worker_instance_id"), workers),
-        *(Sheet(log.name, ("event_id",), _domains(log.record, event_id=COUNT)) for log in LOGS),
-        *(Sheet(table.name, table.key_columns, _domains(table.record)) for table in TABLES),
+        *(_sheet(log, ("event_id",), event_id=COUNT) for log in LOGS),
+        *(_sheet(table, table.key_columns) for table in TABLES),
     )
 
 

@@ -79,7 +79,7 @@ async def test_the_key_is_free_exactly_when_its_window_ends(lab: Lab) -> None:
     assert second.execution_id != first.execution_id
     assert await create(lab, policy=policy) == Duplicate(second.execution_id)
     await lab.after(1000)
-    assert (await lab.dump())["idempotency"] == []
+    assert (await lab.dump())["ff_idempotency"] == []
 
 
 @scenario

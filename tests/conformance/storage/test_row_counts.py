@@ -20,7 +20,6 @@ KEYS: Final = 600
 # What stays on purpose, and why. The names of the memory store's parts are their tables' here.
 STAYS: Final = {
     "ff_lane_registry": "a lane is set up by people; there are few",
-    "lanes": "a lane is set up by people; there are few",
     "ff_route": "what executions are matched by; kinds, lanes and needs are few",
     "ff_budget_policy": "a budget is set up by people",
     "ff_budget_scope": "a budget is set up by people",

@@ -146,6 +146,28 @@ def test_an_unreadable_lane_row_stops_that_lane_and_no_other(durable_lab: Lab, w
     durable_lab.run(story(durable_lab))
 
 
+def test_lapsed_workers_behind_unreadable_ones_are_swept(durable_lab: Lab) -> None:
+    """However few a sweep may remove; the unreadable stay for doctor to name."""
+
+    async def story(lab: Lab) -> None:
+        for at, name in enumerate(("a", "b", "c", "d", "e")):
+            await lab.engine.register_worker(
+                worker_id="w",
+                worker_instance_id=name,
+                lanes=("default",),
+                liveness_ttl_ms=1_000 + at,
+            )
+        spoiled = "WHERE worker_instance_id IN ('a', 'b', 'd')"
+        await lab.sql(f"UPDATE ff_worker_registry SET lanes = '{{' {spoiled}")
+        lab.clock.advance(2_000)
+        assert [await lab.engine.sweep_workers(limit=1) for _ in range(3)] == [1, 1, 0]
+        problems = (await lab.engine.doctor()).problems
+        rows = [f"ff_worker_registry default/{name}" for name in ("a", "b", "d")]
+        assert [each.subject for each in problems] == rows
+
+    durable_lab.run(story(durable_lab))
+
+
 def test_a_spoiled_signing_key_stops_nothing_but_waits(durable_lab: Lab) -> None:
     """Every wait needs it, so there is no other wait to go on; doctor names it, and tells nothing
     of the secret."""

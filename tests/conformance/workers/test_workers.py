@@ -9,6 +9,8 @@ import pytest
 from flowfabric.errors import InvalidInput, LeaseRevoked
 from flowfabric.model.results import Marked, NotRegistered, Refreshed, Registered
 from flowfabric.model.state import PublicState
+from flowfabric.stores.indexes import due_search
+from flowfabric.stores.tables import WORKERS, Key
 from tests.support.lab import Lab, scenario
 
 TTL = 1000
@@ -42,6 +44,21 @@ async def test_register_refresh_heartbeat_lapse_and_register_again(lab: Lab) -> 
     async with lab.unchanged():
         assert await engine.heartbeat_worker(worker_instance_id="i1") == NotRegistered()
     assert await register(lab) == Registered(lab.now + TTL)
+
+
+@scenario
+async def test_a_heartbeat_moves_the_instant_at_which_a_worker_is_found(lab: Lab) -> None:
+    """It is derived from the heartbeat and stored beside it: a sweep looks for nothing else."""
+
+    async def found(until: int) -> list[Key]:
+        search = due_search(WORKERS, until, 9)
+        return await lab.direct.store.read(lambda reader: reader.search_keys(search))
+
+    await register(lab)
+    lab.clock.advance(TTL - 1)
+    await lab.engine.heartbeat_worker(worker_instance_id="i1")
+    assert await found(lab.now + TTL - 1) == []
+    assert await found(lab.now + TTL) == [("default", "i1")]
 
 
 @scenario
@@ -156,7 +173,7 @@ async def test_lapsed_workers_are_swept(lab: Lab) -> None:
     await register(lab)
     await lab.after(TTL)
     dump = await lab.dump()
-    assert dump["workers"] == []
+    assert dump["ff_worker_registry"] == []
     assert dump["worker_events"][-1].event_type == "ttl_swept"
 
 

@@ -28,10 +28,18 @@ def _plain(record: Any, name: str) -> Any:
     return "(no such field)" if value is _ABSENT else json.loads(to_json(value))
 
 
+# Tables that an earlier version dumped under names of their own.
+_RENAMED = {
+    "idempotency": "ff_idempotency",
+    "workers": "ff_worker_registry",
+    "lanes": "ff_lane_registry",
+}
+
+
 def differences(noted: Records, dump: Mapping[str, Sequence[Any]]) -> Iterator[str]:
     """Records that are missing, were added or differ; fields that are new are not looked at."""
     for table, kept in noted.items():
-        rows = dump.get(table, ())
+        rows = dump.get(_RENAMED.get(table, table), ())
         if len(rows) != len(kept["rows"]):
             yield f"{table}: {len(kept['rows'])} records became {len(rows)}"
             continue

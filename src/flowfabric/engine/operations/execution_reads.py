@@ -24,6 +24,7 @@ from flowfabric.engine.operations.listing import Listing, check_limit
 from flowfabric.engine.operations.performing import answers
 from flowfabric.engine.operations.wait_reads import look_at_wait
 from flowfabric.engine.operations.waiting import left_s, wait_until
+from flowfabric.engine.operations.workers import live_workers
 from flowfabric.errors import Corruption, NotFound, WaitTimeout
 from flowfabric.kernel.explain.execution import explain as explanation_of
 from flowfabric.model.attempt import Attempt, AttemptOutcome, AttemptType
@@ -215,7 +216,7 @@ async def explain(machine: Machine, request: api.Explain) -> Explanation:
 
     async def work(reader: Reader) -> Explanation:
         catalog = await reader.catalog()
-        workers = await reader.workers(execution.namespace)
+        workers = await live_workers(reader, execution.namespace)
         lane_state = catalog.lane_state(execution.lane_id)
         fault = catalog.lane_fault(execution.lane_id)
         bounds = await look_at_bounds(execution, reader)

@@ -11,8 +11,11 @@ from flowfabric.engine.operations.listing import Listing, check_limit
 from flowfabric.engine.operations.performing import answers, commands
 from flowfabric.kernel.place.workers import HeartbeatWorker, MarkWorkerDead, RegisterWorker
 from flowfabric.model.checks import check_flag, check_integer, check_name, check_text
+from flowfabric.model.record import replace
 from flowfabric.model.worker import Worker
 from flowfabric.stores.base import Reader
+from flowfabric.stores.indexes import Search, by_key
+from flowfabric.stores.tables import WORKERS, Key
 
 _WORKERS = Listing("list_workers", at_names)
 
@@ -64,14 +67,29 @@ async def list_workers(machine: Machine, request: api.ListWorkers) -> Page[Worke
 
     async def work(reader: Reader) -> Page[Worker]:
         await reader.catalog()
-        live = [
-            worker
-            for worker in await reader.workers(namespace)
-            if worker.is_live(reader.now) and (after is None or _place(worker) > after)
-        ]
+        live = await live_workers(reader, namespace, after, limit + 1)
         return _WORKERS.page(live, limit, place_of=_place, show=lambda worker: worker)
 
     return await machine.read(work)
+
+
+async def live_workers(
+    reader: Reader, namespace: str | None, after: Key | None = None, limit: int | None = None
+) -> list[Worker]:
+    """Workers with a recent heartbeat by namespace and instance: all, or at least `limit`."""
+    prefix = () if namespace is None else (namespace,)
+    size = len(prefix)
+    search = Search(by_key(WORKERS), (prefix,), limit=limits.PAGE_MAX, skips_corrupt=True)
+    if after is not None:
+        search = replace(search, after=after[size:])
+    found: list[Worker] = []
+    while limit is None or len(found) < limit:
+        page = await reader.search(search)
+        found += [worker for worker in page if worker.is_live(reader.now)]
+        if len(page) < limits.PAGE_MAX:
+            break
+        search = replace(search, after=WORKERS.key_of(page[-1])[size:])
+    return found
 
 
 def _place(worker: Worker) -> tuple[str, str]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
 from flowfabric.model.record import Record, fields_of
-from flowfabric.stores.base import RowChanges
+from flowfabric.stores.base import Changes, RowChanges, Transaction
 from flowfabric.stores.tables import AnyTable, Key, Table
 
 R = TypeVar("R", bound=Record)
@@ -179,3 +179,10 @@ def _add_differences(fields: set[str], before: Record | None, after: Record) -> 
             old, new = getattr(before, name), getattr(after, name)
             if old is not new and old != new:
                 fields.add(name)
+
+
+async def save_rows(tx: Transaction, rows: Rows) -> None:
+    """Write rows alone, without a unit of work."""
+    changes = Changes()
+    changes.rows = rows.changes()
+    await tx.save(changes)

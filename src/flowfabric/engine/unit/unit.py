@@ -18,6 +18,7 @@ from flowfabric.kernel.execution.routing import Offer
 from flowfabric.kernel.limit.fairness import Credits
 from flowfabric.model.route import Catalog
 from flowfabric.stores.base import Transaction, Wanted
+from flowfabric.stores.tables import KEYS
 
 
 class Unit:
@@ -100,8 +101,9 @@ async def open_unit(
     if need.members_of:
         need.executions |= await members_of(tx, need.members_of)
     found = await tx.look(_wanted(need))
-    view = View(moment(tx.now), found.catalog, found.executions, found.keys)
-    unit = Unit(tx, view, credits_of)
+    unit = Unit(tx, View(moment(tx.now), found.catalog, found.executions), credits_of)
+    if found.keys:
+        unit.view.rows.take(KEYS, found.keys)
     unit.claims_left.update(need.claims)
     if flow_ids := flows_named(need, found.executions):
         await unit.flows.prepare(flow_ids, commands)

@@ -16,11 +16,11 @@ from flowfabric.kernel.registry import RULES
 from flowfabric.model.bounds import UNBOUNDED
 from flowfabric.model.budget import AttachmentRow, ScopeType
 from flowfabric.model.event import OperatorEvent
-from flowfabric.model.execution import Execution, IdempotencyRecord
+from flowfabric.model.execution import Execution
 from flowfabric.model.record import Record, replace
 from flowfabric.model.route import Catalog
 from flowfabric.stores.base import Changes, Corrupt, keeps_cold, keeps_most, keeps_taken
-from flowfabric.stores.tables import ATTACHMENTS, TABLE_OF
+from flowfabric.stores.tables import ATTACHMENTS, KEYS, TABLE_OF, TIMED_TABLES
 
 R = TypeVar("R")
 K = TypeVar("K", bound=Record)
@@ -73,12 +73,10 @@ class View:
         at: Moment,
         catalog: Catalog | None = None,
         executions: dict[str, Execution | Corrupt] | None = None,
-        keys: dict[tuple[str, str], IdempotencyRecord] | None = None,
     ) -> None:
         self.at = at
         self.catalog = catalog
         self.executions = {} if executions is None else executions
-        self.keys = {} if keys is None else keys
         self.rows = Rows()
         self.changes = Changes()
         self.stored: dict[str, Execution] = {}  # executions with unwritten changes, as stored
@@ -106,7 +104,7 @@ class View:
             raise InvariantViolated("a create needs the catalog")
         known = None
         if command.idempotency_key is not None:
-            known = self.keys.get((command.route.namespace, command.idempotency_key))
+            known = self.rows.get(KEYS, (command.route.namespace, command.idempotency_key))
         return create(current, known, self.catalog, command, self.at)
 
     def take_created(self, command: CreateExecution, decision: Decision[R]) -> None:
@@ -119,12 +117,7 @@ class View:
             self.rows.put(ATTACHMENTS, AttachmentRow(budget_id, command.execution_id))
         self.effects.note(None, decision.execution)
         if (known := decision.new.idempotency) is not None:
-            self.take_key((command.route.namespace, known.idempotency_key), known)
-
-    def take_key(self, key: tuple[str, str], record: IdempotencyRecord) -> None:
-        """Remember a key; it may replace one whose time is over."""
-        self.changes.idempotency.append((record, key in self.keys))
-        self.keys[key] = record
+            self.rows.put(KEYS, known)
 
     def apply(
         self,
@@ -222,9 +215,9 @@ class View:
             changes.freed -= changes.cold
         changes.rows = self.rows.changes()
         for table, written in changes.rows.items():
-            if table.has_due:
+            if table in TIMED_TABLES:
                 for record in (*written.inserted, *written.updated):
-                    self.effects.note_due(record.due_at)
+                    self.effects.note_due(table.due_of(record))
         return changes
 
     # --- what limits ask of the picture ----------------------------------------------------------

@@ -104,10 +104,13 @@ def mark_worker_dead(
     return Decision(Marked(leases), events=(event,), drops=(known,))
 
 
-def sweep_worker(lapsed: Worker, at: Moment) -> Decision[None]:
-    """A worker without a recent heartbeat is removed from the registry."""
-    event = _event(lapsed, WorkerEventType.TTL_SWEPT, "not heard from", at)
-    return Decision(None, events=(event,), drops=(lapsed,))
+def sweep_worker(worker: Worker, at: Moment) -> Decision[bool]:
+    """A worker without a recent heartbeat is removed from the registry; one that was heard from
+    since it was found stays."""
+    if worker.is_live(at.now):
+        return Decision(False)
+    event = _event(worker, WorkerEventType.TTL_SWEPT, "not heard from", at)
+    return Decision(True, events=(event,), drops=(worker,))
 
 
 def _event(worker: Worker, what: WorkerEventType, reason: str, at: Moment) -> WorkerEvent:

@@ -21,10 +21,7 @@ from flowfabric.stores.codec import (
     MEMBER_COLUMNS,
     STATE_COLUMNS,
 )
-from flowfabric.stores.rows import (
-    KEY_RECORD_COLUMNS,
-    TAG_COLUMNS,
-)
+from flowfabric.stores.rows import TAG_COLUMNS
 
 COPY_FROM_BYTES: Final = 16 << 20
 SHAPED_FROM_ROWS: Final = 20
@@ -51,10 +48,10 @@ _INTEGERS: Final = frozenset(
 )
 
 
-def _type(column: str, wire_ids: bool) -> str:
+def _type(column: str) -> str:
     if column == "execution_id":
-        return "text" if wire_ids else "uuid"
-    if column in ("payload", "result", "fingerprint"):
+        return "uuid"
+    if column in ("payload", "result"):
         return "bytea"
     if column in _INTEGERS:
         return "int"
@@ -77,13 +74,12 @@ class Write:
         columns: Sequence[str],
         sql: str,
         *,
-        wire_ids: bool = False,
         types: Sequence[str] | None = None,
     ) -> None:
         self.table = table
         self.columns = tuple(columns)
         self._sql = sql
-        self._types = tuple(types or (_type(name, wire_ids) for name in columns))
+        self._types = tuple(types or map(_type, columns))
         self._bytes_at = tuple(at for at, kind in enumerate(self._types) if kind == "bytea")
         self.plain: Shape = (False,) * len(columns)
 
@@ -227,10 +223,10 @@ def _numbered_through(parts: Parts) -> list[str]:
     return numbered
 
 
-def _insert(table: str, columns: Sequence[str], *, wire_ids: bool = False) -> Write:
+def _insert(table: str, columns: Sequence[str]) -> Write:
     """Insert, never upsert: an absent row cannot be locked, so rivals must collide here."""
     sql = f"INSERT INTO {table} ({', '.join(columns)}) SELECT * FROM {SOURCE} AS v"
-    return Write(table, columns, sql, wire_ids=wire_ids)
+    return Write(table, columns, sql)
 
 
 INSERTS: Final = {
@@ -239,7 +235,6 @@ INSERTS: Final = {
     "body": _insert("ff_exec_body", BODY_COLUMNS),
     "tag": _insert("ff_exec_tag", TAG_COLUMNS),
     "attempt": _insert("ff_attempt", ATTEMPT_COLUMNS),
-    "key": _insert("ff_idempotency", KEY_RECORD_COLUMNS, wire_ids=True),
 }
 PARAMETERS: Final = (
     (
@@ -256,8 +251,8 @@ PARAMETERS: Final = (
 def updates_of(queries: Mapping[str, str]) -> dict[str, Write]:
     """The updates among the named statements."""
 
-    def update(name: str, table: str, columns: Sequence[str], *, wire_ids: bool = False) -> Write:
-        return Write(table, columns, queries[name], wire_ids=wire_ids)
+    def update(name: str, table: str, columns: Sequence[str]) -> Write:
+        return Write(table, columns, queries[name])
 
     return {
         "update_hot": update("update_hot", "ff_exec_core", (*HOT_COLUMNS, "execution_id")),
@@ -266,5 +261,4 @@ def updates_of(queries: Mapping[str, str]) -> dict[str, Write]:
         "update_payload": update(
             "update_payload", "ff_exec_body", ("payload", "payload_encoding", "execution_id")
         ),
-        "replace_key": update("replace_key", "ff_idempotency", KEY_RECORD_COLUMNS, wire_ids=True),
     }

@@ -36,11 +36,6 @@ def _bound(values: list[Any]) -> list[Any]:
     return [str(values[0]), values[1], str(values[2]), *values[3:]]
 
 
-def affected(status: str) -> int:
-    """How many rows a statement changed."""
-    return int(status.rsplit(" ", 1)[-1])
-
-
 class Logs:
     """Appends to, reads and trims any declared log."""
 

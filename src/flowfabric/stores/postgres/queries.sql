@@ -11,13 +11,6 @@ SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::text[]) ON CONFLICT
 INSERT INTO ff_lane_registry (lane_id, lane_state, registered_at, changed_at)
 SELECT DISTINCT lane, 'active', $2::bigint, $2::bigint FROM unnest($1::text[]) AS lane
 ON CONFLICT DO NOTHING
--- name: save_lane
-INSERT INTO ff_lane_registry
-    (lane_id, lane_state, registered_at, changed_at, reason, weight, aging_ms, bounds)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
-ON CONFLICT (lane_id) DO UPDATE SET
-    lane_state = excluded.lane_state, changed_at = excluded.changed_at, reason = excluded.reason,
-    weight = excluded.weight, aging_ms = excluded.aging_ms, bounds = excluded.bounds
 -- name: load
 SELECT [[record]], [[version]], (extract(epoch FROM clock_timestamp()) * 1000)::bigint
 FROM ff_exec_core AS c [[body_of_c]]
@@ -40,22 +33,6 @@ FROM ff_exec_core AS c [[body_of_c]]
 LEFT JOIN ff_attempt AS a ON a.execution_id = c.execution_id
     AND a.attempt_index = c.attempt_index AND coalesce(octet_length(a.result), 0) <= [[small]]
 WHERE c.execution_id = $1
--- name: load_keys
-SELECT k.namespace, k.idempotency_key, k.execution_id, k.fingerprint, k.expires_at
-FROM unnest($1::text[], $2::text[]) AS wanted (namespace, idempotency_key)
-CROSS JOIN LATERAL (
-    SELECT * FROM ff_idempotency AS one
-    WHERE one.namespace = wanted.namespace AND one.idempotency_key = wanted.idempotency_key
-    ORDER BY one.namespace, one.idempotency_key FOR UPDATE
-) AS k
--- name: look_keys
-SELECT k.namespace, k.idempotency_key, k.execution_id, k.fingerprint, k.expires_at
-FROM unnest($1::text[], $2::text[]) AS wanted (namespace, idempotency_key)
-CROSS JOIN LATERAL (
-    SELECT * FROM ff_idempotency AS one
-    WHERE one.namespace = wanted.namespace AND one.idempotency_key = wanted.idempotency_key
-    OFFSET 0
-) AS k
 -- Inputs above $4 bytes are not sent along; the size of one is known without reading it.
 -- name: ready_one
 SELECT [[record]], [[light_parts]] FROM ff_exec_core AS c [[body_of_c]]
@@ -139,12 +116,6 @@ CROSS JOIN LATERAL (
 WHERE m.flow_id = $1 GROUP BY c.state_id
 -- name: delete_tags
 DELETE FROM ff_exec_tag WHERE execution_id = $1
--- name: replace_key
-UPDATE ff_idempotency AS k
-SET execution_id = v.execution_id, fingerprint = v.fingerprint, expires_at = v.expires_at
-FROM [[rows]]
-    AS v (namespace, idempotency_key, execution_id, fingerprint, expires_at)
-WHERE k.namespace = v.namespace AND k.idempotency_key = v.idempotency_key
 -- name: purge_tags
 DELETE FROM ff_exec_tag WHERE execution_id = ANY($1::uuid[])
 -- name: purge_attempts
@@ -153,29 +124,6 @@ DELETE FROM ff_attempt WHERE execution_id = ANY($1::uuid[])
 DELETE FROM ff_exec_body WHERE execution_id = ANY($1::uuid[])
 -- name: purge_core
 DELETE FROM ff_exec_core WHERE execution_id = ANY($1::uuid[])
--- name: sweep_keys
-DELETE FROM ff_idempotency WHERE (namespace, idempotency_key) IN (
-    SELECT namespace, idempotency_key FROM ff_idempotency WHERE expires_at <= $1
-    ORDER BY namespace, idempotency_key LIMIT $2 FOR UPDATE SKIP LOCKED)
--- name: load_worker
-SELECT namespace, worker_instance_id, worker_id, lanes, capabilities, kinds, last_heartbeat_at,
-    liveness_ttl_ms, registered_at
-FROM ff_worker_registry WHERE namespace = $1 AND worker_instance_id = $2 FOR UPDATE
--- name: insert_worker
-INSERT INTO ff_worker_registry (worker_id, lanes, capabilities, kinds, last_heartbeat_at,
-    liveness_ttl_ms, registered_at, expires_at, namespace, worker_instance_id)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
--- name: update_worker
-UPDATE ff_worker_registry SET worker_id = $1, lanes = $2, capabilities = $3, kinds = $4,
-    last_heartbeat_at = $5, liveness_ttl_ms = $6, registered_at = $7, expires_at = $8
-WHERE namespace = $9 AND worker_instance_id = $10
--- name: delete_worker
-DELETE FROM ff_worker_registry WHERE namespace = $1 AND worker_instance_id = $2
--- name: lapsed_workers
-SELECT namespace, worker_instance_id, worker_id, lanes, capabilities, kinds, last_heartbeat_at,
-    liveness_ttl_ms, registered_at
-FROM ff_worker_registry WHERE expires_at <= $1
-ORDER BY expires_at, namespace, worker_instance_id LIMIT $2 FOR UPDATE SKIP LOCKED
 -- name: attempts
 SELECT execution_id, attempt_index, attempt_id, attempt_type, outcome, lease_epoch, worker_id,
     worker_instance_id, started_at, ended_at, failure_reason, failure_category, NULL, NULL

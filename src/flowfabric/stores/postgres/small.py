@@ -18,6 +18,7 @@ from flowfabric.stores.tables import (
     Key,
     Layout,
     Table,
+    every_row_sql,
     next_row_due,
 )
 
@@ -68,8 +69,9 @@ def _types(layout: Layout[Any]) -> tuple[str, ...]:
 @cache
 def insert_of(layout: Layout[Any]) -> Write:
     """The insert of new rows."""
-    sql = f"INSERT INTO {layout.name} ({', '.join(layout.names)}) SELECT * FROM {SOURCE} AS v"
-    return Write(layout.name, layout.names, sql, types=_types(layout))
+    names = layout.written_names
+    sql = f"INSERT INTO {layout.name} ({', '.join(names)}) SELECT * FROM {SOURCE} AS v"
+    return Write(layout.name, names, sql, types=_types(layout))
 
 
 def mark(number: int) -> str:
@@ -82,7 +84,7 @@ def search_sql(form: Form) -> str:
     """One search of the index for each prefix, in its order and only as far as the limit: a page of
     a wide fan-out does not read all of it."""
     table = form.of.table
-    kinds = dict(zip(table.whole.names, _types(table.whole), strict=True))
+    kinds = dict(zip(table.whole.written_names, _types(table.whole), strict=True))
     names = table.key_columns if form.is_keys else table.names
     columns = ", ".join(f"t.{name}" for name in names)
     return merged_sql(form, columns, f"{table.name} AS t", "t", kinds)
@@ -128,7 +130,7 @@ def search_values(search: Search[Any], prefixes: Sequence[Key], limit: int | Non
 def _update(table: Table[Any], names: tuple[str, ...]) -> Write:
     """Updates only changed columns; the key comes first."""
     size = len(table.key_columns)
-    kinds = dict(zip(table.names, _types(table), strict=True))
+    kinds = dict(zip(table.written_names, _types(table), strict=True))
     changes = ", ".join(f"{name} = v.{name}" for name in names[size:])
     sql = (
         f"UPDATE {table.name} AS t SET {changes} "
@@ -236,10 +238,10 @@ class SmallTables:
 
     async def sweep_rows(self, table: Table[Any], until: int, limit: int) -> int:
         """Delete expired rows."""
-        key = ", ".join(table.key_columns)
+        key, due = ", ".join(table.key_columns), table.due
         sql = (
             f"WITH gone AS (DELETE FROM {table.name} WHERE ({key}) IN (SELECT {key} "
-            f"FROM {table.name} WHERE due_at <= $1 ORDER BY due_at LIMIT $2 "
+            f"FROM {table.name} WHERE {due} <= $1 ORDER BY {due} LIMIT $2 "
             f"FOR UPDATE SKIP LOCKED) RETURNING 1) SELECT count(*) FROM gone"
         )
         return int(await self._connection.fetchval(sql, until, limit))
@@ -251,11 +253,11 @@ class SmallTables:
                 sql = f"DELETE FROM {table.name} WHERE execution_id = ANY($1::text[])"
                 await self._connection.execute(sql, list(execution_ids))
 
+    async def every_row(self, table: Table[Any]) -> Sequence[Any]:
+        """A whole table by key, as stored."""
+        rows: Sequence[Any] = await self._connection.fetch(every_row_sql(table))
+        return rows
+
     async def dump_rows(self) -> dict[str, list[Any]]:
         """Every table by name."""
-        return {
-            table.name: await self._records(
-                table, f"SELECT {_columns(table)} FROM {table.name} AS t ORDER BY {_key(table)}"
-            )
-            for table in TABLES
-        }
+        return {table.name: table.from_rows(await self.every_row(table)) for table in TABLES}

@@ -254,7 +254,6 @@ class PostgresStore:
         """Everything stored, in a comparable order."""
         async with self._looking() as connection, connection.transaction():
             view = PostgresView(connection, self._clock, EMPTY_BOOK)
-            lanes = (await view.catalog()).lanes
             tables = {
                 name: [tuple(row) for row in await connection.fetch(SQL[query])]
                 for name, query in DUMPED.items()
@@ -262,8 +261,7 @@ class PostgresStore:
             rows = await connection.fetch(SQL["all_records"])
             records = await view.records([tuple(row) for row in rows])
             declared = {**await view.dump_rows(), **await view.dump_logs()}
-        ordered = [lanes[key] for key in sorted(lanes)]
-        return {**dump_of(tables, records), "lanes": ordered, **declared}
+        return {**dump_of(tables, records), **declared}
 
 
 def _patience(config: EngineConfig) -> float:

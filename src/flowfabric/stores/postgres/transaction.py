@@ -10,18 +10,28 @@ transaction does anything else, it begins and locks the rows it reads.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from flowfabric.clock import Clock
-from flowfabric.model.execution import Body, Execution, IdempotencyRecord
+from flowfabric.model.execution import Body, Execution
+from flowfabric.model.record import Record
 from flowfabric.model.route import Route
 from flowfabric.stores.base import Changes, Corrupt
 from flowfabric.stores.codec import candidates_of
 from flowfabric.stores.logs import Log, Position
 from flowfabric.stores.postgres.arrays import COPY_FROM_BYTES, guarded_statement
-from flowfabric.stores.postgres.view import PostgresView, by_id, by_key, two_columns
+from flowfabric.stores.postgres.view import PostgresView, by_id
 from flowfabric.stores.routebook import RouteBook
-from flowfabric.stores.tables import EPISODE_TABLES, SCOPES, SIGNALS, SUSPENSIONS, WAITPOINTS
+from flowfabric.stores.tables import (
+    EPISODE_TABLES,
+    SIGNALS,
+    SUSPENSIONS,
+    WAITPOINTS,
+    Key,
+    Table,
+)
+
+R = TypeVar("R", bound=Record)
 
 
 class MustHold(Exception):
@@ -89,13 +99,12 @@ class PostgresTransaction(PostgresView):
     def _see(self, execution_id: str, version: str) -> None:
         self._has_looked, self._seen = True, (execution_id, version)
 
-    async def load_keys(
-        self, keys: Sequence[tuple[str, str]]
-    ) -> dict[tuple[str, str], IdempotencyRecord]:
-        """A fresh key needs no lock: rivals collide on it. An old one that is replaced does."""
-        if not self._may_look:
-            return await super().load_keys(keys)
-        found = by_key(await self.fetch("look_keys", *two_columns(keys)))
+    async def rows(self, table: Table[R], keys: Sequence[Key]) -> dict[Key, R]:
+        """Without a lock for rows that are mostly new: rivals collide on those. A row that is there
+        needs it before it is replaced."""
+        if not (table.is_mostly_new and self._may_look):
+            return await super().rows(table, keys)
+        found = await self.peek_rows(table, keys)
         self._has_looked = self._has_looked or bool(found)
         return found
 
@@ -137,7 +146,6 @@ class PostgresTransaction(PostgresView):
             and not changes.rebound
             and not changes.payloads
             and (_only_waits(changes) if seen else _only_inserts(changes))
-            and not any(replaces for _, replaces in changes.idempotency)
             and _weight(changes) < COPY_FROM_BYTES
         )
 
@@ -163,8 +171,9 @@ class PostgresTransaction(PostgresView):
 
 def _only_inserts(changes: Changes) -> bool:
     """Whether the small tables only gain rows that no other process depends on."""
-    return all(not each.updated and not each.deleted for each in changes.rows.values()) and (
-        SCOPES not in changes.rows
+    return all(
+        not each.updated and not each.deleted and not table.in_catalog
+        for table, each in changes.rows.items()
     )
 
 

@@ -11,10 +11,9 @@ import asyncpg
 
 from flowfabric.clock import Clock
 from flowfabric.model.attempt import Attempt
-from flowfabric.model.execution import Body, Execution, IdempotencyRecord
+from flowfabric.model.execution import Body, Execution
 from flowfabric.model.record import Record
-from flowfabric.model.route import Catalog, Lane, Route
-from flowfabric.model.worker import Worker
+from flowfabric.model.route import Catalog, Route
 from flowfabric.stores.base import (
     Changes,
     Corrupt,
@@ -51,23 +50,17 @@ from flowfabric.stores.postgres.arrays import (
     one_statement,
     updates_of,
 )
-from flowfabric.stores.postgres.logs import Logs, affected
+from flowfabric.stores.postgres.logs import Logs
 from flowfabric.stores.postgres.small import SmallTables, merged_sql, search_values
 from flowfabric.stores.queries import RECORD_COLUMNS, queries_of
 from flowfabric.stores.readable import first_readable
 from flowfabric.stores.routebook import EMPTY_BOOK, RouteBook
 from flowfabric.stores.rows import (
     counts_by_state,
-    key_record_from_row,
-    key_record_row,
-    lane_row,
     members_by_state,
-    readable_workers,
-    worker_from_row,
-    worker_row,
 )
 from flowfabric.stores.searches import Form, form_of
-from flowfabric.stores.tables import SCOPES, SWEPT_TABLES, TIMED_TABLES, Key, next_row_due
+from flowfabric.stores.tables import LANES, SCOPES, SWEPT_TABLES, TIMED_TABLES, Key, next_row_due
 from flowfabric.stores.values import odd_values
 
 SQL: Final = queries_of("postgres", PARAMETERS)
@@ -184,8 +177,8 @@ class PostgresView(SmallTables, Logs):
             self._book = RouteBook(
                 row[1],
                 await self.fetch("routes"),
-                await self.fetch("lanes"),
-                await self.fetch("scopes"),
+                await self.every_row(LANES),
+                await self.every_row(SCOPES),
             )
         return self._book
 
@@ -261,11 +254,6 @@ class PostgresView(SmallTables, Logs):
                 attempt = attempt_from_row(execution_id, row[-size:])
                 self._attempts[execution_id, attempt.attempt_index] = attempt
         return by_id(await self.records([row[:-size] for row in rows]))
-
-    async def load_keys(
-        self, keys: Sequence[tuple[str, str]]
-    ) -> dict[tuple[str, str], IdempotencyRecord]:
-        return by_key(await self.run("load_keys", *two_columns(keys)))
 
     async def ready(
         self, routes: Sequence[Route], limit: int, bytes_max: int | None = None
@@ -398,10 +386,6 @@ class PostgresView(SmallTables, Logs):
         routes = (await self._routes()).by_id
         return counts_by_state(routes, await self.run("count"))
 
-    async def workers(self, namespace: str | None) -> list[Worker]:
-        found = readable_workers(await self.run("workers"))
-        return [each for each in found if namespace is None or each.namespace == namespace]
-
     async def next_due(self) -> int | None:
         row = await self._connection.fetchrow(_NEXT_DUE)  # an idle engine asks this often
         self._see_clock(row[0])
@@ -457,15 +441,14 @@ class PostgresView(SmallTables, Logs):
         for key in sorted(changes.rebound):
             await self.run("update_bounds", key[-36:], bounds_text(changes.updated[key].bounds))
         await self._insert("attempt", list(map(attempt_row, changes.attempts)))
-        await self._save_keys(changes)
         for log, events in changes.appended():
             self.append(log, events)
         passed = changes.payloads.items()
         self._update("update_payload", [(*body, key[-36:]) for key, body in passed])
         for table, written in changes.rows.items():
             self.write_rows(table, written)
-        if SCOPES in changes.rows:
-            await self.run("bump_catalog")
+            if table.in_catalog:
+                await self.run("bump_catalog")
 
     async def _create(self, changes: Changes) -> None:
         """Insert, never upsert: an absent row cannot be locked, so rivals must collide here."""
@@ -482,15 +465,6 @@ class PostgresView(SmallTables, Logs):
         await self._insert("body", [body_row(e, body, ids[e.route]) for e, body in created])
         tags = [(e.execution_id[-36:], *pair) for e, _ in created for pair in e.tags.items()]
         await self._insert("tag", tags)
-
-    async def _save_keys(self, changes: Changes) -> None:
-        ordered = sorted(
-            changes.idempotency, key=lambda pair: (pair[0].namespace, pair[0].idempotency_key)
-        )
-        fresh = [key_record_row(record) for record, replaces in ordered if not replaces]
-        renewed = [key_record_row(record) for record, replaces in ordered if replaces]
-        await self._insert("key", fresh)
-        self._update("replace_key", renewed)
 
     async def _retag(self, changes: Changes) -> None:
         for key in sorted(changes.retagged, key=lambda each: each[-36:]):
@@ -509,34 +483,10 @@ class PostgresView(SmallTables, Logs):
         return len(keys)
 
     async def sweep(self, *, keys_until: int, limit: int) -> int:
-        swept = affected(await self._connection.execute(SQL["sweep_keys"], keys_until, limit))
+        swept = 0
         for small in SWEPT_TABLES:
             swept += await self.sweep_rows(small, keys_until, limit)
         return swept
-
-    async def load_worker(self, namespace: str, worker_instance_id: str) -> Worker | None:
-        rows = await self.run("load_worker", namespace, worker_instance_id)
-        return worker_from_row(rows[0]) if rows else None
-
-    async def save_worker(self, worker: Worker, *, known: bool) -> None:
-        await self.run("update_worker" if known else "insert_worker", *worker_row(worker))
-
-    async def delete_worker(self, namespace: str, worker_instance_id: str) -> None:
-        await self.run("delete_worker", namespace, worker_instance_id)
-
-    async def lapsed_workers(self, until: int, limit: int) -> list[Worker]:
-        async def fetch(asked: int) -> list[Any]:
-            return await self.run("lapsed_workers", until, asked)
-
-        async def decode(rows: Sequence[Any]) -> list[Worker]:
-            return readable_workers(rows)
-
-        return await first_readable(fetch, decode, limit)
-
-    async def save_lane(self, lane: Lane) -> None:
-        await self.run("save_lane", *lane_row(lane))
-        await self.run("bump_catalog")
-        self._book = EMPTY_BOOK
 
 
 def _with_ids(values: Sequence[Any]) -> list[Any]:
@@ -550,13 +500,3 @@ def _with_ids(values: Sequence[Any]) -> list[Any]:
 def by_id(records: Sequence[Execution | Corrupt]) -> dict[str, Execution | Corrupt]:
     """Records by their ids."""
     return {record.execution_id: record for record in records}
-
-
-def two_columns(keys: Sequence[tuple[str, str]]) -> tuple[list[str], list[str]]:
-    """Pairs as two parameters."""
-    return [key[0] for key in keys], [key[1] for key in keys]
-
-
-def by_key(rows: Sequence[Any]) -> dict[tuple[str, str], IdempotencyRecord]:
-    """Idempotency records by namespace and key."""
-    return {(row[0], row[1]): key_record_from_row(row) for row in rows}

@@ -17,6 +17,7 @@ Row = tuple[Any, ...]
 Varies = tuple[bool, ...]  # for each column whether its values differ
 
 _SIZES: Final = (100, 10)  # rows per statement: as many as fit, then fewer, the rest singly
+SHARED_FROM_ROWS: Final = _SIZES[-1]  # fewer rows share no statement
 _STATEMENTS_MAX: Final = 256
 
 
@@ -37,7 +38,7 @@ def insert_columns(
 ) -> None:
     """Insert rows given column by column."""
     rest = _write_shared(connection, _insert_shared, sheet, columns)
-    connection.executemany(_insert_one(sheet), rest)
+    connection.executemany(insert_one(sheet), rest)
 
 
 def update_many(connection: sqlite3.Connection, sheet: Sheet, rows: Sequence[Row]) -> None:
@@ -54,7 +55,7 @@ def _write_shared(
 ) -> Sequence[Row]:
     """Write rows that fill whole statements; returns the few rows that are left."""
     count = len(columns[0]) if columns else 0
-    whole = count - count % _SIZES[-1]
+    whole = count - count % SHARED_FROM_ROWS
     rest = list(zip(*[column[whole:] for column in columns], strict=True)) if whole < count else []
     if whole == 0:
         return rest
@@ -73,7 +74,8 @@ def _write_shared(
 
 
 @lru_cache(_STATEMENTS_MAX)
-def _insert_one(sheet: Sheet) -> str:
+def insert_one(sheet: Sheet) -> str:
+    """The insert of one row."""
     marks = ", ".join("?" * len(sheet.columns))
     return f"INSERT INTO {sheet.table} ({', '.join(sheet.columns)}) VALUES ({marks})"
 

@@ -7,22 +7,10 @@ VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING
 -- name: insert_lane
 INSERT INTO ff_lane_registry (lane_id, lane_state, registered_at, changed_at, reason)
 VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING
--- name: save_lane
-INSERT INTO ff_lane_registry
-    (lane_id, lane_state, registered_at, changed_at, reason, weight, aging_ms, bounds)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?)
-ON CONFLICT (lane_id) DO UPDATE SET
-    lane_state = excluded.lane_state, changed_at = excluded.changed_at, reason = excluded.reason,
-    weight = excluded.weight, aging_ms = excluded.aging_ms, bounds = excluded.bounds
 -- name: load
 SELECT [[record]] FROM json_each(?) AS wanted
 CROSS JOIN ff_exec_core AS c ON c.execution_id = wanted.value
 CROSS JOIN ff_exec_body AS b ON b.execution_id = c.execution_id
--- name: load_keys
-SELECT k.namespace, k.idempotency_key, k.execution_id, k.fingerprint, k.expires_at
-FROM json_each(?) AS wanted
-CROSS JOIN ff_idempotency AS k
-    ON k.namespace = wanted.value ->> 0 AND k.idempotency_key = wanted.value ->> 1
 -- name: ready
 SELECT [[record]], [[body_parts]] FROM ff_exec_core AS c INDEXED BY ff_exec_ready
 CROSS JOIN ff_exec_body AS b ON b.execution_id = c.execution_id
@@ -67,12 +55,6 @@ CROSS JOIN ff_exec_core AS c ON c.execution_id = substr(m.execution_id, -36)
 WHERE m.flow_id = ? GROUP BY c.state_id
 -- name: delete_tags
 DELETE FROM ff_exec_tag WHERE execution_id = ?
--- name: insert_key
-INSERT INTO ff_idempotency (namespace, idempotency_key, execution_id, fingerprint, expires_at)
-VALUES (?, ?, ?, ?, ?)
--- name: replace_key
-UPDATE ff_idempotency SET execution_id = ?3, fingerprint = ?4, expires_at = ?5
-WHERE namespace = ?1 AND idempotency_key = ?2
 -- name: purge_tags
 DELETE FROM ff_exec_tag WHERE execution_id = ?
 -- name: purge_attempts
@@ -81,28 +63,6 @@ DELETE FROM ff_attempt WHERE execution_id = ?
 DELETE FROM ff_exec_body WHERE execution_id = ?
 -- name: purge_core
 DELETE FROM ff_exec_core WHERE execution_id = ?
--- name: sweep_keys
-DELETE FROM ff_idempotency WHERE (namespace, idempotency_key) IN (
-    SELECT namespace, idempotency_key FROM ff_idempotency WHERE expires_at <= ? LIMIT ?)
--- name: load_worker
-SELECT namespace, worker_instance_id, worker_id, lanes, capabilities, kinds, last_heartbeat_at,
-    liveness_ttl_ms, registered_at
-FROM ff_worker_registry WHERE namespace = ? AND worker_instance_id = ?
--- name: insert_worker
-INSERT INTO ff_worker_registry (worker_id, lanes, capabilities, kinds, last_heartbeat_at,
-    liveness_ttl_ms, registered_at, expires_at, namespace, worker_instance_id)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
--- name: update_worker
-UPDATE ff_worker_registry SET worker_id = ?, lanes = ?, capabilities = ?, kinds = ?,
-    last_heartbeat_at = ?, liveness_ttl_ms = ?, registered_at = ?, expires_at = ?
-WHERE namespace = ? AND worker_instance_id = ?
--- name: delete_worker
-DELETE FROM ff_worker_registry WHERE namespace = ? AND worker_instance_id = ?
--- name: lapsed_workers
-SELECT namespace, worker_instance_id, worker_id, lanes, capabilities, kinds, last_heartbeat_at,
-    liveness_ttl_ms, registered_at
-FROM ff_worker_registry WHERE expires_at <= ?
-ORDER BY expires_at, namespace, worker_instance_id LIMIT ?
 -- name: attempts
 SELECT execution_id, attempt_index, attempt_id, attempt_type, outcome, lease_epoch, worker_id,
     worker_instance_id, started_at, ended_at, failure_reason, failure_category, NULL, NULL

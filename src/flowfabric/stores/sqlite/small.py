@@ -6,7 +6,7 @@ import sqlite3
 from collections import defaultdict
 from collections.abc import Sequence
 from functools import cache
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from flowfabric.model.record import Record, to_json
 from flowfabric.stores.base import RowChanges
@@ -14,12 +14,13 @@ from flowfabric.stores.indexes import Search
 from flowfabric.stores.readable import readable_rows
 from flowfabric.stores.searches import Form, form_of, parts_of, values_of
 from flowfabric.stores.spoiled import SpoiledRow
-from flowfabric.stores.sqlite.bulk import Sheet, insert_columns
-from flowfabric.stores.tables import TABLES, Key, Layout, Table
+from flowfabric.stores.sqlite.bulk import SHARED_FROM_ROWS, Sheet, insert_columns, insert_one
+from flowfabric.stores.tables import TABLES, Key, Layout, Table, every_row_sql
 
 R = TypeVar("R", bound=Record)
 
 ALIKE_FROM_ROWS = 10  # from this many rows per statement, grouping them pays
+_EVERYTHING: Final = frozenset[str]()  # no field is left out
 
 
 @cache
@@ -114,7 +115,7 @@ def _match(table: Table[Any]) -> str:
 @cache
 def sheet_of(layout: Layout[Any]) -> Sheet:
     """All columns."""
-    return Sheet(layout.name, layout.names)
+    return Sheet(layout.name, layout.written_names)
 
 
 def _by_shared(keys: Sequence[Key]) -> dict[Key, Sequence[Any]]:
@@ -143,7 +144,7 @@ class SmallTables:
         if not keys:
             return {}
         size, alike = len(keys[0]), keys[0][:-1]
-        if all(key[:-1] == alike for key in keys):
+        if len(keys) == 1 or all(key[:-1] == alike for key in keys):
             lasts = to_json([key[-1] for key in keys]).decode()
             found = self._records(table, _load_alike(table, size), lasts, *alike)
         else:
@@ -183,8 +184,11 @@ class SmallTables:
             self._update_rows(table, written)
         for values, keys in written.alike:
             self._set_alike(table, tuple(values), table.stored(values), keys)
-        if written.inserted:
+        if len(written.inserted) >= SHARED_FROM_ROWS:
             insert_columns(self._connection, sheet_of(table), table.to_columns(written.inserted))
+        elif written.inserted:
+            _, part = table.part_of(_EVERYTHING)
+            self._connection.executemany(insert_one(sheet_of(table)), map(part, written.inserted))
 
     def _update_rows(self, table: Table[Any], written: RowChanges) -> None:
         """Rows that get the same values share a statement: a wide cascade changes thousands so."""
@@ -210,9 +214,10 @@ class SmallTables:
 
     def sweep_rows(self, table: Table[Any], until: int, limit: int) -> int:
         """Delete expired rows."""
+        key, due = ", ".join(table.key_columns), table.due
         sql = (
-            f"DELETE FROM {table.name} WHERE rowid IN "
-            f"(SELECT rowid FROM {table.name} WHERE due_at <= ? ORDER BY due_at LIMIT ?)"
+            f"DELETE FROM {table.name} WHERE ({key}) IN "
+            f"(SELECT {key} FROM {table.name} WHERE {due} <= ? ORDER BY {due} LIMIT ?)"
         )
         return self._connection.execute(sql, (until, limit)).rowcount
 
@@ -223,13 +228,10 @@ class SmallTables:
                 sql = f"DELETE FROM {table.name} WHERE execution_id = ?"
                 self._connection.executemany(sql, ((each,) for each in execution_ids))
 
+    def every_row(self, table: Table[Any]) -> list[Any]:
+        """A whole table by key, as stored."""
+        return self._connection.execute(every_row_sql(table)).fetchall()
+
     def dump_rows(self) -> dict[str, list[Any]]:
         """Every table by name."""
-        return {
-            table.name: self._records(
-                table,
-                f"SELECT {_columns(table)} FROM {table.name} AS t "
-                f"ORDER BY {', '.join(table.key_columns)}",
-            )
-            for table in TABLES
-        }
+        return {table.name: table.from_rows(self.every_row(table)) for table in TABLES}

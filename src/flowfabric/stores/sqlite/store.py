@@ -263,14 +263,12 @@ class SqliteStore:
 
         def job(connection: sqlite3.Connection) -> dict[str, list[Any]]:
             view = SqliteView(connection, self._clock.now_ms(), EMPTY_BOOK)
-            lanes = drive(view.catalog()).lanes
             tables = {
                 name: connection.execute(SQL[query]).fetchall() for name, query in DUMPED.items()
             }
             records = view.records(connection.execute(SQL["all_records"]).fetchall())
             return {
                 **dump_of(tables, records),
-                "lanes": [lanes[key] for key in sorted(lanes)],
                 **view.dump_rows(),
                 **view.dump_logs(),
             }

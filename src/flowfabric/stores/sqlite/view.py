@@ -11,10 +11,9 @@ from itertools import islice
 from typing import Any, Final, TypeVar, cast
 
 from flowfabric.model.attempt import Attempt
-from flowfabric.model.execution import Body, Execution, IdempotencyRecord
+from flowfabric.model.execution import Body, Execution
 from flowfabric.model.record import Record, to_json
-from flowfabric.model.route import Catalog, Lane, Route
-from flowfabric.model.worker import Worker
+from flowfabric.model.route import Catalog, Route
 from flowfabric.stores.base import Changes, Corrupt, Found, ListFilter, Wanted, look_in_order
 from flowfabric.stores.codec import (
     ATTEMPT_COLUMNS,
@@ -45,24 +44,18 @@ from flowfabric.stores.indexes import EVERY_INDEX, PURGE, ExecutionIndex, Search
 from flowfabric.stores.listing import Bound, counting_sql, listing_sql
 from flowfabric.stores.queries import RECORD_COLUMNS, queries_of
 from flowfabric.stores.readable import first_readable, within
-from flowfabric.stores.routebook import EMPTY_BOOK, RouteBook
+from flowfabric.stores.routebook import RouteBook
 from flowfabric.stores.rows import (
     TAG_COLUMNS,
     counts_by_state,
-    key_record_from_row,
-    key_record_row,
-    lane_row,
     members_by_state,
-    readable_workers,
-    worker_from_row,
-    worker_row,
 )
 from flowfabric.stores.searches import Form, form_of, parts_of
 from flowfabric.stores.spoiled import NOT_TEXT, SpoiledRow, intact
 from flowfabric.stores.sqlite.bulk import Row, Sheet, insert_many, update_many
 from flowfabric.stores.sqlite.logs import Logs
 from flowfabric.stores.sqlite.small import SmallTables, mark, search_values, wanted_sql
-from flowfabric.stores.tables import SCOPES, SWEPT_TABLES, TIMED_TABLES, Key, next_row_due
+from flowfabric.stores.tables import LANES, SCOPES, SWEPT_TABLES, TIMED_TABLES, Key, next_row_due
 from flowfabric.stores.values import odd_values, sheets
 
 R = TypeVar("R", bound=Record)
@@ -132,9 +125,8 @@ class SqliteView(SmallTables, Logs):
         self._is_current = True
         version = self._all("catalog_version")[0][0]
         if version != self._book.catalog.version:
-            self._book = RouteBook(
-                version, self._all("routes"), self._all("lanes"), self._all("scopes")
-            )
+            routes = self._all("routes")
+            self._book = RouteBook(version, routes, self.every_row(LANES), self.every_row(SCOPES))
         return self._book
 
     def records(self, rows: Sequence[Any]) -> list[Execution | Corrupt]:
@@ -173,12 +165,6 @@ class SqliteView(SmallTables, Logs):
 
     async def count_members(self, flow_id: str) -> list[tuple[str, int]]:
         return members_by_state(self._all("count_members", flow_id))
-
-    async def load_keys(
-        self, keys: Sequence[tuple[str, str]]
-    ) -> dict[tuple[str, str], IdempotencyRecord]:
-        rows = self._all("load_keys", to_json(keys).decode())
-        return {(row[0], row[1]): key_record_from_row(row) for row in rows}
 
     async def ready(
         self, routes: Sequence[Route], limit: int, bytes_max: int | None = None
@@ -300,10 +286,6 @@ class SqliteView(SmallTables, Logs):
         routes = self._routes().by_id
         return counts_by_state(routes, self._all("count"))
 
-    async def workers(self, namespace: str | None) -> list[Worker]:
-        found = readable_workers(self._all("workers"))
-        return [each for each in found if namespace is None or each.namespace == namespace]
-
     async def next_due(self) -> int | None:
         times = self._connection.execute(_NEXT_DUE).fetchone()  # an idle engine asks this often
         return min((when for when in times if when is not None), default=None)
@@ -357,16 +339,13 @@ class SqliteView(SmallTables, Logs):
             insert_many(self._connection, _ATTEMPT, list(map(attempt_row, changes.attempts)))
         for log, events in changes.appended():
             self.append(log, events)
-        for record, replaces in changes.idempotency:
-            name = "replace_key" if replaces else "insert_key"
-            self._connection.execute(SQL[name], key_record_row(record))
         passed = changes.payloads.items()
         self._many("update_payload", ((*body, key[-36:]) for key, body in passed))
         for table, written in changes.rows.items():
             self.write_rows(table, written)
-        if SCOPES in changes.rows:
-            self._connection.execute(SQL["bump_catalog"])
-            self._is_current = False
+            if table.in_catalog:
+                self._connection.execute(SQL["bump_catalog"])
+                self._is_current = False
 
     def _insert(self, changes: Changes) -> None:
         ids = self._book.ids
@@ -421,30 +400,4 @@ class SqliteView(SmallTables, Logs):
         return len(gone)
 
     async def sweep(self, *, keys_until: int, limit: int) -> int:
-        swept = self._connection.execute(SQL["sweep_keys"], (keys_until, limit)).rowcount
-        return swept + sum(self.sweep_rows(table, keys_until, limit) for table in SWEPT_TABLES)
-
-    async def load_worker(self, namespace: str, worker_instance_id: str) -> Worker | None:
-        rows = self._all("load_worker", namespace, worker_instance_id)
-        return worker_from_row(rows[0]) if rows else None
-
-    async def save_worker(self, worker: Worker, *, known: bool) -> None:
-        name = "update_worker" if known else "insert_worker"
-        self._connection.execute(SQL[name], worker_row(worker))
-
-    async def delete_worker(self, namespace: str, worker_instance_id: str) -> None:
-        self._all("delete_worker", namespace, worker_instance_id)
-
-    async def lapsed_workers(self, until: int, limit: int) -> list[Worker]:
-        async def fetch(asked: int) -> list[Any]:
-            return self._all("lapsed_workers", until, asked)
-
-        async def decode(rows: Sequence[Any]) -> list[Worker]:
-            return readable_workers(rows)
-
-        return await first_readable(fetch, decode, limit)
-
-    async def save_lane(self, lane: Lane) -> None:
-        self._connection.execute(SQL["save_lane"], lane_row(lane))
-        self._connection.execute(SQL["bump_catalog"])
-        self._book, self._is_current = EMPTY_BOOK, False
+        return sum(self.sweep_rows(table, keys_until, limit) for table in SWEPT_TABLES)

@@ -89,6 +89,7 @@ from flowfabric.model.flow_results import (
 )
 from flowfabric.model.record import replace
 from flowfabric.stores.base import Corrupt
+from flowfabric.stores.tables import KEYS
 
 # --- whole graphs --------------------------------------------------------------------------------
 
@@ -104,7 +105,7 @@ async def create(unit: Unit, command: CreateFlow) -> FlowCreated | FlowAlreadySa
 async def submit(unit: Unit, command: SubmitFlow) -> FlowSubmitted | FlowDuplicate | Refused:
     """A flow with all its members and edges."""
     graph, view = unit.flows.graph, unit.view
-    known = view.keys.get((command.flow.namespace, command.idempotency_key or ""))
+    known = view.rows.get(KEYS, (command.flow.namespace, command.idempotency_key or ""))
     if (before := submitted_before(known, command, view.at)) is not None:
         return before
     created = [view.preview(node.create) for node in command.nodes]
@@ -115,7 +116,7 @@ async def submit(unit: Unit, command: SubmitFlow) -> FlowSubmitted | FlowDuplica
         view.take_created(node.create, decision)
     graph.add(*rows_of(command, view.at))
     if (key := key_of(command, view.at)) is not None:
-        view.take_key((key.namespace, key.idempotency_key), key)
+        view.rows.put(KEYS, key)
     return reply
 
 

@@ -3,28 +3,25 @@
 from __future__ import annotations
 
 from itertools import islice
-from typing import TypeVar
 
+from flowfabric.engine.unit.corrupt import readable
 from flowfabric.engine.unit.handlers import handles
 from flowfabric.engine.unit.unit import Unit
-from flowfabric.kernel.decision import Decision, Refused
+from flowfabric.kernel.decision import Refused
 from flowfabric.kernel.execution.revoke import RevokeLease
 from flowfabric.kernel.place import workers as kernel
 from flowfabric.limits import CLAIM_MAX
-from flowfabric.model.record import replace
 from flowfabric.model.results import Marked, NotRegistered, Refreshed, Registered
 from flowfabric.model.worker import Worker
-from flowfabric.stores.indexes import DUE, Search
-
-R = TypeVar("R")
+from flowfabric.stores.indexes import DUE, Search, due_search
+from flowfabric.stores.tables import WORKERS
 
 
 @handles(kernel.RegisterWorker)
 async def register(unit: Unit, command: kernel.RegisterWorker) -> Registered | Refreshed | Refused:
     """A new entry, or a newer one."""
-    known = await unit.tx.load_worker(command.offer.namespaces[0], command.worker_instance_id)
-    decision = kernel.register_worker(known, command, unit.view.at)
-    return await _keep(unit, decision, is_known=known is not None)
+    known = await _registered(unit, command.offer.namespaces[0], command.worker_instance_id)
+    return unit.view.apply(None, kernel.register_worker(known, command, unit.view.at))
 
 
 @handles(kernel.HeartbeatWorker)
@@ -32,15 +29,15 @@ async def heartbeat(
     unit: Unit, command: kernel.HeartbeatWorker
 ) -> Refreshed | NotRegistered | Refused:
     """The entry lives for another while."""
-    known = await unit.tx.load_worker(command.namespace, command.worker_instance_id)
-    return await _keep(unit, kernel.heartbeat_worker(known, unit.view.at), is_known=True)
+    known = await _registered(unit, command.namespace, command.worker_instance_id)
+    return unit.view.apply(None, kernel.heartbeat_worker(known, unit.view.at))
 
 
 @handles(kernel.MarkWorkerDead)
 async def mark_dead(unit: Unit, command: kernel.MarkWorkerDead) -> Marked | NotRegistered | Refused:
     """The entry and, if asked, the leases."""
     instance, owned = command.worker_instance_id, []
-    known = await unit.tx.load_worker(command.namespace, instance)
+    known = await _registered(unit, command.namespace, instance)
     if known is not None and command.revoke_leases:
         owned = await _owned(unit, command.namespace, instance)
     if owned:
@@ -48,17 +45,22 @@ async def mark_dead(unit: Unit, command: kernel.MarkWorkerDead) -> Marked | NotR
     for execution_id in owned:
         reason = command.reason or kernel.MARKED_DEAD
         unit.view.decide(RevokeLease(execution_id=execution_id, reason=reason))
-    decision = kernel.mark_worker_dead(known, command, unit.view.at, len(owned))
-    return await _keep(unit, decision, is_known=True)
+    return unit.view.apply(None, kernel.mark_worker_dead(known, command, unit.view.at, len(owned)))
 
 
 @handles(kernel.SweepWorkers)
 async def sweep(unit: Unit, command: kernel.SweepWorkers) -> int:
-    """Those that are over."""
-    lapsed = await unit.tx.lapsed_workers(unit.view.at.now, command.limit)
-    for worker in lapsed:
-        await _keep(unit, kernel.sweep_worker(worker, unit.view.at), is_known=True)
-    return len(lapsed)
+    """Those that are over; behind entries that cannot be decoded others are looked for."""
+    tx, view, asked = unit.tx, unit.view, command.limit
+    while True:
+        keys = await unit.overlay.search_keys(due_search(WORKERS, view.at.now, asked))
+        found, _ = await readable(tx.rows, WORKERS, sorted(keys))
+        if len(found) >= command.limit or len(keys) < asked:
+            break
+        asked += command.limit
+    view.rows.take(WORKERS, found)
+    lapsed = [found[key] for key in sorted(found)][: command.limit]
+    return sum(view.apply(None, kernel.sweep_worker(each, view.at)) is True for each in lapsed)
 
 
 async def _owned(unit: Unit, namespace: str, worker_instance_id: str) -> list[str]:
@@ -70,11 +72,7 @@ async def _owned(unit: Unit, namespace: str, worker_instance_id: str) -> list[st
     return [each.execution_id for each in islice(owned, CLAIM_MAX)]
 
 
-async def _keep(unit: Unit, decision: Decision[R], *, is_known: bool) -> R | Refused:
-    for worker in decision.saves:
-        if isinstance(worker, Worker):
-            await unit.tx.save_worker(worker, known=is_known)
-    for worker in decision.drops:
-        if isinstance(worker, Worker):
-            await unit.tx.delete_worker(worker.namespace, worker.worker_instance_id)
-    return unit.view.apply(None, replace(decision, saves=(), drops=()))
+async def _registered(unit: Unit, *key: str) -> Worker | None:
+    """The entry as it stands, locked."""
+    unit.view.rows.take(WORKERS, await unit.tx.rows(WORKERS, [key]))
+    return unit.view.rows.get(WORKERS, key)
