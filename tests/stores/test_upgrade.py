@@ -56,7 +56,7 @@ WORDS: dict[str, set[Any]] = {
     "ff_flow_task.kind": {*TaskKind} - {TaskKind.WAKE_PARENT},  # only where the parent is locked
     "ff_quota_admitted.state": {*AdmissionState},
     "ff_waitpoint.state": {*WaitpointState},
-    "lanes.lane_state": {*LaneState},
+    "ff_lane_registry.lane_state": {*LaneState},
     "lease_events.event_type": {*LeaseEventType},
     "worker_events.event_type": {*WorkerEventType} - {WorkerEventType.TTL_SWEPT},  # by a tick
 }
