@@ -19,9 +19,9 @@ from flowfabric.errors import StoreError, ValidationError
 from flowfabric.model.shown import shown
 from flowfabric.sdk.context.spending import Spend, SyncSpend
 from flowfabric.sdk.errors import Parked, Suspension
+from flowfabric.sdk.outage import Outage
 from flowfabric.sdk.selecting import RunFilter
 from flowfabric.sdk.worker.leases import Leases
-from flowfabric.sdk.worker.outage import Outage
 from tests.conformance.surface.test_strange_values import STRANGE as STRANGE_TO_ENGINES
 from tests.conformance.surface.test_strange_values import UNKNOWN
 from tests.support.fingerprints import Fingerprint

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import cached_property
 from itertools import islice
@@ -12,10 +12,12 @@ from typing import Any, ParamSpec, Self, TypeVar, overload
 
 from flowfabric import forks, limits
 from flowfabric.api.backend import EngineBackend
+from flowfabric.api.events import NOW
 from flowfabric.assemble import open_engine
 from flowfabric.config import DEFAULT_URL, EngineConfig, config_from, url_from_environment
 from flowfabric.errors import InvalidInput
 from flowfabric.model.checks import check_list
+from flowfabric.model.feed import Event, EventFilter
 from flowfabric.model.record import replace
 from flowfabric.model.results import Created, CreateResult
 from flowfabric.model.shown import shown
@@ -24,6 +26,7 @@ from flowfabric.sdk.blocking import SyncFabric
 from flowfabric.sdk.decorator import TaskDecorator
 from flowfabric.sdk.durations import Duration, Moment
 from flowfabric.sdk.errors import InvalidTask
+from flowfabric.sdk.events import events_of
 from flowfabric.sdk.flow.flow import Flow
 from flowfabric.sdk.flow.run import FlowRun
 from flowfabric.sdk.limits import LimitMethods
@@ -378,6 +381,39 @@ class Fabric(LimitMethods, WaitMethods, RunMethods):
     def run(self, execution_id: str, task: Task[..., Any] | None = None) -> Run[Any]:
         """The handle of an execution; with its task the result is typed."""
         return Run(self, execution_id, task)
+
+    def events(
+        self,
+        *kinds: str,
+        namespace: str | None = None,
+        tag: tuple[str, str] | None = None,
+        lane: str | None = None,
+        kind: str | None = None,
+        execution_id: str | None = None,
+        flow_id: str | None = None,
+        event_types: Sequence[str] = (),
+        after: str | None = NOW,
+    ) -> AsyncIterator[Event]:
+        """Events as they come, each once and in order; an outage of the store is waited out.
+
+        `kinds`: completion, lease, signal, operator, flow, worker; none: all of them. `after`: the
+        `cursor` of the last event that was handled, `"now"`, or None for the oldest that is kept.
+
+        ```python
+        async for event in ff.events("completion", lane="mail"):
+            print(event.subject, event.event_type)
+        ```
+        """
+        wanted = EventFilter(
+            namespace=namespace,
+            tag=tag,
+            lane_id=lane,
+            execution_kind=kind,
+            execution_id=execution_id,
+            flow_id=flow_id,
+            event_types=tuple(event_types),
+        )
+        return events_of(self.start, kinds, wanted, after)
 
     def sibling(self) -> Fabric:
         """The same tasks and store for another event loop."""

@@ -27,8 +27,8 @@ from flowfabric.model.suspension import AlreadyMet, Suspended
 from flowfabric.sdk.context.received import Ended, ended
 from flowfabric.sdk.durations import instant_ms
 from flowfabric.sdk.errors import Stopped
+from flowfabric.sdk.outage import Outage, Patience
 from flowfabric.sdk.task import Task
-from flowfabric.sdk.worker.outage import Outage, Patience
 from flowfabric.trouble import is_passing, may_pass
 
 LOST = (StaleLease, LeaseExpired, LeaseRevoked, ExecutionNotActive, NotFound)

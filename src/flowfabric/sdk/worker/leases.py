@@ -15,10 +15,10 @@ from flowfabric.api.backend import EngineBackend
 from flowfabric.api.hints import end_topic
 from flowfabric.clock import SystemClock, monotonic
 from flowfabric.model.results import Claimed, LeaseRenewal
+from flowfabric.sdk.outage import Outage, Patience
 from flowfabric.sdk.task import Task
 from flowfabric.sdk.worker import telling
 from flowfabric.sdk.worker.held import LOST, Desk, Held
-from flowfabric.sdk.worker.outage import Outage, Patience
 
 _LOGGER = logging.getLogger("flowfabric.worker")
 _TICK_S_MAX: Final = 1.0

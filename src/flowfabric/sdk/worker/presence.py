@@ -10,7 +10,7 @@ from typing import Final
 from flowfabric.api.backend import EngineBackend
 from flowfabric.model.results import NotRegistered
 from flowfabric.model.shown import mask
-from flowfabric.sdk.worker.outage import Outage, Patience
+from flowfabric.sdk.outage import Outage, Patience
 from flowfabric.sdk.worker.settings import Settings
 
 _LOGGER = logging.getLogger("flowfabric.worker")

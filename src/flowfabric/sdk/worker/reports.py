@@ -23,9 +23,9 @@ from flowfabric.model.attempt import FailureClass
 from flowfabric.model.results import RetryScheduled
 from flowfabric.sdk.codec import JSON
 from flowfabric.sdk.durations import Moment, instant_ms, to_ms
+from flowfabric.sdk.outage import Outage, Patience
 from flowfabric.sdk.worker import telling
 from flowfabric.sdk.worker.held import Held
-from flowfabric.sdk.worker.outage import Outage, Patience
 from flowfabric.trouble import Trouble, trouble
 
 _BATCH: Final = limits.BATCH_MAX

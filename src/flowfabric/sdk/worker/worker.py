@@ -18,11 +18,11 @@ from flowfabric.errors import FlowFabricError
 from flowfabric.model.results import Claimed
 from flowfabric.sdk.durations import Duration
 from flowfabric.sdk.fabric import Fabric
+from flowfabric.sdk.outage import Outage, Patience
 from flowfabric.sdk.worker import telling
 from flowfabric.sdk.worker.handlers import run_async, run_sync
 from flowfabric.sdk.worker.held import Held
 from flowfabric.sdk.worker.leases import Leases
-from flowfabric.sdk.worker.outage import Outage, Patience
 from flowfabric.sdk.worker.presence import Presence
 from flowfabric.sdk.worker.reports import Postponed, Report, Reporter
 from flowfabric.sdk.worker.settings import Settings, read_settings

@@ -1,0 +1,40 @@
+"""Events as they come: a feed that resumes by itself."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+
+from flowfabric import limits
+from flowfabric.api.backend import EngineBackend
+from flowfabric.api.events import EVERYTHING, NOW
+from flowfabric.api.words import EventKindGiven
+from flowfabric.errors import FlowFabricError
+from flowfabric.model.feed import Event, EventFilter
+from flowfabric.sdk.outage import Outage, Patience
+from flowfabric.trouble import is_passing
+
+
+async def events_of(
+    start: Callable[[], Awaitable[EngineBackend]],
+    kinds: Sequence[EventKindGiven] = (),
+    wanted: EventFilter = EVERYTHING,
+    after: str | None = NOW,
+) -> AsyncIterator[Event]:
+    """Every event behind a cursor, and then each as it comes. An outage of the store is waited
+    out: the feed goes on where it was."""
+    patience = Patience(Outage())
+    while True:
+        try:
+            engine = await start()
+            page = await engine.subscribe_events(
+                kinds=kinds, filter=wanted, after=after, limit=limits.PAGE_MAX
+            )
+        except FlowFabricError as error:
+            if not is_passing(error):
+                raise
+            await patience.pause(error)
+            continue
+        patience.reset()
+        after = page.cursor
+        for event in page.events:
+            yield event
