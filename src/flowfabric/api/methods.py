@@ -38,6 +38,7 @@ from flowfabric.api.budgets import (
 )
 from flowfabric.api.control import (
     BlockExecutionForAdmission,
+    BlockRoute,
     CancelExecution,
     ChangePriority,
     HoldExecution,
@@ -289,7 +290,7 @@ from flowfabric.model.results import (
     TerminalFailed,
     Unblocked,
 )
-from flowfabric.model.state import PublicState
+from flowfabric.model.state import BlockingReason, PublicState
 from flowfabric.model.suspension import (
     AlreadyMet,
     KeyInfo,
@@ -671,6 +672,31 @@ class Methods(ABC):
         return await self.call(
             UnblockExecution(
                 execution_id=execution_id, expected_reason=expected_reason, actor=actor
+            )
+        )
+
+    async def block_route(
+        self,
+        *,
+        execution_id: str,
+        lane_id: str | None = None,
+        reason_code: BlockingReasonGiven = BlockingReason.WAITING_FOR_CAPABLE_WORKER,
+        reason_detail: str = "",
+        actor: str | None = None,
+    ) -> Blocked | Rejected:
+        """Keep waiting work from being claimed because no worker can run it, as a scheduler finds.
+
+        It goes on by itself as soon as a worker registers that can run it, or with
+        `unblock_execution`. Rejected while such a worker is alive, or on another lane than `lane_id`.
+        `reason_code`: only `waiting_for_capable_worker`.
+        """
+        return await self.call(
+            BlockRoute(
+                execution_id=execution_id,
+                lane_id=lane_id,
+                reason_code=reason_code,
+                reason_detail=reason_detail,
+                actor=actor,
             )
         )
 

@@ -87,6 +87,7 @@ CALLS: Final[dict[str, tuple[Act, str, dict[str, Any]]]] = {
     "hold_execution": (created, "execution_id", REASON),
     "release_execution": (held, "execution_id", {}),
     "block_execution_for_admission": (created, "execution_id", QUOTA_FULL),
+    "block_route": (created, "execution_id", {}),
     "unblock_execution": (blocked, "execution_id", {}),
     "resume_execution": (waiting, "execution_id", {}),
     "issue_grant_and_claim": (
