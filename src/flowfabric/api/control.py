@@ -130,8 +130,8 @@ class UnblockExecution(UnsafeRequest[Unblocked], frozen=True, kw_only=True):
 class BlockRoute(UnsafeRequest[Blocked | Rejected], frozen=True, kw_only=True):
     """Keep waiting work from being claimed because no worker can run it, as a scheduler finds.
 
-    It goes on by itself as soon as a worker registers that can run it, or with
-    `unblock_execution`. Rejected while such a worker is alive, or on another lane than `lane_id`.
+    It goes on when a worker registers that can run it, or with `unblock_execution`. Rejected
+    while such a worker is alive, or on a lane other than `lane_id`.
     `reason_code`: only `waiting_for_capable_worker`.
     """
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from flowfabric.errors import ExecutionNotActive, InvalidBlockingReason, InvalidInput, NotFound
 from flowfabric.ids import new_execution_id
 from flowfabric.model.event import OperatorEventType
@@ -109,9 +107,7 @@ async def test_what_cannot_be_blocked_is_left_alone(lab: Lab) -> None:
 
 
 @scenario
-async def test_a_worker_that_registers_during_the_block_is_seen(
-    lab: Lab, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_worker_that_registers_during_the_block_is_seen(lab: Lab, monkeypatch: Any) -> None:
     """The block looks for workers again after it has committed."""
     key, engine = await lab.create(), lab.direct
     looks = iter([None, "w1-1"])
