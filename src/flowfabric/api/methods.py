@@ -154,6 +154,13 @@ from flowfabric.api.quotas import (
     ReleaseAdmission,
     UpdateQuotaPolicy,
 )
+from flowfabric.api.repairs import (
+    DrainSiblingCancelGroup,
+    ReconcileBudgetCounters,
+    ReconcileFlowCounters,
+    ReconcileQuotaCounters,
+    ReconcileSiblingCancelGroup,
+)
 from flowfabric.api.waits import (
     CloseWaitpoint,
     CreateWaitpoint,
@@ -252,6 +259,7 @@ from flowfabric.model.quota import (
     QuotaStatus,
     QuotaUpdated,
 )
+from flowfabric.model.repair import Repaired, SiblingsDrained, SiblingsReconciled
 from flowfabric.model.results import (
     AlreadySatisfied,
     AttemptInfo,
@@ -1950,6 +1958,74 @@ class Methods(ABC):
         rotation keeps few.
         """
         return await self.call(ListWaitpointHmacKids())
+
+    # --- repairs --------------------------------------------------------------------------------
+
+    async def reconcile_budget_counters(
+        self,
+        *,
+        budget_id: str | None = None,
+        cursor: str | None = None,
+        limit: int = limits.PAGE_DEFAULT,
+        actor: str | None = None,
+    ) -> Repaired:
+        """Set what budgets hold to the sum of their reservations, and their lists right.
+
+        What was used cannot be counted again: reports leave no rows. It is reported where the
+        ledger proves it too low. With `budget_id`, only that budget; executions that are missing in
+        its list are found without one only.
+        """
+        return await self.call(
+            ReconcileBudgetCounters(budget_id=budget_id, cursor=cursor, limit=limit, actor=actor)
+        )
+
+    async def reconcile_quota_counters(
+        self,
+        *,
+        quota_policy_id: str | None = None,
+        cursor: str | None = None,
+        limit: int = limits.PAGE_DEFAULT,
+        actor: str | None = None,
+    ) -> Repaired:
+        """Free places of executions that do not run; count places and starts of each key again."""
+        return await self.call(
+            ReconcileQuotaCounters(
+                quota_policy_id=quota_policy_id, cursor=cursor, limit=limit, actor=actor
+            )
+        )
+
+    async def reconcile_flow_counters(
+        self,
+        *,
+        flow_id: str | None = None,
+        cursor: str | None = None,
+        limit: int = limits.PAGE_DEFAULT,
+        actor: str | None = None,
+    ) -> Repaired:
+        """Count members, edges, groups and children of flows; defer what no task would do."""
+        return await self.call(
+            ReconcileFlowCounters(flow_id=flow_id, cursor=cursor, limit=limit, actor=actor)
+        )
+
+    async def drain_sibling_cancel_group(
+        self, *, flow_id: str, downstream_execution_id: str, actor: str | None = None
+    ) -> SiblingsDrained:
+        """Perform the deferred cancels of a decided group now: of what still runs for it."""
+        return await self.call(
+            DrainSiblingCancelGroup(
+                flow_id=flow_id, downstream_execution_id=downstream_execution_id, actor=actor
+            )
+        )
+
+    async def reconcile_sibling_cancel_group(
+        self, *, flow_id: str, downstream_execution_id: str, actor: str | None = None
+    ) -> SiblingsReconciled:
+        """Restore the deferred cancels of a decided group if they are missing; drop stale ones."""
+        return await self.call(
+            ReconcileSiblingCancelGroup(
+                flow_id=flow_id, downstream_execution_id=downstream_execution_id, actor=actor
+            )
+        )
 
     # --- admin ----------------------------------------------------------------------------------
 

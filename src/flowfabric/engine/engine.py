@@ -30,6 +30,7 @@ from flowfabric.engine.operations import keys as keys
 from flowfabric.engine.operations import lanes as lanes
 from flowfabric.engine.operations import leases as leases
 from flowfabric.engine.operations import quotas as quotas
+from flowfabric.engine.operations import repairs as repairs
 from flowfabric.engine.operations import signals as signals
 from flowfabric.engine.operations import wait_reads as wait_reads
 from flowfabric.engine.operations import waits as waits

@@ -51,6 +51,8 @@ class OperatorEventType(StrEnum):
     FLOW_CANCEL_REQUESTED = "flow_cancel_requested"
     KEY_SEEDED = "key_seeded"
     KEY_ROTATED = "key_rotated"
+    COUNTERS_REPAIRED = "counters_repaired"
+    SIBLINGS_DRAINED = "siblings_drained"
 
 
 class LeaseEvent(Record, frozen=True):
