@@ -22,9 +22,10 @@ class DueLook(Record, frozen=True):
     due_at: int | None
 
 
-async def look(reader: Reader) -> DueLook:
-    """The store's clock, and the earliest due time."""
-    due_at = await reader.next_due()
+async def look(machine: Machine, reader: Reader) -> DueLook:
+    """The store's clock, and the earliest due time of what this engine's loop moves."""
+    own = machine.own_work
+    due_at = await (own.next_due(reader) if own.is_restricted else reader.next_due())
     return DueLook(reader.now, due_at)
 
 
@@ -41,12 +42,19 @@ async def move_due(machine: Machine, limit: int = limits.DUE_BATCH) -> int:
     """Move everything that is due, in one transaction; returns how many were moved."""
     check_integer(limit, field="limit", least=1, most=limits.CREATE_MAX)
     moved = await _try_again(machine)
+    command = WakeDue(limit=limit, aside=machine.aside.things)
+    if machine.own_work.is_restricted:
+        command = WakeDue(limit=limit, named=await machine.read(lambda r: _own(machine, r, limit)))
     try:
-        return moved + await _move(machine, WakeDue(limit=limit, aside=machine.aside.things))
+        return moved + await _move(machine, command)
     except Exception as error:
         if _is_outage(error):
             raise
         return moved + await _move_each(machine, limit)
+
+
+async def _own(machine: Machine, reader: Reader, limit: int) -> Due:
+    return await machine.own_work.due(reader, limit, machine.aside.things)
 
 
 async def _move(machine: Machine, command: WakeDue) -> int:
@@ -60,6 +68,8 @@ async def _move_each(machine: Machine, limit: int) -> int:
 
     async def find(tx: Transaction) -> tuple[int, list[Thing]]:
         await tx.catalog()
+        if machine.own_work.is_restricted:
+            return tx.now, list((await _own(machine, tx, limit)).things())
         found = await tx.search_keys(Search(DUE, until=tx.now, limit=limit + len(aside)))
         rows = await rows_due(tx.search_keys, tx.now, limit, aside)
         due = Due([key[0] for key in found], rows.keys)
@@ -99,6 +109,18 @@ def _is_outage(error: Exception) -> bool:
 
 
 # --- expired rows ---------------------------------------------------------------------------------
+
+
+async def trim_retention(machine: Machine, limit: int) -> int:
+    """Delete executions past their retention."""
+
+    async def work(tx: Transaction) -> int:
+        if machine.own_work.is_restricted:
+            return await machine.own_work.purge(tx, limit)
+        await tx.catalog()
+        return await tx.purge(tx.now, limit)
+
+    return await machine.transact(work)
 
 
 async def sweep(machine: Machine, limit: int) -> int:
