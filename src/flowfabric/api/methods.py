@@ -1987,7 +1987,7 @@ class Methods(ABC):
         limit: int = limits.PAGE_DEFAULT,
         actor: str | None = None,
     ) -> Repaired:
-        """Free places of executions that do not run; count places and starts of each key again."""
+        """Free slots of executions that do not run; count slots and starts of each key again."""
         return await self.call(
             ReconcileQuotaCounters(
                 quota_policy_id=quota_policy_id, cursor=cursor, limit=limit, actor=actor

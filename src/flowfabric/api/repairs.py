@@ -28,7 +28,7 @@ class ReconcileBudgetCounters(UnsafeRequest[Repaired], frozen=True, kw_only=True
 
 @operation("reconcile_quota_counters", Kind.ADMIN, Scope.ADMIN, errors=(NotFound, InvalidCursor))
 class ReconcileQuotaCounters(UnsafeRequest[Repaired], frozen=True, kw_only=True):
-    """Free places of executions that do not run; count places and starts of each key again."""
+    """Free slots of executions that do not run; count slots and starts of each key again."""
 
     quota_policy_id: str | None = None
     cursor: str | None = None

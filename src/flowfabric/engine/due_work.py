@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from flowfabric import limits
 from flowfabric.engine.machine import Machine
+from flowfabric.engine.own_work import purge_only
 from flowfabric.engine.unit.commands.due import WakeDue
 from flowfabric.engine.unit.due import Due, Thing, alone, named, rows_due
 from flowfabric.errors import RetryExhausted
@@ -113,10 +114,12 @@ def _is_outage(error: Exception) -> bool:
 
 async def trim_retention(machine: Machine, limit: int) -> int:
     """Delete executions past their retention."""
+    own = machine.own_work
+    if own.is_restricted:
+        ids = await machine.read(lambda reader: own.past_retention(reader, limit))
+        return await machine.transact(lambda tx: purge_only(tx, ids)) if ids else 0
 
     async def work(tx: Transaction) -> int:
-        if machine.own_work.is_restricted:
-            return await machine.own_work.purge(tx, limit)
         await tx.catalog()
         return await tx.purge(tx.now, limit)
 

@@ -68,21 +68,12 @@ class OwnWork:
             times += [row.due_at for row in await self._rows(reader, table, until, 1)]
         return min((each for each in times if each is not None), default=None)
 
-    async def purge(self, tx: Transaction, limit: int) -> int:
-        """Delete own executions past their purge time. They get a time before all others: the
-        purge up to then takes only them."""
-        await tx.catalog()
-        found = await self._find(tx, Search(PURGE, until=tx.now), self._executions, limit)
-        held = await tx.load_free([each.execution_id for each in found])
-        own = [each for each in held.values() if isinstance(each, Execution)]
-        gone = [each for each in own if each.purge_at is not None and each.purge_at <= tx.now]
-        if not gone:
-            return 0
-        changes = Changes()
-        for each in gone:
-            changes.updated[each.execution_id] = replace(each, purge_at=_PURGED_AT)
-        await tx.save(changes)
-        return await tx.purge(_PURGED_AT, len(gone))
+    async def past_retention(self, reader: Reader, limit: int) -> list[str]:
+        """Own executions whose purge time is over."""
+        await reader.catalog()
+        wanted = Search(PURGE, until=reader.now)
+        found = await self._find(reader, wanted, self._executions, limit)
+        return [each.execution_id for each in found]
 
     # --- pages ---------------------------------------------------------------------------------
 
@@ -128,3 +119,18 @@ class OwnWork:
             if isinstance(owner := owners.get(each.execution_id), Execution)
             and self._only.takes(owner)
         ]
+
+
+async def purge_only(tx: Transaction, ids: Sequence[str]) -> int:
+    """Delete these executions, as far as their purge time is over and they are not locked. They get
+    a time before all others: the purge up to then takes only them."""
+    await tx.catalog()
+    held = await tx.load_free(ids)
+    changes = Changes()
+    for each in held.values():
+        if isinstance(each, Execution) and each.purge_at is not None and each.purge_at <= tx.now:
+            changes.updated[each.execution_id] = replace(each, purge_at=_PURGED_AT)
+    if not changes.updated:
+        return 0
+    await tx.save(changes)
+    return await tx.purge(_PURGED_AT, len(changes.updated))

@@ -212,7 +212,7 @@ async def test_a_key_of_a_quota_is_counted_again(
 
 
 @scenario
-async def test_a_place_of_an_execution_that_does_not_run_is_given_back(lab: Lab) -> None:
+async def test_a_slot_of_an_execution_that_does_not_run_is_given_back(lab: Lab) -> None:
     claimed = await busy(lab)
     (admission,) = (await lab.dump())[ADMISSIONS.name]
     await lab.engine.complete(claimed.handle)
@@ -225,8 +225,8 @@ async def test_a_place_of_an_execution_that_does_not_run_is_given_back(lab: Lab)
     assert await lab.claims("w2") == []
     assert [each.code for each in (await lab.engine.doctor()).problems] == ["limits"]
     done = await quotas(lab, quota_policy_id="q")
-    place = Correction("quota q default", f"place of {claimed.execution_id}", 1, 0)
-    assert done.corrections == (place,)
+    slot = Correction("quota q default", f"slot of {claimed.execution_id}", 1, 0)
+    assert done.corrections == (slot,)
     assert (await lab.claim("w2")).execution_id == waiting
     assert (await lab.engine.doctor()).problems == ()
     async with lab.unchanged():

@@ -14,8 +14,8 @@ from flowfabric.kernel.limit.recount import (
     gate_corrections,
     held_by,
     held_corrections,
-    is_idle_place,
-    place_corrections,
+    is_idle_slot,
+    slot_corrections,
     used_too_low,
 )
 from flowfabric.kernel.repair import told
@@ -79,7 +79,7 @@ async def pages(reader: Reader, table: AnyTable, prefix: Key = ()) -> AsyncItera
 
 
 class GateLook(Record, frozen=True):
-    """What is wrong with a gate, and which executions have a place without running."""
+    """What is wrong with a gate, and which executions have a slot without running."""
 
     corrections: tuple[Correction, ...]
     suspects: tuple[str, ...]
@@ -98,11 +98,11 @@ async def look_at_gate(reader: Reader, gate: GateRow) -> GateLook:
             each
             for each in page
             if not isinstance(execution := executions.get(each.execution_id), Corrupt)
-            and is_idle_place(each, execution)
+            and is_idle_slot(each, execution)
         ]
-    places = tuple(each for row in idle for each in place_corrections(row))
+    slots = tuple(each for row in idle for each in slot_corrections(row))
     suspects = tuple(sorted(each.execution_id for each in idle))
-    return GateLook((*places, *gate_corrections(gate, active, counted)), suspects)
+    return GateLook((*slots, *gate_corrections(gate, active, counted)), suspects)
 
 
 async def _executions(reader: Reader, ids: Sequence[str]) -> dict[str, Execution | Corrupt]:

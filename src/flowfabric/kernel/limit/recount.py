@@ -42,13 +42,13 @@ class Reattach(Command[Corrections], frozen=True, kw_only=True):
 
 
 class RecountGate(Command[Corrections], frozen=True, kw_only=True):
-    """Count the places and starts of one key again; `suspects` may have places without running."""
+    """Count the slots and starts of one key again; `suspects` may have slots without running."""
 
     gate: Key
     suspects: tuple[str, ...]
 
     def needs(self, need: Needs) -> None:
-        """The gate, and the suspects with their places."""
+        """The gate, and the suspects with their slots."""
         need.catalog = need.is_limited = True
         need.executions.update(self.suspects)
         need.gates.add(self.gate)
@@ -157,17 +157,17 @@ def reattach(
 # --- quotas --------------------------------------------------------------------------------------
 
 
-def is_idle_place(admission: AdmissionRow | None, execution: Execution | None) -> bool:
-    """Whether a place is taken by an execution that does not run: it would never be given back. A
+def is_idle_slot(admission: AdmissionRow | None, execution: Execution | None) -> bool:
+    """Whether a slot is taken by an execution that does not run: it would never be given back. A
     reservation ends by its own time."""
     runs = execution is not None and execution.is_leased
     return admission is not None and admission.state is AdmissionState.RUNNING and not runs
 
 
-def place_corrections(admission: AdmissionRow) -> Corrections:
-    """A place that nothing would give back."""
+def slot_corrections(admission: AdmissionRow) -> Corrections:
+    """A slot that nothing would give back."""
     name = gate_name(admission.quota_policy_id, admission.dimension)
-    return differs(name, f"place of {admission.execution_id}", 1, 0)
+    return differs(name, f"slot of {admission.execution_id}", 1, 0)
 
 
 def gate_name(quota_policy_id: str, dimension: str) -> str:
@@ -187,7 +187,7 @@ def gate_corrections(row: GateRow, active: int, counted: int) -> Corrections:
 def recount_gate(
     gate: Gate, active: int, counted: int, freed: Sequence[Correction], at: Moment
 ) -> Decision[Corrections]:
-    """The gate with the numbers of its rows. `freed`: places given back just now."""
+    """The gate with the numbers of its rows. `freed`: slots given back just now."""
     found = (*freed, *gate_corrections(gate.row, active, counted))
     row = replace(gate.row, active=active, in_window=counted)
     saves = (replace(gate, row=row),) if row != gate.row else ()

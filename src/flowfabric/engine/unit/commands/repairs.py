@@ -67,7 +67,7 @@ async def reattach(unit: Unit, command: recount.Reattach) -> Corrections | Refus
 
 @handles(recount.RecountGate)
 async def recount_gate(unit: Unit, command: recount.RecountGate) -> Corrections | Refused:
-    """Places without a running execution are given back first."""
+    """Slots without a running execution are given back first."""
     gates, key = unit.limits.gates, command.gate
     if gates.get(key) is None:
         return ()  # without a policy, or not readable
@@ -76,8 +76,8 @@ async def recount_gate(unit: Unit, command: recount.RecountGate) -> Corrections 
         held, execution = gates.admission(key, execution_id), unit.view.executions.get(execution_id)
         if isinstance(execution, Corrupt) or held is None:
             continue
-        if recount.is_idle_place(held, execution):
-            freed += recount.place_corrections(held)
+        if recount.is_idle_slot(held, execution):
+            freed += recount.slot_corrections(held)
             gates.release(key, [execution_id])
     active = counted = 0
     async for page in _pages(unit, ADMISSIONS, key):
