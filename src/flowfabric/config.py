@@ -14,7 +14,9 @@ from flowfabric.model.checks import (
     check_flag,
     check_integer,
     check_lease_ttl,
+    check_list,
     check_name,
+    check_tag,
     check_text,
 )
 from flowfabric.model.record import Record
@@ -38,6 +40,8 @@ class EngineConfig(Record, frozen=True, kw_only=True):
     event_retention_ms: int = limits.WORKER_EVENT_RETENTION_MS  # how long events are kept
     reclaim_grace_ms: int = 0  # how long a lost lease waits for an explicit reclaim
     loops: bool = True  # run recovery, timers and retention in this process
+    loop_namespaces: tuple[str, ...] = ()  # the loop moves only work of these; (): of all
+    loop_tag: tuple[str, str] | None = None  # and only work with this tag
     poll_interval_ms: int = 5_000  # how long a wait relies on hints before it polls
     batch_max: int = 500  # commands one commit may carry
     batches_in_flight: int = 2  # commits at once (SQLite: always one writer)
@@ -80,6 +84,10 @@ class EngineConfig(Record, frozen=True, kw_only=True):
             check_integer(getattr(self, field), field=field, least=least, most=bound)
         check_name(self.waitpoint_kid, field="waitpoint_kid")
         check_flag(self.loops, field="loops")
+        for each in check_list(self.loop_namespaces, field="loop_namespaces"):
+            check_name(each, field="loop_namespaces")
+        if self.loop_tag is not None:
+            check_tag(self.loop_tag, field="loop_tag")
         if self.waitpoint_secret is not None:  # its value is checked when it is used
             check_text(self.waitpoint_secret, field="waitpoint_secret", max_bytes=limits.NAME_BYTES)
         if self.synchronous not in ("full", "normal"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 import sys
 import types
+from contextlib import closing
 
 import pytest
 
@@ -80,6 +81,25 @@ def test_doctor_says_where_what_and_what_to_do_in_eighty_columns(desk: Desk) -> 
     assert not report["healthy"]
     assert sum(each["code"] == "corrupt" for each in report["problems"]) == 12
     assert all(each["advice"] for each in report["problems"])
+
+
+def test_doctor_repairs_what_the_rows_prove(desk: Desk) -> None:
+    desk.completed()
+    assert desk.ff("quota", "create", "q", "--at-once", "2") == Exit.OK
+    assert desk.ff("budget", "create", "b", "--hard", "tokens=9") == Exit.OK
+    with closing(sqlite3.connect(desk.path)) as file:
+        file.execute("INSERT INTO ff_budget_usage VALUES ('b', 'tokens', 0, 4, 1)")
+        file.commit()
+    assert desk.ff("doctor") == Exit.FAILED
+    assert "ff doctor --repair" in desk.out
+    assert desk.ff("doctor", "--repair", "--actor", "ann") == Exit.OK
+    assert "repaired (1)" in desk.out
+    assert "held tokens: 4 → 0" in desk.out
+    with closing(sqlite3.connect(desk.path)) as file:
+        told = "SELECT actor FROM ff_operator_event WHERE event_type = 'counters_repaired'"
+        assert file.execute(told).fetchall() == [("ann",)]
+    assert desk.json("doctor", "--repair")["repaired"] == []
+    assert "repaired" not in desk.json("doctor")
 
 
 def test_doctor_reports_how_the_file_is_doing(desk: Desk) -> None:

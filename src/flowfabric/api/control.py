@@ -29,6 +29,7 @@ from flowfabric.model.results import (
     Revoked,
     Unblocked,
 )
+from flowfabric.model.state import BlockingReason
 
 
 @operation("cancel_execution", Kind.WRITE, Scope.OPERATE, errors=BY_FENCE)
@@ -118,6 +119,26 @@ class UnblockExecution(UnsafeRequest[Unblocked], frozen=True, kw_only=True):
 
     execution_id: str
     expected_reason: BlockingReasonGiven | None = None
+
+
+@operation(
+    "block_route",
+    Kind.WRITE,
+    Scope.OPERATE,
+    errors=(NotFound, ExecutionNotActive, InvalidBlockingReason),
+)
+class BlockRoute(UnsafeRequest[Blocked | Rejected], frozen=True, kw_only=True):
+    """Keep waiting work from being claimed because no worker can run it, as a scheduler finds.
+
+    It goes on when a worker registers that can run it, or with `unblock_execution`. Rejected
+    while such a worker is alive, or on a lane other than `lane_id`.
+    `reason_code`: only `waiting_for_capable_worker`.
+    """
+
+    execution_id: str
+    lane_id: str | None = None
+    reason_code: BlockingReasonGiven = BlockingReason.WAITING_FOR_CAPABLE_WORKER
+    reason_detail: str = ""
 
 
 @operation("set_execution_tag", Kind.WRITE, Scope.OPERATE, errors=(NotFound, InvalidTagKey))

@@ -38,6 +38,7 @@ from flowfabric.api.budgets import (
 )
 from flowfabric.api.control import (
     BlockExecutionForAdmission,
+    BlockRoute,
     CancelExecution,
     ChangePriority,
     HoldExecution,
@@ -164,6 +165,13 @@ from flowfabric.api.quotas import (
     ReleaseAdmission,
     UpdateQuotaPolicy,
 )
+from flowfabric.api.repairs import (
+    DrainSiblingCancelGroup,
+    ReconcileBudgetCounters,
+    ReconcileFlowCounters,
+    ReconcileQuotaCounters,
+    ReconcileSiblingCancelGroup,
+)
 from flowfabric.api.waits import (
     CloseWaitpoint,
     CreateWaitpoint,
@@ -264,6 +272,7 @@ from flowfabric.model.quota import (
     QuotaStatus,
     QuotaUpdated,
 )
+from flowfabric.model.repair import Repaired, SiblingsDrained, SiblingsReconciled
 from flowfabric.model.results import (
     AlreadySatisfied,
     AttemptInfo,
@@ -302,7 +311,7 @@ from flowfabric.model.results import (
     TerminalFailed,
     Unblocked,
 )
-from flowfabric.model.state import PublicState
+from flowfabric.model.state import BlockingReason, PublicState
 from flowfabric.model.suspension import (
     AlreadyMet,
     KeyInfo,
@@ -684,6 +693,31 @@ class Methods(ABC):
         return await self.call(
             UnblockExecution(
                 execution_id=execution_id, expected_reason=expected_reason, actor=actor
+            )
+        )
+
+    async def block_route(
+        self,
+        *,
+        execution_id: str,
+        lane_id: str | None = None,
+        reason_code: BlockingReasonGiven = BlockingReason.WAITING_FOR_CAPABLE_WORKER,
+        reason_detail: str = "",
+        actor: str | None = None,
+    ) -> Blocked | Rejected:
+        """Keep waiting work from being claimed because no worker can run it, as a scheduler finds.
+
+        It goes on when a worker registers that can run it, or with `unblock_execution`. Rejected
+        while such a worker is alive, or on a lane other than `lane_id`.
+        `reason_code`: only `waiting_for_capable_worker`.
+        """
+        return await self.call(
+            BlockRoute(
+                execution_id=execution_id,
+                lane_id=lane_id,
+                reason_code=reason_code,
+                reason_detail=reason_detail,
+                actor=actor,
             )
         )
 
@@ -2030,6 +2064,74 @@ class Methods(ABC):
     async def read_timeline(self, *, execution_id: str) -> Timeline:
         """Everything that is known to have happened to one execution, in order."""
         return await self.call(ReadTimeline(execution_id=execution_id))
+
+    # --- repairs --------------------------------------------------------------------------------
+
+    async def reconcile_budget_counters(
+        self,
+        *,
+        budget_id: str | None = None,
+        cursor: str | None = None,
+        limit: int = limits.PAGE_DEFAULT,
+        actor: str | None = None,
+    ) -> Repaired:
+        """Set what budgets hold to the sum of their reservations, and their lists right.
+
+        What was used cannot be counted again: reports leave no rows. It is reported where the
+        ledger proves it too low. With `budget_id`, only that budget; executions that are missing in
+        its list are found without one only.
+        """
+        return await self.call(
+            ReconcileBudgetCounters(budget_id=budget_id, cursor=cursor, limit=limit, actor=actor)
+        )
+
+    async def reconcile_quota_counters(
+        self,
+        *,
+        quota_policy_id: str | None = None,
+        cursor: str | None = None,
+        limit: int = limits.PAGE_DEFAULT,
+        actor: str | None = None,
+    ) -> Repaired:
+        """Free slots of executions that do not run; count slots and starts of each key again."""
+        return await self.call(
+            ReconcileQuotaCounters(
+                quota_policy_id=quota_policy_id, cursor=cursor, limit=limit, actor=actor
+            )
+        )
+
+    async def reconcile_flow_counters(
+        self,
+        *,
+        flow_id: str | None = None,
+        cursor: str | None = None,
+        limit: int = limits.PAGE_DEFAULT,
+        actor: str | None = None,
+    ) -> Repaired:
+        """Count members, edges, groups and children of flows; defer what no task would do."""
+        return await self.call(
+            ReconcileFlowCounters(flow_id=flow_id, cursor=cursor, limit=limit, actor=actor)
+        )
+
+    async def drain_sibling_cancel_group(
+        self, *, flow_id: str, downstream_execution_id: str, actor: str | None = None
+    ) -> SiblingsDrained:
+        """Perform the deferred cancels of a decided group now: of what still runs for it."""
+        return await self.call(
+            DrainSiblingCancelGroup(
+                flow_id=flow_id, downstream_execution_id=downstream_execution_id, actor=actor
+            )
+        )
+
+    async def reconcile_sibling_cancel_group(
+        self, *, flow_id: str, downstream_execution_id: str, actor: str | None = None
+    ) -> SiblingsReconciled:
+        """Restore the deferred cancels of a decided group if they are missing; drop stale ones."""
+        return await self.call(
+            ReconcileSiblingCancelGroup(
+                flow_id=flow_id, downstream_execution_id=downstream_execution_id, actor=actor
+            )
+        )
 
     # --- admin ----------------------------------------------------------------------------------
 

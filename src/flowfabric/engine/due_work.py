@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from flowfabric import limits
 from flowfabric.engine.machine import Machine
+from flowfabric.engine.own_work import purge_only
 from flowfabric.engine.unit.commands.due import WakeDue
 from flowfabric.engine.unit.due import Due, Thing, alone, named, rows_due
 from flowfabric.engine.unit.records import Rows, save_rows
@@ -26,9 +27,10 @@ class DueLook(Record, frozen=True):
     due_at: int | None
 
 
-async def look(reader: Reader) -> DueLook:
-    """The store's clock, and the earliest due time."""
-    due_at = await reader.next_due()
+async def look(machine: Machine, reader: Reader) -> DueLook:
+    """The store's clock, and the earliest due time of what this engine's loop moves."""
+    own = machine.own_work
+    due_at = await (own.next_due(reader) if own.is_restricted else reader.next_due())
     return DueLook(reader.now, due_at)
 
 
@@ -45,12 +47,19 @@ async def move_due(machine: Machine, limit: int = limits.DUE_BATCH) -> int:
     """Move everything that is due, in one transaction; returns how many were moved."""
     check_integer(limit, field="limit", least=1, most=limits.CREATE_MAX)
     moved = await _try_again(machine)
+    command = WakeDue(limit=limit, aside=machine.aside.things)
+    if machine.own_work.is_restricted:
+        command = WakeDue(limit=limit, named=await machine.read(lambda r: _own(machine, r, limit)))
     try:
-        return moved + await _move(machine, WakeDue(limit=limit, aside=machine.aside.things))
+        return moved + await _move(machine, command)
     except Exception as error:
         if _is_outage(error):
             raise
         return moved + await _move_each(machine, limit)
+
+
+async def _own(machine: Machine, reader: Reader, limit: int) -> Due:
+    return await machine.own_work.due(reader, limit, machine.aside.things)
 
 
 async def _move(machine: Machine, command: WakeDue) -> int:
@@ -64,6 +73,8 @@ async def _move_each(machine: Machine, limit: int) -> int:
 
     async def find(tx: Transaction) -> tuple[int, list[Thing]]:
         await tx.catalog()
+        if machine.own_work.is_restricted:
+            return tx.now, list((await _own(machine, tx, limit)).things())
         found = await tx.search_keys(Search(DUE, until=tx.now, limit=limit + len(aside)))
         rows = await rows_due(tx.search_keys, tx.now, limit, aside)
         due = Due([key[0] for key in found], rows.keys)
@@ -103,6 +114,20 @@ def _is_outage(error: Exception) -> bool:
 
 
 # --- expired rows ---------------------------------------------------------------------------------
+
+
+async def trim_retention(machine: Machine, limit: int) -> int:
+    """Delete executions past their retention."""
+    own = machine.own_work
+    if own.is_restricted:
+        ids = await machine.read(lambda reader: own.past_retention(reader, limit))
+        return await machine.transact(lambda tx: purge_only(tx, ids)) if ids else 0
+
+    async def work(tx: Transaction) -> int:
+        await tx.catalog()
+        return await tx.purge(tx.now, limit)
+
+    return await machine.transact(work)
 
 
 async def sweep(machine: Machine, limit: int) -> int:

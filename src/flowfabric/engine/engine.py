@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
@@ -31,6 +32,7 @@ from flowfabric.engine.operations import keys as keys
 from flowfabric.engine.operations import lanes as lanes
 from flowfabric.engine.operations import leases as leases
 from flowfabric.engine.operations import quotas as quotas
+from flowfabric.engine.operations import repairs as repairs
 from flowfabric.engine.operations import signals as signals
 from flowfabric.engine.operations import timeline as timeline
 from flowfabric.engine.operations import wait_reads as wait_reads
@@ -214,7 +216,7 @@ class Engine(EngineBackend, Machine):
 
     async def next_due(self) -> due_work.DueLook:
         """The store's clock, and the earliest due time."""
-        return await self.read(due_work.look)
+        return await self.read(partial(due_work.look, self))
 
     async def tick(self) -> int:
         """Run every loop once: due work, retention, sweeps. Returns how many records moved."""

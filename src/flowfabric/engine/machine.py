@@ -17,6 +17,7 @@ from flowfabric.engine.here import WorkersHere
 from flowfabric.engine.inherited import InheritedStore
 from flowfabric.engine.known import Known
 from flowfabric.engine.loop_status import BackgroundLoop
+from flowfabric.engine.own_work import OwnWork
 from flowfabric.engine.unit.due import Aside
 from flowfabric.engine.unit.fold import fold
 from flowfabric.engine.unit.unit import open_unit
@@ -28,6 +29,7 @@ from flowfabric.kernel.decision import Moment, Refused
 from flowfabric.kernel.execution.create import CreateExecution
 from flowfabric.kernel.execution.routing import Offer
 from flowfabric.kernel.limit.fairness import Credits
+from flowfabric.kernel.place.tenants import LoopFilter
 from flowfabric.model.attempt import Attempt
 from flowfabric.model.checks import check_execution_id, check_name
 from flowfabric.model.execution import Execution
@@ -84,6 +86,7 @@ class Machine:
         self.batches = Batcher(self._commit, batch_max=config.batch_max, in_flight=in_flight)
         self.loop: BackgroundLoop | None = None  # once started, and if it is to run one
         self.aside = Aside()
+        self.own_work = OwnWork(LoopFilter(tuple(config.loop_namespaces), config.loop_tag))
         self.complaints = Complaints(logging.getLogger("flowfabric.loops"))
         self.known = Known(store)
         self._credits: dict[Offer, Credits] = {}

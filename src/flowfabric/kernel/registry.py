@@ -50,6 +50,7 @@ RULES: Final[dict[type[Command[object]], Rule]] = {
     operate.Hold: operate.hold,
     operate.Release: operate.release,
     operate.Block: operate.block,
+    operate.BlockRoute: operate.block_route,
     operate.Unblock: operate.unblock,
     operate.SetTag: operate.set_tag,
     replay.Replay: replay.replay,

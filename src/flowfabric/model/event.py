@@ -52,6 +52,8 @@ class OperatorEventType(StrEnum):
     KEY_SEEDED = "key_seeded"
     KEY_ROTATED = "key_rotated"
     TAGGED = "tagged"
+    COUNTERS_REPAIRED = "counters_repaired"
+    SIBLINGS_DRAINED = "siblings_drained"
 
 
 class LeaseEvent(Record, frozen=True):

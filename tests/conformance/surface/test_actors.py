@@ -13,10 +13,12 @@ from flowfabric.model.event import OperatorEvent
 from flowfabric.model.flow import CancellationPolicy
 from flowfabric.model.state import BlockingReason
 from flowfabric.model.suspension import OperatorOnly
-from tests.support.budgets import BUDGET, make_budget
+from flowfabric.stores.tables import FLOW_TASKS, FLOWS, GATES, USAGE
+from tests.support.budgets import BUDGET, make_budget, report
 from tests.support.flows import submit
 from tests.support.gates import QUOTA, quota
 from tests.support.lab import LANE, Lab, scenario
+from tests.support.spoiling import busy, change, drop
 from tests.support.waits import suspended
 
 ANN: Final = {"actor": "ann"}
@@ -73,6 +75,38 @@ async def other(lab: Lab) -> str:
     return "other"
 
 
+async def overdrawn(lab: Lab) -> str:
+    """A budget that says it holds what no reservation holds."""
+    await make_budget(lab, hard={"a": 10})
+    await report(lab, {"a": 1})
+    await change(lab, USAGE, held=5)
+    return BUDGET
+
+
+async def crowded(lab: Lab) -> str:
+    await quota(lab, cap=2)
+    await lab.started(quota_policy_id=QUOTA)
+    await change(lab, GATES, active=2)
+    return QUOTA
+
+
+async def miscounted(lab: Lab) -> str:
+    flow_id = await two_members(lab)
+    await change(lab, FLOWS, node_count=7)
+    return flow_id
+
+
+async def decided(lab: Lab) -> str:
+    """A member whose group is decided, while two of its upstreams still run."""
+    return (await busy(lab)).execution_ids["any"]
+
+
+async def forgotten(lab: Lab) -> str:
+    key = await decided(lab)
+    await drop(lab, FLOW_TASKS)
+    return key
+
+
 REASON: Final = {"reason": "x"}
 STOP: Final = {"policy": CancellationPolicy.CANCEL_ALL, **REASON}
 QUOTA_FULL: Final = {"reason": BlockingReason.WAITING_FOR_QUOTA}
@@ -87,6 +121,7 @@ CALLS: Final[dict[str, tuple[Act, str, dict[str, Any]]]] = {
     "hold_execution": (created, "execution_id", REASON),
     "release_execution": (held, "execution_id", {}),
     "block_execution_for_admission": (created, "execution_id", QUOTA_FULL),
+    "block_route": (created, "execution_id", {}),
     "unblock_execution": (blocked, "execution_id", {}),
     "resume_execution": (waiting, "execution_id", {}),
     "issue_grant_and_claim": (
@@ -108,6 +143,11 @@ CALLS: Final[dict[str, tuple[Act, str, dict[str, Any]]]] = {
     "rotate_waitpoint_hmac_secret_all": (other, "new_kid", {}),
     "cancel_flow": (two_members, "flow_id", STOP),
     "cancel_flow_header": (two_members, "flow_id", STOP),
+    "reconcile_budget_counters": (overdrawn, "budget_id", {}),
+    "reconcile_quota_counters": (crowded, "quota_policy_id", {}),
+    "reconcile_flow_counters": (miscounted, "flow_id", {}),
+    "drain_sibling_cancel_group": (decided, "downstream_execution_id", {}),
+    "reconcile_sibling_cancel_group": (forgotten, "downstream_execution_id", {}),
 }
 UNSAFE: Final = [
     name for name, each in OPERATIONS.items() if issubclass(each.request, UnsafeRequest)
@@ -124,6 +164,8 @@ async def signed(lab: Lab) -> list[OperatorEvent]:
 async def test_the_actor_of_an_unsafe_operation_is_kept(lab: Lab, name: str) -> None:
     make, label, arguments = CALLS[name]
     subject = await make(lab)
+    if label == "downstream_execution_id":
+        arguments = {**arguments, "flow_id": (await lab.record(subject)).flow_id}
     await getattr(lab.engine, name)(**{label: subject}, **arguments, **ANN)
     assert [event.actor for event in await signed(lab)] == ["ann"]
 

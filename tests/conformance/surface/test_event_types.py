@@ -15,10 +15,12 @@ from flowfabric.model.state import BlockingReason, TerminalOutcome
 from flowfabric.model.suspension import Count, CountKind, OperatorOnly, SignalEffect
 from flowfabric.model.words import TimeoutBehavior
 from flowfabric.model.worker import WorkerEventType
+from flowfabric.stores.tables import FLOWS
 from tests.support.budgets import BUDGET, make_budget, report
 from tests.support.flows import arrows, node, submit
 from tests.support.gates import QUOTA, quota
 from tests.support.lab import LANE, Lab, scenario
+from tests.support.spoiling import busy, change
 from tests.support.waits import early, pending, suspended
 
 Acts = Callable[[Lab], Awaitable[Any]]
@@ -117,6 +119,16 @@ async def flows_end_and_reopen(lab: Lab) -> None:
     await lab.engine.cancel_flow(flow_id=other.flow_id, reason="enough")
 
 
+async def operators_repair(lab: Lab) -> None:
+    made = await busy(lab)
+    await change(lab, FLOWS, node_count=7)
+    await lab.engine.reconcile_flow_counters()
+    await lab.engine.drain_sibling_cancel_group(
+        flow_id=made.flow_id, downstream_execution_id=made.execution_ids["any"]
+    )
+    await lab.engine.cancel_flow(flow_id=made.flow_id, reason="enough")
+
+
 async def workers_come_and_go(lab: Lab) -> None:
     for name in ("dead", "silent"):
         await lab.engine.register_worker(
@@ -141,6 +153,7 @@ OPERATORS: Final = (
     keys_are_seeded_and_rotated,
     waits_begin_and_end,
     flows_end_and_reopen,
+    operators_repair,
 )
 LOGS: Final[dict[str, tuple[Any, str, tuple[Acts, ...]]]] = {
     "operator_events": (OperatorEventType, "event_type", OPERATORS),

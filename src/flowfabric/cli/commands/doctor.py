@@ -12,10 +12,12 @@ from flowfabric.api.admin import Problem
 from flowfabric.cli.call import Call
 from flowfabric.cli.exits import Exit
 from flowfabric.cli.grammar import FfParser
+from flowfabric.cli.repairing import repair_all
 from flowfabric.cli.show.plain import plain
 from flowfabric.cli.show.terminal import clean, mask
 from flowfabric.cli.show.times import absolute, count
 from flowfabric.errors import SchemaMismatch
+from flowfabric.model.repair import Correction
 
 SHOWN_MAX: Final = 10  # of one kind; --json has them all
 WIDTH_MAX: Final = 80
@@ -27,17 +29,23 @@ def add_arguments(parser: FfParser) -> None:
     parser.add_argument(
         "--quick", action="store_true", help="leave out the checks that read every row"
     )
+    parser.add_argument(
+        "--repair", action="store_true", help="first set counters right that the rows prove wrong"
+    )
     parser.set_defaults(handler=doctor)
 
 
 async def doctor(call: Call) -> Exit:
-    """Run every check; exit code 1 when something is wrong."""
+    """Repair if asked, run every check; exit code 1 when something is wrong."""
     problems: list[Finding]
+    repaired: list[Correction] = []
     notices: list[Finding] = []
     facts: dict[str, Any] = {"url": mask(call.url)}
     call.terminal.status(f"examining {mask(call.url)} …")
     try:
         async with call.engine() as engine:
+            if call.arguments.repair:
+                repaired = await repair_all(engine)
             report = await engine.doctor(quick=call.arguments.quick)
     except SchemaMismatch as error:
         advice = "run `ff db check` for all migrations"
@@ -46,11 +54,13 @@ async def doctor(call: Call) -> Exit:
         facts |= plain(report.facts)
         problems, notices = _findings(report.problems), _findings(report.notices)
     if call.terminal.as_json:
+        found = {"healthy": not problems, "problems": problems, "notices": notices, "facts": facts}
         call.terminal.document(
-            {"healthy": not problems, "problems": problems, "notices": notices, "facts": facts}
+            {**found, "repaired": plain(repaired)} if call.arguments.repair else found
         )
     else:
         call.terminal.facts([(name, _fact(name, value)) for name, value in facts.items()])
+        _show_repairs(call, repaired)
         _show(call, problems, "red")
         _show(call, notices, "yellow")
         _sum_up(call, problems, notices)
@@ -63,6 +73,20 @@ def _findings(found: Sequence[Problem]) -> list[Finding]:
 
 def _finding(code: str, subject: str, detail: str, advice: str) -> Finding:
     return {"code": code, "subject": subject, "detail": mask(detail), "advice": advice}
+
+
+def _show_repairs(call: Call, repaired: Sequence[Correction]) -> None:
+    """What was set right: the value before and after."""
+    if not call.arguments.repair:
+        return
+    terminal = call.terminal
+    terminal.line()
+    terminal.line(terminal.paint(f"repaired ({len(repaired)})", "green"))
+    for each in repaired[:SHOWN_MAX]:
+        _wrap(call, clean(each.subject), "  ")
+        _wrap(call, clean(f"{each.counter}: {each.before} → {each.after}"), "    ")
+    if len(repaired) > SHOWN_MAX:
+        terminal.line(f"  … and {len(repaired) - SHOWN_MAX} more: --json lists all")
 
 
 def _show(call: Call, findings: Sequence[Finding], style: str) -> None:

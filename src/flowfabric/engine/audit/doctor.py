@@ -11,11 +11,12 @@ from typing import Any
 
 from flowfabric.api.admin import DoctorReport, Problem
 from flowfabric.engine.audit.flows import audit_flows, strays
-from flowfabric.engine.audit.limits import audit_limits
+from flowfabric.engine.audit.limits import audit_limits, unattached
 from flowfabric.engine.audit.loops import audit_loops, dead_loops, overdue_rows
 from flowfabric.engine.loop_status import LoopStatus
 from flowfabric.engine.machine import Machine
 from flowfabric.errors import FlowFabricError
+from flowfabric.kernel.repair import told
 from flowfabric.limits import PAGE_MAX
 from flowfabric.model.execution import Execution
 from flowfabric.model.record import replace
@@ -179,6 +180,8 @@ async def _rows(reader: Reader) -> tuple[int, list[Problem]]:
         known = [row for row in rows if isinstance(row, Execution)]
         lost = await strays(reader, known)
         problems += [Problem("flows", subject, what) for subject, what in lost]
+        missing = await unattached(reader, known)
+        problems += [Problem("limits", wrong.subject, told(wrong)) for _, wrong in missing]
         if len(rows) < PAGE_MAX or not known:
             break
         wanted = replace(wanted, before=newest_first(known[-1]))

@@ -6,6 +6,7 @@ import asyncio
 
 from flowfabric import limits
 from flowfabric.api import admin as api
+from flowfabric.engine import due_work
 from flowfabric.engine.audit.doctor import examine
 from flowfabric.engine.due_work import clock_of
 from flowfabric.engine.loop_status import status_of
@@ -24,7 +25,7 @@ from flowfabric.kernel.execution.expire import (
 )
 from flowfabric.model.checks import check_flag, check_integer
 from flowfabric.model.results import Prepared, Reconciled
-from flowfabric.stores.base import Reader, Transaction
+from flowfabric.stores.base import Reader
 
 # --- about the store -----------------------------------------------------------------------------
 
@@ -115,9 +116,4 @@ def expire_execution(
 async def trim_retention(machine: Machine, request: api.TrimRetention) -> int:
     """Delete one batch, in one transaction."""
     limit = check_integer(request.limit, field="limit", least=1, most=limits.CREATE_MAX)
-
-    async def work(tx: Transaction) -> int:
-        await tx.catalog()
-        return await tx.purge(tx.now, limit)
-
-    return await machine.transact(work)
+    return await due_work.trim_retention(machine, limit)

@@ -6,11 +6,13 @@ from flowfabric import limits
 from flowfabric.api import control as api
 from flowfabric.engine.machine import Machine
 from flowfabric.engine.operations.leases import check_fence
-from flowfabric.engine.operations.performing import commands
+from flowfabric.engine.operations.performing import answers, commands
+from flowfabric.engine.operations.workers import live_workers
 from flowfabric.errors import InvalidBlockingReason
 from flowfabric.kernel.execution.cancel import Cancel
 from flowfabric.kernel.execution.operate import (
     Block,
+    BlockRoute,
     ChangePriority,
     Hold,
     Release,
@@ -19,9 +21,11 @@ from flowfabric.kernel.execution.operate import (
 )
 from flowfabric.kernel.execution.replay import Replay
 from flowfabric.kernel.execution.revoke import RevokeLease
+from flowfabric.kernel.execution.routing import able_worker
 from flowfabric.model.checks import (
     check_flag,
     check_instant,
+    check_lane,
     check_name,
     check_tag_key,
     check_tag_value,
@@ -30,8 +34,11 @@ from flowfabric.model.checks import (
     clip_text,
     word_of,
 )
+from flowfabric.model.execution import Execution
+from flowfabric.model.results import Blocked, Rejected
 from flowfabric.model.shown import shown
 from flowfabric.model.state import BlockingReason
+from flowfabric.stores.base import Reader
 
 # --- the course of an execution ------------------------------------------------------------------
 
@@ -109,6 +116,41 @@ def block_execution_for_admission(
         reason=_reason(request.reason),
         detail=clip_text(request.reason_detail, limits.REASON_BYTES, field="reason_detail"),
     )
+
+
+@answers(api.BlockRoute)
+async def block_route(machine: Machine, request: api.BlockRoute) -> Blocked | Rejected:
+    """Block, unless a live worker can run it: looked for before, and again after the block."""
+    reason, lane_id = _reason(request.reason_code, "reason_code"), request.lane_id
+    if reason is not BlockingReason.WAITING_FOR_CAPABLE_WORKER:
+        raise InvalidBlockingReason(f"reason_code: {reason.value}", field="reason_code")
+    key, actor = machine.check_id(request.execution_id), machine.actor(request.actor)
+    command = BlockRoute(
+        execution_id=key,
+        lane_id=None if lane_id is None else check_lane(lane_id),
+        detail=clip_text(request.reason_detail, limits.REASON_BYTES, field="reason_detail"),
+        actor=actor,
+    )
+    if (able := await machine.read(lambda reader: _able_worker(reader, key))) is not None:
+        return Rejected(f"worker {able} can run it")
+    reply = await machine.execute(command)
+    if isinstance(reply, Rejected):
+        return reply
+    if (able := await machine.read(lambda reader: _able_worker(reader, key))) is None:
+        return reply
+    lift = Unblock(execution_id=key, expected=reason, by_operator=True, actor=actor)
+    await machine.execute_together([lift], check=lambda _: None)  # the worker may have lifted it
+    return Rejected(f"worker {able} can run it")
+
+
+async def _able_worker(reader: Reader, execution_id: str) -> str | None:
+    await reader.catalog()
+    execution = (await reader.get([execution_id])).get(execution_id)
+    if not isinstance(execution, Execution) or execution.is_terminal:
+        return None
+    workers = await live_workers(reader, execution.namespace)
+    able = able_worker(workers, execution.route, reader.now)
+    return None if able is None else able.worker_instance_id
 
 
 @commands(api.UnblockExecution)

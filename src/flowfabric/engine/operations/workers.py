@@ -9,9 +9,15 @@ from flowfabric.engine.machine import Machine
 from flowfabric.engine.operations.leases import offer
 from flowfabric.engine.operations.listing import Listing, check_limit
 from flowfabric.engine.operations.performing import answers, commands
-from flowfabric.kernel.place.workers import HeartbeatWorker, MarkWorkerDead, RegisterWorker
+from flowfabric.kernel.place.workers import (
+    CallUpRoutes,
+    HeartbeatWorker,
+    MarkWorkerDead,
+    RegisterWorker,
+)
 from flowfabric.model.checks import check_flag, check_integer, check_name, check_text
 from flowfabric.model.record import replace
+from flowfabric.model.results import Refreshed, Registered
 from flowfabric.model.worker import Worker
 from flowfabric.stores.base import Reader
 from flowfabric.stores.indexes import Search, by_key
@@ -20,10 +26,10 @@ from flowfabric.stores.tables import WORKERS, Key
 _WORKERS = Listing("list_workers", at_names)
 
 
-@commands(api.RegisterWorker)
-def register_worker(machine: Machine, request: api.RegisterWorker) -> RegisterWorker:
-    """A new entry, or a newer one."""
-    return RegisterWorker(
+@answers(api.RegisterWorker)
+async def register_worker(machine: Machine, request: api.RegisterWorker) -> Registered | Refreshed:
+    """A new entry, or a newer one; work that no worker could run goes on."""
+    command = RegisterWorker(
         offer=offer(machine, request.lanes, request.capabilities, request.kinds, request.namespace),
         worker_id=check_name(request.worker_id, field="worker_id"),
         worker_instance_id=check_name(request.worker_instance_id, field="worker_instance_id"),
@@ -34,6 +40,11 @@ def register_worker(machine: Machine, request: api.RegisterWorker) -> RegisterWo
             most=limits.WORKER_TTL_MS_MAX,
         ),
     )
+    reply = await machine.execute(command)
+    call_up = CallUpRoutes(offer=command.offer, limit=limits.DUE_BATCH)
+    while await machine.execute(call_up) == limits.DUE_BATCH:
+        pass
+    return reply
 
 
 @commands(api.HeartbeatWorker)

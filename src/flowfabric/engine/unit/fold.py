@@ -8,10 +8,12 @@ from typing import Any, cast
 from flowfabric.engine.unit.answers import Repeatable, first_answer
 from flowfabric.engine.unit.commands import claims as claims
 from flowfabric.engine.unit.commands import due as due
+from flowfabric.engine.unit.commands import flow_repairs as flow_repairs
 from flowfabric.engine.unit.commands import flows as flows
 from flowfabric.engine.unit.commands import keys as keys
 from flowfabric.engine.unit.commands import lanes as lanes
 from flowfabric.engine.unit.commands import limits as limits
+from flowfabric.engine.unit.commands import repairs as repairs
 from flowfabric.engine.unit.commands import starts as starts
 from flowfabric.engine.unit.commands import waits as waits
 from flowfabric.engine.unit.commands import workers as workers

@@ -8,6 +8,7 @@ from flowfabric.errors import ExecutionNotEligible, InvalidBlockingReason
 from flowfabric.kernel.command import ExecutionCommand
 from flowfabric.kernel.decision import Decision, Moment, Refused, refuse
 from flowfabric.kernel.execution.fence import not_active, not_found
+from flowfabric.kernel.execution.routing import NO_WORKER, route_key
 from flowfabric.kernel.execution.transition import operator_event, park, without_block
 from flowfabric.kernel.tags import with_tags
 from flowfabric.model.event import OperatorEventType
@@ -44,6 +45,13 @@ class Block(ExecutionCommand[Blocked | Rejected], frozen=True, kw_only=True):
     """Admission refuses: keep waiting work from being claimed, for a reason."""
 
     reason: BlockingReason
+    detail: str
+
+
+class BlockRoute(ExecutionCommand[Blocked | Rejected], frozen=True, kw_only=True):
+    """A scheduler has found no worker that can run it."""
+
+    lane_id: str | None  # the lane it is expected on
     detail: str
 
 
@@ -137,6 +145,31 @@ def block(execution: Execution | None, command: Block, at: Moment) -> Decision[B
         detail=command.detail,
     )
     return Decision(Blocked(execution.execution_id, command.reason), done, None, (audit,))
+
+
+def block_route(
+    execution: Execution | None, command: BlockRoute, at: Moment
+) -> Decision[Blocked | Rejected]:
+    """As `block`, on its route: a worker that can run it ends the wait when it registers."""
+    lane_id = command.lane_id
+    if execution is not None and lane_id is not None and execution.lane_id != lane_id:
+        return Decision(Rejected(f"execution is on lane {execution.lane_id}"))
+    reason = BlockingReason.WAITING_FOR_CAPABLE_WORKER
+    if execution is not None and execution.blocked_on == route_key(execution.route):
+        return Decision(Blocked(execution.execution_id, reason))
+    detail = command.detail or NO_WORKER
+    plain = Block(execution_id=command.execution_id, reason=reason, detail=detail)
+    decision = block(execution, plain, at)
+    if decision.execution is None:
+        return decision
+    blocked = replace(decision.execution, blocked_on=route_key(decision.execution.route))
+    return replace(decision, execution=blocked)
+
+
+def call_up_route(execution: Execution, at: Moment) -> Decision[Unblocked]:
+    """A worker that can run it has registered."""
+    reason = BlockingReason.WAITING_FOR_CAPABLE_WORKER
+    return unblock(execution, Unblock(execution_id=execution.execution_id, expected=reason), at)
 
 
 def unblock(execution: Execution | None, command: Unblock, at: Moment) -> Decision[Unblocked]:

@@ -128,7 +128,7 @@ def _cause(execution: Execution, lane_state: LaneState, crew: _Crew, now: int) -
         case LifecyclePhase.RUNNABLE:
             if execution.is_waiting:
                 return _waiting(execution, lane_state, crew, now)
-            return _held_back(execution)
+            return _held_back(execution, crew)
 
 
 def _suspended(execution: Execution, wait: WaitLook) -> _Cause:
@@ -166,7 +166,7 @@ def _running(execution: Execution, now: int) -> _Cause:
     return _Cause("reclaim", execution.blocking_detail, execution.reclaim_at)
 
 
-def _held_back(execution: Execution) -> _Cause:
+def _held_back(execution: Execution, crew: _Crew) -> _Cause:
     reason = execution.state.blocking_reason
     due, summary = execution.blocked_until, execution.blocking_detail or reason.value
     if execution.state.eligibility_state is EligibilityState.NOT_ELIGIBLE_UNTIL_TIME:
@@ -174,8 +174,20 @@ def _held_back(execution: Execution) -> _Cause:
         delay = _delay_of(execution)
         if delay and due - delay > execution.created_at:
             summary += "; its delay began when its join was met"
-    hints = ("ff release lets it go on",) if reason is BlockingReason.PAUSED_BY_OPERATOR else ()
+    hints: tuple[str, ...] = ()
+    if reason is BlockingReason.PAUSED_BY_OPERATOR:
+        hints = ("ff release lets it go on",)
+    elif reason is BlockingReason.WAITING_FOR_CAPABLE_WORKER:
+        summary = f"its route is blocked: {summary}"
+        hints = (_missing_worker(execution, crew), "it goes on when such a worker registers")
     return _Cause(reason.value, summary, due, hints)
+
+
+def _missing_worker(execution: Execution, crew: _Crew) -> str:
+    """Which worker would run it."""
+    lane, kind = execution.lane_id, execution.execution_kind
+    needs = "".join(f" --capability {each}" for each in crew.missing)
+    return f"start a worker on lane {lane} that handles {kind}" + (f":{needs}" if needs else "")
 
 
 def _waiting(execution: Execution, lane_state: LaneState, crew: _Crew, now: int) -> _Cause:

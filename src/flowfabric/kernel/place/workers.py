@@ -26,6 +26,21 @@ class RegisterWorker(Command[Registered | Refreshed], frozen=True, kw_only=True)
         need.catalog = True
 
 
+class CallUpRoutes(Command[int], frozen=True, kw_only=True):
+    """A worker has registered: work blocked on its routes goes on, up to a limit; returns how many.
+
+    A transaction of its own, after the registration has committed. `block_route` looks for workers
+    after its block has committed. So one of the two sees the other, whichever comes first.
+    """
+
+    offer: Offer
+    limit: int
+
+    def needs(self, need: Needs) -> None:
+        """The routes."""
+        need.catalog = True
+
+
 class HeartbeatWorker(Command[Refreshed | NotRegistered], frozen=True, kw_only=True):
     """A worker is still alive."""
 

@@ -8,12 +8,14 @@ from flowfabric.engine.unit.corrupt import readable
 from flowfabric.engine.unit.handlers import handles
 from flowfabric.engine.unit.unit import Unit
 from flowfabric.kernel.decision import Refused
+from flowfabric.kernel.execution.operate import call_up_route
 from flowfabric.kernel.execution.revoke import RevokeLease
+from flowfabric.kernel.execution.routing import fitting_routes, route_key
 from flowfabric.kernel.place import workers as kernel
 from flowfabric.limits import CLAIM_MAX
 from flowfabric.model.results import Marked, NotRegistered, Refreshed, Registered
 from flowfabric.model.worker import Worker
-from flowfabric.stores.indexes import DUE, Search, due_search
+from flowfabric.stores.indexes import BLOCKED, DUE, Search, due_search
 from flowfabric.stores.tables import WORKERS
 
 
@@ -22,6 +24,19 @@ async def register(unit: Unit, command: kernel.RegisterWorker) -> Registered | R
     """A new entry, or a newer one."""
     known = await _registered(unit, command.offer.namespaces[0], command.worker_instance_id)
     return unit.view.apply(None, kernel.register_worker(known, command, unit.view.at))
+
+
+@handles(kernel.CallUpRoutes)
+async def call_up(unit: Unit, command: kernel.CallUpRoutes) -> int:
+    """Work that waits for a worker of this kind is free to be claimed."""
+    keys = tuple((route_key(each),) for each in fitting_routes(command.offer, unit.catalog))
+    if not keys:
+        return 0
+    search = Search(BLOCKED, keys, limit=command.limit, is_held=True)
+    found = await unit.overlay.search(search)
+    for execution in found:
+        unit.view.apply(unit.view.take(execution), call_up_route(execution, unit.view.at))
+    return len(found)
 
 
 @handles(kernel.HeartbeatWorker)

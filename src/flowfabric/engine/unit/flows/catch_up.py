@@ -12,7 +12,7 @@ from flowfabric.engine.unit.flows.joins import Joins
 from flowfabric.kernel.execution.cancel import stop
 from flowfabric.kernel.flow.deferred import FLOW_CASCADE, PARENT_ENDED, cancel_source
 from flowfabric.kernel.flow.join import SIBLING_QUORUM, siblings_to_cancel, spares_shared
-from flowfabric.model.flow import EdgeState, GroupState, TaskKind, TaskRow
+from flowfabric.model.flow import EdgeState, GroupState, MemberRow, TaskKind, TaskRow
 
 
 class CatchUp:
@@ -26,6 +26,7 @@ class CatchUp:
         self._deferred = deferred
         self._joins = joins
         self._cascade = cascade
+        self.cancelled: list[str] = []  # members that this transaction has cancelled so far
 
     async def work_off(self, tasks: Sequence[TaskRow]) -> None:
         """Do pieces of deferred work whose flows are locked, the earliest first, as far as the
@@ -84,17 +85,22 @@ class CatchUp:
 
     async def _cancel_siblings(self, task: TaskRow) -> bool:
         """Cancel the upstreams that still run for a decided group."""
-        graph = self._graph
-        member = await graph.load_member(task.flow_id, task.execution_id)
+        member = await self._graph.load_member(task.flow_id, task.execution_id)
         if member is None or member.group_state is GroupState.PENDING:
             return True  # a replay has opened the group again: they are needed
-        edges = await graph.edges.leading_to([task.execution_id], EdgeState.APPLIED)
+        ids = await self.siblings_of(member)
+        return await self._cancel(ids, task.reason, SIBLING_QUORUM)
+
+    async def siblings_of(self, member: MemberRow) -> list[str]:
+        """The upstreams with an open edge to this member, without those that are spared."""
+        graph = self._graph
+        edges = await graph.edges.leading_to([member.execution_id], EdgeState.APPLIED)
         ids = sorted({edge.upstream_execution_id for edge in edges})
         if spares_shared(member):
             others = await graph.edges.leaving(ids)
             rows = await graph.load_members((e.flow_id, e.downstream_execution_id) for e in others)
             ids = siblings_to_cancel(ids, others, rows)
-        return await self._cancel(ids, task.reason, SIBLING_QUORUM)
+        return ids
 
     async def _cancel(self, ids: Sequence[str], reason: str, source: str) -> bool:
         """Cancel those that have not ended; False when some are left.
@@ -113,5 +119,6 @@ class CatchUp:
                 if self.cancels_remaining <= 0:
                     return False
                 self.cancels_remaining -= 1
+                self.cancelled.append(execution.execution_id)
                 self._view.apply(execution, stop(execution, reason, source, self._view.at))
         return is_whole

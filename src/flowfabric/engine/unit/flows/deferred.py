@@ -57,6 +57,12 @@ class Deferred:
         now = self._view.at.now
         return [found[key] for key in keys if key in found and found[key].due_at <= now]
 
+    async def find(self, flow_id: str, kind: TaskKind, execution_id: str) -> TaskRow | None:
+        """A piece of work that was deferred, whether it is due or not."""
+        key = (flow_id, kind, execution_id)
+        self._view.rows.take(FLOW_TASKS, await self._tx.rows(FLOW_TASKS, [key]))
+        return self._view.rows.get(FLOW_TASKS, key)
+
     async def cancels_of(self, flow_id: str) -> list[TaskRow]:
         """The deferred cancels of a flow's members, this transaction's included."""
         rows = self._view.rows

@@ -20,6 +20,7 @@ from flowfabric.kernel.execution.complete import Complete
 from flowfabric.kernel.execution.fail import Fail
 from flowfabric.kernel.flow.children import family_of
 from flowfabric.model.execution import Execution
+from flowfabric.model.flow import MemberRow, TaskRow
 from flowfabric.stores.base import Corrupt, Transaction
 from flowfabric.stores.tables import FLOW_TASKS, FLOWS, MEMBERS
 
@@ -76,6 +77,15 @@ class Flows:
         members = {each.flow_id for each in executions if each.flow_id is not None}
         theirs = {key[0] for key in (*due.of(FLOW_TASKS), *due.of(FLOWS))}
         await self.graph.locks.lock(members | theirs)
+
+    async def perform(self, task: TaskRow) -> list[str]:
+        """Do one piece of deferred work now; the executions that it cancelled."""
+        await self._catch_up.work_off([task])
+        return self._catch_up.cancelled
+
+    async def siblings_of(self, member: MemberRow) -> list[str]:
+        """The upstreams that a decided group of this member would cancel."""
+        return await self._catch_up.siblings_of(member)
 
     async def move_due(self, due: Due) -> int:
         """Do what is due for flows that are locked; how much was done."""
