@@ -39,16 +39,20 @@ class Bound(list[Any]):
 
 
 def listing_sql(
-    wanted: ListFilter, route_ids: list[int] | None, limit: int, bind: Placeholder
+    wanted: ListFilter,
+    route_ids: list[int] | None,
+    limit: int,
+    bind: Placeholder,
+    columns: str = RECORD_COLUMNS,
 ) -> str:
     """SELECT … newest first. `bind` takes a value and returns its placeholder."""
     if wanted.tag is None and _is_by_state(wanted):
-        return _merged(_by_state(wanted, route_ids, bind), "c", bind(limit))
+        return _merged(columns, _by_state(wanted, route_ids, bind), "c", bind(limit))
     if wanted.tag is None and route_ids is not None and len(route_ids) <= MERGED_MAX:
-        return _merged(_by_route(wanted, route_ids, bind), "b", bind(limit))
+        return _merged(columns, _by_route(wanted, route_ids, bind), "b", bind(limit))
     lead, source = _source(wanted, route_ids, bind)
     return (
-        f"SELECT {RECORD_COLUMNS} FROM {source}"
+        f"SELECT {columns} FROM {source}"
         f" ORDER BY {lead}.created_at DESC, {lead}.execution_id DESC LIMIT {bind(limit)}"
     )
 
@@ -68,7 +72,7 @@ def _is_by_state(wanted: ListFilter) -> bool:
     return bool(wanted.states) and "completed" not in wanted.states
 
 
-def _merged(sources: list[str], lead: str, limit: str) -> str:
+def _merged(columns: str, sources: list[str], lead: str, limit: str) -> str:
     """The newest of each source, the newest of these, and then their records."""
     newest = " UNION ALL ".join(
         f"SELECT * FROM (SELECT {lead}.created_at, {lead}.execution_id FROM {source}"
@@ -76,7 +80,7 @@ def _merged(sources: list[str], lead: str, limit: str) -> str:
         for source in sources
     )
     return (
-        f"SELECT {RECORD_COLUMNS} FROM ({newest}"
+        f"SELECT {columns} FROM ({newest}"
         f" ORDER BY created_at DESC, execution_id DESC LIMIT {limit}) AS k"
         " JOIN ff_exec_core AS c ON c.execution_id = k.execution_id"
         " JOIN ff_exec_body AS b ON b.execution_id = k.execution_id"

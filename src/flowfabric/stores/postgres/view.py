@@ -43,6 +43,7 @@ from flowfabric.stores.postgres.arrays import (
 )
 from flowfabric.stores.postgres.logs import Logs, affected
 from flowfabric.stores.postgres.small import SmallTables
+from flowfabric.stores.postgres.usual import RECORD
 from flowfabric.stores.queries import queries_of
 from flowfabric.stores.readable import first_readable
 from flowfabric.stores.routebook import EMPTY_BOOK, RouteBook
@@ -295,7 +296,7 @@ class PostgresView(SmallTables, Logs):
 
     async def list_executions(self, wanted: ListFilter, limit: int) -> list[Execution | Corrupt]:
         numbers, values = await self._listed(wanted), Bound()
-        sql = listing_sql(wanted, numbers, limit, values.numbered("$"))
+        sql = listing_sql(wanted, numbers, limit, values.numbered("$"), RECORD)
         rows = await self._connection.fetch(sql, *values)
         return await self.records([tuple(row) for row in rows])
 
