@@ -38,6 +38,7 @@ FILTERS: dict[str, dict[str, Any]] = {
     "namespace": {"namespace": "default"},
     "kind and state": {"execution_kind": "listed-3", "states": ["waiting"]},
     "tag": {"tag": ("team.name", "rare")},
+    "tag and state": {"tag": ("team.name", "rare"), "states": ["waiting"]},
 }
 
 

@@ -5,7 +5,7 @@
     model ──► kernel ──► engine ──► loops ──► assemble ──► sdk ──► cli
       ├─────► stores ────────────────────────────┘          │
       └─────► api, the waist ──► engine, sdk, cli ──────────┘
-    stores.base (protocol), stores.indexes, stores.tables ──► engine, loops
+    stores.base (protocol), stores.indexes, stores.logs, stores.tables ──► engine, loops
 
 The SDK and the CLI know an engine only by the waist.
 
@@ -42,7 +42,15 @@ ALLOWED: dict[str, set[str]] = {
     "api": {"model"} | EVERYWHERE,
     "kernel": {"model"} | EVERYWHERE,
     "stores": {"model"} | EVERYWHERE | OUTSIDE,
-    "engine": {"model", "api", "kernel", "stores.base", "stores.indexes", "stores.tables"}
+    "engine": {
+        "model",
+        "api",
+        "kernel",
+        "stores.base",
+        "stores.indexes",
+        "stores.logs",
+        "stores.tables",
+    }
     | EVERYWHERE
     | OUTSIDE,
     "loops": {"engine", "model", "api", "kernel", "stores.base", "clock", "ids"} | EVERYWHERE,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from collections.abc import Callable, Coroutine
 from contextlib import closing
@@ -26,11 +27,12 @@ from flowfabric.stores.indexes import (
     PURGE,
     Search,
 )
-from flowfabric.stores.listing import Bound, listing_sql
+from flowfabric.stores.listing import Bound, counting_sql, listing_sql
 from flowfabric.stores.logs import LOGS, Log
 from flowfabric.stores.postgres import small as postgres_small
 from flowfabric.stores.postgres import view as postgres_view
 from flowfabric.stores.postgres.session import PLANNER
+from flowfabric.stores.postgres.usual import RECORD
 from flowfabric.stores.searches import form_of
 from flowfabric.stores.sqlite import bulk
 from flowfabric.stores.sqlite import logs as sqlite_logs
@@ -250,18 +252,35 @@ def test_no_statement_compares_all_rows_when_statistics_say_there_are_none(
     assert {name: text for name, text in plans.items() if "Join Filter" in text} == {}
 
 
-# Filters, the routes they name, and the index that has their rows in creation order.
-LISTINGS: dict[str, tuple[ListFilter, list[int] | None, str]] = {
-    "none": (ListFilter(), None, "ff_exec_body_created"),
-    "one state": (ListFilter(states=("failed",)), None, "ff_exec_state"),
-    "a state of many numbers": (ListFilter(states=("waiting",)), None, "ff_exec_state"),
-    "several states": (ListFilter(states=("active", "delayed")), None, "ff_exec_state"),
-    "state and route": (ListFilter(states=("waiting",)), [1, 2], "ff_exec_state"),
-    "completed": (ListFilter(states=("completed",)), None, "ff_exec_body_created"),
-    "one route": (ListFilter(), [1], "ff_exec_body_route"),
-    "several routes": (ListFilter(), [1, 2, 3], "ff_exec_body_route"),
-    "completed of a route": (ListFilter(states=("completed",)), [1], "ff_exec_body_route"),
+# Filters, the routes they name, and the indexes that have their rows in creation order.
+LISTINGS: dict[str, tuple[ListFilter, list[int] | None, set[str]]] = {
+    "none": (ListFilter(), None, {"ff_exec_body_created"}),
+    "one state": (ListFilter(states=("failed",)), None, {"ff_exec_state"}),
+    "running": (ListFilter(states=("active",)), None, {"ff_exec_running", "ff_exec_state"}),
+    "a state of many numbers": (
+        ListFilter(states=("waiting",)),
+        None,
+        {"ff_exec_waiting", "ff_exec_state"},
+    ),
+    "several states": (
+        ListFilter(states=("active", "delayed")),
+        None,
+        {"ff_exec_running", "ff_exec_state"},
+    ),
+    "state and route": (
+        ListFilter(states=("waiting",)),
+        [1, 2],
+        {"ff_exec_waiting", "ff_exec_state"},
+    ),
+    "completed": (ListFilter(states=("completed",)), None, {"ff_exec_body_created"}),
+    "one route": (ListFilter(), [1], {"ff_exec_body_route"}),
+    "several routes": (ListFilter(), [1, 2, 3], {"ff_exec_body_route"}),
+    "completed of a route": (ListFilter(states=("completed",)), [1], {"ff_exec_body_route"}),
 }
+# The indexes that a search of a listing may go along; others only find the row of an id.
+IN_ORDER = re.compile(
+    r"ff_exec_(?:state|waiting|running|ready|due|purge|body_created|body_route)\b"
+)
 FAR = (1 << 50, "00000000-0000-7000-8000-000000000000")
 
 
@@ -271,14 +290,14 @@ def test_sqlite_lists_in_the_order_of_an_index(tmp_path: Path, name: str, is_fir
     """All that is ever sorted are pages that are merged."""
     path = tmp_path / "plan.db"
     told(f"sqlite:///{path}", fill)
-    wanted, routes, index = LISTINGS[name]
+    wanted, routes, indexes = LISTINGS[name]
     values = Bound()
     asked = wanted if is_first else replace(wanted, before=FAR)
     sql = listing_sql(asked, routes, 10, values.numbered("?"))
     with closing(sqlite3.connect(path)) as connection:
         plan = connection.execute(f"EXPLAIN QUERY PLAN {sql}", values).fetchall()
     search = search_of(plan)
-    assert index in search, search
+    assert set(IN_ORDER.findall(search)) == indexes, search
     assert "TEMP B-TREE" not in search, search
 
 
@@ -293,8 +312,8 @@ def search_of(plan: list[Any]) -> str:
 def test_postgres_lists_in_the_order_of_an_index(
     postgres_url: str, name: str, is_first: bool
 ) -> None:
-    """Below the limit of a page nothing is sorted; above it at most some pages are."""
-    wanted, routes, index = LISTINGS[name]
+    """Nothing is sorted: pages that are merged are in order already."""
+    wanted, routes, indexes = LISTINGS[name]
     asked = wanted if is_first else replace(wanted, before=FAR)
 
     async def explain(lab: Lab) -> str:
@@ -302,15 +321,51 @@ def test_postgres_lists_in_the_order_of_an_index(
         connection = await asyncpg.connect(postgres_url, server_settings=PLANNER)
         await connection.execute("ANALYZE")
         values = Bound()
-        sql = listing_sql(asked, routes, 10, values.numbered("$"))
+        sql = listing_sql(asked, routes, 10, values.numbered("$"), RECORD)
         rows = await connection.fetch(f"EXPLAIN {sql}", *values)
         await connection.close()
         return "\n".join(row[0] for row in rows)
 
     text = told(postgres_url, explain)
-    assert index in text, text
-    deepest = text[text.rindex("Limit") :]  # of the last arm, or of the only one
-    assert "Sort" not in deepest, text
+    assert set(IN_ORDER.findall(text)) == indexes, text
+    assert "Sort  (" not in text, text
+
+
+COUNTED = {
+    "failed": {"ff_exec_state"},
+    "waiting": {"ff_exec_waiting", "ff_exec_state"},
+    "active": {"ff_exec_running", "ff_exec_state"},
+}
+
+
+@pytest.mark.parametrize("state", COUNTED)
+def test_sqlite_counts_along_the_indexes_of_a_state(tmp_path: Path, state: str) -> None:
+    path = tmp_path / "plan.db"
+    told(f"sqlite:///{path}", fill)
+    values = Bound()
+    sql = counting_sql(ListFilter(states=(state,)), None, values.numbered("?"))
+    with closing(sqlite3.connect(path)) as connection:
+        plan = connection.execute(f"EXPLAIN QUERY PLAN {sql}", values).fetchall()
+    text = "\n".join(row[3] for row in plan)
+    assert set(IN_ORDER.findall(text)) == COUNTED[state], text
+    assert "ff_exec_body" not in text, text
+
+
+@pytest.mark.parametrize("state", COUNTED)
+def test_postgres_counts_along_the_indexes_of_a_state(postgres_url: str, state: str) -> None:
+    async def explain(lab: Lab) -> str:
+        await fill(lab)
+        connection = await asyncpg.connect(postgres_url, server_settings=PLANNER)
+        await connection.execute("ANALYZE")
+        values = Bound()
+        sql = counting_sql(ListFilter(states=(state,)), None, values.numbered("$"))
+        rows = await connection.fetch(f"EXPLAIN {sql}", *values)
+        await connection.close()
+        return "\n".join(row[0] for row in rows)
+
+    text = told(postgres_url, explain)
+    assert set(IN_ORDER.findall(text)) == COUNTED[state], text
+    assert "ff_exec_body" not in text, text
 
 
 def test_claims_look_at_no_row_they_cannot_run(lab: Lab) -> None:

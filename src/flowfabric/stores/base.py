@@ -8,7 +8,7 @@ it runs at once. So each operation is written once and no store knows any rule.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import Any, Final, Protocol, TypeVar
 
@@ -234,6 +234,21 @@ async def look_further(tx: Transaction, wanted: Wanted, found: Found) -> None:
         found.rows[table] = await tx.peek_rows(table, keys) if keys else {}
     for search in wanted.searches:
         found.searches[search] = await tx.search(search)
+
+
+def within(
+    found: Iterable[tuple[Execution, Body]], bytes_max: int | None
+) -> list[tuple[Execution, Body]]:
+    """Up to the one with which the inputs reach `bytes_max`; nothing behind it is read."""
+    if bytes_max is None:
+        return list(found)
+    taken, left = [], bytes_max
+    for pair in found:
+        taken.append(pair)
+        left -= len(pair[1].payload)
+        if left <= 0:
+            break
+    return taken
 
 
 class Reader(Protocol):

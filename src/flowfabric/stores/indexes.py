@@ -240,7 +240,15 @@ BLOCKED: Final = ExecutionIndex(
 # Listings: by state, by creation, by route, by tag. Listings merge pages of these themselves
 # (`listing.py`).
 _STATE: Final = ExecutionIndex(
-    "ff_exec_state", "state_id", "created_at", "execution_id", where="state_id NOT IN (80, 81)"
+    "ff_exec_state",
+    *("state_id", "created_at", "execution_id"),
+    where="state_id NOT IN (1, 60, 80, 81)",
+)
+_WAITING: Final = ExecutionIndex(
+    "ff_exec_waiting", "created_at", "execution_id", where="state_id = 1"
+)
+_RUNNING: Final = ExecutionIndex(
+    "ff_exec_running", "created_at", "execution_id", where="state_id = 60"
 )
 _CREATED: Final = ExecutionIndex(
     "ff_exec_body_created", "created_at", "execution_id", on="ff_exec_body"
@@ -294,6 +302,8 @@ INDEXES: Final[tuple[Index[Any], ...]] = (
     PURGE,
     BLOCKED,
     _STATE,
+    _WAITING,
+    _RUNNING,
     _CREATED,
     _ROUTE,
     _TAG,

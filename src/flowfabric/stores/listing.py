@@ -18,8 +18,11 @@ Placeholder = Callable[[Any], str]
 # A search in each of more routes would take longer to plan than to make: then it is one search, and
 # the database chooses between all of their rows and all rows by creation.
 MERGED_MAX: Final = 64
-# The predicate of the partial index, literally, so that the planner sees that it applies.
-_LISTED_BY_STATE: Final = "c.state_id NOT IN (80, 81)"
+# Work that waits for its first attempt (1) and work that runs (60): every execution is in both
+# states once, so each has an index of its own, which grows at its end.
+_OWN_INDEX: Final = (1, 60)
+# The predicate of the index of other states, literally, so that the planner sees that it applies.
+_LISTED_BY_STATE: Final = "c.state_id NOT IN (1, 60, 80, 81)"
 
 
 class Bound(list[Any]):
@@ -36,33 +39,40 @@ class Bound(list[Any]):
 
 
 def listing_sql(
-    wanted: ListFilter, route_ids: list[int] | None, limit: int, bind: Placeholder
+    wanted: ListFilter,
+    route_ids: list[int] | None,
+    limit: int,
+    bind: Placeholder,
+    columns: str = RECORD_COLUMNS,
 ) -> str:
     """SELECT … newest first. `bind` takes a value and returns its placeholder."""
     if wanted.tag is None and _is_by_state(wanted):
-        return _merged(_by_state(wanted, route_ids, bind), "c", bind(limit))
+        return _merged(columns, _by_state(wanted, route_ids, bind), "c", bind(limit))
     if wanted.tag is None and route_ids is not None and len(route_ids) <= MERGED_MAX:
-        return _merged(_by_route(wanted, route_ids, bind), "b", bind(limit))
+        return _merged(columns, _by_route(wanted, route_ids, bind), "b", bind(limit))
     lead, source = _source(wanted, route_ids, bind)
     return (
-        f"SELECT {RECORD_COLUMNS} FROM {source}"
+        f"SELECT {columns} FROM {source}"
         f" ORDER BY {lead}.created_at DESC, {lead}.execution_id DESC LIMIT {bind(limit)}"
     )
 
 
 def counting_sql(wanted: ListFilter, route_ids: list[int] | None, bind: Placeholder) -> str:
-    """SELECT count(*) of the same rows."""
+    """SELECT the number of the same rows."""
+    if wanted.tag is None and _is_by_state(wanted):
+        each = (f"SELECT count(*) AS n FROM {one}" for one in _by_state(wanted, route_ids, bind))
+        return f"SELECT sum(n) FROM ({' UNION ALL '.join(each)}) AS counted"
     _, source = _source(wanted, route_ids, bind)
     return f"SELECT count(*) FROM {source}"
 
 
 def _is_by_state(wanted: ListFilter) -> bool:
-    """Whether the hot table's partial index has all of these states; the others are met by
+    """Whether the hot table's partial indexes have all of these states; the others are met by
     creation."""
     return bool(wanted.states) and "completed" not in wanted.states
 
 
-def _merged(sources: list[str], lead: str, limit: str) -> str:
+def _merged(columns: str, sources: list[str], lead: str, limit: str) -> str:
     """The newest of each source, the newest of these, and then their records."""
     newest = " UNION ALL ".join(
         f"SELECT * FROM (SELECT {lead}.created_at, {lead}.execution_id FROM {source}"
@@ -70,7 +80,7 @@ def _merged(sources: list[str], lead: str, limit: str) -> str:
         for source in sources
     )
     return (
-        f"SELECT {RECORD_COLUMNS} FROM ({newest}"
+        f"SELECT {columns} FROM ({newest}"
         f" ORDER BY created_at DESC, execution_id DESC LIMIT {limit}) AS k"
         " JOIN ff_exec_core AS c ON c.execution_id = k.execution_id"
         " JOIN ff_exec_body AS b ON b.execution_id = k.execution_id"
@@ -80,14 +90,20 @@ def _merged(sources: list[str], lead: str, limit: str) -> str:
 
 def _by_state(wanted: ListFilter, route_ids: list[int] | None, bind: Placeholder) -> list[str]:
     """For each state number, where to look and for what."""
-    where = [_LISTED_BY_STATE, *_conditions(wanted, "c", bind)]
+    where = _conditions(wanted, "c", bind)
     if route_ids is not None:
         where.append(f"c.route_id IN ({_many(route_ids, bind)})")
-    shared = " AND ".join(where)
+    shared = "".join(f" AND {each}" for each in where)
     return [
-        f"ff_exec_core AS c WHERE c.state_id = {bind(number)} AND {shared}"
-        for number in _numbers(wanted)
+        f"ff_exec_core AS c WHERE {_in_state(number, bind)}{shared}" for number in _numbers(wanted)
     ]
+
+
+def _in_state(number: int, bind: Placeholder) -> str:
+    """The condition that the planner finds the index of this state by."""
+    if number in _OWN_INDEX:
+        return f"c.state_id = {number}"
+    return f"c.state_id = {bind(number)} AND {_LISTED_BY_STATE}"
 
 
 def _by_route(wanted: ListFilter, route_ids: list[int], bind: Placeholder) -> list[str]:
@@ -105,9 +121,8 @@ def _by_route(wanted: ListFilter, route_ids: list[int], bind: Placeholder) -> li
 
 def _source(wanted: ListFilter, route_ids: list[int] | None, bind: Placeholder) -> tuple[str, str]:
     """The leading table, and all tables with the conditions on their rows."""
-    by_state = _is_by_state(wanted)
-    lead = "c" if by_state else "b"
-    where = [_LISTED_BY_STATE] if by_state else []
+    lead = "c" if _is_by_state(wanted) else "b"
+    where = []
     if wanted.states:
         where.append(f"c.state_id IN ({_many(_numbers(wanted), bind)})")
     if route_ids is not None:

@@ -29,6 +29,7 @@ from flowfabric.stores.base import (
     Wanted,
     look_in_order,
     refuse_join,
+    within,
 )
 from flowfabric.stores.drive import drive
 from flowfabric.stores.hints import LocalHints
@@ -43,7 +44,6 @@ from flowfabric.stores.indexes import (
     uuid_of,
 )
 from flowfabric.stores.logs import BEFORE_ALL, LOGS, Log, LogQuery, Position
-from flowfabric.stores.readable import within
 from flowfabric.stores.tables import (
     LANES,
     MEMBERS,

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
 
 from flowfabric.errors import Corruption
-from flowfabric.model.execution import Body
 
 T = TypeVar("T")
-E = TypeVar("E")
 
 
 async def first_readable(
@@ -26,19 +24,6 @@ async def first_readable(
         if len(found) >= limit or len(rows) < asked:
             return found[:limit]
         asked += max(limit, len(rows) - len(found))
-
-
-def within(found: Iterable[tuple[E, Body]], bytes_max: int | None) -> list[tuple[E, Body]]:
-    """Up to the one with which the inputs reach `bytes_max`; nothing behind it is read."""
-    if bytes_max is None:
-        return list(found)
-    taken, left = [], bytes_max
-    for pair in found:
-        taken.append(pair)
-        left -= len(pair[1].payload)
-        if left <= 0:
-            break
-    return taken
 
 
 async def readable_rows(

@@ -15,9 +15,8 @@ from flowfabric.kernel.execution.claim import is_claimable
 from flowfabric.model.execution import Body, Execution
 from flowfabric.model.record import Record, fields_of, replace
 from flowfabric.model.route import Route
-from flowfabric.stores.base import Transaction
+from flowfabric.stores.base import Transaction, within
 from flowfabric.stores.indexes import ExecutionIndex, Search, ready_order
-from flowfabric.stores.readable import within
 from flowfabric.stores.tables import Key, Table
 
 R = TypeVar("R", bound=Record)

@@ -21,6 +21,7 @@ from flowfabric.stores.codec import (
     MEMBER_COLUMNS,
     STATE_COLUMNS,
 )
+from flowfabric.stores.postgres.usual import RECORD, TABLE, stored
 from flowfabric.stores.rows import TAG_COLUMNS
 
 COPY_FROM_BYTES: Final = 16 << 20
@@ -104,18 +105,20 @@ class Write:
 
     def _source(self, shape: Shape, first: int) -> str:
         """(SELECT $1::int, u2 FROM unnest($2::text::uuid[]) AS u (u2))"""
-        values, arrays, names = [], [], []
-        for n, (kind, is_same) in enumerate(zip(self._types, shape, strict=True), start=first):
-            if is_same:
-                values.append(f"${n}::{kind}")
-            else:
-                values.append(f"u{n}")
+        values: dict[str, str] = {}
+        arrays, names = [], []
+        for n, (column, kind, is_same) in enumerate(
+            zip(self.columns, self._types, shape, strict=True), start=first
+        ):
+            values[column] = f"${n}::{kind}" if is_same else f"u{n}"
+            if not is_same:
                 names.append(f"u{n}")
                 arrays.append(f"${n}::{kind}[]" if kind == "bytea" else f"${n}::text::{kind}[]")
+        listed = ", ".join(stored(values) if self.table == TABLE else values.values())
         if not arrays:
-            return f"(VALUES ({', '.join(values)}))"
+            return f"(VALUES ({listed}))"
         rows = f"unnest({', '.join(arrays)}) AS u ({', '.join(names)})"
-        return f"(SELECT {', '.join(values)} FROM {rows})"
+        return f"(SELECT {listed} FROM {rows})"
 
     def is_heavy(self, rows: Rows) -> bool:
         """Whether payloads or results are too large for one message."""
@@ -245,6 +248,7 @@ PARAMETERS: Final = (
     ("small", str(SMALL_RESULT_BYTES)),
     ("rows", SOURCE),
     ("version", "(SELECT catalog_version FROM ff_partition_config)"),
+    ("record", RECORD),
 )
 
 

@@ -52,7 +52,8 @@ from flowfabric.stores.postgres.arrays import (
 )
 from flowfabric.stores.postgres.logs import Logs
 from flowfabric.stores.postgres.small import SmallTables, merged_sql, search_values
-from flowfabric.stores.queries import RECORD_COLUMNS, queries_of
+from flowfabric.stores.postgres.usual import RECORD
+from flowfabric.stores.queries import queries_of
 from flowfabric.stores.readable import first_readable
 from flowfabric.stores.routebook import EMPTY_BOOK, RouteBook
 from flowfabric.stores.rows import (
@@ -86,7 +87,7 @@ def _search_sql(form: Form) -> str:
     if form.is_keys:
         return merged_sql(form, "c.partition_key, c.execution_id", "ff_exec_core AS c", "c", _KINDS)
     body = f" {dict(PARAMETERS)['body_of_c']}"
-    return merged_sql(form, RECORD_COLUMNS, "ff_exec_core AS c", "c", _KINDS, body)
+    return merged_sql(form, RECORD, "ff_exec_core AS c", "c", _KINDS, body)
 
 
 def _heavy_of(rows: Sequence[Sequence[Any]]) -> dict[str, int]:
@@ -358,7 +359,7 @@ class PostgresView(SmallTables, Logs):
 
     async def list_executions(self, wanted: ListFilter, limit: int) -> list[Execution | Corrupt]:
         numbers, values = await self._listed(wanted), Bound()
-        sql = listing_sql(wanted, numbers, limit, values.numbered("$"))
+        sql = listing_sql(wanted, numbers, limit, values.numbered("$"), RECORD)
         rows = await self._connection.fetch(sql, *values)
         return await self.records([tuple(row) for row in rows])
 

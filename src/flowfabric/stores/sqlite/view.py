@@ -14,7 +14,15 @@ from flowfabric.model.attempt import Attempt
 from flowfabric.model.execution import Body, Execution
 from flowfabric.model.record import Record, to_json
 from flowfabric.model.route import Catalog, Route
-from flowfabric.stores.base import Changes, Corrupt, Found, ListFilter, Wanted, look_in_order
+from flowfabric.stores.base import (
+    Changes,
+    Corrupt,
+    Found,
+    ListFilter,
+    Wanted,
+    look_in_order,
+    within,
+)
 from flowfabric.stores.codec import (
     ATTEMPT_COLUMNS,
     BODY_COLUMNS,
@@ -43,7 +51,7 @@ from flowfabric.stores.codec import (
 from flowfabric.stores.indexes import EVERY_INDEX, PURGE, ExecutionIndex, Search, ready_order
 from flowfabric.stores.listing import Bound, counting_sql, listing_sql
 from flowfabric.stores.queries import RECORD_COLUMNS, queries_of
-from flowfabric.stores.readable import first_readable, within
+from flowfabric.stores.readable import first_readable
 from flowfabric.stores.routebook import RouteBook
 from flowfabric.stores.rows import (
     TAG_COLUMNS,
