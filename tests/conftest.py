@@ -51,6 +51,7 @@ def postgres_url(postgres: PostgresServer) -> Iterator[str]:
 
 
 def open_lab(store: str, directory: Path, request: pytest.FixtureRequest, stack: ExitStack) -> Lab:
+    keeper = None
     if store == "memory":
         url = "memory://"
     elif store == "sqlite":
@@ -59,8 +60,9 @@ def open_lab(store: str, directory: Path, request: pytest.FixtureRequest, stack:
         url = f"sqlite:///{path}"
     else:
         server: PostgresServer = request.getfixturevalue("postgres")
-        url = stack.enter_context(server.pooled_database())
-    lab = Lab(url)
+        url = stack.enter_context(server.lab_database())
+        keeper = stack.enter_context(server.keeper.at_work())
+    lab = Lab(url, keeper=keeper)
     lab.open()
     stack.callback(lab.close)
     return lab
