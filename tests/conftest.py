@@ -56,12 +56,12 @@ def postgres_url(postgres: PostgresServer) -> Iterator[str]:
         yield url
 
 
-def open_lab(store: str, directory: Path, request: pytest.FixtureRequest, stack: ExitStack) -> Lab:
+def open_lab(store: str, request: pytest.FixtureRequest, stack: ExitStack) -> Lab:
     keeper = None
     if store == "memory":
         url = "memory://"
     elif store == "sqlite":
-        path = directory / "lab.db"
+        path: Path = request.getfixturevalue("tmp_path") / "lab.db"
         shutil.copy(request.getfixturevalue("sqlite_template"), path)
         url = f"sqlite:///{path}"
     else:
@@ -75,10 +75,10 @@ def open_lab(store: str, directory: Path, request: pytest.FixtureRequest, stack:
 
 
 @pytest.fixture(params=STORES)
-def lab(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Lab]:
+def lab(request: pytest.FixtureRequest) -> Iterator[Lab]:
     """An engine with its loops off and a clock that stands still, on every store."""
     with ExitStack() as stack:
-        yield open_lab(request.param, tmp_path, request, stack)
+        yield open_lab(request.param, request, stack)
 
 
 @pytest.fixture
@@ -88,18 +88,18 @@ def engine(lab: Lab) -> Engine:
 
 
 @pytest.fixture(params=DURABLE_STORES)
-def durable_lab(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Lab]:
+def durable_lab(request: pytest.FixtureRequest) -> Iterator[Lab]:
     """The same where rows can be spoiled behind the engine's back."""
     with ExitStack() as stack:
-        yield open_lab(request.param, tmp_path, request, stack)
+        yield open_lab(request.param, request, stack)
 
 
 @pytest.fixture(params=DURABLE_STORES)
-def fresh_lab(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Lab]:
+def fresh_lab(request: pytest.FixtureRequest) -> Iterator[Lab]:
     """The same on a database that no other test uses afterwards: its schema may be changed."""
     with ExitStack() as stack:
         if request.param == "sqlite":
-            yield open_lab(request.param, tmp_path, request, stack)
+            yield open_lab(request.param, request, stack)
             return
         server: PostgresServer = request.getfixturevalue("postgres")
         lab = Lab(stack.enter_context(server.empty_database()))
