@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
+import signal
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -26,6 +27,11 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 settings.load_profile("flowfabric")
+
+# A run in the background of a script is started deaf to SIGINT, and would start its programs so;
+# some tests interrupt them.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
@@ -50,27 +56,29 @@ def postgres_url(postgres: PostgresServer) -> Iterator[str]:
         yield url
 
 
-def open_lab(store: str, directory: Path, request: pytest.FixtureRequest, stack: ExitStack) -> Lab:
+def open_lab(store: str, request: pytest.FixtureRequest, stack: ExitStack) -> Lab:
+    keeper = None
     if store == "memory":
         url = "memory://"
     elif store == "sqlite":
-        path = directory / "lab.db"
+        path: Path = request.getfixturevalue("tmp_path") / "lab.db"
         shutil.copy(request.getfixturevalue("sqlite_template"), path)
         url = f"sqlite:///{path}"
     else:
         server: PostgresServer = request.getfixturevalue("postgres")
-        url = stack.enter_context(server.pooled_database())
-    lab = Lab(url)
+        url = stack.enter_context(server.lab_database())
+        keeper = stack.enter_context(server.keeper.at_work())
+    lab = Lab(url, keeper=keeper)
     lab.open()
     stack.callback(lab.close)
     return lab
 
 
 @pytest.fixture(params=STORES)
-def lab(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Lab]:
+def lab(request: pytest.FixtureRequest) -> Iterator[Lab]:
     """An engine with its loops off and a clock that stands still, on every store."""
     with ExitStack() as stack:
-        yield open_lab(request.param, tmp_path, request, stack)
+        yield open_lab(request.param, request, stack)
 
 
 @pytest.fixture
@@ -80,18 +88,18 @@ def engine(lab: Lab) -> Engine:
 
 
 @pytest.fixture(params=DURABLE_STORES)
-def durable_lab(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Lab]:
+def durable_lab(request: pytest.FixtureRequest) -> Iterator[Lab]:
     """The same where rows can be spoiled behind the engine's back."""
     with ExitStack() as stack:
-        yield open_lab(request.param, tmp_path, request, stack)
+        yield open_lab(request.param, request, stack)
 
 
 @pytest.fixture(params=DURABLE_STORES)
-def fresh_lab(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Lab]:
+def fresh_lab(request: pytest.FixtureRequest) -> Iterator[Lab]:
     """The same on a database that no other test uses afterwards: its schema may be changed."""
     with ExitStack() as stack:
         if request.param == "sqlite":
-            yield open_lab(request.param, tmp_path, request, stack)
+            yield open_lab(request.param, request, stack)
             return
         server: PostgresServer = request.getfixturevalue("postgres")
         lab = Lab(stack.enter_context(server.empty_database()))

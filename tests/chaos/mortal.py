@@ -11,7 +11,7 @@ from typing import Any
 
 import psutil
 
-from tests.chaos.processes import PATIENCE_S
+from tests.chaos.processes import DISK, PATIENCE_S
 from tests.support.databases import patience
 
 
@@ -52,7 +52,7 @@ class MortalServer:
 @contextmanager
 def mortal_server() -> Iterator[MortalServer]:
     """Not below pytest's directories: the next pytest run closes those to the server's user."""
-    with TemporaryDirectory(prefix="ff-chaos-", ignore_cleanup_errors=True) as directory:
+    with TemporaryDirectory(prefix="ff-chaos-", dir=DISK, ignore_cleanup_errors=True) as directory:
         mortal = MortalServer(Path(directory) / "data")
         try:
             yield mortal

@@ -17,6 +17,7 @@ from flowfabric.clock import monotonic
 
 ROOT = Path(__file__).parents[2]
 WORKER = "tests.chaos.worker_process"
+DISK = "/var/tmp"  # temporary, but not in memory
 PATIENCE_S = 240.0  # reached only by a bug, however busy the machine is
 
 

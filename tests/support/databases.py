@@ -18,6 +18,7 @@ import asyncpg
 
 from flowfabric.assemble import open_engine
 from flowfabric.config import EngineConfig
+from tests.support.kept import Keeper
 
 OWN_SERVER = "FF_TEST_POSTGRES"  # the URL of a superuser on a server of one's own
 POOLER = "FF_TEST_PGBOUNCER"  # host:port of a PgBouncer before that server, in transaction mode
@@ -40,6 +41,8 @@ class PostgresServer:
         self._names = (f"fftest_{self.token}_{number}" for number in itertools.count(1))
         self._made: list[str] = []
         self._free: list[str] = []  # migrated and empty
+        self._labs: list[tuple[str, Any]] = []  # the same, each with a connection to it
+        self.keeper = Keeper()
         self._runner = asyncio.Runner()
         self._admin: Any = self._runner.run(asyncpg.connect(uri))
         self._template = self._create()
@@ -74,23 +77,41 @@ class PostgresServer:
         self._drop(name)
 
     @contextmanager
-    def pooled_database(self) -> Iterator[str]:
-        """The same as `database`, by way of the pooler if there is one."""
-        with self.database() as url:
-            pooler = os.environ.get(POOLER)
-            user = urlsplit(url).username or "postgres"
-            yield urlsplit(url)._replace(netloc=f"{user}@{pooler}").geturl() if pooler else url
+    def lab_database(self) -> Iterator[str]:
+        """The same as `database` for a lab, by way of the pooler if there is one. It is used by
+        labs only, so a connection to it can stay open."""
+        if self._labs:
+            name, cleaner = self._labs.pop()
+        else:
+            name = self._create(f"TEMPLATE {self._template}")
+            cleaner = self._runner.run(asyncpg.connect(self.url_of(name)))
+        pooler = os.environ.get(POOLER)
+        url = self.url_of(name)
+        user = urlsplit(url).username or "postgres"
+        yield urlsplit(url)._replace(netloc=f"{user}@{pooler}").geturl() if pooler else url
+        self._runner.run(_empty(cleaner))
+        self._labs.append((name, cleaner))
 
     @contextmanager
     def database(self) -> Iterator[str]:
         """The URL of a migrated database with nothing in it, emptied afterwards."""
         name = self._free.pop() if self._free else self._create(f"TEMPLATE {self._template}")
         yield self.url_of(name)
-        self._runner.run(_empty(self.url_of(name)))
+        self._runner.run(self._emptied(name))
         self._free.append(name)
+
+    async def _emptied(self, name: str) -> None:
+        connection = await asyncpg.connect(self.url_of(name))
+        try:
+            await _empty(connection)
+        finally:
+            await connection.close()
 
     def close(self) -> None:
         """Leave nothing behind, and hang up."""
+        self.keeper.close()
+        for _, cleaner in self._labs:
+            cleaner.terminate()
         for name in list(self._made):
             self._drop(name)
         self._runner.run(self._admin.close())
@@ -100,18 +121,14 @@ class PostgresServer:
         self._runner.run(self._admin.execute(statement))
 
 
-async def _empty(url: str) -> None:
+async def _empty(connection: Any) -> None:
     """Delete every row that is not part of the schema; faster than a new database each time."""
-    connection: Any = await asyncpg.connect(url)
-    try:
-        found = await connection.fetch(
-            "SELECT relname FROM pg_class WHERE relnamespace = 'public'::regnamespace "
-            "AND relkind IN ('r', 'p') AND NOT relispartition"
-        )
-        names = [row["relname"] for row in found if row["relname"] not in SCHEMA_TABLES]
-        await connection.execute("; ".join(f"DELETE FROM {name}" for name in sorted(names)))
-    finally:
-        await connection.close()
+    found = await connection.fetch(
+        "SELECT relname FROM pg_class WHERE relnamespace = 'public'::regnamespace "
+        "AND relkind IN ('r', 'p') AND NOT relispartition"
+    )
+    names = [row["relname"] for row in found if row["relname"] not in SCHEMA_TABLES]
+    await connection.execute("; ".join(f"DELETE FROM {name}" for name in sorted(names)))
 
 
 async def migrate(url: str) -> None:

@@ -23,6 +23,7 @@ from flowfabric.model.record import replace
 from flowfabric.model.results import Claimed, Created, ExecutionSnapshot
 from flowfabric.model.state import PublicState
 from tests.support.databases import config_for
+from tests.support.kept import Keeper, skipping_empty_tables
 from tests.support.loopback import Loopback
 
 P = ParamSpec("P")
@@ -50,12 +51,12 @@ def scenario(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
 class Lab:
     """What a conformance test holds: the engine under test, its clock, and what is stored."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, *, keeper: Keeper | None = None) -> None:
         self.url = url
         self.clock = ManualClock()
         self.config = config_for(url)
         self.engine = self._opened()
-        self._runner = asyncio.Runner()
+        self._runner: asyncio.Runner | Keeper = keeper or asyncio.Runner()
 
     @property
     def direct(self) -> Engine:
@@ -83,7 +84,8 @@ class Lab:
     def close(self) -> None:
         """Disconnect and leave nothing running."""
         self.run(self.engine.close())
-        self._runner.close()
+        if isinstance(self._runner, asyncio.Runner):  # the keeper's is for the next lab as well
+            self._runner.close()
 
     async def configure(self, **settings: Any) -> None:
         """Open the engine again with other settings (a memory store starts anew)."""
@@ -162,7 +164,8 @@ class Lab:
 
     async def dump(self) -> dict[str, list[Any]]:
         """Everything stored."""
-        return await self.engine.store.dump()
+        with skipping_empty_tables():
+            return await self.engine.store.dump()
 
     async def record(self, execution_id: str) -> Execution:
         """The stored image itself, secrets included."""
