@@ -13,12 +13,6 @@ MEANINGLESS: Final = {"as_any"}
 # To be emptied: the operations that are not there yet, by the work that adds them.
 TO_COME: Final = {
     "streams": {"append_frame", "read_stream", "tail_stream", "read_summary"},
-    "subscriptions": {
-        "subscribe_lease_history",
-        "subscribe_completion",
-        "subscribe_signal_delivery",
-        "subscribe_instance_tags",
-    },
 }
 
 
