@@ -57,7 +57,7 @@ def postgres_url(postgres: PostgresServer) -> Iterator[str]:
 
 
 def open_lab(store: str, request: pytest.FixtureRequest, stack: ExitStack) -> Lab:
-    keeper = None
+    runner = None
     if store == "memory":
         url = "memory://"
     elif store == "sqlite":
@@ -67,8 +67,8 @@ def open_lab(store: str, request: pytest.FixtureRequest, stack: ExitStack) -> La
     else:
         server: PostgresServer = request.getfixturevalue("postgres")
         url = stack.enter_context(server.lab_database())
-        keeper = stack.enter_context(server.keeper.at_work())
-    lab = Lab(url, keeper=keeper)
+        runner = stack.enter_context(server.keeper.at_work())
+    lab = Lab(url, runner=runner)
     lab.open()
     stack.callback(lab.close)
     return lab

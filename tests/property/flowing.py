@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from typing import Any
 
@@ -27,6 +26,7 @@ from flowfabric.model.handle import Handle
 from flowfabric.model.results import Created
 from tests.property.histories import Histories, WholeHistories, pick
 from tests.property.seat import Seat
+from tests.support.runner import StepRunner
 
 NEVER_MADE = "01890000-0000-7000-8000-00000000000f"
 
@@ -69,7 +69,7 @@ def _of_some(name: str, delay: int | None) -> int | None:
 class FlowHistories(Histories):
     """Everything that builds graphs, and what happens in them."""
 
-    def __init__(self, runner: asyncio.Runner, seats: Sequence[Seat]) -> None:
+    def __init__(self, runner: StepRunner, seats: Sequence[Seat]) -> None:
         super().__init__(runner, seats)
         self.flows: list[str] = []
         self.members: list[tuple[str, str]] = []  # flow and execution

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -14,6 +13,8 @@ import asyncpg
 from flowfabric.assemble import open_engine
 from flowfabric.config import EngineConfig
 from tests.support.databases import PostgresServer
+from tests.support.kept import Keeper
+from tests.support.runner import StepRunner
 
 if TYPE_CHECKING:
     import pytest
@@ -57,7 +58,7 @@ class SqliteGround:
 
 
 class PostgresGround:
-    def __init__(self, url: str, runner: asyncio.Runner) -> None:
+    def __init__(self, url: str, runner: StepRunner) -> None:
         self.url = url
         self._runner = runner
         self._connection: Any = runner.run(asyncpg.connect(url))
@@ -78,7 +79,7 @@ class PostgresGround:
 
 @contextmanager
 def ground_for(
-    store: str, directory: Path, request: pytest.FixtureRequest, runner: asyncio.Runner
+    store: str, directory: Path, request: pytest.FixtureRequest, runner: StepRunner
 ) -> Iterator[Ground]:
     """An empty, migrated place for one kind of store."""
     if store == "memory":
@@ -89,12 +90,14 @@ def ground_for(
         yield sqlite_ground
     else:
         server: PostgresServer = request.getfixturevalue("postgres")
-        with server.database() as url:
-            postgres_ground = PostgresGround(url, runner)
-            try:
-                yield postgres_ground
-            finally:
-                postgres_ground.close()
+        keeper = Keeper(runner)
+        with (
+            server.database() as url,
+            closing(keeper),
+            keeper.at_work(),
+            closing(PostgresGround(url, runner)) as postgres_ground,
+        ):
+            yield postgres_ground
 
 
 async def _migrate(url: str) -> None:

@@ -6,7 +6,6 @@ modulo what there is, so that a failing history shrinks well.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator, Sequence
 from typing import Any, TypeVar
 
@@ -22,6 +21,7 @@ from flowfabric.model.route import LaneState
 from flowfabric.model.state import ADMISSION_BLOCK_REASONS, EligibilityState
 from flowfabric.model.worker import Worker
 from tests.property.seat import Call, Refusal, Seat
+from tests.support.runner import StepRunner
 
 T = TypeVar("T")
 
@@ -45,7 +45,7 @@ class Histories(RuleBasedStateMachine):
 
     horizon_ms = 10**12  # how far time may jump
 
-    def __init__(self, runner: asyncio.Runner, seats: Sequence[Seat]) -> None:
+    def __init__(self, runner: StepRunner, seats: Sequence[Seat]) -> None:
         super().__init__()
         self.runner = runner
         self.seats = seats

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,6 +16,7 @@ from flowfabric.model.handle import Handle
 from flowfabric.model.results import Created
 from tests.property.histories import LANES, Histories, WholeHistories, pick
 from tests.property.seat import Seat
+from tests.support.runner import StepRunner
 
 BEHIND_B0 = encode_cursor("list_budgets", ["b0"])
 
@@ -53,7 +53,7 @@ def amounts_of(pair: tuple[int, int]) -> dict[str, int]:
 class LimitedHistories(Histories):
     """Everything that spends, holds, admits and denies, beside what executions go through."""
 
-    def __init__(self, runner: asyncio.Runner, seats: Sequence[Seat]) -> None:
+    def __init__(self, runner: StepRunner, seats: Sequence[Seat]) -> None:
         super().__init__(runner, seats)
         self.reserved: list[tuple[Handle, str, str]] = []  # every hold ever, with its budget
 

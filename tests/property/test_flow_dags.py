@@ -8,7 +8,6 @@ FF_FLOW_DAGS=5000 at night.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -47,7 +46,9 @@ from tests.property.dags import Judge, Plan, cancels, plans, verdict
 from tests.property.flow_checks import check_ends, check_fired_once, check_flows
 from tests.property.ground import Ground, MemoryGround, ground_for
 from tests.support.groups import groups_as_they_stand
+from tests.support.kept import dumped
 from tests.support.mutants import Mutant, plant
+from tests.support.runner import StepRunner
 
 LONG_MS = 1_000_000_000
 LEASE_MS = 3_600_000
@@ -57,12 +58,6 @@ CUT = {"memory": 100, "sqlite": 25, "postgres": 8}
 FAULT_GRAPHS = 1_500  # the first that notices ends it
 ENDS = {"completed", "failed", "cancelled", "expired", "skipped"}
 CONFIG = EngineConfig(loops=False, retention_ms=LONG_MS, synchronous="normal")
-
-
-@pytest.fixture
-def runner() -> Iterator[asyncio.Runner]:
-    with asyncio.Runner() as each:
-        yield each
 
 
 class Trial:
@@ -193,7 +188,7 @@ class Trial:
 
     async def look(self) -> None:
         """Every invariant, after every step."""
-        dump = await self.engine.store.dump()
+        dump = await dumped(self.engine.store)
         check_flows(dump, self.clock.now_ms())
         check_ends(dump)
         check_fired_once(self.before, dump)
@@ -413,7 +408,7 @@ def _follows(trial: Trial, own: dict[int, str]) -> None:
 
 
 @contextmanager
-def opened(ground: Ground, runner: asyncio.Runner) -> Iterator[tuple[Engine, ManualClock]]:
+def opened(ground: Ground, runner: StepRunner) -> Iterator[tuple[Engine, ManualClock]]:
     clock = ManualClock(1_000_000)
     engine = open_engine(ground.url, config=CONFIG, clock=clock)
     runner.run(engine.start(migrate=True))
@@ -424,7 +419,7 @@ def opened(ground: Ground, runner: asyncio.Runner) -> Iterator[tuple[Engine, Man
 
 
 def try_plans(
-    story: Any, ground: Ground, runner: asyncio.Runner, examples: int, *, shrink: bool = True
+    story: Any, ground: Ground, runner: StepRunner, examples: int, *, shrink: bool = True
 ) -> None:
     """So many plans, each on an empty store; always the same ones when nothing is shrunk."""
 
@@ -440,7 +435,7 @@ def try_plans(
 
 @pytest.mark.parametrize("store", FOLLOWED)
 def test_every_state_is_the_judges(
-    store: str, tmp_path: Path, request: pytest.FixtureRequest, runner: asyncio.Runner
+    store: str, tmp_path: Path, request: pytest.FixtureRequest, runner: StepRunner
 ) -> None:
     with ground_for(store, tmp_path, request, runner) as ground:
         try_plans(follow, ground, runner, budget("FF_FLOW_DAGS", FOLLOWED[store]))
@@ -453,7 +448,7 @@ def test_cascades_cut_anywhere_end_alike(
     room: int,
     tmp_path: Path,
     request: pytest.FixtureRequest,
-    runner: asyncio.Runner,
+    runner: StepRunner,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(Joins, "remaining", room)
@@ -532,7 +527,7 @@ FAULTS = {
 
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_planted_fault_is_noticed(
-    name: str, runner: asyncio.Runner, monkeypatch: pytest.MonkeyPatch
+    name: str, runner: StepRunner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mutant, story = FAULTS[name]
     if story is cut:

@@ -5,9 +5,8 @@ Judged from the records alone, with no rule of the kernel, so that a wrong rule 
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -41,16 +40,11 @@ from tests.property.machines import only, try_histories
 from tests.property.mint import SWITCH
 from tests.property.seat import CONFIG, Seat
 from tests.support.mutants import Mutant, plant
+from tests.support.runner import StepRunner
 
 Dump = dict[str, list[Any]]
 HISTORIES = budget("FF_PARITY_HISTORIES", 40)
 LONG_MS = 1_000_000_000
-
-
-@pytest.fixture
-def runner() -> Iterator[asyncio.Runner]:
-    with asyncio.Runner() as each:
-        yield each
 
 
 @pytest.fixture(autouse=True)
@@ -63,7 +57,7 @@ class Watched(WholeFlowHistories):
 
     horizon_ms = 1_000_000
 
-    def __init__(self, runner: asyncio.Runner) -> None:
+    def __init__(self, runner: StepRunner) -> None:
         self.before: Dump = {}
         config = replace(CONFIG, retention_ms=LONG_MS, event_retention_ms=LONG_MS)
         super().__init__(runner, (Seat("memory://", config),))
@@ -135,12 +129,12 @@ CORNERS = {
 
 
 @pytest.mark.parametrize("corner", CORNERS)
-def test_flows_at_every_step(corner: str, runner: asyncio.Runner) -> None:
+def test_flows_at_every_step(corner: str, runner: StepRunner) -> None:
     machine: Any = only(Watched, CORNERS[corner])
     try_histories(lambda: machine(runner), HISTORIES)
 
 
-def test_flows_at_every_step_of_anything(runner: asyncio.Runner) -> None:
+def test_flows_at_every_step_of_anything(runner: StepRunner) -> None:
     try_histories(lambda: Watched(runner), HISTORIES)
 
 
@@ -341,7 +335,7 @@ STORIES = (
 )
 
 
-def tell(story: Callable[[Watched], None], runner: asyncio.Runner) -> Watched:
+def tell(story: Callable[[Watched], None], runner: StepRunner) -> Watched:
     history = Watched(runner)
     try:
         story(history)
@@ -352,7 +346,7 @@ def tell(story: Callable[[Watched], None], runner: asyncio.Runner) -> Watched:
 
 @pytest.mark.parametrize("story", STORIES)
 def test_a_history_that_was_thought_of(
-    story: Callable[[Watched], None], runner: asyncio.Runner
+    story: Callable[[Watched], None], runner: StepRunner
 ) -> None:
     states = Counter(each.public_state.value for each in tell(story, runner).before["executions"])
     live = "waiting_children" if story is second_thoughts else "completed"
@@ -363,7 +357,7 @@ def test_a_history_that_was_thought_of(
 
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_planted_fault_is_noticed(
-    name: str, runner: asyncio.Runner, monkeypatch: pytest.MonkeyPatch
+    name: str, runner: StepRunner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mutant, story = FAULTS[name]
     plant([mutant], monkeypatch)

@@ -9,7 +9,6 @@ import asyncio
 import inspect
 import random
 from collections import Counter
-from collections.abc import Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -52,21 +51,16 @@ from tests.property.mint import SWITCH
 from tests.property.seat import Seat
 from tests.support.databases import PostgresServer
 from tests.support.mutants import Mutant, plant
+from tests.support.runner import StepRunner
 
 Dump = dict[str, list[Any]]
 HISTORIES = budget("FF_PARITY_HISTORIES", 40)
 
 
-@pytest.fixture
-def runner() -> Iterator[asyncio.Runner]:
-    with asyncio.Runner() as each:
-        yield each
-
-
 class Watched(WholeLimitedHistories):
     """A history on the memory store, looked at after every step."""
 
-    def __init__(self, runner: asyncio.Runner) -> None:
+    def __init__(self, runner: StepRunner) -> None:
         self.before: Dump = {}
         super().__init__(runner, (Seat("memory://"),))
 
@@ -267,7 +261,7 @@ def minted(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.mark.parametrize("corner", CORNERS)
-def test_limits_hold_at_every_step(corner: str, runner: asyncio.Runner) -> None:
+def test_limits_hold_at_every_step(corner: str, runner: StepRunner) -> None:
     machine: Any = only(Watched, CORNERS[corner])
     try_histories(lambda: machine(runner), HISTORIES)
 
@@ -353,7 +347,7 @@ async def _nothing_later(*_: object) -> int:
 
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_wrong_rule_is_noticed(
-    name: str, runner: asyncio.Runner, monkeypatch: pytest.MonkeyPatch
+    name: str, runner: StepRunner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The watch is only worth what it notices."""
     fault = FAULTS[name]

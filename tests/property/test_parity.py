@@ -5,7 +5,6 @@ Sequential by design; races are the business of `test_linearizability.py`.
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -41,15 +40,11 @@ from tests.property.mint import SWITCH, Playback, Tape
 from tests.property.seat import Seat, comparable
 from tests.property.waiting import WaitingHistories, WholeWaitingHistories, check_waits
 from tests.support.groups import groups_as_they_stand
+from tests.support.kept import dumped
 from tests.support.mutants import Mutant, plant
+from tests.support.runner import StepRunner
 
 HISTORIES = {"memory": 20, "sqlite": 25, "postgres": 10}
-
-
-@pytest.fixture
-def runner() -> Iterator[asyncio.Runner]:
-    with asyncio.Runner() as each:
-        yield each
 
 
 @pytest.fixture(autouse=True)
@@ -63,12 +58,12 @@ def minted(monkeypatch: pytest.MonkeyPatch) -> None:
 class Parity(WholeLimitedHistories, WholeWaitingHistories, WholeFlowHistories):
     """The memory store beside a real one; everything stored is compared after every step."""
 
-    def __init__(self, runner: asyncio.Runner, ground: Ground) -> None:
+    def __init__(self, runner: StepRunner, ground: Ground) -> None:
         ground.clear()
         super().__init__(runner, (Seat("memory://"), Seat(ground.url)))
 
     def after_step(self) -> None:
-        expected, actual = (self.runner.run(seat.engine.store.dump()) for seat in self.seats)
+        expected, actual = (self.runner.run(dumped(seat.engine.store)) for seat in self.seats)
         for table, rows in expected.items():
             assert actual[table] == rows, f"{table}: {difference(rows, actual[table])}"
         check_waits(expected)
@@ -92,7 +87,7 @@ def difference(expected: list[Any], actual: list[Any]) -> str:
 
 @pytest.mark.parametrize("store", ["sqlite", "postgres"])
 def test_a_store_is_the_memory_store(
-    store: str, tmp_path: Path, request: pytest.FixtureRequest, runner: asyncio.Runner
+    store: str, tmp_path: Path, request: pytest.FixtureRequest, runner: StepRunner
 ) -> None:
     with ground_for(store, tmp_path, request, runner) as ground:
         histories = budget("FF_PARITY_HISTORIES", HISTORIES[store])
@@ -160,7 +155,7 @@ DENSE += [("postgres", name) for name in ON_POSTGRES]
 
 @pytest.mark.parametrize(("store", "name"), DENSE)
 def test_a_store_is_the_memory_store_where_it_is_dense(
-    store: str, name: str, tmp_path: Path, request: pytest.FixtureRequest, runner: asyncio.Runner
+    store: str, name: str, tmp_path: Path, request: pytest.FixtureRequest, runner: StepRunner
 ) -> None:
     """Among forty rules a corner is seldom visited: some histories stay in it."""
     machine: Any = only(Parity, FOCUS[name])
@@ -208,7 +203,7 @@ def test_a_sabotaged_store_is_told_apart(
     name: str,
     tmp_path: Path,
     request: pytest.FixtureRequest,
-    runner: asyncio.Runner,
+    runner: StepRunner,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The comparison is only worth what it notices."""
@@ -246,7 +241,7 @@ def test_a_sabotaged_small_table_is_told_apart(
     name: str,
     tmp_path: Path,
     request: pytest.FixtureRequest,
-    runner: asyncio.Runner,
+    runner: StepRunner,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     mutant, rules = SMALL_SABOTAGE[name]
@@ -310,7 +305,7 @@ class Recorder:
 class Batching(LimitedHistories, WaitingHistories, FlowHistories):
     """Commands go one by one to the memory store, then in batches to another."""
 
-    def __init__(self, runner: asyncio.Runner, ground: Ground) -> None:
+    def __init__(self, runner: StepRunner, ground: Ground) -> None:
         ground.clear()
         super().__init__(runner, (Seat("memory://"),))
         self.other = Seat(ground.url)
@@ -340,7 +335,7 @@ class Batching(LimitedHistories, WaitingHistories, FlowHistories):
                 assert answer == step.answer, f"{step.command}: {answer} is not {step.answer}"
         now = self.seats[0].clock.now_ms()
         expected = compared(await self.seats[0].engine.store.dump(), now)
-        actual = compared(await self.other.engine.store.dump(), now)
+        actual = compared(await dumped(self.other.engine.store), now)
         for table, rows in expected.items():
             assert actual[table] == rows, f"{table}: {difference(rows, actual[table])}"
 
@@ -420,7 +415,7 @@ def with_windows_trimmed(dump: dict[str, list[Any]], now: int) -> dict[str, list
 
 @pytest.mark.parametrize("store", ["memory", "sqlite", "postgres"])
 def test_a_batch_is_its_commands_one_by_one(
-    store: str, tmp_path: Path, request: pytest.FixtureRequest, runner: asyncio.Runner
+    store: str, tmp_path: Path, request: pytest.FixtureRequest, runner: StepRunner
 ) -> None:
     with ground_for(store, tmp_path, request, runner) as ground:
         histories = budget("FF_PARITY_HISTORIES", HISTORIES[store])
@@ -450,7 +445,7 @@ BATCHED = {
 @pytest.mark.parametrize("store", ["memory", "sqlite", "postgres"])
 @pytest.mark.parametrize("name", BATCHED)
 def test_a_batch_is_its_commands_one_by_one_where_it_is_dense(
-    name: str, store: str, tmp_path: Path, request: pytest.FixtureRequest, runner: asyncio.Runner
+    name: str, store: str, tmp_path: Path, request: pytest.FixtureRequest, runner: StepRunner
 ) -> None:
     machine: Any = only(Batching, BATCHED[name])
     with ground_for(store, tmp_path, request, runner) as ground:
@@ -483,7 +478,7 @@ def test_a_sabotaged_batch_is_told_apart(
     name: str,
     tmp_path: Path,
     request: pytest.FixtureRequest,
-    runner: asyncio.Runner,
+    runner: StepRunner,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     mutant, rules = BATCH_SABOTAGE[name]
@@ -498,7 +493,7 @@ def test_room_made_in_a_batch_is_used_in_it(
     name: str,
     tmp_path: Path,
     request: pytest.FixtureRequest,
-    runner: asyncio.Runner,
+    runner: StepRunner,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The corner that random histories seldom visit, written down."""
@@ -526,7 +521,7 @@ def test_room_made_in_a_batch_is_used_in_it(
 
 
 def test_a_member_that_was_missed_earlier_in_its_batch_is_found_by_a_later_search(
-    tmp_path: Path, request: pytest.FixtureRequest, runner: asyncio.Runner
+    tmp_path: Path, request: pytest.FixtureRequest, runner: StepRunner
 ) -> None:
     """Its row is looked for before its flow is there; the cancel after it must see the row."""
     with ground_for("memory", tmp_path, request, runner) as ground:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
@@ -33,6 +32,7 @@ from flowfabric.model.suspension import (
 from flowfabric.model.words import TimeoutBehavior
 from tests.property.histories import LANES, Histories, WholeHistories, pick
 from tests.property.seat import Seat
+from tests.support.runner import StepRunner
 
 CONDITIONS: tuple[ResumeCondition, ...] = (
     Single("a"),
@@ -62,7 +62,7 @@ Address = tuple[str, WaitpointDetails]
 class WaitingHistories(Histories):
     """Everything that suspends, signals, resumes and times out."""
 
-    def __init__(self, runner: asyncio.Runner, seats: Sequence[Seat]) -> None:
+    def __init__(self, runner: StepRunner, seats: Sequence[Seat]) -> None:
         super().__init__(runner, seats)
         self.addresses: list[Address] = []  # every waitpoint ever handed out
 

@@ -17,8 +17,8 @@ BACKEND = "SELECT pg_backend_pid()"
 
 @pytest.fixture
 def keeper(postgres: PostgresServer) -> Iterator[Keeper]:
-    with postgres.keeper.at_work() as found:
-        yield found
+    with postgres.keeper.at_work():
+        yield postgres.keeper
 
 
 async def session(store: PostgresStore, *statements: str) -> Any:
@@ -47,7 +47,7 @@ def test_a_connection_is_used_again_as_good_as_new(
     with postgres.lab_database() as url:
 
         def opened(*statements: str) -> Any:
-            return keeper.run(session(PostgresStore(url, listens=False), *statements))
+            return keeper.runner.run(session(PostgresStore(url, listens=False), *statements))
 
         first = opened()
         assert opened() == first

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 import os
 from collections.abc import Iterator
@@ -19,6 +18,7 @@ import asyncpg
 from flowfabric.assemble import open_engine
 from flowfabric.config import EngineConfig
 from tests.support.kept import Keeper
+from tests.support.runner import StepRunner
 
 OWN_SERVER = "FF_TEST_POSTGRES"  # the URL of a superuser on a server of one's own
 POOLER = "FF_TEST_PGBOUNCER"  # host:port of a PgBouncer before that server, in transaction mode
@@ -42,8 +42,8 @@ class PostgresServer:
         self._made: list[str] = []
         self._free: list[str] = []  # migrated and empty
         self._labs: list[tuple[str, Any]] = []  # the same, each with a connection to it
-        self.keeper = Keeper()
-        self._runner = asyncio.Runner()
+        self.keeper = Keeper(StepRunner())
+        self._runner = StepRunner()
         self._admin: Any = self._runner.run(asyncpg.connect(uri))
         self._template = self._create()
         self._runner.run(migrate(self.url_of(self._template)))
@@ -110,6 +110,7 @@ class PostgresServer:
     def close(self) -> None:
         """Leave nothing behind, and hang up."""
         self.keeper.close()
+        self.keeper.runner.close()
         for _, cleaner in self._labs:
             cleaner.terminate()
         for name in list(self._made):

@@ -9,16 +9,16 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Coroutine, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
-from typing import Any, TypeVar
+from typing import Any
 from unittest.mock import patch
 
 import asyncpg
 
-T = TypeVar("T")
+from tests.support.runner import StepRunner
 
 SPARE_MAX = 8  # a server takes a hundred, and some tests open many
 FAULTS = (asyncpg.PostgresError, asyncpg.InterfaceError, OSError)
@@ -89,28 +89,24 @@ class Kept(asyncpg.Connection):  # type: ignore[misc]
 class Keeper:
     """Stands in for the driver where engines connect: prefers a connection that was kept."""
 
-    def __init__(self) -> None:
-        self._runner = asyncio.Runner()
+    def __init__(self, runner: StepRunner) -> None:
+        self.runner = runner
         self._spare: list[Kept] = []  # the last used last
 
     def __getattr__(self, name: str) -> Any:
         return getattr(asyncpg, name)
 
-    def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run one coroutine to its end, in the event loop of the connections."""
-        return self._runner.run(work)
-
     @contextmanager
-    def at_work(self) -> Iterator[Keeper]:
-        """Engines connect by way of this; what a test leaves running is cancelled at the end, as it
-        is when an event loop ends."""
+    def at_work(self) -> Iterator[StepRunner]:
+        """Engines connect by way of this in the loop of the runner. What a test leaves running is
+        cancelled at the end, as it is when an event loop ends."""
         with patch("flowfabric.stores.postgres.session.asyncpg", self):
-            yield self
-            self.run(_cancel_others())
+            yield self.runner
+            self.runner.run(_cancel_others())
 
     async def connect(self, url: str, *, timeout: float, **options: Any) -> Any:
         """A connection that was made with these options, or a new one."""
-        if asyncio.get_running_loop() is not self._runner.get_loop():
+        if asyncio.get_running_loop() is not self.runner.loop:
             return await asyncpg.connect(url, timeout=timeout, **options)
         asked = (url, options)
         while (spare := self._find(asked)) is not None:
@@ -138,9 +134,8 @@ class Keeper:
 
     def close(self) -> None:
         """Hang up."""
-        for spare in self._spare:
-            spare.terminate()
-        self._runner.close()
+        while self._spare:
+            self._spare.pop().terminate()
 
 
 async def _cancel_others() -> None:
@@ -169,13 +164,13 @@ class _Empty:
 _EMPTY: ContextVar[_Empty | None] = ContextVar("empty", default=None)
 
 
-@contextmanager
-def skipping_empty_tables() -> Iterator[None]:
-    """For a dump, which reads every table one by one while most have nothing: kept connections
+async def dumped(store: Any) -> dict[str, list[Any]]:
+    """The dump of a store. It reads every table one by one while most have no row: kept connections
     answer for those at once."""
     token = _EMPTY.set(_Empty())
     try:
-        yield
+        found: dict[str, list[Any]] = await store.dump()
+        return found
     finally:
         _EMPTY.reset(token)
 

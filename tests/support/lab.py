@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 import sqlite3
 from collections.abc import AsyncIterator, Callable, Coroutine
@@ -23,8 +22,9 @@ from flowfabric.model.record import replace
 from flowfabric.model.results import Claimed, Created, ExecutionSnapshot
 from flowfabric.model.state import PublicState
 from tests.support.databases import config_for
-from tests.support.kept import Keeper, skipping_empty_tables
+from tests.support.kept import dumped
 from tests.support.loopback import Loopback
+from tests.support.runner import StepRunner
 
 P = ParamSpec("P")
 
@@ -51,12 +51,13 @@ def scenario(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
 class Lab:
     """What a conformance test holds: the engine under test, its clock, and what is stored."""
 
-    def __init__(self, url: str, *, keeper: Keeper | None = None) -> None:
+    def __init__(self, url: str, *, runner: StepRunner | None = None) -> None:
         self.url = url
         self.clock = ManualClock()
         self.config = config_for(url)
         self.engine = self._opened()
-        self._runner: asyncio.Runner | Keeper = keeper or asyncio.Runner()
+        self._runner = runner or StepRunner()
+        self._is_runner_shared = runner is not None
 
     @property
     def direct(self) -> Engine:
@@ -84,7 +85,7 @@ class Lab:
     def close(self) -> None:
         """Disconnect and leave nothing running."""
         self.run(self.engine.close())
-        if isinstance(self._runner, asyncio.Runner):  # the keeper's is for the next lab as well
+        if not self._is_runner_shared:
             self._runner.close()
 
     async def configure(self, **settings: Any) -> None:
@@ -164,8 +165,7 @@ class Lab:
 
     async def dump(self) -> dict[str, list[Any]]:
         """Everything stored."""
-        with skipping_empty_tables():
-            return await self.engine.store.dump()
+        return await dumped(self.engine.store)
 
     async def record(self, execution_id: str) -> Execution:
         """The stored image itself, secrets included."""
