@@ -39,6 +39,7 @@ class EngineConfig(Record, frozen=True, kw_only=True):
     reclaim_grace_ms: int = 0  # how long a lost lease waits for an explicit reclaim
     loops: bool = True  # run recovery, timers and retention in this process
     poll_interval_ms: int = 5_000  # how long a wait relies on hints before it polls
+    tails_max: int = limits.TAILS_DEFAULT  # calls that wait for frames of streams at once
     batch_max: int = 500  # commands one commit may carry
     batches_in_flight: int = 2  # commits at once (SQLite: always one writer)
     waitpoint_secret: str | None = None  # hex; None: the stored one, or a random one at first
@@ -67,6 +68,7 @@ class EngineConfig(Record, frozen=True, kw_only=True):
             ("event_retention_ms", 0, most),
             ("reclaim_grace_ms", 0, most),
             ("poll_interval_ms", 10, 3_600_000),
+            ("tails_max", 1, 1_000_000),
             ("batch_max", 1, limits.BATCH_MAX),
             ("batches_in_flight", 1, 64),
             ("partitions", 1, 65_536),

@@ -31,6 +31,7 @@ from flowfabric.engine.operations import lanes as lanes
 from flowfabric.engine.operations import leases as leases
 from flowfabric.engine.operations import quotas as quotas
 from flowfabric.engine.operations import signals as signals
+from flowfabric.engine.operations import streams as streams
 from flowfabric.engine.operations import wait_reads as wait_reads
 from flowfabric.engine.operations import waits as waits
 from flowfabric.engine.operations import workers as workers

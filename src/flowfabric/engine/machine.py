@@ -7,7 +7,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TypeVar, cast
 
-from flowfabric.api.hints import end_topic, flow_topic, lane_topic
+from flowfabric.api.hints import end_topic, flow_topic, lane_topic, stream_topic
 from flowfabric.config import EngineConfig
 from flowfabric.engine.batch import Batcher, Pending
 from flowfabric.engine.complaint import Complaints
@@ -16,6 +16,7 @@ from flowfabric.engine.here import WorkersHere
 from flowfabric.engine.inherited import InheritedStore
 from flowfabric.engine.known import Known
 from flowfabric.engine.loop_status import BackgroundLoop
+from flowfabric.engine.tails import Tails
 from flowfabric.engine.unit.due import Aside
 from flowfabric.engine.unit.fold import fold
 from flowfabric.engine.unit.unit import open_unit
@@ -85,6 +86,7 @@ class Machine:
         self.aside = Aside()
         self.complaints = Complaints(logging.getLogger("flowfabric.loops"))
         self.known = Known(store)
+        self.tails = Tails(self, self.wakeups, config.tails_max)
         self._credits: dict[Offer, Credits] = {}
         self._forget_hints = store.hints.subscribe(self.wakeups.wake)
 
@@ -212,6 +214,8 @@ class Machine:
         ):
             names = [every] if len(ended) > COMPLETIONS_HINTED_MAX else map(topic, ended)
             topics.update(dict.fromkeys(names, EVERY_WAITER))
+        if effects.grown:
+            topics.update(dict.fromkeys(map(stream_topic, effects.grown), EVERY_WAITER))
         if topics:
             self.store.hints.publish(topics)
 
@@ -259,6 +263,7 @@ class Machine:
 
     async def close_machine(self) -> None:
         """Finish what is in flight."""
+        await self.tails.stop()
         await self.batches.idle()
         self._forget_hints()
         await asyncio.sleep(0)

@@ -27,6 +27,7 @@ from flowfabric.model.budget import (
 from flowfabric.model.flow import EdgeAhead, EdgeRow, FlowRow, MemberRow, TaskRow
 from flowfabric.model.quota import AdmissionRow, GateRow, QuotaPolicy
 from flowfabric.model.record import Record, from_json, to_json, values_of
+from flowfabric.model.stream import FrameMark, FrameRow, StreamRow, SummaryRow
 from flowfabric.model.suspension import (
     SecretRow,
     SignalKeyRow,
@@ -280,6 +281,12 @@ EDGES: Final = Table("ff_edge", EdgeRow, 2)
 EDGES_AHEAD: Final = Table("ff_edge", EdgeAhead, 2, whole=EDGES)
 FLOW_TASKS: Final = Table("ff_flow_task", TaskRow, 3)
 
+# Written under the lock of their execution. The mode is a part of a frame's key.
+STREAMS: Final = Table("ff_stream_meta", StreamRow, 2, of_execution=True)
+SUMMARIES: Final = Table("ff_stream_summary", SummaryRow, 2, of_execution=True)
+FRAMES: Final = Table("ff_stream_frame", FrameRow, 5, of_execution=True)
+FRAME_MARKS: Final = Table("ff_stream_frame", FrameMark, 5, whole=FRAMES)
+
 # Every write to these comes with a new version of their execution.
 EPISODE_TABLES: Final[tuple[Table[Any], ...]] = (
     SUSPENSIONS,
@@ -305,6 +312,7 @@ SWEPT_TABLES: Final[tuple[Table[Any], ...]] = (
     SUSPEND_KEYS,
     ANSWERS,
     SECRETS,
+    FRAMES,
 )
 TABLES: Final[tuple[Table[Any], ...]] = (
     BUDGETS,
@@ -328,6 +336,9 @@ TABLES: Final[tuple[Table[Any], ...]] = (
     MEMBERS,
     EDGES,
     FLOW_TASKS,
+    STREAMS,
+    SUMMARIES,
+    FRAMES,
 )
 TABLE_OF: Final[dict[type[Record], AnyTable]] = {table.record: table for table in TABLES}
 

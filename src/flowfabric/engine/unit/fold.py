@@ -13,6 +13,7 @@ from flowfabric.engine.unit.commands import keys as keys
 from flowfabric.engine.unit.commands import lanes as lanes
 from flowfabric.engine.unit.commands import limits as limits
 from flowfabric.engine.unit.commands import starts as starts
+from flowfabric.engine.unit.commands import streams as streams
 from flowfabric.engine.unit.commands import waits as waits
 from flowfabric.engine.unit.commands import workers as workers
 from flowfabric.engine.unit.handlers import HANDLERS
