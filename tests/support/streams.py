@@ -6,6 +6,7 @@ from typing import Any
 
 from flowfabric.model.results import Claimed
 from flowfabric.model.stream import Appended, NewFrame, StreamPage
+from flowfabric.model.words import StreamMode
 from tests.support.lab import Lab
 
 
@@ -16,7 +17,7 @@ def frame(payload: bytes = b"x", **fields: Any) -> NewFrame:
 
 def summary(patch: bytes, **fields: Any) -> NewFrame:
     """A change of the summary."""
-    return NewFrame(payload=patch, mode="summary", **fields)
+    return NewFrame(payload=patch, mode=StreamMode.SUMMARY, **fields)
 
 
 async def append(lab: Lab, claimed: Claimed, *frames: NewFrame) -> Appended:

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import re
 from enum import StrEnum
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from flowfabric import limits
 from flowfabric.errors import InvalidCursor
 from flowfabric.model.checks import check_text
-from flowfabric.model.record import Record
+from flowfabric.model.record import Record, from_json
 from flowfabric.model.words import StreamMode
 
 # --- words ---------------------------------------------------------------------------------------
@@ -307,9 +307,21 @@ class Frame(Record, frozen=True):
     expires_at: int | None = None
 
     @property
+    def cursor(self) -> str:
+        """The place to read on after this frame, among all attempts of its execution."""
+        return f"{self.attempt_index}:{self.id}"
+
+    @property
     def text(self) -> str:
         """The payload as text; bytes that are no text are replaced."""
         return self.payload.decode(errors="replace")
+
+    @property
+    def value(self) -> Any:
+        """The payload as its encoding says: text, a JSON value, or bytes."""
+        if self.encoding == "json":
+            return from_json(self.payload, object, field="payload")
+        return self.text if self.encoding == "utf8" else self.payload
 
 
 class StreamPage(Record, frozen=True):

@@ -23,6 +23,7 @@ COMMANDS: Final = (
     Command("show", "everything about one execution"),
     Command("why", "why is this not running?"),
     Command("result", "print the result of an execution"),
+    Command("tail", "what an execution shows while it runs"),
     Command("cancel", "cancel executions, whatever they are doing"),
     Command("retry", "run finished executions again"),
     Command("hold", "keep waiting executions from being claimed"),

@@ -103,13 +103,21 @@ async def _frames(
     while reached < until and len(rows) < window.limit and size < limits.READ_FRAME_BYTES:
         chunk = min(_CHUNK, window.limit - len(rows) + 1)
         found, reached = await _merged(reader, stream, modes, reached, until, chunk)
-        live = [row for row in found if row.due_at is None or row.due_at > reader.now]
+        live = await _unexpired(reader, found)
         size += sum(len(row.payload) for row in live)
         rows += live
     if len(rows) > window.limit:
         rows = rows[: window.limit]
         reached = rows[-1].frame_id
     return tuple(map(_shown, rows)), reached
+
+
+async def _unexpired(reader: Reader, rows: list[FrameRow]) -> list[FrameRow]:
+    """Frames that have not expired; the clock is asked for only where some may have."""
+    if all(row.due_at is None for row in rows):
+        return rows
+    await reader.catalog()  # it tells the time
+    return [row for row in rows if row.due_at is None or row.due_at > reader.now]
 
 
 async def _merged(
