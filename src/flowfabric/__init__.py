@@ -22,6 +22,7 @@ from flowfabric.model.policy import ExponentialBackoff, FixedBackoff, RetryPolic
 from flowfabric.model.quota import QuotaPolicy, QuotaStatus
 from flowfabric.model.results import ExecutionSnapshot, Explanation
 from flowfabric.model.state import PublicState
+from flowfabric.model.stream import Frame
 from flowfabric.model.suspension import (
     ResumeCause,
     SignalAccepted,
@@ -84,6 +85,7 @@ __all__ = [
     "FlowRun",
     "FlowSnapshot",
     "FlowState",
+    "Frame",
     "HardBreach",
     "IdempotencyConflict",
     "InvalidInput",

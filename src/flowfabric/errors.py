@@ -9,11 +9,11 @@ FlowFabricError
     InvalidDependency  ExecutionNotInFlow  InvalidWaitpointKey  InvalidPayload  InvalidToken
     SignalLimitExceeded
     CapabilityMismatch  PayloadTooLarge  FenceRequired  PartialFence  HandleFromOtherBackend
-    Corruption
+    Corruption  RetentionLimitExceeded  PatchDepthExceeded
   ContentionError        another was first, or the moment is wrong; re-read and retry
     ExecutionNotActive  ExecutionNotLeaseable  ExecutionNotEligible
     LeaseConflict  InvalidClaimGrant  ClaimGrantExpired  UseClaimResumedExecution
-    NotAResumedExecution  StaleGraphRevision  RetryExhausted
+    NotAResumedExecution  StaleGraphRevision  StaleSummaryVersion  RetryExhausted  ResourceExhausted
   ConflictError          it contradicts what is already recorded; do not retry
     IdempotencyConflict  LimitConflict  SuspendConflict  RotationConflict  FlowConflict
     WaitpointAlreadyExists  CycleDetected  SelfReferencingEdge  DependencyAlreadyExists
@@ -213,6 +213,18 @@ class PayloadTooLarge(ValidationError):
     code, status = "payload_too_large", 413
 
 
+class RetentionLimitExceeded(ValidationError):
+    """A frame or a summary is over its limit. Send less, or several frames."""
+
+    code, status = "retention_limit_exceeded", 413
+
+
+class PatchDepthExceeded(ValidationError):
+    """A summary nests too deep. Keep it flat."""
+
+    code = "patch_depth_exceeded"
+
+
 class FenceRequired(ValidationError):
     """This change needs the lease's fence, or an explicit operator source."""
 
@@ -298,6 +310,18 @@ class StaleGraphRevision(ContentionError):
     """The graph changed since you looked. Read the flow again and use its revision."""
 
     code, status = "stale_graph_revision", 409
+
+
+class StaleSummaryVersion(ContentionError):
+    """The summary changed since you looked. Read it again and use its version."""
+
+    code, status = "stale_summary_version", 409
+
+
+class ResourceExhausted(ContentionError):
+    """Too many calls wait already. Try again after `retry_after_ms`."""
+
+    code, status = "resource_exhausted", 429
 
 
 class RetryExhausted(ContentionError):

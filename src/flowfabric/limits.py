@@ -67,6 +67,27 @@ SUSPEND_KEY_TTL_MS: Final = 7 * 86_400_000
 TIMEOUT_SKEW_MS: Final = 600_000  # a timeout so far in the past is a mistake, not a late clock
 KEY_GRACE_MS_DEFAULT: Final = 86_400_000  # how long a retired signing key still verifies
 
+# Streams
+FRAME_BYTES: Final = 65_536  # one frame is a line or a token, not a document
+FRAMES_MAX: Final = 1_000  # frames in one append: bounds what one transaction writes
+APPEND_BYTES_MAX: Final = 8 * 1024 * 1024  # of all frames of one append
+DURABLE_FRAMES_DEFAULT: Final = 10_000  # durable frames a stream keeps unless its policy says so
+DURABLE_FRAMES_MAX: Final = 1_000_000
+SUMMARY_FRAMES: Final = 64  # summary frames a stream keeps: the document has the rest
+SUMMARY_BYTES: Final = 256 * 1024  # of a rolling document: each change rewrites it
+SUMMARY_DEPTH: Final = 16  # levels below the root
+TRIM_MAX: Final = 1_000  # frames one append removes beside as many as it adds
+FRAME_TTL_MS_DEFAULT: Final = 15_000  # of best-effort frames: the middle of what is advised
+LIVE_FRAMES_FLOOR: Final = 64
+LIVE_FRAMES_CEILING: Final = 16_384
+LIVE_RATE_ALPHA: Final = 0.2  # the weight of the newest frame in the rate of best-effort frames
+READ_FRAMES_MAX: Final = 10_000  # frames in one page
+READ_FRAMES_DEFAULT: Final = 100
+READ_FRAME_BYTES: Final = 16 * 1024 * 1024  # of the payloads of one page, about
+TAIL_MS_MAX: Final = 30_000  # longer waits are asked for again: a lost connection is noticed then
+TAILS_DEFAULT: Final = 10_000  # waiting tails of one engine: each is a task with its buffers
+TAIL_LOOK_MS: Final = 1_000  # how late a tail may be when every hint is lost
+
 # Reading
 PAGE_DEFAULT: Final = 100
 PAGE_MAX: Final = 1000  # items in one page

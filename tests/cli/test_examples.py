@@ -50,6 +50,15 @@ def test_the_token_budget_warns_stops_and_goes_on(tmp_path: Path) -> None:
     assert not [line for line in after.splitlines() if "no room" in line]
 
 
+def test_tokens_stream_to_two_readers_and_one_is_killed(tmp_path: Path) -> None:
+    done = run("model_stream.py", tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "reader 1: killed after 5 tokens" in done.stdout
+    assert "reader 1: went on with 10 more" in done.stdout
+    assert "both read: the same" in done.stdout
+    assert "the summary: The sky is blue because" in done.stdout
+
+
 def test_the_approval_needs_two_people(tmp_path: Path) -> None:
     done = run("approval.py", tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -21,6 +21,11 @@ def flow_topic(flow_id: str) -> str:
     return f"flow:{flow_id}"
 
 
+def stream_topic(execution_id: str) -> str:
+    """A stream of an execution grew, or was closed."""
+    return f"stream:{execution_id}"
+
+
 class Bell(asyncio.Event):
     """Rings for one wait, which may be told at once what there is to see."""
 

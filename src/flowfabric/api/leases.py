@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from flowfabric.api.operation import Kind, Request, Scope, UnsafeRequest, operation
-from flowfabric.api.refusals import BY_FENCE, BY_HANDLE
+from flowfabric.api.refusals import BY_FENCE, BY_HANDLE, FRAMED
 from flowfabric.api.words import FailureClassGiven
 from flowfabric.errors import InvalidCapabilities, PayloadTooLarge
 from flowfabric.model.attempt import FailureClass
@@ -21,6 +21,7 @@ from flowfabric.model.results import (
     RetryScheduled,
     TerminalFailed,
 )
+from flowfabric.model.stream import NewFrame
 
 
 @operation("claim", Kind.WAIT, Scope.WORKER, errors=(InvalidCapabilities,))
@@ -77,13 +78,17 @@ class Delay(Request[Delayed], frozen=True, kw_only=True):
     delay_until: int
 
 
-@operation("complete", Kind.WRITE, Scope.WORKER, errors=(*BY_HANDLE, PayloadTooLarge))
+@operation("complete", Kind.WRITE, Scope.WORKER, errors=(*BY_HANDLE, *FRAMED, PayloadTooLarge))
 class Complete(Request[Completed], frozen=True, kw_only=True):
-    """The work succeeded. Repeating the call with the same handle answers the same."""
+    """The work succeeded. Repeating the call with the same handle answers the same.
+
+    `frames`: appended to the stream of the attempt before its end, in the same transaction.
+    """
 
     handle: Handle
     result: bytes | None = None
     result_encoding: str | None = None
+    frames: Sequence[NewFrame] = ()
 
 
 @operation("complete_execution", Kind.WRITE, Scope.OPERATE, errors=(*BY_FENCE, PayloadTooLarge))
@@ -97,15 +102,19 @@ class CompleteExecution(UnsafeRequest[Completed], frozen=True, kw_only=True):
     result_encoding: str | None = None
 
 
-@operation("fail", Kind.WRITE, Scope.WORKER, errors=BY_HANDLE)
+@operation("fail", Kind.WRITE, Scope.WORKER, errors=(*BY_HANDLE, *FRAMED))
 class Fail(Request[RetryScheduled | TerminalFailed], frozen=True, kw_only=True):
-    """The attempt failed; the policy decides whether another follows."""
+    """The attempt failed; the policy decides whether another follows.
+
+    `frames`: as in `complete`.
+    """
 
     handle: Handle
     reason: str
     failure_class: FailureClassGiven = FailureClass.TRANSIENT
     category: str | None = None
     retry_after_ms: int | None = None
+    frames: Sequence[NewFrame] = ()
 
 
 @operation("fail_execution", Kind.WRITE, Scope.OPERATE, errors=BY_FENCE)

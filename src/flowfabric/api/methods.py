@@ -172,6 +172,14 @@ from flowfabric.api.repairs import (
     ReconcileQuotaCounters,
     ReconcileSiblingCancelGroup,
 )
+from flowfabric.api.streams import (
+    AppendFrame,
+    AppendFrames,
+    ReadExecutionStream,
+    ReadStream,
+    ReadSummary,
+    TailStream,
+)
 from flowfabric.api.waits import (
     CloseWaitpoint,
     CreateWaitpoint,
@@ -209,6 +217,7 @@ from flowfabric.api.words import (
     PolicyGiven,
     ScopeTypeGiven,
     SoftActionGiven,
+    VisibilityGiven,
 )
 from flowfabric.api.workers import HeartbeatWorker, ListWorkers, MarkWorkerDead, RegisterWorker
 from flowfabric.errors import FlowFabricError
@@ -312,6 +321,7 @@ from flowfabric.model.results import (
     Unblocked,
 )
 from flowfabric.model.state import BlockingReason, PublicState
+from flowfabric.model.stream import Appended, NewFrame, StreamPage, Summary, Visibility
 from flowfabric.model.suspension import (
     AlreadyMet,
     KeyInfo,
@@ -785,11 +795,19 @@ class Methods(ABC):
         return await self.call(Delay(handle=handle, delay_until=delay_until))
 
     async def complete(
-        self, handle: Handle, *, result: bytes | None = None, result_encoding: str | None = None
+        self,
+        handle: Handle,
+        *,
+        result: bytes | None = None,
+        result_encoding: str | None = None,
+        frames: Sequence[NewFrame] = (),
     ) -> Completed:
-        """The work succeeded. Repeating the call with the same handle answers the same."""
+        """The work succeeded. Repeating the call with the same handle answers the same.
+
+        `frames`: appended to the stream of the attempt before its end, in the same transaction.
+        """
         return await self.call(
-            Complete(handle=handle, result=result, result_encoding=result_encoding)
+            Complete(handle=handle, result=result, result_encoding=result_encoding, frames=frames)
         )
 
     async def complete_execution(
@@ -822,8 +840,12 @@ class Methods(ABC):
         failure_class: FailureClassGiven = FailureClass.TRANSIENT,
         category: str | None = None,
         retry_after_ms: int | None = None,
+        frames: Sequence[NewFrame] = (),
     ) -> RetryScheduled | TerminalFailed:
-        """The attempt failed; the policy decides whether another follows."""
+        """The attempt failed; the policy decides whether another follows.
+
+        `frames`: as in `complete`.
+        """
         return await self.call(
             Fail(
                 handle=handle,
@@ -831,6 +853,7 @@ class Methods(ABC):
                 failure_class=failure_class,
                 category=category,
                 retry_after_ms=retry_after_ms,
+                frames=frames,
             )
         )
 
@@ -863,6 +886,103 @@ class Methods(ABC):
     async def cancel(self, handle: Handle, *, reason: str) -> Cancelled:
         """The owner gives up for good."""
         return await self.call(Cancel(handle=handle, reason=reason))
+
+    # --- streams --------------------------------------------------------------------------------
+
+    async def append_frame(self, handle: Handle, *, frame: NewFrame) -> Appended:
+        """Add one frame to the stream of the attempt."""
+        return await self.call(AppendFrame(handle=handle, frame=frame))
+
+    async def append_frames(self, handle: Handle, *, frames: Sequence[NewFrame]) -> Appended:
+        """Add frames to the stream of the attempt, all or none, in one transaction.
+
+        Frames with a `seq` of their writer are written once, however often the call is repeated.
+        """
+        return await self.call(AppendFrames(handle=handle, frames=frames))
+
+    async def read_stream(
+        self,
+        *,
+        execution_id: str,
+        attempt_index: int,
+        from_cursor: str = "start",
+        to_cursor: str = "end",
+        count_limit: int = limits.READ_FRAMES_DEFAULT,
+        visibility: VisibilityGiven = Visibility.ALL,
+    ) -> StreamPage:
+        """Frames of one attempt from one place to another, both included, in order.
+
+        A place is `<ms>-<seq>`, the id of a frame, or `<ms>`, `start` or `end`. To read on, ask
+        with `tail_stream` after `next_cursor`.
+        """
+        return await self.call(
+            ReadStream(
+                execution_id=execution_id,
+                attempt_index=attempt_index,
+                from_cursor=from_cursor,
+                to_cursor=to_cursor,
+                count_limit=count_limit,
+                visibility=visibility,
+            )
+        )
+
+    async def tail_stream(
+        self,
+        *,
+        execution_id: str,
+        attempt_index: int,
+        after: str = "0-0",
+        wait_ms: int = 0,
+        count_limit: int = limits.READ_FRAMES_DEFAULT,
+        visibility: VisibilityGiven = Visibility.ALL,
+    ) -> StreamPage:
+        """Frames of one attempt after a place; `0-0` is the beginning.
+
+        Waits up to `wait_ms`, at most 30 seconds, while there are none and the stream is open, and
+        then answers an empty page. A page with `closed_at` is the last one.
+        """
+        return await self.call(
+            TailStream(
+                execution_id=execution_id,
+                attempt_index=attempt_index,
+                after=after,
+                wait_ms=wait_ms,
+                count_limit=count_limit,
+                visibility=visibility,
+            )
+        )
+
+    async def read_execution_stream(
+        self,
+        *,
+        execution_id: str,
+        after: str | None = None,
+        limit: int = limits.READ_FRAMES_DEFAULT,
+        wait_ms: int = 0,
+        visibility: VisibilityGiven = Visibility.ALL,
+    ) -> StreamPage:
+        """Frames of all attempts of an execution after a place, attempt by attempt.
+
+        A place is `<attempt>:<ms>-<seq>`, as `next_cursor` has it; none is the beginning. Waits
+        like `tail_stream`. A page with `closed_at` is the last one: the execution has ended.
+        """
+        return await self.call(
+            ReadExecutionStream(
+                execution_id=execution_id,
+                after=after,
+                limit=limit,
+                wait_ms=wait_ms,
+                visibility=visibility,
+            )
+        )
+
+    async def read_summary(
+        self, *, execution_id: str, attempt_index: int | None = None
+    ) -> Summary | None:
+        """The rolling document of an attempt, or None before its first change. No attempt: of the
+        current one.
+        """
+        return await self.call(ReadSummary(execution_id=execution_id, attempt_index=attempt_index))
 
     # --- grants ---------------------------------------------------------------------------------
 

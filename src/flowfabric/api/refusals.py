@@ -27,11 +27,14 @@ from flowfabric.errors import (
     LeaseRevoked,
     NotFound,
     PartialFence,
+    PatchDepthExceeded,
     PayloadTooLarge,
     PendingWaitpointExpired,
+    RetentionLimitExceeded,
     SelfReferencingEdge,
     SignalLimitExceeded,
     StaleLease,
+    StaleSummaryVersion,
     SuspendConflict,
     TargetNotSignalable,
     WaitpointAlreadyExists,
@@ -44,6 +47,9 @@ from flowfabric.errors import (
 OWNED: Final = (NotFound, ExecutionNotActive, StaleLease, LeaseExpired, LeaseRevoked)
 BY_HANDLE: Final = (*OWNED, HandleFromOtherBackend)
 BY_FENCE: Final = (*OWNED, FenceRequired, PartialFence)
+
+# Frames for the stream of an attempt, among them changes of its summary.
+FRAMED: Final = (RetentionLimitExceeded, PatchDepthExceeded, StaleSummaryVersion)
 
 # New work, with its route, its tags, its payload and its limits; which may also be NotFound.
 NEW_WORK: Final = (

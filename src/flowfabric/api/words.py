@@ -15,6 +15,7 @@ from flowfabric.model.flow import CancellationPolicy, FlowStatus
 from flowfabric.model.policy import ExecutionPolicy
 from flowfabric.model.route import LaneState
 from flowfabric.model.state import BlockingReason
+from flowfabric.model.stream import Visibility
 from flowfabric.model.suspension import ReasonCode, RequestedBy, Token
 from flowfabric.model.words import TimeoutBehavior
 
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     SoftActionGiven = SoftAction | str
     TimeoutBehaviorGiven = TimeoutBehavior | str
     TokenGiven = Token | str
+    VisibilityGiven = Visibility | str
 else:
     BlockingReasonGiven = str  # a word that is no reason has an error of its own
     CancellationPolicyGiven = CancellationPolicy
@@ -50,3 +52,4 @@ else:
     SoftActionGiven = SoftAction
     TimeoutBehaviorGiven = TimeoutBehavior
     TokenGiven = Token
+    VisibilityGiven = Visibility

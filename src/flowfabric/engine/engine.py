@@ -34,6 +34,7 @@ from flowfabric.engine.operations import leases as leases
 from flowfabric.engine.operations import quotas as quotas
 from flowfabric.engine.operations import repairs as repairs
 from flowfabric.engine.operations import signals as signals
+from flowfabric.engine.operations import streams as streams
 from flowfabric.engine.operations import timeline as timeline
 from flowfabric.engine.operations import wait_reads as wait_reads
 from flowfabric.engine.operations import waits as waits

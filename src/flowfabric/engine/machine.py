@@ -7,7 +7,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import TypeVar, cast
 
-from flowfabric.api.hints import end_topic, flow_topic, lane_topic
+from flowfabric.api.hints import end_topic, flow_topic, lane_topic, stream_topic
 from flowfabric.config import EngineConfig
 from flowfabric.engine.batch import Batcher, Pending
 from flowfabric.engine.complaint import Complaints
@@ -18,6 +18,7 @@ from flowfabric.engine.inherited import InheritedStore
 from flowfabric.engine.known import Known
 from flowfabric.engine.loop_status import BackgroundLoop
 from flowfabric.engine.own_work import OwnWork
+from flowfabric.engine.tails import Tails
 from flowfabric.engine.unit.due import Aside
 from flowfabric.engine.unit.fold import fold
 from flowfabric.engine.unit.unit import open_unit
@@ -89,6 +90,7 @@ class Machine:
         self.own_work = OwnWork(LoopFilter(tuple(config.loop_namespaces), config.loop_tag))
         self.complaints = Complaints(logging.getLogger("flowfabric.loops"))
         self.known = Known(store)
+        self.tails = Tails(self, self.wakeups, config.tails_max)
         self._credits: dict[Offer, Credits] = {}
         self.feed = FeedWatch(lambda: self.read(lambda reader: reader.log_ends()))
         self._forget_hints = store.hints.subscribe(self._hear)
@@ -222,6 +224,8 @@ class Machine:
         ):
             names = [every] if len(ended) > COMPLETIONS_HINTED_MAX else map(topic, ended)
             topics.update(dict.fromkeys(names, EVERY_WAITER))
+        if effects.grown:
+            topics.update(dict.fromkeys(map(stream_topic, effects.grown), EVERY_WAITER))
         if topics:
             self.store.hints.publish(topics)
 
@@ -269,6 +273,7 @@ class Machine:
 
     async def close_machine(self) -> None:
         """Finish what is in flight."""
+        await self.tails.stop()
         await self.batches.idle()
         await self.feed.close()
         self._forget_hints()

@@ -34,6 +34,8 @@ class Needs:
         "policies",
         "signal_keys",
         "signals",
+        "streams",
+        "summaries",
         "suspend_keys",
         "waitpoints",
         "waits",
@@ -55,6 +57,9 @@ class Needs:
         self.signals: set[Key] = set()
         self.signal_keys: set[Key] = set()
         self.suspend_keys: set[Key] = set()
+        # Streams, by execution and attempt
+        self.streams: set[tuple[str, int]] = set()
+        self.summaries: set[tuple[str, int]] = set()
         # Limits
         self.is_limited = False
         self.budgets: set[str] = set()

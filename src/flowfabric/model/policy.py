@@ -18,7 +18,7 @@ from flowfabric.model.checks import (
 from flowfabric.model.limit_checks import check_word
 from flowfabric.model.record import Record, convert, force_setattr
 from flowfabric.model.shown import shown
-from flowfabric.model.words import TimeoutBehavior
+from flowfabric.model.words import StreamMode, TimeoutBehavior
 
 
 def _check_part(value: object, kind: type | UnionType, field: str) -> None:
@@ -122,6 +122,24 @@ class SuspensionPolicy(Record, frozen=True, kw_only=True):
             force_setattr(self, "timeout_behavior", word)
 
 
+class StreamPolicy(Record, frozen=True, kw_only=True):
+    """How frames are kept that say nothing else."""
+
+    durability_mode: StreamMode = StreamMode.DURABLE  # of frames that name no mode
+    retention_maxlen: int = limits.DURABLE_FRAMES_DEFAULT  # durable frames of one attempt
+    retention_ttl_ms: int | None = None  # how old durable and summary frames become; None: any age
+
+    def __post_init__(self) -> None:
+        field, most = "stream_policy.retention_maxlen", limits.DURABLE_FRAMES_MAX
+        _keep_integer(self, "retention_maxlen", field=field, least=1, most=most)
+        field, most = "stream_policy.retention_ttl_ms", limits.DURATION_MS_MAX
+        _keep_integer(self, "retention_ttl_ms", field=field, least=1, most=most, optional=True)
+        if type(self.durability_mode) is not StreamMode:
+            field = "stream_policy.durability_mode"
+            word = check_word(self.durability_mode, StreamMode, field=field)
+            force_setattr(self, "durability_mode", word)
+
+
 class RoutingRequirements(Record, frozen=True, kw_only=True):
     """The capabilities a worker needs to run this."""
 
@@ -155,12 +173,14 @@ class ExecutionPolicy(Record, frozen=True, kw_only=True, cache_hash=True):
     suspension_policy: SuspensionPolicy = SuspensionPolicy()
     max_signals_per_execution: int = limits.SIGNALS_MAX_DEFAULT  # 0: no limit
     delay_ms: int | None = None  # instead of an instant: this long after it may start
+    stream_policy: StreamPolicy = StreamPolicy()
 
     def __post_init__(self) -> None:
         _check_part(self.retry_policy, RetryPolicy | None, "policy.retry_policy")
         _check_part(self.timeout_policy, TimeoutPolicy, "policy.timeout_policy")
         _check_part(self.routing_requirements, RoutingRequirements, "policy.routing_requirements")
         _check_part(self.suspension_policy, SuspensionPolicy, "policy.suspension_policy")
+        _check_part(self.stream_policy, StreamPolicy, "policy.stream_policy")
         for name, least, most in (
             ("priority", -limits.PRIORITY_GIVEN_MAX, limits.PRIORITY_GIVEN_MAX),
             ("delay_until", 0, limits.INSTANT_MS_MAX),

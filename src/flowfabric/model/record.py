@@ -6,6 +6,7 @@ msgspec structs are built and copied in C: a decision costs microseconds, so bat
 from __future__ import annotations
 
 from collections.abc import Callable
+from decimal import Decimal
 from typing import Any, TypeVar
 
 import msgspec
@@ -62,6 +63,23 @@ def from_json(data: bytes | str, kind: type[T], *, field: str) -> T:
         return msgspec.json.decode(data, type=kind)
     except _UNREADABLE as error:
         raise InvalidInput(_detail(field, error), field=field) from None
+
+
+_EXACT_READER = msgspec.json.Decoder(float_hook=Decimal)
+_EXACT_WRITER = msgspec.json.Encoder(decimal_format="number")
+
+
+def exact_from_json(data: bytes, *, field: str) -> Any:
+    """Decode JSON with every number as exact as it was written."""
+    try:
+        return _EXACT_READER.decode(data)
+    except (*_UNREADABLE, ValueError) as error:  # a ValueError: a number of thousands of digits
+        raise InvalidInput(_detail(field, error), field=field) from None
+
+
+def exact_to_json(value: object) -> bytes:
+    """The inverse of `exact_from_json`."""
+    return _EXACT_WRITER.encode(value)
 
 
 def _detail(field: str, error: Exception) -> str:

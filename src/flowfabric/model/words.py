@@ -1,4 +1,4 @@
-"""Words that policies and suspensions share."""
+"""Words that policies share with suspensions and streams."""
 
 from __future__ import annotations
 
@@ -15,6 +15,14 @@ class TimeoutBehavior(StrEnum):
     AUTO_RESUME = "auto_resume"
     AUTO_RESUME_WITH_TIMEOUT_SIGNAL = "auto_resume_with_timeout_signal"
     ESCALATE = "escalate"
+
+
+class StreamMode(StrEnum):
+    """How long a frame is kept."""
+
+    DURABLE = "durable"
+    SUMMARY = "summary"  # a change of a rolling document, which is kept whole
+    BEST_EFFORT = "best_effort"  # for readers that look now
 
 
 AT_TIMEOUT: Final = {

@@ -24,6 +24,7 @@ from flowfabric.model.record import replace
 from flowfabric.model.results import ExecutionSnapshot, Explanation, LaneConfigured
 from flowfabric.model.shown import shown
 from flowfabric.model.state import PublicState
+from flowfabric.model.stream import Frame
 from flowfabric.sdk.durations import Duration, Moment
 from flowfabric.sdk.errors import EventLoopRunning
 from flowfabric.sdk.flow.run import FlowRun
@@ -40,7 +41,11 @@ P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
 # The call to write instead of a blocking one, where its coroutine has another name.
-_INSTEAD: Final = {"Graph.record": "await flow.submit(…)", "_next": "async for … in run.watch()"}
+_INSTEAD: Final = {
+    "Graph.record": "await flow.submit(…)",
+    "_next": "async for … in run.watch()",
+    "_next_frame": "async for … in run.stream()",
+}
 
 
 class SyncFabric:
@@ -398,6 +403,21 @@ class SyncRun(Generic[R]):
         """Why it is not running, or that it is."""
         return self._sync.wait(self._run.explain())
 
+    def stream(self, *, after: str | None = None, best_effort: bool = True) -> Iterator[Frame]:
+        """What the handler shows, until the run has ended: see `Run.stream`."""
+        frames: Any = self._run.stream(after=after, best_effort=best_effort)
+        frame = self._sync.wait(_next_frame(frames))
+        try:
+            while frame is not None:
+                yield frame
+                frame = self._sync.wait(_next_frame(frames))
+        finally:
+            self._sync.wait(_end_stream(frames))
+
+    def summary(self) -> Any:
+        """What the handler last said with `ctx.summary`: see `Run.summary`."""
+        return self._sync.wait(self._run.summary())
+
     def cancel(self, reason: str = "") -> None:
         """Stop it, whatever it is doing."""
         self._sync.wait(self._run.cancel(reason))
@@ -405,3 +425,12 @@ class SyncRun(Generic[R]):
     def retry(self, reason: str = "", *, cascade: bool = False) -> None:
         """Run it again after its end: see `Run.retry`."""
         self._sync.wait(self._run.retry(reason, cascade=cascade))
+
+
+async def _next_frame(frames: Any) -> Frame | None:
+    frame: Frame | None = await anext(frames, None)
+    return frame
+
+
+async def _end_stream(frames: Any) -> None:
+    await frames.aclose()

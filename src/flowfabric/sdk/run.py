@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from typing import Any, Final, Generic, TypeVar
 
 import msgspec
@@ -12,10 +13,12 @@ from flowfabric.errors import FlowFabricError, InvalidInput, NotFound, WaitTimeo
 from flowfabric.model.results import ExecutionSnapshot, Explanation
 from flowfabric.model.shown import shown
 from flowfabric.model.state import PublicState
+from flowfabric.model.stream import Frame
 from flowfabric.sdk import codec
 from flowfabric.sdk.durations import Duration, to_ms
 from flowfabric.sdk.errors import ResultMismatch, RunCancelled, RunError, RunExpired, RunFailed
 from flowfabric.sdk.home import Home
+from flowfabric.sdk.streaming import frames_of
 from flowfabric.sdk.task import Task
 
 R = TypeVar("R")
@@ -110,6 +113,28 @@ class Run(Generic[R]):
         engine = await self._fabric.start()
         explanation: Explanation = await engine.explain(execution_id=self.id)
         return explanation
+
+    async def stream(
+        self, *, after: str | None = None, best_effort: bool = True
+    ) -> AsyncIterator[Frame]:
+        """What the handler shows with `ctx.emit`, frame by frame, until the run has ended.
+
+            async for frame in run.stream():
+                print(frame.text, end="")
+
+        It begins with the first frame that is kept, or after a place: `frame.cursor` of the last
+        one seen. A store that is away for a while is waited for; no frame is given twice, and no
+        durable one left out. A retry begins a stream of its own, which `frame.attempt_index` tells.
+        """
+        frames = frames_of(self._fabric.start, self.id, after=after, best_effort=best_effort)
+        async for frame in frames:
+            yield frame
+
+    async def summary(self) -> Any:
+        """What the handler last said with `ctx.summary`, as plain data; None before it did."""
+        engine = await self._fabric.start()
+        found = await engine.read_summary(execution_id=self.id)
+        return None if found is None else _PLAIN.decode(found.document)
 
     async def cancel(self, reason: str = "") -> None:
         """Stop it, whatever it is doing. Cancelling twice is no error.

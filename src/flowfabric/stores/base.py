@@ -503,8 +503,14 @@ def refuse_join(family: str) -> InvalidInput:
 EVERY_END: Final = "done:*"  # executions ended
 EVERY_FLOW_END: Final = "flow:*"  # flows ended
 EVERY_LANE: Final = "lane:*"  # work became ready
+EVERY_STREAM: Final = "stream:*"  # streams grew
 # The topics of a message that cannot name them all.
-EVERYBODY: Final[Mapping[str, int]] = {EVERY_END: 1, EVERY_FLOW_END: 1, EVERY_LANE: 1}
+EVERYBODY: Final[Mapping[str, int]] = {
+    EVERY_END: 1,
+    EVERY_FLOW_END: 1,
+    EVERY_LANE: 1,
+    EVERY_STREAM: 1,
+}
 
 
 class Hints(Protocol):

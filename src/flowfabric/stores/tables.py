@@ -31,6 +31,7 @@ from flowfabric.model.flow import EdgeAhead, EdgeRow, FlowRow, MemberRow, TaskRo
 from flowfabric.model.quota import AdmissionRow, GateRow, QuotaPolicy
 from flowfabric.model.record import Record, from_json, to_json, values_of
 from flowfabric.model.route import Lane
+from flowfabric.model.stream import FrameMark, FrameRow, StreamRow, SummaryRow
 from flowfabric.model.suspension import (
     SecretRow,
     SignalKeyRow,
@@ -339,6 +340,11 @@ FLOW_TASKS: Final = Table("ff_flow_task", TaskRow, 3)
 
 # How far each log was trimmed.
 LOG_MARKS: Final = Table("ff_log_mark", LogMark, 1)
+# Written under the lock of their execution. The mode is a part of a frame's key.
+STREAMS: Final = Table("ff_stream_meta", StreamRow, 2, of_execution=True)
+SUMMARIES: Final = Table("ff_stream_summary", SummaryRow, 2, of_execution=True)
+FRAMES: Final = Table("ff_stream_frame", FrameRow, 5, of_execution=True)
+FRAME_MARKS: Final = Table("ff_stream_frame", FrameMark, 5, whole=FRAMES)
 
 # Every write to these comes with a new version of their execution.
 EPISODE_TABLES: Final[tuple[Table[Any], ...]] = (
@@ -366,6 +372,7 @@ SWEPT_TABLES: Final[tuple[Table[Any], ...]] = (
     SUSPEND_KEYS,
     ANSWERS,
     SECRETS,
+    FRAMES,
 )
 TABLES: Final[tuple[Table[Any], ...]] = (
     BUDGETS,
@@ -393,6 +400,9 @@ TABLES: Final[tuple[Table[Any], ...]] = (
     KEYS,
     LANES,
     WORKERS,
+    STREAMS,
+    SUMMARIES,
+    FRAMES,
 )
 TABLE_OF: Final[dict[type[Record], AnyTable]] = {table.record: table for table in TABLES}
 

@@ -26,6 +26,7 @@ COMMANDS: Final = (
     Command("events", "what happened, oldest first"),
     Command("audit", "what operators did"),
     Command("result", "print the result of an execution"),
+    Command("tail", "what an execution shows while it runs"),
     Command("cancel", "cancel executions, whatever they are doing"),
     Command("retry", "run finished executions again"),
     Command("hold", "keep waiting executions from being claimed"),

@@ -188,6 +188,12 @@ class Terminal:
         self.end_status()
         print(_escaped(json.dumps(value, indent=2, ensure_ascii=False)), file=self.out)
 
+    def record(self, value: Any) -> None:
+        """One part of an answer that comes bit by bit: a JSON document on a line."""
+        self.end_status()
+        text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+        print(_escaped(text), file=self.out, flush=True)
+
     def stored(self, text: str) -> None:
         """A stored text as the answer: made harmless for a terminal, unchanged for a pipe."""
         self.line(harmless(text) if self.is_tty else text)

@@ -8,6 +8,7 @@ from flowfabric import limits
 from flowfabric.api import leases as api
 from flowfabric.api.hints import lane_topic, wait_event
 from flowfabric.engine.machine import Machine
+from flowfabric.engine.operations.frames import with_frames
 from flowfabric.engine.operations.performing import answers, commands
 from flowfabric.engine.operations.requests import check_payload
 from flowfabric.engine.operations.waiting import left_s, wait_until
@@ -20,6 +21,7 @@ from flowfabric.kernel.execution.fail import Fail
 from flowfabric.kernel.execution.fence import LEASE_HOLDER
 from flowfabric.kernel.execution.own import Delay, Progress, Renew
 from flowfabric.kernel.execution.routing import Offer
+from flowfabric.kernel.stream.append import EndWithFrames
 from flowfabric.model.attempt import FailureClass
 from flowfabric.model.checks import (
     check_capabilities,
@@ -163,17 +165,18 @@ def delay(machine: Machine, request: api.Delay) -> Delay:
 
 
 @commands(api.Complete)
-def complete(machine: Machine, request: api.Complete) -> Complete:
+def complete(machine: Machine, request: api.Complete) -> Complete | EndWithFrames:
     """Complete by the owner."""
     handle = machine.check_handle(request.handle)
     result, encoding = _result(machine, request.result, request.result_encoding, "result")
-    return Complete(
+    end = Complete(
         execution_id=handle.execution_id,
         fence=handle.fence,
         source=LEASE_HOLDER,
         result=result,
         result_encoding=encoding,
     )
+    return end if request.frames == () else with_frames(end, handle, request.frames)
 
 
 @commands(api.CompleteExecution)
@@ -203,12 +206,12 @@ def _result(
 
 
 @commands(api.Fail)
-def fail(machine: Machine, request: api.Fail) -> Fail:
+def fail(machine: Machine, request: api.Fail) -> Fail | EndWithFrames:
     """Fail by the owner."""
     handle = machine.check_handle(request.handle)
     kind = check_failure_class(request.failure_class)
     category = request.category
-    return Fail(
+    end = Fail(
         execution_id=handle.execution_id,
         fence=handle.fence,
         source=LEASE_HOLDER,
@@ -218,6 +221,7 @@ def fail(machine: Machine, request: api.Fail) -> Fail:
         jitter=jitter(),
         retry_after_ms=_retry_after(request.retry_after_ms),
     )
+    return end if request.frames == () else with_frames(end, handle, request.frames)
 
 
 @commands(api.FailExecution)

@@ -15,6 +15,7 @@ from flowfabric.engine.unit.commands import lanes as lanes
 from flowfabric.engine.unit.commands import limits as limits
 from flowfabric.engine.unit.commands import repairs as repairs
 from flowfabric.engine.unit.commands import starts as starts
+from flowfabric.engine.unit.commands import streams as streams
 from flowfabric.engine.unit.commands import waits as waits
 from flowfabric.engine.unit.commands import workers as workers
 from flowfabric.engine.unit.handlers import HANDLERS

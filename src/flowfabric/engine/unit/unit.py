@@ -10,6 +10,7 @@ from flowfabric.engine.unit.candidates import Pool
 from flowfabric.engine.unit.flows.flows import Flows, flows_named, members_of
 from flowfabric.engine.unit.limits import Limits
 from flowfabric.engine.unit.overlay import Overlay
+from flowfabric.engine.unit.streams import take_streams, want_streams
 from flowfabric.engine.unit.view import InvariantViolated, View
 from flowfabric.engine.unit.waits import Waits, want_waits
 from flowfabric.kernel.command import Command, Needs
@@ -109,6 +110,8 @@ async def open_unit(
         await unit.flows.prepare(flow_ids, commands)
     if need.waits:
         await unit.waits.prepare(need, found)
+    if need.streams:
+        take_streams(unit.view, found)
     if need.is_limited:
         await unit.limits.prepare(need)
     return unit
@@ -122,4 +125,6 @@ def _wanted(need: Needs) -> Wanted:
     wanted.keys = sorted(need.keys)
     if need.waits:
         want_waits(need, wanted)
+    if need.streams:
+        want_streams(need, wanted)
     return wanted

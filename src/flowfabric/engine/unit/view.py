@@ -36,12 +36,13 @@ class InvariantViolated(RuntimeError):
 class Effects:
     """Wake-ups to publish after the commit."""
 
-    __slots__ = ("due_at", "ended", "flows_ended", "woken")
+    __slots__ = ("due_at", "ended", "flows_ended", "grown", "woken")
 
     def __init__(self) -> None:
         self.woken: dict[str, int] = {}  # lane: how many executions began to wait there
         self.ended: list[str] = []
         self.flows_ended: list[str] = []
+        self.grown: set[str] = set()  # executions with a stream that grew or was closed
         self.due_at: int | None = None  # the earliest time something new is due
 
     def wake_lane(self, lane_id: str) -> None:
@@ -140,6 +141,8 @@ class View:
             self._remember(before, after, command, ends_wait)
         if decision.attempt is not None:
             self.changes.attempts.append(decision.attempt)
+            if after is not None and not after.is_terminal:  # else its end wakes readers
+                self.effects.grown.add(after.execution_id)
         for record in decision.drops:  # first: another record may take the key of one that goes
             table = TABLE_OF[type(record)]
             self.rows.drop_unseen(table, table.key_of(record))

@@ -17,6 +17,7 @@ from flowfabric.model.results import Claimed
 from flowfabric.model.suspension import ResumeCause
 from flowfabric.sdk.context.children import Family, Parent, Spawning, SyncSpawning
 from flowfabric.sdk.context.conditions import ANYTHING, Waitable
+from flowfabric.sdk.context.emitting import Emitter, Emitting, SyncEmitting
 from flowfabric.sdk.context.received import Ended, ReceivedSignal, Waitpoint
 from flowfabric.sdk.context.spending import HOLD_FOR, Spend, SyncSpend, report_usage
 from flowfabric.sdk.context.suspending import EXPIRES, Suspend, Suspender, begin, new_waitpoint
@@ -26,7 +27,7 @@ from flowfabric.sdk.errors import Parked, Stopped, Suspension
 _LOGGER = logging.getLogger("flowfabric.task")
 
 
-class Owner(Suspender, Parent, Protocol):
+class Owner(Suspender, Parent, Emitter, Protocol):
     """The methods a context needs of the worker that runs it."""
 
     @property
@@ -181,7 +182,7 @@ class ExecutionFacts:
         return _TaskLogger(_LOGGER, {"execution_id": self.execution_id, "attempt": self.attempt})
 
 
-class Context(ExecutionFacts, Spawning):
+class Context(ExecutionFacts, Spawning, Emitting):
     """An async task's view of its execution.
 
     ```
@@ -301,7 +302,7 @@ class Context(ExecutionFacts, Spawning):
         return Spend(self._owner, budget, amounts, hold_for)
 
 
-class SyncContext(ExecutionFacts, SyncSpawning):
+class SyncContext(ExecutionFacts, SyncSpawning, SyncEmitting):
     """A sync task's view of its execution. Its methods block the task's own thread.
 
     ```

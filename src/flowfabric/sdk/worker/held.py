@@ -23,12 +23,14 @@ from flowfabric.errors import (
 )
 from flowfabric.model.handle import HandleKind
 from flowfabric.model.results import Claimed
+from flowfabric.model.stream import NewFrame
 from flowfabric.model.suspension import AlreadyMet, Suspended
 from flowfabric.sdk.context.received import Ended, ended
 from flowfabric.sdk.durations import instant_ms
 from flowfabric.sdk.errors import Stopped
 from flowfabric.sdk.outage import Outage, Patience
 from flowfabric.sdk.task import Task
+from flowfabric.sdk.worker.outbox import Outbox
 from flowfabric.trouble import is_passing, may_pass
 
 LOST = (StaleLease, LeaseExpired, LeaseRevoked, ExecutionNotActive, NotFound)
@@ -85,6 +87,7 @@ class Held:
         "is_suspended",
         "is_suspending",
         "lapse_at",
+        "outbox",
         "renew_at",
         "task",
     )
@@ -107,6 +110,7 @@ class Held:
         self.is_suspending = False  # requested; the reply is on its way
         self.is_suspended = False  # by its own handler, which has nothing more to report
         self.ended_wait: Ended | None = None
+        self.outbox: Outbox | None = None  # once the handler has emitted a frame
         self._waker: threading.Event | None = None
 
     def begin(self) -> None:
@@ -136,6 +140,24 @@ class Held:
         except Exception as error:
             if not may_pass(error):
                 raise
+
+    async def emit(self, frame: NewFrame) -> None:
+        """Put a frame on its way to the stream."""
+        await self._frames().emit(frame)
+
+    async def change_summary(self, frame: NewFrame) -> int:
+        """Change the summary; the version it has then."""
+        return await self._uninterrupted(self._frames().change(frame))
+
+    def _frames(self) -> Outbox:
+        if self.outbox is None:
+            self.outbox = Outbox(self)
+        return self.outbox
+
+    async def flush(self) -> None:
+        """Return when every emitted frame is stored."""
+        if self.outbox is not None:
+            await self.outbox.flush()
 
     async def ask(self, operation: Callable[[EngineBackend], Awaitable[T]]) -> T:
         """An engine call that matters to the handler; errors of the store are waited out as long as
@@ -192,6 +214,7 @@ class Held:
 
     async def _suspend(self, request: SuspendRequest) -> Suspended | AlreadyMet:
         handle = self.claimed.handle
+        await self.flush()
         self.is_suspending = True
         try:
             answer = await self.ask(lambda engine: engine.suspend(handle, request))
@@ -203,6 +226,7 @@ class Held:
 
     async def _wait_children(self) -> None:
         handle = self.claimed.handle
+        await self.flush()
         self.is_suspending = True
         try:
             await self.ask(lambda engine: engine.wait_children(handle))

@@ -198,6 +198,13 @@ class Reporter:
         return await self._engine.complete_many(
             [
                 Complete(handle=each.held.claimed.handle, result=each.result, result_encoding=JSON)
+                if each.held.outbox is None
+                else Complete(
+                    handle=each.held.claimed.handle,
+                    result=each.result,
+                    result_encoding=JSON,
+                    frames=await each.held.outbox.rest(),
+                )
                 for each in reports
             ]
         )
@@ -211,6 +218,7 @@ class Reporter:
                     failure_class=each.failure_class,
                     category=each.category,
                     retry_after_ms=each.retry_after_ms,
+                    frames=() if each.held.outbox is None else await each.held.outbox.rest(),
                 )
                 for each in reports
             ]
@@ -219,12 +227,17 @@ class Reporter:
     async def _postpone(self, reports: list[Postponed]) -> Sequence[Any]:
         now = await self._engine.server_time_ms()
         return await asyncio.gather(
-            *(
-                self._engine.delay(each.held.claimed.handle, delay_until=_instant(each.until, now))
-                for each in reports
-            ),
+            *(self._delay(each, _instant(each.until, now)) for each in reports),
             return_exceptions=True,
         )
+
+    async def _delay(self, report: Postponed, until: int) -> Any:
+        """The frames first: a delay carries none."""
+        held = report.held
+        handle = held.claimed.handle
+        if held.outbox is not None and (frames := await held.outbox.rest()):
+            await self._engine.append_frames(handle, frames=frames)
+        return await self._engine.delay(handle, delay_until=until)
 
 
 def _is_sent_again(held: Held, error: Exception) -> bool:

@@ -16,7 +16,7 @@ from typing import Any, Final
 from flowfabric.errors import FlowFabricError
 from flowfabric.ids import jitter, new_name
 from flowfabric.model.record import from_json, to_json
-from flowfabric.stores.base import EVERY_END, EVERY_FLOW_END, EVERYBODY
+from flowfabric.stores.base import EVERY_END, EVERY_FLOW_END, EVERY_STREAM, EVERYBODY
 from flowfabric.stores.hints import LocalHints
 from flowfabric.stores.postgres.faults import told
 
@@ -161,6 +161,6 @@ def payload_of(topics: Mapping[str, int], origin: str) -> str:
 
 
 def _lanes_of(topics: Mapping[str, int]) -> dict[str, int]:
-    """Topics with their lanes named, and ended executions and flows not."""
+    """Topics with their lanes named, and ended executions and flows and grown streams not."""
     lanes = {name: count for name, count in topics.items() if name.startswith("lane:")}
-    return {**lanes, EVERY_END: 1, EVERY_FLOW_END: 1}
+    return {**lanes, EVERY_END: 1, EVERY_FLOW_END: 1, EVERY_STREAM: 1}

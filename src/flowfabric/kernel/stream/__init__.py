@@ -1,0 +1,1 @@
+"""Rules of streams: appending, summaries, retention, closing."""
