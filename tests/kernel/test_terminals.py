@@ -20,6 +20,7 @@ from flowfabric.kernel.execution.fence import LEASE_HOLDER, OPERATOR_OVERRIDE
 from flowfabric.kernel.execution.grant import ClaimGranted, ClaimNamed, IssueClaimGrant
 from flowfabric.kernel.execution.operate import (
     Block,
+    BlockRoute,
     ChangePriority,
     Hold,
     Release,
@@ -231,6 +232,7 @@ def every_command(fence: Fence) -> list[Any]:
         Hold(execution_id=EXECUTION_ID, reason="x"),
         Release(execution_id=EXECUTION_ID),
         Block(execution_id=EXECUTION_ID, reason=BlockingReason.WAITING_FOR_BUDGET, detail="x"),
+        BlockRoute(execution_id=EXECUTION_ID, lane_id=None, detail="x"),
         Unblock(execution_id=EXECUTION_ID, expected=None),
         SetTag(execution_id=EXECUTION_ID, key="team.name", value="b"),
         Replay(execution_id=EXECUTION_ID),

@@ -8,7 +8,7 @@ from flowfabric.model.record import Record
 
 
 class LoopFilter(Record, frozen=True):
-    """Restricts a loop. Without anything it takes everything."""
+    """The loop filter of an engine. Without anything it takes everything."""
 
     namespaces: tuple[str, ...] = ()
     tag: tuple[str, str] | None = None
