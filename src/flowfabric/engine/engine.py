@@ -175,7 +175,7 @@ class Engine(EngineBackend, Machine):
     def capabilities(self) -> BackendCapabilities:
         """The operations this engine supports; read off the register.
 
-        >>> engine.capabilities().supports["read_stream"]  # doctest: +SKIP
+        >>> engine.capabilities().supports["subscribe_completion"]  # doctest: +SKIP
         False
         """
         supports = supported()
