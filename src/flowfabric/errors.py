@@ -7,13 +7,12 @@ FlowFabricError
     InvalidInput  InvalidCursor  CursorExpired  InvalidCapabilities  InvalidTagKey
     InvalidBlockingReason  InvalidBudgetScope  BudgetScopeMismatch  InvalidQuotaSpec
     InvalidDependency  ExecutionNotInFlow  InvalidWaitpointKey  InvalidPayload  InvalidToken
-    SignalLimitExceeded
-    CapabilityMismatch  PayloadTooLarge  FenceRequired  PartialFence  HandleFromOtherBackend
-    Corruption  RetentionLimitExceeded  PatchDepthExceeded
+    SignalLimitExceeded  CapabilityMismatch  PayloadTooLarge  FenceRequired  PartialFence
+    HandleFromOtherBackend  Corruption  RetentionLimitExceeded  PatchDepthExceeded
   ContentionError        another was first, or the moment is wrong; re-read and retry
-    ExecutionNotActive  ExecutionNotLeaseable  ExecutionNotEligible
-    LeaseConflict  InvalidClaimGrant  ClaimGrantExpired  UseClaimResumedExecution
-    NotAResumedExecution  StaleGraphRevision  StaleSummaryVersion  RetryExhausted  ResourceExhausted
+    ExecutionNotActive  ExecutionNotLeaseable  ExecutionNotEligible  LeaseConflict
+    InvalidClaimGrant  ClaimGrantExpired  UseClaimResumedExecution  NotAResumedExecution
+    StaleGraphRevision  StaleSummaryVersion  RetryExhausted  ResourceExhausted
   ConflictError          it contradicts what is already recorded; do not retry
     IdempotencyConflict  LimitConflict  SuspendConflict  RotationConflict  FlowConflict
     WaitpointAlreadyExists  CycleDetected  SelfReferencingEdge  DependencyAlreadyExists
@@ -35,7 +34,6 @@ FlowFabricError
   ForkedProcess          opened by the parent of this process; open it anew here
   WaitTimeout            the caller stopped waiting; the work itself goes on
 ```
-
 Inside the kernel a refusal is a value; the engine turns it into one of these at the edge.
 """
 
@@ -101,9 +99,6 @@ class NotFound(FlowFabricError):
     code, status = "not_found", 404
 
 
-# --- the request is wrong ---------------------------------------------------------------------
-
-
 class ValidationError(FlowFabricError):
     """The request is wrong. Correct the named field; nothing was changed."""
 
@@ -125,8 +120,7 @@ class InvalidCursor(ValidationError):
 class CursorExpired(ValidationError):
     """Events behind this cursor are no longer kept. Begin anew, without a cursor for the oldest."""
 
-    code = "cursor_expired"
-    status = 410
+    code, status = "cursor_expired", 410
 
 
 class InvalidCapabilities(ValidationError):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping
 
-from flowfabric.bench import cycle, latency, single, worker
+from flowfabric.bench import cycle, latency, single, stream, worker
 from flowfabric.bench.databases import open_databases
 from flowfabric.bench.measurement import Measurement, MeasurementFailed
 from flowfabric.errors import InvalidInput
@@ -18,6 +18,7 @@ SCENARIOS: dict[str, Scenario] = {
     "worker": worker.measure,
     "latency": latency.measure,
     "single": single.measure,
+    "stream": stream.measure,
 }
 
 

@@ -179,11 +179,11 @@ class Engine(EngineBackend, Machine):
     def capabilities(self) -> BackendCapabilities:
         """The operations this engine supports; read off the register.
 
-        >>> engine.capabilities().supports["read_stream"]  # doctest: +SKIP
+        >>> engine.capabilities().supports["subscribe_completion"]  # doctest: +SKIP
         False
         """
         supports = supported()
-        supports["create_executions_in"] = hasattr(self.store, "join")
+        supports["create_executions_in"] = self.store.can_join
         return BackendCapabilities(self.store.family, VERSION, self.store.schema_version, supports)
 
     def loop_status(self) -> LoopStatus:

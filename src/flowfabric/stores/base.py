@@ -417,6 +417,11 @@ class Store(Protocol):
         ...
 
     @property
+    def can_join(self) -> bool:
+        """Whether it can work inside a caller's own transaction."""
+        ...
+
+    @property
     def partitions(self) -> int:
         """How many partitions ids are spread over; fixed at installation."""
         ...

@@ -393,6 +393,7 @@ class MemoryStore:
 
     family = "memory"
     commits_at_once = False
+    can_join = False
 
     def __init__(
         self, *, clock: Clock | None = None, partitions: int = FLOW_PARTITIONS_DEFAULT

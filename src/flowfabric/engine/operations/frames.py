@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import Any, TypeGuard, TypeVar
 
 from flowfabric import limits
 from flowfabric.errors import InvalidInput, RetentionLimitExceeded
@@ -48,6 +48,8 @@ def check_frames(frames: Any, *, least: int = 0) -> tuple[NewFrame, ...]:
 
 def check_frame(frame: object) -> NewFrame:
     """One frame, with its words as words and its numbers as numbers."""
+    if _is_plain(frame):
+        return frame
     if not isinstance(frame, NewFrame):
         detail = f"frame: expected a NewFrame, got {type(frame).__name__}"
         raise InvalidInput(detail, field="frame")
@@ -73,6 +75,24 @@ def check_frame(frame: object) -> NewFrame:
         patch_kind=check_word(frame.patch_kind, PatchKind, field="frame.patch_kind"),
         expected_version=_number(frame.expected_version, "frame.expected_version", 0),
         best_effort=_best_effort(frame.best_effort),
+    )
+
+
+def _is_plain(frame: object) -> TypeGuard[NewFrame]:
+    """Whether a frame is of the usual form, which needs no copy: many come at once."""
+    return (
+        type(frame) is NewFrame
+        and type(frame.payload) is bytes
+        and len(frame.payload) <= limits.FRAME_BYTES
+        and type(frame.kind) is FrameKind
+        and frame.frame_type == ""
+        and frame.encoding is None
+        and frame.correlation_id is None
+        and (frame.mode is None or type(frame.mode) is StreamMode)
+        and (frame.seq is None or (type(frame.seq) is int and 0 < frame.seq <= _SEQ_MAX))
+        and type(frame.patch_kind) is PatchKind
+        and frame.expected_version is None
+        and frame.best_effort is None
     )
 
 

@@ -47,6 +47,7 @@ class PostgresStore:
 
     family = "postgres"
     commits_at_once = True
+    can_join = True
 
     def __init__(
         self,

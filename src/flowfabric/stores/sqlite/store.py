@@ -47,6 +47,7 @@ class SqliteStore:
 
     family = "sqlite"
     commits_at_once = False  # the file has one writer
+    can_join = False
 
     def __init__(
         self,
