@@ -27,9 +27,18 @@ from flowfabric.model.quota import AdmissionRow
 from flowfabric.model.record import replace
 from flowfabric.stores import searches
 from flowfabric.stores.base import Transaction
+from flowfabric.stores.sqlite import small as sqlite_small
 from flowfabric.stores.sqlite import view as sqlite_view
 from flowfabric.stores.sqlite.small import SmallTables
-from flowfabric.stores.tables import ADMISSIONS, EDGES, FLOW_TASKS, GATES, MEMBERS, QUOTAS
+from flowfabric.stores.tables import (
+    ADMISSIONS,
+    EDGES,
+    FLOW_TASKS,
+    GATES,
+    LOG_MARKS,
+    MEMBERS,
+    QUOTAS,
+)
 from tests.property.budget import budget
 from tests.property.flow_checks import check_flows
 from tests.property.flowing import FlowHistories, WholeFlowHistories
@@ -65,7 +74,8 @@ class Parity(WholeLimitedHistories, WholeWaitingHistories, WholeFlowHistories):
     def after_step(self) -> None:
         expected, actual = (self.runner.run(dumped(seat.engine.store)) for seat in self.seats)
         for table, rows in expected.items():
-            assert actual[table] == rows, f"{table}: {difference(rows, actual[table])}"
+            if table != LOG_MARKS.name:  # positions are the store's own
+                assert actual[table] == rows, f"{table}: {difference(rows, actual[table])}"
         check_waits(expected)
         check_flows(expected, self.now)
 
@@ -174,12 +184,6 @@ class Sabotage(NamedTuple):
 
 
 SABOTAGE = {
-    "what is due is moved one instant late": Sabotage(
-        "due", "due_at <= ?", "due_at < ?", "create claim tick_at_deadline"
-    ),
-    "what is over is kept one instant too long": Sabotage(
-        "purgeable", "purge_at <= ?", "purge_at < ?", "cancel tick_at_deadline"
-    ),
     "a grant ends one instant late": Sabotage(
         "ready", "expires_at < ?", "expires_at + 1 < ?", "grant jump_beside_deadline"
     ),
@@ -217,6 +221,14 @@ def test_a_sabotaged_store_is_told_apart(
 
 
 SMALL_SABOTAGE = {
+    "what is due is moved one instant late": (
+        Mutant(searches._conditions, "} <= {", "} < {"),
+        "create claim tick_at_deadline",
+    ),
+    "what is over is kept one instant too long": (
+        Mutant(searches._conditions, "} <= {", "} < {"),
+        "cancel tick_at_deadline",
+    ),
     "limits are looked at one instant late": (
         Mutant(searches._conditions, "} <= {", "} < {"),
         "furnish create_bounded claim reserve tick_at_deadline",
@@ -246,6 +258,9 @@ def test_a_sabotaged_small_table_is_told_apart(
 ) -> None:
     mutant, rules = SMALL_SABOTAGE[name]
     plant([mutant], monkeypatch)
+    # Statements are built once for each form of a search.
+    monkeypatch.setattr(sqlite_small, "search_sql", sqlite_small.search_sql.__wrapped__)
+    monkeypatch.setattr(sqlite_view, "_search_sql", sqlite_view._search_sql.__wrapped__)
     machine: Any = only(Parity, rules)
     with ground_for("sqlite", tmp_path, request, runner) as ground:
         assert is_noticed(lambda: machine(runner, ground))

@@ -15,7 +15,7 @@ import pytest
 from flowfabric.assemble import open_engine
 from flowfabric.config import EngineConfig
 from flowfabric.engine.engine import Engine
-from flowfabric.stores.base import EVERY_END, EVERY_FLOW_END, EVERYBODY
+from flowfabric.stores.base import EVERY_END, EVERY_FLOW_END, EVERY_STREAM, EVERYBODY
 from flowfabric.stores.postgres import hints
 from flowfabric.stores.postgres.hints import CHANNEL, payload_of
 from tests.support.doorman import Doorman
@@ -47,7 +47,7 @@ class Nowhere:
 @pytest.mark.parametrize(
     ("listens", "topic", "left"),
     [
-        (True, "done:{}", {"lane:mail": 1, EVERY_END: 1, EVERY_FLOW_END: 1}),
+        (True, "done:{}", {"lane:mail": 1, EVERY_END: 1, EVERY_FLOW_END: 1, EVERY_STREAM: 1}),
         (True, "lane:{}", EVERYBODY),
         (False, "done:{}", {}),
     ],

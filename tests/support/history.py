@@ -10,6 +10,7 @@ from tests.support.budgets import make_budget, report, reserve, spend
 from tests.support.flows import arrows, node, submit
 from tests.support.gates import quota
 from tests.support.lab import Lab
+from tests.support.streams import append, frame, summary
 from tests.support.waits import suspended
 
 
@@ -34,6 +35,7 @@ async def history(lab: Lab, name: str) -> None:
         tags={"a.b": name}, idempotency_key=name, execution_deadline_at=lab.now + 900_000, **here
     )
     await engine.progress(running.handle, percent=10, message="so far")
+    await append(lab, running, frame(), frame(mode="best_effort"), summary(b'{"a":1}'))
     await reserve(lab, running, {"tokens": 2}, budget_id=name)
     await spend(lab, running.execution_id, {"tokens": 3}, budget_id=name, idempotency_key=name)
     await report(lab, {"tokens": 1}, budget_id=name, dedup_key=name)

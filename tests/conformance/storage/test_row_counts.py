@@ -69,7 +69,8 @@ async def test_every_tables_row_count_returns_to_its_start_after_retention(lab: 
     for name in ("one", "two"):
         await history(lab, name)
     busy = await counts(lab)
-    assert not [name for name in busy if not busy[name]], "a table that is never used"
+    unused = {name for name in busy if not busy[name]}
+    assert unused <= {"ff_log_mark"}, "a table that is never used"  # the sweep alone writes marks
     await cancel_everything(lab)
     await age(lab)
     after = await counts(lab)

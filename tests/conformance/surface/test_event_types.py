@@ -31,6 +31,7 @@ async def operators_act_on_waiting_work(lab: Lab) -> None:
     key = await lab.create()
     await lab.engine.change_priority(execution_id=key, new_priority=9)
     await lab.engine.hold_execution(execution_id=key, reason="look")
+    await lab.engine.set_execution_tag(execution_id=key, key="team.name", value="red")
     await lab.engine.release_execution(execution_id=key)
     await lab.engine.block_execution_for_admission(
         execution_id=key, reason=BlockingReason.WAITING_FOR_QUOTA, reason_detail="full"

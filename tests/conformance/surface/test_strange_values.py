@@ -28,6 +28,7 @@ from flowfabric.model.policy import (
     TimeoutPolicy,
 )
 from flowfabric.model.shown import shown
+from flowfabric.model.stream import NewFrame
 from flowfabric.model.suspension import Single
 from tests.support.fingerprints import Fingerprint, fingerprints
 from tests.support.lab import Lab, scenario
@@ -79,8 +80,11 @@ USUAL: dict[str, Any] = {
     "execution_ids": (UNKNOWN,),
     "execution_kind": "work",
     "expires_in_ms": 5_000,
+    "attempt_index": 0,
     "failure_reason": "it broke",
     "flow_id": "01890000-0000-7000-8000-000000000003",
+    "frame": NewFrame(payload=b"x"),
+    "frames": (NewFrame(payload=b"x"),),
     "grace_ms": 1,
     "hard_limits": (5,),
     "hold_id": "hold",

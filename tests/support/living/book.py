@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from tests.support.lab import Lab
-from tests.support.living import flowing, limited, owned, placed, runnable, suspended
+from tests.support.living import flowing, limited, owned, placed, runnable, streaming, suspended
 from tests.support.living.kind import PAUSE_MS, Living, Notes
 
 # In the order in which they begin: a promise lasts a minute, so it is made among the last.
@@ -39,6 +39,7 @@ _ALL: Final[tuple[type[Living], ...]] = (
     flowing.CancelledFlow,
     flowing.Family,
     flowing.EndedFlow,
+    streaming.Streaming,
     owned.Leased,
     owned.Lapsed,
     owned.Lost,

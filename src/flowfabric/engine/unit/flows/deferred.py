@@ -52,10 +52,12 @@ class Deferred:
 
     async def due(self, keys: Sequence[Key]) -> list[TaskRow]:
         """Those of these pieces that are due now, in the same order."""
-        found = await self._tx.rows(FLOW_TASKS, sorted(keys)) if keys else {}
-        self._view.rows.take(FLOW_TASKS, found)
-        now = self._view.at.now
-        return [found[key] for key in keys if key in found and found[key].due_at <= now]
+        if not keys:
+            return []
+        rows, now = self._view.rows, self._view.at.now
+        rows.take(FLOW_TASKS, await self._tx.rows(FLOW_TASKS, sorted(keys)))
+        found = (rows.get(FLOW_TASKS, key) for key in keys)  # also what this batch deferred
+        return [each for each in found if each is not None and each.due_at <= now]
 
     async def find(self, flow_id: str, kind: TaskKind, execution_id: str) -> TaskRow | None:
         """A piece of work that was deferred, whether it is due or not."""
