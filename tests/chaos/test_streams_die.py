@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from flowfabric.api.executions import NewExecution
 from flowfabric.assemble import open_engine
 from flowfabric.clock import monotonic
 from flowfabric.config import EngineConfig
@@ -81,7 +82,9 @@ class Follower:
 def test_writers_and_readers_of_streams_are_killed(url: str, runner: asyncio.Runner) -> None:
     engine = open_engine(url, config=EngineConfig(loops=False, pool_size=2))
     runner.run(engine.start(migrate=True))
-    created = runner.run(engine.create_executions([{"execution_kind": "talk"}] * EXECUTIONS))
+    created = runner.run(
+        engine.create_executions([NewExecution(execution_kind="talk")] * EXECUTIONS)
+    )
     ids = [each.execution_id for each in created]
     with crew(url) as workers:
         followers = {each: Follower(workers, each) for each in ids[:2]}
@@ -133,8 +136,8 @@ def check_frames(dump: dict[str, list[Any]], wrote: list[list[str]]) -> None:
         rows.sort(key=lambda row: row.frame_id)
         numbers = [int(row.payload) for row in rows]
         assert numbers == list(range(1, len(rows) + 1)), f"{execution_id} attempt {attempt}"
-    for execution_id, attempt, number, frame_id in wrote:
-        row = stored[execution_id, int(attempt)][int(number) - 1]
+    for execution_id, said_attempt, number, frame_id in wrote:
+        row = stored[execution_id, int(said_attempt)][int(number) - 1]
         assert row.frame_id == frame_id_from(frame_id, field="said")
     for execution in dump["executions"]:
         last = stored[execution.execution_id, execution.attempt_index]
