@@ -503,7 +503,9 @@ def test_a_sabotaged_batch_is_told_apart(
         assert is_noticed(lambda: machine(runner, ground))
 
 
-@pytest.mark.parametrize("name", ["honest", *BATCH_SABOTAGE])
+@pytest.mark.parametrize(
+    "name", ["honest", *(each for each in BATCH_SABOTAGE if "cascade" not in each)]
+)
 def test_room_made_in_a_batch_is_used_in_it(
     name: str,
     tmp_path: Path,

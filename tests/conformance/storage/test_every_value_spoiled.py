@@ -25,6 +25,8 @@ from tests.support.lab import TTL_MS, Lab
 from tests.support.streams import append, frame, payloads, summary
 from tests.support.waits import suspended
 
+# The sweep alone writes marks, long after the events.
+LEFT_OUT: Final = (*SCHEMA_TABLES, "ff_log_mark")
 MIXES: Final = budget("FF_SPOILED_MIXES", 0)
 SETS: Final = 5  # so many of each row: as many columns of a table are spoiled at once
 TICKS: Final = 24  # more than all that is due at once takes
@@ -218,11 +220,11 @@ class Ward:
             await history(self.lab, lane)
         await self.door.keep()
         for table in await self.door.tables():
-            if table not in (*SCHEMA_TABLES, "ff_log_mark"):  # the sweep alone writes marks
+            if table not in LEFT_OUT:
                 found = await self.door.addresses(table, "good")
                 self._rows[table] = sorted(found, key=_made)
                 assert self._rows[table], f"{table} has no row to spoil"
-        self.columns = await self.door.columns(SCHEMA_TABLES)
+        self.columns = await self.door.columns(LEFT_OUT)
 
     def rounds(self, mix: int) -> Iterator[list[tuple[Spoil, str]]]:
         """Spoils with the row of each: no two in one row, all tables at once."""

@@ -26,6 +26,7 @@ STAYS: Final = {
     "ff_budget_usage": "one row for each dimension of a budget",
     "ff_quota_policy": "a quota is set up by people",
     "ff_waitpoint_hmac": "the keys in force",
+    "ff_log_mark": "one row for each log",
     **dict.fromkeys(SCHEMA_TABLES, "the schema itself"),
 }
 LAST_STAYS: Final = "event"  # of every kind of event the newest stays, so that ids go on from it
