@@ -401,7 +401,7 @@ class SqliteView(SmallTables, Logs):
 
     async def purge(self, until: int, limit: int) -> int:
         keys = await self.search_keys(Search(PURGE, until=until, limit=limit, is_held=True))
-        gone = [(key[0][-36:],) for key in keys]
+        gone = [(key[0].partition("}:")[2],) for key in keys]  # also one that is no UUID
         for name in ("purge_tags", "purge_attempts", "purge_body", "purge_core"):
             self._many(name, gone)
         self.purge_rows([key[0] for key in keys])
