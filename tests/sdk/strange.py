@@ -61,6 +61,8 @@ USUAL: dict[str, Any] = {
     "lane": "default",
     "n": 1,
     "name": "b",
+    "patch": {"a": 1},
+    "payload": b"x",
     "per": "1m",
     "place": "k",
     "places": "k",

@@ -47,8 +47,14 @@ from tests.support.inner import inner
 
 WRONG: Any = 5  # where neither a list nor true or false is meant by it
 TEXTS = ("namespace", "actor", "waitpoint_secret", "waitpoint_kid", "synchronous")
+SETTINGS: dict[str, tuple[type, ...]] = {  # all others are integers
+    **dict.fromkeys(TEXTS, (str, type(None))),
+    "loops": (bool,),
+    "loop_namespaces": (tuple, list),
+    "loop_tag": (tuple, list, type(None)),
+}
 # Calls that wait, or are about the program itself.
-NOT_CALLED = ("add_task", "close", "sibling", "start", "submit_call", "wait")
+NOT_CALLED = ("add_task", "close", "events", "sibling", "start", "submit_call", "wait")
 
 
 def fabric() -> Fabric:
@@ -75,6 +81,20 @@ def test_no_argument_of_a_fabric_is_an_accident() -> None:
                     waiting = await stage.waiting()  # another one: a call may end its wait
                     usual = {**usual_for(ff), "run": waiting, "target": waiting.id}
                     await try_all(call, usual, engine.store.dump)
+
+    asyncio.run(story())
+
+
+def test_no_argument_of_a_feed_is_an_accident() -> None:
+    async def story() -> None:
+        async with fabric() as ff:
+
+            @wraps(ff.events)
+            def to_the_end(*kinds: Any, **given: Any) -> Any:
+                follow = given.pop("follow", False)  # true: for ever
+                return ff.events(*kinds, **given, follow=follow is not True and follow)
+
+            await try_all(to_the_end, {})
 
     asyncio.run(story())
 
@@ -276,7 +296,7 @@ def test_no_reason_of_a_failure_is_an_accident() -> None:
 
 @pytest.mark.parametrize("name", EngineConfig.__struct_fields__)
 def test_every_setting_of_an_engine_is_checked(name: str) -> None:
-    kinds = (bool,) if name == "loops" else (str, type(None)) if name in TEXTS else (int,)
+    kinds = SETTINGS.get(name, (int,))
     for strange in (*STRANGE, "no"):
         try:
             made = EngineConfig(**{name: strange})

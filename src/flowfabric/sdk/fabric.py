@@ -393,11 +393,13 @@ class Fabric(LimitMethods, WaitMethods, RunMethods):
         flow_id: str | None = None,
         event_types: Sequence[str] = (),
         after: str | None = NOW,
+        follow: bool = True,
     ) -> AsyncIterator[Event]:
         """Events as they come, each once and in order; an outage of the store is waited out.
 
         `kinds`: completion, lease, signal, operator, flow, worker; none: all of them. `after`: the
         `cursor` of the last event that was handled, `"now"`, or None for the oldest that is kept.
+        Without `follow` the iterator ends where the feed does now.
 
         ```python
         async for event in ff.events("completion", lane="mail"):
@@ -411,9 +413,9 @@ class Fabric(LimitMethods, WaitMethods, RunMethods):
             execution_kind=kind,
             execution_id=execution_id,
             flow_id=flow_id,
-            event_types=tuple(event_types),
+            event_types=check_list(event_types, field="event_types"),
         )
-        return events_of(self.start, kinds, wanted, after)
+        return events_of(self.start, kinds, wanted, after, follow=follow)
 
     def sibling(self) -> Fabric:
         """The same tasks and store for another event loop."""

@@ -9,6 +9,7 @@ from flowfabric import limits
 from flowfabric.errors import InvalidInput, RetentionLimitExceeded
 from flowfabric.model.checks import check_name
 from flowfabric.model.limit_checks import check_word
+from flowfabric.model.shown import shown
 from flowfabric.model.stream import BestEffort, FrameKind, NewFrame, PatchKind
 from flowfabric.model.words import StreamMode
 from flowfabric.sdk import codec
@@ -72,7 +73,7 @@ def patch_of(
     kind = PatchKind.MERGE
     if append is not None:
         kind = PatchKind.APPEND
-        merged = [{"path": _path(name), "value": value} for name, value in append.items()]
+        merged = _appended(append)
     try:
         data = codec.encode(merged)
     except codec.EncodeErrors as error:
@@ -103,9 +104,15 @@ def _name(value: str | None) -> str | None:
     return None if value is None else check_name(value, field="correlation_id")
 
 
-def _path(name: str) -> str:
-    """The path of a field; a name without a slash is one at the root."""
-    return name if name.startswith("/") else f"/{name}"
+def _appended(append: object) -> list[dict[str, Any]]:
+    """What is appended where; a name without a slash is one at the root."""
+    if not isinstance(append, Mapping) or not all(isinstance(name, str) for name in append):
+        detail = f"append: give a mapping of names to text or lists, not {shown(append)}"
+        raise InvalidInput(detail, field="append")
+    return [
+        {"path": name if name.startswith("/") else f"/{name}", "value": value}
+        for name, value in append.items()
+    ]
 
 
 class Emitting:
