@@ -19,7 +19,7 @@ FlowFabricError
     AlreadyInOtherFlow
   StateError             life has moved on; do not retry
     StaleLease  LeaseExpired  LeaseRevoked  ExecutionNotTerminal  MaxReplaysExhausted
-    GrantAlreadyExists  LaneClosed  PlaceInUse  FlowAlreadyTerminal
+    GrantAlreadyExists  LaneClosed  PlaceInUse  FlowAlreadyTerminal  DeliveryExpired
     DependencyGroupDecided  DependentNotRunnable  EdgeInForce  EdgeNotInForce
     AlreadySuspended  ExecutionNotSuspended  TargetNotSignalable  WaitpointClosed
     WaitpointNotPending  WaitpointInUse  WaitpointOfOtherAttempt  PendingWaitpointExpired
@@ -39,15 +39,20 @@ Inside the kernel a refusal is a value; the engine turns it into one of these at
 
 from __future__ import annotations
 
+import re
 from typing import Any, ClassVar
 
 
 class FlowFabricError(Exception):
     """Something FlowFabric refused or could not do."""
 
-    code: ClassVar[str] = "error"
+    code: ClassVar[str] = "error"  # the name of the class in lower case, unless it gives another
     retryable: ClassVar[bool] = False
     status: ClassVar[int] = 500
+
+    def __init_subclass__(cls) -> None:
+        if "code" not in cls.__dict__:
+            cls.code = re.sub(r"(?<!^)(?=[A-Z])", "_", cls.__name__).lower()
 
     def __init__(self, detail: str = "", **fields: Any) -> None:
         self.detail = detail
@@ -96,133 +101,101 @@ def _rebuild(kind: type[FlowFabricError], detail: str, fields: dict[str, Any]) -
 class NotFound(FlowFabricError):
     """No such thing. Check the id; finished work is removed when its retention ends."""
 
-    code, status = "not_found", 404
+    status = 404
 
 
 class ValidationError(FlowFabricError):
     """The request is wrong. Correct the named field; nothing was changed."""
 
-    code, status = "validation_error", 400
+    status = 400
 
 
 class InvalidInput(ValidationError):
     """Correct the named argument; nothing was changed."""
 
-    code = "invalid_input"
-
 
 class InvalidCursor(ValidationError):
     """Hand back a `next_cursor` of this very listing, or none to begin anew."""
-
-    code = "invalid_cursor"
 
 
 class CursorExpired(ValidationError):
     """Events behind this cursor are no longer kept. Begin anew, without a cursor for the oldest."""
 
-    code, status = "cursor_expired", 410
+    status = 410
 
 
 class InvalidCapabilities(ValidationError):
     """A capability list is malformed or too large."""
 
-    code = "invalid_capabilities"
-
 
 class InvalidTagKey(ValidationError):
     """A tag key must look like `team.name`: lowercase words with at least one dot."""
-
-    code = "invalid_tag_key"
 
 
 class InvalidBlockingReason(ValidationError):
     """That is not a reason an execution can be blocked for."""
 
-    code = "invalid_blocking_reason"
-
 
 class ExecutionNotInFlow(ValidationError):
     """Both ends of an edge must be members of the flow. Add the execution first."""
-
-    code = "execution_not_in_flow"
 
 
 class InvalidBudgetScope(ValidationError):
     """A budget's `scope_id` names what the budget is for; a free budget has none."""
 
-    code = "invalid_budget_scope"
-
 
 class BudgetScopeMismatch(ValidationError):
     """The budget is for something else; attach one with a scope that fits, or a free one."""
-
-    code = "budget_scope_mismatch"
 
 
 class InvalidQuotaSpec(ValidationError):
     """A quota that cannot work; the detail says which number is wrong."""
 
-    code = "invalid_quota_spec"
-
 
 class InvalidWaitpointKey(ValidationError):
     """The waitpoint was made under another key; refer to it by that."""
-
-    code = "invalid_waitpoint_key"
 
 
 class InvalidDependency(ValidationError):
     """There is no such edge between these two. Check the ids, or stage the edge first."""
 
-    code = "invalid_dependency"
-
 
 class InvalidPayload(ValidationError):
     """The payload is not what its waiter declared; the wait goes on."""
-
-    code = "invalid_payload"
 
 
 class SignalLimitExceeded(ValidationError):
     """The execution has had as many signals, or bytes of them, as its limit allows."""
 
-    code = "signal_limit_exceeded"
-
 
 class InvalidToken(ValidationError):
     """The token does not open this waitpoint. It says no more on purpose."""
 
-    code, status = "invalid_token", 401
+    status = 401
 
 
 class CapabilityMismatch(ValidationError):
     """This worker lacks capabilities the execution needs; the detail lists them."""
 
-    code = "capability_mismatch"
-
 
 class PayloadTooLarge(ValidationError):
     """The payload is over the limit. Store it elsewhere and pass a reference."""
 
-    code, status = "payload_too_large", 413
+    status = 413
 
 
 class RetentionLimitExceeded(ValidationError):
     """A frame or a summary is over its limit. Send less, or several frames."""
 
-    code, status = "retention_limit_exceeded", 413
+    status = 413
 
 
 class PatchDepthExceeded(ValidationError):
     """A summary nests too deep. Keep it flat."""
 
-    code = "patch_depth_exceeded"
-
 
 class FenceRequired(ValidationError):
     """This change needs the lease's fence, or an explicit operator source."""
-
-    code = "fence_required"
 
 
 class PartialFence(ValidationError):
@@ -234,13 +207,11 @@ class PartialFence(ValidationError):
 class HandleFromOtherBackend(ValidationError):
     """This handle was issued by another kind of store."""
 
-    code = "handle_from_other_backend"
-
 
 class Corruption(ValidationError):
     """A stored record cannot be read. Run `ff doctor`; other work is not affected."""
 
-    code, status = "corruption", 500
+    status = 500
 
 
 # --- another call was first --------------------------------------------------------------------
@@ -255,73 +226,57 @@ class ContentionError(FlowFabricError):
 class ExecutionNotActive(ContentionError):
     """The execution is not running. The fields show its state, so a repeated call can tell."""
 
-    code = "execution_not_active"
-
 
 class ExecutionNotLeaseable(ContentionError):
     """The execution cannot be leased in its current state."""
-
-    code = "execution_not_leaseable"
 
 
 class ExecutionNotEligible(ContentionError):
     """The execution is not in a state that allows this; it changed or is not waiting."""
 
-    code = "execution_not_eligible"
-
 
 class LeaseConflict(ContentionError):
     """Another worker holds the lease. Pick other work."""
-
-    code = "lease_conflict"
 
 
 class InvalidClaimGrant(ContentionError):
     """There is no such grant for this worker. Ask for a new one."""
 
-    code = "invalid_claim_grant"
-
 
 class ClaimGrantExpired(ContentionError):
     """The grant has expired. Ask for a new one."""
-
-    code = "claim_grant_expired"
 
 
 class UseClaimResumedExecution(ContentionError):
     """The attempt was interrupted and continues: use claim_resumed_execution."""
 
-    code = "use_claim_resumed_execution"
-
 
 class NotAResumedExecution(ContentionError):
     """No interrupted attempt waits here: use claim_execution."""
-
-    code = "not_a_resumed_execution"
 
 
 class StaleGraphRevision(ContentionError):
     """The graph changed since you looked. Read the flow again and use its revision."""
 
-    code, status = "stale_graph_revision", 409
+    status = 409
 
 
 class StaleSummaryVersion(ContentionError):
     """The summary changed since you looked. Read it again and use its version."""
 
-    code, status = "stale_summary_version", 409
+    status = 409
 
 
 class ResourceExhausted(ContentionError):
     """Too many calls wait already. Try again after `retry_after_ms`."""
 
-    code, status = "resource_exhausted", 429
+    status = 429
 
 
 class RetryExhausted(ContentionError):
     """The store stayed too contended for every retry. Nothing was written; try again later."""
 
-    code, status = "retry_exhausted", 503
+    status = 503
 
 
 # --- contradicts the record --------------------------------------------------------------------
@@ -336,55 +291,39 @@ class ConflictError(FlowFabricError):
 class LimitConflict(ConflictError):
     """The budget or quota exists with other content; change it by an update."""
 
-    code = "limit_conflict"
-
 
 class WaitpointAlreadyExists(ConflictError):
     """A waitpoint of this id exists. Ask again: each call chooses a new id."""
 
-    code, retryable = "waitpoint_already_exists", True
+    retryable = True
 
 
 class SuspendConflict(ConflictError):
     """The key was used for another suspension. Use another key or the same content."""
 
-    code = "suspend_conflict"
-
 
 class RotationConflict(ConflictError):
     """A signing key of this name has another secret. Choose another name."""
-
-    code = "rotation_conflict"
 
 
 class IdempotencyConflict(ConflictError):
     """The idempotency key was used with other content. Use another key or the same content."""
 
-    code = "idempotency_conflict"
-
 
 class FlowConflict(ConflictError):
     """A flow of this id exists with other content. Choose another id."""
-
-    code = "flow_conflict"
 
 
 class CycleDetected(ConflictError):
     """The edge would let an execution wait for itself. The detail names it."""
 
-    code = "cycle_detected"
-
 
 class SelfReferencingEdge(ConflictError):
     """An execution cannot depend on itself."""
 
-    code = "self_referencing_edge"
-
 
 class DependencyAlreadyExists(ConflictError):
     """An edge of this id exists; the fields tell what it joins. Choose another id."""
-
-    code = "dependency_already_exists"
 
 
 class AlreadyInOtherFlow(ConflictError):
@@ -405,115 +344,77 @@ class StateError(FlowFabricError):
 class StaleLease(StateError):
     """Another lease owns this execution now. Drop the result; do not retry."""
 
-    code = "stale_lease"
-
 
 class LeaseExpired(StateError):
     """Your lease ended before this call. Drop the result; the work is run again."""
-
-    code = "lease_expired"
 
 
 class LeaseRevoked(StateError):
     """An operator revoked your lease. Stop the work."""
 
-    code = "lease_revoked"
-
 
 class ExecutionNotTerminal(StateError):
     """The execution has not ended, and this is only for one that has."""
-
-    code = "execution_not_terminal"
 
 
 class MaxReplaysExhausted(StateError):
     """The execution was replayed as often as its policy allows."""
 
-    code = "max_replays_exhausted"
-
 
 class FlowAlreadyTerminal(StateError):
     """The flow has ended and takes nothing more; `reopen=True` adds to one that finished."""
-
-    code = "flow_already_terminal"
 
 
 class DependencyGroupDecided(StateError):
     """What the execution waits for has been decided; no more upstreams can be added."""
 
-    code = "dependency_group_decided"
-
 
 class DependentNotRunnable(StateError):
     """The execution that would wait runs or has ended already."""
-
-    code = "dependent_not_runnable"
 
 
 class EdgeInForce(StateError):
     """The edge was applied; only a staged one can be withdrawn."""
 
-    code = "edge_in_force"
-
 
 class EdgeNotInForce(StateError):
     """The edge was staged and never applied. Apply it first."""
-
-    code = "edge_not_in_force"
 
 
 class AlreadySuspended(StateError):
     """The execution waits already; resume it or let it be signalled first."""
 
-    code = "already_suspended"
-
 
 class ExecutionNotSuspended(StateError):
     """The execution does not wait for anything that could be ended."""
-
-    code = "execution_not_suspended"
 
 
 class WaitpointClosed(StateError):
     """The waitpoint accepts no more signals: its wait has ended."""
 
-    code = "waitpoint_closed"
-
 
 class WaitpointNotPending(StateError):
     """The waitpoint is closed, or waited on already. Make a new one to wait on."""
-
-    code = "waitpoint_not_pending"
 
 
 class WaitpointInUse(StateError):
     """An execution waits on this waitpoint. Resume or cancel the execution instead."""
 
-    code = "waitpoint_in_use"
-
 
 class WaitpointOfOtherAttempt(StateError):
     """An earlier attempt made this waitpoint. Make a new one to wait on."""
-
-    code = "waitpoint_of_other_attempt"
 
 
 class PendingWaitpointExpired(StateError):
     """The waitpoint expired before it was waited on. Make a new one."""
 
-    code = "pending_waitpoint_expired"
-
 
 class TargetNotSignalable(StateError):
     """The execution has ended; a signal comes too late."""
 
-    code = "target_not_signalable"
-
 
 class GrantAlreadyExists(StateError):
     """A live grant for this execution exists already."""
-
-    code = "grant_already_exists"
 
 
 class LaneClosed(StateError):
@@ -522,13 +423,13 @@ class LaneClosed(StateError):
     A paused or disabled one hands out no work, a draining or disabled one accepts none.
     """
 
-    code = "lane_closed"
+
+class DeliveryExpired(StateError):
+    """It was not acknowledged in time, or was acknowledged before. Read the group again."""
 
 
 class PlaceInUse(StateError):
     """The execution runs in this slot. Cancel it or revoke its lease, which frees the slot."""
-
-    code = "place_in_use"
 
 
 # --- the storage -------------------------------------------------------------------------------
@@ -537,55 +438,49 @@ class PlaceInUse(StateError):
 class StoreError(FlowFabricError):
     """The store failed."""
 
-    code, status = "store_error", 500
+    status = 500
 
 
 class KeyringEmpty(StoreError):
     """No signing key is installed. Start an engine once, or seed one."""
 
-    code, status = "keyring_empty", 503
+    status = 503
 
 
 class StoreUnavailable(StoreError):
     """The store cannot be reached. Nothing was written; retrying is safe."""
 
-    code, retryable, status = "store_unavailable", True, 503
+    retryable, status = True, 503
 
 
 class OutcomeUnknown(StoreError):
     """The connection broke during the commit. Repeat the same call with the same fence or key."""
 
-    code, retryable, status = "outcome_unknown", True, 503
+    retryable, status = True, 503
 
 
 class SchemaMismatch(StoreError):
     """The database schema and this version of FlowFabric disagree."""
 
-    code = "schema_mismatch"
-
 
 class ConfigurationMismatch(StoreError):
     """The database was made with another setting. Correct the one that the detail names."""
-
-    code = "configuration_mismatch"
 
 
 class StoreReplaced(StoreError):
     """The database file was moved, deleted or replaced. Put it back, or start everything again."""
 
-    code, status = "store_replaced", 503
+    status = 503
 
 
 class StoreCorrupt(StoreError):
     """The database is damaged. Stop every process that uses it and restore a backup."""
 
-    code, status = "store_corrupt", 500
+    status = 500
 
 
 class ForkedProcess(FlowFabricError):
     """It was opened before this process was forked. Open another here; a Fabric does so itself."""
-
-    code = "forked_process"
 
 
 class WaitTimeout(FlowFabricError):
