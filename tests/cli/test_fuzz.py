@@ -35,6 +35,8 @@ STRANGE = (
 HOSTILE = "a\x1b]0;owned\x07\x1b[31m\x9b2J\u202e\r\nb"
 # They run until they are stopped, or measure for long.
 ENDLESS = ("worker", "bench")
+# They wait for more, or are about the program itself.
+NOT_GIVEN = ("--url", "-h", "--help", "--version", "--debug", "--follow", "-f")
 EVERY = [each for each in places(build_parser()) if each.path.partition(" ")[0] not in ENDLESS]
 
 
@@ -88,7 +90,7 @@ def calls(place: Place, random_: random.Random) -> Iterator[list[str]]:
         yield [*path, *(random_.choice(STRANGE) for _ in range(count))]
     usual = ["latest", "publish", "a"][: random_.randrange(4)]
     for option, (_, values) in place.options.items():
-        if option in ("--url", "-h", "--help", "--version", "--debug"):
+        if option in NOT_GIVEN:
             continue
         if values is None:
             yield [*path, *usual, option]

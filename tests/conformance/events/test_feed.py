@@ -221,3 +221,9 @@ async def test_a_cursor_of_another_feed_is_refused(lab: Lab) -> None:
         await lab.engine.read_events(kinds=("lease",), after=cursor)
     with pytest.raises(InvalidCursor):
         await lab.engine.list_lanes(cursor=cursor)
+
+
+@scenario
+async def test_a_subscription_to_no_events_does_not_wait_for_one(lab: Lab) -> None:
+    page = await lab.engine.subscribe_events(limit=0, wait_ms=300_000)
+    assert page.events == ()

@@ -136,11 +136,11 @@ def operations(lab: Lab) -> dict[str, Any]:
 
 
 def usual_arguments(name: str, call: Any, known: dict[str, Any]) -> dict[str, Any]:
-    """The arguments a call needs; all others keep their defaults."""
+    """The arguments a call needs, and no wait; all others keep their defaults."""
     needed = [
         each.name
         for each in inspect.signature(call).parameters.values()
-        if each.default is each.empty
+        if each.default is each.empty or each.name == "wait_ms"
     ]
     usual = {**USUAL, **known, **ADMIN_LISTS.get(name, {})}
     missing = set(needed) - set(usual)

@@ -102,7 +102,7 @@ async def _subscribe(
     after = feed.start(request.after)
     with machine.feed.watching() as watch:
         page = await feed.page(after)
-        while not page.events and (pause := left_s(until)) > 0:
+        while not page.events and request.limit and (pause := left_s(until)) > 0:
             if page.is_end:
                 await watch.changed(pause)
             page = await feed.page(feed.start(page.cursor))
