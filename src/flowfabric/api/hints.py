@@ -26,6 +26,11 @@ def stream_topic(execution_id: str) -> str:
     return f"stream:{execution_id}"
 
 
+def group_topic(group_id: str) -> str:
+    """A delivery of a consumer group was acknowledged."""
+    return f"group:{group_id}"
+
+
 class Bell(asyncio.Event):
     """Rings for one wait, which may be told at once what there is to see."""
 

@@ -23,8 +23,8 @@ Look = Callable[[], Awaitable[Any]]
 class Watch:
     """One subscriber's view of the logs."""
 
-    def __init__(self) -> None:
-        self._bell = asyncio.Event()
+    def __init__(self, bell: asyncio.Event) -> None:
+        self._bell = bell
 
     def ring(self) -> None:
         """The logs have grown."""
@@ -45,9 +45,9 @@ class FeedWatch:
         self._task: asyncio.Task[None] | None = None
 
     @contextmanager
-    def watching(self) -> Iterator[Watch]:
-        """A watch that rings from here on; begin it before you read."""
-        watch = Watch()
+    def watching(self, bell: asyncio.Event | None = None) -> Iterator[Watch]:
+        """A watch that rings from here on, also when `bell` is set; begin it before you read."""
+        watch = Watch(bell or asyncio.Event())
         self._watches.add(watch)
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._run())

@@ -54,6 +54,9 @@ class OperatorEventType(StrEnum):
     TAGGED = "tagged"
     COUNTERS_REPAIRED = "counters_repaired"
     SIBLINGS_DRAINED = "siblings_drained"
+    GROUP_CREATED = "group_created"
+    GROUP_CHANGED = "group_changed"
+    GROUP_DELETED = "group_deleted"
 
 
 class LeaseEvent(Record, frozen=True):

@@ -28,6 +28,7 @@ from flowfabric.model.budget import (
 from flowfabric.model.execution import IdempotencyRecord
 from flowfabric.model.feed import LogMark
 from flowfabric.model.flow import EdgeAhead, EdgeRow, FlowRow, MemberRow, TaskRow
+from flowfabric.model.group import DeliveryRow, GroupRow
 from flowfabric.model.quota import AdmissionRow, GateRow, QuotaPolicy
 from flowfabric.model.record import Record, from_json, to_json, values_of
 from flowfabric.model.route import Lane
@@ -340,6 +341,9 @@ FLOW_TASKS: Final = Table("ff_flow_task", TaskRow, 3)
 
 # How far each log was trimmed.
 LOG_MARKS: Final = Table("ff_log_mark", LogMark, 1)
+# The row of a group is the lock of its deliveries.
+GROUPS: Final = Table("ff_consumer_group", GroupRow, 1)
+DELIVERIES: Final = Table("ff_group_delivery", DeliveryRow, 2)
 # Written under the lock of their execution. The mode is a part of a frame's key.
 STREAMS: Final = Table("ff_stream_meta", StreamRow, 2, of_execution=True)
 SUMMARIES: Final = Table("ff_stream_summary", SummaryRow, 2, of_execution=True)
@@ -397,6 +401,8 @@ TABLES: Final[tuple[Table[Any], ...]] = (
     EDGES,
     FLOW_TASKS,
     LOG_MARKS,
+    GROUPS,
+    DELIVERIES,
     KEYS,
     LANES,
     WORKERS,

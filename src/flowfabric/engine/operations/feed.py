@@ -1,0 +1,245 @@
+"""The feed: the logs of events of several kinds, merged."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any, Final, NamedTuple
+
+from flowfabric import limits
+from flowfabric.api import events as api
+from flowfabric.api.page import decode_cursor, encode_cursor
+from flowfabric.engine.machine import Machine
+from flowfabric.engine.operations.listing import check_limit
+from flowfabric.errors import CursorExpired, InvalidInput
+from flowfabric.kernel.feed import SUBJECTS, passes, shown, word_column
+from flowfabric.model.checks import (
+    check_execution_id,
+    check_integer,
+    check_list,
+    check_name,
+    check_tag_key,
+    check_text,
+    check_uuid,
+)
+from flowfabric.model.feed import Event, EventFilter, EventKind, EventPage
+from flowfabric.model.group import Places
+from flowfabric.model.limit_checks import check_word
+from flowfabric.model.record import Record
+from flowfabric.stores.base import Reader
+from flowfabric.stores.logs import BEFORE_ALL, LOG_OF, NUMBER_MAX, Log, LogQuery, Position
+from flowfabric.stores.tables import LOG_MARKS
+
+Entry = tuple[EventKind, Position, Record]
+
+_FEED: Final = "events"
+_LOGS: Final[Mapping[EventKind, Log[Any]]] = {
+    kind: LOG_OF[record] for kind, (record, _) in SUBJECTS.items()
+}
+# The column with the execution an event is about; flows and workers are about none.
+_EXECUTION: Final = {
+    kind: SUBJECTS[kind][1] if kind not in (EventKind.FLOW, EventKind.WORKER) else "none"
+    for kind in EventKind
+}
+
+
+class Feed:
+    """What one call reads: kinds, filter, page size."""
+
+    def __init__(
+        self, machine: Machine, kinds: Sequence[Any], wanted: EventFilter, limit: int
+    ) -> None:
+        self._machine = machine
+        self._filter = checked_filter(machine, wanted)
+        self.kinds = checked_kinds(kinds)
+        self._limit = check_limit(limit)
+
+    def start(self, after: str | None) -> Places | None:
+        """The places to read from; None for the end of each log."""
+        if after is None:
+            return dict.fromkeys(self.kinds, BEFORE_ALL)
+        if after == api.NOW:
+            return None
+        kinds = self.kinds
+
+        def check(*parts: object) -> tuple[Places]:
+            if len(parts) != 3 * len(kinds) or parts[::3] != tuple(each.value for each in kinds):
+                raise InvalidInput("after: a cursor of other kinds", field="after")
+            numbers = [
+                check_integer(each, field="after", least=0, most=NUMBER_MAX)
+                for at, each in enumerate(parts)
+                if at % 3
+            ]
+            return (dict(zip(kinds, zip(*[iter(numbers)] * 2, strict=True), strict=True)),)
+
+        found = decode_cursor(_FEED, after, check)
+        return None if found is None else found[0]
+
+    async def page(self, places: Places | None) -> EventPage:
+        """The events behind these places."""
+        scan = await self._machine.read(lambda reader: self.scan(reader, places))
+        return EventPage(self.events_of(scan), self.cursor(scan.ends), is_end=scan.is_end)
+
+    async def scan(
+        self, reader: Reader, places: Places | None, until: Places | None = None
+    ) -> Scan:
+        """The entries behind these places, or none from their ends on; merged by the time at which
+        they happened. Refused where some of them are no longer kept."""
+        if until is None:
+            until = await self.ends(reader)
+        start = until if places is None else places
+        found, reached = {}, {}
+        for kind in self.kinds:
+            found[kind], reached[kind] = await self._read(reader, kind, start[kind], until[kind])
+        if places is not None:
+            await refuse_lost(reader, places)
+        return _scanned(start, found, reached, self._limit)
+
+    async def ends(self, reader: Reader) -> Places:
+        """The places behind which nothing is stored yet."""
+        ends = await reader.log_ends()
+        return {kind: ends[_LOGS[kind]] for kind in self.kinds}
+
+    def events_of(self, scan: Scan) -> tuple[Event, ...]:
+        """What a scan has found, each event with its cursor."""
+        at, events = dict(scan.start), []
+        for kind, position, event in scan.entries:
+            at[kind] = position
+            events.append(shown(kind, event, self.cursor(at)))
+        return tuple(events)
+
+    async def _read(
+        self, reader: Reader, kind: EventKind, after: Position, until: Position
+    ) -> tuple[list[Entry], Position]:
+        """Events of one kind that pass the filter, and how far the log was read."""
+        log, only = _LOGS[kind], self._columns(kind)
+        found: list[Entry] = []
+        if only is None or not self._limit:
+            return found, until if only is None else after
+        for _ in range(limits.FEED_PAGES_MAX):
+            query = LogQuery(after=after, until=until, limit=self._limit, only=only)
+            page = await reader.read_log(log, query)
+            found += [(kind, at, each) for at, each in page if passes(each, self._filter)]
+            if len(page) < self._limit:
+                return found, until
+            after = page[-1][0]
+            if len(found) >= self._limit:
+                break
+        return found, after
+
+    def _columns(self, kind: EventKind) -> tuple[tuple[str, tuple[str, ...]], ...] | None:
+        """The part of the filter that a log's columns answer; None where no event can pass."""
+        names, wanted = _LOGS[kind].names, self._filter
+        only: list[tuple[str, tuple[str, ...]]] = []
+        for column, value in (
+            ("namespace", wanted.namespace),
+            ("lane_id", wanted.lane_id),
+            ("execution_kind", wanted.execution_kind),
+            ("flow_id", wanted.flow_id),
+            (_EXECUTION[kind], wanted.execution_id),
+        ):
+            if value is None:
+                continue
+            if column not in names:
+                return None
+            only.append((column, (value,)))
+        if wanted.event_types:
+            only.append((word_column(kind), wanted.event_types))
+        return tuple(only)
+
+    def cursor(self, places: Places) -> str:
+        """These places as a caller hands them back."""
+        parts: list[int | str] = []
+        for kind in self.kinds:
+            parts += [kind.value, *places[kind]]
+        return encode_cursor(_FEED, parts)
+
+
+class Scan(NamedTuple):
+    """A stretch of a feed: what was found between two places."""
+
+    start: Places
+    entries: list[Entry]
+    ends: Places
+    is_end: bool  # no more could be found at that moment
+
+    def first(self, count: int) -> Scan:
+        """The stretch up to behind so many entries."""
+        if count >= len(self.entries):
+            return self
+        entries = self.entries[:count]
+        return Scan(self.start, entries, _behind(self.start, entries), is_end=False)
+
+
+def _scanned(
+    start: Places, found: Mapping[EventKind, list[Entry]], reached: Places, limit: int
+) -> Scan:
+    entries = list(islice(_merged(found), limit + 1))
+    if len(entries) > limit:
+        return Scan(start, entries[:limit], _behind(start, entries[:limit]), is_end=False)
+    at = _behind(start, entries)
+    is_end = limit > 0 and all(reached[kind] >= at[kind] for kind in start)
+    return Scan(start, entries, {kind: max(at[kind], reached[kind]) for kind in start}, is_end)
+
+
+def _behind(start: Places, entries: Sequence[Entry]) -> Places:
+    at = dict(start)
+    for kind, position, _ in entries:
+        at[kind] = position
+    return at
+
+
+def _merged(found: Mapping[EventKind, list[Entry]]) -> Iterator[Entry]:
+    """Events of all kinds by time and transaction, those of each kind in the order of their log."""
+    return heapq.merge(*found.values(), key=_when)
+
+
+def _when(entry: Entry) -> tuple[int, int]:
+    event: Any = entry[2]
+    return event.occurred_at, entry[1][0]
+
+
+async def refuse_lost(reader: Reader, places: Places) -> None:
+    """Events behind a cursor that are no longer kept cannot be read. Asked after the page was read:
+    what was trimmed meanwhile counts, too."""
+    names = {_LOGS[kind].name: kind for kind in places if places[kind] != BEFORE_ALL}
+    marks = await reader.peek_rows(LOG_MARKS, [(name,) for name in sorted(names)])
+    for mark in marks.values():
+        kind = names[mark.log]
+        if places[kind] < (mark.trimmed_xact, mark.trimmed_id):
+            raise CursorExpired(
+                f"after: {kind.value} events from before {mark.trimmed_at} are gone, and not all "
+                "of them were read",
+                field="after",
+                kind=kind.value,
+                lost_until=mark.trimmed_at,
+            )
+
+
+def checked_kinds(kinds: Sequence[Any]) -> tuple[EventKind, ...]:
+    several = check_list(kinds, field="kinds")
+    given = {check_word(each, EventKind, field="kinds") for each in several}
+    return tuple(kind for kind in EventKind if not given or kind in given)
+
+
+def checked_filter(machine: Machine, wanted: object) -> EventFilter:
+    if not isinstance(wanted, EventFilter):
+        raise InvalidInput(
+            f"filter: expected an EventFilter, got {type(wanted).__name__}", field="filter"
+        )
+    for field in ("namespace", "lane_id", "execution_kind"):
+        if (value := getattr(wanted, field)) is not None:
+            check_name(value, field=f"filter.{field}")
+    if wanted.execution_id is not None:
+        partitions = machine.store.partitions
+        check_execution_id(wanted.execution_id, partitions=partitions, field="filter.execution_id")
+    if wanted.flow_id is not None:
+        check_uuid(wanted.flow_id, field="filter.flow_id")
+    if wanted.tag is not None:
+        key, value = wanted.tag
+        check_tag_key(key)
+        check_text(value, field="filter.tag", max_bytes=limits.TAG_VALUE_BYTES)
+    for each in check_list(wanted.event_types, field="filter.event_types"):
+        check_name(each, field="filter.event_types")
+    return wanted
