@@ -41,8 +41,8 @@ from flowfabric.model.group import (
 class CreateConsumerGroup(UnsafeRequest[GroupCreated], frozen=True, kw_only=True):
     """A group that reads these events, from `after` on.
 
-    One that exists keeps its position, unless `reset` moves it to `after`; other kinds or another
-    filter apply from the position on, and what is not acknowledged is handed out again.
+    One that exists keeps its position, unless `reset` moves it to `after`. Other kinds or
+    another filter apply from the position on; what is not acknowledged is handed out again.
     """
 
     group_id: str

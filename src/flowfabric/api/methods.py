@@ -129,6 +129,13 @@ from flowfabric.api.grants import (
     ReclaimExecution,
     ScanEligibleExecutions,
 )
+from flowfabric.api.groups import (
+    AckGroup,
+    CreateConsumerGroup,
+    DeleteConsumerGroup,
+    ListConsumerGroups,
+    ReadGroup,
+)
 from flowfabric.api.keys import (
     ListWaitpointHmacKids,
     RotateWaitpointHmacSecretAll,
@@ -270,6 +277,7 @@ from flowfabric.model.flow_results import (
     Staged,
     Withdrawn,
 )
+from flowfabric.model.group import Acknowledged, ConsumerGroup, Delivery, GroupCreated, GroupDeleted
 from flowfabric.model.handle import Handle
 from flowfabric.model.keys import AlreadySeeded, NothingToRotate, Rotated, Seeded
 from flowfabric.model.quota import (
@@ -2184,6 +2192,88 @@ class Methods(ABC):
     async def read_timeline(self, *, execution_id: str) -> Timeline:
         """Everything that is known to have happened to one execution, in order."""
         return await self.call(ReadTimeline(execution_id=execution_id))
+
+    # --- groups ---------------------------------------------------------------------------------
+
+    async def create_consumer_group(
+        self,
+        *,
+        group_id: str,
+        kinds: Sequence[EventKindGiven] = (),
+        filter: EventFilter = EVERYTHING,
+        after: str | None = NOW,
+        redeliver_ms: int = limits.REDELIVER_MS_DEFAULT,
+        reset: bool = False,
+        actor: str | None = None,
+    ) -> GroupCreated:
+        """A group that reads these events, from `after` on.
+
+        One that exists keeps its position, unless `reset` moves it to `after`. Other kinds or
+        another filter apply from the position on; what is not acknowledged is handed out again.
+        """
+        return await self.call(
+            CreateConsumerGroup(
+                group_id=group_id,
+                kinds=kinds,
+                filter=filter,
+                after=after,
+                redeliver_ms=redeliver_ms,
+                reset=reset,
+                actor=actor,
+            )
+        )
+
+    async def list_consumer_groups(
+        self, *, cursor: str | None = None, limit: int = limits.PAGE_DEFAULT
+    ) -> Page[ConsumerGroup]:
+        """Groups by name, each with its position and how far it lags behind."""
+        return await self.call(ListConsumerGroups(cursor=cursor, limit=limit))
+
+    async def delete_consumer_group(
+        self, *, group_id: str, actor: str | None = None
+    ) -> GroupDeleted:
+        """Forget a group and its position."""
+        return await self.call(DeleteConsumerGroup(group_id=group_id, actor=actor))
+
+    async def read_group(
+        self,
+        *,
+        group_id: str,
+        consumer: str,
+        limit: int = limits.PAGE_DEFAULT,
+        wait_ms: int = limits.SUBSCRIBE_WAIT_MS,
+    ) -> Delivery:
+        """The next events for one consumer, waiting up to `wait_ms` for some.
+
+        What it has, it has for the group's `redeliver_ms`; after that another consumer gets it.
+        """
+        return await self.call(
+            ReadGroup(group_id=group_id, consumer=consumer, limit=limit, wait_ms=wait_ms)
+        )
+
+    async def ack_group(
+        self,
+        *,
+        group_id: str,
+        consumer: str,
+        delivery: str,
+        up_to: str | None = None,
+        dropped: int = 0,
+    ) -> Acknowledged:
+        """A delivery was handled: all of it, or up to the event with the cursor `up_to`.
+
+        The rest is kept for another `redeliver_ms`; `up_to=""` says that none was handled yet.
+        `dropped`: how many of the handled ones were given up.
+        """
+        return await self.call(
+            AckGroup(
+                group_id=group_id,
+                consumer=consumer,
+                delivery=delivery,
+                up_to=up_to,
+                dropped=dropped,
+            )
+        )
 
     # --- repairs --------------------------------------------------------------------------------
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import heapq
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import islice
+from itertools import islice, takewhile
 from typing import Any, Final, NamedTuple
 
 from flowfabric import limits
@@ -23,7 +24,7 @@ from flowfabric.model.checks import (
     check_text,
     check_uuid,
 )
-from flowfabric.model.feed import Event, EventFilter, EventKind, EventPage
+from flowfabric.model.feed import Event, EventFilter, EventKind, EventPage, LogMark
 from flowfabric.model.group import Places
 from flowfabric.model.limit_checks import check_word
 from flowfabric.model.record import Record
@@ -34,6 +35,7 @@ from flowfabric.stores.tables import LOG_MARKS
 Entry = tuple[EventKind, Position, Record]
 
 _FEED: Final = "events"
+_NO_TIME: Final = (-1, -1)
 _LOGS: Final[Mapping[EventKind, Log[Any]]] = {
     kind: LOG_OF[record] for kind, (record, _) in SUBJECTS.items()
 }
@@ -48,14 +50,23 @@ class Feed:
     """What one call reads: kinds, filter, page size."""
 
     def __init__(
-        self, machine: Machine, kinds: Sequence[Any], wanted: EventFilter, limit: int
+        self,
+        machine: Machine,
+        kinds: Sequence[Any],
+        wanted: EventFilter,
+        limit: int,
+        *,
+        has_begun: bool = False,
     ) -> None:
+        """`has_begun`: the beginning of a log is a place as any other, not the oldest event that is
+        kept when it is read."""
+        self._has_begun = has_begun
         self._machine = machine
         self._filter = checked_filter(machine, wanted)
         self.kinds = checked_kinds(kinds)
         self._limit = check_limit(limit)
 
-    def start(self, after: str | None) -> Places | None:
+    def start(self, after: str | None, field: str = "after") -> Places | None:
         """The places to read from; None for the end of each log."""
         if after is None:
             return dict.fromkeys(self.kinds, BEFORE_ALL)
@@ -65,9 +76,9 @@ class Feed:
 
         def check(*parts: object) -> tuple[Places]:
             if len(parts) != 3 * len(kinds) or parts[::3] != tuple(each.value for each in kinds):
-                raise InvalidInput("after: a cursor of other kinds", field="after")
+                raise InvalidInput(f"{field}: a cursor of other kinds", field=field)
             numbers = [
-                check_integer(each, field="after", least=0, most=NUMBER_MAX)
+                check_integer(each, field=field, least=0, most=NUMBER_MAX)
                 for at, each in enumerate(parts)
                 if at % 3
             ]
@@ -89,12 +100,19 @@ class Feed:
         if until is None:
             until = await self.ends(reader)
         start = until if places is None else places
-        found, reached = {}, {}
-        for kind in self.kinds:
-            found[kind], reached[kind] = await self._read(reader, kind, start[kind], until[kind])
+        stretches = [
+            await self._read(reader, kind, start[kind], until[kind]) for kind in self.kinds
+        ]
         if places is not None:
-            await refuse_lost(reader, places)
-        return _scanned(start, found, reached, self._limit)
+            await self._refuse_lost(reader, places)
+        return _merged(start, stretches, self._limit)
+
+    async def oldest(self, reader: Reader) -> Places:
+        """The places behind which everything is that is kept now."""
+        found = dict.fromkeys(self.kinds, BEFORE_ALL)
+        for kind, mark in (await _marks(reader, self.kinds)).items():
+            found[kind] = mark.trimmed_xact, mark.trimmed_id
+        return found
 
     async def ends(self, reader: Reader) -> Places:
         """The places behind which nothing is stored yet."""
@@ -109,24 +127,41 @@ class Feed:
             events.append(shown(kind, event, self.cursor(at)))
         return tuple(events)
 
+    async def _refuse_lost(self, reader: Reader, places: Places) -> None:
+        """Events behind a cursor that are no longer kept cannot be read. Asked after the page was
+        read: what was trimmed meanwhile counts, too."""
+        read = [each for each in places if self._has_begun or places[each] != BEFORE_ALL]
+        for kind, mark in (await _marks(reader, read)).items():
+            if places[kind] < (mark.trimmed_xact, mark.trimmed_id):
+                raise CursorExpired(
+                    f"after: {kind.value} events from before {mark.trimmed_at} are gone, and not "
+                    "all of them were read",
+                    field="after",
+                    kind=kind.value,
+                    lost_until=mark.trimmed_at,
+                )
+
     async def _read(
         self, reader: Reader, kind: EventKind, after: Position, until: Position
-    ) -> tuple[list[Entry], Position]:
+    ) -> _Stretch:
         """Events of one kind that pass the filter, and how far the log was read."""
         log, only = _LOGS[kind], self._columns(kind)
         found: list[Entry] = []
-        if only is None or not self._limit:
-            return found, until if only is None else after
+        if only is None:
+            return _Stretch(kind, found, until)
+        if not self._limit:
+            return _Stretch(kind, found, after, _NO_TIME)
+        page: list[tuple[Position, Any]] = []
         for _ in range(limits.FEED_PAGES_MAX):
             query = LogQuery(after=after, until=until, limit=self._limit, only=only)
             page = await reader.read_log(log, query)
             found += [(kind, at, each) for at, each in page if passes(each, self._filter)]
             if len(page) < self._limit:
-                return found, until
+                return _Stretch(kind, found, until)
             after = page[-1][0]
             if len(found) >= self._limit:
                 break
-        return found, after
+        return _Stretch(kind, found, after, _when((kind, *page[-1])))
 
     def _columns(self, kind: EventKind) -> tuple[tuple[str, tuple[str, ...]], ...] | None:
         """The part of the filter that a log's columns answer; None where no event can pass."""
@@ -156,6 +191,17 @@ class Feed:
         return encode_cursor(_FEED, parts)
 
 
+class _Stretch(NamedTuple):
+    """What was read of one log."""
+
+    kind: EventKind
+    found: list[Entry]
+    reached: Position
+    # When the last event that was read happened, if the log has more: of other logs, nothing that
+    # happened later is shown before the rest.
+    read_until: tuple[int, int] | None = None
+
+
 class Scan(NamedTuple):
     """A stretch of a feed: what was found between two places."""
 
@@ -168,31 +214,35 @@ class Scan(NamedTuple):
         """The stretch up to behind so many entries."""
         if count >= len(self.entries):
             return self
-        entries = self.entries[:count]
-        return Scan(self.start, entries, _behind(self.start, entries), is_end=False)
+        cut = self._replace(entries=self.entries[:count], is_end=False)
+        return cut._replace(ends=cut.last)
+
+    @property
+    def last(self) -> Places:
+        """The places of the last entries; the stretch may go on without any."""
+        return _behind(self.start, self.entries)
 
 
-def _scanned(
-    start: Places, found: Mapping[EventKind, list[Entry]], reached: Places, limit: int
-) -> Scan:
-    entries = list(islice(_merged(found), limit + 1))
-    if len(entries) > limit:
-        return Scan(start, entries[:limit], _behind(start, entries[:limit]), is_end=False)
-    at = _behind(start, entries)
-    is_end = limit > 0 and all(reached[kind] >= at[kind] for kind in start)
-    return Scan(start, entries, {kind: max(at[kind], reached[kind]) for kind in start}, is_end)
+def _merged(start: Places, stretches: Sequence[_Stretch], limit: int) -> Scan:
+    """Events of all kinds by time and transaction, those of each kind in the order of their log."""
+    merged: Iterator[Entry] = heapq.merge(*(each.found for each in stretches), key=_when)
+    bounds = [each.read_until for each in stretches if each.read_until is not None]
+    if bounds:
+        bound = min(bounds)
+        merged = takewhile(lambda entry: _when(entry) <= bound, merged)
+    entries = list(islice(merged, limit))
+    shown_of = Counter(kind for kind, _, _ in entries)
+    ends = dict(_behind(start, entries))
+    for each in stretches:
+        if shown_of[each.kind] == len(each.found):
+            ends[each.kind] = max(each.reached, ends[each.kind])
+    is_end = not bounds and len(entries) == sum(len(each.found) for each in stretches)
+    return Scan(start, entries, ends, is_end)
 
 
 def _behind(start: Places, entries: Sequence[Entry]) -> Places:
-    at = dict(start)
-    for kind, position, _ in entries:
-        at[kind] = position
-    return at
-
-
-def _merged(found: Mapping[EventKind, list[Entry]]) -> Iterator[Entry]:
-    """Events of all kinds by time and transaction, those of each kind in the order of their log."""
-    return heapq.merge(*found.values(), key=_when)
+    """The places behind these entries."""
+    return {**start, **{kind: position for kind, position, _ in entries}}
 
 
 def _when(entry: Entry) -> tuple[int, int]:
@@ -200,30 +250,22 @@ def _when(entry: Entry) -> tuple[int, int]:
     return event.occurred_at, entry[1][0]
 
 
-async def refuse_lost(reader: Reader, places: Places) -> None:
-    """Events behind a cursor that are no longer kept cannot be read. Asked after the page was read:
-    what was trimmed meanwhile counts, too."""
-    names = {_LOGS[kind].name: kind for kind in places if places[kind] != BEFORE_ALL}
+async def _marks(reader: Reader, kinds: Sequence[EventKind]) -> dict[EventKind, LogMark]:
+    """How far logs were trimmed."""
+    names = {_LOGS[kind].name: kind for kind in kinds}
     marks = await reader.peek_rows(LOG_MARKS, [(name,) for name in sorted(names)])
-    for mark in marks.values():
-        kind = names[mark.log]
-        if places[kind] < (mark.trimmed_xact, mark.trimmed_id):
-            raise CursorExpired(
-                f"after: {kind.value} events from before {mark.trimmed_at} are gone, and not all "
-                "of them were read",
-                field="after",
-                kind=kind.value,
-                lost_until=mark.trimmed_at,
-            )
+    return {names[mark.log]: mark for mark in marks.values()}
 
 
 def checked_kinds(kinds: Sequence[Any]) -> tuple[EventKind, ...]:
+    """The kinds of a feed in their order; all of them where none is given."""
     several = check_list(kinds, field="kinds")
     given = {check_word(each, EventKind, field="kinds") for each in several}
     return tuple(kind for kind in EventKind if not given or kind in given)
 
 
 def checked_filter(machine: Machine, wanted: object) -> EventFilter:
+    """The filter of a feed."""
     if not isinstance(wanted, EventFilter):
         raise InvalidInput(
             f"filter: expected an EventFilter, got {type(wanted).__name__}", field="filter"
