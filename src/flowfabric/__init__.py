@@ -16,6 +16,7 @@ from flowfabric.errors import (
     WaitTimeout,
 )
 from flowfabric.model.budget import AlreadyApplied, BudgetStatus, HardBreach, Ok, SoftBreach
+from flowfabric.model.feed import Event
 from flowfabric.model.flow import CancellationPolicy, FlowState
 from flowfabric.model.flow_results import FlowSnapshot
 from flowfabric.model.policy import ExponentialBackoff, FixedBackoff, RetryPolicy
@@ -72,6 +73,7 @@ __all__ = [
     "ChildFailed",
     "Context",
     "EngineConfig",
+    "Event",
     "EventLoopRunning",
     "ExecutionSnapshot",
     "Explanation",

@@ -26,7 +26,9 @@ def test_usage_is_measured_against_its_floors(databases: Databases) -> None:
     found = usage.measure(databases, 130, rounds=1).to_dict()
     assert set(found) == KEYS
     assert found["ratio_to_floor"] == pytest.approx(
-        found["throughput_per_s"] / found["floor_per_s"], rel=0.01, abs=0.001  # it is rounded
+        found["throughput_per_s"] / found["floor_per_s"],
+        rel=0.01,
+        abs=0.001,  # it is rounded
     )
     assert 0 < found["p50_ms"] <= found["p95_ms"] <= found["p99_ms"]
     assert found["extra"]["with_dedup_key_per_s"] > 0
@@ -77,7 +79,9 @@ def test_admission_is_measured_against_plain_claims(databases: Databases) -> Non
     found = admission.measure(databases, 120, rounds=1, blocked=30).to_dict()
     assert set(found) == KEYS
     assert found["ratio_to_floor"] == pytest.approx(
-        found["throughput_per_s"] / found["floor_per_s"], rel=0.01, abs=0.001  # it is rounded
+        found["throughput_per_s"] / found["floor_per_s"],
+        rel=0.01,
+        abs=0.001,  # it is rounded
     )
     extra = found["extra"]
     assert set(extra["claim_ratio"]) == {"limit_500", "limit_100"}

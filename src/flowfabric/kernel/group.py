@@ -48,7 +48,7 @@ def position_of(group: GroupRow, deliveries: Iterable[DeliveryRow]) -> Places:
 
 def token_of(delivery: DeliveryRow) -> str:
     """What its consumer acknowledges it by; a redelivery has another."""
-    return f"{delivery.number}-{delivery.tries}"
+    return f"{delivery.number}-{delivery.handed_out}"
 
 
 def number_in(token: object) -> int:
@@ -75,7 +75,19 @@ def rest_of(row: DeliveryRow, handled: Places, due_at: int) -> DeliveryRow | Non
         raise InvalidInput("up_to: not the cursor of an event in this delivery", field="up_to")
     if handled == row.ends:
         return None
-    return replace(row, starts=handled, redeliver_at=due_at)
+    tries = row.tries if handled == row.starts else 0
+    return replace(row, starts=handled, tries=tries, redeliver_at=due_at)
+
+
+def handed_out(row: DeliveryRow, consumer: str, due_at: int) -> DeliveryRow:
+    """The delivery in the hands of another consumer, or of the same once more."""
+    return replace(
+        row,
+        consumer=consumer,
+        handed_out=row.handed_out + 1,
+        tries=row.tries + 1,
+        redeliver_at=due_at,
+    )
 
 
 def moved(places: Places, kinds: Sequence[EventKind], ends: Places) -> Places:

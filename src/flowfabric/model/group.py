@@ -34,7 +34,8 @@ class DeliveryRow(Record, frozen=True):
     starts: Places
     ends: Places
     page_size: int  # of the read that made it: a repeated one finds the same
-    tries: int
+    handed_out: int  # how often, in all
+    tries: int  # how often since its first event is the one it is
     redeliver_at: int
     subjects: tuple[int, ...]  # short hashes of what the events are about
 
@@ -63,7 +64,7 @@ class Delivery(Record, frozen=True):
     group_id: str
     events: tuple[Event, ...] = ()
     delivery: str = ""
-    tries: int = 0  # 1: the first time
+    tries: int = 0  # how often its first event was handed out
     redeliver_at: int = 0
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import cached_property
 from itertools import islice
@@ -30,6 +30,7 @@ from flowfabric.sdk.events import events_of
 from flowfabric.sdk.flow.flow import Flow
 from flowfabric.sdk.flow.run import FlowRun
 from flowfabric.sdk.limits import LimitMethods
+from flowfabric.sdk.listening import TRIES_DEFAULT, Listener, listener
 from flowfabric.sdk.options import SubmitOptions
 from flowfabric.sdk.run import Run
 from flowfabric.sdk.selecting import RunMethods
@@ -37,6 +38,7 @@ from flowfabric.sdk.task import Call, Task, TaskWithOptions
 from flowfabric.sdk.waits import WaitMethods
 
 P = ParamSpec("P")
+H = TypeVar("H", bound=Callable[..., Any])
 R = TypeVar("R")
 
 
@@ -82,6 +84,7 @@ class Fabric(LimitMethods, WaitMethods, RunMethods):
             self.config = replace(self.config, actor=actor)
         self._pool = pool
         self._tasks: dict[str, Task[..., Any]] = {}
+        self._listeners: dict[str, Listener] = {}
         self._engine: EngineBackend | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._starting = asyncio.Lock()
@@ -110,6 +113,53 @@ class Fabric(LimitMethods, WaitMethods, RunMethods):
             raise InvalidTask(detail, field="name")
         self._tasks[task.name] = task
         return task
+
+    def on(
+        self,
+        what: str,
+        *,
+        kind: str | None = None,
+        lane: str | None = None,
+        tag: tuple[str, str] | None = None,
+        namespace: str | None = None,
+        flow_id: str | None = None,
+        group: str | None = None,
+        after: str | None = NOW,
+        tries: int = TRIES_DEFAULT,
+    ) -> Callable[[H], H]:
+        """Decorates a function that a worker calls with each event of a kind: at least once, and
+        those about one execution in their order, however many workers run.
+
+        `what`: completed, failed, cancelled, expired, skipped, or ended for all of these; or a kind
+        of events, as `ff.events` takes it. `group`: the name under which workers share the events,
+        that of the function unless given. `after`: where a new group begins. `tries`: how often an
+        event is handed to a function that fails with it.
+
+        ```python
+        @ff.on("completed", kind="brief")
+        async def announce(event: Event) -> None:
+            print(event.subject, "is done")
+        ```
+        """
+        wanted = EventFilter(
+            namespace=namespace, tag=tag, lane_id=lane, execution_kind=kind, flow_id=flow_id
+        )
+
+        def listen(function: H) -> H:
+            heard = listener(function, what, wanted, group=group, after=after, tries=tries)
+            known = self._listeners.get(heard.group)
+            if known is not None and _origin(known) != _origin(heard):
+                detail = f"{heard.group}: the name is taken by {shown(known.function, 80)}"
+                raise InvalidTask(f"{detail}; give group=…", field="group")
+            self._listeners[heard.group] = heard
+            return function
+
+        return listen
+
+    @property
+    def listeners(self) -> Mapping[str, Listener]:
+        """Every handler of events by its group."""
+        return MappingProxyType(self._listeners)
 
     # --- the engine ----------------------------------------------------------------------------
 
@@ -421,6 +471,7 @@ class Fabric(LimitMethods, WaitMethods, RunMethods):
         """The same tasks and store for another event loop."""
         twin = Fabric(self.url, config=self.config)
         twin._tasks = self._tasks
+        twin._listeners = self._listeners
         return twin
 
     def _call(
@@ -488,5 +539,5 @@ def _payload(kind: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
         raise InvalidInput(f"{kind}: payload: {error}", field="payload") from None
 
 
-def _origin(task: Task[..., Any]) -> tuple[str, str]:
+def _origin(task: Task[..., Any] | Listener) -> tuple[str, str]:
     return task.function.__module__, task.function.__qualname__

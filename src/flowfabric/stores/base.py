@@ -256,7 +256,8 @@ class Reader(Protocol):
 
     @property
     def now(self) -> int:
-        """The store's clock; in a transaction the same throughout."""
+        """The store's clock; in a transaction the same throughout. It is read along with the
+        catalog or with executions: ask for one of them first."""
         ...
 
     async def catalog(self) -> Catalog:

@@ -62,6 +62,7 @@ async def _deliveries(reader: Reader, group_id: str) -> list[DeliveryRow]:
 
 async def _held(machine: Machine, tx: Transaction, group_id: str, limit: int = 1) -> _Group:
     """The group, locked, and with it its deliveries."""
+    await tx.catalog()  # with the clock
     key = (group_id,)
     row = (await tx.rows(GROUPS, [key])).get(key)
     if row is None:
@@ -103,6 +104,7 @@ async def create_consumer_group(machine: Machine, request: api.CreateConsumerGro
     actor = machine.actor(request.actor)
 
     async def work(tx: Transaction) -> GroupCreated:
+        await tx.catalog()  # with the clock
         rows = Rows()
         found = (await tx.rows(GROUPS, [(name,)])).get((name,))
         ends = await feed.ends(tx)
@@ -175,6 +177,7 @@ async def list_consumer_groups(
     place, limit = _LISTING.place(request.cursor), check_limit(request.limit)
 
     async def work(reader: Reader) -> Page[ConsumerGroup]:
+        await reader.catalog()  # with the clock
         search = Search(by_key(GROUPS), after=place, limit=limit + 1, skips_corrupt=True)
         found = await reader.search(search) if limit else []
         shown = {row.group_id: await _shown(machine, reader, row) for row in found[:limit]}
@@ -250,6 +253,7 @@ class _News(NamedTuple):
 
 
 async def _look(machine: Machine, reader: Reader, group_id: str, limit: int) -> _News:
+    await reader.catalog()  # with the clock
     row = (await reader.peek_rows(GROUPS, [(group_id,)])).get((group_id,))
     if row is None:
         raise NotFound(f"consumer group {group_id}", entity="consumer_group")
@@ -278,7 +282,7 @@ async def _take(
     if late is not None:
         feed = _feed(machine, row, late.page_size)
         scan = await feed.scan(tx, late.starts, late.ends)
-        again = replace(late, consumer=consumer, tries=late.tries + 1, redeliver_at=due_at)
+        again = rules.handed_out(late, consumer, due_at)
         return await _hand_out(tx, group, again, scan)
     if len(group.deliveries) >= limits.DELIVERIES_MAX:
         return Delivery(name)
@@ -292,6 +296,7 @@ async def _take(
         scan.last,
         limit,
         1,
+        1,
         due_at,
         tuple(sorted({rules.hash_of(each) for each in _subjects(scan)})),
     )
@@ -302,13 +307,13 @@ async def _hand_out(tx: Transaction, group: _Group, delivery: DeliveryRow, scan:
     """Note the delivery; a stretch without events is only passed."""
     rows = _rows_of(group)
     events = group.feed.events_of(scan)
-    if delivery.tries == 1:
+    if delivery.handed_out == 1:
         number = delivery.number if events else group.row.last_delivery
         moved = replace(group.row, places=scan.ends, last_delivery=number, moved_at=tx.now)
         rows.put(GROUPS, moved)
     if events:
         rows.put(DELIVERIES, delivery)
-    elif delivery.tries > 1:
+    elif delivery.handed_out > 1:
         rows.drop(DELIVERIES, [DELIVERIES.key_of(delivery)])  # its events cannot be read any more
     await _save(tx, rows)
     if not events:

@@ -41,6 +41,7 @@ class Settings:
 def read_settings(
     tasks: Mapping[str, Task[..., Any]],
     *,
+    listens: bool = False,
     namespaces: Iterable[str] | None,
     lanes: Iterable[str] | None,
     concurrency: int,
@@ -50,14 +51,15 @@ def read_settings(
     poll_interval: Duration,
     drain_timeout: Duration,
 ) -> Settings:
-    """Checked settings; without lanes, those of the tasks."""
-    if not tasks:
+    """Checked settings; without lanes, those of the tasks. `listens`: there are handlers of events,
+    which are enough to do."""
+    if not (tasks or listens):
         raise InvalidInput("tasks: the fabric has no task to run", field="tasks")
     if isinstance(lanes, str):
         raise InvalidInput(f"lanes: write [{shown(lanes)}]", field="lanes")
     served = [task.lane for task in tasks.values()] if lanes is None else lanes
     chosen = {check_lane(lane, field="lanes") for lane in check_list(served, field="lanes")}
-    if not chosen:
+    if not chosen and tasks:
         raise InvalidInput("lanes: give at least one", field="lanes")
     name = check_name(worker_id or socket.gethostname() or "worker", field="worker_id")
     return Settings(

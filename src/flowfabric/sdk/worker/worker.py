@@ -23,6 +23,7 @@ from flowfabric.sdk.worker import telling
 from flowfabric.sdk.worker.handlers import run_async, run_sync
 from flowfabric.sdk.worker.held import Held
 from flowfabric.sdk.worker.leases import Leases
+from flowfabric.sdk.worker.listening import Listening
 from flowfabric.sdk.worker.presence import Presence
 from flowfabric.sdk.worker.reports import Postponed, Report, Reporter
 from flowfabric.sdk.worker.settings import Settings, read_settings
@@ -68,6 +69,7 @@ class Worker:
         self._fabric = fabric
         self._settings = read_settings(
             fabric.tasks,
+            listens=bool(fabric.listeners),
             namespaces=namespaces,
             lanes=lanes,
             concurrency=concurrency,
@@ -132,6 +134,8 @@ class Shift:
         self._room = asyncio.Event()
         self._hinted = asyncio.Event()
         self._stopping = asyncio.Event()
+        listeners, name = fabric.listeners.values(), settings.instance_id
+        self._listening = Listening(engine, listeners, name, outage, self._stopping)
         self._hurry = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
@@ -157,10 +161,8 @@ class Shift:
 
     async def work(self) -> None:
         """Claim and run until stopped, then drain."""
-        background = [
-            asyncio.create_task(part.run())
-            for part in (self._presence, self._reporter, self._leases, self._watchdog)
-        ]
+        await self._listening.join()
+        background = [asyncio.create_task(part.run()) for part in self._parts()]
         with self._engine.present(self):
             try:
                 await self._claim_until_stopped()
@@ -171,12 +173,22 @@ class Shift:
                 await self._drain()
                 await _end(background)
                 self._threads.close()
-                await self._presence.leave()
+                if self._tasks:
+                    await self._presence.leave()
+
+    def _parts(self) -> list[Any]:
+        """What runs beside the claims. A worker that only handles events is in no registry: that
+        tells which lanes are served."""
+        parts = [self._reporter, self._leases, self._watchdog, self._listening]
+        return [self._presence, *parts] if self._tasks else parts
 
     # --- claiming ------------------------------------------------------------------------------
 
     async def _claim_until_stopped(self) -> None:
         """Claim as many as fit; when fewer came, no more are ready: wait for a hint."""
+        if not self._tasks:
+            await self._stopping.wait()
+            return
         topics = [lane_topic(lane) for lane in self._settings.lanes]
         with self._engine.listen(topics) as self._hinted:
             while not self._stopping.is_set():
@@ -284,13 +296,18 @@ class Shift:
             telling.draining(self._settings, len(self._running))
         with suppress(TimeoutError):
             async with asyncio.timeout(self._settings.drain_timeout_s):
-                await _first(self._idle.wait(), self._hurry.wait())
+                await _first(self._finished(), self._hurry.wait())
         for held in list(self._running):
             held.is_drained = True
             held.stop()
         await asyncio.sleep(0)
         await self._give_back()
         await self._flush()
+
+    async def _finished(self) -> None:
+        """Every handler has ended, of work and of events."""
+        await self._idle.wait()
+        await self._listening.finished()
 
     async def _give_back(self) -> None:
         """Give back executions of handlers that did not end when interrupted: the fence is closed,
