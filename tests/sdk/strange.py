@@ -68,6 +68,7 @@ USUAL: dict[str, Any] = {
     "places": "k",
     "target": UNKNOWN,
     "until": "1s",
+    "what": "completed",
     "word": "k",
 }
 # Without these a call is refused for their lack, whatever else is given.

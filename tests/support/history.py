@@ -50,6 +50,8 @@ async def history(lab: Lab, name: str) -> None:
     )
     await lab.create(**here)
     await lab.cancel(await lab.create(**here))
+    await engine.create_consumer_group(group_id=name, after=None)
+    await engine.read_group(group_id=name, consumer=name, limit=1, wait_ms=0)
 
 
 async def wait(lab: Lab, name: str) -> None:

@@ -21,6 +21,7 @@ ADVICE: Final = {
     "overdue": "start a worker, or an engine with loops, and look at its log",
     "stuck": "replay or cancel it, and report it if nothing was written by hand",
     "check_failed": "the other checks were made; the log has the whole error",
+    "behind": "start its consumers, or `ff groups reset` it: events are deleted at their age",
     "dead_rows": "VACUUM (ANALYZE) the table, and see why autovacuum does not keep up",
     "old_transaction": "end it (pg_terminate_backend): dead rows stay while it is open",
     "index_bloat": "REINDEX INDEX CONCURRENTLY gives the room back",

@@ -161,7 +161,8 @@ class Search(Record, Generic[R], frozen=True):
     is_backwards: bool = False
     # Lock the rows until the end of the transaction; rows locked elsewhere are left out.
     is_held: bool = False
-    # Rows that cannot be decoded are left out, and later ones fill the page; or the search fails.
+    # With a limit: rows that cannot be decoded are left out, and later ones fill the page; or the
+    # search fails.
     # Executions that cannot be decoded are always left out.
     skips_corrupt: bool = False
 

@@ -288,3 +288,14 @@ async def test_the_cursor_of_another_delivery_is_refused(lab: Lab) -> None:
     with pytest.raises(InvalidInput) as caught:
         await ack(lab, first, up_to=second.events[0].cursor)
     assert caught.value.fields["field"] == "up_to"
+
+
+@scenario
+async def test_doctor_warns_before_a_group_loses_events(lab: Lab) -> None:
+    await group(lab)
+    await lab.completed()
+    await lab.after(lab.config.event_retention_ms // 2 - 1)
+    assert not [each for each in (await lab.direct.doctor()).notices if each.code == "behind"]
+    await lab.after(1)
+    found = [each for each in (await lab.direct.doctor()).notices if each.code == "behind"]
+    assert [each.subject for each in found] == ["g"]

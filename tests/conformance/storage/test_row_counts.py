@@ -27,6 +27,8 @@ STAYS: Final = {
     "ff_quota_policy": "a quota is set up by people",
     "ff_waitpoint_hmac": "the keys in force",
     "ff_log_mark": "one row for each log",
+    "ff_consumer_group": "a group is set up by people",
+    "ff_group_delivery": "a bounded number for each group, until it is acknowledged",
     **dict.fromkeys(SCHEMA_TABLES, "the schema itself"),
 }
 LAST_STAYS: Final = "event"  # of every kind of event the newest stays, so that ids go on from it

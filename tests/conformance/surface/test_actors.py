@@ -96,6 +96,10 @@ async def miscounted(lab: Lab) -> str:
     return flow_id
 
 
+async def grouped(lab: Lab) -> str:
+    return (await lab.engine.create_consumer_group(group_id="g")).group_id
+
+
 async def decided(lab: Lab) -> str:
     """A member whose group is decided, while two of its upstreams still run."""
     return (await busy(lab)).execution_ids["any"]
@@ -143,6 +147,8 @@ CALLS: Final[dict[str, tuple[Act, str, dict[str, Any]]]] = {
     "rotate_waitpoint_hmac_secret_all": (other, "new_kid", {}),
     "cancel_flow": (two_members, "flow_id", STOP),
     "cancel_flow_header": (two_members, "flow_id", STOP),
+    "create_consumer_group": (other, "group_id", {}),
+    "delete_consumer_group": (grouped, "group_id", {}),
     "reconcile_budget_counters": (overdrawn, "budget_id", {}),
     "reconcile_quota_counters": (crowded, "quota_policy_id", {}),
     "reconcile_flow_counters": (miscounted, "flow_id", {}),

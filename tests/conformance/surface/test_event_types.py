@@ -130,6 +130,12 @@ async def operators_repair(lab: Lab) -> None:
     await lab.engine.cancel_flow(flow_id=made.flow_id, reason="enough")
 
 
+async def groups_are_made_and_changed(lab: Lab) -> None:
+    for kinds in (("flow",), ("worker",)):
+        await lab.engine.create_consumer_group(group_id="g", kinds=kinds)
+    await lab.engine.delete_consumer_group(group_id="g")
+
+
 async def workers_come_and_go(lab: Lab) -> None:
     for name in ("dead", "silent"):
         await lab.engine.register_worker(
@@ -148,6 +154,7 @@ async def tidy(lab: Lab) -> None:
 
 # Which acts must write all the kinds of which log.
 OPERATORS: Final = (
+    groups_are_made_and_changed,
     operators_act_on_waiting_work,
     operators_act_on_running_work,
     limits_are_made_and_passed,

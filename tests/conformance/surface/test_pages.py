@@ -49,6 +49,7 @@ async def _furnish(lab: Lab) -> dict[str, dict[str, Any]]:
         await submit(lab, "a")
         await make_budget(lab, f"budget-{number}")
         await quota(lab, f"quota-{number}", cap=1)
+        await lab.engine.create_consumer_group(group_id=f"group-{number}")
         await lab.engine.register_worker(
             worker_id="w", worker_instance_id=f"w-{number}", lanes=(LANE,), liveness_ttl_ms=60_000
         )

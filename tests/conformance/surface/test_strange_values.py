@@ -69,7 +69,9 @@ USUAL: dict[str, Any] = {
     "amounts": {"tokens": 1},
     "budget_id": "budget",
     "children": (),
+    "consumer": "c1",
     "cursor": None,
+    "delivery": "1-1",
     "deltas": {"tokens": 1},
     "delay_until": 1,
     "dimension": "key",
@@ -86,6 +88,7 @@ USUAL: dict[str, Any] = {
     "frame": NewFrame(payload=b"x"),
     "frames": (NewFrame(payload=b"x"),),
     "grace_ms": 1,
+    "group_id": "group",
     "hard_limits": (5,),
     "hold_id": "hold",
     "idempotency_suffix": "1",
@@ -172,6 +175,7 @@ async def test_no_value_of_any_argument_is_an_accident(lab: Lab) -> None:
         budget_id="budget", dimensions=["tokens"], hard_limits=[10**6], soft_limits=[0]
     )
     await lab.engine.create_quota_policy(quota_policy_id="quota", max_concurrent=5)
+    await lab.engine.create_consumer_group(group_id="group", after=None)
     lanes = itertools.count()
     async with fingerprints(lab) as stored:
         for name, call in operations(lab).items():

@@ -40,6 +40,7 @@ _ALL: Final[tuple[type[Living], ...]] = (
     flowing.Family,
     flowing.EndedFlow,
     streaming.Streaming,
+    streaming.Sharing,
     owned.Leased,
     owned.Lapsed,
     owned.Lost,

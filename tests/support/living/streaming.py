@@ -1,9 +1,10 @@
-"""Work that shows frames while it runs."""
+"""Work that shows frames while it runs, and consumers of events."""
 
 from __future__ import annotations
 
+from flowfabric.model.feed import EventFilter
 from tests.support.lab import Lab
-from tests.support.living.kind import BYTES, Living, Notes, handle, noted
+from tests.support.living.kind import BYTES, HOUR_MS, Living, Notes, handle, noted
 from tests.support.streams import frame, summary
 
 
@@ -43,3 +44,33 @@ class Streaming(Living):
         )
         assert [each.payload for each in rest.frames] == [b"last"]
         assert rest.closed_at == lab.now
+
+
+class Sharing(Living):
+    """A group with a delivery that is not acknowledged, and events behind it."""
+
+    async def begin(self, lab: Lab) -> Notes:
+        wanted = EventFilter(lane_id=self.lane)
+        await lab.engine.create_consumer_group(
+            group_id=self.lane, kinds=("completion",), filter=wanted, redeliver_ms=HOUR_MS
+        )
+        ids = []
+        for _ in range(3):
+            claimed = await self.start(lab)
+            await lab.engine.complete(claimed.handle)
+            ids.append(claimed.execution_id)
+        taken = await lab.engine.read_group(group_id=self.lane, consumer="old", limit=2, wait_ms=0)
+        return {"ids": ids, "delivery": taken.delivery, "cursor": taken.events[0].cursor}
+
+    async def go_on(self, lab: Lab, notes: Notes) -> None:
+        engine, ids = lab.engine, notes["ids"]
+        kept = await engine.ack_group(
+            group_id=self.lane, consumer="old", delivery=notes["delivery"], up_to=notes["cursor"]
+        )
+        assert kept.outstanding == 1
+        rest = await engine.read_group(group_id=self.lane, consumer="new", wait_ms=0)
+        assert [event.subject for event in rest.events] == ids[2:]
+        await engine.ack_group(group_id=self.lane, consumer="old", delivery=notes["delivery"])
+        assert (
+            await engine.ack_group(group_id=self.lane, consumer="new", delivery=rest.delivery)
+        ).outstanding == 0

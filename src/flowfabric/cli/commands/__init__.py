@@ -25,6 +25,7 @@ COMMANDS: Final = (
     Command("timeline", "what happened to one execution, in order"),
     Command("events", "what happened, oldest first"),
     Command("audit", "what operators did"),
+    Command("groups", "feeds that several processes share"),
     Command("result", "print the result of an execution"),
     Command("tail", "what an execution shows while it runs"),
     Command("cancel", "cancel executions, whatever they are doing"),

@@ -10,11 +10,13 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any
 
 from flowfabric.api.admin import DoctorReport, Problem
+from flowfabric.api.groups import ListConsumerGroups
 from flowfabric.engine.audit.flows import audit_flows, strays
 from flowfabric.engine.audit.limits import audit_limits, unattached
 from flowfabric.engine.audit.loops import audit_loops, dead_loops, overdue_rows
 from flowfabric.engine.loop_status import LoopStatus
 from flowfabric.engine.machine import Machine
+from flowfabric.engine.operations.groups import list_consumer_groups
 from flowfabric.errors import FlowFabricError
 from flowfabric.kernel.repair import told
 from flowfabric.limits import PAGE_MAX
@@ -62,6 +64,7 @@ class _Examination:
             self._background,
             self._about_store,
             self._upkeep,
+            self._groups,
         )
         for check in checks:
             try:
@@ -145,6 +148,19 @@ class _Examination:
 
     async def _upkeep(self) -> list[Problem]:
         self._notices += [Problem(*each) for each in await self._store.upkeep()]
+        return []
+
+    async def _groups(self) -> list[Problem]:
+        """Groups that are about to lose events, or have lost some."""
+        age_ms = self._engine.config.event_retention_ms
+        found = await list_consumer_groups(self._engine, ListConsumerGroups(limit=PAGE_MAX))
+        for group in found.items:
+            if group.lost_until is not None:
+                what = f"lost events from before {group.lost_until}"
+                self._notices.append(Problem("behind", group.group_id, what))
+            elif group.lag_ms * 2 >= age_ms:
+                what = f"{group.lag_ms} ms behind; events are kept for {age_ms} ms"
+                self._notices.append(Problem("behind", group.group_id, what))
         return []
 
     async def _lasting(

@@ -5,7 +5,8 @@ from __future__ import annotations
 import heapq
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import islice, takewhile
+from itertools import accumulate, islice, takewhile
+from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
 from flowfabric import limits
@@ -225,12 +226,12 @@ class Scan(NamedTuple):
 
 def _merged(start: Places, stretches: Sequence[_Stretch], limit: int) -> Scan:
     """Events of all kinds by time and transaction, those of each kind in the order of their log."""
-    merged: Iterator[Entry] = heapq.merge(*(each.found for each in stretches), key=_when)
-    bounds = [each.read_until for each in stretches if each.read_until is not None]
+    merged: Iterator[_Timed] = heapq.merge(*map(_timed, stretches), key=itemgetter(0))
+    bounds = [_bound(each) for each in stretches if each.read_until is not None]
     if bounds:
         bound = min(bounds)
-        merged = takewhile(lambda entry: _when(entry) <= bound, merged)
-    entries = list(islice(merged, limit))
+        merged = takewhile(lambda timed: timed[0] <= bound, merged)
+    entries = [entry for _, entry in islice(merged, limit)]
     shown_of = Counter(kind for kind, _, _ in entries)
     ends = dict(_behind(start, entries))
     for each in stretches:
@@ -238,6 +239,22 @@ def _merged(start: Places, stretches: Sequence[_Stretch], limit: int) -> Scan:
             ends[each.kind] = max(each.reached, ends[each.kind])
     is_end = not bounds and len(entries) == sum(len(each.found) for each in stretches)
     return Scan(start, entries, ends, is_end)
+
+
+_Timed = tuple[tuple[int, int], Entry]
+
+
+def _timed(stretch: _Stretch) -> list[_Timed]:
+    """The entries of one log, each with the latest time up to it: transactions do not end in the
+    order of their clocks, and the order of the log is kept."""
+    latest = accumulate(map(_when, stretch.found), max)
+    return list(zip(latest, stretch.found, strict=True))
+
+
+def _bound(stretch: _Stretch) -> tuple[int, int]:
+    """The latest time that was read of a log; never before an entry of it, so that a page always
+    gets further."""
+    return max([stretch.read_until or _NO_TIME, *map(_when, stretch.found)])
 
 
 def _behind(start: Places, entries: Sequence[Entry]) -> Places:

@@ -193,7 +193,9 @@ async def list_consumer_groups(
 
 async def _shown(machine: Machine, reader: Reader, row: GroupRow) -> ConsumerGroup:
     feed = _feed(machine, row, 1)
-    deliveries = await _deliveries(reader, row.group_id)
+    owner, most = (row.group_id,), limits.DELIVERIES_MAX
+    every = Search(by_key(DELIVERIES), (owner,), limit=most, skips_corrupt=True)
+    deliveries = await reader.search(every)
     position = rules.position_of(row, deliveries)
     lag_ms, lost_until = 0, None
     try:
