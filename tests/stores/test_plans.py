@@ -32,7 +32,7 @@ from flowfabric.stores.logs import LOGS, Log
 from flowfabric.stores.postgres import small as postgres_small
 from flowfabric.stores.postgres import view as postgres_view
 from flowfabric.stores.postgres.session import PLANNER
-from flowfabric.stores.postgres.usual import RECORD
+from flowfabric.stores.postgres.usual import RECORD_COLUMNS
 from flowfabric.stores.searches import form_of
 from flowfabric.stores.sqlite import bulk
 from flowfabric.stores.sqlite import logs as sqlite_logs
@@ -321,7 +321,7 @@ def test_postgres_lists_in_the_order_of_an_index(
         connection = await asyncpg.connect(postgres_url, server_settings=PLANNER)
         await connection.execute("ANALYZE")
         values = Bound()
-        sql = listing_sql(asked, routes, 10, values.numbered("$"), RECORD)
+        sql = listing_sql(asked, routes, 10, values.numbered("$"), RECORD_COLUMNS)
         rows = await connection.fetch(f"EXPLAIN {sql}", *values)
         await connection.close()
         return "\n".join(row[0] for row in rows)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flowfabric.stores.sqlite.bulk import Sheet, insert_many, update_many
+from flowfabric.stores.sqlite.bulk import Sheet, insert_many, update_columns
 
 SHEET = Sheet("thing", ("key", "number", "text", "data"))
 COUNTS = [0, 1, 9, 10, 11, 99, 100, 101, 237]
@@ -55,7 +55,7 @@ def test_updates_reach_their_own_row_and_no_other(
 ) -> None:
     insert_many(connection, SHEET, [(f"k{at}", 0, "old", None) for at in range(count + 3)])
     rows = [(f"k{at}", at % 3, "new", bytes([at])) for at in range(count)]
-    update_many(connection, SHEET, rows)
+    update_columns(connection, SHEET, list(zip(*rows, strict=True)))
     assert stored(connection)[:count] == rows
     assert {row[1:] for row in stored(connection)[count:]} == {(0, "old", None)}
 
@@ -75,5 +75,5 @@ def test_any_mixture(drawn: list[tuple[int | None, str | None, bytes | None]]) -
         insert_many(connection, SHEET, rows)
         assert stored(connection) == rows
         turned = [(f"k{at}", *cell) for at, cell in enumerate(reversed(drawn))]
-        update_many(connection, SHEET, turned)
+        update_columns(connection, SHEET, list(zip(*turned, strict=True)))
         assert stored(connection) == turned

@@ -89,7 +89,7 @@ class Log(Layout[E]):
             marks = ", ".join(mark(next(numbers)) for _ in range(several))
             where.append(f"{column} IN ({marks})")
         return (
-            f"SELECT {order.shown}, {', '.join(self.names)} FROM {self.name} "
+            f"SELECT {order.shown}, {', '.join(self.fields)} FROM {self.name} "
             f"WHERE {' AND '.join(where)} ORDER BY {place} LIMIT {mark(next(numbers))}"
         )
 
@@ -102,7 +102,7 @@ class Log(Layout[E]):
         if self.about.where is not None:
             where += f" AND {self.about.where}"
         return (
-            f"SELECT {order.shown}, {', '.join(self.names)} FROM "
+            f"SELECT {order.shown}, {', '.join(self.fields)} FROM "
             f"(SELECT * FROM {self.name} WHERE {where} LIMIT {mark(2)}) AS t "
             f"ORDER BY {', '.join(order.columns)}"
         )

@@ -13,8 +13,6 @@ from flowfabric.stores.codec import (
     execution_id_of,
 )
 
-TAG_COLUMNS: Final = ("execution_id", "tag_key", "tag_value")
-
 Row = Sequence[Any]
 
 
@@ -52,7 +50,7 @@ def dump_of(tables: Mapping[str, Iterable[Row]], executions: Iterable[Any]) -> d
         body_from_row(execution_id_of(row[1], str(row[0])), row[2:]) for row in tables["bodies"]
     ]
     attempts = [
-        attempt_from_row(execution_id_of(row[14], str(row[0])), row) for row in tables["attempts"]
+        attempt_from_row(execution_id_of(row[-1], str(row[0])), row) for row in tables["attempts"]
     ]
     return {
         "executions": sorted(executions, key=lambda record: record.execution_id),

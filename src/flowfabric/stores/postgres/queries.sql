@@ -36,7 +36,7 @@ WHERE c.execution_id = $1
 -- Inputs above $4 bytes are not sent along; the size of one is known without reading it.
 -- name: ready_one
 SELECT [[record]], [[light_parts]] FROM ff_exec_core AS c [[body_of_c]]
-WHERE c.route_id = $1 AND c.state_id < 10
+WHERE c.route_id = $1 AND c.[[waiting]]
     AND (c.grant_expires_at IS NULL OR c.grant_expires_at < $2)
     AND (c.deadline_at IS NULL OR c.deadline_at > $2)
 ORDER BY c.ready_rank, c.execution_id LIMIT $3 FOR UPDATE OF c SKIP LOCKED
@@ -44,7 +44,7 @@ ORDER BY c.ready_rank, c.execution_id LIMIT $3 FOR UPDATE OF c SKIP LOCKED
 SELECT [[record]], [[light_parts]] FROM unnest($1::int[]) AS wanted (route_id)
 CROSS JOIN LATERAL (
     SELECT e.* FROM ff_exec_core AS e
-    WHERE e.route_id = wanted.route_id AND e.state_id < 10
+    WHERE e.route_id = wanted.route_id AND e.[[waiting]]
         AND (e.grant_expires_at IS NULL OR e.grant_expires_at < $2)
         AND (e.deadline_at IS NULL OR e.deadline_at > $2)
     ORDER BY e.ready_rank, e.execution_id LIMIT $3 FOR UPDATE SKIP LOCKED
@@ -55,7 +55,7 @@ ORDER BY c.ready_rank, c.execution_id LIMIT $3
 SELECT [[record]], [[body_parts]], c.version FROM unnest($1::int[]) AS wanted (route_id)
 CROSS JOIN LATERAL (
     SELECT e.*, e.xmin::text AS version FROM ff_exec_core AS e
-    WHERE e.route_id = wanted.route_id AND e.state_id < 10
+    WHERE e.route_id = wanted.route_id AND e.[[waiting]]
         AND (e.grant_expires_at IS NULL OR e.grant_expires_at < $2)
         AND (e.deadline_at IS NULL OR e.deadline_at > $2)
     ORDER BY e.ready_rank, e.execution_id LIMIT $3
@@ -73,20 +73,16 @@ FROM ff_exec_core AS c [[body_of_c]]
 WHERE c.execution_id = ANY($1::uuid[])
 -- name: update_hot
 UPDATE ff_exec_core AS c SET [[set_hot]]
-FROM [[rows]] AS v ([[hot]], execution_id)
+FROM [[rows]] AS v ([[hot]])
 WHERE c.execution_id = v.execution_id
 -- name: update_all
-UPDATE ff_exec_core AS c SET [[set_state]]
-FROM [[rows]] AS v ([[state]], execution_id)
+UPDATE ff_exec_core AS c SET [[set_all]]
+FROM [[rows]] AS v ([[all]])
 WHERE c.execution_id = v.execution_id
--- name: update_tags
-UPDATE ff_exec_body SET tags = $2 WHERE execution_id = $1
 -- name: update_freed
 UPDATE ff_exec_core AS c SET [[set_freed]]
-FROM [[rows]] AS v ([[freed]], execution_id)
+FROM [[rows]] AS v ([[freed]])
 WHERE c.execution_id = v.execution_id
--- name: update_bounds
-UPDATE ff_exec_body SET bounds = $2 WHERE execution_id = $1
 -- name: update_payload
 UPDATE ff_exec_body AS b SET payload = v.payload, payload_encoding = v.payload_encoding
 FROM [[rows]] AS v (payload, payload_encoding, execution_id)
@@ -114,8 +110,6 @@ CROSS JOIN LATERAL (
     WHERE one.execution_id = right(m.execution_id, 36)::uuid OFFSET 0
 ) AS c
 WHERE m.flow_id = $1 GROUP BY c.state_id
--- name: delete_tags
-DELETE FROM ff_exec_tag WHERE execution_id = $1
 -- name: purge_tags
 DELETE FROM ff_exec_tag WHERE execution_id = ANY($1::uuid[])
 -- name: purge_attempts
@@ -124,15 +118,6 @@ DELETE FROM ff_attempt WHERE execution_id = ANY($1::uuid[])
 DELETE FROM ff_exec_body WHERE execution_id = ANY($1::uuid[])
 -- name: purge_core
 DELETE FROM ff_exec_core WHERE execution_id = ANY($1::uuid[])
--- name: attempts
-SELECT execution_id, attempt_index, attempt_id, attempt_type, outcome, lease_epoch, worker_id,
-    worker_instance_id, started_at, ended_at, failure_reason, failure_category, NULL, NULL
-FROM ff_attempt WHERE execution_id = $1 ORDER BY attempt_index
--- name: result
-SELECT [[attempt]] FROM ff_attempt WHERE execution_id = $1 AND attempt_index = $2
--- name: ids_between
-SELECT partition_key, execution_id FROM ff_exec_core
-WHERE execution_id BETWEEN $1::uuid AND $2::uuid ORDER BY execution_id DESC LIMIT $3
 -- name: ids_ending
 SELECT c.partition_key, c.execution_id FROM (
     SELECT n.execution_id FROM (
@@ -141,5 +126,3 @@ SELECT c.partition_key, c.execution_id FROM (
     WHERE right(n.execution_id::text, length($1)) = $1 LIMIT $3
 ) AS found JOIN ff_exec_core AS c ON c.execution_id = found.execution_id
 ORDER BY c.execution_id DESC
--- name: all_records
-SELECT [[record]] FROM ff_exec_core AS c JOIN ff_exec_body AS b ON b.execution_id = c.execution_id

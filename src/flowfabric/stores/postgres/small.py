@@ -9,7 +9,14 @@ from typing import Any, Final, TypeVar
 from flowfabric.model.record import Record
 from flowfabric.stores.base import RowChanges
 from flowfabric.stores.indexes import DUE_OF, Search
-from flowfabric.stores.postgres.arrays import SOURCE, Columns, Write, columns_of
+from flowfabric.stores.postgres.arrays import (
+    SOURCE,
+    Columns,
+    Write,
+    columns_of,
+    insert_into,
+    types_of,
+)
 from flowfabric.stores.readable import readable_rows
 from flowfabric.stores.searches import Form, form_of, parts_of, values_of
 from flowfabric.stores.tables import (
@@ -29,7 +36,7 @@ _EARLIEST: Final = f"SELECT {', '.join(map(next_row_due, TIMED_TABLES))}"
 
 @cache
 def _columns(table: Table[Any]) -> str:
-    return ", ".join(f"t.{name}" for name in table.names)
+    return ", ".join(f"t.{name}" for name in table.fields)
 
 
 @cache
@@ -46,7 +53,7 @@ def _load(table: Table[Any], size: int, *, alike: bool, hold: bool) -> str:
     """
     names = table.key_columns[:size]
     shared = size - 1 if alike else 0
-    kinds = _types(table)
+    kinds = types_of(table.columns)
     arrays = ", ".join(f"${at}::{kinds[at - 1]}[]" for at in range(shared + 1, size + 1))
     match = " AND ".join(
         f"t.{name} = ${at}::{kinds[at - 1]}" if at <= shared else f"t.{name} = wanted.{name}"
@@ -61,17 +68,9 @@ def _load(table: Table[Any], size: int, *, alike: bool, hold: bool) -> str:
 
 
 @cache
-def _types(layout: Layout[Any]) -> tuple[str, ...]:
-    names = {"integer": "bigint", "blob": "bytea", "text": "text"}
-    return tuple(names[each.kind] for each in layout.columns)
-
-
-@cache
 def insert_of(layout: Layout[Any]) -> Write:
     """The insert of new rows."""
-    names = layout.written_names
-    sql = f"INSERT INTO {layout.name} ({', '.join(names)}) SELECT * FROM {SOURCE} AS v"
-    return Write(layout.name, names, sql, types=_types(layout))
+    return insert_into(layout.name, layout.columns)
 
 
 def mark(number: int) -> str:
@@ -84,8 +83,9 @@ def search_sql(form: Form) -> str:
     """One search of the index for each prefix, in its order and only as far as the limit: a page of
     a wide fan-out does not read all of it."""
     table = form.of.table
-    kinds = dict(zip(table.whole.written_names, _types(table.whole), strict=True))
-    names = table.key_columns if form.is_keys else table.names
+    whole = table.whole
+    kinds = dict(zip(whole.names, types_of(whole.columns), strict=True))
+    names = table.key_columns if form.is_keys else table.fields
     columns = ", ".join(f"t.{name}" for name in names)
     return merged_sql(form, columns, f"{table.name} AS t", "t", kinds)
 
@@ -130,13 +130,13 @@ def search_values(search: Search[Any], prefixes: Sequence[Key], limit: int | Non
 def _update(table: Table[Any], names: tuple[str, ...]) -> Write:
     """Updates only changed columns; the key comes first."""
     size = len(table.key_columns)
-    kinds = dict(zip(table.written_names, _types(table), strict=True))
+    columns = {column.name: column for column in table.columns}
     changes = ", ".join(f"{name} = v.{name}" for name in names[size:])
     sql = (
         f"UPDATE {table.name} AS t SET {changes} "
         f"FROM {SOURCE} AS v ({', '.join(names)}) WHERE {_match(table)}"
     )
-    return Write(table.name, names, sql, types=[kinds[name] for name in names])
+    return Write(table.name, [columns[name] for name in names], sql)
 
 
 @cache
@@ -144,7 +144,7 @@ def _delete(table: Table[Any]) -> Write:
     names = table.key_columns
     keys = ", ".join(names)
     sql = f"DELETE FROM {table.name} AS t USING {SOURCE} AS v ({keys}) WHERE {_match(table)}"
-    return Write(table.name, names, sql, types=_types(table)[: len(names)])
+    return Write(table.name, table.columns[: len(names)], sql)
 
 
 @cache
@@ -222,15 +222,14 @@ class SmallTables:
     def write_rows(self, table: Table[Any], written: RowChanges) -> None:
         """Defer writes to the flush; an insert of a taken key is an error."""
         self._earliest = None
-        names, part = table.part_of(frozenset(written.fields))
-        for write, rows in (
-            (_delete(table), written.deleted),
-            (_update(table, names), list(map(part, written.updated))),
+        part = table.part_of(frozenset(written.fields))
+        for write, columns in (
+            (_delete(table), columns_of(written.deleted)),
+            (_update(table, part.names), part.to_columns(written.updated)),
+            (insert_of(table), table.to_columns(written.inserted)),
         ):
-            if rows:
-                self._writes.append((write, columns_of(rows)))
-        if written.inserted:
-            self._writes.append((insert_of(table), table.to_columns(written.inserted)))
+            if columns:
+                self._writes.append((write, columns))
         for values, keys in written.alike:
             same = [(value,) * len(keys) for value in table.stored(values)]
             write = _update(table, (*table.key_columns, *values))

@@ -14,7 +14,6 @@ from flowfabric.limits import CONFLICT_TRIES
 from flowfabric.model.migration import MigrationStatus
 from flowfabric.model.route import Route
 from flowfabric.stores.base import Reader, StoreConflict, Transaction
-from flowfabric.stores.codec import capabilities_text
 from flowfabric.stores.migrations import all_sql, refuse_unfit, schema_version_of, status_of
 from flowfabric.stores.postgres.connections import Borrowed, Connections
 from flowfabric.stores.postgres.declared import declared_schema, schema_of
@@ -185,7 +184,7 @@ class PostgresStore:
             [route.namespace for route in routes],
             lanes,
             [route.execution_kind for route in routes],
-            [capabilities_text(route.required_capabilities) for route in routes],
+            [",".join(route.required_capabilities) for route in routes],
         )
 
         async def work(tx: Any) -> None:

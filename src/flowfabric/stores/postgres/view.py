@@ -25,20 +25,16 @@ from flowfabric.stores.base import (
     look_in_order,
 )
 from flowfabric.stores.codec import (
-    ATTEMPT_COLUMNS,
     attempt_from_row,
-    attempt_row,
     body_from_row,
-    body_row,
     bounds_text,
     candidates_of,
     execution_from_row,
     execution_id_of,
-    first_row,
-    member_row,
     split_updates,
     tags_text,
 )
+from flowfabric.stores.execution_columns import ALL, ATTEMPT, FREED, HOT, new_columns
 from flowfabric.stores.indexes import EVERY_INDEX, PURGE, ExecutionIndex, Search
 from flowfabric.stores.listing import Bound, counting_sql, listing_sql
 from flowfabric.stores.postgres.arrays import (
@@ -52,7 +48,7 @@ from flowfabric.stores.postgres.arrays import (
 )
 from flowfabric.stores.postgres.logs import Logs
 from flowfabric.stores.postgres.small import SmallTables, merged_sql, search_values
-from flowfabric.stores.postgres.usual import RECORD
+from flowfabric.stores.postgres.usual import RECORD_COLUMNS
 from flowfabric.stores.queries import queries_of
 from flowfabric.stores.readable import first_readable
 from flowfabric.stores.routebook import EMPTY_BOOK, RouteBook
@@ -87,7 +83,7 @@ def _search_sql(form: Form) -> str:
     if form.is_keys:
         return merged_sql(form, "c.partition_key, c.execution_id", "ff_exec_core AS c", "c", _KINDS)
     body = f" {dict(PARAMETERS)['body_of_c']}"
-    return merged_sql(form, RECORD, "ff_exec_core AS c", "c", _KINDS, body)
+    return merged_sql(form, RECORD_COLUMNS, "ff_exec_core AS c", "c", _KINDS, body)
 
 
 def _heavy_of(rows: Sequence[Sequence[Any]]) -> dict[str, int]:
@@ -147,21 +143,22 @@ class PostgresView(SmallTables, Logs):
         """A statement with locks and writes that belong to this view's transaction."""
         return await self.fetch(name, *values)
 
-    async def _insert(self, name: str, rows: Sequence[tuple[Any, ...]]) -> None:
+    async def _insert(self, name: str, columns: Columns) -> None:
         """Append rows: heavy ones now, all others with the rest of the save."""
-        if not rows:
+        if not columns:
             return
         write = INSERTS[name]
-        if write.is_heavy(rows):
+        if write.is_heavy(columns):
+            rows = zip(*columns, strict=True)
             await self._connection.copy_records_to_table(
                 write.table, records=rows, columns=write.columns
             )
         else:
-            self._writes.append((write, columns_of(rows)))
+            self._writes.append((write, columns))
 
-    def _update(self, name: str, rows: Sequence[tuple[Any, ...]]) -> None:
-        if rows:
-            self._writes.append((_UPDATES[name], columns_of(rows)))
+    def _update(self, name: str, columns: Columns) -> None:
+        if columns:
+            self._writes.append((_UPDATES[name], columns))
 
     async def _flush(self) -> None:
         """Send the deferred writes in one statement: a small commit costs few round trips."""
@@ -248,7 +245,7 @@ class PostgresView(SmallTables, Logs):
 
     async def _get_one(self, execution_id: str) -> dict[str, Execution | Corrupt]:
         """A caller that reads one often wants its result next: a small one is read along."""
-        size = len(ATTEMPT_COLUMNS)
+        size = len(ATTEMPT.names)
         rows = [tuple(row) for row in await self.run("get_one", execution_id[-36:])]
         for row in rows:
             if row[-size] is not None:
@@ -359,7 +356,7 @@ class PostgresView(SmallTables, Logs):
 
     async def list_executions(self, wanted: ListFilter, limit: int) -> list[Execution | Corrupt]:
         numbers, values = await self._listed(wanted), Bound()
-        sql = listing_sql(wanted, numbers, limit, values.numbered("$"), RECORD)
+        sql = listing_sql(wanted, numbers, limit, values.numbered("$"), RECORD_COLUMNS)
         rows = await self._connection.fetch(sql, *values)
         return await self.records([tuple(row) for row in rows])
 
@@ -433,19 +430,19 @@ class PostgresView(SmallTables, Logs):
     async def _gather(self, changes: Changes) -> None:
         """Everything but new executions; small sets of rows are deferred to the flush."""
         # Every updated row is locked already, so the order of these writes cannot deadlock.
-        hot, freed, cold = split_updates(changes)
-        self._update("update_hot", hot)
-        self._update("update_freed", freed)
-        self._update("update_all", cold)
+        steps, hot, freed, everything = split_updates(changes)
+        self._update("update_hot", HOT.to_columns(steps + hot))
+        self._update("update_freed", FREED.to_columns(freed))
+        self._update("update_all", ALL.to_columns(everything))
         if changes.retagged:
             await self._retag(changes)
         for key in sorted(changes.rebound):
             await self.run("update_bounds", key[-36:], bounds_text(changes.updated[key].bounds))
-        await self._insert("attempt", list(map(attempt_row, changes.attempts)))
+        await self._insert("attempt", ATTEMPT.to_columns(changes.attempts))
         for log, events in changes.appended():
             self.append(log, events)
         passed = changes.payloads.items()
-        self._update("update_payload", [(*body, key[-36:]) for key, body in passed])
+        self._update("update_payload", columns_of([(*body, key[-36:]) for key, body in passed]))
         for table, written in changes.rows.items():
             self.write_rows(table, written)
             if table.in_catalog:
@@ -458,21 +455,19 @@ class PostgresView(SmallTables, Logs):
             book = await self._routes()
             if any(e.route not in book.ids for e, _ in changes.created.values()):
                 raise StoreConflict("the transaction began before a lane and kind were known")
-        created, ids = changes.created.values(), book.ids
-        core = [first_row(e, ids[e.route]) for e, _ in created if e.flow_id is None]
+        created = changes.created.values()
+        core, body = new_columns(created, book.ids)
         await self._insert("core", core)
-        members = [member_row(e, ids[e.route]) for e, _ in created if e.flow_id is not None]
-        await self._insert("member", members)
-        await self._insert("body", [body_row(e, body, ids[e.route]) for e, body in created])
+        await self._insert("body", body)
         tags = [(e.execution_id[-36:], *pair) for e, _ in created for pair in e.tags.items()]
-        await self._insert("tag", tags)
+        await self._insert("tag", columns_of(tags))
 
     async def _retag(self, changes: Changes) -> None:
         for key in sorted(changes.retagged, key=lambda each: each[-36:]):
             uuid, tags = key[-36:], changes.updated[key].tags
             await self.run("update_tags", uuid, tags_text(tags))
             await self.run("delete_tags", uuid)
-            await self._insert("tag", [(uuid, *pair) for pair in tags.items()])
+            await self._insert("tag", columns_of([(uuid, *pair) for pair in tags.items()]))
 
     async def purge(self, until: int, limit: int) -> int:
         keys = await self.search_keys(Search(PURGE, until=until, limit=limit, is_held=True))

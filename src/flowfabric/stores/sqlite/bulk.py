@@ -41,9 +41,11 @@ def insert_columns(
     connection.executemany(insert_one(sheet), rest)
 
 
-def update_many(connection: sqlite3.Connection, sheet: Sheet, rows: Sequence[Row]) -> None:
-    """Update rows by key; keys are unique."""
-    rest = _write_shared(connection, _update_shared, sheet, list(zip(*rows, strict=True)))
+def update_columns(
+    connection: sqlite3.Connection, sheet: Sheet, columns: Sequence[Sequence[Any]]
+) -> None:
+    """Update rows, given column by column, by key; keys are unique."""
+    rest = _write_shared(connection, _update_shared, sheet, columns)
     connection.executemany(_update_one(sheet), rest)
 
 

@@ -14,7 +14,7 @@ CROSS JOIN ff_exec_body AS b ON b.execution_id = c.execution_id
 -- name: ready
 SELECT [[record]], [[body_parts]] FROM ff_exec_core AS c INDEXED BY ff_exec_ready
 CROSS JOIN ff_exec_body AS b ON b.execution_id = c.execution_id
-WHERE c.route_id = ?1 AND c.state_id < 10
+WHERE c.route_id = ?1 AND c.[[waiting]]
     AND (c.grant_expires_at IS NULL OR c.grant_expires_at < ?2)
     AND (c.deadline_at IS NULL OR c.deadline_at > ?2)
 ORDER BY c.ready_rank, c.execution_id LIMIT ?3
@@ -31,10 +31,6 @@ CROSS JOIN ff_exec_body AS b ON b.execution_id = c.execution_id
 UPDATE ff_exec_core SET [[step_marks]] WHERE execution_id IN (SELECT value FROM json_each(?))
 -- name: update_freed
 UPDATE ff_exec_core SET [[freed_marks]] WHERE execution_id IN (SELECT value FROM json_each(?))
--- name: update_tags
-UPDATE ff_exec_body SET tags = ? WHERE execution_id = ?
--- name: update_bounds
-UPDATE ff_exec_body SET bounds = ? WHERE execution_id = ?
 -- name: update_payload
 UPDATE ff_exec_body SET payload = ?, payload_encoding = ? WHERE execution_id = ?
 -- name: results
@@ -53,25 +49,12 @@ WHERE a.outcome = 'ended_success' AND a.result IS NOT NULL
 SELECT c.state_id, count(*) FROM ff_flow_member AS m
 CROSS JOIN ff_exec_core AS c ON c.execution_id = substr(m.execution_id, -36)
 WHERE m.flow_id = ? GROUP BY c.state_id
--- name: delete_tags
-DELETE FROM ff_exec_tag WHERE execution_id = ?
--- name: purge_tags
-DELETE FROM ff_exec_tag WHERE execution_id = ?
 -- name: purge_attempts
 DELETE FROM ff_attempt WHERE execution_id = ?
 -- name: purge_body
 DELETE FROM ff_exec_body WHERE execution_id = ?
 -- name: purge_core
 DELETE FROM ff_exec_core WHERE execution_id = ?
--- name: attempts
-SELECT execution_id, attempt_index, attempt_id, attempt_type, outcome, lease_epoch, worker_id,
-    worker_instance_id, started_at, ended_at, failure_reason, failure_category, NULL, NULL
-FROM ff_attempt WHERE execution_id = ? ORDER BY attempt_index
--- name: result
-SELECT [[attempt]] FROM ff_attempt WHERE execution_id = ? AND attempt_index = ?
--- name: ids_between
-SELECT partition_key, execution_id FROM ff_exec_core
-WHERE execution_id BETWEEN ?1 AND ?2 ORDER BY execution_id DESC LIMIT ?3
 -- name: ids_ending
 SELECT c.partition_key, c.execution_id FROM (
     SELECT n.execution_id FROM (
@@ -80,9 +63,6 @@ SELECT c.partition_key, c.execution_id FROM (
     WHERE substr(n.execution_id, -length(?1)) = ?1 LIMIT ?3
 ) AS found CROSS JOIN ff_exec_core AS c ON c.execution_id = found.execution_id
 ORDER BY c.execution_id DESC
--- name: all_records
-SELECT [[record]] FROM ff_exec_core AS c
-JOIN ff_exec_body AS b ON b.execution_id = c.execution_id
 -- name: clock
 SELECT boot_ms, time_ms, gain_ms, reached_ms, wish_ms, wished_at, refused_at
 FROM ff_clock WHERE boot_id = ?

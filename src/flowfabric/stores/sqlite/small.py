@@ -6,7 +6,7 @@ import sqlite3
 from collections import defaultdict
 from collections.abc import Sequence
 from functools import cache
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 from flowfabric.model.record import Record, to_json
 from flowfabric.stores.base import RowChanges
@@ -20,12 +20,11 @@ from flowfabric.stores.tables import TABLES, Key, Layout, Table, every_row_sql
 R = TypeVar("R", bound=Record)
 
 ALIKE_FROM_ROWS = 10  # from this many rows per statement, grouping them pays
-_EVERYTHING: Final = frozenset[str]()  # no field is left out
 
 
 @cache
 def _columns(table: Table[Any]) -> str:
-    return ", ".join(f"t.{name}" for name in table.names)
+    return ", ".join(f"t.{name}" for name in table.fields)
 
 
 @cache
@@ -59,7 +58,7 @@ def mark(number: int) -> str:
 def search_sql(form: Form) -> str:
     """One prefix is read in the order of the index, so that a page of many needs no sorting."""
     table = form.of.table
-    names = table.key_columns if form.is_keys else table.names
+    names = table.key_columns if form.is_keys else table.fields
     parts = parts_of(form, "t", mark, 1 if form.is_one else 2)
     source = f"{table.name} AS t" if form.is_one else wanted_sql(form, f"{table.name} AS t", "t")
     columns = ", ".join(f"t.{name}" for name in names)
@@ -115,7 +114,7 @@ def _match(table: Table[Any]) -> str:
 @cache
 def sheet_of(layout: Layout[Any]) -> Sheet:
     """All columns."""
-    return Sheet(layout.name, layout.written_names)
+    return Sheet(layout.name, layout.names)
 
 
 def _by_shared(keys: Sequence[Key]) -> dict[Key, Sequence[Any]]:
@@ -187,13 +186,13 @@ class SmallTables:
         if len(written.inserted) >= SHARED_FROM_ROWS:
             insert_columns(self._connection, sheet_of(table), table.to_columns(written.inserted))
         elif written.inserted:
-            _, part = table.part_of(_EVERYTHING)
-            self._connection.executemany(insert_one(sheet_of(table)), map(part, written.inserted))
+            rows = map(table.to_row, written.inserted)
+            self._connection.executemany(insert_one(sheet_of(table)), rows)
 
     def _update_rows(self, table: Table[Any], written: RowChanges) -> None:
         """Rows that get the same values share a statement: a wide cascade changes thousands so."""
-        names, part = table.part_of(frozenset(written.fields))
-        rows = list(map(part, written.updated))
+        part = table.part_of(frozenset(written.fields))
+        rows, names = list(zip(*part.to_columns(written.updated), strict=True)), part.names
         size = len(table.key_columns)
         if len(rows) >= ALIKE_FROM_ROWS:
             alike: dict[tuple[Any, ...], list[Key]] = {}

@@ -15,7 +15,6 @@ from flowfabric.errors import ConfigurationMismatch, InvalidInput, StoreUnavaila
 from flowfabric.model.migration import MigrationStatus
 from flowfabric.model.route import LaneState, Route
 from flowfabric.stores.base import Reader, StoreConflict, Transaction, refuse_join
-from flowfabric.stores.codec import capabilities_text
 from flowfabric.stores.drive import drive
 from flowfabric.stores.migrations import (
     Applied,
@@ -195,7 +194,7 @@ class SqliteStore:
             for route in routes:
                 lane = (route.lane_id, LaneState.ACTIVE.value, now, now, "")
                 connection.execute(SQL["insert_lane"], lane)
-                needs = capabilities_text(route.required_capabilities)
+                needs = ",".join(route.required_capabilities)
                 values = (route.namespace, route.lane_id, route.execution_kind, needs)
                 connection.execute(SQL["insert_route"], values)
             connection.execute(SQL["bump_catalog"])

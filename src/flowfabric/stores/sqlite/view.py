@@ -24,29 +24,26 @@ from flowfabric.stores.base import (
     within,
 )
 from flowfabric.stores.codec import (
-    ATTEMPT_COLUMNS,
-    BODY_COLUMNS,
-    FIRST_COLUMNS,
-    FREED_COLUMNS,
-    HOT_COLUMNS,
-    MEMBER_COLUMNS,
-    STATE_COLUMNS,
-    STEP_COLUMNS,
     attempt_from_row,
-    attempt_row,
     body_from_row,
-    body_row,
     bounds_text,
     candidate_from_row,
     execution_from_row,
     execution_id_of,
-    first_row,
-    freed_row,
-    hot_row,
-    member_row,
-    state_row,
-    step_row,
+    split_updates,
     tags_text,
+)
+from flowfabric.stores.execution_columns import (
+    ALL,
+    ATTEMPT,
+    FREED,
+    HOT,
+    NEW_BODY,
+    NEW_CORE,
+    STEP,
+    TAG,
+    new_columns,
+    rows_alike,
 )
 from flowfabric.stores.indexes import EVERY_INDEX, PURGE, ExecutionIndex, Search, ready_order
 from flowfabric.stores.listing import Bound, counting_sql, listing_sql
@@ -54,16 +51,23 @@ from flowfabric.stores.queries import RECORD_COLUMNS, queries_of
 from flowfabric.stores.readable import first_readable
 from flowfabric.stores.routebook import RouteBook
 from flowfabric.stores.rows import (
-    TAG_COLUMNS,
     counts_by_state,
     members_by_state,
 )
 from flowfabric.stores.searches import Form, form_of, parts_of
 from flowfabric.stores.spoiled import NOT_TEXT, SpoiledRow, intact
-from flowfabric.stores.sqlite.bulk import Row, Sheet, insert_many, update_many
+from flowfabric.stores.sqlite.bulk import Sheet, insert_columns, insert_many, update_columns
 from flowfabric.stores.sqlite.logs import Logs
 from flowfabric.stores.sqlite.small import SmallTables, mark, search_values, wanted_sql
-from flowfabric.stores.tables import LANES, SCOPES, SWEPT_TABLES, TIMED_TABLES, Key, next_row_due
+from flowfabric.stores.tables import (
+    LANES,
+    SCOPES,
+    SWEPT_TABLES,
+    TIMED_TABLES,
+    Key,
+    names_of,
+    next_row_due,
+)
 from flowfabric.stores.values import odd_values, sheets
 
 R = TypeVar("R", bound=Record)
@@ -74,20 +78,13 @@ def _order(candidate: Candidate) -> tuple[int, str]:
     return ready_order(candidate[0])
 
 
-SQL: Final = queries_of(
-    "sqlite",
-    (
-        ("step_marks", ", ".join(f"{name} = ?" for name in STEP_COLUMNS)),
-        ("freed_marks", ", ".join(f"{name} = ?" for name in FREED_COLUMNS)),
-    ),
-)
-_CORE: Final = Sheet("ff_exec_core", FIRST_COLUMNS)
-_BODY: Final = Sheet("ff_exec_body", BODY_COLUMNS)
-_TAG: Final = Sheet("ff_exec_tag", TAG_COLUMNS)
-_ATTEMPT: Final = Sheet("ff_attempt", ATTEMPT_COLUMNS)
-_MEMBER: Final = Sheet("ff_exec_core", MEMBER_COLUMNS)
-_HOT: Final = Sheet("ff_exec_core", ("execution_id", *HOT_COLUMNS))
-_STATE: Final = Sheet("ff_exec_core", ("execution_id", *STATE_COLUMNS))
+SQL: Final = queries_of("sqlite")
+_CORE: Final = Sheet("ff_exec_core", names_of(NEW_CORE))
+_BODY: Final = Sheet("ff_exec_body", names_of(NEW_BODY))
+_TAG: Final = Sheet("ff_exec_tag", names_of(TAG))
+_ATTEMPT: Final = Sheet("ff_attempt", ATTEMPT.names)
+_HOT: Final = Sheet("ff_exec_core", HOT.names)
+_ALL: Final = Sheet("ff_exec_core", ALL.names)
 
 
 @cache
@@ -342,9 +339,9 @@ class SqliteView(SmallTables, Logs):
             self._retag(changes)
         for key in changes.rebound:
             text = bounds_text(changes.updated[key].bounds)
-            self._connection.execute(SQL["update_bounds"], (text, key[-36:]))
+            self._connection.execute(SQL["update_bounds"], (key[-36:], text))
         if changes.attempts:
-            insert_many(self._connection, _ATTEMPT, list(map(attempt_row, changes.attempts)))
+            insert_columns(self._connection, _ATTEMPT, ATTEMPT.to_columns(changes.attempts))
         for log, events in changes.appended():
             self.append(log, events)
         passed = changes.payloads.items()
@@ -356,53 +353,36 @@ class SqliteView(SmallTables, Logs):
                 self._is_current = False
 
     def _insert(self, changes: Changes) -> None:
-        ids = self._book.ids
         created = changes.created.values()
-        core = [first_row(e, ids[e.route]) for e, _ in created if e.flow_id is None]
-        if core:
-            insert_many(self._connection, _CORE, core)
-        members = [member_row(e, ids[e.route]) for e, _ in created if e.flow_id is not None]
-        if members:
-            insert_many(self._connection, _MEMBER, members)
-        body = [body_row(e, body, ids[e.route]) for e, body in created]
-        insert_many(self._connection, _BODY, body)
+        core, body = new_columns(created, self._book.ids)
+        insert_columns(self._connection, _CORE, core)
+        insert_columns(self._connection, _BODY, body)
         tags = [(e.execution_id[-36:], *pair) for e, _ in created for pair in e.tags.items()]
         if tags:
             insert_many(self._connection, _TAG, tags)
 
     def _update(self, changes: Changes) -> None:
         """Renewals and ends differ in their key only: one statement for all equal ones."""
-        steps: dict[Row, list[str]] = {}
-        freed: dict[Row, list[str]] = {}
-        hot, everything = [], []
-        for key, execution in changes.updated.items():
-            if key in changes.cold:
-                everything.append((key[-36:], *state_row(execution)))
-            elif key in changes.taken:
-                hot.append((key[-36:], *hot_row(execution)))
-            elif key in changes.freed:
-                freed.setdefault(freed_row(execution), []).append(key[-36:])
-            else:
-                steps.setdefault(step_row(execution), []).append(key[-36:])
-        for name, alike in (("update_step", steps), ("update_freed", freed)):
-            for row, ids in alike.items():
-                self._connection.execute(SQL[name], (*row, to_json(ids).decode()))
+        steps, hot, freed, everything = split_updates(changes)
+        for name, part, written in (("update_step", STEP, steps), ("update_freed", FREED, freed)):
+            for row, keys in rows_alike(part, written).items():
+                self._connection.execute(SQL[name], (*row, to_json(keys).decode()))
         if hot:
-            update_many(self._connection, _HOT, hot)
+            update_columns(self._connection, _HOT, HOT.to_columns(hot))
         if everything:
-            update_many(self._connection, _STATE, everything)
+            update_columns(self._connection, _ALL, ALL.to_columns(everything))
 
     def _retag(self, changes: Changes) -> None:
         for key in changes.retagged:
             uuid, tags = key[-36:], changes.updated[key].tags
-            self._connection.execute(SQL["update_tags"], (tags_text(tags), uuid))
+            self._connection.execute(SQL["update_tags"], (uuid, tags_text(tags)))
             self._connection.execute(SQL["delete_tags"], (uuid,))
             insert_many(self._connection, _TAG, [(uuid, *pair) for pair in tags.items()])
 
     async def purge(self, until: int, limit: int) -> int:
         keys = await self.search_keys(Search(PURGE, until=until, limit=limit, is_held=True))
         gone = [(key[0].partition("}:")[2],) for key in keys]  # also one that is no UUID
-        for name in ("purge_tags", "purge_attempts", "purge_body", "purge_core"):
+        for name in ("delete_tags", "purge_attempts", "purge_body", "purge_core"):
             self._many(name, gone)
         self.purge_rows([key[0] for key in keys])
         return len(gone)
