@@ -27,3 +27,11 @@ SELECT partition_key, execution_id FROM ff_exec_core
 WHERE execution_id BETWEEN ?1 AND ?2 ORDER BY execution_id DESC LIMIT ?3
 -- name: all_records
 SELECT [[record]] FROM ff_exec_core AS c JOIN ff_exec_body AS b ON b.execution_id = c.execution_id
+-- name: purge_tags
+DELETE FROM ff_exec_tag WHERE execution_id [[among_ids]]
+-- name: purge_attempts
+DELETE FROM ff_attempt WHERE execution_id [[among_ids]]
+-- name: purge_body
+DELETE FROM ff_exec_body WHERE execution_id [[among_ids]]
+-- name: purge_core
+DELETE FROM ff_exec_core WHERE execution_id [[among_ids]]

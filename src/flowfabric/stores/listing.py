@@ -12,6 +12,7 @@ from typing import Any, Final
 from flowfabric.model.state import IDS_OF_PUBLIC_STATE
 from flowfabric.stores.base import ListFilter
 from flowfabric.stores.queries import RECORD_COLUMNS
+from flowfabric.stores.searches import Mark
 
 Placeholder = Callable[[Any], str]
 
@@ -28,14 +29,14 @@ _LISTED_BY_STATE: Final = "c.state_id NOT IN (1, 60, 80, 81)"
 class Bound(list[Any]):
     """The values of a statement, in the order of their placeholders."""
 
-    def numbered(self, mark: str) -> Placeholder:
-        """Takes a value and returns its placeholder: the mark and its number."""
+    def __init__(self, mark: Mark) -> None:
+        super().__init__()
+        self._mark = mark
 
-        def bind(value: Any) -> str:
-            self.append(value)
-            return f"{mark}{len(self)}"
-
-        return bind
+    def bind(self, value: Any) -> str:
+        """Takes a value and returns its placeholder."""
+        self.append(value)
+        return self._mark(len(self))
 
 
 def listing_sql(

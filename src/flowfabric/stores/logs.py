@@ -175,7 +175,7 @@ LOG_INDEXES: Final = tuple(log.about for log in LOGS if log.about is not None)
 LOG_OF: Final[dict[type[Record], Log[Any]]] = {log.record: log for log in LOGS}
 
 
-def query_values(query: LogQuery, order: LogOrder, limit: int) -> list[Any]:
+def query_values(query: LogQuery, order: LogOrder, limit: int | None) -> list[Any]:
     """The values of a page's statement."""
     values = [*order.values(query.after), *order.values(query.until)]
     for _, several in query.only:

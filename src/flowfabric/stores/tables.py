@@ -46,7 +46,7 @@ from flowfabric.stores.spoiled import SpoiledRow, intact
 R = TypeVar("R", bound=Record)
 Key = tuple[Any, ...]
 Row = tuple[Any, ...]
-Columns = list[Sequence[Any]]  # rows, column by column
+Columns = Sequence[Sequence[Any]]  # rows, column by column
 
 COLUMNWISE_FROM_ROWS: Final = 8
 KEPT: Final = object()  # every value is written
@@ -99,11 +99,11 @@ class Part:
             if column.write is not None
         )
 
-    def to_columns(self, records: Sequence[Any]) -> Columns:
+    def to_columns(self, records: Sequence[Any]) -> list[Sequence[Any]]:
         """Records as stored, column by column, many mostly in C; no columns of no records."""
         if len(records) < COLUMNWISE_FROM_ROWS and self._written:
             return list(zip(*map(self.to_row, records), strict=True))
-        columns: Columns = list(zip(*map(self._values, records), strict=True))
+        columns: list[Sequence[Any]] = list(zip(*map(self._values, records), strict=True))
         for at, write, omitted in self._written:
             if omitted is KEPT:
                 columns[at] = list(map(write, columns[at]))

@@ -22,7 +22,7 @@ from flowfabric.stores.execution_columns import (
     TAG,
 )
 from flowfabric.stores.postgres.usual import RECORD_COLUMNS, TABLE, stored
-from flowfabric.stores.tables import Column, names_of
+from flowfabric.stores.tables import Column, Columns, names_of
 
 COPY_FROM_BYTES: Final = 16 << 20
 SHAPED_FROM_ROWS: Final = 20
@@ -39,13 +39,12 @@ _TYPES: Final = {
 }
 
 
-def types_of(columns: Sequence[Column]) -> tuple[str, ...]:
-    """The types of columns in a statement."""
-    return tuple(_TYPES[each.kind] for each in columns)
+def types_of(columns: Sequence[Column], names: Sequence[str] = ()) -> tuple[str, ...]:
+    """The types of columns, or of those with these names, in a statement."""
+    kinds = {each.name: _TYPES[each.kind] for each in columns}
+    return tuple(kinds[name] for name in names or kinds)
 
 
-Rows = Sequence[tuple[Any, ...]]
-Columns = Sequence[Sequence[Any]]  # the same, column by column
 Shape = tuple[bool, ...]  # for each column, whether it travels as one plain value
 
 
@@ -133,11 +132,6 @@ Parts = tuple[tuple[Write, Shape], ...]
 _shaped: set[Parts] = set()
 
 
-def columns_of(rows: Rows) -> Columns:
-    """Rows turned into columns."""
-    return tuple(zip(*rows, strict=True))
-
-
 def one_statement(writes: Sequence[tuple[Write, Columns]]) -> tuple[str, list[Any]]:
     """Several writes to different rows as one statement."""
     parts = _parts(writes)
@@ -214,12 +208,13 @@ INSERTS: Final = {
     "tag": insert_into("ff_exec_tag", TAG),
     "attempt": insert_into("ff_attempt", ATTEMPT.columns),
 }
+BODY_OF_C: Final = (
+    "CROSS JOIN LATERAL (SELECT * FROM ff_exec_body AS one"
+    " WHERE one.execution_id = c.execution_id OFFSET 0) AS b"
+)
 PARAMETERS: Final = (
-    (
-        "body_of_c",
-        "CROSS JOIN LATERAL (SELECT * FROM ff_exec_body AS one"
-        " WHERE one.execution_id = c.execution_id OFFSET 0) AS b",
-    ),
+    ("among_ids", "= ANY($1::uuid[])"),
+    ("body_of_c", BODY_OF_C),
     ("small", str(SMALL_RESULT_BYTES)),
     ("rows", SOURCE),
     ("version", "(SELECT catalog_version FROM ff_partition_config)"),
@@ -230,7 +225,7 @@ PARAMETERS: Final = (
 def updates_of(queries: Mapping[str, str]) -> dict[str, Write]:
     """The updates among the named statements."""
     of_body = {column.name: column for column in NEW_BODY}
-    payload = [of_body[name] for name in ("payload", "payload_encoding", "execution_id")]
+    payload = [of_body[name] for name in ("execution_id", "payload", "payload_encoding")]
     return {
         "update_hot": Write("ff_exec_core", HOT.columns, queries["update_hot"]),
         "update_freed": Write("ff_exec_core", FREED.columns, queries["update_freed"]),

@@ -85,7 +85,7 @@ FROM [[rows]] AS v ([[freed]])
 WHERE c.execution_id = v.execution_id
 -- name: update_payload
 UPDATE ff_exec_body AS b SET payload = v.payload, payload_encoding = v.payload_encoding
-FROM [[rows]] AS v (payload, payload_encoding, execution_id)
+FROM [[rows]] AS v (execution_id, payload, payload_encoding)
 WHERE b.execution_id = v.execution_id
 -- name: results
 SELECT [[attempt_of_a]] FROM ff_exec_core AS c
@@ -110,14 +110,6 @@ CROSS JOIN LATERAL (
     WHERE one.execution_id = right(m.execution_id, 36)::uuid OFFSET 0
 ) AS c
 WHERE m.flow_id = $1 GROUP BY c.state_id
--- name: purge_tags
-DELETE FROM ff_exec_tag WHERE execution_id = ANY($1::uuid[])
--- name: purge_attempts
-DELETE FROM ff_attempt WHERE execution_id = ANY($1::uuid[])
--- name: purge_body
-DELETE FROM ff_exec_body WHERE execution_id = ANY($1::uuid[])
--- name: purge_core
-DELETE FROM ff_exec_core WHERE execution_id = ANY($1::uuid[])
 -- name: ids_ending
 SELECT c.partition_key, c.execution_id FROM (
     SELECT n.execution_id FROM (

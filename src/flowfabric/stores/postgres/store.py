@@ -28,9 +28,8 @@ from flowfabric.stores.postgres.schema import (
 from flowfabric.stores.postgres.session import Session, check_url
 from flowfabric.stores.postgres.transaction import MustHold, PostgresTransaction
 from flowfabric.stores.postgres.upkeep import server_facts, server_upkeep
-from flowfabric.stores.postgres.view import SQL, PostgresView
+from flowfabric.stores.postgres.view import PostgresView
 from flowfabric.stores.routebook import EMPTY_BOOK
-from flowfabric.stores.rows import DUMPED, dump_of
 from flowfabric.stores.schema import differences
 
 T = TypeVar("T")
@@ -253,15 +252,7 @@ class PostgresStore:
     async def dump(self) -> dict[str, list[Any]]:
         """Everything stored, in a comparable order."""
         async with self._looking() as connection, connection.transaction():
-            view = PostgresView(connection, self._clock, EMPTY_BOOK)
-            tables = {
-                name: [tuple(row) for row in await connection.fetch(SQL[query])]
-                for name, query in DUMPED.items()
-            }
-            rows = await connection.fetch(SQL["all_records"])
-            records = await view.records([tuple(row) for row in rows])
-            declared = {**await view.dump_rows(), **await view.dump_logs()}
-        return {**dump_of(tables, records), **declared}
+            return await PostgresView(connection, self._clock, EMPTY_BOOK).dump()
 
 
 def _patience(config: EngineConfig) -> float:

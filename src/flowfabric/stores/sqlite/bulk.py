@@ -36,15 +36,19 @@ def insert_many(connection: sqlite3.Connection, sheet: Sheet, rows: Sequence[Row
 def insert_columns(
     connection: sqlite3.Connection, sheet: Sheet, columns: Sequence[Sequence[Any]]
 ) -> None:
-    """Insert rows given column by column."""
+    """Insert rows, given column by column; none if there are no columns."""
+    if not columns:
+        return
     rest = _write_shared(connection, _insert_shared, sheet, columns)
-    connection.executemany(insert_one(sheet), rest)
+    connection.executemany(_insert_one(sheet), rest)
 
 
 def update_columns(
     connection: sqlite3.Connection, sheet: Sheet, columns: Sequence[Sequence[Any]]
 ) -> None:
     """Update rows, given column by column, by key; keys are unique."""
+    if not columns:
+        return
     rest = _write_shared(connection, _update_shared, sheet, columns)
     connection.executemany(_update_one(sheet), rest)
 
@@ -56,7 +60,7 @@ def _write_shared(
     columns: Sequence[Sequence[Any]],
 ) -> Sequence[Row]:
     """Write rows that fill whole statements; returns the few rows that are left."""
-    count = len(columns[0]) if columns else 0
+    count = len(columns[0])
     whole = count - count % SHARED_FROM_ROWS
     rest = list(zip(*[column[whole:] for column in columns], strict=True)) if whole < count else []
     if whole == 0:
@@ -76,8 +80,7 @@ def _write_shared(
 
 
 @lru_cache(_STATEMENTS_MAX)
-def insert_one(sheet: Sheet) -> str:
-    """The insert of one row."""
+def _insert_one(sheet: Sheet) -> str:
     marks = ", ".join("?" * len(sheet.columns))
     return f"INSERT INTO {sheet.table} ({', '.join(sheet.columns)}) VALUES ({marks})"
 

@@ -31,8 +31,6 @@ CROSS JOIN ff_exec_body AS b ON b.execution_id = c.execution_id
 UPDATE ff_exec_core SET [[step_marks]] WHERE execution_id IN (SELECT value FROM json_each(?))
 -- name: update_freed
 UPDATE ff_exec_core SET [[freed_marks]] WHERE execution_id IN (SELECT value FROM json_each(?))
--- name: update_payload
-UPDATE ff_exec_body SET payload = ?, payload_encoding = ? WHERE execution_id = ?
 -- name: results
 SELECT [[attempt_of_a]] FROM json_each(?) AS wanted
 CROSS JOIN ff_exec_core AS c ON c.execution_id = wanted.value
@@ -49,12 +47,6 @@ WHERE a.outcome = 'ended_success' AND a.result IS NOT NULL
 SELECT c.state_id, count(*) FROM ff_flow_member AS m
 CROSS JOIN ff_exec_core AS c ON c.execution_id = substr(m.execution_id, -36)
 WHERE m.flow_id = ? GROUP BY c.state_id
--- name: purge_attempts
-DELETE FROM ff_attempt WHERE execution_id = ?
--- name: purge_body
-DELETE FROM ff_exec_body WHERE execution_id = ?
--- name: purge_core
-DELETE FROM ff_exec_core WHERE execution_id = ?
 -- name: ids_ending
 SELECT c.partition_key, c.execution_id FROM (
     SELECT n.execution_id FROM (

@@ -25,7 +25,6 @@ from flowfabric.stores.migrations import (
     status_of,
 )
 from flowfabric.stores.routebook import EMPTY_BOOK, RouteBook
-from flowfabric.stores.rows import DUMPED, dump_of
 from flowfabric.stores.schema import differences
 from flowfabric.stores.sqlite.clock import StoreClock
 from flowfabric.stores.sqlite.connection import WorkThread, in_transaction
@@ -262,16 +261,7 @@ class SqliteStore:
         """Everything stored, in a comparable order."""
 
         def job(connection: sqlite3.Connection) -> dict[str, list[Any]]:
-            view = SqliteView(connection, self._clock.now_ms(), EMPTY_BOOK)
-            tables = {
-                name: connection.execute(SQL[query]).fetchall() for name, query in DUMPED.items()
-            }
-            records = view.records(connection.execute(SQL["all_records"]).fetchall())
-            return {
-                **dump_of(tables, records),
-                **view.dump_rows(),
-                **view.dump_logs(),
-            }
+            return drive(SqliteView(connection, self._clock.now_ms(), EMPTY_BOOK).dump())
 
         return await self._write_once(job)
 
