@@ -260,7 +260,8 @@ def test_a_sabotaged_small_table_is_told_apart(
     mutant, rules = SMALL_SABOTAGE[name]
     plant([mutant], monkeypatch)
     # Statements are built once for each form of a search.
-    monkeypatch.setattr(sqlite_small, "search_sql", sqlite_small.search_sql.__wrapped__)
+    unkept = staticmethod(sqlite_small.search_sql.__wrapped__)
+    monkeypatch.setattr(SmallTables, "search_sql", unkept)
     machine: Any = only(Parity, rules)
     with ground_for("sqlite", tmp_path, request, runner) as ground:
         assert is_noticed(lambda: machine(runner, ground))

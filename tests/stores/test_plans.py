@@ -60,7 +60,7 @@ async def fill(lab: Lab) -> None:
 
 
 SQLITE_PLANS = {
-    "load": (('["x"]',), "c USING INDEX sqlite_autoindex_ff_exec_core_1"),
+    "get": (('["x"]',), "c USING INDEX sqlite_autoindex_ff_exec_core_1"),
     "ready": ((1, 1, 10), "ff_exec_ready"),
     "next_due": ((), "ff_exec_due"),
     "update_step": ((None,) * 13 + ('["x"]',), "sqlite_autoindex_ff_exec_core_1"),

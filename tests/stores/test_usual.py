@@ -11,8 +11,7 @@ import pytest
 from flowfabric.model.columns import held
 from flowfabric.model.execution import Execution
 from flowfabric.model.record import defaults_of
-from flowfabric.stores.postgres import view as postgres_view
-from flowfabric.stores.postgres.arrays import INSERTS, updates_of
+from flowfabric.stores.postgres.arrays import INSERTS, UPDATES
 from flowfabric.stores.postgres.declared import declared_schema
 from flowfabric.stores.postgres.usual import CONSTANT, SAME, TABLE
 from tests.support.history import history
@@ -63,7 +62,7 @@ def test_the_usual_columns_are_those_the_schema_lets_be_empty() -> None:
     assert not [name for name in USUAL if "NOT NULL" in columns[f"column {TABLE}.{name}"]]
 
 
-WRITES = {**INSERTS, **updates_of(postgres_view.SQL)}
+WRITES = {**INSERTS, **UPDATES}
 OF_CORE = {name: write.columns for name, write in WRITES.items() if write.table == TABLE}
 
 

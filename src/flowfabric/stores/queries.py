@@ -11,15 +11,7 @@ from importlib import resources
 from typing import Final
 
 from flowfabric.model.columns import Written
-from flowfabric.stores.execution_columns import (
-    ALL,
-    ATTEMPT,
-    BODY_PARTS,
-    FREED,
-    HOT,
-    RECORD,
-    STEP,
-)
+from flowfabric.stores.execution_columns import ATTEMPT, BODY_PARTS, FREED, RECORD, STEP
 from flowfabric.stores.indexes import READY
 from flowfabric.stores.tables import Part
 
@@ -33,14 +25,16 @@ RECORD_COLUMNS: Final = ", ".join(
 _BODY_PARTS: Final = ", ".join(f"b.{column.name}" for column in BODY_PARTS)
 
 
-def _set(part: Part, value: str) -> str:
-    """Assignments to all columns but the key, which comes first."""
-    return ", ".join(f"{name} = {value.format(name)}" for name in part.names[1:])
+def _marks(part: Part) -> str:
+    """Assignments to all columns but the key, which comes first (SQLite)."""
+    return ", ".join(f"{name} = ?" for name in part.names[1:])
 
 
 _LISTS: Final = {
     "record": RECORD_COLUMNS,
-    "waiting": f"{READY.where}",
+    # Rows that may be taken at the instant that is the second parameter.
+    "claimable": f"c.{READY.where} AND (c.grant_expires_at IS NULL OR c.grant_expires_at < ?2)"
+    " AND (c.deadline_at IS NULL OR c.deadline_at > ?2)",
     "body_parts": _BODY_PARTS,
     # The same without inputs above the given size, and with that size (Postgres).
     "light_parts": _BODY_PARTS.replace(
@@ -52,14 +46,8 @@ _LISTS: Final = {
         "NULL" if name in ("result", "result_encoding") else name for name in ATTEMPT.names
     ),
     "attempt_of_a": ", ".join(f"a.{name}" for name in ATTEMPT.names),
-    "step_marks": _set(STEP, "?"),
-    "freed_marks": _set(FREED, "?"),
-    "set_hot": _set(HOT, "v.{}"),
-    "hot": ", ".join(HOT.names),
-    "set_freed": _set(FREED, "v.{}"),
-    "freed": ", ".join(FREED.names),
-    "set_all": _set(ALL, "v.{}"),
-    "all": ", ".join(ALL.names),
+    "step_marks": _marks(STEP),
+    "freed_marks": _marks(FREED),
 }
 
 
@@ -67,12 +55,11 @@ _LISTS: Final = {
 def queries_of(family: str, extra: tuple[tuple[str, str], ...] = ()) -> dict[str, str]:
     """Every statement of a store by name."""
     folder = resources.files("flowfabric.stores")
-    shared = (folder / "common.sql").read_text("utf-8")
-    if family == "postgres":
-        shared = re.sub(r"\?(\d)", r"$\1", shared)
-    text = shared + (folder / family / "queries.sql").read_text("utf-8")
+    text = "".join(
+        (folder / name).read_text("utf-8") for name in ("common.sql", f"{family}/queries.sql")
+    )
     lists = {**_LISTS, **dict(extra)}
-    return {
-        name: re.sub(r"\[\[(\w+)\]\]", lambda match: lists[match[1]], body).strip()
-        for name, body in _BLOCK.findall(text)
-    }
+    filled = re.sub(r"\[\[(\w+)\]\]", lambda match: lists[match[1]], text)
+    if family == "postgres":
+        filled = re.sub(r"\?(\d)", r"$\1", filled)
+    return {name: body.strip() for name, body in _BLOCK.findall(filled)}

@@ -83,11 +83,13 @@ class SqlView:
         """Many values as one parameter."""
         raise NotImplementedError
 
-    def search_sql(self, form: Form) -> str:
+    @staticmethod
+    def search_sql(form: Form) -> str:
         """The statement of a search."""
         raise NotImplementedError
 
-    def many(self, keys: Sequence[Key]) -> list[Any]:
+    @staticmethod
+    def many(keys: Sequence[Key]) -> list[Any]:
         """Keys, or prefixes of them, as values of a statement."""
         raise NotImplementedError
 

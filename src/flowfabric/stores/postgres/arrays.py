@@ -8,7 +8,7 @@ element whether it is a nested array. A parameter must fit into a message, so he
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cache
 from typing import Any, Final
 
@@ -181,7 +181,7 @@ def _joined(parts: Parts) -> str:
 def _guarded(parts: Parts) -> str:
     update, *others = _numbered_through(parts)
     version = f"${1 + sum(len(shape) for _, shape in parts)}::text::xid"
-    named = [f"held AS ({update} AND c.xmin = {version} RETURNING 1)"]
+    named = [f"held AS ({update} AND t.xmin = {version} RETURNING 1)"]
     for number, sql in enumerate(others):
         word = "AND" if sql.startswith("UPDATE") else "WHERE"
         named.append(f"w{number} AS ({sql} {word} EXISTS (SELECT FROM held))")
@@ -202,6 +202,23 @@ def insert_into(table: str, columns: Sequence[Column]) -> Write:
     return Write(table, columns, f"INSERT INTO {table} ({names}) SELECT * FROM {SOURCE} AS v")
 
 
+def update_of(table: str, columns: Sequence[Column], key: int = 1) -> Write:
+    """Update rows by their keys, which are the first columns."""
+    names = names_of(columns)
+    changes = ", ".join(f"{name} = v.{name}" for name in names[key:])
+    match = " AND ".join(f"t.{name} = v.{name}" for name in names[:key])
+    rows = f"{SOURCE} AS v ({', '.join(names)})"
+    return Write(table, columns, f"UPDATE {table} AS t SET {changes} FROM {rows} WHERE {match}")
+
+
+_OF_BODY: Final = {column.name: column for column in NEW_BODY}
+_PAYLOAD: Final = [_OF_BODY[name] for name in ("execution_id", "payload", "payload_encoding")]
+UPDATES: Final = {
+    "update_hot": update_of("ff_exec_core", HOT.columns),
+    "update_freed": update_of("ff_exec_core", FREED.columns),
+    "update_all": update_of("ff_exec_core", ALL.columns),
+    "update_payload": update_of("ff_exec_body", _PAYLOAD),
+}
 INSERTS: Final = {
     "core": insert_into("ff_exec_core", NEW_CORE),
     "body": insert_into("ff_exec_body", NEW_BODY),
@@ -215,20 +232,9 @@ BODY_OF_C: Final = (
 PARAMETERS: Final = (
     ("among_ids", "= ANY($1::uuid[])"),
     ("body_of_c", BODY_OF_C),
+    ("named", f"ff_exec_core AS c {BODY_OF_C} WHERE c.execution_id = ANY(?1::uuid[])"),
+    ("ending", "right(n.execution_id::text, length(?1))"),
     ("small", str(SMALL_RESULT_BYTES)),
-    ("rows", SOURCE),
     ("version", "(SELECT catalog_version FROM ff_partition_config)"),
     ("record", RECORD_COLUMNS),
 )
-
-
-def updates_of(queries: Mapping[str, str]) -> dict[str, Write]:
-    """The updates among the named statements."""
-    of_body = {column.name: column for column in NEW_BODY}
-    payload = [of_body[name] for name in ("execution_id", "payload", "payload_encoding")]
-    return {
-        "update_hot": Write("ff_exec_core", HOT.columns, queries["update_hot"]),
-        "update_freed": Write("ff_exec_core", FREED.columns, queries["update_freed"]),
-        "update_all": Write("ff_exec_core", ALL.columns, queries["update_all"]),
-        "update_payload": Write("ff_exec_body", payload, queries["update_payload"]),
-    }

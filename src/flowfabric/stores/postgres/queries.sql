@@ -23,10 +23,6 @@ WHERE c.execution_id = ANY($1::uuid[]) ORDER BY c.execution_id FOR UPDATE OF c S
 SELECT [[record]], c.xmin::text, [[version]], (extract(epoch FROM clock_timestamp()) * 1000)::bigint
 FROM ff_exec_core AS c [[body_of_c]]
 WHERE c.execution_id = ANY($1::uuid[])
--- name: get
-SELECT [[record]]
-FROM ff_exec_core AS c [[body_of_c]]
-WHERE c.execution_id = ANY($1::uuid[])
 -- name: get_one
 SELECT [[record]], [[attempt_of_a]]
 FROM ff_exec_core AS c [[body_of_c]]
@@ -36,29 +32,23 @@ WHERE c.execution_id = $1
 -- Inputs above $4 bytes are not sent along; the size of one is known without reading it.
 -- name: ready_one
 SELECT [[record]], [[light_parts]] FROM ff_exec_core AS c [[body_of_c]]
-WHERE c.route_id = $1 AND c.[[waiting]]
-    AND (c.grant_expires_at IS NULL OR c.grant_expires_at < $2)
-    AND (c.deadline_at IS NULL OR c.deadline_at > $2)
+WHERE c.route_id = $1 AND [[claimable]]
 ORDER BY c.ready_rank, c.execution_id LIMIT $3 FOR UPDATE OF c SKIP LOCKED
 -- name: ready_many
 SELECT [[record]], [[light_parts]] FROM unnest($1::int[]) AS wanted (route_id)
 CROSS JOIN LATERAL (
-    SELECT e.* FROM ff_exec_core AS e
-    WHERE e.route_id = wanted.route_id AND e.[[waiting]]
-        AND (e.grant_expires_at IS NULL OR e.grant_expires_at < $2)
-        AND (e.deadline_at IS NULL OR e.deadline_at > $2)
-    ORDER BY e.ready_rank, e.execution_id LIMIT $3 FOR UPDATE SKIP LOCKED
+    SELECT c.* FROM ff_exec_core AS c
+    WHERE c.route_id = wanted.route_id AND [[claimable]]
+    ORDER BY c.ready_rank, c.execution_id LIMIT $3 FOR UPDATE SKIP LOCKED
 ) AS c
 [[body_of_c]]
 ORDER BY c.ready_rank, c.execution_id LIMIT $3
 -- name: look_ready
 SELECT [[record]], [[body_parts]], c.version FROM unnest($1::int[]) AS wanted (route_id)
 CROSS JOIN LATERAL (
-    SELECT e.*, e.xmin::text AS version FROM ff_exec_core AS e
-    WHERE e.route_id = wanted.route_id AND e.[[waiting]]
-        AND (e.grant_expires_at IS NULL OR e.grant_expires_at < $2)
-        AND (e.deadline_at IS NULL OR e.deadline_at > $2)
-    ORDER BY e.ready_rank, e.execution_id LIMIT $3
+    SELECT c.*, c.xmin::text AS version FROM ff_exec_core AS c
+    WHERE c.route_id = wanted.route_id AND [[claimable]]
+    ORDER BY c.ready_rank, c.execution_id LIMIT $3
 ) AS c
 [[body_of_c]]
 LIMIT $3
@@ -66,27 +56,6 @@ LIMIT $3
 SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint,
     (SELECT min(due_at) FROM ff_exec_core WHERE due_at IS NOT NULL),
     (SELECT min(purge_at) FROM ff_exec_core WHERE purge_at IS NOT NULL)
--- name: bodies
-SELECT c.execution_id, c.partition_key,
-    [[body_parts]]
-FROM ff_exec_core AS c [[body_of_c]]
-WHERE c.execution_id = ANY($1::uuid[])
--- name: update_hot
-UPDATE ff_exec_core AS c SET [[set_hot]]
-FROM [[rows]] AS v ([[hot]])
-WHERE c.execution_id = v.execution_id
--- name: update_all
-UPDATE ff_exec_core AS c SET [[set_all]]
-FROM [[rows]] AS v ([[all]])
-WHERE c.execution_id = v.execution_id
--- name: update_freed
-UPDATE ff_exec_core AS c SET [[set_freed]]
-FROM [[rows]] AS v ([[freed]])
-WHERE c.execution_id = v.execution_id
--- name: update_payload
-UPDATE ff_exec_body AS b SET payload = v.payload, payload_encoding = v.payload_encoding
-FROM [[rows]] AS v (execution_id, payload, payload_encoding)
-WHERE b.execution_id = v.execution_id
 -- name: results
 SELECT [[attempt_of_a]] FROM ff_exec_core AS c
 CROSS JOIN LATERAL (
@@ -110,11 +79,3 @@ CROSS JOIN LATERAL (
     WHERE one.execution_id = right(m.execution_id, 36)::uuid OFFSET 0
 ) AS c
 WHERE m.flow_id = $1 GROUP BY c.state_id
--- name: ids_ending
-SELECT c.partition_key, c.execution_id FROM (
-    SELECT n.execution_id FROM (
-        SELECT execution_id FROM ff_exec_core ORDER BY execution_id DESC LIMIT $2
-    ) AS n
-    WHERE right(n.execution_id::text, length($1)) = $1 LIMIT $3
-) AS found JOIN ff_exec_core AS c ON c.execution_id = found.execution_id
-ORDER BY c.execution_id DESC

@@ -17,6 +17,7 @@ from flowfabric.stores.postgres.arrays import (
     Write,
     insert_into,
     types_of,
+    update_of,
 )
 from flowfabric.stores.postgres.usual import RECORD_COLUMNS
 from flowfabric.stores.searches import Form, parts_of, target_of
@@ -26,16 +27,6 @@ from flowfabric.stores.tables import TIMED_TABLES, Columns, Key, Layout, Table, 
 R = TypeVar("R", bound=Record)
 
 _EARLIEST: Final = f"SELECT {', '.join(map(next_row_due, TIMED_TABLES))}"
-
-
-@cache
-def _columns(table: Table[Any]) -> str:
-    return ", ".join(f"t.{name}" for name in table.fields)
-
-
-@cache
-def _key(table: Table[Any]) -> str:
-    return ", ".join(f"t.{name}" for name in table.key_columns)
 
 
 @cache
@@ -53,11 +44,13 @@ def _load(table: Table[Any], size: int, *, alike: bool, hold: bool) -> str:
         f"t.{name} = ${at}::{kinds[at - 1]}" if at <= shared else f"t.{name} = wanted.{name}"
         for at, name in enumerate(names, start=1)
     )
+    columns = ", ".join(f"t.{name}" for name in table.fields)
+    keys = ", ".join(f"t.{name}" for name in table.key_columns)
     lock = "FOR UPDATE" if hold else "OFFSET 0"
     return (
-        f"SELECT {_columns(table)} FROM unnest({arrays}) AS wanted ({', '.join(names[shared:])}) "
-        f"CROSS JOIN LATERAL (SELECT {_columns(table)} FROM {table.name} AS t "
-        f"WHERE {match} ORDER BY {_key(table)} {lock}) AS t"
+        f"SELECT {columns} FROM unnest({arrays}) AS wanted ({', '.join(names[shared:])}) "
+        f"CROSS JOIN LATERAL (SELECT {columns} FROM {table.name} AS t "
+        f"WHERE {match} ORDER BY {keys} {lock}) AS t"
     )
 
 
@@ -108,27 +101,16 @@ def many(keys: Sequence[Key]) -> list[Any]:
 @cache
 def _update(table: Table[Any], names: tuple[str, ...]) -> Write:
     """Updates only changed columns; the key comes first."""
-    size = len(table.key_columns)
     columns = {column.name: column for column in table.columns}
-    changes = ", ".join(f"{name} = v.{name}" for name in names[size:])
-    sql = (
-        f"UPDATE {table.name} AS t SET {changes} "
-        f"FROM {SOURCE} AS v ({', '.join(names)}) WHERE {_match(table)}"
-    )
-    return Write(table.name, [columns[name] for name in names], sql)
+    return update_of(table.name, [columns[name] for name in names], len(table.key_columns))
 
 
 @cache
 def _delete(table: Table[Any]) -> Write:
     names = table.key_columns
-    keys = ", ".join(names)
-    sql = f"DELETE FROM {table.name} AS t USING {SOURCE} AS v ({keys}) WHERE {_match(table)}"
+    keys, match = ", ".join(names), " AND ".join(f"t.{name} = v.{name}" for name in names)
+    sql = f"DELETE FROM {table.name} AS t USING {SOURCE} AS v ({keys}) WHERE {match}"
     return Write(table.name, table.columns[: len(names)], sql)
-
-
-@cache
-def _match(table: Table[Any]) -> str:
-    return " AND ".join(f"t.{name} = v.{name}" for name in table.key_columns)
 
 
 class SmallTables(SqlView):
@@ -139,7 +121,7 @@ class SmallTables(SqlView):
     # The earliest due time of each table, until one of them is written.
     _earliest: dict[Table[Any], int | None] | None = None
 
-    mark = staticmethod(mark)
+    mark, many, search_sql = staticmethod(mark), staticmethod(many), staticmethod(search_sql)
 
     async def query(self, sql: str, values: Sequence[Any] = ()) -> list[Any]:
         rows: list[Any] = await self._connection.fetch(sql, *values)
@@ -147,12 +129,6 @@ class SmallTables(SqlView):
 
     def listed(self, values: Sequence[Any]) -> Sequence[Any]:
         return values
-
-    def search_sql(self, form: Form) -> str:
-        return search_sql(form)
-
-    def many(self, keys: Sequence[Key]) -> list[Any]:
-        return many(keys)
 
     def by_key(
         self, table: Table[Any], keys: Sequence[Key], *, alike: bool, hold: bool

@@ -25,7 +25,7 @@ from flowfabric.stores.codec import attempt_from_row, candidates_of, execution_i
 from flowfabric.stores.execution_columns import ALL, ATTEMPT, FREED, HOT
 from flowfabric.stores.indexes import EVERY_INDEX
 from flowfabric.stores.logs import LOGS, NUMBER_MAX, Log, LogOrder, Position
-from flowfabric.stores.postgres.arrays import INSERTS, PARAMETERS, Write, one_statement, updates_of
+from flowfabric.stores.postgres.arrays import INSERTS, PARAMETERS, UPDATES, Write, one_statement
 from flowfabric.stores.postgres.small import SmallTables
 from flowfabric.stores.postgres.usual import RECORD_COLUMNS
 from flowfabric.stores.queries import queries_of
@@ -34,7 +34,6 @@ from flowfabric.stores.routebook import EMPTY_BOOK, RouteBook
 from flowfabric.stores.tables import TIMED_TABLES, Columns, next_row_due
 
 SQL: Final = queries_of("postgres", PARAMETERS)
-_UPDATES: Final = updates_of(SQL)
 _NEXT_DUE: Final = ", ".join([SQL["next_due"], *map(next_row_due, TIMED_TABLES)])
 # Statements with ids as their first parameter.
 _BY_IDS: Final = frozenset(
@@ -121,7 +120,7 @@ class PostgresView(SmallTables):
 
     def update(self, name: str, columns: Columns) -> None:
         if columns:
-            self._writes.append((_UPDATES[name], columns))
+            self._writes.append((UPDATES[name], columns))
 
     async def _flush(self) -> None:
         """Send the deferred writes in one statement: a small commit costs few round trips."""

@@ -113,7 +113,7 @@ class SmallTables(SqlView):
 
     _connection: sqlite3.Connection
 
-    mark = staticmethod(mark)
+    mark, many, search_sql = staticmethod(mark), staticmethod(many), staticmethod(search_sql)
 
     async def query(self, sql: str, values: Sequence[Any] = ()) -> list[Any]:
         # Fetch all at once: a row that cannot be decoded would leave the statement open, and with
@@ -122,12 +122,6 @@ class SmallTables(SqlView):
 
     def listed(self, values: Sequence[Any]) -> str:
         return to_json(values).decode()
-
-    def search_sql(self, form: Form) -> str:
-        return search_sql(form)
-
-    def many(self, keys: Sequence[Key]) -> list[str]:
-        return many(keys)
 
     def by_key(
         self, table: Table[Any], keys: Sequence[Key], *, alike: bool, hold: bool

@@ -42,7 +42,12 @@ def _order(candidate: Candidate) -> tuple[int, str]:
 
 
 AMONG: Final = "IN (SELECT value FROM json_each(?1))"
-SQL: Final = queries_of("sqlite", (("among_ids", AMONG),))
+_NAMED: Final = (
+    "json_each(?1) AS wanted CROSS JOIN ff_exec_core AS c ON c.execution_id = wanted.value "
+    "CROSS JOIN ff_exec_body AS b ON b.execution_id = c.execution_id"
+)
+_ENDING: Final = "substr(n.execution_id, -length(?1))"
+SQL: Final = queries_of("sqlite", (("among_ids", AMONG), ("named", _NAMED), ("ending", _ENDING)))
 _SHEETS: Final = {
     "core": Sheet("ff_exec_core", names_of(NEW_CORE)),
     "body": Sheet("ff_exec_body", names_of(NEW_BODY)),
@@ -82,7 +87,7 @@ class SqliteView(SmallTables):
 
     async def load(self, ids: Sequence[str]) -> dict[str, Execution | Corrupt]:
         wanted = self.listed([key[-36:] for key in ids])
-        return await self.records_by_id(await self.fetch("load", wanted))
+        return await self.records_by_id(await self.fetch("get", wanted))
 
     get = load
 
