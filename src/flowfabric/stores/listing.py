@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from flowfabric.model.state import IDS_OF_PUBLIC_STATE
 from flowfabric.stores.base import ListFilter
+from flowfabric.stores.indexes import IN_STATE
 from flowfabric.stores.queries import RECORD_COLUMNS
 from flowfabric.stores.searches import Mark
 
@@ -23,7 +24,7 @@ MERGED_MAX: Final = 64
 # states once, so each has an index of its own, which grows at its end.
 _OWN_INDEX: Final = (1, 60)
 # The predicate of the index of other states, literally, so that the planner sees that it applies.
-_LISTED_BY_STATE: Final = "c.state_id NOT IN (1, 60, 80, 81)"
+_LISTED_BY_STATE: Final = f"c.{IN_STATE.where}"
 
 
 class Bound(list[Any]):

@@ -79,7 +79,9 @@ class Column:
         elif plain is not str:
             self.write, self.read = _json, _json_reader(plain, name)
             if absent is not None:
-                self.write, self.omitted = _json_unless(absent), absent
+                self.write = _json_unless(absent)
+                if isinstance(absent, Record):  # mostly the very same one
+                    self.omitted = absent
 
     write: Callable[[Any], Any] | None
     read: Callable[[Any], Any] | None
