@@ -17,7 +17,7 @@ Row = tuple[Any, ...]
 Varies = tuple[bool, ...]  # for each column whether its values differ
 
 _SIZES: Final = (100, 10)  # rows per statement: as many as fit, then fewer, the rest singly
-SHARED_FROM_ROWS: Final = _SIZES[-1]  # fewer rows share no statement
+_SHARED_FROM_ROWS: Final = _SIZES[-1]  # fewer rows share no statement
 _STATEMENTS_MAX: Final = 256
 
 
@@ -26,11 +26,6 @@ class Sheet(NamedTuple):
 
     table: str
     columns: tuple[str, ...]
-
-
-def insert_many(connection: sqlite3.Connection, sheet: Sheet, rows: Sequence[Row]) -> None:
-    """Insert rows in their order."""
-    insert_columns(connection, sheet, list(zip(*rows, strict=True)))
 
 
 def insert_columns(
@@ -61,7 +56,7 @@ def _write_shared(
 ) -> Sequence[Row]:
     """Write rows that fill whole statements; returns the few rows that are left."""
     count = len(columns[0])
-    whole = count - count % SHARED_FROM_ROWS
+    whole = count - count % _SHARED_FROM_ROWS
     rest = list(zip(*[column[whole:] for column in columns], strict=True)) if whole < count else []
     if whole == 0:
         return rest
