@@ -254,7 +254,9 @@ def _type(annotation: Any) -> str:
         text = annotation.__name__
     else:
         text = str(annotation)
-    return re.sub(r"\b(?:[a-z_]\w*\.)+|~", "", text).replace("NoneType", "None")
+    text = re.sub(r"\b(?:[a-z_]\w*\.)+|~", "", text).replace("NoneType", "None")
+    text = re.sub(r"Optional\[([^\[\]]+)\]", r"\1 | None", text)
+    return re.sub(r"\bInstant\b", "int", text)  # a caller need not know what a column holds
 
 
 def _doc(thing: Any) -> str:

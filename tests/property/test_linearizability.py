@@ -164,7 +164,7 @@ def test_a_version_nobody_compares_is_noticed(
     honest = arrays._guarded
 
     def careless(parts: arrays.Parts) -> str:
-        return re.sub(r"c\.xmin = (\S+)::xid", r"\1 IS NOT NULL", honest(parts))
+        return re.sub(r"t\.xmin = (\S+)::xid", r"\1 IS NOT NULL", honest(parts))
 
     monkeypatch.setattr(arrays, "_guarded", careless)
     assert is_noticed(postgres.database)

@@ -30,6 +30,7 @@ from flowfabric.stores.base import Transaction
 from flowfabric.stores.sqlite import small as sqlite_small
 from flowfabric.stores.sqlite import view as sqlite_view
 from flowfabric.stores.sqlite.small import SmallTables
+from flowfabric.stores.sqlview import SqlView
 from flowfabric.stores.tables import (
     ADMISSIONS,
     EDGES,
@@ -191,7 +192,7 @@ SABOTAGE = {
         "ready", "c.ready_rank,", "c.ready_rank DESC,", "create claim pass_time"
     ),
     "a changed tag is not written": Sabotage(
-        "update_tags", "tags = ?", "tags = coalesce(tags, ?)", "create set_tag"
+        "update_tags", "tags = ?2", "tags = coalesce(tags, ?2)", "create set_tag"
     ),
     "an upsert instead of an insert": Sabotage(
         "insert_lane",
@@ -234,11 +235,11 @@ SMALL_SABOTAGE = {
         "furnish create_bounded claim reserve tick_at_deadline",
     ),
     "a key of a report lives one instant too long": (
-        Mutant(SmallTables.sweep_rows, "{due} <= ?", "{due} < ?"),
+        Mutant(SqlView._sweep, "{due} <= {", "{due} < {"),
         "furnish report_from_outside create_bounded tick_at_deadline",
     ),
     "a key lives one instant too long": (
-        Mutant(SmallTables.sweep_rows, "{due} <= ?", "{due} < ?"),
+        Mutant(SqlView._sweep, "{due} <= {", "{due} < {"),
         "create tick_at_deadline",
     ),
     "an expired key is not renewed": (
@@ -259,8 +260,8 @@ def test_a_sabotaged_small_table_is_told_apart(
     mutant, rules = SMALL_SABOTAGE[name]
     plant([mutant], monkeypatch)
     # Statements are built once for each form of a search.
-    monkeypatch.setattr(sqlite_small, "search_sql", sqlite_small.search_sql.__wrapped__)
-    monkeypatch.setattr(sqlite_view, "_search_sql", sqlite_view._search_sql.__wrapped__)
+    unkept = staticmethod(sqlite_small.search_sql.__wrapped__)
+    monkeypatch.setattr(SmallTables, "search_sql", unkept)
     machine: Any = only(Parity, rules)
     with ground_for("sqlite", tmp_path, request, runner) as ground:
         assert is_noticed(lambda: machine(runner, ground))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -15,11 +16,31 @@ from flowfabric.model.execution import Execution, Fence
 from flowfabric.model.record import replace
 from flowfabric.model.route import Route
 from flowfabric.model.state import AttemptState, waiting
-from flowfabric.stores.base import COLD_FIELDS, TAKEN_FIELDS, keeps_cold, keeps_taken
-from flowfabric.stores.codec import CORE_COLUMNS, KEY_COLUMNS, STATE_COLUMNS
+from flowfabric.stores.base import Changes
+from flowfabric.stores.execution_columns import (
+    ALL,
+    ATTEMPT,
+    COLD_FIELDS,
+    CORE,
+    NEW_BODY,
+    NEW_CORE,
+    TAG,
+    TAKEN_FIELDS,
+)
+from flowfabric.stores.postgres.arrays import types_of
+from flowfabric.stores.postgres.declared import declared_schema
+from flowfabric.stores.postgres.usual import CONSTANT
+from flowfabric.stores.tables import Column
 
 WAITING = Execution(
-    "{fp:1}:x", Route("n", "l", "k"), waiting(AttemptState.PENDING_FIRST_ATTEMPT), 0, 1, 1, 1, 1
+    "{fp:1}:00000000-0000-7000-8000-000000000000",
+    Route("n", "l", "k"),
+    waiting(AttemptState.PENDING_FIRST_ATTEMPT),
+    0,
+    1,
+    1,
+    1,
+    1,
 )
 OFFER = Claim(
     offer=Offer(("n",), ("l",), (), None),
@@ -35,26 +56,76 @@ def leased() -> Any:
     return claim(WAITING, OFFER, NewIds("lease", "attempt"), Moment(1_000)).execution
 
 
-def test_every_column_is_written_by_the_widest_update() -> None:
-    assert {*KEY_COLUMNS, *STATE_COLUMNS, "aging_ms"} == {*CORE_COLUMNS, "due_at", "ready_rank"}
-    assert len(STATE_COLUMNS) == len(set(STATE_COLUMNS))
+def noticed(before: Execution, after: Execution) -> set[str]:
+    """The kinds of fields that differ."""
+    changes = Changes()
+    changes.update(before, after)
+    assert changes.updated == {after.execution_id: after}
+    kinds = {"cold": changes.cold, "freed": changes.freed, "taken": changes.taken}
+    return {kind for kind, ids in kinds.items() if ids}
+
+
+def test_every_column_is_written_by_the_widest_update_or_only_once() -> None:
+    once = {"partition_key", "route_id", "created_at", "aging_ms"}
+    assert set(ALL.names) == set(CORE.names) - once
+    assert len(ALL.names) == len(set(ALL.names))
+    assert once < {column.name for column in NEW_CORE}
+
+
+TABLES: dict[str, Sequence[Column]] = {
+    "ff_exec_core": CORE.columns,
+    "ff_exec_body": NEW_BODY,
+    "ff_exec_tag": TAG,
+    "ff_attempt": ATTEMPT.columns,
+}
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_columns_and_their_types_are_those_of_the_schema(table: str) -> None:
+    start = f"column {table}."
+    words = {"int": "integer"}
+    declared = {
+        part.removeprefix(start): definition.split()[0]
+        for part, definition in declared_schema().items()
+        if part.startswith(start)
+    }
+    types = types_of(TABLES[table])
+    derived = {
+        column.name: words.get(kind, kind)
+        for column, kind in zip(TABLES[table], types, strict=True)
+    }
+    assert derived == declared
+
+
+def test_a_column_that_is_not_written_with_the_new_row_has_the_default_of_its_field() -> None:
+    written = {column.name for column in NEW_CORE}
+    fields = dict(
+        zip(CORE.names, (column[0] for column in CORE.to_columns([WAITING])), strict=True)
+    )
+    for name in set(CORE.names) - written:
+        definition = declared_schema()[f"column ff_exec_core.{name}"]
+        _, _, default = definition.partition(" DEFAULT ")
+        value = None if name in CONSTANT else fields[name]
+        assert (default or "None") in (f"{value}", f"'{value}'::text"), name
 
 
 @pytest.mark.parametrize("name", COLD_FIELDS)
 def test_a_change_of_a_cold_field_is_noticed(name: str) -> None:
-    assert keeps_cold(WAITING, replace(WAITING, last_mutation_at=7))
-    assert not keeps_cold(WAITING, replace(WAITING, **{name: object()}))
+    kind = "freed" if name in ("blocking_detail", "open_group") else "cold"
+    assert noticed(WAITING, replace(WAITING, **{name: object()})) == {kind}
 
 
 @pytest.mark.parametrize("name", TAKEN_FIELDS)
 def test_a_change_of_a_taken_field_is_noticed(name: str) -> None:
-    assert keeps_taken(WAITING, replace(WAITING, last_mutation_at=7))
-    assert not keeps_taken(WAITING, replace(WAITING, **{name: object()}))
+    assert noticed(WAITING, replace(WAITING, **{name: object()})) == {"taken"}
+
+
+def test_a_change_of_another_cold_field_counts_more_than_a_freed_one() -> None:
+    assert noticed(WAITING, replace(WAITING, open_group=1, priority=1)) == {"cold"}
 
 
 def test_a_claim_writes_nothing_cold() -> None:
-    assert keeps_cold(WAITING, leased())
-    assert not keeps_taken(WAITING, leased())
+    assert noticed(WAITING, leased()) == {"taken"}
 
 
 def test_renewals_and_ends_write_nothing_but_the_step() -> None:
@@ -69,5 +140,4 @@ def test_renewals_and_ends_write_nothing_but_the_step() -> None:
         Moment(2_000),
     ).execution
     for after in (renewed, ended):
-        assert keeps_cold(mine, after)
-        assert keeps_taken(mine, after)
+        assert noticed(mine, after) == set()

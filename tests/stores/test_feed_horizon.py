@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import asyncpg
 
 from flowfabric.model.feed import Event
-from flowfabric.stores.postgres import logs
+from flowfabric.stores.postgres import view
 from tests.support.lab import Lab
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def test_an_event_that_commits_late_is_not_skipped(postgres_url: str) -> None:
 
 def test_a_missing_horizon_is_noticed(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted: readers do not wait for open transactions, and go on by number."""
-    monkeypatch.setattr(logs, "_HORIZON", "SELECT 9223372036854775806")
+    monkeypatch.setattr(view, "_HORIZON", "SELECT 9223372036854775806")
     assert "late" not in late_commit(postgres_url)
 
 

@@ -6,7 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -18,8 +18,6 @@ from flowfabric.stores.logs import LOGS
 from flowfabric.stores.migrations import schema_version_of
 from flowfabric.stores.postgres.declared import declared_schema as postgres_schema
 from flowfabric.stores.sqlite.declared import declared_schema as sqlite_schema
-from tests.support.databases import PostgresServer
-from tests.support.lab import STORES
 
 SCHEMAS = {"sqlite": sqlite_schema, "postgres": postgres_schema}
 
@@ -138,16 +136,6 @@ def extended(tmp_path_factory: pytest.TempPathFactory) -> Path:
         name = f"{schema_version_of(store) + 1:04d}_notes.sql"
         (package / "stores" / store / "migrations" / name).write_text(TABLE.format(**words))
     return root
-
-
-@pytest.fixture(params=STORES)
-def empty_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    if request.param == "postgres":
-        server: PostgresServer = request.getfixturevalue("postgres")
-        with server.empty_database() as url:
-            yield url
-    else:
-        yield "memory://" if request.param == "memory" else f"sqlite:///{tmp_path / 'new.db'}"
 
 
 def test_a_new_log_is_one_declaration_and_a_migration(extended: Path, empty_url: str) -> None:

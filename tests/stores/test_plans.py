@@ -32,10 +32,9 @@ from flowfabric.stores.logs import LOGS, Log
 from flowfabric.stores.postgres import small as postgres_small
 from flowfabric.stores.postgres import view as postgres_view
 from flowfabric.stores.postgres.session import PLANNER
-from flowfabric.stores.postgres.usual import RECORD
-from flowfabric.stores.searches import form_of
+from flowfabric.stores.postgres.usual import RECORD_COLUMNS
+from flowfabric.stores.searches import bound_values, form_of
 from flowfabric.stores.sqlite import bulk
-from flowfabric.stores.sqlite import logs as sqlite_logs
 from flowfabric.stores.sqlite import small as sqlite_small
 from flowfabric.stores.sqlite import view as sqlite_view
 from flowfabric.stores.sqlite.bulk import Sheet
@@ -61,7 +60,7 @@ async def fill(lab: Lab) -> None:
 
 
 SQLITE_PLANS = {
-    "load": (('["x"]',), "c USING INDEX sqlite_autoindex_ff_exec_core_1"),
+    "get": (('["x"]',), "c USING INDEX sqlite_autoindex_ff_exec_core_1"),
     "ready": ((1, 1, 10), "ff_exec_ready"),
     "next_due": ((), "ff_exec_due"),
     "update_step": ((None,) * 13 + ('["x"]',), "sqlite_autoindex_ff_exec_core_1"),
@@ -104,8 +103,8 @@ def test_sqlite_searches_executions_by_the_index(
     sqlite_template: Path, name: str, is_keys: bool
 ) -> None:
     search = EXECUTION_SEARCHES[name]
-    sql = sqlite_view._search_sql(form_of(search, is_keys=is_keys))
-    values = sqlite_small.search_values(search, search.prefixes, search.limit)
+    sql = sqlite_small.search_sql(form_of(search, is_keys=is_keys))
+    values = bound_values(search, search.prefixes, search.limit, sqlite_small.many)
     with closing(sqlite3.connect(sqlite_template)) as connection:
         plan = connection.execute(f"EXPLAIN QUERY PLAN {sql}", values).fetchall()
     text = "\n".join(row[3] for row in plan)
@@ -125,8 +124,8 @@ def test_postgres_searches_executions_by_the_index(postgres_url: str, name: str)
             "UPDATE pg_class SET relpages = pg_relation_size(oid) / 8192, reltuples = 0 "
             "WHERE relname LIKE 'ff\\_%' AND relkind IN ('r', 'i')"
         )
-        values = postgres_small.search_values(search, search.prefixes, search.limit)
-        sql = postgres_view._search_sql(form_of(search))
+        values = bound_values(search, search.prefixes, search.limit, postgres_small.many)
+        sql = postgres_small.search_sql(form_of(search))
         rows = await connection.fetch(f"EXPLAIN {sql}", *values)
         await connection.close()
         return "\n".join(row[0] for row in rows)
@@ -161,7 +160,8 @@ def test_sqlite_updates_search_by_key_whatever_the_statistics_say(
 @pytest.mark.parametrize("log", LOGS, ids=lambda log: log.name)
 def test_a_page_of_a_log_is_read_by_position(sqlite_template: Path, log: Log[Any]) -> None:
     """Neither sorted nor searched row by row."""
-    sql = f"EXPLAIN QUERY PLAN {log.page_sql(sqlite_logs._ORDER, (), sqlite_small.mark)}"
+    order = sqlite_view.SqliteView.LOG_ORDER
+    sql = f"EXPLAIN QUERY PLAN {log.page_sql(order, (), sqlite_small.mark)}"
     with closing(sqlite3.connect(sqlite_template)) as connection:
         plan = connection.execute(sql, (1, 9, 10)).fetchall()
     text = "\n".join(row[3] for row in plan)
@@ -291,9 +291,9 @@ def test_sqlite_lists_in_the_order_of_an_index(tmp_path: Path, name: str, is_fir
     path = tmp_path / "plan.db"
     told(f"sqlite:///{path}", fill)
     wanted, routes, indexes = LISTINGS[name]
-    values = Bound()
+    values = Bound(sqlite_small.mark)
     asked = wanted if is_first else replace(wanted, before=FAR)
-    sql = listing_sql(asked, routes, 10, values.numbered("?"))
+    sql = listing_sql(asked, routes, 10, values.bind)
     with closing(sqlite3.connect(path)) as connection:
         plan = connection.execute(f"EXPLAIN QUERY PLAN {sql}", values).fetchall()
     search = search_of(plan)
@@ -320,8 +320,8 @@ def test_postgres_lists_in_the_order_of_an_index(
         await fill(lab)
         connection = await asyncpg.connect(postgres_url, server_settings=PLANNER)
         await connection.execute("ANALYZE")
-        values = Bound()
-        sql = listing_sql(asked, routes, 10, values.numbered("$"), RECORD)
+        values = Bound(postgres_small.mark)
+        sql = listing_sql(asked, routes, 10, values.bind, RECORD_COLUMNS)
         rows = await connection.fetch(f"EXPLAIN {sql}", *values)
         await connection.close()
         return "\n".join(row[0] for row in rows)
@@ -342,8 +342,8 @@ COUNTED = {
 def test_sqlite_counts_along_the_indexes_of_a_state(tmp_path: Path, state: str) -> None:
     path = tmp_path / "plan.db"
     told(f"sqlite:///{path}", fill)
-    values = Bound()
-    sql = counting_sql(ListFilter(states=(state,)), None, values.numbered("?"))
+    values = Bound(sqlite_small.mark)
+    sql = counting_sql(ListFilter(states=(state,)), None, values.bind)
     with closing(sqlite3.connect(path)) as connection:
         plan = connection.execute(f"EXPLAIN QUERY PLAN {sql}", values).fetchall()
     text = "\n".join(row[3] for row in plan)
@@ -357,8 +357,8 @@ def test_postgres_counts_along_the_indexes_of_a_state(postgres_url: str, state: 
         await fill(lab)
         connection = await asyncpg.connect(postgres_url, server_settings=PLANNER)
         await connection.execute("ANALYZE")
-        values = Bound()
-        sql = counting_sql(ListFilter(states=(state,)), None, values.numbered("$"))
+        values = Bound(postgres_small.mark)
+        sql = counting_sql(ListFilter(states=(state,)), None, values.bind)
         rows = await connection.fetch(f"EXPLAIN {sql}", *values)
         await connection.close()
         return "\n".join(row[0] for row in rows)
@@ -433,7 +433,7 @@ def test_sqlite_cascades_use_their_indexes(tmp_path: Path, name: str, is_one: bo
     wanted, index = FLOW_SEARCHES[name]
     search = asked(wanted, is_one=is_one)
     sql = sqlite_small.search_sql(form_of(search))
-    values = sqlite_small.search_values(search, search.prefixes, search.limit)
+    values = bound_values(search, search.prefixes, search.limit, sqlite_small.many)
     with closing(sqlite3.connect(path)) as connection:
         plan = connection.execute(f"EXPLAIN QUERY PLAN {sql}", values).fetchall()
     text = "\n".join(row[3] for row in plan)
@@ -456,7 +456,7 @@ def test_postgres_cascades_use_their_indexes(
         connection = await asyncpg.connect(postgres_url, server_settings=PLANNER)
         if has_statistics:
             await connection.execute("ANALYZE")
-        values = postgres_small.search_values(search, search.prefixes, search.limit)
+        values = bound_values(search, search.prefixes, search.limit, postgres_small.many)
         sql = postgres_small.search_sql(form_of(search))
         rows = await connection.fetch(f"EXPLAIN {sql}", *values)
         await connection.close()

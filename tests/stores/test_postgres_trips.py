@@ -276,8 +276,8 @@ def test_values_that_rows_share_travel_once(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(arrays, "_shaped", set())  # other tests of this process may have filled it
     write = insert_of(LOG_OF[OperatorEvent])
     row = ("s", "cancelled", None, "n", None, 1, "ann")
-    alike = arrays.columns_of([row] * arrays.SHAPED_FROM_ROWS)
-    assert write.shape(arrays.columns_of([row])) == (True,) * 7
+    alike = [(value,) * arrays.SHAPED_FROM_ROWS for value in row]
+    assert write.shape([(value,) for value in row]) == (True,) * 7
     assert write.shape(alike) == write.plain  # without any array nobody could count the rows
     differing = (("t", *alike[0][1:]), *alike[1:])
     assert write.shape(differing) == (False, *[True] * 6)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from flowfabric.model.columns import Instant
 from flowfabric.model.flow_results import ChildrenAwaited
 from flowfabric.model.record import Record
 from flowfabric.model.results import Cancelled, Completed, Delayed, RetryScheduled, TerminalFailed
@@ -21,7 +22,7 @@ class AnswerRow(Record, frozen=True):
     lease_id: str
     attempt_id: str
     answer: Answer
-    due_at: int  # when the row expires
+    due_at: Instant  # when the row expires
 
     def __repr__(self) -> str:
         return f"AnswerRow({self.execution_id}, {self.lease_epoch}, {self.answer})"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
+from flowfabric.model.columns import Counter, Instant
 from flowfabric.model.record import Record
 
 
@@ -41,15 +42,15 @@ class Attempt(Record, frozen=True):
     """One ended attempt, written once when it ends. The result of a success is kept here."""
 
     execution_id: str
-    attempt_index: int
+    attempt_index: Counter
     attempt_id: str
     attempt_type: AttemptType
     outcome: AttemptOutcome
     lease_epoch: int
     worker_id: str | None
     worker_instance_id: str | None
-    started_at: int
-    ended_at: int
+    started_at: Instant
+    ended_at: Instant
     failure_reason: str | None = None
     failure_category: str | None = None
     result: bytes | None = None

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import StrEnum
+from typing import Annotated, TypeAlias
 
+from flowfabric.model.columns import Instant, Numbers
 from flowfabric.model.record import Record
 
 AMOUNT_MAX = 2**63 - 1
+Amount: TypeAlias = Annotated[int, Numbers(AMOUNT_MAX)]
 
 
 class ScopeType(StrEnum):
@@ -74,19 +77,19 @@ class BudgetRow(Record, frozen=True):
 
     budget_id: str
     policy: BudgetPolicy | None
-    created_at: int
-    updated_at: int
+    created_at: Instant
+    updated_at: Instant
     # rises with every reset: amounts spent before a reset are not given back after it
     generation: int = 0
     breach_count: int = 0
     soft_breach_count: int = 0
-    last_breach_at: int | None = None
+    last_breach_at: Instant | None = None
     last_breach_dim: str | None = None
     reset_count: int = 0
-    last_reset_at: int | None = None
-    next_reset_at: int | None = None
+    last_reset_at: Instant | None = None
+    next_reset_at: Instant | None = None
     pending: PendingWork = PendingWork.NONE
-    due_at: int | None = None  # the next reset, or now while work is pending
+    due_at: Instant | None = None  # the next reset, or now while work is pending
 
 
 class UsageRow(Record, frozen=True):
@@ -94,9 +97,9 @@ class UsageRow(Record, frozen=True):
 
     budget_id: str
     dimension: str
-    used: int
-    held: int  # reserved by running attempts, counted against the hard limit
-    updated_at: int
+    used: Amount
+    held: Amount  # reserved by running attempts, counted against the hard limit
+    updated_at: Instant
 
 
 class LedgerRow(Record, frozen=True):
@@ -106,7 +109,7 @@ class LedgerRow(Record, frozen=True):
     execution_id: str
     dimension: str
     generation: int
-    spent: int
+    spent: Amount
 
 
 class DedupRow(Record, frozen=True):
@@ -117,7 +120,7 @@ class DedupRow(Record, frozen=True):
     execution_id: str  # of a spend; empty for reports
     dedup_key: str
     outcome: UsageOutcome  # a HardBreach was refused, so a repeated call is judged again
-    due_at: int  # when the row expires
+    due_at: Instant  # when the row expires
 
 
 class HoldRow(Record, frozen=True):
@@ -128,7 +131,7 @@ class HoldRow(Record, frozen=True):
     hold_id: str
     lease_epoch: int
     amounts: Mapping[str, int]
-    due_at: int  # when it expires
+    due_at: Instant  # when it expires
 
 
 class ScopeRow(Record, frozen=True):

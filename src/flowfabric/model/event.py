@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any
 
+from flowfabric.model.columns import Instant
 from flowfabric.model.flow import FlowEvent
 from flowfabric.model.record import Record
 from flowfabric.model.state import TerminalOutcome
@@ -71,7 +72,7 @@ class LeaseEvent(Record, frozen=True):
     worker_instance_id: str | None
     namespace: str
     tags: Mapping[str, str]
-    occurred_at: int
+    occurred_at: Instant
     lane_id: str | None = None  # None: written before this was kept
     execution_kind: str | None = None
 
@@ -85,7 +86,7 @@ class CompletionEvent(Record, frozen=True):
     flow_id: str | None
     namespace: str
     tags: Mapping[str, str]
-    occurred_at: int
+    occurred_at: Instant
     lane_id: str | None = None  # None: written before this was kept
     execution_kind: str | None = None
 
@@ -99,7 +100,7 @@ class OperatorEvent(Record, frozen=True):
     details: Mapping[str, Any]
     namespace: str
     tags: Mapping[str, str]
-    occurred_at: int
+    occurred_at: Instant
     actor: str = ""  # empty: the engine itself, or a caller that gave none
 
 
@@ -115,7 +116,7 @@ class SignalEvent(Record, frozen=True):
     effect: str
     namespace: str
     tags: Mapping[str, str]
-    occurred_at: int
+    occurred_at: Instant
 
 
 Event = LeaseEvent | CompletionEvent | OperatorEvent | SignalEvent | FlowEvent

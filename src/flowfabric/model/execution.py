@@ -4,10 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import Final
+from typing import Annotated, Final
 
+from flowfabric.limits import INSTANT_MS_MAX, PRIORITY_MAX
 from flowfabric.model.attempt import AttemptType
 from flowfabric.model.bounds import UNBOUNDED, Bounds
+from flowfabric.model.columns import (
+    Counter,
+    Freed,
+    InBody,
+    Instant,
+    Later,
+    Long,
+    Numbers,
+    Once,
+    Percent,
+    Priority,
+    Step,
+    Taken,
+    Usually,
+)
 from flowfabric.model.policy import DEFAULT_POLICY, ExecutionPolicy
 from flowfabric.model.record import Record
 from flowfabric.model.route import Route
@@ -24,6 +40,7 @@ from flowfabric.model.state import (
 # often.
 _TERMINAL: Final = LifecyclePhase.TERMINAL
 STRICT_STEP: Final = 10**15  # one step of priority outweighs any difference of age
+_LEAST_RANK: Final = -PRIORITY_MAX * STRICT_STEP
 _TIMED: Final = EligibilityState.NOT_ELIGIBLE_UNTIL_TIME
 _LEASED: Final = OwnershipState.LEASED
 _ELIGIBLE_NOW: Final = EligibilityState.ELIGIBLE_NOW
@@ -47,7 +64,7 @@ class Grant(Record, frozen=True):
     grant_id: str
     worker_id: str
     worker_instance_id: str
-    expires_at: int
+    expires_at: Instant
 
     def is_live(self, now: int) -> bool:
         """Whether it still keeps other workers away; the instant of expiry included."""
@@ -66,64 +83,68 @@ class Fence(Record, frozen=True):
 
 
 class Execution(Record, frozen=True):
-    """The current image of one execution. A transition makes a new one."""
+    """The current image of one execution. A transition makes a new one.
 
-    execution_id: str
-    route: Route
-    state: StateVector
-    priority: int
-    created_at: int
-    eligible_at: int  # when it may be claimed; kept afterwards as the record of the last delay
-    last_transition_at: int
-    last_mutation_at: int
+    New fields come last: their order is the order of stored arrays. See `model/columns.py` for the
+    markers.
+    """
+
+    execution_id: Once[str]
+    route: Once[Route]
+    state: Step[StateVector]
+    priority: Priority
+    created_at: Once[Instant]
+    # when it may be claimed; kept afterwards as the record of the last delay
+    eligible_at: Annotated[Instant, Usually("created_at")]
+    last_transition_at: Step[Instant]
+    last_mutation_at: Annotated[Step[Instant], Usually("last_transition_at")]
     flow_id: str | None = None
-    blocking_detail: str = ""
+    blocking_detail: Freed[str] = ""
     # the lease: the id stays after release so that its owner's repeated call is recognised
-    lease_epoch: int = 0
-    lease_id: str | None = None
-    worker_id: str | None = None
-    worker_instance_id: str | None = None
-    lease_acquired_at: int | None = None
-    lease_expires_at: int | None = None
-    lease_renewed_at: int | None = None
+    lease_epoch: Step[Long] = 0
+    lease_id: Taken[str | None] = None
+    worker_id: Step[str | None] = None
+    worker_instance_id: Step[str | None] = None
+    lease_acquired_at: Step[Instant | None] = None
+    lease_expires_at: Step[Instant | None] = None
+    lease_renewed_at: Step[Instant | None] = None
     # lease lost (expired or revoked): when it becomes claimable again
-    reclaim_at: int | None = None
+    reclaim_at: Later[Instant | None] = None
     # the attempt that has or last had the lease
-    attempt_index: int | None = None
-    attempt_id: str | None = None
-    attempt_type: AttemptType | None = None
-    attempt_started_at: int | None = None
-    attempt_due_at: int | None = None
-    attempt_spent_ms: int = 0  # running time of the attempt before its current lease
-    next_attempt_type: AttemptType = AttemptType.INITIAL
-    total_attempt_count: int = 0
-    retry_count: int = 0
-    replay_count: int = 0
-    reclaim_count: int = 0
-    deadline_at: int | None = None
-    started_at: int | None = None
-    completed_at: int | None = None
-    purge_at: int | None = None
-    failure_reason: str | None = None
-    failure_category: str | None = None
-    cancellation_reason: str | None = None
-    cancelled_by: str | None = None
-    progress_pct: int | None = None
-    progress_message: str | None = None
-    progress_updated_at: int | None = None
-    aging_ms: int = 0  # this much waiting outweighs one step of priority; 0: priority is strict
-    blocked_on: str | None = None  # the budget, quota or route that blocks it
-    blocked_until: int | None = None  # when its block is checked again
-    suspension_id: str | None = None  # the open episode
-    signal_count: int = 0
-    signal_bytes: int = 0  # of all their payloads
-    side_holds: int = 0  # reservations and slots of other quotas that end with its lease
-    open_group: int = 0  # 1 while others must end before it may run
-    grant: Grant | None = None
-    # written once with the body
-    policy: ExecutionPolicy = DEFAULT_POLICY
-    tags: Mapping[str, str] = {}
-    bounds: Bounds = UNBOUNDED
+    attempt_index: Taken[Counter | None] = None
+    attempt_id: Taken[str | None] = None
+    attempt_type: Taken[AttemptType | None] = None
+    attempt_started_at: Taken[Instant | None] = None
+    attempt_due_at: Step[Instant | None] = None
+    attempt_spent_ms: Later[Long] = 0  # running time of the attempt before its current lease
+    next_attempt_type: Later[AttemptType] = AttemptType.INITIAL
+    total_attempt_count: Taken[Counter] = 0
+    retry_count: Later[Counter] = 0
+    replay_count: Later[Counter] = 0
+    reclaim_count: Later[Counter] = 0
+    deadline_at: Instant | None = None
+    started_at: Taken[Instant | None] = None
+    completed_at: Step[Instant | None] = None
+    purge_at: Step[Instant | None] = None
+    failure_reason: Later[str | None] = None
+    failure_category: Later[str | None] = None
+    cancellation_reason: Later[str | None] = None
+    cancelled_by: Later[str | None] = None
+    progress_pct: Later[Percent | None] = None
+    progress_message: Later[str | None] = None
+    progress_updated_at: Later[Instant | None] = None
+    aging_ms: Once[Long] = 0  # this much waiting outweighs one step of priority; 0: it is strict
+    blocked_on: Later[str | None] = None  # the budget, quota or route that blocks it
+    blocked_until: Later[Instant | None] = None  # when its block is checked again
+    suspension_id: Later[str | None] = None  # the open episode
+    signal_count: Later[Counter] = 0
+    signal_bytes: Later[Long] = 0  # of all their payloads
+    side_holds: Later[Counter] = 0  # reservations and slots of other quotas that end with its lease
+    open_group: Freed[Counter] = 0  # 1 while others must end before it may run
+    grant: Later[Grant | None] = None
+    policy: InBody[ExecutionPolicy] = DEFAULT_POLICY
+    tags: InBody[Mapping[str, str]] = {}
+    bounds: InBody[Bounds] = UNBOUNDED
 
     @property
     def namespace(self) -> str:
@@ -171,7 +192,7 @@ class Execution(Record, frozen=True):
         return self.open_group == 1
 
     @property
-    def due_at(self) -> int | None:
+    def due_at(self) -> Step[Instant | None]:
         """When the loop must act on it: the earliest of all its times.
 
         An ended execution is due only for its purge, which has a time of its own.
@@ -195,7 +216,7 @@ class Execution(Record, frozen=True):
         return due
 
     @property
-    def ready_rank(self) -> int:
+    def ready_rank(self) -> Annotated[int, Numbers(INSTANT_MS_MAX, _LEAST_RANK)]:
         """The order among the ready, smallest first: strictly by priority, then age.
 
         With aging, `aging_ms` of waiting weigh as much as one step of priority. All executions age
@@ -238,4 +259,4 @@ class IdempotencyRecord(Record, frozen=True):
     idempotency_key: str
     execution_id: str
     fingerprint: bytes
-    expires_at: int
+    expires_at: Instant

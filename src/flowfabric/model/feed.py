@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any
 
+from flowfabric.model.columns import Instant
 from flowfabric.model.record import Record
 
 
@@ -83,4 +84,4 @@ class LogMark(Record, frozen=True):
     log: str
     trimmed_xact: int
     trimmed_id: int
-    trimmed_at: int  # events from before this instant are gone
+    trimmed_at: Instant  # events from before this instant are gone

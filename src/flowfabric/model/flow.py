@@ -11,6 +11,7 @@ from enum import StrEnum
 
 from flowfabric.errors import InvalidInput
 from flowfabric.model.checks import check_integer
+from flowfabric.model.columns import Instant
 from flowfabric.model.record import Record, convert, to_plain
 from flowfabric.model.state import TerminalOutcome
 
@@ -113,8 +114,8 @@ class FlowRow(Record, frozen=True):
     namespace: str
     flow_kind: str
     public_flow_state: FlowState  # open or terminal
-    created_at: int
-    last_mutation_at: int
+    created_at: Instant
+    last_mutation_at: Instant
     graph_revision: int = 0
     node_count: int = 0
     edge_count: int = 0
@@ -126,11 +127,11 @@ class FlowRow(Record, frozen=True):
     unneeded_count: int = 0  # of the cancelled: a group that was satisfied did not need them
     child_count: int = 0  # members that another member spawned
     retention_ms: int | None = None  # None: the engine's; the longest of its members' counts
-    finished_at: int | None = None
-    cancelled_at: int | None = None
+    finished_at: Instant | None = None
+    cancelled_at: Instant | None = None
     cancel_reason: str | None = None
     cancellation_policy: CancellationPolicy | None = None
-    due_at: int | None = None  # when it is purged as a whole
+    due_at: Instant | None = None  # when it is purged as a whole
     tags: Mapping[str, str] = {}
 
     @property
@@ -163,7 +164,7 @@ class MemberRow(Record, frozen=True):
     skipped: int = 0
     group_state: GroupState = GroupState.PENDING
     generation: int = 0  # rises when a replay reopens the group
-    satisfied_at: int | None = None  # when it was decided
+    satisfied_at: Instant | None = None  # when it was decided
 
     @property
     def size(self) -> int:
@@ -195,11 +196,11 @@ class EdgeRow(Record, frozen=True):
     downstream_execution_id: str
     dependency_kind: str
     edge_state: EdgeState
-    created_at: int
+    created_at: Instant
     data_passing_ref: str | None = None
     input_name: str | None = None  # the name under which the result arrives
-    applied_at: int | None = None
-    resolved_at: int | None = None
+    applied_at: Instant | None = None
+    resolved_at: Instant | None = None
     resolved_generation: int | None = None  # the generation of the upstream that resolved it
     is_sole: int = 0  # 1: its downstream waits for this success alone, and gets no input from it
 
@@ -217,7 +218,7 @@ class EdgeAhead(Record, frozen=True):
     upstream_execution_id: str
     downstream_execution_id: str
     edge_state: EdgeState
-    resolved_at: int | None = None
+    resolved_at: Instant | None = None
     resolved_generation: int | None = None
     is_sole: int = 0
 
@@ -245,7 +246,7 @@ class TaskRow(Record, frozen=True):
     execution_id: str
     reason: str
     tries: int
-    due_at: int
+    due_at: Instant
 
 
 class FlowEventType(StrEnum):
@@ -264,7 +265,7 @@ class FlowEvent(Record, frozen=True):
     event_type: FlowEventType
     namespace: str
     tags: Mapping[str, str]
-    occurred_at: int
+    occurred_at: Instant
 
 
 COUNTER_OF_OUTCOME = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 
 from flowfabric.limits import INSTANT_MS_MAX
+from flowfabric.model.columns import Instant
 from flowfabric.model.record import Record
 
 
@@ -16,8 +17,8 @@ class QuotaPolicy(Record, frozen=True):
     max_requests_per_window: int
     active_concurrency_cap: int
     jitter_ms: int
-    created_at: int
-    updated_at: int
+    created_at: Instant
+    updated_at: Instant
 
     @property
     def window_ms(self) -> int:
@@ -32,10 +33,10 @@ class GateRow(Record, frozen=True):
     dimension: str
     active: int = 0  # admissions reserved or running
     in_window: int = 0  # admissions not yet older than the window
-    wave_at: int = 0  # the latest retry time given to a refused caller,
+    wave_at: Instant = 0  # the latest retry time given to a refused caller,
     wave_size: int = 0  # and how many callers were given that time
-    seen_at: int = 0  # the latest time at which starts were counted: it never goes back
-    due_at: int | None = None  # check again: there may be unused slots
+    seen_at: Instant = 0  # the latest time at which starts were counted: it never goes back
+    due_at: Instant | None = None  # check again: there may be unused slots
 
 
 class AdmissionState(StrEnum):
@@ -53,9 +54,9 @@ class AdmissionRow(Record, frozen=True):
     dimension: str
     execution_id: str
     state: AdmissionState
-    admitted_at: int
-    counted_at: int | None  # its time in the window; None once the window has passed
-    due_at: int | None = None  # when a reservation expires
+    admitted_at: Instant
+    counted_at: Instant | None  # its time in the window; None once the window has passed
+    due_at: Instant | None = None  # when a reservation expires
 
     @property
     def is_active(self) -> bool:

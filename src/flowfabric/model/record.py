@@ -29,6 +29,17 @@ fields_of = msgspec.structs.asdict  # a record's values by name
 values_of = msgspec.structs.astuple  # the same in the order of the fields
 
 
+def defaults_of(record: type[Record]) -> dict[str, Any]:
+    """The values of fields that need not be given."""
+    found: dict[str, Any] = {}
+    for field in msgspec.structs.fields(record):
+        if field.default is not msgspec.NODEFAULT:
+            found[field.name] = field.default
+        elif field.default_factory is not msgspec.NODEFAULT:
+            found[field.name] = field.default_factory()
+    return found
+
+
 _UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 _DETAIL_LENGTH = 300  # of a decoder's own text, which may quote its input
 

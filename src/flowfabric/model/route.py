@@ -11,6 +11,7 @@ from typing import Final
 
 from flowfabric.model.bounds import UNBOUNDED, Bounds
 from flowfabric.model.budget import ScopeType
+from flowfabric.model.columns import Instant
 from flowfabric.model.record import Record
 
 
@@ -57,8 +58,8 @@ class Lane(Record, frozen=True):
 
     lane_id: str
     lane_state: LaneState
-    registered_at: int
-    changed_at: int
+    registered_at: Instant
+    changed_at: Instant
     reason: str = ""
     weight: int = 1  # its share of a worker that serves several lanes
     aging_ms: int = 0  # this much waiting outweighs one step of priority; 0: priority is strict

@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 from flowfabric import limits
 from flowfabric.errors import InvalidCursor
 from flowfabric.model.checks import check_text
+from flowfabric.model.columns import Instant
 from flowfabric.model.record import Record, from_json
 from flowfabric.model.words import StreamMode
 
@@ -184,7 +185,7 @@ class StreamRow(Record, frozen=True):
 
     execution_id: str
     attempt_index: int
-    created_at: int
+    created_at: Instant
     last_ms: int = 0
     last_seq: int = 0
     client_seq: int = 0  # the last number a writer gave to a frame
@@ -197,7 +198,7 @@ class StreamRow(Record, frozen=True):
     best_effort_count: int = 0
     best_effort_trimmed: int = 0
     rate_uhz: int = 0  # of best-effort frames, in millionths of a hertz
-    best_effort_at: int | None = None  # when the last one came
+    best_effort_at: Instant | None = None  # when the last one came
 
     @property
     def last(self) -> FrameId:
@@ -228,8 +229,8 @@ class SummaryRow(Record, frozen=True):
     document: bytes  # JSON
     version: int
     patch_kind: PatchKind  # of the last change
-    first_applied_at: int
-    last_updated_at: int
+    first_applied_at: Instant
+    last_updated_at: Instant
 
 
 class FrameRow(Record, frozen=True):
@@ -246,11 +247,11 @@ class FrameRow(Record, frozen=True):
     payload: bytes
     encoding: str
     source: str
-    appended_at: int
+    appended_at: Instant
     correlation_id: str | None = None
     client_seq: int | None = None
     summary_version: int | None = None
-    due_at: int | None = None  # it expires then
+    due_at: Instant | None = None  # it expires then
 
     @property
     def frame_id(self) -> FrameId:

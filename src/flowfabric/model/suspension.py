@@ -6,7 +6,9 @@ An episode is one suspension from beginning to end. It is kept as history.
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Annotated
 
+from flowfabric.model.columns import Instant, Text
 from flowfabric.model.record import Record
 from flowfabric.model.state import BlockingReason
 from flowfabric.model.words import TimeoutBehavior
@@ -155,13 +157,13 @@ class SuspensionRow(Record, frozen=True):
     requested_by: RequestedBy
     condition: ResumeCondition
     resume_delay_ms: int
-    created_at: int
-    timeout_at: int | None
+    created_at: Instant
+    timeout_at: Instant | None
     timeout_behavior: TimeoutBehavior
     continuation_metadata_pointer: str | None
     progress: tuple[Contribution, ...] = ()  # the signals that count, in order of arrival
-    last_signal_at: int | None = None
-    closed_at: int | None = None
+    last_signal_at: Instant | None = None
+    closed_at: Instant | None = None
     close_reason: str | None = None
     cause: ResumeCause | None = None
     actor: str | None = None
@@ -188,16 +190,16 @@ class WaitpointRow(Record, frozen=True):
     waitpoint_key: str
     state: WaitpointState
     token_kid: str
-    created_at: int
-    activated_at: int | None
-    closed_at: int | None
+    created_at: Instant
+    activated_at: Instant | None
+    closed_at: Instant | None
     close_reason: str | None
-    expires_at: int | None
-    payload_type: str | None  # a JSON schema for signals; None: any payload
+    expires_at: Instant | None
+    payload_type: Annotated[str | None, Text.JSON]  # a JSON schema for signals; None: any payload
     signal_count: int = 0
     matched_signal_count: int = 0
-    last_signal_at: int | None = None
-    due_at: int | None = None  # when a pending one expires
+    last_signal_at: Instant | None = None
+    due_at: Instant | None = None  # when a pending one expires
 
 
 class SignalRow(Record, frozen=True):
@@ -214,8 +216,8 @@ class SignalRow(Record, frozen=True):
     correlation_id: str
     payload: bytes | None
     payload_encoding: str
-    created_at: int
-    accepted_at: int
+    created_at: Instant
+    accepted_at: Instant
     effect: SignalEffect
 
 
@@ -226,7 +228,7 @@ class SignalKeyRow(Record, frozen=True):
     idempotency_key: str
     signal_id: str
     effect: SignalEffect
-    due_at: int  # when the row expires
+    due_at: Instant  # when the row expires
 
 
 class SuspendKeyRow(Record, frozen=True):
@@ -238,7 +240,7 @@ class SuspendKeyRow(Record, frozen=True):
     lease_epoch: int
     digest: str
     suspension_id: str
-    due_at: int
+    due_at: Instant
     lease_id: str | None = None  # None: written before this column existed
     attempt_id: str | None = None
     is_met: int = 0  # 1: early signals met the condition, and the lease stayed
@@ -251,10 +253,10 @@ class SecretRow(Record, frozen=True):
     """A signing key. One is current; a retired one verifies until it expires."""
 
     kid: str
-    secret_hex: str
-    created_at: int  # or made current again
+    secret_hex: Annotated[str, Text.HEX]
+    created_at: Instant  # or made current again
     is_current: int
-    due_at: int | None  # None while current
+    due_at: Instant | None  # None while current
     is_automatic: int = 0  # 1: made at the first start, because none was configured
 
     def __repr__(self) -> str:

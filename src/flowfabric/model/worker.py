@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Annotated
 
+from flowfabric.model.columns import Instant, Text
 from flowfabric.model.record import Record
 
 
@@ -14,14 +16,14 @@ class Worker(Record, frozen=True):
     worker_instance_id: str
     worker_id: str
     lanes: tuple[str, ...]
-    capabilities: tuple[str, ...]
+    capabilities: Annotated[tuple[str, ...], Text.WORDS]
     kinds: tuple[str, ...] | None  # None: every kind
-    last_heartbeat_at: int
+    last_heartbeat_at: Instant
     liveness_ttl_ms: int
-    registered_at: int
+    registered_at: Instant
 
     @property
-    def expires_at(self) -> int:
+    def expires_at(self) -> Instant:
         """When it counts as gone without a further heartbeat."""
         return self.last_heartbeat_at + self.liveness_ttl_ms
 
@@ -45,4 +47,4 @@ class WorkerEvent(Record, frozen=True):
     worker_instance_id: str
     event_type: WorkerEventType
     reason: str
-    occurred_at: int
+    occurred_at: Instant

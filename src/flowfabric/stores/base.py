@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from operator import attrgetter
 from typing import Any, Final, Protocol, TypeVar
 
 from flowfabric.errors import InvalidInput
@@ -18,6 +17,7 @@ from flowfabric.model.execution import Body, Execution, IdempotencyRecord
 from flowfabric.model.migration import MigrationStatus
 from flowfabric.model.record import Record
 from flowfabric.model.route import Catalog, Route
+from flowfabric.stores.execution_columns import keeps_cold, keeps_most, keeps_taken
 from flowfabric.stores.indexes import Search
 from flowfabric.stores.logs import LOG_OF, LOGS, Log, LogQuery, Position
 from flowfabric.stores.tables import KEYS, Key, Table
@@ -45,69 +45,6 @@ class Corrupt(Record, frozen=True):
 
     execution_id: str
     detail: str
-
-
-# The fields of an execution that change now and then. A store writes them only when they did: most
-# transitions (claim, renew, complete) touch none, and columns are the cost of a row write.
-COLD_FIELDS: Final = (
-    "priority",
-    "eligible_at",
-    "blocking_detail",
-    "flow_id",
-    "reclaim_at",
-    "attempt_spent_ms",
-    "next_attempt_type",
-    "retry_count",
-    "replay_count",
-    "reclaim_count",
-    "deadline_at",
-    "failure_reason",
-    "failure_category",
-    "cancellation_reason",
-    "cancelled_by",
-    "progress_pct",
-    "progress_message",
-    "progress_updated_at",
-    "blocked_on",
-    "blocked_until",
-    "suspension_id",
-    "signal_count",
-    "signal_bytes",
-    "side_holds",
-    "open_group",
-    "grant",
-)
-cold_of: Final = attrgetter(*COLD_FIELDS)
-# Of these, the fields that change when dependencies release an execution: a wide cascade does so to
-# thousands.
-FREED_FIELDS: Final = ("blocking_detail", "open_group")
-# The fields that change when a lease is taken and stay until the next one: renewals and ends keep
-# them.
-TAKEN_FIELDS: Final = (
-    "attempt_index",
-    "attempt_type",
-    "attempt_started_at",
-    "total_attempt_count",
-    "started_at",
-    "lease_id",
-    "attempt_id",
-)
-
-
-def _keeps(fields: Sequence[str]) -> Callable[[Execution, Execution], bool]:
-    """A test whether a transition left fields alone: a copy shares the values it does not change.
-
-    Spelled out from the list, one comparison per field: each transition asks, and collecting the
-    values first takes three times as long.
-    """
-    source = " and ".join(f"before.{name} is after.{name}" for name in fields)
-    test: Callable[[Execution, Execution], bool] = eval(f"lambda before, after: {source}")  # noqa: S307
-    return test
-
-
-keeps_cold: Final = _keeps(COLD_FIELDS)
-keeps_taken: Final = _keeps(TAKEN_FIELDS)
-keeps_most: Final = _keeps([name for name in COLD_FIELDS if name not in FREED_FIELDS])
 
 
 class RowChanges:
@@ -149,9 +86,10 @@ class Changes:
     def __init__(self) -> None:
         self.created: dict[str, tuple[Execution, Body]] = {}
         self.updated: dict[str, Execution] = {}
-        self.cold: set[str] = set()  # ids among them with changed cold fields
         self.taken: set[str] = set()  # ids among them with changed taken fields
-        # ids among them with only freed ones of the cold fields changed
+        self.cold: set[str] = set()  # ids among them with changed cold fields
+        # instead, ids with only those changed that change when dependencies release an execution: a
+        # wide cascade does so to thousands
         self.freed: set[str] = set()
         self.retagged: set[str] = set()  # ids with tags changed after creation
         self.rebound: set[str] = set()  # ids with bounds changed after creation
@@ -164,6 +102,16 @@ class Changes:
 
     def __bool__(self) -> bool:
         return any(getattr(self, name) for name in self.__slots__)
+
+    def update(self, before: Execution, after: Execution) -> None:
+        """Write the next image of an execution; fields that most transitions leave alone are
+        compared with those of the last."""
+        key = after.execution_id
+        self.updated[key] = after
+        if not keeps_cold(before, after):
+            (self.freed if keeps_most(before, after) else self.cold).add(key)
+        if not keeps_taken(before, after):
+            self.taken.add(key)
 
     def log(self, event: Record) -> None:
         """Append an event to its log."""

@@ -240,7 +240,7 @@ BLOCKED: Final = ExecutionIndex(
 )
 # Listings: by state, by creation, by route, by tag. Listings merge pages of these themselves
 # (`listing.py`).
-_STATE: Final = ExecutionIndex(
+IN_STATE: Final = ExecutionIndex(
     "ff_exec_state",
     *("state_id", "created_at", "execution_id"),
     where="state_id NOT IN (1, 60, 80, 81)",
@@ -302,7 +302,7 @@ INDEXES: Final[tuple[Index[Any], ...]] = (
     DUE,
     PURGE,
     BLOCKED,
-    _STATE,
+    IN_STATE,
     _WAITING,
     _RUNNING,
     _CREATED,

@@ -11,7 +11,9 @@ from typing import Any, Final
 
 from flowfabric.model.state import IDS_OF_PUBLIC_STATE
 from flowfabric.stores.base import ListFilter
+from flowfabric.stores.indexes import IN_STATE
 from flowfabric.stores.queries import RECORD_COLUMNS
+from flowfabric.stores.searches import Mark
 
 Placeholder = Callable[[Any], str]
 
@@ -22,20 +24,20 @@ MERGED_MAX: Final = 64
 # states once, so each has an index of its own, which grows at its end.
 _OWN_INDEX: Final = (1, 60)
 # The predicate of the index of other states, literally, so that the planner sees that it applies.
-_LISTED_BY_STATE: Final = "c.state_id NOT IN (1, 60, 80, 81)"
+_LISTED_BY_STATE: Final = f"c.{IN_STATE.where}"
 
 
 class Bound(list[Any]):
     """The values of a statement, in the order of their placeholders."""
 
-    def numbered(self, mark: str) -> Placeholder:
-        """Takes a value and returns its placeholder: the mark and its number."""
+    def __init__(self, mark: Mark) -> None:
+        super().__init__()
+        self._mark = mark
 
-        def bind(value: Any) -> str:
-            self.append(value)
-            return f"{mark}{len(self)}"
-
-        return bind
+    def bind(self, value: Any) -> str:
+        """Takes a value and returns its placeholder."""
+        self.append(value)
+        return self._mark(len(self))
 
 
 def listing_sql(

@@ -89,7 +89,7 @@ class Log(Layout[E]):
             marks = ", ".join(mark(next(numbers)) for _ in range(several))
             where.append(f"{column} IN ({marks})")
         return (
-            f"SELECT {order.shown}, {', '.join(self.names)} FROM {self.name} "
+            f"SELECT {order.shown}, {', '.join(self.fields)} FROM {self.name} "
             f"WHERE {' AND '.join(where)} ORDER BY {place} LIMIT {mark(next(numbers))}"
         )
 
@@ -102,7 +102,7 @@ class Log(Layout[E]):
         if self.about.where is not None:
             where += f" AND {self.about.where}"
         return (
-            f"SELECT {order.shown}, {', '.join(self.names)} FROM "
+            f"SELECT {order.shown}, {', '.join(self.fields)} FROM "
             f"(SELECT * FROM {self.name} WHERE {where} LIMIT {mark(2)}) AS t "
             f"ORDER BY {', '.join(order.columns)}"
         )
@@ -175,7 +175,7 @@ LOG_INDEXES: Final = tuple(log.about for log in LOGS if log.about is not None)
 LOG_OF: Final[dict[type[Record], Log[Any]]] = {log.record: log for log in LOGS}
 
 
-def query_values(query: LogQuery, order: LogOrder, limit: int) -> list[Any]:
+def query_values(query: LogQuery, order: LogOrder, limit: int | None) -> list[Any]:
     """The values of a page's statement."""
     values = [*order.values(query.after), *order.values(query.until)]
     for _, several in query.only:

@@ -188,8 +188,7 @@ class MemoryView:
         rows = self._tables.rows[index.table.whole].values()
         if index.table.whole is index.table:
             return rows
-        names, record = index.table.names, index.table.record
-        return (record(*[getattr(row, name) for name in names]) for row in rows)
+        return map(index.table.part_from, rows)
 
     async def save(self, changes: Changes) -> None:
         tables = self._tables

@@ -10,43 +10,44 @@ from functools import cache
 from importlib import resources
 from typing import Final
 
-from flowfabric.stores.codec import (
-    ATTEMPT_COLUMNS,
-    BODY_COLUMNS,
-    CORE_COLUMNS,
-    FIRST_COLUMNS,
-    FREED_COLUMNS,
-    HOT_COLUMNS,
-    STATE_COLUMNS,
-)
+from flowfabric.model.columns import Written
+from flowfabric.stores.execution_columns import ATTEMPT, BODY_PARTS, FREED, RECORD, STEP
+from flowfabric.stores.indexes import READY
+from flowfabric.stores.tables import Part
 
 _BLOCK: Final = re.compile(r"^-- name: (\w+)\n(.*?)(?=^-- name: |\Z)", re.MULTILINE | re.DOTALL)
 
-# The source of a full record: the hot row, then policy, tags and bounds of the body.
+# The source of a full record: the hot row and some columns of the body.
 RECORD_COLUMNS: Final = ", ".join(
-    [*(f"c.{name}" for name in CORE_COLUMNS), "b.policy", "b.tags", "b.bounds"]
+    f"{'b' if each.written is Written.BODY else 'c'}.{each.column.name}" for each in RECORD
 )
 
-_BODY_PARTS: Final = "b.payload, b.payload_encoding, b.creator_identity, b.idempotency_key"
+_BODY_PARTS: Final = ", ".join(f"b.{column.name}" for column in BODY_PARTS)
+
+
+def _marks(part: Part) -> str:
+    """Assignments to all columns but the key, which comes first (SQLite)."""
+    return ", ".join(f"{name} = ?" for name in part.names[1:])
+
 
 _LISTS: Final = {
     "record": RECORD_COLUMNS,
-    "first": ", ".join(FIRST_COLUMNS),
+    # Rows that may be taken at the instant that is the second parameter.
+    "claimable": f"c.{READY.where} AND (c.grant_expires_at IS NULL OR c.grant_expires_at < ?2)"
+    " AND (c.deadline_at IS NULL OR c.deadline_at > ?2)",
     "body_parts": _BODY_PARTS,
     # The same without inputs above the given size, and with that size (Postgres).
     "light_parts": _BODY_PARTS.replace(
         "b.payload,", "CASE WHEN octet_length(b.payload) <= $4 THEN b.payload END,"
     )
     + ", octet_length(b.payload)",
-    "body": ", ".join(BODY_COLUMNS),
-    "attempt": ", ".join(ATTEMPT_COLUMNS),
-    "attempt_of_a": ", ".join(f"a.{name}" for name in ATTEMPT_COLUMNS),
-    "set_hot": ", ".join(f"{name} = v.{name}" for name in HOT_COLUMNS),
-    "hot": ", ".join(HOT_COLUMNS),
-    "set_freed": ", ".join(f"{name} = v.{name}" for name in FREED_COLUMNS),
-    "freed": ", ".join(FREED_COLUMNS),
-    "set_state": ", ".join(f"{name} = v.{name}" for name in STATE_COLUMNS),
-    "state": ", ".join(STATE_COLUMNS),
+    "attempt": ", ".join(ATTEMPT.names),
+    "attempt_without_result": ", ".join(
+        "NULL" if name in ("result", "result_encoding") else name for name in ATTEMPT.names
+    ),
+    "attempt_of_a": ", ".join(f"a.{name}" for name in ATTEMPT.names),
+    "step_marks": _marks(STEP),
+    "freed_marks": _marks(FREED),
 }
 
 
@@ -58,7 +59,7 @@ def queries_of(family: str, extra: tuple[tuple[str, str], ...] = ()) -> dict[str
         (folder / name).read_text("utf-8") for name in ("common.sql", f"{family}/queries.sql")
     )
     lists = {**_LISTS, **dict(extra)}
-    return {
-        name: re.sub(r"\[\[(\w+)\]\]", lambda match: lists[match[1]], body).strip()
-        for name, body in _BLOCK.findall(text)
-    }
+    filled = re.sub(r"\[\[(\w+)\]\]", lambda match: lists[match[1]], text)
+    if family == "postgres":
+        filled = re.sub(r"\?(\d)", r"$\1", filled)
+    return {name: body.strip() for name, body in _BLOCK.findall(filled)}

@@ -10,9 +10,8 @@ from flowfabric.limits import AGING_MS_MAX, LANE_WEIGHT_MAX
 from flowfabric.model.budget import ScopeRow
 from flowfabric.model.checks import check_integer
 from flowfabric.model.route import Catalog, Lane, Route
-from flowfabric.stores.codec import capabilities_from_text
 from flowfabric.stores.spoiled import SpoiledRow, intact
-from flowfabric.stores.tables import LANES, SCOPES, scopes_of
+from flowfabric.stores.tables import LANES, SCOPES, scopes_of, words_of
 
 
 class RouteBook:
@@ -30,7 +29,7 @@ class RouteBook:
         scope_rows: Sequence[Sequence[Any]] = (),
     ) -> None:
         self.by_id: dict[int, Route] = {
-            row[0]: Route(row[1], row[2], row[3], capabilities_from_text(row[4]))
+            row[0]: Route(row[1], row[2], row[3], words_of(row[4]))
             for row in route_rows
             if type(row) is not SpoiledRow
         }

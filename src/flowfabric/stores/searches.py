@@ -7,11 +7,12 @@ in the order in which `values_of` returns them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import count
 from typing import Any, NamedTuple
 
-from flowfabric.stores.indexes import Index, Search
+from flowfabric.stores.indexes import ExecutionIndex, Index, Search
+from flowfabric.stores.tables import Key
 
 Mark = Callable[[int], str]  # the placeholder of the value with this number
 
@@ -53,6 +54,36 @@ def values_of(search: Search[Any]) -> list[Any]:
     values += search.after or ()
     values += [value for _, value in search.only if value is not None]
     return values
+
+
+def bound_values(
+    search: Search[Any],
+    prefixes: Sequence[Key],
+    limit: int | None,
+    many: Callable[[Sequence[Key]], list[Any]],
+) -> list[Any]:
+    """All values of a search's statement; `many` takes several prefixes."""
+    first = prefixes[0] if len(prefixes) == 1 else many(prefixes)
+    return [*first, *values_of(search), limit]
+
+
+class Target(NamedTuple):
+    """The table of a search, the alias of its rows, and the columns that are read."""
+
+    table: str
+    alias: str
+    columns: str
+
+
+def target_of(form: Form, record: str) -> Target:
+    """The target of a search; `record`: the columns of an execution."""
+    if isinstance(form.of, ExecutionIndex):
+        return Target(
+            form.of.on, "c", "c.partition_key, c.execution_id" if form.is_keys else record
+        )
+    table = form.of.table
+    names = table.key_columns if form.is_keys else table.fields
+    return Target(table.name, "t", ", ".join(f"t.{name}" for name in names))
 
 
 class Parts(NamedTuple):

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
 from operator import attrgetter
-from types import NoneType, UnionType
 from typing import Any, Final, Generic, TypeVar, get_args, get_origin, get_type_hints
 
 from flowfabric.errors import Corruption, FlowFabricError, InvalidInput
@@ -25,6 +24,7 @@ from flowfabric.model.budget import (
     ScopeType,
     UsageRow,
 )
+from flowfabric.model.columns import Text, held
 from flowfabric.model.execution import IdempotencyRecord
 from flowfabric.model.feed import LogMark
 from flowfabric.model.flow import EdgeAhead, EdgeRow, FlowRow, MemberRow, TaskRow
@@ -47,46 +47,94 @@ from flowfabric.stores.spoiled import SpoiledRow, intact
 R = TypeVar("R", bound=Record)
 Key = tuple[Any, ...]
 Row = tuple[Any, ...]
+Columns = Sequence[Sequence[Any]]  # rows, column by column
 
 COLUMNWISE_FROM_ROWS: Final = 8
+KEPT: Final = object()  # every value is written
 
 
 class Column:
-    """One column: its name, its SQL type and how its values are written and read."""
+    """One column: its name, its SQL type and how its values are written and read.
 
-    __slots__ = ("absent", "annotation", "is_optional", "kind", "name", "read", "write")
+    `absent`: the value of a field that is stored as no value at all.
+    """
 
-    def __init__(
-        self, name: str, annotation: Any, *, is_words: bool = False, absent: Any = None
-    ) -> None:
+    __slots__ = ("absent", "held", "is_optional", "kind", "name", "omitted", "read", "write")
+
+    def __init__(self, name: str, annotation: Any, *, absent: Any = None) -> None:
         self.name = name
-        self.absent = absent  # the value of a column that holds none
-        self.annotation = str if is_words else annotation  # any text is a list of words
-        plain = _without_none(annotation)
-        self.is_optional = NoneType in get_args(annotation)
+        self.absent = absent
+        self.held = held(annotation)
+        plain, self.is_optional, marks = self.held
+        self.omitted = None if self.is_optional else KEPT  # the value that is not written at all
+        self.kind, self.write, self.read = "text", None, None
         if plain is int:
-            self.kind, self.write, self.read = "integer", None, None
-        elif plain is str:
-            self.kind, self.write, self.read = "text", None, None
+            numbers = self.held.numbers
+            self.kind = "small" if numbers is not None and numbers.are_small else "integer"
         elif plain is bytes:
-            self.kind, self.write, self.read = "blob", None, None
+            self.kind = "blob"
         elif isinstance(plain, type) and issubclass(plain, Enum):
-            self.kind, self.write, self.read = "text", _word, _word_reader(plain, name)
-        elif is_words:
-            self.kind, self.write, self.read = "text", ",".join, _words
-        else:
-            self.kind, self.read = "text", _json_reader(plain, name)
-            self.write = _json if absent is None else _json_unless(absent)
+            self.write, self.read = _word, _word_reader(plain, name)
+        elif Text.WORDS in marks:
+            self.write, self.read = ",".join, words_of
+        elif plain is not str:
+            self.write, self.read = _json, _json_reader(plain, name)
+            if absent is not None:
+                self.write = _json_unless(absent)
+                if isinstance(absent, Record):  # mostly the very same one
+                    self.omitted = absent
 
     write: Callable[[Any], Any] | None
     read: Callable[[Any], Any] | None
 
 
-class Layout(Generic[R]):
+class Part:
+    """Columns of a record that are written together. `read` takes their values off a record."""
+
+    def __init__(self, columns: Sequence[Column], read: Callable[[Any], Row]) -> None:
+        self.columns = tuple(columns)
+        self.names = names_of(columns)
+        self._values = read
+        # Most columns are stored as they are; only the others are converted one by one.
+        self._written = tuple(
+            (at, column.write, column.omitted)
+            for at, column in enumerate(self.columns)
+            if column.write is not None
+        )
+
+    def to_columns(self, records: Sequence[Any]) -> list[Sequence[Any]]:
+        """Records as stored, column by column, many mostly in C; no columns of no records."""
+        if len(records) < COLUMNWISE_FROM_ROWS and self._written:
+            return list(zip(*map(self.to_row, records), strict=True))
+        columns: list[Sequence[Any]] = list(zip(*map(self._values, records), strict=True))
+        for at, write, omitted in self._written:
+            if omitted is KEPT:
+                columns[at] = list(map(write, columns[at]))
+            else:
+                columns[at] = [None if value is omitted else write(value) for value in columns[at]]
+        return columns
+
+    def to_row(self, record: Any) -> list[Any]:
+        """A record as stored."""
+        values = list(self._values(record))
+        for at, write, omitted in self._written:
+            if (value := values[at]) is omitted:
+                values[at] = None
+            else:
+                values[at] = write(value)
+        return values
+
+
+def names_of(columns: Iterable[Column]) -> tuple[str, ...]:
+    """The names of columns."""
+    return tuple(column.name for column in columns)
+
+
+class Layout(Part, Generic[R]):
     """One kind of record as rows: a column for each field.
 
-    `absent`: values of fields that are stored as no value at all. `words`: fields that are stored
-    as words with commas. `derived`: properties that are stored beside the fields, to be searched.
+    `absent`: values of fields that are stored as no value at all. `derived`: properties that are
+    stored beside the fields, to be searched.
     """
 
     def __init__(
@@ -95,44 +143,21 @@ class Layout(Generic[R]):
         record: type[R],
         *,
         absent: Mapping[str, Any] | None = None,
-        words: Sequence[str] = (),
         derived: Sequence[str] = (),
     ) -> None:
         self.name = name
         self.record = record
-        hints, absent = get_type_hints(record), absent or {}
-        self.names: tuple[str, ...] = record.__struct_fields__  # of the columns that are read
+        self.fields = record.__struct_fields__  # the columns that are read
         self.derived = tuple(derived)
-        self.columns = (
-            *(
-                Column(each, hints[each], is_words=each in words, absent=absent.get(each))
-                for each in self.names
-            ),
-            *(Column(each, _type_of(record, each)) for each in derived),
-        )
-        self.written_names = tuple(column.name for column in self.columns)
-        # Most columns are stored as they are; only the others are converted one by one.
-        self._written = tuple(
-            (at, column.write, column.is_optional)
-            for at, column in enumerate(self.columns)
-            if column.write is not None
-        )
+        hints, absent = hints_of(record), absent or {}
+        columns = [Column(each, hints[each], absent=absent.get(each)) for each in self.fields]
+        columns += [property_column(record, each) for each in derived]
+        super().__init__(columns, attrgetter(*names_of(columns)) if derived else values_of)
         self._read = tuple(
             (at, column.read, column.absent)
             for at, column in enumerate(self.columns)
             if column.read is not None
         )
-
-    def to_columns(self, records: Sequence[R]) -> list[Sequence[Any]]:
-        """Records as stored, column by column: most of that happens in C."""
-        columns: list[Sequence[Any]] = list(zip(*map(values_of, records), strict=True))
-        columns += [list(map(attrgetter(name), records)) for name in self.derived]
-        for at, write, is_optional in self._written:
-            if is_optional:
-                columns[at] = [None if value is None else write(value) for value in columns[at]]
-            else:
-                columns[at] = list(map(write, columns[at]))
-        return columns
 
     def decoded(self, values: list[Any]) -> R:
         """The record of a row's values, which are replaced; raises an error if one is corrupt."""
@@ -171,7 +196,7 @@ class Table(Layout[R]):
         self.in_catalog = in_catalog  # a write raises the version of the catalog
         self.is_mostly_new = is_mostly_new  # a row is mostly looked for in vain, then inserted
         self._key = attrgetter(*self.key_columns)
-        self._parts: dict[frozenset[str], tuple[tuple[str, ...], Callable[[R], Row]]] = {}
+        self._parts: dict[frozenset[str], Part] = {}
 
     def key_of(self, record: R) -> Key:
         """The key of the record's row."""
@@ -182,35 +207,23 @@ class Table(Layout[R]):
         """This table's record of a row, from a record of the whole row."""
         if type(record) is self.record:
             return record
-        return self.record(*[getattr(record, name) for name in self.names])
+        return self.record(*[getattr(record, name) for name in self.fields])
 
     def due_of(self, record: R) -> int | None:
         """When the record's row is due, or expires."""
         when: int | None = None if self.due is None else getattr(record, self.due)
         return when
 
-    def part_of(self, fields: frozenset[str]) -> tuple[tuple[str, ...], Callable[[R], Row]]:
-        """The key and these fields, or all: their names, and a function that reads them off a
-        record as stored."""
+    def part_of(self, fields: frozenset[str]) -> Part:
+        """The key and these fields, or all."""
         if (known := self._parts.get(fields)) is not None:
             return known
         size = len(self.key_columns)
-        wanted = fields.union(self.derived) if fields else frozenset(self.written_names)
+        wanted = fields.union(self.derived) if fields else frozenset(self.names)
         chosen = [each for each in self.columns[size:] if each.name in wanted]
         columns = (*self.columns[:size], *chosen)
-        names = tuple(each.name for each in columns)
-        coded = [(at, each.write) for at, each in enumerate(columns) if each.write is not None]
-        read = attrgetter(*names)
-
-        def part(record: R) -> Row:
-            values = list(read(record))
-            for at, write in coded:
-                if values[at] is not None:
-                    values[at] = write(values[at])
-            return tuple(values)
-
-        self._parts[fields] = names, part
-        return names, part
+        part = self._parts[fields] = Part(columns, attrgetter(*names_of(columns)))
+        return part
 
     def stored(self, values: Mapping[str, Any]) -> list[Any]:
         """Values of fields as stored."""
@@ -245,16 +258,14 @@ class Table(Layout[R]):
             raise Corruption(f"{self.name} {key}: {error.detail}") from None
 
 
-def _without_none(annotation: Any) -> Any:
-    if get_origin(annotation) is UnionType:
-        parts = [part for part in get_args(annotation) if part is not NoneType]
-        return parts[0] if len(parts) == 1 else annotation
-    return annotation
+def hints_of(record: type[Record]) -> dict[str, Any]:
+    """The annotations of a record's fields, with their markers."""
+    return get_type_hints(record, include_extras=True)
 
 
-def _type_of(record: type[Record], name: str) -> Any:
-    """The type of a property."""
-    return get_type_hints(getattr(record, name).fget)["return"]
+def property_column(record: type[Record], name: str) -> Column:
+    """The column of a property."""
+    return Column(name, get_type_hints(getattr(record, name).fget, include_extras=True)["return"])
 
 
 _word: Final = attrgetter("_value_")  # the same as .value, without a Python call
@@ -280,7 +291,8 @@ def _json_unless(absent: Any) -> Callable[[Any], str | None]:
     return lambda value: None if value == absent else to_json(value).decode()
 
 
-def _words(text: str) -> tuple[str, ...]:
+def words_of(text: str) -> tuple[str, ...]:
+    """Words with commas between them, as read."""
     return tuple(text.split(",")) if text else ()
 
 
@@ -329,7 +341,6 @@ WORKERS: Final = Table(
     2,
     due="expires_at",
     derived=("expires_at",),
-    words=("capabilities",),
 )
 
 # The row of a flow is the lock of everything that belongs to it.
@@ -423,7 +434,7 @@ def scopes_of(rows: Iterable[ScopeRow]) -> dict[tuple[ScopeType, str], tuple[str
 
 def every_row_sql(table: Table[Any]) -> str:
     """A whole table by key."""
-    names, keys = ", ".join(table.names), ", ".join(table.key_columns)
+    names, keys = ", ".join(table.fields), ", ".join(table.key_columns)
     return f"SELECT {names} FROM {table.name} ORDER BY {keys}"
 
 

@@ -9,21 +9,16 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from enum import Enum
 from functools import cache
-from types import NoneType, UnionType
-from typing import Any, Final, get_args, get_origin, get_type_hints
+from typing import Any, Final, get_args, get_origin
 
 from flowfabric.errors import FlowFabricError
-from flowfabric.limits import INSTANT_MS_MAX, PRIORITY_MAX, PRIORITY_MIN
-from flowfabric.model.attempt import Attempt
-from flowfabric.model.bounds import Bounds
-from flowfabric.model.budget import AMOUNT_MAX
-from flowfabric.model.execution import Execution, GrantKind
-from flowfabric.model.policy import ExecutionPolicy
+from flowfabric.model.columns import Text
 from flowfabric.model.record import Record, from_json
 from flowfabric.model.state import VECTOR_OF_ID
+from flowfabric.stores.execution_columns import ATTEMPT, CORE, NEW_BODY
 from flowfabric.stores.logs import LOGS
 from flowfabric.stores.spoiled import NOT_TEXT, SpoiledRow
-from flowfabric.stores.tables import TABLES, Layout
+from flowfabric.stores.tables import TABLES, Column
 
 COUNT_MAX: Final = 1 << 53  # no counter gets there by counting
 FOUND_MAX: Final = 1_000  # of one table; more of the same say nothing new
@@ -99,21 +94,9 @@ class Hex(Record, frozen=True):
 
 
 Domain = Range | Words | Json | Hex
-INSTANT: Final = Range(0, INSTANT_MS_MAX)
 COUNT: Final = Range(0, COUNT_MAX)
-AMOUNT: Final = Range(0, AMOUNT_MAX)
-# Columns for which the record's type says too little.
-_SPECIAL: Final[Mapping[str, Domain]] = {
-    "priority": Range(PRIORITY_MIN, PRIORITY_MAX),
-    "used": AMOUNT,
-    "held": AMOUNT,
-    "spent": AMOUNT,
-    "state_id": Words(tuple(sorted(VECTOR_OF_ID))),
-    "grant_kind": Words(tuple(kind.value for kind in GrantKind)),
-    "secret_hex": Hex(),
-    "payload_type": Json(Any),  # a schema, stored as it was given
-}
-_TAGS: Final = Json(dict[str, str])
+# Columns of text that holds something else.
+_TEXTS: Final[Mapping[Any, Domain]] = {Text.HEX: Hex(), Text.JSON: Json(Any)}
 
 
 class Sheet(Record, frozen=True):
@@ -141,72 +124,38 @@ class Sheet(Record, frozen=True):
         )
 
 
-def _domain(name: str, annotation: Any) -> Domain | None:
-    if name in _SPECIAL:
-        return _SPECIAL[name]
-    plain = annotation
-    if get_origin(annotation) is UnionType:
-        parts = [part for part in get_args(annotation) if part is not NoneType]
-        plain = parts[0] if len(parts) == 1 else annotation
+def _domain(column: Column) -> Domain | None:
+    plain, _, marks = column.held
+    if (numbers := column.held.numbers) is not None:
+        return Range(numbers.least, numbers.most)
     if plain is int:
-        return INSTANT if name.endswith("_at") else COUNT
-    if plain in (str, bytes):
-        return None
+        return COUNT
+    if plain in (str, bytes) or Text.WORDS in marks:
+        return next((_TEXTS[mark] for mark in marks if mark in _TEXTS), None)
     if isinstance(plain, type) and issubclass(plain, Enum):
         return Words(tuple(each.value for each in plain))
-    if get_origin(plain) is not None and issubclass(get_origin(plain), Mapping):
+    if get_origin(plain) is Mapping:
         return Json(dict[get_args(plain)])  # type: ignore[misc]
     return Json(plain)
 
 
-def _domains(record: type[Record], *left_out: str, **more: Domain) -> dict[str, Domain]:
-    hints = get_type_hints(record)
-    found = {name: hints[name] for name in record.__struct_fields__ if name not in left_out}
-    return {**_known(found.items()), **more}
-
-
-def _known(columns: Iterable[tuple[str, Any]]) -> dict[str, Domain]:
-    """The domains of columns, by their annotations."""
-    found = ((name, _domain(name, annotation)) for name, annotation in columns)
-    return {name: domain for name, domain in found if domain is not None}
-
-
-def _sheet(layout: Layout[Any], key: tuple[str, ...], **more: Domain) -> Sheet:
-    """The sheet of a declared table or log."""
-    columns = ((column.name, column.annotation) for column in layout.columns)
-    return Sheet(layout.name, key, {**_known(columns), **more})
-
-
-_BODY: Final[Mapping[str, Domain]] = {
-    "route_id": COUNT,
-    "created_at": INSTANT,
-    "policy": Json(ExecutionPolicy),
-    "tags": _TAGS,
-    "bounds": Json(Bounds),
-}
+def _domains(columns: Iterable[Column], **more: Domain) -> dict[str, Domain]:
+    found = {column.name: _domain(column) for column in columns}
+    return {name: domain for name, domain in found.items() if domain is not None} | more
 
 
 @cache
 def sheets() -> tuple[Sheet, ...]:
     """Every table with its columns' legal values; built when doctor first asks, not at import."""
-    core = _domains(
-        Execution,
-        *("route", "state", "grant", "policy", "tags", "bounds"),
-        state_id=_SPECIAL["state_id"],
-        grant_kind=_SPECIAL["grant_kind"],
-        grant_expires_at=INSTANT,
-        due_at=INSTANT,
-        partition_key=COUNT,
-        route_id=COUNT,
-    )
+    states = Words(tuple(sorted(VECTOR_OF_ID)))
     return (
-        Sheet("ff_exec_core", ("execution_id",), core),
-        Sheet("ff_exec_body", ("execution_id",), _BODY),
+        Sheet("ff_exec_core", ("execution_id",), _domains(CORE.columns, state_id=states)),
+        Sheet("ff_exec_body", ("execution_id",), _domains(NEW_BODY)),
         Sheet("ff_exec_tag", ("execution_id", "tag_key"), {}),
-        Sheet("ff_attempt", ("execution_id", "attempt_index"), _domains(Attempt)),
+        Sheet("ff_attempt", ("execution_id", "attempt_index"), _domains(ATTEMPT.columns)),
         Sheet("ff_route", ("route_id",), {"route_id": COUNT}),
-        *(_sheet(log, ("event_id",), event_id=COUNT) for log in LOGS),
-        *(_sheet(table, table.key_columns) for table in TABLES),
+        *(Sheet(log.name, ("event_id",), _domains(log.columns, event_id=COUNT)) for log in LOGS),
+        *(Sheet(table.name, table.key_columns, _domains(table.columns)) for table in TABLES),
     )
 
 

@@ -19,7 +19,7 @@ from flowfabric.model.event import OperatorEvent
 from flowfabric.model.execution import Execution
 from flowfabric.model.record import Record, replace
 from flowfabric.model.route import Catalog
-from flowfabric.stores.base import Changes, Corrupt, keeps_cold, keeps_most, keeps_taken
+from flowfabric.stores.base import Changes, Corrupt
 from flowfabric.stores.tables import ATTACHMENTS, KEYS, TABLE_OF, TIMED_TABLES
 
 R = TypeVar("R")
@@ -169,10 +169,6 @@ class View:
     ) -> None:
         key = after.execution_id
         self.put(before, after)
-        if not keeps_cold(before, after):
-            (self.changes.freed if keeps_most(before, after) else self.changes.cold).add(key)
-        if not keeps_taken(before, after):
-            self.changes.taken.add(key)
         if after.bounds is not before.bounds:
             self.changes.rebound.add(key)
         if type(command) is SetTag:
@@ -189,7 +185,8 @@ class View:
     def put(self, before: Execution, after: Execution) -> None:
         """The next image of an execution."""
         key = after.execution_id
-        self.executions[key] = self.changes.updated[key] = after
+        self.executions[key] = after
+        self.changes.update(before, after)
         if key not in self.changes.created:
             self.stored.setdefault(key, before)
 
@@ -213,9 +210,6 @@ class View:
         """What is to be written now; the view goes on empty-handed."""
         changes, self.changes = self.changes, Changes()
         self.stored = {}
-        if changes.freed:  # what was also taken is written whole
-            changes.cold |= changes.freed & changes.taken
-            changes.freed -= changes.cold
         changes.rows = self.rows.changes()
         for table, written in changes.rows.items():
             if table in TIMED_TABLES:

@@ -8,21 +8,21 @@ element whether it is a nested array. A parameter must fit into a message, so he
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cache
 from typing import Any, Final
 
-from flowfabric.stores.codec import (
-    ATTEMPT_COLUMNS,
-    BODY_COLUMNS,
-    FIRST_COLUMNS,
-    FREED_COLUMNS,
-    HOT_COLUMNS,
-    MEMBER_COLUMNS,
-    STATE_COLUMNS,
+from flowfabric.stores.execution_columns import (
+    ALL,
+    ATTEMPT,
+    FREED,
+    HOT,
+    NEW_BODY,
+    NEW_CORE,
+    TAG,
 )
-from flowfabric.stores.postgres.usual import RECORD, TABLE, stored
-from flowfabric.stores.rows import TAG_COLUMNS
+from flowfabric.stores.postgres.usual import RECORD_COLUMNS, TABLE, stored
+from flowfabric.stores.tables import Column, Columns, names_of
 
 COPY_FROM_BYTES: Final = 16 << 20
 SHAPED_FROM_ROWS: Final = 20
@@ -30,57 +30,32 @@ SHAPES_MAX: Final = 40  # statements built for values that many rows share
 SOURCE: Final = "[[source]]"  # the place of the rows in a statement
 SMALL_RESULT_BYTES: Final = 8192  # up to this size a result is read along with its execution
 
-_INTEGERS: Final = frozenset(
-    {
-        "attempt_index",
-        "total_attempt_count",
-        "retry_count",
-        "replay_count",
-        "reclaim_count",
-        "priority",
-        "progress_pct",
-        "route_id",
-        "partition_key",
-        "state_id",
-        "side_holds",
-        "signal_count",
-        "open_group",
-    }
-)
+_TYPES: Final = {
+    "small": "int",
+    "integer": "bigint",
+    "text": "text",
+    "blob": "bytea",
+    "uuid": "uuid",
+}
 
 
-def _type(column: str) -> str:
-    if column == "execution_id":
-        return "uuid"
-    if column in ("payload", "result"):
-        return "bytea"
-    if column in _INTEGERS:
-        return "int"
-    if column.endswith(("_at", "_ms", "_epoch", "_until", "_rank", "_bytes")):
-        return "bigint"
-    return "text"
+def types_of(columns: Sequence[Column], names: Sequence[str] = ()) -> tuple[str, ...]:
+    """The types of columns, or of those with these names, in a statement."""
+    kinds = {each.name: _TYPES[each.kind] for each in columns}
+    return tuple(kinds[name] for name in names or kinds)
 
 
-Rows = Sequence[tuple[Any, ...]]
-Columns = Sequence[Sequence[Any]]  # the same, column by column
 Shape = tuple[bool, ...]  # for each column, whether it travels as one plain value
 
 
 class Write:
     """A set-based statement: one parameter per column of its rows."""
 
-    def __init__(
-        self,
-        table: str,
-        columns: Sequence[str],
-        sql: str,
-        *,
-        types: Sequence[str] | None = None,
-    ) -> None:
+    def __init__(self, table: str, columns: Sequence[Column], sql: str) -> None:
         self.table = table
-        self.columns = tuple(columns)
+        self.columns = names_of(columns)
         self._sql = sql
-        self._types = tuple(types or map(_type, columns))
+        self._types = types_of(columns)
         self._bytes_at = tuple(at for at, kind in enumerate(self._types) if kind == "bytea")
         self.plain: Shape = (False,) * len(columns)
 
@@ -120,10 +95,10 @@ class Write:
         rows = f"unnest({', '.join(arrays)}) AS u ({', '.join(names)})"
         return f"(SELECT {listed} FROM {rows})"
 
-    def is_heavy(self, rows: Rows) -> bool:
+    def is_heavy(self, columns: Columns) -> bool:
         """Whether payloads or results are too large for one message."""
         return any(
-            sum(len(row[at]) for row in rows if row[at]) >= COPY_FROM_BYTES for at in self._bytes_at
+            sum(map(len, filter(None, columns[at]))) >= COPY_FROM_BYTES for at in self._bytes_at
         )
 
 
@@ -155,11 +130,6 @@ def _quoted(value: str) -> str:
 
 Parts = tuple[tuple[Write, Shape], ...]
 _shaped: set[Parts] = set()
-
-
-def columns_of(rows: Rows) -> Columns:
-    """Rows turned into columns."""
-    return tuple(zip(*rows, strict=True))
 
 
 def one_statement(writes: Sequence[tuple[Write, Columns]]) -> tuple[str, list[Any]]:
@@ -211,7 +181,7 @@ def _joined(parts: Parts) -> str:
 def _guarded(parts: Parts) -> str:
     update, *others = _numbered_through(parts)
     version = f"${1 + sum(len(shape) for _, shape in parts)}::text::xid"
-    named = [f"held AS ({update} AND c.xmin = {version} RETURNING 1)"]
+    named = [f"held AS ({update} AND t.xmin = {version} RETURNING 1)"]
     for number, sql in enumerate(others):
         word = "AND" if sql.startswith("UPDATE") else "WHERE"
         named.append(f"w{number} AS ({sql} {word} EXISTS (SELECT FROM held))")
@@ -226,43 +196,45 @@ def _numbered_through(parts: Parts) -> list[str]:
     return numbered
 
 
-def _insert(table: str, columns: Sequence[str]) -> Write:
+def insert_into(table: str, columns: Sequence[Column]) -> Write:
     """Insert, never upsert: an absent row cannot be locked, so rivals must collide here."""
-    sql = f"INSERT INTO {table} ({', '.join(columns)}) SELECT * FROM {SOURCE} AS v"
-    return Write(table, columns, sql)
+    names = ", ".join(names_of(columns))
+    return Write(table, columns, f"INSERT INTO {table} ({names}) SELECT * FROM {SOURCE} AS v")
 
 
-INSERTS: Final = {
-    "core": _insert("ff_exec_core", FIRST_COLUMNS),
-    "member": _insert("ff_exec_core", MEMBER_COLUMNS),
-    "body": _insert("ff_exec_body", BODY_COLUMNS),
-    "tag": _insert("ff_exec_tag", TAG_COLUMNS),
-    "attempt": _insert("ff_attempt", ATTEMPT_COLUMNS),
+def update_of(table: str, columns: Sequence[Column], key: int = 1) -> Write:
+    """Update rows by their keys, which are the first columns."""
+    names = names_of(columns)
+    changes = ", ".join(f"{name} = v.{name}" for name in names[key:])
+    match = " AND ".join(f"t.{name} = v.{name}" for name in names[:key])
+    rows = f"{SOURCE} AS v ({', '.join(names)})"
+    return Write(table, columns, f"UPDATE {table} AS t SET {changes} FROM {rows} WHERE {match}")
+
+
+_OF_BODY: Final = {column.name: column for column in NEW_BODY}
+_PAYLOAD: Final = [_OF_BODY[name] for name in ("execution_id", "payload", "payload_encoding")]
+UPDATES: Final = {
+    "update_hot": update_of("ff_exec_core", HOT.columns),
+    "update_freed": update_of("ff_exec_core", FREED.columns),
+    "update_all": update_of("ff_exec_core", ALL.columns),
+    "update_payload": update_of("ff_exec_body", _PAYLOAD),
 }
-PARAMETERS: Final = (
-    (
-        "body_of_c",
-        "CROSS JOIN LATERAL (SELECT * FROM ff_exec_body AS one"
-        " WHERE one.execution_id = c.execution_id OFFSET 0) AS b",
-    ),
-    ("small", str(SMALL_RESULT_BYTES)),
-    ("rows", SOURCE),
-    ("version", "(SELECT catalog_version FROM ff_partition_config)"),
-    ("record", RECORD),
+INSERTS: Final = {
+    "core": insert_into("ff_exec_core", NEW_CORE),
+    "body": insert_into("ff_exec_body", NEW_BODY),
+    "tag": insert_into("ff_exec_tag", TAG),
+    "attempt": insert_into("ff_attempt", ATTEMPT.columns),
+}
+BODY_OF_C: Final = (
+    "CROSS JOIN LATERAL (SELECT * FROM ff_exec_body AS one"
+    " WHERE one.execution_id = c.execution_id OFFSET 0) AS b"
 )
-
-
-def updates_of(queries: Mapping[str, str]) -> dict[str, Write]:
-    """The updates among the named statements."""
-
-    def update(name: str, table: str, columns: Sequence[str]) -> Write:
-        return Write(table, columns, queries[name])
-
-    return {
-        "update_hot": update("update_hot", "ff_exec_core", (*HOT_COLUMNS, "execution_id")),
-        "update_freed": update("update_freed", "ff_exec_core", (*FREED_COLUMNS, "execution_id")),
-        "update_all": update("update_all", "ff_exec_core", (*STATE_COLUMNS, "execution_id")),
-        "update_payload": update(
-            "update_payload", "ff_exec_body", ("payload", "payload_encoding", "execution_id")
-        ),
-    }
+PARAMETERS: Final = (
+    ("among_ids", "= ANY($1::uuid[])"),
+    ("body_of_c", BODY_OF_C),
+    ("named", f"ff_exec_core AS c {BODY_OF_C} WHERE c.execution_id = ANY(?1::uuid[])"),
+    ("ending", "right(n.execution_id::text, length(?1))"),
+    ("small", str(SMALL_RESULT_BYTES)),
+    ("version", "(SELECT catalog_version FROM ff_partition_config)"),
+    ("record", RECORD_COLUMNS),
+)

@@ -23,10 +23,6 @@ WHERE c.execution_id = ANY($1::uuid[]) ORDER BY c.execution_id FOR UPDATE OF c S
 SELECT [[record]], c.xmin::text, [[version]], (extract(epoch FROM clock_timestamp()) * 1000)::bigint
 FROM ff_exec_core AS c [[body_of_c]]
 WHERE c.execution_id = ANY($1::uuid[])
--- name: get
-SELECT [[record]]
-FROM ff_exec_core AS c [[body_of_c]]
-WHERE c.execution_id = ANY($1::uuid[])
 -- name: get_one
 SELECT [[record]], [[attempt_of_a]]
 FROM ff_exec_core AS c [[body_of_c]]
@@ -36,29 +32,23 @@ WHERE c.execution_id = $1
 -- Inputs above $4 bytes are not sent along; the size of one is known without reading it.
 -- name: ready_one
 SELECT [[record]], [[light_parts]] FROM ff_exec_core AS c [[body_of_c]]
-WHERE c.route_id = $1 AND c.state_id < 10
-    AND (c.grant_expires_at IS NULL OR c.grant_expires_at < $2)
-    AND (c.deadline_at IS NULL OR c.deadline_at > $2)
+WHERE c.route_id = $1 AND [[claimable]]
 ORDER BY c.ready_rank, c.execution_id LIMIT $3 FOR UPDATE OF c SKIP LOCKED
 -- name: ready_many
 SELECT [[record]], [[light_parts]] FROM unnest($1::int[]) AS wanted (route_id)
 CROSS JOIN LATERAL (
-    SELECT e.* FROM ff_exec_core AS e
-    WHERE e.route_id = wanted.route_id AND e.state_id < 10
-        AND (e.grant_expires_at IS NULL OR e.grant_expires_at < $2)
-        AND (e.deadline_at IS NULL OR e.deadline_at > $2)
-    ORDER BY e.ready_rank, e.execution_id LIMIT $3 FOR UPDATE SKIP LOCKED
+    SELECT c.* FROM ff_exec_core AS c
+    WHERE c.route_id = wanted.route_id AND [[claimable]]
+    ORDER BY c.ready_rank, c.execution_id LIMIT $3 FOR UPDATE SKIP LOCKED
 ) AS c
 [[body_of_c]]
 ORDER BY c.ready_rank, c.execution_id LIMIT $3
 -- name: look_ready
 SELECT [[record]], [[body_parts]], c.version FROM unnest($1::int[]) AS wanted (route_id)
 CROSS JOIN LATERAL (
-    SELECT e.*, e.xmin::text AS version FROM ff_exec_core AS e
-    WHERE e.route_id = wanted.route_id AND e.state_id < 10
-        AND (e.grant_expires_at IS NULL OR e.grant_expires_at < $2)
-        AND (e.deadline_at IS NULL OR e.deadline_at > $2)
-    ORDER BY e.ready_rank, e.execution_id LIMIT $3
+    SELECT c.*, c.xmin::text AS version FROM ff_exec_core AS c
+    WHERE c.route_id = wanted.route_id AND [[claimable]]
+    ORDER BY c.ready_rank, c.execution_id LIMIT $3
 ) AS c
 [[body_of_c]]
 LIMIT $3
@@ -66,31 +56,6 @@ LIMIT $3
 SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint,
     (SELECT min(due_at) FROM ff_exec_core WHERE due_at IS NOT NULL),
     (SELECT min(purge_at) FROM ff_exec_core WHERE purge_at IS NOT NULL)
--- name: bodies
-SELECT c.execution_id, c.partition_key,
-    [[body_parts]]
-FROM ff_exec_core AS c [[body_of_c]]
-WHERE c.execution_id = ANY($1::uuid[])
--- name: update_hot
-UPDATE ff_exec_core AS c SET [[set_hot]]
-FROM [[rows]] AS v ([[hot]], execution_id)
-WHERE c.execution_id = v.execution_id
--- name: update_all
-UPDATE ff_exec_core AS c SET [[set_state]]
-FROM [[rows]] AS v ([[state]], execution_id)
-WHERE c.execution_id = v.execution_id
--- name: update_tags
-UPDATE ff_exec_body SET tags = $2 WHERE execution_id = $1
--- name: update_freed
-UPDATE ff_exec_core AS c SET [[set_freed]]
-FROM [[rows]] AS v ([[freed]], execution_id)
-WHERE c.execution_id = v.execution_id
--- name: update_bounds
-UPDATE ff_exec_body SET bounds = $2 WHERE execution_id = $1
--- name: update_payload
-UPDATE ff_exec_body AS b SET payload = v.payload, payload_encoding = v.payload_encoding
-FROM [[rows]] AS v (payload, payload_encoding, execution_id)
-WHERE b.execution_id = v.execution_id
 -- name: results
 SELECT [[attempt_of_a]] FROM ff_exec_core AS c
 CROSS JOIN LATERAL (
@@ -114,32 +79,3 @@ CROSS JOIN LATERAL (
     WHERE one.execution_id = right(m.execution_id, 36)::uuid OFFSET 0
 ) AS c
 WHERE m.flow_id = $1 GROUP BY c.state_id
--- name: delete_tags
-DELETE FROM ff_exec_tag WHERE execution_id = $1
--- name: purge_tags
-DELETE FROM ff_exec_tag WHERE execution_id = ANY($1::uuid[])
--- name: purge_attempts
-DELETE FROM ff_attempt WHERE execution_id = ANY($1::uuid[])
--- name: purge_body
-DELETE FROM ff_exec_body WHERE execution_id = ANY($1::uuid[])
--- name: purge_core
-DELETE FROM ff_exec_core WHERE execution_id = ANY($1::uuid[])
--- name: attempts
-SELECT execution_id, attempt_index, attempt_id, attempt_type, outcome, lease_epoch, worker_id,
-    worker_instance_id, started_at, ended_at, failure_reason, failure_category, NULL, NULL
-FROM ff_attempt WHERE execution_id = $1 ORDER BY attempt_index
--- name: result
-SELECT [[attempt]] FROM ff_attempt WHERE execution_id = $1 AND attempt_index = $2
--- name: ids_between
-SELECT partition_key, execution_id FROM ff_exec_core
-WHERE execution_id BETWEEN $1::uuid AND $2::uuid ORDER BY execution_id DESC LIMIT $3
--- name: ids_ending
-SELECT c.partition_key, c.execution_id FROM (
-    SELECT n.execution_id FROM (
-        SELECT execution_id FROM ff_exec_core ORDER BY execution_id DESC LIMIT $2
-    ) AS n
-    WHERE right(n.execution_id::text, length($1)) = $1 LIMIT $3
-) AS found JOIN ff_exec_core AS c ON c.execution_id = found.execution_id
-ORDER BY c.execution_id DESC
--- name: all_records
-SELECT [[record]] FROM ff_exec_core AS c JOIN ff_exec_body AS b ON b.execution_id = c.execution_id

@@ -14,7 +14,6 @@ from flowfabric.limits import CONFLICT_TRIES
 from flowfabric.model.migration import MigrationStatus
 from flowfabric.model.route import Route
 from flowfabric.stores.base import Reader, StoreConflict, Transaction
-from flowfabric.stores.codec import capabilities_text
 from flowfabric.stores.migrations import all_sql, refuse_unfit, schema_version_of, status_of
 from flowfabric.stores.postgres.connections import Borrowed, Connections
 from flowfabric.stores.postgres.declared import declared_schema, schema_of
@@ -29,9 +28,8 @@ from flowfabric.stores.postgres.schema import (
 from flowfabric.stores.postgres.session import Session, check_url
 from flowfabric.stores.postgres.transaction import MustHold, PostgresTransaction
 from flowfabric.stores.postgres.upkeep import server_facts, server_upkeep
-from flowfabric.stores.postgres.view import SQL, PostgresView
+from flowfabric.stores.postgres.view import PostgresView
 from flowfabric.stores.routebook import EMPTY_BOOK
-from flowfabric.stores.rows import DUMPED, dump_of
 from flowfabric.stores.schema import differences
 
 T = TypeVar("T")
@@ -185,7 +183,7 @@ class PostgresStore:
             [route.namespace for route in routes],
             lanes,
             [route.execution_kind for route in routes],
-            [capabilities_text(route.required_capabilities) for route in routes],
+            [",".join(route.required_capabilities) for route in routes],
         )
 
         async def work(tx: Any) -> None:
@@ -254,15 +252,7 @@ class PostgresStore:
     async def dump(self) -> dict[str, list[Any]]:
         """Everything stored, in a comparable order."""
         async with self._looking() as connection, connection.transaction():
-            view = PostgresView(connection, self._clock, EMPTY_BOOK)
-            tables = {
-                name: [tuple(row) for row in await connection.fetch(SQL[query])]
-                for name, query in DUMPED.items()
-            }
-            rows = await connection.fetch(SQL["all_records"])
-            records = await view.records([tuple(row) for row in rows])
-            declared = {**await view.dump_rows(), **await view.dump_logs()}
-        return {**dump_of(tables, records), **declared}
+            return await PostgresView(connection, self._clock, EMPTY_BOOK).dump()
 
 
 def _patience(config: EngineConfig) -> float:

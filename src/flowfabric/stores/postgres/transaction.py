@@ -20,7 +20,7 @@ from flowfabric.stores.base import Changes, Corrupt
 from flowfabric.stores.codec import candidates_of
 from flowfabric.stores.logs import Log, Position
 from flowfabric.stores.postgres.arrays import COPY_FROM_BYTES, guarded_statement
-from flowfabric.stores.postgres.view import PostgresView, by_id
+from flowfabric.stores.postgres.view import PostgresView
 from flowfabric.stores.routebook import RouteBook
 from flowfabric.stores.tables import (
     EPISODE_TABLES,
@@ -74,7 +74,7 @@ class PostgresTransaction(PostgresView):
         if self._last is not None:
             await super().save(self._last)
 
-    async def run(self, name: str, *values: Any) -> list[Any]:
+    async def run(self, name: str, *values: Any) -> Sequence[Any]:
         """A statement with locks or writes that belong to this transaction."""
         await self.begin()
         return await super().run(name, *values)
@@ -91,7 +91,7 @@ class PostgresTransaction(PostgresView):
             return await super().load(ids)
         rows = await self.fetch("look", [key[-36:] for key in ids])
         await self._see_clock_of(rows)
-        found = by_id(await self.records([tuple(row)[:-3] for row in rows]))
+        found = await self.records_by_id(rows)
         for key in found:
             self._see(key, rows[0][-3])
         return found
@@ -118,13 +118,11 @@ class PostgresTransaction(PostgresView):
         rows = await self.fetch("look_ready", numbers, self.now, 2) if numbers else []
         if len(rows) > 1:
             raise MustHold
-        plain = [tuple(row) for row in rows]  # the version comes last
-        records = await self.records([row[:-5] for row in plain])
-        found = candidates_of(records, [row[-5:-1] for row in plain])
+        found = candidates_of(await self.records(rows), [row[-5:-1] for row in rows])
         for execution, _ in found:
             if execution.last_mutation_at > self.now:
                 raise MustHold  # it changed after the clock was read: time must not run backwards
-            self._see(execution.execution_id, rows[0][-1])
+            self._see(execution.execution_id, rows[0][-1])  # the version comes last
         return found
 
     # --- writing -------------------------------------------------------------------------------
@@ -151,8 +149,8 @@ class PostgresTransaction(PostgresView):
 
     async def _write_at_once(self, changes: Changes) -> None:
         if changes.created:
-            await self._create(changes)
-        await self._gather(changes)
+            await self.create(changes)
+        await self.gather(changes)
         if self._seen is None:
             await self._flush()
             return

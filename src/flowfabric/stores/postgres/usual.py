@@ -3,53 +3,56 @@
 Every transition writes the row anew, into the table and into the log. A number takes four or eight
 bytes each time, an empty column one bit, and nearly all executions are never tried again, never
 signalled and have no delay. Rows from before hold the values themselves; both forms are read.
+
+The usual value of a field is its default, unless usual work changes it (`Step`, `Taken`), or the
+value of the field that it names (`Usually`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Final
 
-from flowfabric.stores.queries import RECORD_COLUMNS
+from flowfabric.model.columns import Written
+from flowfabric.stores.execution_columns import DEFAULTS, RECORD, STORED, Stored
 
 TABLE: Final = "ff_exec_core"
-# The usual value: a constant, or the value of another column of the row.
-USUAL: Final[Mapping[str, str]] = {
-    "attempt_spent_ms": "0",
-    "retry_count": "0",
-    "replay_count": "0",
-    "reclaim_count": "0",
-    "aging_ms": "0",
-    "side_holds": "0",
-    "signal_count": "0",
-    "signal_bytes": "0",
-    "open_group": "0",
-    "next_attempt_type": "'initial'",
-    "blocking_detail": "''",
-    "eligible_at": "created_at",
-    "last_mutation_at": "last_transition_at",
+_CHANGING: Final = (Written.STEP, Written.TAKEN, Written.BODY)
+
+
+def _constants() -> Iterator[tuple[str, str]]:
+    for name, (column, source, written, _) in STORED.items():
+        default = DEFAULTS.get(source)
+        if default is not None and written not in _CHANGING:
+            value = default if column.write is None else column.write(default)
+            if value is not None:  # a record's default is empty in every store
+                yield name, repr(value)  # our own words hold no quote
+
+
+# Usual values in SQL, and columns that usually hold the value of another one of the row.
+CONSTANT: Final = dict(_constants())
+SAME: Final[Mapping[str, str]] = {
+    name: usually for name, each in STORED.items() if (usually := each.column.held.usually)
 }
 
 
-def _read(column: str) -> str:
-    """The value of a column of `c`."""
-    usual = USUAL.get(column.removeprefix("c."))
-    if usual is None:
-        return column
-    return f"coalesce({column}, {f'c.{usual}' if usual.endswith('_at') else usual})"
+def _read(stored: Stored) -> str:
+    """The value of a column, as SQL."""
+    name = stored.column.name
+    if stored.written is Written.BODY:
+        return f"b.{name}"
+    usual = f"c.{SAME[name]}" if name in SAME else CONSTANT.get(name)
+    return f"c.{name}" if usual is None else f"coalesce(c.{name}, {usual})"
 
 
-# The columns a record is read from, in the order of RECORD_COLUMNS.
-RECORD: Final = ", ".join(map(_read, RECORD_COLUMNS.split(", ")))
+RECORD_COLUMNS: Final = ", ".join(map(_read, RECORD))
 
 
 def stored(values: Mapping[str, str]) -> list[str]:
-    """The columns of a row to be written, given as SQL by name: empty where the value is usual."""
-    return [_stored(name, values) for name in values]
-
-
-def _stored(name: str, values: Mapping[str, str]) -> str:
-    usual = USUAL.get(name)
-    if usual is not None and usual.endswith("_at"):
-        usual = values.get(usual)  # a statement that leaves that column alone cannot compare
-    return values[name] if usual is None else f"nullif({values[name]}, {usual})"
+    """The columns of a row to be written, given as SQL by name: empty where the value is usual. A
+    statement that leaves the other column alone cannot compare."""
+    usual = CONSTANT | {name: values[other] for name, other in SAME.items() if other in values}
+    return [
+        f"nullif({value}, {usual[name]})" if name in usual else value
+        for name, value in values.items()
+    ]

@@ -17,7 +17,7 @@ Row = tuple[Any, ...]
 Varies = tuple[bool, ...]  # for each column whether its values differ
 
 _SIZES: Final = (100, 10)  # rows per statement: as many as fit, then fewer, the rest singly
-SHARED_FROM_ROWS: Final = _SIZES[-1]  # fewer rows share no statement
+_SHARED_FROM_ROWS: Final = _SIZES[-1]  # fewer rows share no statement
 _STATEMENTS_MAX: Final = 256
 
 
@@ -28,22 +28,23 @@ class Sheet(NamedTuple):
     columns: tuple[str, ...]
 
 
-def insert_many(connection: sqlite3.Connection, sheet: Sheet, rows: Sequence[Row]) -> None:
-    """Insert rows in their order."""
-    insert_columns(connection, sheet, list(zip(*rows, strict=True)))
-
-
 def insert_columns(
     connection: sqlite3.Connection, sheet: Sheet, columns: Sequence[Sequence[Any]]
 ) -> None:
-    """Insert rows given column by column."""
+    """Insert rows, given column by column; none if there are no columns."""
+    if not columns:
+        return
     rest = _write_shared(connection, _insert_shared, sheet, columns)
-    connection.executemany(insert_one(sheet), rest)
+    connection.executemany(_insert_one(sheet), rest)
 
 
-def update_many(connection: sqlite3.Connection, sheet: Sheet, rows: Sequence[Row]) -> None:
-    """Update rows by key; keys are unique."""
-    rest = _write_shared(connection, _update_shared, sheet, list(zip(*rows, strict=True)))
+def update_columns(
+    connection: sqlite3.Connection, sheet: Sheet, columns: Sequence[Sequence[Any]]
+) -> None:
+    """Update rows, given column by column, by key; keys are unique."""
+    if not columns:
+        return
+    rest = _write_shared(connection, _update_shared, sheet, columns)
     connection.executemany(_update_one(sheet), rest)
 
 
@@ -54,8 +55,8 @@ def _write_shared(
     columns: Sequence[Sequence[Any]],
 ) -> Sequence[Row]:
     """Write rows that fill whole statements; returns the few rows that are left."""
-    count = len(columns[0]) if columns else 0
-    whole = count - count % SHARED_FROM_ROWS
+    count = len(columns[0])
+    whole = count - count % _SHARED_FROM_ROWS
     rest = list(zip(*[column[whole:] for column in columns], strict=True)) if whole < count else []
     if whole == 0:
         return rest
@@ -74,8 +75,7 @@ def _write_shared(
 
 
 @lru_cache(_STATEMENTS_MAX)
-def insert_one(sheet: Sheet) -> str:
-    """The insert of one row."""
+def _insert_one(sheet: Sheet) -> str:
     marks = ", ".join("?" * len(sheet.columns))
     return f"INSERT INTO {sheet.table} ({', '.join(sheet.columns)}) VALUES ({marks})"
 

@@ -7,36 +7,18 @@ VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING
 -- name: insert_lane
 INSERT INTO ff_lane_registry (lane_id, lane_state, registered_at, changed_at, reason)
 VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING
--- name: load
-SELECT [[record]] FROM json_each(?) AS wanted
-CROSS JOIN ff_exec_core AS c ON c.execution_id = wanted.value
-CROSS JOIN ff_exec_body AS b ON b.execution_id = c.execution_id
 -- name: ready
 SELECT [[record]], [[body_parts]] FROM ff_exec_core AS c INDEXED BY ff_exec_ready
 CROSS JOIN ff_exec_body AS b ON b.execution_id = c.execution_id
-WHERE c.route_id = ?1 AND c.state_id < 10
-    AND (c.grant_expires_at IS NULL OR c.grant_expires_at < ?2)
-    AND (c.deadline_at IS NULL OR c.deadline_at > ?2)
+WHERE c.route_id = ?1 AND [[claimable]]
 ORDER BY c.ready_rank, c.execution_id LIMIT ?3
 -- name: next_due
 SELECT (SELECT min(due_at) FROM ff_exec_core INDEXED BY ff_exec_due WHERE due_at IS NOT NULL),
     (SELECT min(purge_at) FROM ff_exec_core INDEXED BY ff_exec_purge WHERE purge_at IS NOT NULL)
--- name: bodies
-SELECT c.execution_id, c.partition_key,
-    [[body_parts]]
-FROM json_each(?) AS wanted
-CROSS JOIN ff_exec_core AS c ON c.execution_id = wanted.value
-CROSS JOIN ff_exec_body AS b ON b.execution_id = c.execution_id
 -- name: update_step
 UPDATE ff_exec_core SET [[step_marks]] WHERE execution_id IN (SELECT value FROM json_each(?))
 -- name: update_freed
 UPDATE ff_exec_core SET [[freed_marks]] WHERE execution_id IN (SELECT value FROM json_each(?))
--- name: update_tags
-UPDATE ff_exec_body SET tags = ? WHERE execution_id = ?
--- name: update_bounds
-UPDATE ff_exec_body SET bounds = ? WHERE execution_id = ?
--- name: update_payload
-UPDATE ff_exec_body SET payload = ?, payload_encoding = ? WHERE execution_id = ?
 -- name: results
 SELECT [[attempt_of_a]] FROM json_each(?) AS wanted
 CROSS JOIN ff_exec_core AS c ON c.execution_id = wanted.value
@@ -53,36 +35,6 @@ WHERE a.outcome = 'ended_success' AND a.result IS NOT NULL
 SELECT c.state_id, count(*) FROM ff_flow_member AS m
 CROSS JOIN ff_exec_core AS c ON c.execution_id = substr(m.execution_id, -36)
 WHERE m.flow_id = ? GROUP BY c.state_id
--- name: delete_tags
-DELETE FROM ff_exec_tag WHERE execution_id = ?
--- name: purge_tags
-DELETE FROM ff_exec_tag WHERE execution_id = ?
--- name: purge_attempts
-DELETE FROM ff_attempt WHERE execution_id = ?
--- name: purge_body
-DELETE FROM ff_exec_body WHERE execution_id = ?
--- name: purge_core
-DELETE FROM ff_exec_core WHERE execution_id = ?
--- name: attempts
-SELECT execution_id, attempt_index, attempt_id, attempt_type, outcome, lease_epoch, worker_id,
-    worker_instance_id, started_at, ended_at, failure_reason, failure_category, NULL, NULL
-FROM ff_attempt WHERE execution_id = ? ORDER BY attempt_index
--- name: result
-SELECT [[attempt]] FROM ff_attempt WHERE execution_id = ? AND attempt_index = ?
--- name: ids_between
-SELECT partition_key, execution_id FROM ff_exec_core
-WHERE execution_id BETWEEN ?1 AND ?2 ORDER BY execution_id DESC LIMIT ?3
--- name: ids_ending
-SELECT c.partition_key, c.execution_id FROM (
-    SELECT n.execution_id FROM (
-        SELECT execution_id FROM ff_exec_core ORDER BY execution_id DESC LIMIT ?2
-    ) AS n
-    WHERE substr(n.execution_id, -length(?1)) = ?1 LIMIT ?3
-) AS found CROSS JOIN ff_exec_core AS c ON c.execution_id = found.execution_id
-ORDER BY c.execution_id DESC
--- name: all_records
-SELECT [[record]] FROM ff_exec_core AS c
-JOIN ff_exec_body AS b ON b.execution_id = c.execution_id
 -- name: clock
 SELECT boot_ms, time_ms, gain_ms, reached_ms, wish_ms, wished_at, refused_at
 FROM ff_clock WHERE boot_id = ?

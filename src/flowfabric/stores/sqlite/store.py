@@ -15,7 +15,6 @@ from flowfabric.errors import ConfigurationMismatch, InvalidInput, StoreUnavaila
 from flowfabric.model.migration import MigrationStatus
 from flowfabric.model.route import LaneState, Route
 from flowfabric.stores.base import Reader, StoreConflict, Transaction, refuse_join
-from flowfabric.stores.codec import capabilities_text
 from flowfabric.stores.drive import drive
 from flowfabric.stores.migrations import (
     Applied,
@@ -26,7 +25,6 @@ from flowfabric.stores.migrations import (
     status_of,
 )
 from flowfabric.stores.routebook import EMPTY_BOOK, RouteBook
-from flowfabric.stores.rows import DUMPED, dump_of
 from flowfabric.stores.schema import differences
 from flowfabric.stores.sqlite.clock import StoreClock
 from flowfabric.stores.sqlite.connection import WorkThread, in_transaction
@@ -195,7 +193,7 @@ class SqliteStore:
             for route in routes:
                 lane = (route.lane_id, LaneState.ACTIVE.value, now, now, "")
                 connection.execute(SQL["insert_lane"], lane)
-                needs = capabilities_text(route.required_capabilities)
+                needs = ",".join(route.required_capabilities)
                 values = (route.namespace, route.lane_id, route.execution_kind, needs)
                 connection.execute(SQL["insert_route"], values)
             connection.execute(SQL["bump_catalog"])
@@ -263,16 +261,7 @@ class SqliteStore:
         """Everything stored, in a comparable order."""
 
         def job(connection: sqlite3.Connection) -> dict[str, list[Any]]:
-            view = SqliteView(connection, self._clock.now_ms(), EMPTY_BOOK)
-            tables = {
-                name: connection.execute(SQL[query]).fetchall() for name, query in DUMPED.items()
-            }
-            records = view.records(connection.execute(SQL["all_records"]).fetchall())
-            return {
-                **dump_of(tables, records),
-                **view.dump_rows(),
-                **view.dump_logs(),
-            }
+            return drive(SqliteView(connection, self._clock.now_ms(), EMPTY_BOOK).dump())
 
         return await self._write_once(job)
 

@@ -6,67 +6,34 @@ import heapq
 import sqlite3
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cache
 from itertools import islice
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final
 
-from flowfabric.model.attempt import Attempt
 from flowfabric.model.execution import Body, Execution
-from flowfabric.model.record import Record, to_json
-from flowfabric.model.route import Catalog, Route
-from flowfabric.stores.base import (
-    Changes,
-    Corrupt,
-    Found,
-    ListFilter,
-    Wanted,
-    look_in_order,
-    within,
+from flowfabric.model.route import Route
+from flowfabric.stores.base import Changes, Corrupt, Found, Wanted, look_in_order, within
+from flowfabric.stores.codec import candidate_from_row, split_updates
+from flowfabric.stores.execution_columns import (
+    ALL,
+    ATTEMPT,
+    FREED,
+    HOT,
+    NEW_BODY,
+    NEW_CORE,
+    STEP,
+    TAG,
+    rows_alike,
 )
-from flowfabric.stores.codec import (
-    ATTEMPT_COLUMNS,
-    BODY_COLUMNS,
-    FIRST_COLUMNS,
-    FREED_COLUMNS,
-    HOT_COLUMNS,
-    MEMBER_COLUMNS,
-    STATE_COLUMNS,
-    STEP_COLUMNS,
-    attempt_from_row,
-    attempt_row,
-    body_from_row,
-    body_row,
-    bounds_text,
-    candidate_from_row,
-    execution_from_row,
-    execution_id_of,
-    first_row,
-    freed_row,
-    hot_row,
-    member_row,
-    state_row,
-    step_row,
-    tags_text,
-)
-from flowfabric.stores.indexes import EVERY_INDEX, PURGE, ExecutionIndex, Search, ready_order
-from flowfabric.stores.listing import Bound, counting_sql, listing_sql
+from flowfabric.stores.indexes import EVERY_INDEX, ready_order
+from flowfabric.stores.logs import LOGS, Log, LogOrder, Position
 from flowfabric.stores.queries import RECORD_COLUMNS, queries_of
-from flowfabric.stores.readable import first_readable
 from flowfabric.stores.routebook import RouteBook
-from flowfabric.stores.rows import (
-    TAG_COLUMNS,
-    counts_by_state,
-    members_by_state,
-)
-from flowfabric.stores.searches import Form, form_of, parts_of
-from flowfabric.stores.spoiled import NOT_TEXT, SpoiledRow, intact
-from flowfabric.stores.sqlite.bulk import Row, Sheet, insert_many, update_many
-from flowfabric.stores.sqlite.logs import Logs
-from flowfabric.stores.sqlite.small import SmallTables, mark, search_values, wanted_sql
-from flowfabric.stores.tables import LANES, SCOPES, SWEPT_TABLES, TIMED_TABLES, Key, next_row_due
-from flowfabric.stores.values import odd_values, sheets
+from flowfabric.stores.spoiled import NOT_TEXT, SpoiledRow
+from flowfabric.stores.sqlite.bulk import Sheet, insert_columns, update_columns
+from flowfabric.stores.sqlite.small import SmallTables
+from flowfabric.stores.tables import TIMED_TABLES, Columns, names_of, next_row_due
+from flowfabric.stores.values import sheets
 
-R = TypeVar("R", bound=Record)
 Candidate = tuple[Execution, Body]
 
 
@@ -74,41 +41,33 @@ def _order(candidate: Candidate) -> tuple[int, str]:
     return ready_order(candidate[0])
 
 
-SQL: Final = queries_of(
-    "sqlite",
-    (
-        ("step_marks", ", ".join(f"{name} = ?" for name in STEP_COLUMNS)),
-        ("freed_marks", ", ".join(f"{name} = ?" for name in FREED_COLUMNS)),
-    ),
+AMONG: Final = "IN (SELECT value FROM json_each(?1))"
+_NAMED: Final = (
+    "json_each(?1) AS wanted CROSS JOIN ff_exec_core AS c ON c.execution_id = wanted.value "
+    "CROSS JOIN ff_exec_body AS b ON b.execution_id = c.execution_id"
 )
-_CORE: Final = Sheet("ff_exec_core", FIRST_COLUMNS)
-_BODY: Final = Sheet("ff_exec_body", BODY_COLUMNS)
-_TAG: Final = Sheet("ff_exec_tag", TAG_COLUMNS)
-_ATTEMPT: Final = Sheet("ff_attempt", ATTEMPT_COLUMNS)
-_MEMBER: Final = Sheet("ff_exec_core", MEMBER_COLUMNS)
-_HOT: Final = Sheet("ff_exec_core", ("execution_id", *HOT_COLUMNS))
-_STATE: Final = Sheet("ff_exec_core", ("execution_id", *STATE_COLUMNS))
-
-
-@cache
-def _search_sql(form: Form) -> str:
-    """Executions by an index, which is named: statistics must not change the plan."""
-    columns = "c.partition_key, c.execution_id" if form.is_keys else RECORD_COLUMNS
-    parts = parts_of(form, "c", mark, 1 if form.is_one else 2)
-    source = f"ff_exec_core AS c INDEXED BY {form.of.name}"
-    if not form.is_one:
-        source = wanted_sql(form, source, "c")
-    if not form.is_keys:
-        source += " CROSS JOIN ff_exec_body AS b ON b.execution_id = c.execution_id"
-    page = f"ORDER BY {parts.order} LIMIT {parts.limit}"
-    return f"SELECT {columns} FROM {source} {parts.where} {page}"
-
-
+_ENDING: Final = "substr(n.execution_id, -length(?1))"
+SQL: Final = queries_of("sqlite", (("among_ids", AMONG), ("named", _NAMED), ("ending", _ENDING)))
+_SHEETS: Final = {
+    "core": Sheet("ff_exec_core", names_of(NEW_CORE)),
+    "body": Sheet("ff_exec_body", names_of(NEW_BODY)),
+    "tag": Sheet("ff_exec_tag", names_of(TAG)),
+    "attempt": Sheet("ff_attempt", ATTEMPT.names),
+    "update_hot": Sheet("ff_exec_core", HOT.names),
+    "update_all": Sheet("ff_exec_core", ALL.names),
+    "update_payload": Sheet("ff_exec_body", ("execution_id", "payload", "payload_encoding")),
+}
 _NEXT_DUE: Final = ", ".join([SQL["next_due"], *map(next_row_due, TIMED_TABLES)])
 
 
-class SqliteView(SmallTables, Logs):
+class SqliteView(SmallTables):
     """One transaction, or one read, on a connection."""
+
+    SQL = SQL
+    RECORD_COLUMNS = RECORD_COLUMNS
+    LOG_ORDER = LogOrder(("event_id",), "0, event_id", ("",))
+    AMONG = AMONG
+    NO_LIMIT = -1
 
     def __init__(self, connection: sqlite3.Connection, now: int, book: RouteBook) -> None:
         self._connection = connection
@@ -116,74 +75,35 @@ class SqliteView(SmallTables, Logs):
         self._is_current = False  # whether the cached routes were compared with the file
         self.now = now
 
-    @property
-    def book(self) -> RouteBook:
-        """The routes as of this view, for the next one to start from."""
+    async def routes_now(self) -> RouteBook:
+        if not self._is_current:
+            self._is_current = True
+            version = (await self.fetch("catalog_version"))[0][0]
+            if version != self._book.catalog.version:
+                await self._read_book(version)
         return self._book
-
-    def _all(self, name: str, *values: Any) -> list[Any]:
-        return self._connection.execute(SQL[name], values).fetchall()
-
-    def _many(self, name: str, rows: Iterable[tuple[Any, ...]]) -> None:
-        self._connection.executemany(SQL[name], rows)
-
-    def _routes(self) -> RouteBook:
-        if self._is_current:
-            return self._book
-        self._is_current = True
-        version = self._all("catalog_version")[0][0]
-        if version != self._book.catalog.version:
-            routes = self._all("routes")
-            self._book = RouteBook(version, routes, self.every_row(LANES), self.every_row(SCOPES))
-        return self._book
-
-    def records(self, rows: Sequence[Any]) -> list[Execution | Corrupt]:
-        routes = self._book.by_id
-        if any(row[2] not in routes for row in rows):
-            routes = self._routes().by_id
-        return [execution_from_row(row, routes) for row in rows]
-
-    def _executions(self, rows: Sequence[Any]) -> list[Execution]:
-        """Decodable ones only: a corrupt row must not stop a loop or a claim."""
-        return [record for record in self.records(rows) if isinstance(record, Execution)]
 
     # --- reads ---------------------------------------------------------------------------------
 
-    async def catalog(self) -> Catalog:
-        return self._routes().catalog
-
     async def load(self, ids: Sequence[str]) -> dict[str, Execution | Corrupt]:
-        wanted = to_json([key[-36:] for key in ids]).decode()
-        return {record.execution_id: record for record in self.records(self._all("load", wanted))}
+        wanted = self.listed([key[-36:] for key in ids])
+        return await self.records_by_id(await self.fetch("get", wanted))
 
     get = load
 
     async def load_free(self, ids: Sequence[str]) -> dict[str, Execution | Corrupt]:
         return await self.load(ids)  # the file's write lock covers everything
 
-    async def results(self, ids: Sequence[str]) -> dict[str, Attempt]:
-        wanted = {key[-36:]: key for key in ids}
-        rows = self._all("results", to_json(list(wanted)).decode())
-        return {wanted[row[0]]: attempt_from_row(wanted[row[0]], row) for row in rows}
-
-    async def result_sizes(self, ids: Sequence[str]) -> dict[str, int]:
-        wanted = {key[-36:]: key for key in ids}
-        rows = self._all("result_sizes", to_json(list(wanted)).decode())
-        return {wanted[uuid]: size for uuid, size in rows}
-
-    async def count_members(self, flow_id: str) -> list[tuple[str, int]]:
-        return members_by_state(self._all("count_members", flow_id))
-
     async def ready(
         self, routes: Sequence[Route], limit: int, bytes_max: int | None = None
     ) -> list[Candidate]:
-        with self._ranked(routes) as found:
+        with self._ranked(routes, await self.routes_now()) as found:
             return within(islice(found, limit), bytes_max)
 
     @contextmanager
-    def _ranked(self, routes: Sequence[Route]) -> Iterator[Iterable[Candidate]]:
+    def _ranked(self, routes: Sequence[Route], book: RouteBook) -> Iterator[Iterable[Candidate]]:
         """The executions waiting on these routes, best first, each read on demand."""
-        ids = self._routes().ids
+        ids = book.ids
         lines = [self._line(ids[route]) for route in routes if route in ids]
         try:
             yield lines[0] if len(lines) == 1 else heapq.merge(*lines, key=_order)
@@ -210,89 +130,10 @@ class SqliteView(SmallTables, Logs):
     async def look(self, wanted: Wanted) -> Found:
         return await look_in_order(self, wanted)
 
-    async def search(self, search: Search[R]) -> list[R]:
-        if not search.prefixes:
-            return []
-        if isinstance(search.index, ExecutionIndex):
-            return cast("list[R]", await self._search_executions(search))
-        return await self.search_rows(search)
-
-    async def search_keys(self, search: Search[Any]) -> list[Key]:
-        if not search.prefixes:
-            return []
-        if not isinstance(search.index, ExecutionIndex):
-            return self.search_row_keys(search)
-        rows = self._execution_rows(search, search.limit, is_keys=True)
-        return [(execution_id_of(row[0], row[1]),) for row in rows if type(row) is not SpoiledRow]
-
-    async def _search_executions(self, search: Search[Any]) -> list[Execution]:
-        async def fetch(asked: int) -> list[Any]:
-            return self._execution_rows(search, asked)
-
-        async def decode(rows: Sequence[Any]) -> list[Execution]:
-            return self._executions(rows)
-
-        if search.limit is None:
-            return self._executions(self._execution_rows(search, None))
-        return await first_readable(fetch, decode, search.limit)
-
-    def _execution_rows(
-        self, search: Search[Any], limit: int | None, *, is_keys: bool = False
-    ) -> list[Any]:
-        prefixes: Sequence[Key] = search.prefixes
-        if search.size and search.index.order[0] == "route_id":
-            ids = self._routes().ids
-            prefixes = [(ids[key[0]], *key[1:]) for key in prefixes if key[0] in ids]
-            if not prefixes:
-                return []
-        form = form_of(search, is_keys=is_keys)._replace(is_one=len(prefixes) == 1)
-        values = search_values(search, prefixes, limit)
-        return self._connection.execute(_search_sql(form), values).fetchall()
-
-    async def bodies(self, ids: Sequence[str]) -> dict[str, Body]:
-        rows = self._all("bodies", to_json([key[-36:] for key in ids]).decode())
-        found = {}
-        for row in rows:
-            key = execution_id_of(row[1], row[0])
-            found[key] = body_from_row(key, intact(row, key)[2:])
-        return found
-
-    async def attempts(self, execution_id: str) -> list[Attempt]:
-        rows = self._all("attempts", execution_id[-36:])
-        return [attempt_from_row(execution_id, row) for row in rows]
-
-    async def result(self, execution_id: str, attempt_index: int) -> Attempt | None:
-        rows = self._all("result", execution_id[-36:], attempt_index)
-        return attempt_from_row(execution_id, rows[0]) if rows else None
-
-    async def list_executions(self, wanted: ListFilter, limit: int) -> list[Execution | Corrupt]:
-        numbers, values = self._listed(wanted), Bound()
-        sql = listing_sql(wanted, numbers, limit, values.numbered("?"))
-        return self.records(self._connection.execute(sql, values).fetchall())
-
-    async def count_listed(self, wanted: ListFilter) -> int:
-        numbers, values = self._listed(wanted), Bound()
-        sql = counting_sql(wanted, numbers, values.numbered("?"))
-        return int(self._connection.execute(sql, values).fetchone()[0])
-
-    def _listed(self, wanted: ListFilter) -> list[int] | None:
-        """The numbers of a listing's routes."""
-        ids = self._routes().ids
-        if wanted.routes is None:
-            return None
-        return [ids[route] for route in wanted.routes if route in ids]
-
-    async def ids_between(self, first: str, last: str, limit: int) -> list[str]:
-        rows = self._all("ids_between", first, last, limit)
-        return [execution_id_of(row[0], row[1]) for row in rows]
-
-    async def ids_ending(self, ending: str, among: int, limit: int) -> list[str]:
-        rows = self._all("ids_ending", ending, among, limit)
-        return [execution_id_of(row[0], row[1]) for row in rows]
-
-    async def count(self) -> list[tuple[Route, str, int]]:
-        routes = self._routes().by_id
-        return counts_by_state(routes, self._all("count"))
+    async def log_ends(self) -> dict[Log[Any], Position]:
+        newest = ", ".join(f"(SELECT max(event_id) FROM {log.name})" for log in LOGS)
+        found = (await self.query(f"SELECT {newest}"))[0]
+        return {log: (0, number or 0) for log, number in zip(LOGS, found, strict=True)}
 
     async def next_due(self) -> int | None:
         times = self._connection.execute(_NEXT_DUE).fetchone()  # an idle engine asks this often
@@ -315,10 +156,7 @@ class SqliteView(SmallTables, Logs):
         return problems
 
     async def odd_values(self) -> list[tuple[str, str]]:
-        async def fetch(sql: str, values: Sequence[Any]) -> list[Any]:
-            return self._connection.execute(sql, values).fetchall()
-
-        found = await odd_values(fetch, lambda number: f"?{number}")
+        found = await super().odd_values()
         named = {row for row, _ in found}
         return [*found, *(each for each in self._not_text() if each[0] not in named)]
 
@@ -336,76 +174,22 @@ class SqliteView(SmallTables, Logs):
 
     async def save(self, changes: Changes) -> None:
         if changes.created:
-            self._insert(changes)
-        self._update(changes)
-        if changes.retagged:
-            self._retag(changes)
-        for key in changes.rebound:
-            text = bounds_text(changes.updated[key].bounds)
-            self._connection.execute(SQL["update_bounds"], (text, key[-36:]))
-        if changes.attempts:
-            insert_many(self._connection, _ATTEMPT, list(map(attempt_row, changes.attempts)))
-        for log, events in changes.appended():
-            self.append(log, events)
-        passed = changes.payloads.items()
-        self._many("update_payload", ((*body, key[-36:]) for key, body in passed))
-        for table, written in changes.rows.items():
-            self.write_rows(table, written)
-            if table.in_catalog:
-                self._connection.execute(SQL["bump_catalog"])
-                self._is_current = False
+            await self.create(changes)
+        await self.gather(changes)
+        if any(table.in_catalog for table in changes.rows):
+            self._is_current = False
 
-    def _insert(self, changes: Changes) -> None:
-        ids = self._book.ids
-        created = changes.created.values()
-        core = [first_row(e, ids[e.route]) for e, _ in created if e.flow_id is None]
-        if core:
-            insert_many(self._connection, _CORE, core)
-        members = [member_row(e, ids[e.route]) for e, _ in created if e.flow_id is not None]
-        if members:
-            insert_many(self._connection, _MEMBER, members)
-        body = [body_row(e, body, ids[e.route]) for e, body in created]
-        insert_many(self._connection, _BODY, body)
-        tags = [(e.execution_id[-36:], *pair) for e, _ in created for pair in e.tags.items()]
-        if tags:
-            insert_many(self._connection, _TAG, tags)
+    async def insert(self, name: str, columns: Columns) -> None:
+        insert_columns(self._connection, _SHEETS[name], columns)
 
-    def _update(self, changes: Changes) -> None:
+    def update(self, name: str, columns: Columns) -> None:
+        update_columns(self._connection, _SHEETS[name], columns)
+
+    def update_executions(self, changes: Changes) -> None:
         """Renewals and ends differ in their key only: one statement for all equal ones."""
-        steps: dict[Row, list[str]] = {}
-        freed: dict[Row, list[str]] = {}
-        hot, everything = [], []
-        for key, execution in changes.updated.items():
-            if key in changes.cold:
-                everything.append((key[-36:], *state_row(execution)))
-            elif key in changes.taken:
-                hot.append((key[-36:], *hot_row(execution)))
-            elif key in changes.freed:
-                freed.setdefault(freed_row(execution), []).append(key[-36:])
-            else:
-                steps.setdefault(step_row(execution), []).append(key[-36:])
-        for name, alike in (("update_step", steps), ("update_freed", freed)):
-            for row, ids in alike.items():
-                self._connection.execute(SQL[name], (*row, to_json(ids).decode()))
-        if hot:
-            update_many(self._connection, _HOT, hot)
-        if everything:
-            update_many(self._connection, _STATE, everything)
-
-    def _retag(self, changes: Changes) -> None:
-        for key in changes.retagged:
-            uuid, tags = key[-36:], changes.updated[key].tags
-            self._connection.execute(SQL["update_tags"], (tags_text(tags), uuid))
-            self._connection.execute(SQL["delete_tags"], (uuid,))
-            insert_many(self._connection, _TAG, [(uuid, *pair) for pair in tags.items()])
-
-    async def purge(self, until: int, limit: int) -> int:
-        keys = await self.search_keys(Search(PURGE, until=until, limit=limit, is_held=True))
-        gone = [(key[0].partition("}:")[2],) for key in keys]  # also one that is no UUID
-        for name in ("purge_tags", "purge_attempts", "purge_body", "purge_core"):
-            self._many(name, gone)
-        self.purge_rows([key[0] for key in keys])
-        return len(gone)
-
-    async def sweep(self, *, keys_until: int, limit: int) -> int:
-        return sum(self.sweep_rows(table, keys_until, limit) for table in SWEPT_TABLES)
+        steps, hot, freed, everything = split_updates(changes)
+        for name, part, written in (("update_step", STEP, steps), ("update_freed", FREED, freed)):
+            for row, keys in rows_alike(part, written).items():
+                self._connection.execute(SQL[name], (*row, self.listed(keys)))
+        self.update("update_hot", HOT.to_columns(hot))
+        self.update("update_all", ALL.to_columns(everything))
