@@ -23,14 +23,13 @@ from flowfabric.config import EngineConfig
 from flowfabric.engine.engine import Engine
 from flowfabric.errors import DeliveryExpired
 from flowfabric.model.feed import Event, EventFilter
+from flowfabric.stores.postgres.arrays import GATE
 from tests.chaos.worker_process import say
 
 KINDS = ("operator",)
 SUBJECTS = 50  # of each writer
 WANTED = EventFilter(namespace="gap", event_types=("held",))
-INSERT = (
-    "INSERT INTO ff_operator_event (subject, event_type, namespace, occurred_at, actor) VALUES "
-)
+INSERT = "INSERT INTO ff_operator_event (subject, event_type, namespace, occurred_at, actor)"
 Rows = list[tuple[str, int, str]]
 
 
@@ -70,7 +69,8 @@ async def connected(url: str) -> AsyncIterator[Callable[[Rows, float, bool], Awa
     """How a writer writes, without an engine: it chooses when its transactions end."""
     if url.startswith("postgresql"):
         connection = await asyncpg.connect(url)
-        sql = f"{INSERT} ($1, 'held', 'gap', $2, $3)"
+        # As an engine does it: it says which number was the last, and draws then.
+        sql = f"WITH {GATE} {INSERT} SELECT $1, 'held', 'gap', $2, $3 FROM gate"
 
         async def put(rows: Rows, pause: float, keeps: bool) -> None:
             transaction = connection.transaction()
@@ -83,7 +83,7 @@ async def connected(url: str) -> AsyncIterator[Callable[[Rows, float, bool], Awa
         await connection.close()
         return
     plain = sqlite3.connect(url.removeprefix("sqlite:///"), timeout=120, isolation_level=None)
-    statement = f"{INSERT} (?, 'held', 'gap', ?, ?)"
+    statement = f"{INSERT} VALUES (?, 'held', 'gap', ?, ?)"
 
     async def put_plain(rows: Rows, pause: float, keeps: bool) -> None:
         plain.execute("BEGIN IMMEDIATE")

@@ -10,14 +10,16 @@ import asyncpg
 
 from flowfabric.model.feed import Event
 from flowfabric.stores.postgres import view
+from flowfabric.stores.postgres.arrays import GATE
 from tests.support.lab import Lab
 
 if TYPE_CHECKING:
     import pytest
 
+# As an engine does it: it says which number was the last, and draws then.
 INSERT = (
-    "INSERT INTO ff_operator_event (subject, event_type, details, namespace, tags, occurred_at, "
-    "actor) VALUES ($1, 'held', NULL, 'n', NULL, $2, '')"
+    f"WITH {GATE} INSERT INTO ff_operator_event (subject, event_type, namespace, occurred_at, actor)"
+    " SELECT $1, 'held', 'n', $2, '' FROM gate"
 )
 
 
@@ -62,8 +64,54 @@ def test_an_event_that_commits_late_is_not_skipped(postgres_url: str) -> None:
 
 def test_a_missing_horizon_is_noticed(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted: readers do not wait for open transactions, and go on by number."""
-    monkeypatch.setattr(view, "_HORIZON", "SELECT 9223372036854775806")
+    monkeypatch.setattr(view, "_HORIZON", "SELECT last_value FROM ff_event_id")
     assert "late" not in late_commit(postgres_url)
+
+
+def test_events_come_in_the_order_in_which_they_were_written(postgres_url: str) -> None:
+    """Not in that of their transactions: an older one may have waited for a younger one's lock."""
+    lab = Lab(postgres_url)
+    lab.open()
+
+    async def story() -> list[str]:
+        older, younger = await asyncpg.connect(postgres_url), await asyncpg.connect(postgres_url)
+        slow = older.transaction()
+        await slow.start()
+        await older.execute("SELECT pg_current_xact_id()")
+        await younger.execute(INSERT, "first", 2)
+        await older.execute(INSERT, "second", 1)
+        await slow.commit()
+        found, _ = await rest(lab, None)
+        await older.close()
+        await younger.close()
+        return [event.subject for event in found]
+
+    try:
+        assert lab.run(story()) == ["first", "second"]
+    finally:
+        lab.close()
+
+
+def test_a_transaction_of_another_program_delays_no_event(postgres_url: str) -> None:
+    lab = Lab(postgres_url)
+    lab.open()
+
+    async def story() -> list[str]:
+        idle, writer = await asyncpg.connect(postgres_url), await asyncpg.connect(postgres_url)
+        open_one = idle.transaction()
+        await open_one.start()
+        await idle.execute("SELECT pg_current_xact_id()")
+        await writer.execute(INSERT, "told", 1)
+        found, _ = await rest(lab, None)
+        await open_one.rollback()
+        await idle.close()
+        await writer.close()
+        return [event.subject for event in found]
+
+    try:
+        assert lab.run(story()) == ["told"]
+    finally:
+        lab.close()
 
 
 async def written(

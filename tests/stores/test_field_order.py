@@ -126,7 +126,7 @@ ORDER = {
         flow_id kind execution_id reason tries due_at
     """,
     "LogMark": """
-        log trimmed_xact trimmed_id trimmed_at
+        log trimmed_id trimmed_at
     """,
     "StreamRow": """
         execution_id attempt_index created_at last_ms last_seq client_seq total_bytes

@@ -160,8 +160,7 @@ def test_sqlite_updates_search_by_key_whatever_the_statistics_say(
 @pytest.mark.parametrize("log", LOGS, ids=lambda log: log.name)
 def test_a_page_of_a_log_is_read_by_position(sqlite_template: Path, log: Log[Any]) -> None:
     """Neither sorted nor searched row by row."""
-    order = sqlite_view.SqliteView.LOG_ORDER
-    sql = f"EXPLAIN QUERY PLAN {log.page_sql(order, (), sqlite_small.mark)}"
+    sql = f"EXPLAIN QUERY PLAN {log.page_sql((), sqlite_small.mark)}"
     with closing(sqlite3.connect(sqlite_template)) as connection:
         plan = connection.execute(sql, (1, 9, 10)).fetchall()
     text = "\n".join(row[3] for row in plan)

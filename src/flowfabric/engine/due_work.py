@@ -151,7 +151,7 @@ async def trim_logs(tx: Transaction, until: int, limit: int) -> int:
     rows = Rows()
     rows.take(LOG_MARKS, await tx.rows(LOG_MARKS, [(log.name,) for log in gone]))
     for log, positions in gone.items():
-        rows.put(LOG_MARKS, LogMark(log.name, *max(positions), until))
+        rows.put(LOG_MARKS, LogMark(log.name, max(positions), until))
     await save_rows(tx, rows)
     return sum(map(len, gone.values()))
 

@@ -82,6 +82,5 @@ class LogMark(Record, frozen=True):
     """How far a log was trimmed: a reader behind this has lost events."""
 
     log: str
-    trimmed_xact: int
     trimmed_id: int
     trimmed_at: Instant  # events from before this instant are gone

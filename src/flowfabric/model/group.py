@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from flowfabric.model.feed import Event, EventFilter, EventKind
 from flowfabric.model.record import Record
 
-# How far each kind of event was read: the transaction and the number of the last one.
-Places = Mapping[EventKind, tuple[int, int]]
+# How far each kind of event was read: the number of the last one.
+Places = Mapping[EventKind, int]
 
 
 class GroupRow(Record, frozen=True):

@@ -20,14 +20,13 @@ from flowfabric.stores.spoiled import intact
 from flowfabric.stores.tables import Layout
 
 E = TypeVar("E", bound=Record)
-# The transaction that wrote an event, 0 where commits are serial, and the event's number. Events
-# are read in this order: numbers are drawn before the commit, transactions are waited for.
-Position = tuple[int, int]
+# The number of an event. It is drawn while what the event is about is locked, so events about one
+# thing have numbers in their order; readers wait for transactions that have drawn one.
+Position = int
 Mark = Callable[[int], str]  # the placeholder of the value with this number
 
-BEFORE_ALL: Final[Position] = (0, 0)
-NUMBER_MAX: Final = (1 << 63) - 1
-AFTER_ALL: Final[Position] = (NUMBER_MAX, NUMBER_MAX)
+BEFORE_ALL: Final[Position] = 0
+AFTER_ALL: Final[Position] = (1 << 63) - 1
 
 
 class LogQuery(Record, frozen=True, kw_only=True):
@@ -68,32 +67,27 @@ class Log(Layout[E]):
     def entry(self, row: Sequence[Any]) -> tuple[Position, E]:
         """An event with its position, which comes first in the row; raises Corruption naming both
         if it cannot be decoded."""
-        transaction, number, *values = row
+        number, *values = row
         try:
             intact(row, "the event")
-            return (transaction, number), self.decoded(values)
+            return number, self.decoded(values)
         except FlowFabricError as error:
             raise Corruption(f"{self.name} {number}: {error.detail}") from None
 
-    def page_sql(self, order: LogOrder, columns: Sequence[tuple[str, int]], mark: Mark) -> str:
+    def page_sql(self, columns: Sequence[tuple[str, int]], mark: Mark) -> str:
         """A page of entries: the position it starts after, its last position, the values of the
         columns, and the limit are bound."""
-        size = len(order.columns)
         numbers = count(1)
-        place = ", ".join(order.columns)
-        where = []
-        for sign in (">", "<="):
-            bound = ", ".join(order.bound(at, mark(next(numbers))) for at in range(size))
-            where.append(f"({place}) {sign} ({bound})")
+        where = [f"event_id > {mark(next(numbers))}", f"event_id <= {mark(next(numbers))}"]
         for column, several in columns:
             marks = ", ".join(mark(next(numbers)) for _ in range(several))
             where.append(f"{column} IN ({marks})")
         return (
-            f"SELECT {order.shown}, {', '.join(self.fields)} FROM {self.name} "
-            f"WHERE {' AND '.join(where)} ORDER BY {place} LIMIT {mark(next(numbers))}"
+            f"SELECT event_id, {', '.join(self.names)} FROM {self.name} "
+            f"WHERE {' AND '.join(where)} ORDER BY event_id LIMIT {mark(next(numbers))}"
         )
 
-    def about_sql(self, order: LogOrder, mark: Mark) -> str:
+    def about_sql(self, mark: Mark) -> str:
         """The indexed events about one subject, at most so many. They are found first and sorted
         then: in the order of the log a database might walk through all of it."""
         if self.about is None:
@@ -102,39 +96,19 @@ class Log(Layout[E]):
         if self.about.where is not None:
             where += f" AND {self.about.where}"
         return (
-            f"SELECT {order.shown}, {', '.join(self.fields)} FROM "
-            f"(SELECT * FROM {self.name} WHERE {where} LIMIT {mark(2)}) AS t "
-            f"ORDER BY {', '.join(order.columns)}"
+            f"SELECT event_id, {', '.join(self.names)} FROM "
+            f"(SELECT * FROM {self.name} WHERE {where} LIMIT {mark(2)}) AS t ORDER BY event_id"
         )
 
-    def trim_sql(self, order: LogOrder, mark: Mark) -> str:
+    def trim_sql(self, mark: Mark) -> str:
         """Deletes events from before an instant, of at most so many that come first; returns their
         positions."""
-        place = ", ".join(order.columns)
-        newest = ", ".join(f"{column} DESC" for column in order.columns)
         return (
-            f"DELETE FROM {self.name} WHERE occurred_at < {mark(1)} AND ({place}) IN "
-            f"(SELECT {place} FROM {self.name} ORDER BY {place} LIMIT {mark(2)}) "
+            f"DELETE FROM {self.name} WHERE occurred_at < {mark(1)} AND event_id IN "
+            f"(SELECT event_id FROM {self.name} ORDER BY event_id LIMIT {mark(2)}) "
             # The newest stays: without it SQLite would count from one again.
-            f"AND ({place}) < (SELECT {place} FROM {self.name} ORDER BY {newest} LIMIT 1) "
-            f"RETURNING {order.shown}"
+            f"AND event_id < (SELECT max(event_id) FROM {self.name}) RETURNING event_id"
         )
-
-
-class LogOrder(NamedTuple):
-    """How a store orders the entries of its logs."""
-
-    columns: tuple[str, ...]
-    shown: str  # the two parts of a position, as they are read
-    casts: tuple[str, ...]  # behind a bound value of each column
-
-    def bound(self, at: int, placeholder: str) -> str:
-        """A value of one of the columns."""
-        return f"{placeholder}{self.casts[at]}"
-
-    def values(self, position: Position) -> tuple[Any, ...]:
-        """A position as bound."""
-        return position[-len(self.columns) :]
 
 
 LOGS: Final[tuple[Log[Any], ...]] = (
@@ -175,9 +149,9 @@ LOG_INDEXES: Final = tuple(log.about for log in LOGS if log.about is not None)
 LOG_OF: Final[dict[type[Record], Log[Any]]] = {log.record: log for log in LOGS}
 
 
-def query_values(query: LogQuery, order: LogOrder, limit: int | None) -> list[Any]:
+def query_values(query: LogQuery, limit: int | None) -> list[Any]:
     """The values of a page's statement."""
-    values = [*order.values(query.after), *order.values(query.until)]
+    values: list[Any] = [query.after, query.until]
     for _, several in query.only:
         values += several
     return [*values, limit]

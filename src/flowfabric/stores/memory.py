@@ -204,8 +204,8 @@ class MemoryView:
             self._append(history, (attempt,))
         for log, events in changes.appended():
             entries = tables.logs[log]
-            first = entries[-1][0][1] + 1 if entries else 1
-            self._append(entries, (((0, at), each) for at, each in enumerate(events, first)))
+            first = entries[-1][0] + 1 if entries else 1
+            self._append(entries, enumerate(events, first))
         for key, (payload, encoding) in changes.payloads.items():
             body = replace(tables.bodies[key], payload=payload, payload_encoding=encoding)
             self._put(tables.bodies, key, body)

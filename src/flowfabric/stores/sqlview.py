@@ -24,7 +24,7 @@ from flowfabric.stores.codec import (
 from flowfabric.stores.execution_columns import ATTEMPT, new_columns
 from flowfabric.stores.indexes import PURGE, ExecutionIndex, Search, uuid_of
 from flowfabric.stores.listing import Bound, counting_sql, listing_sql
-from flowfabric.stores.logs import LOGS, Log, LogOrder, LogQuery, Position, columns_of, query_values
+from flowfabric.stores.logs import LOGS, Log, LogQuery, Position, columns_of, query_values
 from flowfabric.stores.readable import first_readable, readable_rows
 from flowfabric.stores.routebook import RouteBook
 from flowfabric.stores.searches import Form, bound_values, form_of
@@ -50,7 +50,6 @@ class SqlView:
 
     SQL: ClassVar[Mapping[str, str]]  # named statements
     RECORD_COLUMNS: ClassVar[str]
-    LOG_ORDER: ClassVar[LogOrder]
     AMONG: ClassVar[str]  # behind a text column: its value is one of the first parameter's
     SKIPPING: ClassVar[str] = ""  # behind a search: rows locked elsewhere are left out
     NO_LIMIT: ClassVar[int | None] = None
@@ -287,20 +286,20 @@ class SqlView:
 
     async def read_log(self, log: Log[R], query: LogQuery) -> list[tuple[Position, R]]:
         async def fetch(asked: int | None) -> Rows:
-            sql = log.page_sql(self.LOG_ORDER, columns_of(query), self.mark)
-            return await self.query(sql, query_values(query, self.LOG_ORDER, asked))
+            sql = log.page_sql(columns_of(query), self.mark)
+            return await self.query(sql, query_values(query, asked))
 
         if query.limit is None:
             return list(map(log.entry, await fetch(self.NO_LIMIT)))
         return await readable_rows(fetch, log.entry, query.limit)
 
     async def read_about(self, log: Log[R], subject: str, limit: int) -> list[tuple[Position, R]]:
-        sql = log.about_sql(self.LOG_ORDER, self.mark)
+        sql = log.about_sql(self.mark)
         return list(map(log.entry, await self.query(sql, (subject, limit))))
 
     async def trim(self, log: Log[Any], until: int, limit: int) -> list[Position]:
-        sql = log.trim_sql(self.LOG_ORDER, self.mark)
-        return [tuple(row) for row in await self.query(sql, (until, limit))]
+        sql = log.trim_sql(self.mark)
+        return [row[0] for row in await self.query(sql, (until, limit))]
 
     # --- writes ----------------------------------------------------------------------------------
 

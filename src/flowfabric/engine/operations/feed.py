@@ -30,13 +30,13 @@ from flowfabric.model.group import Places
 from flowfabric.model.limit_checks import check_word
 from flowfabric.model.record import Record
 from flowfabric.stores.base import Reader
-from flowfabric.stores.logs import BEFORE_ALL, LOG_OF, NUMBER_MAX, Log, LogQuery, Position
+from flowfabric.stores.logs import AFTER_ALL, BEFORE_ALL, LOG_OF, Log, LogQuery, Position
 from flowfabric.stores.tables import LOG_MARKS
 
 Entry = tuple[EventKind, Position, Record]
 
 _FEED: Final = "events"
-_NO_TIME: Final = (-1, -1)
+_NO_TIME: Final = -1
 _LOGS: Final[Mapping[EventKind, Log[Any]]] = {
     kind: LOG_OF[record] for kind, (record, _) in SUBJECTS.items()
 }
@@ -76,14 +76,13 @@ class Feed:
         kinds = self.kinds
 
         def check(*parts: object) -> tuple[Places]:
-            if len(parts) != 3 * len(kinds) or parts[::3] != tuple(each.value for each in kinds):
+            if parts[::2] != tuple(each.value for each in kinds):
                 raise InvalidInput(f"{field}: a cursor of other kinds", field=field)
             numbers = [
-                check_integer(each, field=field, least=0, most=NUMBER_MAX)
-                for at, each in enumerate(parts)
-                if at % 3
+                check_integer(each, field=field, least=BEFORE_ALL, most=AFTER_ALL)
+                for each in parts[1::2]
             ]
-            return (dict(zip(kinds, zip(*[iter(numbers)] * 2, strict=True), strict=True)),)
+            return (dict(zip(kinds, numbers, strict=True)),)
 
         found = decode_cursor(_FEED, after, check)
         return None if found is None else found[0]
@@ -112,7 +111,7 @@ class Feed:
         """The places behind which everything is that is kept now."""
         found = dict.fromkeys(self.kinds, BEFORE_ALL)
         for kind, mark in (await _marks(reader, self.kinds)).items():
-            found[kind] = mark.trimmed_xact, mark.trimmed_id
+            found[kind] = mark.trimmed_id
         return found
 
     async def ends(self, reader: Reader) -> Places:
@@ -133,7 +132,7 @@ class Feed:
         read: what was trimmed meanwhile counts, too."""
         read = [each for each in places if self._has_begun or places[each] != BEFORE_ALL]
         for kind, mark in (await _marks(reader, read)).items():
-            if places[kind] < (mark.trimmed_xact, mark.trimmed_id):
+            if places[kind] < mark.trimmed_id:
                 raise CursorExpired(
                     f"after: {kind.value} events from before {mark.trimmed_at} are gone, and not "
                     "all of them were read",
@@ -188,7 +187,7 @@ class Feed:
         """These places as a caller hands them back."""
         parts: list[int | str] = []
         for kind in self.kinds:
-            parts += [kind.value, *places[kind]]
+            parts += [kind.value, places[kind]]
         return encode_cursor(_FEED, parts)
 
 
@@ -200,7 +199,7 @@ class _Stretch(NamedTuple):
     reached: Position
     # When the last event that was read happened, if the log has more: of other logs, nothing that
     # happened later is shown before the rest.
-    read_until: tuple[int, int] | None = None
+    read_until: int | None = None
 
 
 class Scan(NamedTuple):
@@ -225,7 +224,7 @@ class Scan(NamedTuple):
 
 
 def _merged(start: Places, stretches: Sequence[_Stretch], limit: int) -> Scan:
-    """Events of all kinds by time and transaction, those of each kind in the order of their log."""
+    """Events of all kinds by time, those of each kind in the order of their log."""
     merged: Iterator[_Timed] = heapq.merge(*map(_timed, stretches), key=itemgetter(0))
     bounds = [_bound(each) for each in stretches if each.read_until is not None]
     if bounds:
@@ -241,7 +240,7 @@ def _merged(start: Places, stretches: Sequence[_Stretch], limit: int) -> Scan:
     return Scan(start, entries, ends, is_end)
 
 
-_Timed = tuple[tuple[int, int], Entry]
+_Timed = tuple[int, Entry]
 
 
 def _timed(stretch: _Stretch) -> list[_Timed]:
@@ -251,10 +250,11 @@ def _timed(stretch: _Stretch) -> list[_Timed]:
     return list(zip(latest, stretch.found, strict=True))
 
 
-def _bound(stretch: _Stretch) -> tuple[int, int]:
+def _bound(stretch: _Stretch) -> int:
     """The latest time that was read of a log; never before an entry of it, so that a page always
     gets further."""
-    return max([stretch.read_until or _NO_TIME, *map(_when, stretch.found)])
+    until = _NO_TIME if stretch.read_until is None else stretch.read_until
+    return max([until, *map(_when, stretch.found)])
 
 
 def _behind(start: Places, entries: Sequence[Entry]) -> Places:
@@ -262,9 +262,9 @@ def _behind(start: Places, entries: Sequence[Entry]) -> Places:
     return {**start, **{kind: position for kind, position, _ in entries}}
 
 
-def _when(entry: Entry) -> tuple[int, int]:
-    event: Any = entry[2]
-    return event.occurred_at, entry[1][0]
+def _when(entry: Entry) -> int:
+    occurred_at: int = getattr(entry[2], "occurred_at")  # noqa: B009 - every event has one
+    return occurred_at
 
 
 async def _marks(reader: Reader, kinds: Sequence[EventKind]) -> dict[EventKind, LogMark]:

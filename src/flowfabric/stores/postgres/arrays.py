@@ -51,8 +51,11 @@ Shape = tuple[bool, ...]  # for each column, whether it travels as one plain val
 class Write:
     """A set-based statement: one parameter per column of its rows."""
 
-    def __init__(self, table: str, columns: Sequence[Column], sql: str) -> None:
+    def __init__(
+        self, table: str, columns: Sequence[Column], sql: str, *, is_gated: bool = False
+    ) -> None:
         self.table = table
+        self.is_gated = is_gated  # it draws numbers of events
         self.columns = names_of(columns)
         self._sql = sql
         self._types = types_of(columns)
@@ -168,20 +171,33 @@ def _values(writes: Sequence[tuple[Write, Columns]], parts: Parts) -> list[Any]:
     return values
 
 
+# A transaction says which number of an event was the last before it draws its own, in a lock that
+# ends with it: readers do not pass that number while it may still commit (see `log_ends`). The name
+# of a lock is the sequence and the number.
+GATE_NAME: Final = "('ff_event_id'::regclass::oid::bigint & 32767)"
+NUMBERS: Final = (1 << 48) - 1
+GATE: Final = (
+    f"gate AS MATERIALIZED (SELECT pg_advisory_xact_lock_shared({GATE_NAME} << 48 | last_value)"
+    " FROM ff_event_id)"
+)
+
+
 @cache
 def _joined(parts: Parts) -> str:
     *before, last = _numbered_through(parts)
-    if not before:
-        return last
-    named = ", ".join(f"w{number} AS ({part})" for number, part in enumerate(before))
-    return f"WITH {named} {last}"
+    named = [f"w{number} AS ({part})" for number, part in enumerate(before)]
+    return f"WITH {', '.join([*_gate(parts), *named])} {last}" if before or _gate(parts) else last
+
+
+def _gate(parts: Parts) -> list[str]:
+    return [GATE] if any(write.is_gated for write, _ in parts) else []
 
 
 @cache
 def _guarded(parts: Parts) -> str:
     update, *others = _numbered_through(parts)
     version = f"${1 + sum(len(shape) for _, shape in parts)}::text::xid"
-    named = [f"held AS ({update} AND t.xmin = {version} RETURNING 1)"]
+    named = [*_gate(parts), f"held AS ({update} AND t.xmin = {version} RETURNING 1)"]
     for number, sql in enumerate(others):
         word = "AND" if sql.startswith("UPDATE") else "WHERE"
         named.append(f"w{number} AS ({sql} {word} EXISTS (SELECT FROM held))")
@@ -200,6 +216,13 @@ def insert_into(table: str, columns: Sequence[Column]) -> Write:
     """Insert, never upsert: an absent row cannot be locked, so rivals must collide here."""
     names = ", ".join(names_of(columns))
     return Write(table, columns, f"INSERT INTO {table} ({names}) SELECT * FROM {SOURCE} AS v")
+
+
+def append_to(table: str, columns: Sequence[Column]) -> Write:
+    """Insert events: their numbers are drawn behind the gate."""
+    names = ", ".join(names_of(columns))
+    sql = f"INSERT INTO {table} ({names}) SELECT v.* FROM gate, {SOURCE} AS v"
+    return Write(table, columns, sql, is_gated=True)
 
 
 def update_of(table: str, columns: Sequence[Column], key: int = 1) -> Write:

@@ -15,6 +15,7 @@ from flowfabric.stores.postgres.arrays import (
     BODY_OF_C,
     SOURCE,
     Write,
+    append_to,
     insert_into,
     types_of,
     update_of,
@@ -58,6 +59,12 @@ def _load(table: Table[Any], size: int, *, alike: bool, hold: bool) -> str:
 def insert_of(layout: Layout[Any]) -> Write:
     """The insert of new rows."""
     return insert_into(layout.name, layout.columns)
+
+
+@cache
+def append_of(log: Log[Any]) -> Write:
+    """The insert of events."""
+    return append_to(log.name, log.columns)
 
 
 def mark(number: int) -> str:
@@ -167,4 +174,4 @@ class SmallTables(SqlView):
             self._writes.append((write, [*zip(*keys, strict=True), *same]))
 
     def append(self, log: Log[R], events: Sequence[R]) -> None:
-        self._writes.append((insert_of(log), log.to_columns(events)))
+        self._writes.append((append_of(log), log.to_columns(events)))

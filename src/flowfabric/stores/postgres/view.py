@@ -24,8 +24,16 @@ from flowfabric.stores.base import (
 from flowfabric.stores.codec import attempt_from_row, candidates_of, execution_id_of, split_updates
 from flowfabric.stores.execution_columns import ALL, ATTEMPT, FREED, HOT
 from flowfabric.stores.indexes import EVERY_INDEX
-from flowfabric.stores.logs import LOGS, NUMBER_MAX, Log, LogOrder, Position
-from flowfabric.stores.postgres.arrays import INSERTS, PARAMETERS, UPDATES, Write, one_statement
+from flowfabric.stores.logs import LOGS, Log, Position
+from flowfabric.stores.postgres.arrays import (
+    GATE_NAME,
+    INSERTS,
+    NUMBERS,
+    PARAMETERS,
+    UPDATES,
+    Write,
+    one_statement,
+)
 from flowfabric.stores.postgres.small import SmallTables
 from flowfabric.stores.postgres.usual import RECORD_COLUMNS
 from flowfabric.stores.queries import queries_of
@@ -42,8 +50,16 @@ _BY_IDS: Final = frozenset(
 _UUID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _NO_ID: Final = "00000000-0000-0000-0000-000000000000"
 
-# Every transaction before the oldest one that runs has ended, so no event can still appear there.
-_HORIZON: Final = "SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint - 1"
+# No event with a number up to this one can still appear. A transaction that will draw numbers has
+# said which was the last before (`GATE`); one that says so later draws larger ones, for the last
+# number is read before the locks are; and one that no longer says it has ended.
+_HORIZON: Final = f"""
+WITH newest AS MATERIALIZED (SELECT last_value FROM ff_event_id)
+SELECT least(last_value, (
+    SELECT min((classid::bigint << 32 | objid::bigint) & {NUMBERS}) FROM pg_locks
+    WHERE locktype = 'advisory' AND objsubid = 1 AND classid::bigint >> 16 = {GATE_NAME}
+    AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+    AND newest.last_value IS NOT NULL)) FROM newest"""
 _ANY_SIZE: Final = 2**31 - 1  # more than a value can have
 
 
@@ -57,11 +73,6 @@ class PostgresView(SmallTables):
 
     SQL = SQL
     RECORD_COLUMNS = RECORD_COLUMNS
-    LOG_ORDER = LogOrder(
-        ("xact_id", "event_id"),
-        "xact_id::text::bigint, event_id",
-        ("::bigint::text::xid8", "::bigint"),
-    )
     AMONG = "= ANY($1::text[])"
     SKIPPING = " FOR UPDATE SKIP LOCKED"
 
@@ -229,7 +240,7 @@ class PostgresView(SmallTables):
 
     async def log_ends(self) -> dict[Log[Any], Position]:
         horizon = (await self.query(_HORIZON))[0][0]
-        return dict.fromkeys(LOGS, (horizon, NUMBER_MAX))
+        return dict.fromkeys(LOGS, horizon)
 
     async def next_due(self) -> int | None:
         row = await self._connection.fetchrow(_NEXT_DUE)  # an idle engine asks this often

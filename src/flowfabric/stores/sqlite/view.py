@@ -25,7 +25,7 @@ from flowfabric.stores.execution_columns import (
     rows_alike,
 )
 from flowfabric.stores.indexes import EVERY_INDEX, ready_order
-from flowfabric.stores.logs import LOGS, Log, LogOrder, Position
+from flowfabric.stores.logs import LOGS, Log, Position
 from flowfabric.stores.queries import RECORD_COLUMNS, queries_of
 from flowfabric.stores.routebook import RouteBook
 from flowfabric.stores.spoiled import NOT_TEXT, SpoiledRow
@@ -65,7 +65,6 @@ class SqliteView(SmallTables):
 
     SQL = SQL
     RECORD_COLUMNS = RECORD_COLUMNS
-    LOG_ORDER = LogOrder(("event_id",), "0, event_id", ("",))
     AMONG = AMONG
     NO_LIMIT = -1
 
@@ -133,7 +132,7 @@ class SqliteView(SmallTables):
     async def log_ends(self) -> dict[Log[Any], Position]:
         newest = ", ".join(f"(SELECT max(event_id) FROM {log.name})" for log in LOGS)
         found = (await self.query(f"SELECT {newest}"))[0]
-        return {log: (0, number or 0) for log, number in zip(LOGS, found, strict=True)}
+        return {log: number or 0 for log, number in zip(LOGS, found, strict=True)}
 
     async def next_due(self) -> int | None:
         times = self._connection.execute(_NEXT_DUE).fetchone()  # an idle engine asks this often

@@ -1,12 +1,38 @@
--- Events are read in the order of the transactions that wrote them, and only up to the oldest one that
--- still runs: numbers are drawn before the commit, so a smaller one may appear later.
-ALTER TABLE ff_worker_registry_event ADD COLUMN xact_id XID8 NOT NULL DEFAULT pg_current_xact_id();
-ALTER TABLE ff_lease_event DROP CONSTRAINT ff_lease_event_pkey, ADD PRIMARY KEY (xact_id, event_id);
-ALTER TABLE ff_completion_event DROP CONSTRAINT ff_completion_event_pkey, ADD PRIMARY KEY (xact_id, event_id);
-ALTER TABLE ff_operator_event DROP CONSTRAINT ff_operator_event_pkey, ADD PRIMARY KEY (xact_id, event_id);
-ALTER TABLE ff_signal_event DROP CONSTRAINT ff_signal_event_pkey, ADD PRIMARY KEY (xact_id, event_id);
-ALTER TABLE ff_flow_event DROP CONSTRAINT ff_flow_event_pkey, ADD PRIMARY KEY (xact_id, event_id);
-ALTER TABLE ff_worker_registry_event DROP CONSTRAINT ff_worker_registry_event_pkey, ADD PRIMARY KEY (xact_id, event_id);
+-- One sequence numbers the events of all logs. A number is drawn while what its event is about is locked, so
+-- events about one thing have numbers in their order; a transaction says in an advisory lock which number was the
+-- last before it draws its own, and readers wait for those.
+CREATE SEQUENCE ff_event_id;
+SELECT setval('ff_event_id', greatest(1
+    , (SELECT max(event_id) FROM ff_lease_event)
+    , (SELECT max(event_id) FROM ff_completion_event)
+    , (SELECT max(event_id) FROM ff_operator_event)
+    , (SELECT max(event_id) FROM ff_signal_event)
+    , (SELECT max(event_id) FROM ff_flow_event)
+    , (SELECT max(event_id) FROM ff_worker_registry_event)
+));
+ALTER TABLE ff_lease_event
+    ALTER COLUMN event_id DROP IDENTITY,
+    ALTER COLUMN event_id SET DEFAULT nextval('ff_event_id'),
+    DROP COLUMN xact_id;
+ALTER TABLE ff_completion_event
+    ALTER COLUMN event_id DROP IDENTITY,
+    ALTER COLUMN event_id SET DEFAULT nextval('ff_event_id'),
+    DROP COLUMN xact_id;
+ALTER TABLE ff_operator_event
+    ALTER COLUMN event_id DROP IDENTITY,
+    ALTER COLUMN event_id SET DEFAULT nextval('ff_event_id'),
+    DROP COLUMN xact_id;
+ALTER TABLE ff_signal_event
+    ALTER COLUMN event_id DROP IDENTITY,
+    ALTER COLUMN event_id SET DEFAULT nextval('ff_event_id'),
+    DROP COLUMN xact_id;
+ALTER TABLE ff_flow_event
+    ALTER COLUMN event_id DROP IDENTITY,
+    ALTER COLUMN event_id SET DEFAULT nextval('ff_event_id'),
+    DROP COLUMN xact_id;
+ALTER TABLE ff_worker_registry_event
+    ALTER COLUMN event_id DROP IDENTITY,
+    ALTER COLUMN event_id SET DEFAULT nextval('ff_event_id');
 
 -- What a feed is filtered by, without a look at executions that may be gone.
 ALTER TABLE ff_lease_event ADD COLUMN lane_id TEXT, ADD COLUMN execution_kind TEXT;
@@ -22,7 +48,6 @@ CREATE INDEX ff_flow_event_flow ON ff_flow_event (flow_id);
 -- How far each log was trimmed: a reader behind it has lost events.
 CREATE TABLE ff_log_mark (
     log TEXT COLLATE "C" PRIMARY KEY,
-    trimmed_xact BIGINT NOT NULL,
     trimmed_id BIGINT NOT NULL,
     trimmed_at BIGINT NOT NULL
 );

@@ -14,7 +14,6 @@ CREATE INDEX ff_flow_event_flow ON ff_flow_event (flow_id);
 -- How far each log was trimmed: a reader behind it has lost events.
 CREATE TABLE ff_log_mark (
     log TEXT PRIMARY KEY,
-    trimmed_xact INTEGER NOT NULL,
     trimmed_id INTEGER NOT NULL,
     trimmed_at INTEGER NOT NULL
 ) STRICT;
