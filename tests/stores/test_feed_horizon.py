@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 # As an engine does it: it says which number was the last, and draws then.
 INSERT = (
-    f"WITH {GATE} INSERT INTO ff_operator_event (subject, event_type, namespace, occurred_at, actor)"
+    f"WITH {GATE} INSERT INTO ff_operator_event"
+    " (subject, event_type, namespace, occurred_at, actor)"
     " SELECT $1, 'held', 'n', $2, '' FROM gate"
 )
 
