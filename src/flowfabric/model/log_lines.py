@@ -71,6 +71,11 @@ class NewLine(Record, frozen=True):
     level: int = INFO
     logger: str = ""
 
+    @property
+    def size(self) -> int:
+        """How many bytes of a log it takes."""
+        return len(self.message.encode()) + len(self.logger.encode())
+
 
 class LogBatch(Record, frozen=True, kw_only=True):
     """Lines of one attempt, in order.

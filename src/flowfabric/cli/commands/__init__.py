@@ -27,6 +27,7 @@ COMMANDS: Final = (
     Command("audit", "what operators did"),
     Command("result", "print the result of an execution"),
     Command("tail", "what an execution shows while it runs"),
+    Command("logs", "what the handler of an execution logged"),
     Command("cancel", "cancel executions, whatever they are doing"),
     Command("retry", "run finished executions again"),
     Command("hold", "keep waiting executions from being claimed"),

@@ -82,17 +82,11 @@ def _fitting(log: RunLogRow, lines: tuple[NewLine, ...]) -> tuple[tuple[NewLine,
     size, count = log.byte_count, 0
     room = 0 if log.dropped_count else limits.LOG_LINES_MAX - log.line_count
     for line in lines[:room]:
-        size += size_of(line)
-        if size > limits.LOG_BYTES_MAX:
-            size -= size_of(line)
+        if size + line.size > limits.LOG_BYTES_MAX:
             break
+        size += line.size
         count += 1
     return lines[:count], size
-
-
-def size_of(line: NewLine) -> int:
-    """How many bytes of a log a line takes."""
-    return len(line.message.encode()) + len(line.logger.encode())
 
 
 def _chunks(before: RunLogRow, lines: tuple[NewLine, ...]) -> list[LineChunk]:
@@ -102,7 +96,7 @@ def _chunks(before: RunLogRow, lines: tuple[NewLine, ...]) -> list[LineChunk]:
     size = 0
     for number, line in enumerate(lines, before.line_count + 1):
         part.append(line)
-        size += size_of(line)
+        size += line.size
         is_last = number == before.line_count + len(lines)
         if is_last or len(part) == limits.LOG_CHUNK_LINES or size >= limits.LOG_CHUNK_BYTES:
             key = (before.execution_id, before.attempt_index, number)

@@ -20,6 +20,7 @@ from flowfabric.sdk.durations import Duration
 from flowfabric.sdk.fabric import Fabric
 from flowfabric.sdk.outage import Outage, Patience
 from flowfabric.sdk.worker import telling
+from flowfabric.sdk.worker.capture import capturing, still_capture
 from flowfabric.sdk.worker.handlers import run_async, run_sync
 from flowfabric.sdk.worker.held import Held
 from flowfabric.sdk.worker.leases import Leases
@@ -159,9 +160,15 @@ class Shift:
         """Claim and run until stopped, then drain."""
         background = [
             asyncio.create_task(part.run())
-            for part in (self._presence, self._reporter, self._leases, self._watchdog)
+            for part in (
+                self._presence,
+                self._reporter,
+                self._leases,
+                self._leases.scribe,
+                self._watchdog,
+            )
         ]
-        with self._engine.present(self):
+        with capturing(), self._engine.present(self):
             try:
                 await self._claim_until_stopped()
             except asyncio.CancelledError:
@@ -211,6 +218,7 @@ class Shift:
             await self._patience.pause(error, unless=self._stopping)
             return None
         self._patience.reset()
+        still_capture()
         for claimed in claims:
             self._begin(claimed, asked_at)
         return claims
