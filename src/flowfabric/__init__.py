@@ -18,6 +18,7 @@ from flowfabric.errors import (
 from flowfabric.model.budget import AlreadyApplied, BudgetStatus, HardBreach, Ok, SoftBreach
 from flowfabric.model.flow import CancellationPolicy, FlowState
 from flowfabric.model.flow_results import FlowSnapshot
+from flowfabric.model.log_lines import LogLine
 from flowfabric.model.policy import ExponentialBackoff, FixedBackoff, RetryPolicy
 from flowfabric.model.quota import QuotaPolicy, QuotaStatus
 from flowfabric.model.results import ExecutionSnapshot, Explanation
@@ -94,6 +95,7 @@ __all__ = [
     "InvalidTask",
     "InvalidToken",
     "Join",
+    "LogLine",
     "ManyChanged",
     "Node",
     "NodeChange",
