@@ -10,6 +10,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -18,10 +19,15 @@ import pytest
 
 from flowfabric import Context, Fabric, InvalidInput, LogLine, Retry, SyncContext, signal
 from flowfabric.api.backend import EngineBackend
+from flowfabric.clock import monotonic
 from flowfabric.errors import OutcomeUnknown, StoreUnavailable
 from flowfabric.kernel.stream.log_lines import FULL
 from flowfabric.limits import LOG_LINE_BYTES, LOG_LINES_MAX
+from flowfabric.sdk.outage import Outage
 from flowfabric.sdk.worker import capture
+from flowfabric.sdk.worker.handlers import run_sync
+from flowfabric.sdk.worker.held import Held
+from flowfabric.sdk.worker.leases import Leases
 from tests.sdk.workshop import until, within, working
 
 APP = logging.getLogger("app")
@@ -612,19 +618,73 @@ async def _is_waiting(run: Any) -> bool:
 
 
 def test_a_forked_child_of_a_handler_disturbs_nothing(url: str) -> None:
-    """What it logs is not kept: it has no worker to send it."""
+    """What it logs is not kept: it has no worker to send it. Nor does it wait for a lock that a
+    thread of its parent has for ever."""
     ff = Fabric(url)
 
     @ff.task
     def talk() -> int:
         APP.info("parent")
+        locked, over = threading.Event(), threading.Event()
+        held = Held.current.get()
+        assert held is not None
+
+        def hold() -> None:
+            assert held.book is not None
+            with held.book._lock:
+                locked.set()
+                over.wait()
+
+        threading.Thread(target=hold).start()
+        locked.wait()
         child = os.fork()
         if child == 0:
             APP.info("child")
             os._exit(0)
-        return os.waitpid(child, 0)[1]
+        over.set()
+        return _end_of(child)
 
-    assert [each.message for each in logged(ff, talk)] == ["parent"]
+    async def story() -> None:
+        async with ff, working(ff):
+            run = await talk.submit()
+            assert await within(run.result()) == 0
+            assert await messages(run) == ["parent"]
+
+    asyncio.run(story())
+
+
+def _end_of(child: int) -> int:
+    """The status of a child; one that hangs is killed."""
+    for _ in range(1_000):
+        ended, status = os.waitpid(child, os.WNOHANG)
+        if ended:
+            return status
+        time.sleep(0.01)
+    os.kill(child, 9)
+    return os.waitpid(child, 0)[1]
+
+
+def test_a_thread_is_left_without_the_handler_it_ran(url: str) -> None:
+    """Or it would keep its execution, and its log, until it runs the next one."""
+    ff = Fabric(url)
+    here: list[Held | None] = []
+
+    @ff.task
+    def talk() -> None:
+        here.append(Held.current.get())
+
+    async def story() -> None:
+        async with ff:
+            engine = await ff.start()
+            await talk.submit()
+            (claimed,) = await engine.claim(
+                lanes=("default",), worker_id="w", worker_instance_id="w-1"
+            )
+            held = Leases(engine, 30_000, Outage()).take(claimed, talk, monotonic())
+            run_sync(held)
+            assert (here, Held.current.get()) == ([held], None)
+
+    asyncio.run(story())
 
 
 # --- reading -------------------------------------------------------------------------------------
