@@ -282,6 +282,32 @@ def test_our_own_loggers_are_left_out(url: str) -> None:
     assert [each.message for each in logged(ff, talk)] == ["not ours"]
 
 
+def test_no_secret_of_the_engine_is_among_the_lines(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where everything is logged and kept."""
+    monkeypatch.setattr(logging.root, "level", logging.DEBUG)
+    ff = Fabric(url)
+    secrets: list[str] = []
+
+    @ff.task(log_level="debug")
+    async def talk(ctx: Context) -> None:
+        held = Held.current.get()
+        assert held is not None
+        waitpoint = await ctx.waitpoint("reply")
+        secrets.extend((str(held.claimed.handle.lease_id), waitpoint.link()))
+        await ctx.emit("shown")
+        await ctx.progress(50, "half way")
+        APP.debug("%s %s %r", waitpoint, ctx, ctx)
+
+    lines = logged(ff, talk)
+    assert "app" in {each.logger for each in lines}
+    said = "".join(each.message for each in lines)
+    token = secrets[1].rpartition("/")[2]
+    assert len(token) > 16
+    assert not any(each in said for each in (*secrets, token))
+
+
 def test_a_traceback_is_below_its_message(url: str) -> None:
     ff = Fabric(url)
 
