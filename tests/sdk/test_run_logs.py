@@ -347,6 +347,38 @@ def test_long_lines_are_cut_and_strange_ones_are_made_storable(
     assert wrong.message == "%d (cannot be formatted: TypeError)"
 
 
+def test_no_record_made_by_hand_keeps_an_attempt_from_its_end(
+    url: str, alone: Callable[[], None]
+) -> None:
+    """Its report carries the lines, so each must be one that the engine takes, or none."""
+    alone()
+    ff = Fabric(url)
+    strange: tuple[Any, ...] = (
+        *(None, -1, 10**30, 2.5, float("nan"), float("inf"), True, "", "text", b"bytes"),
+        *("\x00", "\ud800", "x" * 100_000, "\U0001f30a" * 5_000, [1], {}, object(), ()),
+    )
+
+    @ff.task
+    async def talk() -> str:
+        APP.info("first")
+        for field in ("name", "msg", "args", "levelno", "created", "exc_info", "exc_text"):
+            for value in strange:
+                usual = {"name": "app", "msg": "made", "levelno": 20, "created": 1.5}
+                (handler,) = logging.root.handlers
+                handler.handle(logging.makeLogRecord({**usual, field: value}))
+        return "done"
+
+    async def story() -> None:
+        async with ff, working(ff):
+            run = await talk.submit()
+            assert await within(run.result()) == "done"
+            lines = await read(run)
+            assert lines[0].message == "first"
+            assert all(len(each.message.encode()) <= LOG_LINE_BYTES for each in lines)
+
+    asyncio.run(story())
+
+
 def test_a_flood_is_cut_with_a_marker_and_its_handler_is_not_disturbed(url: str) -> None:
     ff = Fabric(url)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Final
 
 from flowfabric import limits
@@ -37,13 +37,13 @@ class Capture(logging.Handler):
         if (held := Held.current.get()) is not None and not getattr(_BUSY, "is_busy", False):
             _BUSY.is_busy = True  # the text of a record may log in turn
             try:
-                _keep(held, record)
-            except Exception:  # noqa: BLE001, S110 - and there is no log to tell it to
-                pass
+                with suppress(Exception):  # there is no log to tell it to
+                    _keep(held, record)
             finally:
                 _BUSY.is_busy = False
         if len(logging.root.handlers) == 1:
-            self._stand_in(record)
+            with suppress(Exception):
+                self._stand_in(record)
         return True
 
     def _stand_in(self, record: logging.LogRecord) -> None:
@@ -63,13 +63,15 @@ class Capture(logging.Handler):
 
 
 def _keep(held: Held, record: logging.LogRecord) -> None:
+    """Add a line that the engine takes, whatever a program put into the record: a report goes with
+    it."""
     level, name = held.task.log_level, record.name
     if level is None or record.levelno < level or _is_ours(name) or not held.may_log:
         return
     line = NewLine(
         _text(record),
-        int(record.created * 1000),
-        max(0, min(_LEVEL_MAX, record.levelno)),
+        max(0, min(limits.INSTANT_MS_MAX, int(record.created * 1000))),
+        max(0, min(_LEVEL_MAX, int(record.levelno))),
         name if _is_short(name, limits.NAME_BYTES) else _name(name),
     )
     held.log(line)
