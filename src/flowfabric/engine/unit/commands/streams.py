@@ -46,21 +46,25 @@ async def append(unit: Unit, command: AppendFrames) -> Appended | Refused:
 @handles(AppendLines)
 async def append_to_log(unit: Unit, command: AppendLines) -> LogsAppended | Refused:
     """By the owner of the lease."""
+    reply = _append_lines(unit, command)
+    if not isinstance(reply, Refused):
+        unit.view.effects.grown.add(command.execution_id)
+    return reply
+
+
+def _append_lines(unit: Unit, command: AppendLines) -> LogsAppended | Refused:
     view = unit.view
     current = view.executions.get(command.execution_id)
     if isinstance(current, Corrupt):
         return Refused(Corruption, f"execution {current.execution_id}: {current.detail}")
     log = view.rows.get(RUN_LOGS, (command.execution_id, command.attempt_index))
-    decision = append_lines(current, log, command, view.at)
-    if decision.saves:
-        view.effects.grown.add(command.execution_id)
-    return view.apply(None, decision, command)
+    return view.apply(None, append_lines(current, log, command, view.at), command)
 
 
 @handles(EndWithOutput)
 async def end_with_output(unit: Unit, command: EndWithOutput) -> Any:
-    """The frames and lines first, then the end. A repeated call finds its lease over and nothing to
-    write: it gets its first reply."""
+    """The frames and lines first, then the end, which wakes readers. A repeated call finds its
+    lease over and nothing to write: it gets its first reply."""
     view = unit.view
     for own in (command.append, command.lines):
         execution = view.execution(command.execution_id)
@@ -68,9 +72,10 @@ async def end_with_output(unit: Unit, command: EndWithOutput) -> Any:
             execution, command.execution_id, own.fence, view.at.now
         ):
             continue
-        appended = await (
-            append(unit, own) if isinstance(own, AppendFrames) else append_to_log(unit, own)
-        )
+        if isinstance(own, AppendLines):
+            appended: object = _append_lines(unit, own)
+        else:
+            appended = await append(unit, own)
         if isinstance(appended, Refused):
             return appended
     reply = view.decide(command.end)
