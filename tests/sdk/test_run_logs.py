@@ -23,6 +23,7 @@ from flowfabric.clock import monotonic
 from flowfabric.errors import OutcomeUnknown, StoreUnavailable
 from flowfabric.kernel.stream.log_lines import FULL
 from flowfabric.limits import LOG_LINE_BYTES, LOG_LINES_MAX
+from flowfabric.model.log_lines import NewLine
 from flowfabric.sdk.outage import Outage
 from flowfabric.sdk.worker import capture
 from flowfabric.sdk.worker.handlers import run_sync
@@ -733,14 +734,35 @@ def test_a_thread_is_left_without_the_handler_it_ran(url: str) -> None:
 
     async def story() -> None:
         async with ff:
-            engine = await ff.start()
-            await talk.submit()
-            (claimed,) = await engine.claim(
-                lanes=("default",), worker_id="w", worker_instance_id="w-1"
-            )
-            held = Leases(engine, 30_000, Outage()).take(claimed, talk, monotonic())
+            held = await _taken(ff, talk)
             run_sync(held)
             assert (here, Held.current.get()) == ([held], None)
+
+    asyncio.run(story())
+
+
+async def _taken(ff: Fabric, task: Any) -> Held:
+    """An execution as a worker has it."""
+    engine = await ff.start()
+    await task.submit()
+    (claimed,) = await engine.claim(lanes=("default",), worker_id="w", worker_instance_id="w-1")
+    return Leases(engine, 30_000, Outage()).take(claimed, task, monotonic())
+
+
+def test_a_report_that_is_sent_again_has_the_same_lines() -> None:
+    ff = Fabric("memory://")
+    task = ff.task(_nothing)
+
+    async def story() -> None:
+        async with ff:
+            held = await _taken(ff, task)
+            held.log(NewLine("in time", 1))
+            assert held.book is not None
+            rest = await held.book.rest()
+            held.log(NewLine("late", 2))
+            assert await held.book.rest() == rest
+            assert rest is not None
+            assert [each.message for each in rest.lines] == ["in time"]
 
     asyncio.run(story())
 
