@@ -19,7 +19,7 @@ API = ROOT / "src" / "flowfabric" / "api"
 TARGET = API / "methods.py"
 # In the order of an execution's life, then what is around it.
 SUBJECTS = (
-    *("executions", "control", "leases", "streams", "grants", "waits", "flows"),
+    *("executions", "control", "leases", "streams", "logs", "grants", "waits", "flows"),
     *("budgets", "quotas", "lanes", "workers", "keys", "events", "groups", "repairs", "admin"),
 )
 HEAD = '''"""One typed method per operation, written by tools/backend_methods.py from requests."""

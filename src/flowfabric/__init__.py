@@ -19,6 +19,7 @@ from flowfabric.model.budget import AlreadyApplied, BudgetStatus, HardBreach, Ok
 from flowfabric.model.feed import Event
 from flowfabric.model.flow import CancellationPolicy, FlowState
 from flowfabric.model.flow_results import FlowSnapshot
+from flowfabric.model.log_lines import LogLine
 from flowfabric.model.policy import ExponentialBackoff, FixedBackoff, RetryPolicy
 from flowfabric.model.quota import QuotaPolicy, QuotaStatus
 from flowfabric.model.results import ExecutionSnapshot, Explanation
@@ -96,6 +97,7 @@ __all__ = [
     "InvalidTask",
     "InvalidToken",
     "Join",
+    "LogLine",
     "ManyChanged",
     "Node",
     "NodeChange",

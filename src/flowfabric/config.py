@@ -43,7 +43,7 @@ class EngineConfig(Record, frozen=True, kw_only=True):
     loop_namespaces: tuple[str, ...] = ()  # the loop moves only work of these; (): of all
     loop_tag: tuple[str, str] | None = None  # and only work with this tag
     poll_interval_ms: int = 5_000  # how long a wait relies on hints before it polls
-    tails_max: int = limits.TAILS_DEFAULT  # calls that wait for frames of streams at once
+    tails_max: int = limits.TAILS_DEFAULT  # calls that wait for frames or lines at once
     batch_max: int = 500  # commands one commit may carry
     batches_in_flight: int = 2  # commits at once (SQLite: always one writer)
     waitpoint_secret: str | None = None  # hex; None: the stored one, or a random one at first

@@ -185,7 +185,7 @@ class PayloadTooLarge(ValidationError):
 
 
 class RetentionLimitExceeded(ValidationError):
-    """A frame or a summary is over its limit. Send less, or several frames."""
+    """A frame, a summary or a log line is over its limit. Send less, or several frames."""
 
     status = 413
 

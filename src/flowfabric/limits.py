@@ -88,6 +88,13 @@ TAIL_MS_MAX: Final = 30_000  # longer waits are asked for again: a lost connecti
 TAILS_DEFAULT: Final = 10_000  # waiting tails of one engine: each is a task with its buffers
 TAIL_LOOK_MS: Final = 1_000  # how late a tail may be when every hint is lost
 
+# Logs of runs: enough to see what went wrong; a program that says more has a log of its own
+LOG_LINES_MAX: Final = 1_000  # lines of one attempt
+LOG_LINE_BYTES: Final = 4_096  # of a message; a longer one is cut by its worker
+LOG_BYTES_MAX: Final = 1024 * 1024  # of all lines of one attempt
+LOG_CHUNK_LINES: Final = 200  # lines of one row: a page reads few it does not show
+LOG_CHUNK_BYTES: Final = 65_536
+
 # Reading
 PAGE_DEFAULT: Final = 100
 PAGE_MAX: Final = 1000  # items in one page

@@ -10,6 +10,7 @@ from tests.support.budgets import make_budget, report, reserve, spend
 from tests.support.flows import arrows, node, submit
 from tests.support.gates import quota
 from tests.support.lab import Lab
+from tests.support.logs import log
 from tests.support.streams import append, frame, summary
 from tests.support.waits import suspended
 
@@ -36,6 +37,7 @@ async def history(lab: Lab, name: str) -> None:
     )
     await engine.progress(running.handle, percent=10, message="so far")
     await append(lab, running, frame(), frame(mode="best_effort"), summary(b'{"a":1}'))
+    await log(lab, running, "so far", first=1)
     await reserve(lab, running, {"tokens": 2}, budget_id=name)
     await spend(lab, running.execution_id, {"tokens": 3}, budget_id=name, idempotency_key=name)
     await report(lab, {"tokens": 1}, budget_id=name, dedup_key=name)

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flowfabric.errors import InvalidCursor, InvalidInput
+from flowfabric.model.log_lines import LinePlace, line_place_from
 from flowfabric.model.stream import (
     BEGINNING,
     LAST,
@@ -55,3 +56,18 @@ def test_any_other_text_is_refused_by_a_typed_error(text: str) -> None:
     ):
         with contextlib.suppress(InvalidCursor, InvalidInput):
             read()
+
+
+@given(st.integers(0, 10**10 - 1), st.integers(0, 10**10 - 1))
+def test_a_place_in_a_log_comes_back_from_its_text(attempt: int, number: int) -> None:
+    place = LinePlace(attempt, number)
+    assert line_place_from(str(place)) == place
+
+
+@given(st.text(max_size=30))
+def test_no_text_is_an_accident_as_a_place_in_a_log(text: str) -> None:
+    try:
+        found = line_place_from(text)
+    except (InvalidCursor, InvalidInput):
+        return
+    assert line_place_from(str(found)) == found

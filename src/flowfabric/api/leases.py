@@ -11,6 +11,7 @@ from flowfabric.errors import InvalidCapabilities, PayloadTooLarge
 from flowfabric.model.attempt import FailureClass
 from flowfabric.model.execution import Fence
 from flowfabric.model.handle import Handle
+from flowfabric.model.log_lines import LogBatch
 from flowfabric.model.results import (
     Cancelled,
     Claimed,
@@ -82,13 +83,15 @@ class Delay(Request[Delayed], frozen=True, kw_only=True):
 class Complete(Request[Completed], frozen=True, kw_only=True):
     """The work succeeded. Repeating the call with the same handle answers the same.
 
-    `frames`: appended to the stream of the attempt before its end, in the same transaction.
+    `frames` and `logs`: appended to the stream and the log of the attempt before its end, in
+    the same transaction.
     """
 
     handle: Handle
     result: bytes | None = None
     result_encoding: str | None = None
     frames: Sequence[NewFrame] = ()
+    logs: LogBatch | None = None
 
 
 @operation("complete_execution", Kind.WRITE, Scope.OPERATE, errors=(*BY_FENCE, PayloadTooLarge))
@@ -106,7 +109,7 @@ class CompleteExecution(UnsafeRequest[Completed], frozen=True, kw_only=True):
 class Fail(Request[RetryScheduled | TerminalFailed], frozen=True, kw_only=True):
     """The attempt failed; the policy decides whether another follows.
 
-    `frames`: as in `complete`.
+    `frames` and `logs`: as in `complete`.
     """
 
     handle: Handle
@@ -115,6 +118,7 @@ class Fail(Request[RetryScheduled | TerminalFailed], frozen=True, kw_only=True):
     category: str | None = None
     retry_after_ms: int | None = None
     frames: Sequence[NewFrame] = ()
+    logs: LogBatch | None = None
 
 
 @operation("fail_execution", Kind.WRITE, Scope.OPERATE, errors=BY_FENCE)

@@ -161,6 +161,7 @@ from flowfabric.api.leases import (
     Renew,
     RenewLease,
 )
+from flowfabric.api.logs import AppendLogs, ReadLogs
 from flowfabric.api.operation import Request
 from flowfabric.api.page import Page
 from flowfabric.api.quotas import (
@@ -280,6 +281,7 @@ from flowfabric.model.flow_results import (
 from flowfabric.model.group import Acknowledged, ConsumerGroup, Delivery, GroupCreated, GroupDeleted
 from flowfabric.model.handle import Handle
 from flowfabric.model.keys import AlreadySeeded, NothingToRotate, Rotated, Seeded
+from flowfabric.model.log_lines import LogBatch, LogPage, LogsAppended
 from flowfabric.model.quota import (
     AdmissionOutcome,
     AdmissionReleased,
@@ -809,13 +811,21 @@ class Methods(ABC):
         result: bytes | None = None,
         result_encoding: str | None = None,
         frames: Sequence[NewFrame] = (),
+        logs: LogBatch | None = None,
     ) -> Completed:
         """The work succeeded. Repeating the call with the same handle answers the same.
 
-        `frames`: appended to the stream of the attempt before its end, in the same transaction.
+        `frames` and `logs`: appended to the stream and the log of the attempt before its end, in
+        the same transaction.
         """
         return await self.call(
-            Complete(handle=handle, result=result, result_encoding=result_encoding, frames=frames)
+            Complete(
+                handle=handle,
+                result=result,
+                result_encoding=result_encoding,
+                frames=frames,
+                logs=logs,
+            )
         )
 
     async def complete_execution(
@@ -849,10 +859,11 @@ class Methods(ABC):
         category: str | None = None,
         retry_after_ms: int | None = None,
         frames: Sequence[NewFrame] = (),
+        logs: LogBatch | None = None,
     ) -> RetryScheduled | TerminalFailed:
         """The attempt failed; the policy decides whether another follows.
 
-        `frames`: as in `complete`.
+        `frames` and `logs`: as in `complete`.
         """
         return await self.call(
             Fail(
@@ -862,6 +873,7 @@ class Methods(ABC):
                 category=category,
                 retry_after_ms=retry_after_ms,
                 frames=frames,
+                logs=logs,
             )
         )
 
@@ -991,6 +1003,41 @@ class Methods(ABC):
         current one.
         """
         return await self.call(ReadSummary(execution_id=execution_id, attempt_index=attempt_index))
+
+    # --- logs -----------------------------------------------------------------------------------
+
+    async def append_logs(self, handle: Handle, *, logs: LogBatch) -> LogsAppended:
+        """Add lines to the log of the attempt, in one transaction.
+
+        A log that is full ends with a line that says so; what follows is counted and not kept.
+        Lines with numbers of their writer are written once, however often the call is repeated.
+        """
+        return await self.call(AppendLogs(handle=handle, logs=logs))
+
+    async def read_logs(
+        self,
+        *,
+        execution_id: str,
+        attempt_index: int | None = None,
+        after: str | None = None,
+        limit: int = limits.PAGE_DEFAULT,
+        wait_ms: int = 0,
+    ) -> LogPage:
+        """Lines of one attempt, or of all attempts one after the other, after a place.
+
+        A place is `<attempt>:<line>`, as `next_cursor` has it; none is the beginning. Waits up to
+        `wait_ms`, at most 30 seconds, while there are none and more may come, and then answers an
+        empty page. A page with `closed_at` is the last one.
+        """
+        return await self.call(
+            ReadLogs(
+                execution_id=execution_id,
+                attempt_index=attempt_index,
+                after=after,
+                limit=limit,
+                wait_ms=wait_ms,
+            )
+        )
 
     # --- grants ---------------------------------------------------------------------------------
 

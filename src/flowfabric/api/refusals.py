@@ -51,6 +51,9 @@ BY_FENCE: Final = (*OWNED, FenceRequired, PartialFence)
 # Frames for the stream of an attempt, among them changes of its summary.
 FRAMED: Final = (RetentionLimitExceeded, PatchDepthExceeded, StaleSummaryVersion)
 
+# Lines for the log of an attempt.
+LOGGED: Final = (RetentionLimitExceeded,)
+
 # New work, with its route, its tags, its payload and its limits; which may also be NotFound.
 NEW_WORK: Final = (
     BudgetScopeMismatch,

@@ -32,6 +32,7 @@ from flowfabric.engine.operations import groups as groups
 from flowfabric.engine.operations import keys as keys
 from flowfabric.engine.operations import lanes as lanes
 from flowfabric.engine.operations import leases as leases
+from flowfabric.engine.operations import logs as logs
 from flowfabric.engine.operations import quotas as quotas
 from flowfabric.engine.operations import repairs as repairs
 from flowfabric.engine.operations import signals as signals

@@ -32,6 +32,7 @@ class Needs:
         "ledgers",
         "members_of",
         "policies",
+        "run_logs",
         "signal_keys",
         "signals",
         "streams",
@@ -57,9 +58,10 @@ class Needs:
         self.signals: set[Key] = set()
         self.signal_keys: set[Key] = set()
         self.suspend_keys: set[Key] = set()
-        # Streams, by execution and attempt
+        # Streams and logs, by execution and attempt
         self.streams: set[tuple[str, int]] = set()
         self.summaries: set[tuple[str, int]] = set()
+        self.run_logs: set[tuple[str, int]] = set()
         # Limits
         self.is_limited = False
         self.budgets: set[str] = set()

@@ -337,6 +337,11 @@ class StreamPage(Record, frozen=True):
     closed_at: int | None = None
     closed_reason: ClosedReason | None = None
 
+    @property
+    def has_news(self) -> bool:
+        """Whether there is a frame, or the end."""
+        return bool(self.frames) or self.closed_at is not None
+
 
 class Summary(Record, frozen=True):
     """The rolling document of an attempt; JSON."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Coroutine, Iterable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from datetime import datetime
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Final, Generic, ParamSpec, Self, TypeVar, overload
@@ -19,6 +19,7 @@ from flowfabric.api.waits import WaitInfo
 from flowfabric.callers import blocking_driver
 from flowfabric.errors import InvalidInput
 from flowfabric.model.budget import BudgetStatus, UsageOutcome
+from flowfabric.model.log_lines import LogLine
 from flowfabric.model.quota import QuotaPolicy, QuotaStatus
 from flowfabric.model.record import replace
 from flowfabric.model.results import ExecutionSnapshot, Explanation, LaneConfigured
@@ -44,7 +45,8 @@ T = TypeVar("T")
 _INSTEAD: Final = {
     "Graph.record": "await flow.submit(…)",
     "_next": "async for … in run.watch()",
-    "_next_frame": "async for … in run.stream()",
+    "_next_of_stream": "async for … in run.stream()",
+    "_next_of_logs": "async for … in run.logs()",
 }
 
 
@@ -405,14 +407,25 @@ class SyncRun(Generic[R]):
 
     def stream(self, *, after: str | None = None, best_effort: bool = True) -> Iterator[Frame]:
         """What the handler shows, until the run has ended: see `Run.stream`."""
-        frames: Any = self._run.stream(after=after, best_effort=best_effort)
-        frame = self._sync.wait(_next_frame(frames))
+        frames = self._run.stream(after=after, best_effort=best_effort)
+        return self._each(frames, _next_of_stream)
+
+    def logs(
+        self, *, attempt: int | None = None, after: str | None = None, follow: bool = False
+    ) -> Iterator[LogLine]:
+        """What the handler logged, line by line: see `Run.logs`."""
+        lines = self._run.logs(attempt=attempt, after=after, follow=follow)
+        return self._each(lines, _next_of_logs)
+
+    def _each(self, items: Any, following: Callable[[Any], Any]) -> Iterator[Any]:
+        """Item by item; what is left half read is ended."""
+        item = self._sync.wait(following(items))
         try:
-            while frame is not None:
-                yield frame
-                frame = self._sync.wait(_next_frame(frames))
+            while item is not None:
+                yield item
+                item = self._sync.wait(following(items))
         finally:
-            self._sync.wait(_end_stream(frames))
+            self._sync.wait(_end(items))
 
     def summary(self) -> Any:
         """What the handler last said with `ctx.summary`: see `Run.summary`."""
@@ -427,10 +440,15 @@ class SyncRun(Generic[R]):
         self._sync.wait(self._run.retry(reason, cascade=cascade))
 
 
-async def _next_frame(frames: Any) -> Frame | None:
+async def _next_of_stream(frames: Any) -> Frame | None:
     frame: Frame | None = await anext(frames, None)
     return frame
 
 
-async def _end_stream(frames: Any) -> None:
-    await frames.aclose()
+async def _next_of_logs(lines: Any) -> LogLine | None:
+    line: LogLine | None = await anext(lines, None)
+    return line
+
+
+async def _end(items: Any) -> None:
+    await items.aclose()

@@ -77,7 +77,8 @@ class TaskDecorator:
     `recoveries`: how many lost workers are forgiven. `retention`: how long it is kept when done.
     `budgets`: what it spends from; it starts only while each has room. `quota`: how many may start
     per window and run at once, for each `concurrency_key` by itself: a text, or a function of some
-    of the task's arguments, such as `lambda customer: customer`.
+    of the task's arguments, such as `lambda customer: customer`. `log_level`: from which level on
+    what it logs is kept with the run, `info` unless given; None keeps nothing.
     """
 
     def __init__(self, fabric: Home, options: TaskOptions | None = None) -> None:

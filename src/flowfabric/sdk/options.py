@@ -32,7 +32,10 @@ from flowfabric.sdk.durations import Duration, Moment, instant_ms, to_ms
 T = TypeVar("T")
 
 ConcurrencyKey = str | Callable[..., str | int | None]
+LogLevel = str | int | None
 Backoff = FixedBackoff | ExponentialBackoff | str | int | float
+_LEVELS: Final = {"debug": 10, "info": 20, "warning": 30, "error": 40, "critical": 50}
+_LEVEL_MAX: Final = 100
 _TIMEOUT_CATEGORY: Final = "timeout"  # the category of an attempt that timed out
 
 
@@ -53,6 +56,7 @@ class TaskKeywords(TypedDict, total=False):
     budgets: Iterable[str]
     quota: str | None
     concurrency_key: ConcurrencyKey | None
+    log_level: LogLevel
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +77,7 @@ class TaskOptions:
     budgets: Iterable[str] = ()
     quota: str | None = None
     concurrency_key: ConcurrencyKey | None = None
+    log_level: LogLevel = "info"
 
     def check(self) -> None:
         """Refuse values no engine would accept, where the task is written."""
@@ -100,6 +105,19 @@ class TaskOptions:
             ),
             retention_ttl_ms=_optional_ms(self.retention, "retention"),
         )
+
+    def lowest_level(self) -> int | None:
+        """The level from which on its log is kept, as `logging` counts; None: none of it is."""
+        level: object = self.log_level
+        if level is None:
+            return None
+        if isinstance(level, str) and level.lower() in _LEVELS:
+            return _LEVELS[level.lower()]
+        if isinstance(level, int) and not isinstance(level, bool) and 0 <= level <= _LEVEL_MAX:
+            return int(level)
+        words = ", ".join(_LEVELS)
+        detail = f"log_level: {shown(level, 80)} is not one of {words}, a number or None"
+        raise InvalidInput(detail, field="log_level")
 
     def _retry_policy(self) -> RetryPolicy | None:
         if isinstance(self.retries, RetryPolicy):

@@ -7,9 +7,12 @@ from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
+from flowfabric import limits
 from flowfabric.api.backend import EngineBackend
 from flowfabric.clock import monotonic
 from flowfabric.errors import FlowFabricError, InvalidInput, NotFound, WaitTimeout
+from flowfabric.model.checks import check_flag, check_integer
+from flowfabric.model.log_lines import LogLine
 from flowfabric.model.results import ExecutionSnapshot, Explanation
 from flowfabric.model.shown import shown
 from flowfabric.model.state import PublicState
@@ -18,7 +21,7 @@ from flowfabric.sdk import codec
 from flowfabric.sdk.durations import Duration, to_ms
 from flowfabric.sdk.errors import ResultMismatch, RunCancelled, RunError, RunExpired, RunFailed
 from flowfabric.sdk.home import Home
-from flowfabric.sdk.streaming import frames_of
+from flowfabric.sdk.streaming import frames_of, lines_of
 from flowfabric.sdk.task import Task
 
 R = TypeVar("R")
@@ -135,6 +138,28 @@ class Run(Generic[R]):
         engine = await self._fabric.start()
         found = await engine.read_summary(execution_id=self.id)
         return None if found is None else _PLAIN.decode(found.document)
+
+    async def logs(
+        self, *, attempt: int | None = None, after: str | None = None, follow: bool = False
+    ) -> AsyncIterator[LogLine]:
+        """What the handler logged, line by line, of all attempts or of one, counted from 1.
+
+            async for line in run.logs(follow=True):
+                print(line.level_name, line.message)
+
+        It ends with the last line there is; with `follow` it waits for more until the run has
+        ended. `after` is the `cursor` of the last line seen. A log that is full ends with a line
+        that says so.
+        """
+        index = None
+        if attempt is not None:
+            index = check_integer(attempt, field="attempt", least=1, most=limits.RETRIES_MAX) - 1
+        check_flag(follow, field="follow")
+        lines = lines_of(
+            self._fabric.start, self.id, attempt_index=index, after=after, follow=follow
+        )
+        async for line in lines:
+            yield line
 
     async def cancel(self, reason: str = "") -> None:
         """Stop it, whatever it is doing. Cancelling twice is no error.

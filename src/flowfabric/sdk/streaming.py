@@ -1,18 +1,20 @@
-"""Reading the streams of a run, from the beginning or from a place, until it has ended."""
+"""Reading the streams and logs of a run, from the beginning or from a place."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Final
+from typing import Final, TypeVar
 
 from flowfabric import limits
 from flowfabric.api.backend import EngineBackend
 from flowfabric.errors import ResourceExhausted
 from flowfabric.ids import jitter
+from flowfabric.model.log_lines import LogLine, LogPage
 from flowfabric.model.stream import Frame, StreamPage, Visibility
 from flowfabric.trouble import is_passing
 
+P = TypeVar("P")
 _PAGE: Final = 500
 _PAUSE_S_FIRST: Final = 0.1
 _PAUSE_S_MAX: Final = 5.0
@@ -48,9 +50,36 @@ async def frames_of(
         after = page.next_cursor
 
 
-async def _patiently(
-    read: Callable[[str | None], Awaitable[StreamPage]], place: str | None
-) -> StreamPage:
+async def lines_of(
+    start: Callable[[], Awaitable[EngineBackend]],
+    execution_id: str,
+    *,
+    attempt_index: int | None,
+    after: str | None,
+    follow: bool,
+) -> AsyncIterator[LogLine]:
+    """Every line after a place, once, in order; a store that is away is waited for."""
+    engine = await start()
+
+    async def read(place: str | None) -> LogPage:
+        return await engine.read_logs(
+            execution_id=execution_id,
+            attempt_index=attempt_index,
+            after=place,
+            limit=_PAGE,
+            wait_ms=limits.TAIL_MS_MAX if follow else 0,
+        )
+
+    while True:
+        page = await _patiently(read, after)
+        for line in page.lines:
+            yield line
+        if page.closed_at is not None or not (follow or page.lines):
+            return
+        after = page.next_cursor
+
+
+async def _patiently(read: Callable[[str | None], Awaitable[P]], place: str | None) -> P:
     failures = 0
     while True:
         try:

@@ -50,6 +50,7 @@ class Task(Generic[P, R]):
         self.is_async = inspect.iscoroutinefunction(function)
         self.policy = options.policy()
         self.bounds = options.bounds()
+        self.log_level = options.lowest_level()
         key = options.concurrency_key
         self.key_of = KeyOf(key, form) if callable(key) else None
         retry = self.policy.retry_policy

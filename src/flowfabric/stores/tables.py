@@ -29,6 +29,7 @@ from flowfabric.model.execution import IdempotencyRecord
 from flowfabric.model.feed import LogMark
 from flowfabric.model.flow import EdgeAhead, EdgeRow, FlowRow, MemberRow, TaskRow
 from flowfabric.model.group import DeliveryRow, GroupRow
+from flowfabric.model.log_lines import LineChunk, RunLogRow
 from flowfabric.model.quota import AdmissionRow, GateRow, QuotaPolicy
 from flowfabric.model.record import Record, from_json, to_json, values_of
 from flowfabric.model.route import Lane
@@ -360,6 +361,9 @@ STREAMS: Final = Table("ff_stream_meta", StreamRow, 2, of_execution=True)
 SUMMARIES: Final = Table("ff_stream_summary", SummaryRow, 2, of_execution=True)
 FRAMES: Final = Table("ff_stream_frame", FrameRow, 5, of_execution=True)
 FRAME_MARKS: Final = Table("ff_stream_frame", FrameMark, 5, whole=FRAMES)
+# Likewise. The number of the last line of a chunk is a part of its key.
+RUN_LOGS: Final = Table("ff_run_log", RunLogRow, 2, of_execution=True)
+LINES: Final = Table("ff_run_log_chunk", LineChunk, 3, of_execution=True)
 
 # Every write to these comes with a new version of their execution.
 EPISODE_TABLES: Final[tuple[Table[Any], ...]] = (
@@ -420,6 +424,8 @@ TABLES: Final[tuple[Table[Any], ...]] = (
     STREAMS,
     SUMMARIES,
     FRAMES,
+    RUN_LOGS,
+    LINES,
 )
 TABLE_OF: Final[dict[type[Record], AnyTable]] = {table.record: table for table in TABLES}
 

@@ -22,6 +22,7 @@ from tests.support.flows import arrows, node, submit
 from tests.support.gates import quota
 from tests.support.history import history
 from tests.support.lab import TTL_MS, Lab
+from tests.support.logs import log, messages
 from tests.support.streams import append, frame, payloads, summary
 from tests.support.waits import suspended
 
@@ -137,6 +138,8 @@ class Probe:
         await engine.renew(claimed.handle)
         await append(lab, claimed, frame(b"shown"), summary(b'{"a":1}'))
         assert len(await payloads(lab, claimed)) == 2
+        await log(lab, claimed, "said")
+        assert await messages(lab, claimed) == ["said"]
         await reserve(lab, claimed, {"tokens": 2}, budget_id="good")
         await settle(lab, claimed, {"tokens": 1}, budget_id="good")
         waiting = await suspended(lab, claimed=claimed)

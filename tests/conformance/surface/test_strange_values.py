@@ -18,6 +18,7 @@ from flowfabric.api.operation import OPERATIONS
 from flowfabric.api.waits import Signal, SuspendRequest
 from flowfabric.errors import FlowFabricError, InvalidInput, StoreError
 from flowfabric.model.flow import AnySucceeded, OnSatisfied, Quorum
+from flowfabric.model.log_lines import LogBatch, NewLine
 from flowfabric.model.policy import (
     ExecutionPolicy,
     ExponentialBackoff,
@@ -101,6 +102,7 @@ USUAL: dict[str, Any] = {
     "lease_ttl_ms": 5_000,
     "limit": 1,
     "liveness_ttl_ms": 5_000,
+    "logs": LogBatch(lines=(NewLine("x", 1),)),
     "names": ("priority",),
     "new_kid": "k9",
     "new_priority": 1,
@@ -233,6 +235,21 @@ async def test_no_field_of_a_suspension_is_an_accident(lab: Lab) -> None:
             fields = {"resume_condition": Single("k", "go"), field: strange}
             if await is_done(stored, "suspend", suspend, fields, field):
                 handle = (await owner(lab, lanes))["handle"]
+
+
+@scenario
+async def test_no_field_of_a_log_line_is_an_accident(lab: Lab) -> None:
+    claimed = await lab.started()
+
+    async def append(batch: LogBatch) -> None:
+        await lab.engine.append_logs(claimed.handle, logs=batch)
+        await lab.engine.read_logs(execution_id=claimed.execution_id)
+
+    async with fingerprints(lab) as stored:
+        await try_fields(stored, LogBatch, append, lines=(NewLine("x", 1),))
+        await try_fields(
+            stored, NewLine, lambda line: append(LogBatch(lines=(line,))), message="x", at=1
+        )
 
 
 # Parts of policies, each in the place where it stands.

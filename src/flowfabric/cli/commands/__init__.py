@@ -28,6 +28,7 @@ COMMANDS: Final = (
     Command("groups", "feeds that several processes share"),
     Command("result", "print the result of an execution"),
     Command("tail", "what an execution shows while it runs"),
+    Command("logs", "what the handler of an execution logged"),
     Command("cancel", "cancel executions, whatever they are doing"),
     Command("retry", "run finished executions again"),
     Command("hold", "keep waiting executions from being claimed"),

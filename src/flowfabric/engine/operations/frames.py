@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any, TypeGuard, TypeVar
 
 from flowfabric import limits
+from flowfabric.engine.operations.new_lines import lines_command
 from flowfabric.errors import InvalidInput, RetentionLimitExceeded
 from flowfabric.kernel.execution.complete import Complete
 from flowfabric.kernel.execution.fail import Fail
-from flowfabric.kernel.stream.append import AppendFrames, EndWithFrames
+from flowfabric.kernel.stream.append import AppendFrames, EndWithOutput
 from flowfabric.model.checks import check_integer, check_list, check_name, check_text
 from flowfabric.model.handle import Handle
 from flowfabric.model.limit_checks import check_word
@@ -20,18 +21,21 @@ E = TypeVar("E", Complete, Fail)
 _SEQ_MAX = (1 << 53) - 1
 
 
-def with_frames(end: E, handle: Handle, frames: Any) -> E | EndWithFrames:
-    """The end of an attempt, with its last frames if it has any."""
+def with_output(end: E, handle: Handle, frames: Any, logs: Any) -> E | EndWithOutput:
+    """The end of an attempt, with its last frames and lines if it has any."""
     checked = check_frames(frames)
-    if not checked:
+    lines = None if logs is None else lines_command(handle, logs)
+    append = None
+    if checked:
+        append = AppendFrames(
+            execution_id=handle.execution_id,
+            fence=handle.fence,
+            attempt_index=handle.attempt_index,
+            frames=checked,
+        )
+    elif lines is None:
         return end
-    append = AppendFrames(
-        execution_id=handle.execution_id,
-        fence=handle.fence,
-        attempt_index=handle.attempt_index,
-        frames=checked,
-    )
-    return EndWithFrames(execution_id=handle.execution_id, append=append, end=end)
+    return EndWithOutput(execution_id=handle.execution_id, append=append, lines=lines, end=end)
 
 
 def check_frames(frames: Any, *, least: int = 0) -> tuple[NewFrame, ...]:

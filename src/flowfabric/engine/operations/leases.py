@@ -8,7 +8,7 @@ from flowfabric import limits
 from flowfabric.api import leases as api
 from flowfabric.api.hints import lane_topic, wait_event
 from flowfabric.engine.machine import Machine
-from flowfabric.engine.operations.frames import with_frames
+from flowfabric.engine.operations.frames import with_output
 from flowfabric.engine.operations.performing import answers, commands
 from flowfabric.engine.operations.requests import check_payload
 from flowfabric.engine.operations.waiting import left_s, wait_until
@@ -21,7 +21,7 @@ from flowfabric.kernel.execution.fail import Fail
 from flowfabric.kernel.execution.fence import LEASE_HOLDER
 from flowfabric.kernel.execution.own import Delay, Progress, Renew
 from flowfabric.kernel.execution.routing import Offer
-from flowfabric.kernel.stream.append import EndWithFrames
+from flowfabric.kernel.stream.append import EndWithOutput
 from flowfabric.model.attempt import FailureClass
 from flowfabric.model.checks import (
     check_capabilities,
@@ -165,7 +165,7 @@ def delay(machine: Machine, request: api.Delay) -> Delay:
 
 
 @commands(api.Complete)
-def complete(machine: Machine, request: api.Complete) -> Complete | EndWithFrames:
+def complete(machine: Machine, request: api.Complete) -> Complete | EndWithOutput:
     """Complete by the owner."""
     handle = machine.check_handle(request.handle)
     result, encoding = _result(machine, request.result, request.result_encoding, "result")
@@ -176,7 +176,9 @@ def complete(machine: Machine, request: api.Complete) -> Complete | EndWithFrame
         result=result,
         result_encoding=encoding,
     )
-    return end if request.frames == () else with_frames(end, handle, request.frames)
+    if request.logs is None and request.frames == ():
+        return end
+    return with_output(end, handle, request.frames, request.logs)
 
 
 @commands(api.CompleteExecution)
@@ -206,7 +208,7 @@ def _result(
 
 
 @commands(api.Fail)
-def fail(machine: Machine, request: api.Fail) -> Fail | EndWithFrames:
+def fail(machine: Machine, request: api.Fail) -> Fail | EndWithOutput:
     """Fail by the owner."""
     handle = machine.check_handle(request.handle)
     kind = check_failure_class(request.failure_class)
@@ -221,7 +223,9 @@ def fail(machine: Machine, request: api.Fail) -> Fail | EndWithFrames:
         jitter=jitter(),
         retry_after_ms=_retry_after(request.retry_after_ms),
     )
-    return end if request.frames == () else with_frames(end, handle, request.frames)
+    if request.logs is None and request.frames == ():
+        return end
+    return with_output(end, handle, request.frames, request.logs)
 
 
 @commands(api.FailExecution)

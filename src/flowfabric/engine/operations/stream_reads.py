@@ -70,7 +70,7 @@ async def stream_page(
 ) -> StreamPage:
     """A page of one attempt's stream."""
     execution = await found_execution(reader, key[0])
-    closed = await _closed(reader, execution, key[1])
+    closed = await closed_attempt(reader, execution, key[1])
     stream = (await reader.peek_rows(STREAMS, [key])).get(key)
     frames, reached = await _frames(reader, stream, window, sight)
     following = max(reached, window.after, BEGINNING)
@@ -80,8 +80,8 @@ async def stream_page(
     return StreamPage(frames, str(following), closed.at, closed.reason)
 
 
-async def _closed(reader: Reader, execution: Execution, attempt_index: int) -> Closed | None:
-    """The end of an attempt's stream, if it has ended."""
+async def closed_attempt(reader: Reader, execution: Execution, attempt_index: int) -> Closed | None:
+    """The end of an attempt, and so of its stream and its log, if it has ended."""
     if may_grow(execution, attempt_index):
         return None
     for attempt in reversed(await reader.attempts(execution.execution_id)):

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 from flowfabric import limits
 from flowfabric.api import streams as api
-from flowfabric.api.hints import wait_event
-from flowfabric.clock import monotonic
 from flowfabric.engine.machine import Machine
 from flowfabric.engine.operations.frames import check_frames
 from flowfabric.engine.operations.performing import answers, commands
@@ -19,8 +16,8 @@ from flowfabric.engine.operations.stream_reads import (
     found_execution,
     stream_page,
 )
-from flowfabric.engine.operations.waiting import left_s
-from flowfabric.engine.tails import LOOKED_AT_S, Subject
+from flowfabric.engine.operations.tailing import check_attempt, check_wait_s, tail
+from flowfabric.engine.tails import Reached, Subject
 from flowfabric.kernel.stream.append import AppendFrames
 from flowfabric.model.checks import check_integer
 from flowfabric.model.limit_checks import check_word
@@ -36,7 +33,7 @@ from flowfabric.model.stream import (
     place_from,
 )
 from flowfabric.stores.base import Reader
-from flowfabric.stores.tables import SUMMARIES
+from flowfabric.stores.tables import STREAMS, SUMMARIES
 
 # --- appending -----------------------------------------------------------------------------------
 
@@ -73,7 +70,7 @@ async def read_stream(machine: Machine, request: api.ReadStream) -> StreamPage:
     window = Window(
         before(first), bound_from(request.to_cursor, field="to_cursor"), _count(request.count_limit)
     )
-    key = machine.check_id(request.execution_id), _attempt(request.attempt_index)
+    key = machine.check_id(request.execution_id), check_attempt(request.attempt_index)
     sight = _sight(request.visibility)
     return await machine.read(lambda reader: stream_page(reader, key, window, sight))
 
@@ -81,17 +78,17 @@ async def read_stream(machine: Machine, request: api.ReadStream) -> StreamPage:
 @answers(api.TailStream)
 async def tail_stream(machine: Machine, request: api.TailStream) -> StreamPage:
     """At once where there is something to tell, else when it comes."""
-    key = machine.check_id(request.execution_id), _attempt(request.attempt_index)
+    key = machine.check_id(request.execution_id), check_attempt(request.attempt_index)
     count, sight = _count(request.count_limit), _sight(request.visibility)
-    after, wait_s = frame_id_from(request.after, field="after"), _wait_s(request.wait_ms)
+    after, wait_s = frame_id_from(request.after, field="after"), check_wait_s(request.wait_ms)
 
-    async def read(place: Place) -> tuple[StreamPage, Place]:
-        window = Window(place.frame_id, LAST, count)
+    async def read(place: Reached) -> tuple[StreamPage, Place]:
+        window = Window(Place(*place).frame_id, LAST, count)
         page = await machine.read(lambda reader: stream_page(reader, key, window, sight))
         return page, Place(key[1], frame_id_from(page.next_cursor, field="after"))
 
-    subject = Subject(key[0], False, sight)
-    return await _tail(machine, subject, Place(key[1], after), wait_s, read)
+    subject = Subject(key[0], False, STREAMS, sight)
+    return await tail(machine, subject, Place(key[1], after), wait_s, read)
 
 
 @answers(api.ReadExecutionStream)
@@ -99,41 +96,15 @@ async def read_execution_stream(machine: Machine, request: api.ReadExecutionStre
     """The same over all attempts."""
     checked = machine.check_id(request.execution_id)
     count, sight = _count(request.limit, field="limit"), _sight(request.visibility)
-    after, wait_s = place_from(request.after), _wait_s(request.wait_ms)
+    after, wait_s = place_from(request.after), check_wait_s(request.wait_ms)
 
-    async def read(place: Place) -> tuple[StreamPage, Place]:
+    async def read(place: Reached) -> tuple[StreamPage, Place]:
         page = await machine.read(
-            lambda reader: execution_page(reader, checked, place, count, sight)
+            lambda reader: execution_page(reader, checked, Place(*place), count, sight)
         )
         return page, place_from(page.next_cursor)
 
-    return await _tail(machine, Subject(checked, True, sight), after, wait_s, read)
-
-
-async def _tail(
-    machine: Machine,
-    subject: Subject,
-    after: Place,
-    wait_s: float,
-    read: Callable[[Place], Awaitable[tuple[StreamPage, Place]]],
-) -> StreamPage:
-    """Read, and read again when woken, until there are frames, the end, or no time left.
-
-    A tail that goes on where one has just ended in vain begins with its last page: thousands of
-    idle tails do not read each time they ask again.
-    """
-    if wait_s <= 0:
-        return (await read(after))[0]
-    until = monotonic() + wait_s
-    with machine.tails.waiting(subject, after) as tail:
-        page = machine.tails.last_page(subject, after)
-        while page is None or await wait_event(tail.bell, left_s(until)):
-            page, tail.place = await read(tail.place)
-            if page.frames or page.closed_at is not None:
-                return page
-        if wait_s >= LOOKED_AT_S:
-            machine.tails.note_idle(subject, page)
-        return page
+    return await tail(machine, Subject(checked, True, STREAMS, sight), after, wait_s, read)
 
 
 @answers(api.ReadSummary)
@@ -141,7 +112,7 @@ async def read_summary(machine: Machine, request: api.ReadSummary) -> Summary | 
     """By its key."""
     checked, wanted = machine.check_id(request.execution_id), request.attempt_index
     if wanted is not None:
-        wanted = _attempt(wanted)
+        wanted = check_attempt(wanted)
 
     async def work(reader: Reader) -> SummaryRow | None:
         execution = await found_execution(reader, checked)
@@ -160,17 +131,9 @@ async def read_summary(machine: Machine, request: api.ReadSummary) -> Summary | 
 # --- checks --------------------------------------------------------------------------------------
 
 
-def _attempt(value: object) -> int:
-    return check_integer(value, field="attempt_index", least=0, most=limits.RETRIES_MAX * 4)
-
-
 def _count(value: object, field: str = "count_limit") -> int:
     return check_integer(value, field=field, least=1, most=limits.READ_FRAMES_MAX)
 
 
 def _sight(value: object) -> Visibility:
     return check_word(value, Visibility, field="visibility")
-
-
-def _wait_s(value: object) -> float:
-    return check_integer(value, field="wait_ms", least=0, most=limits.TAIL_MS_MAX) / 1000

@@ -110,8 +110,8 @@ async def open_unit(
         await unit.flows.prepare(flow_ids, commands)
     if need.waits:
         await unit.waits.prepare(need, found)
-    if need.streams:
-        take_streams(unit.view, found)
+    if need.streams or need.run_logs:
+        take_streams(unit.view, found, need)
     if need.is_limited:
         await unit.limits.prepare(need)
     return unit
@@ -125,6 +125,6 @@ def _wanted(need: Needs) -> Wanted:
     wanted.keys = sorted(need.keys)
     if need.waits:
         want_waits(need, wanted)
-    if need.streams:
+    if need.streams or need.run_logs:
         want_streams(need, wanted)
     return wanted

@@ -12,6 +12,7 @@ from flowfabric.kernel.decision import Decision, Moment, Refused
 from flowfabric.kernel.execution.complete import Complete
 from flowfabric.kernel.execution.fail import Fail
 from flowfabric.kernel.execution.fence import not_found, refuse_unless_owner
+from flowfabric.kernel.stream.log_lines import AppendLines
 from flowfabric.kernel.stream.retention import (
     best_effort_length,
     best_effort_rate,
@@ -58,17 +59,21 @@ class AppendFrames(ExecutionCommand[Appended], frozen=True, kw_only=True):
             need.summaries.add(key)
 
 
-class EndWithFrames(
+class EndWithOutput(
     ExecutionCommand[Completed | RetryScheduled | TerminalFailed], frozen=True, kw_only=True
 ):
-    """The last frames of an attempt, and its end: both or none."""
+    """The last frames and log lines of an attempt, and its end: all or none."""
 
-    append: AppendFrames
+    append: AppendFrames | None
+    lines: AppendLines | None
     end: Complete | Fail
 
     def needs(self, need: Needs) -> None:
-        """What both need."""
-        self.append.needs(need)
+        """What all need."""
+        if self.append is not None:
+            self.append.needs(need)
+        if self.lines is not None:
+            self.lines.needs(need)
         self.end.needs(need)
 
 

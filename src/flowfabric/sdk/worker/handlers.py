@@ -51,8 +51,9 @@ async def run_async(held: Held) -> Report | None:
 
 
 def run_sync(held: Held) -> Report | None:
-    """Run a sync handler in the thread this is called in."""
+    """Run a sync handler in the thread this is called in, which runs others after it."""
     held.begin()
+    token = Held.current.set(held)
     try:
         args, kwargs = _arguments(held)
         if held.task.signature.takes_context:
@@ -64,6 +65,8 @@ def run_sync(held: Held) -> Report | None:
         return _succeeded(held, value)
     except BaseException as error:  # noqa: BLE001 - whatever a handler raises is its outcome
         return judge(held, error)
+    finally:
+        Held.current.reset(token)
 
 
 def _arguments(held: Held) -> tuple[tuple[Any, ...], dict[str, Any]]:

@@ -22,6 +22,7 @@ from flowfabric.errors import (
     StaleLease,
 )
 from flowfabric.model.handle import HandleKind
+from flowfabric.model.log_lines import LogBatch, NewLine
 from flowfabric.model.results import Claimed
 from flowfabric.model.stream import NewFrame
 from flowfabric.model.suspension import AlreadyMet, Suspended
@@ -30,12 +31,15 @@ from flowfabric.sdk.durations import instant_ms
 from flowfabric.sdk.errors import Stopped
 from flowfabric.sdk.outage import Outage, Patience
 from flowfabric.sdk.task import Task
+from flowfabric.sdk.worker.log_book import LogBook, Scribe
 from flowfabric.sdk.worker.outbox import Outbox
 from flowfabric.trouble import is_passing, may_pass
 
 LOST = (StaleLease, LeaseExpired, LeaseRevoked, ExecutionNotActive, NotFound)
 _UNCLEAR_TRIES: Final = 5  # of a call that fails for a reason that may not pass
 T = TypeVar("T")
+# Two threads of a handler may log its first line. A signal handler or a finalizer may, too.
+_FIRST_LINE: Final = threading.RLock()
 
 
 def is_lost(error: BaseException) -> bool:
@@ -48,7 +52,7 @@ def is_lost(error: BaseException) -> bool:
 class Desk:
     """The parts that all executions of one worker share."""
 
-    __slots__ = ("engine", "let_go", "loop", "lost", "outage", "process_id")
+    __slots__ = ("engine", "let_go", "loop", "lost", "outage", "process_id", "scribe")
 
     def __init__(
         self,
@@ -62,6 +66,7 @@ class Desk:
         self.lost = lost
         self.let_go = let_go
         self.outage = outage
+        self.scribe = Scribe(engine)
         self.loop = asyncio.get_running_loop()
         self.process_id = os.getpid()
 
@@ -69,12 +74,13 @@ class Desk:
 class Held:
     """An execution, its task and the state of its handler. Implements `context.Owner`."""
 
-    # The execution of the current handler: tasks that a handler makes inherit it.
+    # The execution of the current handler: tasks and threads that a handler makes inherit it.
     current: ClassVar[ContextVar[Held | None]] = ContextVar("held", default=None)
 
     __slots__ = (
         "_waker",
         "began_at",
+        "book",
         "claimed",
         "desk",
         "ended_at",
@@ -111,6 +117,7 @@ class Held:
         self.is_suspended = False  # by its own handler, which has nothing more to report
         self.ended_wait: Ended | None = None
         self.outbox: Outbox | None = None  # once the handler has emitted a frame
+        self.book: LogBook | None = None  # once it has logged a line
         self._waker: threading.Event | None = None
 
     def begin(self) -> None:
@@ -154,10 +161,29 @@ class Held:
             self.outbox = Outbox(self)
         return self.outbox
 
+    @property
+    def may_log(self) -> bool:
+        """Whether lines of the handler can still be kept."""
+        return not self.is_finished and self.desk.scribe.is_here
+
+    def log(self, line: NewLine) -> None:
+        """Put a line on its way to the log. Any thread may call it."""
+        if self.book is None:
+            with _FIRST_LINE:
+                if self.book is None:
+                    self.book = LogBook(self.claimed.handle, self.desk.scribe.wake)
+        self.book.add(line)
+
     async def flush(self) -> None:
-        """Return when every emitted frame is stored."""
+        """Return when every emitted frame and every line is stored."""
         if self.outbox is not None:
             await self.outbox.flush()
+        if self.book is not None:
+            await self.book.flush(self._append_lines)
+
+    async def _append_lines(self, batch: LogBatch) -> None:
+        handle = self.claimed.handle
+        await self.ask(lambda engine: engine.append_logs(handle, logs=batch))
 
     async def ask(self, operation: Callable[[EngineBackend], Awaitable[T]]) -> T:
         """An engine call that matters to the handler; errors of the store are waited out as long as

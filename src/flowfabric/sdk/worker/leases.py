@@ -33,6 +33,7 @@ class Leases:
     def __init__(self, engine: EngineBackend, ttl_ms: int, outage: Outage) -> None:
         self._engine = engine
         self._desk = Desk(engine, lost=self.lose, let_go=self._let_go, outage=outage)
+        self.scribe = self._desk.scribe
         self._ttl_s = ttl_ms / 1000
         self._usual_pause_s = self._ttl_s / _RENEWALS_PER_LEASE
         self.tick_s = min(_TICK_S_MAX, self._ttl_s / 12)

@@ -20,7 +20,9 @@ from flowfabric.clock import monotonic
 from flowfabric.errors import FlowFabricError, ValidationError
 from flowfabric.ids import jitter
 from flowfabric.model.attempt import FailureClass
+from flowfabric.model.log_lines import LogBatch
 from flowfabric.model.results import RetryScheduled
+from flowfabric.model.stream import NewFrame
 from flowfabric.sdk.codec import JSON
 from flowfabric.sdk.durations import Moment, instant_ms, to_ms
 from flowfabric.sdk.outage import Outage, Patience
@@ -198,12 +200,13 @@ class Reporter:
         return await self._engine.complete_many(
             [
                 Complete(handle=each.held.claimed.handle, result=each.result, result_encoding=JSON)
-                if each.held.outbox is None
+                if each.held.outbox is None and each.held.book is None
                 else Complete(
                     handle=each.held.claimed.handle,
                     result=each.result,
                     result_encoding=JSON,
-                    frames=await each.held.outbox.rest(),
+                    frames=await _frames(each.held),
+                    logs=await _lines(each.held),
                 )
                 for each in reports
             ]
@@ -218,7 +221,8 @@ class Reporter:
                     failure_class=each.failure_class,
                     category=each.category,
                     retry_after_ms=each.retry_after_ms,
-                    frames=() if each.held.outbox is None else await each.held.outbox.rest(),
+                    frames=await _frames(each.held),
+                    logs=await _lines(each.held),
                 )
                 for each in reports
             ]
@@ -232,12 +236,24 @@ class Reporter:
         )
 
     async def _delay(self, report: Postponed, until: int) -> Any:
-        """The frames first: a delay carries none."""
+        """Frames and lines first: a delay carries none."""
         held = report.held
         handle = held.claimed.handle
-        if held.outbox is not None and (frames := await held.outbox.rest()):
+        if frames := await _frames(held):
             await self._engine.append_frames(handle, frames=frames)
+        if (lines := await _lines(held)) is not None:
+            await self._engine.append_logs(handle, logs=lines)
         return await self._engine.delay(handle, delay_until=until)
+
+
+async def _frames(held: Held) -> tuple[NewFrame, ...]:
+    """The frames that go with the end of an attempt."""
+    return () if held.outbox is None else await held.outbox.rest()
+
+
+async def _lines(held: Held) -> LogBatch | None:
+    """The log lines that do."""
+    return None if held.book is None else await held.book.rest()
 
 
 def _is_sent_again(held: Held, error: Exception) -> bool:

@@ -20,6 +20,7 @@ from flowfabric.sdk.durations import Duration
 from flowfabric.sdk.fabric import Fabric
 from flowfabric.sdk.outage import Outage, Patience
 from flowfabric.sdk.worker import telling
+from flowfabric.sdk.worker.capture import capturing, still_capture
 from flowfabric.sdk.worker.handlers import run_async, run_sync
 from flowfabric.sdk.worker.held import Held
 from flowfabric.sdk.worker.leases import Leases
@@ -163,7 +164,7 @@ class Shift:
         """Claim and run until stopped, then drain."""
         await self._listening.join()
         background = [asyncio.create_task(part.run()) for part in self._parts()]
-        with self._engine.present(self):
+        with capturing(), self._engine.present(self):
             try:
                 await self._claim_until_stopped()
             except asyncio.CancelledError:
@@ -179,7 +180,8 @@ class Shift:
     def _parts(self) -> list[Any]:
         """What runs beside the claims. A worker that only handles events is in no registry: that
         tells which lanes are served."""
-        parts = [self._reporter, self._leases, self._watchdog, self._listening]
+        leases = self._leases
+        parts = [self._reporter, leases, leases.scribe, self._watchdog, self._listening]
         return [self._presence, *parts] if self._tasks else parts
 
     # --- claiming ------------------------------------------------------------------------------
@@ -223,6 +225,7 @@ class Shift:
             await self._patience.pause(error, unless=self._stopping)
             return None
         self._patience.reset()
+        still_capture()
         for claimed in claims:
             self._begin(claimed, asked_at)
         return claims

@@ -11,13 +11,15 @@ from flowfabric.engine.unit.unit import Unit
 from flowfabric.errors import Corruption
 from flowfabric.kernel.decision import Refused
 from flowfabric.kernel.execution.fence import refuse_unless_owner
-from flowfabric.kernel.stream.append import AppendFrames, EndWithFrames, Facts, append_frames
+from flowfabric.kernel.stream.append import AppendFrames, EndWithOutput, Facts, append_frames
+from flowfabric.kernel.stream.log_lines import AppendLines, append_lines
 from flowfabric.kernel.stream.retention import trimmed_away
+from flowfabric.model.log_lines import LogsAppended
 from flowfabric.model.stream import Appended, FrameId, FrameMark, StreamRow
 from flowfabric.model.words import StreamMode
 from flowfabric.stores.base import Corrupt
 from flowfabric.stores.indexes import Search, by_key
-from flowfabric.stores.tables import FRAME_MARKS, FRAMES, STREAMS, SUMMARIES, Key
+from flowfabric.stores.tables import FRAME_MARKS, FRAMES, RUN_LOGS, STREAMS, SUMMARIES, Key
 
 _MARKS: Final = by_key(FRAMES).reading(FRAME_MARKS)
 
@@ -41,14 +43,39 @@ async def append(unit: Unit, command: AppendFrames) -> Appended | Refused:
     return reply
 
 
-@handles(EndWithFrames)
-async def end_with_frames(unit: Unit, command: EndWithFrames) -> Any:
-    """The frames first, then the end. A repeated call finds its lease over and no frame to write:
-    it gets its first reply."""
-    view, own = unit.view, command.append
-    execution = view.execution(command.execution_id)
-    if refuse_unless_owner(execution, command.execution_id, own.fence, view.at.now) is None:
-        appended = await append(unit, own)
+@handles(AppendLines)
+async def append_to_log(unit: Unit, command: AppendLines) -> LogsAppended | Refused:
+    """By the owner of the lease."""
+    reply = _append_lines(unit, command)
+    if not isinstance(reply, Refused):
+        unit.view.effects.grown.add(command.execution_id)
+    return reply
+
+
+def _append_lines(unit: Unit, command: AppendLines) -> LogsAppended | Refused:
+    view = unit.view
+    current = view.executions.get(command.execution_id)
+    if isinstance(current, Corrupt):
+        return Refused(Corruption, f"execution {current.execution_id}: {current.detail}")
+    log = view.rows.get(RUN_LOGS, (command.execution_id, command.attempt_index))
+    return view.apply(None, append_lines(current, log, command, view.at), command)
+
+
+@handles(EndWithOutput)
+async def end_with_output(unit: Unit, command: EndWithOutput) -> Any:
+    """The frames and lines first, then the end, which wakes readers. A repeated call finds its
+    lease over and nothing to write: it gets its first reply."""
+    view = unit.view
+    for own in (command.append, command.lines):
+        execution = view.execution(command.execution_id)
+        if own is None or refuse_unless_owner(
+            execution, command.execution_id, own.fence, view.at.now
+        ):
+            continue
+        if isinstance(own, AppendLines):
+            appended: object = _append_lines(unit, own)
+        else:
+            appended = await append(unit, own)
         if isinstance(appended, Refused):
             return appended
     reply = view.decide(command.end)
