@@ -128,6 +128,18 @@ ORDER = {
     "LogMark": """
         log trimmed_id trimmed_at
     """,
+    "GroupRow": """
+        group_id kinds filter places redeliver_ms last_delivery dropped created_at moved_at
+    """,
+    "DeliveryRow": """
+        group_id number consumer starts ends page_size handed_out tries redeliver_at subjects
+    """,
+    "RunLogRow": """
+        execution_id attempt_index line_count byte_count dropped_count client_seq
+    """,
+    "LineChunk": """
+        execution_id attempt_index last_line lines
+    """,
     "StreamRow": """
         execution_id attempt_index created_at last_ms last_seq client_seq total_bytes
         durable_count durable_trimmed summary_count summary_trimmed best_effort_count

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from flowfabric.model.columns import Instant
 from flowfabric.model.feed import Event, EventFilter, EventKind
 from flowfabric.model.record import Record
 
@@ -21,8 +22,8 @@ class GroupRow(Record, frozen=True):
     redeliver_ms: int
     last_delivery: int
     dropped: int  # events that were given up
-    created_at: int
-    moved_at: int
+    created_at: Instant
+    moved_at: Instant
 
 
 class DeliveryRow(Record, frozen=True):
@@ -36,7 +37,7 @@ class DeliveryRow(Record, frozen=True):
     page_size: int  # of the read that made it: a repeated one finds the same
     handed_out: int  # how often, in all
     tries: int  # how often since its first event is the one it is
-    redeliver_at: int
+    redeliver_at: Instant
     subjects: tuple[int, ...]  # short hashes of what the events are about
 
 

@@ -2,6 +2,8 @@
 -- events about one thing have numbers in their order; a transaction says in an advisory lock which number was the
 -- last before it draws its own, and readers wait for those.
 CREATE SEQUENCE ff_event_id;
+-- Roles that write events were granted their tables before this was here. A number alone tells nothing.
+GRANT USAGE, SELECT ON SEQUENCE ff_event_id TO PUBLIC;
 SELECT setval('ff_event_id', greatest(1
     , (SELECT max(event_id) FROM ff_lease_event)
     , (SELECT max(event_id) FROM ff_completion_event)
