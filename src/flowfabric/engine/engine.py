@@ -41,7 +41,7 @@ from flowfabric.engine.operations import timeline as timeline
 from flowfabric.engine.operations import wait_reads as wait_reads
 from flowfabric.engine.operations import waits as waits
 from flowfabric.engine.operations import workers as workers
-from flowfabric.engine.operations.performing import ANSWERS, COMMANDS
+from flowfabric.engine.operations.performing import ANSWERS, COMMANDS, maker_at_once
 from flowfabric.errors import FlowFabricError, InvalidInput
 from flowfabric.model.checks import check_list
 from flowfabric.model.record import replace
@@ -144,7 +144,7 @@ class Engine(EngineBackend, Machine):
         commands = []
         for request in check_list(requests, field="requests"):
             try:
-                make = COMMANDS.get(type(request))
+                make = COMMANDS.get(type(request)) or maker_at_once(request)
                 if make is None:
                     answers.append(await self.call(request))
                 else:

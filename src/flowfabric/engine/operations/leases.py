@@ -9,7 +9,7 @@ from flowfabric.api import leases as api
 from flowfabric.api.hints import lane_topic, wait_event
 from flowfabric.engine.machine import Machine
 from flowfabric.engine.operations.frames import with_output
-from flowfabric.engine.operations.performing import answers, commands
+from flowfabric.engine.operations.performing import answers, at_once, commands
 from flowfabric.engine.operations.requests import check_payload
 from flowfabric.engine.operations.waiting import left_s, wait_until
 from flowfabric.errors import FenceRequired, InvalidInput, PartialFence
@@ -41,10 +41,10 @@ from flowfabric.model.results import Claimed
 # --- claim ---------------------------------------------------------------------------------------
 
 
-@answers(api.Claim)
-async def claim(machine: Machine, request: api.Claim) -> list[Claimed]:
-    """Claim, and claim again after each hint, until there is work or the wait is over."""
-    command = Claim(
+@at_once(api.Claim)
+def claim_command(machine: Machine, request: api.Claim) -> Claim:
+    """One look for work."""
+    return Claim(
         offer=offer(
             machine,
             request.lanes,
@@ -59,6 +59,12 @@ async def claim(machine: Machine, request: api.Claim) -> list[Claimed]:
         limit=check_integer(request.limit, field="limit", least=1, most=limits.CLAIM_MAX),
         backend=machine.store.family,
     )
+
+
+@answers(api.Claim)
+async def claim(machine: Machine, request: api.Claim) -> list[Claimed]:
+    """Claim, and claim again after each hint, until there is work or the wait is over."""
+    command = claim_command(machine, request)
     until = wait_until(request.wait_ms, is_bounded=True)
     with machine.wakeups.listening(map(lane_topic, command.offer.lanes)) as woken:
         while True:

@@ -1,7 +1,8 @@
 """The function that performs each request.
 
 An operation decided by one command is a function from the checked request to that command; many of
-them share a commit. Each other one is a coroutine that returns the reply itself.
+them share a commit. Each other one is a coroutine that returns the reply itself. One that may wait
+has both: asked for together with others, and without a wait, it is a command among theirs.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ T = TypeVar("T")
 
 COMMANDS: Final[dict[type[Request[Any]], Callable[[Machine, Any], Command[Any]]]] = {}
 ANSWERS: Final[dict[type[Request[Any]], Callable[[Machine, Any], Awaitable[Any]]]] = {}
+AT_ONCE: Final[dict[type[Request[Any]], Callable[[Machine, Any], Command[Any]]]] = {}
 
 
 def commands(
@@ -57,3 +59,24 @@ def answers(
         return answer
 
     return enter
+
+
+def at_once(
+    request: type[Q],
+) -> Callable[[Callable[[Machine, Q], C]], Callable[[Machine, Q], C]]:
+    """This function makes the command that decides the request where it asks for no wait."""
+
+    def enter(make: Callable[[Machine, Q], C]) -> Callable[[Machine, Q], C]:
+        AT_ONCE[request] = make
+        return make
+
+    return enter
+
+
+def maker_at_once(request: Request[Any]) -> Callable[[Machine, Any], Command[Any]] | None:
+    """The function that makes the command of a request that may wait but asks not to."""
+    make = AT_ONCE.get(type(request))
+    if make is None:
+        return None
+    wait_ms = getattr(request, "wait_ms", None)
+    return make if type(wait_ms) is int and wait_ms == 0 else None
