@@ -253,6 +253,39 @@ def test_a_silent_connection_is_asked_for_a_sign_of_life(
     asyncio.run(story())
 
 
+def test_a_hint_does_not_wait_for_the_disk(postgres_url: str) -> None:
+    """It may be lost; the commits that come later on its connection may not."""
+    said: list[tuple[Any, ...]] = []
+    told = asyncio.Event()
+
+    class Overheard(asyncpg.Connection):  # type: ignore[misc]  # the driver has no types
+        async def execute(self, query: str, *values: Any, **options: Any) -> str:
+            if CHANNEL in values:
+                said.append((query, *values))
+                told.set()
+            return str(await super().execute(query, *values, **options))
+
+    async def story() -> None:
+        async def connect() -> Any:
+            return await asyncpg.connect(postgres_url, connection_class=Overheard)
+
+        listener = hints.ListenHints(connect)
+        listener.start()
+        listener.publish({"lane:mail": 1})
+        async with asyncio.timeout(60):
+            await told.wait()
+        await listener.stop()
+        side = await asyncpg.connect(postgres_url)
+        await side.execute("SET synchronous_commit = on")  # the server of the tests has it off
+        async with side.transaction():
+            await side.execute(*said[0])
+            during = await side.fetchval("SHOW synchronous_commit")
+        assert (during, await side.fetchval("SHOW synchronous_commit")) == ("off", "on")
+        await side.close()
+
+    asyncio.run(story())
+
+
 def test_a_foreign_message_wakes_no_waiter_and_does_no_harm(postgres_url: str) -> None:
     async def story() -> None:
         engine = open_engine(postgres_url, config=SLOW_POLL)

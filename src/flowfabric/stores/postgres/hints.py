@@ -22,6 +22,9 @@ from flowfabric.stores.postgres.faults import told
 
 CHANNEL: Final = "ff_hint"
 NOTIFY: Final = "SELECT pg_notify($1, $2)"
+# The same in a transaction of its own, which need not be on the disk before it is over: a hint that
+# is lost in a crash is one of those that may be lost. The setting ends with the transaction.
+_TELL: Final = "SELECT set_config('synchronous_commit', 'off', true), pg_notify($1, $2)"
 PAYLOAD_BYTES: Final = 7000  # Postgres allows just under 8000
 RECONNECT_S_FIRST: Final = 0.1
 RECONNECT_S_MAX: Final = 5.0
@@ -130,7 +133,7 @@ class ListenHints(LocalHints):
                 await connection.execute("SELECT 1")
             return
         try:
-            await connection.execute(NOTIFY, CHANNEL, payload_of(topics, self._origin))
+            await connection.execute(_TELL, CHANNEL, payload_of(topics, self._origin))
         except Exception:
             self._put(topics)  # for the next connection
             self._ready.set()
