@@ -89,8 +89,9 @@ def _worker(run: Run) -> Iterable[str]:
         setting = f"concurrency {ours['settings']['concurrency']}"
         met = _verdict(rate >= target, f"{target:,}/s")
         rows.append((store, "**FlowFabric**", f"{rate:,.0f}", "", setting, met))
-        usual = ours["extra"]["concurrency_100_per_s"]
-        rows.append((store, "FlowFabric", f"{usual:,.0f}", "", "concurrency 100 (default)", ""))
+        usual, count = (ours["extra"][f"default_concurrency{end}"] for end in ("_per_s", ""))
+        default = f"concurrency {count} (default)"
+        rows.append((store, "FlowFabric", f"{usual:,.0f}", "", default, ""))
         rows += [(store, *_peer_row(peer, rate)) for peer in _peers(run, "drain", store)]
     yield _table(("store", "engine", "tasks/s", "ours is", "setting", "target"), rows)
 

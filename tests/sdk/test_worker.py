@@ -587,6 +587,21 @@ def test_a_wrong_setting_is_refused_where_the_worker_is_made(
     assert caught.value.fields["field"] == field
 
 
+def test_a_worker_with_sync_tasks_has_fewer_slots_by_default() -> None:
+    ff = Fabric("memory://")
+
+    @ff.task
+    async def paint() -> None: ...
+
+    assert Worker(ff).settings.concurrency == 200
+
+    @ff.task
+    def carve() -> None: ...
+
+    assert Worker(ff).settings.concurrency == 100
+    assert Worker(ff, concurrency=7).settings.concurrency == 7
+
+
 def test_a_finished_handler_is_freed_without_the_collector() -> None:
     """A cycle for each execution would cost a busy worker a twentieth of its time."""
     ff = Fabric("memory://")

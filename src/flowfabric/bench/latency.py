@@ -18,12 +18,12 @@ from flowfabric.clock import monotonic
 from flowfabric.sdk.fabric import Fabric
 from flowfabric.sdk.task import Task
 from flowfabric.sdk.worker import Worker
+from flowfabric.sdk.worker.settings import CONCURRENCY
 
 N = 300
 WARM_UP = 20
 PAUSE_S = 0.005  # between samples, so that the worker is idle again
 _RESULT_TIMEOUT = "30s"
-_DEFAULT_CONCURRENCY = 100
 
 
 def measure(databases: Databases, n: int | None = None) -> Measurement:
@@ -52,7 +52,7 @@ def laps_in_process(url: str, n: int) -> list[float]:
 def laps_beside(url: str, n: int) -> list[float]:
     """The same with the worker in another process."""
     asyncio.run(_migrated(url))
-    with worker_beside(url, _DEFAULT_CONCURRENCY):
+    with worker_beside(url, CONCURRENCY):
         return asyncio.run(_alone(url, n))
 
 

@@ -11,11 +11,11 @@ from flowfabric.bench.processes import drained_by_process
 from flowfabric.bench.workload import TOPIC, Tally, no_op_task
 from flowfabric.clock import monotonic
 from flowfabric.sdk.fabric import Fabric
+from flowfabric.sdk.worker.settings import CONCURRENCY as DEFAULT_CONCURRENCY
 
 N = 20_000
 ROUNDS = 3
 CONCURRENCY = 500  # as PgQueuer's best batch; the default is measured beside it
-DEFAULT_CONCURRENCY = 100
 
 
 def measure(
@@ -37,7 +37,8 @@ def measure(
         settings={"concurrency": concurrency, "rounds": rounds, "processes": 1, "durable": True},
         extra={
             "rounds_per_s": [round(rate, 1) for rate, _, _ in best],
-            f"concurrency_{DEFAULT_CONCURRENCY}_per_s": round(median(r for r, _, _ in usual), 1),
+            "default_concurrency": DEFAULT_CONCURRENCY,
+            "default_concurrency_per_s": round(median(rate for rate, _, _ in usual), 1),
             "submit_many_per_s": round(median(submit for _, submit, _ in best), 1),
             "worker_cpu_us_per_task": round(median(cpu for _, _, cpu in best), 1),
         },

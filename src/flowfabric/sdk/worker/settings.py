@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from flowfabric.errors import InvalidInput
 from flowfabric.ids import new_name
@@ -20,6 +20,11 @@ from flowfabric.model.checks import (
 from flowfabric.model.shown import shown
 from flowfabric.sdk.durations import Duration, to_ms
 from flowfabric.sdk.task import Task
+
+# Handlers at once, unless the worker is given a number. More share a commit better, but no other
+# worker can run what this one has claimed; and each handler of a sync task needs a thread.
+CONCURRENCY: Final = 200
+CONCURRENCY_WITH_THREADS: Final = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,15 +49,15 @@ def read_settings(
     listens: bool = False,
     namespaces: Iterable[str] | None,
     lanes: Iterable[str] | None,
-    concurrency: int,
+    concurrency: int | None,
     capabilities: Iterable[str],
     worker_id: str | None,
     lease_ttl: Duration,
     poll_interval: Duration,
     drain_timeout: Duration,
 ) -> Settings:
-    """Checked settings; without lanes, those of the tasks. `listens`: there are handlers of events,
-    which are enough to do."""
+    """Checked settings; without lanes or a concurrency, those that suit the tasks. `listens`: there
+    are handlers of events, which are enough to do."""
     if not (tasks or listens):
         raise InvalidInput("tasks: the fabric has no task to run", field="tasks")
     if isinstance(lanes, str):
@@ -61,6 +66,9 @@ def read_settings(
     chosen = {check_lane(lane, field="lanes") for lane in check_list(served, field="lanes")}
     if not chosen and tasks:
         raise InvalidInput("lanes: give at least one", field="lanes")
+    if concurrency is None:
+        is_async = all(task.is_async for task in tasks.values())
+        concurrency = CONCURRENCY if is_async else CONCURRENCY_WITH_THREADS
     name = check_name(worker_id or socket.gethostname() or "worker", field="worker_id")
     return Settings(
         worker_id=name,

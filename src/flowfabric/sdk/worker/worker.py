@@ -43,8 +43,9 @@ class Worker:
 
     `namespaces`: the tenants it serves, each with its fair share; by default the fabric's own.
     `lanes`: where to look, by default where the tasks are. `concurrency`: how many handlers run at
-    once. `capabilities`: what this worker offers to tasks that need something. `lease_ttl`: how
-    soon another worker takes over when this one dies; renewed at a third of it.
+    once, by default 200, or 100 if some tasks are sync: each of those needs a thread.
+    `capabilities`: what this worker offers to tasks that need something. `lease_ttl`: how soon
+    another worker takes over when this one dies; renewed at a third of it.
 
     On SIGTERM or Ctrl-C it claims no more, lets the handlers finish for `drain_timeout`, then
     interrupts the rest and gives their executions back; a second signal skips the wait.
@@ -60,7 +61,7 @@ class Worker:
         *,
         namespaces: Iterable[str] | None = None,
         lanes: Iterable[str] | None = None,
-        concurrency: int = 100,
+        concurrency: int | None = None,
         capabilities: Iterable[str] = (),
         worker_id: str | None = None,
         lease_ttl: Duration = "30s",
