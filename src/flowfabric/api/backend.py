@@ -50,9 +50,9 @@ class EngineBackend(Methods):
 
     @abstractmethod
     async def call_many(self, requests: Sequence[Request[R]]) -> list[R | FlowFabricError]:
-        """The answer, or the error object, for each request. They share commits where they can, each
-        decided after those before it; one that is refused disturbs no other. A claim shares one if
-        it asks for no wait."""
+        """The answer, or the error object, for each request. They share commits where they can,
+        each decided after those before it; one that is refused disturbs no other. A claim shares
+        one if it asks for no wait."""
 
     @abstractmethod
     def listen(self, topics: Iterable[str]) -> AbstractContextManager[Bell]:

@@ -3,6 +3,7 @@ and adds what depends on its locks and plans. Its methods need not really wait."
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, TypeVar, cast
@@ -45,7 +46,7 @@ R = TypeVar("R", bound=Record)
 Rows = Sequence[Any]
 
 
-class SqlView:
+class SqlView(ABC):
     """One transaction, or one read, on a connection."""
 
     SQL: ClassVar[Mapping[str, str]]  # named statements
@@ -59,13 +60,13 @@ class SqlView:
     # --- what a store gives ----------------------------------------------------------------------
 
     @staticmethod
+    @abstractmethod
     def mark(number: int) -> str:
         """The placeholder of the value with this number."""
-        raise NotImplementedError
 
+    @abstractmethod
     async def query(self, sql: str, values: Sequence[Any] = ()) -> Rows:
         """The rows of a statement."""
-        raise NotImplementedError
 
     async def fetch(self, name: str, *values: Any) -> Rows:
         """The rows of a named statement."""
@@ -75,57 +76,57 @@ class SqlView:
         """A named statement with locks or writes, or one that must see them."""
         return await self.fetch(name, *values)
 
-    async def begin(self) -> None:
+    async def begin(self) -> None:  # noqa: B027 - where every view is one, there is nothing to do
         """Called before a lock or a write: it belongs to this view's transaction."""
 
+    @abstractmethod
     def listed(self, values: Sequence[Any]) -> Any:
         """Many values as one parameter."""
-        raise NotImplementedError
 
     @staticmethod
+    @abstractmethod
     def search_sql(form: Form) -> str:
         """The statement of a search."""
-        raise NotImplementedError
 
     @staticmethod
+    @abstractmethod
     def many(keys: Sequence[Key]) -> list[Any]:
         """Keys, or prefixes of them, as values of a statement."""
-        raise NotImplementedError
 
     async def may_find(self, search: Search[Any]) -> bool:
         """Whether a search of rows is worth making."""
         return True
 
+    @abstractmethod
     async def routes_now(self) -> RouteBook:
         """The current routes."""
-        raise NotImplementedError
 
+    @abstractmethod
     def by_key(
         self, table: Table[Any], keys: Sequence[Key], *, alike: bool, hold: bool
     ) -> tuple[str, Sequence[Any]]:
         """The statement that reads rows by their keys, or by prefixes of them, and its values.
         Keys that are `alike` differ in their last part only."""
-        raise NotImplementedError
 
+    @abstractmethod
     async def insert(self, name: str, columns: Columns) -> None:
         """New rows, by the name of their insert; none if there are no columns."""
-        raise NotImplementedError
 
+    @abstractmethod
     def update(self, name: str, columns: Columns) -> None:
         """New values, by the name of their update; none if there are no columns."""
-        raise NotImplementedError
 
+    @abstractmethod
     def update_executions(self, changes: Changes) -> None:
         """The next images of executions."""
-        raise NotImplementedError
 
+    @abstractmethod
     def append(self, log: Log[R], events: Sequence[R]) -> None:
         """Write events in their order."""
-        raise NotImplementedError
 
+    @abstractmethod
     def write_rows(self, table: Table[Any], written: RowChanges) -> None:
         """Insert, update and delete; an insert of a taken key is an error."""
-        raise NotImplementedError
 
     # --- executions ------------------------------------------------------------------------------
 
