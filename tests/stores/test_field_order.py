@@ -163,6 +163,9 @@ ORDER = {
     "OperatorEvent": """
         subject event_type details namespace tags occurred_at actor
     """,
+    "BudgetEvent": """
+        budget_id event_type details namespace occurred_at
+    """,
     "SignalEvent": """
         execution_id waitpoint_id signal_id signal_name source_type source_identity effect
         namespace tags occurred_at

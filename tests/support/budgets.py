@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from flowfabric.model.budget import BudgetStatus, Reserved, UsageOutcome
-from flowfabric.model.event import OperatorEventType
+from flowfabric.model.event import BudgetEventType, OperatorEventType
 from flowfabric.model.results import Claimed
 from tests.support.lab import Lab
 
@@ -106,6 +106,11 @@ async def ledger(lab: Lab, execution_id: str, budget_id: str = BUDGET) -> dict[s
     rows = (await lab.dump())["ff_budget_usage_by_exec"]
     key = (budget_id, execution_id)
     return {row.dimension: row.spent for row in rows if (row.budget_id, row.execution_id) == key}
+
+
+async def happened(lab: Lab, budget_id: str = BUDGET) -> list[BudgetEventType]:
+    """What happened to a budget, in order."""
+    return [event.event_type for event in await lab.budget_events(budget_id)]
 
 
 async def events(lab: Lab, budget_id: str = BUDGET) -> list[OperatorEventType]:

@@ -16,7 +16,7 @@ from flowfabric.assemble import open_engine
 from flowfabric.clock import ManualClock
 from flowfabric.engine.engine import Engine
 from flowfabric.errors import FlowFabricError
-from flowfabric.model.event import CompletionEvent, LeaseEvent, OperatorEvent
+from flowfabric.model.event import BudgetEvent, CompletionEvent, LeaseEvent, OperatorEvent
 from flowfabric.model.execution import Execution
 from flowfabric.model.record import replace
 from flowfabric.model.results import Claimed, Created, ExecutionSnapshot
@@ -183,6 +183,11 @@ class Lab:
         """The lease events of one execution, in order."""
         events: list[LeaseEvent] = (await self.dump())["lease_events"]
         return [event for event in events if event.execution_id == execution_id]
+
+    async def budget_events(self, budget_id: str) -> list[BudgetEvent]:
+        """What happened to a budget, in order."""
+        events: list[BudgetEvent] = (await self.dump())["budget_events"]
+        return [event for event in events if event.budget_id == budget_id]
 
     async def operator_events(self, subject: str) -> list[OperatorEvent]:
         """What operators did to one execution or lane, in order."""

@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from flowfabric.model.event import CompletionEvent, LeaseEvent, OperatorEvent, SignalEvent
+from flowfabric.model.event import (
+    BudgetEvent,
+    CompletionEvent,
+    LeaseEvent,
+    OperatorEvent,
+    SignalEvent,
+)
 from flowfabric.model.feed import Event, EventFilter, EventKind
 from flowfabric.model.flow import FlowEvent
 from flowfabric.model.record import Record, fields_of
@@ -18,6 +24,7 @@ SUBJECTS: Final[Mapping[EventKind, tuple[type[Record], str]]] = {
     EventKind.SIGNAL: (SignalEvent, "execution_id"),
     EventKind.OPERATOR: (OperatorEvent, "subject"),
     EventKind.FLOW: (FlowEvent, "flow_id"),
+    EventKind.BUDGET: (BudgetEvent, "budget_id"),
     EventKind.WORKER: (WorkerEvent, "worker_instance_id"),
 }
 # The field with the word of each kind.
@@ -27,6 +34,7 @@ _WORDS: Final[Mapping[EventKind, str]] = {
     EventKind.SIGNAL: "effect",
     EventKind.OPERATOR: "event_type",
     EventKind.FLOW: "event_type",
+    EventKind.BUDGET: "event_type",
     EventKind.WORKER: "event_type",
 }
 _OWN: Final = frozenset(("namespace", "tags", "occurred_at"))

@@ -26,7 +26,7 @@ class LeaseEventType(StrEnum):
 
 
 class OperatorEventType(StrEnum):
-    """Actions of operators, and of limits acting for them: the audit trail."""
+    """Actions of operators: the audit trail."""
 
     PRIORITY_CHANGED = "priority_changed"
     REPLAYED = "replayed"
@@ -43,8 +43,6 @@ class OperatorEventType(StrEnum):
     BUDGET_CREATED = "budget_created"
     BUDGET_UPDATED = "budget_updated"
     BUDGET_RESET = "budget_reset"
-    BUDGET_SOFT_BREACH = "budget_soft_breach"
-    BUDGET_HARD_BREACH = "budget_hard_breach"
     QUOTA_CREATED = "quota_created"
     QUOTA_UPDATED = "quota_updated"
     RESUMED = "resumed"
@@ -104,6 +102,26 @@ class OperatorEvent(Record, frozen=True):
     actor: str = ""  # empty: the engine itself, or a caller that gave none
 
 
+class BudgetEventType(StrEnum):
+    """What happens to a budget. What operators do to it is in the audit trail, too."""
+
+    SOFT_BREACH = "soft_breach"  # a report passed a soft limit
+    HARD_BREACH = "hard_breach"  # a report was refused; told once a minute
+    RESET = "reset"  # by an operator, or because it was due
+    RAISED = "raised"  # a hard limit, or lifted
+    LOWERED = "lowered"
+
+
+class BudgetEvent(Record, frozen=True):
+    """One thing that happened to a budget."""
+
+    budget_id: str
+    event_type: BudgetEventType
+    details: Mapping[str, Any]
+    namespace: str
+    occurred_at: Instant
+
+
 class SignalEvent(Record, frozen=True):
     """One signal was delivered, with its effect."""
 
@@ -119,4 +137,4 @@ class SignalEvent(Record, frozen=True):
     occurred_at: Instant
 
 
-Event = LeaseEvent | CompletionEvent | OperatorEvent | SignalEvent | FlowEvent
+Event = LeaseEvent | CompletionEvent | OperatorEvent | BudgetEvent | SignalEvent | FlowEvent

@@ -19,6 +19,7 @@ class EventKind(StrEnum):
     OPERATOR = "operator"  # an operator acted: the audit trail
     COMPLETION = "completion"  # an execution ended
     FLOW = "flow"  # a flow began or ended
+    BUDGET = "budget"  # a limit was passed, moved or reset
     WORKER = "worker"  # a worker registered or left
 
 

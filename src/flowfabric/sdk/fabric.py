@@ -447,8 +447,9 @@ class Fabric(LimitMethods, WaitMethods, RunMethods):
     ) -> AsyncIterator[Event]:
         """Events as they come, each once and in order; an outage of the store is waited out.
 
-        `kinds`: completion, lease, signal, operator, flow, worker; none: all of them. `after`: the
-        `cursor` of the last event that was handled, `"now"`, or None for the oldest that is kept.
+        `kinds`: completion, lease, signal, operator, flow, budget, worker; none: all of them.
+        `after`: the `cursor` of the last event that was handled, `"now"`, or None for the oldest
+        that is kept.
         Without `follow` the iterator ends where the feed does now.
 
         ```python

@@ -12,7 +12,13 @@ from itertools import count
 from typing import Any, Final, NamedTuple, TypeVar, get_origin, get_type_hints
 
 from flowfabric.errors import Corruption, FlowFabricError
-from flowfabric.model.event import CompletionEvent, LeaseEvent, OperatorEvent, SignalEvent
+from flowfabric.model.event import (
+    BudgetEvent,
+    CompletionEvent,
+    LeaseEvent,
+    OperatorEvent,
+    SignalEvent,
+)
 from flowfabric.model.flow import FlowEvent
 from flowfabric.model.record import Record
 from flowfabric.model.worker import WorkerEvent
@@ -143,6 +149,7 @@ LOGS: Final[tuple[Log[Any], ...]] = (
         dumped_as="flow_events",
         about=LogIndex("ff_flow_event_flow", "ff_flow_event", ("flow_id",)),
     ),
+    Log("ff_budget_event", BudgetEvent, dumped_as="budget_events"),
     Log("ff_worker_registry_event", WorkerEvent, dumped_as="worker_events"),
 )
 LOG_INDEXES: Final = tuple(log.about for log in LOGS if log.about is not None)

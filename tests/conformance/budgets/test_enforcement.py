@@ -13,13 +13,14 @@ from flowfabric.api.executions import NewExecution
 from flowfabric.engine.unit.room import UNBLOCK_CHUNK
 from flowfabric.errors import ExecutionNotEligible
 from flowfabric.model.budget import HardBreach, Ok, SoftBreach
-from flowfabric.model.event import OperatorEventType
+from flowfabric.model.event import BudgetEventType, OperatorEventType
 from flowfabric.model.results import Claimed, Created, NoWork
 from flowfabric.model.state import BlockingReason, PublicState
 from tests.support.budgets import (
     BUDGET,
     events,
     give_back,
+    happened,
     held,
     make_budget,
     report,
@@ -265,7 +266,7 @@ async def test_a_soft_limit_is_told_and_counted_whatever_its_word(lab: Lab, word
     await make_budget(lab, soft={"a": 5}, on_soft_limit=word)
     assert await report(lab, {"a": 6}) == SoftBreach("a", 6, 5)
     assert (await status(lab)).soft_breach_count == 1
-    warned = OperatorEventType.BUDGET_SOFT_BREACH in await events(lab)
+    warned = BudgetEventType.SOFT_BREACH in await happened(lab)
     assert warned == (word != "ignore")
     execution_id = await attached(lab)
     assert len(await lab.claims()) == (word != "block")
@@ -319,8 +320,8 @@ async def test_an_advisory_budget_warns_at_either_limit(lab: Lab) -> None:
         await report(lab, {"a": 3})
     found = [
         each.details["soft_limit"]
-        for each in await lab.operator_events(BUDGET)
-        if each.event_type is OperatorEventType.BUDGET_SOFT_BREACH
+        for each in await lab.budget_events(BUDGET)
+        if each.event_type is BudgetEventType.SOFT_BREACH
     ]
     assert found == [5, 10]
 
@@ -550,6 +551,21 @@ async def test_every_change_of_a_policy_is_published_once(lab: Lab) -> None:
         OperatorEventType.BUDGET_UPDATED,
         OperatorEventType.BUDGET_RESET,
     ]
+    told = [(each.event_type.value, each.details) for each in await lab.budget_events(BUDGET)]
+    moved = {"dimension": "a", "before": 10, "after": 9}
+    assert told == [("lowered", moved), ("reset", {"spent": {}})]
+    made, changed, _ = await lab.operator_events(BUDGET)
+    assert made.details["after"]["hard_limits"] == changed.details["before"]["hard_limits"] == FULL
+    assert changed.details["after"]["hard_limits"] == {"a": 9}
+
+
+@scenario
+async def test_a_limit_that_is_lifted_was_raised(lab: Lab) -> None:
+    await make_budget(lab, hard=FULL)
+    for limit in (20, 0, 5):
+        await lab.engine.update_budget(budget_id=BUDGET, hard_limits={"a": limit})
+    await lab.engine.update_budget(budget_id=BUDGET, soft_limits={"a": 3})
+    assert [each.value for each in await happened(lab)] == ["raised", "raised", "lowered"]
 
 
 @scenario
@@ -558,7 +574,7 @@ async def test_a_scheduled_reset_is_published(lab: Lab) -> None:
     lab.clock.advance(1000)
     await lab.engine.move_due()
     await lab.engine.move_due()
-    assert (await events(lab)).count(OperatorEventType.BUDGET_RESET) == 1
+    assert (await happened(lab)).count(BudgetEventType.RESET) == 1
 
 
 @scenario
@@ -570,8 +586,8 @@ async def test_a_soft_limit_is_published_at_each_crossing(lab: Lab) -> None:
     async def crossings() -> list[tuple[str, int]]:
         return [
             (each.details["dimension"], each.details["current_usage"])
-            for each in await lab.operator_events(BUDGET)
-            if each.event_type is OperatorEventType.BUDGET_SOFT_BREACH
+            for each in await lab.budget_events(BUDGET)
+            if each.event_type is BudgetEventType.SOFT_BREACH
         ]
 
     for _ in range(3):
@@ -591,7 +607,7 @@ async def test_a_hammered_hard_limit_is_published_once_a_minute(lab: Lab) -> Non
     await make_budget(lab, hard={"a": 1})
 
     async def breaches() -> int:
-        return (await events(lab)).count(OperatorEventType.BUDGET_HARD_BREACH)
+        return (await happened(lab)).count(BudgetEventType.HARD_BREACH)
 
     for _ in range(4):  # at 0, 20, 40 and 60 seconds
         await report(lab, {"a": 2})
@@ -602,8 +618,8 @@ async def test_a_hammered_hard_limit_is_published_once_a_minute(lab: Lab) -> Non
     assert await breaches() == 3
     (event, *_) = (
         each
-        for each in await lab.operator_events(BUDGET)
-        if each.event_type is OperatorEventType.BUDGET_HARD_BREACH
+        for each in await lab.budget_events(BUDGET)
+        if each.event_type is BudgetEventType.HARD_BREACH
     )
     assert event.details == {"dimension": "a", "current_usage": 0, "hard_limit": 1}
 
@@ -615,4 +631,4 @@ async def test_a_repeated_refusal_is_no_news(lab: Lab) -> None:
     for _ in range(3):
         await report(lab, {"a": 2}, dedup_key="k")
         lab.clock.advance(61_000)
-    assert (await events(lab)).count(OperatorEventType.BUDGET_HARD_BREACH) == 1
+    assert (await happened(lab)).count(BudgetEventType.HARD_BREACH) == 1

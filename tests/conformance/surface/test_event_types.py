@@ -9,7 +9,7 @@ from typing import Any, Final
 import pytest
 
 from flowfabric.model.attempt import FailureClass
-from flowfabric.model.event import LeaseEventType, OperatorEventType
+from flowfabric.model.event import BudgetEventType, LeaseEventType, OperatorEventType
 from flowfabric.model.flow import FlowEventType
 from flowfabric.model.state import BlockingReason, TerminalOutcome
 from flowfabric.model.suspension import Count, CountKind, OperatorOnly, SignalEffect
@@ -69,7 +69,8 @@ async def limits_are_made_and_passed(lab: Lab) -> None:
     await make_budget(lab, hard={"a": 10}, soft={"a": 5})
     await report(lab, {"a": 6})
     await report(lab, {"a": 60})
-    await lab.engine.update_budget(budget_id=BUDGET, hard_limits={"a": 20})
+    for limit in (20, 10):
+        await lab.engine.update_budget(budget_id=BUDGET, hard_limits={"a": limit})
     await lab.engine.reset_budget(budget_id=BUDGET)
     await quota(lab, cap=1)
     await lab.engine.update_quota_policy(quota_policy_id=QUOTA, max_concurrent=2)
@@ -175,6 +176,7 @@ LOGS: Final[dict[str, tuple[Any, str, tuple[Acts, ...]]]] = {
         "outcome",
         (executions_end_in_every_way, operators_act_on_waiting_work, flows_end_and_reopen),
     ),
+    "budget_events": (BudgetEventType, "event_type", (limits_are_made_and_passed,)),
     "flow_events": (FlowEventType, "event_type", (flows_end_and_reopen,)),
     "worker_events": (WorkerEventType, "event_type", (workers_come_and_go,)),
     "signal_events": (SignalEffect, "effect", (waits_begin_and_end,)),
@@ -210,8 +212,9 @@ async def test_blocks_quotas_and_keys_are_audited_with_what_changed(lab: Lab) ->
     assert told[OperatorEventType.UNBLOCKED] == why
     await limits_are_made_and_passed(lab)
     made, changed = [event.details for event in await lab.operator_events(QUOTA)]
-    assert made["max_concurrent"] == 1
-    assert changed == {**made, "max_concurrent": 2}
+    assert made["after"]["max_concurrent"] == 1
+    after = {**made["after"], "max_concurrent": 2}
+    assert changed == {"before": made["after"], "after": after}
     await keys_are_seeded_and_rotated(lab)
     (rotated,) = await lab.operator_events("next")
     assert rotated.details["previous_kid"] == "mine"

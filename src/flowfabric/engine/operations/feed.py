@@ -40,11 +40,9 @@ _NO_TIME: Final = -1
 _LOGS: Final[Mapping[EventKind, Log[Any]]] = {
     kind: LOG_OF[record] for kind, (record, _) in SUBJECTS.items()
 }
-# The column with the execution an event is about; flows and workers are about none.
-_EXECUTION: Final = {
-    kind: SUBJECTS[kind][1] if kind not in (EventKind.FLOW, EventKind.WORKER) else "none"
-    for kind in EventKind
-}
+# The column with the execution an event is about; flows, budgets and workers are about none.
+_WITHOUT: Final = (EventKind.FLOW, EventKind.BUDGET, EventKind.WORKER)
+_EXECUTION: Final = {kind: "none" if kind in _WITHOUT else SUBJECTS[kind][1] for kind in EventKind}
 
 
 class Feed:

@@ -19,7 +19,7 @@ from flowfabric.model.budget import (
     SoftBreach,
     UsageRow,
 )
-from flowfabric.model.event import OperatorEvent, OperatorEventType
+from flowfabric.model.event import BudgetEvent, BudgetEventType
 from flowfabric.model.record import Record, replace
 
 # A budget hammered at its limit is one event in each minute of the clock, not thousands.
@@ -168,16 +168,16 @@ def moved(
 
 def count_hard_breach(
     budget: Budget, breach: HardBreach, at: Moment
-) -> tuple[Budget, tuple[OperatorEvent, ...]]:
+) -> tuple[Budget, tuple[BudgetEvent, ...]]:
     """Breach counters are lifetime totals; pending work is cancelled where the policy says so."""
     row, policy = budget.row, budget.row.policy
     last = row.last_breach_at
-    events: tuple[OperatorEvent, ...] = ()
+    events: tuple[BudgetEvent, ...] = ()
     if last is None or last // BREACH_EVENT_PERIOD_MS != at.now // BREACH_EVENT_PERIOD_MS:
         events = (
             budget_event(
                 row.budget_id,
-                OperatorEventType.BUDGET_HARD_BREACH,
+                BudgetEventType.HARD_BREACH,
                 at.now,
                 dimension=breach.dimension,
                 current_usage=breach.current_usage,
@@ -198,7 +198,7 @@ def count_hard_breach(
 
 def count_soft_breach(
     before: Budget, after: Budget, dimensions: Iterable[str], at: Moment
-) -> tuple[Budget, tuple[OperatorEvent, ...]]:
+) -> tuple[Budget, tuple[BudgetEvent, ...]]:
     """Counted each time; an event is written for each limit passed, not again above it."""
     row, policy = after.row, after.row.policy
     counted = replace(row, soft_breach_count=row.soft_breach_count + 1, updated_at=at.now)
@@ -207,7 +207,7 @@ def count_soft_breach(
     events = tuple(
         budget_event(
             row.budget_id,
-            OperatorEventType.BUDGET_SOFT_BREACH,
+            BudgetEventType.SOFT_BREACH,
             at.now,
             dimension=dimension,
             current_usage=after.used(dimension),
@@ -233,10 +233,10 @@ def with_due(row: BudgetRow, now: int) -> BudgetRow:
 
 
 def budget_event(
-    budget_id: str, event_type: OperatorEventType, now: int, **details: object
-) -> OperatorEvent:
-    """What happened to a budget, for the audit trail and subscribers."""
-    return OperatorEvent(budget_id, event_type, details, "", {}, now)
+    budget_id: str, event_type: BudgetEventType, now: int, **details: object
+) -> BudgetEvent:
+    """What happened to a budget, for subscribers."""
+    return BudgetEvent(budget_id, event_type, details, "", now)
 
 
 def no_budget(budget_id: str) -> Refused:

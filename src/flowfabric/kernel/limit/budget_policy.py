@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from flowfabric.errors import InvalidInput, LimitConflict
 from flowfabric.kernel.command import Command, Needs
-from flowfabric.kernel.decision import Decision, Moment, Refused, refuse
+from flowfabric.kernel.decision import AnyEvent, Decision, Moment, Refused, refuse
 from flowfabric.kernel.execution.fence import not_found
 from flowfabric.kernel.limit.attachment import attach
 from flowfabric.kernel.limit.budget import Budget, budget_event, no_budget, with_due
@@ -21,9 +22,9 @@ from flowfabric.model.budget import (
     ScopeRow,
     ScopeType,
 )
-from flowfabric.model.event import OperatorEventType
+from flowfabric.model.event import BudgetEvent, BudgetEventType, OperatorEvent, OperatorEventType
 from flowfabric.model.execution import Execution
-from flowfabric.model.record import Record, replace
+from flowfabric.model.record import Record, replace, to_plain
 
 _ON_CREATION = (ScopeType.LANE, ScopeType.NAMESPACE, ScopeType.FLOW)  # what is created there spends
 
@@ -95,7 +96,8 @@ def create_budget(
         updated_at=at.now,
         next_reset_at=at.now + interval if interval else None,
     )
-    event = budget_event(row.budget_id, OperatorEventType.BUDGET_CREATED, at.now)
+    details = {"after": to_plain(policy)}
+    event = _audit(row.budget_id, OperatorEventType.BUDGET_CREATED, at, details)
     saves: tuple[Record, ...] = (replace(budget, row=with_due(made, at.now)),)
     if policy.scope_type in _ON_CREATION:
         saves = (*saves, ScopeRow(policy.scope_type, policy.scope_id, row.budget_id))
@@ -130,9 +132,32 @@ def update_budget(budget: Budget, command: UpdateBudget, at: Moment) -> Decision
         start = row.last_reset_at if row.last_reset_at is not None else row.created_at
         next_reset = next_after(start, policy.reset_interval_ms, at.now)
     changed = replace(row, policy=policy, next_reset_at=next_reset, updated_at=at.now)
-    event = budget_event(row.budget_id, OperatorEventType.BUDGET_UPDATED, at.now)
+    details = {"before": to_plain(old), "after": to_plain(policy)}
+    event = _audit(row.budget_id, OperatorEventType.BUDGET_UPDATED, at, details)
+    events: tuple[AnyEvent, ...] = (event, *_moved_limits(row.budget_id, old, policy, at))
     ready = replace(budget, row=with_due(changed, at.now))
-    return Decision(BudgetUpdated(row.budget_id), events=(event,), saves=(ready,))
+    return Decision(BudgetUpdated(row.budget_id), events=events, saves=(ready,))
+
+
+def _audit(
+    budget_id: str, event_type: OperatorEventType, at: Moment, details: Mapping[str, Any]
+) -> OperatorEvent:
+    return OperatorEvent(budget_id, event_type, details, "", {}, at.now)
+
+
+def _moved_limits(
+    budget_id: str, old: BudgetPolicy, new: BudgetPolicy, at: Moment
+) -> tuple[BudgetEvent, ...]:
+    """Hard limits that moved; 0 is none."""
+    events = []
+    for dimension, after in new.hard_limits.items():
+        before = old.hard_limits.get(dimension, 0)
+        if before != after:
+            is_raised = not after or (before and after > before)
+            kind = BudgetEventType.RAISED if is_raised else BudgetEventType.LOWERED
+            details = {"dimension": dimension, "before": before, "after": after}
+            events.append(budget_event(budget_id, kind, at.now, **details))
+    return tuple(events)
 
 
 def merged(old: Mapping[str, int], new: Mapping[str, int] | None) -> dict[str, int]:
@@ -180,6 +205,13 @@ def reset_budget(budget: Budget, command: ResetBudget, at: Moment) -> Decision[B
         name: replace(each, used=0, updated_at=at.now) if each.used else each
         for name, each in budget.usage.items()
     }
-    event = budget_event(row.budget_id, OperatorEventType.BUDGET_RESET, at.now)
+    spent = {name: each.used for name, each in budget.usage.items() if each.used}
+    events: tuple[AnyEvent, ...] = (
+        budget_event(row.budget_id, BudgetEventType.RESET, at.now, spent=spent),
+    )
+    if not command.only_if_due:
+        details = {"spent": spent}
+        audit = _audit(row.budget_id, OperatorEventType.BUDGET_RESET, at, details)
+        events = (audit, *events)
     ready = Budget(with_due(fresh, at.now), usage)
-    return Decision(BudgetReset(next_reset or 0), events=(event,), saves=(ready,))
+    return Decision(BudgetReset(next_reset or 0), events=events, saves=(ready,))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from flowfabric.errors import LimitConflict
 from flowfabric.kernel.command import Command, Needs
 from flowfabric.kernel.decision import Decision, Moment, refuse
@@ -94,17 +97,21 @@ def update_quota(
         jitter_ms=jitter,
         updated_at=at.now,
     )
-    audit = _audit(changed, OperatorEventType.QUOTA_UPDATED, at)
+    audit = _audit(changed, OperatorEventType.QUOTA_UPDATED, at, {"before": _told(policy)})
     return Decision(QuotaUpdated(policy.quota_policy_id), events=(audit,), saves=(changed,))
 
 
-def _audit(policy: QuotaPolicy, event_type: OperatorEventType, at: Moment) -> OperatorEvent:
-    """The limits that hold from now on."""
-    window, starts, slots, jitter = _numbers(policy)
-    details = {
-        "window_seconds": window,
-        "max_requests_per_window": starts,
-        "max_concurrent": slots,
-        "jitter_ms": jitter,
-    }
+def _audit(
+    policy: QuotaPolicy,
+    event_type: OperatorEventType,
+    at: Moment,
+    before: Mapping[str, Any] | None = None,
+) -> OperatorEvent:
+    details = {**(before or {}), "after": _told(policy)}
     return OperatorEvent(policy.quota_policy_id, event_type, details, "", {}, at.now)
+
+
+def _told(policy: QuotaPolicy) -> dict[str, int]:
+    """Limits, by the names under which they are set."""
+    names = ("window_seconds", "max_requests_per_window", "max_concurrent", "jitter_ms")
+    return dict(zip(names, _numbers(policy), strict=True))

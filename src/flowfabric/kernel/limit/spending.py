@@ -29,7 +29,7 @@ from flowfabric.model.budget import (
     Ok,
     UsageOutcome,
 )
-from flowfabric.model.event import OperatorEvent
+from flowfabric.model.event import BudgetEvent
 from flowfabric.model.execution import Execution, Fence
 from flowfabric.model.record import replace
 
@@ -171,7 +171,7 @@ def _spend(
 
 def charged(
     budget: Budget, amounts: Mapping[str, int], at: Moment
-) -> tuple[UsageOutcome, Budget, tuple[OperatorEvent, ...]]:
+) -> tuple[UsageOutcome, Budget, tuple[BudgetEvent, ...]]:
     """Apply what no hard limit forbids, and say whether a soft limit was passed."""
     after = moved(budget, at, used=amounts)
     soft = soft_breach(after, amounts)
