@@ -136,7 +136,7 @@ class ReportUsage(Request[UsageOutcome], frozen=True, kw_only=True):
 
 
 @operation("report_usage_admin", Kind.WRITE, Scope.OPERATE, errors=(NotFound,))
-class ReportUsageAdmin(Request[UsageOutcome], frozen=True, kw_only=True):
+class ReportUsageAdmin(UnsafeRequest[UsageOutcome], frozen=True, kw_only=True):
     """A report from outside any execution; `must_exist` as in `report_usage`."""
 
     budget_id: str

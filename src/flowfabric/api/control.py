@@ -5,7 +5,7 @@ Each of these but a tag is audited as an operator event in its own transaction.
 
 from __future__ import annotations
 
-from flowfabric.api.operation import Kind, Request, Scope, UnsafeRequest, operation
+from flowfabric.api.operation import Kind, Scope, UnsafeRequest, operation
 from flowfabric.api.refusals import BY_FENCE
 from flowfabric.api.words import BlockingReasonGiven
 from flowfabric.errors import (
@@ -142,7 +142,7 @@ class BlockRoute(UnsafeRequest[Blocked | Rejected], frozen=True, kw_only=True):
 
 
 @operation("set_execution_tag", Kind.WRITE, Scope.OPERATE, errors=(NotFound, InvalidTagKey))
-class SetExecutionTag(Request[None], frozen=True, kw_only=True):
+class SetExecutionTag(UnsafeRequest[None], frozen=True, kw_only=True):
     """Set or overwrite one tag."""
 
     execution_id: str

@@ -242,7 +242,7 @@ class SetEdgeGroupPolicy(Request[PolicySet | PolicyAlreadySet], frozen=True, kw_
 
 
 @operation("set_flow_tag", Kind.WRITE, Scope.OPERATE, errors=(NotFound, InvalidTagKey))
-class SetFlowTag(Request[None], frozen=True, kw_only=True):
+class SetFlowTag(UnsafeRequest[None], frozen=True, kw_only=True):
     """Set or overwrite one tag."""
 
     flow_id: str
@@ -251,7 +251,7 @@ class SetFlowTag(Request[None], frozen=True, kw_only=True):
 
 
 @operation("set_flow_tags", Kind.WRITE, Scope.OPERATE, errors=(NotFound, InvalidTagKey))
-class SetFlowTags(Request[None], frozen=True, kw_only=True):
+class SetFlowTags(UnsafeRequest[None], frozen=True, kw_only=True):
     """Set or overwrite several tags, or none if one is malformed."""
 
     flow_id: str

@@ -741,9 +741,13 @@ class Methods(ABC):
             )
         )
 
-    async def set_execution_tag(self, *, execution_id: str, key: str, value: str) -> None:
+    async def set_execution_tag(
+        self, *, execution_id: str, key: str, value: str, actor: str | None = None
+    ) -> None:
         """Set or overwrite one tag."""
-        return await self.call(SetExecutionTag(execution_id=execution_id, key=key, value=value))
+        return await self.call(
+            SetExecutionTag(execution_id=execution_id, key=key, value=value, actor=actor)
+        )
 
     # --- leases ---------------------------------------------------------------------------------
 
@@ -1324,14 +1328,16 @@ class Methods(ABC):
             ListSuspensions(execution_id=execution_id, cursor=cursor, limit=limit)
         )
 
-    async def read_waitpoint_token(self, *, execution_id: str, waitpoint_id: str) -> Token | None:
+    async def read_waitpoint_token(
+        self, *, execution_id: str, waitpoint_id: str, actor: str | None = None
+    ) -> Token | None:
         """A waitpoint's token, for an operator; none when it is closed or unknown.
 
         It is signed with the current key. After a rotation it is another one than that which was
-        handed out first; both are good, each as long as its key.
+        handed out first; both are good, each as long as its key. Each read is in the audit trail.
         """
         return await self.call(
-            ReadWaitpointToken(execution_id=execution_id, waitpoint_id=waitpoint_id)
+            ReadWaitpointToken(execution_id=execution_id, waitpoint_id=waitpoint_id, actor=actor)
         )
 
     async def list_suspended(
@@ -1543,13 +1549,17 @@ class Methods(ABC):
             )
         )
 
-    async def set_flow_tag(self, *, flow_id: str, key: str, value: str) -> None:
+    async def set_flow_tag(
+        self, *, flow_id: str, key: str, value: str, actor: str | None = None
+    ) -> None:
         """Set or overwrite one tag."""
-        return await self.call(SetFlowTag(flow_id=flow_id, key=key, value=value))
+        return await self.call(SetFlowTag(flow_id=flow_id, key=key, value=value, actor=actor))
 
-    async def set_flow_tags(self, *, flow_id: str, tags: dict[str, str]) -> None:
+    async def set_flow_tags(
+        self, *, flow_id: str, tags: dict[str, str], actor: str | None = None
+    ) -> None:
         """Set or overwrite several tags, or none if one is malformed."""
-        return await self.call(SetFlowTags(flow_id=flow_id, tags=tags))
+        return await self.call(SetFlowTags(flow_id=flow_id, tags=tags, actor=actor))
 
     async def resolve_dependency(
         self,
@@ -1806,6 +1816,7 @@ class Methods(ABC):
         dedup_key: str | None = None,
         dedup_ttl_ms: int = limits.DEDUP_TTL_MS_DEFAULT,
         must_exist: bool = False,
+        actor: str | None = None,
     ) -> UsageOutcome:
         """A report from outside any execution; `must_exist` as in `report_usage`."""
         return await self.call(
@@ -1816,6 +1827,7 @@ class Methods(ABC):
                 dedup_key=dedup_key,
                 dedup_ttl_ms=dedup_ttl_ms,
                 must_exist=must_exist,
+                actor=actor,
             )
         )
 

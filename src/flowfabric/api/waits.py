@@ -294,12 +294,12 @@ class ListSuspensions(Request[Page[SuspensionInfo]], frozen=True, kw_only=True):
     limit: int = limits.PAGE_DEFAULT
 
 
-@operation("read_waitpoint_token", Kind.READ, Scope.OPERATE, errors=(KeyringEmpty,))
-class ReadWaitpointToken(Request[Token | None], frozen=True, kw_only=True):
+@operation("read_waitpoint_token", Kind.WRITE, Scope.OPERATE, errors=(KeyringEmpty,))
+class ReadWaitpointToken(UnsafeRequest[Token | None], frozen=True, kw_only=True):
     """A waitpoint's token, for an operator; none when it is closed or unknown.
 
     It is signed with the current key. After a rotation it is another one than that which was
-    handed out first; both are good, each as long as its key.
+    handed out first; both are good, each as long as its key. Each read is in the audit trail.
     """
 
     execution_id: str

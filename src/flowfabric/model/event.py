@@ -43,6 +43,7 @@ class OperatorEventType(StrEnum):
     BUDGET_CREATED = "budget_created"
     BUDGET_UPDATED = "budget_updated"
     BUDGET_RESET = "budget_reset"
+    USAGE_REPORTED = "usage_reported"
     QUOTA_CREATED = "quota_created"
     QUOTA_UPDATED = "quota_updated"
     RESUMED = "resumed"
@@ -50,6 +51,7 @@ class OperatorEventType(StrEnum):
     FLOW_CANCEL_REQUESTED = "flow_cancel_requested"
     KEY_SEEDED = "key_seeded"
     KEY_ROTATED = "key_rotated"
+    TOKEN_READ = "token_read"  # noqa: S105 - a word
     TAGGED = "tagged"
     COUNTERS_REPAIRED = "counters_repaired"
     SIBLINGS_DRAINED = "siblings_drained"

@@ -49,6 +49,12 @@ async def waiting(lab: Lab) -> str:
     return wait.claimed.execution_id
 
 
+async def asked(lab: Lab) -> str:
+    await suspended(lab)
+    (row,) = (await lab.dump())["ff_waitpoint"]
+    return str(row.waitpoint_id)
+
+
 async def completed(lab: Lab) -> str:
     return await lab.completed()
 
@@ -147,6 +153,11 @@ CALLS: Final[dict[str, tuple[Act, str, dict[str, Any]]]] = {
     "rotate_waitpoint_hmac_secret_all": (other, "new_kid", {}),
     "cancel_flow": (two_members, "flow_id", STOP),
     "cancel_flow_header": (two_members, "flow_id", STOP),
+    "set_execution_tag": (created, "execution_id", {"key": "a.b", "value": "c"}),
+    "set_flow_tag": (two_members, "flow_id", {"key": "a.b", "value": "c"}),
+    "set_flow_tags": (two_members, "flow_id", {"tags": {"a.b": "c"}}),
+    "report_usage_admin": (paid, "budget_id", {"dimensions": ["a"], "deltas": [1]}),
+    "read_waitpoint_token": (asked, "waitpoint_id", {}),
     "create_consumer_group": (other, "group_id", {}),
     "delete_consumer_group": (grouped, "group_id", {}),
     "reconcile_budget_counters": (overdrawn, "budget_id", {}),
@@ -172,6 +183,9 @@ async def test_the_actor_of_an_unsafe_operation_is_kept(lab: Lab, name: str) -> 
     subject = await make(lab)
     if label == "downstream_execution_id":
         arguments = {**arguments, "flow_id": (await lab.record(subject)).flow_id}
+    if label == "waitpoint_id":
+        (row,) = (await lab.dump())["ff_waitpoint"]
+        arguments = {"execution_id": row.execution_id}
     await getattr(lab.engine, name)(**{label: subject}, **arguments, **ANN)
     assert [event.actor for event in await signed(lab)] == ["ann"]
 

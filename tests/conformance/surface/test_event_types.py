@@ -83,6 +83,10 @@ async def keys_are_seeded_and_rotated(lab: Lab) -> None:
 
 async def waits_begin_and_end(lab: Lab) -> None:
     asked = await suspended(lab)
+    (row,) = (await lab.dump())["ff_waitpoint"]
+    await lab.engine.read_waitpoint_token(
+        execution_id=row.execution_id, waitpoint_id=row.waitpoint_id
+    )
     await asked.send("another name")
     await asked.send()
     resumed = await suspended(lab, claimed=await lab.claim())

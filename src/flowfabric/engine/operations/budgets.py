@@ -128,6 +128,8 @@ def report_usage_admin(machine: Machine, request: api.ReportUsageAdmin) -> Repor
         dedup_key=_dedup_key(request.dedup_key, "dedup_key"),
         dedup_ttl_ms=_ttl(request.dedup_ttl_ms, "dedup_ttl_ms"),
         must_exist=check_flag(request.must_exist, field="must_exist"),
+        is_admin=True,
+        actor=machine.actor(request.actor),
     )
 
 

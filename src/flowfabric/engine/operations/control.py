@@ -181,4 +181,5 @@ def set_execution_tag(machine: Machine, request: api.SetExecutionTag) -> SetTag:
         execution_id=machine.check_id(request.execution_id),
         key=check_tag_key(key),
         value=check_tag_value(value),
+        actor=machine.actor(request.actor),
     )

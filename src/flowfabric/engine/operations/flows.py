@@ -203,16 +203,18 @@ def set_edge_group_policy(machine: Machine, request: api.SetEdgeGroupPolicy) -> 
 
 
 @commands(api.SetFlowTag)
-def set_flow_tag(_machine: Machine, request: api.SetFlowTag) -> SetFlowTag:
+def set_flow_tag(machine: Machine, request: api.SetFlowTag) -> SetFlowTag:
     """Set one tag."""
     tag = {check_tag_key(request.key): check_tag_value(request.value)}
-    return SetFlowTag(flow_id=check_uuid(request.flow_id), tags=tag)
+    actor = machine.actor(request.actor)
+    return SetFlowTag(flow_id=check_uuid(request.flow_id), tags=tag, actor=actor)
 
 
 @commands(api.SetFlowTags)
-def set_flow_tags(_machine: Machine, request: api.SetFlowTags) -> SetFlowTag:
+def set_flow_tags(machine: Machine, request: api.SetFlowTags) -> SetFlowTag:
     """Set several tags."""
-    return SetFlowTag(flow_id=check_uuid(request.flow_id), tags=check_tags(request.tags))
+    flow_id, tags = check_uuid(request.flow_id), check_tags(request.tags)
+    return SetFlowTag(flow_id=flow_id, tags=tags, actor=machine.actor(request.actor))
 
 
 # --- steps of the cascade -------------------------------------------------------------------------

@@ -14,14 +14,16 @@ from flowfabric.engine.operations.performing import answers
 from flowfabric.engine.unit.corrupt import readable
 from flowfabric.engine.unit.waits import EVERY_SECRET
 from flowfabric.errors import KeyringEmpty, NotFound
+from flowfabric.kernel.execution.transition import operator_event
 from flowfabric.kernel.explain.waits import WaitLook, in_words, lines_of, progress_of
 from flowfabric.kernel.wait.condition import names_for
 from flowfabric.kernel.wait.episode import signals_of
 from flowfabric.kernel.wait.token import current, fingerprint, mint
 from flowfabric.model.checks import check_list, check_name
+from flowfabric.model.event import OperatorEventType
 from flowfabric.model.execution import Execution
 from flowfabric.model.handle import Handle
-from flowfabric.model.record import fields_of
+from flowfabric.model.record import fields_of, replace
 from flowfabric.model.state import PublicState
 from flowfabric.model.suspension import (
     ResumeCause,
@@ -34,7 +36,7 @@ from flowfabric.model.suspension import (
     WaitpointRow,
     WaitpointState,
 )
-from flowfabric.stores.base import Corrupt, Reader
+from flowfabric.stores.base import Changes, Corrupt, Reader, Transaction
 from flowfabric.stores.indexes import WAITPOINTS_OF, Search
 from flowfabric.stores.tables import SIGNALS, SUSPENSIONS, WAITPOINTS, Key
 
@@ -207,7 +209,26 @@ async def read_waitpoint_token(machine: Machine, request: api.ReadWaitpointToken
     row = (await machine.read(lambda reader: reader.peek_rows(WAITPOINTS, [key]))).get(key)
     if row is None or row.execution_id != checked or row.state is WaitpointState.CLOSED:
         return None
-    return await token_of(machine, row)
+    token = await token_of(machine, row)
+    await _note_read(machine, row, machine.actor(request.actor))
+    return token
+
+
+async def _note_read(machine: Machine, waitpoint: WaitpointRow, actor: str) -> None:
+    """Written before the token is handed out; the token itself is nowhere in it."""
+    key = waitpoint.execution_id
+
+    async def work(tx: Transaction) -> None:
+        await tx.catalog()  # with the clock
+        found = (await tx.get((key,))).get(key)
+        if isinstance(found, Execution):
+            kind, name = OperatorEventType.TOKEN_READ, waitpoint.waitpoint_id
+            event = operator_event(found, kind, tx.now, waitpoint_id=name)
+            changes = Changes()
+            changes.log(replace(event, actor=actor))
+            await tx.save(changes)
+
+    await machine.transact(work)
 
 
 async def token_of(machine: Machine, waitpoint: WaitpointRow) -> Token:

@@ -17,6 +17,7 @@ from flowfabric.kernel.command import Command, ExecutionCommand, Needs
 from flowfabric.kernel.decision import Decision, Moment, Refused
 from flowfabric.kernel.flow.join import is_unneeded
 from flowfabric.kernel.tags import with_tags
+from flowfabric.model.event import OperatorEvent, OperatorEventType
 from flowfabric.model.execution import Execution
 from flowfabric.model.flow import (
     COUNTER_OF_OUTCOME,
@@ -170,7 +171,19 @@ def set_flow_tag(flow: FlowRow | None, command: SetFlowTag, at: Moment) -> Decis
     tags = with_tags(flow.tags, command.tags)
     if isinstance(tags, Refused):
         return Decision(tags)
-    return Decision(None, saves=(replace(flow, tags=tags, last_mutation_at=at.now),))
+    changed = replace(flow, tags=tags, last_mutation_at=at.now)
+    events = tuple(
+        OperatorEvent(
+            flow.flow_id,
+            OperatorEventType.TAGGED,
+            {"key": key, "value": value, "old": flow.tags.get(key)},
+            flow.namespace,
+            tags,
+            at.now,
+        )
+        for key, value in command.tags.items()
+    )
+    return Decision(None, events=events, saves=(changed,))
 
 
 def with_members(flow: FlowRow, executions: Iterable[Execution], at: Moment) -> Change:

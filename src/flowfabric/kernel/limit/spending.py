@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
 from flowfabric.kernel.command import Command, Key, Needs
-from flowfabric.kernel.decision import Decision, Moment
+from flowfabric.kernel.decision import Decision, Moment, Refused
 from flowfabric.kernel.execution.fence import refuse_unless_owner
 from flowfabric.kernel.limit.admission import fail_unpayable
 from flowfabric.kernel.limit.budget import (
@@ -29,7 +29,7 @@ from flowfabric.model.budget import (
     Ok,
     UsageOutcome,
 )
-from flowfabric.model.event import BudgetEvent
+from flowfabric.model.event import BudgetEvent, OperatorEvent, OperatorEventType
 from flowfabric.model.execution import Execution, Fence
 from flowfabric.model.record import replace
 
@@ -51,6 +51,7 @@ class ReportUsage(Command[UsageOutcome], frozen=True, kw_only=True):
     execution_id: str | None = None
     fence: Fence | None = None
     must_exist: bool = False  # a budget without a policy is refused
+    is_admin: bool = False  # from outside any execution: it is audited
 
     @property
     def seen_under(self) -> DedupKey | None:
@@ -128,7 +129,13 @@ def report_usage(
     if known is not None and not isinstance(known.outcome, HardBreach):
         return Decision(known.outcome)
     worker = None if fence is None else execution
-    return _spend(worker, budget, known, command, (), at)
+    decided = _spend(worker, budget, known, command, (), at)
+    if command.is_admin and not isinstance(decided.reply, Refused | HardBreach):
+        details = {"amounts": dict(command.amounts)}
+        kind = OperatorEventType.USAGE_REPORTED
+        event = OperatorEvent(command.budget_id, kind, details, "", {}, at.now)
+        decided = decided.audited(event)
+    return decided
 
 
 def record_spend(

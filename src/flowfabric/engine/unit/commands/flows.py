@@ -214,7 +214,8 @@ async def set_group_policy(
 async def set_tag(unit: Unit, command: SetFlowTag) -> Refused | None:
     """Label a flow."""
     graph = unit.flows.graph
-    return graph.apply(set_flow_tag(graph.flow(command.flow_id), command, graph.at))
+    decision = set_flow_tag(graph.flow(command.flow_id), command, graph.at)
+    return graph.apply(decision, command=command)
 
 
 # --- resolving by hand ---------------------------------------------------------------------------
