@@ -22,6 +22,7 @@ T = TypeVar("T")
 P = TypeVar("P", bound=tuple[Any, ...])
 
 _FIELD: Final = "cursor"
+_TO_URL: Final = bytes.maketrans(b"+/", b"-_")
 
 
 class Page(Record, Generic[T], frozen=True):
@@ -57,7 +58,8 @@ def encode_cursor(listing: str, position: Sequence[int | str]) -> str:
     >>> encode_cursor("list_lanes", ["mail"])
     'WyJsaXN0X2xhbmVzIiwibWFpbCJd'
     """
-    return base64.urlsafe_b64encode(to_json([listing, *position])).rstrip(b"=").decode()
+    plain = binascii.b2a_base64(to_json([listing, *position]), newline=False)
+    return plain.translate(_TO_URL, b"=").decode()
 
 
 def decode_cursor(listing: str, cursor: object, check: Callable[..., P]) -> P | None:

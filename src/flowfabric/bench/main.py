@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping
 
-from flowfabric.bench import cycle, latency, single, stream, worker
+from flowfabric.bench import cycle, events, latency, single, stream, worker
 from flowfabric.bench.databases import open_databases
 from flowfabric.bench.measurement import Measurement, MeasurementFailed
 from flowfabric.errors import InvalidInput
@@ -19,6 +19,7 @@ SCENARIOS: dict[str, Scenario] = {
     "latency": latency.measure,
     "single": single.measure,
     "stream": stream.measure,
+    "events": events.measure,
 }
 
 

@@ -14,7 +14,7 @@ from flowfabric.model.event import (
 )
 from flowfabric.model.feed import Event, EventFilter, EventKind
 from flowfabric.model.flow import FlowEvent
-from flowfabric.model.record import Record, fields_of
+from flowfabric.model.record import Record
 from flowfabric.model.worker import WorkerEvent
 
 # The record of each kind, and the field that says what an event is about.
@@ -38,6 +38,15 @@ _WORDS: Final[Mapping[EventKind, str]] = {
     EventKind.WORKER: "event_type",
 }
 _OWN: Final = frozenset(("namespace", "tags", "occurred_at"))
+# The fields that are told as details.
+_DETAILS: Final[Mapping[EventKind, tuple[str, ...]]] = {
+    kind: tuple(
+        name
+        for name in record.__struct_fields__
+        if name not in _OWN and name not in (subject, _WORDS[kind])
+    )
+    for kind, (record, subject) in SUBJECTS.items()
+}
 
 
 def word_column(kind: EventKind) -> str:
@@ -49,9 +58,7 @@ def shown(kind: EventKind, event: Any, cursor: str) -> Event:
     """An event as its readers see it; fields without a value are left out."""
     subject, word = SUBJECTS[kind][1], _WORDS[kind]
     details = {
-        name: value
-        for name, value in fields_of(event).items()
-        if value is not None and name not in _OWN and name not in (subject, word)
+        name: value for name in _DETAILS[kind] if (value := getattr(event, name)) is not None
     }
     return Event(
         kind,
