@@ -26,7 +26,7 @@ LISTED_KINDS = tuple(f"listed-{number}" for number in range(10))
 EXHAUSTED = "bench-exhausted"
 TABLES = (CORE, BODY, ATTEMPT, "ff_lease_event", "ff_completion_event")
 _APART_S = 0.003  # between steps, so that every instant they write differs from the one before
-GENERATED = ("event_id", "xact_id")  # the database fills these by itself
+GENERATED = ("event_id",)  # the database fills it by itself
 
 
 class Image(Record, frozen=True):
