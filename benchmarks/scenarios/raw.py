@@ -103,7 +103,8 @@ class PostgresDatabase:
         rows = await self._connection.fetch(
             "SELECT attname, format_type(atttypid, atttypmod), pg_get_expr(adbin, adrelid) "
             "FROM pg_attribute LEFT JOIN pg_attrdef ON adrelid = attrelid AND adnum = attnum "
-            "WHERE attrelid = $1::text::regclass AND attnum > 0 AND NOT attisdropped ORDER BY attnum",
+            "WHERE attrelid = $1::text::regclass AND attnum > 0 AND NOT attisdropped "
+            "ORDER BY attnum",
             table,
         )
         return {row[0]: Column(row[1], row[2]) for row in rows}
