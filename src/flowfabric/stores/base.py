@@ -343,6 +343,11 @@ class Reader(Protocol):
         instant: a transaction that is still open may write behind it, never before."""
         ...
 
+    async def log_front(self) -> Position:
+        """A position behind which every transaction writes that has not begun to write yet. Before
+        all where commits are serial: none is under way but this one."""
+        ...
+
     async def audit(self, *, quick: bool = False) -> list[tuple[str, str]]:
         """Differences between indexes and records, as (index, difference); `quick`: only those
         found without reading every row."""

@@ -15,6 +15,7 @@ from flowfabric.errors import Corruption, FlowFabricError
 from flowfabric.model.event import CompletionEvent, LeaseEvent, OperatorEvent, SignalEvent
 from flowfabric.model.flow import FlowEvent
 from flowfabric.model.record import Record
+from flowfabric.model.statistic import CompletionTick, LeaseTick, SubmitCount
 from flowfabric.model.worker import WorkerEvent
 from flowfabric.stores.spoiled import intact
 from flowfabric.stores.tables import Layout
@@ -59,11 +60,19 @@ class Log(Layout[E]):
         *,
         dumped_as: str,
         about: LogIndex | None = None,
+        whole: Log[Any] | None = None,
     ) -> None:
         maps = [key for key, kind in get_type_hints(record).items() if get_origin(kind) is Mapping]
         super().__init__(name, record, absent={key: {} for key in maps})  # most events have no tags
         self.dumped_as = dumped_as
         self.about = about
+        self.whole: Log[Any] = whole or self  # this one reads only some columns of it
+
+    def part_from(self, event: Record) -> E:
+        """This log's record of an event, from a record of the whole one."""
+        if type(event) is self.record:
+            return event
+        return self.record(*[getattr(event, name) for name in self.names])
 
     def entry(self, row: Sequence[Any]) -> tuple[Position, E]:
         """An event with its position, which comes first in the row; raises Corruption naming both
@@ -170,9 +179,22 @@ LOGS: Final[tuple[Log[Any], ...]] = (
         about=LogIndex("ff_flow_event_flow", "ff_flow_event", ("flow_id",)),
     ),
     Log("ff_worker_registry_event", WorkerEvent, dumped_as="worker_events"),
+    # Of no feed: statistics count it.
+    Log("ff_submit_count", SubmitCount, dumped_as="submit_counts"),
 )
 LOG_INDEXES: Final = tuple(log.about for log in LOGS if log.about is not None)
 LOG_OF: Final[dict[type[Record], Log[Any]]] = {log.record: log for log in LOGS}
+
+
+def _part(record: type[E], whole: type[Record]) -> Log[E]:
+    log = LOG_OF[whole]
+    return Log(log.name, record, dumped_as=log.dumped_as, whole=log)
+
+
+# What statistics read of the logs.
+SUBMITS: Final[Log[SubmitCount]] = LOG_OF[SubmitCount]
+LEASE_TICKS: Final = _part(LeaseTick, LeaseEvent)
+COMPLETION_TICKS: Final = _part(CompletionTick, CompletionEvent)
 
 
 def query_values(query: LogQuery, order: LogOrder, limit: int) -> list[Any]:

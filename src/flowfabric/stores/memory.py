@@ -334,7 +334,7 @@ class MemoryView:
         return min(times, default=None)
 
     async def read_log(self, log: Log[R], query: LogQuery) -> list[tuple[Position, R]]:
-        entries = self._tables.logs[log]
+        entries = self._tables.logs[log.whole]
         first = bisect_right(entries, query.after, key=itemgetter(0))
         last = bisect_right(entries, query.until, key=itemgetter(0))
         found = (
@@ -342,7 +342,8 @@ class MemoryView:
             for entry in islice(entries, first, last)
             if all(getattr(entry[1], column) in several for column, several in query.only)
         )
-        return list(islice(found, query.limit))
+        page = islice(found, query.limit)
+        return list(page) if log.whole is log else [(at, log.part_from(each)) for at, each in page]
 
     async def read_about(self, log: Log[R], subject: str, limit: int) -> list[tuple[Position, R]]:
         if log.about is None:
@@ -358,6 +359,9 @@ class MemoryView:
     async def log_ends(self) -> dict[Log[Any], Position]:
         logs = self._tables.logs
         return {log: logs[log][-1][0] if logs[log] else BEFORE_ALL for log in LOGS}
+
+    async def log_front(self) -> Position:
+        return BEFORE_ALL
 
     async def audit(self, *, quick: bool = False) -> list[tuple[str, str]]:
         live = {key for key, e in self._tables.executions.items() if not e.is_terminal}

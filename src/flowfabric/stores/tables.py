@@ -32,6 +32,7 @@ from flowfabric.model.group import DeliveryRow, GroupRow
 from flowfabric.model.quota import AdmissionRow, GateRow, QuotaPolicy
 from flowfabric.model.record import Record, from_json, to_json, values_of
 from flowfabric.model.route import Lane
+from flowfabric.model.statistic import NOTHING, MinuteRow, RollUpRow, SeenUsage, SpendRow
 from flowfabric.model.stream import FrameMark, FrameRow, StreamRow, SummaryRow
 from flowfabric.model.suspension import (
     SecretRow,
@@ -350,6 +351,18 @@ SUMMARIES: Final = Table("ff_stream_summary", SummaryRow, 2, of_execution=True)
 FRAMES: Final = Table("ff_stream_frame", FrameRow, 5, of_execution=True)
 FRAME_MARKS: Final = Table("ff_stream_frame", FrameMark, 5, whole=FRAMES)
 
+# The row of the roll-up is the lock of the other three.
+ROLL_UP: Final = Table("ff_statistic_roll_up", RollUpRow, 1)
+SEEN_USAGE: Final = Table("ff_statistic_usage", SeenUsage, 2)
+MINUTES: Final = Table(
+    "ff_statistic_minute",
+    MinuteRow,
+    4,
+    due="expires_at",
+    absent={"pickup": NOTHING, "run": NOTHING},
+)
+SPEND_MINUTES: Final = Table("ff_statistic_spend", SpendRow, 3, due="expires_at")
+
 # Every write to these comes with a new version of their execution.
 EPISODE_TABLES: Final[tuple[Table[Any], ...]] = (
     SUSPENSIONS,
@@ -377,6 +390,8 @@ SWEPT_TABLES: Final[tuple[Table[Any], ...]] = (
     ANSWERS,
     SECRETS,
     FRAMES,
+    MINUTES,
+    SPEND_MINUTES,
 )
 TABLES: Final[tuple[Table[Any], ...]] = (
     BUDGETS,
@@ -409,6 +424,10 @@ TABLES: Final[tuple[Table[Any], ...]] = (
     STREAMS,
     SUMMARIES,
     FRAMES,
+    ROLL_UP,
+    SEEN_USAGE,
+    MINUTES,
+    SPEND_MINUTES,
 )
 TABLE_OF: Final[dict[type[Record], AnyTable]] = {table.record: table for table in TABLES}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
@@ -18,7 +19,8 @@ from flowfabric.model.budget import AttachmentRow, ScopeType
 from flowfabric.model.event import OperatorEvent
 from flowfabric.model.execution import Execution
 from flowfabric.model.record import Record, replace
-from flowfabric.model.route import Catalog
+from flowfabric.model.route import Catalog, Route
+from flowfabric.model.statistic import SubmitCount
 from flowfabric.stores.base import Changes, Corrupt, keeps_cold, keeps_most, keeps_taken
 from flowfabric.stores.tables import ATTACHMENTS, KEYS, TABLE_OF, TIMED_TABLES
 
@@ -216,6 +218,11 @@ class View:
         if changes.freed:  # what was also taken is written whole
             changes.cold |= changes.freed & changes.taken
             changes.freed -= changes.cold
+        if changes.created:
+            # Statistics count submits by this: one entry for all that begin alike.
+            routes = Counter([execution.route for execution, _ in changes.created.values()])
+            for (namespace, lane, kind), count in _alike(routes).items():
+                changes.log(SubmitCount(namespace, lane, kind, count, self.at.now))
         changes.rows = self.rows.changes()
         for table, written in changes.rows.items():
             if table in TIMED_TABLES:
@@ -274,6 +281,14 @@ class View:
     def note_event(self, event: OperatorEvent) -> None:
         """Append to the audit trail."""
         self.changes.log(event)
+
+
+def _alike(routes: Counter[Route]) -> Counter[tuple[str, str, str]]:
+    """Routes that differ only in the capabilities they ask for are one to statistics."""
+    found: Counter[tuple[str, str, str]] = Counter()
+    for route, count in routes.items():
+        found[route.namespace, route.lane_id, route.execution_kind] += count
+    return found
 
 
 def _check(before: Execution, after: Execution, command: Command[object] | None) -> None:

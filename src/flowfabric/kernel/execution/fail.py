@@ -21,7 +21,7 @@ from flowfabric.kernel.execution.transition import (
     wait_until,
 )
 from flowfabric.model.attempt import AttemptOutcome, AttemptType, FailureClass
-from flowfabric.model.event import Event, LeaseEventType, OperatorEventType
+from flowfabric.model.event import RETRY_SCHEDULED, LeaseEventType, OperatorEventType
 from flowfabric.model.execution import Execution, Fence
 from flowfabric.model.results import RetryScheduled, TerminalFailed
 from flowfabric.model.state import AttemptState, BlockingReason, TerminalOutcome
@@ -123,12 +123,10 @@ def _schedule_retry(
         failure_reason=command.reason,
         failure_category=command.category,
     )
-    events: tuple[Event, ...] = ()
-    if execution.is_leased:
-        events = (
-            lease_event(execution, LeaseEventType.RELEASED, "failed_retry_scheduled", at.now),
-        )
+    # Also where the lease was lost before: this is the one event that tells of a retry.
+    ran_ms = execution.spent_ms(at.now)
+    released = lease_event(execution, LeaseEventType.RELEASED, RETRY_SCHEDULED, at.now, ran_ms)
     reply = RetryScheduled(until, scheduled.total_attempt_count)
     fenced = command.fence is not None
     told = (kept(execution, execution.lease_epoch, reply, at),) if fenced else ()
-    return Decision(reply, scheduled, attempt, events, saves=told)
+    return Decision(reply, scheduled, attempt, (released,), saves=told)

@@ -33,7 +33,11 @@ _LIVE_ATTEMPT: Final = (AttemptState.RUNNING_ATTEMPT, AttemptState.ATTEMPT_INTER
 
 
 def lease_event(
-    execution: Execution, event_type: LeaseEventType, reason: str, now: int
+    execution: Execution,
+    event_type: LeaseEventType,
+    reason: str,
+    now: int,
+    took_ms: int | None = None,
 ) -> LeaseEvent:
     """One change of ownership, as published."""
     return LeaseEvent(
@@ -49,6 +53,7 @@ def lease_event(
         now,
         execution.route.lane_id,
         execution.route.execution_kind,
+        took_ms,
     )
 
 
@@ -277,8 +282,9 @@ def finish(
         cancellation_reason=cancellation_reason,
         cancelled_by=cancelled_by,
     )
-    attempt = None
+    attempt = ran_ms = None
     if execution.state.attempt_state in _LIVE_ATTEMPT:
+        ran_ms = execution.spent_ms(now)
         attempt = ended_attempt(
             execution,
             attempt_outcome,
@@ -298,5 +304,6 @@ def finish(
         now,
         execution.route.lane_id,
         execution.route.execution_kind,
+        ran_ms,
     )
     return Decision(reply, done, attempt, (completion,))

@@ -177,7 +177,9 @@ def reset_budget(budget: Budget, command: ResetBudget, at: Moment) -> Decision[B
         updated_at=at.now,
     )
     usage = {
-        name: replace(each, used=0, updated_at=at.now) if each.used else each
+        name: replace(each, used=0, used_before=each.total, updated_at=at.now)
+        if each.used
+        else each
         for name, each in budget.usage.items()
     }
     event = budget_event(row.budget_id, OperatorEventType.BUDGET_RESET, at.now)

@@ -29,6 +29,7 @@ _ORDER: Final = LogOrder(
 )
 # Every transaction before the oldest one that runs has ended, so no event can still appear there.
 _HORIZON: Final = "SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint - 1"
+_OWN_NUMBER: Final = "SELECT pg_current_xact_id()::text::bigint"
 
 
 def _bound(values: list[Any]) -> list[Any]:
@@ -67,6 +68,9 @@ class Logs:
     async def log_ends(self) -> dict[Log[Any], Position]:
         horizon = (await self._connection.fetch(_HORIZON))[0][0]
         return dict.fromkeys(LOGS, (horizon, NUMBER_MAX))
+
+    async def log_front(self) -> Position:
+        return (await self._connection.fetch(_OWN_NUMBER))[0][0], NUMBER_MAX
 
     async def trim(self, log: Log[Any], until: int, limit: int) -> list[Position]:
         rows = await self._connection.fetch(log.trim_sql(_ORDER, mark), until, limit)
