@@ -15,6 +15,7 @@ from flowfabric import limits
 from flowfabric.engine.machine import Machine
 from flowfabric.engine.unit.corrupt import readable
 from flowfabric.engine.unit.records import Rows, save_rows
+from flowfabric.errors import Corruption
 from flowfabric.kernel.statistics import MinuteKey, Tally, advanced, spend_row, spent_since
 from flowfabric.model.checks import check_integer
 from flowfabric.model.record import replace
@@ -25,7 +26,7 @@ from flowfabric.stores.logs import (
     BEFORE_ALL,
     COMPLETION_TICKS,
     LEASE_TICKS,
-    SUBMITS,
+    WORK_COUNTS,
     Log,
     LogQuery,
     Position,
@@ -54,9 +55,14 @@ class _Stretch(NamedTuple):
 async def roll_up(machine: Machine, limit: int, every_ms: int) -> int:
     """Count a stretch of the logs; returns how many entries it had."""
     check_integer(limit, field="limit", least=1, most=limits.CREATE_MAX)
-    if every_ms and await machine.read(lambda reader: _was_done(reader, every_ms)):
+    try:
+        if every_ms and await machine.read(lambda reader: _was_done(reader, every_ms)):
+            return 0
+        return await machine.transact(lambda tx: _count(tx, limit))
+    except Corruption as error:
+        text = "statistics cannot go on, all else does; `ff doctor` names the row: %s"
+        machine.complaints.tell(text, error, error=error)
         return 0
-    return await machine.transact(lambda tx: _count(tx, limit))
 
 
 async def _was_done(reader: Reader, every_ms: int) -> bool:
@@ -91,7 +97,7 @@ async def _read(tx: Transaction, places: Mapping[str, Position], limit: int) -> 
     tally, entries, is_all = Tally(), 0, True
     reached: dict[str, Position] = {}
     counted: tuple[tuple[Log[Any], Callable[[Any], None]], ...] = (
-        (SUBMITS, tally.add_submits),
+        (WORK_COUNTS, tally.add_counts),
         (LEASE_TICKS, tally.add_leases),
         (COMPLETION_TICKS, tally.add_completions),
     )

@@ -26,7 +26,7 @@ from flowfabric.model.statistic import (
     SpendRow,
     Statistic,
     Step,
-    SubmitCount,
+    WorkCount,
     bucket_of,
 )
 
@@ -67,12 +67,12 @@ class Tally:
         """The minutes that gain something."""
         return sorted(self._gains)
 
-    def add_submits(self, counts: Iterable[SubmitCount]) -> None:
-        """Executions that were created."""
+    def add_counts(self, counts: Iterable[WorkCount]) -> None:
+        """What no event tells of."""
         for each in counts:
             at = each.occurred_at
             key = (at - at % MINUTE_MS, each.namespace, each.lane_id, each.execution_kind)
-            self._gains[key].counts["created"] += each.count
+            self._gains[key].counts[each.counted.value] += each.count
 
     def add_leases(self, events: Iterable[LeaseTick]) -> None:
         """Starts, losses and retries."""
@@ -139,11 +139,11 @@ def histogram_of(durations_ms: list[int]) -> Histogram:
 
 
 def advanced(
-    row: RollUpRow, places: Mapping[str, Position], *, now: int, front: Position, is_all: bool
+    row: RollUpRow, places: Mapping[str, Position], *, now: int, front: int, is_all: bool
 ) -> RollUpRow:
     """The row after everything up to these places was counted.
 
-    `front`: a transaction that has not begun to write at `now` writes behind it. `is_all`: the
+    `front`: a transaction that has not begun to write at `now` gets a later number. `is_all`: the
     places are the ends of the logs. Transactions that were open at an instant may still tell of
     the time before it, so the instant counts as complete when their places are passed.
     """
@@ -151,14 +151,13 @@ def advanced(
     if not is_all:
         return moved
     reached = min(places.values())
-    if reached >= front:  # commits are serial: this one is the last
+    if reached[0] >= front:  # commits are serial: this one is the last
         return replace(moved, complete_until=max(row.complete_until, now))
-    if reached >= (row.probe_xact, row.probe_id):
+    if reached[0] >= row.probe_xact:
         return replace(
             moved,
             complete_until=max(row.complete_until, row.probe_at),
-            probe_xact=front[0],
-            probe_id=front[1],
+            probe_xact=front,
             # The clock may have been read a little before a transaction got its number.
             probe_at=now - STATISTIC_SETTLED_MS,
         )

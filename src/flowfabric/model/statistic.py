@@ -77,12 +77,20 @@ NOTHING: Final = Histogram()
 # --- what is stored ------------------------------------------------------------------------------
 
 
-class SubmitCount(Record, frozen=True):
-    """How many executions one commit created on one lane, of one kind. No event of a feed."""
+class Counted(StrEnum):
+    """What is counted although no event tells of it."""
+
+    CREATED = "created"  # executions of one commit
+    RETRIED = "retried"  # attempts whose lease was lost before they failed
+
+
+class WorkCount(Record, frozen=True):
+    """So much happened in one commit on one lane, to one kind of work. No event of a feed."""
 
     namespace: str
     lane_id: str
     execution_kind: str
+    counted: Counted
     count: int
     occurred_at: int
 
@@ -158,9 +166,9 @@ class RollUpRow(Record, frozen=True):
     places: Mapping[str, tuple[int, int]]  # by log: everything up to here is counted
     counted_at: int  # when they last counted
     complete_until: int  # everything that happened before this instant is counted
-    # Once everything up to this place is counted, everything before that instant is.
+    # Once what this transaction and all before it wrote is counted, everything before that
+    # instant is.
     probe_xact: int = 0
-    probe_id: int = 0
     probe_at: int = 0
     usage_after: tuple[str, str] | None = None  # the budget and dimension looked at last
     lost_until: int | None = None  # events from before this were gone before they were counted

@@ -343,9 +343,9 @@ class Reader(Protocol):
         instant: a transaction that is still open may write behind it, never before."""
         ...
 
-    async def log_front(self) -> Position:
-        """A position behind which every transaction writes that has not begun to write yet. Before
-        all where commits are serial: none is under way but this one."""
+    async def log_front(self) -> int:
+        """The number of a transaction such that every one that has not begun to write yet gets a
+        later one. 0 where commits are serial: none is under way but this one."""
         ...
 
     async def audit(self, *, quick: bool = False) -> list[tuple[str, str]]:

@@ -15,7 +15,7 @@ from flowfabric.errors import Corruption, FlowFabricError
 from flowfabric.model.event import CompletionEvent, LeaseEvent, OperatorEvent, SignalEvent
 from flowfabric.model.flow import FlowEvent
 from flowfabric.model.record import Record
-from flowfabric.model.statistic import CompletionTick, LeaseTick, SubmitCount
+from flowfabric.model.statistic import CompletionTick, LeaseTick, WorkCount
 from flowfabric.model.worker import WorkerEvent
 from flowfabric.stores.spoiled import intact
 from flowfabric.stores.tables import Layout
@@ -180,7 +180,7 @@ LOGS: Final[tuple[Log[Any], ...]] = (
     ),
     Log("ff_worker_registry_event", WorkerEvent, dumped_as="worker_events"),
     # Of no feed: statistics count it.
-    Log("ff_submit_count", SubmitCount, dumped_as="submit_counts"),
+    Log("ff_work_count", WorkCount, dumped_as="work_counts"),
 )
 LOG_INDEXES: Final = tuple(log.about for log in LOGS if log.about is not None)
 LOG_OF: Final[dict[type[Record], Log[Any]]] = {log.record: log for log in LOGS}
@@ -192,7 +192,7 @@ def _part(record: type[E], whole: type[Record]) -> Log[E]:
 
 
 # What statistics read of the logs.
-SUBMITS: Final[Log[SubmitCount]] = LOG_OF[SubmitCount]
+WORK_COUNTS: Final[Log[WorkCount]] = LOG_OF[WorkCount]
 LEASE_TICKS: Final = _part(LeaseTick, LeaseEvent)
 COMPLETION_TICKS: Final = _part(CompletionTick, CompletionEvent)
 

@@ -360,8 +360,8 @@ class MemoryView:
         logs = self._tables.logs
         return {log: logs[log][-1][0] if logs[log] else BEFORE_ALL for log in LOGS}
 
-    async def log_front(self) -> Position:
-        return BEFORE_ALL
+    async def log_front(self) -> int:
+        return 0
 
     async def audit(self, *, quick: bool = False) -> list[tuple[str, str]]:
         live = {key for key, e in self._tables.executions.items() if not e.is_terminal}

@@ -20,7 +20,7 @@ from flowfabric.model.event import OperatorEvent
 from flowfabric.model.execution import Execution
 from flowfabric.model.record import Record, replace
 from flowfabric.model.route import Catalog, Route
-from flowfabric.model.statistic import SubmitCount
+from flowfabric.model.statistic import Counted, WorkCount
 from flowfabric.stores.base import Changes, Corrupt, keeps_cold, keeps_most, keeps_taken
 from flowfabric.stores.tables import ATTACHMENTS, KEYS, TABLE_OF, TIMED_TABLES
 
@@ -28,6 +28,7 @@ R = TypeVar("R")
 K = TypeVar("K", bound=Record)
 
 
+_CREATED = Counted.CREATED
 EVERY_WAITER = 1_000_000  # as many wake-ups as there may be waiters
 
 
@@ -222,7 +223,7 @@ class View:
             # Statistics count submits by this: one entry for all that begin alike.
             routes = Counter([execution.route for execution, _ in changes.created.values()])
             for (namespace, lane, kind), count in _alike(routes).items():
-                changes.log(SubmitCount(namespace, lane, kind, count, self.at.now))
+                changes.log(WorkCount(namespace, lane, kind, _CREATED, count, self.at.now))
         changes.rows = self.rows.changes()
         for table, written in changes.rows.items():
             if table in TIMED_TABLES:

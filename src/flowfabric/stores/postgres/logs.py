@@ -69,8 +69,9 @@ class Logs:
         horizon = (await self._connection.fetch(_HORIZON))[0][0]
         return dict.fromkeys(LOGS, (horizon, NUMBER_MAX))
 
-    async def log_front(self) -> Position:
-        return (await self._connection.fetch(_OWN_NUMBER))[0][0], NUMBER_MAX
+    async def log_front(self) -> int:
+        number: int = (await self._connection.fetch(_OWN_NUMBER))[0][0]
+        return number
 
     async def trim(self, log: Log[Any], until: int, limit: int) -> list[Position]:
         rows = await self._connection.fetch(log.trim_sql(_ORDER, mark), until, limit)

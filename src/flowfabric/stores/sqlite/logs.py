@@ -8,7 +8,6 @@ from typing import Any, Final, TypeVar
 
 from flowfabric.model.record import Record
 from flowfabric.stores.logs import (
-    BEFORE_ALL,
     LOGS,
     Log,
     LogOrder,
@@ -57,8 +56,8 @@ class Logs:
         found = self._connection.execute(f"SELECT {newest}").fetchone()
         return {log: (0, number or 0) for log, number in zip(LOGS, found, strict=True)}
 
-    async def log_front(self) -> Position:
-        return BEFORE_ALL
+    async def log_front(self) -> int:
+        return 0
 
     async def trim(self, log: Log[Any], until: int, limit: int) -> list[Position]:
         sql = log.trim_sql(_ORDER, mark)

@@ -1,13 +1,14 @@
 -- Minute statistics: what they count is written down where it happens, and rolled up by the loop.
 ALTER TABLE ff_lease_event ADD COLUMN took_ms BIGINT;
 ALTER TABLE ff_completion_event ADD COLUMN took_ms BIGINT;
--- How many executions a commit created: there is no event for each.
-CREATE TABLE ff_submit_count (
+-- What no event tells of, such as how many executions a commit created.
+CREATE TABLE ff_work_count (
     xact_id XID8 NOT NULL DEFAULT pg_current_xact_id(),
     event_id BIGINT GENERATED ALWAYS AS IDENTITY,
     namespace TEXT NOT NULL,
     lane_id TEXT NOT NULL,
     execution_kind TEXT NOT NULL,
+    counted TEXT NOT NULL,
     count BIGINT NOT NULL,
     occurred_at BIGINT NOT NULL,
     PRIMARY KEY (xact_id, event_id)
@@ -22,7 +23,6 @@ CREATE TABLE ff_statistic_roll_up (
     counted_at BIGINT NOT NULL,
     complete_until BIGINT NOT NULL,
     probe_xact BIGINT NOT NULL,
-    probe_id BIGINT NOT NULL,
     probe_at BIGINT NOT NULL,
     usage_after TEXT,
     lost_until BIGINT

@@ -1,12 +1,13 @@
 -- Minute statistics: what they count is written down where it happens, and rolled up by the loop.
 ALTER TABLE ff_lease_event ADD COLUMN took_ms INTEGER;
 ALTER TABLE ff_completion_event ADD COLUMN took_ms INTEGER;
--- How many executions a commit created: there is no event for each.
-CREATE TABLE ff_submit_count (
+-- What no event tells of, such as how many executions a commit created.
+CREATE TABLE ff_work_count (
     event_id INTEGER PRIMARY KEY,
     namespace TEXT NOT NULL,
     lane_id TEXT NOT NULL,
     execution_kind TEXT NOT NULL,
+    counted TEXT NOT NULL,
     count INTEGER NOT NULL,
     occurred_at INTEGER NOT NULL
 ) STRICT;
@@ -20,7 +21,6 @@ CREATE TABLE ff_statistic_roll_up (
     counted_at INTEGER NOT NULL,
     complete_until INTEGER NOT NULL,
     probe_xact INTEGER NOT NULL,
-    probe_id INTEGER NOT NULL,
     probe_at INTEGER NOT NULL,
     usage_after TEXT,
     lost_until INTEGER
