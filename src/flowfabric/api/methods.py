@@ -331,7 +331,7 @@ from flowfabric.model.results import (
     Unblocked,
 )
 from flowfabric.model.state import BlockingReason, PublicState
-from flowfabric.model.statistic import SpendingPage, Statistics, Step
+from flowfabric.model.statistic import HOUR_MS, SpendingPage, Statistics, Step
 from flowfabric.model.stream import Appended, NewFrame, StreamPage, Summary, Visibility
 from flowfabric.model.suspension import (
     AlreadyMet,
@@ -2284,6 +2284,7 @@ class Methods(ABC):
         self,
         *,
         since: int | None = None,
+        last_ms: int = HOUR_MS,
         until: int | None = None,
         namespace: str | None = None,
         lane_id: str | None = None,
@@ -2292,7 +2293,7 @@ class Methods(ABC):
         cursor: str | None = None,
         limit: int = limits.PAGE_DEFAULT,
     ) -> Statistics:
-        """Statistics by time, namespace, lane and kind; without `since` of the last hour.
+        """Statistics by time, namespace, lane and kind; without `since` of the last `last_ms`.
 
         They begin with the minute of `since` and end before `until`. `by`: a line for each minute,
         each hour, or one for all of it. `limit`: of how many minutes of a lane and kind a page is
@@ -2301,6 +2302,7 @@ class Methods(ABC):
         return await self.call(
             ReadStatistics(
                 since=since,
+                last_ms=last_ms,
                 until=until,
                 namespace=namespace,
                 lane_id=lane_id,
@@ -2315,20 +2317,27 @@ class Methods(ABC):
         self,
         *,
         since: int | None = None,
+        last_ms: int = HOUR_MS,
         until: int | None = None,
         budget_id: str | None = None,
         by: StepGiven = Step.MINUTE,
         cursor: str | None = None,
         limit: int = limits.PAGE_DEFAULT,
     ) -> SpendingPage:
-        """What budgets spent, by time, budget and dimension; without `since` in the last hour.
+        """What budgets spent, by time, budget and dimension; without `since` in the last `last_ms`.
 
         An amount is told in the minute in which the loop noticed it. `by` and `limit` as in
         `read_statistics`.
         """
         return await self.call(
             ReadSpending(
-                since=since, until=until, budget_id=budget_id, by=by, cursor=cursor, limit=limit
+                since=since,
+                last_ms=last_ms,
+                until=until,
+                budget_id=budget_id,
+                by=by,
+                cursor=cursor,
+                limit=limit,
             )
         )
 

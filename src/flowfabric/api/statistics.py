@@ -10,12 +10,12 @@ from flowfabric import limits
 from flowfabric.api.operation import Kind, Request, Scope, operation
 from flowfabric.api.words import StepGiven
 from flowfabric.errors import InvalidCursor
-from flowfabric.model.statistic import SpendingPage, Statistics, Step
+from flowfabric.model.statistic import HOUR_MS, SpendingPage, Statistics, Step
 
 
 @operation("read_statistics", Kind.READ, Scope.READ, errors=(InvalidCursor,))
 class ReadStatistics(Request[Statistics], frozen=True, kw_only=True):
-    """Statistics by time, namespace, lane and kind; without `since` of the last hour.
+    """Statistics by time, namespace, lane and kind; without `since` of the last `last_ms`.
 
     They begin with the minute of `since` and end before `until`. `by`: a line for each minute,
     each hour, or one for all of it. `limit`: of how many minutes of a lane and kind a page is
@@ -23,6 +23,7 @@ class ReadStatistics(Request[Statistics], frozen=True, kw_only=True):
     """
 
     since: int | None = None
+    last_ms: int = HOUR_MS
     until: int | None = None
     namespace: str | None = None
     lane_id: str | None = None
@@ -34,13 +35,14 @@ class ReadStatistics(Request[Statistics], frozen=True, kw_only=True):
 
 @operation("read_spending", Kind.READ, Scope.READ, errors=(InvalidCursor,))
 class ReadSpending(Request[SpendingPage], frozen=True, kw_only=True):
-    """What budgets spent, by time, budget and dimension; without `since` in the last hour.
+    """What budgets spent, by time, budget and dimension; without `since` in the last `last_ms`.
 
     An amount is told in the minute in which the loop noticed it. `by` and `limit` as in
     `read_statistics`.
     """
 
     since: int | None = None
+    last_ms: int = HOUR_MS
     until: int | None = None
     budget_id: str | None = None
     by: StepGiven = Step.MINUTE

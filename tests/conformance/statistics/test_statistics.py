@@ -448,6 +448,7 @@ async def test_statistics_are_read_by_time_and_by_what_they_are_about(lab: Lab) 
         ({"since": -1}, "since"),
         ({"since": "1h"}, "since"),
         ({"until": True}, "until"),
+        ({"last_ms": -1}, "last_ms"),
         ({"since": 2, "until": 1}, "until"),
         ({"by": "day"}, "by"),
         ({"limit": -1}, "limit"),

@@ -5,7 +5,16 @@ from __future__ import annotations
 from typing import Final
 
 from tests.support.lab import Lab
-from tests.support.living import flowing, limited, owned, placed, runnable, streaming, suspended
+from tests.support.living import (
+    counted,
+    flowing,
+    limited,
+    owned,
+    placed,
+    runnable,
+    streaming,
+    suspended,
+)
 from tests.support.living.kind import PAUSE_MS, Living, Notes
 
 # In the order in which they begin: a promise lasts a minute, so it is made among the last.
@@ -41,6 +50,7 @@ _ALL: Final[tuple[type[Living], ...]] = (
     flowing.EndedFlow,
     streaming.Streaming,
     streaming.Sharing,
+    counted.Tallied,
     owned.Leased,
     owned.Lapsed,
     owned.Lost,

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import Any, Final, NamedTuple
 
+from flowfabric import limits
 from flowfabric.api import statistics as api
-from flowfabric.api.page import at_names
+from flowfabric.api.page import at_name, at_names
 from flowfabric.engine.machine import Machine
 from flowfabric.engine.operations.listing import Listing, check_limit
 from flowfabric.engine.operations.performing import answers
 from flowfabric.engine.roll_up import NAME
 from flowfabric.errors import InvalidInput
 from flowfabric.kernel.statistics import spending_of, statistic_of
-from flowfabric.model.checks import check_instant, check_name
+from flowfabric.model.checks import check_instant, check_integer, check_name
 from flowfabric.model.limit_checks import check_word
 from flowfabric.model.statistic import (
-    HOUR_MS,
     MINUTE_MS,
     RollUpRow,
     SpendingPage,
@@ -28,14 +28,21 @@ from flowfabric.stores.indexes import Search, by_key
 from flowfabric.stores.tables import MINUTES, ROLL_UP, SPEND_MINUTES, AnyTable, Key
 
 
-def _at_minute(when: object, *names: object) -> tuple[int, str, str, str]:
-    first, second, third = names
-    at = check_instant(when, field="cursor")
-    return at, *at_names(first, second), at_names(third, third)[0]
+# A cursor says also what the first page began with: an hour ago is another minute later on.
+def _at_minute(since: object, when: object, *names: object) -> tuple[int, int, str, str, str]:
+    namespace, lane_id, execution_kind = names
+    first, second = _instants(since, when)
+    return first, second, *at_names(namespace, lane_id), *at_name(execution_kind)
 
 
-def _at_spend(when: object, budget_id: object, dimension: object) -> tuple[int, str, str]:
-    return check_instant(when, field="cursor"), *at_names(budget_id, dimension)
+def _at_spend(
+    since: object, when: object, budget_id: object, dimension: object
+) -> tuple[int, int, str, str]:
+    return *_instants(since, when), *at_names(budget_id, dimension)
+
+
+def _instants(since: object, when: object) -> tuple[int, int]:
+    return check_instant(since, field="cursor"), check_instant(when, field="cursor")
 
 
 _STATISTICS: Final = Listing("read_statistics", _at_minute)
@@ -46,6 +53,7 @@ class _Asked(NamedTuple):
     """The checked part that both reads share."""
 
     since: int | None
+    last_ms: int
     until: int | None
     step: Step
     limit: int
@@ -55,12 +63,13 @@ def _checked(request: api.ReadStatistics | api.ReadSpending) -> _Asked:
     since, until = request.since, request.until
     if since is not None:
         check_instant(since, field="since")
+    last_ms = check_integer(request.last_ms, field="last_ms", least=0, most=limits.DURATION_MS_MAX)
     if until is not None:
         check_instant(until, field="until")
         if since is not None and until < since:
             raise InvalidInput("until: is before since", field="until")
     return _Asked(
-        since, until, check_word(request.by, Step, field="by"), check_limit(request.limit)
+        since, last_ms, until, check_word(request.by, Step, field="by"), check_limit(request.limit)
     )
 
 
@@ -88,12 +97,15 @@ async def _find(
     await reader.catalog()  # with the clock
     # Read first: what is counted meanwhile is shown, and not yet said to be complete.
     state = (await reader.peek_rows(ROLL_UP, [(NAME,)])).get((NAME,))
-    since = max(0, reader.now - HOUR_MS) if asked.since is None else asked.since
+    since = max(0, reader.now - asked.last_ms) if asked.since is None else asked.since
     since -= since % MINUTE_MS
-    first = (since, *[""] * (len(table.key_columns) - 1))
+    after: Key = (since, *[""] * (len(table.key_columns) - 1))
+    if place is not None:
+        since, *rest = place
+        after = tuple(rest)
     search = Search(
         by_key(table),
-        after=max(first, place) if place else first,
+        after=after,
         until=None if asked.until is None else asked.until - 1,
         limit=asked.limit + 1,
         only=only,
@@ -101,7 +113,7 @@ async def _find(
     )
     found = await reader.search(search) if asked.limit else []
     rows = found[: asked.limit]
-    following = table.key_of(rows[-1]) if len(found) > asked.limit else None
+    following = (since, *table.key_of(rows[-1])) if len(found) > asked.limit else None
     return _Found(rows, since, following, state or RollUpRow(NAME, {}, 0, 0))
 
 
