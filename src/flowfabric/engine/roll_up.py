@@ -8,7 +8,8 @@ restricted to some counts for all.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from flowfabric import limits
@@ -16,19 +17,29 @@ from flowfabric.engine.machine import Machine
 from flowfabric.engine.unit.corrupt import readable
 from flowfabric.engine.unit.records import Rows, save_rows
 from flowfabric.errors import Corruption
-from flowfabric.kernel.statistics import MinuteKey, Tally, advanced, spend_row, spent_since
+from flowfabric.kernel.statistics import (
+    COMPLETION_COLUMNS,
+    LEASE_COLUMNS,
+    MinuteKey,
+    Tally,
+    advanced,
+    spend_row,
+    spent_since,
+)
 from flowfabric.model.checks import check_integer
+from flowfabric.model.event import CompletionEvent, LeaseEvent
 from flowfabric.model.record import replace
-from flowfabric.model.statistic import MINUTE_MS, RollUpRow, SeenUsage
+from flowfabric.model.statistic import BUCKETS_MS, MINUTE_MS, RollUpRow, SeenUsage
 from flowfabric.stores.base import Reader, Transaction
 from flowfabric.stores.indexes import Search, by_key
 from flowfabric.stores.logs import (
     BEFORE_ALL,
-    COMPLETION_TICKS,
-    LEASE_TICKS,
+    LOG_OF,
+    NUMBER_MAX,
     WORK_COUNTS,
     Log,
     LogQuery,
+    LogTally,
     Position,
 )
 from flowfabric.stores.tables import (
@@ -41,6 +52,9 @@ from flowfabric.stores.tables import (
 )
 
 NAME: Final = "minutes"
+_LEASES: Final = LOG_OF[LeaseEvent]
+_ENDS: Final = LOG_OF[CompletionEvent]
+_Count = Callable[[Position, Position], Awaitable[int]]
 
 
 class _Stretch(NamedTuple):
@@ -93,23 +107,52 @@ async def _count(tx: Transaction, limit: int) -> int:
 
 async def _read(tx: Transaction, places: Mapping[str, Position], limit: int) -> _Stretch:
     """The entries behind these places, of each log at most so many."""
-    ends = await tx.log_ends()
-    tally, entries, is_all = Tally(), 0, True
-    reached: dict[str, Position] = {}
-    counted: tuple[tuple[Log[Any], Callable[[Any], None]], ...] = (
-        (WORK_COUNTS, tally.add_counts),
-        (LEASE_TICKS, tally.add_leases),
-        (COMPLETION_TICKS, tally.add_completions),
+    ends, tally = await tx.log_ends(), Tally()
+    counts: tuple[tuple[Log[Any], _Count], ...] = (
+        (WORK_COUNTS, partial(_add_counts, tx, tally)),
+        (_LEASES, partial(_add_alike, tx, _LEASES, LEASE_COLUMNS, tally.add_leases)),
+        (_ENDS, partial(_add_alike, tx, _ENDS, COMPLETION_COLUMNS, tally.add_completions)),
     )
-    for log, add in counted:
-        after, end = places.get(log.name, BEFORE_ALL), ends[log.whole]
-        page = await tx.read_log(log, LogQuery(after=after, until=end, limit=limit))
-        add([event for _, event in page])
-        is_cut = len(page) == limit
-        reached[log.name] = page[-1][0] if is_cut else max(after, end)
-        is_all = is_all and not is_cut
-        entries += len(page)
+    reached: dict[str, Position] = {}
+    entries, is_all = 0, True
+    for log, count in counts:
+        after = places.get(log.name, BEFORE_ALL)
+        end = max(after, ends[log])
+        until = reached[log.name] = await tx.log_place(log, after, end, limit)
+        entries += await count(after, until)
+        is_all = is_all and until == end
     return _Stretch(tally, reached, entries, is_all)
+
+
+async def _add_counts(tx: Transaction, tally: Tally, after: Position, until: Position) -> int:
+    page = await tx.read_log(WORK_COUNTS, LogQuery(after=after, until=until, limit=NUMBER_MAX))
+    tally.add_counts([each for _, each in page])
+    return len(page)
+
+
+async def _add_alike(
+    tx: Transaction,
+    log: Log[Any],
+    columns: tuple[str, ...],
+    add: Callable[..., None],
+    after: Position,
+    until: Position,
+) -> int:
+    """The store adds up what is alike: thousands of events are a few lines."""
+    if after == until:
+        return 0
+    wanted = LogTally(
+        after=after,
+        until=until,
+        by=columns,
+        step_ms=MINUTE_MS,
+        duration="took_ms",
+        bounds=BUCKETS_MS,
+    )
+    found = await tx.count_log(log, wanted)
+    for each in found:
+        add(*each)
+    return sum(each.entries for each in found)
 
 
 async def _lost(tx: Transaction, row: RollUpRow) -> int | None:

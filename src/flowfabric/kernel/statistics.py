@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from flowfabric.limits import STATISTIC_RETENTION_MS, STATISTIC_SETTLED_MS
+from flowfabric.limits import INSTANT_MS_MAX, STATISTIC_RETENTION_MS, STATISTIC_SETTLED_MS
 from flowfabric.model.budget import AMOUNT_MAX, UsageRow
 from flowfabric.model.event import CLAIM_RESUMED, RETRY_SCHEDULED, LeaseEventType
 from flowfabric.model.record import replace
 from flowfabric.model.state import TerminalOutcome
 from flowfabric.model.statistic import (
-    BUCKETS_MS,
     HOUR_MS,
     MINUTE_MS,
-    NOTHING,
-    CompletionTick,
     Histogram,
-    LeaseTick,
     MinuteRow,
     RollUpRow,
     SeenUsage,
@@ -27,11 +23,17 @@ from flowfabric.model.statistic import (
     Statistic,
     Step,
     WorkCount,
-    bucket_of,
 )
 
 MinuteKey = tuple[int, str, str, str]
 Position = tuple[int, int]
+Lease = tuple[str | None, ...]  # the values of LEASE_COLUMNS
+Completion = tuple[str | None, ...]  # the values of COMPLETION_COLUMNS
+
+_WHERE: Final = ("namespace", "lane_id", "execution_kind")
+LEASE_COLUMNS: Final = ("event_type", "reason", *_WHERE)
+COMPLETION_COLUMNS: Final = ("outcome", *_WHERE)
+_COUNT_MAX: Final = 1 << 40  # no commit does more
 
 _STARTS: Final = (LeaseEventType.ACQUIRED.value, LeaseEventType.RECLAIMED.value)
 _LOSSES: Final = (LeaseEventType.EXPIRED.value, LeaseEventType.REVOKED.value)
@@ -48,12 +50,26 @@ _ENDED: Final[Mapping[str, str]] = {
 class _Gain:
     """What one minute of one lane and kind gains."""
 
-    __slots__ = ("counts", "pickup", "run")
+    __slots__ = ("counts", "times")
 
     def __init__(self) -> None:
-        self.counts: defaultdict[str, int] = defaultdict(int)
-        self.pickup: list[int] = []
-        self.run: list[int] = []
+        self.counts: Counter[str] = Counter()
+        # For each histogram: durations by bucket, and their sum.
+        self.times: dict[str, tuple[Counter[int], int]] = {}
+
+    def add(self, name: str, entries: int) -> None:
+        self.counts[name] += entries
+
+    def add_times(self, name: str, bucket: int | None, entries: int, total_ms: int) -> None:
+        if bucket is not None:
+            buckets, sum_ms = self.times.get(name, (Counter(), 0))
+            buckets[bucket] += entries
+            self.times[name] = buckets, sum_ms + total_ms
+
+    def histogram(self, name: str) -> Histogram:
+        buckets, total_ms = self.times.get(name, (Counter[int](), 0))
+        last = max(buckets, default=-1)
+        return Histogram(tuple([buckets[each] for each in range(last + 1)]), total_ms)
 
 
 class Tally:
@@ -70,45 +86,46 @@ class Tally:
     def add_counts(self, counts: Iterable[WorkCount]) -> None:
         """What no event tells of."""
         for each in counts:
-            at = each.occurred_at
-            key = (at - at % MINUTE_MS, each.namespace, each.lane_id, each.execution_kind)
-            self._gains[key].counts[each.counted.value] += each.count
+            minute = each.occurred_at // MINUTE_MS
+            where = (each.namespace, each.lane_id, each.execution_kind)
+            if each.count <= _COUNT_MAX and (gain := self._gain(minute, where)) is not None:
+                gain.add(each.counted.value, each.count)
 
-    def add_leases(self, events: Iterable[LeaseTick]) -> None:
-        """Starts, losses and retries."""
-        for each in events:
-            word, took = each.event_type, each.took_ms
-            if word in _STARTS:
-                gain = self._gain(each)
-                gain.counts["resumed" if each.reason == CLAIM_RESUMED else "started"] += 1
-                if took is not None:
-                    gain.pickup.append(took)
-            elif word in _LOSSES:
-                self._gain(each).counts["recovered"] += 1
-            elif word == _RELEASED and each.reason == RETRY_SCHEDULED:
-                gain = self._gain(each)
-                gain.counts["retried"] += 1
-                if took is not None:
-                    gain.run.append(took)
+    def add_leases(
+        self, values: Lease, minute: int, bucket: int | None, entries: int, total_ms: int
+    ) -> None:
+        """So many lease events that are alike: starts, losses or retries."""
+        word, reason, *where = values
+        figure, times = None, ""
+        if word in _STARTS:
+            figure, times = "resumed" if reason == CLAIM_RESUMED else "started", "pickup"
+        elif word in _LOSSES:
+            figure = "recovered"
+        elif word == _RELEASED and reason == RETRY_SCHEDULED:
+            figure, times = "retried", "run"
+        if figure is not None and (gain := self._gain(minute, where)) is not None:
+            gain.add(figure, entries)
+            if times:
+                gain.add_times(times, bucket, entries, total_ms)
 
-    def add_completions(self, events: Iterable[CompletionTick]) -> None:
-        """Ends."""
-        for each in events:
-            if (name := _ENDED.get(each.outcome)) is not None:
-                gain = self._gain(each)
-                gain.counts[name] += 1
-                if each.took_ms is not None:
-                    gain.run.append(each.took_ms)
+    def add_completions(
+        self, values: Completion, minute: int, bucket: int | None, entries: int, total_ms: int
+    ) -> None:
+        """So many ends that are alike."""
+        word, *where = values
+        figure = _ENDED.get(word or "")
+        if figure is not None and (gain := self._gain(minute, where)) is not None:
+            gain.add(figure, entries)
+            gain.add_times("run", bucket, entries, total_ms)
 
-    def _gain(self, event: LeaseTick | CompletionTick) -> _Gain:
-        at = event.occurred_at
+    def _gain(self, minute: int, where: Sequence[str | None]) -> _Gain | None:
+        """None for an instant that no clock tells."""
+        at = minute * MINUTE_MS
+        if not 0 <= at <= INSTANT_MS_MAX - STATISTIC_RETENTION_MS:
+            return None
         # Events from before lane and kind were kept with them are counted under empty names.
-        return self._gains[
-            at - at % MINUTE_MS,
-            event.namespace,
-            event.lane_id or "",
-            event.execution_kind or "",
-        ]
+        namespace, lane_id, execution_kind = [each or "" for each in where]
+        return self._gains[at, namespace, lane_id, execution_kind]
 
     def row(self, key: MinuteKey, stored: MinuteRow | None) -> MinuteRow:
         """The row of a minute with what it gains."""
@@ -117,22 +134,10 @@ class Tally:
         counts = {name: getattr(row, name) + more for name, more in gain.counts.items()}
         return replace(
             row,
-            pickup=row.pickup.plus(histogram_of(gain.pickup)),
-            run=row.run.plus(histogram_of(gain.run)),
+            pickup=row.pickup.plus(gain.histogram("pickup")),
+            run=row.run.plus(gain.histogram("run")),
             **counts,
         )
-
-
-def histogram_of(durations_ms: list[int]) -> Histogram:
-    """Durations by bucket."""
-    if not durations_ms:
-        return NOTHING
-    counts = [0] * (len(BUCKETS_MS) + 1)
-    for each in durations_ms:
-        counts[bucket_of(each)] += 1
-    while not counts[-1]:
-        counts.pop()
-    return Histogram(tuple(counts), sum(durations_ms))
 
 
 # --- how far it is complete ----------------------------------------------------------------------

@@ -95,29 +95,6 @@ class WorkCount(Record, frozen=True):
     occurred_at: int
 
 
-class LeaseTick(Record, frozen=True):
-    """The part of a lease event that statistics count."""
-
-    event_type: str
-    reason: str
-    namespace: str
-    lane_id: str | None
-    execution_kind: str | None
-    occurred_at: int
-    took_ms: int | None
-
-
-class CompletionTick(Record, frozen=True):
-    """The part of a completion event that statistics count."""
-
-    outcome: str
-    namespace: str
-    lane_id: str | None
-    execution_kind: str | None
-    occurred_at: int
-    took_ms: int | None
-
-
 class MinuteRow(Record, frozen=True):
     """One minute of one lane and kind."""
 

@@ -19,7 +19,7 @@ from flowfabric.model.migration import MigrationStatus
 from flowfabric.model.record import Record
 from flowfabric.model.route import Catalog, Route
 from flowfabric.stores.indexes import Search
-from flowfabric.stores.logs import LOG_OF, LOGS, Log, LogQuery, Position
+from flowfabric.stores.logs import LOG_OF, LOGS, Log, LogCount, LogQuery, LogTally, Position
 from flowfabric.stores.tables import KEYS, Key, Table
 
 T = TypeVar("T")
@@ -341,6 +341,17 @@ class Reader(Protocol):
     async def log_ends(self) -> dict[Log[Any], Position]:
         """For each log the position up to which no further event can appear, all as of one
         instant: a transaction that is still open may write behind it, never before."""
+        ...
+
+    async def log_place(
+        self, log: Log[Any], after: Position, until: Position, count: int
+    ) -> Position:
+        """The position of the last of so many entries behind a place; `until` where there are not
+        as many up to there."""
+        ...
+
+    async def count_log(self, log: Log[Any], tally: LogTally) -> list[LogCount]:
+        """How many entries of a log are alike; those that cannot be read are left out."""
         ...
 
     async def log_front(self) -> int:

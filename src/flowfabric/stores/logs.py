@@ -12,10 +12,11 @@ from itertools import count
 from typing import Any, Final, NamedTuple, TypeVar, get_origin, get_type_hints
 
 from flowfabric.errors import Corruption, FlowFabricError
+from flowfabric.limits import DURATION_MS_MAX
 from flowfabric.model.event import CompletionEvent, LeaseEvent, OperatorEvent, SignalEvent
 from flowfabric.model.flow import FlowEvent
 from flowfabric.model.record import Record
-from flowfabric.model.statistic import CompletionTick, LeaseTick, WorkCount
+from flowfabric.model.statistic import WorkCount
 from flowfabric.model.worker import WorkerEvent
 from flowfabric.stores.spoiled import intact
 from flowfabric.stores.tables import Layout
@@ -40,6 +41,30 @@ class LogQuery(Record, frozen=True, kw_only=True):
     only: tuple[tuple[str, tuple[str, ...]], ...] = ()  # columns, and the values each may have
 
 
+class LogTally(Record, frozen=True, kw_only=True):
+    """Entries of a log to be counted: all between two places, by the values of some columns, by
+    the step of time in which they happened, and by the bucket of a duration."""
+
+    after: Position
+    until: Position  # inclusive
+    by: tuple[str, ...]
+    step_ms: int
+    duration: str  # a column
+    bounds: tuple[
+        int, ...
+    ]  # of the buckets, inclusive; longer durations are in one behind the last
+
+
+class LogCount(NamedTuple):
+    """So many entries are alike."""
+
+    values: tuple[str | None, ...]  # of the columns
+    step: int  # how many steps of time after the epoch
+    bucket: int | None  # None: without a duration
+    entries: int
+    total: int  # of their durations
+
+
 class LogIndex(NamedTuple):
     """The events of a log by what they are about."""
 
@@ -60,19 +85,11 @@ class Log(Layout[E]):
         *,
         dumped_as: str,
         about: LogIndex | None = None,
-        whole: Log[Any] | None = None,
     ) -> None:
         maps = [key for key, kind in get_type_hints(record).items() if get_origin(kind) is Mapping]
         super().__init__(name, record, absent={key: {} for key in maps})  # most events have no tags
         self.dumped_as = dumped_as
         self.about = about
-        self.whole: Log[Any] = whole or self  # this one reads only some columns of it
-
-    def part_from(self, event: Record) -> E:
-        """This log's record of an event, from a record of the whole one."""
-        if type(event) is self.record:
-            return event
-        return self.record(*[getattr(event, name) for name in self.names])
 
     def entry(self, row: Sequence[Any]) -> tuple[Position, E]:
         """An event with its position, which comes first in the row; raises Corruption naming both
@@ -101,6 +118,50 @@ class Log(Layout[E]):
             f"SELECT {order.shown}, {', '.join(self.names)} FROM {self.name} "
             f"WHERE {' AND '.join(where)} ORDER BY {place} LIMIT {mark(next(numbers))}"
         )
+
+    def nth_sql(self, order: LogOrder, mark: Mark) -> str:
+        """The position of the entry that comes so many behind the first between two places."""
+        place = ", ".join(order.columns)
+        return (
+            f"SELECT {order.shown} FROM {self.name} WHERE {self._between(order, mark)} "
+            f"ORDER BY {place} LIMIT 1 OFFSET {mark(2 * len(order.columns) + 1)}"
+        )
+
+    def count_sql(self, order: LogOrder, tally: LogTally, mark: Mark) -> str:
+        """Entries between two places that are alike. Numbers come first: most groups differ in
+        them, and what sorts compares no further."""
+        took = tally.duration
+        is_sound = f"{took} BETWEEN 0 AND {DURATION_MS_MAX}"
+        buckets = " ".join(
+            f"WHEN {took} <= {bound} THEN {bucket}" for bucket, bound in enumerate(tally.bounds)
+        )
+        bucket = f"CASE WHEN NOT {is_sound} OR {took} IS NULL THEN NULL {buckets} "
+        names = [
+            f"{bucket} ELSE {len(tally.bounds)} END",
+            f"occurred_at / {tally.step_ms}",
+            *tally.by,
+        ]
+        groups = ", ".join(str(number) for number in range(1, len(names) + 1))
+        return (
+            f"SELECT {', '.join(names)}, count(*), "
+            f"coalesce(sum(CASE WHEN {is_sound} THEN {took} END), 0) "
+            f"FROM {self.name} WHERE {self._between(order, mark)} GROUP BY {groups}"
+        )
+
+    def alike_sql(self, order: LogOrder, tally: LogTally, mark: Mark) -> str:
+        """The values of the columns between two places, each once; two are enough to tell."""
+        return (
+            f"SELECT DISTINCT {', '.join(tally.by)} FROM {self.name} "
+            f"WHERE {self._between(order, mark)} LIMIT 2"
+        )
+
+    def _between(self, order: LogOrder, mark: Mark) -> str:
+        size, place = len(order.columns), ", ".join(order.columns)
+        first, last = (
+            ", ".join(order.bound(at, mark(start + at)) for at in range(size))
+            for start in (1, 1 + size)
+        )
+        return f"({place}) > ({first}) AND ({place}) <= ({last})"
 
     def about_sql(self, order: LogOrder, mark: Mark) -> str:
         """The indexed events about one subject, at most so many. They are found first and sorted
@@ -182,19 +243,15 @@ LOGS: Final[tuple[Log[Any], ...]] = (
     # Of no feed: statistics count it.
     Log("ff_work_count", WorkCount, dumped_as="work_counts"),
 )
+WORK_COUNTS: Final[Log[WorkCount]] = LOGS[-1]
 LOG_INDEXES: Final = tuple(log.about for log in LOGS if log.about is not None)
 LOG_OF: Final[dict[type[Record], Log[Any]]] = {log.record: log for log in LOGS}
 
 
-def _part(record: type[E], whole: type[Record]) -> Log[E]:
-    log = LOG_OF[whole]
-    return Log(log.name, record, dumped_as=log.dumped_as, whole=log)
-
-
-# What statistics read of the logs.
-WORK_COUNTS: Final[Log[WorkCount]] = LOG_OF[WorkCount]
-LEASE_TICKS: Final = _part(LeaseTick, LeaseEvent)
-COMPLETION_TICKS: Final = _part(CompletionTick, CompletionEvent)
+def counted(row: Sequence[Any]) -> LogCount:
+    """A row of a count as read."""
+    bucket, step, *values, entries, total = row
+    return LogCount(tuple(values), step, bucket, entries, int(total))
 
 
 def query_values(query: LogQuery, order: LogOrder, limit: int) -> list[Any]:

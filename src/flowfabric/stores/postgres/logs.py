@@ -10,10 +10,13 @@ from flowfabric.stores.logs import (
     LOGS,
     NUMBER_MAX,
     Log,
+    LogCount,
     LogOrder,
     LogQuery,
+    LogTally,
     Position,
     columns_of,
+    counted,
     query_values,
 )
 from flowfabric.stores.postgres.arrays import Columns, Write
@@ -68,6 +71,18 @@ class Logs:
     async def log_ends(self) -> dict[Log[Any], Position]:
         horizon = (await self._connection.fetch(_HORIZON))[0][0]
         return dict.fromkeys(LOGS, (horizon, NUMBER_MAX))
+
+    async def log_place(
+        self, log: Log[Any], after: Position, until: Position, count: int
+    ) -> Position:
+        values = (*_bound([*after, *until]), count - 1)
+        rows = await self._connection.fetch(log.nth_sql(_ORDER, mark), *values)
+        return tuple(rows[0]) if rows else until
+
+    async def count_log(self, log: Log[Any], tally: LogTally) -> list[LogCount]:
+        values = _bound([*tally.after, *tally.until])
+        rows = await self._connection.fetch(log.count_sql(_ORDER, tally, mark), *values)
+        return [counted(tuple(row)) for row in rows]
 
     async def log_front(self) -> int:
         number: int = (await self._connection.fetch(_OWN_NUMBER))[0][0]

@@ -6,17 +6,21 @@ import sqlite3
 from collections.abc import Sequence
 from typing import Any, Final, TypeVar
 
-from flowfabric.model.record import Record
+from flowfabric.model.record import Record, replace
 from flowfabric.stores.logs import (
     LOGS,
     Log,
+    LogCount,
     LogOrder,
     LogQuery,
+    LogTally,
     Position,
     columns_of,
+    counted,
     query_values,
 )
 from flowfabric.stores.readable import readable_rows
+from flowfabric.stores.spoiled import SpoiledRow
 from flowfabric.stores.sqlite.bulk import insert_columns
 from flowfabric.stores.sqlite.small import mark, sheet_of
 
@@ -55,6 +59,26 @@ class Logs:
         newest = ", ".join(f"(SELECT max(event_id) FROM {log.name})" for log in LOGS)
         found = self._connection.execute(f"SELECT {newest}").fetchone()
         return {log: (0, number or 0) for log, number in zip(LOGS, found, strict=True)}
+
+    async def log_place(
+        self, log: Log[Any], after: Position, until: Position, count: int
+    ) -> Position:
+        values = (*_ORDER.values(after), *_ORDER.values(until), count - 1)
+        found = self._connection.execute(log.nth_sql(_ORDER, mark), values).fetchone()
+        return until if found is None else tuple(found)
+
+    async def count_log(self, log: Log[Any], tally: LogTally) -> list[LogCount]:
+        values = (*_ORDER.values(tally.after), *_ORDER.values(tally.until))
+        alike = self._connection.execute(log.alike_sql(_ORDER, tally, mark), values).fetchall()
+        is_one = len(alike) == 1  # what is the same in all rows need not be sorted by
+        wanted = replace(tally, by=()) if is_one else tally
+        rows = self._connection.execute(log.count_sql(_ORDER, wanted, mark), values).fetchall()
+        if not is_one:
+            return [counted(row) for row in rows if type(row) is not SpoiledRow]
+        common = alike[0]
+        if type(common) is SpoiledRow:
+            return []
+        return [counted(row)._replace(values=tuple(common)) for row in rows]
 
     async def log_front(self) -> int:
         return 0
