@@ -230,12 +230,11 @@ class Engine(EngineBackend, Machine):
         return await self.read(partial(due_work.look, self))
 
     async def tick(self) -> int:
-        """Run every loop once: due work, retention, sweeps, statistics.
+        """Do once all that moves or deletes records: due work, retention, sweeps.
 
-        Returns how many records moved; statistics only count them.
+        Returns how many there were. Statistics, which only count, have a call of their own:
+        `roll_up`.
         """
         moved = await self.move_due()
         moved += await self.trim_retention() + await self.sweep()
-        moved += await self.sweep_workers()
-        await self.roll_up()
-        return moved
+        return moved + await self.sweep_workers()

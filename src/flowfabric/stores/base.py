@@ -346,8 +346,8 @@ class Reader(Protocol):
     async def log_place(
         self, log: Log[Any], after: Position, until: Position, count: int
     ) -> Position:
-        """The position of the last of so many entries behind a place; `until` where there are not
-        as many up to there."""
+        """A place that at most so many entries lie behind another, as far as the store can tell at
+        little cost; `until` where there are not as many up to there."""
         ...
 
     async def count_log(self, log: Log[Any], tally: LogTally) -> list[LogCount]:

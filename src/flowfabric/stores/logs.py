@@ -132,12 +132,9 @@ class Log(Layout[E]):
         them, and what sorts compares no further."""
         took = tally.duration
         is_sound = f"{took} BETWEEN 0 AND {DURATION_MS_MAX}"
-        buckets = " ".join(
-            f"WHEN {took} <= {bound} THEN {bucket}" for bucket, bound in enumerate(tally.bounds)
-        )
-        bucket = f"CASE WHEN NOT {is_sound} OR {took} IS NULL THEN NULL {buckets} "
+        bucket = _bucket_sql(took, tally.bounds, 0, len(tally.bounds))
         names = [
-            f"{bucket} ELSE {len(tally.bounds)} END",
+            f"CASE WHEN {is_sound} THEN {bucket} END",
             f"occurred_at / {tally.step_ms}",
             *tally.by,
         ]
@@ -246,6 +243,16 @@ LOGS: Final[tuple[Log[Any], ...]] = (
 WORK_COUNTS: Final[Log[WorkCount]] = LOGS[-1]
 LOG_INDEXES: Final = tuple(log.about for log in LOGS if log.about is not None)
 LOG_OF: Final[dict[type[Record], Log[Any]]] = {log.record: log for log in LOGS}
+
+
+def _bucket_sql(column: str, bounds: Sequence[int], first: int, last: int) -> str:
+    """The bucket of a duration that is in one of these, found by halves."""
+    if first == last:
+        return str(first)
+    middle = (first + last) // 2
+    lower = _bucket_sql(column, bounds, first, middle)
+    upper = _bucket_sql(column, bounds, middle + 1, last)
+    return f"CASE WHEN {column} <= {bounds[middle]} THEN {lower} ELSE {upper} END"
 
 
 def counted(row: Sequence[Any]) -> LogCount:

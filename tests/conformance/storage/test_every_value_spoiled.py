@@ -126,6 +126,7 @@ class Probe:
         await self.timers()
         await self.lists()
         await self.late()
+        await self.lab.direct.roll_up()
 
     async def claims(self) -> list[Any]:
         """Of every lane at once; what belongs to the spoiled sets is not looked at."""
