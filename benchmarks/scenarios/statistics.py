@@ -48,14 +48,16 @@ def measure(databases: Databases, n: int | None = None) -> Measurement:
 
 async def _rolled_up(url: str, n: int) -> tuple[float, float]:
     """Seconds and CPU seconds of counting everything. What the worker's own loop has counted is
-    counted again."""
+    counted again; twice, because a worker has just written what it counts, and this process has
+    not read it before."""
     async with open_engine(url, config=EngineConfig(loops=False)) as engine:
-        await _forget(engine)
-        started, cpu = time.monotonic(), time.process_time()
-        while await engine.roll_up():
-            continue
-        cpu = time.process_time() - cpu
-        seconds = time.monotonic() - started
+        for _ in range(2):
+            await _forget(engine)
+            started, cpu = time.monotonic(), time.process_time()
+            while await engine.roll_up():
+                continue
+            cpu = time.process_time() - cpu
+            seconds = time.monotonic() - started
         lines = (await engine.read_statistics(by="total", limit=1000)).items
     check_count("executions counted", sum(each.succeeded for each in lines), n)
     return seconds, cpu
