@@ -50,6 +50,7 @@ async def _rolled_up(url: str, n: int) -> tuple[float, float]:
     """Seconds and CPU seconds of counting everything. What the worker's own loop has counted is
     counted again; twice, because a worker has just written what it counts, and this process has
     not read it before."""
+    seconds = cpu = 0.0
     async with open_engine(url, config=EngineConfig(loops=False)) as engine:
         for _ in range(2):
             await _forget(engine)
