@@ -100,8 +100,8 @@ def take(
         kind = HandleKind.RECLAIMED
     else:
         kind = HandleKind.RESUMED if resumed else _FRESH
-    waited_ms = max(0, at.now - execution.last_transition_at)
-    event = lease_event(leased, event_type, reason, at.now, waited_ms)
+    now, since = at.now, execution.last_transition_at
+    event = lease_event(leased, event_type, reason, now, now - since if now > since else 0)
     return Decision(claimed_reply(leased, lease_ttl_ms, backend, kind), leased, None, (event,))
 
 
