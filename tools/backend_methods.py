@@ -20,7 +20,8 @@ TARGET = API / "methods.py"
 # In the order of an execution's life, then what is around it.
 SUBJECTS = (
     *("executions", "control", "leases", "streams", "logs", "grants", "waits", "flows"),
-    *("budgets", "quotas", "lanes", "workers", "keys", "events", "groups", "repairs", "admin"),
+    *("budgets", "quotas", "lanes", "workers", "keys", "events", "groups", "statistics"),
+    *("repairs", "admin"),
 )
 HEAD = '''"""One typed method per operation, written by tools/backend_methods.py from requests."""
 

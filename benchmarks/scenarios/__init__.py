@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from benchmarks.scenarios import admission, backlog, cycle, flow, idle, suspend, usage, wal
+from benchmarks.scenarios import (
+    admission,
+    backlog,
+    cycle,
+    flow,
+    idle,
+    statistics,
+    suspend,
+    usage,
+    wal,
+)
 from flowfabric.bench import latency, worker
 from flowfabric.bench.main import Scenario
 
@@ -17,4 +27,5 @@ SCENARIOS: dict[str, Scenario] = {
     "suspend": suspend.measure,
     "flow": flow.measure,
     "wal": wal.measure,
+    "statistics": statistics.measure,
 }

@@ -24,6 +24,7 @@ from flowfabric.model.policy import ExponentialBackoff, FixedBackoff, RetryPolic
 from flowfabric.model.quota import QuotaPolicy, QuotaStatus
 from flowfabric.model.results import ExecutionSnapshot, Explanation
 from flowfabric.model.state import PublicState
+from flowfabric.model.statistic import Histogram, Spending, SpendingPage, Statistic, Statistics
 from flowfabric.model.stream import Frame
 from flowfabric.model.suspension import (
     ResumeCause,
@@ -90,6 +91,7 @@ __all__ = [
     "FlowState",
     "Frame",
     "HardBreach",
+    "Histogram",
     "IdempotencyConflict",
     "InvalidInput",
     "InvalidLink",
@@ -124,6 +126,10 @@ __all__ = [
     "SoftBreach",
     "SpawnMismatch",
     "Spend",
+    "Spending",
+    "SpendingPage",
+    "Statistic",
+    "Statistics",
     "StoreUnavailable",
     "SyncContext",
     "SyncFabric",

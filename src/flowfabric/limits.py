@@ -122,6 +122,11 @@ ASIDE_MAX: Final = 10_000  # such records one process remembers
 STOP_GRACE_S: Final = 5.0  # how long a turn of background work may take to end at shutdown
 RETENTION_MS_DEFAULT: Final = 86_400_000
 WORKER_EVENT_RETENTION_MS: Final = 7 * 86_400_000
+STATISTIC_RETENTION_MS: Final = 30 * 86_400_000
+STATISTIC_BATCH: Final = 5_000  # entries of each log that one transaction counts
+STATISTIC_BUDGETS: Final = 1_000  # dimensions of budgets that one transaction looks at
+STATISTIC_IDLE_MS: Final = 60_000  # how often a count that found nothing is noted
+STATISTIC_SETTLED_MS: Final = 5_000  # no transaction first writes so long after it read the clock
 
 # Conflict handling
 CONFLICT_TRIES: Final = 5

@@ -25,6 +25,7 @@ from flowfabric.model.budget import HardAction
 from flowfabric.model.flow import AllSucceeded, CancellationPolicy, EdgeState, TaskKind
 from flowfabric.model.quota import AdmissionRow
 from flowfabric.model.record import replace
+from flowfabric.model.statistic import WorkCount
 from flowfabric.stores import searches
 from flowfabric.stores.base import Transaction
 from flowfabric.stores.sqlite import small as sqlite_small
@@ -401,9 +402,23 @@ def compared(dump: dict[str, list[Any]], now: int) -> dict[str, list[Any]]:
         for task in dump[FLOW_TASKS.name]
         if task.kind is not TaskKind.CANCEL_SIBLINGS or task.execution_id in at_work
     ]
-    told = {"completion_events": ends, "flow_events": flows, FLOW_TASKS.name: tasks}
+    told: dict[str, list[Any]] = {
+        "completion_events": ends,
+        "flow_events": flows,
+        FLOW_TASKS.name: tasks,
+    }
+    # One entry tells of all that a commit creates.
+    told["work_counts"] = sorted(_each_by_itself(dump["work_counts"]))
     told[MEMBERS.name] = groups_as_they_stand(dump)  # a batch may write what only an edge says
     return {**with_windows_trimmed(dump, now), **told}
+
+
+def _each_by_itself(counts: list[WorkCount]) -> list[tuple[Any, ...]]:
+    return [
+        (each.namespace, each.lane_id, each.execution_kind, each.counted, each.occurred_at)
+        for each in counts
+        for _ in range(each.count)
+    ]
 
 
 def with_windows_trimmed(dump: dict[str, list[Any]], now: int) -> dict[str, list[Any]]:

@@ -11,6 +11,7 @@ from tests.support.flows import arrows, node, submit
 from tests.support.gates import quota
 from tests.support.lab import Lab
 from tests.support.logs import log
+from tests.support.statistics import roll_up
 from tests.support.streams import append, frame, summary
 from tests.support.waits import suspended
 
@@ -54,6 +55,7 @@ async def history(lab: Lab, name: str) -> None:
     await lab.cancel(await lab.create(**here))
     await engine.create_consumer_group(group_id=name, after=None)
     await engine.read_group(group_id=name, consumer=name, limit=1, wait_ms=0)
+    await roll_up(lab)
 
 
 async def wait(lab: Lab, name: str) -> None:

@@ -29,7 +29,7 @@ ERRORS = (
     InvalidInput("lane_id: unreadable"),
     StoreUnavailable("gone"),
 )
-WORK = ("next_due", "move_due", "trim_retention", "sweep", "sweep_workers")
+WORK = ("next_due", "move_due", "trim_retention", "sweep", "sweep_workers", "roll_up")
 
 
 async def until(condition: Callable[[], bool]) -> None:
@@ -73,11 +73,16 @@ class Worn:
         self._call("sweep_workers")
         return 0
 
+    async def roll_up(self, *, limit: int, every_ms: int) -> int:
+        self._call("roll_up")
+        return 0
+
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """No pause is longer than a few milliseconds."""
     monkeypatch.setattr(timekeeper, "HOUSEKEEPING_S", 0.002)
+    monkeypatch.setattr(timekeeper, "ROLL_UP_S", 0.002)
     monkeypatch.setattr(timekeeper, "STUCK_LOOK_MS", 2)
     monkeypatch.setattr(supervisor, "FAILURE_PAUSE_S", 0.001)
     monkeypatch.setattr(supervisor, "FAILURE_PAUSE_S_MAX", 0.004)

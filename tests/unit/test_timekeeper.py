@@ -54,6 +54,9 @@ class Ledger:
     async def sweep_workers(self) -> int:
         return 0
 
+    async def roll_up(self, *, limit: int, every_ms: int) -> int:
+        return 0
+
     async def sleep(self, event: asyncio.Event, seconds: float) -> bool:
         """Nobody hints; the time is over at once."""
         if not isinstance(event, Bell):  # housekeeping, which rests until it is asked for

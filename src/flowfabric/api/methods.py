@@ -180,6 +180,7 @@ from flowfabric.api.repairs import (
     ReconcileQuotaCounters,
     ReconcileSiblingCancelGroup,
 )
+from flowfabric.api.statistics import ReadSpending, ReadStatistics
 from flowfabric.api.streams import (
     AppendFrame,
     AppendFrames,
@@ -225,6 +226,7 @@ from flowfabric.api.words import (
     PolicyGiven,
     ScopeTypeGiven,
     SoftActionGiven,
+    StepGiven,
     VisibilityGiven,
 )
 from flowfabric.api.workers import HeartbeatWorker, ListWorkers, MarkWorkerDead, RegisterWorker
@@ -331,6 +333,7 @@ from flowfabric.model.results import (
     Unblocked,
 )
 from flowfabric.model.state import BlockingReason, PublicState
+from flowfabric.model.statistic import HOUR_MS, SpendingPage, Statistics, Step
 from flowfabric.model.stream import Appended, NewFrame, StreamPage, Summary, Visibility
 from flowfabric.model.suspension import (
     AlreadyMet,
@@ -2331,6 +2334,69 @@ class Methods(ABC):
                 delivery=delivery,
                 up_to=up_to,
                 dropped=dropped,
+            )
+        )
+
+    # --- statistics -----------------------------------------------------------------------------
+
+    async def read_statistics(
+        self,
+        *,
+        since: int | None = None,
+        last_ms: int = HOUR_MS,
+        until: int | None = None,
+        namespace: str | None = None,
+        lane_id: str | None = None,
+        execution_kind: str | None = None,
+        by: StepGiven = Step.MINUTE,
+        cursor: str | None = None,
+        limit: int = limits.PAGE_DEFAULT,
+    ) -> Statistics:
+        """Statistics by time, namespace, lane and kind; without `since` of the last `last_ms`.
+
+        They begin with the minute of `since` and end before `until`. `by`: a line for each minute,
+        each hour, or one for all of it. `limit`: of how many minutes of a lane and kind a page is
+        made; a line that the next page goes on with is added up by the caller.
+        """
+        return await self.call(
+            ReadStatistics(
+                since=since,
+                last_ms=last_ms,
+                until=until,
+                namespace=namespace,
+                lane_id=lane_id,
+                execution_kind=execution_kind,
+                by=by,
+                cursor=cursor,
+                limit=limit,
+            )
+        )
+
+    async def read_spending(
+        self,
+        *,
+        since: int | None = None,
+        last_ms: int = HOUR_MS,
+        until: int | None = None,
+        budget_id: str | None = None,
+        by: StepGiven = Step.MINUTE,
+        cursor: str | None = None,
+        limit: int = limits.PAGE_DEFAULT,
+    ) -> SpendingPage:
+        """What budgets spent, by time, budget and dimension; without `since` in the last `last_ms`.
+
+        An amount is told in the minute in which the loop noticed it. `by` and `limit` as in
+        `read_statistics`.
+        """
+        return await self.call(
+            ReadSpending(
+                since=since,
+                last_ms=last_ms,
+                until=until,
+                budget_id=budget_id,
+                by=by,
+                cursor=cursor,
+                limit=limit,
             )
         )
 

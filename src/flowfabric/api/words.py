@@ -15,6 +15,7 @@ from flowfabric.model.flow import CancellationPolicy, FlowStatus
 from flowfabric.model.policy import ExecutionPolicy
 from flowfabric.model.route import LaneState
 from flowfabric.model.state import BlockingReason
+from flowfabric.model.statistic import Step
 from flowfabric.model.stream import Visibility
 from flowfabric.model.suspension import ReasonCode, RequestedBy, Token
 from flowfabric.model.words import TimeoutBehavior
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     RequestedByGiven = RequestedBy | str
     ScopeTypeGiven = ScopeType | str
     SoftActionGiven = SoftAction | str
+    StepGiven = Step | str
     TimeoutBehaviorGiven = TimeoutBehavior | str
     TokenGiven = Token | str
     VisibilityGiven = Visibility | str
@@ -50,6 +52,7 @@ else:
     RequestedByGiven = RequestedBy
     ScopeTypeGiven = ScopeType
     SoftActionGiven = SoftAction
+    StepGiven = Step
     TimeoutBehaviorGiven = TimeoutBehavior
     TokenGiven = Token
     VisibilityGiven = Visibility

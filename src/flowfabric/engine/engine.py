@@ -14,7 +14,7 @@ from flowfabric.api.hints import Bell
 from flowfabric.api.operation import Request
 from flowfabric.api.seeds import supported
 from flowfabric.config import EngineConfig
-from flowfabric.engine import due_work
+from flowfabric.engine import due_work, roll_up
 from flowfabric.engine.loop_status import BackgroundLoop, LoopStatus, status_of
 from flowfabric.engine.machine import Machine
 from flowfabric.engine.operations import admin as admin
@@ -36,6 +36,7 @@ from flowfabric.engine.operations import logs as logs
 from flowfabric.engine.operations import quotas as quotas
 from flowfabric.engine.operations import repairs as repairs
 from flowfabric.engine.operations import signals as signals
+from flowfabric.engine.operations import statistics as statistics
 from flowfabric.engine.operations import streams as streams
 from flowfabric.engine.operations import timeline as timeline
 from flowfabric.engine.operations import wait_reads as wait_reads
@@ -217,12 +218,24 @@ class Engine(EngineBackend, Machine):
         """Remove workers without a recent heartbeat from the registry."""
         return await due_work.sweep_workers(self, limit)
 
+    async def roll_up(self, *, limit: int = limits.STATISTIC_BATCH, every_ms: int = 0) -> int:
+        """Count a stretch of the logs for the minute statistics, in one transaction.
+
+        Returns how many entries were counted; 0 also where another engine has counted within
+        `every_ms`. Call it again while a log had more than `limit`.
+        """
+        return await roll_up.roll_up(self, limit, every_ms)
+
     async def next_due(self) -> due_work.DueLook:
         """The store's clock, and the earliest due time."""
         return await self.read(partial(due_work.look, self))
 
     async def tick(self) -> int:
-        """Run every loop once: due work, retention, sweeps. Returns how many records moved."""
+        """Do once all that moves or deletes records: due work, retention, sweeps.
+
+        Returns how many there were. Statistics, which only count, have a call of their own:
+        `roll_up`.
+        """
         moved = await self.move_due()
         moved += await self.trim_retention() + await self.sweep()
         return moved + await self.sweep_workers()

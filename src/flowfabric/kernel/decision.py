@@ -12,9 +12,10 @@ from flowfabric.model.event import Event
 from flowfabric.model.execution import Body, Execution, IdempotencyRecord
 from flowfabric.model.flow import FlowEvent
 from flowfabric.model.record import Record, replace
+from flowfabric.model.statistic import WorkCount
 from flowfabric.model.worker import WorkerEvent
 
-AnyEvent = Event | FlowEvent | WorkerEvent
+AnyEvent = Event | FlowEvent | WorkerEvent | WorkCount
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
 

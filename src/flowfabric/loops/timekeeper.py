@@ -16,12 +16,13 @@ from flowfabric.engine.here import WorkersHere
 from flowfabric.engine.loop_status import DutyStatus
 from flowfabric.engine.wakeups import DUE_TOPIC, Wakeups
 from flowfabric.ids import jitter
-from flowfabric.limits import DUE_BATCH, INSTANT_MS_MAX, STOP_GRACE_S
+from flowfabric.limits import DUE_BATCH, INSTANT_MS_MAX, STATISTIC_BATCH, STOP_GRACE_S
 from flowfabric.loops.supervisor import Duty
 
 LOOK_AGAIN_MS: Final = 2_000  # a lease of the shortest length taken elsewhere is found in TTL + 1 s
 STUCK_LOOK_MS: Final = 500  # a due row that cannot be moved hides the next due time
 HOUSEKEEPING_S: Final = 60.0
+ROLL_UP_S: Final = 10.0  # how far minute statistics may lag behind
 PIECES_MAX: Final = 100  # of one long piece of work between two searches for due rows
 
 
@@ -36,6 +37,7 @@ class Timed(Protocol):
     async def trim_retention(self) -> int: ...
     async def sweep(self) -> int: ...
     async def sweep_workers(self) -> int: ...
+    async def roll_up(self, *, limit: int, every_ms: int) -> int: ...
     async def next_due(self) -> DueLook: ...
 
 
@@ -46,6 +48,7 @@ class Timekeeper:
         self._engine = engine
         self._purge_due = asyncio.Event()
         self._duties: tuple[Duty, ...] = ()
+        self._roll_up_ms = int(ROLL_UP_S * 500)
         self._listening = ExitStack()
 
     def start(self) -> None:
@@ -57,6 +60,7 @@ class Timekeeper:
             Duty("retention", self._retention, woken=self._purge_due, first_s=later),
             Duty("sweep", self._sweep, first_s=later),
             Duty("workers", self._workers, first_s=later),
+            Duty("statistics", self._statistics, first_s=ROLL_UP_S * jitter()),
         )
         for duty in self._duties:
             duty.start()
@@ -120,6 +124,13 @@ class Timekeeper:
 
     async def _workers(self) -> float:
         return _until_next(await self._engine.sweep_workers())
+
+    async def _statistics(self) -> float:
+        """One engine counts for all: the others find that it has."""
+        counted = await self._engine.roll_up(limit=STATISTIC_BATCH, every_ms=self._roll_up_ms)
+        is_behind = counted >= STATISTIC_BATCH
+        self._roll_up_ms = 0 if is_behind else int(ROLL_UP_S * 500)
+        return 0.0 if is_behind else ROLL_UP_S * (0.5 + jitter())
 
 
 def _until_next(done: int) -> float:

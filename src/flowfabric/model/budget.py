@@ -100,6 +100,12 @@ class UsageRow(Record, frozen=True):
     used: Amount
     held: Amount  # reserved by running attempts, counted against the hard limit
     updated_at: Instant
+    used_before: Amount = 0  # in all periods that a reset has ended
+
+    @property
+    def total(self) -> int:
+        """What was used in the life of the budget, as far as a number of the store holds it."""
+        return min(AMOUNT_MAX, self.used_before + self.used)
 
 
 class LedgerRow(Record, frozen=True):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import Any
+from typing import Any, Final
 
 from flowfabric.model.columns import Instant
 from flowfabric.model.flow import FlowEvent
@@ -23,6 +23,11 @@ class LeaseEventType(StrEnum):
     RECLAIMED = "reclaimed"
     REVOKED = "revoked"
     RELEASED = "released"
+
+
+# Reasons in lease events by which statistics tell what they count.
+CLAIM_RESUMED: Final = "claim_resumed"  # acquired: the interrupted attempt goes on
+RETRY_SCHEDULED: Final = "failed_retry_scheduled"  # released: another attempt follows
 
 
 class OperatorEventType(StrEnum):
@@ -75,6 +80,9 @@ class LeaseEvent(Record, frozen=True):
     occurred_at: Instant
     lane_id: str | None = None  # None: written before this was kept
     execution_kind: str | None = None
+    # of a lease that was taken: how long the work had been claimable; of an attempt that is to be
+    # followed by another: its running time
+    took_ms: int | None = None
 
 
 class CompletionEvent(Record, frozen=True):
@@ -89,6 +97,7 @@ class CompletionEvent(Record, frozen=True):
     occurred_at: Instant
     lane_id: str | None = None  # None: written before this was kept
     execution_kind: str | None = None
+    took_ms: int | None = None  # the running time of the attempt that ended with it
 
 
 class OperatorEvent(Record, frozen=True):

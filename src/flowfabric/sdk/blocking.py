@@ -25,6 +25,7 @@ from flowfabric.model.record import replace
 from flowfabric.model.results import ExecutionSnapshot, Explanation, LaneConfigured
 from flowfabric.model.shown import shown
 from flowfabric.model.state import PublicState
+from flowfabric.model.statistic import SpendingPage, Statistics
 from flowfabric.model.stream import Frame
 from flowfabric.sdk.durations import Duration, Moment
 from flowfabric.sdk.errors import EventLoopRunning
@@ -226,6 +227,14 @@ class SyncFabric:
     def budgets(self) -> list[BudgetStatus]:
         """Every budget, by name."""
         return self.wait(self._fabric.budgets())
+
+    def statistics(self, **options: Any) -> Statistics:
+        """Counts and times by lane and kind."""
+        return self.wait(self._fabric.statistics(**options))
+
+    def spending(self, **options: Any) -> SpendingPage:
+        """What budgets spent, by dimension."""
+        return self.wait(self._fabric.spending(**options))
 
     def report_usage(
         self, budget: str, /, *, dedup_key: str | None = None, **amounts: int

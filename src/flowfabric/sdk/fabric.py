@@ -34,6 +34,7 @@ from flowfabric.sdk.listening import TRIES_DEFAULT, Listener, listener
 from flowfabric.sdk.options import SubmitOptions
 from flowfabric.sdk.run import Run
 from flowfabric.sdk.selecting import RunMethods
+from flowfabric.sdk.statistics import StatisticMethods
 from flowfabric.sdk.task import Call, Task, TaskWithOptions
 from flowfabric.sdk.waits import WaitMethods
 
@@ -42,7 +43,7 @@ H = TypeVar("H", bound=Callable[..., Any])
 R = TypeVar("R")
 
 
-class Fabric(LimitMethods, WaitMethods, RunMethods):
+class Fabric(LimitMethods, WaitMethods, RunMethods, StatisticMethods):
     """Tasks and a store to keep their executions in.
 
     The URL is `sqlite:///file.db`, `postgresql://…` or `memory://`; without one the environment's

@@ -19,7 +19,7 @@ from flowfabric.model.record import Record
 from flowfabric.model.route import Catalog, Route
 from flowfabric.stores.execution_columns import keeps_cold, keeps_most, keeps_taken
 from flowfabric.stores.indexes import Search
-from flowfabric.stores.logs import LOG_OF, LOGS, Log, LogQuery, Position
+from flowfabric.stores.logs import LOG_OF, LOGS, Log, LogCount, LogQuery, LogTally, Position
 from flowfabric.stores.tables import KEYS, Key, Table
 
 T = TypeVar("T")
@@ -289,6 +289,22 @@ class Reader(Protocol):
     async def log_ends(self) -> dict[Log[Any], Position]:
         """For each log the position up to which no further event can appear, all as of one
         instant: a transaction that is still open may write behind it, never before."""
+        ...
+
+    async def log_place(
+        self, log: Log[Any], after: Position, until: Position, count: int
+    ) -> Position:
+        """A place that at most so many entries lie behind another, as far as the store can tell at
+        little cost; `until` where there are not as many up to there."""
+        ...
+
+    async def count_log(self, log: Log[Any], tally: LogTally) -> list[LogCount]:
+        """How many entries of a log are alike; those that cannot be read are left out."""
+        ...
+
+    async def log_front(self) -> int:
+        """A number such that every transaction that has not begun to write yet draws later ones. 0
+        where commits are serial: none is under way but this one."""
         ...
 
     async def audit(self, *, quick: bool = False) -> list[tuple[str, str]]:

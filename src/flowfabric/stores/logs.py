@@ -12,6 +12,7 @@ from itertools import count
 from typing import Any, Final, NamedTuple, TypeVar, get_origin, get_type_hints
 
 from flowfabric.errors import Corruption, FlowFabricError
+from flowfabric.limits import DURATION_MS_MAX
 from flowfabric.model.event import (
     BudgetEvent,
     CompletionEvent,
@@ -21,6 +22,7 @@ from flowfabric.model.event import (
 )
 from flowfabric.model.flow import FlowEvent
 from flowfabric.model.record import Record
+from flowfabric.model.statistic import WorkCount
 from flowfabric.model.worker import WorkerEvent
 from flowfabric.stores.spoiled import intact
 from flowfabric.stores.tables import Layout
@@ -42,6 +44,30 @@ class LogQuery(Record, frozen=True, kw_only=True):
     until: Position = AFTER_ALL  # inclusive
     limit: int | None = None
     only: tuple[tuple[str, tuple[str, ...]], ...] = ()  # columns, and the values each may have
+
+
+class LogTally(Record, frozen=True, kw_only=True):
+    """Entries of a log to be counted: all between two places, by the values of some columns, by
+    the step of time in which they happened, and by the bucket of a duration."""
+
+    after: Position
+    until: Position  # inclusive
+    by: tuple[str, ...]
+    step_ms: int
+    duration: str  # a column
+    bounds: tuple[
+        int, ...
+    ]  # of the buckets, inclusive; longer durations are in one behind the last
+
+
+class LogCount(NamedTuple):
+    """So many entries are alike."""
+
+    values: tuple[str | None, ...]  # of the columns
+    step: int  # how many steps of time after the epoch
+    bucket: int | None  # None: without a duration
+    entries: int
+    total: int  # of their durations
 
 
 class LogIndex(NamedTuple):
@@ -91,6 +117,37 @@ class Log(Layout[E]):
         return (
             f"SELECT event_id, {', '.join(self.names)} FROM {self.name} "
             f"WHERE {' AND '.join(where)} ORDER BY event_id LIMIT {mark(next(numbers))}"
+        )
+
+    def nth_sql(self, mark: Mark) -> str:
+        """The position of the entry that comes so many behind the first between two places."""
+        return (
+            f"SELECT event_id FROM {self.name} WHERE {_between(mark)} "
+            f"ORDER BY event_id LIMIT 1 OFFSET {mark(3)}"
+        )
+
+    def count_sql(self, tally: LogTally, mark: Mark) -> str:
+        """Entries between two places that are alike. Numbers come first: most groups differ in
+        them, and what sorts compares no further."""
+        took = tally.duration
+        is_sound = f"{took} BETWEEN 0 AND {DURATION_MS_MAX}"
+        bucket = _bucket_sql(took, tally.bounds, 0, len(tally.bounds))
+        names = [
+            f"CASE WHEN {is_sound} THEN {bucket} END",
+            f"occurred_at / {tally.step_ms}",
+            *tally.by,
+        ]
+        groups = ", ".join(str(number) for number in range(1, len(names) + 1))
+        return (
+            f"SELECT {', '.join(names)}, count(*), "
+            f"coalesce(sum(CASE WHEN {is_sound} THEN {took} END), 0) "
+            f"FROM {self.name} WHERE {_between(mark)} GROUP BY {groups}"
+        )
+
+    def alike_sql(self, tally: LogTally, mark: Mark) -> str:
+        """The values of the columns between two places, each once; two are enough to tell."""
+        return (
+            f"SELECT DISTINCT {', '.join(tally.by)} FROM {self.name} WHERE {_between(mark)} LIMIT 2"
         )
 
     def about_sql(self, mark: Mark) -> str:
@@ -151,9 +208,32 @@ LOGS: Final[tuple[Log[Any], ...]] = (
     ),
     Log("ff_budget_event", BudgetEvent, dumped_as="budget_events"),
     Log("ff_worker_registry_event", WorkerEvent, dumped_as="worker_events"),
+    # Of no feed: statistics count it.
+    Log("ff_work_count", WorkCount, dumped_as="work_counts"),
 )
+WORK_COUNTS: Final[Log[WorkCount]] = LOGS[-1]
 LOG_INDEXES: Final = tuple(log.about for log in LOGS if log.about is not None)
 LOG_OF: Final[dict[type[Record], Log[Any]]] = {log.record: log for log in LOGS}
+
+
+def _between(mark: Mark) -> str:
+    return f"event_id > {mark(1)} AND event_id <= {mark(2)}"
+
+
+def _bucket_sql(column: str, bounds: Sequence[int], first: int, last: int) -> str:
+    """The bucket of a duration that is in one of these, found by halves."""
+    if first == last:
+        return str(first)
+    middle = (first + last) // 2
+    lower = _bucket_sql(column, bounds, first, middle)
+    upper = _bucket_sql(column, bounds, middle + 1, last)
+    return f"CASE WHEN {column} <= {bounds[middle]} THEN {lower} ELSE {upper} END"
+
+
+def counted(row: Sequence[Any]) -> LogCount:
+    """A row of a count as read."""
+    bucket, step, *values, entries, total = row
+    return LogCount(tuple(values), step, bucket, entries, int(total))
 
 
 def query_values(query: LogQuery, limit: int | None) -> list[Any]:

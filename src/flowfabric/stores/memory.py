@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import copy
 import threading
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from enum import Enum
 from itertools import islice
 from operator import itemgetter
 from typing import Any, TypeVar, cast
@@ -43,7 +44,7 @@ from flowfabric.stores.indexes import (
     ready_order,
     uuid_of,
 )
-from flowfabric.stores.logs import BEFORE_ALL, LOGS, Log, LogQuery, Position
+from flowfabric.stores.logs import BEFORE_ALL, LOGS, Log, LogCount, LogQuery, LogTally, Position
 from flowfabric.stores.tables import (
     LANES,
     MEMBERS,
@@ -358,12 +359,39 @@ class MemoryView:
         logs = self._tables.logs
         return {log: logs[log][-1][0] if logs[log] else BEFORE_ALL for log in LOGS}
 
+    async def log_place(
+        self, log: Log[Any], after: Position, until: Position, count: int
+    ) -> Position:
+        page = await self.read_log(log, LogQuery(after=after, until=until, limit=count))
+        return page[-1][0] if len(page) == count else until
+
+    async def count_log(self, log: Log[Any], tally: LogTally) -> list[LogCount]:
+        found: dict[tuple[Any, ...], list[int]] = {}
+        query = LogQuery(after=tally.after, until=tally.until)
+        for _, event in await self.read_log(log, query):
+            took = getattr(event, tally.duration)
+            bucket = None if took is None else bisect_left(tally.bounds, took)
+            values = tuple([_word(getattr(event, name)) for name in tally.by])
+            step = event.occurred_at // tally.step_ms
+            counts = found.setdefault((values, step, bucket), [0, 0])
+            counts[0] += 1
+            counts[1] += took or 0
+        return [LogCount(*key, *counts) for key, counts in found.items()]
+
+    async def log_front(self) -> int:
+        return 0
+
     async def audit(self, *, quick: bool = False) -> list[tuple[str, str]]:
         live = {key for key, e in self._tables.executions.items() if not e.is_terminal}
         return [("live", key) for key in live ^ set(self._tables.live)]
 
     async def odd_values(self) -> list[tuple[str, str]]:
         return []  # records are never stored in another form
+
+
+def _word(value: Any) -> Any:
+    """A value of an event as a store with columns has it."""
+    return value.value if isinstance(value, Enum) else value
 
 
 def _is_indexed(event: Any) -> bool:

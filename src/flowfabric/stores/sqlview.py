@@ -25,7 +25,17 @@ from flowfabric.stores.codec import (
 from flowfabric.stores.execution_columns import ATTEMPT, new_columns
 from flowfabric.stores.indexes import PURGE, ExecutionIndex, Search, uuid_of
 from flowfabric.stores.listing import Bound, counting_sql, listing_sql
-from flowfabric.stores.logs import LOGS, Log, LogQuery, Position, columns_of, query_values
+from flowfabric.stores.logs import (
+    LOGS,
+    Log,
+    LogCount,
+    LogQuery,
+    LogTally,
+    Position,
+    columns_of,
+    counted,
+    query_values,
+)
 from flowfabric.stores.readable import first_readable, readable_rows
 from flowfabric.stores.routebook import RouteBook
 from flowfabric.stores.searches import Form, bound_values, form_of
@@ -297,6 +307,16 @@ class SqlView(ABC):
     async def read_about(self, log: Log[R], subject: str, limit: int) -> list[tuple[Position, R]]:
         sql = log.about_sql(self.mark)
         return list(map(log.entry, await self.query(sql, (subject, limit))))
+
+    async def log_place(
+        self, log: Log[Any], after: Position, until: Position, count: int
+    ) -> Position:
+        rows = await self.query(log.nth_sql(self.mark), (after, until, count - 1))
+        return rows[0][0] if rows else until
+
+    async def count_log(self, log: Log[Any], tally: LogTally) -> list[LogCount]:
+        rows = await self.query(log.count_sql(tally, self.mark), (tally.after, tally.until))
+        return [counted(tuple(row)) for row in rows if type(row) is not SpoiledRow]
 
     async def trim(self, log: Log[Any], until: int, limit: int) -> list[Position]:
         sql = log.trim_sql(self.mark)

@@ -33,6 +33,7 @@ from flowfabric.model.log_lines import LineChunk, RunLogRow
 from flowfabric.model.quota import AdmissionRow, GateRow, QuotaPolicy
 from flowfabric.model.record import Record, from_json, to_json, values_of
 from flowfabric.model.route import Lane
+from flowfabric.model.statistic import NOTHING, MinuteRow, RollUpRow, SeenUsage, SpendRow
 from flowfabric.model.stream import FrameMark, FrameRow, StreamRow, SummaryRow
 from flowfabric.model.suspension import (
     SecretRow,
@@ -365,6 +366,18 @@ FRAME_MARKS: Final = Table("ff_stream_frame", FrameMark, 5, whole=FRAMES)
 RUN_LOGS: Final = Table("ff_run_log", RunLogRow, 2, of_execution=True)
 LINES: Final = Table("ff_run_log_chunk", LineChunk, 3, of_execution=True)
 
+# The row of the roll-up is the lock of the other three.
+ROLL_UP: Final = Table("ff_statistic_roll_up", RollUpRow, 1)
+SEEN_USAGE: Final = Table("ff_statistic_usage", SeenUsage, 2)
+MINUTES: Final = Table(
+    "ff_statistic_minute",
+    MinuteRow,
+    4,
+    due="expires_at",
+    absent={"pickup": NOTHING, "run": NOTHING},
+)
+SPEND_MINUTES: Final = Table("ff_statistic_spend", SpendRow, 3, due="expires_at")
+
 # Every write to these comes with a new version of their execution.
 EPISODE_TABLES: Final[tuple[Table[Any], ...]] = (
     SUSPENSIONS,
@@ -392,6 +405,8 @@ SWEPT_TABLES: Final[tuple[Table[Any], ...]] = (
     ANSWERS,
     SECRETS,
     FRAMES,
+    MINUTES,
+    SPEND_MINUTES,
 )
 TABLES: Final[tuple[Table[Any], ...]] = (
     BUDGETS,
@@ -426,6 +441,10 @@ TABLES: Final[tuple[Table[Any], ...]] = (
     FRAMES,
     RUN_LOGS,
     LINES,
+    ROLL_UP,
+    SEEN_USAGE,
+    MINUTES,
+    SPEND_MINUTES,
 )
 TABLE_OF: Final[dict[type[Record], AnyTable]] = {table.record: table for table in TABLES}
 

@@ -35,7 +35,7 @@ HUGE: Final = 1 << 62
 # Any text will do in other columns.
 WORDS: Final = (
     *("attempt_type", "next_attempt_type", "outcome", "event_type", "scope_type", "grant_kind"),
-    *("reason_code", "requested_by", "timeout_behavior", "cause", "kind"),
+    *("counted", "reason_code", "requested_by", "timeout_behavior", "cause", "kind"),
 )
 JSON: Final = (
     ("ff_exec_body", "policy"),
@@ -54,8 +54,13 @@ JSON: Final = (
     ("ff_flow_core", "tags"),
     ("ff_flow_member", "policy"),
     ("ff_lease_answer", "answer"),
+    ("ff_statistic_minute", "pickup"),
+    ("ff_statistic_minute", "run"),
+    ("ff_statistic_roll_up", "places"),
+    ("ff_statistic_roll_up", "usage_after"),
 )
-ANY_AMOUNT: Final = ("used", "held", "spent")  # of a budget, up to the largest number there is
+# Of a budget, up to the largest number there is.
+ANY_AMOUNT: Final = ("used", "held", "spent", "used_before", "total", "given_back")
 # The one row that all waits of an installation need: without it no token can be signed or checked.
 SHARED_TABLES: Final = ("ff_waitpoint_hmac",)
 # SQLite's line of time: CHECKs refuse what cannot be; a row of another boot counts for nothing.
@@ -122,6 +127,7 @@ class Probe:
         await self.timers()
         await self.lists()
         await self.late()
+        await self.lab.direct.roll_up()
 
     async def claims(self) -> list[Any]:
         """Of every lane at once; what belongs to the spoiled sets is not looked at."""

@@ -6,6 +6,7 @@ from typing import Final
 
 from tests.support.lab import Lab
 from tests.support.living import (
+    counted,
     flowing,
     limited,
     lined,
@@ -51,6 +52,7 @@ _ALL: Final[tuple[type[Living], ...]] = (
     streaming.Streaming,
     streaming.Sharing,
     lined.Logging,
+    counted.Tallied,
     owned.Leased,
     owned.Lapsed,
     owned.Lost,

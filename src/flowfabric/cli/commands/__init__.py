@@ -25,6 +25,7 @@ COMMANDS: Final = (
     Command("timeline", "what happened to one execution, in order"),
     Command("events", "what happened, oldest first"),
     Command("audit", "what operators did"),
+    Command("stats", "what happened on each lane, in numbers"),
     Command("groups", "feeds that several processes share"),
     Command("result", "print the result of an execution"),
     Command("tail", "what an execution shows while it runs"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
@@ -18,7 +19,8 @@ from flowfabric.model.budget import AttachmentRow, ScopeType
 from flowfabric.model.event import OperatorEvent
 from flowfabric.model.execution import Execution
 from flowfabric.model.record import Record, replace
-from flowfabric.model.route import Catalog
+from flowfabric.model.route import Catalog, Route
+from flowfabric.model.statistic import Counted, WorkCount
 from flowfabric.stores.base import Changes, Corrupt
 from flowfabric.stores.tables import ATTACHMENTS, KEYS, TABLE_OF, TIMED_TABLES
 
@@ -26,6 +28,7 @@ R = TypeVar("R")
 K = TypeVar("K", bound=Record)
 
 
+_CREATED = Counted.CREATED
 EVERY_WAITER = 1_000_000  # as many wake-ups as there may be waiters
 
 
@@ -210,6 +213,11 @@ class View:
         """What is to be written now; the view goes on empty-handed."""
         changes, self.changes = self.changes, Changes()
         self.stored = {}
+        if changes.created:
+            # Statistics count submits by this: one entry for all that begin alike.
+            routes = Counter([execution.route for execution, _ in changes.created.values()])
+            for (namespace, lane, kind), count in _alike(routes).items():
+                changes.log(WorkCount(namespace, lane, kind, _CREATED, count, self.at.now))
         changes.rows = self.rows.changes()
         for table, written in changes.rows.items():
             if table in TIMED_TABLES:
@@ -268,6 +276,14 @@ class View:
     def note_event(self, event: OperatorEvent) -> None:
         """Append to the audit trail."""
         self.changes.log(event)
+
+
+def _alike(routes: Counter[Route]) -> Counter[tuple[str, str, str]]:
+    """Routes that differ only in the capabilities they ask for are one to statistics."""
+    found: Counter[tuple[str, str, str]] = Counter()
+    for route, count in routes.items():
+        found[route.namespace, route.lane_id, route.execution_kind] += count
+    return found
 
 
 def _check(before: Execution, after: Execution, command: Command[object] | None) -> None:

@@ -9,7 +9,7 @@ from flowfabric.kernel.decision import Decision, Moment
 from flowfabric.kernel.execution.routing import Offer
 from flowfabric.kernel.execution.transition import acquire, lease_event
 from flowfabric.model.attempt import AttemptType
-from flowfabric.model.event import LeaseEventType
+from flowfabric.model.event import CLAIM_RESUMED, LeaseEventType
 from flowfabric.model.execution import Execution
 from flowfabric.model.handle import Handle, HandleKind
 from flowfabric.model.record import Record
@@ -60,7 +60,7 @@ def claim(
     """Lease one candidate from the index; a candidate that changed meanwhile is skipped."""
     if not is_claimable(execution, at.now):
         return Decision(None)
-    reason = "claim_resumed" if execution.is_interrupted else "claim"
+    reason = CLAIM_RESUMED if execution.is_interrupted else "claim"
     return take(
         execution,
         worker_id=command.worker_id,
@@ -100,7 +100,8 @@ def take(
         kind = HandleKind.RECLAIMED
     else:
         kind = HandleKind.RESUMED if resumed else _FRESH
-    event = lease_event(leased, event_type, reason, at.now)
+    now, since = at.now, execution.last_transition_at
+    event = lease_event(leased, event_type, reason, now, now - since if now > since else 0)
     return Decision(claimed_reply(leased, lease_ttl_ms, backend, kind), leased, None, (event,))
 
 

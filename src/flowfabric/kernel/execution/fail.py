@@ -21,10 +21,11 @@ from flowfabric.kernel.execution.transition import (
     wait_until,
 )
 from flowfabric.model.attempt import AttemptOutcome, AttemptType, FailureClass
-from flowfabric.model.event import Event, LeaseEventType, OperatorEventType
+from flowfabric.model.event import RETRY_SCHEDULED, LeaseEvent, LeaseEventType, OperatorEventType
 from flowfabric.model.execution import Execution, Fence
 from flowfabric.model.results import RetryScheduled, TerminalFailed
 from flowfabric.model.state import AttemptState, BlockingReason, TerminalOutcome
+from flowfabric.model.statistic import Counted, WorkCount
 
 
 class Fail(ExecutionCommand[RetryScheduled | TerminalFailed], frozen=True, kw_only=True):
@@ -123,12 +124,14 @@ def _schedule_retry(
         failure_reason=command.reason,
         failure_category=command.category,
     )
-    events: tuple[Event, ...] = ()
+    event: LeaseEvent | WorkCount
     if execution.is_leased:
-        events = (
-            lease_event(execution, LeaseEventType.RELEASED, "failed_retry_scheduled", at.now),
-        )
+        ran_ms = execution.spent_ms(at.now)
+        event = lease_event(execution, LeaseEventType.RELEASED, RETRY_SCHEDULED, at.now, ran_ms)
+    else:
+        where = (execution.namespace, execution.lane_id, execution.execution_kind)
+        event = WorkCount(*where, Counted.RETRIED, 1, at.now)
     reply = RetryScheduled(until, scheduled.total_attempt_count)
     fenced = command.fence is not None
     told = (kept(execution, execution.lease_epoch, reply, at),) if fenced else ()
-    return Decision(reply, scheduled, attempt, events, saves=told)
+    return Decision(reply, scheduled, attempt, (event,), saves=told)

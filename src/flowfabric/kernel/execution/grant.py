@@ -25,7 +25,7 @@ from flowfabric.kernel.execution.claim import NewIds, take
 from flowfabric.kernel.execution.fence import not_found
 from flowfabric.kernel.execution.routing import Offer, missing_capabilities
 from flowfabric.kernel.execution.transition import operator_event
-from flowfabric.model.event import OperatorEventType
+from flowfabric.model.event import CLAIM_RESUMED, OperatorEventType
 from flowfabric.model.execution import Execution, Grant, GrantKind
 from flowfabric.model.record import replace
 from flowfabric.model.results import Claimed, GrantIssued, NoWork
@@ -145,7 +145,7 @@ def claim_granted(
         backend=command.backend,
         ids=command.ids,
         at=at,
-        reason="claim_resumed" if command.resumed else "claim",
+        reason=CLAIM_RESUMED if command.resumed else "claim",
     )
 
 

@@ -33,7 +33,11 @@ _LIVE_ATTEMPT: Final = (AttemptState.RUNNING_ATTEMPT, AttemptState.ATTEMPT_INTER
 
 
 def lease_event(
-    execution: Execution, event_type: LeaseEventType, reason: str, now: int
+    execution: Execution,
+    event_type: LeaseEventType,
+    reason: str,
+    now: int,
+    took_ms: int | None = None,
 ) -> LeaseEvent:
     """One change of ownership, as published."""
     return LeaseEvent(
@@ -49,6 +53,7 @@ def lease_event(
         now,
         execution.route.lane_id,
         execution.route.execution_kind,
+        took_ms,
     )
 
 
@@ -277,8 +282,12 @@ def finish(
         cancellation_reason=cancellation_reason,
         cancelled_by=cancelled_by,
     )
-    attempt = None
+    attempt = ran_ms = None
     if execution.state.attempt_state in _LIVE_ATTEMPT:
+        # As `spent_ms` says it, without the call: every end passes here.
+        ran_ms = execution.attempt_spent_ms
+        if (acquired_at := execution.lease_acquired_at) is not None and now > acquired_at:
+            ran_ms += now - acquired_at
         attempt = ended_attempt(
             execution,
             attempt_outcome,
@@ -298,5 +307,6 @@ def finish(
         now,
         execution.route.lane_id,
         execution.route.execution_kind,
+        ran_ms,
     )
     return Decision(reply, done, attempt, (completion,))

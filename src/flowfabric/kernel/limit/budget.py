@@ -162,6 +162,7 @@ def moved(
             max(0, before[0] + used.get(dimension, 0)),
             max(0, before[1] + held.get(dimension, 0)),
             at.now,
+            0 if old is None else old.used_before,
         )
     return Budget(budget.row, usage)
 

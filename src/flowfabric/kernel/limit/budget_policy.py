@@ -202,7 +202,9 @@ def reset_budget(budget: Budget, command: ResetBudget, at: Moment) -> Decision[B
         updated_at=at.now,
     )
     usage = {
-        name: replace(each, used=0, updated_at=at.now) if each.used else each
+        name: replace(each, used=0, used_before=each.total, updated_at=at.now)
+        if each.used
+        else each
         for name, each in budget.usage.items()
     }
     spent = {name: each.used for name, each in budget.usage.items() if each.used}

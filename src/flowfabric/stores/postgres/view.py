@@ -242,6 +242,10 @@ class PostgresView(SmallTables):
         horizon = (await self.query(_HORIZON))[0][0]
         return dict.fromkeys(LOGS, horizon)
 
+    async def log_front(self) -> int:
+        number: int = (await self.query("SELECT nextval('ff_event_id')"))[0][0]
+        return number
+
     async def next_due(self) -> int | None:
         row = await self._connection.fetchrow(_NEXT_DUE)  # an idle engine asks this often
         self._see_clock(row[0])

@@ -10,6 +10,7 @@ from itertools import islice
 from typing import Any, Final
 
 from flowfabric.model.execution import Body, Execution
+from flowfabric.model.record import replace
 from flowfabric.model.route import Route
 from flowfabric.stores.base import Changes, Corrupt, Found, Wanted, look_in_order, within
 from flowfabric.stores.codec import candidate_from_row, split_updates
@@ -25,7 +26,7 @@ from flowfabric.stores.execution_columns import (
     rows_alike,
 )
 from flowfabric.stores.indexes import EVERY_INDEX, ready_order
-from flowfabric.stores.logs import LOGS, Log, Position
+from flowfabric.stores.logs import LOGS, Log, LogCount, LogTally, Position
 from flowfabric.stores.queries import RECORD_COLUMNS, queries_of
 from flowfabric.stores.routebook import RouteBook
 from flowfabric.stores.spoiled import NOT_TEXT, SpoiledRow
@@ -133,6 +134,26 @@ class SqliteView(SmallTables):
         newest = ", ".join(f"(SELECT max(event_id) FROM {log.name})" for log in LOGS)
         found = (await self.query(f"SELECT {newest}"))[0]
         return {log: number or 0 for log, number in zip(LOGS, found, strict=True)}
+
+    async def log_place(
+        self, log: Log[Any], after: Position, until: Position, count: int
+    ) -> Position:
+        return min(until, after + count)  # of the numbers in between, some may be missing
+
+    async def count_log(self, log: Log[Any], tally: LogTally) -> list[LogCount]:
+        """What is the same in all rows need not be sorted by."""
+        sql, values = log.alike_sql(tally, self.mark), (tally.after, tally.until)
+        alike = await self.query(sql, values)
+        if len(alike) != 1:
+            return await super().count_log(log, tally)
+        common = alike[0]
+        if type(common) is SpoiledRow:
+            return []
+        found = await super().count_log(log, replace(tally, by=()))
+        return [each._replace(values=tuple(common)) for each in found]
+
+    async def log_front(self) -> int:
+        return 0
 
     async def next_due(self) -> int | None:
         times = self._connection.execute(_NEXT_DUE).fetchone()  # an idle engine asks this often
