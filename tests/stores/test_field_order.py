@@ -152,6 +152,23 @@ ORDER = {
         execution_id attempt_index mode ms seq number kind frame_type payload encoding source
         appended_at correlation_id client_seq summary_version due_at
     """,
+    "RollUpRow": """
+        name places counted_at complete_until probe_number probe_at usage_after
+        lost_until
+    """,
+    "SeenUsage": """
+        budget_id dimension total
+    """,
+    "MinuteRow": """
+        minute_at namespace lane_id execution_kind created started resumed succeeded
+        failed cancelled expired skipped retried recovered pickup run expires_at
+    """,
+    "SpendRow": """
+        minute_at budget_id dimension spent given_back expires_at
+    """,
+    "WorkCount": """
+        namespace lane_id execution_kind counted count occurred_at
+    """,
     "LeaseEvent": """
         execution_id event_type reason lease_epoch attempt_index worker_id worker_instance_id
         namespace tags occurred_at lane_id execution_kind

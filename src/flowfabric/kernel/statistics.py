@@ -149,9 +149,9 @@ def advanced(
     """The row after everything up to these places was counted.
 
     `front`: a transaction that has not begun to write at `now` draws later numbers; 0 where commits
-    are serial. `is_all`: the
-    places are the ends of the logs. Transactions that were open at an instant may still tell of
-    the time before it, so the instant counts as complete when their places are passed.
+    are serial. `is_all`: the places are the ends of the logs. Transactions that were open at an
+    instant may still tell of the time before it, so the instant counts as complete when their
+    places are passed.
     """
     moved = replace(row, places=places, counted_at=now)
     if not is_all:

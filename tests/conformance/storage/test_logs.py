@@ -9,6 +9,8 @@ import pytest
 
 from flowfabric.engine.due_work import trim_logs
 from flowfabric.model.event import (
+    BudgetEvent,
+    BudgetEventType,
     CompletionEvent,
     LeaseEvent,
     LeaseEventType,
@@ -79,6 +81,13 @@ TOLD: Final[dict[type[Record], Callable[[int], Record]]] = {
         effect="resumed",
         namespace="ns",
         tags=tags(at),
+        occurred_at=at,
+    ),
+    BudgetEvent: lambda at: BudgetEvent(
+        budget_id="b",
+        event_type=BudgetEventType.SOFT_BREACH,
+        details={"n": 1} if at % 2 else {},
+        namespace="",
         occurred_at=at,
     ),
     FlowEvent: lambda at: FlowEvent("f", FlowEventType.REOPENED, "ns", tags(at), at),
