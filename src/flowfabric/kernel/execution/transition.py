@@ -284,10 +284,7 @@ def finish(
     )
     attempt = ran_ms = None
     if execution.state.attempt_state in _LIVE_ATTEMPT:
-        # As `spent_ms` says it, without the call: every end passes here.
-        ran_ms = execution.attempt_spent_ms
-        if (acquired_at := execution.lease_acquired_at) is not None and now > acquired_at:
-            ran_ms += now - acquired_at
+        ran_ms = execution.spent_ms(now)
         attempt = ended_attempt(
             execution,
             attempt_outcome,
