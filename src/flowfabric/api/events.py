@@ -63,8 +63,8 @@ class SubscribeCompletion(Request[EventPage], frozen=True, kw_only=True):
 class SubscribeLeaseHistory(Request[EventPage], frozen=True, kw_only=True):
     """Leases that were acquired, expired, reclaimed, revoked or released.
 
-    A lease that ends with its execution is told by the completion; renewals change no owner and
-    are not told.
+    A lease that ends with its execution is told by the completion. Renewals change no owner and
+    are not told, unless an execution's policy has `renewal_events`.
     """
 
     filter: EventFilter = EVERYTHING

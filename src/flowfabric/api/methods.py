@@ -2218,8 +2218,8 @@ class Methods(ABC):
     ) -> EventPage:
         """Leases that were acquired, expired, reclaimed, revoked or released.
 
-        A lease that ends with its execution is told by the completion; renewals change no owner and
-        are not told.
+        A lease that ends with its execution is told by the completion. Renewals change no owner and
+        are not told, unless an execution's policy has `renewal_events`.
         """
         return await self.call(
             SubscribeLeaseHistory(filter=filter, after=after, limit=limit, wait_ms=wait_ms)

@@ -13,12 +13,14 @@ from flowfabric.model.state import TerminalOutcome
 
 
 class LeaseEventType(StrEnum):
-    """Changes of ownership. Renewals change no owner and write no event.
+    """Changes of ownership. Renewals change no owner: they are told only where the policy of an
+    execution asks for it.
 
     A lease that ends with its execution writes none either: the completion event implies it.
     """
 
     ACQUIRED = "acquired"
+    RENEWED = "renewed"
     EXPIRED = "expired"
     RECLAIMED = "reclaimed"
     REVOKED = "revoked"

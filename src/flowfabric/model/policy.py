@@ -174,8 +174,10 @@ class ExecutionPolicy(Record, frozen=True, kw_only=True, cache_hash=True):
     max_signals_per_execution: int = limits.SIGNALS_MAX_DEFAULT  # 0: no limit
     delay_ms: int | None = None  # instead of an instant: this long after it may start
     stream_policy: StreamPolicy = StreamPolicy()
+    renewal_events: bool = False  # write an event for each renewal of its leases
 
     def __post_init__(self) -> None:
+        check_flag(self.renewal_events, field="policy.renewal_events")
         _check_part(self.retry_policy, RetryPolicy | None, "policy.retry_policy")
         _check_part(self.timeout_policy, TimeoutPolicy, "policy.timeout_policy")
         _check_part(self.routing_requirements, RoutingRequirements, "policy.routing_requirements")

@@ -10,6 +10,7 @@ from flowfabric.api.executions import NewExecution
 from flowfabric.errors import InvalidInput
 from flowfabric.model.attempt import AttemptOutcome, AttemptType
 from flowfabric.model.event import LeaseEventType
+from flowfabric.model.policy import ExecutionPolicy
 from flowfabric.model.results import Moved
 from flowfabric.model.state import OwnershipState, PublicState
 from tests.support.builders import policy, retries
@@ -89,6 +90,17 @@ async def test_an_attempt_that_ran_too_long_is_retried(lab: Lab) -> None:
     assert ended.public_state is PublicState.EXPIRED
     assert ended.failure_reason == "attempt_timeout"
     assert len(await lab.completions(claimed.execution_id)) == 1
+
+
+@scenario
+async def test_renewals_are_told_where_the_policy_asks_for_it(lab: Lab) -> None:
+    quiet = await lab.started()
+    told = await lab.started(policy=ExecutionPolicy(renewal_events=True), lane_id="told")
+    for each in (quiet, told):
+        await lab.engine.renew(each.handle)
+    page = await lab.engine.read_events(kinds=("lease",))
+    renewed = [event.subject for event in page.events if event.event_type == "renewed"]
+    assert renewed == [told.execution_id]
 
 
 @scenario

@@ -11,6 +11,7 @@ import pytest
 from flowfabric.model.attempt import FailureClass
 from flowfabric.model.event import BudgetEventType, LeaseEventType, OperatorEventType
 from flowfabric.model.flow import FlowEventType
+from flowfabric.model.policy import ExecutionPolicy
 from flowfabric.model.state import BlockingReason, TerminalOutcome
 from flowfabric.model.suspension import Count, CountKind, OperatorOnly, SignalEffect
 from flowfabric.model.words import TimeoutBehavior
@@ -58,6 +59,9 @@ async def operators_act_on_running_work(lab: Lab) -> None:
 
 async def leases_lapse_and_are_taken_over(lab: Lab) -> None:
     await lab.configure(reclaim_grace_ms=60_000)
+    kept = await lab.started(policy=ExecutionPolicy(renewal_events=True))
+    await lab.engine.renew(kept.handle)
+    await lab.engine.complete(kept.handle)
     lost = await lab.lapsed()
     who: dict[str, Any] = {"worker_id": "w2", "worker_instance_id": "w2-1"}
     await lab.engine.issue_reclaim_grant(execution_id=lost.execution_id, **who)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from flowfabric.kernel.command import ExecutionCommand
-from flowfabric.kernel.decision import Decision, Moment
+from flowfabric.kernel.decision import AnyEvent, Decision, Moment
 from flowfabric.kernel.execution.answer import kept
 from flowfabric.kernel.execution.fence import not_found, refuse_unless_owner, refuse_writer
 from flowfabric.kernel.execution.transition import lease_event, lease_horizon, let_go, wait_until
@@ -48,7 +48,10 @@ def renew(execution: Execution | None, command: Renew, at: Moment) -> Decision[L
     renewed = replace(
         execution, lease_expires_at=expires_at, lease_renewed_at=at.now, last_mutation_at=at.now
     )
-    return Decision(LeaseRenewal(expires_at, execution.lease_epoch), renewed)
+    events: tuple[AnyEvent, ...] = ()
+    if execution.policy.renewal_events:
+        events = (lease_event(renewed, LeaseEventType.RENEWED, "", at.now),)
+    return Decision(LeaseRenewal(expires_at, execution.lease_epoch), renewed, events=events)
 
 
 def progress(execution: Execution | None, command: Progress, at: Moment) -> Decision[Progressed]:
