@@ -95,7 +95,7 @@ _OWN = (
     "lease_id",
     "attempt_id",
     "event_id",
-    "xact_id",
+    "took_ms",
     "ready_rank",  # made of an instant
 )
 

@@ -13,7 +13,16 @@ from flowfabric.cli.grammar import FfParser
 
 SCENARIOS: Final = ("cycle", "worker", "latency", "single", "stream", "events")
 # Measured by `benchmarks/`, which is not in the wheel.
-OF_THE_REPORT: Final = ("idle", "backlog", "usage", "admission", "suspend", "flow", "wal")
+OF_THE_REPORT: Final = (
+    "idle",
+    "backlog",
+    "usage",
+    "admission",
+    "suspend",
+    "flow",
+    "wal",
+    "statistics",
+)
 
 
 def add_arguments(parser: FfParser) -> None:
