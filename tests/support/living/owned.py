@@ -35,7 +35,8 @@ class Leased(Living):
     """A live lease: its owner renews and completes with the handle it has kept."""
 
     async def begin(self, lab: Lab) -> Notes:
-        claimed = await self.start(lab, input_payload=BYTES)
+        policy = ExecutionPolicy(renewal_events=True)
+        claimed = await self.start(lab, input_payload=BYTES, policy=policy)
         await lab.engine.progress(claimed.handle, percent=40, message="half of it, nearly")
         lab.clock.advance(500)
         await lab.engine.renew(claimed.handle)
