@@ -55,9 +55,13 @@ async def ls(call: Call) -> Exit:
 
 def _row(group: ConsumerGroup) -> tuple[object, ...]:
     wanted = [each.value for each in group.kinds]
-    wanted += [f"{name}={value}" for name, value in plain(group.filter).items() if value]
+    wanted += [f"{name}={_words(value)}" for name, value in plain(group.filter).items() if value]
     behind = "-" if not group.lag_ms else span(group.lag_ms)
     return (group.group_id, " ".join(wanted), behind, group.outstanding, group.dropped)
+
+
+def _words(value: object) -> str:
+    return ",".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 async def reset(call: Call) -> Exit:
