@@ -1,17 +1,14 @@
-"""Rules of consumer groups: what is handed out next, to whom it belongs, and how far a group is."""
+"""Rules of consumer groups: what is handed out next, which consumer has it, how far a group is."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TypeVar
 from zlib import crc32
 
 from flowfabric.errors import DeliveryExpired, InvalidInput
 from flowfabric.model.feed import EventKind
 from flowfabric.model.group import DeliveryRow, GroupRow, Places
 from flowfabric.model.record import replace
-
-T = TypeVar("T")
 
 
 def hash_of(subject: str) -> int:

@@ -261,7 +261,8 @@ def _behind(start: Places, entries: Sequence[Entry]) -> Places:
 
 
 def _when(entry: Entry) -> int:
-    occurred_at: int = getattr(entry[2], "occurred_at")  # noqa: B009 - every event has one
+    event: Any = entry[2]
+    occurred_at: int = event.occurred_at
     return occurred_at
 
 
