@@ -124,7 +124,7 @@ def test_a_program_may_do_nothing_but_listen(durable_url: str) -> None:
 def test_an_event_is_tried_again_and_then_given_up(
     url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """In its place: what comes after it waits, and is handled then."""
+    """Events of other executions do not wait for it for ever, and may overtake it."""
     caplog.set_level(logging.ERROR, "flowfabric.worker")
     join = listening.Ear.join
 
@@ -143,19 +143,18 @@ def test_an_event_is_tried_again_and_then_given_up(
         @ff.on("completed", tries=2)
         async def announce(event: Event) -> None:
             calls.append(event.subject)
-            if len(set(calls)) == 1:
+            if event.subject == calls[0]:
                 raise ValueError("not this one")
 
         async with ff, working(ff):
             first, second = await submitted(ff, "a", "b")
             await until(lambda: _ended(calls, {first, second}))
-            failing = calls[0]
-            assert calls.count(failing) in (2, 3)  # once more where it was not alone at first
 
             async def is_dropped() -> bool:
                 return bool((await group_of(ff, "announce")).dropped == 1)
 
             await until(is_dropped)
+            assert calls.count(calls[0]) >= 2  # once more where it was not alone at first
 
     asyncio.run(story())
     assert "and is given up" in caplog.text
