@@ -8,7 +8,7 @@ FlowFabricError
     InvalidBlockingReason  InvalidBudgetScope  BudgetScopeMismatch  InvalidQuotaSpec
     InvalidDependency  ExecutionNotInFlow  InvalidWaitpointKey  InvalidPayload  InvalidToken
     SignalLimitExceeded  CapabilityMismatch  PayloadTooLarge  FenceRequired  PartialFence
-    HandleFromOtherBackend  Corruption  RetentionLimitExceeded  PatchDepthExceeded
+    HandleFromOtherBackend  Corruption  RetentionLimitExceeded  PatchDepthExceeded  JournalFull
   ContentionError        another was first, or the moment is wrong; re-read and retry
     ExecutionNotActive  ExecutionNotLeaseable  ExecutionNotEligible  LeaseConflict
     InvalidClaimGrant  ClaimGrantExpired  UseClaimResumedExecution  NotAResumedExecution
@@ -206,6 +206,12 @@ class PartialFence(ValidationError):
 
 class HandleFromOtherBackend(ValidationError):
     """This handle was issued by another kind of store."""
+
+
+class JournalFull(ValidationError):
+    """The journal of this execution is full. Do more in each step, or spawn children."""
+
+    status = 409
 
 
 class Corruption(ValidationError):

@@ -95,6 +95,17 @@ LOG_BYTES_MAX: Final = 1024 * 1024  # of all lines of one attempt
 LOG_CHUNK_LINES: Final = 200  # lines of one row: a page reads few it does not show
 LOG_CHUNK_BYTES: Final = 65_536
 
+# Journals
+STEP_NAME_BYTES: Final = 256
+ENTRY_KEY_BYTES: Final = 512
+ENTRIES_MAX: Final = 1_000  # entries of one checkpoint: bounds what one transaction writes
+CHECKPOINT_BYTES_MAX: Final = 8 * 1024 * 1024  # of all values of one checkpoint
+JOURNAL_ENTRIES_MAX: Final = 10_000  # entries of a chapter: each run of its handler reads them
+JOURNAL_ENTRIES_WARN: Final = 2_500
+JOURNAL_BYTES_MAX: Final = 16 * 1024 * 1024  # of all values of a chapter
+JOURNAL_BYTES_WARN: Final = 4 * 1024 * 1024
+BRANCHES_MAX: Final = 1_000  # branches of a handler at once
+
 # Reading
 PAGE_DEFAULT: Final = 100
 PAGE_MAX: Final = 1000  # items in one page

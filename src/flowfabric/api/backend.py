@@ -8,12 +8,14 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Protocol, TypeVar
 
 from flowfabric.api.hints import Bell
+from flowfabric.api.journal import Checkpoint
 from flowfabric.api.leases import Complete, Fail, Renew
 from flowfabric.api.methods import Methods
 from flowfabric.api.operation import Request
 from flowfabric.errors import FlowFabricError
 from flowfabric.model.checks import check_list
 from flowfabric.model.handle import Handle
+from flowfabric.model.journal import Checkpointed
 from flowfabric.model.results import (
     BackendCapabilities,
     Completed,
@@ -103,6 +105,12 @@ class EngineBackend(Methods):
         """Extend many leases in one commit."""
         several = check_list(handles, field="handles")
         return await self.call_many([Renew(handle=handle) for handle in several])
+
+    async def checkpoint_many(
+        self, requests: Sequence[Checkpoint]
+    ) -> list[Checkpointed | FlowFabricError]:
+        """Entries of many journals in one commit."""
+        return await self.call_many(requests)
 
     async def complete_many(
         self, requests: Sequence[Complete]

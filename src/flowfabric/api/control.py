@@ -59,7 +59,9 @@ class ChangePriority(UnsafeRequest[PriorityChanged], frozen=True, kw_only=True):
 class ReplayExecution(UnsafeRequest[Replayed], frozen=True, kw_only=True):
     """Run a finished execution again as a new attempt; its history stays.
 
-    `cascade`: members of its flow that were skipped because of it live again too.
+    `cascade`: members of its flow that were skipped because of it live again too. One with
+    a journal goes on by it: steps that are recorded are not run again. `fresh`: it starts
+    from the top with an empty journal.
     """
 
     execution_id: str
@@ -67,6 +69,7 @@ class ReplayExecution(UnsafeRequest[Replayed], frozen=True, kw_only=True):
     reason: str = ""
     deadline_at: int | None = None
     cascade: bool = False
+    fresh: bool = False
 
 
 @operation("revoke_lease", Kind.WRITE, Scope.OPERATE, errors=(NotFound,))

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from flowfabric.api.operation import Kind, Request, Scope, UnsafeRequest, operation
-from flowfabric.api.refusals import BY_FENCE, BY_HANDLE, FRAMED
+from flowfabric.api.refusals import BY_FENCE, BY_HANDLE, FRAMED, JOURNALED
 from flowfabric.api.words import FailureClassGiven
 from flowfabric.errors import InvalidCapabilities, PayloadTooLarge
 from flowfabric.model.attempt import FailureClass
 from flowfabric.model.execution import Fence
 from flowfabric.model.handle import Handle
+from flowfabric.model.journal import NewEntry
 from flowfabric.model.log_lines import LogBatch
 from flowfabric.model.results import (
     Cancelled,
@@ -71,20 +72,24 @@ class Progress(Request[Progressed], frozen=True, kw_only=True):
     message: str | None = None
 
 
-@operation("delay", Kind.WRITE, Scope.WORKER, errors=BY_HANDLE)
+@operation("delay", Kind.WRITE, Scope.WORKER, errors=(*BY_HANDLE, *JOURNALED))
 class Delay(Request[Delayed], frozen=True, kw_only=True):
-    """Park the attempt until an instant; the same attempt is claimed again then."""
+    """Park the attempt until an instant; the same attempt is claimed again then.
+
+    `entries`: added to the journal in the same transaction, as by `checkpoint`.
+    """
 
     handle: Handle
     delay_until: int
+    entries: Sequence[NewEntry] = ()
 
 
-@operation("complete", Kind.WRITE, Scope.WORKER, errors=(*BY_HANDLE, *FRAMED, PayloadTooLarge))
+@operation("complete", Kind.WRITE, Scope.WORKER, errors=(*BY_HANDLE, *FRAMED, *JOURNALED))
 class Complete(Request[Completed], frozen=True, kw_only=True):
     """The work succeeded. Repeating the call with the same handle answers the same.
 
-    `frames` and `logs`: appended to the stream and the log of the attempt before its end, in
-    the same transaction.
+    `frames`, `logs` and `entries`: appended to the stream and the log of the attempt and to the
+    journal before its end, in the same transaction.
     """
 
     handle: Handle
@@ -92,6 +97,7 @@ class Complete(Request[Completed], frozen=True, kw_only=True):
     result_encoding: str | None = None
     frames: Sequence[NewFrame] = ()
     logs: LogBatch | None = None
+    entries: Sequence[NewEntry] = ()
 
 
 @operation("complete_execution", Kind.WRITE, Scope.OPERATE, errors=(*BY_FENCE, PayloadTooLarge))
@@ -105,11 +111,11 @@ class CompleteExecution(UnsafeRequest[Completed], frozen=True, kw_only=True):
     result_encoding: str | None = None
 
 
-@operation("fail", Kind.WRITE, Scope.WORKER, errors=(*BY_HANDLE, *FRAMED))
+@operation("fail", Kind.WRITE, Scope.WORKER, errors=(*BY_HANDLE, *FRAMED, *JOURNALED))
 class Fail(Request[RetryScheduled | TerminalFailed], frozen=True, kw_only=True):
     """The attempt failed; the policy decides whether another follows.
 
-    `frames` and `logs`: as in `complete`.
+    `frames`, `logs` and `entries`: as in `complete`.
     """
 
     handle: Handle
@@ -119,6 +125,7 @@ class Fail(Request[RetryScheduled | TerminalFailed], frozen=True, kw_only=True):
     retry_after_ms: int | None = None
     frames: Sequence[NewFrame] = ()
     logs: LogBatch | None = None
+    entries: Sequence[NewEntry] = ()
 
 
 @operation("fail_execution", Kind.WRITE, Scope.OPERATE, errors=BY_FENCE)

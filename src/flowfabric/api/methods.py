@@ -136,6 +136,7 @@ from flowfabric.api.groups import (
     ListConsumerGroups,
     ReadGroup,
 )
+from flowfabric.api.journal import Checkpoint, LoadJournal, ReadJournal
 from flowfabric.api.keys import (
     ListWaitpointHmacKids,
     RotateWaitpointHmacSecretAll,
@@ -282,6 +283,7 @@ from flowfabric.model.flow_results import (
 )
 from flowfabric.model.group import Acknowledged, ConsumerGroup, Delivery, GroupCreated, GroupDeleted
 from flowfabric.model.handle import Handle
+from flowfabric.model.journal import Checkpointed, JournalPage, NewEntry
 from flowfabric.model.keys import AlreadySeeded, NothingToRotate, Rotated, Seeded
 from flowfabric.model.log_lines import LogBatch, LogPage, LogsAppended
 from flowfabric.model.quota import (
@@ -643,11 +645,14 @@ class Methods(ABC):
         reason: str = "",
         deadline_at: int | None = None,
         cascade: bool = False,
+        fresh: bool = False,
         actor: str | None = None,
     ) -> Replayed:
         """Run a finished execution again as a new attempt; its history stays.
 
-        `cascade`: members of its flow that were skipped because of it live again too.
+        `cascade`: members of its flow that were skipped because of it live again too. One with
+        a journal goes on by it: steps that are recorded are not run again. `fresh`: it starts
+        from the top with an empty journal.
         """
         return await self.call(
             ReplayExecution(
@@ -656,6 +661,7 @@ class Methods(ABC):
                 reason=reason,
                 deadline_at=deadline_at,
                 cascade=cascade,
+                fresh=fresh,
                 actor=actor,
             )
         )
@@ -807,9 +813,14 @@ class Methods(ABC):
         """How far the work is: 0 to 100, and a line of text; what is absent stays."""
         return await self.call(Progress(handle=handle, percent=percent, message=message))
 
-    async def delay(self, handle: Handle, *, delay_until: int) -> Delayed:
-        """Park the attempt until an instant; the same attempt is claimed again then."""
-        return await self.call(Delay(handle=handle, delay_until=delay_until))
+    async def delay(
+        self, handle: Handle, *, delay_until: int, entries: Sequence[NewEntry] = ()
+    ) -> Delayed:
+        """Park the attempt until an instant; the same attempt is claimed again then.
+
+        `entries`: added to the journal in the same transaction, as by `checkpoint`.
+        """
+        return await self.call(Delay(handle=handle, delay_until=delay_until, entries=entries))
 
     async def complete(
         self,
@@ -819,11 +830,12 @@ class Methods(ABC):
         result_encoding: str | None = None,
         frames: Sequence[NewFrame] = (),
         logs: LogBatch | None = None,
+        entries: Sequence[NewEntry] = (),
     ) -> Completed:
         """The work succeeded. Repeating the call with the same handle answers the same.
 
-        `frames` and `logs`: appended to the stream and the log of the attempt before its end, in
-        the same transaction.
+        `frames`, `logs` and `entries`: appended to the stream and the log of the attempt and to the
+        journal before its end, in the same transaction.
         """
         return await self.call(
             Complete(
@@ -832,6 +844,7 @@ class Methods(ABC):
                 result_encoding=result_encoding,
                 frames=frames,
                 logs=logs,
+                entries=entries,
             )
         )
 
@@ -867,10 +880,11 @@ class Methods(ABC):
         retry_after_ms: int | None = None,
         frames: Sequence[NewFrame] = (),
         logs: LogBatch | None = None,
+        entries: Sequence[NewEntry] = (),
     ) -> RetryScheduled | TerminalFailed:
         """The attempt failed; the policy decides whether another follows.
 
-        `frames` and `logs`: as in `complete`.
+        `frames`, `logs` and `entries`: as in `complete`.
         """
         return await self.call(
             Fail(
@@ -881,6 +895,7 @@ class Methods(ABC):
                 retry_after_ms=retry_after_ms,
                 frames=frames,
                 logs=logs,
+                entries=entries,
             )
         )
 
@@ -913,6 +928,48 @@ class Methods(ABC):
     async def cancel(self, handle: Handle, *, reason: str) -> Cancelled:
         """The owner gives up for good."""
         return await self.call(Cancel(handle=handle, reason=reason))
+
+    # --- journal --------------------------------------------------------------------------------
+
+    async def checkpoint(
+        self, handle: Handle, *, entries: Sequence[NewEntry], next_key: str | None = None
+    ) -> Checkpointed:
+        """Add entries to the journal of the execution, in one transaction.
+
+        Positions count on from those that are there. A repeated call finds its entries and
+        answers as the first. `next_key`: what the handler asked for next; people see it as what
+        runs.
+        """
+        return await self.call(Checkpoint(handle=handle, entries=entries, next_key=next_key))
+
+    async def load_journal(self, handle: Handle, *, after: int | None = None) -> JournalPage:
+        """The entries by which the owner of a lease goes on, after a position; with all values."""
+        return await self.call(LoadJournal(handle=handle, after=after))
+
+    async def read_journal(
+        self,
+        *,
+        execution_id: str,
+        journal_index: int | None = None,
+        chapter_index: int | None = None,
+        after: int | None = None,
+        limit: int = limits.PAGE_DEFAULT,
+        values: bool = False,
+    ) -> JournalPage:
+        """Entries of an execution after a position, by default of its present journal and chapter.
+
+        `values`: with what steps returned, except for secrets.
+        """
+        return await self.call(
+            ReadJournal(
+                execution_id=execution_id,
+                journal_index=journal_index,
+                chapter_index=chapter_index,
+                after=after,
+                limit=limit,
+                values=values,
+            )
+        )
 
     # --- streams --------------------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ from typing import Final
 from flowfabric.errors import (
     AlreadySuspended,
     BudgetScopeMismatch,
+    Corruption,
     CycleDetected,
     DependencyAlreadyExists,
     DependencyGroupDecided,
@@ -21,6 +22,7 @@ from flowfabric.errors import (
     InvalidTagKey,
     InvalidToken,
     InvalidWaitpointKey,
+    JournalFull,
     KeyringEmpty,
     LaneClosed,
     LeaseExpired,
@@ -53,6 +55,9 @@ FRAMED: Final = (RetentionLimitExceeded, PatchDepthExceeded, StaleSummaryVersion
 
 # Lines for the log of an attempt.
 LOGGED: Final = (RetentionLimitExceeded,)
+
+# Entries for the journal of an execution.
+JOURNALED: Final = (JournalFull, PayloadTooLarge, Corruption)
 
 # New work, with its route, its tags, its payload and its limits; which may also be NotFound.
 NEW_WORK: Final = (

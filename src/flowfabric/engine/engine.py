@@ -29,6 +29,7 @@ from flowfabric.engine.operations import flow_reads as flow_reads
 from flowfabric.engine.operations import flows as flows
 from flowfabric.engine.operations import grants as grants
 from flowfabric.engine.operations import groups as groups
+from flowfabric.engine.operations import journal as journal
 from flowfabric.engine.operations import keys as keys
 from flowfabric.engine.operations import lanes as lanes
 from flowfabric.engine.operations import leases as leases

@@ -164,9 +164,14 @@ class Machine:
     async def _commit(self, batch: Sequence[Pending]) -> None:
         """Fold a batch in one transaction; replies are set only when it has committed."""
 
+        tries = 0
+
         async def work(tx: Transaction) -> tuple[list[object], Effects, dict[str, Outcome]]:
+            nonlocal tries
+            tries += 1
             ends: dict[str, Outcome] = {}
-            replies, effects = await self.fold(tx, [each.command for each in batch], ends)
+            commands = [each.command for each in batch]
+            replies, effects = await self.fold(tx, commands, ends, is_again=tries > 1)
             return replies, effects, ends
 
         replies, effects, ends = await self.transact(work)
@@ -181,12 +186,16 @@ class Machine:
         tx: Transaction,
         commands: Sequence[Command[object]],
         ends: dict[str, Outcome] | None = None,
+        *,
+        is_again: bool = True,
     ) -> tuple[list[object], Effects]:
         """Apply commands in order over one evolving view and save the outcome.
 
         Ends of awaited executions are noted in `ends`, for their waiters after the commit.
+        `is_again`: rows that are mostly new are looked for first. The first try of a batch leaves
+        it to their keys to collide.
         """
-        unit = await open_unit(tx, commands, self.moment, self._credits_of)
+        unit = await open_unit(tx, commands, self.moment, self._credits_of, is_again=is_again)
         replies, view = await fold(unit, commands), unit.view
         if changes := view.take_changes():
             await tx.save(changes)

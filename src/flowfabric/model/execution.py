@@ -145,6 +145,8 @@ class Execution(Record, frozen=True):
     policy: InBody[ExecutionPolicy] = DEFAULT_POLICY
     tags: InBody[Mapping[str, str]] = {}
     bounds: InBody[Bounds] = UNBOUNDED
+    journal_index: Later[Counter] = 0  # which journal: a fresh replay begins the next one
+    chapter_index: Later[Counter] = 0  # which part of it
 
     @property
     def namespace(self) -> str:

@@ -71,6 +71,7 @@ def replay_execution(machine: Machine, request: api.ReplayExecution) -> Replay:
         reason=clip_text(request.reason, limits.REASON_BYTES, field="reason"),
         deadline_at=None if until is None else check_instant(until, field="deadline_at"),
         cascade=check_flag(request.cascade, field="cascade"),
+        fresh=check_flag(request.fresh, field="fresh"),
     )
 
 

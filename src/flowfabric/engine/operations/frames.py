@@ -5,10 +5,13 @@ from __future__ import annotations
 from typing import Any, TypeGuard, TypeVar
 
 from flowfabric import limits
+from flowfabric.config import EngineConfig
+from flowfabric.engine.operations.new_entries import checkpoint_command
 from flowfabric.engine.operations.new_lines import lines_command
 from flowfabric.errors import InvalidInput, RetentionLimitExceeded
 from flowfabric.kernel.execution.complete import Complete
 from flowfabric.kernel.execution.fail import Fail
+from flowfabric.kernel.execution.own import Delay
 from flowfabric.kernel.stream.append import AppendFrames, EndWithOutput
 from flowfabric.model.checks import check_integer, check_list, check_name, check_text
 from flowfabric.model.handle import Handle
@@ -17,15 +20,22 @@ from flowfabric.model.record import replace
 from flowfabric.model.stream import BestEffort, FrameKind, NewFrame, PatchKind
 from flowfabric.model.words import StreamMode
 
-E = TypeVar("E", Complete, Fail)
+E = TypeVar("E", Complete, Fail, Delay)
 _SEQ_MAX = (1 << 53) - 1
 
 
-def with_output(end: E, handle: Handle, frames: Any, logs: Any) -> E | EndWithOutput:
-    """The end of an attempt, with its last frames and lines if it has any."""
+def with_output(
+    end: E,
+    handle: Handle,
+    config: EngineConfig,
+    *,
+    frames: Any = (),
+    logs: Any = None,
+    entries: Any = (),
+) -> E | EndWithOutput:
+    """The end of a lease, with its last frames, lines and entries if it has any."""
     checked = check_frames(frames)
-    lines = None if logs is None else lines_command(handle, logs)
-    append = None
+    append = journaled = None
     if checked:
         append = AppendFrames(
             execution_id=handle.execution_id,
@@ -33,9 +43,15 @@ def with_output(end: E, handle: Handle, frames: Any, logs: Any) -> E | EndWithOu
             attempt_index=handle.attempt_index,
             frames=checked,
         )
-    elif lines is None:
+    lines = None if logs is None else lines_command(handle, logs)
+    if entries != ():
+        several = check_list(entries, field="entries")
+        journaled = checkpoint_command(handle, several, None, config) if several else None
+    if append is None and lines is None and journaled is None:
         return end
-    return EndWithOutput(execution_id=handle.execution_id, append=append, lines=lines, end=end)
+    return EndWithOutput(
+        execution_id=handle.execution_id, append=append, lines=lines, entries=journaled, end=end
+    )
 
 
 def check_frames(frames: Any, *, least: int = 0) -> tuple[NewFrame, ...]:

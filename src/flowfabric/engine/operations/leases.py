@@ -158,13 +158,16 @@ def progress(machine: Machine, request: api.Progress) -> Progress:
 
 
 @commands(api.Delay)
-def delay(machine: Machine, request: api.Delay) -> Delay:
+def delay(machine: Machine, request: api.Delay) -> Delay | EndWithOutput:
     """Pause until an instant."""
     handle = machine.check_handle(request.handle)
     until = check_instant(request.delay_until, field="delay_until")
-    return Delay(
+    end = Delay(
         execution_id=handle.execution_id, fence=handle.fence, delay_until=until, source=LEASE_HOLDER
     )
+    if request.entries == ():
+        return end
+    return with_output(end, handle, machine.config, entries=request.entries)
 
 
 # --- finish --------------------------------------------------------------------------------------
@@ -182,9 +185,16 @@ def complete(machine: Machine, request: api.Complete) -> Complete | EndWithOutpu
         result=result,
         result_encoding=encoding,
     )
-    if request.logs is None and request.frames == ():
+    if request.logs is None and request.frames == () and request.entries == ():
         return end
-    return with_output(end, handle, request.frames, request.logs)
+    return with_output(
+        end,
+        handle,
+        machine.config,
+        frames=request.frames,
+        logs=request.logs,
+        entries=request.entries,
+    )
 
 
 @commands(api.CompleteExecution)
@@ -229,9 +239,16 @@ def fail(machine: Machine, request: api.Fail) -> Fail | EndWithOutput:
         jitter=jitter(),
         retry_after_ms=_retry_after(request.retry_after_ms),
     )
-    if request.logs is None and request.frames == ():
+    if request.logs is None and request.frames == () and request.entries == ():
         return end
-    return with_output(end, handle, request.frames, request.logs)
+    return with_output(
+        end,
+        handle,
+        machine.config,
+        frames=request.frames,
+        logs=request.logs,
+        entries=request.entries,
+    )
 
 
 @commands(api.FailExecution)

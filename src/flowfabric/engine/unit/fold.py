@@ -10,6 +10,7 @@ from flowfabric.engine.unit.commands import claims as claims
 from flowfabric.engine.unit.commands import due as due
 from flowfabric.engine.unit.commands import flow_repairs as flow_repairs
 from flowfabric.engine.unit.commands import flows as flows
+from flowfabric.engine.unit.commands import journal as journal
 from flowfabric.engine.unit.commands import keys as keys
 from flowfabric.engine.unit.commands import lanes as lanes
 from flowfabric.engine.unit.commands import limits as limits

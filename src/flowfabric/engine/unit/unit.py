@@ -26,10 +26,18 @@ class Unit:
     """One transaction's work. Waits, limits and flows are made when something asks for them: most
     transactions need none."""
 
-    def __init__(self, tx: Transaction, view: View, credits_of: Callable[[Offer], Credits]) -> None:
+    def __init__(
+        self,
+        tx: Transaction,
+        view: View,
+        credits_of: Callable[[Offer], Credits],
+        *,
+        is_again: bool = False,
+    ) -> None:
         self.tx = tx
         self.view = view
         self.credits_of = credits_of
+        self.is_again = is_again  # the commands were tried before: rows may be there already
         self.claims_left: Counter[Hashable] = Counter()  # executions that claims to come ask for
         self.pool: Pool | None = None
         self.overlay = Overlay(tx, view)
@@ -93,6 +101,8 @@ async def open_unit(
     commands: Sequence[Command[object]],
     moment: Callable[[int], Moment],
     credits_of: Callable[[Offer], Credits],
+    *,
+    is_again: bool = False,
 ) -> Unit:
     """A unit with everything its commands need: one look, then what depends on it, in one lock
     order: executions, then flows, then limits."""
@@ -102,7 +112,8 @@ async def open_unit(
     if need.members_of:
         need.executions |= await members_of(tx, need.members_of)
     found = await tx.look(_wanted(need))
-    unit = Unit(tx, View(moment(tx.now), found.catalog, found.executions), credits_of)
+    view = View(moment(tx.now), found.catalog, found.executions)
+    unit = Unit(tx, view, credits_of, is_again=is_again)
     if found.keys:
         unit.view.rows.take(KEYS, found.keys)
     unit.claims_left.update(need.claims)

@@ -28,6 +28,7 @@ class Replay(ExecutionCommand[Replayed], frozen=True, kw_only=True):
     reason: str = ""
     deadline_at: int | None = None
     cascade: bool = False  # in a flow: members it made impossible are replayed too
+    fresh: bool = False  # from the top, instead of going on by the journal
 
     def needs(self, need: Needs) -> None:
         """The execution, its flow, and the status of its lane."""
@@ -36,8 +37,14 @@ class Replay(ExecutionCommand[Replayed], frozen=True, kw_only=True):
         need.catalog = True
 
 
-def replay(execution: Execution | None, command: Replay, at: Moment) -> Decision[Replayed]:
-    """Counters, outcome and deadline start anew; the old attempts and results stay on record."""
+def replay(
+    execution: Execution | None, command: Replay, at: Moment, *, has_journal: bool = False
+) -> Decision[Replayed]:
+    """Counters, outcome and deadline start anew; the old attempts and results stay on record.
+
+    An execution with a journal goes on by it unless it is to start afresh. One without begins the
+    next journal, whose children are new.
+    """
     if execution is None or _goes_with_its_flow(execution):
         return Decision(not_found(command.execution_id))
     if not execution.is_terminal:
@@ -63,6 +70,8 @@ def replay(execution: Execution | None, command: Replay, at: Moment) -> Decision
         open_group=int(waits),
         blocking_detail="waiting for others to end" if waits else "",
         replay_count=execution.replay_count + 1,
+        journal_index=execution.journal_index + (command.fresh or not has_journal),
+        chapter_index=execution.chapter_index if has_journal and not command.fresh else 0,
         retry_count=0,
         reclaim_count=0,
         next_attempt_type=AttemptType.REPLAY,
@@ -86,6 +95,7 @@ def replay(execution: Execution | None, command: Replay, at: Moment) -> Decision
         reason=command.reason,
         replay_count=again.replay_count,
         previous_outcome=outcome.value,
+        journal_index=again.journal_index,
     )
     reply = Replayed(execution.execution_id, again.public_state, again.replay_count)
     answer = kept_end(execution, at)

@@ -12,6 +12,8 @@ from flowfabric.kernel.decision import Decision, Moment, Refused
 from flowfabric.kernel.execution.complete import Complete
 from flowfabric.kernel.execution.fail import Fail
 from flowfabric.kernel.execution.fence import not_found, refuse_unless_owner
+from flowfabric.kernel.execution.own import Delay
+from flowfabric.kernel.journal.checkpoint import Checkpoint
 from flowfabric.kernel.stream.log_lines import AppendLines
 from flowfabric.kernel.stream.retention import (
     best_effort_length,
@@ -25,7 +27,7 @@ from flowfabric.kernel.stream.summary import change_summary
 from flowfabric.model.execution import Execution, Fence
 from flowfabric.model.policy import StreamPolicy
 from flowfabric.model.record import Record, replace
-from flowfabric.model.results import Completed, RetryScheduled, TerminalFailed
+from flowfabric.model.results import Completed, Delayed, RetryScheduled, TerminalFailed
 from flowfabric.model.stream import (
     Appended,
     BestEffort,
@@ -60,20 +62,27 @@ class AppendFrames(ExecutionCommand[Appended], frozen=True, kw_only=True):
 
 
 class EndWithOutput(
-    ExecutionCommand[Completed | RetryScheduled | TerminalFailed], frozen=True, kw_only=True
+    ExecutionCommand[Completed | RetryScheduled | TerminalFailed | Delayed],
+    frozen=True,
+    kw_only=True,
 ):
-    """The last frames and log lines of an attempt, and its end: all or none."""
+    """The last frames, log lines and journal entries under a lease, and its end: all or none."""
 
     append: AppendFrames | None
     lines: AppendLines | None
-    end: Complete | Fail
+    entries: Checkpoint | None
+    end: Complete | Fail | Delay
+
+    @property
+    def parts(self) -> tuple[AppendFrames | AppendLines | Checkpoint, ...]:
+        """What comes before the end."""
+        parts = (self.append, self.lines, self.entries)
+        return tuple(part for part in parts if part is not None)
 
     def needs(self, need: Needs) -> None:
         """What all need."""
-        if self.append is not None:
-            self.append.needs(need)
-        if self.lines is not None:
-            self.lines.needs(need)
+        for part in self.parts:
+            part.needs(need)
         self.end.needs(need)
 
 

@@ -152,6 +152,17 @@ def guarded_statement(
     return _guarded(parts), [*_values(writes, parts), version]
 
 
+def held_statement(
+    writes: Sequence[tuple[Write, Columns]], uuid: str, version: str
+) -> tuple[str, list[Any]]:
+    """New rows beside one execution, if it still has this version: it is locked and not written.
+
+    It returns the number of locked rows.
+    """
+    parts = _parts(writes)
+    return _held(parts), [*_values(writes, parts), uuid, version]
+
+
 def _parts(writes: Sequence[tuple[Write, Columns]]) -> Parts:
     """The statements to send and their forms. Each new text must be prepared, so their number is
     kept small."""
@@ -201,6 +212,19 @@ def _guarded(parts: Parts) -> str:
     for number, sql in enumerate(others):
         word = "AND" if sql.startswith("UPDATE") else "WHERE"
         named.append(f"w{number} AS ({sql} {word} EXISTS (SELECT FROM held))")
+    return f"WITH {', '.join(named)} SELECT count(*) FROM held"
+
+
+@cache
+def _held(parts: Parts) -> str:
+    count = sum(len(shape) for _, shape in parts)
+    lock = (
+        f"SELECT FROM {TABLE} WHERE execution_id = ${count + 1}::text::uuid"
+        f" AND xmin = ${count + 2}::text::xid FOR UPDATE"
+    )
+    named = [*_gate(parts), f"held AS ({lock})"]
+    for number, sql in enumerate(_numbered_through(parts)):
+        named.append(f"w{number} AS ({sql} WHERE EXISTS (SELECT FROM held))")
     return f"WITH {', '.join(named)} SELECT count(*) FROM held"
 
 

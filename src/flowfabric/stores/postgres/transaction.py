@@ -19,11 +19,12 @@ from flowfabric.model.route import Route
 from flowfabric.stores.base import Changes, Corrupt
 from flowfabric.stores.codec import candidates_of
 from flowfabric.stores.logs import Log, Position
-from flowfabric.stores.postgres.arrays import COPY_FROM_BYTES, guarded_statement
+from flowfabric.stores.postgres.arrays import COPY_FROM_BYTES, guarded_statement, held_statement
 from flowfabric.stores.postgres.view import PostgresView
 from flowfabric.stores.routebook import RouteBook
 from flowfabric.stores.tables import (
     EPISODE_TABLES,
+    JOURNAL,
     SIGNALS,
     SUSPENSIONS,
     WAITPOINTS,
@@ -135,8 +136,11 @@ class PostgresTransaction(PostgresView):
             self._last = changes
 
     def _is_one_statement(self, changes: Changes) -> bool:
-        """Insert new rows, or write the next version of the execution that was read."""
+        """Insert new rows, or write the next version of the execution that was read, or add to its
+        journal."""
         seen = set() if self._seen is None else {self._seen[0]}
+        if _only_entries(changes):
+            return bool(seen) and _weight(changes) < COPY_FROM_BYTES
         return (
             changes.updated.keys() == seen
             and not (seen and changes.created)
@@ -154,7 +158,11 @@ class PostgresTransaction(PostgresView):
         if self._seen is None:
             await self._flush()
             return
-        sql, values = guarded_statement(self._writes, self._seen[1])
+        execution_id, version = self._seen
+        if changes.updated:
+            sql, values = guarded_statement(self._writes, version)
+        else:
+            sql, values = held_statement(self._writes, execution_id[-36:], version)
         if not await self._connection.fetchval(sql, *values):
             raise MustHold
 
@@ -165,6 +173,13 @@ class PostgresTransaction(PostgresView):
     async def trim(self, log: Log[Any], until: int, limit: int) -> list[Position]:
         await self.begin()
         return await super().trim(log, until, limit)
+
+
+def _only_entries(changes: Changes) -> bool:
+    """Whether entries of a journal are all that is written."""
+    return changes.rows.keys() == {JOURNAL} and not any(
+        getattr(changes, name) for name in changes.__slots__ if name != "rows"
+    )
 
 
 def _only_inserts(changes: Changes) -> bool:
@@ -178,10 +193,10 @@ def _only_inserts(changes: Changes) -> bool:
 def _only_waits(changes: Changes) -> bool:
     """Whether the small tables only change where the execution's own version guards them.
 
-    Every write to one of these tables also writes the next version of the execution.
+    Every write to one of these tables also writes the next version of the execution, or holds it.
     """
     return all(
-        table in EPISODE_TABLES
+        (table in EPISODE_TABLES or table is JOURNAL)
         and not each.deleted
         and (not each.updated or table in (SUSPENSIONS, WAITPOINTS))
         for table, each in changes.rows.items()
@@ -193,4 +208,6 @@ def _weight(changes: Changes) -> int:
     payloads = sum(len(body.payload) for _, body in changes.created.values())
     signals = changes.rows[SIGNALS].inserted if SIGNALS in changes.rows else ()
     payloads += sum(len(signal.payload or b"") for signal in signals)
+    entries = changes.rows[JOURNAL].inserted if JOURNAL in changes.rows else ()
+    payloads += sum(len(entry.value or b"") for entry in entries)
     return payloads + sum(len(attempt.result or b"") for attempt in changes.attempts)

@@ -16,6 +16,8 @@ from flowfabric.model.execution import Execution
 from flowfabric.model.quota import AdmissionState
 from flowfabric.model.record import replace
 from flowfabric.model.results import Replayed
+from flowfabric.stores.indexes import Search, by_key
+from flowfabric.stores.tables import JOURNAL
 
 Start = IssueClaimGrant | ClaimGranted | ClaimNamed | IssueReclaimGrant | ReclaimExecution
 
@@ -49,7 +51,8 @@ async def replay_named(unit: Unit, command: Replay) -> Replayed | Refused:
     current = view.executions.get(command.execution_id)
     if not isinstance(current, Execution):
         return view.decide(command)
-    decision = replay(current, command, view.at)
+    has_journal = current.is_terminal and await _has_journal(unit, current)
+    decision = replay(current, command, view.at, has_journal=has_journal)
     closed = refuse_entry(current.lane_id, unit.catalog)
     if decision.execution is not None and closed is not None:
         return closed
@@ -63,3 +66,9 @@ async def replay_named(unit: Unit, command: Replay) -> Replayed | Refused:
     if not isinstance(standing, Execution):
         return reply
     return replace(reply, public_state=standing.public_state)
+
+
+async def _has_journal(unit: Unit, execution: Execution) -> bool:
+    """Whether a handler has recorded anything that another run can go on by."""
+    journal = (execution.execution_id, execution.journal_index)
+    return bool(await unit.overlay.search(Search(by_key(JOURNAL), (journal,), limit=1)))

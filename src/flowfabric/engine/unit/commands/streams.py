@@ -6,11 +6,13 @@ from typing import Any, Final
 
 from flowfabric import limits
 from flowfabric.engine.unit.answers import first_answer
+from flowfabric.engine.unit.commands.journal import record
 from flowfabric.engine.unit.handlers import handles
 from flowfabric.engine.unit.unit import Unit
 from flowfabric.errors import Corruption
 from flowfabric.kernel.decision import Refused
 from flowfabric.kernel.execution.fence import refuse_unless_owner
+from flowfabric.kernel.journal.checkpoint import Checkpoint
 from flowfabric.kernel.stream.append import AppendFrames, EndWithOutput, Facts, append_frames
 from flowfabric.kernel.stream.log_lines import AppendLines, append_lines
 from flowfabric.kernel.stream.retention import trimmed_away
@@ -63,17 +65,17 @@ def _append_lines(unit: Unit, command: AppendLines) -> LogsAppended | Refused:
 
 @handles(EndWithOutput)
 async def end_with_output(unit: Unit, command: EndWithOutput) -> Any:
-    """The frames and lines first, then the end, which wakes readers. A repeated call finds its
-    lease over and nothing to write: it gets its first reply."""
+    """The parts first, then the end, which wakes readers. A repeated call finds its lease over and
+    nothing to write: it gets its first reply."""
     view = unit.view
-    for own in (command.append, command.lines):
+    for own in command.parts:
         execution = view.execution(command.execution_id)
-        if own is None or refuse_unless_owner(
-            execution, command.execution_id, own.fence, view.at.now
-        ):
+        if refuse_unless_owner(execution, command.execution_id, own.fence, view.at.now):
             continue
         if isinstance(own, AppendLines):
             appended: object = _append_lines(unit, own)
+        elif isinstance(own, Checkpoint):
+            appended = await record(unit, own)
         else:
             appended = await append(unit, own)
         if isinstance(appended, Refused):

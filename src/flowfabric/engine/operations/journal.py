@@ -1,0 +1,123 @@
+"""Journals: adding entries, loading them for a run of the handler, reading them for people."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from flowfabric import limits
+from flowfabric.api import journal as api
+from flowfabric.engine.machine import Machine
+from flowfabric.engine.operations.new_entries import checkpoint_command
+from flowfabric.engine.operations.performing import answers, commands
+from flowfabric.engine.operations.stream_reads import found_execution
+from flowfabric.kernel.execution.fence import refuse_unless_owner
+from flowfabric.kernel.journal.checkpoint import Checkpoint
+from flowfabric.model.checks import check_flag, check_integer
+from flowfabric.model.journal import EntryRow, JournalEntry, JournalPage
+from flowfabric.stores.base import Reader
+from flowfabric.stores.indexes import Search, by_key
+from flowfabric.stores.tables import JOURNAL
+
+_LOADED: Final = 1_000  # entries of one page for a worker
+_PAGE_BYTES: Final = 16 * 1024 * 1024  # of the values of one page, about
+_COUNT_MAX: Final = (1 << 30) - 1
+
+
+@commands(api.Checkpoint)
+def checkpoint(machine: Machine, request: api.Checkpoint) -> Checkpoint:
+    """By the owner."""
+    handle = machine.check_handle(request.handle)
+    return checkpoint_command(handle, request.entries, request.next_key, machine.config)
+
+
+@answers(api.LoadJournal)
+async def load_journal(machine: Machine, request: api.LoadJournal) -> JournalPage:
+    """By the owner: all entries were committed before its lease."""
+    handle, after = machine.check_handle(request.handle), _position(request.after)
+
+    async def work(reader: Reader) -> JournalPage:
+        execution = await found_execution(reader, handle.execution_id)
+        # Whether the lease has expired does not matter to a read: nothing can be based on it.
+        refusal = refuse_unless_owner(execution, handle.execution_id, handle.fence, now=0)
+        if refusal is not None:
+            raise refusal.to_error()
+        where = (handle.execution_id, execution.journal_index, execution.chapter_index)
+        return await _page(reader, where, after, _LOADED, hides_secrets=False)
+
+    return await machine.read(work)
+
+
+@answers(api.ReadJournal)
+async def read_journal(machine: Machine, request: api.ReadJournal) -> JournalPage:
+    """By anyone who may read."""
+    checked, after = machine.check_id(request.execution_id), _position(request.after)
+    limit = check_integer(request.limit, field="limit", least=1, most=limits.PAGE_MAX)
+    wants_values = check_flag(request.values, field="values")
+    journal = _index(request.journal_index, "journal_index")
+    chapter = _index(request.chapter_index, "chapter_index")
+
+    async def work(reader: Reader) -> JournalPage:
+        execution = await found_execution(reader, checked)
+        where = (
+            checked,
+            execution.journal_index if journal is None else journal,
+            execution.chapter_index if chapter is None else chapter,
+        )
+        return await _page(reader, where, after, limit, hides_values=not wants_values)
+
+    return await machine.read(work)
+
+
+async def _page(
+    reader: Reader,
+    where: tuple[str, int, int],
+    after: int,
+    limit: int,
+    *,
+    hides_secrets: bool = True,
+    hides_values: bool = False,
+) -> JournalPage:
+    search = Search(by_key(JOURNAL), (where,), after=(after,), limit=limit + 1)
+    rows = await reader.search(search)
+    taken, size = rows[:limit], 0
+    for count, row in enumerate(taken, 1):
+        size += len(row.value or b"")
+        if size > _PAGE_BYTES:
+            taken = taken[:count]
+            break
+    entries = [
+        _shown(row, hides=hides_values or (hides_secrets and bool(row.is_secret))) for row in taken
+    ]
+    return JournalPage(tuple(entries), where[1], where[2], len(taken) < len(rows))
+
+
+def _shown(row: EntryRow, *, hides: bool) -> JournalEntry:
+    return JournalEntry(
+        row.position,
+        row.key,
+        row.kind,
+        row.state,
+        row.asked,
+        row.tries,
+        row.began_at,
+        row.took_ms,
+        row.recorded_at,
+        row.attempt_index,
+        len(row.value or b""),
+        None if hides else row.value,
+        row.digest,
+        row.error,
+        row.code,
+        row.next_key,
+        bool(row.is_secret),
+    )
+
+
+def _position(after: object) -> int:
+    if after is None:
+        return -1
+    return check_integer(after, field="after", least=0, most=_COUNT_MAX)
+
+
+def _index(value: object, field: str) -> int | None:
+    return None if value is None else check_integer(value, field=field, least=0, most=_COUNT_MAX)

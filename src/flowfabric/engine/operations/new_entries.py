@@ -1,0 +1,168 @@
+"""The checks of journal entries, wherever they come with."""
+
+from __future__ import annotations
+
+from typing import Any, Final, TypeGuard
+
+from flowfabric import limits
+from flowfabric.config import EngineConfig
+from flowfabric.engine.operations.requests import check_payload
+from flowfabric.errors import InvalidInput, PayloadTooLarge
+from flowfabric.kernel.journal.checkpoint import Checkpoint
+from flowfabric.model.checks import check_flag, check_instant, check_integer, check_list, check_text
+from flowfabric.model.handle import Handle
+from flowfabric.model.journal import CodeMark, EntryError, EntryKind, EntryState, NewEntry
+from flowfabric.model.limit_checks import check_word
+from flowfabric.model.nesting import JSON
+from flowfabric.model.record import replace
+
+DIGEST_BYTES: Final = 8
+_COUNT_MAX: Final = (1 << 30) - 1
+_NAMES_MAX: Final = 64  # ancestors of an exception
+
+
+def checkpoint_command(
+    handle: Handle, entries: Any, next_key: Any, config: EngineConfig
+) -> Checkpoint:
+    """The command that adds these entries."""
+    return Checkpoint(
+        execution_id=handle.execution_id,
+        fence=handle.fence,
+        entries=check_entries(entries, config),
+        next_key=None if next_key is None else check_key(next_key, field="next_key"),
+    )
+
+
+def check_entries(entries: Any, config: EngineConfig) -> tuple[NewEntry, ...]:
+    """At least one entry, their positions one after the other."""
+    several = entries if type(entries) is tuple else check_list(entries, field="entries")
+    if not 1 <= len(several) <= limits.ENTRIES_MAX:
+        detail = f"entries: {len(several)} is not between 1 and {limits.ENTRIES_MAX}"
+        raise InvalidInput(detail, field="entries")
+    checked = tuple([_entry(each, config) for each in several])
+    first = checked[0].position
+    for at, entry in enumerate(checked, first):
+        if entry.position != at:
+            detail = f"entry.position: {entry.position} does not follow {at - 1}"
+            raise InvalidInput(detail, field="entry.position")
+    size = sum(len(entry.value) for entry in checked if entry.value is not None)
+    if size > limits.CHECKPOINT_BYTES_MAX:
+        most = limits.CHECKPOINT_BYTES_MAX
+        detail = f"entries: {size} bytes is over the limit {most}"
+        raise PayloadTooLarge(detail, field="entries", limit=most)
+    return checked
+
+
+def check_key(value: object, *, field: str) -> str:
+    """The key of an entry."""
+    return check_text(value, field=field, max_bytes=limits.ENTRY_KEY_BYTES)
+
+
+def _entry(entry: object, config: EngineConfig) -> NewEntry:
+    """One entry, with its words as words and its numbers as numbers."""
+    if _is_plain(entry, config):
+        return entry
+    if not isinstance(entry, NewEntry):
+        detail = f"entries: expected a NewEntry, got {type(entry).__name__}"
+        raise InvalidInput(detail, field="entries")
+    value: object = entry.value
+    if value is not None:
+        value = check_payload(value, JSON, config, field="entry.value")
+    return replace(
+        entry,
+        position=_count(entry.position, "entry.position"),
+        key=check_key(entry.key, field="entry.key"),
+        kind=check_word(entry.kind, EntryKind, field="entry.kind"),
+        state=check_word(entry.state, EntryState, field="entry.state"),
+        asked=_count(entry.asked, "entry.asked"),
+        value=value,
+        digest=_digest(entry.digest),
+        error=_error(entry.error),
+        tries=_count(entry.tries, "entry.tries"),
+        began_at=check_instant(entry.began_at, field="entry.began_at"),
+        took_ms=check_integer(
+            entry.took_ms, field="entry.took_ms", least=0, most=limits.INSTANT_MS_MAX
+        ),
+        is_secret=check_flag(entry.is_secret, field="entry.is_secret"),
+        code=_code(entry.code),
+    )
+
+
+def _is_plain(entry: object, config: EngineConfig) -> TypeGuard[NewEntry]:
+    """Whether an entry is of the usual form, which needs no copy: many come at once."""
+    if type(entry) is not NewEntry or type(entry.key) is not str:
+        return False
+    value, digest = entry.value, entry.digest
+    numbers = (entry.position, entry.asked, entry.tries, entry.began_at, entry.took_ms)
+    return (
+        entry.error is None
+        and entry.code is None
+        and entry.is_secret is False
+        and 0 < len(entry.key) <= limits.ENTRY_KEY_BYTES
+        and entry.key.isascii()
+        and entry.key.isprintable()
+        and type(entry.kind) is EntryKind
+        and type(entry.state) is EntryState
+        and type(value) is bytes
+        and len(value) <= min(config.payload_bytes_max, _SHALLOW_BYTES)
+        and (digest is None or (type(digest) is bytes and len(digest) <= DIGEST_BYTES))
+        and all(type(each) is int for each in numbers)
+        and min(numbers) >= 0
+        and max(entry.position, entry.asked, entry.tries) <= _COUNT_MAX
+        and max(entry.began_at, entry.took_ms) <= limits.INSTANT_MS_MAX
+    )
+
+
+_SHALLOW_BYTES: Final = 2 * limits.JSON_DEPTH_MAX  # too short to nest too deep
+
+
+def _count(value: object, field: str) -> int:
+    return check_integer(value, field=field, least=0, most=_COUNT_MAX)
+
+
+def _digest(value: object) -> bytes | None:
+    if value is None:
+        return None
+    field = "entry.digest"
+    if not isinstance(value, bytes | bytearray | memoryview):
+        raise InvalidInput(f"{field}: expected bytes, got {type(value).__name__}", field=field)
+    if len(value) > DIGEST_BYTES:
+        raise InvalidInput(f"{field}: is longer than {DIGEST_BYTES} bytes", field=field)
+    return bytes(value)
+
+
+def _error(error: object) -> EntryError | None:
+    if error is None:
+        return None
+    field = "entry.error"
+    if not isinstance(error, EntryError):
+        raise InvalidInput(f"{field}: expected an EntryError", field=field)
+    names = check_list(error.names, field=f"{field}.names")
+    if len(names) > _NAMES_MAX:
+        raise InvalidInput(f"{field}.names: more than {_NAMES_MAX}", field=f"{field}.names")
+    arguments = error.arguments
+    if arguments is not None:
+        arguments = _text(arguments, f"{field}.arguments", limits.FAILURE_REASON_BYTES)
+    return EntryError(
+        _text(error.category, f"{field}.category", limits.NAME_BYTES),
+        _text(error.reason, f"{field}.reason", limits.FAILURE_REASON_BYTES),
+        tuple(_text(name, f"{field}.names", limits.NAME_BYTES) for name in names),
+        arguments,
+        check_flag(error.is_permanent, field=f"{field}.is_permanent"),
+    )
+
+
+def _text(value: object, field: str, most: int) -> str:
+    return check_text(value, field=field, max_bytes=most, empty=True, control=True)
+
+
+def _code(code: object) -> CodeMark | None:
+    if code is None:
+        return None
+    field = "entry.code"
+    if not isinstance(code, CodeMark):
+        raise InvalidInput(f"{field}: expected a CodeMark", field=field)
+    version = code.version
+    if version is not None:
+        version = check_text(version, field=f"{field}.version", max_bytes=limits.NAME_BYTES)
+    return CodeMark(_count(code.format, f"{field}.format"), version)

@@ -1,0 +1,37 @@
+"""Commands about journals."""
+
+from __future__ import annotations
+
+from flowfabric.engine.unit.corrupt import readable
+from flowfabric.engine.unit.handlers import handles
+from flowfabric.engine.unit.unit import Unit
+from flowfabric.errors import Corruption
+from flowfabric.kernel.decision import Refused
+from flowfabric.kernel.journal.checkpoint import Checkpoint, checkpoint
+from flowfabric.model.journal import Checkpointed, EntryRow
+from flowfabric.stores.base import Corrupt
+from flowfabric.stores.tables import JOURNAL, Key
+
+
+@handles(Checkpoint)
+async def record(unit: Unit, command: Checkpoint) -> Checkpointed | Refused:
+    """By the owner of the lease."""
+    view = unit.view
+    current = view.executions.get(command.execution_id)
+    if isinstance(current, Corrupt):
+        return Refused(Corruption, f"execution {current.execution_id}: {current.detail}")
+    known: dict[int, EntryRow] = {}
+    if current is not None:
+        journal = (current.execution_id, current.journal_index, current.chapter_index)
+        keys: list[Key] = [(*journal, entry.position) for entry in command.entries]
+        # Nearly always the positions are free: only after a first try has collided is it worth a
+        # look.
+        if unit.is_again:
+            found, spoiled = await readable(unit.tx.peek_rows, JOURNAL, keys)
+            if spoiled:
+                return Refused(Corruption, next(iter(spoiled.values())))
+            view.rows.take(JOURNAL, found)
+        for key in keys:
+            if (row := view.rows.get(JOURNAL, key)) is not None:
+                known[key[-1]] = row
+    return view.apply(None, checkpoint(current, known, command, view.at), command)

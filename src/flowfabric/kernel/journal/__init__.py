@@ -1,0 +1,1 @@
+"""Rules of journals: what a checkpoint may add, and what a run of a handler finds."""

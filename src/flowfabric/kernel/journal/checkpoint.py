@@ -1,0 +1,93 @@
+"""Checkpoint: the owner of a lease adds entries to the journal of its execution."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from flowfabric import limits
+from flowfabric.errors import Corruption, JournalFull
+from flowfabric.kernel.command import ExecutionCommand
+from flowfabric.kernel.decision import Decision, Moment, Refused
+from flowfabric.kernel.execution.fence import not_found, refuse_unless_owner
+from flowfabric.model.execution import Execution, Fence
+from flowfabric.model.journal import Checkpointed, EntryRow, NewEntry
+from flowfabric.model.record import replace
+
+
+class Checkpoint(ExecutionCommand[Checkpointed], frozen=True, kw_only=True):
+    """Add entries, all or none. The execution is held and not written."""
+
+    fence: Fence
+    entries: tuple[NewEntry, ...]
+    next_key: str | None = None
+
+
+def checkpoint(
+    execution: Execution | None,
+    known: Mapping[int, EntryRow],
+    command: Checkpoint,
+    at: Moment,
+) -> Decision[Checkpointed]:
+    """New rows. Only one owner at a time counts positions, so an entry that is there was written by
+    this very command, sent before; any other one is damage.
+
+    `known`: entries at the positions of the command.
+    """
+    refusal = refuse_unless_owner(execution, command.execution_id, command.fence, at.now)
+    if refusal is not None or execution is None:
+        return Decision(refusal or not_found(command.execution_id))
+    last = command.entries[-1].position
+    if last >= limits.JOURNAL_ENTRIES_MAX:
+        return Decision(journal_full(limits.JOURNAL_ENTRIES_MAX, "entries"))
+    rows = [_row(execution, entry, at.now) for entry in command.entries]
+    if command.next_key is not None:
+        rows[-1] = replace(rows[-1], next_key=command.next_key)
+    fresh = []
+    for row in rows:
+        before = known.get(row.position)
+        if before is None:
+            fresh.append(row)
+        elif not before.repeats(row):
+            return Decision(_occupied(before, row))
+    return Decision(Checkpointed(last), saves=tuple(fresh))
+
+
+def journal_full(limit: int, what: str) -> Refused:
+    """No more fits into this chapter."""
+    detail = (
+        f"the journal has {limit:,} {what}, which is all it may have: split the work among "
+        "children, or let each step do more"
+    )
+    return Refused(JournalFull, detail, {"limit": limit})
+
+
+def _occupied(before: EntryRow, row: EntryRow) -> Refused:
+    detail = (
+        f"execution {row.execution_id}: entry {row.position} of its journal is {before.key!r} and "
+        f"was to be {row.key!r}"
+    )
+    return Refused(Corruption, detail)
+
+
+def _row(execution: Execution, entry: NewEntry, now: int) -> EntryRow:
+    return EntryRow(
+        execution.execution_id,
+        execution.journal_index,
+        execution.chapter_index,
+        entry.position,
+        entry.asked,
+        entry.key,
+        entry.kind,
+        entry.state,
+        entry.tries,
+        entry.began_at,
+        entry.took_ms,
+        now,
+        execution.attempt_index or 0,
+        execution.lease_epoch,
+        int(entry.is_secret),
+        entry.value,
+        entry.digest,
+        entry.error,
+        entry.code,
+    )

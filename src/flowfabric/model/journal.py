@@ -1,0 +1,149 @@
+"""The journal of an execution: what its handler has done, entry by entry, so that another run of it
+goes on where the last one stopped.
+
+Entries are only ever added. Of several with one key the last one counts.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Final
+
+from flowfabric.model.columns import Counter, Instant, Long
+from flowfabric.model.record import Record
+
+FORMAT: Final = 1  # of the entries; the first one of a journal names it
+
+
+class EntryKind(StrEnum):
+    """What an entry records."""
+
+    STEP = "step"  # a function that ended
+    RETRYING = "retrying"  # failed tries of a step, and when it goes on
+    VALUE = "value"  # a value that another run must not choose anew
+
+
+class EntryState(StrEnum):
+    """How it ended."""
+
+    OK = "ok"
+    FAILED = "failed"
+    OPEN = "open"  # it goes on
+    REOPENED = "reopened"  # it failed and ended an attempt: the next attempt tries it again
+
+
+class EntryError(Record, frozen=True):
+    """Why a step failed.
+
+    `names`: the class of the exception and its ancestors, nearest first. `arguments`: those of an
+    exception that is raised again as itself, as JSON.
+    """
+
+    category: str
+    reason: str
+    names: tuple[str, ...] = ()
+    arguments: str | None = None
+    is_permanent: bool = False
+
+
+class CodeMark(Record, frozen=True):
+    """Which code began a journal."""
+
+    format: int = FORMAT
+    version: str | None = None
+
+
+class NewEntry(Record, frozen=True, kw_only=True):
+    """One entry to add.
+
+    `position`: among the entries of its journal and chapter, from 0. `asked`: which call of its
+    scope it was. `key`: `scope/name#n`. `digest`: of the arguments. `tries`: how often it was
+    tried. `value`: JSON.
+    """
+
+    position: int
+    key: str
+    kind: EntryKind = EntryKind.STEP
+    state: EntryState = EntryState.OK
+    asked: int = 0
+    value: bytes | None = None
+    digest: bytes | None = None
+    error: EntryError | None = None
+    tries: int = 1
+    began_at: int = 0
+    took_ms: int = 0
+    is_secret: bool = False
+    code: CodeMark | None = None
+
+
+class EntryRow(Record, frozen=True):
+    """One entry as stored. Written under the lock of its execution, and never again."""
+
+    execution_id: str
+    journal_index: Counter
+    chapter_index: Counter
+    position: Counter
+    asked: Counter
+    key: str
+    kind: EntryKind
+    state: EntryState
+    tries: Counter
+    began_at: Instant
+    took_ms: Long
+    recorded_at: Instant
+    attempt_index: Counter
+    lease_epoch: Long
+    is_secret: Counter  # 1: shown in no listing
+    value: bytes | None = None
+    digest: bytes | None = None
+    error: EntryError | None = None
+    code: CodeMark | None = None
+    # What the handler asked for next, on the last entry of a checkpoint that something waited for.
+    next_key: str | None = None
+
+    def repeats(self, other: EntryRow) -> bool:
+        """Whether both record the same end of the same call."""
+        return (
+            self.key == other.key
+            and self.kind is other.kind
+            and self.state is other.state
+            and self.digest == other.digest
+            and self.lease_epoch == other.lease_epoch
+        )
+
+
+class JournalEntry(Record, frozen=True):
+    """One entry as readers get it. A secret one has no value."""
+
+    position: int
+    key: str
+    kind: EntryKind
+    state: EntryState
+    asked: int
+    tries: int
+    began_at: int
+    took_ms: int
+    recorded_at: int
+    attempt_index: int
+    size: int
+    value: bytes | None = None
+    digest: bytes | None = None
+    error: EntryError | None = None
+    code: CodeMark | None = None
+    next_key: str | None = None
+    is_secret: bool = False
+
+
+class JournalPage(Record, frozen=True):
+    """Some entries in their order; read on after the position of the last one."""
+
+    entries: tuple[JournalEntry, ...]
+    journal_index: int
+    chapter_index: int
+    has_more: bool = False
+
+
+class Checkpointed(Record, frozen=True):
+    """Every entry up to this position is durable."""
+
+    position: int
