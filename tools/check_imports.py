@@ -56,7 +56,10 @@ ALLOWED: dict[str, set[str]] = {
     "loops": {"engine", "model", "api", "kernel", "stores.base", "clock", "ids"} | EVERYWHERE,
     "assemble": BELOW_SDK,
     # What people touch knows the waist, and the composition root that opens an engine behind it.
-    "sdk": {"model", "api", "assemble"} | EVERYWHERE | OUTSIDE,
+    # A worker retries steps and reads journals by the same rules as an engine.
+    "sdk": {"model", "api", "assemble", "kernel.journal.lookup", "kernel.execution.retry"}
+    | EVERYWHERE
+    | OUTSIDE,
     # Measures through the public calls; knows stores only by their URLs.
     "bench": {"model", "api", "assemble", "sdk"} | EVERYWHERE | OUTSIDE,
     "cli": {"model", "api", "assemble", "sdk", "bench", PACKAGE} | EVERYWHERE | OUTSIDE,

@@ -8,6 +8,7 @@ from flowfabric.errors import (
     InvalidInput,
     InvalidPayload,
     InvalidToken,
+    JournalFull,
     NotFound,
     OutcomeUnknown,
     StoreUnavailable,
@@ -19,6 +20,7 @@ from flowfabric.model.budget import AlreadyApplied, BudgetStatus, HardBreach, Ok
 from flowfabric.model.feed import Event
 from flowfabric.model.flow import CancellationPolicy, FlowState
 from flowfabric.model.flow_results import FlowSnapshot
+from flowfabric.model.journal import EntryKind, EntryState, JournalEntry
 from flowfabric.model.log_lines import LogLine
 from flowfabric.model.policy import ExponentialBackoff, FixedBackoff, RetryPolicy
 from flowfabric.model.quota import QuotaPolicy, QuotaStatus
@@ -42,24 +44,33 @@ from flowfabric.sdk.context.spending import Spend, SyncSpend
 from flowfabric.sdk.errors import (
     BudgetExceeded,
     ChildFailed,
+    DuplicateStepKey,
     EventLoopRunning,
     Fatal,
     FlowFailed,
     InvalidLink,
     InvalidTask,
+    JournaledCallError,
+    JournalMismatch,
+    NestedStep,
+    OutsideScope,
     ResultMismatch,
+    ResultTooLarge,
     Retry,
     RunCancelled,
     RunError,
     RunExpired,
     RunFailed,
     SpawnMismatch,
+    StepFailed,
 )
 from flowfabric.sdk.fabric import Fabric
 from flowfabric.sdk.flow.flow import Flow
 from flowfabric.sdk.flow.joins import Join, Node, all_done, quorum
 from flowfabric.sdk.flow.run import FlowRun, NodeChange
 from flowfabric.sdk.flow.sync import SyncFlow, SyncFlowRun
+from flowfabric.sdk.journal.scopes import StepInfo, current_step
+from flowfabric.sdk.journal.steps import Step
 from flowfabric.sdk.run import Run
 from flowfabric.sdk.selecting import ManyChanged, RunFilter
 from flowfabric.sdk.task import Call, Task
@@ -74,7 +85,10 @@ __all__ = [
     "Child",
     "ChildFailed",
     "Context",
+    "DuplicateStepKey",
     "EngineConfig",
+    "EntryKind",
+    "EntryState",
     "Event",
     "EventLoopRunning",
     "ExecutionSnapshot",
@@ -99,18 +113,25 @@ __all__ = [
     "InvalidTask",
     "InvalidToken",
     "Join",
+    "JournalEntry",
+    "JournalFull",
+    "JournalMismatch",
+    "JournaledCallError",
     "LogLine",
     "ManyChanged",
+    "NestedStep",
     "Node",
     "NodeChange",
     "NotFound",
     "Ok",
     "OutcomeUnknown",
+    "OutsideScope",
     "PublicState",
     "QuotaPolicy",
     "QuotaStatus",
     "ReceivedSignal",
     "ResultMismatch",
+    "ResultTooLarge",
     "ResumeCause",
     "Retry",
     "RetryPolicy",
@@ -130,6 +151,9 @@ __all__ = [
     "SpendingPage",
     "Statistic",
     "Statistics",
+    "Step",
+    "StepFailed",
+    "StepInfo",
     "StoreUnavailable",
     "SyncContext",
     "SyncFabric",
@@ -151,6 +175,7 @@ __all__ = [
     "any_of",
     "approval",
     "count",
+    "current_step",
     "quorum",
     "signal",
 ]

@@ -7,9 +7,11 @@ stay local in an index; N is the partition, a hash of the UUID (of the flow's fo
 from __future__ import annotations
 
 import binascii
+import hashlib
 import os
 import random
 import threading
+import uuid
 
 from flowfabric.clock import SystemClock
 from flowfabric.limits import FLOW_PARTITIONS_DEFAULT
@@ -100,6 +102,18 @@ def _uuid4(text: str) -> str:
     """32 random hex digits as a UUID of version 4, spelled out because claims mint thousands."""
     variant = _VARIANT[text[16]]
     return f"{text[:8]}-{text[8:12]}-4{text[13:16]}-{variant}{text[17:20]}-{text[20:]}"
+
+
+def derived_uuid(*parts: object) -> str:
+    """The same UUID for the same parts; no secret."""
+    text = "\n".join(map(str, parts))
+    made = bytearray(hashlib.blake2b(text.encode(), digest_size=16).digest())
+    made[6] = made[6] & 0x0F | 0x80  # version 8: made by a rule of our own
+    made[8] = made[8] & 0x3F | 0x80
+    return str(uuid.UUID(bytes=bytes(made)))
+
+
+Random = random.Random  # numbers derived from a seed
 
 
 def new_signing_secret() -> str:

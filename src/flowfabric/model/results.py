@@ -307,6 +307,7 @@ class ExecutionSnapshot(Record, frozen=True):
     progress_message: str | None = None
     bounds: Bounds = UNBOUNDED
     blocked_until: int | None = None
+    journal_index: int = 0
 
 
 class Outcome(Record, frozen=True):

@@ -8,7 +8,7 @@ never imported here.
 from __future__ import annotations
 
 import re
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -35,7 +35,12 @@ def _load(kind: Any, plain: Any) -> Any:
     return validate(plain)
 
 
-_ENCODER: Final = msgspec.json.Encoder(enc_hook=_dump)
+def encoder(order: Literal["deterministic"] | None = None) -> msgspec.json.Encoder:
+    """A writer of values; `deterministic`: sets and mappings in one order in every process."""
+    return msgspec.json.Encoder(enc_hook=_dump, order=order)
+
+
+_ENCODER: Final = encoder()
 encode = _ENCODER.encode
 # A value that nests too deep ends in a RecursionError, either way.
 DecodeErrors: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)

@@ -113,6 +113,76 @@ class FlowFailed(FlowFabricError):
         return dict(self.fields.get("failures", {}))
 
 
+class StepFailed(FlowFabricError):
+    """A step of this run failed for good. Catch it, or let it fail the attempt.
+
+    Raised in a handler, in its first run and in every later one alike. One that ends the attempt is
+    tried again by the next attempt; one that the handler catches is history. `except` clauses match
+    this class, and those a step names in `raises=`; `is_a` asks for the original one.
+    """
+
+    code, status = "step_failed", 409
+
+    @property
+    def step(self) -> str:
+        """The key of the step."""
+        return str(self.fields.get("step", ""))
+
+    @property
+    def category(self) -> str:
+        """The name of the exception's class; `timeout` for a try that took too long."""
+        return str(self.fields.get("category", ""))
+
+    @property
+    def reason(self) -> str:
+        """The exception in a line, and below it where it was raised."""
+        return str(self.fields.get("reason", ""))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The class of the exception and its ancestors, by name."""
+        return tuple(self.fields.get("names", ()))
+
+    @property
+    def is_permanent(self) -> bool:
+        """Whether another attempt would fail in the same way."""
+        return bool(self.fields.get("is_permanent", False))
+
+    def is_a(self, kind: type[BaseException]) -> bool:
+        """Whether the original exception was of this class."""
+        return kind.__name__ in self.names
+
+
+class ResultTooLarge(StepFailed):
+    """The result of a step is too large. Store it elsewhere and return its address."""
+
+    code = "result_too_large"
+
+
+class JournaledCallError(FlowFabricError):
+    """The call cannot be recorded as it is written. Correct the code of the handler."""
+
+    code, status = "journaled_call_error", 500
+
+
+class OutsideScope(JournaledCallError):
+    """The call is made where its order depends on chance. Give it a scope or a key of its own."""
+
+    code = "outside_scope"
+
+
+class NestedStep(JournaledCallError):
+    """A step cannot call another one: record the two one after the other, from the handler."""
+
+    code = "nested_step"
+
+
+class DuplicateStepKey(JournaledCallError):
+    """Two calls of one scope have the same key. Give each its own."""
+
+    code = "duplicate_step_key"
+
+
 class SpawnMismatch(FlowFabricError):
     """The handler spawned something else than the last time it came here.
 
@@ -231,6 +301,15 @@ class Parked(BaseException):
 
 class Suspension(BaseException):
     """The execution waits. Let it pass: the handler is called again when the wait has ended."""
+
+
+class JournalMismatch(BaseException):
+    """The code does not fit what is recorded. Let it pass: the worker holds the execution, and an
+    operator decides."""
+
+    def __init__(self, detail: str) -> None:
+        super().__init__(detail)
+        self.detail = detail
 
 
 class Stopped(BaseException):

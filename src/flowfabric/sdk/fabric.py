@@ -29,6 +29,7 @@ from flowfabric.sdk.errors import InvalidTask
 from flowfabric.sdk.events import events_of
 from flowfabric.sdk.flow.flow import Flow
 from flowfabric.sdk.flow.run import FlowRun
+from flowfabric.sdk.journal.steps import StepDecorator
 from flowfabric.sdk.limits import LimitMethods
 from flowfabric.sdk.listening import TRIES_DEFAULT, Listener, listener
 from flowfabric.sdk.options import SubmitOptions
@@ -100,6 +101,22 @@ class Fabric(LimitMethods, WaitMethods, RunMethods, StatisticMethods):
     def task(self) -> TaskDecorator:
         """Decorates functions: `@ff.task` or `@ff.task(lane=…, retries=…)`."""
         return TaskDecorator(self)
+
+    @property
+    def step(self) -> StepDecorator:
+        """Decorates functions whose calls in a handler are recorded: `@ff.step`, or with options
+        `@ff.step(retries=3, timeout="30s")`.
+
+        ```
+        @ff.step(retries=5)
+        async def charge(amount: int) -> str: ...
+
+        @ff.task
+        async def order(amount: int) -> str:
+            return await charge(amount)  # once, however often the handler is run
+        ```
+        """
+        return StepDecorator()
 
     @property
     def tasks(self) -> Mapping[str, Task[..., Any]]:

@@ -94,7 +94,7 @@ class TaskOptions:
     def policy(self) -> ExecutionPolicy:
         """The policy of every execution of the task."""
         return ExecutionPolicy(
-            retry_policy=self._retry_policy(),
+            retry_policy=retry_policy(self.retries, self.backoff, self.retry_on),
             timeout_policy=TimeoutPolicy(
                 attempt_timeout_ms=_optional_ms(self.timeout, "timeout"),
                 execution_deadline_ms=_optional_ms(self.deadline, "deadline"),
@@ -119,18 +119,24 @@ class TaskOptions:
         detail = f"log_level: {shown(level, 80)} is not one of {words}, a number or None"
         raise InvalidInput(detail, field="log_level")
 
-    def _retry_policy(self) -> RetryPolicy | None:
-        if isinstance(self.retries, RetryPolicy):
-            if self.backoff is not None or self.retry_on:
-                detail = "retries: a RetryPolicy says backoff and retry_on itself"
-                raise InvalidInput(detail, field="retries")
-            return self.retries
-        policy = RetryPolicy(
-            max_retries=self.retries,
-            backoff=_backoff(self.backoff),
-            retryable_categories=_categories(self.retry_on),
-        )
-        return None if policy.max_retries == 0 else policy
+
+def retry_policy(
+    retries: int | RetryPolicy,
+    backoff: Backoff | None,
+    retry_on: Iterable[type[BaseException] | str],
+) -> RetryPolicy | None:
+    """The policy that these options say; None without retries."""
+    if isinstance(retries, RetryPolicy):
+        if backoff is not None or retry_on:
+            detail = "retries: a RetryPolicy says backoff and retry_on itself"
+            raise InvalidInput(detail, field="retries")
+        return retries
+    policy = RetryPolicy(
+        max_retries=retries,
+        backoff=_backoff(backoff),
+        retryable_categories=_categories(retry_on),
+    )
+    return None if policy.max_retries == 0 else policy
 
 
 def _backoff(value: Backoff | None) -> FixedBackoff | ExponentialBackoff:

@@ -55,14 +55,10 @@ def replay(
     if command.deadline_at is not None and command.deadline_at <= at.now:
         return refuse(InvalidInput, "deadline_at: is in the past", field="deadline_at")
     outcome = execution.state.terminal_outcome
-    relative = execution.policy.timeout_policy.execution_deadline_ms
-    deadline_at = command.deadline_at
-    if deadline_at is None and relative is not None:
-        deadline_at = at.now + relative
+    goes_on = has_journal and not command.fresh
     # A skipped member waits again for its dependencies; its flow reopens the group.
     waits = execution.flow_id is not None and outcome is TerminalOutcome.SKIPPED
-    attempt = AttemptState.PENDING_REPLAY_ATTEMPT
-    reason = BlockingReason.WAITING_FOR_CHILDREN
+    attempt, reason = AttemptState.PENDING_REPLAY_ATTEMPT, BlockingReason.WAITING_FOR_CHILDREN
     again = let_go(
         execution,
         blocked(reason, attempt) if waits else waiting(attempt),
@@ -70,13 +66,13 @@ def replay(
         open_group=int(waits),
         blocking_detail="waiting for others to end" if waits else "",
         replay_count=execution.replay_count + 1,
-        journal_index=execution.journal_index + (command.fresh or not has_journal),
-        chapter_index=execution.chapter_index if has_journal and not command.fresh else 0,
+        journal_index=execution.journal_index + (not goes_on),
+        chapter_index=execution.chapter_index if goes_on else 0,
         retry_count=0,
         reclaim_count=0,
         next_attempt_type=AttemptType.REPLAY,
         eligible_at=at.now,
-        deadline_at=deadline_at,
+        deadline_at=_deadline_at(execution, command, at),
         completed_at=None,
         purge_at=None,
         failure_reason=None,
@@ -101,6 +97,13 @@ def replay(
     answer = kept_end(execution, at)
     saves = () if answer is None else (answer,)
     return Decision(reply, again, None, (audit,), saves)
+
+
+def _deadline_at(execution: Execution, command: Replay, at: Moment) -> int | None:
+    relative = execution.policy.timeout_policy.execution_deadline_ms
+    if command.deadline_at is None and relative is not None:
+        return at.now + relative
+    return command.deadline_at
 
 
 def _goes_with_its_flow(execution: Execution) -> bool:

@@ -14,17 +14,15 @@ from typing import (
     Any,
     Final,
     Generic,
-    Literal,
     ParamSpec,
     Protocol,
     TypeVar,
     cast,
-    overload,
 )
 
 from flowfabric.api.executions import NewExecution
 from flowfabric.errors import IdempotencyConflict, InvalidInput, NotFound
-from flowfabric.model.checks import check_flag, check_list
+from flowfabric.model.checks import check_list
 from flowfabric.model.policy import DEFAULT_POLICY, ExecutionPolicy
 from flowfabric.model.record import replace
 from flowfabric.model.results import Outcome
@@ -77,7 +75,7 @@ class Family:
     def __init__(self, owner: Parent) -> None:
         self._owner = owner
         self._spawned = 0
-        self._life: int | None = None  # how often the parent was replayed
+        self._life: int | None = None  # the journal of the parent: a fresh replay has another one
 
     def number(self, calls: Sequence[Call[Any]]) -> list[tuple[int, Call[Any]]]:
         """Number each call at once: code that runs in between must not change the order."""
@@ -87,7 +85,8 @@ class Family:
 
     async def spawn(self, numbered: Sequence[tuple[int, Call[Any]]]) -> list[Child[Any]]:
         """Record children, or find those an earlier run of the handler recorded."""
-        life = await self._replays()
+        await self._owner.settle()
+        life = await self._journal_index()
         requests = [(at, self._request(call, life, at)) for at, call in numbered]
         ids: list[str] = []
         for start in range(0, len(requests), _AT_ONCE):
@@ -97,13 +96,13 @@ class Family:
             for execution_id, (_, call) in zip(ids, numbered, strict=True)
         ]
 
-    async def _replays(self) -> int:
+    async def _journal_index(self) -> int:
         if self._life is None:
             key = self._owner.claimed.execution_id
             found = await self._owner.ask(lambda e: e.describe_execution(execution_id=key))
             if found is None:
                 raise NotFound(f"execution {key}", entity="execution")
-            self._life = found.replay_count
+            self._life = found.journal_index
         return self._life
 
     def _request(self, call: Call[Any], life: int, at: int) -> NewExecution:
@@ -146,13 +145,9 @@ class Family:
         detail = f"spawn number {at + 1} is {request.execution_kind} now, and before it was {was}"
         raise SpawnMismatch(detail, execution_id=known_id, number=at + 1)
 
-    async def gather(self, children: Sequence[Any], *, return_exceptions: bool) -> list[Any]:
-        """The results in order; while one is missing the parent waits without a worker."""
-        check_flag(return_exceptions, field="return_exceptions")
-        for child in children:
-            if not isinstance(child, Child):
-                detail = f"gather: expected children of ctx.spawn, got {type(child).__name__}"
-                raise InvalidInput(detail, field="children")
+    async def gather(self, children: Sequence[Child[Any]]) -> list[Any]:
+        """The results in order, or how a child ended without one; while one has not ended the
+        parent waits without a worker."""
         ids = list(dict.fromkeys(child.id for child in children))
         if not ids:
             return []
@@ -160,12 +155,7 @@ class Family:
         if len(outcomes) < len(ids):
             await self._owner.wait_children()
             raise Suspension(self._owner.claimed.execution_id)
-        answers = [_answer(child, outcomes[child.id]) for child in children]
-        if not return_exceptions:
-            for answer in answers:
-                if isinstance(answer, ChildFailed):
-                    raise answer
-        return answers
+        return [_answer(child, outcomes[child.id]) for child in children]
 
 
 def _answer(child: Child[Any], outcome: Outcome) -> Any:
@@ -218,40 +208,6 @@ class Spawning:
         numbered = self._family.number(calls_of(task, items))
         return await self._family.spawn(numbered) if numbered else []
 
-    # As `asyncio.gather`: up to five children are typed as a tuple, so that each keeps its type,
-    # and any number of them as a list, which it is.
-    @overload
-    async def gather(self, one: Child[A], /) -> tuple[A]: ...
-    @overload
-    async def gather(self, one: Child[A], two: Child[B], /) -> tuple[A, B]: ...
-    @overload
-    async def gather(self, one: Child[A], two: Child[B], three: Child[C], /) -> tuple[A, B, C]: ...
-    @overload
-    async def gather(
-        self, one: Child[A], two: Child[B], three: Child[C], four: Child[D], /
-    ) -> tuple[A, B, C, D]: ...
-    @overload
-    async def gather(
-        self, one: Child[A], two: Child[B], three: Child[C], four: Child[D], five: Child[E], /
-    ) -> tuple[A, B, C, D, E]: ...
-    @overload
-    async def gather(
-        self, *children: Child[R], return_exceptions: Literal[False] = False
-    ) -> list[R]: ...
-    @overload
-    async def gather(
-        self, *children: Child[R], return_exceptions: bool
-    ) -> list[R | ChildFailed]: ...
-
-    async def gather(self, *children: Child[Any], return_exceptions: bool = False) -> Any:
-        """The results of children, in order.
-
-        While one of them has not ended the handler ends here; it is called again from the top, as
-        the same attempt, when every child of this execution has ended. A child that ended without a
-        result raises `ChildFailed`; with `return_exceptions` that stands in its place.
-        """
-        return await self._family.gather(children, return_exceptions=return_exceptions)
-
 
 class SyncSpawning:
     """The calls of a sync handler for children: the same, blocking its thread."""
@@ -277,27 +233,3 @@ class SyncSpawning:
             return []
         children: list[Child[Any]] = self._owner.wait_for(self._family.spawn(numbered))
         return children
-
-    @overload
-    def gather(self, one: Child[A], /) -> tuple[A]: ...
-    @overload
-    def gather(self, one: Child[A], two: Child[B], /) -> tuple[A, B]: ...
-    @overload
-    def gather(self, one: Child[A], two: Child[B], three: Child[C], /) -> tuple[A, B, C]: ...
-    @overload
-    def gather(
-        self, one: Child[A], two: Child[B], three: Child[C], four: Child[D], /
-    ) -> tuple[A, B, C, D]: ...
-    @overload
-    def gather(
-        self, one: Child[A], two: Child[B], three: Child[C], four: Child[D], five: Child[E], /
-    ) -> tuple[A, B, C, D, E]: ...
-    @overload
-    def gather(self, *children: Child[R], return_exceptions: Literal[False] = False) -> list[R]: ...
-    @overload
-    def gather(self, *children: Child[R], return_exceptions: bool) -> list[R | ChildFailed]: ...
-
-    def gather(self, *children: Child[Any], return_exceptions: bool = False) -> Any:
-        """The results of children, or end here and be called again: see `Context.gather`."""
-        asked = self._family.gather(children, return_exceptions=return_exceptions)
-        return self._owner.wait_for(asked)

@@ -18,16 +18,18 @@ from flowfabric.model.suspension import ResumeCause
 from flowfabric.sdk.context.children import Family, Parent, Spawning, SyncSpawning
 from flowfabric.sdk.context.conditions import ANYTHING, Waitable
 from flowfabric.sdk.context.emitting import Emitter, Emitting, SyncEmitting
+from flowfabric.sdk.context.journaling import Journaling, SyncJournaling
 from flowfabric.sdk.context.received import Ended, ReceivedSignal, Waitpoint
 from flowfabric.sdk.context.spending import HOLD_FOR, Spend, SyncSpend, report_usage
 from flowfabric.sdk.context.suspending import EXPIRES, Suspend, Suspender, begin, new_waitpoint
 from flowfabric.sdk.durations import Duration, Moment, to_datetime, to_ms
 from flowfabric.sdk.errors import Parked, Stopped, Suspension
+from flowfabric.sdk.journal.journal import Owner as JournalOwner
 
 _LOGGER = logging.getLogger("flowfabric.task")
 
 
-class Owner(Suspender, Parent, Emitter, Protocol):
+class Owner(Suspender, Parent, Emitter, JournalOwner, Protocol):
     """The methods a context needs of the worker that runs it."""
 
     @property
@@ -182,7 +184,7 @@ class ExecutionFacts:
         return _TaskLogger(_LOGGER, {"execution_id": self.execution_id, "attempt": self.attempt})
 
 
-class Context(ExecutionFacts, Spawning, Emitting):
+class Context(ExecutionFacts, Journaling, Spawning, Emitting):
     """An async task's view of its execution.
 
     ```
@@ -302,7 +304,7 @@ class Context(ExecutionFacts, Spawning, Emitting):
         return Spend(self._owner, budget, amounts, hold_for)
 
 
-class SyncContext(ExecutionFacts, SyncSpawning, SyncEmitting):
+class SyncContext(ExecutionFacts, SyncJournaling, SyncSpawning, SyncEmitting):
     """A sync task's view of its execution. Its methods block the task's own thread.
 
     ```

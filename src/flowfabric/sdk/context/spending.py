@@ -41,10 +41,15 @@ class Asker(Protocol):
         """Run a coroutine on the worker's loop and block this thread for its result."""
         ...
 
+    async def settle(self) -> None:
+        """Return when everything recorded so far is durable: what follows may depend on it."""
+        ...
+
 
 async def report_usage(owner: Asker, budget: str, usage: Usage) -> UsageOutcome:
     """Report usage once: without a key of the caller's own it gets one for its repeats."""
     usage.amounts()  # refused here, where the traceback helps
+    await owner.settle()
     claimed = owner.claimed
     if usage.dedup_key is not None:
         return await owner.ask(
@@ -94,6 +99,7 @@ class Hold:
     async def _reserve(self) -> None:
         if self._held is not None:
             raise InvalidInput("spend: already used; make another one", field="spend")
+        await self._owner.settle()
         handle = self._owner.claimed.handle
         answer = await self._owner.ask(
             lambda engine: engine.reserve_budget(

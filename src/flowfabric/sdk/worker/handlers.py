@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 import traceback
+from collections.abc import Sequence
 from typing import Any, Final
 
+from flowfabric.errors import JournalFull
 from flowfabric.model.attempt import FailureClass
 from flowfabric.model.checks import clip_text
 from flowfabric.sdk import codec
@@ -14,9 +16,12 @@ from flowfabric.sdk.errors import (
     BudgetExceeded,
     ChildFailed,
     Fatal,
+    JournaledCallError,
+    JournalMismatch,
     Parked,
     Retry,
     SpawnMismatch,
+    StepFailed,
     Stopped,
 )
 from flowfabric.sdk.worker import telling
@@ -28,7 +33,7 @@ _REASON_BYTES: Final = 16_384  # a traceback people still read
 _FRAMES: Final = 20
 _OWN_CODE: Final = __file__
 # another attempt would fail in the same way
-_FINAL: Final = (BudgetExceeded, ChildFailed, SpawnMismatch)
+_FINAL: Final = (BudgetExceeded, ChildFailed, JournalFull, JournaledCallError, SpawnMismatch)
 
 
 async def run_async(held: Held) -> Report | None:
@@ -37,6 +42,8 @@ async def run_async(held: Held) -> Report | None:
     Held.current.set(held)
     try:
         args, kwargs = _arguments(held)
+        if held.may_have_journal:
+            await held.load_journal()
         if held.task.signature.takes_context:
             if held.may_have_waited:
                 await held.load_wait()
@@ -46,6 +53,8 @@ async def run_async(held: Held) -> Report | None:
         return _succeeded(held, value)
     except KeyboardInterrupt:
         raise
+    except JournalMismatch as error:
+        return await _held(held, error)
     except BaseException as error:  # noqa: BLE001 - whatever a handler raises is its outcome
         return judge(held, error)
 
@@ -56,6 +65,8 @@ def run_sync(held: Held) -> Report | None:
     token = Held.current.set(held)
     try:
         args, kwargs = _arguments(held)
+        if held.may_have_journal:
+            held.wait_for(held.load_journal())
         if held.task.signature.takes_context:
             if held.may_have_waited:
                 held.wait_for(held.load_wait())
@@ -63,10 +74,23 @@ def run_sync(held: Held) -> Report | None:
         else:
             value = held.task.function(*args, **kwargs)
         return _succeeded(held, value)
+    except JournalMismatch as error:
+        report: Report | None = held.wait_for(_held(held, error))
+        return report
     except BaseException as error:  # noqa: BLE001 - whatever a handler raises is its outcome
         return judge(held, error)
     finally:
         Held.current.reset(token)
+
+
+async def _held(held: Held, mismatch: JournalMismatch) -> Report | None:
+    """The code does not fit the journal: the execution waits for an operator, as it stands."""
+    _LOGGER.error("%s: %s; it is held", telling.name_of(held), mismatch.detail)
+    try:
+        await held.hold(mismatch.detail)
+    except BaseException as error:  # noqa: BLE001 - the lease may be gone
+        return judge(held, error)
+    return None
 
 
 def _arguments(held: Held) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -106,25 +130,50 @@ def judge(held: Held, error: BaseException) -> Report | None:
     if isinstance(error, Fatal):
         return Failed(
             held=held,
+            error=error,
             reason=_reason(error),
             failure_class=FailureClass.PERMANENT,
             category=Fatal.__name__,
         )
+    if isinstance(error, StepFailed):
+        return _step_failed(held, error)
     if isinstance(error, _FINAL) and type(error).__name__ not in held.task.retry_on:
         return Failed(
             held=held,
+            error=error,
             reason=clip_text(error.detail, _REASON_BYTES, field="reason"),
             failure_class=FailureClass.PERMANENT,
             category=error.code,
         )
     after_ms = error.after_ms if isinstance(error, Retry) else None
-    category = _category(error, held.task.retry_on)
-    return Failed(held=held, reason=_reason(error), category=category, retry_after_ms=after_ms)
+    category = _category(_names(error), held.task.retry_on)
+    return Failed(
+        held=held,
+        error=error,
+        reason=_reason(error),
+        category=category,
+        retry_after_ms=after_ms,
+    )
 
 
-def _category(error: BaseException, known: frozenset[str]) -> str:
+def _step_failed(held: Held, error: StepFailed) -> Failed:
+    """The failure of a step ended the handler: its own class says whether another attempt helps."""
+    permanent = FailureClass.PERMANENT
+    return Failed(
+        held=held,
+        error=error,
+        reason=clip_text(f"step {error.step}: {error.reason}", _REASON_BYTES, field="reason"),
+        failure_class=permanent if error.is_permanent else FailureClass.TRANSIENT,
+        category=_category(error.names or (error.category,), held.task.retry_on),
+    )
+
+
+def _names(error: BaseException) -> tuple[str, ...]:
+    return tuple(kind.__name__ for kind in type(error).__mro__)
+
+
+def _category(names: Sequence[str], known: frozenset[str]) -> str:
     """The name of the class, or of the nearest ancestor that `retry_on` names."""
-    names = [kind.__name__ for kind in type(error).__mro__]
     return next((name for name in names if name in known), names[0])
 
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import threading
 from collections.abc import Awaitable, Callable, Coroutine
 from contextvars import ContextVar
 from datetime import datetime
+from functools import partial
 from typing import Any, ClassVar, Final, TypeVar
 
+from flowfabric import limits
 from flowfabric.api.backend import EngineBackend
 from flowfabric.api.waits import SuspendRequest
 from flowfabric.clock import monotonic
@@ -21,22 +24,30 @@ from flowfabric.errors import (
     NotFound,
     StaleLease,
 )
-from flowfabric.model.handle import HandleKind
+from flowfabric.ids import new_secret_id
+from flowfabric.model.checks import clip_text
+from flowfabric.model.handle import Handle, HandleKind
+from flowfabric.model.journal import JournalEntry, JournalPage
 from flowfabric.model.log_lines import LogBatch, NewLine
 from flowfabric.model.results import Claimed
 from flowfabric.model.stream import NewFrame
-from flowfabric.model.suspension import AlreadyMet, Suspended
+from flowfabric.model.suspension import AlreadyMet, OperatorOnly, ReasonCode, Suspended
 from flowfabric.sdk.context.received import Ended, ended
 from flowfabric.sdk.durations import instant_ms
 from flowfabric.sdk.errors import Stopped
+from flowfabric.sdk.journal.journal import Journal
+from flowfabric.sdk.journal.scopes import RUNNING, here
 from flowfabric.sdk.outage import Outage, Patience
 from flowfabric.sdk.task import Task
+from flowfabric.sdk.threads import Threads
 from flowfabric.sdk.worker.log_book import LogBook, Scribe
 from flowfabric.sdk.worker.outbox import Outbox
 from flowfabric.trouble import is_passing, may_pass
 
+_LOGGER = logging.getLogger("flowfabric.worker")
 LOST = (StaleLease, LeaseExpired, LeaseRevoked, ExecutionNotActive, NotFound)
 _UNCLEAR_TRIES: Final = 5  # of a call that fails for a reason that may not pass
+_BODIES: Final = 256  # threads for plain functions that are steps of async handlers
 T = TypeVar("T")
 # Two threads of a handler may log its first line. A signal handler or a finalizer may, too.
 _FIRST_LINE: Final = threading.RLock()
@@ -52,7 +63,18 @@ def is_lost(error: BaseException) -> bool:
 class Desk:
     """The parts that all executions of one worker share."""
 
-    __slots__ = ("engine", "let_go", "loop", "lost", "outage", "process_id", "scribe")
+    __slots__ = (
+        "bodies",
+        "engine",
+        "let_go",
+        "loop",
+        "lost",
+        "now_ms",
+        "outage",
+        "payload_bytes_max",
+        "process_id",
+        "scribe",
+    )
 
     def __init__(
         self,
@@ -60,12 +82,17 @@ class Desk:
         *,
         lost: Callable[[Held, str], None],
         let_go: Callable[[Held, bool], None],
+        now_ms: Callable[[], int],
         outage: Outage,
+        payload_bytes_max: int,
     ) -> None:
         self.engine = engine
         self.lost = lost
         self.let_go = let_go
+        self.now_ms = now_ms
         self.outage = outage
+        self.payload_bytes_max = payload_bytes_max
+        self.bodies = Threads(_BODIES)
         self.scribe = Scribe(engine)
         self.loop = asyncio.get_running_loop()
         self.process_id = os.getpid()
@@ -75,9 +102,10 @@ class Held:
     """An execution, its task and the state of its handler. Implements `context.Owner`."""
 
     # The execution of the current handler: tasks and threads that a handler makes inherit it.
-    current: ClassVar[ContextVar[Held | None]] = ContextVar("held", default=None)
+    current: ClassVar[ContextVar[Held | None]] = RUNNING
 
     __slots__ = (
+        "_journal",
         "_waker",
         "began_at",
         "book",
@@ -86,6 +114,7 @@ class Held:
         "ended_at",
         "ended_wait",
         "handler",
+        "home",
         "is_drained",
         "is_finished",
         "is_started",
@@ -107,6 +136,7 @@ class Held:
         self.renew_at = renew_at  # when to renew the lease, on the monotonic clock
         self.lapse_at = lapse_at  # when the lease is surely gone unless it was renewed
         self.handler: asyncio.Task[None] | None = None
+        self.home: object = None  # the task or the thread in which the handler runs
         self.began_at: float | None = None  # of the handler, on the monotonic clock
         self.ended_at: float | None = None
         self.is_started = False
@@ -118,11 +148,13 @@ class Held:
         self.ended_wait: Ended | None = None
         self.outbox: Outbox | None = None  # once the handler has emitted a frame
         self.book: LogBook | None = None  # once it has logged a line
+        self._journal: Journal | None = None  # once it was loaded or asked for
         self._waker: threading.Event | None = None
 
     def begin(self) -> None:
-        """The handler is about to be called."""
+        """The handler is about to be called, here."""
         self.is_started = True
+        self.home = here()
         self.began_at = monotonic()
 
     def stop(self) -> None:
@@ -209,6 +241,103 @@ class Held:
             if patience is not None:
                 patience.reset()
 
+    # --- the journal ---------------------------------------------------------------------------
+
+    @property
+    def journal(self) -> Journal:
+        """What the handler has done and does. Most handlers never ask for it."""
+        if self._journal is None:
+            with _FIRST_LINE:
+                self._journal = self._journal or Journal(self)
+        return self._journal
+
+    @property
+    def entries(self) -> Journal | None:
+        """The journal, if the handler has one."""
+        return self._journal
+
+    @property
+    def has_nothing_left(self) -> bool:
+        """Whether nothing but the outcome is to be reported: most handlers show and log nothing."""
+        return self.outbox is None and self.book is None and self._journal is None
+
+    @property
+    def may_have_journal(self) -> bool:
+        """Whether an earlier run may have recorded something."""
+        claimed = self.claimed
+        return claimed.attempt_index > 0 or claimed.handle.kind is not HandleKind.FRESH
+
+    async def load_journal(self) -> None:
+        """What earlier runs recorded, before the handler is called."""
+        handle = self.claimed.handle
+        entries: list[JournalEntry] = []
+        after: int | None = None
+        while True:
+            page = await self.ask(partial(_load, handle, after))
+            entries += page.entries
+            if not page.has_more:
+                break
+            after = page.entries[-1].position
+        if entries or page.chapter_index:
+            self._journal = Journal(self, entries, chapter_index=page.chapter_index)
+
+    async def hold(self, why: str) -> None:
+        """Wait for an operator, who ends it as any other wait."""
+        text = clip_text(why, limits.REASON_BYTES, field="reason")
+        request = SuspendRequest(
+            resume_condition=OperatorOnly(),
+            reason_code=ReasonCode.PAUSED_BY_POLICY,
+            continuation_metadata_pointer=text,
+            idempotency_key=f"hold:{new_secret_id()}",
+        )
+        await self.suspend(request)
+
+    def close_journal(self, error: BaseException | None) -> None:
+        """The handler has ended, by this exception if by any: nothing more is recorded, and what is
+        not durable yet goes with its report."""
+        journal = self._journal
+        if journal is None:
+            return
+        journal.outbox.close()
+        if journal.branches:
+            names = ", ".join(sorted(task.get_name() for task in journal.branches))
+            _LOGGER.warning("%s ended while branches of it ran: %s", self.claimed, names)
+            for task in journal.branches:
+                task.cancel()
+        if error is not None:
+            journal.reopen(error)
+
+    async def settle(self) -> None:
+        """Return when everything recorded so far is durable: what follows may depend on it."""
+        if self._journal is not None:
+            await self._journal.outbox.flush()
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """The loop of the worker."""
+        return self.desk.loop
+
+    @property
+    def bodies(self) -> Threads:
+        """Threads for plain functions that are steps."""
+        return self.desk.bodies
+
+    @property
+    def payload_bytes_max(self) -> int:
+        """How large a value may be."""
+        return self.desk.payload_bytes_max
+
+    @property
+    def code_version(self) -> str | None:
+        """The version of the handler."""
+        return None
+
+    def now_ms(self) -> int:
+        """The store's clock, as far as this worker knows it."""
+        return self.desk.now_ms()
+
+    # --- waiting -------------------------------------------------------------------------------
+
     @property
     def may_have_waited(self) -> bool:
         """Whether the attempt continues an earlier run; only then can a wait have ended."""
@@ -240,6 +369,7 @@ class Held:
 
     async def _suspend(self, request: SuspendRequest) -> Suspended | AlreadyMet:
         handle = self.claimed.handle
+        await self.settle()
         await self.flush()
         self.is_suspending = True
         try:
@@ -252,6 +382,7 @@ class Held:
 
     async def _wait_children(self) -> None:
         handle = self.claimed.handle
+        await self.settle()
         await self.flush()
         self.is_suspending = True
         try:
@@ -288,3 +419,7 @@ class Held:
             operation.close()
             raise ForkedProcess("the context of a handler works only in the worker's own process")
         return asyncio.run_coroutine_threadsafe(operation, self.desk.loop).result()
+
+
+def _load(handle: Handle, after: int | None, engine: EngineBackend) -> Awaitable[JournalPage]:
+    return engine.load_journal(handle, after=after)

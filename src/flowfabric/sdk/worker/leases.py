@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
+from flowfabric import limits
 from flowfabric.api.backend import EngineBackend
 from flowfabric.api.hints import end_topic
 from flowfabric.clock import SystemClock, monotonic
@@ -30,9 +31,22 @@ END_PREFIX: Final = end_topic("")
 class Leases:
     """The leased executions."""
 
-    def __init__(self, engine: EngineBackend, ttl_ms: int, outage: Outage) -> None:
+    def __init__(
+        self,
+        engine: EngineBackend,
+        ttl_ms: int,
+        outage: Outage,
+        payload_bytes_max: int = limits.PAYLOAD_BYTES_DEFAULT,
+    ) -> None:
         self._engine = engine
-        self._desk = Desk(engine, lost=self.lose, let_go=self._let_go, outage=outage)
+        self._desk = Desk(
+            engine,
+            lost=self.lose,
+            let_go=self._let_go,
+            now_ms=self.store_now_ms,
+            outage=outage,
+            payload_bytes_max=payload_bytes_max,
+        )
         self.scribe = self._desk.scribe
         self._ttl_s = ttl_ms / 1000
         self._usual_pause_s = self._ttl_s / _RENEWALS_PER_LEASE

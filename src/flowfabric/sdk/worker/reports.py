@@ -20,6 +20,7 @@ from flowfabric.clock import monotonic
 from flowfabric.errors import FlowFabricError, ValidationError
 from flowfabric.ids import jitter
 from flowfabric.model.attempt import FailureClass
+from flowfabric.model.journal import NewEntry
 from flowfabric.model.log_lines import LogBatch
 from flowfabric.model.results import RetryScheduled
 from flowfabric.model.stream import NewFrame
@@ -50,6 +51,7 @@ class Failed:
 
     held: Held
     reason: str
+    error: BaseException | None = None  # what ended the handler
     failure_class: FailureClass = FailureClass.TRANSIENT
     category: str | None = None
     retry_after_ms: int | None = None
@@ -200,13 +202,14 @@ class Reporter:
         return await self._engine.complete_many(
             [
                 Complete(handle=each.held.claimed.handle, result=each.result, result_encoding=JSON)
-                if each.held.outbox is None and each.held.book is None
+                if each.held.has_nothing_left
                 else Complete(
                     handle=each.held.claimed.handle,
                     result=each.result,
                     result_encoding=JSON,
                     frames=await _frames(each.held),
                     logs=await _lines(each.held),
+                    entries=await _entries(each.held),
                 )
                 for each in reports
             ]
@@ -223,6 +226,7 @@ class Reporter:
                     retry_after_ms=each.retry_after_ms,
                     frames=await _frames(each.held),
                     logs=await _lines(each.held),
+                    entries=await _entries(each.held),
                 )
                 for each in reports
             ]
@@ -243,7 +247,8 @@ class Reporter:
             await self._engine.append_frames(handle, frames=frames)
         if (lines := await _lines(held)) is not None:
             await self._engine.append_logs(handle, logs=lines)
-        return await self._engine.delay(handle, delay_until=until)
+        entries = await _entries(held)
+        return await self._engine.delay(handle, delay_until=until, entries=entries)
 
 
 async def _frames(held: Held) -> tuple[NewFrame, ...]:
@@ -254,6 +259,11 @@ async def _frames(held: Held) -> tuple[NewFrame, ...]:
 async def _lines(held: Held) -> LogBatch | None:
     """The log lines that do."""
     return None if held.book is None else await held.book.rest()
+
+
+async def _entries(held: Held) -> tuple[NewEntry, ...]:
+    """The entries of the journal that do."""
+    return () if held.entries is None else await held.entries.outbox.rest()
 
 
 def _is_sent_again(held: Held, error: Exception) -> bool:

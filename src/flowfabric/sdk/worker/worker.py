@@ -19,6 +19,7 @@ from flowfabric.model.results import Claimed
 from flowfabric.sdk.durations import Duration
 from flowfabric.sdk.fabric import Fabric
 from flowfabric.sdk.outage import Outage, Patience
+from flowfabric.sdk.threads import Threads
 from flowfabric.sdk.worker import telling
 from flowfabric.sdk.worker.capture import capturing, still_capture
 from flowfabric.sdk.worker.handlers import run_async, run_sync
@@ -26,9 +27,8 @@ from flowfabric.sdk.worker.held import Held
 from flowfabric.sdk.worker.leases import Leases
 from flowfabric.sdk.worker.listening import Listening
 from flowfabric.sdk.worker.presence import Presence
-from flowfabric.sdk.worker.reports import Postponed, Report, Reporter
+from flowfabric.sdk.worker.reports import Failed, Postponed, Report, Reporter
 from flowfabric.sdk.worker.settings import Settings, read_settings
-from flowfabric.sdk.worker.threads import Threads
 from flowfabric.sdk.worker.watchdog import Watchdog
 from flowfabric.trouble import is_passing, may_pass
 
@@ -126,7 +126,8 @@ class Shift:
         self._engine = engine
         self._settings = settings
         self._loop = asyncio.get_running_loop()
-        self._leases = Leases(engine, settings.lease_ttl_ms, outage)
+        size = fabric.config.payload_bytes_max
+        self._leases = Leases(engine, settings.lease_ttl_ms, outage, size)
         self._reporter = Reporter(engine, outage, self._answered, self._leases.store_now_ms)
         self._presence = Presence(engine, settings, outage, self._leases.set_store_clock)
         self._watchdog = Watchdog(engine, self._leases)
@@ -277,6 +278,7 @@ class Shift:
         # its context refers to this record: the cycle would wait for the collector
         held.handler = None
         self._running.discard(held)
+        held.close_journal(report.error if isinstance(report, Failed) else None)
         if report is None:
             self._leases.drop(held)
         else:

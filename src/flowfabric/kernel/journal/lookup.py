@@ -1,0 +1,123 @@
+"""What a run of a handler finds in its journal: the answer to a call, nothing, or a contradiction.
+
+Calls are found by their keys, so most changes of code need nothing. Numbers tell the rest: each
+call has one in its scope, counted on from the last call that was answered. A call without an entry
+whose number belongs to an entry that no call has read was put in front of it by a change of the
+code. A number without an entry was in flight when the last run ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import StrEnum
+
+from flowfabric.model.journal import EntryKind, EntryState, JournalEntry
+from flowfabric.model.record import Record
+
+_ANSWERS = (EntryState.OK, EntryState.FAILED)
+_STEP = (EntryKind.STEP, EntryKind.RETRYING)
+
+
+class Contradiction(StrEnum):
+    """How code and journal disagree."""
+
+    INSERTED = "inserted"  # a new call stands before one that is recorded
+    KIND = "kind"  # the entry records something else
+    ARGUMENTS = "arguments"  # the same call had other arguments
+
+
+class Mismatch(Record, frozen=True):
+    """A call that does not fit the journal."""
+
+    contradiction: Contradiction
+    key: str  # of the call
+    recorded: JournalEntry  # the entry it contradicts
+
+
+class Asked(Record, frozen=True):
+    """A call as it stands in the journal: its number in its scope, and its entry if it has one."""
+
+    number: int
+    entry: JournalEntry | None = None
+
+    @property
+    def answer(self) -> JournalEntry | None:
+        """The entry, if it says how the call ended."""
+        entry = self.entry
+        return entry if entry is not None and entry.state in _ANSWERS else None
+
+
+class Lookup:
+    """The entries of one journal, and how far a run has come in them."""
+
+    def __init__(self, entries: Iterable[JournalEntry] = ()) -> None:
+        self._by_key: dict[str, JournalEntry] = {}
+        self._keys: dict[tuple[str, int], str] = {}  # by scope and number
+        for entry in entries:
+            self._by_key[entry.key] = entry  # the last one counts
+            self._keys[scope_of(entry.key), entry.asked] = entry.key
+        self._unread = {key for key, entry in self._by_key.items() if entry.state in _ANSWERS}
+        self._reached: dict[str, int] = {}  # the number of the last call of each scope
+        self._is_live = not self._unread
+        self.consumed: list[str] = []  # keys of the last calls that were answered
+
+    @property
+    def is_replaying(self) -> bool:
+        """Whether calls are answered from entries: every one so far was, and more are there."""
+        return not self._is_live
+
+    @property
+    def unread(self) -> set[str]:
+        """The keys of entries that no call has asked for."""
+        return self._unread
+
+    def ask(
+        self,
+        scope: str,
+        key: str,
+        *,
+        kind: EntryKind = EntryKind.STEP,
+        digest: bytes | None = None,
+        formerly: str | None = None,
+    ) -> Asked | Mismatch:
+        """The next call of a scope. `formerly`: the key it had before it was renamed."""
+        entry = self._by_key.get(key)
+        if entry is None and formerly is not None:
+            entry = self._by_key.get(formerly)
+        number = self._reached.get(scope, -1) + 1
+        if entry is None:
+            expected = self._keys.get((scope, number))
+            if expected in self._unread:
+                return Mismatch(Contradiction.INSERTED, key, self._by_key[expected])
+            self._reached[scope] = number
+            self._is_live = True
+            return Asked(number)
+        if entry.kind is not kind and not (kind in _STEP and entry.kind in _STEP):
+            return Mismatch(Contradiction.KIND, key, entry)
+        if digest is not None and entry.digest is not None and digest != entry.digest:
+            return Mismatch(Contradiction.ARGUMENTS, key, entry)
+        self._reached[scope] = entry.asked
+        self._unread.discard(entry.key)
+        if entry.state in _ANSWERS:
+            self.consumed = [*self.consumed[-2:], key]
+            self._is_live = self._is_live or not self._unread
+        else:
+            self._is_live = True
+        return Asked(entry.asked, entry)
+
+    def count(self, scope: str, key: str) -> Mismatch | None:
+        """A call that takes a number and leaves no entry, such as the beginning of branches."""
+        asked = self.ask(scope, key) if self._keys else None
+        if asked is None:
+            self._reached[scope] = self._reached.get(scope, -1) + 1
+        return asked if isinstance(asked, Mismatch) else None
+
+
+def scope_of(key: str) -> str:
+    """The scope of a key.
+
+    >>> scope_of("gather#2/0/fetch"), scope_of("fetch"), scope_of("mail[a/b]")
+    ('gather#2/0', '', '')
+    """
+    plain = key.partition("[")[0]
+    return plain.rpartition("/")[0]

@@ -1,0 +1,248 @@
+"""The calls of a handler that are recorded: steps, values, and several of them at once."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable
+from datetime import datetime
+from typing import Any, Literal, TypeAlias, TypeVar, cast, overload
+
+from flowfabric.ids import Random
+from flowfabric.model.checks import check_flag
+from flowfabric.sdk.context.children import Child, Family
+from flowfabric.sdk.durations import to_datetime
+from flowfabric.sdk.errors import ChildFailed
+from flowfabric.sdk.journal.branches import (
+    AT_ONCE,
+    Branch,
+    gather,
+    gather_blocking,
+    map_async,
+    map_blocking,
+    told,
+)
+from flowfabric.sdk.journal.journal import Journal
+from flowfabric.sdk.journal.plan import plan_of_value
+from flowfabric.sdk.journal.scopes import own_scope
+from flowfabric.sdk.journal.steps import Stepper, SyncStepper, prepared
+
+T = TypeVar("T")
+A = TypeVar("A")
+B = TypeVar("B")
+C = TypeVar("C")
+D = TypeVar("D")
+E = TypeVar("E")
+Work: TypeAlias = Child[T] | Awaitable[T]
+
+
+class JournalFacts:
+    """What every handler may ask of its journal."""
+
+    __slots__ = ()
+    _owner: Any
+
+    @property
+    def _journal(self) -> Journal:
+        return cast("Journal", self._owner.journal)
+
+    @property
+    def is_replaying(self) -> bool:
+        """Whether calls are answered from what an earlier run recorded. Not for decisions."""
+        return self._journal.is_replaying
+
+    @property
+    def random(self) -> Random:
+        """Random numbers that are the same in every run of the handler, from the same place on; not
+        secret."""
+        journal = self._journal
+        scope = own_scope("random", journal)
+        if scope.random is None:
+            scope.random = Random(journal.seed(scope))
+        return scope.random
+
+    def uuid(self) -> str:
+        """A new UUID that is the same in every run of the handler; not secret."""
+        journal = self._journal
+        return journal.uuid(own_scope("uuid", journal))
+
+
+class Journaling(JournalFacts):
+    """The recorded calls of an async handler."""
+
+    __slots__ = ()
+    _family: Family
+
+    @property
+    def step(self) -> Stepper:
+        """Run a function and record what it returned; another run of the handler gets that.
+
+            page = await ctx.step("fetch", fetch, url)
+            text = await ctx.step.options(effects=False, retries=3)("summarise", summarise, page)
+
+        Everything recorded before is durable when the function begins, unless `effects=False` says
+        that no other system can see what it does.
+        """
+        return Stepper(self._journal)
+
+    # As `asyncio.gather`: up to five are typed as a tuple, so that each keeps its type, and any
+    # number of them as a list, which it is.
+    @overload
+    async def gather(self, one: Work[A], /) -> tuple[A]: ...
+    @overload
+    async def gather(self, one: Work[A], two: Work[B], /) -> tuple[A, B]: ...
+    @overload
+    async def gather(self, one: Work[A], two: Work[B], three: Work[C], /) -> tuple[A, B, C]: ...
+    @overload
+    async def gather(
+        self, one: Work[A], two: Work[B], three: Work[C], four: Work[D], /
+    ) -> tuple[A, B, C, D]: ...
+    @overload
+    async def gather(
+        self, one: Work[A], two: Work[B], three: Work[C], four: Work[D], five: Work[E], /
+    ) -> tuple[A, B, C, D, E]: ...
+    @overload
+    async def gather(
+        self, *works: Work[T], return_exceptions: Literal[False] = False
+    ) -> list[T]: ...
+    @overload
+    async def gather(self, *works: Child[T], return_exceptions: bool) -> list[T | ChildFailed]: ...
+    @overload
+    async def gather(self, *works: Work[T], return_exceptions: bool) -> list[T | Exception]: ...
+
+    async def gather(self, *works: Any, return_exceptions: bool = False) -> Any:
+        """The results of coroutines, calls of steps and children, in order.
+
+            left, right = await ctx.gather(process(a), process(b))
+
+        Each coroutine runs in a scope of its own, so its steps keep their places. It waits for all
+        and then raises the failure that stands first. While a child has not ended the handler ends
+        here; it is called again when every child of this execution has ended. A child that ended
+        without a result raises `ChildFailed`. With `return_exceptions` errors stand in their place.
+        """
+        check_flag(return_exceptions, field="return_exceptions")
+        others = [work for work in works if not isinstance(work, Child)]
+        outcomes = await gather(self._journal, others) if others else []
+        return await self._with_children(works, outcomes, return_exceptions=return_exceptions)
+
+    async def _with_children(
+        self, works: tuple[Any, ...], outcomes: list[Any], *, return_exceptions: bool
+    ) -> list[Any]:
+        children = [work for work in works if isinstance(work, Child)]
+        if not children:
+            return told(self._journal, outcomes, return_exceptions=return_exceptions)
+        told(self._journal, outcomes, return_exceptions=True)  # what ends the handler
+        answers = iter(await self._family.gather(children))
+        rest = iter(outcomes)
+        merged = [next(answers) if isinstance(work, Child) else next(rest) for work in works]
+        return told(self._journal, merged, return_exceptions=return_exceptions)
+
+    async def map(
+        self,
+        function: Callable[[Any], Awaitable[T]],
+        items: Iterable[Any],
+        *,
+        limit: int = AT_ONCE,
+        return_exceptions: bool = False,
+    ) -> list[T]:
+        """The results of a step or an async function for each item, in order.
+
+            pages = await ctx.map(fetch, urls, limit=8)
+
+        At most `limit` run at once, each in a scope of its own. Failures as in `gather`.
+        """
+        check_flag(return_exceptions, field="return_exceptions")
+        outcomes = await map_async(self._journal, function, items, limit)
+        return told(self._journal, outcomes, return_exceptions=return_exceptions)
+
+    def branch(self, name: str) -> Branch:
+        """A scope for the calls of a task that the handler made itself.
+
+        async def left() -> None:
+            async with ctx.branch("left"):
+                await fetch(url)
+        """
+        return Branch(self._journal, name)
+
+    async def now(self) -> datetime:
+        """The time by the store's clock, the same in every run of the handler."""
+        return to_datetime(await self.value("now", self._owner.now_ms))
+
+    async def value(self, name: str, function: Callable[[], Any]) -> Any:
+        """What a function without arguments returns, recorded: for a choice that another run must
+        not make anew. It runs at once, so it must be quick."""
+        return await prepared(self._journal, plan_of_value(name, function), (), {})
+
+    async def flush(self) -> None:
+        """Return when everything recorded so far is durable."""
+        await self._journal.outbox.flush()
+
+
+class SyncJournaling(JournalFacts):
+    """The recorded calls of a sync handler: the same, blocking its thread."""
+
+    __slots__ = ()
+    _family: Family
+
+    @property
+    def step(self) -> SyncStepper:
+        """Run a function and record what it returned: see `Context.step`."""
+        return SyncStepper(self._journal)
+
+    @overload
+    def gather(self, one: Work[A], /) -> tuple[A]: ...
+    @overload
+    def gather(self, one: Work[A], two: Work[B], /) -> tuple[A, B]: ...
+    @overload
+    def gather(self, one: Work[A], two: Work[B], three: Work[C], /) -> tuple[A, B, C]: ...
+    @overload
+    def gather(
+        self, one: Work[A], two: Work[B], three: Work[C], four: Work[D], /
+    ) -> tuple[A, B, C, D]: ...
+    @overload
+    def gather(
+        self, one: Work[A], two: Work[B], three: Work[C], four: Work[D], five: Work[E], /
+    ) -> tuple[A, B, C, D, E]: ...
+    @overload
+    def gather(self, *works: Work[T], return_exceptions: Literal[False] = False) -> list[T]: ...
+    @overload
+    def gather(self, *works: Child[T], return_exceptions: bool) -> list[T | ChildFailed]: ...
+    @overload
+    def gather(self, *works: Work[T], return_exceptions: bool) -> list[T | Exception]: ...
+
+    def gather(self, *works: Any, return_exceptions: bool = False) -> Any:
+        """The results of children and of calls made by `later`: see `Context.gather`."""
+        check_flag(return_exceptions, field="return_exceptions")
+        others = [work for work in works if not isinstance(work, Child)]
+        outcomes = gather_blocking(self._journal, others) if others else []
+        children = [work for work in works if isinstance(work, Child)]
+        if not children:
+            return told(self._journal, outcomes, return_exceptions=return_exceptions)
+        told(self._journal, outcomes, return_exceptions=True)
+        answers = iter(self._owner.wait_for(self._family.gather(children)))
+        rest = iter(outcomes)
+        merged = [next(answers) if isinstance(work, Child) else next(rest) for work in works]
+        return told(self._journal, merged, return_exceptions=return_exceptions)
+
+    def map(
+        self,
+        function: Callable[[Any], T],
+        items: Iterable[Any],
+        *,
+        limit: int = AT_ONCE,
+        return_exceptions: bool = False,
+    ) -> list[T]:
+        """The results of a function for each item, in threads: see `Context.map`."""
+        check_flag(return_exceptions, field="return_exceptions")
+        outcomes = map_blocking(self._journal, function, items, limit)
+        return told(self._journal, outcomes, return_exceptions=return_exceptions)
+
+    def now(self) -> datetime:
+        """The time by the store's clock, the same in every run: see `Context.now`."""
+        return to_datetime(self.value("now", self._owner.now_ms))
+
+    def value(self, name: str, function: Callable[[], Any]) -> Any:
+        """What a function returns, recorded: see `Context.value`."""
+        return prepared(self._journal, plan_of_value(name, function), (), {}).blocking()
+
+    def flush(self) -> None:
+        """Return when everything recorded so far is durable."""
+        self._owner.wait_for(self._journal.outbox.flush())

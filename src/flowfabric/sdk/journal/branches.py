@@ -1,0 +1,212 @@
+"""Several things at once inside one handler, each in a scope of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextvars import copy_context
+from functools import partial
+from queue import SimpleQueue
+from types import TracebackType
+from typing import Any, Final, TypeVar
+
+from flowfabric import limits
+from flowfabric.errors import InvalidInput
+from flowfabric.model.checks import check_integer, check_list
+from flowfabric.model.shown import shown
+from flowfabric.sdk.errors import OutsideScope
+from flowfabric.sdk.journal.calls import StepCall
+from flowfabric.sdk.journal.journal import Journal
+from flowfabric.sdk.journal.scopes import PLACE, Scope, StepInfo, check_step_name, here, own_scope
+from flowfabric.sdk.threads import Threads
+
+T = TypeVar("T")
+AT_ONCE: Final = 20  # branches of a map, unless it says otherwise
+
+
+class Branch:
+    """`async with ctx.branch("left"):` in a task that the handler made itself."""
+
+    def __init__(self, journal: Journal, name: str) -> None:
+        self._journal = journal
+        self._name = check_step_name(name, field="branch")
+        self._token: Any = None
+        self._task: asyncio.Task[Any] | None = None
+
+    async def __aenter__(self) -> None:
+        place = PLACE.get()
+        if isinstance(place, StepInfo):
+            own_scope(self._name, self._journal)  # says why not
+        parent = place if isinstance(place, Scope) else self._journal.root
+        if parent.journal is not self._journal:
+            raise OutsideScope(f"{self._name}: this context belongs to another run")
+        key = parent.key(self._name).now
+        if parent.is_here:
+            # In another task it could come before or after other calls of its scope.
+            self._journal.count(parent, key)
+        self._token = PLACE.set(Scope(self._journal, key, here()))
+        self._task = asyncio.current_task()
+        if self._task is not None:
+            _check_count(self._journal, 1)
+            self._journal.branches.add(self._task)
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        PLACE.reset(self._token)
+        if self._task is not None:
+            self._journal.branches.discard(self._task)
+
+
+async def run_all(
+    scope: Scope, key: str, works: Sequence[Callable[[], Awaitable[Any]]], limit: int
+) -> list[Any]:
+    """The result or the exception of each, at most so many at once, each in a scope of its own."""
+    journal = scope.journal
+    _check_count(journal, min(len(works), limit))
+    gate = asyncio.Semaphore(limit)
+    tasks: list[asyncio.Task[Any]] = []
+    try:
+        for at, work in enumerate(works):
+            await gate.acquire()
+            tasks.append(_begin(journal, f"{key}/{at}", work))
+            tasks[-1].add_done_callback(lambda _: gate.release())
+        if tasks:
+            await asyncio.wait(tasks)
+    except BaseException:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        raise
+    return [_outcome(task) for task in tasks]
+
+
+def _begin(journal: Journal, path: str, work: Callable[[], Awaitable[Any]]) -> asyncio.Task[Any]:
+    """A task in a scope of its own."""
+    context = copy_context()
+    scope = Scope(journal, path, None)
+    context.run(PLACE.set, scope)
+    task = asyncio.get_running_loop().create_task(_awaited(work), context=context)
+    scope.owner = task
+    journal.branches.add(task)
+    task.add_done_callback(journal.branches.discard)
+    return task
+
+
+async def _awaited(work: Callable[[], Awaitable[Any]]) -> Any:
+    return await work()
+
+
+def _outcome(task: asyncio.Task[Any]) -> Any:
+    if task.cancelled():
+        return asyncio.CancelledError()
+    error = task.exception()
+    return task.result() if error is None else error
+
+
+def told(journal: Journal, outcomes: list[Any], *, return_exceptions: bool) -> list[Any]:
+    """The results, or the failure with the lowest index: the same in every run. What is no
+    `Exception` ends the handler and comes first."""
+    failed = [each for each in outcomes if isinstance(each, BaseException)]
+    for each in failed:
+        if not isinstance(each, Exception):
+            raise each
+    if failed and not return_exceptions:
+        journal.failed_together(failed[0], failed[1:])
+        raise failed[0]
+    return outcomes
+
+
+async def gather(journal: Journal, works: Sequence[Any]) -> list[Any]:
+    """Run coroutines in branches beside calls of steps; each one's result or exception."""
+    scope = own_scope("gather", journal)
+    key = scope.key("gather").now
+    journal.count(scope, key)
+    for work in works:
+        if not isinstance(work, StepCall) and not inspect.isawaitable(work):
+            detail = f"gather: {shown(work, 80)} is no coroutine, step call or child"
+            raise InvalidInput(detail, field="gather")
+    return await run_all(scope, key, [partial(_same, work) for work in works], limits.BRANCHES_MAX)
+
+
+def _same(work: Awaitable[T]) -> Awaitable[T]:
+    return work
+
+
+async def map_async(
+    journal: Journal, function: Callable[[Any], Awaitable[T]], items: Iterable[Any], limit: int
+) -> list[Any]:
+    """A branch for each item, at most so many at once."""
+    several, most = _checked(items, limit)
+    scope = own_scope("map", journal)
+    key = scope.key("map").now
+    journal.count(scope, key)
+    return await run_all(scope, key, [partial(function, item) for item in several], most)
+
+
+# --- in threads ----------------------------------------------------------------------------------
+
+
+def gather_blocking(journal: Journal, works: Sequence[Any]) -> list[Any]:
+    """Make calls in threads; each one's result or exception."""
+    scope = own_scope("gather", journal)
+    key = scope.key("gather").now
+    journal.count(scope, key)
+    for work in works:
+        if not isinstance(work, StepCall):
+            detail = f"gather: {shown(work, 80)} is no child or call made by `later`"
+            raise InvalidInput(detail, field="gather")
+    jobs = [work.blocking for work in works]
+    return _in_threads(journal, key, jobs, min(len(jobs), AT_ONCE) or 1)
+
+
+def map_blocking(
+    journal: Journal, function: Callable[[Any], T], items: Iterable[Any], limit: int
+) -> list[Any]:
+    """A thread for each item, at most so many at once."""
+    several, most = _checked(items, limit)
+    scope = own_scope("map", journal)
+    key = scope.key("map").now
+    journal.count(scope, key)
+    return _in_threads(journal, key, [partial(function, item) for item in several], most)
+
+
+def _in_threads(
+    journal: Journal, key: str, jobs: Sequence[Callable[[], Any]], most: int
+) -> list[Any]:
+    _check_count(journal, len(jobs))
+    outcomes: list[Any] = [None] * len(jobs)
+    finished: SimpleQueue[None] = SimpleQueue()
+    threads = Threads(most)
+
+    def run(at: int, job: Callable[[], Any]) -> None:
+        PLACE.set(Scope(journal, f"{key}/{at}", here()))
+        try:
+            outcomes[at] = job()
+        except BaseException as error:  # noqa: BLE001 - it belongs to the handler
+            outcomes[at] = error
+        finally:
+            finished.put(None)
+
+    for at, job in enumerate(jobs):
+        context = copy_context()
+        threads.run(partial(context.run, run, at, job))
+    for _ in jobs:
+        finished.get()
+    threads.close()
+    return outcomes
+
+
+def _checked(items: Iterable[Any], limit: object) -> tuple[tuple[Any, ...], int]:
+    most = check_integer(limit, field="limit", least=1, most=limits.BRANCHES_MAX)
+    return check_list(items, field="items"), most
+
+
+def _check_count(journal: Journal, more: int) -> None:
+    if len(journal.branches) + more > limits.BRANCHES_MAX:
+        detail = f"branches: more than {limits.BRANCHES_MAX} at once; do them in portions"
+        raise InvalidInput(detail, field="branches")

@@ -1,0 +1,276 @@
+"""The journal of one run of a handler: what it finds there, and what it adds."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from flowfabric import limits
+from flowfabric.clock import monotonic
+from flowfabric.errors import JournalFull
+from flowfabric.ids import derived_uuid
+from flowfabric.kernel.journal.lookup import Asked, Contradiction, Lookup, Mismatch
+from flowfabric.model.journal import (
+    CodeMark,
+    EntryError,
+    EntryKind,
+    EntryState,
+    JournalEntry,
+    NewEntry,
+)
+from flowfabric.sdk.errors import JournalMismatch, Stopped
+from flowfabric.sdk.journal import failures
+from flowfabric.sdk.journal.outbox import Outbox, Sender
+from flowfabric.sdk.journal.scopes import Scope
+from flowfabric.sdk.threads import Threads
+
+_LOGGER = logging.getLogger("flowfabric.task")
+
+
+class Owner(Sender, Protocol):
+    """What a journal needs of the worker that runs its handler."""
+
+    @property
+    def lapse_at(self) -> float:
+        """When the lease is surely gone unless it was renewed, on the monotonic clock."""
+        ...
+
+    @property
+    def home(self) -> object:
+        """The task or the thread in which the handler runs."""
+        ...
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """The loop of the worker."""
+        ...
+
+    @property
+    def bodies(self) -> Threads:
+        """Threads for plain functions."""
+        ...
+
+    @property
+    def payload_bytes_max(self) -> int:
+        """How large a value may be."""
+        ...
+
+    @property
+    def code_version(self) -> str | None:
+        """The version of the handler."""
+        ...
+
+    def now_ms(self) -> int:
+        """The store's clock, as far as the worker knows it."""
+        ...
+
+
+class Failure:
+    """A failed call, and the exceptions by which the handler met it."""
+
+    __slots__ = ("asked", "digest", "error", "exception", "key", "tries")
+
+    def __init__(
+        self,
+        key: str,
+        asked: int,
+        digest: bytes | None,
+        error: EntryError,
+        tries: int,
+        exception: BaseException,
+    ) -> None:
+        self.key = key
+        self.asked = asked
+        self.digest = digest
+        self.error = error
+        self.tries = tries
+        self.exception = exception
+
+
+class Journal:
+    """What a handler has done, and does. Its methods are called on the loop's own thread, but for
+    those that say otherwise."""
+
+    def __init__(
+        self, owner: Owner, entries: Sequence[JournalEntry] = (), *, chapter_index: int = 0
+    ) -> None:
+        self.owner = owner
+        self.outbox = Outbox(owner)
+        self.root = Scope(self, "", owner.home)
+        self.branches: set[asyncio.Task[Any]] = set()  # under way
+        self.performing = 0  # calls that are being made
+        self._lookup = Lookup(entries)
+        self._chapter = chapter_index
+        self._next = entries[-1].position + 1 if entries else 0
+        self._bytes = sum(entry.size for entry in entries)
+        self._has_warned = False
+        self._failures: list[Failure] = []
+        self._together: list[tuple[BaseException, list[BaseException]]] = []
+
+    @property
+    def is_blocking(self) -> bool:
+        """Whether the handler is a plain function in a thread."""
+        return isinstance(self.owner.home, int)
+
+    # --- what is recorded ------------------------------------------------------------------------
+
+    @property
+    def is_replaying(self) -> bool:
+        """Whether the handler is answered from what earlier runs recorded. Any thread may ask."""
+        return self._lookup.is_replaying
+
+    def ask(
+        self,
+        scope: Scope,
+        key: str,
+        *,
+        kind: EntryKind = EntryKind.STEP,
+        digest: bytes | None = None,
+        formerly: str | None = None,
+    ) -> Asked:
+        """The next call of a scope, as it stands in the journal. In the thread of the scope."""
+        if self.owner.is_stopped:
+            raise Stopped(self.owner.claimed.execution_id)
+        self.outbox.raise_error()
+        found = self._lookup.ask(scope.path, key, kind=kind, digest=digest, formerly=formerly)
+        if isinstance(found, Mismatch):
+            raise self._mismatch(found)
+        if found.answer is None:
+            self._check_room()
+        return found
+
+    def count(self, scope: Scope, key: str) -> None:
+        """A call that leaves no entry of its own. In the thread of the scope."""
+        if self.owner.is_stopped:
+            raise Stopped(self.owner.claimed.execution_id)
+        if (found := self._lookup.count(scope.path, key)) is not None:
+            raise self._mismatch(found)
+
+    def _mismatch(self, found: Mismatch) -> JournalMismatch:
+        claimed, entry = self.owner.claimed, found.recorded
+        said = {
+            Contradiction.INSERTED: f"stands where the recorded call {entry.key!r} is expected",
+            Contradiction.KIND: f"is recorded as {entry.kind.value}",
+            Contradiction.ARGUMENTS: "is recorded with other arguments",
+        }[found.contradiction]
+        before = ", ".join(self._lookup.consumed) or "none"
+        return JournalMismatch(
+            f"the code of {claimed.execution_kind} does not fit its journal: the call "
+            f"{found.key!r} {said} (entry {entry.position}, attempt {entry.attempt_index + 1}; "
+            f"answered before it: {before})"
+        )
+
+    def _check_room(self) -> None:
+        entries, size = self._next, self._bytes
+        if entries >= limits.JOURNAL_ENTRIES_MAX or size >= limits.JOURNAL_BYTES_MAX:
+            what = "entries" if entries >= limits.JOURNAL_ENTRIES_MAX else "bytes"
+            most = limits.JOURNAL_ENTRIES_MAX if what == "entries" else limits.JOURNAL_BYTES_MAX
+            detail = f"{self.owner.claimed.execution_id}: {most:,} {what} are recorded"
+            raise JournalFull(detail, limit=most)
+        is_long = entries >= limits.JOURNAL_ENTRIES_WARN or size >= limits.JOURNAL_BYTES_WARN
+        if is_long and not self._has_warned:
+            self._has_warned = True
+            _LOGGER.warning(
+                "%s: its journal has %d entries and %d bytes; every run of the handler reads them",
+                *(self.owner.claimed.execution_id, entries, size),
+            )
+
+    # --- what is added ---------------------------------------------------------------------------
+
+    def add(
+        self,
+        key: str,
+        asked: int,
+        *,
+        kind: EntryKind = EntryKind.STEP,
+        state: EntryState = EntryState.OK,
+        value: bytes | None = None,
+        digest: bytes | None = None,
+        error: EntryError | None = None,
+        tries: int = 1,
+        began: float | None = None,
+        is_secret: bool = False,
+    ) -> None:
+        """One more entry. `began`: of the call, on the monotonic clock."""
+        took_ms = 0 if began is None else max(0, int((monotonic() - began) * 1000))
+        self.outbox.put(
+            NewEntry(
+                position=self._next,
+                key=key,
+                kind=kind,
+                state=state,
+                asked=asked,
+                value=value,
+                digest=digest,
+                error=error,
+                tries=tries,
+                began_at=max(0, self.owner.now_ms() - took_ms),
+                took_ms=took_ms,
+                is_secret=is_secret,
+                code=None if self._next else CodeMark(version=self.owner.code_version),
+            )
+        )
+        self._next += 1
+        self._bytes += len(value or b"")
+
+    async def barrier(self, key: str) -> None:
+        """Nothing that others see begins before everything it may depend on is durable."""
+        self.outbox.raise_error()
+        await self.outbox.flush(key)
+        self.check_lease()
+
+    def check_lease(self) -> None:
+        """A lease that has surely expired ends the handler, before it does anything more."""
+        if self.owner.is_stopped or monotonic() >= self.owner.lapse_at:
+            raise Stopped(self.owner.claimed.execution_id)
+
+    def idempotency_key(self, key: str) -> str:
+        """The same for a step on every try, attempt and recovery. Any thread may ask."""
+        return derived_uuid(self.owner.claimed.execution_id, self._chapter, key)
+
+    def seed(self, scope: Scope) -> str:
+        """What random numbers of a scope are derived from. Any thread may ask."""
+        return f"{self.owner.claimed.execution_id}\n{self._chapter}\n{scope.path}"
+
+    def uuid(self, scope: Scope) -> str:
+        """The next derived UUID of a scope. In the thread of the scope."""
+        scope.uuids += 1
+        return derived_uuid(self.seed(scope), "uuid", scope.uuids)
+
+    # --- failures --------------------------------------------------------------------------------
+
+    def failed(self, failure: Failure) -> None:
+        """The handler meets this failure now. Any thread may say it."""
+        self._failures.append(failure)
+
+    def failed_together(self, first: BaseException, others: list[BaseException]) -> None:
+        """Branches failed; the handler gets one of their exceptions. Any thread may say it."""
+        self._together.append((first, others))
+
+    def reopen(self, error: BaseException) -> None:
+        """The attempt ends by this exception: the failed calls it came from are tried again by the
+        next attempt. Failures that the handler caught are history."""
+        if not self._failures:
+            return
+        causes = {id(each) for each in self._causes(error)}
+        for each in self._failures:
+            if id(each.exception) in causes:
+                self.add(
+                    each.key,
+                    each.asked,
+                    state=EntryState.REOPENED,
+                    digest=each.digest,
+                    error=each.error,
+                    tries=each.tries,
+                )
+        self._failures.clear()
+
+    def _causes(self, error: BaseException) -> list[BaseException]:
+        found = list(failures.chain_of(error))
+        known = {id(each) for each in found}
+        for first, others in self._together:
+            if id(first) in known:
+                found += [cause for each in others for cause in failures.chain_of(each)]
+        return found

@@ -1,0 +1,239 @@
+"""A step as it will be run: its function and its options, checked once."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import typing
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, fields, replace
+from functools import lru_cache
+from typing import Any, Final, TypedDict, Unpack
+
+import msgspec
+
+from flowfabric.errors import InvalidInput
+from flowfabric.model.checks import check_flag, check_list
+from flowfabric.model.journal import EntryKind
+from flowfabric.model.policy import RetryPolicy
+from flowfabric.model.shown import shown
+from flowfabric.sdk import codec
+from flowfabric.sdk.durations import Duration, to_ms
+from flowfabric.sdk.errors import InvalidTask
+from flowfabric.sdk.journal.scopes import check_step_key, check_step_name
+from flowfabric.sdk.options import Backoff, retry_policy
+
+_COMPARES: Final = {"arguments": True, "name": False}
+_DIGEST_BYTES: Final = 8
+_PLAIN: Final[msgspec.json.Decoder[Any]] = msgspec.json.Decoder()
+_SCALARS: Final = frozenset({str, int, float, bool, type(None)})
+
+
+class StepKeywords(TypedDict, total=False):
+    """The fields of `StepOptions`, as type checkers see the arguments of `@ff.step(...)`."""
+
+    name: str | None
+    key: str | None
+    retries: int | RetryPolicy
+    backoff: Backoff | None
+    retry_on: Iterable[type[BaseException] | str]
+    timeout: Duration | None
+    effects: bool
+    raises: Iterable[type[Exception]]
+    compare: str
+    secret: bool
+    was: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepOptions:
+    """The arguments of `@ff.step(...)` and of `ctx.step.options(...)`.
+
+    `name`: of the step, the function's unless given. `key`: tells this call from others of its
+    name, instead of a number. `retries`, `backoff`, `retry_on`: as of a task, for the step alone.
+    `timeout`: of one try. `effects`: whether another system can see what it does; False for a step
+    that only reads, computes or asks, which then need not wait until earlier ones are durable.
+    `raises`: exceptions that the handler gets as themselves. `compare`: `arguments`, or `name` for
+    a step that may be found again with other arguments. `secret`: what it returns is shown in no
+    listing. `was`: the name it had before.
+    """
+
+    name: str | None = None
+    key: str | None = None
+    retries: int | RetryPolicy = 0
+    backoff: Backoff | None = None
+    retry_on: Iterable[type[BaseException] | str] = ()
+    timeout: Duration | None = None
+    effects: bool = True
+    raises: Iterable[type[Exception]] = ()
+    compare: str = "arguments"
+    secret: bool = False
+    was: str | None = None
+
+    def but(self, **changes: Unpack[StepKeywords]) -> StepOptions:
+        """The same with some changed."""
+        for name in changes.keys() - STEP_OPTION_NAMES:
+            known = ", ".join(sorted(STEP_OPTION_NAMES))
+            raise InvalidTask(f"step: has no option {name!r}; options are {known}", field=name)
+        return replace(self, **changes)
+
+
+STEP_OPTION_NAMES: Final = frozenset(each.name for each in fields(StepOptions))
+NO_STEP_OPTIONS: Final = StepOptions()
+_OF_VALUES: Final = StepOptions(effects=False, compare="name")
+
+
+class Plan:
+    """How a step is run."""
+
+    __slots__ = (
+        "compares",
+        "decoder",
+        "function",
+        "has_effects",
+        "is_async",
+        "is_inline",
+        "is_secret",
+        "key",
+        "kind",
+        "name",
+        "raises",
+        "retry",
+        "retry_on",
+        "timeout_s",
+        "was",
+    )
+
+    def __init__(self, name: str, function: Callable[..., Any], options: StepOptions) -> None:
+        self.name = check_step_name(name)
+        self.kind = EntryKind.STEP
+        self.is_inline = False  # a plain function runs where the handler does
+        self.function = function
+        self.is_async = is_async(function)
+        self.decoder = result_decoder(function)
+        self.key = None if options.key is None else check_step_key(options.key)
+        self.was = None if options.was is None else check_step_name(options.was, field="was")
+        self.retry = retry_policy(options.retries, options.backoff, options.retry_on)
+        self.retry_on = frozenset(self.retry.retryable_categories if self.retry else ())
+        self.timeout_s = (
+            None if options.timeout is None else to_ms(options.timeout, field="timeout") / 1000
+        )
+        self.has_effects = check_flag(options.effects, field="effects")
+        self.is_secret = check_flag(options.secret, field="secret")
+        self.raises = _exceptions(options.raises)
+        if options.compare not in _COMPARES:
+            words = ", ".join(_COMPARES)
+            detail = f"compare: {shown(options.compare, 80)} is not one of {words}"
+            raise InvalidInput(detail, field="compare")
+        self.compares = _COMPARES[options.compare]
+
+    def digest(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes | None:
+        """Of the arguments, or of what a function without any holds; None where that is no JSON."""
+        if not self.compares:
+            return None
+        given: Any = [args, kwargs] if args or kwargs else held_by(self.function)
+        if given is None:
+            return None
+        return digest_of(given)
+
+
+def plan_of_value(name: str, function: Callable[[], Any]) -> Plan:
+    """The plan of a choice: it is quick, and no other system sees it."""
+    plan = Plan(name, _callable(function), _OF_VALUES)
+    plan.kind, plan.is_inline = EntryKind.VALUE, True
+    return plan
+
+
+def digest_of(value: Any) -> bytes | None:
+    """The same bytes for the same value, in every process; None for one that is no JSON."""
+    try:
+        data = _SAME_ORDER.encode(value)
+    except codec.EncodeErrors:
+        return None
+    return hashlib.blake2b(data, digest_size=_DIGEST_BYTES).digest()
+
+
+_SAME_ORDER: Final = codec.encoder(order="deterministic")
+
+
+def plan_of(function: Callable[..., Any], options: StepOptions, name: str | None = None) -> Plan:
+    """The plan of a function; one that cannot be called is refused."""
+    _callable(function)
+    if options is NO_STEP_OPTIONS and name is not None:
+        return _usual_plan(name, function)
+    own: str = getattr(function, "__name__", "")
+    return Plan(name or options.name or own, function, options)
+
+
+def _callable(function: Callable[..., Any]) -> Callable[..., Any]:
+    if not callable(function):
+        raise InvalidTask(f"{shown(function, 80)} is not a function", field="function")
+    return function
+
+
+def _usual_plan(name: str, function: Callable[..., Any]) -> Plan:
+    """The plan of a call without options: most are, and few functions are used again and again."""
+    code = getattr(function, "__code__", None)
+    if code is None or getattr(function, "__closure__", None) is not None:
+        return Plan(name, function, NO_STEP_OPTIONS)
+    try:
+        return _kept_plan(name, function)
+    except TypeError:  # not hashable
+        return Plan(name, function, NO_STEP_OPTIONS)
+
+
+@lru_cache(maxsize=1_000)
+def _kept_plan(name: str, function: Callable[..., Any]) -> Plan:
+    return Plan(name, function, NO_STEP_OPTIONS)
+
+
+def is_async(function: Callable[..., Any]) -> bool:
+    """Whether calling it gives something to await."""
+    call = getattr(function, "__call__", None)  # noqa: B004 - of an object with that method
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)
+
+
+def result_decoder(function: Callable[..., Any]) -> msgspec.json.Decoder[Any]:
+    """Reads results as the annotated type."""
+    notes = getattr(function, "__annotations__", None)
+    if not notes or "return" not in notes:
+        return _PLAIN
+    try:
+        hint = typing.get_type_hints(function, include_extras=True).get("return", Any)
+    except NameError as error:
+        detail = f"{function.__name__}: {error}; its types must be defined in its module"
+        raise InvalidTask(detail, field=str(error.name)) from None
+    return codec.decoder_of(hint, field=f"result of {function.__name__}")
+
+
+def settled(plan: Plan, value: Any, data: bytes) -> Any:
+    """A result as every later run will see it: what JSON changes, it changes at once. Raises
+    `codec.DecodeErrors`."""
+    if plan.decoder is _PLAIN and type(value) in _SCALARS:
+        return value
+    return plan.decoder.decode(data)
+
+
+def held_by(function: Callable[..., Any]) -> Any:
+    """What a function without arguments depends on: the values in its closure and its defaults."""
+    cells = getattr(function, "__closure__", None) or ()
+    defaults = getattr(function, "__defaults__", None) or ()
+    held = [each for cell in cells if digest_of(each := _content(cell)) is not None]
+    return [held, list(defaults)] if held or defaults else None
+
+
+def _content(cell: Any) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:  # not filled yet
+        return None
+
+
+def _exceptions(kinds: object) -> dict[str, type[Exception]]:
+    found: dict[str, type[Exception]] = {}
+    for kind in check_list(kinds, field="raises"):
+        if not (isinstance(kind, type) and issubclass(kind, Exception)):
+            detail = f"raises: {shown(kind, 80)} is no class of exceptions"
+            raise InvalidInput(detail, field="raises")
+        found[kind.__name__] = kind
+    return found
