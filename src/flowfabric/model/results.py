@@ -429,6 +429,8 @@ class Explanation(Record, frozen=True):
     waits: tuple[WaitLine, ...] = ()
     at_timeout: str | None = None  # the effect of the timeout of a suspended execution at due_at
     upstreams: tuple[UpstreamInfo, ...] = ()  # upstreams that must end before it may run
+    step: str | None = None  # the step that its handler runs, as far as that is recorded
+    step_since: int | None = None
 
 
 class Reconciled(Record, frozen=True):

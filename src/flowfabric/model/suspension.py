@@ -173,6 +173,15 @@ class SuspensionRow(Record, frozen=True):
         """Whether it has not ended."""
         return self.closed_at is None
 
+    @property
+    def is_held_by_policy(self) -> bool:
+        """Whether a worker held it, because the code did not fit the journal, and said why."""
+        return (
+            self.reason_code is ReasonCode.PAUSED_BY_POLICY
+            and self.continuation_metadata_pointer is not None
+            and isinstance(self.condition, OperatorOnly)
+        )
+
 
 class SuspensionInfo(SuspensionRow, frozen=True):
     """An episode as it is shown."""

@@ -19,6 +19,7 @@ from flowfabric.api.waits import WaitInfo
 from flowfabric.callers import blocking_driver
 from flowfabric.errors import InvalidInput
 from flowfabric.model.budget import BudgetStatus, UsageOutcome
+from flowfabric.model.journal import JournalEntry
 from flowfabric.model.log_lines import LogLine
 from flowfabric.model.quota import QuotaPolicy, QuotaStatus
 from flowfabric.model.record import replace
@@ -187,10 +188,11 @@ class SyncFabric:
         return self.wait(self._fabric.cancel_many(chosen, reason=reason))
 
     def retry_many(
-        self, chosen: RunFilter, *, reason: str = "", cascade: bool = False
+        self, chosen: RunFilter, *, reason: str = "", cascade: bool = False, fresh: bool = False
     ) -> ManyChanged:
         """Run all that fit again: see `Fabric.retry_many`."""
-        return self.wait(self._fabric.retry_many(chosen, reason=reason, cascade=cascade))
+        asked = self._fabric.retry_many(chosen, reason=reason, cascade=cascade, fresh=fresh)
+        return self.wait(asked)
 
     # --- flows ---------------------------------------------------------------------------------
 
@@ -444,9 +446,13 @@ class SyncRun(Generic[R]):
         """Stop it, whatever it is doing."""
         self._sync.wait(self._run.cancel(reason))
 
-    def retry(self, reason: str = "", *, cascade: bool = False) -> None:
+    def journal(self) -> tuple[JournalEntry, ...]:
+        """What the handler has recorded: see `Run.journal`."""
+        return self._sync.wait(self._run.journal())
+
+    def retry(self, reason: str = "", *, cascade: bool = False, fresh: bool = False) -> None:
         """Run it again after its end: see `Run.retry`."""
-        self._sync.wait(self._run.retry(reason, cascade=cascade))
+        self._sync.wait(self._run.retry(reason, cascade=cascade, fresh=fresh))
 
 
 async def _next_of_stream(frames: Any) -> Frame | None:

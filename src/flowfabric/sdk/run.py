@@ -12,6 +12,7 @@ from flowfabric.api.backend import EngineBackend
 from flowfabric.clock import monotonic
 from flowfabric.errors import FlowFabricError, InvalidInput, NotFound, WaitTimeout
 from flowfabric.model.checks import check_flag, check_integer
+from flowfabric.model.journal import JournalEntry
 from flowfabric.model.log_lines import LogLine
 from flowfabric.model.results import ExecutionSnapshot, Explanation
 from flowfabric.model.shown import shown
@@ -172,14 +173,32 @@ class Run(Generic[R]):
             execution_id=self.id, reason=reason, source="operator_override"
         )
 
-    async def retry(self, reason: str = "", *, cascade: bool = False) -> None:
-        """Run it again after its end, from the beginning, as a new attempt; its history stays.
+    async def journal(self) -> tuple[JournalEntry, ...]:
+        """What the handler has recorded, with the results of its steps; secret ones have none."""
+        engine = await self._fabric.start()
+        entries: list[JournalEntry] = []
+        while True:
+            page = await engine.read_journal(
+                execution_id=self.id,
+                after=entries[-1].position if entries else None,
+                limit=limits.PAGE_MAX,
+                values=True,
+            )
+            entries += page.entries
+            if not page.has_more:
+                return tuple(entries)
+
+    async def retry(self, reason: str = "", *, cascade: bool = False, fresh: bool = False) -> None:
+        """Run it again after its end, as a new attempt; its history stays. Steps that are recorded
+        are not run again, unless it starts `fresh`.
 
         `cascade`: members of its flow that were skipped because of it live again too. One that has
         not ended raises `ExecutionNotTerminal`.
         """
         engine = await self._fabric.start()
-        await engine.replay_execution(execution_id=self.id, reason=reason, cascade=cascade)
+        await engine.replay_execution(
+            execution_id=self.id, reason=reason, cascade=cascade, fresh=fresh
+        )
 
     def _not_found(self) -> NotFound:
         return NotFound(f"execution {self.id}", entity="execution")

@@ -255,19 +255,21 @@ class RunMethods:
         return await _change_many(engine, chosen, UNFINISHED, change)
 
     async def retry_many(
-        self, chosen: RunFilter, *, reason: str = "", cascade: bool = False
+        self, chosen: RunFilter, *, reason: str = "", cascade: bool = False, fresh: bool = False
     ) -> ManyChanged:
         """Run all that fit again; without a state those that failed or expired.
 
-        `cascade`: members of their flows that were skipped because of them live again too.
+        `cascade`: members of their flows that were skipped because of them live again too. `fresh`:
+        from the top, with steps that are recorded run again.
         """
         reason = clip_text(reason, REASON_BYTES, field="reason")
         check_flag(cascade, field="cascade")
+        check_flag(fresh, field="fresh")
         engine = await self.start()
 
         async def change(execution_id: str) -> object:
             return await engine.replay_execution(
-                execution_id=execution_id, reason=reason, cascade=cascade
+                execution_id=execution_id, reason=reason, cascade=cascade, fresh=fresh
             )
 
         return await _change_many(engine, chosen, LOST, change)

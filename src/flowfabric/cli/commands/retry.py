@@ -20,12 +20,15 @@ def add_arguments(parser: FfParser) -> None:
     parser.add_argument(
         "--cascade", action="store_true", help="in a flow: also what was skipped for it"
     )
+    parser.add_argument(
+        "--fresh", action="store_true", help="from the top: steps that are recorded run again"
+    )
     add_many(parser)
     parser.set_defaults(handler=retry)
 
 
 async def retry(call: Call) -> Exit:
-    """Run each again from its beginning, its history kept."""
+    """Run each again, its history kept; one with a journal goes on by it."""
 
     async def change(engine: EngineBackend, execution_id: str) -> Any:
         return await engine.replay_execution(
@@ -33,6 +36,7 @@ async def retry(call: Call) -> Exit:
             requested_by="ff",
             reason=call.arguments.reason,
             cascade=call.arguments.cascade,
+            fresh=call.arguments.fresh,
         )
 
     def words(reply: Any) -> str:

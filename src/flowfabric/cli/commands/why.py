@@ -10,7 +10,7 @@ from flowfabric.cli.grammar import FfParser, add_id
 from flowfabric.cli.references import named
 from flowfabric.cli.show.plain import plain
 from flowfabric.cli.show.terminal import Column, clean
-from flowfabric.cli.show.times import both
+from flowfabric.cli.show.times import both, span
 from flowfabric.model.results import Explanation
 from flowfabric.model.state import TERMINAL_STATES, PublicState
 
@@ -58,6 +58,7 @@ def show_explanation(call: Call, explanation: Explanation, now: int) -> None:
     pairs = [
         ("since", both(explanation.since, now)),
         ("waiting for", explanation.waiting_for.removeprefix("waiting_for_").replace("_", " ")),
+        ("runs step", _step(explanation, now)),
         (due, both(explanation.due_at, now)),
         ("missing", ", ".join(explanation.missing_capabilities)),
         *(("try", hint) for hint in explanation.hints),
@@ -66,6 +67,13 @@ def show_explanation(call: Call, explanation: Explanation, now: int) -> None:
     if explanation.public_state in TERMINAL_STATES:
         return
     _show_tables(call, explanation, now)
+
+
+def _step(explanation: Explanation, now: int) -> str:
+    """The step that runs, and for how long."""
+    if explanation.step is None or explanation.step_since is None:
+        return ""
+    return f"{explanation.step} for {span(max(0, now - explanation.step_since))}"
 
 
 def _show_tables(call: Call, explanation: Explanation, now: int) -> None:

@@ -19,6 +19,7 @@ from flowfabric.engine.operations.core_fields import (
     current_waitpoint,
 )
 from flowfabric.engine.operations.flow_looks import look_at_dependencies
+from flowfabric.engine.operations.journal import last_entry
 from flowfabric.engine.operations.limit_looks import look_at_bounds
 from flowfabric.engine.operations.listing import Listing, check_limit
 from flowfabric.engine.operations.performing import answers
@@ -222,8 +223,9 @@ async def explain(machine: Machine, request: api.Explain) -> Explanation:
         bounds = await look_at_bounds(execution, reader)
         wait = await look_at_wait(execution, reader)
         others = await look_at_dependencies(execution, reader)
+        last = await last_entry(reader, execution) if execution.is_leased else None
         return explanation_of(
-            execution, lane_state, workers, bounds, reader.now, wait, others, fault
+            execution, lane_state, workers, bounds, reader.now, wait, others, fault, last
         )
 
     return await machine.read(work)

@@ -13,6 +13,7 @@ from flowfabric.engine.operations.stream_reads import found_execution
 from flowfabric.kernel.execution.fence import refuse_unless_owner
 from flowfabric.kernel.journal.checkpoint import Checkpoint
 from flowfabric.model.checks import check_flag, check_integer
+from flowfabric.model.execution import Execution
 from flowfabric.model.journal import EntryRow, JournalEntry, JournalPage
 from flowfabric.stores.base import Reader
 from flowfabric.stores.indexes import Search, by_key
@@ -66,6 +67,13 @@ async def read_journal(machine: Machine, request: api.ReadJournal) -> JournalPag
         return await _page(reader, where, after, limit, hides_values=not wants_values)
 
     return await machine.read(work)
+
+
+async def last_entry(reader: Reader, execution: Execution) -> EntryRow | None:
+    """The newest entry of an execution's present journal."""
+    where = (execution.execution_id, execution.journal_index, execution.chapter_index)
+    search = Search(by_key(JOURNAL), (where,), limit=1, is_backwards=True)
+    return next(iter(await reader.search(search)), None)
 
 
 async def _page(

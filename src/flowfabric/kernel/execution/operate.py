@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TypeVar
 
 from flowfabric.errors import ExecutionNotEligible, InvalidBlockingReason
-from flowfabric.kernel.command import ExecutionCommand
+from flowfabric.kernel.command import ExecutionCommand, Needs
 from flowfabric.kernel.decision import Decision, Moment, Refused, refuse
 from flowfabric.kernel.execution.fence import not_active, not_found
 from flowfabric.kernel.execution.routing import NO_WORKER, route_key
@@ -38,7 +38,12 @@ class Hold(ExecutionCommand[Blocked], frozen=True, kw_only=True):
 
 
 class Release(ExecutionCommand[Unblocked], frozen=True, kw_only=True):
-    """End a hold."""
+    """End a hold: an operator's, or that of an execution whose code does not fit its journal."""
+
+    def needs(self, need: Needs) -> None:
+        """The execution and its open suspension."""
+        need.executions.add(self.execution_id)
+        need.waits = True
 
 
 class Block(ExecutionCommand[Blocked | Rejected], frozen=True, kw_only=True):

@@ -13,6 +13,7 @@ from flowfabric.kernel.explain.flows import (
 from flowfabric.kernel.explain.limits import BoundsLook, hint_for, limits_of
 from flowfabric.kernel.explain.waits import WaitLook, hints_for, lines_of, summary_of
 from flowfabric.model.execution import Execution
+from flowfabric.model.journal import EntryRow
 from flowfabric.model.record import Record
 from flowfabric.model.results import Explanation, WorkerFit
 from flowfabric.model.route import LaneState
@@ -49,10 +50,11 @@ def explain(
     wait: WaitLook | None = None,
     others: DependencyLook | None = None,
     lane_fault: str | None = None,
+    last: EntryRow | None = None,
 ) -> Explanation:
     """State, since when, the cause of the wait, the workers that could run it, and when it is due.
 
-    `lane_fault`: the defect of its lane's row.
+    `lane_fault`: the defect of its lane's row. `last`: the last entry of its journal.
     """
     fits = tuple(
         WorkerFit(worker.worker_id, worker.worker_instance_id, not lacks, lacks)
@@ -88,6 +90,8 @@ def explain(
         if wait is None or wait.row.timeout_at is None
         else wait.row.timeout_behavior.value,
         upstreams=() if others is None else others.upstreams,
+        step=None if last is None else last.next_key,
+        step_since=None if last is None or last.next_key is None else last.recorded_at,
     )
 
 

@@ -128,6 +128,8 @@ def _steps(condition: ResumeCondition, progress: Sequence[Contribution]) -> tupl
 def summary_of(look: WaitLook) -> str:
     """The condition, and the effect of its timeout."""
     row = look.row
+    if row.is_held_by_policy:
+        return f"held: {row.continuation_metadata_pointer}"
     what = in_words(row.condition, row.progress)
     reason = row.reason_code.value.replace("_", " ")
     plain = row.reason_code is ReasonCode.WAITING_FOR_SIGNAL
@@ -140,6 +142,13 @@ def summary_of(look: WaitLook) -> str:
 def hints_for(look: WaitLook) -> tuple[str, ...]:
     """Advice for an operator."""
     row = look.row
+    if row.is_held_by_policy:
+        held = row.execution_id
+        return (
+            f"ff journal {held}",
+            f"ff release {held}, when workers have code that fits",
+            f"ff cancel {held} and ff retry {held} --fresh, to start from the top",
+        )
     hints = [f"ff waits show {row.execution_id}"]
     lines = lines_of(row.condition, row.progress)
     missing = next((line for line in lines if line.have < line.need), None)

@@ -6,6 +6,7 @@ from flowfabric.errors import ExecutionNotSuspended
 from flowfabric.kernel.command import ExecutionCommand, Needs
 from flowfabric.kernel.decision import Decision, Moment, refuse
 from flowfabric.kernel.execution.fence import not_found
+from flowfabric.kernel.execution.operate import Release
 from flowfabric.kernel.execution.transition import finish, operator_event
 from flowfabric.kernel.wait.episode import (
     Episode,
@@ -18,7 +19,7 @@ from flowfabric.model.attempt import AttemptOutcome
 from flowfabric.model.event import OperatorEventType
 from flowfabric.model.execution import Execution
 from flowfabric.model.record import replace
-from flowfabric.model.results import Moved
+from flowfabric.model.results import Moved, Unblocked
 from flowfabric.model.state import (
     BlockingReason,
     LifecyclePhase,
@@ -75,6 +76,17 @@ def resume_execution(
     over = ended(episode, ResumeCause.OPERATOR, command.actor or OPERATOR, "resumed", at)
     audit = operator_event(execution, OperatorEventType.RESUMED, at.now)
     return Decision(Resumed(after.public_state.value), after, None, (audit,), over.rows)
+
+
+def release(
+    execution: Execution, episode: Episode, command: Release, at: Moment
+) -> Decision[Unblocked]:
+    """An execution that is held because its code did not fit its journal goes on."""
+    after = awake(execution, 0, "its release", at)
+    over = ended(episode, ResumeCause.OPERATOR, command.actor or OPERATOR, "released", at)
+    audit = operator_event(execution, OperatorEventType.RELEASED, at.now)
+    reply = Unblocked(execution.execution_id, after.public_state)
+    return Decision(reply, after, None, (audit,), over.rows)
 
 
 _TERMINAL = {

@@ -8,6 +8,7 @@ import typing
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
+from types import FunctionType
 from typing import Any, Final, TypedDict, Unpack
 
 import msgspec
@@ -88,6 +89,7 @@ class Plan:
 
     __slots__ = (
         "compares",
+        "compares_closure",
         "decoder",
         "function",
         "has_effects",
@@ -126,15 +128,16 @@ class Plan:
             detail = f"compare: {shown(options.compare, 80)} is not one of {words}"
             raise InvalidInput(detail, field="compare")
         self.compares = _COMPARES[options.compare]
+        self.compares_closure = False  # of a function that is written where it is called
 
     def digest(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes | None:
         """Of the arguments, or of what a function without any holds; None where that is no JSON."""
         if not self.compares:
             return None
-        given: Any = [args, kwargs] if args or kwargs else held_by(self.function)
-        if given is None:
-            return None
-        return digest_of(given)
+        if args or kwargs:
+            return digest_of([args, kwargs])
+        held = held_by(self.function) if self.compares_closure else None
+        return None if held is None else digest_of(held)
 
 
 def plan_of_value(name: str, function: Callable[[], Any]) -> Plan:
@@ -156,13 +159,20 @@ def digest_of(value: Any) -> bytes | None:
 _SAME_ORDER: Final = codec.encoder(order="deterministic")
 
 
-def plan_of(function: Callable[..., Any], options: StepOptions, name: str | None = None) -> Plan:
-    """The plan of a function; one that cannot be called is refused."""
-    _callable(function)
-    if options is NO_STEP_OPTIONS and name is not None:
-        return _usual_plan(name, function)
-    own: str = getattr(function, "__name__", "")
-    return Plan(name or options.name or own, function, options)
+def plan_of(function: Callable[..., Any], options: StepOptions) -> Plan:
+    """The plan of a decorated function."""
+    own: str = getattr(_callable(function), "__name__", "")
+    return Plan(own if options.name is None else options.name, function, options)
+
+
+def plan_of_call(name: str, function: Callable[..., Any], options: StepOptions) -> Plan:
+    """The plan of a function that is named where it is called."""
+    is_usual = options is NO_STEP_OPTIONS and getattr(function, "__closure__", None) is None
+    if is_usual and isinstance(function, FunctionType):
+        return _kept_plan(name, function)  # few functions are used again and again
+    plan = Plan(name, _callable(function), options)
+    plan.compares_closure = True
+    return plan
 
 
 def _callable(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -171,20 +181,11 @@ def _callable(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
-def _usual_plan(name: str, function: Callable[..., Any]) -> Plan:
-    """The plan of a call without options: most are, and few functions are used again and again."""
-    code = getattr(function, "__code__", None)
-    if code is None or getattr(function, "__closure__", None) is not None:
-        return Plan(name, function, NO_STEP_OPTIONS)
-    try:
-        return _kept_plan(name, function)
-    except TypeError:  # not hashable
-        return Plan(name, function, NO_STEP_OPTIONS)
-
-
 @lru_cache(maxsize=1_000)
 def _kept_plan(name: str, function: Callable[..., Any]) -> Plan:
-    return Plan(name, function, NO_STEP_OPTIONS)
+    plan = Plan(name, function, NO_STEP_OPTIONS)
+    plan.compares_closure = True
+    return plan
 
 
 def is_async(function: Callable[..., Any]) -> bool:

@@ -15,6 +15,7 @@ from flowfabric.sdk.journal.plan import (
     StepKeywords,
     StepOptions,
     plan_of,
+    plan_of_call,
 )
 from flowfabric.sdk.journal.scopes import own_scope, scope_here
 
@@ -122,7 +123,7 @@ class Stepper:
         self, name: str, function: Callable[..., Any], /, *args: Any, **kwargs: Any
     ) -> Awaitable[Any]:
         """The call, to be awaited. All keyword arguments are the function's."""
-        return prepared(self._journal, plan_of(function, self._options, name), args, kwargs)
+        return prepared(self._journal, plan_of_call(name, function, self._options), args, kwargs)
 
     def options(self, **options: Unpack[StepKeywords]) -> Stepper:
         """With options: `await ctx.step.options(retries=3)("fetch", fetch, url)`."""
@@ -156,14 +157,14 @@ class SyncStepper:
         self, name: str, function: Callable[..., Any], /, *args: Any, **kwargs: Any
     ) -> Any:
         """The result. All keyword arguments are the function's."""
-        call = prepared(self._journal, plan_of(function, self._options, name), args, kwargs)
+        call = prepared(self._journal, plan_of_call(name, function, self._options), args, kwargs)
         return call.blocking()
 
     def later(
         self, name: str, function: Callable[..., Any], /, *args: Any, **kwargs: Any
     ) -> Awaitable[Any]:
         """A call that is not made yet, for `ctx.gather`."""
-        return prepared(self._journal, plan_of(function, self._options, name), args, kwargs)
+        return prepared(self._journal, plan_of_call(name, function, self._options), args, kwargs)
 
     def options(self, **options: Unpack[StepKeywords]) -> SyncStepper:
         """With options: see `Stepper.options`."""

@@ -171,6 +171,8 @@ class Held:
         lease ends it."""
         if self.is_stopped:
             raise Stopped(self.claimed.execution_id)
+        if self.is_replaying:
+            return  # it was reported when this place was first reached
         try:
             await self.desk.engine.progress(self.claimed.handle, percent=percent, message=message)
         except LOST as error:
@@ -181,8 +183,9 @@ class Held:
                 raise
 
     async def emit(self, frame: NewFrame) -> None:
-        """Put a frame on its way to the stream."""
-        await self._frames().emit(frame)
+        """Put a frame on its way to the stream; what a replay shows was shown before."""
+        if not self.is_replaying:
+            await self._frames().emit(frame)
 
     async def change_summary(self, frame: NewFrame) -> int:
         """Change the summary; the version it has then."""
@@ -196,7 +199,7 @@ class Held:
     @property
     def may_log(self) -> bool:
         """Whether lines of the handler can still be kept."""
-        return not self.is_finished and self.desk.scribe.is_here
+        return not self.is_finished and self.desk.scribe.is_here and not self.is_replaying
 
     def log(self, line: NewLine) -> None:
         """Put a line on its way to the log. Any thread may call it."""
@@ -255,6 +258,11 @@ class Held:
     def entries(self) -> Journal | None:
         """The journal, if the handler has one."""
         return self._journal
+
+    @property
+    def is_replaying(self) -> bool:
+        """Whether the handler is answered from what an earlier run recorded."""
+        return self._journal is not None and self._journal.is_replaying
 
     @property
     def has_nothing_left(self) -> bool:

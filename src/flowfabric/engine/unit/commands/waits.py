@@ -5,8 +5,9 @@ from __future__ import annotations
 from flowfabric.engine.unit.handlers import handles
 from flowfabric.engine.unit.unit import Unit
 from flowfabric.kernel.decision import Refused
+from flowfabric.kernel.execution.operate import Release
 from flowfabric.kernel.wait import resume, signal, suspend, waitpoint
-from flowfabric.model.results import Moved
+from flowfabric.model.results import Moved, Unblocked
 from flowfabric.model.suspension import Resumed, WaitpointRow
 
 
@@ -56,6 +57,20 @@ async def resume_execution(unit: Unit, command: resume.ResumeExecution) -> Resum
         return refusal
     episode = waits.episode(execution)
     decision = resume.resume_execution(execution, episode, command, unit.view.at)
+    return unit.view.apply(execution, decision, command, ends_wait=True)
+
+
+@handles(Release)
+async def release(unit: Unit, command: Release) -> Unblocked | Refused:
+    """By an operator: what waits because its code did not fit its journal goes on with the code
+    there is now; what an operator holds goes back to waiting."""
+    execution, waits = unit.view.execution(command.execution_id), unit.waits
+    episode = None if execution is None else waits.episode(execution)
+    if execution is None or episode is None or not episode.row.is_held_by_policy:
+        return unit.view.decide(command)
+    if refusal := waits.refuse_unreadable(command.execution_id):
+        return refusal
+    decision = resume.release(execution, episode, command, unit.view.at)
     return unit.view.apply(execution, decision, command, ends_wait=True)
 
 

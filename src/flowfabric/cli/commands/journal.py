@@ -1,0 +1,146 @@
+"""`ff journal`: what the handler of an execution has done, step by step."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Final
+
+from flowfabric import limits
+from flowfabric.api.backend import EngineBackend
+from flowfabric.cli import values
+from flowfabric.cli.call import Call
+from flowfabric.cli.exits import Exit
+from flowfabric.cli.grammar import FfParser, add_id
+from flowfabric.cli.references import named
+from flowfabric.cli.show.terminal import Column, clean
+from flowfabric.cli.show.times import absolute, span
+from flowfabric.model.journal import EntryState, JournalEntry, JournalPage
+from flowfabric.model.results import ExecutionSnapshot
+from flowfabric.model.state import TERMINAL_STATES
+
+_LOOK_EVERY_S: Final = 0.5
+_VALUE_WIDTH: Final = 200
+_COLUMNS: Final = (
+    Column("AT", right=True),
+    Column("KEY", shrinks=True, least=20),
+    Column("KIND"),
+    Column("STATE"),
+    Column("TRIES", right=True),
+    Column("TOOK", right=True),
+    Column("BYTES", right=True),
+    Column("ATTEMPT", right=True),
+    Column("RECORDED"),
+    Column("DETAIL", shrinks=True, least=20),
+)
+
+
+def add_arguments(parser: FfParser) -> None:
+    """The execution, and which of its journals."""
+    add_id(parser)
+    parser.add_argument("--values", action="store_true", help="with what steps returned")
+    parser.add_argument("--watch", "-w", action="store_true", help="show more until it has ended")
+    parser.add_argument(
+        "--journal", type=values.whole_number, metavar="N", help="an earlier one, from 0"
+    )
+    parser.set_defaults(handler=journal)
+
+
+async def journal(call: Call) -> Exit:
+    """Its entries in order; one JSON object on a line with --json."""
+    async with call.engine() as engine:
+        snapshot = await named(call, engine)
+        shown = await _show_new(call, engine, snapshot, None)
+        while call.arguments.watch and snapshot.public_state not in TERMINAL_STATES:
+            await asyncio.sleep(_LOOK_EVERY_S)
+            snapshot = await named(call, engine)  # before the entries: none follows an end
+            shown = await _show_new(call, engine, snapshot, shown)
+        if shown is None and not call.terminal.as_json:
+            call.terminal.line("no journal: this handler makes no journaled calls")
+        elif not call.terminal.as_json:
+            await _tell_running(call, engine, snapshot)
+    return Exit.OK
+
+
+async def _show_new(
+    call: Call, engine: EngineBackend, snapshot: ExecutionSnapshot, after: int | None
+) -> int | None:
+    """Show the entries after a position; the position of the last one."""
+    entries: list[JournalEntry] = []
+    reached = after
+    while True:
+        page: JournalPage = await engine.read_journal(
+            execution_id=snapshot.execution_id,
+            journal_index=call.arguments.journal,
+            after=reached,
+            limit=limits.PAGE_MAX,
+            values=call.arguments.values,
+        )
+        entries += page.entries
+        reached = entries[-1].position if entries else reached
+        if not page.has_more:
+            break
+    if call.terminal.as_json:
+        for entry in entries:
+            call.terminal.record(_document(entry))
+    elif entries:
+        call.terminal.table(_COLUMNS, [_row(entry) for entry in entries])
+    call.terminal.out.flush()
+    return reached
+
+
+def _row(entry: JournalEntry) -> tuple[str, ...]:
+    return (
+        str(entry.position),
+        clean(entry.key),
+        entry.kind.value,
+        entry.state.value,
+        str(entry.tries),
+        span(entry.took_ms),
+        str(entry.size),
+        str(entry.attempt_index + 1),
+        absolute(entry.recorded_at),
+        clean(_detail(entry)),
+    )
+
+
+def _detail(entry: JournalEntry) -> str:
+    if entry.error is not None:
+        headline = entry.error.reason.strip().partition("\n")[0]
+        return f"{headline} (tried again)" if entry.state is EntryState.REOPENED else headline
+    if entry.is_secret:
+        return "secret"
+    if entry.value is None:
+        return ""
+    return entry.value[:_VALUE_WIDTH].decode(errors="replace")
+
+
+def _document(entry: JournalEntry) -> dict[str, Any]:
+    error = entry.error
+    return {
+        "position": entry.position,
+        "key": entry.key,
+        "kind": entry.kind.value,
+        "state": entry.state.value,
+        "tries": entry.tries,
+        "began_at": entry.began_at,
+        "took_ms": entry.took_ms,
+        "recorded_at": entry.recorded_at,
+        "attempt": entry.attempt_index + 1,
+        "size": entry.size,
+        "is_secret": entry.is_secret,
+        "value": None if entry.value is None else entry.value.decode(errors="replace"),
+        "category": None if error is None else error.category,
+        "reason": None if error is None else error.reason,
+        "next_key": entry.next_key,
+    }
+
+
+async def _tell_running(call: Call, engine: EngineBackend, snapshot: ExecutionSnapshot) -> None:
+    """What runs now, as far as the last entry tells."""
+    if snapshot.current_lease is None:
+        return
+    explanation = await engine.explain(execution_id=snapshot.execution_id)
+    if explanation.step is not None and explanation.step_since is not None:
+        now = await engine.server_time_ms()
+        lasted = span(max(0, now - explanation.step_since))
+        call.terminal.line(f"running: {clean(explanation.step)} for {lasted}")

@@ -1,0 +1,211 @@
+"""Code that does not fit its journal: held with a reason, never mixed up, and released."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from flowfabric import Context, Fabric, PublicState, Run
+from tests.sdk.journal.bench import attempts, journal, keys, worked
+from tests.sdk.workshop import until
+
+Body = Callable[[Context], Any]
+
+
+def versions(url: str, *bodies: Body) -> tuple[Fabric, Any, list[int]]:
+    """A task whose code changes between its attempts: the first one fails at its end."""
+    ff, version = Fabric(url), [0]
+
+    @ff.task(retries=len(bodies), backoff="1ms")
+    async def handle(ctx: Context) -> Any:
+        body = bodies[min(version[0], len(bodies) - 1)]
+        result = await body(ctx)
+        if version[0] == 0:
+            version[0] = 1
+            raise ValueError("the code is changed now")
+        return result
+
+    return ff, handle, version
+
+
+def steps(*names: Any) -> Body:
+    """A handler that makes these calls: names, or (name, argument)."""
+
+    async def body(ctx: Context) -> list[Any]:
+        found = []
+        for name in names:
+            word, argument = name if isinstance(name, tuple) else (name, 0)
+            found.append(await ctx.step(word, made, word, argument))
+        return found
+
+    return body
+
+
+RAN: list[Any] = []
+
+
+async def made(word: str, argument: int) -> str:
+    RAN.append(word)
+    return f"{word}{argument}"
+
+
+@pytest.fixture(autouse=True)
+def _nothing_ran() -> None:
+    RAN.clear()
+
+
+async def held(run: Run[Any]) -> str:
+    """Why it is held, once it is."""
+
+    async def is_held() -> bool:
+        return await run.state() is PublicState.SUSPENDED
+
+    await until(is_held)
+    return (await run.explain()).summary
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "ran"),
+    [
+        (steps("a", "b", "c"), steps("a", "b", "c", "d"), "abcd"),  # added at the end
+        (steps("a", "b", "c"), steps("a", "c"), "abc"),  # removed
+        (steps("a", "b", "c"), steps("c", "b", "a"), "abc"),  # another order
+        (steps("a", "b", "c"), steps("a", "b", "c"), "abc"),
+    ],
+)
+def test_changes_that_need_nothing(url: str, before: Body, after: Body, ran: str) -> None:
+    """7.1.25, its first half."""
+    ff, handle, _ = versions(url, before, after)
+
+    async def main(ff: Fabric) -> None:
+        run = await ff.submit(handle)
+        await run.result()
+        assert "".join(RAN) == ran
+
+    worked(ff, main)
+
+
+@pytest.mark.parametrize(
+    ("after", "word"),
+    [
+        (steps("x", "a", "b", "c"), "'x' stands where the recorded call 'a'"),
+        (steps("a", "x", "b", "c"), "'x' stands where the recorded call 'b'"),
+        (steps("a", "b2", "c"), "'b2' stands where the recorded call 'b'"),
+        (steps("a", ("b", 1), "c"), "'b' is recorded with other arguments"),
+    ],
+)
+def test_changes_that_are_held(url: str, after: Body, word: str) -> None:
+    """7.1.26, 7.1.27: no retry is used, nothing is run, and code that fits completes it."""
+    ff, handle, version = versions(url, steps("a", "b", "c"), after, steps("a", "b", "c", "d"))
+
+    async def main(ff: Fabric) -> None:
+        run = await ff.submit(handle)
+        assert word in await held(run)
+        assert "".join(RAN) == "abc"
+        version[0] = 2
+        engine = await ff.start()
+        await engine.release_execution(execution_id=run.id)
+        assert await run.result() == ["a0", "b0", "c0", "d0"]
+        assert "".join(RAN) == "abcd"
+        assert len(await attempts(ff, run)) == 2
+
+    worked(ff, main)
+
+
+def test_code_that_still_does_not_fit_is_held_again(url: str) -> None:
+    ff, handle, _ = versions(url, steps("a", "b"), steps("x", "a", "b"))
+
+    async def main(ff: Fabric) -> None:
+        engine = await ff.start()
+        run = await ff.submit(handle)
+        await held(run)
+        first = (await run.info()).last_transition_at
+        await engine.release_execution(execution_id=run.id)
+
+        async def is_held_again() -> bool:
+            info = await run.info()
+            return info.public_state is PublicState.SUSPENDED and info.last_transition_at > first
+
+        await until(is_held_again)
+        assert "".join(RAN) == "ab"
+
+    worked(ff, main)
+
+
+def test_a_renamed_step_says_what_it_was(url: str) -> None:
+    async def renamed(ctx: Context) -> list[Any]:
+        found = [await ctx.step("a", made, "a", 0)]
+        found.append(await ctx.step.options(was="b")("b2", made, "b", 0))
+        return [*found, await ctx.step("c", made, "c", 0)]
+
+    ff, handle, _ = versions(url, steps("a", "b", "c"), renamed)
+
+    async def main(ff: Fabric) -> None:
+        run = await ff.submit(handle)
+        assert await run.result() == ["a0", "b0", "c0"]
+        assert "".join(RAN) == "abc"
+        assert await keys(ff, run) == ["a", "b", "c"]
+
+    worked(ff, main)
+
+
+def test_another_kind_under_the_same_key_is_held(url: str) -> None:
+    async def value(ctx: Context) -> Any:
+        return await ctx.value("a", lambda: 1)
+
+    ff, handle, _ = versions(url, steps("a"), value)
+
+    async def main(ff: Fabric) -> None:
+        run = await ff.submit(handle)
+        assert "is recorded as step" in await held(run)
+
+    worked(ff, main)
+
+
+def test_a_result_of_another_type_is_held(url: str) -> None:
+    async def typed(ctx: Context) -> Any:
+        return await ctx.step("a", counted, "a", 0)
+
+    async def counted(word: str, argument: int) -> int:
+        return argument
+
+    ff, handle, _ = versions(url, steps("a"), typed)
+
+    async def main(ff: Fabric) -> None:
+        run = await ff.submit(handle)
+        assert "not of the annotated type" in await held(run)
+
+    worked(ff, main)
+
+
+def test_except_exception_does_not_swallow_a_mismatch(url: str) -> None:
+    async def greedy(ctx: Context) -> Any:
+        try:
+            await ctx.step("x", made, "x", 0)
+        except Exception:  # noqa: BLE001 - on purpose
+            return "swallowed"
+
+    ff, handle, _ = versions(url, steps("a"), greedy)
+
+    async def main(ff: Fabric) -> None:
+        run = await ff.submit(handle)
+        assert "stands where" in await held(run)
+        assert len(await journal(ff, run)) == 1
+
+    worked(ff, main)
+
+
+def test_a_step_that_compares_names_only_takes_other_arguments(url: str) -> None:
+    async def loose(ctx: Context) -> Any:
+        step = ctx.step.options(compare="name")
+        return [await step("a", made, "a", 7), await ctx.step("b", made, "b", 0)]
+
+    ff, handle, _ = versions(url, steps("a", "b"), loose)
+
+    async def main(ff: Fabric) -> None:
+        run = await ff.submit(handle)
+        assert await run.result() == ["a0", "b0"]
+
+    worked(ff, main)
