@@ -28,7 +28,7 @@ ORDER = {
         started_at completed_at purge_at failure_reason failure_category cancellation_reason
         cancelled_by progress_pct progress_message progress_updated_at aging_ms blocked_on
         blocked_until suspension_id signal_count signal_bytes side_holds open_group grant policy
-        tags bounds
+        tags bounds journal_index chapter_index
     """,
     "Attempt": """
         execution_id attempt_index attempt_id attempt_type outcome lease_epoch worker_id
@@ -151,6 +151,10 @@ ORDER = {
     "FrameRow": """
         execution_id attempt_index mode ms seq number kind frame_type payload encoding source
         appended_at correlation_id client_seq summary_version due_at
+    """,
+    "EntryRow": """
+        execution_id journal_index chapter_index position asked key kind state tries began_at
+        took_ms recorded_at attempt_index lease_epoch is_secret value digest error code next_key
     """,
     "RollUpRow": """
         name places counted_at complete_until probe_number probe_at usage_after

@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from flowfabric.model.flow import AllSucceeded, AnySucceeded, OnSatisfied
+from flowfabric.model.journal import CodeMark
 from flowfabric.model.suspension import Count, CountKind
 from tests.support.budgets import make_budget, report, reserve, spend
 from tests.support.flows import arrows, node, submit
 from tests.support.gates import quota
+from tests.support.journal import entry, failed, record
 from tests.support.lab import Lab
 from tests.support.logs import log
 from tests.support.statistics import roll_up
@@ -39,6 +41,7 @@ async def history(lab: Lab, name: str) -> None:
     await engine.progress(running.handle, percent=10, message="so far")
     await append(lab, running, frame(), frame(mode="best_effort"), summary(b'{"a":1}'))
     await log(lab, running, "so far", first=1)
+    await record(lab, running, entry(0, digest=b"d", code=CodeMark()), failed(1), next_key="next")
     await reserve(lab, running, {"tokens": 2}, budget_id=name)
     await spend(lab, running.execution_id, {"tokens": 3}, budget_id=name, idempotency_key=name)
     await report(lab, {"tokens": 1}, budget_id=name, dedup_key=name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from flowfabric.model.journal import JournalEntry, NewEntry
+from flowfabric.model.journal import EntryError, EntryState, JournalEntry, NewEntry
 from flowfabric.model.results import Claimed
 from tests.support.lab import Lab
 
@@ -14,6 +14,12 @@ def entry(position: int, key: str = "", value: bytes | None = b"1", **more: Any)
     return NewEntry(
         position=position, key=key or f"step#{position + 1}", asked=position, value=value, **more
     )
+
+
+def failed(position: int, key: str = "") -> NewEntry:
+    """An entry of a step that failed."""
+    error = EntryError("Declined", "no funds", ("Declined", "Exception"))
+    return entry(position, key, None, state=EntryState.FAILED, error=error)
 
 
 async def record(lab: Lab, claimed: Claimed, *entries: NewEntry, **more: Any) -> int:

@@ -7,7 +7,6 @@ from typing import Final
 from flowfabric.errors import (
     AlreadySuspended,
     BudgetScopeMismatch,
-    Corruption,
     CycleDetected,
     DependencyAlreadyExists,
     DependencyGroupDecided,
@@ -57,7 +56,7 @@ FRAMED: Final = (RetentionLimitExceeded, PatchDepthExceeded, StaleSummaryVersion
 LOGGED: Final = (RetentionLimitExceeded,)
 
 # Entries for the journal of an execution.
-JOURNALED: Final = (JournalFull, PayloadTooLarge, Corruption)
+JOURNALED: Final = (JournalFull, PayloadTooLarge)
 
 # New work, with its route, its tags, its payload and its limits; which may also be NotFound.
 NEW_WORK: Final = (

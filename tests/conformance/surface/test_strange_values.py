@@ -18,6 +18,7 @@ from flowfabric.api.operation import OPERATIONS
 from flowfabric.api.waits import Signal, SuspendRequest
 from flowfabric.errors import FlowFabricError, InvalidInput, StoreError
 from flowfabric.model.flow import AnySucceeded, OnSatisfied, Quorum
+from flowfabric.model.journal import CodeMark, EntryError, NewEntry
 from flowfabric.model.log_lines import LogBatch, NewLine
 from flowfabric.model.policy import (
     ExecutionPolicy,
@@ -87,6 +88,7 @@ USUAL: dict[str, Any] = {
     "failure_reason": "it broke",
     "flow_id": "01890000-0000-7000-8000-000000000003",
     "frame": NewFrame(payload=b"x"),
+    "entries": (NewEntry(position=0, key="a"),),
     "frames": (NewFrame(payload=b"x"),),
     "grace_ms": 1,
     "group_id": "group",
@@ -136,7 +138,7 @@ LEFT_OUT = frozenset({"create_executions_in", "prepare", "shutdown_prepare"})
 
 def operations(lab: Lab) -> dict[str, Any]:
     """Every operation there is, by the register, and the lists of one kind."""
-    lists = ("renew_many", "complete_many", "fail_many")
+    lists = ("renew_many", "checkpoint_many", "complete_many", "fail_many")
     return {name: getattr(lab.direct, name) for name in sorted({*OPERATIONS, *lists} - LEFT_OUT)}
 
 
@@ -250,6 +252,26 @@ async def test_no_field_of_a_log_line_is_an_accident(lab: Lab) -> None:
         await try_fields(
             stored, NewLine, lambda line: append(LogBatch(lines=(line,))), message="x", at=1
         )
+
+
+@scenario
+async def test_no_field_of_an_entry_is_an_accident(lab: Lab) -> None:
+    claimed = await lab.started()
+
+    async def append(entry: NewEntry) -> None:
+        await lab.engine.checkpoint(claimed.handle, entries=(entry,))
+        await lab.engine.read_journal(execution_id=claimed.execution_id, values=True)
+
+    async def fail(error: EntryError) -> None:
+        await append(NewEntry(position=0, key="a", error=error))
+
+    async def mark(code: CodeMark) -> None:
+        await append(NewEntry(position=0, key="a", code=code))
+
+    async with fingerprints(lab) as stored:
+        await try_fields(stored, NewEntry, append, position=0, key="a")
+        await try_fields(stored, EntryError, fail, category="a", reason="b")
+        await try_fields(stored, CodeMark, mark)
 
 
 # Parts of policies, each in the place where it stands.

@@ -8,6 +8,7 @@ from tests.support.lab import Lab
 from tests.support.living import (
     counted,
     flowing,
+    journaled,
     limited,
     lined,
     owned,
@@ -52,6 +53,7 @@ _ALL: Final[tuple[type[Living], ...]] = (
     streaming.Streaming,
     streaming.Sharing,
     lined.Logging,
+    journaled.Journaled,
     counted.Tallied,
     owned.Leased,
     owned.Lapsed,
