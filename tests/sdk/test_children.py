@@ -394,7 +394,7 @@ def test_anything_but_a_task_or_a_child_is_refused(shop: Shop) -> None:
         "spawn: 'double' is not a task",
         "double: n: Expected `int`, got `str`",
         "double: key= is not for children",
-        "gather: expected children of ctx.spawn, got str",
+        "gather: 'x' is no coroutine, step call or child",
     ]
     assert shop.calls == []
 

@@ -98,7 +98,11 @@ def _begin(journal: Journal, path: str, work: Callable[[], Awaitable[Any]]) -> a
 
 
 async def _awaited(work: Callable[[], Awaitable[Any]]) -> Any:
-    return await work()
+    answer = work()
+    if not inspect.isawaitable(answer):
+        detail = "function: give a step or an async function; for a plain one, ctx.step"
+        raise InvalidInput(detail, field="function")
+    return await answer
 
 
 def _outcome(task: asyncio.Task[Any]) -> Any:
@@ -141,7 +145,7 @@ async def map_async(
     journal: Journal, function: Callable[[Any], Awaitable[T]], items: Iterable[Any], limit: int
 ) -> list[Any]:
     """A branch for each item, at most so many at once."""
-    several, most = _checked(items, limit)
+    several, most = _checked(function, items, limit)
     scope = own_scope("map", journal)
     key = scope.key("map").now
     journal.count(scope, key)
@@ -168,7 +172,7 @@ def map_blocking(
     journal: Journal, function: Callable[[Any], T], items: Iterable[Any], limit: int
 ) -> list[Any]:
     """A thread for each item, at most so many at once."""
-    several, most = _checked(items, limit)
+    several, most = _checked(function, items, limit)
     scope = own_scope("map", journal)
     key = scope.key("map").now
     journal.count(scope, key)
@@ -186,7 +190,7 @@ def _in_threads(
     def run(at: int, job: Callable[[], Any]) -> None:
         PLACE.set(Scope(journal, f"{key}/{at}", here()))
         try:
-            outcomes[at] = job()
+            outcomes[at] = _plain(job())
         except BaseException as error:  # noqa: BLE001 - it belongs to the handler
             outcomes[at] = error
         finally:
@@ -201,7 +205,9 @@ def _in_threads(
     return outcomes
 
 
-def _checked(items: Iterable[Any], limit: object) -> tuple[tuple[Any, ...], int]:
+def _checked(function: object, items: Iterable[Any], limit: object) -> tuple[tuple[Any, ...], int]:
+    if not callable(function):
+        raise InvalidInput(f"function: {shown(function, 80)} is none", field="function")
     most = check_integer(limit, field="limit", least=1, most=limits.BRANCHES_MAX)
     return check_list(items, field="items"), most
 

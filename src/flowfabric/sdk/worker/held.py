@@ -307,6 +307,7 @@ class Held:
         if journal is None:
             return
         journal.outbox.close()
+        journal.root.owner = None
         if journal.branches:
             names = ", ".join(sorted(task.get_name() for task in journal.branches))
             _LOGGER.warning("%s ended while branches of it ran: %s", self.claimed, names)

@@ -276,7 +276,7 @@ class Shift:
             return  # already given back by the drain
         held.is_finished = True
         # its context refers to this record: the cycle would wait for the collector
-        held.handler = None
+        held.handler = held.home = None
         self._running.discard(held)
         held.close_journal(report.error if isinstance(report, Failed) else None)
         if report is None:
