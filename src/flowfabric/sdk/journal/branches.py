@@ -205,6 +205,14 @@ def _in_threads(
     return outcomes
 
 
+def _plain(result: Any) -> Any:
+    if inspect.iscoroutine(result):
+        result.close()
+        detail = "function: give a step or a plain function; async ones run as steps"
+        raise InvalidInput(detail, field="function")
+    return result
+
+
 def _checked(function: object, items: Iterable[Any], limit: object) -> tuple[tuple[Any, ...], int]:
     if not callable(function):
         raise InvalidInput(f"function: {shown(function, 80)} is none", field="function")
