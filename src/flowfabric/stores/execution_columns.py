@@ -140,6 +140,8 @@ def new_columns(
 def rows_alike(part: Part, records: Sequence[Execution]) -> dict[Row, list[str]]:
     """Rows without their keys, and the keys of each."""
     keys, *columns = part.to_columns(records) or [()]
+    if keys and all(column.count(column[0]) == len(keys) for column in columns):
+        return {tuple(column[0] for column in columns): list(keys)}  # as mostly
     alike: dict[Row, list[str]] = {}
     for key, row in zip(keys, zip(*columns, strict=True), strict=True):
         alike.setdefault(row, []).append(key)
