@@ -24,6 +24,8 @@ def is_too_deep(data: bytes) -> bool:
     >>> is_too_deep(b"[" * 64 + b"]" * 64), is_too_deep(b"[" * 65 + b"]" * 65)
     (False, True)
     """
+    if b"[" not in data and b"{" not in data:
+        return False  # told ten times as fast as how many there are
     if data.count(b"[") + data.count(b"{") <= JSON_DEPTH_MAX:
         return False  # nearly always, and quickly
     return _leaves_brackets(data) and may_be_json(data)
