@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TypeVar, cast
+from typing import Any, TypeVar
 
 from flowfabric.errors import FlowFabricError, StoreError
 from flowfabric.kernel.command import Command
@@ -31,7 +31,7 @@ class Pending:
         self.group = group
         self.reply: object = None  # of the command, or its error
 
-    def answer(self) -> object:
+    def answer(self) -> Any:
         """The reply, a refusal as an error object."""
         reply = self.reply
         return reply.to_error() if isinstance(reply, Refused) else reply
@@ -73,7 +73,7 @@ class Batcher:
         self._waiting.extend(pendings)
         self._start()
         await group.future
-        return [cast("R | FlowFabricError", pending.answer()) for pending in pendings]
+        return [pending.answer() for pending in pendings]
 
     async def run_one(self, command: Command[R]) -> R:
         """The reply of one command; its refusal is raised."""
@@ -82,10 +82,10 @@ class Batcher:
         self._waiting.append(pending)
         self._start()
         await group.future
-        answer = pending.answer()
+        answer: R | FlowFabricError = pending.answer()
         if isinstance(answer, FlowFabricError):
             raise answer
-        return cast("R", answer)
+        return answer
 
     async def idle(self) -> None:
         """Return when nothing is in flight."""
