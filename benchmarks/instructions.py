@@ -1,7 +1,7 @@
 """Counts instructions instead of time: what a noisy machine cannot change.
 
     python -m benchmarks.instructions COMMIT                 this tree against a commit, on SQLite
-    python -m benchmarks.instructions COMMIT cycle worker    some of cycle, submit, worker
+    python -m benchmarks.instructions COMMIT cycle worker    some of cycle, submit, worker, single
 
 Each figure is the difference between two runs of different length under valgrind (cachegrind), so
 that starting up does not count. Two runs of one tree differ by about one per cent. Instructions of
@@ -13,6 +13,7 @@ import asyncio
 import gc
 import os
 import re
+import runpy
 import shutil
 import subprocess
 import sys
@@ -24,7 +25,7 @@ from flowfabric.bench import cycle, worker
 from flowfabric.bench.worker_process import drain
 
 SHORT, LONG = 1_000, 3_000
-SCENARIOS = ("cycle", "submit", "worker")
+SCENARIOS = ("cycle", "submit", "worker", "single")
 
 
 def main() -> int:
@@ -74,6 +75,12 @@ def run(scenario: str, n: int) -> None:
         url = f"sqlite:///{folder}/counted.db"
         if scenario == "cycle":
             asyncio.run(cycle.engine_rate(url, n))
+            return
+        if scenario == "single":
+            # The scenario of this tree, whichever engine it runs: earlier commits have none.
+            single = runpy.run_path(str(ROOT / "src" / "flowfabric" / "bench" / "single.py"))
+            asyncio.run(single["submit"](url, n))
+            asyncio.run(single["drain_rate"](url, n))
             return
         asyncio.run(worker.submit(url, n))
         if scenario == "worker":

@@ -2,6 +2,7 @@
 
     python -m benchmarks.where_time_goes cycle sqlite 5000
     python -m benchmarks.where_time_goes worker postgres 5000
+    python -m benchmarks.where_time_goes single sqlite 4000
     python -m benchmarks.where_time_goes latency postgres 200
     python -m benchmarks.where_time_goes usage sqlite 5000
     python -m benchmarks.where_time_goes admission sqlite 5000
@@ -21,7 +22,7 @@ from collections.abc import Callable
 from typing import Any
 
 from benchmarks.scenarios import admission, usage
-from flowfabric.bench import cycle, latency, worker
+from flowfabric.bench import cycle, latency, single, worker
 from flowfabric.bench.databases import STORES, open_databases
 from flowfabric.bench.worker_process import drain
 
@@ -35,6 +36,10 @@ def _cycle(n: int) -> Callable[[str], Any]:
 
 def _worker(n: int) -> Callable[[str], Any]:
     return lambda url: asyncio.run(drain(url, worker.CONCURRENCY, n))
+
+
+def _single(n: int) -> Callable[[str], Any]:
+    return lambda url: asyncio.run(single.drain_rate(url, n))
 
 
 def _latency(n: int) -> Callable[[str], Any]:
@@ -52,6 +57,7 @@ def _admission(n: int) -> Callable[[str], Any]:
 SCENARIOS = {
     "cycle": _cycle,
     "worker": _worker,
+    "single": _single,
     "latency": _latency,
     "usage": _usage,
     "admission": _admission,
@@ -69,6 +75,8 @@ def main() -> int:
     with open_databases(given.store, None) as databases, databases.empty() as url:
         if given.scenario == "worker":
             asyncio.run(worker.submit(url, given.n))
+        if given.scenario == "single":
+            asyncio.run(single.submit(url, given.n))
         profiles = profiled(lambda: SCENARIOS[given.scenario](given.n)(url))
     lines = parts(profiles, given.n) if given.parts else table(profiles, given.n)
     for line in lines[: given.top]:

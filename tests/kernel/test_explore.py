@@ -244,8 +244,8 @@ FAULTS: dict[str, tuple[list[Mutant], Callable[[], None]]] = {
         [
             Mutant(
                 complete.complete,
-                "execution is not None and _was_completed_by(execution, command)",
-                "False",
+                "is_repeated = _was_completed_by(execution, command)",
+                "is_repeated = False",
             )
         ],
         TWO,

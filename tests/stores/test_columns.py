@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -12,8 +12,9 @@ from flowfabric.kernel.execution.claim import Claim, NewIds, claim
 from flowfabric.kernel.execution.complete import Complete, complete
 from flowfabric.kernel.execution.own import Renew, renew
 from flowfabric.kernel.execution.routing import Offer
+from flowfabric.model.attempt import AttemptType
 from flowfabric.model.execution import Execution, Fence
-from flowfabric.model.record import replace
+from flowfabric.model.record import Record, replace
 from flowfabric.model.route import Route
 from flowfabric.model.state import AttemptState, waiting
 from flowfabric.stores.base import Changes
@@ -30,7 +31,7 @@ from flowfabric.stores.execution_columns import (
 from flowfabric.stores.postgres.arrays import types_of
 from flowfabric.stores.postgres.declared import declared_schema
 from flowfabric.stores.postgres.usual import CONSTANT
-from flowfabric.stores.tables import Column
+from flowfabric.stores.tables import COLUMNWISE_FROM_ROWS, Column, Layout, Part
 
 WAITING = Execution(
     "{fp:1}:00000000-0000-7000-8000-000000000000",
@@ -107,6 +108,35 @@ def test_a_column_that_is_not_written_with_the_new_row_has_the_default_of_its_fi
         _, _, default = definition.partition(" DEFAULT ")
         value = None if name in CONSTANT else fields[name]
         assert (default or "None") in (f"{value}", f"'{value}'::text"), name
+
+
+class Noted(Record, frozen=True):
+    key: str
+    kind: AttemptType | None = None
+    document: Mapping[str, object] = {}
+    tags: Mapping[str, str] = {}
+
+
+NOTED = Layout("noted", Noted, absent={"tags": {}})
+ONE = {"n": 1}
+KINDS = (AttemptType.INITIAL, None, AttemptType.RETRY, AttemptType.INITIAL)
+SEVERAL: dict[str, tuple[Part, list[Record]]] = {
+    "one execution": (CORE, [WAITING]),
+    "executions": (CORE, [WAITING, leased(), WAITING]),
+    "bounded executions": (CORE, [replace(WAITING, deadline_at=at) for at in (None, 5, None)]),
+    "equal documents": (NOTED, [Noted("k", document=d) for d in (ONE, {"n": 1.0}, ONE)]),
+    "words": (NOTED, [Noted("k", kind) for kind in KINDS]),
+    "no words": (NOTED, [Noted("k")]),
+    "some tags": (NOTED, [Noted("k", tags=tags) for tags in ({}, {"t": "1"}, {})]),
+}
+
+
+@pytest.mark.parametrize("name", SEVERAL)
+def test_many_records_are_stored_as_each_is_alone(name: str) -> None:
+    part, some = SEVERAL[name]
+    many = [*some * COLUMNWISE_FROM_ROWS, some[0]]
+    rows = list(zip(*part.to_columns(many), strict=True))
+    assert rows == [tuple(part.to_row(each)) for each in many]
 
 
 @pytest.mark.parametrize("name", COLD_FIELDS)

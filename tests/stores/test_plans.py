@@ -157,6 +157,17 @@ def test_sqlite_updates_search_by_key_whatever_the_statistics_say(
             assert "sqlite_autoindex_ff_exec_core_1 (execution_id=?)" in text, text
 
 
+@pytest.mark.parametrize("name", ["core", "update_hot", "update_all"])
+def test_sqlite_builds_no_list_for_a_row_of_an_execution(sqlite_template: Path, name: str) -> None:
+    """The conditions of indexes are evaluated for every row: with `IN` and more than two numbers
+    each of them would fill a table of its own."""
+    sheet = sqlite_view._SHEETS[name]
+    write = bulk._insert_one if name == "core" else bulk._update_one
+    with closing(sqlite3.connect(sqlite_template)) as connection:
+        steps = connection.execute(f"EXPLAIN {write(sheet)}", (None,) * len(sheet.columns))
+        assert "OpenEphemeral" not in {step[1] for step in steps}
+
+
 @pytest.mark.parametrize("log", LOGS, ids=lambda log: log.name)
 def test_a_page_of_a_log_is_read_by_position(sqlite_template: Path, log: Log[Any]) -> None:
     """Neither sorted nor searched row by row."""

@@ -27,7 +27,8 @@ def measure(databases: Databases, n: int | None = None, *, rounds: int = ROUNDS)
     found = []
     for _ in range(rounds):
         with databases.empty() as url:
-            found.append(asyncio.run(single_rate(url, count)))
+            asyncio.run(submit(url, count))
+            found.append(asyncio.run(drain_rate(url, count)))
     return Measurement(
         scenario="single",
         store=databases.store,
@@ -42,20 +43,21 @@ def measure(databases: Databases, n: int | None = None, *, rounds: int = ROUNDS)
     )
 
 
-async def single_rate(url: str, n: int, callers: int = CALLERS) -> tuple[float, float]:
-    """Claims and completions per second of a backlog, and the CPU µs this process spent on each."""
-    engine = open_engine(url)
-    await engine.start(migrate=True)
-    try:
-        new = replace(new_execution(), input_payload=PAYLOAD)
+async def submit(url: str, n: int) -> None:
+    """Prepare a backlog."""
+    new = replace(new_execution(), input_payload=PAYLOAD)
+    async with open_engine(url) as engine:
         for start in range(0, n, _CREATED_AT_ONCE):
             await engine.create_executions([new] * min(_CREATED_AT_ONCE, n - start))
+
+
+async def drain_rate(url: str, n: int, callers: int = CALLERS) -> tuple[float, float]:
+    """Claims and completions per second of a backlog, and the CPU µs this process spent on each."""
+    async with open_engine(url) as engine:
         started, cpu = monotonic(), time.process_time()
         done = await asyncio.gather(*(_drain(engine, number) for number in range(callers)))
         seconds, cpu = monotonic() - started, time.process_time() - cpu
-        check_count("completed", sum(done), n)
-    finally:
-        await engine.close()
+    check_count("completed", sum(done), n)
     return n / seconds, cpu / n * 1e6
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TypeVar, cast
+from typing import Any, TypeVar
 
 from flowfabric.errors import FlowFabricError, StoreError
 from flowfabric.kernel.command import Command
@@ -31,15 +31,19 @@ class Pending:
         self.group = group
         self.reply: object = None  # of the command, or its error
 
+    def answer(self) -> Any:
+        """The reply, a refusal as an error object."""
+        reply = self.reply
+        return reply.to_error() if isinstance(reply, Refused) else reply
+
 
 class Group:
-    """The commands one caller waits for together."""
+    """What one caller waits for: the end of several commands."""
 
-    __slots__ = ("future", "pendings", "remaining")
+    __slots__ = ("future", "remaining")
 
-    def __init__(self, commands: Sequence[Command[object]]) -> None:
-        self.pendings = [Pending(command, self) for command in commands]
-        self.remaining = len(self.pendings)
+    def __init__(self, count: int) -> None:
+        self.remaining = count
         self.future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def one_done(self) -> None:
@@ -47,13 +51,6 @@ class Group:
         self.remaining -= 1
         if self.remaining == 0 and not self.future.done():
             self.future.set_result(None)
-
-    def replies(self) -> list[object]:
-        """Each command's reply, refusals as error objects."""
-        return [
-            reply.to_error() if isinstance(reply := pending.reply, Refused) else reply
-            for pending in self.pendings
-        ]
 
 
 class Batcher:
@@ -65,23 +62,30 @@ class Batcher:
         self._in_flight = in_flight
         self._waiting: deque[Pending] = deque()
         self._running: set[asyncio.Task[None]] = set()
+        self._is_looking = False  # a task takes what waits when its turn in the loop comes
 
     async def run(self, commands: Sequence[Command[R]]) -> list[R | FlowFabricError]:
         """The reply, or the error object, for each command."""
         if not commands:
             return []
-        group = Group(commands)
-        self._waiting.extend(group.pendings)
+        group = Group(len(commands))
+        pendings = [Pending(command, group) for command in commands]
+        self._waiting.extend(pendings)
         self._start()
         await group.future
-        return cast("list[R | FlowFabricError]", group.replies())
+        return [pending.answer() for pending in pendings]
 
     async def run_one(self, command: Command[R]) -> R:
         """The reply of one command; its refusal is raised."""
-        reply = (await self.run((command,)))[0]
-        if isinstance(reply, FlowFabricError):
-            raise reply
-        return reply
+        group = Group(1)
+        pending = Pending(command, group)
+        self._waiting.append(pending)
+        self._start()
+        await group.future
+        answer: R | FlowFabricError = pending.answer()
+        if isinstance(answer, FlowFabricError):
+            raise answer
+        return answer
 
     async def idle(self) -> None:
         """Return when nothing is in flight."""
@@ -89,21 +93,31 @@ class Batcher:
             await asyncio.wait(self._running)
 
     def _start(self) -> None:
-        if self._waiting and len(self._running) < self._in_flight:
+        """Have a task take what waits, unless one is about to or too many commit already."""
+        if self._waiting and not self._is_looking and len(self._running) < self._in_flight:
+            self._is_looking = True
             task = asyncio.create_task(self._work())
             self._running.add(task)
             task.add_done_callback(self._ended)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         """Commands may have come between the task's last check and its end."""
+        self._is_looking = False
         self._running.discard(task)
         self._start()
 
     async def _work(self) -> None:
+        self._is_looking = False
         while self._waiting:
             count = min(self._batch_max, len(self._waiting))
             batch = [self._waiting.popleft() for _ in range(count)]
+            self._start()  # for those that one batch has no room for
             await self._finish(batch)
+            if not (self._waiting or self._is_looking):
+                # Callers that were just answered often have a next command: let them come first.
+                self._is_looking = True
+                await asyncio.sleep(0)
+                self._is_looking = False
 
     async def _finish(self, batch: list[Pending]) -> None:
         """Commit a batch; a failure that one command may have caused is narrowed down to it."""

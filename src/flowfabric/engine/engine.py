@@ -128,11 +128,11 @@ class Engine(EngineBackend, Machine):
 
     async def call(self, request: Request[R]) -> R:
         """The reply to one request; a refusal is raised."""
-        kind = type(request)
-        if (make := COMMANDS.get(kind)) is not None:
-            reply: R = await self.execute(make(self, request))
+        make = COMMANDS.get(type(request)) or maker_at_once(request)
+        if make is not None:
+            reply: R = await self.batches.run_one(make(self, request))
             return reply
-        if (answer := ANSWERS.get(kind)) is not None:
+        if (answer := ANSWERS.get(type(request))) is not None:
             answered: R = await answer(self, request)
             return answered
         raise _no_request(request)

@@ -139,6 +139,8 @@ def check_lease_ttl(value: object, *, field: str = "lease_ttl_ms") -> int:
 
 def check_list(values: object, *, field: str) -> tuple[Any, ...]:
     """A sequence of values. A single string is refused: its letters would match nothing."""
+    if type(values) is list or type(values) is tuple:
+        return tuple(values)  # the usual case
     if isinstance(values, str | bytes | bytearray | Mapping) or not isinstance(values, Iterable):
         raise InvalidInput(f"{field}: expected a list, got {type(values).__name__}", field=field)
     return tuple(values)
@@ -163,6 +165,8 @@ def word_of(value: object, words: type[E]) -> E | None:
 
 def check_capabilities(values: object, *, field: str) -> tuple[str, ...]:
     """Capability tokens, sorted and unique: one grammar for workers and executions."""
+    if type(values) is tuple and not values:
+        return values  # the usual case
     if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable):
         raise InvalidCapabilities(f"{field}: expected a list of words", field=field)
     tokens: set[str] = set()

@@ -27,6 +27,11 @@ def split_updates(
     changes: Changes,
 ) -> tuple[list[Execution], list[Execution], list[Execution], list[Execution]]:
     """Executions to be written by STEP, by HOT, by FREED and by ALL."""
+    if not changes.cold and not changes.freed:  # mostly a batch takes leases, or it renews and ends
+        if not changes.taken:
+            return list(changes.updated.values()), [], [], []
+        if len(changes.taken) == len(changes.updated):
+            return [], list(changes.updated.values()), [], []
     step, hot, freed, everything = [], [], [], []
     whole = changes.cold | (changes.freed & changes.taken)
     for key, execution in changes.updated.items():

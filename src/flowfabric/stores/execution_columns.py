@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 from flowfabric.model.attempt import Attempt
 from flowfabric.model.columns import Counter, Written
 from flowfabric.model.execution import Body, Execution, Grant
-from flowfabric.model.record import Record, defaults_of, values_of
+from flowfabric.model.record import Record, defaults_of
 from flowfabric.model.route import Route
 from flowfabric.model.state import ID_OF_VECTOR, VECTOR_OF_ID
 from flowfabric.stores.tables import Column, Columns, Part, Row, hints_of, property_column
@@ -93,7 +93,7 @@ _CORE: Final = [each for each in STORED.values() if each.written is not Written.
 
 def _part(stored: Sequence[Stored]) -> Part:
     sources = [each.source for each in stored]
-    return Part([each.column for each in stored], attrgetter(*sources))
+    return Part(Execution, [each.column for each in stored], sources)
 
 
 def _written(*written: Written | None) -> Part:
@@ -114,7 +114,7 @@ _NEW_CORE: Final = [each for each in _CORE if each.is_new]
 NEW: Final = _part(
     [*_NEW_CORE, *(each for each in STORED.values() if each.written is Written.BODY)]
 )
-BODY: Final = Part([Column(*field) for field in hints_of(Body).items()], values_of)
+BODY: Final = Part(Body, [Column(*field) for field in hints_of(Body).items()])
 BODY_PARTS: Final = BODY.columns[1:]  # the id is a column of the execution
 NEW_CORE: Final = NEW.columns[: len(_NEW_CORE)]
 _REPEATED: Final = [NEW.names.index(name) for name in ("execution_id", "route_id", "created_at")]
@@ -140,6 +140,8 @@ def new_columns(
 def rows_alike(part: Part, records: Sequence[Execution]) -> dict[Row, list[str]]:
     """Rows without their keys, and the keys of each."""
     keys, *columns = part.to_columns(records) or [()]
+    if keys and all(column.count(column[0]) == len(keys) for column in columns):
+        return {tuple(column[0] for column in columns): list(keys)}  # as mostly
     alike: dict[Row, list[str]] = {}
     for key, row in zip(keys, zip(*columns, strict=True), strict=True):
         alike.setdefault(row, []).append(key)
@@ -147,7 +149,7 @@ def rows_alike(part: Part, records: Sequence[Execution]) -> dict[Row, list[str]]
 
 
 _ATTEMPT: Final = [Column(*field) for field in hints_of(Attempt).items()]
-ATTEMPT: Final = Part([_KEY.column, *_ATTEMPT[1:]], values_of)
+ATTEMPT: Final = Part(Attempt, [_KEY.column, *_ATTEMPT[1:]])
 TAG: Final = (_KEY.column, Column("tag_key", str), Column("tag_value", str))
 
 

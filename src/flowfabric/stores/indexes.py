@@ -243,7 +243,8 @@ BLOCKED: Final = ExecutionIndex(
 IN_STATE: Final = ExecutionIndex(
     "ff_exec_state",
     *("state_id", "created_at", "execution_id"),
-    where="state_id NOT IN (1, 60, 80, 81)",
+    # SQLite builds a list of more than two numbers anew for every row that is written.
+    where="state_id <> 1 AND state_id <> 60 AND state_id <> 80 AND state_id <> 81",
 )
 _WAITING: Final = ExecutionIndex(
     "ff_exec_waiting", "created_at", "execution_id", where="state_id = 1"

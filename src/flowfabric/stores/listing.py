@@ -24,7 +24,7 @@ MERGED_MAX: Final = 64
 # states once, so each has an index of its own, which grows at its end.
 _OWN_INDEX: Final = (1, 60)
 # The predicate of the index of other states, literally, so that the planner sees that it applies.
-_LISTED_BY_STATE: Final = f"c.{IN_STATE.where}"
+_LISTED_BY_STATE: Final = IN_STATE.where
 
 
 class Bound(list[Any]):

@@ -62,7 +62,10 @@ class Column:
     `absent`: the value of a field that is stored as no value at all.
     """
 
-    __slots__ = ("absent", "held", "is_optional", "kind", "name", "omitted", "read", "write")
+    __slots__ = (
+        *("absent", "held", "is_document", "is_optional"),
+        *("kind", "name", "omitted", "read", "write"),
+    )
 
     def __init__(self, name: str, annotation: Any, *, absent: Any = None) -> None:
         self.name = name
@@ -71,6 +74,7 @@ class Column:
         plain, self.is_optional, marks = self.held
         self.omitted = None if self.is_optional else KEPT  # the value that is not written at all
         self.kind, self.write, self.read = "text", None, None
+        self.is_document = False  # equal ones may differ as text: 1 and 1.0
         if plain is int:
             numbers = self.held.numbers
             self.kind = "small" if numbers is not None and numbers.are_small else "integer"
@@ -81,7 +85,7 @@ class Column:
         elif Text.WORDS in marks:
             self.write, self.read = ",".join, words_of
         elif plain is not str:
-            self.write, self.read = _json, _json_reader(plain, name)
+            self.write, self.read, self.is_document = _json, _json_reader(plain, name), True
             if absent is not None:
                 self.write = _json_unless(absent)
                 if isinstance(absent, Record):  # mostly the very same one
@@ -90,14 +94,39 @@ class Column:
     write: Callable[[Any], Any] | None
     read: Callable[[Any], Any] | None
 
+    def stored(self, values: Sequence[Any]) -> Sequence[Any]:
+        """The values of many records, as stored. Mostly all are the same: then one is written."""
+        if (write := self.write) is None:
+            return values
+        omitted, first, count = self.omitted, values[0], len(values)
+        if self.absent == {} and not any(values):
+            return [None] * count
+        is_sure = first is omitted or not self.is_document
+        if is_sure and first is values[-1] and values.count(first) == count:
+            return [None if first is omitted else write(first)] * count
+        if omitted is KEPT:
+            return list(map(write, values))
+        return [None if value is omitted else write(value) for value in values]
+
 
 class Part:
-    """Columns of a record that are written together. `read` takes their values off a record."""
+    """Columns that are written together, of one kind of record.
 
-    def __init__(self, columns: Sequence[Column], read: Callable[[Any], Row]) -> None:
+    `sources`: the fields or properties that the columns are written from, if not those of their
+    names.
+    """
+
+    def __init__(
+        self, record: type[Record], columns: Sequence[Column], sources: Sequence[str] = ()
+    ) -> None:
         self.columns = tuple(columns)
         self.names = names_of(columns)
-        self._values = read
+        sources, fields = tuple(sources or self.names), record.__struct_fields__
+        self._values = values_of if sources == fields else attrgetter(*sources)
+        self._width = len(fields)
+        self._sources = tuple(
+            fields.index(name) if name in fields else attrgetter(name) for name in sources
+        )
         # Most columns are stored as they are; only the others are converted one by one.
         self._written = tuple(
             (at, column.write, column.omitted)
@@ -107,15 +136,24 @@ class Part:
 
     def to_columns(self, records: Sequence[Any]) -> list[Sequence[Any]]:
         """Records as stored, column by column, many mostly in C; no columns of no records."""
-        if len(records) < COLUMNWISE_FROM_ROWS and self._written:
+        if len(records) < COLUMNWISE_FROM_ROWS:
             return list(zip(*map(self.to_row, records), strict=True))
-        columns: list[Sequence[Any]] = list(zip(*map(self._values, records), strict=True))
-        for at, write, omitted in self._written:
-            if omitted is KEPT:
-                columns[at] = list(map(write, columns[at]))
-            else:
-                columns[at] = [None if value is omitted else write(value) for value in columns[at]]
+        columns = self._taken_off(records)
+        for at, *_ in self._written:
+            columns[at] = self.columns[at].stored(columns[at])
         return columns
+
+    def _taken_off(self, records: Sequence[Any]) -> list[Sequence[Any]]:
+        """The values of each column. A record gives all of its values at once in less time than
+        some of them by name, and a slice with a step is a column."""
+        values: list[Any] = []
+        for record in records:
+            values += values_of(record)
+        width = self._width
+        return [
+            values[source::width] if isinstance(source, int) else list(map(source, records))
+            for source in self._sources
+        ]
 
     def to_row(self, record: Any) -> list[Any]:
         """A record as stored."""
@@ -155,7 +193,7 @@ class Layout(Part, Generic[R]):
         hints, absent = hints_of(record), absent or {}
         columns = [Column(each, hints[each], absent=absent.get(each)) for each in self.fields]
         columns += [property_column(record, each) for each in derived]
-        super().__init__(columns, attrgetter(*names_of(columns)) if derived else values_of)
+        super().__init__(record, columns)
         self._read = tuple(
             (at, column.read, column.absent)
             for at, column in enumerate(self.columns)
@@ -225,7 +263,7 @@ class Table(Layout[R]):
         wanted = fields.union(self.derived) if fields else frozenset(self.names)
         chosen = [each for each in self.columns[size:] if each.name in wanted]
         columns = (*self.columns[:size], *chosen)
-        part = self._parts[fields] = Part(columns, attrgetter(*names_of(columns)))
+        part = self._parts[fields] = Part(self.record, columns)
         return part
 
     def stored(self, values: Mapping[str, Any]) -> list[Any]:

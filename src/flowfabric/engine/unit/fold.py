@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any
 
 from flowfabric.engine.unit.answers import Repeatable, first_answer
 from flowfabric.engine.unit.commands import claims as claims
@@ -22,7 +22,7 @@ from flowfabric.engine.unit.commands import workers as workers
 from flowfabric.engine.unit.handlers import HANDLERS
 from flowfabric.engine.unit.unit import Unit
 from flowfabric.engine.unit.view import View
-from flowfabric.kernel.command import Command, ExecutionCommand
+from flowfabric.kernel.command import Command
 from flowfabric.kernel.decision import Refused
 from flowfabric.model.bounds import UNBOUNDED
 from flowfabric.model.execution import Execution
@@ -36,13 +36,14 @@ async def fold(unit: Unit, commands: Sequence[Command[object]]) -> list[object]:
     """
     view, owes = unit.view, False
     replies: list[object] = []
+    command: Any
     for command in commands:
         handler = HANDLERS.get(type(command))
         reply: object
         if handler is None:
             if owes and _may_be_moved(view, command):
                 await unit.follow_up()
-            reply = view.decide(cast("ExecutionCommand[object]", command))
+            reply = view.decide(command)
             owes = owes or view.owes
         else:
             if owes:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from functools import cached_property
 
@@ -38,8 +37,9 @@ class Unit:
         self.view = view
         self.credits_of = credits_of
         self.is_again = is_again  # the commands were tried before: rows may be there already
-        self.claims_left: Counter[Hashable] = Counter()  # executions that claims to come ask for
+        self.claims_left: dict[Hashable, int] = {}  # executions that claims to come ask for
         self.pool: Pool | None = None
+        self.secret_ids: list[str] = []  # minted for leases to come
         self.overlay = Overlay(tx, view)
         self._has_flows = self._has_limits = False  # whether these parts were made
 
@@ -116,7 +116,7 @@ async def open_unit(
     unit = Unit(tx, view, credits_of, is_again=is_again)
     if found.keys:
         unit.view.rows.take(KEYS, found.keys)
-    unit.claims_left.update(need.claims)
+    unit.claims_left = need.claims
     if flow_ids := flows_named(need, found.executions):
         await unit.flows.prepare(flow_ids, commands)
     if need.waits:

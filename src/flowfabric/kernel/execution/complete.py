@@ -42,10 +42,11 @@ class Complete(ExecutionCommand[Completed], frozen=True, kw_only=True):
 def complete(execution: Execution | None, command: Complete, at: Moment) -> Decision[Completed]:
     """The live owner ends the execution; its repeated call gets the first reply."""
     refusal = refuse_writer(execution, command.execution_id, command.fence, command.source, at.now)
-    if execution is not None and _was_completed_by(execution, command):
-        return Decision(completed(execution))
-    if refusal is not None or execution is None:
+    if execution is None:
         return Decision(refusal or not_found(command.execution_id))
+    if refusal is not None:
+        is_repeated = _was_completed_by(execution, command)
+        return Decision(completed(execution) if is_repeated else refusal)
     decision = finish(
         execution,
         _SUCCESS,

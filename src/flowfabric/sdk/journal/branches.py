@@ -97,7 +97,7 @@ def _begin(journal: Journal, path: str, work: Callable[[], Awaitable[Any]]) -> a
     return task
 
 
-async def _awaited(work: Callable[[], Awaitable[Any]]) -> Any:
+async def _awaited(work: Callable[[], Any]) -> Any:
     answer = work()
     if not inspect.isawaitable(answer):
         detail = "function: give a step or an async function; for a plain one, ctx.step"

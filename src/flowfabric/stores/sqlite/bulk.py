@@ -57,10 +57,12 @@ def _write_shared(
     """Write rows that fill whole statements; returns the few rows that are left."""
     count = len(columns[0])
     whole = count - count % _SHARED_FROM_ROWS
-    rest = list(zip(*[column[whole:] for column in columns], strict=True)) if whole < count else []
+    rest: list[Row] = []
+    if whole < count:
+        rest = list(zip(*[column[whole:] for column in columns], strict=True))
+        columns = [column[:whole] for column in columns]
     if whole == 0:
         return rest
-    columns = [column[:whole] for column in columns]  # the same object when nothing is cut off
     varies = (True, *[column.count(column[0]) < whole for column in columns[1:]])
     shared = [column[0] for column, own in zip(columns, varies, strict=True) if not own]
     values = list(chain.from_iterable(zip(*compress(columns, varies), strict=True)))

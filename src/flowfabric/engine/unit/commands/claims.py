@@ -118,6 +118,7 @@ async def _fill_pool(unit: Unit, command: Claim, share: Share, room: int) -> Non
         unit.claims_left[command.offer] = 0  # each claim of this batch searches for itself
         unit.view.effects.woken.setdefault(share.lane_id, len(found))
         return
+    unit.secret_ids += ids.new_secret_ids(2 * len(found))  # at once: each draw asks the system
     is_cut = sum(len(body.payload) for _, body in found) >= room
     is_all = len(found) < count and not is_cut
     unit.pool = Pool(command.offer, share.lane_id, found, is_all=is_all, view=unit.view)
@@ -215,12 +216,14 @@ def _leased(unit: Unit, command: Claim, admitted: Sequence[Candidate]) -> list[C
         return []
     claimed, at = [], unit.view.at
     # A row may have changed after the clock was read: time never runs backwards for it.
-    latest = max(execution.last_mutation_at for execution, _ in admitted)
+    latest = max([execution.last_mutation_at for execution, _ in admitted])
     if latest > at.now:
         at = replace(at, now=latest)
-    fresh = iter(ids.new_secret_ids(2 * len(admitted)))
+    missing = 2 * len(admitted) - len(unit.secret_ids)
+    if missing > 0:
+        unit.secret_ids += ids.new_secret_ids(missing)
     for execution, body in admitted:
-        new = NewIds(next(fresh), next(fresh))
+        new = NewIds(unit.secret_ids.pop(), unit.secret_ids.pop())
         decision = claim(execution, command, new, at)
         reply = unit.view.apply(execution, decision, command)
         if isinstance(reply, Claimed):
