@@ -33,15 +33,22 @@ async def render(ctx: Context, frames: int) -> str:
     return f"{frames} frames"
 
 
+@ff.step
+async def write(page: int, ledger: str) -> str:
+    """One page: recorded when it is done, and then never written again."""
+    note(ledger, f"process {os.getpid()} writes page {page}")
+    await asyncio.sleep(0.4)
+    return f"page {page}"
+
+
 @ff.task
 async def report(ctx: Context, pages: int, ledger: str) -> str:
-    """Long enough to be killed in the middle. The ledger shows who did what."""
+    """Long enough to be killed in the middle. The ledger shows which process did what."""
+    done = []
     for page in range(1, pages + 1):
-        note(ledger, f"attempt {ctx.attempt}, process {os.getpid()}: page {page}")
         await ctx.progress(100 * page // pages, f"page {page} of {pages}")
-        await asyncio.sleep(0.4)
-    note(ledger, f"attempt {ctx.attempt}, process {os.getpid()}: finished")
-    return f"a report of {pages} pages"
+        done.append(await write(page, ledger))
+    return f"a report of {len(done)} pages"
 
 
 def note(ledger: str, line: str) -> None:
