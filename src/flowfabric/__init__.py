@@ -41,6 +41,7 @@ from flowfabric.sdk.context.conditions import Wait, all_of, any_of, approval, co
 from flowfabric.sdk.context.context import Context, SyncContext
 from flowfabric.sdk.context.received import ReceivedSignal, Waitpoint
 from flowfabric.sdk.context.spending import Spend, SyncSpend
+from flowfabric.sdk.context.waiting import Approval
 from flowfabric.sdk.errors import (
     BudgetExceeded,
     ChildFailed,
@@ -63,6 +64,7 @@ from flowfabric.sdk.errors import (
     RunFailed,
     SpawnMismatch,
     StepFailed,
+    WaitTimedOut,
 )
 from flowfabric.sdk.fabric import Fabric
 from flowfabric.sdk.flow.flow import Flow
@@ -78,6 +80,7 @@ from flowfabric.sdk.worker import Worker
 
 __all__ = [
     "AlreadyApplied",
+    "Approval",
     "BudgetExceeded",
     "BudgetStatus",
     "Call",
@@ -166,6 +169,7 @@ __all__ = [
     "Token",
     "Wait",
     "WaitInfo",
+    "WaitTimedOut",
     "WaitTimeout",
     "Waitpoint",
     "WaitpointClosed",

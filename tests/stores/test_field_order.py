@@ -155,6 +155,7 @@ ORDER = {
     "EntryRow": """
         execution_id journal_index chapter_index position asked key kind state tries began_at
         took_ms recorded_at attempt_index lease_epoch is_secret value digest error code next_key
+        refers_to
     """,
     "RollUpRow": """
         name places counted_at complete_until probe_number probe_at usage_after

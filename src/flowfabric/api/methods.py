@@ -208,7 +208,6 @@ from flowfabric.api.waits import (
     ReadResumeInfo,
     ReadWaitpointToken,
     ResumeExecution,
-    ResumeInfo,
     Signal,
     Suspend,
     SuspendByTriple,
@@ -341,6 +340,7 @@ from flowfabric.model.suspension import (
     AlreadyMet,
     KeyInfo,
     Resumed,
+    ResumeInfo,
     ResumeSignal,
     SignalAccepted,
     SignalDuplicate,
@@ -1269,12 +1269,15 @@ class Methods(ABC):
 
     # --- waits ----------------------------------------------------------------------------------
 
-    async def suspend(self, handle: Handle, request: SuspendRequest) -> Suspended | AlreadyMet:
+    async def suspend(
+        self, handle: Handle, request: SuspendRequest, *, entries: Sequence[NewEntry] = ()
+    ) -> Suspended | AlreadyMet:
         """Release the lease and wait for signals.
 
-        AlreadyMet when signals that came early meet the condition: the lease stays.
+        AlreadyMet when signals that came early meet the condition: the lease stays. `entries`:
+        added to the journal in the same transaction; the last one refers to the suspension.
         """
-        return await self.call(Suspend(handle=handle, request=request))
+        return await self.call(Suspend(handle=handle, request=request, entries=entries))
 
     async def suspend_by_triple(
         self, *, execution_id: str, fence: Fence, request: SuspendRequest

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from flowfabric import limits
 from flowfabric.api.operation import Kind, Request, Scope, UnsafeRequest, operation
 from flowfabric.api.page import Page
-from flowfabric.api.refusals import BY_FENCE, BY_HANDLE, SIGNALLED, WAITING
+from flowfabric.api.refusals import BY_FENCE, BY_HANDLE, JOURNALED, SIGNALLED, WAITING
 from flowfabric.api.words import (
     ReasonCodeGiven,
     RequestedByGiven,
@@ -26,6 +26,7 @@ from flowfabric.errors import (
 )
 from flowfabric.model.execution import Fence
 from flowfabric.model.handle import Handle
+from flowfabric.model.journal import NewEntry
 from flowfabric.model.record import Record
 from flowfabric.model.results import Moved, WaitLine
 from flowfabric.model.suspension import (
@@ -33,9 +34,9 @@ from flowfabric.model.suspension import (
     Contribution,
     ReasonCode,
     RequestedBy,
-    ResumeCause,
     ResumeCondition,
     Resumed,
+    ResumeInfo,
     ResumeSignal,
     SignalAccepted,
     SignalDuplicate,
@@ -111,15 +112,6 @@ class Signal(Record, frozen=True, kw_only=True):
 # --- what is answered ----------------------------------------------------------------------------
 
 
-class ResumeInfo(Record, frozen=True):
-    """What ended the wait of a resumed attempt, and the signals that counted until then."""
-
-    cause: ResumeCause
-    actor: str
-    signals: tuple[ResumeSignal, ...]
-    continuation_metadata_pointer: str | None
-
-
 class WaitInfo(Record, frozen=True):
     """One suspended execution: what it waits for, since when, until when."""
 
@@ -147,16 +139,18 @@ class WaitInfo(Record, frozen=True):
     Kind.WRITE,
     Scope.WORKER,
     positional=("handle", "request"),
-    errors=(*BY_HANDLE, *WAITING),
+    errors=(*BY_HANDLE, *WAITING, *JOURNALED),
 )
 class Suspend(Request[Suspended | AlreadyMet], frozen=True, kw_only=True):
     """Release the lease and wait for signals.
 
-    AlreadyMet when signals that came early meet the condition: the lease stays.
+    AlreadyMet when signals that came early meet the condition: the lease stays. `entries`:
+    added to the journal in the same transaction; the last one refers to the suspension.
     """
 
     handle: Handle
     request: SuspendRequest
+    entries: Sequence[NewEntry] = ()
 
 
 @operation(

@@ -6,11 +6,13 @@ Entries are only ever added. Of several with one key the last one counts.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Final
 
 from flowfabric.model.columns import Counter, Instant, Long
 from flowfabric.model.record import Record
+from flowfabric.model.suspension import ResumeInfo
 
 FORMAT: Final = 1  # of the entries; the first one of a journal names it
 
@@ -21,6 +23,8 @@ class EntryKind(StrEnum):
     STEP = "step"  # a function that ended
     RETRYING = "retrying"  # failed tries of a step, and when it goes on
     VALUE = "value"  # a value that another run must not choose anew
+    WINNER = "winner"  # which of several branches was first
+    WAIT = "wait"  # a wait; how it ended is told by the suspension it refers to
 
 
 class EntryState(StrEnum):
@@ -100,6 +104,7 @@ class EntryRow(Record, frozen=True):
     code: CodeMark | None = None
     # What the handler asked for next, on the last entry of a checkpoint that something waited for.
     next_key: str | None = None
+    refers_to: str | None = None  # of a wait: its suspension
 
     def repeats(self, other: EntryRow) -> bool:
         """Whether both record the same end of the same call."""
@@ -132,15 +137,20 @@ class JournalEntry(Record, frozen=True):
     code: CodeMark | None = None
     next_key: str | None = None
     is_secret: bool = False
+    refers_to: str | None = None
 
 
 class JournalPage(Record, frozen=True):
-    """Some entries in their order; read on after the position of the last one."""
+    """Some entries in their order; read on after the position of the last one.
+
+    `outcomes`: how the waits among them ended, by their suspensions; only for the owner.
+    """
 
     entries: tuple[JournalEntry, ...]
     journal_index: int
     chapter_index: int
     has_more: bool = False
+    outcomes: Mapping[str, ResumeInfo] = {}
 
 
 class Checkpointed(Record, frozen=True):

@@ -383,6 +383,15 @@ class SuspendedInfo(Record, frozen=True):
     timeout_at: int | None
 
 
+class ResumeInfo(Record, frozen=True):
+    """What ended the wait of a resumed attempt, and the signals that counted until then."""
+
+    cause: ResumeCause
+    actor: str
+    signals: tuple[ResumeSignal, ...]
+    continuation_metadata_pointer: str | None
+
+
 class KeyInfo(Record, frozen=True):
     """A signing key without its secret."""
 

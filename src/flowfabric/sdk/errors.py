@@ -159,6 +159,21 @@ class ResultTooLarge(StepFailed):
     code = "result_too_large"
 
 
+class WaitTimedOut(FlowFabricError):
+    """A wait ended without what it was for. Catch it, or give the wait a `default`.
+
+    Raised in a handler by `ctx.wait_for`, `ctx.wait` and `ctx.approval`. One that ends the attempt
+    is waited for again by the next attempt; one that the handler catches is history.
+    """
+
+    code, status = "wait_timed_out", 409
+
+    @property
+    def key(self) -> str:
+        """The key of the wait in the journal."""
+        return str(self.fields.get("key", ""))
+
+
 class JournaledCallError(FlowFabricError):
     """The call cannot be recorded as it is written. Correct the code of the handler."""
 

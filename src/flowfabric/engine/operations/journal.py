@@ -10,11 +10,13 @@ from flowfabric.engine.machine import Machine
 from flowfabric.engine.operations.new_entries import checkpoint_command
 from flowfabric.engine.operations.performing import answers, commands
 from flowfabric.engine.operations.stream_reads import found_execution
+from flowfabric.engine.operations.wait_reads import outcomes_of
 from flowfabric.kernel.execution.fence import refuse_unless_owner
 from flowfabric.kernel.journal.checkpoint import Checkpoint
 from flowfabric.model.checks import check_flag, check_integer
 from flowfabric.model.execution import Execution
 from flowfabric.model.journal import EntryRow, JournalEntry, JournalPage
+from flowfabric.model.record import replace
 from flowfabric.stores.base import Reader
 from flowfabric.stores.indexes import Search, by_key
 from flowfabric.stores.tables import JOURNAL
@@ -43,7 +45,11 @@ async def load_journal(machine: Machine, request: api.LoadJournal) -> JournalPag
         if refusal is not None:
             raise refusal.to_error()
         where = (handle.execution_id, execution.journal_index, execution.chapter_index)
-        return await _page(reader, where, after, _LOADED, hides_secrets=False)
+        page = await _page(reader, where, after, _LOADED, hides_secrets=False)
+        waits = [each.refers_to for each in page.entries if each.refers_to is not None]
+        if not waits:
+            return page
+        return replace(page, outcomes=await outcomes_of(reader, handle.execution_id, waits))
 
     return await machine.read(work)
 
@@ -118,6 +124,7 @@ def _shown(row: EntryRow, *, hides: bool) -> JournalEntry:
         row.code,
         row.next_key,
         bool(row.is_secret),
+        row.refers_to,
     )
 
 

@@ -3,10 +3,12 @@ shows one."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from flowfabric.api import waits as api
 from flowfabric.api.executions import ListExecutions
 from flowfabric.api.page import Page, at_instant, at_name
-from flowfabric.api.waits import ResumeInfo, WaitInfo
+from flowfabric.api.waits import WaitInfo
 from flowfabric.engine.machine import Machine
 from flowfabric.engine.operations.execution_lists import find_page
 from flowfabric.engine.operations.listing import Listing, check_limit
@@ -27,6 +29,7 @@ from flowfabric.model.record import fields_of, replace
 from flowfabric.model.state import PublicState
 from flowfabric.model.suspension import (
     ResumeCause,
+    ResumeInfo,
     ResumeSignal,
     SuspendedInfo,
     SuspensionInfo,
@@ -83,20 +86,46 @@ async def _last_wait(machine: Machine, handle: Handle) -> ResumeInfo | None:
     return await machine.read(work)
 
 
+async def outcomes_of(
+    reader: Reader, execution_id: str, suspension_ids: Sequence[str]
+) -> dict[str, ResumeInfo]:
+    """How waits of an execution ended, by their suspensions; one that did not end is left out, and
+    so is one that was cut off by the end of the execution."""
+    keys: list[Key] = [(execution_id, each) for each in suspension_ids]
+    rows = await reader.peek_rows(SUSPENSIONS, keys)
+    over = [row for row in rows.values() if row.cause is not None]
+    return await _infos(reader, execution_id, over)
+
+
 async def _resume_info(reader: Reader, row: SuspensionRow) -> ResumeInfo:
+    return (await _infos(reader, row.execution_id, [row]))[row.suspension_id]
+
+
+async def _infos(
+    reader: Reader, execution_id: str, rows: Sequence[SuspensionRow]
+) -> dict[str, ResumeInfo]:
+    """Each with the signals that counted, read together."""
+    wanted = {row.suspension_id for row in rows}
     waitpoints = [
         each
-        for each in await reader.search(Search(WAITPOINTS_OF, ((row.execution_id,),)))
-        if each.suspension_id == row.suspension_id
+        for each in await reader.search(Search(WAITPOINTS_OF, ((execution_id,),)))
+        if each.suspension_id in wanted
     ]
     keys = [(each.waitpoint_id,) for each in waitpoints]
-    signals = await reader.peek_rows(SIGNALS, keys) if keys else {}
-    return ResumeInfo(
-        row.cause or ResumeCause.OPERATOR,
-        row.actor or "",
-        signals_of(row, waitpoints, list(signals.values())),
-        row.continuation_metadata_pointer,
-    )
+    signals = list((await reader.peek_rows(SIGNALS, keys)).values()) if keys else []
+    return {
+        row.suspension_id: ResumeInfo(
+            row.cause or ResumeCause.OPERATOR,
+            row.actor or "",
+            signals_of(
+                row,
+                [each for each in waitpoints if each.suspension_id == row.suspension_id],
+                signals,
+            ),
+            row.continuation_metadata_pointer,
+        )
+        for row in rows
+    }
 
 
 # --- episodes and waitpoints of one execution ----------------------------------------------------

@@ -14,6 +14,7 @@ from flowfabric.api import waits as api
 from flowfabric.api.waits import Fresh, SuspendRequest, UsePending
 from flowfabric.engine.machine import Machine
 from flowfabric.engine.operations.leases import check_fence
+from flowfabric.engine.operations.new_entries import checkpoint_command
 from flowfabric.engine.operations.performing import answers, commands
 from flowfabric.engine.operations.wait_reads import token_of, waitpoint_info
 from flowfabric.errors import FenceRequired, InvalidInput
@@ -22,7 +23,13 @@ from flowfabric.kernel.wait.resume import ExpireSuspension, ResumeExecution
 from flowfabric.kernel.wait.schema import check_schema
 from flowfabric.kernel.wait.suspend import SuspendExecution
 from flowfabric.kernel.wait.waitpoint import Binding, CloseWaitpoint, CreateWaitpoint
-from flowfabric.model.checks import check_instant, check_integer, check_name, check_text
+from flowfabric.model.checks import (
+    check_instant,
+    check_integer,
+    check_list,
+    check_name,
+    check_text,
+)
 from flowfabric.model.condition_checks import check_condition
 from flowfabric.model.execution import Fence
 from flowfabric.model.limit_checks import check_word
@@ -45,7 +52,12 @@ from flowfabric.model.words import TimeoutBehavior
 def suspend(machine: Machine, request: api.Suspend) -> SuspendExecution:
     """Suspend by the owner."""
     handle = machine.check_handle(request.handle)
-    return _command(handle.execution_id, handle.fence, request.request)
+    command = _command(handle.execution_id, handle.fence, request.request)
+    several = check_list(request.entries, field="entries")
+    if not several:
+        return command
+    entries = checkpoint_command(handle, several, None, machine.config)
+    return replace(command, entries=entries)
 
 
 @commands(api.SuspendByTriple)

@@ -27,11 +27,13 @@ def checkpoint(
     known: Mapping[int, EntryRow],
     command: Checkpoint,
     at: Moment,
+    refers_to: str | None = None,
 ) -> Decision[Checkpointed]:
     """New rows. Only one owner at a time counts positions, so an entry that is there was written by
     this very command, sent before; any other one is damage.
 
-    `known`: entries at the positions of the command.
+    `known`: entries at the positions of the command. `refers_to`: the suspension with which they
+    come; the last one tells of it.
     """
     refusal = refuse_unless_owner(execution, command.execution_id, command.fence, at.now)
     if refusal is not None or execution is None:
@@ -42,6 +44,8 @@ def checkpoint(
     rows = [_row(execution, entry, at.now) for entry in command.entries]
     if command.next_key is not None:
         rows[-1] = replace(rows[-1], next_key=command.next_key)
+    if refers_to is not None:
+        rows[-1] = replace(rows[-1], refers_to=refers_to)
     fresh = []
     for row in rows:
         before = known.get(row.position)

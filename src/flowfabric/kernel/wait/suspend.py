@@ -21,6 +21,7 @@ from flowfabric.kernel.command import ExecutionCommand, Needs
 from flowfabric.kernel.decision import Decision, Moment, Refused, refuse
 from flowfabric.kernel.execution.fence import not_found, refuse_unless_owner, same_lease
 from flowfabric.kernel.execution.transition import lease_event, let_go
+from flowfabric.kernel.journal.checkpoint import Checkpoint
 from flowfabric.kernel.repeat import in_force
 from flowfabric.kernel.wait.condition import contributes, is_met
 from flowfabric.kernel.wait.episode import Episode, contribution, ended, signals_of
@@ -66,6 +67,7 @@ class SuspendExecution(ExecutionCommand[Suspended | AlreadyMet], frozen=True, kw
     idempotency_key: str | None
     idempotency_ttl_ms: int
     digest: str
+    entries: Checkpoint | None = None  # added to the journal with it
 
     def needs(self, need: Needs) -> None:
         """The execution, the waitpoints handed out before, and what their signals said."""

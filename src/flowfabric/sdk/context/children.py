@@ -201,6 +201,19 @@ class Spawning:
         numbered = self._family.number([call_of(task, args, kwargs)])
         return (await self._family.spawn(numbered))[0]
 
+    async def call(
+        self, task: Task[P, R] | TaskWithOptions[P, R], /, *args: P.args, **kwargs: P.kwargs
+    ) -> R:
+        """Spawn a child and wait for its result, without a worker: `await ctx.call(fetch, url)`.
+
+        A child that ended without one raises `ChildFailed`.
+        """
+        child = await self.spawn(task, *args, **kwargs)
+        (answer,) = await self._family.gather([child])
+        if isinstance(answer, ChildFailed):
+            raise answer
+        return cast("R", answer)
+
     async def spawn_many(
         self, task: Task[..., R] | TaskWithOptions[..., R], items: Iterable[Any], /
     ) -> list[Child[R]]:
@@ -223,6 +236,16 @@ class SyncSpawning:
         numbered = self._family.number([call_of(task, args, kwargs)])
         children: list[Child[Any]] = self._owner.wait_for(self._family.spawn(numbered))
         return children[0]
+
+    def call(
+        self, task: Task[P, R] | TaskWithOptions[P, R], /, *args: P.args, **kwargs: P.kwargs
+    ) -> R:
+        """Spawn a child and wait for its result: see `Context.call`."""
+        child = self.spawn(task, *args, **kwargs)
+        (answer,) = self._owner.wait_for(self._family.gather([child]))
+        if isinstance(answer, ChildFailed):
+            raise answer
+        return cast("R", answer)
 
     def spawn_many(
         self, task: Task[..., R] | TaskWithOptions[..., R], items: Iterable[Any], /

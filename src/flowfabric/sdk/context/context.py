@@ -22,6 +22,7 @@ from flowfabric.sdk.context.journaling import Journaling, SyncJournaling
 from flowfabric.sdk.context.received import Ended, ReceivedSignal, Waitpoint
 from flowfabric.sdk.context.spending import HOLD_FOR, Spend, SyncSpend, report_usage
 from flowfabric.sdk.context.suspending import EXPIRES, Suspend, Suspender, begin, new_waitpoint
+from flowfabric.sdk.context.waiting import SyncWaiting, Waiting
 from flowfabric.sdk.durations import Duration, Moment, to_datetime, to_ms
 from flowfabric.sdk.errors import Parked, Stopped, Suspension
 from flowfabric.sdk.journal.journal import Owner as JournalOwner
@@ -184,7 +185,7 @@ class ExecutionFacts:
         return _TaskLogger(_LOGGER, {"execution_id": self.execution_id, "attempt": self.attempt})
 
 
-class Context(ExecutionFacts, Journaling, Spawning, Emitting):
+class Context(ExecutionFacts, Journaling, Waiting, Spawning, Emitting):
     """An async task's view of its execution.
 
     ```
@@ -304,7 +305,7 @@ class Context(ExecutionFacts, Journaling, Spawning, Emitting):
         return Spend(self._owner, budget, amounts, hold_for)
 
 
-class SyncContext(ExecutionFacts, SyncJournaling, SyncSpawning, SyncEmitting):
+class SyncContext(ExecutionFacts, SyncJournaling, SyncWaiting, SyncSpawning, SyncEmitting):
     """A sync task's view of its execution. Its methods block the task's own thread.
 
     ```

@@ -14,6 +14,7 @@ from flowfabric.sdk.errors import ChildFailed
 from flowfabric.sdk.journal.branches import (
     AT_ONCE,
     Branch,
+    first_of,
     gather,
     gather_blocking,
     map_async,
@@ -134,6 +135,17 @@ class Journaling(JournalFacts):
         rest = iter(outcomes)
         merged = [next(answers) if isinstance(work, Child) else next(rest) for work in works]
         return told(self._journal, merged, return_exceptions=return_exceptions)
+
+    async def first_of(self, *works: Any, successes: bool = False) -> tuple[int, Any]:
+        """The index and the result of the first that ends; a failure is raised.
+
+            index, answer = await ctx.first_of(ask(model), ctx.sleep("30s"))
+
+        Coroutines run in branches, as in `gather`; the others are cancelled. Which one was first is
+        recorded, so that every run has the same winner. `successes`: the first that succeeds.
+        """
+        check_flag(successes, field="successes")
+        return await first_of(self._journal, works, successes=successes)
 
     async def map(
         self,

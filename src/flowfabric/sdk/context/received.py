@@ -9,9 +9,8 @@ from typing import Any, Final, TypeVar, overload
 
 import msgspec
 
-from flowfabric.api.waits import ResumeInfo
 from flowfabric.errors import InvalidPayload
-from flowfabric.model.suspension import ResumeCause, ResumeSignal, Token
+from flowfabric.model.suspension import ResumeCause, ResumeInfo, ResumeSignal, Token
 from flowfabric.sdk import codec
 from flowfabric.sdk.durations import to_datetime
 from flowfabric.sdk.links import Address, make_link

@@ -17,6 +17,7 @@ from flowfabric.ids import new_secret_id
 from flowfabric.model.checks import check_name
 from flowfabric.model.condition_checks import check_condition
 from flowfabric.model.handle import HandleKind
+from flowfabric.model.journal import NewEntry
 from flowfabric.model.record import replace
 from flowfabric.model.results import Claimed
 from flowfabric.model.shown import shown
@@ -61,7 +62,9 @@ REASONS: Final = {
 class Suspender(Asker, Protocol):
     """An owner that may suspend an execution."""
 
-    async def suspend(self, request: SuspendRequest) -> Suspended | AlreadyMet:
+    async def suspend(
+        self, request: SuspendRequest, entry: NewEntry | None = None
+    ) -> Suspended | AlreadyMet:
         """Begin to wait; once suspended the lease is gone and nothing the handler does counts."""
         ...
 

@@ -11,9 +11,12 @@ from queue import SimpleQueue
 from types import TracebackType
 from typing import Any, Final, TypeVar
 
+import msgspec
+
 from flowfabric import limits
 from flowfabric.errors import InvalidInput
 from flowfabric.model.checks import check_integer, check_list
+from flowfabric.model.journal import EntryKind
 from flowfabric.model.shown import shown
 from flowfabric.sdk.errors import OutsideScope
 from flowfabric.sdk.journal.calls import StepCall
@@ -22,6 +25,7 @@ from flowfabric.sdk.journal.scopes import PLACE, Scope, StepInfo, check_step_nam
 from flowfabric.sdk.threads import Threads
 
 T = TypeVar("T")
+_INDEX: Final[msgspec.json.Decoder[int]] = msgspec.json.Decoder(int)
 AT_ONCE: Final = 20  # branches of a map, unless it says otherwise
 
 
@@ -78,9 +82,7 @@ async def run_all(
         if tasks:
             await asyncio.wait(tasks)
     except BaseException:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await _end(tasks)
         raise
     return [_outcome(task) for task in tasks]
 
@@ -131,14 +133,79 @@ async def gather(journal: Journal, works: Sequence[Any]) -> list[Any]:
     key = scope.key("gather").now
     journal.count(scope, key)
     for work in works:
-        if not isinstance(work, StepCall) and not inspect.isawaitable(work):
-            detail = f"gather: {shown(work, 80)} is no coroutine, step call or child"
-            raise InvalidInput(detail, field="gather")
+        _check_work(work, "gather")
     return await run_all(scope, key, [partial(_same, work) for work in works], limits.BRANCHES_MAX)
 
 
 def _same(work: Awaitable[T]) -> Awaitable[T]:
     return work
+
+
+async def first_of(journal: Journal, works: Sequence[Any], *, successes: bool) -> tuple[int, Any]:
+    """The first that ends, by its index. It is recorded which one it was; the others are cancelled."""
+    if not works:
+        raise InvalidInput("first_of: give at least one", field="first_of")
+    scope = own_scope("first_of", journal)
+    key = scope.key("first_of").now
+    asked = journal.ask(scope, key, kind=EntryKind.WINNER)
+    for work in works:
+        _check_work(work, "first_of")
+    if (answer := asked.answer) is not None:
+        index = _INDEX.decode(answer.value or b"0")
+        for at, work in enumerate(works):
+            if at != index:
+                _drop(work)
+        task = _begin(journal, f"{key}/{index}", partial(_same, works[index]))
+        await asyncio.wait([task])
+        return index, _told_alone(task)
+    tasks = [_begin(journal, f"{key}/{at}", partial(_same, work)) for at, work in enumerate(works)]
+    try:
+        index = await _winner(tasks, successes=successes)
+    finally:
+        await _end(tasks)
+    journal.add(key, asked.number, kind=EntryKind.WINNER, value=str(index).encode())
+    return index, _told_alone(tasks[index])
+
+
+async def _winner(tasks: Sequence[asyncio.Task[Any]], *, successes: bool) -> int:
+    """The first to end; with `successes` the first without a failure, or the last of all."""
+    waiting = set(tasks)
+    index = 0
+    while waiting:
+        done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        for task in sorted(done, key=tasks.index):
+            index = tasks.index(task)
+            error = None if task.cancelled() else task.exception()
+            if not successes or error is None or not isinstance(error, Exception):
+                return index
+    return index
+
+
+def _told_alone(task: asyncio.Task[Any]) -> Any:
+    outcome = _outcome(task)
+    if isinstance(outcome, BaseException):
+        raise outcome
+    return outcome
+
+
+async def _end(tasks: Sequence[asyncio.Task[Any]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _drop(work: Any) -> None:
+    """A loser of an earlier run is not begun again."""
+    if isinstance(work, StepCall):
+        work.drop()
+    elif inspect.iscoroutine(work):
+        work.close()
+
+
+def _check_work(work: Any, name: str) -> None:
+    if not isinstance(work, StepCall) and not inspect.isawaitable(work):
+        detail = f"{name}: {shown(work, 80)} is no coroutine, step call or child"
+        raise InvalidInput(detail, field=name)
 
 
 async def map_async(

@@ -160,6 +160,10 @@ class StepCall(Generic[T]):
         self.journal.failed(failure)
         raise exception from cause
 
+    def drop(self) -> None:
+        """It is not made after all."""
+        self._is_used = True
+
     def _use(self) -> None:
         if self._is_used:
             raise RuntimeError(f"the call {self.key} was awaited before; make another call")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from flowfabric import limits
@@ -20,6 +20,8 @@ from flowfabric.model.journal import (
     JournalEntry,
     NewEntry,
 )
+from flowfabric.model.record import replace
+from flowfabric.model.suspension import ResumeInfo
 from flowfabric.sdk.errors import JournalMismatch, Stopped
 from flowfabric.sdk.journal import failures
 from flowfabric.sdk.journal.outbox import Outbox, Sender
@@ -70,7 +72,7 @@ class Owner(Sender, Protocol):
 class Failure:
     """A failed call, and the exceptions by which the handler met it."""
 
-    __slots__ = ("asked", "digest", "error", "exception", "key", "tries")
+    __slots__ = ("asked", "digest", "error", "exception", "key", "kind", "tries")
 
     def __init__(
         self,
@@ -80,7 +82,9 @@ class Failure:
         error: EntryError,
         tries: int,
         exception: BaseException,
+        kind: EntryKind = EntryKind.STEP,
     ) -> None:
+        self.kind = kind
         self.key = key
         self.asked = asked
         self.digest = digest
@@ -94,16 +98,22 @@ class Journal:
     those that say otherwise."""
 
     def __init__(
-        self, owner: Owner, entries: Sequence[JournalEntry] = (), *, chapter_index: int = 0
+        self,
+        owner: Owner,
+        entries: Sequence[JournalEntry] = (),
+        *,
+        chapter_index: int = 0,
+        outcomes: Mapping[str, ResumeInfo] | None = None,
     ) -> None:
         self.owner = owner
-        self.outbox = Outbox(owner)
+        position = entries[-1].position + 1 if entries else 0
+        self.outbox = Outbox(owner, position, CodeMark(version=owner.code_version))
         self.root = Scope(self, "", owner.home)
         self.branches: set[asyncio.Task[Any]] = set()  # under way
         self.performing = 0  # calls that are being made
-        self._lookup = Lookup(entries)
+        self.outcomes = outcomes or {}  # how waits ended, by their suspensions
+        self._lookup = Lookup(map(self._settled, entries))
         self._chapter = chapter_index
-        self._next = entries[-1].position + 1 if entries else 0
         self._bytes = sum(entry.size for entry in entries)
         self._has_warned = False
         self._failures: list[Failure] = []
@@ -113,6 +123,12 @@ class Journal:
     def is_blocking(self) -> bool:
         """Whether the handler is a plain function in a thread."""
         return isinstance(self.owner.home, int)
+
+    def _settled(self, entry: JournalEntry) -> JournalEntry:
+        """A wait that has ended is an answer."""
+        if entry.kind is EntryKind.WAIT and entry.refers_to in self.outcomes:
+            return replace(entry, state=EntryState.OK)
+        return entry
 
     # --- what is recorded ------------------------------------------------------------------------
 
@@ -163,7 +179,7 @@ class Journal:
         )
 
     def _check_room(self) -> None:
-        entries, size = self._next, self._bytes
+        entries, size = self.outbox.count, self._bytes
         if entries >= limits.JOURNAL_ENTRIES_MAX or size >= limits.JOURNAL_BYTES_MAX:
             what = "entries" if entries >= limits.JOURNAL_ENTRIES_MAX else "bytes"
             most = limits.JOURNAL_ENTRIES_MAX if what == "entries" else limits.JOURNAL_BYTES_MAX
@@ -197,7 +213,7 @@ class Journal:
         took_ms = 0 if began is None else max(0, int((monotonic() - began) * 1000))
         self.outbox.put(
             NewEntry(
-                position=self._next,
+                position=0,
                 key=key,
                 kind=kind,
                 state=state,
@@ -209,10 +225,8 @@ class Journal:
                 began_at=max(0, self.owner.now_ms() - took_ms),
                 took_ms=took_ms,
                 is_secret=is_secret,
-                code=None if self._next else CodeMark(version=self.owner.code_version),
             )
         )
-        self._next += 1
         self._bytes += len(value or b"")
 
     async def barrier(self, key: str) -> None:
@@ -260,6 +274,7 @@ class Journal:
                 self.add(
                     each.key,
                     each.asked,
+                    kind=each.kind,
                     state=EntryState.REOPENED,
                     digest=each.digest,
                     error=each.error,

@@ -13,7 +13,8 @@ from collections.abc import Awaitable, Callable
 from typing import Final, Protocol, TypeVar
 
 from flowfabric.api.backend import EngineBackend
-from flowfabric.model.journal import NewEntry
+from flowfabric.model.journal import CodeMark, NewEntry
+from flowfabric.model.record import replace
 from flowfabric.model.results import Claimed
 from flowfabric.sdk.errors import Stopped
 
@@ -44,9 +45,11 @@ class Sender(Protocol):
 class Outbox:
     """The entries of one lease that are not durable yet."""
 
-    def __init__(self, sender: Sender) -> None:
+    def __init__(self, sender: Sender, position: int = 0, code: CodeMark | None = None) -> None:
         self._sender = sender
-        self._waiting: list[NewEntry] = []
+        self._position = position  # of the next entry that becomes durable
+        self._code = code  # for the first entry of a journal
+        self._waiting: list[NewEntry] = []  # their positions are given when they are sent
         self._bytes = 0
         self._turn = asyncio.Lock()
         self._is_called = False  # whether the end of this turn will send
@@ -58,6 +61,11 @@ class Outbox:
     def is_empty(self) -> bool:
         """Whether every entry is durable."""
         return not self._waiting and not self._turn.locked()
+
+    @property
+    def count(self) -> int:
+        """How many entries the journal has, with those that are not durable yet."""
+        return self._position + len(self._waiting)
 
     def put(self, entry: NewEntry) -> None:
         """Take an entry. Call it on the loop's own thread."""
@@ -84,9 +92,27 @@ class Outbox:
         """The entries that were not sent when the handler ended; none can follow."""
         self._is_closed = True
         async with self._turn:
-            while len(self._waiting) > _ENTRIES or self._bytes > _BYTES:
-                await self._send(self._piece(), None)
-            return tuple(self._waiting)
+            await self._send_most()
+            return self._numbered(self._waiting)
+
+    async def carry(
+        self, entry: NewEntry, send: Callable[[tuple[NewEntry, ...]], Awaitable[T]]
+    ) -> T:
+        """Send one more entry, and all before it, with something that belongs to it: all or none
+        becomes durable. One that is refused leaves no trace of the entry."""
+        async with self._turn:
+            await self._send_most()
+            before = len(self._waiting)
+            carried = self._numbered([*self._waiting, entry])
+            answer = await send(carried)
+            self._sent(before)
+            self._position += 1
+            return answer
+
+    async def _send_most(self) -> None:
+        """Leave no more than one command can carry."""
+        while len(self._waiting) >= _ENTRIES or self._bytes > _BYTES:
+            await self._send(self._piece(), None)
 
     def close(self) -> None:
         """The handler has ended: what is left goes with its report."""
@@ -121,7 +147,19 @@ class Outbox:
             count += 1
             if size >= _BYTES:
                 break
-        return tuple(self._waiting[:count])
+        return self._numbered(self._waiting[:count])
+
+    def _numbered(self, entries: list[NewEntry]) -> tuple[NewEntry, ...]:
+        """Positions count on from what is durable, so that a command that failed leaves no gap."""
+        numbered = [replace(entry, position=at) for at, entry in enumerate(entries, self._position)]
+        if self._position == 0 and numbered:
+            numbered[0] = replace(numbered[0], code=self._code)
+        return tuple(numbered)
+
+    def _sent(self, count: int) -> None:
+        self._position += count
+        self._bytes -= sum(map(_size, self._waiting[:count]))
+        del self._waiting[:count]
 
     async def _send(self, piece: tuple[NewEntry, ...], next_key: str | None) -> None:
         """What could not be sent stays first in line. Sent again, it is recorded once."""
@@ -129,8 +167,7 @@ class Outbox:
         await self._sender.ask(
             lambda engine: engine.checkpoint(handle, entries=piece, next_key=next_key)
         )
-        del self._waiting[: len(piece)]
-        self._bytes -= sum(map(_size, piece))
+        self._sent(len(piece))
 
 
 def _size(entry: NewEntry) -> int:

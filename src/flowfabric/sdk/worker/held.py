@@ -27,11 +27,17 @@ from flowfabric.errors import (
 from flowfabric.ids import new_secret_id
 from flowfabric.model.checks import clip_text
 from flowfabric.model.handle import Handle, HandleKind
-from flowfabric.model.journal import JournalEntry, JournalPage
+from flowfabric.model.journal import JournalEntry, JournalPage, NewEntry
 from flowfabric.model.log_lines import LogBatch, NewLine
 from flowfabric.model.results import Claimed
 from flowfabric.model.stream import NewFrame
-from flowfabric.model.suspension import AlreadyMet, OperatorOnly, ReasonCode, Suspended
+from flowfabric.model.suspension import (
+    AlreadyMet,
+    OperatorOnly,
+    ReasonCode,
+    ResumeInfo,
+    Suspended,
+)
 from flowfabric.sdk.context.received import Ended, ended
 from flowfabric.sdk.durations import instant_ms
 from flowfabric.sdk.errors import Stopped
@@ -279,15 +285,19 @@ class Held:
         """What earlier runs recorded, before the handler is called."""
         handle = self.claimed.handle
         entries: list[JournalEntry] = []
+        outcomes: dict[str, ResumeInfo] = {}
         after: int | None = None
         while True:
             page = await self.ask(partial(_load, handle, after))
             entries += page.entries
+            outcomes.update(page.outcomes)
             if not page.has_more:
                 break
             after = page.entries[-1].position
         if entries or page.chapter_index:
-            self._journal = Journal(self, entries, chapter_index=page.chapter_index)
+            self._journal = Journal(
+                self, entries, chapter_index=page.chapter_index, outcomes=outcomes
+            )
 
     async def hold(self, why: str) -> None:
         """Wait for an operator, who ends it as any other wait."""
@@ -357,9 +367,12 @@ class Held:
         handle = self.claimed.handle
         self.ended_wait = ended(await self.ask(lambda engine: engine.resume_info(handle)))
 
-    async def suspend(self, request: SuspendRequest) -> Suspended | AlreadyMet:
-        """Begin to wait. Once suspended the lease is gone, whatever becomes of the handler."""
-        return await self._uninterrupted(self._suspend(request))
+    async def suspend(
+        self, request: SuspendRequest, entry: NewEntry | None = None
+    ) -> Suspended | AlreadyMet:
+        """Begin to wait. Once suspended the lease is gone, whatever becomes of the handler.
+        `entry`: of the journal, which becomes durable with the suspension."""
+        return await self._uninterrupted(self._suspend(request, entry))
 
     async def wait_children(self) -> None:
         """Release the lease until every child has ended. It is gone then, as after a suspension."""
@@ -376,18 +389,28 @@ class Held:
                 asking.exception()  # retrieved, so that it is not logged
             raise
 
-    async def _suspend(self, request: SuspendRequest) -> Suspended | AlreadyMet:
-        handle = self.claimed.handle
-        await self.settle()
+    async def _suspend(
+        self, request: SuspendRequest, entry: NewEntry | None
+    ) -> Suspended | AlreadyMet:
         await self.flush()
         self.is_suspending = True
         try:
-            answer = await self.ask(lambda engine: engine.suspend(handle, request))
+            if entry is not None:
+                answer = await self.journal.outbox.carry(entry, partial(self._ask, request))
+            else:
+                await self.settle()
+                answer = await self._ask(request, ())
         finally:
             self.is_suspending = False
         if isinstance(answer, Suspended):
             self._has_let_go(for_children=False)
         return answer
+
+    async def _ask(
+        self, request: SuspendRequest, entries: tuple[NewEntry, ...]
+    ) -> Suspended | AlreadyMet:
+        handle = self.claimed.handle
+        return await self.ask(lambda engine: engine.suspend(handle, request, entries=entries))
 
     async def _wait_children(self) -> None:
         handle = self.claimed.handle

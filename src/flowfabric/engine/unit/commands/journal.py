@@ -6,7 +6,7 @@ from flowfabric.engine.unit.corrupt import readable
 from flowfabric.engine.unit.handlers import handles
 from flowfabric.engine.unit.unit import Unit
 from flowfabric.errors import Corruption
-from flowfabric.kernel.decision import Refused
+from flowfabric.kernel.decision import Decision, Refused, refuse
 from flowfabric.kernel.journal.checkpoint import Checkpoint, checkpoint
 from flowfabric.model.journal import Checkpointed, EntryRow
 from flowfabric.stores.base import Corrupt
@@ -16,10 +16,17 @@ from flowfabric.stores.tables import JOURNAL, Key
 @handles(Checkpoint)
 async def record(unit: Unit, command: Checkpoint) -> Checkpointed | Refused:
     """By the owner of the lease."""
+    return unit.view.apply(None, await decided(unit, command), command)
+
+
+async def decided(
+    unit: Unit, command: Checkpoint, refers_to: str | None = None
+) -> Decision[Checkpointed]:
+    """What a checkpoint adds, alone or with a suspension."""
     view = unit.view
     current = view.executions.get(command.execution_id)
     if isinstance(current, Corrupt):
-        return Refused(Corruption, f"execution {current.execution_id}: {current.detail}")
+        return refuse(Corruption, f"execution {current.execution_id}: {current.detail}")
     known: dict[int, EntryRow] = {}
     if current is not None:
         journal = (current.execution_id, current.journal_index, current.chapter_index)
@@ -29,9 +36,9 @@ async def record(unit: Unit, command: Checkpoint) -> Checkpointed | Refused:
         if unit.is_again:
             found, spoiled = await readable(unit.tx.peek_rows, JOURNAL, keys)
             if spoiled:
-                return Refused(Corruption, next(iter(spoiled.values())))
+                return refuse(Corruption, next(iter(spoiled.values())))
             view.rows.take(JOURNAL, found)
         for key in keys:
             if (row := view.rows.get(JOURNAL, key)) is not None:
                 known[key[-1]] = row
-    return view.apply(None, checkpoint(current, known, command, view.at), command)
+    return checkpoint(current, known, command, view.at, refers_to)

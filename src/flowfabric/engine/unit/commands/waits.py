@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from flowfabric.engine.unit.commands.journal import decided
 from flowfabric.engine.unit.handlers import handles
 from flowfabric.engine.unit.unit import Unit
 from flowfabric.kernel.decision import Refused
@@ -20,6 +21,12 @@ async def suspend_execution(
     if refusal := waits.refuse_unreadable(command.execution_id):
         return refusal
     decision = suspend.suspend(execution, waits.facts_for(command), command, unit.view.at)
+    if command.entries is None or not decision.saves:  # refused, or a repeated call
+        return unit.view.apply(execution, decision, command, ends_wait=True)
+    journaled = await decided(unit, command.entries, command.suspension_id)
+    if isinstance(journaled.reply, Refused):
+        return journaled.reply
+    unit.view.apply(None, journaled)
     return unit.view.apply(execution, decision, command, ends_wait=True)
 
 

@@ -27,5 +27,6 @@ CREATE TABLE ff_journal (
     error TEXT, -- JSON
     code TEXT, -- JSON: the format and the version that began the journal, on its first entry
     next_key TEXT COLLATE "C", -- what the handler asked for next
+    refers_to TEXT COLLATE "C", -- of a wait: its suspension
     PRIMARY KEY (execution_id, journal_index, chapter_index, position)
 );

@@ -26,5 +26,6 @@ CREATE TABLE ff_journal (
     error TEXT, -- JSON
     code TEXT, -- JSON: the format and the version that began the journal, on its first entry
     next_key TEXT, -- what the handler asked for next
+    refers_to TEXT, -- of a wait: its suspension
     PRIMARY KEY (execution_id, journal_index, chapter_index, position)
 ) STRICT, WITHOUT ROWID;

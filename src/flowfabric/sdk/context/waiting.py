@@ -1,0 +1,387 @@
+"""Waits in the middle of a handler: recorded, so that another run of it goes on behind them.
+
+While it waits an execution has no worker: its handler ends, and is called again when the wait is
+over. It is answered from its journal up to the wait, which then returns.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final, TypeVar, overload
+
+import msgspec
+
+from flowfabric.api.waits import SuspendRequest
+from flowfabric.errors import InvalidInput
+from flowfabric.ids import new_secret_id
+from flowfabric.model.journal import EntryError, EntryKind, EntryState, NewEntry
+from flowfabric.model.record import replace
+from flowfabric.model.suspension import (
+    AlreadyMet,
+    ReasonCode,
+    ResumeCause,
+    ResumeInfo,
+    TimeoutOnly,
+)
+from flowfabric.model.words import TimeoutBehavior
+from flowfabric.sdk.context.conditions import ANYTHING, APPROVED, Wait, Waitable, as_wait
+from flowfabric.sdk.context.conditions import approval as approval_of
+from flowfabric.sdk.context.conditions import signal as signal_at
+from flowfabric.sdk.context.received import ReceivedSignal, received
+from flowfabric.sdk.context.suspending import Suspend
+from flowfabric.sdk.durations import Duration, Moment, instant_ms, to_ms
+from flowfabric.sdk.errors import Suspension, WaitTimedOut
+from flowfabric.sdk.journal.journal import Failure, Journal
+from flowfabric.sdk.journal.scopes import Scope, own_scope
+
+T = TypeVar("T")
+HOLD_UNDER_MS: Final = 1_000  # a shorter sleep keeps the worker
+_IN_NAMES: Final = str.maketrans("/#[]", "____")
+_UNTIL: Final[msgspec.json.Decoder[int]] = msgspec.json.Decoder(int)
+
+
+class Missing:
+    """No default was given."""
+
+    def __repr__(self) -> str:
+        return "none"
+
+
+MISSING: Final = Missing()
+
+
+@dataclass(frozen=True, slots=True)
+class Approval:
+    """How people decided. It is true if they approved.
+
+    `by`: who they are, in the order they spoke. `answers`: each with the form that was filled in.
+    """
+
+    ok: bool
+    by: tuple[str, ...]
+    answers: tuple[tuple[str, Any], ...] = ()
+
+    def __bool__(self) -> bool:
+        return self.ok
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.by)
+
+
+class WaitCall:
+    """One wait of a handler, as it stands in the journal."""
+
+    def __init__(self, owner: Any, scope: Scope, name: str) -> None:
+        self._owner = owner
+        self._journal: Journal = owner.journal
+        self._scope = scope
+        self.key = self._scope.key(name).now
+        self._asked = self._journal.ask(self._scope, self.key, kind=EntryKind.WAIT)
+
+    @property
+    def outcome(self) -> ResumeInfo | None:
+        """How it ended in an earlier run, if it did."""
+        entry = self._asked.answer
+        return None if entry is None else self._journal.outcomes.get(entry.refers_to or "")
+
+    @property
+    def has_passed(self) -> bool:
+        """Whether it was a short sleep that is over."""
+        entry = self._asked.answer
+        return entry is not None and entry.refers_to is None
+
+    @property
+    def until(self) -> int | None:
+        """When it was to end, as an earlier run recorded it: that counts, whatever the code says
+        now."""
+        entry = self._asked.entry
+        if entry is None or not entry.value or entry.state is EntryState.REOPENED:
+            return None
+        return _UNTIL.decode(entry.value)
+
+    @property
+    def is_in_branch(self) -> bool:
+        """Whether other parts of the handler may run meanwhile."""
+        return self._scope is not self._journal.root or bool(self._journal.branches)
+
+    def pass_by(self) -> None:
+        """A short sleep is over."""
+        self._journal.add(self.key, self._asked.number, kind=EntryKind.WAIT)
+
+    async def suspend(self, request: SuspendRequest) -> ResumeInfo:
+        """Wait without a worker: the handler ends here, unless early signals meet the condition."""
+        if self.is_in_branch:
+            detail = (
+                f"{self.key}: waits for signals are made by the handler itself, not in a branch "
+                "while others run; gather the branches first"
+            )
+            raise InvalidInput(detail, field="wait")
+        until = request.timeout_at
+        entry = NewEntry(
+            position=0,
+            key=self.key,
+            kind=EntryKind.WAIT,
+            state=EntryState.OPEN,
+            asked=self._asked.number,
+            value=None if until is None else str(until).encode(),
+            began_at=max(0, self._owner.now_ms()),
+        )
+        answer = await self._owner.suspend(request, entry)
+        if isinstance(answer, AlreadyMet):
+            return ResumeInfo(ResumeCause.SIGNAL, "early signals", answer.signals, None)
+        raise Suspension(self._owner.claimed.execution_id)
+
+    def timed_out(self, detail: str) -> WaitTimedOut:
+        """The exception of a wait that ended without what it was for; the next attempt waits again
+        if it ends this one."""
+        error = WaitTimedOut(f"{self.key}: {detail}", key=self.key)
+        kept = EntryError(WaitTimedOut.__name__, error.detail)
+        number = self._asked.number
+        self._journal.failed(Failure(self.key, number, None, kept, 1, error, EntryKind.WAIT))
+        return error
+
+
+def _named(word: str, place: str) -> str:
+    return f"{word}:{place.translate(_IN_NAMES)}"[:200]
+
+
+async def sleep_until(owner: Any, scope: Scope, until: Moment) -> None:
+    """Until an instant, or for a time from now on."""
+    length = None if isinstance(until, datetime) else to_ms(until, field="sleep")
+    at = instant_ms(until, field="sleep") if isinstance(until, datetime) else None
+    call = WaitCall(owner, scope, "sleep")
+    if call.outcome is not None or call.has_passed:
+        return
+    due = call.until
+    if due is None:
+        due = owner.now_ms() + length if length is not None else at or 0
+    left = due - owner.now_ms()
+    if left <= HOLD_UNDER_MS or call.is_in_branch:
+        if left > 0:
+            await asyncio.sleep(left / 1000)
+        call.pass_by()
+        return
+    await call.suspend(
+        SuspendRequest(
+            resume_condition=TimeoutOnly(),
+            reason_code=ReasonCode.STEP_BOUNDARY,
+            timeout_at=due,
+            timeout_behavior=TimeoutBehavior.AUTO_RESUME,
+            idempotency_key=f"wait:{new_secret_id()}",
+        )
+    )
+
+
+async def wait_on(
+    owner: Any,
+    scope: Scope,
+    name: str,
+    wait: Waitable,
+    timeout: Moment | None,
+    expect: Any = ANYTHING,
+) -> tuple[WaitCall, ResumeInfo]:
+    """How a wait for signals ended."""
+    chosen: Wait = as_wait(wait)
+    asked = Suspend(
+        wait=chosen,
+        reason=None,
+        timeout=timeout,
+        on_timeout=None if timeout is None else "resume",
+        expect=expect,
+        continuation=None,
+        key=None,
+    )
+    request = asked.request()  # refused here, where the traceback helps
+    call = WaitCall(owner, scope, name)
+    if (outcome := call.outcome) is not None:
+        return call, outcome
+    due = call.until
+    if due is None and timeout is not None:
+        due = await asked.timeout_at(owner)
+    return call, await call.suspend(replace(request, timeout_at=due))
+
+
+async def wait_for(
+    owner: Any, scope: Scope, place: str, kind: Any, timeout: Moment | None, default: Any
+) -> Any:
+    """The payload of the next signal at a place."""
+    wait = signal_at(place, expect=kind)
+    call, outcome = await wait_on(owner, scope, _named("wait", _key_of(place)), wait, timeout)
+    if not outcome.signals:
+        if not isinstance(default, Missing):
+            return default
+        raise call.timed_out(_why_not(outcome))
+    came = received(outcome.signals)[-1]
+    return came.payload if kind is ANYTHING else came.payload_as(kind)
+
+
+async def wait_signals(
+    owner: Any, scope: Scope, wait: Waitable, timeout: Moment | None
+) -> tuple[ReceivedSignal, ...]:
+    """The signals that met a condition."""
+    name = _named("wait", "+".join(key for key, _ in as_wait(wait).places) or "signals")
+    call, outcome = await wait_on(owner, scope, name, wait, timeout)
+    if outcome.cause is not ResumeCause.SIGNAL:
+        raise call.timed_out(_why_not(outcome))
+    return received(outcome.signals)
+
+
+async def wait_approval(
+    owner: Any, scope: Scope, place: str, of: int, form: Any, timeout: Moment | None
+) -> Approval:
+    """How people decided."""
+    wait = approval_of(place, of, expect=form)
+    call, outcome = await wait_on(owner, scope, _named("approval", _key_of(place)), wait, timeout)
+    if outcome.cause is not ResumeCause.SIGNAL:
+        raise call.timed_out(_why_not(outcome))
+    came = received(outcome.signals)
+    answers = tuple(
+        (each.source, each.payload if form is ANYTHING else each.payload_as(form))
+        for each in came
+        if each.raw is not None
+    )
+    return Approval(came[-1].name == APPROVED, tuple(each.source for each in came), answers)
+
+
+def _key_of(place: Any) -> str:
+    return place if isinstance(place, str) else str(getattr(place, "key", "waitpoint"))
+
+
+def _why_not(outcome: ResumeInfo) -> str:
+    if outcome.cause is ResumeCause.OPERATOR:
+        return f"{outcome.actor or 'an operator'} ended the wait before a signal did"
+    return "its time is over"
+
+
+class Waits:
+    """What the waits of every handler need."""
+
+    __slots__ = ()
+    _owner: Any
+
+    def _here(self) -> Scope:
+        return own_scope("wait", self._owner.journal)
+
+
+class Waiting(Waits):
+    """The waits of an async handler."""
+
+    __slots__ = ()
+
+    async def sleep(self, duration: Duration) -> None:
+        """Sleep, for seconds or for months: no worker is held, and no restart disturbs it.
+
+            await ctx.sleep("3d")
+
+        An operator may end it early with `ff waits resume`. Less than a second is waited in place.
+        """
+        await sleep_until(self._owner, self._here(), duration)
+
+    async def sleep_until(self, instant: datetime) -> None:
+        """Sleep until an instant, by the store's clock."""
+        await sleep_until(self._owner, self._here(), _checked(instant))
+
+    @overload
+    async def wait_for(
+        self, place: str, kind: type[T], *, timeout: Moment | None = None, default: T = ...
+    ) -> T: ...
+    @overload
+    async def wait_for(
+        self, place: str, *, timeout: Moment | None = None, default: Any = ...
+    ) -> Any: ...
+
+    async def wait_for(
+        self,
+        place: str,
+        kind: Any = ANYTHING,
+        *,
+        timeout: Moment | None = None,
+        default: Any = MISSING,
+    ) -> Any:
+        """The payload of the next signal that is sent to this key, or to a waitpoint.
+
+            reply = await ctx.wait_for("reply", Reply, timeout="1d")
+
+        One that is not of this type is refused when it is sent. When its time is over it gives
+        `default`, or raises `WaitTimedOut`.
+        """
+        return await wait_for(self._owner, self._here(), place, kind, timeout, default)
+
+    async def wait(
+        self, condition: Waitable, *, timeout: Moment | None = None
+    ) -> tuple[ReceivedSignal, ...]:
+        """The signals that meet a condition: `all_of`, `any_of`, `count`, `signal`, `approval`."""
+        return await wait_signals(self._owner, self._here(), condition, timeout)
+
+    async def approval(
+        self, place: str, *, of: int = 1, form: Any = ANYTHING, timeout: Moment | None = None
+    ) -> Approval:
+        """Wait until `of` different people approve, or one rejects.
+
+        if await ctx.approval("publish", of=2, timeout="2d"):
+            await publish(text)
+        """
+        return await wait_approval(self._owner, self._here(), place, of, form, timeout)
+
+
+class SyncWaiting(Waits):
+    """The waits of a sync handler: the same. While it waits it has no thread."""
+
+    __slots__ = ()
+
+    def sleep(self, duration: Duration) -> None:
+        """Sleep without a worker: see `Context.sleep`."""
+        self._blocking(sleep_until(self._owner, self._here(), duration))
+
+    def sleep_until(self, instant: datetime) -> None:
+        """Sleep until an instant, by the store's clock."""
+        self._blocking(sleep_until(self._owner, self._here(), _checked(instant)))
+
+    @overload
+    def wait_for(
+        self, place: str, kind: type[T], *, timeout: Moment | None = None, default: T = ...
+    ) -> T: ...
+    @overload
+    def wait_for(self, place: str, *, timeout: Moment | None = None, default: Any = ...) -> Any: ...
+
+    def wait_for(
+        self,
+        place: str,
+        kind: Any = ANYTHING,
+        *,
+        timeout: Moment | None = None,
+        default: Any = MISSING,
+    ) -> Any:
+        """The payload of the next signal at a place: see `Context.wait_for`."""
+        return self._blocking(wait_for(self._owner, self._here(), place, kind, timeout, default))
+
+    def wait(
+        self, condition: Waitable, *, timeout: Moment | None = None
+    ) -> tuple[ReceivedSignal, ...]:
+        """The signals that meet a condition: see `Context.wait`."""
+        found: tuple[ReceivedSignal, ...] = self._blocking(
+            wait_signals(self._owner, self._here(), condition, timeout)
+        )
+        return found
+
+    def approval(
+        self, place: str, *, of: int = 1, form: Any = ANYTHING, timeout: Moment | None = None
+    ) -> Approval:
+        """How people decide: see `Context.approval`."""
+        decided: Approval = self._blocking(
+            wait_approval(self._owner, self._here(), place, of, form, timeout)
+        )
+        return decided
+
+    def _blocking(self, operation: Any) -> Any:
+        return self._owner.wait_for(operation)
+
+
+def _checked(instant: object) -> datetime:
+    if not isinstance(instant, datetime):
+        detail = f"sleep_until: expected a datetime, got {type(instant).__name__}"
+        raise InvalidInput(detail, field="sleep_until")
+    return instant
