@@ -142,7 +142,7 @@ def _same(work: Awaitable[T]) -> Awaitable[T]:
 
 
 async def first_of(journal: Journal, works: Sequence[Any], *, successes: bool) -> tuple[int, Any]:
-    """The first that ends, by its index. It is recorded which one it was; the others are cancelled."""
+    """The first that ends, by its index: it is recorded, and the others are cancelled."""
     if not works:
         raise InvalidInput("first_of: give at least one", field="first_of")
     scope = own_scope("first_of", journal)
