@@ -39,7 +39,6 @@ class Unit:
         self.is_again = is_again  # the commands were tried before: rows may be there already
         self.claims_left: dict[Hashable, int] = {}  # executions that claims to come ask for
         self.pool: Pool | None = None
-        self.secret_ids: list[str] = []  # minted for leases to come
         self.overlay = Overlay(tx, view)
         self._has_flows = self._has_limits = False  # whether these parts were made
 

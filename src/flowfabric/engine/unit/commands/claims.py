@@ -118,7 +118,6 @@ async def _fill_pool(unit: Unit, command: Claim, share: Share, room: int) -> Non
         unit.claims_left[command.offer] = 0  # each claim of this batch searches for itself
         unit.view.effects.woken.setdefault(share.lane_id, len(found))
         return
-    unit.secret_ids += ids.new_secret_ids(2 * len(found))  # at once: each draw asks the system
     is_cut = sum(len(body.payload) for _, body in found) >= room
     is_all = len(found) < count and not is_cut
     unit.pool = Pool(command.offer, share.lane_id, found, is_all=is_all, view=unit.view)
@@ -219,11 +218,9 @@ def _leased(unit: Unit, command: Claim, admitted: Sequence[Candidate]) -> list[C
     latest = max([execution.last_mutation_at for execution, _ in admitted])
     if latest > at.now:
         at = replace(at, now=latest)
-    missing = 2 * len(admitted) - len(unit.secret_ids)
-    if missing > 0:
-        unit.secret_ids += ids.new_secret_ids(missing)
+    fresh = iter(ids.new_secret_ids(2 * len(admitted)))
     for execution, body in admitted:
-        new = NewIds(unit.secret_ids.pop(), unit.secret_ids.pop())
+        new = NewIds(next(fresh), next(fresh))
         decision = claim(execution, command, new, at)
         reply = unit.view.apply(execution, decision, command)
         if isinstance(reply, Claimed):
