@@ -252,6 +252,24 @@ def test_a_plain_function_does_not_block_an_async_handler(url: str) -> None:
     worked(ff, main)
 
 
+def test_a_worker_leaves_no_thread_behind(url: str) -> None:
+    ff, names = Fabric(url), []
+
+    @ff.task
+    async def handle(ctx: Context) -> None:
+        await ctx.step("name", lambda: names.append(threading.current_thread().name))
+
+    async def main(ff: Fabric) -> None:
+        await (await ff.submit(handle)).result()
+
+    worked(ff, main)
+    for thread in threading.enumerate():
+        if thread.name in names:
+            thread.join(timeout=30)
+    assert names
+    assert not {each.name for each in threading.enumerate()} & set(names)
+
+
 def test_steps_of_a_sync_handler_run_in_its_own_thread(url: str) -> None:
     ff, threads = Fabric(url), []
 

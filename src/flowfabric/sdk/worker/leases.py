@@ -77,6 +77,10 @@ class Leases:
         self._held[claimed.execution_id] = held
         return held
 
+    def close(self) -> None:
+        """No handler runs any more."""
+        self._desk.bodies.close()
+
     def drop(self, held: Held) -> None:
         """The lease is over, for whatever reason."""
         execution_id = held.claimed.execution_id

@@ -176,6 +176,7 @@ class Shift:
                 await self._drain()
                 await _end(background)
                 self._threads.close()
+                self._leases.close()
                 if self._tasks:
                     await self._presence.leave()
 
