@@ -525,8 +525,8 @@ def test_a_drain_that_meets_a_suspension_in_flight_leaves_it_suspended(
     answered = asyncio.Event()
     really = EngineBackend.suspend
 
-    async def slowly(self: EngineBackend, *args: Any) -> Any:
-        answer = await really(self, *args)
+    async def slowly(self: EngineBackend, *args: Any, **more: Any) -> Any:
+        answer = await really(self, *args, **more)
         committed.set()
         await answered.wait()
         return answer
@@ -563,8 +563,8 @@ def test_a_renewal_that_finds_the_lease_released_does_not_stop_the_handler(
     ends: list[str] = []
     left = asyncio.Event()
 
-    async def renewed_meanwhile(self: EngineBackend, *args: Any) -> Any:
-        answer = await really(self, *args)
+    async def renewed_meanwhile(self: EngineBackend, *args: Any, **more: Any) -> Any:
+        answer = await really(self, *args, **more)
         shift = workers[0]._shift
         assert shift is not None
         for held in shift._leases:
@@ -674,8 +674,8 @@ def test_a_lost_answer_begins_one_wait_only(url: str, monkeypatch: pytest.Monkey
     really = EngineBackend.suspend
     calls: list[None] = []
 
-    async def lossy(self: EngineBackend, *args: Any) -> Any:
-        answer = await really(self, *args)
+    async def lossy(self: EngineBackend, *args: Any, **more: Any) -> Any:
+        answer = await really(self, *args, **more)
         calls.append(None)
         if len(calls) == 1:
             raise OutcomeUnknown("the connection broke")
