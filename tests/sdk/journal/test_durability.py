@@ -309,3 +309,30 @@ def test_progress_and_frames_are_not_shown_again(url: str, is_sync: bool) -> Non
         assert (await run.info()).progress_pct == 10
 
     worked(ff, main)
+
+
+def test_branches_do_not_end_a_replay(url: str) -> None:
+    ff, seen = Fabric(url), list[list[bool]]()
+
+    @ff.step
+    async def work(number: int) -> int:
+        return number
+
+    @ff.task(retries=1, backoff="1ms")
+    async def show(ctx: Context) -> None:
+        told = [ctx.is_replaying]
+        await work(1)
+        told.append(ctx.is_replaying)
+        await ctx.map(work, [2, 3])
+        told.append(ctx.is_replaying)
+        await work(4)
+        told.append(ctx.is_replaying)
+        seen.append(told)
+        if ctx.attempt == 1:
+            raise ValueError("again")
+
+    async def main(ff: Fabric) -> None:
+        await (await ff.submit(show)).result()
+        assert seen == [[False] * 4, [True, True, True, False]]
+
+    worked(ff, main)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Any
 
@@ -207,5 +208,37 @@ def test_a_step_that_compares_names_only_takes_other_arguments(url: str) -> None
     async def main(ff: Fabric) -> None:
         run = await ff.submit(handle)
         assert await run.result() == ["a0", "b0"]
+
+    worked(ff, main)
+
+
+def test_a_mismatch_in_a_group_of_tasks_is_held_too(url: str) -> None:
+    """A `TaskGroup` raises it in a group of exceptions."""
+    ff, names = Fabric(url), ["old"]
+
+    async def side(ctx: Context) -> None:
+        async with ctx.branch("left"):
+            for name in names:
+                await ctx.step(name, made, name, 0)
+
+    @ff.task(retries=5, backoff="1ms")
+    async def handle(ctx: Context) -> int:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(side(ctx))
+        if names == ["old"]:
+            names.insert(0, "new")
+            raise ValueError("the code is changed now")
+        return ctx.attempt
+
+    async def main(ff: Fabric) -> None:
+        run = await ff.submit(handle)
+
+        async def has_come_to_rest() -> bool:
+            state = (await run.info()).public_state
+            return state in (PublicState.SUSPENDED, PublicState.FAILED)
+
+        await until(has_come_to_rest)
+        info = await run.info()
+        assert (info.public_state, info.retry_count) == (PublicState.SUSPENDED, 1)
 
     worked(ff, main)

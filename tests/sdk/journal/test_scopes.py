@@ -14,11 +14,13 @@ from flowfabric import (
     Fabric,
     FlowFabricError,
     InvalidInput,
+    PublicState,
     RunFailed,
     SyncContext,
     current_step,
 )
 from tests.sdk.journal.bench import attempts, journal, keys, worked
+from tests.sdk.workshop import until, working
 
 
 def test_gather_of_steps(url: str) -> None:
@@ -325,3 +327,47 @@ def test_a_wrong_limit_is_refused(url: str, limit: Any) -> None:
         assert await (await ff.submit(handle)).result() == "limit"
 
     worked(ff, main)
+
+
+def test_calls_with_keys_of_their_own_may_come_at_any_time(url: str) -> None:
+    """They have no place among the calls of the handler, so another order is no change of code."""
+    ff, ran = Fabric(url), list[str]()
+
+    @ff.step
+    async def work(name: str) -> str:
+        ran.append(name)
+        if name in ("second", "a") and ran.count(name) == 1:
+            await asyncio.Event().wait()
+        return name
+
+    async def aside(name: str) -> str:
+        return await work.options(key=name)(name)
+
+    @ff.task
+    async def show() -> list[str]:
+        async with asyncio.TaskGroup() as group:
+            asides = [group.create_task(aside(name)) for name in "ab"]
+            own = [await work(name) for name in ("first", "second", "third")]
+        return own + [each.result() for each in asides]
+
+    async def story() -> None:
+        async with ff:
+            run = await ff.submit(show)
+
+            async def is_recorded() -> bool:
+                return await keys(ff, run) == ["work", "work[b]"] and ran.count("a") == 1
+
+            async with working(ff, drain_timeout="1ms"):
+                await until(is_recorded)
+            async with working(ff):
+
+                async def ended() -> bool:
+                    state = (await run.info()).public_state
+                    assert state is not PublicState.SUSPENDED
+                    return state is PublicState.COMPLETED
+
+                await until(ended)
+            assert await run.result() == ["first", "second", "third", "a", "b"]
+            assert sorted(ran) == ["a", "a", "b", "first", "second", "second", "third"]
+
+    asyncio.run(story())

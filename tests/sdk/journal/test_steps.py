@@ -366,3 +366,20 @@ def test_a_function_that_is_none_is_refused(url: str) -> None:
             await (await ff.submit(handle)).result()
 
     worked(ff, main)
+
+
+def test_what_json_changes_is_changed_in_the_first_run_too(url: str) -> None:
+    ff, seen = Fabric(url), list[Any]()
+
+    @ff.task(retries=1, backoff="1ms")
+    async def measure(ctx: Context) -> None:
+        values = [float("nan"), float("inf"), 1.5, 2**70, (1, 2)]
+        seen.append([await ctx.step("value", lambda: each) for each in values])  # noqa: B023
+        if ctx.attempt == 1:
+            raise ValueError("again")
+
+    async def main(ff: Fabric) -> None:
+        await (await ff.submit(measure)).result()
+        assert seen == [[None, None, 1.5, 2**70, [1, 2]]] * 2
+
+    worked(ff, main)

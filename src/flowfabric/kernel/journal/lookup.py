@@ -4,18 +4,23 @@ Calls are found by their keys, so most changes of code need nothing. Numbers tel
 call has one in its scope, counted on from the last call that was answered. A call without an entry
 whose number belongs to an entry that no call has read was put in front of it by a change of the
 code. A number without an entry was in flight when the last run ended.
+
+A call with a key of its own in another task than its scope's may come before or after any other:
+it has no number.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from enum import StrEnum
+from typing import Final
 
 from flowfabric.model.journal import EntryKind, EntryState, JournalEntry
 from flowfabric.model.record import Record
 
 _ANSWERS = (EntryState.OK, EntryState.FAILED)
 _STEP = (EntryKind.STEP, EntryKind.RETRYING)
+ASIDE: Final = (1 << 30) - 1  # in the place of a number, which no call ever has
 
 
 class Contradiction(StrEnum):
@@ -79,24 +84,27 @@ class Lookup:
         kind: EntryKind = EntryKind.STEP,
         digest: bytes | None = None,
         formerly: str | None = None,
+        is_aside: bool = False,
     ) -> Asked | Mismatch:
-        """The next call of a scope. `formerly`: the key it had before it was renamed."""
+        """The next call of a scope. `formerly`: the key it had before it was renamed. `is_aside`:
+        it may come at any time, and takes no number."""
         entry = self._by_key.get(key)
         if entry is None and formerly is not None:
             entry = self._by_key.get(formerly)
-        number = self._reached.get(scope, -1) + 1
         if entry is None:
-            expected = self._keys.get((scope, number))
-            if expected in self._unread:
-                return Mismatch(Contradiction.INSERTED, key, self._by_key[expected])
-            self._reached[scope] = number
+            number = ASIDE
+            if not is_aside:
+                if (found := self.count(scope, key)) is not None:
+                    return found
+                number = self._reached[scope]
             self._is_live = True
             return Asked(number)
         if entry.kind is not kind and not (kind in _STEP and entry.kind in _STEP):
             return Mismatch(Contradiction.KIND, key, entry)
         if digest is not None and entry.digest is not None and digest != entry.digest:
             return Mismatch(Contradiction.ARGUMENTS, key, entry)
-        self._reached[scope] = entry.asked
+        if entry.asked != ASIDE:
+            self._reached[scope] = entry.asked
         self._unread.discard(entry.key)
         if entry.state in _ANSWERS:
             self.consumed = [*self.consumed[-2:], key]
@@ -107,10 +115,12 @@ class Lookup:
 
     def count(self, scope: str, key: str) -> Mismatch | None:
         """A call that takes a number and leaves no entry, such as the beginning of branches."""
-        asked = self.ask(scope, key) if self._keys else None
-        if asked is None:
-            self._reached[scope] = self._reached.get(scope, -1) + 1
-        return asked if isinstance(asked, Mismatch) else None
+        number = self._reached.get(scope, -1) + 1
+        expected = self._keys.get((scope, number))
+        if expected in self._unread:
+            return Mismatch(Contradiction.INSERTED, key, self._by_key[expected])
+        self._reached[scope] = number
+        return None
 
 
 def scope_of(key: str) -> str:

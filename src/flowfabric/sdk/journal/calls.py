@@ -120,7 +120,12 @@ class StepCall(Generic[T]):
         self.key = key.now
         self.digest = plan.digest(args, kwargs)
         self.asked: Asked = self.journal.ask(
-            scope, key.now, kind=plan.kind, digest=self.digest, formerly=key.formerly
+            scope,
+            key.now,
+            kind=plan.kind,
+            digest=self.digest,
+            formerly=key.formerly,
+            is_aside=plan.key is not None and not scope.is_here,
         )
         self._is_used = False
 

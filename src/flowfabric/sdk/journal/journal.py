@@ -145,12 +145,16 @@ class Journal:
         kind: EntryKind = EntryKind.STEP,
         digest: bytes | None = None,
         formerly: str | None = None,
+        is_aside: bool = False,
     ) -> Asked:
-        """The next call of a scope, as it stands in the journal. In the thread of the scope."""
+        """The next call of a scope, as it stands in the journal. In the thread of the scope, unless
+        it `is_aside`."""
         if self.owner.is_stopped:
             raise Stopped(self.owner.claimed.execution_id)
         self.outbox.raise_error()
-        found = self._lookup.ask(scope.path, key, kind=kind, digest=digest, formerly=formerly)
+        found = self._lookup.ask(
+            *(scope.path, key), kind=kind, digest=digest, formerly=formerly, is_aside=is_aside
+        )
         if isinstance(found, Mismatch):
             raise self._mismatch(found)
         if found.answer is None:

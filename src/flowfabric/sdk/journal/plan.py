@@ -27,7 +27,8 @@ from flowfabric.sdk.options import Backoff, retry_policy
 _COMPARES: Final = {"arguments": True, "name": False}
 _DIGEST_BYTES: Final = 8
 _PLAIN: Final[msgspec.json.Decoder[Any]] = msgspec.json.Decoder()
-_SCALARS: Final = frozenset({str, int, float, bool, type(None)})
+# What JSON does not change. A float may be no number, which is written as null.
+_SCALARS: Final = frozenset({str, int, bool, type(None)})
 
 
 class StepKeywords(TypedDict, total=False):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import traceback
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from flowfabric.errors import JournalFull
 from flowfabric.model.attempt import FailureClass
@@ -32,6 +32,7 @@ _LOGGER = logging.getLogger("flowfabric.worker")
 _REASON_BYTES: Final = 16_384  # a traceback people still read
 _FRAMES: Final = 20
 _OWN_CODE: Final = __file__
+E = TypeVar("E", bound=BaseException)
 # another attempt would fail in the same way
 _FINAL: Final = (BudgetExceeded, ChildFailed, JournalFull, JournaledCallError, SpawnMismatch)
 
@@ -53,9 +54,9 @@ async def run_async(held: Held) -> Report | None:
         return _succeeded(held, value)
     except KeyboardInterrupt:
         raise
-    except JournalMismatch as error:
-        return await _held(held, error)
     except BaseException as error:  # noqa: BLE001 - whatever a handler raises is its outcome
+        if (mismatch := _first(error, JournalMismatch)) is not None:
+            return await _held(held, mismatch)
         return judge(held, error)
 
 
@@ -74,13 +75,22 @@ def run_sync(held: Held) -> Report | None:
         else:
             value = held.task.function(*args, **kwargs)
         return _succeeded(held, value)
-    except JournalMismatch as error:
-        report: Report | None = held.wait_for(_held(held, error))
-        return report
     except BaseException as error:  # noqa: BLE001 - whatever a handler raises is its outcome
+        if (mismatch := _first(error, JournalMismatch)) is not None:
+            report: Report | None = held.wait_for(_held(held, mismatch))
+            return report
         return judge(held, error)
     finally:
         Held.current.reset(token)
+
+
+def _first(error: BaseException, kind: type[E]) -> E | None:
+    """The exception, or a member of it, if it is of this kind: a group of tasks raises what its
+    members raised in a group of exceptions."""
+    if isinstance(error, kind):
+        return error
+    members = error.exceptions if isinstance(error, BaseExceptionGroup) else ()
+    return next((found for each in members if (found := _first(each, kind)) is not None), None)
 
 
 async def _held(held: Held, mismatch: JournalMismatch) -> Report | None:
@@ -123,8 +133,8 @@ def judge(held: Held, error: BaseException) -> Report | None:
     """The meaning of an exception for the execution."""
     if held.is_suspended or (held.is_stopped and not held.is_drained):
         return None
-    if isinstance(error, Parked):
-        return Postponed(held, error.until)
+    if (parked := _first(error, Parked)) is not None:
+        return Postponed(held, parked.until)
     if held.is_drained:
         return Postponed(held, None)
     if isinstance(error, Fatal):

@@ -26,6 +26,7 @@ from flowfabric.model.results import RetryScheduled
 from flowfabric.model.stream import NewFrame
 from flowfabric.sdk.codec import JSON
 from flowfabric.sdk.durations import Moment, instant_ms, to_ms
+from flowfabric.sdk.errors import Stopped
 from flowfabric.sdk.outage import Outage, Patience
 from flowfabric.sdk.worker import telling
 from flowfabric.sdk.worker.held import Held
@@ -109,19 +110,24 @@ class Reporter:
             if not self._later:
                 self._empty.set()
 
-    async def _send(self, batch: list[Report]) -> None:
+    async def _send(self, several: list[Report]) -> None:
+        batch = [
+            each for each in several if each.held.entries is None or await self._has_room(each)
+        ]
+        if not batch:
+            return
         completed = [each for each in batch if isinstance(each, Succeeded)]
         failed = [each for each in batch if isinstance(each, Failed)]
         postponed = [each for each in batch if isinstance(each, Postponed)]
         if not failed and not postponed:  # the common case needs no tasks of its own
             troubled = await self._ask(completed, self._complete)
         else:  # called together, they share a commit
-            several = await asyncio.gather(
+            parts = await asyncio.gather(
                 self._ask(completed, self._complete),
                 self._ask(failed, self._fail),
                 self._ask(postponed, self._postpone),
             )
-            troubled = [each for part in several for each in part]
+            troubled = [each for part in parts for each in part]
         if len(troubled) < len(batch):
             self._patience.reset()
             for report, _ in troubled:
@@ -130,6 +136,25 @@ class Reporter:
             for report, _ in troubled:
                 self.put(report)
             await self._patience.pause(troubled[0][1])
+
+    async def _has_room(self, report: Report) -> bool:
+        """Send the entries of a journal for which a report has no room. What is refused here
+        concerns this report alone, not the others of its batch."""
+        held = report.held
+        try:
+            await _entries(held)
+        except Stopped as error:  # the lease is gone
+            if isinstance(error.__cause__, Exception):
+                telling.refused(held, error.__cause__, is_ours=False)
+            self._answered(held)
+        except Exception as error:  # noqa: BLE001 - judged as a reply to the report would be
+            if _is_sent_again(held, error):
+                self._put_later(report)
+            else:
+                self._refused(report, error)
+        else:
+            return True
+        return False
 
     async def _ask(
         self, reports: list[Any], ask: Callable[[list[Any]], Awaitable[Sequence[Any]]]

@@ -1,0 +1,246 @@
+"""kill -9 of workers whose handlers make steps: what is recorded is never done again, and nothing
+that others could see was done by what was lost.
+
+FF_CHAOS_KILLS=200 at night (`bin/soak`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import signal
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from flowfabric import Fabric, Run
+from flowfabric.model.event import LeaseEventType
+from flowfabric.model.journal import EntryRow, EntryState
+from flowfabric.model.state import PublicState
+from tests.chaos.journal_process import STUCK_AT
+from tests.chaos.journaled import (
+    STEPS,
+    TANGLE,
+    Effect,
+    Notes,
+    journaled_fabric,
+    keys_of,
+    leaves,
+    read_notes,
+)
+from tests.chaos.processes import Crew, crew
+from tests.chaos.verdict import check_store
+from tests.property.budget import budget
+from tests.support.inner import inner
+
+pytestmark = [pytest.mark.chaos, pytest.mark.slow]
+
+PROCESS = "tests.chaos.journal_process"
+KILLS = budget("FF_CHAOS_KILLS", 30)
+AT_ONCE = 200  # workflows
+HANDS = 3
+STEPS_OF_A_LIFE = 250
+_ENDS = (EntryState.OK, EntryState.FAILED)
+
+
+@pytest.fixture(params=("sqlite", "postgres"))
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path / 'chaos.db'}"
+    found: str = request.getfixturevalue("postgres_url")
+    return found
+
+
+class Site:
+    """The test's own fabric: it submits and looks, and recovers nothing."""
+
+    def __init__(self, url: str, folder: Path) -> None:
+        self._runner = asyncio.Runner()
+        self.folder = folder
+        self.fabric = journaled_fabric(url, Notes(folder / "none.notes"))
+        self.runs: list[Run[Any]] = []
+
+    def submit(self, name: str, *args: Any, times: int = 1) -> None:
+        """So many workflows."""
+
+        async def story() -> list[Run[Any]]:
+            task = self.fabric.tasks[name]
+            return [await task.submit(*args) for _ in range(times)]
+
+        self.runs += self._runner.run(story())
+
+    def left(self) -> int:
+        """How many have not ended. None is ever held: the code is the same."""
+
+        async def story() -> int:
+            counts = await (await self.fabric.start()).count_executions()
+            states = Counter[str]()
+            for each in counts.values():
+                states.update(each)
+            bad = {name: states[name] for name in ("suspended", "failed") if states[name]}
+            assert not bad, await _why(self.fabric, bad)
+            return states.total() - states["completed"]
+
+        return self._runner.run(story())
+
+    def results(self) -> list[Any]:
+        """Of all, in the order of submission."""
+
+        async def story() -> list[Any]:
+            return [await run.result("10s") for run in self.runs]
+
+        return self._runner.run(story())
+
+    def dump(self) -> tuple[dict[str, list[Any]], list[str]]:
+        """What is stored, and what the doctor says."""
+
+        async def story() -> tuple[dict[str, list[Any]], list[str]]:
+            engine = await self.fabric.start()
+            report = await engine.doctor()
+            problems = [f"{e.code} {e.subject}: {e.detail}" for e in report.problems]
+            return await inner(engine).dump(), problems
+
+        return self._runner.run(story())
+
+    def close(self) -> None:
+        self._runner.run(self.fabric.close())
+        self._runner.close()
+
+
+async def _why(fabric: Fabric, bad: dict[str, int]) -> str:
+    engine = await fabric.start()
+    dump = await inner(engine).dump()
+    told = {each.continuation_metadata_pointer for each in dump["ff_suspension"]}
+    return f"{bad}: {sorted(map(str, told))[:3]}"
+
+
+@pytest.fixture
+def site(url: str, tmp_path: Path) -> Iterator[Site]:
+    folder = tmp_path / "notes"
+    folder.mkdir()
+    found = Site(url, folder)
+    yield found
+    found.close()
+
+
+# --- one kill, exactly there ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("task", ["ten", "ten_in_a_thread"])
+def test_killed_in_its_seventh_step_it_goes_on_there(task: str, url: str, site: Site) -> None:
+    site.submit(task, STEPS)
+    with crew(url) as workers:
+        first = workers.hire("stuck", PROCESS, str(site.folder))
+        workers.wait_until(lambda: first.heard("seventh") == 1, "the seventh step")
+        workers.kill(first)
+        Nest(workers, site).hatch()
+        workers.wait_until(lambda: site.left() == 0, "the rest of the steps")
+    dump, problems = site.dump()
+    notes = read_notes(site.folder)
+    (result,) = site.results()
+    name = "effect" if task == "ten" else "plain_effect"
+    keys = [name, *(f"{name}#{number}" for number in range(2, STEPS + 1))]
+    ran = Counter(each.key for each in notes)
+    assert ran == {key: 2 if at == STUCK_AT else 1 for at, key in enumerate(keys, 1)}
+    assert keys_of(result) == keys
+    assert result == [msgspec.json.decode(row.value) for row in dump["ff_journal"]]
+    assert problems == []
+    check_steps(notes, dump["ff_journal"])
+
+
+# --- a storm ----------------------------------------------------------------------------------
+
+
+def test_workers_killed_at_random_repeat_nothing_that_is_recorded(url: str, site: Site) -> None:
+    with crew(url) as workers:
+        kill_many(workers, site, KILLS)
+        workers.wait_until(lambda: site.left() == 0, "the rest of the work")
+    dump, problems = site.dump()
+    notes = read_notes(site.folder)
+    assert {each.public_state for each in dump["executions"]} == {PublicState.COMPLETED}
+    assert problems == []
+    check_store(dump)
+    check_steps(notes, dump["ff_journal"])
+    recorded = _results(dump["ff_journal"])
+    for run, result in zip(site.runs, site.results(), strict=True):
+        assert keys_of(result) == TANGLE
+        assert set(leaves(result)) <= recorded[run.id]
+    lost = [e for e in dump["lease_events"] if e.event_type is LeaseEventType.EXPIRED]
+    assert len(lost) >= KILLS / 2, "the kills hit no worker that held a lease"
+
+
+class Nest:
+    """A process that makes workers, and how many steps each has begun."""
+
+    def __init__(self, workers: Crew, site: Site) -> None:
+        self._workers = workers
+        self._process = workers.hire("nest", PROCESS, str(site.folder))
+        self._count = 0
+
+    def hatch(self) -> int:
+        """Another worker's process id."""
+        self._count += 1
+        self._process.tell(f"worker-{self._count}")
+        self._workers.wait_until(lambda: self._process.heard("born") == self._count, "a worker")
+        return int([line[1] for line in self._process.said if line[0] == "born"][-1])
+
+    def steps(self) -> Counter[int]:
+        """Of each worker."""
+        return Counter(int(line[1]) for line in self._process.said if line[0] == "step")
+
+
+def kill_many(workers: Crew, site: Site, kills: int) -> None:
+    """Each worker dies soon after one of its next steps; there is always work."""
+    rng = random.Random(kills)
+    site.submit("tangle", times=AT_ONCE)
+    nest = Nest(workers, site)
+    fates = {nest.hatch(): rng.randint(1, STEPS_OF_A_LIFE) for _ in range(HANDS)}
+    while kills:
+        if site.left() < AT_ONCE // 2:
+            site.submit("tangle", times=AT_ONCE)
+        workers.listen(0.05)
+        steps = nest.steps()
+        for worker in [pid for pid, fate in fates.items() if steps[pid] >= fate][:kills]:
+            os.kill(worker, signal.SIGKILL)
+            del fates[worker]
+            fates[nest.hatch()] = rng.randint(1, STEPS_OF_A_LIFE)
+            kills -= 1
+
+
+# --- what must be true ------------------------------------------------------------------------
+
+
+def check_steps(notes: list[Effect], journal: list[EntryRow]) -> None:
+    """By leases, which are strictly one after the other, not by clocks."""
+    ends: dict[tuple[str, str], EntryRow] = {}
+    for row in sorted(journal, key=lambda row: (row.execution_id, row.position)):
+        ends[row.execution_id, row.key] = row
+    assert all(row.state in _ENDS for row in ends.values())
+    runs = Counter((each.execution_id, each.key, each.epoch, each.attempt) for each in notes)
+    assert runs.most_common(1)[0][1] == 1, "a body ran twice under one lease"
+    recorded = _results(journal)
+    for each in notes:
+        end = ends.get((each.execution_id, each.key))
+        assert end is not None, f"{each.key} ran and has no entry"
+        assert each.epoch <= end.lease_epoch, f"{each.key} ran again after it was recorded"
+        if each.has_effects:
+            inputs = {word for word in (*each.inputs, *each.known) if "=" in word}
+            missing = inputs - recorded[each.execution_id]
+            assert not missing, f"{each.key} began with what was not durable: {missing}"
+    done = {each.result for each in notes}
+    for results in recorded.values():
+        assert results <= done, "a result was recorded that no body returned"
+
+
+def _results(journal: list[EntryRow]) -> dict[str, set[str]]:
+    """What the steps of each execution returned, as recorded."""
+    found: dict[str, set[str]] = {}
+    for row in journal:
+        if row.state is EntryState.OK and row.value is not None:
+            found.setdefault(row.execution_id, set()).add(msgspec.json.decode(row.value))
+    return found
