@@ -104,6 +104,7 @@ JOURNAL_ENTRIES_MAX: Final = 10_000  # entries of a chapter: each run of its han
 JOURNAL_ENTRIES_WARN: Final = 2_500
 JOURNAL_BYTES_MAX: Final = 16 * 1024 * 1024  # of all values of a chapter
 JOURNAL_BYTES_WARN: Final = 4 * 1024 * 1024
+PATCH_BYTES: Final = 128  # of the name of a change of the code
 BRANCHES_MAX: Final = 1_000  # branches of a handler at once
 
 # Reading

@@ -294,6 +294,28 @@ def test_what_is_no_json_fails_for_good_and_says_what_it_is(url: str, value: Any
     worked(ff, main)
 
 
+def test_what_nests_too_deep_fails_for_good(url: str) -> None:
+    ff = Fabric(url)
+
+    def deep() -> Any:
+        value: Any = 1
+        for _ in range(100):
+            value = [value]
+        return value
+
+    @ff.task(retries=3, backoff="1ms")
+    async def handle(ctx: Context) -> None:
+        await ctx.step("deep", deep)
+
+    async def main(ff: Fabric) -> None:
+        run = await ff.submit(handle)
+        with pytest.raises(RunFailed, match="nests deeper"):
+            await run.result()
+        assert (await run.info()).total_attempt_count == 1
+
+    worked(ff, main)
+
+
 def test_journal_full(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """7.1.23, its first half."""
     monkeypatch.setattr("flowfabric.limits.JOURNAL_ENTRIES_MAX", 30)

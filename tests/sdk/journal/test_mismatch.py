@@ -242,3 +242,54 @@ def test_a_mismatch_in_a_group_of_tasks_is_held_too(url: str) -> None:
         assert (info.public_state, info.retry_count) == (PublicState.SUSPENDED, 1)
 
     worked(ff, main)
+
+
+def test_a_patch_applies_to_new_runs_and_not_to_those_that_were_further(url: str) -> None:
+    """7.1.28: stable over replays; deleted later, runs with the marker complete."""
+
+    async def patched(ctx: Context) -> list[Any]:
+        found = [await ctx.step("a", made, "a", 0)]
+        if ctx.patched("check"):
+            found.append(await ctx.step("x", made, "x", 0))
+        return [*found, await ctx.step("b", made, "b", 0), ctx.patched("check")]
+
+    ff, handle, version = versions(url, steps("a", "b"), patched, steps("a", "x", "b"))
+
+    async def main(ff: Fabric) -> None:
+        run = await ff.submit(handle)
+        assert await run.result() == ["a0", "b0", False]
+        assert "".join(RAN) == "ab"
+        version[0] = 1
+        new = await ff.submit(handle)
+        assert await new.result() == ["a0", "x0", "b0", True]
+        assert await keys(ff, new) == ["a", "patch:check", "x", "b"]
+        await new.retry()
+        assert await new.result() == ["a0", "x0", "b0", True]
+        version[0] = 2
+        await new.retry()
+        assert await new.result() == ["a0", "x0", "b0"]
+        assert "".join(RAN) == "abaxb"
+
+    worked(ff, main)
+
+
+def test_a_removed_call_says_so_where_it_looks_like_a_renamed_one(url: str) -> None:
+    """7.1.25, its second half: removed right before the end of what is recorded."""
+
+    async def told(ctx: Context) -> list[Any]:
+        found = [await ctx.step("a", made, "a", 0)]
+        ctx.removed("b")
+        return [*found, await ctx.step("c", made, "c", 0)]
+
+    ff, handle, version = versions(url, steps("a", "b"), steps("a", "c"), told)
+
+    async def main(ff: Fabric) -> None:
+        run = await ff.submit(handle)
+        assert "'c' stands where the recorded call 'b'" in await held(run)
+        version[0] = 2
+        engine = await ff.start()
+        await engine.release_execution(execution_id=run.id)
+        assert await run.result() == ["a0", "c0"]
+        assert "".join(RAN) == "abc"
+
+    worked(ff, main)

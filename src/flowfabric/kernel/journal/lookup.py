@@ -58,7 +58,10 @@ class Lookup:
     def __init__(self, entries: Iterable[JournalEntry] = ()) -> None:
         self._by_key: dict[str, JournalEntry] = {}
         self._keys: dict[tuple[str, int], str] = {}  # by scope and number
+        self._follower: str | None = None  # what the last run asked for after the last entry
+        self._seen: set[str] = set()  # keys that were asked for and have no answer
         for entry in entries:
+            self._follower = entry.next_key
             self._by_key[entry.key] = entry  # the last one counts
             self._keys[scope_of(entry.key), entry.asked] = entry.key
         self._unread = {key for key, entry in self._by_key.items() if entry.state in _ANSWERS}
@@ -98,6 +101,7 @@ class Lookup:
                     return found
                 number = self._reached[scope]
             self._is_live = True
+            self._seen.add(key)
             return Asked(number)
         if entry.kind is not kind and not (kind in _STEP and entry.kind in _STEP):
             return Mismatch(Contradiction.KIND, key, entry)
@@ -112,6 +116,28 @@ class Lookup:
         else:
             self._is_live = True
         return Asked(entry.asked, entry)
+
+    def has_entry(self, key: str) -> bool:
+        """Whether anything is recorded under a key; asking reads it."""
+        self._unread.discard(key)
+        return key in self._by_key
+
+    def is_followed(self, scope: str) -> bool:
+        """Whether something was asked for in a scope, or below it, behind the calls made so far."""
+        prefix = f"{scope}/" if scope else ""
+        if any(key.startswith(prefix) for key in self._unread):
+            return True
+        follower = self._follower
+        return follower is not None and follower.startswith(prefix) and follower not in self._seen
+
+    def remove(self, scope: str, key: str) -> None:
+        """The code has no such call any more: it takes the place it had."""
+        if (entry := self._by_key.get(key)) is None:
+            return
+        self._unread.discard(key)
+        if entry.asked != ASIDE:
+            self._reached[scope] = entry.asked
+        self._is_live = self._is_live or not self._unread
 
     def count(self, scope: str, key: str) -> Mismatch | None:
         """A call that takes a number and leaves no entry, such as the beginning of branches."""

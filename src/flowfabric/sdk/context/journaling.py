@@ -6,6 +6,8 @@ from collections.abc import Awaitable, Callable, Iterable
 from datetime import datetime
 from typing import Any, Literal, TypeAlias, TypeVar, cast, overload
 
+from flowfabric import limits
+from flowfabric.errors import InvalidInput
 from flowfabric.ids import Random
 from flowfabric.model.checks import check_flag
 from flowfabric.sdk.context.children import Child, Family
@@ -23,7 +25,7 @@ from flowfabric.sdk.journal.branches import (
 )
 from flowfabric.sdk.journal.journal import Journal
 from flowfabric.sdk.journal.plan import plan_of_value
-from flowfabric.sdk.journal.scopes import own_scope
+from flowfabric.sdk.journal.scopes import check_step_name, own_scope
 from flowfabric.sdk.journal.steps import Stepper, SyncStepper, prepared
 
 T = TypeVar("T")
@@ -59,6 +61,27 @@ class JournalFacts:
         if scope.random is None:
             scope.random = Random(journal.seed(scope))
         return scope.random
+
+    def patched(self, change: str) -> bool:
+        """Whether a change of the code applies to this run: True for new ones, False for those that
+        had come further than this place when the code was changed; always the same for one run.
+
+            if ctx.patched("fraud-check"):
+                await check_fraud(order)
+        """
+        name = check_step_name(change, field="patched")
+        if len(name.encode()) > limits.PATCH_BYTES:
+            detail = f"patched: is longer than {limits.PATCH_BYTES} bytes"
+            raise InvalidInput(detail, field="patched")
+        journal = self._journal
+        return journal.patched(own_scope("patched", journal), name)
+
+    def removed(self, name: str) -> None:
+        """Say that a step of this name was here and is gone. Only needed where the very next call
+        has no entry yet: without it that one would look like the old one renamed."""
+        checked = check_step_name(name, field="removed")
+        journal = self._journal
+        journal.removed(own_scope("removed", journal), checked)
 
     def uuid(self) -> str:
         """A new UUID that is the same in every run of the handler; not secret."""

@@ -13,7 +13,9 @@ import msgspec
 
 from flowfabric.clock import monotonic
 from flowfabric.kernel.journal.lookup import Asked
+from flowfabric.limits import JSON_DEPTH_MAX
 from flowfabric.model.journal import EntryError, EntryKind, EntryState, JournalEntry
+from flowfabric.model.nesting import is_too_deep
 from flowfabric.sdk import codec
 from flowfabric.sdk.durations import span, to_datetime
 from flowfabric.sdk.errors import JournalMismatch, Parked
@@ -257,6 +259,8 @@ async def _tried(call: StepCall[T], bodies: Bodies, tries: int) -> tuple[T, byte
     if len(data) > (most := call.journal.owner.payload_bytes_max):
         detail = f"the result of {call.key} has {len(data)} bytes, which is over the limit {most}"
         raise Unrecordable(detail, size=len(data), limit=most)
+    if is_too_deep(data):
+        raise Unrecordable(f"the result of {call.key} nests deeper than {JSON_DEPTH_MAX} levels")
     try:
         return settled(plan, value, data), data
     except codec.DecodeErrors as error:

@@ -11,7 +11,7 @@ from flowfabric import limits
 from flowfabric.clock import monotonic
 from flowfabric.errors import JournalFull
 from flowfabric.ids import derived_uuid
-from flowfabric.kernel.journal.lookup import Asked, Contradiction, Lookup, Mismatch
+from flowfabric.kernel.journal.lookup import ASIDE, Asked, Contradiction, Lookup, Mismatch
 from flowfabric.model.journal import (
     CodeMark,
     EntryError,
@@ -116,6 +116,7 @@ class Journal:
         self._chapter = chapter_index
         self._bytes = sum(entry.size for entry in entries)
         self._has_warned = False
+        self._patches: dict[str, bool] = {}  # what was answered about changes of the code
         self._failures: list[Failure] = []
         self._together: list[tuple[BaseException, list[BaseException]]] = []
 
@@ -167,6 +168,27 @@ class Journal:
             raise Stopped(self.owner.claimed.execution_id)
         if (found := self._lookup.count(scope.path, key)) is not None:
             raise self._mismatch(found)
+
+    def patched(self, scope: Scope, change: str) -> bool:
+        """Whether a change of the code applies: it does where an earlier run has said so, or where
+        nothing is recorded behind this place. The answer belongs to the change, not to the place.
+        In the thread of the scope."""
+        if self.owner.is_stopped:
+            raise Stopped(self.owner.claimed.execution_id)
+        key = f"patch:{change}"
+        if key not in self._patches:
+            is_known = self._lookup.has_entry(key)
+            self._patches[key] = is_known or not self._lookup.is_followed(scope.path)
+            if self._patches[key] and not is_known:
+                self.owner.loop.call_soon_threadsafe(self._mark, key)
+        return self._patches[key]
+
+    def _mark(self, key: str) -> None:
+        self.add(key, ASIDE, kind=EntryKind.PATCH)
+
+    def removed(self, scope: Scope, name: str) -> None:
+        """The code had a call of this name here. In the thread of the scope."""
+        self._lookup.remove(scope.path, scope.key(name).now)
 
     def _mismatch(self, found: Mismatch) -> JournalMismatch:
         claimed, entry = self.owner.claimed, found.recorded
