@@ -13,6 +13,7 @@ from flowfabric import (
     Approval,
     Context,
     EntryKind,
+    EntryState,
     Fabric,
     InvalidPayload,
     PublicState,
@@ -74,8 +75,10 @@ def test_a_sleep_holds_no_worker_and_repeats_nothing(url: str, is_sync: bool) ->
         info = await run.info()
         assert info.current_lease is None
         assert 29 * 86_400_000 < (info.blocked_until or 0) - info.created_at <= 31 * 86_400_000
+        assert (await journal(ff, run))[-1].state is EntryState.OPEN
         await resumed_early(ff, run)
         assert await run.result() == ["before", "after", 1]
+        assert {each.state for each in await journal(ff, run)} == {EntryState.OK}
         assert ran == ["before", "after"]
 
     worked(ff, main)

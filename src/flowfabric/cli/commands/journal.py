@@ -14,7 +14,7 @@ from flowfabric.cli.grammar import FfParser, add_id
 from flowfabric.cli.references import named
 from flowfabric.cli.show.terminal import Column, clean
 from flowfabric.cli.show.times import absolute, span
-from flowfabric.model.journal import EntryState, JournalEntry, JournalPage
+from flowfabric.model.journal import EntryKind, EntryState, JournalEntry, JournalPage
 from flowfabric.model.results import ExecutionSnapshot
 from flowfabric.model.state import TERMINAL_STATES
 
@@ -111,6 +111,8 @@ def _detail(entry: JournalEntry) -> str:
         return "secret"
     if entry.value is None:
         return ""
+    if entry.kind in (EntryKind.WAIT, EntryKind.RETRYING) and entry.value.isdigit():
+        return f"until {absolute(int(entry.value))}"
     return entry.value[:_VALUE_WIDTH].decode(errors="replace")
 
 

@@ -15,11 +15,11 @@ from flowfabric.kernel.execution.fence import refuse_unless_owner
 from flowfabric.kernel.journal.checkpoint import Checkpoint
 from flowfabric.model.checks import check_flag, check_integer
 from flowfabric.model.execution import Execution
-from flowfabric.model.journal import EntryRow, JournalEntry, JournalPage
+from flowfabric.model.journal import EntryRow, EntryState, JournalEntry, JournalPage
 from flowfabric.model.record import replace
 from flowfabric.stores.base import Reader
 from flowfabric.stores.indexes import Search, by_key
-from flowfabric.stores.tables import JOURNAL
+from flowfabric.stores.tables import JOURNAL, SUSPENSIONS, Key
 
 _LOADED: Final = 1_000  # entries of one page for a worker
 _PAGE_BYTES: Final = 16 * 1024 * 1024  # of the values of one page, about
@@ -70,9 +70,24 @@ async def read_journal(machine: Machine, request: api.ReadJournal) -> JournalPag
             execution.journal_index if journal is None else journal,
             execution.chapter_index if chapter is None else chapter,
         )
-        return await _page(reader, where, after, limit, hides_values=not wants_values)
+        page = await _page(reader, where, after, limit, hides_values=not wants_values)
+        return await _with_ended_waits(reader, checked, page)
 
     return await machine.read(work)
+
+
+async def _with_ended_waits(reader: Reader, execution_id: str, page: JournalPage) -> JournalPage:
+    """Waits that are over are shown so: the entry was written when they began."""
+    keys: list[Key] = [(execution_id, each.refers_to) for each in page.entries if each.refers_to]
+    if not keys:
+        return page
+    found = await reader.peek_rows(SUSPENSIONS, keys)
+    over = {row.suspension_id for row in found.values() if row.cause is not None}
+    entries = [
+        replace(each, state=EntryState.OK) if each.refers_to in over else each
+        for each in page.entries
+    ]
+    return replace(page, entries=tuple(entries))
 
 
 async def last_entry(reader: Reader, execution: Execution) -> EntryRow | None:

@@ -1,0 +1,68 @@
+"""`ff journal`, and what `ff why` and `ff retry` tell of steps."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+from flowfabric import Context, Fabric
+from tests.cli.desk import Desk
+from tests.sdk.workshop import within, working
+
+
+def worked(desk: Desk) -> str:
+    """An execution with a journal of every kind of entry."""
+    ff = Fabric(desk.url)
+
+    @ff.step(secret=True)
+    async def token() -> str:
+        return "hush"
+
+    @ff.task
+    async def brief(ctx: Context) -> str:
+        await ctx.step("fetch", lambda: {"page": 1})
+        await token()
+        await ctx.sleep("1ms")
+        await ctx.wait_for("reply", timeout="1ms", default=None)
+
+        def decline() -> None:
+            raise ConnectionError("no \x1b[31mred")
+
+        await ctx.step("charge", decline)
+        return "done"
+
+    async def main() -> str:
+        async with ff, working(ff):
+            run = await ff.submit(brief)
+            await within(asyncio.gather(run.result(), return_exceptions=True))
+            return run.id
+
+    return asyncio.run(main())
+
+
+def test_the_entries_in_their_order(desk: Desk) -> None:
+    execution_id = worked(desk)
+    assert desk.ff("journal", execution_id) == 0
+    shown = desk.out
+    for key in ("fetch", "token", "sleep", "wait:reply", "charge"):
+        assert key in shown
+    assert "reopened" in shown
+    assert "hush" not in shown
+    assert "\x1b[31m" not in shown
+    assert '{"page":1}' not in shown
+    assert desk.ff("journal", execution_id, "--values") == 0
+    assert '{"page":1}' in desk.out
+
+
+def test_entries_as_json(desk: Desk) -> None:
+    execution_id = worked(desk)
+    assert desk.ff("journal", execution_id, "--values", "--json") == 0
+    first, second, *_, last = map(json.loads, desk.out.splitlines())
+    assert (first["key"], first["value"], first["state"]) == ("fetch", '{"page":1}', "ok")
+    assert (second["is_secret"], second["value"]) == (True, None)
+    assert (last["state"], last["category"]) == ("reopened", "ConnectionError")
+
+
+def test_an_execution_without_a_journal(desk: Desk) -> None:
+    assert desk.ff("journal", desk.submit()) == 0
+    assert "no journal" in desk.out
