@@ -50,6 +50,14 @@ def test_the_token_budget_warns_stops_and_goes_on(tmp_path: Path) -> None:
     assert not [line for line in after.splitlines() if "no room" in line]
 
 
+def test_an_agent_pays_once_for_what_it_thought(tmp_path: Path) -> None:
+    done = run("agent.py", tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "published: solar, thought through, thought through, thought through" in done.stdout
+    assert "2 attempts, 3 calls of the model, 117 tokens" in done.stdout
+    assert "2 tries to publish, under 1 key" in done.stdout
+
+
 def test_tokens_stream_to_two_readers_and_one_is_killed(tmp_path: Path) -> None:
     done = run("model_stream.py", tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -63,6 +63,7 @@ USUAL: dict[str, Any] = {
     "items": ["solar"],
     "k": 1,
     "key": "k",
+    "change": "fraud-check",
     "condition": "k",
     "duration": "2h",
     "function": nothing_stored,

@@ -23,6 +23,7 @@ class EntryKind(StrEnum):
     STEP = "step"  # a function that ended
     RETRYING = "retrying"  # failed tries of a step, and when it goes on
     VALUE = "value"  # a value that another run must not choose anew
+    SPEND = "spend"  # what a block around steps has spent is settled
     PATCH = "patch"  # that a change of the code applies
     WINNER = "winner"  # which of several branches was first
     WAIT = "wait"  # a wait; how it ended is told by the suspension it refers to

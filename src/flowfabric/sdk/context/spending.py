@@ -12,16 +12,21 @@ from flowfabric.api.backend import EngineBackend
 from flowfabric.api.budgets import Usage
 from flowfabric.errors import FlowFabricError, InvalidInput, NotFound
 from flowfabric.ids import new_secret_id
+from flowfabric.kernel.journal.lookup import Asked
 from flowfabric.model.budget import HardBreach, Reserved, UsageOutcome
 from flowfabric.model.checks import check_name
+from flowfabric.model.journal import EntryKind
 from flowfabric.model.limit_checks import check_amounts
 from flowfabric.model.results import Claimed
 from flowfabric.sdk.durations import Duration, to_ms
-from flowfabric.sdk.errors import BudgetExceeded, Stopped
+from flowfabric.sdk.errors import BudgetExceeded, JournaledCallError, Stopped
+from flowfabric.sdk.journal.journal import Journal
+from flowfabric.sdk.journal.scopes import Scope, own_scope
 
 _LOGGER = logging.getLogger("flowfabric.task")
 _REPEAT_TTL_MS: Final = 600_000  # as long as a report may be repeated because its reply was lost
 HOLD_FOR: Final = "1h"
+_IN_NAMES: Final = str.maketrans("/#[]", "____")
 T = TypeVar("T")
 
 
@@ -43,6 +48,11 @@ class Asker(Protocol):
 
     async def settle(self) -> None:
         """Return when everything recorded so far is durable: what follows may depend on it."""
+        ...
+
+    @property
+    def journal(self) -> Journal:
+        """What the handler has done and does."""
         ...
 
 
@@ -86,6 +96,9 @@ class Hold:
         self._held: Reserved | None = None
         self._actual: dict[str, int] = {}
         self._is_known = False
+        self._scope: Scope | None = None  # where the block stands, if its handler has steps
+        self._key = ""
+        self._asked: Asked | None = None
         self.outcome: UsageOutcome | None = None  # how it was settled, afterwards
 
     def actual(self, **amounts: int) -> None:
@@ -96,9 +109,33 @@ class Hold:
         self._actual |= check_amounts(amounts, field="actual")
         self._is_known = True
 
+    def _stand_here(self) -> None:
+        """Take a place among the calls of the handler: a block that an earlier run has settled
+        spends nothing again. One in a task of the handler's own, or in a step, has none."""
+        try:
+            scope = own_scope("spend", self._owner.journal)
+        except JournaledCallError:
+            return
+        self._scope = scope
+        self._key = scope.key(f"spend:{self.budget}".translate(_IN_NAMES)).now
+        self._asked = scope.journal.ask(scope, self._key, kind=EntryKind.SPEND)
+
+    @property
+    def _was_settled(self) -> bool:
+        return self._asked is not None and self._asked.answer is not None
+
+    def _note(self) -> None:
+        """Record that it is settled. A handler without steps has no journal to record it in."""
+        if self._scope is not None and self._asked is not None:
+            journal = self._scope.journal
+            if journal.outbox.count:
+                journal.add(self._key, self._asked.number, kind=EntryKind.SPEND)
+
     async def _reserve(self) -> None:
         if self._held is not None:
             raise InvalidInput("spend: already used; make another one", field="spend")
+        if self._was_settled:
+            return
         await self._owner.settle()
         handle = self._owner.claimed.handle
         answer = await self._owner.ask(
@@ -116,6 +153,8 @@ class Hold:
 
     async def _end(self, error: BaseException | None) -> None:
         """Settle or give back; while another exception propagates, nothing here may replace it."""
+        if self._was_settled:
+            return
         ending = self._release() if error is not None and not self._is_known else self._settle()
         if error is None:
             await ending
@@ -146,6 +185,7 @@ class Hold:
                 raise
             # It has expired: the usage is reported like any other.
             self.outcome = await self._settle_late(amounts)
+        self._note()
         if isinstance(self.outcome, HardBreach):
             _LOGGER.warning(
                 "budget %s: %s was used beyond what was reserved and allowed; the excess is not "
@@ -163,6 +203,7 @@ class Spend(Hold):
     """`async with ctx.spend("gpt", tokens=1000) as spend:`."""
 
     async def __aenter__(self) -> Self:
+        self._stand_here()
         try:
             await self._reserve()
         except asyncio.CancelledError as error:
@@ -183,6 +224,7 @@ class SyncSpend(Hold):
     """`with ctx.spend("gpt", tokens=1000) as spend:`, in a sync task."""
 
     def __enter__(self) -> Self:
+        self._stand_here()
         self._owner.wait_for(self._reserve())
         return self
 
