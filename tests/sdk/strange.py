@@ -257,6 +257,9 @@ class Stage:
             except FlowFabricError:
                 assert not self._held.is_stopped  # a refusal leaves the handler its execution
                 raise
+            else:
+                await asyncio.sleep(0)
+                await self._held.settle()  # what it recorded must not change the next one's store
 
         called.__qualname__ = (form or model).__qualname__
         return called
