@@ -384,3 +384,26 @@ def test_call_gives_the_result_of_a_child(url: str) -> None:
         assert ran == [1, 2]
 
     worked(ff, main)
+
+
+def test_a_race_that_failed_is_run_again_and_a_sleep_in_it_keeps_its_end(url: str) -> None:
+    ff, ran = Fabric(url), []
+
+    @ff.step
+    async def flaky() -> str:
+        ran.append(1)
+        if len(ran) == 1:
+            raise ConnectionError("no")
+        return "late"
+
+    @ff.task(retries=1, backoff="1ms")
+    async def race(ctx: Context) -> list[Any]:
+        return list(await ctx.first_of(ctx.sleep("1h"), flaky()))
+
+    async def main(ff: Fabric) -> None:
+        run = await ff.submit(race)
+        assert await run.result() == [1, "late"]
+        waits = [each for each in await journal(ff, run) if each.kind is EntryKind.WAIT]
+        assert [(each.key, each.state) for each in waits] == [("first_of/0/sleep", EntryState.OPEN)]
+
+    worked(ff, main)

@@ -107,6 +107,16 @@ class WaitCall:
         """Whether other parts of the handler may run meanwhile."""
         return self._scope is not self._journal.root or bool(self._journal.branches)
 
+    def note(self, until: int) -> None:
+        """A sleep that is waited in place ends then, also for a run that begins it again."""
+        self._journal.add(
+            self.key,
+            self._asked.number,
+            kind=EntryKind.WAIT,
+            state=EntryState.OPEN,
+            value=str(until).encode(),
+        )
+
     def pass_by(self) -> None:
         """A short sleep is over."""
         self._journal.add(self.key, self._asked.number, kind=EntryKind.WAIT)
@@ -160,6 +170,8 @@ async def sleep_until(owner: Any, scope: Scope, until: Moment) -> None:
         due = owner.now_ms() + length if length is not None else at or 0
     left = due - owner.now_ms()
     if left <= HOLD_UNDER_MS or call.is_in_branch:
+        if left > HOLD_UNDER_MS and call.until is None:
+            call.note(due)
         if left > 0:
             await asyncio.sleep(left / 1000)
         call.pass_by()

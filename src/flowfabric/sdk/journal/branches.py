@@ -16,11 +16,11 @@ import msgspec
 from flowfabric import limits
 from flowfabric.errors import InvalidInput
 from flowfabric.model.checks import check_integer, check_list
-from flowfabric.model.journal import EntryKind
+from flowfabric.model.journal import EntryError, EntryKind
 from flowfabric.model.shown import shown
 from flowfabric.sdk.errors import OutsideScope
 from flowfabric.sdk.journal.calls import StepCall
-from flowfabric.sdk.journal.journal import Journal
+from flowfabric.sdk.journal.journal import Failure, Journal
 from flowfabric.sdk.journal.scopes import PLACE, Scope, StepInfo, check_step_name, here, own_scope
 from flowfabric.sdk.threads import Threads
 
@@ -157,14 +157,14 @@ async def first_of(journal: Journal, works: Sequence[Any], *, successes: bool) -
                 _drop(work)
         task = _begin(journal, f"{key}/{index}", partial(_same, works[index]))
         await asyncio.wait([task])
-        return index, _told_alone(task)
+        return index, _told_alone(journal, key, asked.number, task)
     tasks = [_begin(journal, f"{key}/{at}", partial(_same, work)) for at, work in enumerate(works)]
     try:
         index = await _winner(tasks, successes=successes)
     finally:
         await _end(tasks)
     journal.add(key, asked.number, kind=EntryKind.WINNER, value=str(index).encode())
-    return index, _told_alone(tasks[index])
+    return index, _told_alone(journal, key, asked.number, tasks[index])
 
 
 async def _winner(tasks: Sequence[asyncio.Task[Any]], *, successes: bool) -> int:
@@ -181,11 +181,16 @@ async def _winner(tasks: Sequence[asyncio.Task[Any]], *, successes: bool) -> int
     return index
 
 
-def _told_alone(task: asyncio.Task[Any]) -> Any:
+def _told_alone(journal: Journal, key: str, number: int, task: asyncio.Task[Any]) -> Any:
+    """The result of the winner; a failure that ends the attempt lets the next one race again."""
     outcome = _outcome(task)
-    if isinstance(outcome, BaseException):
-        raise outcome
-    return outcome
+    if not isinstance(outcome, BaseException):
+        return outcome
+    if isinstance(outcome, Exception):
+        error = EntryError(type(outcome).__name__, "the first that ended had failed")
+        failure = Failure(key, number, None, error, 1, outcome, EntryKind.WINNER)
+        journal.failed(failure)
+    raise outcome
 
 
 async def _end(tasks: Sequence[asyncio.Task[Any]]) -> None:
