@@ -19,8 +19,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from flowfabric import Worker
-from tests.chaos.journaled import LEASE, Effect, Notes, journaled_fabric
+from tests.chaos.journaled import LEASE, Notes, journaled_fabric
 from tests.chaos.worker_process import say
+from tests.support.effects import Effect
 
 STUCK_AT = 7
 

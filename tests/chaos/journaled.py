@@ -19,23 +19,11 @@ from flowfabric import Context, Fabric, SyncContext
 from flowfabric.config import EngineConfig
 from flowfabric.ids import new_secret_id
 from flowfabric.sdk.journal.scopes import RUNNING, current_step
+from tests.support.effects import Effect
 
 STEPS = 10
 LEASE = "1s"
 RECOVERIES = 1_000  # kills must not use them up
-
-
-class Effect(msgspec.Struct, kw_only=True):
-    """One run of a body."""
-
-    execution_id: str
-    key: str
-    epoch: int  # of the lease under which it ran
-    attempt: int  # of the step
-    has_effects: bool
-    inputs: list[str]  # its arguments
-    known: list[str]  # every result the handler had been given when it began
-    result: str | None  # none: it raised
 
 
 class Notes:
@@ -212,20 +200,3 @@ TANGLE: dict[str, Any] = {
     "mapped": ["map/0/effect", "map/1/effect", "map/2/effect"],
     "last": "effect#3",
 }
-
-
-def leaves(result: Any) -> list[str]:
-    """The words in a result."""
-    if isinstance(result, str):
-        return [result]
-    several = result.values() if isinstance(result, dict) else result
-    return [leaf for each in several for leaf in leaves(each)]
-
-
-def keys_of(result: Any) -> Any:
-    """A result with the key of the step in the place of each word."""
-    if isinstance(result, str):
-        return result.partition("=")[0]
-    if isinstance(result, dict):
-        return {name: keys_of(each) for name, each in result.items()}
-    return [keys_of(each) for each in result]

@@ -20,22 +20,13 @@ import pytest
 
 from flowfabric import Fabric, Run
 from flowfabric.model.event import LeaseEventType
-from flowfabric.model.journal import EntryRow, EntryState
 from flowfabric.model.state import PublicState
 from tests.chaos.journal_process import STUCK_AT
-from tests.chaos.journaled import (
-    STEPS,
-    TANGLE,
-    Effect,
-    Notes,
-    journaled_fabric,
-    keys_of,
-    leaves,
-    read_notes,
-)
+from tests.chaos.journaled import STEPS, TANGLE, Notes, journaled_fabric, read_notes
 from tests.chaos.processes import Crew, crew
 from tests.chaos.verdict import check_store
 from tests.property.budget import budget
+from tests.support.effects import check_steps, keys_of, leaves, results
 from tests.support.inner import inner
 
 pytestmark = [pytest.mark.chaos, pytest.mark.slow]
@@ -45,7 +36,6 @@ KILLS = budget("FF_CHAOS_KILLS", 30)
 AT_ONCE = 200  # workflows
 HANDS = 3
 STEPS_OF_A_LIFE = 250
-_ENDS = (EntryState.OK, EntryState.FAILED)
 
 
 @pytest.fixture(params=("sqlite", "postgres"))
@@ -166,7 +156,7 @@ def test_workers_killed_at_random_repeat_nothing_that_is_recorded(url: str, site
     assert problems == []
     check_store(dump)
     check_steps(notes, dump["ff_journal"])
-    recorded = _results(dump["ff_journal"])
+    recorded = results(dump["ff_journal"])
     for run, result in zip(site.runs, site.results(), strict=True):
         assert keys_of(result) == TANGLE
         assert set(leaves(result)) <= recorded[run.id]
@@ -210,37 +200,3 @@ def kill_many(workers: Crew, site: Site, kills: int) -> None:
             del fates[worker]
             fates[nest.hatch()] = rng.randint(1, STEPS_OF_A_LIFE)
             kills -= 1
-
-
-# --- what must be true ------------------------------------------------------------------------
-
-
-def check_steps(notes: list[Effect], journal: list[EntryRow]) -> None:
-    """By leases, which are strictly one after the other, not by clocks."""
-    ends: dict[tuple[str, str], EntryRow] = {}
-    for row in sorted(journal, key=lambda row: (row.execution_id, row.position)):
-        ends[row.execution_id, row.key] = row
-    assert all(row.state in _ENDS for row in ends.values())
-    runs = Counter((each.execution_id, each.key, each.epoch, each.attempt) for each in notes)
-    assert runs.most_common(1)[0][1] == 1, "a body ran twice under one lease"
-    recorded = _results(journal)
-    for each in notes:
-        end = ends.get((each.execution_id, each.key))
-        assert end is not None, f"{each.key} ran and has no entry"
-        assert each.epoch <= end.lease_epoch, f"{each.key} ran again after it was recorded"
-        if each.has_effects:
-            inputs = {word for word in (*each.inputs, *each.known) if "=" in word}
-            missing = inputs - recorded[each.execution_id]
-            assert not missing, f"{each.key} began with what was not durable: {missing}"
-    done = {each.result for each in notes}
-    for results in recorded.values():
-        assert results <= done, "a result was recorded that no body returned"
-
-
-def _results(journal: list[EntryRow]) -> dict[str, set[str]]:
-    """What the steps of each execution returned, as recorded."""
-    found: dict[str, set[str]] = {}
-    for row in journal:
-        if row.state is EntryState.OK and row.value is not None:
-            found.setdefault(row.execution_id, set()).add(msgspec.json.decode(row.value))
-    return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping
 
-from flowfabric.bench import cycle, events, latency, single, stream, worker
+from flowfabric.bench import cycle, durable, events, latency, single, stream, worker
 from flowfabric.bench.databases import open_databases
 from flowfabric.bench.measurement import Measurement, MeasurementFailed
 from flowfabric.errors import InvalidInput
@@ -20,6 +20,7 @@ SCENARIOS: dict[str, Scenario] = {
     "single": single.measure,
     "stream": stream.measure,
     "events": events.measure,
+    "durable": durable.measure,
 }
 
 

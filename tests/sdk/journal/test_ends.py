@@ -2,12 +2,44 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Coroutine
+from typing import Any
+
 import pytest
 
-from flowfabric import Context, Fabric, RunCancelled
+from flowfabric import Context, Fabric, PublicState, RunCancelled
 from tests.sdk.journal.bench import worked
+from tests.sdk.workshop import until
 
 MANY = 150  # entries, more than one report carries
+
+
+def test_coroutines_that_never_began_are_closed(url: str) -> None:
+    """They would warn that they were never awaited, which is not the handler's fault."""
+    ff, given = Fabric(url), list[Coroutine[Any, Any, None]]()
+
+    async def side() -> None:
+        return None
+
+    @ff.task(retries=1, backoff="1ms")
+    async def gathering(ctx: Context) -> None:
+        if ctx.attempt == 2:  # changed code: it is held
+            given.extend(side() for _ in range(3))
+            await ctx.gather(*given)
+        await ctx.step("work", lambda: 1)
+        raise ValueError("again")
+
+    async def main(ff: Fabric) -> None:
+        run = await ff.submit(gathering)
+
+        async def is_held() -> bool:
+            return (await run.info()).public_state is PublicState.SUSPENDED
+
+        await until(is_held)
+        assert [inspect.getcoroutinestate(each) for each in given] == [inspect.CORO_CLOSED] * 3
+
+    worked(ff, main)
 
 
 @pytest.mark.parametrize("is_caught", [False, True])

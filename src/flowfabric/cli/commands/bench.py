@@ -11,7 +11,7 @@ from flowfabric.cli.call import Call
 from flowfabric.cli.exits import CommandFailed, Exit
 from flowfabric.cli.grammar import FfParser
 
-SCENARIOS: Final = ("cycle", "worker", "latency", "single", "stream", "events")
+SCENARIOS: Final = ("cycle", "worker", "latency", "single", "stream", "events", "durable")
 # Measured by `benchmarks/`, which is not in the wheel.
 OF_THE_REPORT: Final = (
     "idle",

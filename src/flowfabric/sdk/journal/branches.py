@@ -129,12 +129,18 @@ def told(journal: Journal, outcomes: list[Any], *, return_exceptions: bool) -> l
 
 async def gather(journal: Journal, works: Sequence[Any]) -> list[Any]:
     """Run coroutines in branches beside calls of steps; each one's result or exception."""
-    scope = own_scope("gather", journal)
-    key = scope.key("gather").now
-    journal.count(scope, key)
-    for work in works:
-        _check_work(work, "gather")
-    return await run_all(scope, key, [partial(_same, work) for work in works], limits.BRANCHES_MAX)
+    try:
+        scope = own_scope("gather", journal)
+        key = scope.key("gather").now
+        journal.count(scope, key)
+        for work in works:
+            _check_work(work, "gather")
+        jobs = [partial(_same, work) for work in works]
+        return await run_all(scope, key, jobs, limits.BRANCHES_MAX)
+    finally:
+        for work in works:
+            if inspect.iscoroutine(work):
+                work.close()  # one that never began would warn; of the others nothing is left
 
 
 def _same(work: Awaitable[T]) -> Awaitable[T]:

@@ -1,0 +1,73 @@
+"""Durable steps: the benchmark measures what it says, and steps share their commits."""
+
+from __future__ import annotations
+
+import asyncio
+from importlib.util import find_spec
+from urllib.parse import urlsplit
+
+import asyncpg
+import pytest
+
+from flowfabric.bench import durable, durable_peers
+from flowfabric.bench.databases import Databases, Server
+from tests.bench.test_bench import KEYS
+from tests.support.databases import PostgresServer
+
+WORKFLOWS = 100
+_UPDATES = "SELECT n_tup_upd FROM pg_stat_user_tables WHERE relname = 'ff_exec_core'"
+
+
+def test_durable_steps_are_measured_and_counted(
+    databases: Databases, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(durable_peers, "PEERS", {"absurd": lambda *_: 10.0, "dbos": lambda *_: "?"})
+    found = durable.measure(databases, 20, rounds=1, laps=2, entries=50)
+    assert set(found.to_dict()) == KEYS
+    assert found.throughput_per_s is not None
+    extra = found.extra
+    assert extra["reads_per_s"] > 0
+    assert min(extra["step_us"], extra["insert_us"], extra["load_ms"], extra["replay_ms"]) > 0
+    assert extra["ratio_to_absurd"] == pytest.approx(found.throughput_per_s / 10, rel=0.01)
+    assert (extra["ratio_to_dbos"], extra["notes"]) == (None, {"dbos": "?"})
+    assert (extra["commits_per_workflow"] is None) == (databases.store == "sqlite")
+
+
+@pytest.mark.parametrize("peer", durable_peers.PEERS)
+def test_a_peer_does_the_same_work_or_says_why_not(peer: str, databases: Databases) -> None:
+    with databases.empty() as url:
+        found = durable_peers.PEERS[peer](url, 3, 2, 2)
+    if isinstance(found, str):
+        assert "installed" in found or "PostgreSQL" in found
+    else:
+        assert found > 0
+        assert find_spec("dbos") is not None
+
+
+def test_a_hundred_workflows_of_ten_steps_share_their_commits(postgres: PostgresServer) -> None:
+    """At most one commit for two workflows, by the server's own counters, with everything a worker
+    does beside; and the row of an execution is written no more often than without steps."""
+    server = Server(postgres.uri)
+    with server.empty() as url, server.empty() as plain:
+        commits = asyncio.run(drained(server, url, steps=durable.STEPS))
+        asyncio.run(drained(server, plain, steps=0))
+        assert asyncio.run(updates(url)) <= asyncio.run(updates(plain))
+    assert commits <= 0.5 * WORKFLOWS
+
+
+async def drained(server: Server, url: str, *, steps: int) -> int:
+    """The commits that a worker makes."""
+    name = urlsplit(url).path.lstrip("/")
+    await durable.submitted(url, WORKFLOWS)
+    before = await durable.commits(server.url, name)
+    await durable.drain(url, WORKFLOWS, steps=steps)
+    return await durable.commits(server.url, name) - before
+
+
+async def updates(url: str) -> int:
+    """Rows of executions that were written again."""
+    connection = await asyncpg.connect(url)
+    try:
+        return int(await connection.fetchval(_UPDATES))
+    finally:
+        await connection.close()
