@@ -51,7 +51,8 @@ async def replay_named(unit: Unit, command: Replay) -> Replayed | Refused:
     current = view.executions.get(command.execution_id)
     if not isinstance(current, Execution):
         return view.decide(command)
-    has_journal = current.is_terminal and await _has_journal(unit, current)
+    may_have = current.is_terminal and current.attempt_index is not None and not command.fresh
+    has_journal = may_have and await _has_journal(unit, current)
     decision = replay(current, command, view.at, has_journal=has_journal)
     closed = refuse_entry(current.lane_id, unit.catalog)
     if decision.execution is not None and closed is not None:
