@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+import time
 from collections.abc import Callable
 from functools import partial
 from importlib import import_module
@@ -180,17 +181,18 @@ async def commits(url: str, name: str) -> int:
 def _lone(databases: Databases, laps: int) -> dict[str, float]:
     """What a step of a lone workflow costs, beside one insert that is durable by itself."""
     with databases.empty() as url:
-        steps, inserts = asyncio.run(_alone(url, laps))
+        steps, cpu, inserts = asyncio.run(_alone(url, laps))
     return {
         "step_us": round(steps * 1e6, 1),
+        "step_cpu_us": round(cpu * 1e6, 1),
         "insert_us": round(inserts * 1e6, 1),
         "step_to_insert": round(steps / inserts, 2),
     }
 
 
-async def _alone(url: str, laps: int) -> tuple[float, float]:
-    """Seconds of a step and of an insert, in turns."""
-    steps: list[float] = []
+async def _alone(url: str, laps: int) -> tuple[float, float, float]:
+    """Seconds of a step, of CPU time of this process, and of an insert, in turns."""
+    steps: list[tuple[float, float]] = []
     inserts: list[float] = []
     insert, close = await _inserter(url)
     async with Fabric(url) as fabric:
@@ -200,14 +202,14 @@ async def _alone(url: str, laps: int) -> tuple[float, float]:
             return number + 1
 
         @fabric.task(name="lone")
-        async def lone(ctx: Context) -> float:
+        async def lone(ctx: Context) -> tuple[float, float]:
             await step(0)
             await ctx.flush()
-            started = monotonic()
+            started, cpu = monotonic(), time.process_time()
             for number in range(STEPS):
                 await step(number)
             await ctx.flush()
-            return (monotonic() - started) / STEPS
+            return (monotonic() - started) / STEPS, (time.process_time() - cpu) / STEPS
 
         worker = Worker(fabric, concurrency=CONCURRENCY)
         running = asyncio.create_task(worker.run(handle_signals=False))
@@ -220,7 +222,8 @@ async def _alone(url: str, laps: int) -> tuple[float, float]:
         worker.stop()
         await running
     await close()
-    return median(steps), median(inserts)
+    seconds, cpu = zip(*steps, strict=True)
+    return median(seconds), median(cpu), median(inserts)
 
 
 async def _inserter(url: str) -> tuple[Callable[[], Any], Callable[[], Any]]:
