@@ -22,6 +22,7 @@ from flowfabric.model.state import PublicState
 
 FORMAT: Final = 1
 REDACTED: Final = "redacted"
+_EMPTY: Final[dict[type, Any]] = {bool: False, int: 0, float: 0.0, list: [], dict: {}}
 _WHAT: Final = "flowfabric history"
 
 
@@ -244,10 +245,11 @@ def _hidden(shown: Any) -> bytes | None:
 
 
 def redacted(history: History, paths: Iterable[str]) -> History:
-    """The history with the values at these paths replaced by `"redacted"`.
+    """The history without the values at these paths: texts become `"redacted"`, others an empty
+    value of their kind. The arguments of steps and the end are then not compared.
 
     A path begins with `input`, `result` or the name of a step, and goes on with names and numbers:
-    `input.card.number`, `charge.receipt`, `result`.
+    `input.card.number`, `charge.receipt`, `result`. `*` stands for all of them.
     """
     parts = [tuple(path.split(".")) for path in paths]
     if not parts:
@@ -264,7 +266,7 @@ def redacted(history: History, paths: Iterable[str]) -> History:
 def _redacted(entry: JournalEntry, parts: Sequence[tuple[str, ...]]) -> JournalEntry:
     name = entry.key.partition("[")[0].rpartition("/")[2].partition("#")[0]
     value = _without(entry.value, name, parts)
-    return entry if value == entry.value else msgspec.structs.replace(entry, value=value)
+    return msgspec.structs.replace(entry, value=value, digest=None)
 
 
 def _without(data: bytes | None, root: str, parts: Sequence[tuple[str, ...]]) -> bytes | None:
@@ -282,7 +284,7 @@ def _without(data: bytes | None, root: str, parts: Sequence[tuple[str, ...]]) ->
 
 def _removed(value: Any, path: Sequence[str]) -> Any:
     if not path:
-        return REDACTED
+        return REDACTED if isinstance(value, str) else _EMPTY.get(type(value))
     first, rest = path[0], path[1:]
     if isinstance(value, dict):
         if first == "*":
