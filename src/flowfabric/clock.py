@@ -6,6 +6,8 @@ The store's clock decides everything that is recorded. A `ManualClock` replaces 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Final, Protocol
@@ -77,5 +79,28 @@ def boot_ms() -> int:
     return time.clock_gettime_ns(clock) // 1_000_000
 
 
-# Seconds on a clock that never goes back: for waiting and measuring, never recorded.
-monotonic: Final = time.monotonic
+# Seconds on a clock of this machine that never goes back: for waiting and measuring what really
+# takes time, never recorded.
+stopwatch: Final = time.monotonic
+
+
+class _Pace:
+    """Where `monotonic` reads."""
+
+    read: Callable[[], float] = staticmethod(time.monotonic)
+
+
+def monotonic() -> float:
+    """Seconds on a clock that never goes back, by which a worker measures leases and handlers."""
+    return _Pace.read()
+
+
+@contextmanager
+def paced_by(read: Callable[[], float]) -> Iterator[None]:
+    """Let `monotonic` follow another clock, in the whole process: for tests that move time."""
+    before = _Pace.read
+    _Pace.read = staticmethod(read)
+    try:
+        yield
+    finally:
+        _Pace.read = staticmethod(before)

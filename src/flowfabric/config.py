@@ -5,8 +5,10 @@ from __future__ import annotations
 import getpass
 import os
 import socket
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from flowfabric import limits
 from flowfabric.errors import InvalidInput
@@ -22,6 +24,7 @@ from flowfabric.model.checks import (
 from flowfabric.model.record import Record
 
 URL_VARIABLE: Final = "FLOWFABRIC_URL"
+TEST_URL_VARIABLE: Final = "FLOWFABRIC_TEST_URL"
 DEFAULT_URL: Final = "sqlite:///flowfabric.db"
 
 
@@ -109,6 +112,40 @@ def config_from(value: object) -> EngineConfig:
 def url_from_environment() -> str | None:
     """The store's URL from FLOWFABRIC_URL, if set."""
     return os.environ.get(URL_VARIABLE) or None
+
+
+def test_url_from_environment() -> str | None:
+    """The URL of a PostgreSQL database for the testing kit from FLOWFABRIC_TEST_URL, if set."""
+    return os.environ.get(TEST_URL_VARIABLE) or None
+
+
+def environment_with(**changed: str) -> dict[str, str]:
+    """The environment for a child process, with some variables changed."""
+    return {**os.environ, **changed}
+
+
+@contextmanager
+def watched_environment(changed: Collection[str] = ()) -> Iterator[set[str]]:
+    """The names of the variables that this process reads while the block runs. Those that are to be
+    `changed` have another value: for tests of what depends on them."""
+    kind, read = type(os.environ), type(os.environ).__getitem__
+    names: set[str] = set()
+
+    def note(self: Any, name: str) -> str:
+        names.add(name)
+        try:
+            value: str = read(self, name)
+        except KeyError:
+            if name not in changed:
+                raise
+            value = ""
+        return f"{value}~" if name in changed else value
+
+    setattr(kind, "__getitem__", note)  # noqa: B010 - a plain assignment is refused by the checker
+    try:
+        yield names
+    finally:
+        setattr(kind, "__getitem__", read)  # noqa: B010
 
 
 def runtime_folder() -> Path | None:

@@ -151,9 +151,10 @@ def test_the_code_of_the_flows_guide_runs(code: str, tmp_path: Path) -> None:
 
 
 def test_the_code_of_the_testing_guide_passes(tmp_path: Path) -> None:
-    (code,) = (param.values[0] for param in blocks(DOCS / "guides" / "testing.md"))
-    (tmp_path / name_of(code)).write_text(code, encoding="utf-8")
-    assert "2 passed" in run(tmp_path, "-m", "pytest", "-q", "-p", "no:cacheprovider")
+    for param in blocks(DOCS / "guides" / "testing.md"):
+        code = param.values[0]
+        (tmp_path / name_of(code)).write_text(code, encoding="utf-8")
+    assert "4 passed" in run(tmp_path, "-m", "pytest", "-q", "-p", "no:cacheprovider")
 
 
 # What the programs of the page about web frameworks are asked, each by its framework's own client.

@@ -188,7 +188,7 @@ def test_the_same_error_is_told_again_ever_more_rarely(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     now = 0.0
-    monkeypatch.setattr(complaint, "monotonic", lambda: now)
+    monkeypatch.setattr(complaint, "stopwatch", lambda: now)
     complaints = Complaints(logging.getLogger("flowfabric.loops"))
 
     def fail(text: str) -> None:

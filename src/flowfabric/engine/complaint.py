@@ -6,7 +6,7 @@ import logging
 from types import TracebackType
 from typing import Final
 
-from flowfabric.clock import monotonic
+from flowfabric.clock import stopwatch
 from flowfabric.errors import FlowFabricError
 
 FIRST_PAUSE_S: Final = 10.0
@@ -22,7 +22,7 @@ class _Told:
     __slots__ = ("pause_s", "silent", "until")
 
     def __init__(self) -> None:
-        self.pause_s, self.until, self.silent = FIRST_PAUSE_S, monotonic() + FIRST_PAUSE_S, 0
+        self.pause_s, self.until, self.silent = FIRST_PAUSE_S, stopwatch() + FIRST_PAUSE_S, 0
 
 
 class Complaints:
@@ -41,12 +41,12 @@ class Complaints:
                 self._told.clear()
             self._told[kind] = _Told()
             self._write(text, values, error)
-        elif monotonic() < told.until:
+        elif stopwatch() < told.until:
             told.silent += 1
         else:
             self._write(f"{text} (and {told.silent} times since it was last told)", values, error)
             told.pause_s = min(LONGEST_PAUSE_S, told.pause_s * 2)
-            told.until, told.silent = monotonic() + told.pause_s, 0
+            told.until, told.silent = stopwatch() + told.pause_s, 0
 
     def _write(self, text: str, values: tuple[object, ...], error: Exception) -> None:
         foreseen = isinstance(error, FlowFabricError)

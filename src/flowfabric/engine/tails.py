@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 from flowfabric import limits
 from flowfabric.api.hints import Bell, end_topic, stream_topic
-from flowfabric.clock import monotonic
+from flowfabric.clock import stopwatch
 from flowfabric.engine.wakeups import Wakeups
 from flowfabric.errors import ResourceExhausted
 from flowfabric.kernel.stream.closing import may_grow
@@ -82,7 +82,7 @@ class Tails:
         """A tail waited in vain: the same one will soon be asked for again."""
         if len(self._idle) > 2 * self._most:
             self._idle.clear()
-        self._idle[subject, page.next_cursor] = (monotonic(), page)
+        self._idle[subject, page.next_cursor] = (stopwatch(), page)
 
     def last_page(self, subject: Subject, place: Reached) -> Any:
         """The empty page with which a tail ended at this place just now. The shared look finds what
@@ -90,7 +90,7 @@ class Tails:
         is_frame = subject.table is STREAMS and not subject.is_whole
         cursor = str(place[1] if is_frame else place)
         noted_at, page = self._idle.pop((subject, cursor), (0.0, None))
-        return page if monotonic() - noted_at < _IDLE_S else None
+        return page if stopwatch() - noted_at < _IDLE_S else None
 
     @contextmanager
     def waiting(self, subject: Subject, place: Reached) -> Iterator[Tail]:

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from flowfabric.api.hints import wait_event
-from flowfabric.clock import monotonic
+from flowfabric.clock import stopwatch
 from flowfabric.engine.complaint import Complaints
 from flowfabric.engine.loop_status import DutyStatus
 from flowfabric.ids import jitter
@@ -69,7 +69,7 @@ class Duty:
         """The current status."""
         is_running = self._task is not None and not self._task.done()
         done = self._completed_at
-        since = None if done is None else monotonic() - done
+        since = None if done is None else stopwatch() - done
         return DutyStatus(
             self.name, is_running, since, self._failures, self._failures_total, self._last_error
         )
@@ -87,7 +87,7 @@ class Duty:
             pause_s = await self._turn()
         except Exception as error:  # noqa: BLE001 - whatever the error, the work goes on
             return self._failed(error)
-        self._failures, self._completed_at = 0, monotonic()
+        self._failures, self._completed_at = 0, stopwatch()
         if self._outage:
             logger.warning("%s: the store is back", self.name)
             self._outage = False

@@ -10,7 +10,7 @@ import asyncio
 from contextlib import ExitStack
 from typing import Final, Protocol
 
-from flowfabric.clock import monotonic
+from flowfabric.clock import stopwatch
 from flowfabric.engine.due_work import DueLook
 from flowfabric.engine.here import WorkersHere
 from flowfabric.engine.loop_status import DutyStatus
@@ -104,11 +104,11 @@ class Timekeeper:
     async def _move_due(self, now: int) -> int:
         """Move due executions, and go straight on with follow-up work that is due at once, such as
         the rest of a wide cascade: a search of all due times costs more than trying."""
-        engine, started, moved = self._engine, monotonic(), 0
+        engine, started, moved = self._engine, stopwatch(), 0
         for _ in range(PIECES_MAX):
             piece = await engine.move_due()
             moved += piece
-            passed_ms = int((monotonic() - started) * 1000)
+            passed_ms = int((stopwatch() - started) * 1000)
             if not piece or engine.next_look_at > now + passed_ms:
                 break
             engine.next_look_at = INSTANT_MS_MAX

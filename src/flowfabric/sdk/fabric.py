@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from functools import cached_property
 from itertools import islice
@@ -515,6 +516,19 @@ class Fabric(LimitMethods, WaitMethods, RunMethods, StatisticMethods):
 
     def _run(self, call: Call[R], answer: CreateResult) -> Run[R]:
         return Run(self, answer.execution_id, call.task, is_new=isinstance(answer, Created))
+
+
+@contextmanager
+def answered_by(fabric: Fabric, engine: EngineBackend) -> Iterator[None]:
+    """Calls of the fabric on the current event loop go to this engine while the block runs: a test
+    has the tasks of a program without its store."""
+    before, loop = (fabric._engine, fabric._loop), asyncio.get_running_loop()
+    fabric._engine, fabric._loop = engine, loop
+    try:
+        yield
+    finally:
+        if fabric._loop is loop:
+            fabric._engine, fabric._loop = before
 
 
 def calls_of(task: Task[..., Any] | Iterable[Call[Any]], items: Iterable[Any]) -> list[Call[Any]]:

@@ -23,6 +23,7 @@ COMMANDS: Final = (
     Command("show", "everything about one execution"),
     Command("why", "why is this not running?"),
     Command("journal", "what the handler of an execution has done, step by step"),
+    Command("replay", "would the present code do again what runs have recorded?"),
     Command("timeline", "what happened to one execution, in order"),
     Command("events", "what happened, oldest first"),
     Command("audit", "what operators did"),

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Any, Final
 
 from flowfabric import limits
 from flowfabric.api.backend import EngineBackend
 from flowfabric.cli import values
 from flowfabric.cli.call import Call
-from flowfabric.cli.exits import Exit
+from flowfabric.cli.exits import Exit, usage
 from flowfabric.cli.grammar import FfParser, add_id
 from flowfabric.cli.references import named
 from flowfabric.cli.show.terminal import Column, clean
@@ -17,6 +18,8 @@ from flowfabric.cli.show.times import absolute, span
 from flowfabric.model.journal import EntryKind, EntryState, JournalEntry, JournalPage
 from flowfabric.model.results import ExecutionSnapshot
 from flowfabric.model.state import TERMINAL_STATES
+from flowfabric.testing.histories import write_history
+from flowfabric.testing.history import history_of, redacted, written
 
 _LOOK_EVERY_S: Final = 0.5
 _VALUE_WIDTH: Final = 200
@@ -42,13 +45,24 @@ def add_arguments(parser: FfParser) -> None:
     parser.add_argument(
         "--journal", type=values.whole_number, metavar="N", help="an earlier one, from 0"
     )
+    parser.add_argument("--export", metavar="FILE", help="write its history, for ff replay")
+    parser.add_argument(
+        "--redact",
+        action="append",
+        metavar="PATHS",
+        help="values that the history leaves out: input.card,charge.receipt",
+    )
     parser.set_defaults(handler=journal)
 
 
 async def journal(call: Call) -> Exit:
     """Its entries in order; one JSON object on a line with --json."""
+    if call.arguments.redact is not None and call.arguments.export is None:
+        raise usage("--redact is for --export", advice="add --export FILE")
     async with call.engine() as engine:
         snapshot = await named(call, engine)
+        if call.arguments.export is not None:
+            return await _export(call, engine, snapshot)
         shown = await _show_new(call, engine, snapshot, None)
         while call.arguments.watch and snapshot.public_state not in TERMINAL_STATES:
             await asyncio.sleep(_LOOK_EVERY_S)
@@ -58,6 +72,26 @@ async def journal(call: Call) -> Exit:
             call.terminal.line("no journal: this handler makes no journaled calls")
         elif not call.terminal.as_json:
             await _tell_running(call, engine, snapshot)
+    return Exit.OK
+
+
+async def _export(call: Call, engine: EngineBackend, snapshot: ExecutionSnapshot) -> Exit:
+    """Write what it was given, what it recorded and how it ended."""
+    paths = [path for each in call.arguments.redact or () for path in each.split(",") if path]
+    history = redacted(await history_of(engine, snapshot.execution_id), paths)
+    if call.arguments.export == "-":
+        call.terminal.out.write(written(history))
+        return Exit.OK
+    try:
+        write_history(history, Path(call.arguments.export))
+    except OSError as error:
+        detail = f"{call.arguments.export} cannot be written: {error.strerror}"
+        raise usage(detail, advice="name another file") from error
+    if call.terminal.as_json:
+        document = {"file": call.arguments.export, "entries": len(history.entries)}
+        call.terminal.document(document)
+    else:
+        call.terminal.line(f"{len(history.entries)} entries in {clean(call.arguments.export)}")
     return Exit.OK
 
 

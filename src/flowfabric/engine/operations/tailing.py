@@ -7,7 +7,7 @@ from typing import Protocol, TypeVar
 
 from flowfabric import limits
 from flowfabric.api.hints import wait_event
-from flowfabric.clock import monotonic
+from flowfabric.clock import stopwatch
 from flowfabric.engine.machine import Machine
 from flowfabric.engine.operations.waiting import left_s
 from flowfabric.engine.tails import LOOKED_AT_S, Reached, Subject
@@ -45,7 +45,7 @@ async def tail(
     """
     if wait_s <= 0:
         return (await read(after))[0]
-    until = monotonic() + wait_s
+    until = stopwatch() + wait_s
     with machine.tails.waiting(subject, after) as waiting:
         page: P | None = machine.tails.last_page(subject, after)
         while page is None or await wait_event(waiting.bell, left_s(until)):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from flowfabric import limits
-from flowfabric.clock import monotonic
+from flowfabric.clock import stopwatch
 from flowfabric.model.checks import check_integer
 
 
@@ -14,9 +14,9 @@ def wait_until(wait_ms: int | None, *, is_bounded: bool = False) -> float:
     if wait_ms is None and not is_bounded:
         return math.inf
     most = limits.DURATION_MS_MAX
-    return monotonic() + check_integer(wait_ms, field="wait_ms", least=0, most=most) / 1000
+    return stopwatch() + check_integer(wait_ms, field="wait_ms", least=0, most=most) / 1000
 
 
 def left_s(until: float) -> float:
     """The rest of a wait."""
-    return until - monotonic()
+    return until - stopwatch()

@@ -269,7 +269,15 @@ async def _tried(call: StepCall[T], bodies: Bodies, tries: int) -> tuple[T, byte
 
 
 async def _body(call: StepCall[Any], bodies: Bodies, info: StepInfo) -> Any:
-    """The function itself; journaled calls inside of it are refused."""
+    """The function itself, or what a test has in its place."""
+    around = call.journal.owner.around
+    if around is not None:
+        return await around(call, info, lambda: _call(call, bodies, info))
+    return await _call(call, bodies, info)
+
+
+async def _call(call: StepCall[Any], bodies: Bodies, info: StepInfo) -> Any:
+    """Call the function; journaled calls inside of it are refused."""
     plan, args, kwargs = call.plan, call.args, call.kwargs
     function = plan.function
     if not plan.is_async and not (plan.is_inline and isinstance(bodies, InThreads)):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from flowfabric import limits
@@ -25,10 +25,12 @@ from flowfabric.model.suspension import ResumeInfo
 from flowfabric.sdk.errors import JournalMismatch, Stopped
 from flowfabric.sdk.journal import failures
 from flowfabric.sdk.journal.outbox import Outbox, Sender
-from flowfabric.sdk.journal.scopes import Scope
+from flowfabric.sdk.journal.scopes import Scope, StepInfo
 from flowfabric.sdk.threads import Threads
 
 _LOGGER = logging.getLogger("flowfabric.task")
+# Of a call of a step, the facts of this try, and the function that makes it.
+Around = Callable[[Any, StepInfo, Callable[[], Awaitable[Any]]], Awaitable[Any]]
 
 
 class Owner(Sender, Protocol):
@@ -57,6 +59,11 @@ class Owner(Sender, Protocol):
     @property
     def payload_bytes_max(self) -> int:
         """How large a value may be."""
+        ...
+
+    @property
+    def around(self) -> Around | None:
+        """What is called in the place of each function, in tests."""
         ...
 
     @property
@@ -137,6 +144,11 @@ class Journal:
     def is_replaying(self) -> bool:
         """Whether the handler is answered from what earlier runs recorded. Any thread may ask."""
         return self._lookup.is_replaying
+
+    @property
+    def unread(self) -> set[str]:
+        """The keys of entries that no call has asked for."""
+        return self._lookup.unread
 
     def ask(
         self,

@@ -41,7 +41,7 @@ from flowfabric.model.suspension import (
 from flowfabric.sdk.context.received import Ended, ended
 from flowfabric.sdk.durations import instant_ms
 from flowfabric.sdk.errors import Stopped
-from flowfabric.sdk.journal.journal import Journal
+from flowfabric.sdk.journal.journal import Around, Journal
 from flowfabric.sdk.journal.scopes import RUNNING, here
 from flowfabric.sdk.outage import Outage, Patience
 from flowfabric.sdk.task import Task
@@ -70,6 +70,7 @@ class Desk:
     """The parts that all executions of one worker share."""
 
     __slots__ = (
+        "around",
         "bodies",
         "engine",
         "let_go",
@@ -98,6 +99,7 @@ class Desk:
         self.now_ms = now_ms
         self.outage = outage
         self.payload_bytes_max = payload_bytes_max
+        self.around: Around | None = None
         self.bodies = Threads(_BODIES)
         self.scribe = Scribe(engine)
         self.loop = asyncio.get_running_loop()
@@ -345,6 +347,11 @@ class Held:
     def payload_bytes_max(self) -> int:
         """How large a value may be."""
         return self.desk.payload_bytes_max
+
+    @property
+    def around(self) -> Around | None:
+        """What is called in the place of each function, in tests."""
+        return self.desk.around
 
     @property
     def code_version(self) -> str | None:

@@ -39,7 +39,7 @@ class Leases:
         payload_bytes_max: int = limits.PAYLOAD_BYTES_DEFAULT,
     ) -> None:
         self._engine = engine
-        self._desk = Desk(
+        self.desk = Desk(
             engine,
             lost=self.lose,
             let_go=self._let_go,
@@ -47,7 +47,7 @@ class Leases:
             outage=outage,
             payload_bytes_max=payload_bytes_max,
         )
-        self.scribe = self._desk.scribe
+        self.scribe = self.desk.scribe
         self._ttl_s = ttl_ms / 1000
         self._usual_pause_s = self._ttl_s / _RENEWALS_PER_LEASE
         self.tick_s = min(_TICK_S_MAX, self._ttl_s / 12)
@@ -73,13 +73,13 @@ class Leases:
         if former is not None:
             self.lose(former, "its lease was lost and won again")
         renew_at = asked_at + self._pause_s(claimed.lease_expires_at, asked_at)
-        held = Held(claimed, task, self._desk, renew_at, asked_at + self._ttl_s)
+        held = Held(claimed, task, self.desk, renew_at, asked_at + self._ttl_s)
         self._held[claimed.execution_id] = held
         return held
 
     def close(self) -> None:
         """No handler runs any more."""
-        self._desk.bodies.close()
+        self.desk.bodies.close()
 
     def drop(self, held: Held) -> None:
         """The lease is over, for whatever reason."""

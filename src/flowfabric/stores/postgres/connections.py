@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 from flowfabric.callers import kinds_of
-from flowfabric.clock import monotonic
+from flowfabric.clock import stopwatch
 from flowfabric.errors import InvalidInput, StoreUnavailable
 from flowfabric.stores.postgres.faults import DRIVER_ERRORS, fault
 
@@ -86,7 +86,7 @@ class Connections:
         if self._is_over:  # it was still being made when all others were closed
             connection.terminate()
             return
-        now = monotonic()
+        now = stopwatch()
         if not connection.is_closed():
             self._idle.append((connection, now))
         while self._idle and self._idle[0][1] < now - IDLE_S_MAX:

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 import asyncpg
 
-from flowfabric.clock import monotonic
+from flowfabric.clock import stopwatch
 from flowfabric.config import EngineConfig
 from flowfabric.errors import InvalidInput
 from flowfabric.ids import jitter
@@ -48,13 +48,13 @@ class Session:
     async def connect(self, url: str) -> Any:
         """A new connection. A server that is starting, stopping or full is asked again until the
         connection timeout."""
-        deadline = monotonic() + self._config.connect_timeout_ms / 1000
+        deadline = stopwatch() + self._config.connect_timeout_ms / 1000
         while True:
             try:
-                return await self._connect(url, deadline - monotonic())
+                return await self._connect(url, deadline - stopwatch())
             except asyncpg.PostgresError as error:
                 pause_s = NOT_READY_PAUSE_S * (0.5 + jitter())
-                if not is_not_ready(error) or monotonic() + pause_s >= deadline:
+                if not is_not_ready(error) or stopwatch() + pause_s >= deadline:
                     raise
                 await asyncio.sleep(pause_s)
 

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
 from flowfabric import forks
-from flowfabric.clock import Clock, SystemClock, monotonic
+from flowfabric.clock import Clock, SystemClock, stopwatch
 from flowfabric.config import EngineConfig
 from flowfabric.errors import StoreUnavailable
 from flowfabric.limits import CONFLICT_TRIES
@@ -133,11 +133,11 @@ class PostgresStore:
 
     async def transact(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
         """Run the work with as few locks as it needs; with all of them after a conflict."""
-        if monotonic() >= self._hold_until:
+        if stopwatch() >= self._hold_until:
             try:
                 return await self._transact(work, holds=False)
             except MustHold:
-                self._hold_until = monotonic() + HOLD_S
+                self._hold_until = stopwatch() + HOLD_S
         return await self._transact(work, holds=True)
 
     async def _transact(self, work: Callable[[Transaction], Awaitable[T]], *, holds: bool) -> T:

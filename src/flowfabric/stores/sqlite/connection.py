@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import Any, TypeVar
 
 from flowfabric import forks
-from flowfabric.clock import monotonic
+from flowfabric.clock import stopwatch
 from flowfabric.errors import FlowFabricError, OutcomeUnknown, StoreUnavailable
 from flowfabric.stores.base import StoreConflict
 from flowfabric.stores.sqlite.faults import code_of, is_busy, translated
@@ -71,13 +71,13 @@ def close(connection: sqlite3.Connection) -> None:
 
 def _use_wal(connection: sqlite3.Connection) -> None:
     """SQLite does not wait for connections that switch the mode or close the file just now."""
-    give_up_at = monotonic() + BUSY_TIMEOUT_MS / 1000
+    give_up_at = stopwatch() + BUSY_TIMEOUT_MS / 1000
     while True:
         try:
             connection.execute("PRAGMA journal_mode = WAL")
             return
         except sqlite3.OperationalError as error:
-            if not is_busy(error) or monotonic() >= give_up_at:
+            if not is_busy(error) or stopwatch() >= give_up_at:
                 raise
             time.sleep(WAL_PAUSE_S)
 
