@@ -253,21 +253,22 @@ def test_a_plain_function_does_not_block_an_async_handler(url: str) -> None:
 
 
 def test_a_worker_leaves_no_thread_behind(url: str) -> None:
-    ff, names = Fabric(url), []
+    ff, threads = Fabric(url), []
+
+    def note() -> None:
+        threads.append(threading.current_thread())
 
     @ff.task
     async def handle(ctx: Context) -> None:
-        await ctx.step("name", lambda: names.append(threading.current_thread().name))
+        await ctx.step("note", note)
 
     async def main(ff: Fabric) -> None:
         await (await ff.submit(handle)).result()
 
     worked(ff, main)
-    for thread in threading.enumerate():
-        if thread.name in names:
-            thread.join(timeout=30)
-    assert names
-    assert not {each.name for each in threading.enumerate()} & set(names)
+    (thread,) = threads
+    thread.join(timeout=30)
+    assert not thread.is_alive()
 
 
 def test_steps_of_a_sync_handler_run_in_its_own_thread(url: str) -> None:
