@@ -69,6 +69,15 @@ def _postgres_store() -> type[PostgresStore]:
     return PostgresStore
 
 
+async def scratch_database(url: str) -> str:
+    """The URL of a database that this process makes on the server of another one, for its tests; it
+    is dropped at the end of the process."""
+    _postgres_store()  # says what is missing
+    from flowfabric.stores.postgres import scratch
+
+    return await scratch.scratch_database(url)
+
+
 def _sqlite_path(url: str) -> str:
     """sqlite:///relative.db and sqlite:////absolute.db, as in SQLAlchemy."""
     try:

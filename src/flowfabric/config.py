@@ -115,7 +115,7 @@ def url_from_environment() -> str | None:
 
 
 def test_url_from_environment() -> str | None:
-    """The URL of a PostgreSQL database for the testing kit from FLOWFABRIC_TEST_URL, if set."""
+    """The URL of a PostgreSQL server for the testing kit from FLOWFABRIC_TEST_URL, if set."""
     return os.environ.get(TEST_URL_VARIABLE) or None
 
 

@@ -113,6 +113,8 @@ def test_a_lost_reply_is_asked_for_again(play: Play) -> None:
     async def scenario(fabric: TestFabric) -> None:
         fabric.unknown_outcome(nth=2)
         run = await fabric.submit(order, "solar")
+        await fabric.settle()
+        assert await run.state() == "active"  # the worker pauses before it asks again
         await fabric.advance("10s")
         assert await run.result() == "mailed SOLAR 8"
         await fabric.assert_steps(run, ["fetch", "charge", "mail"])
@@ -163,6 +165,10 @@ def test_a_paused_worker_is_overtaken_and_writes_nothing(play: Play) -> None:
         run = await fabric.submit(slow)
         await fabric.advance("1s")
         fabric.pause_worker("70s")
+        await fabric.advance("32s")
+        lease = (await run.info()).current_lease
+        assert lease is not None
+        assert lease.worker_id == "test-2"
         await fabric.advance("10m")
         assert await run.result() == "AB"
         await fabric.assert_steps(run, ["fetch", "fetch#2"])

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
 from pathlib import Path
 
+import asyncpg
 import pytest
 
 from flowfabric import Fabric
 from flowfabric.testing import TestFabric
 from flowfabric.testing.blocking import SyncTestFabric
+from tests.support.databases import PostgresServer
 
 ff = Fabric("memory://")
 
@@ -146,3 +149,28 @@ def test_a_run_that_no_settle_checked_is_checked_at_the_end(tmp_path: Path) -> N
     assert done.returncode == 1
     assert "1 passed, 1 error" in done.stdout
     assert "ReplayMismatch: by_time does not do the same again" in done.stdout
+
+
+@pytest.mark.parametrize("arguments", [(), ("-n", "2")], ids=["alone", "xdist"])
+def test_processes_on_one_server_do_not_meet(
+    tmp_path: Path,
+    arguments: tuple[str, ...],
+    postgres: PostgresServer,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("FLOWFABRIC_TEST_URL", postgres.uri)
+    settings = project(tmp_path, "steady") / "pytest.ini"
+    settings.write_text(f"{settings.read_text()}flowfabric_store = postgresql\n")
+    done = pytest_in(tmp_path, *arguments)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "3 passed" in done.stdout
+    assert not asyncio.run(databases_of(postgres.uri))
+
+
+async def databases_of(url: str) -> list[str]:
+    connection = await asyncpg.connect(url)
+    try:
+        wanted = "SELECT datname FROM pg_database WHERE datname LIKE 'flowfabric_test%'"
+        return [row["datname"] for row in await connection.fetch(wanted)]
+    finally:
+        await connection.close()

@@ -68,9 +68,10 @@ class TestFabric(FaultMethods):
 
     `app`: the fabric of the program; its tasks are run here, and its calls go to this store as long
     as this one is open. None: a fabric for tasks of the test, `@fabric.task`. `store`: `memory`,
-    `sqlite`, `postgresql` (the database named by FLOWFABRIC_TEST_URL) or a URL. `start`: the first
-    instant. `replay`: `strict` replays every run that recorded something from every prefix of its
-    journal; `always` also gives each handler back after each step; `off` does neither.
+    `sqlite`, `postgresql` (a database made on the server of FLOWFABRIC_TEST_URL) or a URL.
+    `start`: the first instant. `replay`: `strict` replays every run that recorded something from
+    every prefix of its journal; `always` also gives each handler back after each step; `off` does
+    neither.
 
     ```
     async def test_publish(fabric: TestFabric) -> None:
@@ -122,10 +123,12 @@ class TestFabric(FaultMethods):
         """Open the store. It must be done in the loop of the test."""
         loop = virtual_loop()
         self._adopt()
+        with loop.in_store():
+            self.ff.url = await self._store.prepare()
         stage = Stage(
             self.ff,
             loop,
-            url=self._store.url,
+            url=self.ff.url,
             config=self._store.config,
             start_ms=self._start_ms,
             faults=self._faults,
@@ -228,10 +231,11 @@ class TestFabric(FaultMethods):
         try:
             await move()
         except Stuck as error:
-            if "is " in str(error):
+            if error.is_explained:
                 raise
             unended = await stage.unended()
-            raise Stuck(f"{error}. {await stage.why(unended)}") from None
+            why = await stage.why(unended)
+            raise Stuck(f"{error}. {why}", is_explained=True) from None
         await self._look_at_waits()
         if self.replay != "off":
             await self._check_replays()

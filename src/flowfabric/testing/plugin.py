@@ -1,25 +1,28 @@
-"""The plugin for pytest: fixtures, a mark, async tests, and the check with another hash seed."""
+"""The plugin for pytest: fixtures, a mark, async tests, and the check with another hash seed.
+
+Every session of pytest loads it, so it imports the kit where a test first needs it.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import inspect
 from collections.abc import Iterator
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import pytest
 
-from flowfabric.sdk.fabric import Fabric
-from flowfabric.testing.apps import load_app
-from flowfabric.testing.blocking import SyncTestFabric
-from flowfabric.testing.elsewhere import Elsewhere
-from flowfabric.testing.fabric import TestFabric
-from flowfabric.testing.loop import VirtualLoop
+if TYPE_CHECKING:
+    from flowfabric.sdk.fabric import Fabric
+    from flowfabric.testing.blocking import SyncTestFabric
+    from flowfabric.testing.elsewhere import Elsewhere
+    from flowfabric.testing.fabric import TestFabric
+    from flowfabric.testing.loop import VirtualLoop
 
 _MARK: Final = "flowfabric"
 _KEY: Final = "flowfabric_elsewhere"
-_ELSEWHERE: Final = pytest.StashKey[Elsewhere]()
-_LOOP: Final = pytest.StashKey[VirtualLoop]()
+_ELSEWHERE: Final[pytest.StashKey[Elsewhere]] = pytest.StashKey()
+_LOOP: Final[pytest.StashKey[VirtualLoop]] = pytest.StashKey()
 _PROBLEMS: Final = pytest.StashKey[list[str]]()
 
 
@@ -36,12 +39,13 @@ def pytest_configure(config: pytest.Config) -> None:
         "markers",
         "flowfabric(app, store, replay, start): the fabric of a test, as `TestFabric` takes it",
     )
-    config.stash[_ELSEWHERE] = Elsewhere()
     config.stash[_PROBLEMS] = []
 
 
 def _options(request: pytest.FixtureRequest) -> tuple[Fabric | None, dict[str, Any]]:
     """Those of the mark nearest to the test, else those of the project."""
+    from flowfabric.testing.apps import load_app
+
     config = request.config
     options: dict[str, Any] = {
         "app": config.getini("flowfabric_app") or None,
@@ -55,6 +59,10 @@ def _options(request: pytest.FixtureRequest) -> tuple[Fabric | None, dict[str, A
 
 
 def _opened(request: pytest.FixtureRequest) -> Iterator[tuple[TestFabric, VirtualLoop]]:
+    from flowfabric.testing.elsewhere import Elsewhere
+    from flowfabric.testing.fabric import TestFabric
+    from flowfabric.testing.loop import VirtualLoop
+
     app, options = _options(request)
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:
         loop = cast("VirtualLoop", runner.get_loop())
@@ -64,7 +72,7 @@ def _opened(request: pytest.FixtureRequest) -> Iterator[tuple[TestFabric, Virtua
         try:
             yield fabric, loop
             loop.run_until_complete(fabric.close())
-            request.config.stash[_ELSEWHERE].take(fabric.recorded)
+            request.config.stash.setdefault(_ELSEWHERE, Elsewhere()).take(fabric.recorded)
         finally:
             loop.run_until_complete(fabric.close(checks=False))
 
@@ -79,6 +87,8 @@ def fabric(request: pytest.FixtureRequest) -> Iterator[TestFabric]:
 @pytest.fixture
 def sync_fabric(request: pytest.FixtureRequest) -> Iterator[SyncTestFabric]:
     """The same for a test without asyncio."""
+    from flowfabric.testing.blocking import SyncTestFabric
+
     for opened, loop in _opened(request):
         yield SyncTestFabric(opened, loop)
 
@@ -101,9 +111,8 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Replay what tests recorded in a process with another hash seed."""
     config = session.config
-    if not hasattr(config, "stash") or _ELSEWHERE not in config.stash:
-        return
-    problems = config.stash[_ELSEWHERE].check()
+    elsewhere = config.stash.get(_ELSEWHERE, None)
+    problems = [] if elsewhere is None else elsewhere.check()
     output = getattr(config, "workeroutput", None)
     if output is not None:  # of a worker of pytest-xdist: its controller tells
         output[_KEY] = problems

@@ -15,7 +15,7 @@ from flowfabric import limits
 from flowfabric.api.executions import WaitForOutcome, WaitForResult
 from flowfabric.api.flows import WaitForFlow
 from flowfabric.api.operation import Request
-from flowfabric.assemble import open_engine
+from flowfabric.assemble import open_engine, scratch_database
 from flowfabric.clock import paced_by
 from flowfabric.config import EngineConfig, test_url_from_environment
 from flowfabric.errors import InvalidInput
@@ -206,9 +206,9 @@ class Stage:
         while unended := await self.unended():
             when = await self.next_event()
             if when is None:
-                raise Stuck(
-                    f"nothing is due, and not all runs have ended. {await self.why(unended)}"
-                )
+                why = await self.why(unended)
+                text = f"nothing is due, and not all runs have ended. {why}"
+                raise Stuck(text, is_explained=True)
             self.loop.move_to(when)
             await self.settle()
 
@@ -241,6 +241,7 @@ class Store:
 
     def __init__(self, store: str, config: EngineConfig) -> None:
         self._folder: str | None = None
+        self._server: str | None = None
         # Ends are looked at after months have passed; what tasks say of themselves holds.
         forever = limits.DURATION_MS_MAX
         self.config = replace(config, loops=False, retention_ms=forever, event_retention_ms=forever)
@@ -260,9 +261,17 @@ class Store:
             if (url := test_url_from_environment()) is None:
                 detail = "store: set FLOWFABRIC_TEST_URL to a PostgreSQL database for tests"
                 raise InvalidInput(detail, field="store")
+            self._server = url
             return url
         detail = "store: memory, sqlite, postgresql or a URL"
         raise InvalidInput(detail, field="store")
+
+    async def prepare(self) -> str:
+        """The URL of the store. Processes that test at the same time share no database: each has
+        its own time."""
+        if self._server is not None:
+            self.url = await scratch_database(self._server)
+        return self.url
 
     def remove(self) -> None:
         """Leave nothing on the disk."""
