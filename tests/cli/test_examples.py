@@ -58,6 +58,16 @@ def test_an_agent_pays_once_for_what_it_thought(tmp_path: Path) -> None:
     assert "2 tries to publish, under 1 key" in done.stdout
 
 
+def test_a_month_of_reminders_is_tested_in_no_time(tmp_path: Path) -> None:
+    done = run("dunning.py", tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.splitlines() == [
+        "after 30 days: 3 reminders, waits for ['hand-over']",
+        "invoice 7: handed over",
+        "invoice 8: paid after 2",
+    ]
+
+
 def test_tokens_stream_to_two_readers_and_one_is_killed(tmp_path: Path) -> None:
     done = run("model_stream.py", tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
