@@ -382,9 +382,9 @@ class TestFabric(FaultMethods):
     # --- assertions ------------------------------------------------------------------------------
 
     async def assert_steps(self, run: HasId | str, steps: Sequence[str]) -> None:
-        """The keys of its recorded calls, in the order in which they ended."""
-        history = await self.history(run)
-        found = list(dict.fromkeys(entry.key for entry in history.entries))
+        """The keys of its recorded steps, in the order in which they ended."""
+        entries = (await self.history(run)).entries
+        found = list(dict.fromkeys(each.key for each in entries if each.kind is EntryKind.STEP))
         assert found == list(steps), f"recorded are {found}, expected {list(steps)}"  # noqa: S101
 
     def assert_ran_once(self, step: Target, run: HasId | str | None = None) -> None:
