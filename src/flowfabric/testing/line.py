@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, cast
 
 from flowfabric.api.backend import EngineBackend, LocalWorker
+from flowfabric.api.groups import ReadGroup
 from flowfabric.api.hints import Bell
 from flowfabric.api.operation import Request
 from flowfabric.errors import FlowFabricError
+from flowfabric.model.group import Delivery
+from flowfabric.model.record import replace
 from flowfabric.model.results import BackendCapabilities
 from flowfabric.testing.loop import VirtualLoop
 
@@ -36,16 +39,28 @@ class Line(EngineBackend):
         self._engine = engine
         self._loop = loop
         self._trouble = trouble
+        self.rung = asyncio.Event()  # events may have come
         self.waiting: set[asyncio.Future[None]] = set()  # calls that never return
 
     async def call(self, request: Request[R]) -> R:
         """There and back."""
         if self._trouble is not None:
             await self._trouble.before(self, (request,))
+        if isinstance(request, ReadGroup):
+            return cast("R", await self._next_events(request))
         reply = await self._counted(request)
         if self._trouble is not None:
             await self._trouble.after(self, (request,))
         return reply
+
+    async def _next_events(self, request: ReadGroup) -> Delivery:
+        """Wait until the test says that there may be some: the store would wait in real time."""
+        while True:
+            self.rung.clear()
+            taken = await self._counted(replace(request, wait_ms=0))
+            if taken.events:
+                return taken
+            await self.rung.wait()
 
     async def _counted(self, request: Request[R]) -> R:
         # A call that waits for something may wait for what only a test does.

@@ -145,12 +145,19 @@ class Stage:
             while is_moving:
                 await self.staff()
                 before = self._claims()
-                if self.faults.has_news and self._has_slow_hints:
-                    self.faults.has_news = False
-                    for hand in self.hands:
-                        hand.shift.look()
+                if self.faults.has_news:
+                    self._tell_news()
                 await self.loop.idle()
-                is_moving = self._claims() != before or await self._turn()
+                has_moved = self._claims() != before or self.faults.has_news
+                is_moving = has_moved or await self._turn()
+
+    def _tell_news(self) -> None:
+        """Let workers look for work and events that may have come."""
+        self.faults.has_news = False
+        for hand in self.hands:
+            hand.line.rung.set()
+            if self._has_slow_hints:
+                hand.shift.look()
 
     def _claims(self) -> int:
         return sum(hand.shift.claims for hand in self.hands)
