@@ -174,7 +174,7 @@ async def test_scenario_17_one_that_cannot_be_cancelled_is_named(
 
     monkeypatch.setattr(Locks, "load_unlocked", all_but_b)
     looks = count()  # the caller waits for ten of them, however slow they are
-    monkeypatch.setattr(waiting, "monotonic", lambda: next(looks) / 100)
+    monkeypatch.setattr(waiting, "stopwatch", lambda: next(looks) / 100)
     reply = await lab.engine.cancel_flow(flow_id=graph.flow_id, wait_ms=100)
     assert reply == PartiallyCancelled(ALL, everybody(graph), (graph.ids["b"],))
     assert await graph.states() == {"a": "cancelled", "b": "waiting", "c": "cancelled"}
