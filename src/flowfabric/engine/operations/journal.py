@@ -56,7 +56,7 @@ async def load_journal(machine: Machine, request: api.LoadJournal) -> JournalPag
 
 @answers(api.ReadJournal)
 async def read_journal(machine: Machine, request: api.ReadJournal) -> JournalPage:
-    """By anyone who may read."""
+    """For people: secrets stay hidden."""
     checked, after = machine.check_id(request.execution_id), _position(request.after)
     limit = check_integer(request.limit, field="limit", least=1, most=limits.PAGE_MAX)
     wants_values = check_flag(request.values, field="values")

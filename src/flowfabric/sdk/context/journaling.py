@@ -154,9 +154,8 @@ class Journaling(JournalFacts):
         if not children:
             return told(self._journal, outcomes, return_exceptions=return_exceptions)
         told(self._journal, outcomes, return_exceptions=True)  # what ends the handler
-        answers = iter(await self._family.gather(children))
-        rest = iter(outcomes)
-        merged = [next(answers) if isinstance(work, Child) else next(rest) for work in works]
+        answers = await self._family.gather(children)
+        merged = _in_order(works, answers, outcomes)
         return told(self._journal, merged, return_exceptions=return_exceptions)
 
     async def first_of(self, *works: Any, successes: bool = False) -> tuple[int, Any]:
@@ -252,9 +251,8 @@ class SyncJournaling(JournalFacts):
         if not children:
             return told(self._journal, outcomes, return_exceptions=return_exceptions)
         told(self._journal, outcomes, return_exceptions=True)
-        answers = iter(self._owner.wait_for(self._family.gather(children)))
-        rest = iter(outcomes)
-        merged = [next(answers) if isinstance(work, Child) else next(rest) for work in works]
+        answers = self._owner.wait_for(self._family.gather(children))
+        merged = _in_order(works, answers, outcomes)
         return told(self._journal, merged, return_exceptions=return_exceptions)
 
     def map(
@@ -281,3 +279,9 @@ class SyncJournaling(JournalFacts):
     def flush(self) -> None:
         """Return when everything recorded so far is durable."""
         self._owner.wait_for(self._journal.outbox.flush())
+
+
+def _in_order(works: Iterable[Any], children: list[Any], others: list[Any]) -> list[Any]:
+    """The answers of children and of everything else, each at its place."""
+    answers, rest = iter(children), iter(others)
+    return [next(answers) if isinstance(work, Child) else next(rest) for work in works]

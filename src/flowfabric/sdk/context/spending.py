@@ -21,12 +21,11 @@ from flowfabric.model.results import Claimed
 from flowfabric.sdk.durations import Duration, to_ms
 from flowfabric.sdk.errors import BudgetExceeded, JournaledCallError, Stopped
 from flowfabric.sdk.journal.journal import Journal
-from flowfabric.sdk.journal.scopes import Scope, own_scope
+from flowfabric.sdk.journal.scopes import Scope, name_with, own_scope
 
 _LOGGER = logging.getLogger("flowfabric.task")
 _REPEAT_TTL_MS: Final = 600_000  # as long as a report may be repeated because its reply was lost
 HOLD_FOR: Final = "1h"
-_IN_NAMES: Final = str.maketrans("/#[]", "____")
 T = TypeVar("T")
 
 
@@ -117,7 +116,7 @@ class Hold:
         except JournaledCallError:
             return
         self._scope = scope
-        self._key = scope.key(f"spend:{self.budget}".translate(_IN_NAMES)).now
+        self._key = scope.key(name_with("spend", self.budget)).now
         self._asked = scope.journal.ask(scope, self._key, kind=EntryKind.SPEND)
 
     @property

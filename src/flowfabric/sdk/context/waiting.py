@@ -35,11 +35,10 @@ from flowfabric.sdk.context.suspending import Suspend
 from flowfabric.sdk.durations import Duration, Moment, instant_ms, to_ms
 from flowfabric.sdk.errors import Suspension, WaitTimedOut
 from flowfabric.sdk.journal.journal import Failure, Journal
-from flowfabric.sdk.journal.scopes import Scope, own_scope
+from flowfabric.sdk.journal.scopes import Scope, name_with, own_scope
 
 T = TypeVar("T")
 HOLD_UNDER_MS: Final = 1_000  # a shorter sleep keeps the worker
-_IN_NAMES: Final = str.maketrans("/#[]", "____")
 _UNTIL: Final[msgspec.json.Decoder[int]] = msgspec.json.Decoder(int)
 
 
@@ -57,7 +56,7 @@ MISSING: Final = Missing()
 class Approval:
     """How people decided. It is true if they approved.
 
-    `by`: who they are, in the order they spoke. `answers`: each with the form that was filled in.
+    `by`: their names, in the order they spoke. `answers`: each with the form that was filled in.
     """
 
     ok: bool
@@ -154,10 +153,6 @@ class WaitCall:
         return error
 
 
-def _named(word: str, place: str) -> str:
-    return f"{word}:{place.translate(_IN_NAMES)}"[:200]
-
-
 async def sleep_until(owner: Any, scope: Scope, until: Moment) -> None:
     """Until an instant, or for a time from now on."""
     length = None if isinstance(until, datetime) else to_ms(until, field="sleep")
@@ -221,7 +216,7 @@ async def wait_for(
 ) -> Any:
     """The payload of the next signal at a place."""
     wait = signal_at(place, expect=kind)
-    call, outcome = await wait_on(owner, scope, _named("wait", _key_of(place)), wait, timeout)
+    call, outcome = await wait_on(owner, scope, name_with("wait", _key_of(place)), wait, timeout)
     if not outcome.signals:
         if not isinstance(default, Missing):
             return default
@@ -234,7 +229,7 @@ async def wait_signals(
     owner: Any, scope: Scope, wait: Waitable, timeout: Moment | None
 ) -> tuple[ReceivedSignal, ...]:
     """The signals that met a condition."""
-    name = _named("wait", "+".join(key for key, _ in as_wait(wait).places) or "signals")
+    name = name_with("wait", "+".join(key for key, _ in as_wait(wait).places) or "signals")
     call, outcome = await wait_on(owner, scope, name, wait, timeout)
     if outcome.cause is not ResumeCause.SIGNAL:
         raise call.timed_out(_why_not(outcome))
@@ -246,7 +241,9 @@ async def wait_approval(
 ) -> Approval:
     """How people decided."""
     wait = approval_of(place, of, expect=form)
-    call, outcome = await wait_on(owner, scope, _named("approval", _key_of(place)), wait, timeout)
+    call, outcome = await wait_on(
+        owner, scope, name_with("approval", _key_of(place)), wait, timeout
+    )
     if outcome.cause is not ResumeCause.SIGNAL:
         raise call.timed_out(_why_not(outcome))
     came = received(outcome.signals)

@@ -23,6 +23,8 @@ if TYPE_CHECKING:  # a scope belongs to a journal
     from flowfabric.sdk.journal.journal import Journal
 
 _FORBIDDEN: Final = frozenset("/#[]")
+_IN_NAMES: Final = str.maketrans("/#[]", "____")
+_SUBJECT_LENGTH: Final = 100  # characters, so that a key has room for its scope
 _checked: dict[str, str] = {}  # names are the same few
 
 
@@ -170,6 +172,15 @@ def check_step_name(name: object, *, field: str = "name") -> str:
     if len(_checked) < limits.PAGE_MAX:
         _checked[text] = text
     return text
+
+
+def name_with(word: str, subject: str) -> str:
+    """The name of a call about something that may have any name.
+
+    >>> name_with("wait", "a/b")
+    'wait:a_b'
+    """
+    return f"{word}:{subject.translate(_IN_NAMES)}"[:_SUBJECT_LENGTH]
 
 
 def check_step_key(key: object) -> str:

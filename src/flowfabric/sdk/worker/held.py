@@ -302,7 +302,7 @@ class Held:
             )
 
     async def hold(self, why: str) -> None:
-        """Wait for an operator, who ends it as any other wait."""
+        """Wait until an operator lets it go on, as any other wait."""
         text = clip_text(why, limits.REASON_BYTES, field="reason")
         request = SuspendRequest(
             resume_condition=OperatorOnly(),
