@@ -407,3 +407,30 @@ def test_a_race_that_failed_is_run_again_and_a_sleep_in_it_keeps_its_end(url: st
         assert [(each.key, each.state) for each in waits] == [("first_of/0/sleep", EntryState.OPEN)]
 
     worked(ff, main)
+
+
+def test_another_may_win_when_a_race_is_run_again(url: str) -> None:
+    ff, ran = Fabric(url), []
+
+    @ff.step
+    async def second() -> str:
+        for _ in range(20):
+            await asyncio.sleep(0)
+        return "second"
+
+    async def first() -> str:
+        ran.append(1)
+        if len(ran) == 1:
+            raise ValueError("no step, and the first to end")
+        await asyncio.Event().wait()
+        return "first"
+
+    @ff.task(retries=1, backoff="1ms")
+    async def race(ctx: Context) -> list[Any]:
+        return list(await ctx.first_of(first(), second()))
+
+    async def main(ff: Fabric) -> None:
+        run = await ff.submit(race)
+        assert await run.result() == [1, "second"]
+
+    worked(ff, main)
