@@ -54,6 +54,7 @@ _ALL: Final[tuple[type[Living], ...]] = (
     streaming.Sharing,
     lined.Logging,
     journaled.Journaled,
+    journaled.WaitInLine,
     counted.Tallied,
     owned.Leased,
     owned.Lapsed,
