@@ -23,6 +23,7 @@ FlowFabricError
     DependencyGroupDecided  DependentNotRunnable  EdgeInForce  EdgeNotInForce
     AlreadySuspended  ExecutionNotSuspended  TargetNotSignalable  WaitpointClosed
     WaitpointNotPending  WaitpointInUse  WaitpointOfOtherAttempt  PendingWaitpointExpired
+    WaitCycle
   StoreError             the storage, not the request
     StoreUnavailable       nothing was written; retrying is safe
     OutcomeUnknown         it may have been written; repeat it with the same fence or key
@@ -401,6 +402,10 @@ class WaitpointClosed(StateError):
 
 class WaitpointNotPending(StateError):
     """The waitpoint is closed, or waited on already. Make a new one to wait on."""
+
+
+class WaitCycle(StateError):
+    """Executions would wait for each other, for ever. Let one of them not wait."""
 
 
 class WaitpointInUse(StateError):

@@ -28,7 +28,7 @@ ORDER = {
         started_at completed_at purge_at failure_reason failure_category cancellation_reason
         cancelled_by progress_pct progress_message progress_updated_at aging_ms blocked_on
         blocked_until suspension_id signal_count signal_bytes side_holds open_group grant policy
-        tags bounds journal_index chapter_index
+        tags bounds journal_index chapter_index is_watched
     """,
     "Attempt": """
         execution_id attempt_index attempt_id attempt_type outcome lease_epoch worker_id
@@ -88,8 +88,9 @@ ORDER = {
     "WaitpointRow": """
         waitpoint_id execution_id attempt_index suspension_id waitpoint_key state token_kid
         created_at activated_at closed_at close_reason expires_at payload_type signal_count
-        matched_signal_count last_signal_at due_at
+        matched_signal_count last_signal_at due_at is_lasting
     """,
+    "WatchRow": "execution_id watcher_id waitpoint_id needs_all due_at",
     "SignalRow": """
         waitpoint_id sequence execution_id signal_id signal_name signal_category source_type
         source_identity correlation_id payload payload_encoding created_at accepted_at effect

@@ -6,6 +6,7 @@ from typing import Any
 
 from flowfabric.model.flow import AllSucceeded, AnySucceeded, OnSatisfied
 from flowfabric.model.journal import CodeMark
+from flowfabric.model.results import Claimed
 from flowfabric.model.suspension import Count, CountKind
 from tests.support.budgets import make_budget, report, reserve, spend
 from tests.support.flows import arrows, node, submit
@@ -46,6 +47,7 @@ async def history(lab: Lab, name: str) -> None:
     await spend(lab, running.execution_id, {"tokens": 3}, budget_id=name, idempotency_key=name)
     await report(lab, {"tokens": 1}, budget_id=name, dedup_key=name)
     await wait(lab, name)
+    await watch(lab, name, running)
     await flows(lab, name)
     await lab.create(delay_until=lab.now + 700_000, **here)
     held = await lab.create(**here)
@@ -72,6 +74,15 @@ async def wait(lab: Lab, name: str) -> None:
         timeout_at=lab.now + 800_000,
     )
     await waiting.send(idempotency_key=name, payload=b"{}")
+
+
+async def watch(lab: Lab, name: str, running: Claimed) -> None:
+    """A wait for the end of another execution, and an end that others have yet to be told of."""
+    watcher, over = await lab.started(lane_id=name), await lab.started(lane_id=name)
+    ids = [running.execution_id, over.execution_id]
+    await lab.engine.watch_executions(watcher.handle, execution_ids=ids)
+    await lab.engine.complete(over.handle)
+    await lab.engine.complete(watcher.handle)
 
 
 async def flows(lab: Lab, name: str) -> None:

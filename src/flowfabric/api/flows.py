@@ -25,9 +25,11 @@ from flowfabric.errors import (
     InvalidCursor,
     InvalidDependency,
     InvalidTagKey,
+    JournalFull,
     NotFound,
     SelfReferencingEdge,
     StaleGraphRevision,
+    WaitCycle,
     WaitTimeout,
 )
 from flowfabric.model.flow import (
@@ -66,6 +68,7 @@ from flowfabric.model.flow_results import (
     Withdrawn,
 )
 from flowfabric.model.handle import Handle
+from flowfabric.model.journal import NewEntry
 from flowfabric.model.record import Record
 
 # --- whole graphs --------------------------------------------------------------------------------
@@ -336,19 +339,22 @@ class AckCancelMember(Request[None], frozen=True, kw_only=True):
     Kind.WRITE,
     Scope.WORKER,
     positional=("handle", "children"),
-    errors=(*BY_HANDLE, *NEW_WORK, FlowAlreadyTerminal),
+    errors=(*BY_HANDLE, *NEW_WORK, JournalFull, FlowAlreadyTerminal),
 )
 class SpawnChildren(Request[Spawned], frozen=True, kw_only=True):
     """Record executions as children of the one the handle owns, in its flow.
 
     A child with an idempotency key that the parent used before is the one it spawned then.
+    `entries`: added to the journal in the same transaction. The value of one of kind `spawn`
+    says how many of the children, in order, it is about; their ids are recorded.
     """
 
     handle: Handle
     children: Sequence[NewExecution]
+    entries: Sequence[NewEntry] = ()
 
 
-@operation("wait_children", Kind.WRITE, Scope.WORKER, errors=BY_HANDLE)
+@operation("wait_children", Kind.WRITE, Scope.WORKER, errors=(*BY_HANDLE, WaitCycle))
 class WaitChildren(Request[ChildrenAwaited], frozen=True, kw_only=True):
     """Let go of the lease until every child has ended; without any it goes on at once."""
 

@@ -206,6 +206,7 @@ from flowfabric.api.waits import (
     ListWaits,
     ObserveSignals,
     ReadResumeInfo,
+    ReadSignals,
     ReadWaitpointToken,
     ResumeExecution,
     Signal,
@@ -213,6 +214,7 @@ from flowfabric.api.waits import (
     SuspendByTriple,
     SuspendRequest,
     WaitInfo,
+    WatchExecutions,
 )
 from flowfabric.api.words import (
     BlockingReasonGiven,
@@ -352,6 +354,7 @@ from flowfabric.model.suspension import (
     WaitpointInfo,
     WaitpointRow,
 )
+from flowfabric.model.watch import Watching
 from flowfabric.model.worker import Worker
 
 R = TypeVar("R")
@@ -1294,15 +1297,34 @@ class Methods(ABC):
         waitpoint_key: str,
         expires_in_ms: int,
         payload_type: str | None = None,
+        entries: Sequence[NewEntry] = (),
     ) -> WaitpointDetails:
-        """An address with its token, before the suspension: early signals are kept for it."""
+        """An address with its token, before the suspension: early signals are kept for it.
+
+        `entries`: added to the journal in the same transaction; the last one refers to the
+        waitpoint, which then outlives its attempt: the next one finds it.
+        """
         return await self.call(
             CreateWaitpoint(
                 handle=handle,
                 waitpoint_key=waitpoint_key,
                 expires_in_ms=expires_in_ms,
                 payload_type=payload_type,
+                entries=entries,
             )
+        )
+
+    async def watch_executions(
+        self, handle: Handle, *, execution_ids: Sequence[str], needs_all: bool = True
+    ) -> Watching:
+        """Have a signal when one of some executions has ended, or all have.
+
+        The reply names those that have not ended, and a pending waitpoint to wait on. It names no
+        waitpoint where all have ended, or without `needs_all` one has: that is to be looked at
+        first. An execution watches for one wait at a time.
+        """
+        return await self.call(
+            WatchExecutions(handle=handle, execution_ids=execution_ids, needs_all=needs_all)
         )
 
     async def resume_execution(
@@ -1374,6 +1396,12 @@ class Methods(ABC):
     async def resume_info(self, handle: Handle) -> ResumeInfo | None:
         """What ended the last wait of this attempt; nothing for a fresh one."""
         return await self.call(ReadResumeInfo(handle=handle))
+
+    async def read_signals(
+        self, handle: Handle, *, waitpoint_ids: Sequence[str]
+    ) -> dict[str, tuple[ResumeSignal, ...]]:
+        """The signals at waitpoints of this execution, by waitpoint, in the order they came."""
+        return await self.call(ReadSignals(handle=handle, waitpoint_ids=waitpoint_ids))
 
     async def list_pending_waitpoints(
         self, *, execution_id: str, cursor: str | None = None, limit: int = limits.PAGE_DEFAULT
@@ -1690,12 +1718,16 @@ class Methods(ABC):
         """
         return await self.call(AckCancelMember(flow_id=flow_id, execution_id=execution_id))
 
-    async def spawn_children(self, handle: Handle, children: Sequence[NewExecution]) -> Spawned:
+    async def spawn_children(
+        self, handle: Handle, children: Sequence[NewExecution], *, entries: Sequence[NewEntry] = ()
+    ) -> Spawned:
         """Record executions as children of the one the handle owns, in its flow.
 
         A child with an idempotency key that the parent used before is the one it spawned then.
+        `entries`: added to the journal in the same transaction. The value of one of kind `spawn`
+        says how many of the children, in order, it is about; their ids are recorded.
         """
-        return await self.call(SpawnChildren(handle=handle, children=children))
+        return await self.call(SpawnChildren(handle=handle, children=children, entries=entries))
 
     async def wait_children(self, handle: Handle) -> ChildrenAwaited:
         """Let go of the lease until every child has ended; without any it goes on at once."""

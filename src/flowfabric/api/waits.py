@@ -21,6 +21,7 @@ from flowfabric.errors import (
     InvalidCursor,
     KeyringEmpty,
     NotFound,
+    WaitCycle,
     WaitpointAlreadyExists,
     WaitpointInUse,
 )
@@ -48,6 +49,7 @@ from flowfabric.model.suspension import (
     WaitpointInfo,
     WaitpointRow,
 )
+from flowfabric.model.watch import Watching
 from flowfabric.model.words import TimeoutBehavior
 
 # --- what requests hold --------------------------------------------------------------------------
@@ -67,11 +69,20 @@ class UsePending(Record, frozen=True, tag=True):
     waitpoint_key: str
 
 
+class StayPending(Record, frozen=True, tag=True):
+    """The same, but it stays pending when this wait is over: its signals count for this one and
+    for the next."""
+
+    waitpoint_id: str
+    waitpoint_key: str
+
+
 class SuspendRequest(Record, frozen=True, kw_only=True):
     """What to wait for, and what happens if it does not come."""
 
     resume_condition: ResumeCondition
-    waitpoints: tuple[Fresh | UsePending, ...] = ()  # none: one new waitpoint per key referred to
+    # none: one new waitpoint per key referred to
+    waitpoints: tuple[Fresh | UsePending | StayPending, ...] = ()
     reason_code: ReasonCodeGiven = ReasonCode.WAITING_FOR_SIGNAL
     requested_by: RequestedByGiven = RequestedBy.WORKER
     timeout_at: int | None = None
@@ -171,15 +182,39 @@ class SuspendByTriple(Request[Suspended | AlreadyMet], frozen=True, kw_only=True
     "create_waitpoint",
     Kind.WRITE,
     Scope.WORKER,
-    errors=(*BY_HANDLE, KeyringEmpty, WaitpointAlreadyExists),
+    errors=(*BY_HANDLE, *JOURNALED, KeyringEmpty, WaitpointAlreadyExists),
 )
 class CreateWaitpoint(Request[WaitpointDetails], frozen=True, kw_only=True):
-    """An address with its token, before the suspension: early signals are kept for it."""
+    """An address with its token, before the suspension: early signals are kept for it.
+
+    `entries`: added to the journal in the same transaction; the last one refers to the
+    waitpoint, which then outlives its attempt: the next one finds it.
+    """
 
     handle: Handle
     waitpoint_key: str
     expires_in_ms: int
     payload_type: str | None = None
+    entries: Sequence[NewEntry] = ()
+
+
+@operation(
+    "watch_executions",
+    Kind.WRITE,
+    Scope.WORKER,
+    errors=(*BY_HANDLE, KeyringEmpty, WaitCycle),
+)
+class WatchExecutions(Request[Watching], frozen=True, kw_only=True):
+    """Have a signal when one of some executions has ended, or all have.
+
+    The reply names those that have not ended, and a pending waitpoint to wait on. It names no
+    waitpoint where all have ended, or without `needs_all` one has: that is to be looked at
+    first. An execution watches for one wait at a time.
+    """
+
+    handle: Handle
+    execution_ids: Sequence[str]
+    needs_all: bool = True
 
 
 @operation("resume_execution", Kind.WRITE, Scope.OPERATE, errors=(NotFound, ExecutionNotSuspended))
@@ -268,6 +303,14 @@ class ReadResumeInfo(Request[ResumeInfo | None], frozen=True, kw_only=True):
     """What ended the last wait of this attempt; nothing for a fresh one."""
 
     handle: Handle
+
+
+@operation("read_signals", Kind.READ, Scope.WORKER, errors=(HandleFromOtherBackend,))
+class ReadSignals(Request[dict[str, tuple[ResumeSignal, ...]]], frozen=True, kw_only=True):
+    """The signals at waitpoints of this execution, by waitpoint, in the order they came."""
+
+    handle: Handle
+    waitpoint_ids: Sequence[str]
 
 
 @operation("list_pending_waitpoints", Kind.READ, Scope.READ, errors=(NotFound, InvalidCursor))

@@ -27,6 +27,9 @@ class EntryKind(StrEnum):
     PATCH = "patch"  # that a change of the code applies
     WINNER = "winner"  # which of several branches was first
     WAIT = "wait"  # a wait; how it ended is told by the suspension it refers to
+    WAITPOINT = "waitpoint"  # an address that was handed out: the waitpoint it refers to
+    SPAWN = "spawn"  # children, by their ids
+    ENDED = "ended"  # how executions ended that were waited for, as far as it may change
 
 
 class EntryState(StrEnum):

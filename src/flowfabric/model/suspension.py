@@ -8,7 +8,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Annotated
 
-from flowfabric.model.columns import Instant, Text
+from flowfabric.model.columns import Counter, Instant, Text
 from flowfabric.model.record import Record
 from flowfabric.model.state import BlockingReason
 from flowfabric.model.words import TimeoutBehavior
@@ -209,6 +209,7 @@ class WaitpointRow(Record, frozen=True):
     matched_signal_count: int = 0
     last_signal_at: Instant | None = None
     due_at: Instant | None = None  # when a pending one expires
+    is_lasting: Counter = 0  # 1: recorded in the journal, so that it outlives its attempt
 
 
 class SignalRow(Record, frozen=True):

@@ -26,6 +26,7 @@ from flowfabric.stores.tables import (
     SIGNALS,
     TABLES,
     WAITPOINTS,
+    WATCHES,
     Key,
     Table,
 )
@@ -293,6 +294,7 @@ WAITPOINTS_OF: Final = Index(
     "ff_waitpoint_execution", WAITPOINTS, "execution_id", also=("closed_at",)
 )
 SIGNALS_OF: Final = Index("ff_signal_execution", SIGNALS, "execution_id")
+WATCHES_OF: Final = Index("ff_watch_watcher", WATCHES, "watcher_id", "waitpoint_id")
 
 # Rows by the time at which the loop acts on them, or at which they expire.
 DUE_OF: Final[dict[Table[Any], Index[Any]]] = {
@@ -320,6 +322,7 @@ INDEXES: Final[tuple[Index[Any], ...]] = (
     ADMISSIONS_OF,
     WAITPOINTS_OF,
     SIGNALS_OF,
+    WATCHES_OF,
     *DUE_OF.values(),
 )
 

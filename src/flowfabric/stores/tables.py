@@ -44,6 +44,7 @@ from flowfabric.model.suspension import (
     SuspensionRow,
     WaitpointRow,
 )
+from flowfabric.model.watch import WatchRow
 from flowfabric.model.worker import Worker
 from flowfabric.stores.spoiled import SpoiledRow, intact
 
@@ -369,6 +370,8 @@ WAITPOINTS: Final = Table("ff_waitpoint", WaitpointRow, 1, of_execution=True)
 SIGNALS: Final = Table("ff_signal", SignalRow, 2, of_execution=True)
 SIGNAL_KEYS: Final = Table("ff_signal_dedup", SignalKeyRow, 2)
 SUSPEND_KEYS: Final = Table("ff_suspend_dedup", SuspendKeyRow, 2, of_execution=True)
+# Not deleted with the execution they name: an end must reach all that wait for it.
+WATCHES: Final = Table("ff_watch", WatchRow, 2)
 # Replies to owners at the end of leases, for executions that go on.
 ANSWERS: Final = Table("ff_lease_answer", AnswerRow, 2, of_execution=True)
 SECRETS: Final = Table("ff_waitpoint_hmac", SecretRow, 1)
@@ -437,6 +440,7 @@ TIMED_TABLES: Final[tuple[Table[Any], ...]] = (
     WAITPOINTS,
     FLOWS,
     FLOW_TASKS,
+    WATCHES,
 )
 SWEPT_TABLES: Final[tuple[Table[Any], ...]] = (
     KEYS,
@@ -465,6 +469,7 @@ TABLES: Final[tuple[Table[Any], ...]] = (
     SIGNALS,
     SIGNAL_KEYS,
     SUSPEND_KEYS,
+    WATCHES,
     ANSWERS,
     SECRETS,
     FLOWS,

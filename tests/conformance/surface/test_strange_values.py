@@ -127,6 +127,7 @@ USUAL: dict[str, Any] = {
     "usage": Usage(custom={"tokens": 1}),
     "value": "x",
     "waitpoint_id": "nowhere",
+    "waitpoint_ids": ("nowhere",),
     "waitpoint_key": "k",
     "worker_id": "w1",
     "worker_instance_id": "w1-1",

@@ -43,6 +43,7 @@ _ALL: Final[tuple[type[Living], ...]] = (
     suspended.TimedWait,
     suspended.ResumedWait,
     suspended.RotatedKey,
+    suspended.Watching,
     flowing.Diamond,
     flowing.Joins,
     flowing.Deferred,

@@ -6,15 +6,17 @@ from typing import Any, Final
 
 import pytest
 
-from flowfabric.api.waits import Fresh, Signal, SuspendRequest, UsePending
+from flowfabric.api.waits import Fresh, Signal, StayPending, SuspendRequest, UsePending
 from flowfabric.errors import InvalidPayload, InvalidToken, WaitpointClosed
 from flowfabric.model.event import OperatorEventType
 from flowfabric.model.handle import HandleKind
+from flowfabric.model.journal import EntryKind
 from flowfabric.model.results import Claimed
 from flowfabric.model.state import BlockingReason, PublicState
 from flowfabric.model.suspension import (
     AllOf,
     AlreadyMet,
+    AnyOf,
     Count,
     CountKind,
     OperatorOnly,
@@ -31,6 +33,7 @@ from flowfabric.model.suspension import (
     WaitpointState,
 )
 from flowfabric.model.words import TimeoutBehavior
+from tests.support.journal import entry
 from tests.support.lab import Lab
 from tests.support.living.kind import BYTES, HOUR_MS, SHORT_MS, Living, Notes, handle, noted
 
@@ -332,3 +335,40 @@ class RotatedKey(Wait):
         notes["late"]["at"]["a"][1] = token.reveal()
         assert await self.send(lab, notes["late"], "a") is SignalEffect.RESUMED
         await self.complete(lab, await self.resume(lab, notes["late"]))
+
+
+class Watching(Wait):
+    """One waits for the end of another, at a waitpoint that stays pending."""
+
+    async def begin(self, lab: Lab) -> Notes:
+        other = await self.start(lab)
+        claimed = await self.start(lab, kind="watcher")
+        watch = await lab.engine.watch_executions(
+            claimed.handle, execution_ids=[other.execution_id]
+        )
+        assert watch.waitpoint_id is not None
+        place = await lab.engine.create_waitpoint(
+            claimed.handle,
+            waitpoint_key="reply",
+            expires_in_ms=HOUR_MS,
+            entries=(entry(0, "waitpoint:reply", None, kind=EntryKind.WAITPOINT),),
+        )
+        request = SuspendRequest(
+            resume_condition=AnyOf((Single("__ended"), Single("reply"))),
+            waitpoints=(
+                UsePending(watch.waitpoint_id, "__ended"),
+                StayPending(place.waitpoint_id, "reply"),
+            ),
+        )
+        assert isinstance(await lab.engine.suspend(claimed.handle, request), Suspended)
+        return {**self.addresses(claimed, (place,)), "other": noted(other)}
+
+    async def go_on(self, lab: Lab, notes: Notes) -> None:
+        await lab.engine.complete(handle(lab, notes["other"]))
+        await lab.direct.move_due()
+        claimed = await self.resume(lab, notes)
+        await self.send(lab, notes, "reply")  # its own place is open as before
+        place = notes["at"]["reply"][0]
+        found = await lab.engine.read_signals(claimed.handle, waitpoint_ids=[place])
+        assert [each.signal_name for each in found[place]] == ["go"]
+        await self.complete(lab, claimed)

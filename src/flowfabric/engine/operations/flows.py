@@ -10,6 +10,7 @@ from flowfabric.api import flows as api
 from flowfabric.engine.due_work import move_due
 from flowfabric.engine.machine import Machine
 from flowfabric.engine.operations.flow_requests import to_children, to_submit
+from flowfabric.engine.operations.new_entries import checkpoint_command
 from flowfabric.engine.operations.performing import answers, commands
 from flowfabric.engine.operations.waiting import left_s, wait_until
 from flowfabric.errors import FlowAlreadyTerminal, FlowFabricError, InvalidInput
@@ -25,9 +26,11 @@ from flowfabric.kernel.flow.graph import (
     WithdrawEdge,
 )
 from flowfabric.kernel.flow.resolve import CascadeFrom, ResolveEdge
+from flowfabric.kernel.journal.checkpoint import Checkpoint, children_of
 from flowfabric.model.checks import (
     check_flag,
     check_integer,
+    check_list,
     check_name,
     check_tag_key,
     check_tag_value,
@@ -54,6 +57,7 @@ from flowfabric.model.flow_results import (
     PartiallyCancelled,
     Spawned,
 )
+from flowfabric.model.journal import EntryKind
 from flowfabric.model.limit_checks import check_word
 from flowfabric.model.record import replace
 from flowfabric.stores.tables import FLOW_TASKS
@@ -300,14 +304,28 @@ async def spawn_children(machine: Machine, request: api.SpawnChildren) -> Spawne
     """Create in the flow of their parent, which only the transaction knows."""
     handle = machine.check_handle(request.handle)
     creates = to_children(handle.execution_id, request.children, machine.config)
+    several = check_list(request.entries, field="entries")
+    entries = checkpoint_command(handle, several, None, machine.config) if several else None
+    if entries is not None:
+        _check_counts(entries, len(creates))
     await machine.known.ensure(creates, knows_flow=False)
     command = SpawnChildren(
         execution_id=handle.execution_id,
         fence=handle.fence,
         children=tuple(creates),
         flow_budgets=machine.known.flow_budgets(creates),
+        entries=entries,
     )
     return await machine.execute(command)
+
+
+def _check_counts(command: Checkpoint, children: int) -> None:
+    """Every child belongs to an entry."""
+    spawns = [each for each in command.entries if each.kind is EntryKind.SPAWN]
+    told = sum(map(children_of, spawns))
+    if told != children:
+        detail = f"entries: those of kind spawn are about {told} children, and there are {children}"
+        raise InvalidInput(detail, field="entries")
 
 
 @commands(api.WaitChildren)

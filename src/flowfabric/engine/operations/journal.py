@@ -15,7 +15,7 @@ from flowfabric.kernel.execution.fence import refuse_unless_owner
 from flowfabric.kernel.journal.checkpoint import Checkpoint
 from flowfabric.model.checks import check_flag, check_integer
 from flowfabric.model.execution import Execution
-from flowfabric.model.journal import EntryRow, EntryState, JournalEntry, JournalPage
+from flowfabric.model.journal import EntryKind, EntryRow, EntryState, JournalEntry, JournalPage
 from flowfabric.model.record import replace
 from flowfabric.stores.base import Reader
 from flowfabric.stores.indexes import Search, by_key
@@ -46,7 +46,7 @@ async def load_journal(machine: Machine, request: api.LoadJournal) -> JournalPag
             raise refusal.to_error()
         where = (handle.execution_id, execution.journal_index, execution.chapter_index)
         page = await _page(reader, where, after, _LOADED, hides_secrets=False)
-        waits = [each.refers_to for each in page.entries if each.refers_to is not None]
+        waits = _waits_of(page)
         if not waits:
             return page
         return replace(page, outcomes=await outcomes_of(reader, handle.execution_id, waits))
@@ -76,9 +76,15 @@ async def read_journal(machine: Machine, request: api.ReadJournal) -> JournalPag
     return await machine.read(work)
 
 
+def _waits_of(page: JournalPage) -> list[str]:
+    """The suspensions that entries refer to."""
+    waits = (each for each in page.entries if each.kind is EntryKind.WAIT)
+    return [each.refers_to for each in waits if each.refers_to is not None]
+
+
 async def _with_ended_waits(reader: Reader, execution_id: str, page: JournalPage) -> JournalPage:
     """Waits that are over are shown so: the entry was written when they began."""
-    keys: list[Key] = [(execution_id, each.refers_to) for each in page.entries if each.refers_to]
+    keys: list[Key] = [(execution_id, each) for each in _waits_of(page)]
     if not keys:
         return page
     found = await reader.peek_rows(SUSPENSIONS, keys)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from flowfabric import limits
 from flowfabric.api import waits as api
 from flowfabric.api.executions import ListExecutions
 from flowfabric.api.page import Page, at_instant, at_name
@@ -15,11 +16,11 @@ from flowfabric.engine.operations.listing import Listing, check_limit
 from flowfabric.engine.operations.performing import answers
 from flowfabric.engine.unit.corrupt import readable
 from flowfabric.engine.unit.waits import EVERY_SECRET
-from flowfabric.errors import KeyringEmpty, NotFound
+from flowfabric.errors import InvalidInput, KeyringEmpty, NotFound
 from flowfabric.kernel.execution.transition import operator_event
 from flowfabric.kernel.explain.waits import WaitLook, in_words, lines_of, progress_of
 from flowfabric.kernel.wait.condition import names_for
-from flowfabric.kernel.wait.episode import signals_of
+from flowfabric.kernel.wait.episode import resume_signal, signals_of
 from flowfabric.kernel.wait.token import current, fingerprint, mint
 from flowfabric.model.checks import check_list, check_name
 from flowfabric.model.event import OperatorEventType
@@ -95,6 +96,34 @@ async def outcomes_of(
     rows = await reader.peek_rows(SUSPENSIONS, keys)
     over = [row for row in rows.values() if row.cause is not None]
     return await _infos(reader, execution_id, over)
+
+
+@answers(api.ReadSignals)
+async def read_signals(
+    machine: Machine, request: api.ReadSignals
+) -> dict[str, tuple[ResumeSignal, ...]]:
+    """At waitpoints of the handle's execution; others are left out."""
+    handle = machine.check_handle(request.handle)
+    several = check_list(request.waitpoint_ids, field="waitpoint_ids")
+    if len(several) > limits.CREATE_MAX:
+        detail = f"waitpoint_ids: more than {limits.CREATE_MAX}"
+        raise InvalidInput(detail, field="waitpoint_ids")
+    keys: list[Key] = [(check_name(each, field="waitpoint_ids"),) for each in several]
+
+    async def work(reader: Reader) -> dict[str, tuple[ResumeSignal, ...]]:
+        rows = await reader.peek_rows(WAITPOINTS, keys)
+        own = [each for each in rows.values() if each.execution_id == handle.execution_id]
+        signals = await reader.peek_rows(SIGNALS, [(each.waitpoint_id,) for each in own])
+        return {
+            each.waitpoint_id: tuple(
+                resume_signal(signal, each.waitpoint_key)
+                for key, signal in sorted(signals.items())
+                if key[0] == each.waitpoint_id
+            )
+            for each in own
+        }
+
+    return await machine.read(work)
 
 
 async def _resume_info(reader: Reader, row: SuspensionRow) -> ResumeInfo:

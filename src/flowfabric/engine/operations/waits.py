@@ -11,7 +11,7 @@ from typing import Any
 
 from flowfabric import ids, limits
 from flowfabric.api import waits as api
-from flowfabric.api.waits import Fresh, SuspendRequest, UsePending
+from flowfabric.api.waits import Fresh, StayPending, SuspendRequest, UsePending
 from flowfabric.engine.machine import Machine
 from flowfabric.engine.operations.leases import check_fence
 from flowfabric.engine.operations.new_entries import checkpoint_command
@@ -23,7 +23,9 @@ from flowfabric.kernel.wait.resume import ExpireSuspension, ResumeExecution
 from flowfabric.kernel.wait.schema import check_schema
 from flowfabric.kernel.wait.suspend import SuspendExecution
 from flowfabric.kernel.wait.waitpoint import Binding, CloseWaitpoint, CreateWaitpoint
+from flowfabric.kernel.wait.watch import WatchExecutions
 from flowfabric.model.checks import (
+    check_flag,
     check_instant,
     check_integer,
     check_list,
@@ -117,7 +119,7 @@ def _digest(request: SuspendRequest) -> str:
 
 
 def _bindings(
-    asked: Sequence[Fresh | UsePending], condition: ResumeCondition
+    asked: Sequence[Fresh | UsePending | StayPending], condition: ResumeCondition
 ) -> tuple[Binding, ...]:
     """Waitpoints and the keys a condition refers to must be the same set."""
     if not isinstance(asked, tuple | list):
@@ -157,12 +159,13 @@ def _binding(asked: Any, index: int) -> Binding:
                 False,
                 check_schema(asked.payload_type),
             )
-        case UsePending():
+        case UsePending() | StayPending():
             name = check_name(asked.waitpoint_id, field=f"waitpoints[{index}].waitpoint_id")
-            return Binding(name, _waitpoint_key(asked.waitpoint_key), True)
+            stays = isinstance(asked, StayPending)
+            return Binding(name, _waitpoint_key(asked.waitpoint_key), True, stays_pending=stays)
         case _:
             field = f"waitpoints[{index}]"
-            raise InvalidInput(f"{field}: expected Fresh or UsePending", field=field)
+            raise InvalidInput(f"{field}: expected Fresh, UsePending or StayPending", field=field)
 
 
 # --- waitpoints ----------------------------------------------------------------------------------
@@ -172,6 +175,7 @@ def _binding(asked: Any, index: int) -> Binding:
 async def create_waitpoint(machine: Machine, request: api.CreateWaitpoint) -> WaitpointDetails:
     """A waitpoint, pending until a suspension uses it."""
     handle = machine.check_handle(request.handle)
+    several = check_list(request.entries, field="entries")
     command = CreateWaitpoint(
         execution_id=handle.execution_id,
         fence=handle.fence,
@@ -181,9 +185,27 @@ async def create_waitpoint(machine: Machine, request: api.CreateWaitpoint) -> Wa
             request.expires_in_ms, field="expires_in_ms", least=1, most=limits.DURATION_MS_MAX
         ),
         payload_type=check_schema(request.payload_type),
+        entries=checkpoint_command(handle, several, None, machine.config) if several else None,
     )
     made: WaitpointRow = await machine.execute(command)
     return WaitpointDetails(made.waitpoint_id, made.waitpoint_key, await token_of(machine, made))
+
+
+@commands(api.WatchExecutions)
+def watch_executions(machine: Machine, request: api.WatchExecutions) -> WatchExecutions:
+    """Watch by the owner."""
+    handle = machine.check_handle(request.handle)
+    several = check_list(request.execution_ids, field="execution_ids")
+    if not 1 <= len(several) <= limits.CREATE_MAX:
+        detail = f"execution_ids: {len(several)} is not between 1 and {limits.CREATE_MAX}"
+        raise InvalidInput(detail, field="execution_ids")
+    return WatchExecutions(
+        execution_id=handle.execution_id,
+        fence=handle.fence,
+        waitpoint_id=ids.new_secret_id(),
+        watched_ids=tuple(dict.fromkeys(machine.check_id(each) for each in several)),
+        needs_all=check_flag(request.needs_all, field="needs_all"),
+    )
 
 
 @answers(api.CloseWaitpoint)

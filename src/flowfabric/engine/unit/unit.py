@@ -12,6 +12,7 @@ from flowfabric.engine.unit.overlay import Overlay
 from flowfabric.engine.unit.streams import take_streams, want_streams
 from flowfabric.engine.unit.view import InvariantViolated, View
 from flowfabric.engine.unit.waits import Waits, want_waits
+from flowfabric.engine.unit.watches import Watches
 from flowfabric.kernel.command import Command, Needs
 from flowfabric.kernel.decision import Moment
 from flowfabric.kernel.execution.routing import Offer
@@ -46,6 +47,11 @@ class Unit:
     def waits(self) -> Waits:
         """Suspensions, waitpoints and signals."""
         return Waits(self.tx, self.view)
+
+    @cached_property
+    def watches(self) -> Watches:
+        """Executions that wait for the ends of others."""
+        return Watches(self.tx, self.view, self.overlay, self.waits)
 
     @cached_property
     def limits(self) -> Limits:

@@ -14,6 +14,7 @@ from flowfabric.kernel.execution.create import CreateExecution, create
 from flowfabric.kernel.execution.operate import SetTag
 from flowfabric.kernel.execution.replay import Replay
 from flowfabric.kernel.registry import RULES
+from flowfabric.kernel.wait.watch import owed
 from flowfabric.model.bounds import UNBOUNDED
 from flowfabric.model.budget import AttachmentRow, ScopeType
 from flowfabric.model.event import OperatorEvent
@@ -22,7 +23,7 @@ from flowfabric.model.record import Record, replace
 from flowfabric.model.route import Catalog, Route
 from flowfabric.model.statistic import Counted, WorkCount
 from flowfabric.stores.base import Changes, Corrupt
-from flowfabric.stores.tables import ATTACHMENTS, KEYS, TABLE_OF, TIMED_TABLES
+from flowfabric.stores.tables import ATTACHMENTS, KEYS, TABLE_OF, TIMED_TABLES, WATCHES
 
 R = TypeVar("R")
 K = TypeVar("K", bound=Record)
@@ -180,6 +181,8 @@ class View:
             self._member_moves.append((before, after))
             if isinstance(command, Replay) and command.cascade:
                 self.cascading.add(key)
+        if before.is_watched and (row := owed(before, after, self.at)) is not None:
+            self.rows.put(WATCHES, row)
         waits = before.suspension_id is not None and not ends_wait
         if waits or before.side_holds or before.bounds is not UNBOUNDED:
             self._bounded.append((before, after))

@@ -143,6 +143,11 @@ class Waits:
         if partial:
             await self._load_waitpoints(partial)
 
+    async def look_at(self, executions: Iterable[Execution], waitpoints: Sequence[Key]) -> None:
+        """Executions that are locked, their open episodes and some of their waitpoints."""
+        self._remember((await self._tx.peek_rows(WAITPOINTS, waitpoints)).values())
+        await self.open(executions)
+
     def _is_whole(self, key: Key) -> bool:
         """Whether every waitpoint of an episode is here: one for each key of its condition."""
         row = self._view.rows.get(SUSPENSIONS, key)
@@ -242,8 +247,10 @@ class Waits:
         if abandoned:
             await self._load_waitpoints(abandoned)
             for execution_id in abandoned:
-                decision = close_abandoned(self._waitpoints_of(execution_id), self._view.at)
-                self._view.apply(None, decision)
+                owner = self._view.execution(execution_id)
+                is_over = owner is None or owner.is_terminal
+                waitpoints = self._waitpoints_of(execution_id)
+                self._view.apply(None, close_abandoned(waitpoints, self._view.at, is_over=is_over))
 
     def _waitpoints_of(self, execution_id: str) -> list[WaitpointRow]:
         return self._view.rows.matching(WAITPOINTS, "execution_id", execution_id)

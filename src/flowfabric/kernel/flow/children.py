@@ -11,6 +11,7 @@ from flowfabric.kernel.execution.create import CreateExecution
 from flowfabric.kernel.flow.dependent import release_member
 from flowfabric.kernel.flow.flow import CreateFlow, new_flow, refuse_closed, with_members
 from flowfabric.kernel.flow.join import keeps_back
+from flowfabric.kernel.journal.checkpoint import Checkpoint
 from flowfabric.model.execution import Execution, Fence
 from flowfabric.model.flow import FlowRow, MemberRow
 from flowfabric.model.flow_results import Spawned
@@ -27,6 +28,7 @@ class SpawnChildren(ExecutionCommand[Spawned], frozen=True, kw_only=True):
     fence: Fence
     children: tuple[CreateExecution, ...]
     flow_budgets: dict[str, str] = {}  # which flow each budget is for that children name
+    entries: Checkpoint | None = None  # added to the journal with them
 
     def needs(self, need: Needs) -> None:
         """The parent, its flow, and the children it spawned under these keys before."""

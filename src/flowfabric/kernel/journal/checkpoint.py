@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from flowfabric import limits
 from flowfabric.errors import Corruption, JournalFull
@@ -10,8 +10,8 @@ from flowfabric.kernel.command import ExecutionCommand
 from flowfabric.kernel.decision import Decision, Moment, Refused
 from flowfabric.kernel.execution.fence import not_found, refuse_unless_owner
 from flowfabric.model.execution import Execution, Fence
-from flowfabric.model.journal import Checkpointed, EntryRow, NewEntry
-from flowfabric.model.record import replace
+from flowfabric.model.journal import Checkpointed, EntryKind, EntryRow, NewEntry
+from flowfabric.model.record import replace, to_json
 
 
 class Checkpoint(ExecutionCommand[Checkpointed], frozen=True, kw_only=True):
@@ -54,6 +54,25 @@ def checkpoint(
         elif not before.repeats(row):
             return Decision(_occupied(before, row))
     return Decision(Checkpointed(last), saves=tuple(fresh))
+
+
+def with_children(command: Checkpoint, ids: Sequence[str]) -> Checkpoint:
+    """Entries about spawned children, each with the ids of its own: its value says how many."""
+    left = list(ids)
+    entries = []
+    for entry in command.entries:
+        if entry.kind is EntryKind.SPAWN:
+            count = children_of(entry)
+            own, left = left[:count], left[count:]
+            entry = replace(entry, value=to_json(own))  # noqa: PLW2901 - the same, filled in
+        entries.append(entry)
+    return replace(command, entries=tuple(entries))
+
+
+def children_of(entry: NewEntry) -> int:
+    """How many children an entry to be filled in is about."""
+    value = entry.value or b""
+    return int(value) if value.isdigit() else 0
 
 
 def journal_full(limit: int, what: str) -> Refused:

@@ -118,20 +118,25 @@ def signals_of(
     keys = {each.waitpoint_id: each.waitpoint_key for each in waitpoints}
     by_id = {each.signal_id: each for each in signals}
     return tuple(
-        ResumeSignal(
-            signal.signal_id,
-            signal.signal_name,
-            signal.signal_category,
-            signal.source_type,
-            signal.source_identity,
-            signal.correlation_id,
-            signal.accepted_at,
-            keys.get(signal.waitpoint_id, each.waitpoint_key),
-            signal.payload,
-            signal.payload_encoding,
-        )
+        resume_signal(signal, keys.get(signal.waitpoint_id, each.waitpoint_key))
         for each in row.progress
         if (signal := by_id.get(each.signal_id)) is not None
+    )
+
+
+def resume_signal(signal: SignalRow, waitpoint_key: str) -> ResumeSignal:
+    """A signal as a handler sees it."""
+    return ResumeSignal(
+        signal.signal_id,
+        signal.signal_name,
+        signal.signal_category,
+        signal.source_type,
+        signal.source_identity,
+        signal.correlation_id,
+        signal.accepted_at,
+        waitpoint_key,
+        signal.payload,
+        signal.payload_encoding,
     )
 
 

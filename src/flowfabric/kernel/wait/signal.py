@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from flowfabric import limits
 from flowfabric.errors import (
@@ -32,6 +33,8 @@ from flowfabric.model.suspension import (
     WaitpointRow,
     WaitpointState,
 )
+
+SYSTEM: Final = "system"  # the source of the engine's own signals
 
 
 class TypeDeclared(Record, frozen=True):
@@ -112,13 +115,26 @@ def deliver(
         return Decision(refusal)
     if waitpoint.payload_type is not None and waitpoint.payload_type != command.fits:
         return Decision(TypeDeclared(waitpoint.payload_type))
-    if waitpoint.state is WaitpointState.PENDING or episode is None:
+    if episode is None or not _counts_for(waitpoint, episode):
         return _stored(execution, waitpoint, command, SignalEffect.BUFFERED, at)
     return _evaluated(execution, waitpoint, episode, command, at)
 
 
+def _counts_for(waitpoint: WaitpointRow, episode: Episode) -> bool:
+    """Whether the signals of a waitpoint count for a wait: it is bound to it, or stays pending and
+    stands for a key of its condition that no other one is bound to."""
+    if waitpoint.state is not WaitpointState.PENDING:
+        return True
+    key = waitpoint.waitpoint_key
+    if any(each.waitpoint_key == key for each in episode.waitpoints):
+        return False
+    return key in keys_of(episode.row.condition)
+
+
 def _refuse_too_many(execution: Execution, command: DeliverSignal) -> Refused | None:
-    """Signals of one execution are bounded in number and in size."""
+    """Signals of one execution are bounded in number and in size; the engine's own are not."""
+    if command.source_type == SYSTEM:
+        return None
     most = execution.policy.max_signals_per_execution
     if 0 < most <= execution.signal_count:
         detail = f"{execution.signal_count} signals are the limit {most}"
@@ -258,7 +274,8 @@ def _resumed(
     )
     actor = f"{command.source_type}:{command.source_identity}"
     over = ended(Episode(episode.row, bound), ResumeCause.SIGNAL, actor, "resumed", at)
-    stored = _stored(execution, waitpoint, command, SignalEffect.RESUMED, at, over.rows)
+    rows = over.rows if own.state is not WaitpointState.PENDING else (*over.rows, own)
+    stored = _stored(execution, waitpoint, command, SignalEffect.RESUMED, at, rows)
     delay = command.resume_delay_ms or episode.row.resume_delay_ms
     counted = stored.execution or execution
     return replace(stored, execution=awake(counted, delay, f"signal {command.signal_name}", at))

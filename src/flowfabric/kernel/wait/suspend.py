@@ -110,14 +110,15 @@ def suspend(
     waitpoints = []
     for binding in command.bindings:
         known = facts.waitpoints.get(binding.waitpoint_id)
-        bound = _bound(execution, binding, known, facts.key, command, at)
-        if isinstance(bound, Refused):
-            return Decision(bound)
-        waitpoints.append(bound)
+        used = _used(execution, binding, known, facts.key, command, at)
+        if isinstance(used, Refused):
+            return Decision(used)
+        waitpoints.append(used)
     row = _new_episode(execution, command, waitpoints, facts.signals, at)
-    episode = Episode(row, tuple(waitpoints))
     met = is_met(command.condition, row.progress)
-    reply = _told(episode, facts.key, facts.signals, is_met=met)
+    reply = _told(Episode(row, tuple(waitpoints)), facts.key, facts.signals, is_met=met)
+    bound = [each for each in waitpoints if each.state is not WaitpointState.PENDING]
+    episode = Episode(row, tuple(bound))
     keys = _key(execution, command, met, at)
     if met:  # the lease stays; the episode is kept, already closed, with the signals that met it
         over = ended(episode, ResumeCause.SIGNAL, "early signals", "resumed", at)
@@ -200,7 +201,7 @@ def _key_refused(why: str) -> Refused:
     return Refused(SuspendConflict, f"idempotency_key: {why}", {"field": "idempotency_key"})
 
 
-def _bound(
+def _used(
     execution: Execution,
     binding: Binding,
     known: WaitpointRow | None,
@@ -208,6 +209,7 @@ def _bound(
     command: SuspendExecution,
     at: Moment,
 ) -> WaitpointRow | Refused:
+    """A waitpoint as the wait leaves it: bound to it for good, or pending as before."""
     active = {
         "suspension_id": command.suspension_id,
         "state": WaitpointState.ACTIVE,
@@ -227,11 +229,11 @@ def _bound(
         return Refused(
             WaitpointNotPending, f"waitpoint {known.waitpoint_id} is {known.state.value}"
         )
-    if known.attempt_index != execution.attempt_index:
+    if known.attempt_index != execution.attempt_index and not known.is_lasting:
         return Refused(WaitpointOfOtherAttempt, f"waitpoint {known.waitpoint_id}")
     if known.expires_at is not None and known.expires_at <= at.now:
         return Refused(PendingWaitpointExpired, f"at {known.expires_at}")
-    return replace(known, **active)
+    return known if binding.stays_pending else replace(known, **active)
 
 
 def _new_episode(
@@ -302,5 +304,5 @@ def _parked(
 
 def _still_pending(execution: Execution, command: SuspendExecution) -> int:
     """What the execution holds without the waitpoints that are waited on now."""
-    used = sum(binding.is_pending for binding in command.bindings)
+    used = sum(each.is_pending and not each.stays_pending for each in command.bindings)
     return max(0, execution.side_holds - used)

@@ -8,6 +8,7 @@ from flowfabric.errors import KeyringEmpty, NotFound, WaitpointAlreadyExists, Wa
 from flowfabric.kernel.command import ExecutionCommand, Needs
 from flowfabric.kernel.decision import Decision, Moment, refuse
 from flowfabric.kernel.execution.fence import not_found, refuse_unless_owner
+from flowfabric.kernel.journal.checkpoint import Checkpoint
 from flowfabric.kernel.wait.episode import closed_waitpoint
 from flowfabric.model.execution import Execution, Fence
 from flowfabric.model.record import Record, replace
@@ -22,6 +23,7 @@ class Binding(Record, frozen=True):
     waitpoint_key: str
     is_pending: bool = False
     payload_type: str | None = None
+    stays_pending: bool = False  # its signals count for this wait, and it outlives the wait
 
 
 class CreateWaitpoint(ExecutionCommand[WaitpointRow], frozen=True, kw_only=True):
@@ -32,6 +34,7 @@ class CreateWaitpoint(ExecutionCommand[WaitpointRow], frozen=True, kw_only=True)
     waitpoint_key: str
     expires_in_ms: int
     payload_type: str | None = None
+    entries: Checkpoint | None = None  # added to the journal with it, so it outlives its attempt
 
     def needs(self, need: Needs) -> None:
         """The execution and the waitpoint."""
@@ -94,7 +97,9 @@ def create_waitpoint(
         return refuse(WaitpointAlreadyExists, f"waitpoint {command.waitpoint_id}")
     binding = Binding(command.waitpoint_id, command.waitpoint_key, True, command.payload_type)
     until = at.now + command.expires_in_ms
-    made = replace(new_waitpoint(execution, binding, key, at), expires_at=until, due_at=until)
+    is_lasting = int(command.entries is not None)
+    made = new_waitpoint(execution, binding, key, at)
+    made = replace(made, expires_at=until, due_at=until, is_lasting=is_lasting)
     counted = replace(execution, side_holds=execution.side_holds + 1)
     return Decision(made, counted, saves=(made,))
 
@@ -148,11 +153,14 @@ def _ends_attempt(before: Execution, after: Execution) -> bool:
     return state is AttemptState.PENDING_RETRY_ATTEMPT and state != before.state.attempt_state
 
 
-def close_abandoned(waitpoints: Sequence[WaitpointRow], at: Moment) -> Decision[None]:
-    """Close what an attempt has left open."""
+def close_abandoned(
+    waitpoints: Sequence[WaitpointRow], at: Moment, *, is_over: bool
+) -> Decision[None]:
+    """Close what an attempt has left open. What its journal knows of is waited on by the next one,
+    unless the execution `is_over`."""
     gone = tuple(
         closed_waitpoint(each, "attempt ended", at)
         for each in waitpoints
-        if each.state is not WaitpointState.CLOSED
+        if each.state is not WaitpointState.CLOSED and (is_over or not each.is_lasting)
     )
     return Decision(None, saves=gone)

@@ -13,7 +13,7 @@ from flowfabric.kernel.decision import Refused
 from flowfabric.kernel.execution.wake import Wake
 from flowfabric.model.execution import Execution
 from flowfabric.stores.indexes import DUE, Search
-from flowfabric.stores.tables import WAITPOINTS
+from flowfabric.stores.tables import WAITPOINTS, WATCHES
 
 
 class WakeDue(Command[int], frozen=True, kw_only=True):
@@ -49,6 +49,7 @@ async def wake_due(unit: Unit, search: WakeDue) -> int:
     await unit.flows.follow_up()
     moved += await unit.flows.move_due(rows)
     moved += await unit.waits.move_due(due, rows.of(WAITPOINTS))
+    moved += await unit.watches.move_due(rows.of(WATCHES))
     return moved + await unit.limits.move_due(rows, came_back)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from flowfabric.engine.unit.commands import journal
 from flowfabric.engine.unit.flows.graph import Graph, refuse_corrupt
 from flowfabric.engine.unit.handlers import handles
 from flowfabric.engine.unit.unit import Unit
@@ -64,6 +65,8 @@ from flowfabric.kernel.flow.submit import (
     submit_flow,
     submitted_before,
 )
+from flowfabric.kernel.journal.checkpoint import with_children
+from flowfabric.kernel.wait.watch import refuse_wait_cycle
 from flowfabric.model.execution import Execution
 from flowfabric.model.flow import FlowRow, MemberRow, TaskKind
 from flowfabric.model.flow_results import (
@@ -335,6 +338,12 @@ async def spawn_children(unit: Unit, command: SpawnChildren) -> Spawned | Refuse
         return spawned_before(parent, known, its_rows) or refusal
     row = await graph.load_member(flow_id, parent.execution_id)
     decision = spawn(parent, graph.flow(flow_id), row, created, command, view.at)
+    if command.entries is not None and not isinstance(decision.reply, Refused):
+        ids = decision.reply.execution_ids
+        journaled = await journal.decided(unit, with_children(command.entries, ids))
+        if isinstance(journaled.reply, Refused):
+            return journaled.reply
+        view.apply(None, journaled)
     reply = graph.apply(decision, parent)
     if not isinstance(reply, Refused):
         for child, new in zip(children, created, strict=True):
@@ -353,5 +362,9 @@ async def wait(unit: Unit, command: WaitChildren) -> ChildrenAwaited | Refused:
     if execution.flow_id is not None:
         row = await graph.load_member(execution.flow_id, execution.execution_id)
     open_children = 0 if row is None else row.open_children
+    if open_children and execution.is_watched:
+        path = await unit.watches.cycle_with_child(execution)
+        if path is not None:
+            return refuse_wait_cycle(path)
     decision = wait_children(execution, open_children, command, graph.at)
     return unit.view.apply(execution, decision, command)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from flowfabric.engine.unit.commands.journal import decided
+from flowfabric.engine.unit.commands import journal
 from flowfabric.engine.unit.handlers import handles
 from flowfabric.engine.unit.unit import Unit
 from flowfabric.kernel.decision import Refused
 from flowfabric.kernel.execution.operate import Release
-from flowfabric.kernel.wait import resume, signal, suspend, waitpoint
+from flowfabric.kernel.wait import resume, signal, suspend, waitpoint, watch
 from flowfabric.model.results import Moved, Unblocked
 from flowfabric.model.suspension import Resumed, WaitpointRow
+from flowfabric.model.watch import Watching
 
 
 @handles(suspend.SuspendExecution)
@@ -23,7 +24,7 @@ async def suspend_execution(
     decision = suspend.suspend(execution, waits.facts_for(command), command, unit.view.at)
     if command.entries is None or not decision.saves:  # refused, or a repeated call
         return unit.view.apply(execution, decision, command, ends_wait=True)
-    journaled = await decided(unit, command.entries, command.suspension_id)
+    journaled = await journal.decided(unit, command.entries, command.suspension_id)
     if isinstance(journaled.reply, Refused):
         return journaled.reply
     unit.view.apply(None, journaled)
@@ -42,7 +43,31 @@ async def create_waitpoint(
     decision = waitpoint.create_waitpoint(
         execution, known, waits.signing_key, command, unit.view.at
     )
+    if command.entries is not None and not isinstance(decision.reply, Refused):
+        journaled = await journal.decided(unit, command.entries, command.waitpoint_id)
+        if isinstance(journaled.reply, Refused):
+            return journaled.reply
+        unit.view.apply(None, journaled)
     return unit.view.apply(execution, decision, command, ends_wait=True)
+
+
+@handles(watch.WatchExecutions)
+async def watch_executions(unit: Unit, command: watch.WatchExecutions) -> Watching | Refused:
+    """By the owner of the lease."""
+    view, key = unit.view, command.execution_id
+    execution = view.execution(key)
+    others = {each: view.execution(each) for each in command.watched_ids}
+    decided = watch.watch(execution, others, unit.waits.signing_key, command, view.at)
+    if not isinstance(decided, watch.Watch):
+        return decided
+    open_ids = tuple(row.execution_id for row in decided.rows)
+    if (path := await unit.watches.cycle(open_ids, key)) is not None:
+        return watch.refuse_wait_cycle(path)
+    view.apply(execution, decided.made, command, ends_wait=True)
+    for before, after in decided.marked:
+        view.put(before, after)
+    await unit.watches.replace(key, decided.rows)
+    return Watching(open_ids, command.waitpoint_id)
 
 
 @handles(waitpoint.CloseWaitpoint)

@@ -1,0 +1,27 @@
+"""Watches: an execution waits for the ends of others, its children or any."""
+
+from __future__ import annotations
+
+from flowfabric.model.columns import Counter, Instant
+from flowfabric.model.record import Record
+
+
+class WatchRow(Record, frozen=True):
+    """An execution whose end another one waits for. Written under the lock of both.
+
+    An end that others wait for leaves one more row, which is due: the loop tells them.
+    """
+
+    execution_id: str  # whose end is waited for
+    watcher_id: str  # the execution that waits; in a row that is due, the epoch of the end
+    waitpoint_id: str = ""  # where the watcher is told
+    needs_all: Counter = 0  # 1: it is told when the last execution it watches there has ended
+    due_at: Instant | None = None  # when the loop tells the watchers
+
+
+class Watching(Record, frozen=True):
+    """Which of the executions have not ended, and the waitpoint at which the watcher is told; none
+    where what it waits for is there already."""
+
+    open_ids: tuple[str, ...]
+    waitpoint_id: str | None = None
