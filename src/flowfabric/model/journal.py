@@ -11,10 +11,11 @@ from enum import StrEnum
 from typing import Final
 
 from flowfabric.model.columns import Counter, Instant, Long
-from flowfabric.model.record import Record
+from flowfabric.model.record import Record, from_json, to_json
 from flowfabric.model.suspension import ResumeInfo
 
-FORMAT: Final = 1  # of the entries; the first one of a journal names it
+# Of the entries; the first one of a journal names it. 2: spawns are entries and have numbers.
+FORMAT: Final = 2
 
 
 class EntryKind(StrEnum):
@@ -156,6 +157,16 @@ class JournalPage(Record, frozen=True):
     chapter_index: int
     has_more: bool = False
     outcomes: Mapping[str, ResumeInfo] = {}
+
+
+def outcome_to_json(outcome: ResumeInfo) -> bytes:
+    """How a wait ended, as the value of its entry: without a suspension of its own to refer to."""
+    return to_json(outcome)
+
+
+def outcome_from_json(value: bytes) -> ResumeInfo:
+    """The same, read."""
+    return from_json(value, ResumeInfo, field="outcome")
 
 
 class Checkpointed(Record, frozen=True):

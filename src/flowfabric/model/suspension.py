@@ -391,6 +391,7 @@ class ResumeInfo(Record, frozen=True):
     actor: str
     signals: tuple[ResumeSignal, ...]
     continuation_metadata_pointer: str | None
+    ended_at: int = 0
 
 
 class KeyInfo(Record, frozen=True):

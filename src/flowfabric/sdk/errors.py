@@ -180,6 +180,12 @@ class JournaledCallError(FlowFabricError):
     code, status = "journaled_call_error", 500
 
 
+class UnrecordedTimeout(JournaledCallError):
+    """The handler itself cut a wait off. Give the wait a timeout of its own, which is recorded."""
+
+    code = "unrecorded_timeout"
+
+
 class OutsideScope(JournaledCallError):
     """The call is made where its order depends on chance. Give it a scope or a key of its own."""
 

@@ -22,6 +22,7 @@ from flowfabric.sdk import codec
 from flowfabric.sdk.durations import Duration, to_ms
 from flowfabric.sdk.errors import ResultMismatch, RunCancelled, RunError, RunExpired, RunFailed
 from flowfabric.sdk.home import Home
+from flowfabric.sdk.journal.scopes import RUNNING
 from flowfabric.sdk.streaming import frames_of, lines_of
 from flowfabric.sdk.task import Task
 
@@ -77,9 +78,13 @@ class Run(Generic[R]):
 
         Raises `RunFailed`, `RunCancelled` or `RunExpired` with the reason, and `WaitTimeout` when
         the time is over first, with the reason in its `explanation`; the work itself goes on then.
+        A handler that waits for another run has no worker meanwhile.
         """
         engine = await self._fabric.start()
         wait_ms = None if timeout is None else to_ms(timeout, field="timeout")
+        if (handler := RUNNING.get()) is not None and handler.may_wait_for(engine):
+            found: R = await handler.result_of((self.id, self.task), wait_ms)
+            return found
         try:
             outcome = await engine.wait_for_outcome(
                 execution_id=self.id, wait_ms=wait_ms, look_after_ms=self._look_after_ms()

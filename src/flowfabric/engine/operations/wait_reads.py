@@ -152,6 +152,7 @@ async def _infos(
                 signals,
             ),
             row.continuation_metadata_pointer,
+            row.closed_at or 0,
         )
         for row in rows
     }

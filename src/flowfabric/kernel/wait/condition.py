@@ -7,7 +7,7 @@ order or duplication.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from flowfabric.model.suspension import (
     AllOf,
@@ -83,6 +83,17 @@ def contributes(
     for each in before:
         known |= tokens_of(condition, each)
     return bool(tokens_of(condition, signal) - known)
+
+
+def counted(
+    condition: ResumeCondition, signals: Iterable[Contribution]
+) -> tuple[Contribution, ...]:
+    """Those signals, of all in the order they came, that add something."""
+    found: list[Contribution] = []
+    for each in signals:
+        if contributes(condition, found, each):
+            found.append(each)
+    return tuple(found)
 
 
 def keys_of(condition: ResumeCondition) -> list[str]:

@@ -23,7 +23,7 @@ from flowfabric.kernel.execution.fence import not_found, refuse_unless_owner, sa
 from flowfabric.kernel.execution.transition import lease_event, let_go
 from flowfabric.kernel.journal.checkpoint import Checkpoint
 from flowfabric.kernel.repeat import in_force
-from flowfabric.kernel.wait.condition import contributes, is_met
+from flowfabric.kernel.wait.condition import counted, is_met
 from flowfabric.kernel.wait.episode import Episode, contribution, ended, signals_of
 from flowfabric.kernel.wait.token import mint
 from flowfabric.kernel.wait.waitpoint import Binding, new_waitpoint
@@ -33,7 +33,6 @@ from flowfabric.model.record import Record, replace
 from flowfabric.model.state import suspended
 from flowfabric.model.suspension import (
     AlreadyMet,
-    Contribution,
     ReasonCode,
     RequestedBy,
     ResumeCause,
@@ -246,11 +245,8 @@ def _new_episode(
     """With what the signals that came early contribute."""
     keys = {each.waitpoint_id: each.waitpoint_key for each in waitpoints}
     early = [each for each in signals if each.waitpoint_id in keys]
-    progress: list[Contribution] = []
-    for signal in sorted(early, key=lambda each: (each.accepted_at, each.sequence)):
-        found = contribution(signal, keys[signal.waitpoint_id])
-        if contributes(command.condition, progress, found):
-            progress.append(found)
+    early.sort(key=lambda each: (each.accepted_at, each.sequence))
+    said = (contribution(signal, keys[signal.waitpoint_id]) for signal in early)
     return SuspensionRow(
         execution.execution_id,
         command.suspension_id,
@@ -263,7 +259,7 @@ def _new_episode(
         command.timeout_at,
         command.timeout_behavior,
         command.continuation_metadata_pointer,
-        tuple(progress),
+        counted(command.condition, said),
     )
 
 

@@ -1,15 +1,18 @@
 """Children: executions that a handler spawns, to gather their results.
 
-A handler that waits for children ends and is called again from the top, like one that suspends.
-Each spawn has its number in the run of the handler, and the number is part of the child's key: the
-second call finds the child of the first instead of making another one. So does a retry, and a
-worker that takes over after a crash; only an operator's replay begins with new children.
+Children are recorded with the journal entry of their spawn, in one transaction: another run of the
+handler finds them there and spawns none again. Each has a key, too, made of its place in the
+handler, so that a spawn whose reply was lost can be repeated. A fresh replay begins with new ones.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+import hashlib
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
 from typing import (
     Any,
     Final,
@@ -20,17 +23,23 @@ from typing import (
     cast,
 )
 
+import msgspec
+
+from flowfabric.api.backend import EngineBackend
 from flowfabric.api.executions import NewExecution
-from flowfabric.errors import IdempotencyConflict, InvalidInput, NotFound
+from flowfabric.errors import FlowFabricError, IdempotencyConflict, InvalidInput
+from flowfabric.ids import derived_uuid
+from flowfabric.kernel.journal.lookup import Asked
 from flowfabric.model.checks import check_list
+from flowfabric.model.flow_results import Spawned
+from flowfabric.model.journal import EntryKind, NewEntry
 from flowfabric.model.policy import DEFAULT_POLICY, ExecutionPolicy
-from flowfabric.model.record import replace
-from flowfabric.model.results import Outcome
+from flowfabric.model.record import replace, to_json
 from flowfabric.model.shown import shown
-from flowfabric.model.state import PublicState
+from flowfabric.sdk.context.ends import Ends, EndsCall, Lost
 from flowfabric.sdk.context.spending import Asker
-from flowfabric.sdk.errors import ChildFailed, SpawnMismatch, Suspension
-from flowfabric.sdk.run import error_of, read_result
+from flowfabric.sdk.errors import ChildFailed, SpawnMismatch
+from flowfabric.sdk.journal.scopes import name_with, own_scope
 from flowfabric.sdk.task import Call, Task, TaskWithOptions
 
 P = ParamSpec("P")
@@ -43,10 +52,18 @@ E = TypeVar("E")
 
 _REMEMBERED_MS: Final = 400 * 86_400_000  # longer than any wait for a child
 _AT_ONCE: Final = 1_000  # children of one call to the engine
+_ENTRIES_AT_ONCE: Final = 100  # entries of one call to the engine
+_DIGEST_BYTES: Final = 8
+_IDS: Final[msgspec.json.Decoder[list[str]]] = msgspec.json.Decoder(list[str])
 
 
 class Parent(Asker, Protocol):
     """An owner that may wait for children."""
+
+    @property
+    def journal_index(self) -> int:
+        """Which journal it has: a fresh replay begins the next one."""
+        ...
 
     async def wait_children(self) -> None:
         """Release the lease until every child has ended; nothing done afterwards counts."""
@@ -67,71 +84,158 @@ class Child(Generic[R]):
         return f"Child({self.id!r})"
 
 
+@dataclass(slots=True, eq=False)
+class Spawn:
+    """One spawn of a handler, as it stands in the journal."""
+
+    key: str
+    asked: Asked
+    digest: bytes
+    requests: list[NewExecution]
+    first: int  # the number of its first child, as spawns of this handler count
+    ids: asyncio.Future[list[str]] | None = None  # until they are recorded
+
+
 class Family:
     """The children of one run of a handler."""
 
-    __slots__ = ("_life", "_owner", "_spawned")
+    __slots__ = ("_owner", "_sending", "_spawned", "_waiting", "ends")
 
     def __init__(self, owner: Parent) -> None:
         self._owner = owner
         self._spawned = 0
-        self._life: int | None = None  # the journal of the parent: a fresh replay has another one
+        self._waiting: list[Spawn] = []
+        self._sending: set[asyncio.Task[None]] = set()
+        self.ends = Ends(owner)
 
-    def number(self, calls: Sequence[Call[Any]]) -> list[tuple[int, Call[Any]]]:
-        """Number each call at once: code that runs in between must not change the order."""
-        first = self._spawned
-        self._spawned += len(calls)
-        return list(enumerate(calls, start=first))
+    def place(self, calls: Sequence[Call[Any]]) -> list[Spawn]:
+        """Take a place among the calls of the handler at once: what runs in between must not change
+        the order."""
+        journal = self._owner.journal
+        scope = own_scope("spawn", journal)
+        spawns = []
+        for start in range(0, len(calls), _AT_ONCE):
+            part = calls[start : start + _AT_ONCE]
+            requests = [_checked(call) for call in part]
+            digest = _digest(requests)
+            key = scope.key(name_with("spawn", part[0].kind)).now
+            asked = journal.ask(
+                scope,
+                key,
+                kind=EntryKind.SPAWN,
+                digest=digest,
+                is_aside=not journal.numbers_spawns,
+            )
+            first = self._spawned
+            names = [derived_uuid(key, at) for at in range(len(part))]
+            if scope is journal.root:  # as all releases have counted them; branches take turns
+                self._spawned += len(part)
+                names = [str(first + at) for at in range(len(part))]
+            keyed = list(map(self._keyed, requests, names))
+            spawns.append(Spawn(key, asked, digest, keyed, first))
+        return spawns
 
-    async def spawn(self, numbered: Sequence[tuple[int, Call[Any]]]) -> list[Child[Any]]:
-        """Record children, or find those an earlier run of the handler recorded."""
-        await self._owner.settle()
-        life = await self._journal_index()
-        requests = [(at, self._request(call, life, at)) for at, call in numbered]
-        ids: list[str] = []
-        for start in range(0, len(requests), _AT_ONCE):
-            ids += await self._record(requests[start : start + _AT_ONCE])
-        return [
-            Child(execution_id, call.kind, call.task)
-            for execution_id, (_, call) in zip(ids, numbered, strict=True)
-        ]
-
-    async def _journal_index(self) -> int:
-        if self._life is None:
-            key = self._owner.claimed.execution_id
-            found = await self._owner.ask(lambda e: e.describe_execution(execution_id=key))
-            if found is None:
-                raise NotFound(f"execution {key}", entity="execution")
-            self._life = found.journal_index
-        return self._life
-
-    def _request(self, call: Call[Any], life: int, at: int) -> NewExecution:
-        for name in ("key", "connection"):
-            if getattr(call.options, name) is not None:
-                detail = f"{call.kind}: {name}= is not for children; each has a key of its own"
-                raise InvalidInput(detail, field=name)
-        request = call.request()
+    def _keyed(self, request: NewExecution, name: str) -> NewExecution:
+        owner = self._owner
+        claimed, chapter = owner.claimed, owner.journal.chapter
         policy = cast("ExecutionPolicy", request.policy or DEFAULT_POLICY)
-        claimed = self._owner.claimed
+        part = f"{chapter}." if chapter else ""
+        key = f"child:{claimed.execution_id}:{owner.journal_index}:{part}{name}"
         return replace(
             request,
             namespace=claimed.namespace,
-            idempotency_key=f"child:{claimed.execution_id}:{life}:{at}",
+            idempotency_key=key,
             policy=replace(policy, dedup_window_ms=_REMEMBERED_MS),
         )
 
-    async def _record(self, requests: Sequence[tuple[int, NewExecution]]) -> list[str]:
-        handle = self._owner.claimed.handle
-        children = [request for _, request in requests]
+    async def spawn(self, spawns: Sequence[Spawn]) -> list[str]:
+        """Record children, or find those that an earlier run of the handler recorded."""
+        loop = asyncio.get_running_loop()
+        for each in spawns:
+            if each.asked.answer is None:
+                if not self._waiting:
+                    loop.call_soon(self._begin)  # all spawns of this turn share a commit
+                each.ids = loop.create_future()
+                self._waiting.append(each)
+        ids: list[str] = []
+        for each in spawns:
+            ids += await each.ids if each.ids is not None else _recorded(each)
+        self.ends.know(ids)
+        return ids
+
+    def _begin(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        task = asyncio.get_running_loop().create_task(self._send(waiting))
+        self._sending.add(task)
+        task.add_done_callback(self._sending.discard)
+
+    async def _send(self, waiting: Sequence[Spawn]) -> None:
+        for part in _parts(waiting):
+            try:
+                ids = await self._record(part)
+            except BaseException as error:  # noqa: BLE001 - it belongs to the handler
+                for each in part:
+                    if each.ids is not None and not each.ids.done():
+                        each.ids.set_exception(error)
+            else:
+                for each in part:
+                    own, ids = ids[: len(each.requests)], ids[len(each.requests) :]
+                    if each.ids is not None and not each.ids.done():
+                        each.ids.set_result(own)
+
+    async def _record(self, part: Sequence[Spawn]) -> list[str]:
+        owner = self._owner
+        began_at = max(0, owner.journal.owner.now_ms())
+        entries = [
+            NewEntry(
+                position=0,
+                key=each.key,
+                kind=EntryKind.SPAWN,
+                asked=each.asked.number,
+                value=str(len(each.requests)).encode(),
+                digest=each.digest,
+                began_at=began_at,
+            )
+            for each in part
+        ]
+        children = [request for each in part for request in each.requests]
         try:
-            spawned = await self._owner.ask(lambda e: e.spawn_children(handle, children))
-        except IdempotencyConflict as error:
-            if len(requests) > 1:  # one by one, to know which of them differs
-                alone = [self._record([each]) for each in requests]
-                return [found for (found,) in await asyncio.gather(*alone)]
-            ((at, request),) = requests
-            return [await self._same(at, request, str(error.fields.get("execution_id", "")))]
+            spawned = await owner.journal.outbox.carry(entries, partial(self._ask, children))
+        except IdempotencyConflict:
+            return await self._found_before(part)
         return list(spawned.execution_ids)
+
+    async def _ask(
+        self, children: Sequence[NewExecution], entries: tuple[NewEntry, ...] = ()
+    ) -> Spawned:
+        handle = self._owner.claimed.handle
+        return await self._owner.ask(lambda e: e.spawn_children(handle, children, entries=entries))
+
+    # --- children that an earlier release spawned, and did not record ----------------------------
+
+    async def _found_before(self, part: Sequence[Spawn]) -> list[str]:
+        """One by one: a child that was spawned with other options is the same one."""
+        ids: list[str] = []
+        for each in part:
+            own = [
+                await self._alone(each.first + at, request)
+                for at, request in enumerate(each.requests)
+            ]
+            self._owner.journal.add(
+                each.key,
+                each.asked.number,
+                kind=EntryKind.SPAWN,
+                digest=each.digest,
+                value=to_json(own),
+            )
+            ids += own
+        return ids
+
+    async def _alone(self, at: int, request: NewExecution) -> str:
+        try:
+            return (await self._ask([request])).execution_ids[0]
+        except IdempotencyConflict as error:
+            return await self._same(at, request, str(error.fields.get("execution_id", "")))
 
     async def _same(self, at: int, request: NewExecution, known_id: str) -> str:
         """The child of an earlier run, if it does the same: its options may have changed since."""
@@ -145,25 +249,76 @@ class Family:
         detail = f"spawn number {at + 1} is {request.execution_kind} now, and before it was {was}"
         raise SpawnMismatch(detail, execution_id=known_id, number=at + 1)
 
-    async def gather(self, children: Sequence[Child[Any]]) -> list[Any]:
+    # --- results ---------------------------------------------------------------------------------
+
+    def results(self, children: Sequence[Child[Any]]) -> Coroutine[Any, Any, list[Any]]:
         """The results in order, or how a child ended without one; while one has not ended the
-        parent waits without a worker."""
-        ids = list(dict.fromkeys(child.id for child in children))
-        if not ids:
-            return []
-        outcomes = await self._owner.ask(lambda e: e.read_outcomes(execution_ids=ids))
-        if len(outcomes) < len(ids):
-            await self._owner.wait_children()
-            raise Suspension(self._owner.claimed.execution_id)
-        return [_answer(child, outcomes[child.id]) for child in children]
+        parent waits without a worker. Called in the thread of the handler."""
+        scope = own_scope("gather", self._owner.journal)
+        call = self.ends.call(scope, [(child.id, child.task) for child in children])
+        return _answers(call)
+
+    async def result(self, child: Child[R]) -> R:
+        """The result of one child, in a branch of its own."""
+        (answer,) = await self.results([child])
+        if isinstance(answer, ChildFailed):
+            raise answer
+        return cast("R", answer)
+
+    async def cancel_open(self, children: Sequence[Child[Any]]) -> None:
+        """Cancel children that have not ended. One that has is left as it is."""
+        for child in children:
+            if not self.ends.is_over(child.id):
+                cancel = partial(_cancel, child.id)
+                with suppress(FlowFabricError):
+                    await self._owner.ask(cancel)
 
 
-def _answer(child: Child[Any], outcome: Outcome) -> Any:
-    ended = outcome.ended
-    if ended.public_state is PublicState.COMPLETED:
-        return read_result(child.task, child.id, outcome.result)
-    error = error_of(ended)
-    return ChildFailed(error.detail, **error.fields, state=ended.public_state.value)
+async def _cancel(execution_id: str, engine: EngineBackend) -> object:
+    return await engine.cancel_execution(
+        execution_id=execution_id, reason="another one was first", source="operator_override"
+    )
+
+
+async def _answers(call: EndsCall) -> list[Any]:
+    return [
+        ChildFailed(each.detail, **each.fields) if isinstance(each, Lost) else each
+        for each in await call.answers()
+    ]
+
+
+def _recorded(spawn: Spawn) -> list[str]:
+    entry = spawn.asked.answer
+    return [] if entry is None else _IDS.decode(entry.value or b"[]")
+
+
+def _parts(waiting: Sequence[Spawn]) -> list[list[Spawn]]:
+    """What goes into one call each."""
+    parts: list[list[Spawn]] = []
+    size = _AT_ONCE
+    for each in waiting:
+        if size + len(each.requests) > _AT_ONCE or len(parts[-1]) >= _ENTRIES_AT_ONCE:
+            parts.append([])
+            size = 0
+        parts[-1].append(each)
+        size += len(each.requests)
+    return parts
+
+
+def _checked(call: Call[Any]) -> NewExecution:
+    for name in ("key", "connection"):
+        if getattr(call.options, name) is not None:
+            detail = f"{call.kind}: {name}= is not for children; each has a key of its own"
+            raise InvalidInput(detail, field=name)
+    return call.request()
+
+
+def _digest(requests: Sequence[NewExecution]) -> bytes:
+    """Of what is to be done, without its options."""
+    digest = hashlib.blake2b(digest_size=_DIGEST_BYTES)
+    for each in requests:
+        digest.update(to_json([each.execution_kind, each.input_payload]))
+    return digest.digest()
 
 
 def calls_of(task: Any, items: Iterable[Any]) -> list[Call[Any]]:
@@ -187,19 +342,19 @@ class Spawning:
     __slots__ = ()
     _family: Family
 
-    async def spawn(
+    def spawn(
         self, task: Task[P, R] | TaskWithOptions[P, R], /, *args: P.args, **kwargs: P.kwargs
-    ) -> Child[R]:
+    ) -> Coroutine[Any, Any, Child[R]]:
         """Record a child: an execution of its own that is cancelled with its parent.
 
             pages = [await ctx.spawn(fetch, url) for url in urls]
             texts = await ctx.gather(*pages)
 
-        Called again, the handler gets the same children: it must spawn the same in the same order.
-        Options go with the task: `ctx.spawn(fetch.options(priority=5), url)`.
+        Another run of the handler gets the same children. Options go with the task:
+        `ctx.spawn(fetch.options(priority=5), url)`.
         """
-        numbered = self._family.number([call_of(task, args, kwargs)])
-        return (await self._family.spawn(numbered))[0]
+        call = call_of(task, args, kwargs)
+        return _one(self._family, call, self._family.place([call]))
 
     async def call(
         self, task: Task[P, R] | TaskWithOptions[P, R], /, *args: P.args, **kwargs: P.kwargs
@@ -209,17 +364,28 @@ class Spawning:
         A child that ended without one raises `ChildFailed`.
         """
         child = await self.spawn(task, *args, **kwargs)
-        (answer,) = await self._family.gather([child])
+        (answer,) = await self._family.results([child])
         if isinstance(answer, ChildFailed):
             raise answer
         return cast("R", answer)
 
-    async def spawn_many(
+    def spawn_many(
         self, task: Task[..., R] | TaskWithOptions[..., R], items: Iterable[Any], /
-    ) -> list[Child[R]]:
+    ) -> Coroutine[Any, Any, list[Child[R]]]:
         """A child for each item, recorded together: a tuple of arguments, or a single one."""
-        numbered = self._family.number(calls_of(task, items))
-        return await self._family.spawn(numbered) if numbered else []
+        calls = calls_of(task, items)
+        return _many(self._family, calls, self._family.place(calls))
+
+
+async def _one(family: Family, call: Call[R], spawns: Sequence[Spawn]) -> Child[R]:
+    return (await _many(family, [call], spawns))[0]
+
+
+async def _many(
+    family: Family, calls: Sequence[Call[Any]], spawns: Sequence[Spawn]
+) -> list[Child[Any]]:
+    ids = await family.spawn(spawns)
+    return [Child(each, call.kind, call.task) for each, call in zip(ids, calls, strict=True)]
 
 
 class SyncSpawning:
@@ -233,16 +399,17 @@ class SyncSpawning:
         self, task: Task[P, R] | TaskWithOptions[P, R], /, *args: P.args, **kwargs: P.kwargs
     ) -> Child[R]:
         """Record a child: see `Context.spawn`."""
-        numbered = self._family.number([call_of(task, args, kwargs)])
-        children: list[Child[Any]] = self._owner.wait_for(self._family.spawn(numbered))
-        return children[0]
+        call = call_of(task, args, kwargs)
+        spawns = self._family.place([call])
+        child: Child[R] = self._owner.wait_for(_one(self._family, call, spawns))
+        return child
 
     def call(
         self, task: Task[P, R] | TaskWithOptions[P, R], /, *args: P.args, **kwargs: P.kwargs
     ) -> R:
         """Spawn a child and wait for its result: see `Context.call`."""
         child = self.spawn(task, *args, **kwargs)
-        (answer,) = self._owner.wait_for(self._family.gather([child]))
+        (answer,) = self._owner.wait_for(self._family.results([child]))
         if isinstance(answer, ChildFailed):
             raise answer
         return cast("R", answer)
@@ -251,8 +418,7 @@ class SyncSpawning:
         self, task: Task[..., R] | TaskWithOptions[..., R], items: Iterable[Any], /
     ) -> list[Child[R]]:
         """A child for each item: see `Context.spawn_many`."""
-        numbered = self._family.number(calls_of(task, items))
-        if not numbered:
-            return []
-        children: list[Child[Any]] = self._owner.wait_for(self._family.spawn(numbered))
+        calls = calls_of(task, items)
+        spawns = self._family.place(calls)
+        children: list[Child[Any]] = self._owner.wait_for(_many(self._family, calls, spawns))
         return children

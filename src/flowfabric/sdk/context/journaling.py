@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from datetime import datetime
-from typing import Any, Literal, TypeAlias, TypeVar, cast, overload
+from typing import Any, Final, Literal, TypeAlias, TypeVar, cast, overload
 
 from flowfabric import limits
 from flowfabric.errors import InvalidInput
 from flowfabric.ids import Random
 from flowfabric.model.checks import check_flag
+from flowfabric.model.shown import shown
 from flowfabric.sdk.context.children import Child, Family
 from flowfabric.sdk.durations import to_datetime
 from flowfabric.sdk.errors import ChildFailed
 from flowfabric.sdk.journal.branches import (
     AT_ONCE,
     Branch,
+    Completed,
+    as_completed,
     first_of,
     gather,
     gather_blocking,
@@ -35,6 +38,7 @@ C = TypeVar("C")
 D = TypeVar("D")
 E = TypeVar("E")
 Work: TypeAlias = Child[T] | Awaitable[T]
+_LOSERS: Final = ("leave", "cancel")
 
 
 class JournalFacts:
@@ -139,8 +143,8 @@ class Journaling(JournalFacts):
 
         Each coroutine runs in a scope of its own, so its steps keep their places. It waits for all
         and then raises the failure that stands first. While a child has not ended the handler ends
-        here; it is called again when every child of this execution has ended. A child that ended
-        without a result raises `ChildFailed`. With `return_exceptions` errors stand in their place.
+        here; it is called again when all that are named have ended. A child that ended without a
+        result raises `ChildFailed`. With `return_exceptions` errors stand in their place.
         """
         check_flag(return_exceptions, field="return_exceptions")
         others = [work for work in works if not isinstance(work, Child)]
@@ -154,20 +158,50 @@ class Journaling(JournalFacts):
         if not children:
             return told(self._journal, outcomes, return_exceptions=return_exceptions)
         told(self._journal, outcomes, return_exceptions=True)  # what ends the handler
-        answers = await self._family.gather(children)
+        answers = await self._family.results(children)
         merged = _in_order(works, answers, outcomes)
         return told(self._journal, merged, return_exceptions=return_exceptions)
 
-    async def first_of(self, *works: Any, successes: bool = False) -> tuple[int, Any]:
+    async def first_of(
+        self, *works: Any, successes: bool = False, losers: str = "leave"
+    ) -> tuple[int, Any]:
         """The index and the result of the first that ends; a failure is raised.
 
             index, answer = await ctx.first_of(ask(model), ctx.sleep("30s"))
 
-        Coroutines run in branches, as in `gather`; the others are cancelled. Which one was first is
-        recorded, so that every run has the same winner. `successes`: the first that succeeds.
+        Coroutines run in branches, as in `gather`; the others are cancelled, and their waits
+        withdrawn. Which one was first is recorded, so that every run has the same winner.
+        `successes`: the first that succeeds. Children that are not the first go on, or with
+        `losers="cancel"` are cancelled, too.
         """
         check_flag(successes, field="successes")
-        return await first_of(self._journal, works, successes=successes)
+        if losers not in _LOSERS:
+            detail = f"losers: {shown(losers, 80)} is not one of {', '.join(_LOSERS)}"
+            raise InvalidInput(detail, field="losers")
+        several = [self._family.result(each) if isinstance(each, Child) else each for each in works]
+        try:
+            index, answer = await first_of(self._journal, several, successes=successes)
+        finally:
+            if losers == "cancel" and not self._owner.is_stopped:
+                children = [each for each in works if isinstance(each, Child)]
+                await self._family.cancel_open(children)
+        return index, answer
+
+    def as_completed(self, **works: Any) -> AsyncIterator[tuple[str, Completed[Any]]]:
+        """Each by its name as it ends.
+
+            async for name, done in ctx.as_completed(left=fetch(a), right=fetch(b)):
+                show(name, done.result())
+
+        Coroutines run in branches, as in `gather`; `done.result()` raises what one raised. The
+        order is recorded: every run of the handler gets the same. Leaving the loop cancels the
+        others.
+        """
+        several = {
+            name: self._family.result(each) if isinstance(each, Child) else each
+            for name, each in works.items()
+        }
+        return as_completed(self._journal, several)
 
     async def map(
         self,
@@ -251,7 +285,7 @@ class SyncJournaling(JournalFacts):
         if not children:
             return told(self._journal, outcomes, return_exceptions=return_exceptions)
         told(self._journal, outcomes, return_exceptions=True)
-        answers = self._owner.wait_for(self._family.gather(children))
+        answers = self._owner.wait_for(self._family.results(children))
         merged = _in_order(works, answers, outcomes)
         return told(self._journal, merged, return_exceptions=return_exceptions)
 

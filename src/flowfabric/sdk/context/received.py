@@ -98,10 +98,12 @@ class Ended:
     actor: str
     signals: tuple[ReceivedSignal, ...]
     continuation: str | None
+    ended_at: int = 0
 
 
 def ended(info: ResumeInfo | None) -> Ended | None:
     """The engine's record of it, for the handler."""
     if info is None:
         return None
-    return Ended(info.cause, info.actor, received(info.signals), info.continuation_metadata_pointer)
+    pointer = info.continuation_metadata_pointer
+    return Ended(info.cause, info.actor, received(info.signals), pointer, info.ended_at)

@@ -10,16 +10,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final, Protocol
 
-from flowfabric.api.backend import EngineBackend
 from flowfabric.api.waits import Fresh, SuspendRequest, UsePending
 from flowfabric.errors import InvalidInput
 from flowfabric.ids import new_secret_id
 from flowfabric.model.checks import check_name
 from flowfabric.model.condition_checks import check_condition
-from flowfabric.model.handle import HandleKind
 from flowfabric.model.journal import NewEntry
 from flowfabric.model.record import replace
-from flowfabric.model.results import Claimed
 from flowfabric.model.shown import shown
 from flowfabric.model.suspension import (
     AlreadyMet,
@@ -28,13 +25,14 @@ from flowfabric.model.suspension import (
     ResumeCause,
     Suspended,
     TimeoutOnly,
-    WaitpointState,
 )
 from flowfabric.model.words import TimeoutBehavior
 from flowfabric.sdk.context.conditions import ANYTHING, Wait, Waitable, as_wait
+from flowfabric.sdk.context.places import NO_TOKEN, open_place, recorded_place
 from flowfabric.sdk.context.received import Ended, Waitpoint, received
 from flowfabric.sdk.context.spending import Asker
 from flowfabric.sdk.durations import Duration, Moment, instant_ms, to_ms
+from flowfabric.sdk.journal.scopes import own_scope
 from flowfabric.sdk.payload_types import schema_of
 
 EXPIRES: Final = "1d"
@@ -164,38 +162,22 @@ async def begin(owner: Suspender, asked: Suspend) -> Ended | None:
     return Ended(ResumeCause.SIGNAL, "early signals", received(answer.signals), asked.continuation)
 
 
-async def new_waitpoint(owner: Asker, key: str, expires: Duration, expect: Any) -> Waitpoint:
-    """An address with its token, before the suspension; the same again for the same attempt."""
+async def new_waitpoint(owner: Any, key: str, expires: Duration, expect: Any) -> Waitpoint:
+    """An address with its token, before the suspension; every run of the handler gets the same."""
     checked = check_name(key, field="waitpoint")
     length = to_ms(expires, field="expires")
     schema = None if expect is ANYTHING else schema_of(expect)
-    claimed = owner.claimed
-
-    async def make(engine: EngineBackend) -> Waitpoint:
-        known = await _handed_out(engine, claimed, checked, schema)
-        if known is not None:
-            return known
-        made = await engine.create_waitpoint(
-            claimed.handle, waitpoint_key=checked, expires_in_ms=length, payload_type=schema
-        )
-        return Waitpoint(made.waitpoint_id, made.waitpoint_key, made.token, claimed.execution_id)
-
-    return await owner.ask(make)
-
-
-async def _handed_out(
-    engine: EngineBackend, claimed: Claimed, key: str, schema: str | None
-) -> Waitpoint | None:
-    """The waitpoint that an interrupted run of this attempt has already handed out."""
-    if claimed.handle.kind is not HandleKind.RESUMED:
-        return None
-    execution_id = claimed.execution_id
-    row = await engine.find_waitpoint(execution_id=execution_id, waitpoint_key=key)
-    if row is None or row.state is not WaitpointState.PENDING or row.payload_type != schema:
-        return None
-    if row.attempt_index != claimed.attempt_index:
-        return None
-    token = await engine.read_waitpoint_token(
-        execution_id=execution_id, waitpoint_id=row.waitpoint_id
+    scope, claimed = own_scope("waitpoint", owner.journal), owner.claimed
+    place = recorded_place(owner, scope, checked)
+    if place.id is None:
+        made = await open_place(owner, place, schema, length)
+        return Waitpoint(made.id, checked, made.token or NO_TOKEN, claimed.execution_id)
+    execution_id, known_id = claimed.execution_id, place.id
+    token = await owner.ask(
+        lambda e: e.read_waitpoint_token(execution_id=execution_id, waitpoint_id=known_id)
     )
-    return None if token is None else Waitpoint(row.waitpoint_id, key, token, execution_id)
+    if token is None and not owner.journal.is_replaying:
+        # It was waited on and is closed; what follows is not recorded, so it is wanted anew.
+        made = await open_place(owner, place, schema, length)
+        return Waitpoint(made.id, checked, made.token or NO_TOKEN, execution_id)
+    return Waitpoint(known_id, checked, token or NO_TOKEN, execution_id)

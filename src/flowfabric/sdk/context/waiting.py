@@ -14,10 +14,18 @@ from typing import Any, Final, TypeVar, overload
 
 import msgspec
 
-from flowfabric.api.waits import SuspendRequest
+from flowfabric.api.waits import Fresh, SuspendRequest
 from flowfabric.errors import InvalidInput
 from flowfabric.ids import new_secret_id
-from flowfabric.model.journal import EntryError, EntryKind, EntryState, NewEntry
+from flowfabric.model.journal import (
+    EntryError,
+    EntryKind,
+    EntryState,
+    JournalEntry,
+    NewEntry,
+    outcome_from_json,
+    outcome_to_json,
+)
 from flowfabric.model.record import replace
 from flowfabric.model.suspension import (
     AlreadyMet,
@@ -27,14 +35,17 @@ from flowfabric.model.suspension import (
     TimeoutOnly,
 )
 from flowfabric.model.words import TimeoutBehavior
-from flowfabric.sdk.context.conditions import ANYTHING, APPROVED, Wait, Waitable, as_wait
+from flowfabric.sdk.context.conditions import ANYTHING, APPROVED, Place, Wait, Waitable, as_wait
 from flowfabric.sdk.context.conditions import approval as approval_of
 from flowfabric.sdk.context.conditions import signal as signal_at
-from flowfabric.sdk.context.received import ReceivedSignal, received
+from flowfabric.sdk.context.places import OpenPlace, close_places, open_place, recorded_place
+from flowfabric.sdk.context.received import ReceivedSignal, Waitpoint, received
 from flowfabric.sdk.context.suspending import Suspend
 from flowfabric.sdk.durations import Duration, Moment, instant_ms, to_ms
 from flowfabric.sdk.errors import Suspension, WaitTimedOut
+from flowfabric.sdk.journal.interruption import interruptible
 from flowfabric.sdk.journal.journal import Failure, Journal
+from flowfabric.sdk.journal.room import Waiter
 from flowfabric.sdk.journal.scopes import Scope, name_with, own_scope
 
 T = TypeVar("T")
@@ -84,50 +95,93 @@ class WaitCall:
     def outcome(self) -> ResumeInfo | None:
         """How it ended in an earlier run, if it did."""
         entry = self._asked.answer
-        return None if entry is None else self._journal.outcomes.get(entry.refers_to or "")
+        if entry is None:
+            return None
+        if entry.refers_to is None and entry.value is not None:
+            return outcome_from_json(entry.value)
+        return self._journal.outcomes.get(entry.refers_to or "")
 
     @property
     def has_passed(self) -> bool:
-        """Whether it was a short sleep that is over."""
+        """Whether it was a sleep that is over."""
         entry = self._asked.answer
-        return entry is not None and entry.refers_to is None
+        return entry is not None and entry.refers_to is None and entry.value is None
 
     @property
     def until(self) -> int | None:
         """When it was to end, as an earlier run recorded it: that counts, whatever the code says
         now."""
-        entry = self._asked.entry
-        if entry is None or not entry.value or entry.state is EntryState.REOPENED:
-            return None
-        return _UNTIL.decode(entry.value)
+        entry = self._began
+        return None if entry is None or not entry.value else _UNTIL.decode(entry.value)
 
     @property
-    def is_in_branch(self) -> bool:
-        """Whether other parts of the handler may run meanwhile."""
-        return self._scope is not self._journal.root or bool(self._journal.branches)
+    def _began(self) -> JournalEntry | None:
+        """The entry of a wait that an earlier run began and did not end."""
+        entry = self._asked.entry
+        return None if entry is None or entry.state is not EntryState.OPEN else entry
 
-    def note(self, until: int) -> None:
-        """A sleep that is waited in place ends then, also for a run that begins it again."""
-        self._journal.add(
-            self.key,
-            self._asked.number,
-            kind=EntryKind.WAIT,
-            state=EntryState.OPEN,
-            value=str(until).encode(),
-        )
+    @property
+    def is_beside_others(self) -> bool:
+        """Whether other parts of the handler may run meanwhile, or did when it began."""
+        if self._scope is not self._journal.root or self._journal.branches:
+            return True
+        return self._began is not None and self._began.refers_to is None
 
     def pass_by(self) -> None:
-        """A short sleep is over."""
+        """A sleep is over."""
         self._journal.add(self.key, self._asked.number, kind=EntryKind.WAIT)
+
+    async def wait_beside(
+        self,
+        until: int | None,
+        *,
+        request: SuspendRequest | None = None,
+        wait: Wait | None = None,
+    ) -> ResumeInfo:
+        """Wait while other branches may go on; without a worker where none can."""
+        began = self._began
+        if began is None:
+            self._journal.add(
+                self.key,
+                self._asked.number,
+                kind=EntryKind.WAIT,
+                state=EntryState.OPEN,
+                value=None if until is None else str(until).encode(),
+            )
+        waiter = Waiter(self.key, until, began_at=None if began is None else began.recorded_at)
+        opened: list[OpenPlace] = []
+        if wait is not None and request is not None:
+            waiter.condition = request.resume_condition
+            waiter.reason = ReasonCode(request.reason_code)
+            opened = await self._places(wait, request)
+            given = {key: each.id for key, each in wait.places if isinstance(each, Waitpoint)}
+            waiter.places = {**given, **{each.key: each.id for each in opened}}
+        try:
+            outcome: ResumeInfo = await interruptible(self._owner, self._journal.room.wait(waiter))
+        except asyncio.CancelledError:
+            await close_places(self._owner, opened)
+            raise
+        value = None if request is None else outcome_to_json(outcome)
+        self._journal.add(self.key, self._asked.number, kind=EntryKind.WAIT, value=value)
+        await close_places(self._owner, opened)
+        return outcome
+
+    async def _places(self, wait: Wait, request: SuspendRequest) -> list[OpenPlace]:
+        """Open the places that the wait names by a key; they stay open until it is over."""
+        types = {each.waitpoint_key: each for each in request.waitpoints}
+        opened = []
+        for key, target in wait.places:
+            if not isinstance(target, Waitpoint):
+                place, schema = recorded_place(self._owner, self._scope, key), types[key]
+                if place.id is not None:
+                    opened.append(OpenPlace(place.id, key))
+                else:
+                    kind = schema.payload_type if isinstance(schema, Fresh) else None
+                    opened.append(await open_place(self._owner, place, kind))
+        return opened
 
     async def suspend(self, request: SuspendRequest) -> ResumeInfo:
         """Wait without a worker: the handler ends here, unless early signals meet the condition."""
-        if self.is_in_branch:
-            detail = (
-                f"{self.key}: waits for signals are made by the handler itself, not in a branch "
-                "while others run; gather the branches first"
-            )
-            raise InvalidInput(detail, field="wait")
         until = request.timeout_at
         entry = NewEntry(
             position=0,
@@ -138,7 +192,7 @@ class WaitCall:
             value=None if until is None else str(until).encode(),
             began_at=max(0, self._owner.now_ms()),
         )
-        answer = await self._owner.suspend(request, entry)
+        answer = await interruptible(self._owner, self._owner.suspend(request, entry))
         if isinstance(answer, AlreadyMet):
             return ResumeInfo(ResumeCause.SIGNAL, "early signals", answer.signals, None)
         raise Suspension(self._owner.claimed.execution_id)
@@ -164,12 +218,13 @@ async def sleep_until(owner: Any, scope: Scope, until: Moment) -> None:
     if due is None:
         due = owner.now_ms() + length if length is not None else at or 0
     left = due - owner.now_ms()
-    if left <= HOLD_UNDER_MS or call.is_in_branch:
-        if left > HOLD_UNDER_MS and call.until is None:
-            call.note(due)
+    if left <= HOLD_UNDER_MS:
         if left > 0:
-            await asyncio.sleep(left / 1000)
+            await interruptible(owner, asyncio.sleep(left / 1000))
         call.pass_by()
+        return
+    if call.is_beside_others:
+        await call.wait_beside(due)
         return
     await call.suspend(
         SuspendRequest(
@@ -208,14 +263,16 @@ async def wait_on(
     due = call.until
     if due is None and timeout is not None:
         due = await asked.timeout_at(owner)
+    if call.is_beside_others:
+        return call, await call.wait_beside(due, request=request, wait=chosen)
     return call, await call.suspend(replace(request, timeout_at=due))
 
 
 async def wait_for(
-    owner: Any, scope: Scope, place: str, kind: Any, timeout: Moment | None, default: Any
+    owner: Any, scope: Scope, place: Place, kind: Any, timeout: Moment | None, default: Any
 ) -> Any:
     """The payload of the next signal at a place."""
-    wait = signal_at(place, expect=kind)
+    wait = signal_at(place, expect=_declared(place, kind))
     call, outcome = await wait_on(owner, scope, name_with("wait", _key_of(place)), wait, timeout)
     if not outcome.signals:
         if not isinstance(default, Missing):
@@ -237,10 +294,10 @@ async def wait_signals(
 
 
 async def wait_approval(
-    owner: Any, scope: Scope, place: str, of: int, form: Any, timeout: Moment | None
+    owner: Any, scope: Scope, place: Place, of: int, form: Any, timeout: Moment | None
 ) -> Approval:
     """How people decided."""
-    wait = approval_of(place, of, expect=form)
+    wait = approval_of(place, of, expect=_declared(place, form))
     call, outcome = await wait_on(
         owner, scope, name_with("approval", _key_of(place)), wait, timeout
     )
@@ -253,6 +310,11 @@ async def wait_approval(
         if each.raw is not None
     )
     return Approval(came[-1].name == APPROVED, tuple(each.source for each in came), answers)
+
+
+def _declared(place: Place, kind: Any) -> Any:
+    """The type that a place is opened with; a waitpoint has its own already."""
+    return ANYTHING if isinstance(place, Waitpoint) else kind
 
 
 def _key_of(place: Any) -> str:
@@ -295,16 +357,16 @@ class Waiting(Waits):
 
     @overload
     async def wait_for(
-        self, place: str, kind: type[T], *, timeout: Moment | None = None, default: T = ...
+        self, place: Place, kind: type[T], *, timeout: Moment | None = None, default: T = ...
     ) -> T: ...
     @overload
     async def wait_for(
-        self, place: str, *, timeout: Moment | None = None, default: Any = ...
+        self, place: Place, *, timeout: Moment | None = None, default: Any = ...
     ) -> Any: ...
 
     async def wait_for(
         self,
-        place: str,
+        place: Place,
         kind: Any = ANYTHING,
         *,
         timeout: Moment | None = None,
@@ -326,7 +388,7 @@ class Waiting(Waits):
         return await wait_signals(self._owner, self._here(), condition, timeout)
 
     async def approval(
-        self, place: str, *, of: int = 1, form: Any = ANYTHING, timeout: Moment | None = None
+        self, place: Place, *, of: int = 1, form: Any = ANYTHING, timeout: Moment | None = None
     ) -> Approval:
         """Wait until `of` different people approve, or one rejects.
 
@@ -351,14 +413,16 @@ class SyncWaiting(Waits):
 
     @overload
     def wait_for(
-        self, place: str, kind: type[T], *, timeout: Moment | None = None, default: T = ...
+        self, place: Place, kind: type[T], *, timeout: Moment | None = None, default: T = ...
     ) -> T: ...
     @overload
-    def wait_for(self, place: str, *, timeout: Moment | None = None, default: Any = ...) -> Any: ...
+    def wait_for(
+        self, place: Place, *, timeout: Moment | None = None, default: Any = ...
+    ) -> Any: ...
 
     def wait_for(
         self,
-        place: str,
+        place: Place,
         kind: Any = ANYTHING,
         *,
         timeout: Moment | None = None,
@@ -377,7 +441,7 @@ class SyncWaiting(Waits):
         return found
 
     def approval(
-        self, place: str, *, of: int = 1, form: Any = ANYTHING, timeout: Moment | None = None
+        self, place: Place, *, of: int = 1, form: Any = ANYTHING, timeout: Moment | None = None
     ) -> Approval:
         """How people decide: see `Context.approval`."""
         decided: Approval = self._blocking(

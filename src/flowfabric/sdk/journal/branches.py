@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextvars import copy_context
 from functools import partial
 from queue import SimpleQueue
 from types import TracebackType
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Generic, TypeVar, cast
 
 import msgspec
 
@@ -18,7 +18,7 @@ from flowfabric.errors import InvalidInput
 from flowfabric.model.checks import check_integer, check_list
 from flowfabric.model.journal import EntryError, EntryKind
 from flowfabric.model.shown import shown
-from flowfabric.sdk.errors import OutsideScope
+from flowfabric.sdk.errors import JournalMismatch, OutsideScope
 from flowfabric.sdk.journal.calls import StepCall
 from flowfabric.sdk.journal.journal import Failure, Journal
 from flowfabric.sdk.journal.scopes import PLACE, Scope, StepInfo, check_step_name, here, own_scope
@@ -26,6 +26,7 @@ from flowfabric.sdk.threads import Threads
 
 T = TypeVar("T")
 _INDEX: Final[msgspec.json.Decoder[int]] = msgspec.json.Decoder(int)
+_NAME: Final[msgspec.json.Decoder[str]] = msgspec.json.Decoder(str)
 AT_ONCE: Final = 20  # branches of a map, unless it says otherwise
 
 
@@ -63,7 +64,7 @@ class Branch:
     ) -> None:
         PLACE.reset(self._token)
         if self._task is not None:
-            self._journal.branches.discard(self._task)
+            _left(self._journal, self._task)
 
 
 async def run_all(
@@ -72,17 +73,18 @@ async def run_all(
     """The result or the exception of each, at most so many at once, each in a scope of its own."""
     journal = scope.journal
     _check_count(journal, min(len(works), limit))
-    gate = asyncio.Semaphore(limit)
     tasks: list[asyncio.Task[Any]] = []
+    running: set[asyncio.Task[Any]] = set()
     try:
         for at, work in enumerate(works):
-            await gate.acquire()
+            while len(running) >= limit:
+                _, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
             tasks.append(_begin(journal, f"{key}/{at}", work))
-            tasks[-1].add_done_callback(lambda _: gate.release())
+            running.add(tasks[-1])
         if tasks:
             await asyncio.wait(tasks)
     except BaseException:
-        await _end(tasks)
+        await _end(journal, tasks)
         raise
     return [_outcome(task) for task in tasks]
 
@@ -95,8 +97,14 @@ def _begin(journal: Journal, path: str, work: Callable[[], Awaitable[Any]]) -> a
     task = asyncio.get_running_loop().create_task(_awaited(work), context=context)
     scope.owner = task
     journal.branches.add(task)
-    task.add_done_callback(journal.branches.discard)
+    task.add_done_callback(partial(_left, journal))
     return task
+
+
+def _left(journal: Journal, task: asyncio.Task[Any]) -> None:
+    """A branch is over: the others may be all that is left, and wait."""
+    journal.branches.discard(task)
+    journal.room.wake()
 
 
 async def _awaited(work: Callable[[], Any]) -> Any:
@@ -168,7 +176,7 @@ async def first_of(journal: Journal, works: Sequence[Any], *, successes: bool) -
     try:
         index = await _winner(tasks, successes=successes)
     finally:
-        await _end(tasks)
+        await _end(journal, tasks)
     journal.add(key, asked.number, kind=EntryKind.WINNER, value=str(index).encode())
     return index, _told_alone(journal, key, asked.number, tasks[index])
 
@@ -199,10 +207,81 @@ def _told_alone(journal: Journal, key: str, number: int, task: asyncio.Task[Any]
     raise outcome
 
 
-async def _end(tasks: Sequence[asyncio.Task[Any]]) -> None:
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
+async def _end(journal: Journal, tasks: Iterable[asyncio.Task[Any]]) -> None:
+    several = list(tasks)
+    journal.end(several)
+    await asyncio.gather(*several, return_exceptions=True)
+
+
+class Completed(Generic[T]):
+    """How one of several ended: `result()` gives what it returned, or raises what it raised."""
+
+    __slots__ = ("_outcome", "name")
+
+    def __init__(self, name: str, outcome: Any) -> None:
+        self.name = name
+        self._outcome = outcome
+
+    @property
+    def error(self) -> Exception | None:
+        """What it raised, if it did."""
+        return self._outcome if isinstance(self._outcome, Exception) else None
+
+    def result(self) -> T:
+        """What it returned."""
+        if self.error is not None:
+            raise self.error
+        return cast("T", self._outcome)
+
+    def __repr__(self) -> str:
+        return f"Completed({self.name!r}, {'failed' if self.error else 'ok'})"
+
+
+async def as_completed(
+    journal: Journal, works: Mapping[str, Any]
+) -> AsyncIterator[tuple[str, Completed[Any]]]:
+    """Each with its name as it ends; every run of the handler gets them in the order of the
+    first."""
+    scope = own_scope("as_completed", journal)
+    key = scope.key("as_completed").now
+    journal.count(scope, key)
+    _check_count(journal, len(works))
+    for name, work in works.items():
+        check_step_name(name, field="as_completed")
+        _check_work(work, "as_completed")
+    own = Scope(journal, key, scope.owner)
+    tasks = {
+        name: _begin(journal, f"{key}/{name}", partial(_same, work)) for name, work in works.items()
+    }
+    try:
+        while tasks:
+            name = await _next(journal, own, tasks)
+            outcome = _outcome(tasks.pop(name))
+            if isinstance(outcome, BaseException) and not isinstance(outcome, Exception):
+                raise outcome
+            yield name, Completed(name, outcome)
+    finally:
+        await _end(journal, tasks.values())
+
+
+async def _next(journal: Journal, scope: Scope, tasks: Mapping[str, asyncio.Task[Any]]) -> str:
+    """The name of the one that ends next; recorded, so that another run waits for that one."""
+    key = scope.key("next").now
+    asked = journal.ask(scope, key, kind=EntryKind.WINNER)
+    if (answer := asked.answer) is not None:
+        name = _NAME.decode(answer.value or b'""')
+        if name not in tasks:
+            known = ", ".join(sorted(tasks))
+            detail = f"as_completed: {name!r} ended here before, and is not among {known}"
+            raise JournalMismatch(detail)
+        await asyncio.wait([tasks[name]])
+        return name
+    done, _ = await asyncio.wait(tasks.values(), return_when=asyncio.FIRST_COMPLETED)
+    name = next(each for each, task in tasks.items() if task in done)
+    outcome = _outcome(tasks[name])
+    if not isinstance(outcome, BaseException) or isinstance(outcome, Exception):
+        journal.add(key, asked.number, kind=EntryKind.WINNER, value=msgspec.json.encode(name))
+    return name
 
 
 def _drop(work: Any) -> None:
@@ -267,11 +346,13 @@ def _in_threads(
 
     def run(at: int, job: Callable[[], Any]) -> None:
         PLACE.set(Scope(journal, f"{key}/{at}", here()))
+        journal.room.begin_job()
         try:
             outcomes[at] = _plain(job())
         except BaseException as error:  # noqa: BLE001 - it belongs to the handler
             outcomes[at] = error
         finally:
+            journal.room.end_job()
             finished.put(None)
 
     for at, job in enumerate(jobs):

@@ -28,6 +28,7 @@ from flowfabric.sdk.journal.failures import (
 )
 from flowfabric.sdk.journal.journal import Failure, Journal
 from flowfabric.sdk.journal.plan import Plan, settled
+from flowfabric.sdk.journal.room import Waiter
 from flowfabric.sdk.journal.scopes import PLACE, Scope, StepInfo
 
 _LOGGER = logging.getLogger("flowfabric.task")
@@ -327,7 +328,10 @@ async def _pause(call: StepCall[Any], tries: int, pause: int, error: Exception) 
 async def _wait(call: StepCall[Any], left_ms: int) -> None:
     """Without the worker, unless something else of the handler goes on in it."""
     journal = call.journal
-    if left_ms <= _IN_PLACE_MS or journal.branches or journal.performing > 1:
+    if left_ms <= _IN_PLACE_MS:
         await asyncio.sleep(left_ms / 1000)
+        return
+    if journal.branches or journal.performing > 1:
+        await journal.room.wait(Waiter(call.key, journal.owner.now_ms() + left_ms))
         return
     raise Parked(to_datetime(journal.owner.now_ms() + left_ms))

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
+from weakref import WeakSet
 
 from flowfabric import limits
 from flowfabric.clock import monotonic
@@ -13,6 +14,7 @@ from flowfabric.errors import JournalFull
 from flowfabric.ids import derived_uuid
 from flowfabric.kernel.journal.lookup import ASIDE, Asked, Contradiction, Lookup, Mismatch
 from flowfabric.model.journal import (
+    FORMAT,
     CodeMark,
     EntryError,
     EntryKind,
@@ -25,6 +27,7 @@ from flowfabric.model.suspension import ResumeInfo
 from flowfabric.sdk.errors import JournalMismatch, Stopped
 from flowfabric.sdk.journal import failures
 from flowfabric.sdk.journal.outbox import Outbox, Sender
+from flowfabric.sdk.journal.room import Room
 from flowfabric.sdk.journal.scopes import Scope, StepInfo
 from flowfabric.sdk.threads import Threads
 
@@ -117,9 +120,14 @@ class Journal:
         self.outbox = Outbox(owner, position, CodeMark(version=owner.code_version))
         self.root = Scope(self, "", owner.home)
         self.branches: set[asyncio.Task[Any]] = set()  # under way
+        self._ending: WeakSet[asyncio.Task[Any]] = WeakSet()  # cancelled by calls, not by the code
         self.performing = 0  # calls that are being made
         self.outcomes = outcomes or {}  # how waits ended, by their suspensions
         self._lookup = Lookup(map(self._settled, entries))
+        first = entries[0].code if entries else None
+        # Journals of an earlier release know nothing of spawns: these take no numbers there.
+        self.numbers_spawns = first is None or first.format >= FORMAT
+        self.room = Room(owner)
         self._chapter = chapter_index
         self._bytes = sum(entry.size for entry in entries)
         self._has_warned = False
@@ -132,11 +140,26 @@ class Journal:
         """Whether the handler is a plain function in a thread."""
         return isinstance(self.owner.home, int)
 
+    @property
+    def chapter(self) -> int:
+        """Which part of the journal it is."""
+        return self._chapter
+
     def _settled(self, entry: JournalEntry) -> JournalEntry:
         """A wait that has ended is an answer."""
         if entry.kind is EntryKind.WAIT and entry.refers_to in self.outcomes:
             return replace(entry, state=EntryState.OK)
         return entry
+
+    def end(self, tasks: Iterable[asyncio.Task[Any]]) -> None:
+        """Cancel branches that are no longer needed, as every run of the handler does."""
+        for task in tasks:
+            self._ending.add(task)
+            task.cancel()
+
+    def is_ending(self, task: asyncio.Task[Any]) -> bool:
+        """Whether a branch was cancelled because it is no longer needed."""
+        return task in self._ending
 
     # --- what is recorded ------------------------------------------------------------------------
 

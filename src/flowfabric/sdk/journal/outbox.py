@@ -9,7 +9,7 @@ transaction.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, Protocol, TypeVar
 
 from flowfabric.api.backend import EngineBackend
@@ -96,17 +96,16 @@ class Outbox:
             return self._numbered(self._waiting)
 
     async def carry(
-        self, entry: NewEntry, send: Callable[[tuple[NewEntry, ...]], Awaitable[T]]
+        self, entries: Sequence[NewEntry], send: Callable[[tuple[NewEntry, ...]], Awaitable[T]]
     ) -> T:
-        """Send one more entry, and all before it, with something that belongs to it: all or none
-        becomes durable. One that is refused leaves no trace of the entry."""
+        """Send more entries, and all before them, with something that belongs to them: all or none
+        becomes durable. What is refused leaves no trace of the entries."""
         async with self._turn:
             await self._send_most()
             before = len(self._waiting)
-            carried = self._numbered([*self._waiting, entry])
-            answer = await send(carried)
+            answer = await send(self._numbered([*self._waiting, *entries]))
             self._sent(before)
-            self._position += 1
+            self._position += len(entries)
             return answer
 
     async def _send_most(self) -> None:

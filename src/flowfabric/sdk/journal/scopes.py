@@ -151,6 +151,16 @@ def scope_here(name: str, *, has_key: bool = False) -> Scope | None:
     return place
 
 
+def is_in_scope(journal: Journal) -> bool:
+    """Whether a call that is made now can be recorded: it is not in a step, nor in a task of the
+    handler's own."""
+    place = PLACE.get()
+    if isinstance(place, StepInfo):
+        return False
+    scope = journal.root if place is None else place
+    return scope.journal is journal and scope.is_here
+
+
 def own_scope(name: str, journal: Journal, *, has_key: bool = False) -> Scope:
     """The scope of a call that is made by a context."""
     scope = scope_here(name, has_key=has_key)

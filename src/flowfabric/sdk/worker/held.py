@@ -38,11 +38,12 @@ from flowfabric.model.suspension import (
     ResumeInfo,
     Suspended,
 )
+from flowfabric.sdk.context.ends import Wanted, result_of
 from flowfabric.sdk.context.received import Ended, ended
 from flowfabric.sdk.durations import instant_ms
 from flowfabric.sdk.errors import Stopped
 from flowfabric.sdk.journal.journal import Around, Journal
-from flowfabric.sdk.journal.scopes import RUNNING, here
+from flowfabric.sdk.journal.scopes import RUNNING, here, is_in_scope
 from flowfabric.sdk.outage import Outage, Patience
 from flowfabric.sdk.task import Task
 from flowfabric.sdk.threads import Threads
@@ -129,6 +130,7 @@ class Held:
         "is_stopped",
         "is_suspended",
         "is_suspending",
+        "journal_index",
         "lapse_at",
         "outbox",
         "renew_at",
@@ -157,6 +159,7 @@ class Held:
         self.outbox: Outbox | None = None  # once the handler has emitted a frame
         self.book: LogBook | None = None  # once it has logged a line
         self._journal: Journal | None = None  # once it was loaded or asked for
+        self.journal_index = 0  # a first attempt has the first one
         self._waker: threading.Event | None = None
 
     def begin(self) -> None:
@@ -296,6 +299,7 @@ class Held:
             if not page.has_more:
                 break
             after = page.entries[-1].position
+        self.journal_index = page.journal_index
         if entries or page.chapter_index:
             self._journal = Journal(
                 self, entries, chapter_index=page.chapter_index, outcomes=outcomes
@@ -323,8 +327,7 @@ class Held:
         if journal.branches:
             names = ", ".join(sorted(task.get_name() for task in journal.branches))
             _LOGGER.warning("%s ended while branches of it ran: %s", self.claimed, names)
-            for task in journal.branches:
-                task.cancel()
+            journal.end(journal.branches)
         if error is not None:
             journal.reopen(error)
 
@@ -385,6 +388,14 @@ class Held:
         """Release the lease until every child has ended. It is gone then, as after a suspension."""
         await self._uninterrupted(self._wait_children())
 
+    def may_wait_for(self, engine: EngineBackend) -> bool:
+        """Whether a wait for an execution of this engine, made here, can be recorded."""
+        return engine is self.desk.engine and not self.is_finished and is_in_scope(self.journal)
+
+    async def result_of(self, run: Wanted, timeout_ms: int | None) -> Any:
+        """The result of another execution, waited for without a worker."""
+        return await result_of(self, run, timeout_ms)
+
     async def _uninterrupted(self, operation: Coroutine[Any, Any, T]) -> T:
         asking = asyncio.ensure_future(operation)
         try:
@@ -403,7 +414,7 @@ class Held:
         self.is_suspending = True
         try:
             if entry is not None:
-                answer = await self.journal.outbox.carry(entry, partial(self._ask, request))
+                answer = await self.journal.outbox.carry([entry], partial(self._ask, request))
             else:
                 await self.settle()
                 answer = await self._ask(request, ())

@@ -9,14 +9,28 @@ from flowfabric.errors import Corruption
 from flowfabric.kernel.decision import Decision, Refused, refuse
 from flowfabric.kernel.journal.checkpoint import Checkpoint, checkpoint
 from flowfabric.model.journal import Checkpointed, EntryRow
+from flowfabric.model.suspension import WaitpointRow
 from flowfabric.stores.base import Corrupt
-from flowfabric.stores.tables import JOURNAL, Key
+from flowfabric.stores.tables import JOURNAL, WAITPOINTS, Key
 
 
 @handles(Checkpoint)
 async def record(unit: Unit, command: Checkpoint) -> Checkpointed | Refused:
     """By the owner of the lease."""
     return unit.view.apply(None, await decided(unit, command), command)
+
+
+async def recorded_waitpoint(unit: Unit, command: Checkpoint) -> WaitpointRow | Refused:
+    """The waitpoint that the last of some recorded entries refers to."""
+    execution = unit.view.execution(command.execution_id)
+    last = command.entries[-1].position
+    if execution is not None:
+        key = (execution.execution_id, execution.journal_index, execution.chapter_index, last)
+        entry = unit.view.rows.get(JOURNAL, key)
+        name = (entry.refers_to or "",) if entry is not None else ("",)
+        if (found := (await unit.tx.peek_rows(WAITPOINTS, [name])).get(name)) is not None:
+            return found
+    return Refused(Corruption, f"execution {command.execution_id}: entry {last} has no waitpoint")
 
 
 async def decided(

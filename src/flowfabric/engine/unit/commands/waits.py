@@ -47,6 +47,8 @@ async def create_waitpoint(
         journaled = await journal.decided(unit, command.entries, command.waitpoint_id)
         if isinstance(journaled.reply, Refused):
             return journaled.reply
+        if not journaled.saves:  # a repeated call: its entry names the waitpoint that it made
+            return await journal.recorded_waitpoint(unit, command.entries)
         unit.view.apply(None, journaled)
     return unit.view.apply(execution, decision, command, ends_wait=True)
 

@@ -1,0 +1,29 @@
+"""Waits that the handler itself interrupts: another run could not know of it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from typing import Any, TypeVar
+
+from flowfabric.sdk.errors import UnrecordedTimeout
+from flowfabric.sdk.journal.joins import is_ended_by_group
+
+T = TypeVar("T")
+
+
+async def interruptible(owner: Any, waiting: Awaitable[T]) -> T:
+    """Await a wait. One that `asyncio.timeout` or a `cancel` of the handler's own cuts off is
+    refused: nothing records that it was, so another run of the handler would wait again."""
+    try:
+        return await waiting
+    except asyncio.CancelledError:
+        task = asyncio.current_task()
+        if owner.is_stopped or task is None or owner.journal.is_ending(task):
+            raise
+        if is_ended_by_group(task):
+            raise
+        raise UnrecordedTimeout(
+            "a wait was cancelled by the handler itself, by asyncio.timeout or a cancel, which no "
+            "other run of it could know: give the wait timeout=…, or use ctx.first_of"
+        ) from None

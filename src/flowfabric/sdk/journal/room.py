@@ -1,0 +1,310 @@
+"""Waits beside each other, in the branches of one handler.
+
+A branch that waits while another one works keeps the lease: it is woken in place. When no branch
+can go on, the execution is suspended on the first of all open waits, and its handler ends; called
+again, every branch finds what has ended meanwhile, and the others wait again. Places of signals
+stay open all the time, so no signal is lost between two of these suspensions.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from flowfabric import limits
+from flowfabric.api.waits import StayPending, SuspendRequest, UsePending
+from flowfabric.errors import FlowFabricError, InvalidInput
+from flowfabric.ids import new_secret_id
+from flowfabric.kernel.wait.condition import counted, is_met
+from flowfabric.model.results import Outcome
+from flowfabric.model.suspension import (
+    AnyOf,
+    Contribution,
+    ReasonCode,
+    ResumeCause,
+    ResumeCondition,
+    ResumeInfo,
+    ResumeSignal,
+    Single,
+    Suspended,
+    TimeoutOnly,
+)
+from flowfabric.model.words import TimeoutBehavior
+from flowfabric.sdk.errors import Suspension
+from flowfabric.sdk.journal.joins import is_stuck
+
+ENDED: Final = "__ended"  # where the engine tells of ends
+_FIRST_LOOK_S: Final = 0.001
+_LAST_LOOK_S: Final = 1.0
+_TURNS: Final = 3  # of the loop, after which a branch that was woken has gone on
+
+
+@dataclass(slots=True, eq=False)
+class Waiter:
+    """One open wait of a branch: for a time, for signals, for the ends of executions."""
+
+    key: str
+    until: int | None = None
+    condition: ResumeCondition | None = None
+    places: Mapping[str, str] = field(default_factory=dict)  # waitpoints by their keys
+    reason: ReasonCode = ReasonCode.STEP_BOUNDARY
+    ends: frozenset[str] = frozenset()
+    began_at: int | None = None  # of a wait that an earlier run began
+    task: asyncio.Task[Any] | None = None
+    future: asyncio.Future[Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What was found at the places of waits, and which executions have ended."""
+
+    now: int
+    signals: Mapping[str, tuple[ResumeSignal, ...]]
+    outcomes: Mapping[str, Outcome]
+
+
+class Room:
+    """The open waits of one handler, and the task that ends them."""
+
+    def __init__(self, owner: Any) -> None:
+        self._owner = owner
+        self._waiters: dict[Waiter, None] = {}
+        self._driver: asyncio.Task[None] | None = None
+        self._changed = asyncio.Event()
+        self._jobs = 0  # of a sync handler: how many run in threads
+        self._counting = threading.Lock()
+
+    # --- for branches ----------------------------------------------------------------------------
+
+    async def wait(self, waiter: Waiter) -> Any:
+        """How a wait ended: a `ResumeInfo`, or for ends the outcomes by execution."""
+        self._check(waiter)
+        loop = asyncio.get_running_loop()
+        waiter.task, waiter.future = asyncio.current_task(), loop.create_future()
+        self._waiters[waiter] = None
+        if self._driver is None:
+            self._driver = loop.create_task(self._drive())
+        self.wake()
+        try:
+            return await waiter.future
+        finally:
+            self._waiters.pop(waiter, None)
+            self.wake()
+
+    def wake(self) -> None:
+        """Something has changed: look whether any branch can go on."""
+        self._changed.set()
+
+    def begin_job(self) -> None:
+        """A thread of a sync handler begins. Any thread may say it."""
+        with self._counting:
+            self._jobs += 1
+
+    def end_job(self) -> None:
+        """It ends. Any thread may say it."""
+        with self._counting:
+            self._jobs -= 1
+        with suppress(RuntimeError):  # the loop is closed with the worker
+            self._owner.loop.call_soon_threadsafe(self.wake)
+
+    def _check(self, waiter: Waiter) -> None:
+        known = {key for each in self._waiters for key in each.places}
+        if twice := sorted(known & waiter.places.keys()):
+            detail = f"{waiter.key}: another branch waits at {twice[0]!r} already; use another key"
+            raise InvalidInput(detail, field="wait")
+        if len(known) + len(waiter.places) >= limits.WAITPOINTS_MAX:
+            most = limits.WAITPOINTS_MAX - 1
+            detail = f"{waiter.key}: branches wait at more than {most} places at once"
+            raise InvalidInput(detail, field="wait")
+
+    # --- the task that ends waits ----------------------------------------------------------------
+
+    async def _drive(self) -> None:
+        pause = _FIRST_LOOK_S
+        try:
+            while self._waiters:
+                if self._changed.is_set():
+                    self._changed.clear()
+                    pause = _FIRST_LOOK_S
+                if self._settle(await self._look()):
+                    await _turns()
+                elif self._is_stuck():
+                    await self._suspend()
+                else:
+                    await self._pause(pause)
+                    pause = min(2 * pause, _LAST_LOOK_S)
+        except BaseException as error:  # noqa: BLE001 - it belongs to the handler
+            self._fail(error)
+        finally:
+            self._driver = None
+
+    async def _pause(self, pause: float) -> None:
+        """Until something changes, the next time is due, or it is worth another look."""
+        now = self._owner.now_ms()
+        due = min((each.until for each in self._waiters if each.until is not None), default=None)
+        if due is not None:
+            pause = min(pause, max(0, due - now) / 1000)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(pause):
+                await self._changed.wait()
+
+    async def _look(self) -> Found:
+        """One read of the store for all waits, or none where all wait for a time."""
+        owner = self._owner
+        places = [each for waiter in self._waiters for each in waiter.places.values()]
+        ends = sorted({each for waiter in self._waiters for each in waiter.ends})
+        handle = owner.claimed.handle
+        signals: Mapping[str, tuple[ResumeSignal, ...]] = {}
+        outcomes: Mapping[str, Outcome] = {}
+        if places:
+            signals = await owner.ask(lambda e: e.read_signals(handle, waitpoint_ids=places))
+        if ends:
+            outcomes = await owner.ask(lambda e: e.read_outcomes(execution_ids=ends))
+        return Found(owner.now_ms(), signals, outcomes)
+
+    def _settle(self, found: Found) -> bool:
+        """End every wait that is over; whether any is."""
+        ended = False
+        for waiter in list(self._waiters):
+            answer = self._answer(waiter, found)
+            if answer is not None and waiter.future is not None and not waiter.future.done():
+                waiter.future.set_result(answer)
+                self._waiters.pop(waiter, None)
+                ended = True
+        return ended
+
+    def _answer(self, waiter: Waiter, found: Found) -> Any:
+        if waiter.ends:
+            if all(each in found.outcomes for each in waiter.ends):
+                return {each: found.outcomes[each] for each in waiter.ends}
+        elif waiter.condition is not None:
+            several = [
+                signal for each in waiter.places.values() for signal in found.signals.get(each, ())
+            ]
+            if (met := _met(waiter.condition, several)) is not None:
+                return met
+        if waiter.until is not None and waiter.until <= found.now:
+            return ResumeInfo(ResumeCause.TIMEOUT, "system", (), None)
+        return self._by_operator(waiter)
+
+    def _by_operator(self, waiter: Waiter) -> ResumeInfo | None:
+        """An operator has ended the last suspension, and with it all waits it stood for."""
+        last = self._owner.ended_wait
+        if last is None or last.cause is not ResumeCause.OPERATOR or waiter.began_at is None:
+            return None
+        if waiter.began_at > last.ended_at:
+            return None
+        return ResumeInfo(ResumeCause.OPERATOR, last.actor, (), None)
+
+    # --- suspending ------------------------------------------------------------------------------
+
+    def _is_stuck(self) -> bool:
+        """Whether no branch can go on."""
+        owner = self._owner
+        home = owner.home
+        if not isinstance(home, asyncio.Task):
+            return len(self._waiters) >= max(1, self._jobs)
+        waiting = {waiter.task for waiter in self._waiters}
+        tasks = [home, *owner.journal.branches]
+        return all(is_stuck(each, waiting.__contains__) for each in tasks if not each.done())
+
+    async def _suspend(self) -> None:
+        """Wait without a worker for the first of all open waits; unless one is over already."""
+        owner, waiters = self._owner, list(self._waiters)
+        await owner.settle()
+        ends = sorted({each for waiter in waiters for each in waiter.ends})
+        watched: str | None = None
+        if ends:
+            watched = await self._watch(waiters, ends)
+            if watched is None:
+                return
+        answer = await owner.suspend(_request(waiters, watched))
+        if isinstance(answer, Suspended):
+            self._fail(Suspension(owner.claimed.execution_id))
+
+    async def _watch(self, waiters: Sequence[Waiter], ends: Sequence[str]) -> str | None:
+        """Where the engine tells of ends; None where some came meanwhile. A refusal goes to the
+        branches that it concerns."""
+        owner = self._owner
+        handle, alone = owner.claimed.handle, sum(bool(each.ends) for each in waiters) == 1
+        try:
+            found = await owner.ask(
+                lambda e: e.watch_executions(handle, execution_ids=ends, needs_all=alone)
+            )
+        except FlowFabricError as error:
+            for waiter in waiters:
+                if waiter.ends and waiter.future is not None and not waiter.future.done():
+                    waiter.future.set_exception(error)
+                    self._waiters.pop(waiter, None)
+            await _turns()
+            return None
+        place: str | None = found.waitpoint_id
+        return place
+
+    def _fail(self, error: BaseException) -> None:
+        for waiter in list(self._waiters):
+            if waiter.future is not None and not waiter.future.done():
+                waiter.future.set_exception(error)
+        self._waiters.clear()
+
+
+def _request(waiters: Iterable[Waiter], watched: str | None) -> SuspendRequest:
+    """One suspension for all of them."""
+    several = list(waiters)
+    conditions: list[ResumeCondition] = [
+        each.condition for each in several if each.condition is not None
+    ]
+    places: list[StayPending | UsePending] = [
+        StayPending(place, key) for each in several for key, place in each.places.items()
+    ]
+    if watched is not None:
+        conditions.append(Single(ENDED))
+        places.append(UsePending(watched, ENDED))
+    condition: ResumeCondition = TimeoutOnly()
+    if conditions:
+        condition = conditions[0] if len(conditions) == 1 else AnyOf(tuple(conditions))
+    reasons = [each.reason for each in several if each.reason is not ReasonCode.STEP_BOUNDARY]
+    if watched is not None:
+        reasons.append(ReasonCode.WAITING_FOR_SIGNAL)
+    return SuspendRequest(
+        resume_condition=condition,
+        waitpoints=tuple(places),
+        reason_code=reasons[0] if reasons else ReasonCode.STEP_BOUNDARY,
+        timeout_at=min((each.until for each in several if each.until is not None), default=None),
+        timeout_behavior=TimeoutBehavior.AUTO_RESUME,
+        idempotency_key=f"wait:{new_secret_id()}",
+    )
+
+
+def _met(condition: ResumeCondition, signals: Sequence[ResumeSignal]) -> ResumeInfo | None:
+    """How signals end a wait, if they do."""
+    ordered = sorted(signals, key=lambda each: each.accepted_at)
+    by_id = {each.signal_id: each for each in ordered}
+    said = [
+        Contribution(
+            each.waitpoint_key,
+            each.signal_id,
+            each.signal_name,
+            each.source_type,
+            each.source_identity,
+        )
+        for each in ordered
+    ]
+    progress: list[Contribution] = []
+    for each in counted(condition, said):
+        progress.append(each)
+        if is_met(condition, progress):
+            actor = f"{each.source_type}:{each.source_identity}"
+            met = tuple(by_id[one.signal_id] for one in progress)
+            return ResumeInfo(ResumeCause.SIGNAL, actor, met, None)
+    return None
+
+
+async def _turns() -> None:
+    """Let branches that were woken go on."""
+    for _ in range(_TURNS):
+        await asyncio.sleep(0)
