@@ -20,6 +20,7 @@ from flowfabric.model.record import Record
 
 _ANSWERS = (EntryState.OK, EntryState.FAILED)
 _STEP = (EntryKind.STEP, EntryKind.RETRYING)
+_WAITS = (EntryKind.WAIT, EntryKind.WAITPOINT, EntryKind.ENDED)
 ASIDE: Final = (1 << 30) - 1  # in the place of a number, which no call ever has
 
 
@@ -114,7 +115,8 @@ class Lookup:
             self.consumed = [*self.consumed[-2:], key]
             self._is_live = self._is_live or not self._unread
         else:
-            self._is_live = True
+            # A wait that is not over keeps its own branch back; others go on with the replay.
+            self._is_live = self._is_live or entry.kind not in _WAITS or not self._unread
         return Asked(entry.asked, entry)
 
     def has_entry(self, key: str) -> bool:

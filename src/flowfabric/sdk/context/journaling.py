@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from datetime import datetime
 from typing import Any, Final, Literal, TypeAlias, TypeVar, cast, overload
 
@@ -187,7 +187,7 @@ class Journaling(JournalFacts):
                 await self._family.cancel_open(children)
         return index, answer
 
-    def as_completed(self, **works: Any) -> AsyncIterator[tuple[str, Completed[Any]]]:
+    def as_completed(self, **works: Any) -> AsyncGenerator[tuple[str, Completed[Any]], None]:
         """Each by its name as it ends.
 
             async for name, done in ctx.as_completed(left=fetch(a), right=fetch(b)):

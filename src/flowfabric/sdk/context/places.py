@@ -15,6 +15,7 @@ from flowfabric.errors import FlowFabricError
 from flowfabric.model.handle import Handle
 from flowfabric.model.journal import EntryKind, EntryState, NewEntry
 from flowfabric.model.suspension import Token, WaitpointDetails
+from flowfabric.sdk.journal.interruption import interruptible, to_its_end
 from flowfabric.sdk.journal.scopes import Scope, name_with
 
 NO_TOKEN: Final = Token("")  # of a waitpoint that is closed
@@ -66,7 +67,7 @@ async def open_place(
         made: WaitpointDetails = await owner.ask(make)
         return made
 
-    made = await owner.journal.outbox.carry([entry], send)
+    made = await interruptible(owner, to_its_end(owner.journal.outbox.carry([entry], send)))
     return OpenPlace(made.waitpoint_id, made.waitpoint_key, made.token)
 
 

@@ -90,6 +90,19 @@ class WaitCall:
         self._scope = scope
         self.key = self._scope.key(name).now
         self._asked = self._journal.ask(self._scope, self.key, kind=EntryKind.WAIT)
+        answer = self._asked.answer
+        if answer is not None and answer.state is EntryState.FAILED and answer.error is not None:
+            raise InvalidInput(answer.error.reason, field="wait")
+
+    def _reserve(self, wait: Wait) -> None:
+        """Take the places of a wait; a refusal is recorded, since another run might not meet it."""
+        try:
+            self._journal.room.reserve(self.key, [key for key, _ in wait.places])
+        except InvalidInput as error:
+            kept = EntryError(InvalidInput.__name__, error.detail)
+            number, failed = self._asked.number, EntryState.FAILED
+            self._journal.add(self.key, number, kind=EntryKind.WAIT, state=failed, error=kept)
+            raise
 
     @property
     def outcome(self) -> ResumeInfo | None:
@@ -151,6 +164,7 @@ class WaitCall:
         waiter = Waiter(self.key, until, began_at=None if began is None else began.recorded_at)
         opened: list[OpenPlace] = []
         if wait is not None and request is not None:
+            self._reserve(wait)
             waiter.condition = request.resume_condition
             waiter.reason = ReasonCode(request.reason_code)
             opened = await self._places(wait, request)
@@ -159,7 +173,8 @@ class WaitCall:
         try:
             outcome: ResumeInfo = await interruptible(self._owner, self._journal.room.wait(waiter))
         except asyncio.CancelledError:
-            await close_places(self._owner, opened)
+            if self._journal.is_withdrawn(asyncio.current_task()):
+                await close_places(self._owner, opened)
             raise
         value = None if request is None else outcome_to_json(outcome)
         self._journal.add(self.key, self._asked.number, kind=EntryKind.WAIT, value=value)

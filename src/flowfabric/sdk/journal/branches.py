@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextvars import copy_context
 from functools import partial
 from queue import SimpleQueue
@@ -175,8 +175,10 @@ async def first_of(journal: Journal, works: Sequence[Any], *, successes: bool) -
     tasks = [_begin(journal, f"{key}/{at}", partial(_same, work)) for at, work in enumerate(works)]
     try:
         index = await _winner(tasks, successes=successes)
-    finally:
+    except BaseException:
         await _end(journal, tasks)
+        raise
+    await _end(journal, tasks, for_good=True)
     journal.add(key, asked.number, kind=EntryKind.WINNER, value=str(index).encode())
     return index, _told_alone(journal, key, asked.number, tasks[index])
 
@@ -207,9 +209,11 @@ def _told_alone(journal: Journal, key: str, number: int, task: asyncio.Task[Any]
     raise outcome
 
 
-async def _end(journal: Journal, tasks: Iterable[asyncio.Task[Any]]) -> None:
+async def _end(
+    journal: Journal, tasks: Iterable[asyncio.Task[Any]], *, for_good: bool = False
+) -> None:
     several = list(tasks)
-    journal.end(several)
+    journal.end(several, for_good=for_good)
     await asyncio.gather(*several, return_exceptions=True)
 
 
@@ -239,7 +243,7 @@ class Completed(Generic[T]):
 
 async def as_completed(
     journal: Journal, works: Mapping[str, Any]
-) -> AsyncIterator[tuple[str, Completed[Any]]]:
+) -> AsyncGenerator[tuple[str, Completed[Any]], None]:
     """Each with its name as it ends; every run of the handler gets them in the order of the
     first."""
     scope = own_scope("as_completed", journal)
@@ -260,8 +264,12 @@ async def as_completed(
             if isinstance(outcome, BaseException) and not isinstance(outcome, Exception):
                 raise outcome
             yield name, Completed(name, outcome)
-    finally:
+    except GeneratorExit:
+        await _end(journal, tasks.values(), for_good=True)
+        raise
+    except BaseException:
         await _end(journal, tasks.values())
+        raise
 
 
 async def _next(journal: Journal, scope: Scope, tasks: Mapping[str, asyncio.Task[Any]]) -> str:

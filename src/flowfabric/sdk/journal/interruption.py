@@ -3,13 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Coroutine
 from typing import Any, TypeVar
 
 from flowfabric.sdk.errors import UnrecordedTimeout
 from flowfabric.sdk.journal.joins import is_ended_by_group
 
 T = TypeVar("T")
+
+
+async def to_its_end(operation: Coroutine[Any, Any, T]) -> T:
+    """Await an operation that is not left half done: an interruption takes effect at its end, since
+    only its reply can tell what has happened."""
+    asking = asyncio.ensure_future(operation)
+    try:
+        return await asyncio.shield(asking)
+    except asyncio.CancelledError:
+        await asyncio.wait([asking])
+        if not asking.cancelled():
+            asking.exception()  # retrieved, so that it is not logged
+        raise
 
 
 async def interruptible(owner: Any, waiting: Awaitable[T]) -> T:

@@ -121,6 +121,7 @@ class Journal:
         self.root = Scope(self, "", owner.home)
         self.branches: set[asyncio.Task[Any]] = set()  # under way
         self._ending: WeakSet[asyncio.Task[Any]] = WeakSet()  # cancelled by calls, not by the code
+        self._withdrawn: WeakSet[asyncio.Task[Any]] = WeakSet()  # those among them that lost a race
         self.performing = 0  # calls that are being made
         self.outcomes = outcomes or {}  # how waits ended, by their suspensions
         self._lookup = Lookup(map(self._settled, entries))
@@ -151,11 +152,18 @@ class Journal:
             return replace(entry, state=EntryState.OK)
         return entry
 
-    def end(self, tasks: Iterable[asyncio.Task[Any]]) -> None:
-        """Cancel branches that are no longer needed, as every run of the handler does."""
+    def end(self, tasks: Iterable[asyncio.Task[Any]], *, for_good: bool = False) -> None:
+        """Cancel branches that are no longer needed, as every run of the handler does. `for_good`:
+        no run needs them any more."""
         for task in tasks:
             self._ending.add(task)
+            if for_good:
+                self._withdrawn.add(task)
             task.cancel()
+
+    def is_withdrawn(self, task: asyncio.Task[Any] | None) -> bool:
+        """Whether a branch has lost a race: what it waits for is not wanted any more."""
+        return task in self._withdrawn
 
     def is_ending(self, task: asyncio.Task[Any]) -> bool:
         """Whether a branch was cancelled because it is no longer needed."""

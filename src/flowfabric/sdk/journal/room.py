@@ -75,6 +75,7 @@ class Room:
         self._waiters: dict[Waiter, None] = {}
         self._driver: asyncio.Task[None] | None = None
         self._changed = asyncio.Event()
+        self._places: set[str] = set()  # keys at which branches wait, or are about to
         self._jobs = 0  # of a sync handler: how many run in threads
         self._counting = threading.Lock()
 
@@ -82,7 +83,6 @@ class Room:
 
     async def wait(self, waiter: Waiter) -> Any:
         """How a wait ended: a `ResumeInfo`, or for ends the outcomes by execution."""
-        self._check(waiter)
         loop = asyncio.get_running_loop()
         waiter.task, waiter.future = asyncio.current_task(), loop.create_future()
         self._waiters[waiter] = None
@@ -93,6 +93,7 @@ class Room:
             return await waiter.future
         finally:
             self._waiters.pop(waiter, None)
+            self._places -= waiter.places.keys()
             self.wake()
 
     def wake(self) -> None:
@@ -111,15 +112,17 @@ class Room:
         with suppress(RuntimeError):  # the loop is closed with the worker
             self._owner.loop.call_soon_threadsafe(self.wake)
 
-    def _check(self, waiter: Waiter) -> None:
-        known = {key for each in self._waiters for key in each.places}
-        if twice := sorted(known & waiter.places.keys()):
-            detail = f"{waiter.key}: another branch waits at {twice[0]!r} already; use another key"
+    def reserve(self, wait: str, places: Sequence[str]) -> None:
+        """A wait is about to open these places. Two waits at one would share its signals."""
+        for key in places:
+            if key in self._places:
+                detail = f"{wait}: another branch waits at {key!r} already; use another key"
+                raise InvalidInput(detail, field="wait")
+        if len(self._places) + len(places) >= limits.WAITPOINTS_MAX:
+            most = limits.WAITPOINTS_MAX - 1  # one is for ends
+            detail = f"{wait}: branches wait at more than {most} places at once"
             raise InvalidInput(detail, field="wait")
-        if len(known) + len(waiter.places) >= limits.WAITPOINTS_MAX:
-            most = limits.WAITPOINTS_MAX - 1
-            detail = f"{waiter.key}: branches wait at more than {most} places at once"
-            raise InvalidInput(detail, field="wait")
+        self._places.update(places)
 
     # --- the task that ends waits ----------------------------------------------------------------
 

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import os
 import threading
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
 from datetime import datetime
 from functools import partial
@@ -42,6 +42,7 @@ from flowfabric.sdk.context.ends import Wanted, result_of
 from flowfabric.sdk.context.received import Ended, ended
 from flowfabric.sdk.durations import instant_ms
 from flowfabric.sdk.errors import Stopped
+from flowfabric.sdk.journal.interruption import to_its_end
 from flowfabric.sdk.journal.journal import Around, Journal
 from flowfabric.sdk.journal.scopes import RUNNING, here, is_in_scope
 from flowfabric.sdk.outage import Outage, Patience
@@ -200,7 +201,7 @@ class Held:
 
     async def change_summary(self, frame: NewFrame) -> int:
         """Change the summary; the version it has then."""
-        return await self._uninterrupted(self._frames().change(frame))
+        return await to_its_end(self._frames().change(frame))
 
     def _frames(self) -> Outbox:
         if self.outbox is None:
@@ -382,11 +383,11 @@ class Held:
     ) -> Suspended | AlreadyMet:
         """Begin to wait. Once suspended the lease is gone, whatever becomes of the handler.
         `entry`: of the journal, which becomes durable with the suspension."""
-        return await self._uninterrupted(self._suspend(request, entry))
+        return await to_its_end(self._suspend(request, entry))
 
     async def wait_children(self) -> None:
         """Release the lease until every child has ended. It is gone then, as after a suspension."""
-        await self._uninterrupted(self._wait_children())
+        await to_its_end(self._wait_children())
 
     def may_wait_for(self, engine: EngineBackend) -> bool:
         """Whether a wait for an execution of this engine, made here, can be recorded."""
@@ -395,17 +396,6 @@ class Held:
     async def result_of(self, run: Wanted, timeout_ms: int | None) -> Any:
         """The result of another execution, waited for without a worker."""
         return await result_of(self, run, timeout_ms)
-
-    async def _uninterrupted(self, operation: Coroutine[Any, Any, T]) -> T:
-        asking = asyncio.ensure_future(operation)
-        try:
-            return await asyncio.shield(asking)
-        except asyncio.CancelledError:
-            # Interrupted, but the wait may have begun all the same: only the reply can tell.
-            await asyncio.wait([asking])
-            if not asking.cancelled():
-                asking.exception()  # retrieved, so that it is not logged
-            raise
 
     async def _suspend(
         self, request: SuspendRequest, entry: NewEntry | None
