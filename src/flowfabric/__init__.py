@@ -64,6 +64,7 @@ from flowfabric.sdk.errors import (
     RunFailed,
     SpawnMismatch,
     StepFailed,
+    UnrecordedTimeout,
     WaitTimedOut,
 )
 from flowfabric.sdk.fabric import Fabric
@@ -71,6 +72,7 @@ from flowfabric.sdk.flow.flow import Flow
 from flowfabric.sdk.flow.joins import Join, Node, all_done, quorum
 from flowfabric.sdk.flow.run import FlowRun, NodeChange
 from flowfabric.sdk.flow.sync import SyncFlow, SyncFlowRun
+from flowfabric.sdk.journal.branches import Completed
 from flowfabric.sdk.journal.scopes import StepInfo, current_step
 from flowfabric.sdk.journal.steps import Step
 from flowfabric.sdk.run import Run
@@ -87,6 +89,7 @@ __all__ = [
     "CancellationPolicy",
     "Child",
     "ChildFailed",
+    "Completed",
     "Context",
     "DuplicateStepKey",
     "EngineConfig",
@@ -167,6 +170,7 @@ __all__ = [
     "TargetNotSignalable",
     "Task",
     "Token",
+    "UnrecordedTimeout",
     "Wait",
     "WaitInfo",
     "WaitTimedOut",

@@ -135,7 +135,7 @@ class Room:
                     pause = _FIRST_LOOK_S
                 if self._settle(await self._look()):
                     await _turns()
-                elif self._is_stuck():
+                elif await self._stays_stuck():
                     await self._suspend()
                 else:
                     await self._pause(pause)
@@ -209,21 +209,30 @@ class Room:
         """Whether no branch can go on."""
         owner = self._owner
         home = owner.home
+        open_waits = [each for each in self._waiters if each.future and not each.future.done()]
         if not isinstance(home, asyncio.Task):
-            return len(self._waiters) >= max(1, self._jobs)
-        waiting = {waiter.task for waiter in self._waiters}
+            return len(open_waits) >= max(1, self._jobs)
+        waiting = {each.task for each in open_waits}
         tasks = [home, *owner.journal.branches]
         return all(is_stuck(each, waiting.__contains__) for each in tasks if not each.done())
+
+    async def _stays_stuck(self) -> bool:
+        """The same, after every task had its turn and all that is recorded is durable: one that has
+        just failed or ended may yet move others."""
+        if not self._is_stuck():
+            return False
+        await self._owner.settle()
+        await _turns()
+        return self._is_stuck()
 
     async def _suspend(self) -> None:
         """Wait without a worker for the first of all open waits; unless one is over already."""
         owner, waiters = self._owner, list(self._waiters)
-        await owner.settle()
         ends = sorted({each for waiter in waiters for each in waiter.ends})
         watched: str | None = None
         if ends:
             watched = await self._watch(waiters, ends)
-            if watched is None:
+            if watched is None or not self._is_stuck():
                 return
         answer = await owner.suspend(_request(waiters, watched))
         if isinstance(answer, Suspended):
