@@ -6,10 +6,12 @@ from collections.abc import Sequence
 
 from flowfabric import limits
 from flowfabric.api.operation import Kind, Request, Scope, operation
-from flowfabric.api.refusals import BY_HANDLE, JOURNALED
-from flowfabric.errors import NotFound
+from flowfabric.api.refusals import BY_HANDLE, FRAMED, JOURNALED
+from flowfabric.errors import ChildrenNotEnded, NotFound
 from flowfabric.model.handle import Handle
-from flowfabric.model.journal import Checkpointed, JournalPage, NewEntry
+from flowfabric.model.journal import Checkpointed, Continued, JournalPage, NewEntry
+from flowfabric.model.log_lines import LogBatch
+from flowfabric.model.stream import NewFrame
 
 
 @operation("checkpoint", Kind.WRITE, Scope.WORKER, errors=(*BY_HANDLE, *JOURNALED))
@@ -24,6 +26,29 @@ class Checkpoint(Request[Checkpointed], frozen=True, kw_only=True):
     handle: Handle
     entries: Sequence[NewEntry]
     next_key: str | None = None
+
+
+@operation(
+    "continue_execution",
+    Kind.WRITE,
+    Scope.WORKER,
+    errors=(*BY_HANDLE, *FRAMED, *JOURNALED, ChildrenNotEnded),
+)
+class ContinueExecution(Request[Continued], frozen=True, kw_only=True):
+    """End the chapter of the journal: the handler is called anew with other arguments.
+
+    The lease is let go and the execution waits for a worker as a new one does, under the
+    same id. Its journal begins the next chapter, whose first entry has `arguments` (JSON);
+    of the chapters that have ended the last one is kept. `version`: of the code. `frames`,
+    `logs` and `entries`: as in `complete`; they belong to the chapter that ends.
+    """
+
+    handle: Handle
+    arguments: bytes
+    version: str | None = None
+    frames: Sequence[NewFrame] = ()
+    logs: LogBatch | None = None
+    entries: Sequence[NewEntry] = ()
 
 
 @operation("load_journal", Kind.READ, Scope.WORKER, errors=BY_HANDLE)

@@ -136,7 +136,7 @@ from flowfabric.api.groups import (
     ListConsumerGroups,
     ReadGroup,
 )
-from flowfabric.api.journal import Checkpoint, LoadJournal, ReadJournal
+from flowfabric.api.journal import Checkpoint, ContinueExecution, LoadJournal, ReadJournal
 from flowfabric.api.keys import (
     ListWaitpointHmacKids,
     RotateWaitpointHmacSecretAll,
@@ -282,7 +282,7 @@ from flowfabric.model.flow_results import (
 )
 from flowfabric.model.group import Acknowledged, ConsumerGroup, Delivery, GroupCreated, GroupDeleted
 from flowfabric.model.handle import Handle
-from flowfabric.model.journal import Checkpointed, JournalPage, NewEntry
+from flowfabric.model.journal import Checkpointed, Continued, JournalPage, NewEntry
 from flowfabric.model.keys import AlreadySeeded, NothingToRotate, Rotated, Seeded
 from flowfabric.model.log_lines import LogBatch, LogPage, LogsAppended
 from flowfabric.model.quota import (
@@ -941,6 +941,34 @@ class Methods(ABC):
         runs.
         """
         return await self.call(Checkpoint(handle=handle, entries=entries, next_key=next_key))
+
+    async def continue_execution(
+        self,
+        handle: Handle,
+        *,
+        arguments: bytes,
+        version: str | None = None,
+        frames: Sequence[NewFrame] = (),
+        logs: LogBatch | None = None,
+        entries: Sequence[NewEntry] = (),
+    ) -> Continued:
+        """End the chapter of the journal: the handler is called anew with other arguments.
+
+        The lease is let go and the execution waits for a worker as a new one does, under the
+        same id. Its journal begins the next chapter, whose first entry has `arguments` (JSON);
+        of the chapters that have ended the last one is kept. `version`: of the code. `frames`,
+        `logs` and `entries`: as in `complete`; they belong to the chapter that ends.
+        """
+        return await self.call(
+            ContinueExecution(
+                handle=handle,
+                arguments=arguments,
+                version=version,
+                frames=frames,
+                logs=logs,
+                entries=entries,
+            )
+        )
 
     async def load_journal(self, handle: Handle, *, after: int | None = None) -> JournalPage:
         """The entries by which the owner of a lease goes on, after a position; with all values."""

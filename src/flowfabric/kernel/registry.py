@@ -21,8 +21,10 @@ from flowfabric.kernel.execution import (
     wake,
 )
 from flowfabric.kernel.flow import dependent
+from flowfabric.kernel.journal import chapter
 from flowfabric.model.execution import Execution
 from flowfabric.model.flow_results import ChildrenAwaited
+from flowfabric.model.journal import Continued
 from flowfabric.model.results import Cancelled, Completed, Delayed, RetryScheduled, TerminalFailed
 
 Rule = Callable[[Execution | None, Any, Moment], Decision[Any]]
@@ -65,4 +67,5 @@ REPEATABLE: Final[dict[type[Command[object]], tuple[type, ...]]] = {
     cancel.Cancel: (Cancelled,),
     own.Delay: (Delayed,),
     dependent.WaitChildren: (ChildrenAwaited,),
+    chapter.Continue: (Continued,),
 }

@@ -29,6 +29,7 @@ class LeaseEventType(StrEnum):
 
 # Reasons in lease events by which statistics tell what they count.
 CLAIM_RESUMED: Final = "claim_resumed"  # acquired: the interrupted attempt goes on
+CONTINUED: Final = "continued"  # released: the handler began another chapter
 RETRY_SCHEDULED: Final = "failed_retry_scheduled"  # released: another attempt follows
 
 

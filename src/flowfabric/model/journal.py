@@ -27,6 +27,7 @@ class EntryKind(StrEnum):
     PATCH = "patch"  # that a change of the code applies
     WINNER = "winner"  # which of several branches was first
     WAIT = "wait"  # a wait; how it ended is told by the suspension it refers to
+    CHAPTER = "chapter"  # the beginning of a chapter: the arguments of its handler
 
 
 class EntryState(StrEnum):
@@ -153,6 +154,13 @@ class JournalPage(Record, frozen=True):
     chapter_index: int
     has_more: bool = False
     outcomes: Mapping[str, ResumeInfo] = {}
+
+
+class Continued(Record, frozen=True, tag=True):
+    """The execution goes on in another chapter, as soon as a worker takes it."""
+
+    execution_id: str
+    chapter_index: int
 
 
 class Checkpointed(Record, frozen=True):

@@ -308,6 +308,7 @@ class ExecutionSnapshot(Record, frozen=True):
     bounds: Bounds = UNBOUNDED
     blocked_until: int | None = None
     journal_index: int = 0
+    chapter_index: int = 0
 
 
 class Outcome(Record, frozen=True):

@@ -198,6 +198,12 @@ class DuplicateStepKey(JournaledCallError):
     code = "duplicate_step_key"
 
 
+class OpenBranches(JournaledCallError):
+    """Branches of the handler still run. Gather them before it continues as new."""
+
+    code = "open_branches"
+
+
 class SpawnMismatch(FlowFabricError):
     """The handler spawned something else than the last time it came here.
 

@@ -404,7 +404,7 @@ FRAME_MARKS: Final = Table("ff_stream_frame", FrameMark, 5, whole=FRAMES)
 # Likewise. The number of the last line of a chunk is a part of its key.
 RUN_LOGS: Final = Table("ff_run_log", RunLogRow, 2, of_execution=True)
 LINES: Final = Table("ff_run_log_chunk", LineChunk, 3, of_execution=True)
-# Likewise. Rows are only ever added.
+# Likewise. Rows are only ever added, and go with their chapter.
 JOURNAL: Final = Table("ff_journal", EntryRow, 4, of_execution=True)
 
 # The row of the roll-up is the lock of the other three.

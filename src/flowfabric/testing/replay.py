@@ -244,7 +244,8 @@ async def check(task: Task[..., Any], history: History, *, begin: int = 0) -> No
 
     If the handler reads variables of the environment, two more replays change them.
     """
-    lengths = _lengths(begin, _seen(history))
+    first = int(bool(history.entries) and history.entries[0].kind is EntryKind.CHAPTER)
+    lengths = _lengths(max(begin, first), _seen(history))
     with watched_environment() as names:
         await _check(task, history, lengths)
     if names:

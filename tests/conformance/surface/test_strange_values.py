@@ -69,6 +69,7 @@ STRANGE: tuple[Any, ...] = (
 USUAL: dict[str, Any] = {
     "actor": "ada",
     "amounts": {"tokens": 1},
+    "arguments": b"[]",
     "budget_id": "budget",
     "children": (),
     "consumer": "c1",

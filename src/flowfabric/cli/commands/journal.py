@@ -42,8 +42,9 @@ def add_arguments(parser: FfParser) -> None:
     add_id(parser)
     parser.add_argument("--values", action="store_true", help="with what steps returned")
     parser.add_argument("--watch", "-w", action="store_true", help="show more until it has ended")
+    parser.add_argument("--journal", type=values.number, metavar="N", help="an earlier one, from 0")
     parser.add_argument(
-        "--journal", type=values.whole_number, metavar="N", help="an earlier one, from 0"
+        "--chapter", type=values.number, metavar="N", help="an earlier part of it, from 0"
     )
     parser.add_argument("--export", metavar="FILE", help="write its history, for ff replay")
     parser.add_argument(
@@ -78,7 +79,8 @@ async def journal(call: Call) -> Exit:
 async def _export(call: Call, engine: EngineBackend, snapshot: ExecutionSnapshot) -> Exit:
     """Write what it was given, what it recorded and how it ended."""
     paths = [path for each in call.arguments.redact or () for path in each.split(",") if path]
-    history = redacted(await history_of(engine, snapshot.execution_id), paths)
+    whole = await history_of(engine, snapshot.execution_id, chapter_index=call.arguments.chapter)
+    history = redacted(whole, paths)
     if call.arguments.export == "-":
         call.terminal.out.write(written(history))
         return Exit.OK
@@ -105,6 +107,7 @@ async def _show_new(
         page: JournalPage = await engine.read_journal(
             execution_id=snapshot.execution_id,
             journal_index=call.arguments.journal,
+            chapter_index=call.arguments.chapter,
             after=reached,
             limit=limits.PAGE_MAX,
             values=call.arguments.values,

@@ -48,6 +48,11 @@ _AT_ONCE: Final = 1_000  # children of one call to the engine
 class Parent(Asker, Protocol):
     """An owner that may wait for children."""
 
+    @property
+    def chapter_index(self) -> int:
+        """Which part of its journal the handler is in."""
+        ...
+
     async def wait_children(self) -> None:
         """Release the lease until every child has ended; nothing done afterwards counts."""
         ...
@@ -116,9 +121,14 @@ class Family:
         return replace(
             request,
             namespace=claimed.namespace,
-            idempotency_key=f"child:{claimed.execution_id}:{life}:{at}",
+            idempotency_key=f"child:{claimed.execution_id}:{self._chapter(life)}:{at}",
             policy=replace(policy, dedup_window_ms=_REMEMBERED_MS),
         )
+
+    def _chapter(self, life: int) -> str:
+        """Which part of which journal: children of another chapter are others."""
+        chapter = self._owner.chapter_index
+        return f"{life}.{chapter}" if chapter else str(life)
 
     async def _record(self, requests: Sequence[tuple[int, NewExecution]]) -> list[str]:
         handle = self._owner.claimed.handle

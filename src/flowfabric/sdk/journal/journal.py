@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from itertools import accumulate
 from typing import Any, Protocol
 
 from flowfabric import limits
@@ -119,9 +120,17 @@ class Journal:
         self.branches: set[asyncio.Task[Any]] = set()  # under way
         self.performing = 0  # calls that are being made
         self.outcomes = outcomes or {}  # how waits ended, by their suspensions
-        self._lookup = Lookup(map(self._settled, entries))
-        self._chapter = chapter_index
-        self._bytes = sum(entry.size for entry in entries)
+        # Of a chapter that another one began: the arguments of the handler.
+        self.arguments: bytes | None = None
+        if entries and entries[0].kind is EntryKind.CHAPTER:
+            self.arguments, recorded = entries[0].value or b"", entries[1:]
+        else:
+            recorded = entries
+        self._lookup = Lookup(map(self._settled, recorded))
+        self.chapter_index = chapter_index
+        self._sizes = list(accumulate((entry.size for entry in entries), initial=0))
+        self._reached = 0  # how many entries were there when the last answered call was made
+        self._bytes = self._sizes[-1]
         self._has_warned = False
         self._patches: dict[str, bool] = {}  # what was answered about changes of the code
         self._failures: list[Failure] = []
@@ -170,8 +179,10 @@ class Journal:
         )
         if isinstance(found, Mismatch):
             raise self._mismatch(found)
-        if found.answer is None:
+        if (answer := found.answer) is None:
             self._check_room()
+        else:
+            self._reached = max(self._reached, answer.position + 1)
         return found
 
     def count(self, scope: Scope, key: str) -> None:
@@ -221,15 +232,26 @@ class Journal:
         if entries >= limits.JOURNAL_ENTRIES_MAX or size >= limits.JOURNAL_BYTES_MAX:
             what = "entries" if entries >= limits.JOURNAL_ENTRIES_MAX else "bytes"
             most = limits.JOURNAL_ENTRIES_MAX if what == "entries" else limits.JOURNAL_BYTES_MAX
-            detail = f"{self.owner.claimed.execution_id}: {most:,} {what} are recorded"
+            detail = (
+                f"{self.owner.claimed.execution_id}: {most:,} {what} are recorded; a handler goes "
+                "on with an empty journal by ctx.continue_as_new, from ctx.should_continue on"
+            )
             raise JournalFull(detail, limit=most)
-        is_long = entries >= limits.JOURNAL_ENTRIES_WARN or size >= limits.JOURNAL_BYTES_WARN
-        if is_long and not self._has_warned:
+        if _is_long(entries, size) and not self._has_warned:
             self._has_warned = True
             _LOGGER.warning(
-                "%s: its journal has %d entries and %d bytes; every run of the handler reads them",
+                "%s: its journal has %d entries and %d bytes; every run of the handler reads them, "
+                "and ctx.continue_as_new goes on with an empty one",
                 *(self.owner.claimed.execution_id, entries, size),
             )
+
+    @property
+    def should_continue(self) -> bool:
+        """Whether the chapter is long. A run that is answered from it is told what the first run
+        was told at this place, which had fewer entries."""
+        if self.is_replaying:
+            return _is_long(self._reached, self._sizes[self._reached])
+        return _is_long(self.outbox.count, self._bytes)
 
     # --- what is added ---------------------------------------------------------------------------
 
@@ -280,11 +302,11 @@ class Journal:
 
     def idempotency_key(self, key: str) -> str:
         """The same for a step on every try, attempt and recovery. Any thread may ask."""
-        return derived_uuid(self.owner.claimed.execution_id, self._chapter, key)
+        return derived_uuid(self.owner.claimed.execution_id, self.chapter_index, key)
 
     def seed(self, scope: Scope) -> str:
         """What random numbers of a scope are derived from. Any thread may ask."""
-        return f"{self.owner.claimed.execution_id}\n{self._chapter}\n{scope.path}"
+        return f"{self.owner.claimed.execution_id}\n{self.chapter_index}\n{scope.path}"
 
     def uuid(self, scope: Scope) -> str:
         """The next derived UUID of a scope. In the thread of the scope."""
@@ -327,3 +349,7 @@ class Journal:
             if id(first) in known:
                 found += [cause for each in others for cause in failures.chain_of(each)]
         return found
+
+
+def _is_long(entries: int, size: int) -> bool:
+    return entries >= limits.JOURNAL_ENTRIES_WARN or size >= limits.JOURNAL_BYTES_WARN

@@ -96,17 +96,18 @@ class Outbox:
             return self._numbered(self._waiting)
 
     async def carry(
-        self, entry: NewEntry, send: Callable[[tuple[NewEntry, ...]], Awaitable[T]]
+        self, entry: NewEntry | None, send: Callable[[tuple[NewEntry, ...]], Awaitable[T]]
     ) -> T:
         """Send one more entry, and all before it, with something that belongs to it: all or none
-        becomes durable. One that is refused leaves no trace of the entry."""
+        becomes durable. One that is refused leaves no trace of the entry. Without one: all that
+        were not sent yet."""
         async with self._turn:
             await self._send_most()
             before = len(self._waiting)
-            carried = self._numbered([*self._waiting, entry])
-            answer = await send(carried)
+            more = [] if entry is None else [entry]
+            answer = await send(self._numbered([*self._waiting, *more]))
             self._sent(before)
-            self._position += 1
+            self._position += len(more)
             return answer
 
     async def _send_most(self) -> None:

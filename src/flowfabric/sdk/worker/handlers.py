@@ -42,9 +42,9 @@ async def run_async(held: Held) -> Report | None:
     held.begin()
     Held.current.set(held)
     try:
-        args, kwargs = _arguments(held)
         if held.may_have_journal:
             await held.load_journal()
+        args, kwargs = _arguments(held)
         if held.task.signature.takes_context:
             if held.may_have_waited:
                 await held.load_wait()
@@ -65,9 +65,9 @@ def run_sync(held: Held) -> Report | None:
     held.begin()
     token = Held.current.set(held)
     try:
-        args, kwargs = _arguments(held)
         if held.may_have_journal:
             held.wait_for(held.load_journal())
+        args, kwargs = _arguments(held)
         if held.task.signature.takes_context:
             if held.may_have_waited:
                 held.wait_for(held.load_wait())
@@ -107,11 +107,13 @@ def _arguments(held: Held) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """The decoded arguments; ones that do not fit the function never will."""
     if held.is_stopped:
         raise Stopped(held.claimed.execution_id)
-    encoding = held.claimed.payload_encoding
-    if encoding not in (None, codec.JSON):
-        raise Fatal(f"the payload is {encoding}, not JSON")
+    encoding, payload = held.claimed.payload_encoding, held.arguments
+    if payload is None:
+        if encoding not in (None, codec.JSON):
+            raise Fatal(f"the payload is {encoding}, not JSON")
+        payload = held.claimed.payload
     try:
-        return held.task.signature.arguments(held.claimed.payload)
+        return held.task.signature.arguments(payload)
     except codec.DecodeErrors as error:
         raise Fatal(f"the arguments do not fit {held.task.name}: {error}") from None
 

@@ -27,7 +27,7 @@ from flowfabric.errors import (
 from flowfabric.ids import new_secret_id
 from flowfabric.model.checks import clip_text
 from flowfabric.model.handle import Handle, HandleKind
-from flowfabric.model.journal import JournalEntry, JournalPage, NewEntry
+from flowfabric.model.journal import Continued, JournalEntry, JournalPage, NewEntry
 from flowfabric.model.log_lines import LogBatch, NewLine
 from flowfabric.model.results import Claimed
 from flowfabric.model.stream import NewFrame
@@ -123,6 +123,7 @@ class Held:
         "ended_wait",
         "handler",
         "home",
+        "is_continued",
         "is_drained",
         "is_finished",
         "is_started",
@@ -153,6 +154,7 @@ class Held:
         self.is_drained = False  # stopped by our own drain: the execution is given back
         self.is_suspending = False  # requested; the reply is on its way
         self.is_suspended = False  # by its own handler, which has nothing more to report
+        self.is_continued = False  # likewise: it goes on in another chapter
         self.ended_wait: Ended | None = None
         self.outbox: Outbox | None = None  # once the handler has emitted a frame
         self.book: LogBook | None = None  # once it has logged a line
@@ -311,6 +313,38 @@ class Held:
             idempotency_key=f"hold:{new_secret_id()}",
         )
         await self.suspend(request)
+
+    @property
+    def arguments(self) -> bytes | None:
+        """Those of the present chapter, if another one began it."""
+        return None if self._journal is None else self._journal.arguments
+
+    @property
+    def chapter_index(self) -> int:
+        """Which part of its journal this is."""
+        return 0 if self._journal is None else self._journal.chapter_index
+
+    async def continue_as_new(self, arguments: bytes) -> None:
+        """End the chapter. The lease is gone then, as after a suspension."""
+        await self._uninterrupted(self._continue(arguments))
+
+    async def _continue(self, arguments: bytes) -> None:
+        await self.flush()
+        self.is_suspending = True
+        try:
+            await self.journal.outbox.carry(None, partial(self._ask_continue, arguments))
+        finally:
+            self.is_suspending = False
+        self.is_continued = True
+        self._has_let_go(for_children=False)
+
+    async def _ask_continue(self, arguments: bytes, entries: tuple[NewEntry, ...]) -> Continued:
+        handle, version = self.claimed.handle, self.code_version
+        return await self.ask(
+            lambda engine: engine.continue_execution(
+                handle, arguments=arguments, version=version, entries=entries
+            )
+        )
 
     def close_journal(self, error: BaseException | None) -> None:
         """The handler has ended, by this exception if by any: nothing more is recorded, and what is

@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from flowfabric.engine.unit.corrupt import readable
 from flowfabric.engine.unit.handlers import handles
 from flowfabric.engine.unit.unit import Unit
 from flowfabric.errors import Corruption
 from flowfabric.kernel.decision import Decision, Refused, refuse
+from flowfabric.kernel.execution.fence import refuse_unless_owner
+from flowfabric.kernel.journal.chapter import (
+    NAMED_CHILDREN,
+    Continue,
+    children_left,
+    continue_as_new,
+)
 from flowfabric.kernel.journal.checkpoint import Checkpoint, checkpoint
-from flowfabric.model.journal import Checkpointed, EntryRow
+from flowfabric.model.execution import Execution
+from flowfabric.model.journal import Checkpointed, Continued, EntryRow
 from flowfabric.stores.base import Corrupt
+from flowfabric.stores.indexes import Search, by_key
 from flowfabric.stores.tables import JOURNAL, Key
+
+_CHILDREN_AT_ONCE: Final = 500
 
 
 @handles(Checkpoint)
@@ -42,3 +55,50 @@ async def decided(
             if (row := view.rows.get(JOURNAL, key)) is not None:
                 known[key[-1]] = row
     return checkpoint(current, known, command, view.at, refers_to)
+
+
+@handles(Continue)
+async def begin_chapter(unit: Unit, command: Continue) -> Continued | Refused:
+    """The owner ends a chapter. Of those that have ended, the last one is kept."""
+    if (refusal := await refuse_children(unit, command)) is not None:
+        return refusal
+    view = unit.view
+    execution = unit.flows.graph.execution(command.execution_id)
+    if isinstance(execution, Refused):
+        return execution
+    reply = view.apply(execution, continue_as_new(execution, command, view.at), command)
+    if isinstance(reply, Continued) and reply.chapter_index > 1:
+        where = (execution.execution_id, execution.journal_index, reply.chapter_index - 2)
+        for key in await unit.overlay.search_keys(Search(by_key(JOURNAL), (where,))):
+            view.rows.drop_unseen(JOURNAL, key)
+    return reply
+
+
+async def refuse_children(unit: Unit, command: Continue) -> Refused | None:
+    """Whether children of the owner keep it from beginning another chapter."""
+    view, graph = unit.view, unit.flows.graph
+    execution = view.execution(command.execution_id)
+    if execution is None or execution.flow_id is None:
+        return None
+    if refuse_unless_owner(execution, command.execution_id, command.fence, view.at.now):
+        return None  # the end itself is refused, or was answered before
+    row = await graph.load_member(execution.flow_id, execution.execution_id)
+    if row is None or not row.open_children:
+        return None
+    return children_left(execution, row.open_children, await _open_children(unit, execution))
+
+
+async def _open_children(unit: Unit, parent: Execution) -> list[str]:
+    """Some of the children that have not ended."""
+    ids = await unit.flows.graph.children_of(parent.execution_id)
+    found: list[str] = []
+    for start in range(0, len(ids), _CHILDREN_AT_ONCE):
+        page = await unit.tx.get(ids[start : start + _CHILDREN_AT_ONCE])
+        found += [
+            key
+            for key, each in sorted(page.items())
+            if isinstance(each, Execution) and not each.is_terminal
+        ]
+        if len(found) >= NAMED_CHILDREN:
+            break
+    return found[:NAMED_CHILDREN]
