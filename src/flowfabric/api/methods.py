@@ -36,6 +36,7 @@ from flowfabric.api.budgets import (
     UpdateBudget,
     Usage,
 )
+from flowfabric.api.code import ListCode, RepinExecution
 from flowfabric.api.control import (
     BlockExecutionForAdmission,
     BlockRoute,
@@ -248,6 +249,7 @@ from flowfabric.model.budget import (
     UsageAndLimits,
     UsageOutcome,
 )
+from flowfabric.model.code import CodeUse, Repinned
 from flowfabric.model.execution import Fence
 from flowfabric.model.feed import EventFilter, EventPage, Timeline
 from flowfabric.model.flow import FLOW_CANCELLED, SUCCESS_ONLY, CancellationPolicy, EdgePolicy
@@ -996,6 +998,38 @@ class Methods(ABC):
                 after=after,
                 limit=limit,
                 values=values,
+            )
+        )
+
+    # --- code -----------------------------------------------------------------------------------
+
+    async def list_code(
+        self,
+        *,
+        namespace: str | None = None,
+        execution_kind: str | None = None,
+        cursor: str | None = None,
+        limit: int = limits.PAGE_DEFAULT,
+    ) -> Page[CodeUse]:
+        """The code of executions that have not ended, newest first.
+
+        `execution_kind`: of this kind alone. Their journals are looked through for markers, so
+        pages are short: at most 200 executions.
+        """
+        return await self.call(
+            ListCode(namespace=namespace, execution_kind=execution_kind, cursor=cursor, limit=limit)
+        )
+
+    async def repin_execution(
+        self, *, execution_id: str, expected: str, version: str, actor: str | None = None
+    ) -> Repinned:
+        """Let an execution that does not run belong to another version of its task.
+
+        `expected`: the version it is pinned to; refused if it is another one, or none.
+        """
+        return await self.call(
+            RepinExecution(
+                execution_id=execution_id, expected=expected, version=version, actor=actor
             )
         )
 

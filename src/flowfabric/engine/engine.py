@@ -19,6 +19,7 @@ from flowfabric.engine.loop_status import BackgroundLoop, LoopStatus, status_of
 from flowfabric.engine.machine import Machine
 from flowfabric.engine.operations import admin as admin
 from flowfabric.engine.operations import budgets as budgets
+from flowfabric.engine.operations import code as code
 from flowfabric.engine.operations import control as control
 from flowfabric.engine.operations import events as events
 from flowfabric.engine.operations import execution_lists as execution_lists

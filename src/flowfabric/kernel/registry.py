@@ -16,6 +16,7 @@ from flowfabric.kernel.execution import (
     operate,
     own,
     reclaim,
+    repin,
     replay,
     revoke,
     wake,
@@ -56,6 +57,7 @@ RULES: Final[dict[type[Command[object]], Rule]] = {
     operate.Unblock: operate.unblock,
     operate.SetTag: operate.set_tag,
     replay.Replay: replay.replay,
+    repin.Repin: repin.repin,
 }
 
 # Calls by which an owner ends its lease. Repeated with the same fence, each gets its first reply,

@@ -61,6 +61,7 @@ class OperatorEventType(StrEnum):
     KEY_ROTATED = "key_rotated"
     TOKEN_READ = "token_read"  # noqa: S105 - a word
     TAGGED = "tagged"
+    REPINNED = "repinned"
     COUNTERS_REPAIRED = "counters_repaired"
     SIBLINGS_DRAINED = "siblings_drained"
     GROUP_CREATED = "group_created"

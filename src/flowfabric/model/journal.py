@@ -14,6 +14,7 @@ from flowfabric.model.columns import Counter, Instant, Long
 from flowfabric.model.record import Record
 from flowfabric.model.suspension import ResumeInfo
 
+PATCH_PREFIX: Final = "patch:"  # of the key of an entry that a change of the code applies
 FORMAT: Final = 1  # of the entries; the first one of a journal names it
 
 
@@ -154,6 +155,18 @@ class JournalPage(Record, frozen=True):
     chapter_index: int
     has_more: bool = False
     outcomes: Mapping[str, ResumeInfo] = {}
+
+
+class EntryMark(Record, frozen=True):
+    """An entry without its value."""
+
+    execution_id: str
+    journal_index: Counter
+    chapter_index: Counter
+    position: Counter
+    key: str
+    kind: EntryKind
+    code: CodeMark | None = None
 
 
 class Continued(Record, frozen=True, tag=True):

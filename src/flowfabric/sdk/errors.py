@@ -27,7 +27,7 @@ BaseException            so that a handler's `except Exception` does not swallow
 from __future__ import annotations
 
 from traceback import format_exception_only
-from typing import Final
+from typing import ClassVar, Final
 
 from flowfabric.errors import FlowFabricError, InvalidInput
 from flowfabric.limits import RETRY_DELAY_MS_MAX
@@ -327,6 +327,8 @@ class Suspension(BaseException):
 class JournalMismatch(BaseException):
     """The code does not fit what is recorded. Let it pass: the worker holds the execution, and an
     operator decides."""
+
+    code: ClassVar[str] = "journal_mismatch"  # the category of a run that fails by it
 
     def __init__(self, detail: str) -> None:
         super().__init__(detail)

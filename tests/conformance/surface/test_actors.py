@@ -9,6 +9,7 @@ import pytest
 
 from flowfabric.api.operation import OPERATIONS, UnsafeRequest
 from flowfabric.errors import InvalidInput
+from flowfabric.model.code import pin_of
 from flowfabric.model.event import OperatorEvent
 from flowfabric.model.flow import CancellationPolicy
 from flowfabric.model.state import BlockingReason
@@ -61,6 +62,11 @@ async def completed(lab: Lab) -> str:
 
 async def created(lab: Lab) -> str:
     return await lab.create()
+
+
+async def pinned(lab: Lab) -> str:
+    needs = {"required_capabilities": [pin_of("work", "2")]}
+    return await lab.create(policy={"routing_requirements": needs})
 
 
 async def paid(lab: Lab) -> str:
@@ -126,6 +132,7 @@ CALLS: Final[dict[str, tuple[Act, str, dict[str, Any]]]] = {
     "fail_execution": (running, "execution_id", {"failure_reason": "x", **OVERRIDE}),
     "cancel_execution": (created, "execution_id", {**REASON, **OVERRIDE}),
     "change_priority": (created, "execution_id", {"new_priority": 9}),
+    "repin_execution": (pinned, "execution_id", {"expected": "2", "version": "3"}),
     "replay_execution": (completed, "execution_id", {}),
     "revoke_lease": (running, "execution_id", REASON),
     "hold_execution": (created, "execution_id", REASON),

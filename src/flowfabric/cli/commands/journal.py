@@ -120,6 +120,9 @@ async def _show_new(
         for entry in entries:
             call.terminal.record(_document(entry))
     elif entries:
+        code = entries[0].code
+        if code is not None and code.version is not None:
+            call.terminal.line(f"begun by version {clean(code.version)}")
         call.terminal.table(_COLUMNS, [_row(entry) for entry in entries])
     call.terminal.out.flush()
     return reached
@@ -171,6 +174,7 @@ def _document(entry: JournalEntry) -> dict[str, Any]:
         "category": None if error is None else error.category,
         "reason": None if error is None else error.reason,
         "next_key": entry.next_key,
+        "version": None if entry.code is None else entry.code.version,
     }
 
 

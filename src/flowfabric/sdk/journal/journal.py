@@ -14,6 +14,7 @@ from flowfabric.errors import JournalFull
 from flowfabric.ids import derived_uuid
 from flowfabric.kernel.journal.lookup import ASIDE, Asked, Contradiction, Lookup, Mismatch
 from flowfabric.model.journal import (
+    PATCH_PREFIX,
     CodeMark,
     EntryError,
     EntryKind,
@@ -126,6 +127,8 @@ class Journal:
             self.arguments, recorded = entries[0].value or b"", entries[1:]
         else:
             recorded = entries
+        code = entries[0].code if entries else None
+        self._began = None if code is None else code.version  # by which version of the code
         self._lookup = Lookup(map(self._settled, recorded))
         self.chapter_index = chapter_index
         self._sizes = list(accumulate((entry.size for entry in entries), initial=0))
@@ -198,7 +201,7 @@ class Journal:
         In the thread of the scope."""
         if self.owner.is_stopped:
             raise Stopped(self.owner.claimed.execution_id)
-        key = f"patch:{change}"
+        key = f"{PATCH_PREFIX}{change}"
         if key not in self._patches:
             is_known = self._lookup.has_entry(key)
             self._patches[key] = is_known or not self._lookup.is_followed(scope.path)
@@ -214,17 +217,25 @@ class Journal:
         self._lookup.remove(scope.path, scope.key(name).now)
 
     def _mismatch(self, found: Mismatch) -> JournalMismatch:
-        claimed, entry = self.owner.claimed, found.recorded
+        entry = found.recorded
         said = {
             Contradiction.INSERTED: f"stands where the recorded call {entry.key!r} is expected",
             Contradiction.KIND: f"is recorded as {entry.kind.value}",
             Contradiction.ARGUMENTS: "is recorded with other arguments",
         }[found.contradiction]
+        return self.mismatch(f"the call {found.key!r} {said}", entry)
+
+    def mismatch(self, said: str, entry: JournalEntry) -> JournalMismatch:
+        """The code contradicts an entry: what is said of it, and all that an operator needs."""
         before = ", ".join(self._lookup.consumed) or "none"
+        met = self.owner.code_version
+        versions = ""
+        if met is not None or self._began is not None:
+            versions = f"; recorded by version {self._began}, met by version {met}"
         return JournalMismatch(
-            f"the code of {claimed.execution_kind} does not fit its journal: the call "
-            f"{found.key!r} {said} (entry {entry.position}, attempt {entry.attempt_index + 1}; "
-            f"answered before it: {before})"
+            f"the code of {self.owner.claimed.execution_kind} does not fit its journal: {said} "
+            f"(entry {entry.position}, attempt {entry.attempt_index + 1}; answered before it: "
+            f"{before}{versions})"
         )
 
     def _check_room(self) -> None:

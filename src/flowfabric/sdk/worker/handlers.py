@@ -94,7 +94,16 @@ def _first(error: BaseException, kind: type[E]) -> E | None:
 
 
 async def _held(held: Held, mismatch: JournalMismatch) -> Report | None:
-    """The code does not fit the journal: the execution waits for an operator, as it stands."""
+    """The code does not fit the journal: the execution waits for an operator, as it stands; or it
+    fails, where its task says so."""
+    if held.task.on_mismatch == "fail" and not held.is_suspended:
+        return Failed(
+            held=held,
+            error=mismatch,
+            reason=clip_text(mismatch.detail, _REASON_BYTES, field="reason"),
+            failure_class=FailureClass.PERMANENT,
+            category=JournalMismatch.code,
+        )
     _LOGGER.error("%s: %s; it is held", telling.name_of(held), mismatch.detail)
     try:
         await held.hold(mismatch.detail)

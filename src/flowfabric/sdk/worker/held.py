@@ -17,6 +17,7 @@ from flowfabric.api.backend import EngineBackend
 from flowfabric.api.waits import SuspendRequest
 from flowfabric.clock import monotonic
 from flowfabric.errors import (
+    Corruption,
     ExecutionNotActive,
     ForkedProcess,
     LeaseExpired,
@@ -27,7 +28,7 @@ from flowfabric.errors import (
 from flowfabric.ids import new_secret_id
 from flowfabric.model.checks import clip_text
 from flowfabric.model.handle import Handle, HandleKind
-from flowfabric.model.journal import Continued, JournalEntry, JournalPage, NewEntry
+from flowfabric.model.journal import FORMAT, Continued, JournalEntry, JournalPage, NewEntry
 from flowfabric.model.log_lines import LogBatch, NewLine
 from flowfabric.model.results import Claimed
 from flowfabric.model.stream import NewFrame
@@ -40,7 +41,7 @@ from flowfabric.model.suspension import (
 )
 from flowfabric.sdk.context.received import Ended, ended
 from flowfabric.sdk.durations import instant_ms
-from flowfabric.sdk.errors import Stopped
+from flowfabric.sdk.errors import JournalMismatch, Stopped
 from flowfabric.sdk.journal.journal import Around, Journal
 from flowfabric.sdk.journal.scopes import RUNNING, here
 from flowfabric.sdk.outage import Outage, Patience
@@ -292,12 +293,18 @@ class Held:
         outcomes: dict[str, ResumeInfo] = {}
         after: int | None = None
         while True:
-            page = await self.ask(partial(_load, handle, after))
+            try:
+                page = await self.ask(partial(_load, handle, after))
+            except Corruption as error:
+                raise unreadable(self.claimed, error.detail) from None
             entries += page.entries
             outcomes.update(page.outcomes)
             if not page.has_more:
                 break
             after = page.entries[-1].position
+        if entries and (code := entries[0].code) is not None and code.format > FORMAT:
+            said = f"its format {code.format} is newer than {FORMAT}, which this program knows"
+            raise unreadable(self.claimed, said)
         if entries or page.chapter_index:
             self._journal = Journal(
                 self, entries, chapter_index=page.chapter_index, outcomes=outcomes
@@ -390,7 +397,7 @@ class Held:
     @property
     def code_version(self) -> str | None:
         """The version of the handler."""
-        return None
+        return self.task.code.version
 
     def now_ms(self) -> int:
         """The store's clock, as far as this worker knows it."""
@@ -492,6 +499,14 @@ class Held:
             operation.close()
             raise ForkedProcess("the context of a handler works only in the worker's own process")
         return asyncio.run_coroutine_threadsafe(operation, self.desk.loop).result()
+
+
+def unreadable(claimed: Claimed, why: str) -> JournalMismatch:
+    """No run can go on by a journal that it cannot read: an operator decides."""
+    return JournalMismatch(
+        f"the journal of {claimed.execution_kind} cannot be read; it is damaged, or written by a "
+        f"newer version of FlowFabric: {why}"
+    )
 
 
 def _load(handle: Handle, after: int | None, engine: EngineBackend) -> Awaitable[JournalPage]:
