@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from flowfabric import limits
-from flowfabric.api.operation import Kind, Request, Scope, operation
+from flowfabric.api.operation import Kind, Request, Scope, UnsafeRequest, operation
 from flowfabric.api.refusals import BY_HANDLE, FRAMED, JOURNALED
-from flowfabric.errors import ChildrenNotEnded, NotFound
+from flowfabric.errors import ChildrenNotEnded, LaneClosed, NotFound, PayloadTooLarge
 from flowfabric.model.handle import Handle
-from flowfabric.model.journal import Checkpointed, Continued, JournalPage, NewEntry
+from flowfabric.model.journal import Checkpointed, Continued, Forked, JournalPage, NewEntry
 from flowfabric.model.log_lines import LogBatch
 from flowfabric.model.stream import NewFrame
 
@@ -49,6 +49,27 @@ class ContinueExecution(Request[Continued], frozen=True, kw_only=True):
     frames: Sequence[NewFrame] = ()
     logs: LogBatch | None = None
     entries: Sequence[NewEntry] = ()
+
+
+@operation(
+    "fork_execution",
+    Kind.WRITE,
+    Scope.OPERATE,
+    errors=(NotFound, LaneClosed, PayloadTooLarge),
+)
+class ForkExecution(UnsafeRequest[Forked], frozen=True, kw_only=True):
+    """A new execution of the same kind that goes on from a copy of a journal.
+
+    It begins with all entries of the present chapter before the first one with the key
+    `before`; how waits ended comes with them. `results`: other results of steps and values
+    among them, by their keys. `arguments`: other arguments of the handler, by their names.
+    All are JSON. The execution itself may be in any state and stays as it is.
+    """
+
+    execution_id: str
+    before: str
+    results: Mapping[str, bytes] = {}
+    arguments: Mapping[str, bytes] = {}
 
 
 @operation("load_journal", Kind.READ, Scope.WORKER, errors=BY_HANDLE)

@@ -137,7 +137,13 @@ from flowfabric.api.groups import (
     ListConsumerGroups,
     ReadGroup,
 )
-from flowfabric.api.journal import Checkpoint, ContinueExecution, LoadJournal, ReadJournal
+from flowfabric.api.journal import (
+    Checkpoint,
+    ContinueExecution,
+    ForkExecution,
+    LoadJournal,
+    ReadJournal,
+)
 from flowfabric.api.keys import (
     ListWaitpointHmacKids,
     RotateWaitpointHmacSecretAll,
@@ -284,7 +290,7 @@ from flowfabric.model.flow_results import (
 )
 from flowfabric.model.group import Acknowledged, ConsumerGroup, Delivery, GroupCreated, GroupDeleted
 from flowfabric.model.handle import Handle
-from flowfabric.model.journal import Checkpointed, Continued, JournalPage, NewEntry
+from flowfabric.model.journal import Checkpointed, Continued, Forked, JournalPage, NewEntry
 from flowfabric.model.keys import AlreadySeeded, NothingToRotate, Rotated, Seeded
 from flowfabric.model.log_lines import LogBatch, LogPage, LogsAppended
 from flowfabric.model.quota import (
@@ -969,6 +975,32 @@ class Methods(ABC):
                 frames=frames,
                 logs=logs,
                 entries=entries,
+            )
+        )
+
+    async def fork_execution(
+        self,
+        *,
+        execution_id: str,
+        before: str,
+        results: Mapping[str, bytes] = {},
+        arguments: Mapping[str, bytes] = {},
+        actor: str | None = None,
+    ) -> Forked:
+        """A new execution of the same kind that goes on from a copy of a journal.
+
+        It begins with all entries of the present chapter before the first one with the key
+        `before`; how waits ended comes with them. `results`: other results of steps and values
+        among them, by their keys. `arguments`: other arguments of the handler, by their names.
+        All are JSON. The execution itself may be in any state and stays as it is.
+        """
+        return await self.call(
+            ForkExecution(
+                execution_id=execution_id,
+                before=before,
+                results=results,
+                arguments=arguments,
+                actor=actor,
             )
         )
 

@@ -62,6 +62,7 @@ class OperatorEventType(StrEnum):
     TOKEN_READ = "token_read"  # noqa: S105 - a word
     TAGGED = "tagged"
     REPINNED = "repinned"
+    FORKED = "forked"
     COUNTERS_REPAIRED = "counters_repaired"
     SIBLINGS_DRAINED = "siblings_drained"
     GROUP_CREATED = "group_created"

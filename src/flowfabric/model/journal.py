@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import Final
 
 from flowfabric.model.columns import Counter, Instant, Long
-from flowfabric.model.record import Record
+from flowfabric.model.record import Record, from_json, to_json
 from flowfabric.model.suspension import ResumeInfo
 
 PATCH_PREFIX: Final = "patch:"  # of the key of an entry that a change of the code applies
@@ -144,6 +144,20 @@ class JournalEntry(Record, frozen=True):
     refers_to: str | None = None
 
 
+def outcome_value(outcome: ResumeInfo) -> bytes:
+    """How a wait ended, as the value of an entry: a copy cannot refer to the suspension."""
+    return to_json(outcome)
+
+
+def copied_outcome(entry: JournalEntry) -> ResumeInfo | None:
+    """How a wait ended, if its entry was copied with that. The value of any other one is a number:
+    when the wait was to end."""
+    value = entry.value
+    if entry.kind is not EntryKind.WAIT or value is None or not value.startswith(b"{"):
+        return None
+    return from_json(value, ResumeInfo, field="entry.value")
+
+
 class JournalPage(Record, frozen=True):
     """Some entries in their order; read on after the position of the last one.
 
@@ -174,6 +188,14 @@ class Continued(Record, frozen=True, tag=True):
 
     execution_id: str
     chapter_index: int
+
+
+class Forked(Record, frozen=True, tag=True):
+    """Another execution goes on from a copy of a journal; so many entries were copied."""
+
+    execution_id: str
+    forked_from: str
+    entry_count: int
 
 
 class Checkpointed(Record, frozen=True):

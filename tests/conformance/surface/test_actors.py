@@ -18,6 +18,7 @@ from flowfabric.stores.tables import FLOW_TASKS, FLOWS, GATES, USAGE
 from tests.support.budgets import BUDGET, make_budget, report
 from tests.support.flows import submit
 from tests.support.gates import QUOTA, quota
+from tests.support.journal import entry, record
 from tests.support.lab import LANE, Lab, scenario
 from tests.support.spoiling import busy, change, drop
 from tests.support.waits import suspended
@@ -62,6 +63,12 @@ async def completed(lab: Lab) -> str:
 
 async def created(lab: Lab) -> str:
     return await lab.create()
+
+
+async def journaled(lab: Lab) -> str:
+    claimed = await lab.started()
+    await record(lab, claimed, entry(0, "a"))
+    return claimed.execution_id
 
 
 async def pinned(lab: Lab) -> str:
@@ -132,6 +139,7 @@ CALLS: Final[dict[str, tuple[Act, str, dict[str, Any]]]] = {
     "fail_execution": (running, "execution_id", {"failure_reason": "x", **OVERRIDE}),
     "cancel_execution": (created, "execution_id", {**REASON, **OVERRIDE}),
     "change_priority": (created, "execution_id", {"new_priority": 9}),
+    "fork_execution": (journaled, "execution_id", {"before": "a"}),
     "repin_execution": (pinned, "execution_id", {"expected": "2", "version": "3"}),
     "replay_execution": (completed, "execution_id", {}),
     "revoke_lease": (running, "execution_id", REASON),

@@ -70,6 +70,7 @@ USUAL: dict[str, Any] = {
     "actor": "ada",
     "amounts": {"tokens": 1},
     "arguments": b"[]",
+    "before": "a",
     "budget_id": "budget",
     "children": (),
     "consumer": "c1",

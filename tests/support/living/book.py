@@ -55,6 +55,8 @@ _ALL: Final[tuple[type[Living], ...]] = (
     lined.Logging,
     journaled.Journaled,
     journaled.WaitInLine,
+    journaled.LaterChapter,
+    journaled.ForkedRun,
     counted.Tallied,
     owned.Leased,
     owned.Lapsed,

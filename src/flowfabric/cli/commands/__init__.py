@@ -35,6 +35,7 @@ COMMANDS: Final = (
     Command("logs", "what the handler of an execution logged"),
     Command("cancel", "cancel executions, whatever they are doing"),
     Command("retry", "run finished executions again"),
+    Command("fork", "go on from a copy of a journal, as a new execution"),
     Command("hold", "keep waiting executions from being claimed"),
     Command("release", "end a hold"),
     Command("priority", "move waiting work up or down"),

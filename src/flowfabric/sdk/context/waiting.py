@@ -17,7 +17,13 @@ import msgspec
 from flowfabric.api.waits import SuspendRequest
 from flowfabric.errors import InvalidInput
 from flowfabric.ids import new_secret_id
-from flowfabric.model.journal import EntryError, EntryKind, EntryState, NewEntry
+from flowfabric.model.journal import (
+    EntryError,
+    EntryKind,
+    EntryState,
+    NewEntry,
+    copied_outcome,
+)
 from flowfabric.model.record import replace
 from flowfabric.model.suspension import (
     AlreadyMet,
@@ -84,7 +90,9 @@ class WaitCall:
     def outcome(self) -> ResumeInfo | None:
         """How it ended in an earlier run, if it did."""
         entry = self._asked.answer
-        return None if entry is None else self._journal.outcomes.get(entry.refers_to or "")
+        if entry is None:
+            return None
+        return self._journal.outcomes.get(entry.refers_to or "") or copied_outcome(entry)
 
     @property
     def has_passed(self) -> bool:

@@ -284,7 +284,11 @@ class Held:
     def may_have_journal(self) -> bool:
         """Whether an earlier run may have recorded something."""
         claimed = self.claimed
-        return claimed.attempt_index > 0 or claimed.handle.kind is not HandleKind.FRESH
+        return (
+            claimed.attempt_index > 0
+            or claimed.handle.kind is not HandleKind.FRESH
+            or claimed.forked_from is not None
+        )
 
     async def load_journal(self) -> None:
         """What earlier runs recorded, before the handler is called."""

@@ -9,7 +9,8 @@ from flowfabric.engine.unit.handlers import handles
 from flowfabric.engine.unit.unit import Unit
 from flowfabric.errors import Corruption
 from flowfabric.kernel.decision import Decision, Refused, refuse
-from flowfabric.kernel.execution.fence import refuse_unless_owner
+from flowfabric.kernel.execution.fence import not_found, refuse_unless_owner
+from flowfabric.kernel.execution.transition import operator_event
 from flowfabric.kernel.journal.chapter import (
     NAMED_CHILDREN,
     Continue,
@@ -17,8 +18,11 @@ from flowfabric.kernel.journal.chapter import (
     continue_as_new,
 )
 from flowfabric.kernel.journal.checkpoint import Checkpoint, checkpoint
+from flowfabric.kernel.journal.fork import Fork
+from flowfabric.model.event import OperatorEventType
 from flowfabric.model.execution import Execution
-from flowfabric.model.journal import Checkpointed, Continued, EntryRow
+from flowfabric.model.journal import Checkpointed, Continued, EntryRow, Forked
+from flowfabric.model.record import replace
 from flowfabric.stores.base import Corrupt
 from flowfabric.stores.indexes import Search, by_key
 from flowfabric.stores.tables import JOURNAL, Key
@@ -102,3 +106,29 @@ async def _open_children(unit: Unit, parent: Execution) -> list[str]:
         if len(found) >= NAMED_CHILDREN:
             break
     return found[:NAMED_CHILDREN]
+
+
+@handles(Fork)
+async def fork(unit: Unit, command: Fork) -> Forked | Refused:
+    """The new execution, its journal, and a note about the one it comes from."""
+    view, source = unit.view, unit.view.execution(command.execution_id)
+    if source is None:
+        return not_found(command.execution_id)
+    created = view.decide(command.create)
+    if isinstance(created, Refused):
+        return created
+    new = view.execution(command.create.execution_id)
+    if new is None:
+        return not_found(command.create.execution_id)
+    if new.forked_from is None:  # else an earlier try has committed
+        view.put(new, replace(new, forked_from=source.execution_id))
+        view.rows.add(JOURNAL, command.entries)
+        event = operator_event(
+            source,
+            OperatorEventType.FORKED,
+            view.at.now,
+            fork=new.execution_id,
+            before=command.before,
+        )
+        view.note_event(replace(event, actor=command.actor) if command.actor else event)
+    return Forked(new.execution_id, source.execution_id, len(command.entries))
