@@ -84,7 +84,7 @@ class LoadJournal(Request[JournalPage], frozen=True, kw_only=True):
 class ReadJournal(Request[JournalPage], frozen=True, kw_only=True):
     """Entries of an execution after a position, by default of its present journal and chapter.
 
-    `values`: with what steps returned, except for secrets.
+    `values`: with what steps returned, except for secrets, and how waits ended.
     """
 
     execution_id: str

@@ -1020,7 +1020,7 @@ class Methods(ABC):
     ) -> JournalPage:
         """Entries of an execution after a position, by default of its present journal and chapter.
 
-        `values`: with what steps returned, except for secrets.
+        `values`: with what steps returned, except for secrets, and how waits ended.
         """
         return await self.call(
             ReadJournal(

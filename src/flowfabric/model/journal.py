@@ -161,7 +161,7 @@ def copied_outcome(entry: JournalEntry) -> ResumeInfo | None:
 class JournalPage(Record, frozen=True):
     """Some entries in their order; read on after the position of the last one.
 
-    `outcomes`: how the waits among them ended, by their suspensions; only for the owner.
+    `outcomes`: how the waits among them ended, by their suspensions; where values are asked for.
     """
 
     entries: tuple[JournalEntry, ...]

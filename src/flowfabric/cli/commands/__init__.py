@@ -24,6 +24,7 @@ COMMANDS: Final = (
     Command("why", "why is this not running?"),
     Command("journal", "what the handler of an execution has done, step by step"),
     Command("replay", "would the present code do again what runs have recorded?"),
+    Command("debug", "a handler in this process, answered from its journal, without effects"),
     Command("code", "which versions of tasks are in use, and what may be removed"),
     Command("timeline", "what happened to one execution, in order"),
     Command("events", "what happened, oldest first"),

@@ -98,7 +98,11 @@ async def read_journal(machine: Machine, request: api.ReadJournal) -> JournalPag
             execution.chapter_index if chapter is None else chapter,
         )
         page = await _page(reader, where, after, limit, hides_values=not wants_values)
-        return await _with_ended_waits(reader, checked, page)
+        page = await _with_ended_waits(reader, checked, page)
+        waits = [each.refers_to for each in page.entries if each.refers_to is not None]
+        if not wants_values or not waits:
+            return page
+        return replace(page, outcomes=await outcomes_of(reader, checked, waits))
 
     return await machine.read(work)
 

@@ -120,6 +120,7 @@ class Journal:
         self.root = Scope(self, "", owner.home)
         self.branches: set[asyncio.Task[Any]] = set()  # under way
         self.performing = 0  # calls that are being made
+        self.watch: Callable[[str], None] | None = None  # told of each call, by a debugger
         self.outcomes = outcomes or {}  # how waits ended, by their suspensions
         # Of a chapter that another one began: the arguments of the handler.
         self.arguments: bytes | None = None
@@ -177,6 +178,8 @@ class Journal:
         if self.owner.is_stopped:
             raise Stopped(self.owner.claimed.execution_id)
         self.outbox.raise_error()
+        if self.watch is not None:
+            self.watch(key)
         found = self._lookup.ask(
             *(scope.path, key), kind=kind, digest=digest, formerly=formerly, is_aside=is_aside
         )
