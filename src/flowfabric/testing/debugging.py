@@ -122,8 +122,13 @@ def _frame_of(home: object) -> FrameType | None:
 def _place(frame: FrameType | None) -> str | None:
     """The innermost line that is not ours."""
     while frame is not None:
-        file = frame.f_code.co_filename
-        if not file.startswith(_OWN_CODE) and "asyncio" not in Path(file).parts:
-            return f"{file}:{frame.f_lineno}"
+        if is_of_handler(frame):
+            return f"{frame.f_code.co_filename}:{frame.f_lineno}"
         frame = frame.f_back
     return None
+
+
+def is_of_handler(frame: FrameType) -> bool:
+    """Whether a frame is of a program's own code."""
+    file = frame.f_code.co_filename
+    return not file.startswith(_OWN_CODE) and "asyncio" not in Path(file).parts

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import pdb
 import sys
+from types import FrameType, TracebackType
 
 from flowfabric import limits
 from flowfabric.api.backend import EngineBackend
@@ -17,6 +18,7 @@ from flowfabric.cli.show.plain import plain
 from flowfabric.cli.show.terminal import clean
 from flowfabric.model.suspension import ResumeInfo
 from flowfabric.testing.debugging import debug as debugged
+from flowfabric.testing.debugging import is_of_handler
 from flowfabric.testing.history import History, history_of
 from flowfabric.testing.loop import run
 
@@ -81,6 +83,20 @@ async def _outcomes(engine: EngineBackend, execution_id: str) -> dict[str, Resum
 
 
 def _pause(text: str) -> None:
-    """In the handler's stack: `up` leads to its line."""
-    print(f"{text}; `up` leads there, `continue` goes on", file=sys.stderr)
-    pdb.Pdb().set_trace(sys._getframe())
+    """In the handler's stack."""
+    print(f"{text}; `next` goes on to the next line, `continue` to the end", file=sys.stderr)
+    _Debugger().set_trace(sys._getframe())
+
+
+class _Debugger(pdb.Pdb):
+    """It stops in our code and begins at the line of the handler that led there."""
+
+    def setup(self, f: FrameType | None, tb: TracebackType | None) -> None:
+        """Choose the innermost frame that is the handler's."""
+        super().setup(f, tb)
+        for at in reversed(range(len(self.stack))):
+            if is_of_handler(self.stack[at][0]):
+                self.curindex = at
+                self.curframe = self.stack[at][0]
+                self.curframe_locals = self.curframe.f_locals
+                return
