@@ -249,20 +249,34 @@ def test_a_replay_begins_with_new_children(shop: Shop) -> None:
     assert shop.calls == [5, 5]
 
 
-def test_a_handler_that_spawns_something_else_the_second_time_is_told_so(shop: Shop) -> None:
+@pytest.mark.parametrize("on_mismatch", ["hold", "fail"])
+def test_a_handler_that_spawns_something_else_the_second_time_is_told_so(
+    shop: Shop, on_mismatch: Any
+) -> None:
+    """It is held as any other code that does not fit, with no retry used."""
     numbers = iter([1, 2])
 
-    @shop.ff.task(retries=3, backoff="1ms")
+    @shop.ff.task(retries=3, backoff="1ms", on_mismatch=on_mismatch)
     async def parent(ctx: Context) -> list[int]:
         return list(await ctx.gather(await ctx.spawn(shop.double, next(numbers))))
 
+    told = "spawn number 1 is double now, and before it was the same with other arguments"
+
     async def main() -> None:
         async with shop.ff, one_slot(shop.ff):
-            with pytest.raises(RunFailed) as caught:
-                await within((await shop.ff.submit(parent)).result())
-            assert caught.value.category == "spawn_mismatch"
-            told = "spawn number 1 is double now, and before it was the same with other arguments"
-            assert caught.value.reason == told
+            run = await shop.ff.submit(parent)
+            if on_mismatch == "fail":
+                with pytest.raises(RunFailed) as caught:
+                    await within(run.result())
+                assert (caught.value.category, caught.value.reason) == ("spawn_mismatch", told)
+                return
+
+            async def is_held() -> bool:
+                return await run.state() is PublicState.SUSPENDED
+
+            await until(is_held)
+            assert (await run.explain()).summary == f"held: {told}"
+            assert (await run.info()).retry_count == 0
 
     asyncio.run(main())
     assert shop.calls == [1]

@@ -20,7 +20,6 @@ from flowfabric.sdk.errors import (
     JournalMismatch,
     Parked,
     Retry,
-    SpawnMismatch,
     StepFailed,
     Stopped,
 )
@@ -34,7 +33,7 @@ _FRAMES: Final = 20
 _OWN_CODE: Final = __file__
 E = TypeVar("E", bound=BaseException)
 # another attempt would fail in the same way
-_FINAL: Final = (BudgetExceeded, ChildFailed, JournalFull, JournaledCallError, SpawnMismatch)
+_FINAL: Final = (BudgetExceeded, ChildFailed, JournalFull, JournaledCallError)
 
 
 async def run_async(held: Held) -> Report | None:
@@ -102,7 +101,7 @@ async def _held(held: Held, mismatch: JournalMismatch) -> Report | None:
             error=mismatch,
             reason=clip_text(mismatch.detail, _REASON_BYTES, field="reason"),
             failure_class=FailureClass.PERMANENT,
-            category=JournalMismatch.code,
+            category=mismatch.code,
         )
     _LOGGER.error("%s: %s; it is held", telling.name_of(held), mismatch.detail)
     try:
