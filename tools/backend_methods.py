@@ -19,7 +19,18 @@ API = ROOT / "src" / "flowfabric" / "api"
 TARGET = API / "methods.py"
 # In the order of an execution's life, then what is around it.
 SUBJECTS = (
-    *("executions", "control", "leases", "journal", "streams", "logs", "grants", "waits", "flows"),
+    *(
+        "executions",
+        "control",
+        "leases",
+        "journal",
+        "code",
+        "streams",
+        "logs",
+        "grants",
+        "waits",
+        "flows",
+    ),
     *("budgets", "quotas", "lanes", "workers", "keys", "events", "groups", "statistics"),
     *("repairs", "admin"),
 )

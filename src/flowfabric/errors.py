@@ -20,6 +20,7 @@ FlowFabricError
   StateError             life has moved on; do not retry
     StaleLease  LeaseExpired  LeaseRevoked  ExecutionNotTerminal  MaxReplaysExhausted
     GrantAlreadyExists  LaneClosed  PlaceInUse  FlowAlreadyTerminal  DeliveryExpired
+    ChildrenNotEnded
     DependencyGroupDecided  DependentNotRunnable  EdgeInForce  EdgeNotInForce
     AlreadySuspended  ExecutionNotSuspended  TargetNotSignalable  WaitpointClosed
     WaitpointNotPending  WaitpointInUse  WaitpointOfOtherAttempt  PendingWaitpointExpired
@@ -210,7 +211,7 @@ class HandleFromOtherBackend(ValidationError):
 
 
 class JournalFull(ValidationError):
-    """The journal of this execution is full. Do more in each step, or spawn children."""
+    """The journal of this execution is full. Let it go on by `ctx.continue_as_new`."""
 
     status = 409
 
@@ -346,6 +347,10 @@ class StateError(FlowFabricError):
     """The execution has moved on; the same call cannot succeed."""
 
     code, status = "state_conflict", 409
+
+
+class ChildrenNotEnded(StateError):
+    """Children of this execution have not ended. Gather them first."""
 
 
 class StaleLease(StateError):

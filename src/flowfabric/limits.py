@@ -100,6 +100,7 @@ STEP_NAME_BYTES: Final = 256
 ENTRY_KEY_BYTES: Final = 512
 ENTRIES_MAX: Final = 1_000  # entries of one checkpoint: bounds what one transaction writes
 CHECKPOINT_BYTES_MAX: Final = 8 * 1024 * 1024  # of all values of one checkpoint
+VERSION_BYTES: Final = 128  # of the version of a task
 JOURNAL_ENTRIES_MAX: Final = 10_000  # entries of a chapter: each run of its handler reads them
 JOURNAL_ENTRIES_WARN: Final = 2_500
 JOURNAL_BYTES_MAX: Final = 16 * 1024 * 1024  # of all values of a chapter

@@ -68,6 +68,15 @@ def test_a_month_of_reminders_is_tested_in_no_time(tmp_path: Path) -> None:
     ]
 
 
+def test_an_order_without_an_end_has_a_short_journal(tmp_path: Path) -> None:
+    done = run("order_loop.py", tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.splitlines() == [
+        "chapter 2: 12 entries",
+        "order 7: 25 items for 88.00",
+    ]
+
+
 def test_tokens_stream_to_two_readers_and_one_is_killed(tmp_path: Path) -> None:
     done = run("model_stream.py", tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -66,3 +66,31 @@ def test_entries_as_json(desk: Desk) -> None:
 def test_an_execution_without_a_journal(desk: Desk) -> None:
     assert desk.ff("journal", desk.submit()) == 0
     assert "no journal" in desk.out
+
+
+def test_an_earlier_chapter_is_shown_by_its_number(desk: Desk) -> None:
+    ff = Fabric(desk.url)
+
+    @ff.task
+    async def brief(ctx: Context, left: int = 1) -> str:
+        await ctx.step(f"round{left}", lambda: left)
+        if left:
+            await ctx.continue_as_new(left - 1)
+        return "done"
+
+    async def main() -> str:
+        async with ff, working(ff):
+            run = await ff.submit(brief)
+            await within(run.result())
+            return run.id
+
+    execution_id = asyncio.run(main())
+    assert desk.ff("journal", execution_id, "--values") == 0
+    assert "round0" in desk.out
+    assert "round1" not in desk.out
+    assert '{"left":0}' in desk.out
+    assert desk.ff("journal", execution_id, "--chapter", "0") == 0
+    assert "round1" in desk.out
+    assert desk.ff("journal", execution_id, "--chapter", "0", "--export", "-") == 0
+    head, *_ = desk.out.splitlines()
+    assert (json.loads(head)["chapter"], json.loads(head)["state"]) == (0, None)

@@ -29,6 +29,7 @@ from flowfabric.kernel.execution.operate import (
 )
 from flowfabric.kernel.execution.own import Progress, Renew
 from flowfabric.kernel.execution.reclaim import IssueReclaimGrant, ReclaimExecution, RequeueLost
+from flowfabric.kernel.execution.repin import Repin
 from flowfabric.kernel.execution.replay import Replay
 from flowfabric.kernel.execution.revoke import RevokeLease
 from flowfabric.kernel.execution.wake import Wake
@@ -235,6 +236,7 @@ def every_command(fence: Fence) -> list[Any]:
         BlockRoute(execution_id=EXECUTION_ID, lane_id=None, detail="x"),
         Unblock(execution_id=EXECUTION_ID, expected=None),
         SetTag(execution_id=EXECUTION_ID, key="team.name", value="b"),
+        Repin(execution_id=EXECUTION_ID, expected="2", version="3"),
         Replay(execution_id=EXECUTION_ID),
         Wake(execution_id=EXECUTION_ID, jitter=0.5),
     ]

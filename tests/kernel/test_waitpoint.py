@@ -188,7 +188,7 @@ def test_what_has_ended_abandons_nothing_more() -> None:
 
 def test_what_was_abandoned_is_closed_once() -> None:
     rows = [a_waitpoint(state) for state in WaitpointState]
-    gone = saved(close_abandoned(rows, AT), WaitpointRow)
+    gone = saved(close_abandoned(rows, AT, is_over=True), WaitpointRow)
     assert len(gone) == 2
     for each in gone:
         assert (each.state, each.close_reason) == (WaitpointState.CLOSED, "attempt ended")

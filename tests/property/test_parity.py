@@ -359,7 +359,7 @@ class Batching(LimitedHistories, WaitingHistories, FlowHistories):
     async def _fold(self, commands: list[Any]) -> list[Any]:
         engine = self.other.engine
         # A budget may be created and named in one batch: only its route must be there before it.
-        await engine.known._ensure_routes([create for c in commands for create in creates_in(c)])
+        await engine.known.ensure_routes(create.route for c in commands for create in creates_in(c))
         place = self.playback.place
 
         async def work(tx: Transaction) -> Any:

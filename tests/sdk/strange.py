@@ -57,6 +57,7 @@ USUAL: dict[str, Any] = {
     "budget": "b",
     "by": "ada",
     "chosen": RunFilter(kind="nothing"),
+    "before": "a",
     "execution_id": UNKNOWN,
     "flow_id": FLOW,
     "hard": {"tokens": 1},

@@ -252,23 +252,35 @@ def test_a_fresh_replay_begins_with_new_children(shop: Shop) -> None:
     assert shop.calls == [5, 5]
 
 
-def test_a_handler_that_spawns_something_else_the_second_time_is_held(shop: Shop) -> None:
+@pytest.mark.parametrize("on_mismatch", ["hold", "fail"])
+def test_a_handler_that_spawns_something_else_the_second_time_is_told_so(
+    shop: Shop, on_mismatch: Any
+) -> None:
+    """It is held as any other code that does not fit, with no retry used."""
     numbers = iter([1, 2])
 
-    @shop.ff.task(retries=3, backoff="1ms")
+    @shop.ff.task(retries=3, backoff="1ms", on_mismatch=on_mismatch)
     async def parent(ctx: Context) -> list[int]:
         return list(await ctx.gather(await ctx.spawn(shop.double, next(numbers))))
+
+    told = "the call 'spawn:double' is recorded with other arguments"
 
     async def main() -> None:
         async with shop.ff, one_slot(shop.ff):
             run = await shop.ff.submit(parent)
+            if on_mismatch == "fail":
+                with pytest.raises(RunFailed) as caught:
+                    await within(run.result())
+                assert caught.value.category == "journal_mismatch"
+                assert told in caught.value.reason
+                return
 
             async def is_held() -> bool:
                 return await run.state() is PublicState.SUSPENDED
 
             await until(is_held)
-            told = (await run.explain()).summary
-            assert "the call 'spawn:double' is recorded with other arguments" in told
+            assert told in (await run.explain()).summary
+            assert (await run.info()).retry_count == 0
 
     asyncio.run(main())
     assert shop.calls == [1]

@@ -36,9 +36,11 @@ from tests.conformance.surface.test_strange_values import UNKNOWN
 from tests.sdk.strange import (
     FLOW,
     STRANGE,
+    USUAL,
     Stage,
     in_a_thread,
     methods,
+    needed_by,
     refused_or_done,
     try_all,
     usual_for,
@@ -113,7 +115,8 @@ def of_any(handle: Callable[[Any], Any], method: str) -> Callable[..., Any]:
     """A method of the handle of whatever is given."""
 
     def called(execution: Any) -> Any:
-        return getattr(handle(execution), method)()
+        call = getattr(handle(execution), method)
+        return call(**needed_by(call, USUAL))
 
     called.__qualname__ = f"{handle.__qualname__}().{method}"
     return called

@@ -28,7 +28,7 @@ ORDER = {
         started_at completed_at purge_at failure_reason failure_category cancellation_reason
         cancelled_by progress_pct progress_message progress_updated_at aging_ms blocked_on
         blocked_until suspension_id signal_count signal_bytes side_holds open_group grant policy
-        tags bounds journal_index chapter_index is_watched
+        tags bounds journal_index chapter_index forked_from is_watched
     """,
     "Attempt": """
         execution_id attempt_index attempt_id attempt_type outcome lease_epoch worker_id

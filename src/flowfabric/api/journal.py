@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from flowfabric import limits
-from flowfabric.api.operation import Kind, Request, Scope, operation
-from flowfabric.api.refusals import BY_HANDLE, JOURNALED
-from flowfabric.errors import NotFound
+from flowfabric.api.operation import Kind, Request, Scope, UnsafeRequest, operation
+from flowfabric.api.refusals import BY_HANDLE, FRAMED, JOURNALED
+from flowfabric.errors import ChildrenNotEnded, LaneClosed, NotFound, PayloadTooLarge
 from flowfabric.model.handle import Handle
-from flowfabric.model.journal import Checkpointed, JournalPage, NewEntry
+from flowfabric.model.journal import Checkpointed, Continued, Forked, JournalPage, NewEntry
+from flowfabric.model.log_lines import LogBatch
+from flowfabric.model.stream import NewFrame
 
 
 @operation("checkpoint", Kind.WRITE, Scope.WORKER, errors=(*BY_HANDLE, *JOURNALED))
@@ -26,6 +28,50 @@ class Checkpoint(Request[Checkpointed], frozen=True, kw_only=True):
     next_key: str | None = None
 
 
+@operation(
+    "continue_execution",
+    Kind.WRITE,
+    Scope.WORKER,
+    errors=(*BY_HANDLE, *FRAMED, *JOURNALED, ChildrenNotEnded),
+)
+class ContinueExecution(Request[Continued], frozen=True, kw_only=True):
+    """End the chapter of the journal: the handler is called anew with other arguments.
+
+    The lease is let go and the execution waits for a worker as a new one does, under the
+    same id. Its journal begins the next chapter, whose first entry has `arguments` (JSON);
+    of the chapters that have ended the last one is kept. `version`: of the code. `frames`,
+    `logs` and `entries`: as in `complete`; they belong to the chapter that ends.
+    """
+
+    handle: Handle
+    arguments: bytes
+    version: str | None = None
+    frames: Sequence[NewFrame] = ()
+    logs: LogBatch | None = None
+    entries: Sequence[NewEntry] = ()
+
+
+@operation(
+    "fork_execution",
+    Kind.WRITE,
+    Scope.OPERATE,
+    errors=(NotFound, LaneClosed, PayloadTooLarge),
+)
+class ForkExecution(UnsafeRequest[Forked], frozen=True, kw_only=True):
+    """A new execution of the same kind that goes on from a copy of a journal.
+
+    It begins with all entries of the present chapter before the first one with the key
+    `before`; how waits ended comes with them. `results`: other results of steps and values
+    among them, by their keys. `arguments`: other arguments of the handler, by their names.
+    All are JSON. The execution itself may be in any state and stays as it is.
+    """
+
+    execution_id: str
+    before: str
+    results: Mapping[str, bytes] = {}
+    arguments: Mapping[str, bytes] = {}
+
+
 @operation("load_journal", Kind.READ, Scope.WORKER, errors=BY_HANDLE)
 class LoadJournal(Request[JournalPage], frozen=True, kw_only=True):
     """The entries by which the owner of a lease goes on, after a position; with all values."""
@@ -38,7 +84,7 @@ class LoadJournal(Request[JournalPage], frozen=True, kw_only=True):
 class ReadJournal(Request[JournalPage], frozen=True, kw_only=True):
     """Entries of an execution after a position, by default of its present journal and chapter.
 
-    `values`: with what steps returned, except for secrets.
+    `values`: with what steps returned, except for secrets, and how waits ended.
     """
 
     execution_id: str

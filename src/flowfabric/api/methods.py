@@ -36,6 +36,7 @@ from flowfabric.api.budgets import (
     UpdateBudget,
     Usage,
 )
+from flowfabric.api.code import ListCode, RepinExecution
 from flowfabric.api.control import (
     BlockExecutionForAdmission,
     BlockRoute,
@@ -136,7 +137,13 @@ from flowfabric.api.groups import (
     ListConsumerGroups,
     ReadGroup,
 )
-from flowfabric.api.journal import Checkpoint, LoadJournal, ReadJournal
+from flowfabric.api.journal import (
+    Checkpoint,
+    ContinueExecution,
+    ForkExecution,
+    LoadJournal,
+    ReadJournal,
+)
 from flowfabric.api.keys import (
     ListWaitpointHmacKids,
     RotateWaitpointHmacSecretAll,
@@ -250,6 +257,7 @@ from flowfabric.model.budget import (
     UsageAndLimits,
     UsageOutcome,
 )
+from flowfabric.model.code import CodeUse, Repinned
 from flowfabric.model.execution import Fence
 from flowfabric.model.feed import EventFilter, EventPage, Timeline
 from flowfabric.model.flow import FLOW_CANCELLED, SUCCESS_ONLY, CancellationPolicy, EdgePolicy
@@ -284,7 +292,7 @@ from flowfabric.model.flow_results import (
 )
 from flowfabric.model.group import Acknowledged, ConsumerGroup, Delivery, GroupCreated, GroupDeleted
 from flowfabric.model.handle import Handle
-from flowfabric.model.journal import Checkpointed, JournalPage, NewEntry
+from flowfabric.model.journal import Checkpointed, Continued, Forked, JournalPage, NewEntry
 from flowfabric.model.keys import AlreadySeeded, NothingToRotate, Rotated, Seeded
 from flowfabric.model.log_lines import LogBatch, LogPage, LogsAppended
 from flowfabric.model.quota import (
@@ -945,6 +953,60 @@ class Methods(ABC):
         """
         return await self.call(Checkpoint(handle=handle, entries=entries, next_key=next_key))
 
+    async def continue_execution(
+        self,
+        handle: Handle,
+        *,
+        arguments: bytes,
+        version: str | None = None,
+        frames: Sequence[NewFrame] = (),
+        logs: LogBatch | None = None,
+        entries: Sequence[NewEntry] = (),
+    ) -> Continued:
+        """End the chapter of the journal: the handler is called anew with other arguments.
+
+        The lease is let go and the execution waits for a worker as a new one does, under the
+        same id. Its journal begins the next chapter, whose first entry has `arguments` (JSON);
+        of the chapters that have ended the last one is kept. `version`: of the code. `frames`,
+        `logs` and `entries`: as in `complete`; they belong to the chapter that ends.
+        """
+        return await self.call(
+            ContinueExecution(
+                handle=handle,
+                arguments=arguments,
+                version=version,
+                frames=frames,
+                logs=logs,
+                entries=entries,
+            )
+        )
+
+    async def fork_execution(
+        self,
+        *,
+        execution_id: str,
+        before: str,
+        results: Mapping[str, bytes] = {},
+        arguments: Mapping[str, bytes] = {},
+        actor: str | None = None,
+    ) -> Forked:
+        """A new execution of the same kind that goes on from a copy of a journal.
+
+        It begins with all entries of the present chapter before the first one with the key
+        `before`; how waits ended comes with them. `results`: other results of steps and values
+        among them, by their keys. `arguments`: other arguments of the handler, by their names.
+        All are JSON. The execution itself may be in any state and stays as it is.
+        """
+        return await self.call(
+            ForkExecution(
+                execution_id=execution_id,
+                before=before,
+                results=results,
+                arguments=arguments,
+                actor=actor,
+            )
+        )
+
     async def load_journal(self, handle: Handle, *, after: int | None = None) -> JournalPage:
         """The entries by which the owner of a lease goes on, after a position; with all values."""
         return await self.call(LoadJournal(handle=handle, after=after))
@@ -961,7 +1023,7 @@ class Methods(ABC):
     ) -> JournalPage:
         """Entries of an execution after a position, by default of its present journal and chapter.
 
-        `values`: with what steps returned, except for secrets.
+        `values`: with what steps returned, except for secrets, and how waits ended.
         """
         return await self.call(
             ReadJournal(
@@ -971,6 +1033,38 @@ class Methods(ABC):
                 after=after,
                 limit=limit,
                 values=values,
+            )
+        )
+
+    # --- code -----------------------------------------------------------------------------------
+
+    async def list_code(
+        self,
+        *,
+        namespace: str | None = None,
+        execution_kind: str | None = None,
+        cursor: str | None = None,
+        limit: int = limits.PAGE_DEFAULT,
+    ) -> Page[CodeUse]:
+        """The code of executions that have not ended, newest first.
+
+        `execution_kind`: of this kind alone. Their journals are looked through for markers, so
+        pages are short: at most 200 executions.
+        """
+        return await self.call(
+            ListCode(namespace=namespace, execution_kind=execution_kind, cursor=cursor, limit=limit)
+        )
+
+    async def repin_execution(
+        self, *, execution_id: str, expected: str, version: str, actor: str | None = None
+    ) -> Repinned:
+        """Let an execution that does not run belong to another version of its task.
+
+        `expected`: the version it is pinned to; refused if it is another one, or none.
+        """
+        return await self.call(
+            RepinExecution(
+                execution_id=execution_id, expected=expected, version=version, actor=actor
             )
         )
 

@@ -22,7 +22,7 @@ from flowfabric.cli.show.times import count
 from flowfabric.errors import StoreError
 from flowfabric.model.state import PublicState
 from flowfabric.sdk.durations import Moment, to_datetime
-from flowfabric.sdk.selecting import RunFilter, Tally, change_listed
+from flowfabric.sdk.selecting import IsMeant, RunFilter, Tally, change_listed, count_meant
 
 _FILTERS: Final = ("state", "lane", "kind", "tag", "since", "before", "all")
 
@@ -36,6 +36,7 @@ class Verb:
     states: tuple[PublicState, ...]  # the states used when a filter names none
     change: Callable[[EngineBackend, str], Awaitable[Any]]
     refused: Exit = Exit.REFUSED
+    is_meant: IsMeant | None = None  # of those that filters select
 
 
 def add_filters(parser: FfParser) -> None:
@@ -87,7 +88,10 @@ async def change_chosen(call: Call, verb: Verb) -> Exit:
         listing = run_filter(call.arguments).or_states(verb.states).listing(now)
         # Executions created from here on were not counted: the answer does not cover them.
         listing["created_before"] = min(listing.get("created_before", now + 1), now + 1)
-        matched = await engine.count_listed(**listing)
+        if verb.is_meant is None:
+            matched = await engine.count_listed(**listing)
+        else:
+            matched = await count_meant(engine, listing, verb.is_meant)
         if not matched and not call.terminal.as_json:
             arguments = call.arguments
             why_none = await misspelt(engine, kind=arguments.kind, lane=arguments.lane)
@@ -120,6 +124,7 @@ async def _change(
             lambda execution_id: verb.change(engine, execution_id),
             tally,
             after_page=lambda: call.terminal.status(f"{tally.done} of {matched} {verb.done} …"),
+            is_meant=verb.is_meant or (lambda snapshot: True),
         )
     except asyncio.CancelledError:
         raise _interrupted(verb, tally, matched) from None

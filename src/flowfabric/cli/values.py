@@ -108,6 +108,25 @@ def argument(text: str) -> tuple[str, Any]:
         ) from None
 
 
+def result(text: str) -> tuple[str, Any]:
+    """`KEY=JSON`; a key may have an = in brackets.
+
+    >>> result("mail[a=b]=7")
+    ('mail[a=b]', 7)
+    """
+    inner = text.rfind("]") + 1
+    head, equals, value = text[inner:].partition("=")
+    key = text[:inner] + head
+    if not equals or not key:
+        raise ArgumentTypeError(f"{text!r} is not KEY=JSON")
+    try:
+        return key, json.loads(value, parse_constant=_no_constant)
+    except (ValueError, RecursionError) as error:
+        raise ArgumentTypeError(
+            f"{key}: {value!r} is not JSON ({error}); for text write {key}='\"…\"'"
+        ) from None
+
+
 def _no_constant(word: str) -> Any:
     raise ValueError(f"{word} is not JSON")
 

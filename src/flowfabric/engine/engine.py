@@ -19,8 +19,10 @@ from flowfabric.engine.loop_status import BackgroundLoop, LoopStatus, status_of
 from flowfabric.engine.machine import Machine
 from flowfabric.engine.operations import admin as admin
 from flowfabric.engine.operations import budgets as budgets
+from flowfabric.engine.operations import code as code
 from flowfabric.engine.operations import control as control
 from flowfabric.engine.operations import events as events
+from flowfabric.engine.operations import execution_forks as execution_forks
 from flowfabric.engine.operations import execution_lists as execution_lists
 from flowfabric.engine.operations import execution_reads as execution_reads
 from flowfabric.engine.operations import executions as executions

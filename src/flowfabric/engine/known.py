@@ -43,7 +43,7 @@ class Known:
             await self.ensure_limits([command.bounds for command in bounded])
             for command in bounded:
                 self._check_scopes(command, knows_flow)
-        await self._ensure_routes(commands)
+        await self.ensure_routes(command.route for command in commands)
 
     async def ensure_limits(self, bounds: Iterable[Bounds]) -> None:
         """Every named budget and quota exists."""
@@ -109,8 +109,9 @@ class Known:
             places[ScopeType.FLOW] = command.flow_id or ""
         self.check_scopes(command.bounds.budget_ids, places)
 
-    async def _ensure_routes(self, commands: Iterable[CreateExecution]) -> None:
-        new = {command.route for command in commands} - self._routes
+    async def ensure_routes(self, routes: Iterable[Route]) -> None:
+        """Routes that executions are about to get have numbers."""
+        new = set(routes) - self._routes
         if new:
             ordered = sorted(new, key=_route_order)  # concurrent transactions insert in one order
             await until_no_conflict(lambda: self._store.intern_routes(ordered))

@@ -16,13 +16,16 @@ from flowfabric.kernel.execution import (
     operate,
     own,
     reclaim,
+    repin,
     replay,
     revoke,
     wake,
 )
 from flowfabric.kernel.flow import dependent
+from flowfabric.kernel.journal import chapter
 from flowfabric.model.execution import Execution
 from flowfabric.model.flow_results import ChildrenAwaited
+from flowfabric.model.journal import Continued
 from flowfabric.model.results import Cancelled, Completed, Delayed, RetryScheduled, TerminalFailed
 
 Rule = Callable[[Execution | None, Any, Moment], Decision[Any]]
@@ -54,6 +57,7 @@ RULES: Final[dict[type[Command[object]], Rule]] = {
     operate.Unblock: operate.unblock,
     operate.SetTag: operate.set_tag,
     replay.Replay: replay.replay,
+    repin.Repin: repin.repin,
 }
 
 # Calls by which an owner ends its lease. Repeated with the same fence, each gets its first reply,
@@ -65,4 +69,5 @@ REPEATABLE: Final[dict[type[Command[object]], tuple[type, ...]]] = {
     cancel.Cancel: (Cancelled,),
     own.Delay: (Delayed,),
     dependent.WaitChildren: (ChildrenAwaited,),
+    chapter.Continue: (Continued,),
 }

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from flowfabric.model.columns import Instant
 from flowfabric.model.flow_results import ChildrenAwaited
+from flowfabric.model.journal import Continued
 from flowfabric.model.record import Record
 from flowfabric.model.results import Cancelled, Completed, Delayed, RetryScheduled, TerminalFailed
 
-Answer = Completed | RetryScheduled | TerminalFailed | Cancelled | Delayed | ChildrenAwaited
+Answer = (
+    Completed | RetryScheduled | TerminalFailed | Cancelled | Delayed | ChildrenAwaited | Continued
+)
 
 
 class AnswerRow(Record, frozen=True):

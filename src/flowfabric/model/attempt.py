@@ -15,6 +15,7 @@ class AttemptType(StrEnum):
     RETRY = "retry"
     RECLAIM = "reclaim"
     REPLAY = "replay"
+    CONTINUED = "continued"  # the handler began another chapter
 
 
 class AttemptOutcome(StrEnum):
@@ -25,6 +26,7 @@ class AttemptOutcome(StrEnum):
     ENDED_SUCCESS = "ended_success"
     ENDED_FAILURE = "ended_failure"
     ENDED_CANCELLED = "ended_cancelled"
+    ENDED_CONTINUED = "ended_continued"
     INTERRUPTED_RECLAIMED = "interrupted_reclaimed"
 
 

@@ -29,6 +29,7 @@ class LeaseEventType(StrEnum):
 
 # Reasons in lease events by which statistics tell what they count.
 CLAIM_RESUMED: Final = "claim_resumed"  # acquired: the interrupted attempt goes on
+CONTINUED: Final = "continued"  # released: the handler began another chapter
 RETRY_SCHEDULED: Final = "failed_retry_scheduled"  # released: another attempt follows
 
 
@@ -60,6 +61,8 @@ class OperatorEventType(StrEnum):
     KEY_ROTATED = "key_rotated"
     TOKEN_READ = "token_read"  # noqa: S105 - a word
     TAGGED = "tagged"
+    REPINNED = "repinned"
+    FORKED = "forked"
     COUNTERS_REPAIRED = "counters_repaired"
     SIBLINGS_DRAINED = "siblings_drained"
     GROUP_CREATED = "group_created"

@@ -147,6 +147,7 @@ class Execution(Record, frozen=True):
     bounds: InBody[Bounds] = UNBOUNDED
     journal_index: Later[Counter] = 0  # which journal: a fresh replay begins the next one
     chapter_index: Later[Counter] = 0  # which part of it
+    forked_from: Later[str | None] = None  # the execution whose journal it began with
     is_watched: Later[Counter] = 0  # 1: others may wait for its end
 
     @property

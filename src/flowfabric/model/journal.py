@@ -14,6 +14,7 @@ from flowfabric.model.columns import Counter, Instant, Long
 from flowfabric.model.record import Record, from_json, to_json
 from flowfabric.model.suspension import ResumeInfo
 
+PATCH_PREFIX: Final = "patch:"  # of the key of an entry that a change of the code applies
 # Of the entries; the first one of a journal names it. 2: spawns are entries and have numbers.
 FORMAT: Final = 2
 
@@ -31,6 +32,7 @@ class EntryKind(StrEnum):
     WAITPOINT = "waitpoint"  # an address that was handed out: the waitpoint it refers to
     SPAWN = "spawn"  # children, by their ids
     ENDED = "ended"  # how executions ended that were waited for, as far as it may change
+    CHAPTER = "chapter"  # the beginning of a chapter: the arguments of its handler
 
 
 class EntryState(StrEnum):
@@ -146,10 +148,24 @@ class JournalEntry(Record, frozen=True):
     refers_to: str | None = None
 
 
+def outcome_value(outcome: ResumeInfo) -> bytes:
+    """How a wait ended, as the value of an entry: a copy cannot refer to the suspension."""
+    return to_json(outcome)
+
+
+def copied_outcome(entry: JournalEntry) -> ResumeInfo | None:
+    """How a wait ended, if its entry was copied with that. The value of any other one is a number:
+    when the wait was to end."""
+    value = entry.value
+    if entry.kind is not EntryKind.WAIT or value is None or not value.startswith(b"{"):
+        return None
+    return from_json(value, ResumeInfo, field="entry.value")
+
+
 class JournalPage(Record, frozen=True):
     """Some entries in their order; read on after the position of the last one.
 
-    `outcomes`: how the waits among them ended, by their suspensions; only for the owner.
+    `outcomes`: how the waits among them ended, by their suspensions; where values are asked for.
     """
 
     entries: tuple[JournalEntry, ...]
@@ -159,14 +175,31 @@ class JournalPage(Record, frozen=True):
     outcomes: Mapping[str, ResumeInfo] = {}
 
 
-def outcome_to_json(outcome: ResumeInfo) -> bytes:
-    """How a wait ended, as the value of its entry: without a suspension of its own to refer to."""
-    return to_json(outcome)
+class EntryMark(Record, frozen=True):
+    """An entry without its value."""
+
+    execution_id: str
+    journal_index: Counter
+    chapter_index: Counter
+    position: Counter
+    key: str
+    kind: EntryKind
+    code: CodeMark | None = None
 
 
-def outcome_from_json(value: bytes) -> ResumeInfo:
-    """The same, read."""
-    return from_json(value, ResumeInfo, field="outcome")
+class Continued(Record, frozen=True, tag=True):
+    """The execution goes on in another chapter, as soon as a worker takes it."""
+
+    execution_id: str
+    chapter_index: int
+
+
+class Forked(Record, frozen=True, tag=True):
+    """Another execution goes on from a copy of a journal; so many entries were copied."""
+
+    execution_id: str
+    forked_from: str
+    entry_count: int
 
 
 class Checkpointed(Record, frozen=True):

@@ -55,6 +55,7 @@ class Claimed(Record, frozen=True, tag=True):
     payload: bytes = b""
     payload_encoding: str | None = None
     idempotency_key: str | None = None
+    forked_from: str | None = None  # the execution whose journal it began with
 
     def __repr__(self) -> str:
         return f"Claimed({self.execution_id}, attempt={self.attempt_index})"
@@ -308,6 +309,8 @@ class ExecutionSnapshot(Record, frozen=True):
     bounds: Bounds = UNBOUNDED
     blocked_until: int | None = None
     journal_index: int = 0
+    chapter_index: int = 0
+    forked_from: str | None = None
 
 
 class Outcome(Record, frozen=True):

@@ -450,6 +450,16 @@ class SyncRun(Generic[R]):
         """What the handler has recorded: see `Run.journal`."""
         return self._sync.wait(self._run.journal())
 
+    def fork(
+        self,
+        before: str,
+        *,
+        set: Mapping[str, Any] | None = None,
+        input: Mapping[str, Any] | None = None,
+    ) -> SyncRun[R]:
+        """A new run that goes on from a copy of this one's journal: see `Run.fork`."""
+        return SyncRun(self._sync, self._sync.wait(self._run.fork(before, set=set, input=input)))
+
     def retry(self, reason: str = "", *, cascade: bool = False, fresh: bool = False) -> None:
         """Run it again after its end: see `Run.retry`."""
         self._sync.wait(self._run.retry(reason, cascade=cascade, fresh=fresh))

@@ -78,7 +78,10 @@ class TaskDecorator:
     `budgets`: what it spends from; it starts only while each has room. `quota`: how many may start
     per window and run at once, for each `concurrency_key` by itself: a text, or a function of some
     of the task's arguments, such as `lambda customer: customer`. `log_level`: from which level on
-    what it logs is kept with the run, `info` unless given; None keeps nothing.
+    what it logs is kept with the run, `info` unless given; None keeps nothing. `version`: of its
+    code, recorded with what it does; with `pin` only workers that have it run what was submitted
+    with it, or list it in `accepts`. `on_mismatch`: `fail` fails a run that the code does not fit,
+    which is held otherwise.
     """
 
     def __init__(self, fabric: Home, options: TaskOptions | None = None) -> None:

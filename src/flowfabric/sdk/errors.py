@@ -6,7 +6,6 @@ FlowFabricError
     RunFailed  RunCancelled  RunExpired
     ChildFailed          raised inside a handler by `ctx.gather`: a child ended without a result
   FlowFailed             the flow ended without all the results it was for; `.failures` says why
-  SpawnMismatch          raised inside a handler: it spawned something else than the last time
   ResultMismatch         the run succeeded, but its result is not of the annotated type
   InvalidTask            the function cannot be a task; the detail says what to change
   InvalidLink            the text is not a complete link of a waitpoint
@@ -20,6 +19,8 @@ BaseException            so that a handler's `except Exception` does not swallow
   Parked                 raised by `ctx.delay`: the attempt goes on later
   Suspension             raised by `ctx.suspend` and `ctx.gather`: the attempt goes on when its wait
                          has ended
+  JournalMismatch        the code does not fit what is recorded: the worker holds the execution
+    SpawnMismatch        it spawned something else than the last time
   Stopped                raised by `ctx.raise_if_cancelled`: the work is no longer this handler's
 ```
 """
@@ -27,7 +28,7 @@ BaseException            so that a handler's `except Exception` does not swallow
 from __future__ import annotations
 
 from traceback import format_exception_only
-from typing import Final
+from typing import Any, ClassVar, Final
 
 from flowfabric.errors import FlowFabricError, InvalidInput
 from flowfabric.limits import RETRY_DELAY_MS_MAX
@@ -204,14 +205,10 @@ class DuplicateStepKey(JournaledCallError):
     code = "duplicate_step_key"
 
 
-class SpawnMismatch(FlowFabricError):
-    """The handler spawned something else than the last time it came here.
+class OpenBranches(JournaledCallError):
+    """Branches of the handler still run. Gather them before it continues as new."""
 
-    A handler that spawns is called again from the top and must then spawn the same in the same
-    order. Decide by its arguments and by results of children, not by time or chance.
-    """
-
-    code, status = "spawn_mismatch", 409
+    code = "open_branches"
 
 
 class ResultMismatch(FlowFabricError):
@@ -328,9 +325,22 @@ class JournalMismatch(BaseException):
     """The code does not fit what is recorded. Let it pass: the worker holds the execution, and an
     operator decides."""
 
-    def __init__(self, detail: str) -> None:
+    code: ClassVar[str] = "journal_mismatch"  # the category of a run that fails by it
+
+    def __init__(self, detail: str, **fields: Any) -> None:
         super().__init__(detail)
         self.detail = detail
+        self.fields = fields
+
+
+class SpawnMismatch(JournalMismatch):
+    """The handler spawned something else than the last time it came here.
+
+    A handler that spawns is called again from the top and must then spawn the same in the same
+    order. Decide by its arguments and by results of children, not by time or chance.
+    """
+
+    code: ClassVar[str] = "spawn_mismatch"
 
 
 class Stopped(BaseException):

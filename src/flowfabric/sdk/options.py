@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from datetime import datetime
-from typing import Any, Final, TypedDict, TypeVar, Unpack
+from typing import Any, Final, Literal, TypedDict, TypeVar, Unpack
 
 from flowfabric.errors import InvalidInput
 from flowfabric.model.bounds import Bounds
 from flowfabric.model.checks import (
     check_capabilities,
+    check_flag,
     check_instant,
     check_lane,
     check_name,
     clamp_priority,
 )
+from flowfabric.model.code import check_version, pin_of
 from flowfabric.model.limit_checks import check_bounds
 from flowfabric.model.policy import (
     ExecutionPolicy,
@@ -33,10 +35,22 @@ T = TypeVar("T")
 
 ConcurrencyKey = str | Callable[..., str | int | None]
 LogLevel = str | int | None
+OnMismatch = Literal["hold", "fail"]
 Backoff = FixedBackoff | ExponentialBackoff | str | int | float
 _LEVELS: Final = {"debug": 10, "info": 20, "warning": 30, "error": 40, "critical": 50}
 _LEVEL_MAX: Final = 100
+_ON_MISMATCH: Final = ("hold", "fail")
 _TIMEOUT_CATEGORY: Final = "timeout"  # the category of an attempt that timed out
+
+
+@dataclass(frozen=True, slots=True)
+class TaskCode:
+    """The version of a task's code; the capabilities of its workers, and those that its executions
+    need."""
+
+    version: str | None
+    offers: tuple[str, ...]
+    pins: tuple[str, ...]
 
 
 class TaskKeywords(TypedDict, total=False):
@@ -57,6 +71,10 @@ class TaskKeywords(TypedDict, total=False):
     quota: str | None
     concurrency_key: ConcurrencyKey | None
     log_level: LogLevel
+    version: str | None
+    pin: bool
+    accepts: Iterable[str]
+    on_mismatch: OnMismatch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,9 +96,14 @@ class TaskOptions:
     quota: str | None = None
     concurrency_key: ConcurrencyKey | None = None
     log_level: LogLevel = "info"
+    version: str | None = None
+    pin: bool = False
+    accepts: Iterable[str] = ()
+    on_mismatch: OnMismatch = "hold"
 
     def check(self) -> None:
         """Refuse values no engine would accept, where the task is written."""
+        self.code("task")
         if self.name is not None:
             check_name(self.name, field="name")
         check_lane(self.lane, field="lane")
@@ -91,8 +114,30 @@ class TaskOptions:
         key = None if callable(self.concurrency_key) else self.concurrency_key
         return check_bounds(names_of(self.budgets, "budgets"), self.quota, key)
 
-    def policy(self) -> ExecutionPolicy:
-        """The policy of every execution of the task."""
+    def code(self, kind: str) -> TaskCode:
+        """Which versions of the code there are."""
+        if self.on_mismatch not in _ON_MISMATCH:
+            words = ", ".join(_ON_MISMATCH)
+            detail = f"on_mismatch: {shown(self.on_mismatch, 80)} is not one of {words}"
+            raise InvalidInput(detail, field="on_mismatch")
+        version = None
+        if self.version is not None:
+            version = check_version(self.version, field="version")
+        accepts = [
+            check_version(each, field="accepts") for each in names_of(self.accepts, "accepts")
+        ]
+        if version is None and (accepts or check_flag(self.pin, field="pin")):
+            field = "accepts" if accepts else "pin"
+            raise InvalidInput(f"{field}: needs a version", field=field)
+        check_flag(self.pin, field="pin")
+        known = () if version is None else tuple(sorted({version, *accepts}))
+        offers = check_capabilities([pin_of(kind, each) for each in known], field="version")
+        pins = (pin_of(kind, version),) if self.pin and version is not None else ()
+        return TaskCode(version, offers, pins)
+
+    def policy(self, kind: str) -> ExecutionPolicy:
+        """The policy of every execution of the task, which has this name."""
+        needs = check_capabilities(self.needs, field="needs")
         return ExecutionPolicy(
             retry_policy=retry_policy(self.retries, self.backoff, self.retry_on),
             timeout_policy=TimeoutPolicy(
@@ -101,7 +146,9 @@ class TaskOptions:
             ),
             max_reclaim_count=self.recoveries,
             routing_requirements=RoutingRequirements(
-                required_capabilities=check_capabilities(self.needs, field="needs")
+                required_capabilities=check_capabilities(
+                    (*needs, *self.code(kind).pins), field="needs"
+                )
             ),
             retention_ttl_ms=_optional_ms(self.retention, "retention"),
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from typing import Any, Final, Generic, TypeVar
 
 import msgspec
@@ -205,8 +205,46 @@ class Run(Generic[R]):
             execution_id=self.id, reason=reason, cascade=cascade, fresh=fresh
         )
 
+    async def fork(
+        self,
+        before: str,
+        *,
+        set: Mapping[str, Any] | None = None,
+        input: Mapping[str, Any] | None = None,
+    ) -> Run[R]:
+        """A new run that goes on from a copy of this one's journal: all that it recorded before the
+        first entry with the key `before`. This one stays as it is, whatever its state.
+
+            again = await run.fork(before="charge", set={"quote": 7})
+
+        `set`: other results of recorded steps, by their keys. `input`: other arguments, by their
+        names. What comes after the cut is done again, for real.
+        """
+        engine = await self._fabric.start()
+        forked = await engine.fork_execution(
+            execution_id=self.id,
+            before=before,
+            results=_encoded(set, "set"),
+            arguments=_encoded(input, "input"),
+        )
+        return Run(self._fabric, forked.execution_id, self.task)
+
     def _not_found(self) -> NotFound:
         return NotFound(f"execution {self.id}", entity="execution")
+
+
+def _encoded(values: object, field: str) -> dict[str, bytes]:
+    """Values as JSON, by their names."""
+    if values is None:
+        return {}
+    if not isinstance(values, Mapping):
+        detail = f"{field}: expected values by names, got {type(values).__name__}"
+        raise InvalidInput(detail, field=field)
+    try:
+        return {name: codec.encode(value) for name, value in values.items()}
+    except codec.EncodeErrors as error:
+        detail = f"{field}: cannot be written as JSON: {error}"
+        raise InvalidInput(detail, field=field) from None
 
 
 def _check_task(task: object) -> None:

@@ -14,6 +14,7 @@ from flowfabric.errors import FlowFabricError, InvalidInput, StoreError
 from flowfabric.limits import REASON_BYTES
 from flowfabric.model.checks import check_flag, check_list, clip_text
 from flowfabric.model.record import Record
+from flowfabric.model.results import ExecutionSnapshot
 from flowfabric.model.state import TERMINAL_STATES, PublicState
 from flowfabric.sdk.durations import Moment, instant_ms, to_ms
 from flowfabric.sdk.home import Home
@@ -27,6 +28,7 @@ LOST: Final = (PublicState.FAILED, PublicState.EXPIRED)
 _PAGE: Final = 200  # changed at once: the engine puts them into few commits
 
 Change = Callable[[str], Awaitable[object]]
+IsMeant = Callable[[ExecutionSnapshot], bool]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,6 +103,17 @@ class Tally:
         return ManyChanged(self.done, dict(sorted(self.refused.items())))
 
 
+async def count_meant(engine: EngineBackend, listing: Mapping[str, Any], is_meant: IsMeant) -> int:
+    """How many executions of a listing are meant."""
+    number, cursor = 0, None
+    while True:
+        page = await engine.list_executions(**listing, cursor=cursor, limit=_PAGE)
+        number += sum(map(is_meant, page.items))
+        cursor = page.next_cursor
+        if cursor is None:
+            return number
+
+
 async def change_listed(
     engine: EngineBackend,
     listing: Mapping[str, Any],
@@ -108,8 +121,10 @@ async def change_listed(
     tally: Tally,
     *,
     after_page: Callable[[], object] = lambda: None,
+    is_meant: IsMeant = lambda snapshot: True,
 ) -> None:
     """Change everything a listing has, newest first, page by page; later executions are left alone.
+    `is_meant`: only those of them.
 
     Cancelled, it finishes the current page, so that the tally is exact. An error of the store ends
     it; the tally says how far it came.
@@ -117,7 +132,7 @@ async def change_listed(
     cursor: str | None = None
     while True:
         page = await engine.list_executions(**listing, cursor=cursor, limit=_PAGE)
-        ids = [each.execution_id for each in page.items]
+        ids = [each.execution_id for each in page.items if is_meant(each)]
         if ids:
             await _to_the_end(_change_page(ids, change, tally))
             after_page()

@@ -48,7 +48,9 @@ class Task(Generic[P, R]):
         self.lane = options.lane
         self.priority = options.priority
         self.is_async = inspect.iscoroutinefunction(function)
-        self.policy = options.policy()
+        self.policy = options.policy(form.task)
+        self.code = options.code(form.task)
+        self.on_mismatch = options.on_mismatch
         self.bounds = options.bounds()
         self.log_level = options.lowest_level()
         key = options.concurrency_key

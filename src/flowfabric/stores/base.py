@@ -77,6 +77,7 @@ class Changes:
         "logged",
         "payloads",
         "rebound",
+        "rerouted",
         "retagged",
         "rows",
         "taken",
@@ -93,6 +94,7 @@ class Changes:
         self.freed: set[str] = set()
         self.retagged: set[str] = set()  # ids with tags changed after creation
         self.rebound: set[str] = set()  # ids with bounds changed after creation
+        self.rerouted: set[str] = set()  # ids with a route changed after creation
         self.attempts: list[Attempt] = []
         # events by log
         self.logged: defaultdict[Log[Any], list[Any]] = defaultdict(list)

@@ -20,6 +20,10 @@ FROM ff_attempt AS a JOIN ff_exec_core AS c ON c.execution_id = a.execution_id
 UPDATE ff_exec_body SET tags = ?2 WHERE execution_id = ?1
 -- name: update_bounds
 UPDATE ff_exec_body SET bounds = ?2 WHERE execution_id = ?1
+-- name: update_core_route
+UPDATE ff_exec_core SET route_id = ?2 WHERE execution_id = ?1
+-- name: update_body_route
+UPDATE ff_exec_body SET route_id = ?2 WHERE execution_id = ?1
 -- name: delete_tags
 DELETE FROM ff_exec_tag WHERE execution_id = ?1
 -- name: attempts

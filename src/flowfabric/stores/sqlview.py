@@ -344,6 +344,10 @@ class SqlView(ABC):
             await self.insert("tag", list(zip(*pairs, strict=True)))
         for key in sorted(changes.rebound):
             await self.run("update_bounds", key[-36:], bounds_text(changes.updated[key].bounds))
+        for key in sorted(changes.rerouted, key=uuid_of):
+            route_id = self._book.ids[changes.updated[key].route]
+            await self.run("update_core_route", key[-36:], route_id)
+            await self.run("update_body_route", key[-36:], route_id)
         await self.insert("attempt", ATTEMPT.to_columns(changes.attempts))
         for log, events in changes.appended():
             self.append(log, events)

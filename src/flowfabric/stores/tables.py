@@ -29,7 +29,7 @@ from flowfabric.model.execution import IdempotencyRecord
 from flowfabric.model.feed import LogMark
 from flowfabric.model.flow import EdgeAhead, EdgeRow, FlowRow, MemberRow, TaskRow
 from flowfabric.model.group import DeliveryRow, GroupRow
-from flowfabric.model.journal import EntryRow
+from flowfabric.model.journal import EntryMark, EntryRow
 from flowfabric.model.log_lines import LineChunk, RunLogRow
 from flowfabric.model.quota import AdmissionRow, GateRow, QuotaPolicy
 from flowfabric.model.record import Record, from_json, to_json, values_of
@@ -407,8 +407,9 @@ FRAME_MARKS: Final = Table("ff_stream_frame", FrameMark, 5, whole=FRAMES)
 # Likewise. The number of the last line of a chunk is a part of its key.
 RUN_LOGS: Final = Table("ff_run_log", RunLogRow, 2, of_execution=True)
 LINES: Final = Table("ff_run_log_chunk", LineChunk, 3, of_execution=True)
-# Likewise. Rows are only ever added.
+# Likewise. Rows are only ever added, and go with their chapter.
 JOURNAL: Final = Table("ff_journal", EntryRow, 4, of_execution=True)
+ENTRY_MARKS: Final = Table("ff_journal", EntryMark, 4, whole=JOURNAL)
 
 # The row of the roll-up is the lock of the other three.
 ROLL_UP: Final = Table("ff_statistic_roll_up", RollUpRow, 1)

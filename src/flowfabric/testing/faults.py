@@ -11,6 +11,7 @@ from flowfabric.api.leases import Claim, Renew
 from flowfabric.api.operation import Request
 from flowfabric.errors import InvalidInput, OutcomeUnknown, StoreUnavailable
 from flowfabric.model.checks import check_integer
+from flowfabric.model.handle import Handle
 from flowfabric.model.journal import NewEntry
 from flowfabric.model.shown import shown
 from flowfabric.testing.hands import Hand
@@ -18,6 +19,7 @@ from flowfabric.testing.line import Line
 
 Place = Literal["body", "checkpoint", "commit"]
 _PLACES: Final = ("body", "checkpoint", "commit")
+Note = Callable[[Handle, NewEntry], None]
 _NO_NEWS: Final = (Claim, Renew, Checkpoint, LoadJournal)
 
 
@@ -78,7 +80,7 @@ class _Planted:
 class Faults:
     """What a test has planted. Implements `line.Trouble`."""
 
-    def __init__(self, now: Callable[[], float], note: Callable[[str, NewEntry], None]) -> None:
+    def __init__(self, now: Callable[[], float], note: Note) -> None:
         self._now = now
         self._note = note
         self._planted: list[_Planted] = []
@@ -133,8 +135,8 @@ class Faults:
         await self._alive(hand)
         if self.is_down:
             raise StoreUnavailable("the test has taken the store away")
-        for execution_id, entry in _entries(requests):
-            self._note(execution_id, entry)
+        for handle, entry in _entries(requests):
+            self._note(handle, entry)
             if self._strikes("checkpoint", entry.key):
                 hand.die()
         await self._alive(hand)
@@ -154,7 +156,7 @@ class Faults:
                 raise OutcomeUnknown("the test has lost the reply")
 
 
-def _entries(requests: Sequence[Request[Any]]) -> Iterator[tuple[str, NewEntry]]:
+def _entries(requests: Sequence[Request[Any]]) -> Iterator[tuple[Handle, NewEntry]]:
     for request in requests:
         for entry in getattr(request, "entries", None) or ():
-            yield request.handle.execution_id, entry  # type: ignore[attr-defined]
+            yield request.handle, entry  # type: ignore[attr-defined]

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from flowfabric.model.handle import Handle
 from flowfabric.model.journal import NewEntry
 from flowfabric.model.record import replace
 from flowfabric.sdk.task import Task
@@ -20,15 +21,17 @@ class Recorded:
 
     def __init__(self) -> None:
         self._changed: dict[str, None] = {}
-        self._secrets: dict[tuple[str, int], bytes | None] = {}
-        self._reached: dict[str, int] = {}
+        # by execution, attempt and position; by execution and chapter
+        self._secrets: dict[tuple[str, int, int], bytes | None] = {}
+        self._reached: dict[tuple[str, int], int] = {}
         self.checked_ones: dict[str, tuple[History, Task[..., Any]]] = {}
 
-    def note(self, execution_id: str, entry: NewEntry) -> None:
+    def note(self, handle: Handle, entry: NewEntry) -> None:
         """An entry is on its way to the store. What is secret is in no listing, only here."""
-        self._changed[execution_id] = None
+        self._changed[handle.execution_id] = None
         if entry.is_secret:
-            self._secrets[execution_id, entry.position] = entry.value
+            where = (handle.execution_id, handle.attempt_index, entry.position)
+            self._secrets[where] = entry.value
 
     def changed(self) -> list[str]:
         """The runs that have recorded something since they were last asked for."""
@@ -38,8 +41,9 @@ class Recorded:
 
     def completed(self, history: History) -> History:
         """The history with its secrets."""
+        key = history.execution_id
         entries = [
-            replace(each, value=self._secrets.get((history.execution_id, each.position)))
+            replace(each, value=self._secrets.get((key, each.attempt_index, each.position)))
             if each.is_secret
             else each
             for each in history.entries
@@ -48,11 +52,12 @@ class Recorded:
 
     def begin(self, history: History) -> int:
         """The first prefix that was not replayed yet."""
-        return min(self._reached.get(history.execution_id, 0), len(history.entries))
+        where = (history.execution_id, history.chapter)
+        return min(self._reached.get(where, 0), len(history.entries))
 
     def checked(self, history: History, task: Task[..., Any]) -> None:
         """Every prefix was replayed."""
-        self._reached[history.execution_id] = len(history.entries)
+        self._reached[history.execution_id, history.chapter] = len(history.entries)
         self.checked_ones[history.execution_id] = (history, task)
 
 

@@ -29,7 +29,8 @@ _WHAT: Final = "flowfabric history"
 class History(Record, frozen=True, kw_only=True):
     """One run, as far as its handler can tell.
 
-    `state`: how it ended; none while it has not. `is_redacted`: values were removed, so the end and
+    `chapter`: which part of it, with the entries of that part. `state`: how it ended; none while it
+    has not. `is_redacted`: values were removed, so the end and
     the arguments of steps are not compared.
     """
 
@@ -63,8 +64,10 @@ class DamagedHistory(FlowFabricError):
     code, status = "damaged_history", 400
 
 
-async def history_of(engine: EngineBackend, execution_id: str) -> History:
-    """The history of one execution, secrets left out."""
+async def history_of(
+    engine: EngineBackend, execution_id: str, *, chapter_index: int | None = None
+) -> History:
+    """The history of one execution, secrets left out; by default of its present chapter."""
     found = await engine.describe_execution(execution_id=execution_id)
     if found is None:
         raise NotFound(f"execution {execution_id}", entity="execution")
@@ -73,6 +76,7 @@ async def history_of(engine: EngineBackend, execution_id: str) -> History:
     while True:
         page = await engine.read_journal(
             execution_id=execution_id,
+            chapter_index=chapter_index,
             after=entries[-1].position if entries else None,
             limit=PAGE_MAX,
             values=True,
@@ -82,6 +86,7 @@ async def history_of(engine: EngineBackend, execution_id: str) -> History:
             break
     outcomes = await engine.read_outcomes(execution_ids=[execution_id])
     outcome = outcomes.get(execution_id)
+    has_ended = found.public_state.is_terminal and chapter_index in (None, found.chapter_index)
     return History(
         execution_id=execution_id,
         kind=found.execution_kind,
@@ -94,7 +99,7 @@ async def history_of(engine: EngineBackend, execution_id: str) -> History:
         created_at=found.created_at,
         deadline_at=found.deadline_at,
         chapter=page.chapter_index,
-        state=found.public_state if found.public_state.is_terminal else None,
+        state=found.public_state if has_ended else None,
         result=None if outcome is None else outcome.result,
         category=found.failure_category,
     )
@@ -265,6 +270,8 @@ def redacted(history: History, paths: Iterable[str]) -> History:
 
 def _redacted(entry: JournalEntry, parts: Sequence[tuple[str, ...]]) -> JournalEntry:
     name = entry.key.partition("[")[0].rpartition("/")[2].partition("#")[0]
+    if entry.kind is EntryKind.CHAPTER:  # its arguments are the input of this part of the run
+        name = "input"
     value = _without(entry.value, name, parts)
     return msgspec.structs.replace(entry, value=value, digest=None)
 

@@ -27,6 +27,7 @@ from flowfabric.model.handle import Handle, HandleKind
 from flowfabric.model.journal import EntryKind, EntryState, JournalEntry, JournalPage
 from flowfabric.model.results import BackendCapabilities, Claimed
 from flowfabric.model.state import PublicState
+from flowfabric.model.suspension import ResumeInfo
 from flowfabric.sdk.journal.scopes import StepInfo
 from flowfabric.sdk.outage import Outage
 from flowfabric.sdk.task import Task
@@ -138,6 +139,13 @@ class _Replayed(Held):
     """A handler that is answered by a tape alone."""
 
     mismatch: str | None = None
+    watch: Callable[[str], None] | None = None  # told of each call
+
+    async def load_journal(self) -> None:
+        """Before the handler is called."""
+        await super().load_journal()
+        if self.watch is not None:
+            self.journal.watch = self.watch
 
     async def hold(self, why: str) -> None:
         """The journal does not fit."""
@@ -148,13 +156,19 @@ class _Replayed(Held):
         return await operation
 
 
-class _Run:
+class ReplayedRun:
     """One run of the handler by one prefix."""
 
-    def __init__(self, task: Task[..., Any], history: History, length: int) -> None:
+    def __init__(
+        self,
+        task: Task[..., Any],
+        history: History,
+        length: int,
+        outcomes: Mapping[str, ResumeInfo] | None = None,
+    ) -> None:
         self._loop: VirtualLoop = virtual_loop()
         self._entries = history.entries[:length]
-        page = JournalPage(self._entries, 0, history.chapter)
+        page = JournalPage(self._entries, 0, history.chapter, outcomes=outcomes or {})
         now_ms = max([history.created_at, *(each.recorded_at for each in history.entries)])
         self._tape = _Tape(page, now_ms + _LATER_MS, raises=not task.is_async)
         self._task = task
@@ -176,6 +190,11 @@ class _Run:
     def needs_store(self) -> bool:
         """Whether the handler has come to a call that no journal answers."""
         return bool(self._tape.asked)
+
+    @property
+    def requests(self) -> list[str]:
+        """What the handler asked of a store."""
+        return self._tape.asked
 
     async def _around(
         self, call: Any, info: StepInfo, run: Callable[[], Awaitable[Any]]
@@ -244,7 +263,8 @@ async def check(task: Task[..., Any], history: History, *, begin: int = 0) -> No
 
     If the handler reads variables of the environment, two more replays change them.
     """
-    lengths = _lengths(begin, _seen(history))
+    first = int(bool(history.entries) and history.entries[0].kind is EntryKind.CHAPTER)
+    lengths = _lengths(max(begin, first), seen(history))
     with watched_environment() as names:
         await _check(task, history, lengths)
     if names:
@@ -259,7 +279,7 @@ async def check(task: Task[..., Any], history: History, *, begin: int = 0) -> No
 async def _check(task: Task[..., Any], history: History, lengths: Iterable[int]) -> None:
     entries = history.entries
     for length in lengths:
-        run = _Run(task, history, length)
+        run = ReplayedRun(task, history, length)
         following = entries[length] if length < len(entries) else None
         await run.until(partial(_is_asked, run, following))
         if run.held.mismatch is not None:
@@ -269,7 +289,7 @@ async def _check(task: Task[..., Any], history: History, lengths: Iterable[int])
             raise _mismatch(history, length, problem)
 
 
-def _seen(history: History) -> int:
+def seen(history: History) -> int:
     """How many entries can be answered: what is secret is in no file."""
     for at, entry in enumerate(history.entries):
         if entry.is_secret and entry.value is None and entry.state is EntryState.OK:
@@ -284,11 +304,11 @@ def _lengths(begin: int, most: int) -> list[int]:
     return sorted({begin + round(at * (count - 1) / (PREFIXES - 1)) for at in range(PREFIXES)})
 
 
-def _is_asked(run: _Run, entry: JournalEntry | None) -> bool:
+def _is_asked(run: ReplayedRun, entry: JournalEntry | None) -> bool:
     return entry is not None and any(each.is_for(entry) for each in run.asked)
 
 
-def _next(run: _Run, entry: JournalEntry) -> str | None:
+def _next(run: ReplayedRun, entry: JournalEntry) -> str | None:
     """What is wrong if this entry is the next one."""
     for asked in run.asked:
         if asked.is_for(entry):
@@ -304,7 +324,7 @@ def _next(run: _Run, entry: JournalEntry) -> str | None:
     return f"the handler ends, and recorded is the call {entry.key!r}"
 
 
-def _end(run: _Run, history: History) -> str | None:
+def _end(run: ReplayedRun, history: History) -> str | None:
     """What is wrong if every entry was read."""
     if history.state is None or run.needs_store:
         return None
@@ -318,7 +338,7 @@ def _end(run: _Run, history: History) -> str | None:
     return None
 
 
-def _end_of_success(run: _Run, history: History) -> str | None:
+def _end_of_success(run: ReplayedRun, history: History) -> str | None:
     if run.asked:
         return f"the run ended, and now it calls {run.asked[0].key!r}"
     if not isinstance(run.report, Succeeded):

@@ -9,6 +9,7 @@ import pytest
 
 from flowfabric.api.operation import OPERATIONS, UnsafeRequest
 from flowfabric.errors import InvalidInput
+from flowfabric.model.code import pin_of
 from flowfabric.model.event import OperatorEvent
 from flowfabric.model.flow import CancellationPolicy
 from flowfabric.model.state import BlockingReason
@@ -17,6 +18,7 @@ from flowfabric.stores.tables import FLOW_TASKS, FLOWS, GATES, USAGE
 from tests.support.budgets import BUDGET, make_budget, report
 from tests.support.flows import submit
 from tests.support.gates import QUOTA, quota
+from tests.support.journal import entry, record
 from tests.support.lab import LANE, Lab, scenario
 from tests.support.spoiling import busy, change, drop
 from tests.support.waits import suspended
@@ -61,6 +63,17 @@ async def completed(lab: Lab) -> str:
 
 async def created(lab: Lab) -> str:
     return await lab.create()
+
+
+async def journaled(lab: Lab) -> str:
+    claimed = await lab.started()
+    await record(lab, claimed, entry(0, "a"))
+    return claimed.execution_id
+
+
+async def pinned(lab: Lab) -> str:
+    needs = {"required_capabilities": [pin_of("work", "2")]}
+    return await lab.create(policy={"routing_requirements": needs})
 
 
 async def paid(lab: Lab) -> str:
@@ -126,6 +139,8 @@ CALLS: Final[dict[str, tuple[Act, str, dict[str, Any]]]] = {
     "fail_execution": (running, "execution_id", {"failure_reason": "x", **OVERRIDE}),
     "cancel_execution": (created, "execution_id", {**REASON, **OVERRIDE}),
     "change_priority": (created, "execution_id", {"new_priority": 9}),
+    "fork_execution": (journaled, "execution_id", {"before": "a"}),
+    "repin_execution": (pinned, "execution_id", {"expected": "2", "version": "3"}),
     "replay_execution": (completed, "execution_id", {}),
     "revoke_lease": (running, "execution_id", REASON),
     "hold_execution": (created, "execution_id", REASON),

@@ -9,6 +9,7 @@ from typing import Any, Final
 import pytest
 
 from flowfabric.model.attempt import FailureClass
+from flowfabric.model.code import pin_of
 from flowfabric.model.event import BudgetEventType, LeaseEventType, OperatorEventType
 from flowfabric.model.flow import FlowEventType
 from flowfabric.model.policy import ExecutionPolicy
@@ -20,6 +21,7 @@ from flowfabric.stores.tables import FLOWS
 from tests.support.budgets import BUDGET, make_budget, report
 from tests.support.flows import arrows, node, submit
 from tests.support.gates import QUOTA, quota
+from tests.support.journal import entry, record
 from tests.support.lab import LANE, Lab, scenario
 from tests.support.spoiling import busy, change
 from tests.support.waits import early, pending, suspended
@@ -41,6 +43,15 @@ async def operators_act_on_waiting_work(lab: Lab) -> None:
     await lab.cancel(key)
     await lab.engine.replay_execution(execution_id=key)
     await lab.engine.pause_lane(lane_id="other")
+
+
+async def operators_move_and_fork_work(lab: Lab) -> None:
+    begun = await lab.started()
+    await record(lab, begun, entry(0, "a"))
+    await lab.engine.fork_execution(execution_id=begun.execution_id, before="a")
+    needs = {"required_capabilities": [pin_of("work", "2")]}
+    pinned = await lab.create(policy={"routing_requirements": needs})
+    await lab.engine.repin_execution(execution_id=pinned, expected="2", version="3")
 
 
 async def operators_act_on_running_work(lab: Lab) -> None:
@@ -166,6 +177,7 @@ OPERATORS: Final = (
     groups_are_made_and_changed,
     operators_act_on_waiting_work,
     operators_act_on_running_work,
+    operators_move_and_fork_work,
     limits_are_made_and_passed,
     keys_are_seeded_and_rotated,
     waits_begin_and_end,

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from typing import Any
 
+import asyncpg
 import pytest
 
-from flowfabric import Context, Fabric, PublicState, Run
+from flowfabric import Context, Fabric, PublicState, Run, RunFailed
+from flowfabric.model.state import BlockingReason
 from tests.sdk.journal.bench import attempts, journal, keys, worked
-from tests.sdk.workshop import until
+from tests.sdk.workshop import until, working
 
 Body = Callable[[Context], Any]
 
@@ -293,3 +297,133 @@ def test_a_removed_call_says_so_where_it_looks_like_a_renamed_one(url: str) -> N
         assert "".join(RAN) == "abc"
 
     worked(ff, main)
+
+
+def test_the_hold_tells_both_versions_and_the_ways_out(durable_url: str) -> None:
+    def app(version: str, *names: str) -> tuple[Fabric, Any]:
+        ff = Fabric(durable_url)
+
+        @ff.task(version=version)
+        async def handle(ctx: Context) -> Any:
+            found = await steps(*names)(ctx)
+            await ctx.wait_for("go", timeout="1h")
+            return found
+
+        return ff, handle
+
+    old, handle = app("2", *"abcde")
+    new, _ = app("3", *"abcdx")
+
+    async def main() -> None:
+        async with old, new:
+            run = await old.submit(handle)
+            async with working(old):
+
+                async def waits() -> bool:
+                    return await run.state() is PublicState.SUSPENDED
+
+                await until(waits)
+            await old.signal(run, "go")
+            async with working(new):
+                said = await held(run)
+            assert "'x' stands where the recorded call 'e' is expected" in said
+            assert "answered before it: b, c, d" in said
+            assert "recorded by version 2, met by version 3" in said
+            hints = (await run.explain()).hints
+            for way in ("ff release", "ff fork", "--fresh"):
+                assert any(way in hint for hint in hints)
+
+    asyncio.run(main())
+
+
+def test_a_task_may_fail_by_a_mismatch_instead(url: str) -> None:
+    ff = Fabric(url)
+    is_changed: list[int] = []
+
+    @ff.task(retries=5, backoff="1ms", on_mismatch="fail")
+    async def handle(ctx: Context) -> Any:
+        if is_changed:
+            await ctx.step("new", made, "new", 0)
+        await ctx.step("old", made, "old", 0)
+        is_changed.append(1)
+        raise ValueError("the code is changed now")
+
+    async def main(ff: Fabric) -> None:
+        run = await ff.submit(handle)
+        with pytest.raises(RunFailed, match="does not fit its journal") as caught:
+            await run.result()
+        assert caught.value.category == "journal_mismatch"
+        assert len(await attempts(ff, run)) == 2
+
+    worked(ff, main)
+
+
+def test_a_journal_of_a_newer_version_is_held(durable_url: str) -> None:
+    """An unknown word, and a newer format: neither is a failure of the handler."""
+    ff, names = Fabric(durable_url), ["a", "b"]
+
+    @ff.task(retries=3, backoff="1ms")
+    async def handle(ctx: Context) -> str:
+        await steps(*names)(ctx)
+        await ctx.wait_for("go", timeout="1h")
+        return "done"
+
+    async def main() -> None:
+        async with ff:
+            runs = [await ff.submit(handle) for _ in range(2)]
+            async with working(ff):
+                for run in runs:
+                    await waiting(run)
+            await changed(
+                durable_url,
+                f"UPDATE ff_journal SET kind = 'dance' WHERE execution_id = '{runs[0].id}' "
+                "AND position = 1",
+            )
+            await changed(
+                durable_url,
+                f"""UPDATE ff_journal SET code = '{{"format":99}}' WHERE execution_id =
+                '{runs[1].id}' AND position = 0""",
+            )
+            for run in runs:
+                await ff.signal(run, "go")
+            async with working(ff):
+                for run, word in zip(runs, ("dance", "format 99"), strict=True):
+                    said = await held_by_policy(run)
+                    assert "newer version of FlowFabric" in said
+                    assert word in said
+                    assert (await run.info()).retry_count == 0
+
+    asyncio.run(main())
+
+
+async def waiting(run: Run[Any]) -> None:
+    """It has come to its wait."""
+
+    async def is_suspended() -> bool:
+        return await run.state() is PublicState.SUSPENDED
+
+    await until(is_suspended)
+
+
+async def held_by_policy(run: Run[Any]) -> str:
+    """Why it is held, once it is."""
+
+    async def is_held() -> bool:
+        return (await run.info()).blocking_reason is BlockingReason.PAUSED_BY_POLICY
+
+    await until(is_held)
+    return (await run.explain()).summary
+
+
+async def changed(url: str, statement: str) -> None:
+    """Change a store behind the engine's back."""
+    if url.startswith("sqlite"):
+        with closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as connection:
+            connection.execute(statement)
+            connection.commit()
+        return
+    server = await asyncpg.connect(url)
+    try:
+        await server.execute(statement)
+    finally:
+        await server.close()

@@ -56,6 +56,8 @@ _ALL: Final[tuple[type[Living], ...]] = (
     lined.Logging,
     journaled.Journaled,
     journaled.WaitInLine,
+    journaled.LaterChapter,
+    journaled.ForkedRun,
     counted.Tallied,
     owned.Leased,
     owned.Lapsed,

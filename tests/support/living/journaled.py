@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from flowfabric.api.waits import Fresh, SuspendRequest
+from flowfabric.model.attempt import AttemptType
 from flowfabric.model.journal import EntryKind, EntryState
 from flowfabric.model.suspension import ReasonCode, ResumeCause, SignalEffect, Single, Suspended
 from tests.support.journal import entry, failed
@@ -53,3 +54,51 @@ class WaitInLine(Wait):
         assert [each.refers_to for each in found.entries] == [None, notes["episode"]]
         assert found.outcomes[notes["episode"]].cause is ResumeCause.SIGNAL
         await lab.engine.complete(claimed.handle, entries=(entry(2, "b"),))
+
+
+class LaterChapter(Living):
+    """A journal in its third chapter: of those that ended the last one is there."""
+
+    async def begin(self, lab: Lab) -> Notes:
+        claimed = await self.start(lab)
+        for number in (1, 2):
+            await lab.engine.continue_execution(
+                claimed.handle, arguments=b"{}", version="2", entries=(entry(number - 1, "a"),)
+            )
+            claimed = await self.claim(lab)
+        assert claimed.attempt_type is AttemptType.CONTINUED
+        await lab.engine.checkpoint(claimed.handle, entries=(entry(1, "b"),))
+        return {"id": claimed.execution_id, "handle": noted(claimed)}
+
+    async def go_on(self, lab: Lab, notes: Notes) -> None:
+        engine, owner = lab.engine, handle(lab, notes["handle"])
+        found = await engine.load_journal(owner)
+        assert (found.chapter_index, [each.key for each in found.entries]) == (2, ["chapter", "b"])
+        reply = await engine.continue_execution(owner, arguments=b"[1]", entries=(entry(2, "c"),))
+        assert reply.chapter_index == 3
+        for chapter, number in enumerate((0, 0, 3, 1)):
+            page = await engine.read_journal(execution_id=notes["id"], chapter_index=chapter)
+            assert len(page.entries) == number
+        await self.finish(lab, notes["id"])
+
+
+class ForkedRun(Living):
+    """A fork that waits for its first worker, with what it was given of another journal."""
+
+    async def begin(self, lab: Lab) -> Notes:
+        claimed = await self.start(lab)
+        await lab.engine.checkpoint(claimed.handle, entries=(entry(0, "a"), entry(1, "b")))
+        forked = await lab.engine.fork_execution(
+            execution_id=claimed.execution_id, before="b", results={"a": b"7"}
+        )
+        await lab.engine.complete(claimed.handle)
+        return {"id": forked.execution_id, "from": claimed.execution_id}
+
+    async def go_on(self, lab: Lab, notes: Notes) -> None:
+        claimed = await self.claim(lab)
+        assert (claimed.execution_id, claimed.forked_from) == (notes["id"], notes["from"])
+        (first,) = (await lab.engine.load_journal(claimed.handle)).entries
+        assert (first.key, first.value) == ("a", b"7")
+        again = await lab.engine.fork_execution(execution_id=notes["from"], before="b")
+        await lab.engine.complete(claimed.handle, entries=(entry(1, "b"),))
+        await self.finish(lab, again.execution_id)

@@ -42,8 +42,9 @@ def add_arguments(parser: FfParser) -> None:
     add_id(parser)
     parser.add_argument("--values", action="store_true", help="with what steps returned")
     parser.add_argument("--watch", "-w", action="store_true", help="show more until it has ended")
+    parser.add_argument("--journal", type=values.number, metavar="N", help="an earlier one, from 0")
     parser.add_argument(
-        "--journal", type=values.whole_number, metavar="N", help="an earlier one, from 0"
+        "--chapter", type=values.number, metavar="N", help="an earlier part of it, from 0"
     )
     parser.add_argument("--export", metavar="FILE", help="write its history, for ff replay")
     parser.add_argument(
@@ -78,7 +79,8 @@ async def journal(call: Call) -> Exit:
 async def _export(call: Call, engine: EngineBackend, snapshot: ExecutionSnapshot) -> Exit:
     """Write what it was given, what it recorded and how it ended."""
     paths = [path for each in call.arguments.redact or () for path in each.split(",") if path]
-    history = redacted(await history_of(engine, snapshot.execution_id), paths)
+    whole = await history_of(engine, snapshot.execution_id, chapter_index=call.arguments.chapter)
+    history = redacted(whole, paths)
     if call.arguments.export == "-":
         call.terminal.out.write(written(history))
         return Exit.OK
@@ -105,6 +107,7 @@ async def _show_new(
         page: JournalPage = await engine.read_journal(
             execution_id=snapshot.execution_id,
             journal_index=call.arguments.journal,
+            chapter_index=call.arguments.chapter,
             after=reached,
             limit=limits.PAGE_MAX,
             values=call.arguments.values,
@@ -117,6 +120,9 @@ async def _show_new(
         for entry in entries:
             call.terminal.record(_document(entry))
     elif entries:
+        code = entries[0].code
+        if code is not None and code.version is not None:
+            call.terminal.line(f"begun by version {clean(code.version)}")
         call.terminal.table(_COLUMNS, [_row(entry) for entry in entries])
     call.terminal.out.flush()
     return reached
@@ -168,6 +174,7 @@ def _document(entry: JournalEntry) -> dict[str, Any]:
         "category": None if error is None else error.category,
         "reason": None if error is None else error.reason,
         "next_key": entry.next_key,
+        "version": None if entry.code is None else entry.code.version,
     }
 
 

@@ -87,6 +87,7 @@ def _facts(snapshot: ExecutionSnapshot, wait: WaitInfo | None, now: int) -> list
         ("limits", ", ".join(bounds_of(snapshot.bounds))),
         ("tags", ", ".join(f"{key}={value}" for key, value in snapshot.tags.items())),
         ("created", both(snapshot.created_at, now)),
+        ("forked from", snapshot.forked_from or ""),
         ("started", both(snapshot.started_at, now)),
         ("due", both(delayed, now)),
         ("deadline", both(snapshot.deadline_at, now)),

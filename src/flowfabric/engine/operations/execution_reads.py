@@ -30,6 +30,7 @@ from flowfabric.errors import Corruption, NotFound, WaitTimeout
 from flowfabric.kernel.explain.execution import explain as explanation_of
 from flowfabric.model.attempt import Attempt, AttemptOutcome, AttemptType
 from flowfabric.model.checks import check_integer, check_list, check_name, check_tag_key
+from flowfabric.model.code import pinned_version
 from flowfabric.model.execution import Execution
 from flowfabric.model.results import (
     AttemptInfo,
@@ -40,7 +41,7 @@ from flowfabric.model.results import (
     snapshot_of,
 )
 from flowfabric.model.state import PublicState, TerminalOutcome
-from flowfabric.stores.base import Corrupt, Reader
+from flowfabric.stores.base import Corrupt, ListFilter, Reader
 
 _ATTEMPTS = Listing("list_attempts", at_number)
 
@@ -224,8 +225,15 @@ async def explain(machine: Machine, request: api.Explain) -> Explanation:
         wait = await look_at_wait(execution, reader)
         others = await look_at_dependencies(execution, reader)
         last = await last_entry(reader, execution) if execution.is_leased else None
+        waiting = None
+        if execution.is_waiting and pinned_version(execution.route) is not None:
+            # Of the same version alone: others have other routes.
+            waiting = await reader.count_listed(
+                ListFilter(states=(PublicState.WAITING.value,), routes=(execution.route,))
+            )
         return explanation_of(
-            execution, lane_state, workers, bounds, reader.now, wait, others, fault, last
+            *(execution, lane_state, workers, bounds, reader.now, wait, others, fault, last),
+            waiting=waiting,
         )
 
     return await machine.read(work)

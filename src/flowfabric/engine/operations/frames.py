@@ -12,6 +12,7 @@ from flowfabric.errors import InvalidInput, RetentionLimitExceeded
 from flowfabric.kernel.execution.complete import Complete
 from flowfabric.kernel.execution.fail import Fail
 from flowfabric.kernel.execution.own import Delay
+from flowfabric.kernel.journal.chapter import Continue
 from flowfabric.kernel.stream.append import AppendFrames, EndWithOutput
 from flowfabric.model.checks import check_integer, check_list, check_name, check_text
 from flowfabric.model.handle import Handle
@@ -20,7 +21,7 @@ from flowfabric.model.record import replace
 from flowfabric.model.stream import BestEffort, FrameKind, NewFrame, PatchKind
 from flowfabric.model.words import StreamMode
 
-E = TypeVar("E", Complete, Fail, Delay)
+E = TypeVar("E", Complete, Fail, Delay, Continue)
 _SEQ_MAX = (1 << 53) - 1
 
 

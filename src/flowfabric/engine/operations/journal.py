@@ -7,15 +7,27 @@ from typing import Final
 from flowfabric import limits
 from flowfabric.api import journal as api
 from flowfabric.engine.machine import Machine
-from flowfabric.engine.operations.new_entries import checkpoint_command
+from flowfabric.engine.operations.frames import with_output
+from flowfabric.engine.operations.new_entries import check_version, checkpoint_command
 from flowfabric.engine.operations.performing import answers, commands
+from flowfabric.engine.operations.requests import check_payload
 from flowfabric.engine.operations.stream_reads import found_execution
 from flowfabric.engine.operations.wait_reads import outcomes_of
 from flowfabric.kernel.execution.fence import refuse_unless_owner
+from flowfabric.kernel.journal.chapter import Continue
 from flowfabric.kernel.journal.checkpoint import Checkpoint
+from flowfabric.kernel.stream.append import EndWithOutput
 from flowfabric.model.checks import check_flag, check_integer
 from flowfabric.model.execution import Execution
-from flowfabric.model.journal import EntryKind, EntryRow, EntryState, JournalEntry, JournalPage
+from flowfabric.model.journal import (
+    CodeMark,
+    EntryKind,
+    EntryRow,
+    EntryState,
+    JournalEntry,
+    JournalPage,
+)
+from flowfabric.model.nesting import JSON
 from flowfabric.model.record import replace
 from flowfabric.stores.base import Reader
 from flowfabric.stores.indexes import Search, by_key
@@ -31,6 +43,28 @@ def checkpoint(machine: Machine, request: api.Checkpoint) -> Checkpoint:
     """By the owner."""
     handle = machine.check_handle(request.handle)
     return checkpoint_command(handle, request.entries, request.next_key, machine.config)
+
+
+@commands(api.ContinueExecution)
+def continue_execution(
+    machine: Machine, request: api.ContinueExecution
+) -> Continue | EndWithOutput:
+    """By the owner."""
+    handle = machine.check_handle(request.handle)
+    end = Continue(
+        execution_id=handle.execution_id,
+        fence=handle.fence,
+        arguments=check_payload(request.arguments, JSON, machine.config, field="arguments"),
+        code=CodeMark(version=check_version(request.version, field="version")),
+    )
+    return with_output(
+        end,
+        handle,
+        machine.config,
+        frames=request.frames,
+        logs=request.logs,
+        entries=request.entries,
+    )
 
 
 @answers(api.LoadJournal)
@@ -71,7 +105,11 @@ async def read_journal(machine: Machine, request: api.ReadJournal) -> JournalPag
             execution.chapter_index if chapter is None else chapter,
         )
         page = await _page(reader, where, after, limit, hides_values=not wants_values)
-        return await _with_ended_waits(reader, checked, page)
+        page = await _with_ended_waits(reader, checked, page)
+        waits = [each.refers_to for each in page.entries if each.refers_to is not None]
+        if not wants_values or not waits:
+            return page
+        return replace(page, outcomes=await outcomes_of(reader, checked, waits))
 
     return await machine.read(work)
 

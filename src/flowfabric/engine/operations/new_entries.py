@@ -162,7 +162,10 @@ def _code(code: object) -> CodeMark | None:
     field = "entry.code"
     if not isinstance(code, CodeMark):
         raise InvalidInput(f"{field}: expected a CodeMark", field=field)
-    version = code.version
-    if version is not None:
-        version = check_text(version, field=f"{field}.version", max_bytes=limits.NAME_BYTES)
+    version = check_version(code.version, field=f"{field}.version")
     return CodeMark(_count(code.format, f"{field}.format"), version)
+
+
+def check_version(value: object, *, field: str) -> str | None:
+    """The version of the code, if it has one."""
+    return None if value is None else check_text(value, field=field, max_bytes=limits.NAME_BYTES)

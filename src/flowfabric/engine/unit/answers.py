@@ -10,12 +10,14 @@ from flowfabric.kernel.execution.complete import Complete
 from flowfabric.kernel.execution.fail import Fail
 from flowfabric.kernel.execution.own import Delay
 from flowfabric.kernel.flow.dependent import WaitChildren
+from flowfabric.kernel.journal.chapter import Continue
 from flowfabric.kernel.registry import REPEATABLE
 from flowfabric.model.answer import Answer
 from flowfabric.stores.base import Transaction
 from flowfabric.stores.tables import ANSWERS
 
-Repeatable = Complete | Fail | Cancel | Delay | WaitChildren  # the keys of REPEATABLE
+# The keys of REPEATABLE.
+Repeatable = Complete | Fail | Cancel | Delay | WaitChildren | Continue
 
 
 async def first_answer(tx: Transaction, view: View, command: Repeatable) -> Answer | None:

@@ -175,6 +175,8 @@ class View:
         self.put(before, after)
         if after.bounds is not before.bounds:
             self.changes.rebound.add(key)
+        if after.route is not before.route:
+            self.changes.rerouted.add(key)
         if type(command) is SetTag:
             self.changes.retagged.add(key)
         if after.flow_id is not None and before.is_terminal is not after.is_terminal:

@@ -138,4 +138,5 @@ def claimed_reply(leased: Execution, lease_ttl_ms: int, backend: str, kind: Hand
         leased.created_at,
         leased.deadline_at,
         dict(leased.tags),  # a copy of its own: the image may be cached
+        forked_from=leased.forked_from,
     )

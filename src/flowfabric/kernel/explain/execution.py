@@ -12,6 +12,7 @@ from flowfabric.kernel.explain.flows import (
 )
 from flowfabric.kernel.explain.limits import BoundsLook, hint_for, limits_of
 from flowfabric.kernel.explain.waits import WaitLook, hints_for, lines_of, summary_of
+from flowfabric.model.code import pin_of, pinned_version
 from flowfabric.model.execution import Execution
 from flowfabric.model.journal import EntryRow
 from flowfabric.model.record import Record
@@ -32,6 +33,7 @@ class _Crew(Record, frozen=True):
     fits: tuple[WorkerFit, ...]
     missing: tuple[str, ...]
     has_handler: bool  # whether any of them, on its lane, knows the kind
+    waiting: int | None = None  # how many executions of its route wait, if that is known
 
 
 class _Cause(Record, frozen=True):
@@ -51,10 +53,12 @@ def explain(
     others: DependencyLook | None = None,
     lane_fault: str | None = None,
     last: EntryRow | None = None,
+    waiting: int | None = None,
 ) -> Explanation:
     """State, since when, the cause of the wait, the workers that could run it, and when it is due.
 
     `lane_fault`: the defect of its lane's row. `last`: the last entry of its journal.
+    `waiting`: how many executions of its route wait.
     """
     fits = tuple(
         WorkerFit(worker.worker_id, worker.worker_instance_id, not lacks, lacks)
@@ -63,7 +67,7 @@ def explain(
         for lacks in (misfit(worker, execution.route),)
     )
     missing = _missing_everywhere(execution, workers, now)
-    crew = _Crew(fits, missing, _has_handler(execution, workers, now))
+    crew = _Crew(fits, missing, _has_handler(execution, workers, now), waiting)
     if wait is not None:
         cause = _suspended(execution, wait)
     elif others is not None:
@@ -194,6 +198,19 @@ def _missing_worker(execution: Execution, crew: _Crew) -> str:
     return f"start a worker on lane {lane} that handles {kind}" + (f":{needs}" if needs else "")
 
 
+def _unversioned(execution: Execution, version: str, crew: _Crew) -> _Cause:
+    """It belongs to a version of its task that no worker has."""
+    kind, pin = execution.execution_kind, pin_of(execution.execution_kind, version)
+    others = "".join(f", {each}" for each in crew.missing if each != pin)
+    many = "" if crew.waiting is None else f"; {crew.waiting} wait for it"
+    hints = (
+        f"start a worker with version {version} of {kind}, or with accepts=[{version!r}]",
+        f"ff code move {kind} {version} TO pins it anew",
+    )
+    reason = BlockingReason.WAITING_FOR_CAPABLE_WORKER.value
+    return _Cause(reason, f"no live worker has {kind}@{version}{others}{many}", hints=hints)
+
+
 def _waiting(execution: Execution, lane_state: LaneState, crew: _Crew, now: int) -> _Cause:
     lane = execution.lane_id
     if not lane_state.hands_out:
@@ -208,6 +225,9 @@ def _waiting(execution: Execution, lane_state: LaneState, crew: _Crew, now: int)
     if any(fit.fits for fit in crew.fits):
         return _Cause("worker", "a worker that can run it is alive; it waits for a free slot")
     missing, kind = crew.missing, execution.execution_kind
+    version = pinned_version(execution.route)
+    if version is not None and pin_of(kind, version) in missing:
+        return _unversioned(execution, version, crew)
     if missing and crew.has_handler:
         return _Cause(
             BlockingReason.WAITING_FOR_CAPABLE_WORKER.value,

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from flowfabric.model.attempt import Attempt
-from flowfabric.model.event import LeaseEvent, OperatorEvent, SignalEvent
+from flowfabric.model.event import LeaseEvent, OperatorEvent, OperatorEventType, SignalEvent
 from flowfabric.model.execution import Execution
 from flowfabric.model.feed import TimelineEntry
 from flowfabric.model.record import Record
@@ -80,6 +80,8 @@ def _signal(event: SignalEvent) -> TimelineEntry:
 
 def _operator(event: OperatorEvent) -> TimelineEntry:
     detail = event.event_type.value.replace("_", " ")
+    if event.event_type is OperatorEventType.FORKED:
+        detail += f" as {event.details.get('fork')}"
     if event.actor:
         detail += f" by {event.actor}"
     return TimelineEntry(

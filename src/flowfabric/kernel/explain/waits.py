@@ -146,7 +146,8 @@ def hints_for(look: WaitLook) -> tuple[str, ...]:
         held = row.execution_id
         return (
             f"ff journal {held}",
-            f"ff release {held}, when workers have code that fits",
+            f"ff release {held}, when workers have code that fits (ctx.patched, was=)",
+            f"ff fork {held} --from KEY, to go on from there as a new run",
             f"ff cancel {held} and ff retry {held} --fresh, to start from the top",
         )
     hints = [f"ff waits show {row.execution_id}"]

@@ -78,8 +78,8 @@ def children_of(entry: NewEntry) -> int:
 def journal_full(limit: int, what: str) -> Refused:
     """No more fits into this chapter."""
     detail = (
-        f"the journal has {limit:,} {what}, which is all it may have: split the work among "
-        "children, or let each step do more"
+        f"the journal has {limit:,} {what}, which is all it may have: go on in another chapter "
+        "by ctx.continue_as_new, split the work among children, or let each step do more"
     )
     return Refused(JournalFull, detail, {"limit": limit})
 

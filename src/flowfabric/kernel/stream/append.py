@@ -13,6 +13,7 @@ from flowfabric.kernel.execution.complete import Complete
 from flowfabric.kernel.execution.fail import Fail
 from flowfabric.kernel.execution.fence import not_found, refuse_unless_owner
 from flowfabric.kernel.execution.own import Delay
+from flowfabric.kernel.journal.chapter import Continue
 from flowfabric.kernel.journal.checkpoint import Checkpoint
 from flowfabric.kernel.stream.log_lines import AppendLines
 from flowfabric.kernel.stream.retention import (
@@ -25,6 +26,7 @@ from flowfabric.kernel.stream.retention import (
 )
 from flowfabric.kernel.stream.summary import change_summary
 from flowfabric.model.execution import Execution, Fence
+from flowfabric.model.journal import Continued
 from flowfabric.model.policy import StreamPolicy
 from flowfabric.model.record import Record, replace
 from flowfabric.model.results import Completed, Delayed, RetryScheduled, TerminalFailed
@@ -62,7 +64,7 @@ class AppendFrames(ExecutionCommand[Appended], frozen=True, kw_only=True):
 
 
 class EndWithOutput(
-    ExecutionCommand[Completed | RetryScheduled | TerminalFailed | Delayed],
+    ExecutionCommand[Completed | RetryScheduled | TerminalFailed | Delayed | Continued],
     frozen=True,
     kw_only=True,
 ):
@@ -71,7 +73,7 @@ class EndWithOutput(
     append: AppendFrames | None
     lines: AppendLines | None
     entries: Checkpoint | None
-    end: Complete | Fail | Delay
+    end: Complete | Fail | Delay | Continue
 
     @property
     def parts(self) -> tuple[AppendFrames | AppendLines | Checkpoint, ...]:

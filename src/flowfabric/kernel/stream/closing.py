@@ -51,7 +51,7 @@ def closed_by(attempt: Attempt) -> Closed:
 def _reason_of(attempt: Attempt) -> ClosedReason:
     why = attempt.failure_reason or ""
     match attempt.outcome:
-        case AttemptOutcome.ENDED_SUCCESS:
+        case AttemptOutcome.ENDED_SUCCESS | AttemptOutcome.ENDED_CONTINUED:
             return ClosedReason.COMPLETED
         case AttemptOutcome.ENDED_CANCELLED:
             return ClosedReason.CANCELLED

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from flowfabric.errors import KeyringEmpty, NotFound, WaitpointAlreadyExists, WaitpointInUse
 from flowfabric.kernel.command import ExecutionCommand, Needs
@@ -14,6 +15,8 @@ from flowfabric.model.execution import Execution, Fence
 from flowfabric.model.record import Record, replace
 from flowfabric.model.state import AttemptState
 from flowfabric.model.suspension import SecretRow, WaitpointRow, WaitpointState
+
+_NEXT_ATTEMPT: Final = (AttemptState.PENDING_RETRY_ATTEMPT, AttemptState.PENDING_FIRST_ATTEMPT)
 
 
 class Binding(Record, frozen=True):
@@ -150,7 +153,7 @@ def _ends_attempt(before: Execution, after: Execution) -> bool:
     if after.is_terminal or after.attempt_index != before.attempt_index:
         return not before.is_terminal
     state = after.state.attempt_state
-    return state is AttemptState.PENDING_RETRY_ATTEMPT and state != before.state.attempt_state
+    return state in _NEXT_ATTEMPT and state != before.state.attempt_state
 
 
 def close_abandoned(

@@ -137,7 +137,7 @@ class Family:
 
     def _keyed(self, request: NewExecution, name: str) -> NewExecution:
         owner = self._owner
-        claimed, chapter = owner.claimed, owner.journal.chapter
+        claimed, chapter = owner.claimed, owner.journal.chapter_index
         policy = cast("ExecutionPolicy", request.policy or DEFAULT_POLICY)
         part = f"{chapter}." if chapter else ""
         key = f"child:{claimed.execution_id}:{owner.journal_index}:{part}{name}"
@@ -159,8 +159,10 @@ class Family:
                 self._waiting.append(each)
         ids: list[str] = []
         for each in spawns:
-            ids += await each.ids if each.ids is not None else _recorded(each)
-        self.ends.know(ids)
+            own = await each.ids if each.ids is not None else _recorded(each)
+            # Those of a fork belong to the execution whose journal was copied.
+            self.ends.know(own, is_own=each.ids is not None)
+            ids += own
         return ids
 
     def _begin(self) -> None:

@@ -44,16 +44,20 @@ _UNTIL: Final[msgspec.json.Decoder[int]] = msgspec.json.Decoder(int)
 class Ends:
     """The ends that one run of a handler waits for."""
 
-    __slots__ = ("_owner", "_spawned")
+    __slots__ = ("_own", "_owner", "_spawned")
 
     def __init__(self, owner: Any) -> None:
         self._owner = owner
+        self._own: set[str] = set()  # children that are surely this execution's
         self._spawned: dict[str, bool] = {}  # children of this run: whether their end is known
 
-    def know(self, children: Iterable[str]) -> None:
-        """These are children."""
+    def know(self, children: Sequence[str], *, is_own: bool) -> None:
+        """These are children; `is_own`: of this execution, and of no other that it was forked
+        from."""
         for each in children:
             self._spawned.setdefault(each, False)
+        if is_own:
+            self._own.update(children)
 
     def call(self, scope: Scope, wanted: Sequence[Wanted]) -> EndsCall:
         """One wait, with its place among the calls of the handler. In the thread of the scope."""
@@ -73,7 +77,7 @@ class Ends:
         """Whether these are children, and no other one may still run."""
         wanted = set(ids)
         left = {each for each, is_over in self._spawned.items() if not is_over}
-        return wanted <= self._spawned.keys() and left <= wanted
+        return wanted <= self._own and left <= wanted
 
 
 class EndsCall:

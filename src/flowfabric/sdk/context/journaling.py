@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from datetime import datetime
-from typing import Any, Final, Literal, TypeAlias, TypeVar, cast, overload
+from typing import Any, Final, Literal, NoReturn, TypeAlias, TypeVar, cast, overload
 
 from flowfabric import limits
 from flowfabric.errors import InvalidInput
@@ -13,7 +13,7 @@ from flowfabric.model.checks import check_flag
 from flowfabric.model.shown import shown
 from flowfabric.sdk.context.children import Child, Family
 from flowfabric.sdk.durations import to_datetime
-from flowfabric.sdk.errors import ChildFailed
+from flowfabric.sdk.errors import ChildFailed, OpenBranches, Suspension
 from flowfabric.sdk.journal.branches import (
     AT_ONCE,
     Branch,
@@ -86,6 +86,23 @@ class JournalFacts:
         checked = check_step_name(name, field="removed")
         journal = self._journal
         journal.removed(own_scope("removed", journal), checked)
+
+    @property
+    def should_continue(self) -> bool:
+        """Whether the journal is long enough to go on with an empty one, by `continue_as_new`: it
+        has 2,500 entries or 4 MiB."""
+        return self._journal.should_continue
+
+    def _next_chapter(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """What ends the chapter, once the arguments are checked."""
+        journal, signature = self._journal, self._owner.task.signature
+        scope = own_scope("continue_as_new", journal)
+        arguments = signature.encode(signature.bind(args, kwargs))
+        names = sorted(task.get_name() for task in journal.branches)
+        if names or scope is not journal.root:
+            running = ", ".join(names) or scope.path
+            raise OpenBranches(f"continue_as_new: branches still run: {running}", branches=names)
+        return self._owner.continue_as_new(arguments)
 
     def uuid(self) -> str:
         """A new UUID that is the same in every run of the handler; not secret."""
@@ -243,6 +260,18 @@ class Journaling(JournalFacts):
         """Return when everything recorded so far is durable."""
         await self._journal.outbox.flush()
 
+    async def continue_as_new(self, *args: Any, **kwargs: Any) -> NoReturn:
+        """End here, and let this execution begin anew with other arguments and an empty journal.
+
+            if ctx.should_continue:
+                await ctx.continue_as_new(order, total)
+
+        Its id, key and tags stay; counts of retries begin anew. Refused while branches or children
+        of it run.
+        """
+        await self._next_chapter(args, kwargs)
+        raise Suspension(self._owner.claimed.execution_id)
+
 
 class SyncJournaling(JournalFacts):
     """The recorded calls of a sync handler: the same, blocking its thread."""
@@ -313,6 +342,11 @@ class SyncJournaling(JournalFacts):
     def flush(self) -> None:
         """Return when everything recorded so far is durable."""
         self._owner.wait_for(self._journal.outbox.flush())
+
+    def continue_as_new(self, *args: Any, **kwargs: Any) -> NoReturn:
+        """Begin anew with other arguments and an empty journal: see `Context.continue_as_new`."""
+        self._owner.wait_for(self._next_chapter(args, kwargs))
+        raise Suspension(self._owner.claimed.execution_id)
 
 
 def _in_order(works: Iterable[Any], children: list[Any], others: list[Any]) -> list[Any]:

@@ -23,8 +23,8 @@ from flowfabric.model.journal import (
     EntryState,
     JournalEntry,
     NewEntry,
-    outcome_from_json,
-    outcome_to_json,
+    copied_outcome,
+    outcome_value,
 )
 from flowfabric.model.record import replace
 from flowfabric.model.suspension import (
@@ -110,9 +110,7 @@ class WaitCall:
         entry = self._asked.answer
         if entry is None:
             return None
-        if entry.refers_to is None and entry.value is not None:
-            return outcome_from_json(entry.value)
-        return self._journal.outcomes.get(entry.refers_to or "")
+        return self._journal.outcomes.get(entry.refers_to or "") or copied_outcome(entry)
 
     @property
     def has_passed(self) -> bool:
@@ -176,7 +174,7 @@ class WaitCall:
             if self._journal.is_withdrawn(asyncio.current_task()):
                 await close_places(self._owner, opened)
             raise
-        value = None if request is None else outcome_to_json(outcome)
+        value = None if request is None else outcome_value(outcome)
         self._journal.add(self.key, self._asked.number, kind=EntryKind.WAIT, value=value)
         await close_places(self._owner, opened)
         return outcome

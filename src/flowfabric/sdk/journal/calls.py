@@ -18,7 +18,7 @@ from flowfabric.model.journal import EntryError, EntryKind, EntryState, JournalE
 from flowfabric.model.nesting import is_too_deep
 from flowfabric.sdk import codec
 from flowfabric.sdk.durations import span, to_datetime
-from flowfabric.sdk.errors import JournalMismatch, Parked
+from flowfabric.sdk.errors import Parked
 from flowfabric.sdk.journal.failures import (
     TimedOut,
     Unrecordable,
@@ -154,8 +154,8 @@ class StepCall(Generic[T]):
         try:
             value: T = self.plan.decoder.decode(answer.value or b"null")
         except codec.DecodeErrors as error:
-            detail = f"{self.key}: what is recorded is not of the annotated type: {error}"
-            raise JournalMismatch(detail) from None
+            said = f"the call {self.key!r} is recorded with a result not of the annotated type"
+            raise self.journal.mismatch(f"{said}: {error}", answer) from None
         return value
 
     def raise_failure(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from itertools import accumulate
 from typing import Any, Protocol
 from weakref import WeakSet
 
@@ -15,6 +16,7 @@ from flowfabric.ids import derived_uuid
 from flowfabric.kernel.journal.lookup import ASIDE, Asked, Contradiction, Lookup, Mismatch
 from flowfabric.model.journal import (
     FORMAT,
+    PATCH_PREFIX,
     CodeMark,
     EntryError,
     EntryKind,
@@ -123,14 +125,24 @@ class Journal:
         self._ending: WeakSet[asyncio.Task[Any]] = WeakSet()  # cancelled by calls, not by the code
         self._withdrawn: WeakSet[asyncio.Task[Any]] = WeakSet()  # those among them that lost a race
         self.performing = 0  # calls that are being made
+        self.watch: Callable[[str], None] | None = None  # told of each call, by a debugger
         self.outcomes = outcomes or {}  # how waits ended, by their suspensions
-        self._lookup = Lookup(map(self._settled, entries))
-        first = entries[0].code if entries else None
+        # Of a chapter that another one began: the arguments of the handler.
+        self.arguments: bytes | None = None
+        if entries and entries[0].kind is EntryKind.CHAPTER:
+            self.arguments, recorded = entries[0].value or b"", entries[1:]
+        else:
+            recorded = entries
+        code = entries[0].code if entries else None
+        self._began = None if code is None else code.version  # by which version of the code
         # Journals of an earlier release know nothing of spawns: these take no numbers there.
-        self.numbers_spawns = first is None or first.format >= FORMAT
+        self.numbers_spawns = code is None or code.format >= FORMAT
         self.room = Room(owner)
-        self._chapter = chapter_index
-        self._bytes = sum(entry.size for entry in entries)
+        self._lookup = Lookup(map(self._settled, recorded))
+        self.chapter_index = chapter_index
+        self._sizes = list(accumulate((entry.size for entry in entries), initial=0))
+        self._reached = 0  # how many entries were there when the last answered call was made
+        self._bytes = self._sizes[-1]
         self._has_warned = False
         self._patches: dict[str, bool] = {}  # what was answered about changes of the code
         self._failures: list[Failure] = []
@@ -140,11 +152,6 @@ class Journal:
     def is_blocking(self) -> bool:
         """Whether the handler is a plain function in a thread."""
         return isinstance(self.owner.home, int)
-
-    @property
-    def chapter(self) -> int:
-        """Which part of the journal it is."""
-        return self._chapter
 
     def _settled(self, entry: JournalEntry) -> JournalEntry:
         """A wait that has ended is an answer."""
@@ -196,13 +203,17 @@ class Journal:
         if self.owner.is_stopped:
             raise Stopped(self.owner.claimed.execution_id)
         self.outbox.raise_error()
+        if self.watch is not None:
+            self.watch(key)
         found = self._lookup.ask(
             *(scope.path, key), kind=kind, digest=digest, formerly=formerly, is_aside=is_aside
         )
         if isinstance(found, Mismatch):
             raise self._mismatch(found)
-        if found.answer is None:
+        if (answer := found.answer) is None:
             self._check_room()
+        else:
+            self._reached = max(self._reached, answer.position + 1)
         return found
 
     def count(self, scope: Scope, key: str) -> None:
@@ -218,7 +229,7 @@ class Journal:
         In the thread of the scope."""
         if self.owner.is_stopped:
             raise Stopped(self.owner.claimed.execution_id)
-        key = f"patch:{change}"
+        key = f"{PATCH_PREFIX}{change}"
         if key not in self._patches:
             is_known = self._lookup.has_entry(key)
             self._patches[key] = is_known or not self._lookup.is_followed(scope.path)
@@ -234,17 +245,25 @@ class Journal:
         self._lookup.remove(scope.path, scope.key(name).now)
 
     def _mismatch(self, found: Mismatch) -> JournalMismatch:
-        claimed, entry = self.owner.claimed, found.recorded
+        entry = found.recorded
         said = {
             Contradiction.INSERTED: f"stands where the recorded call {entry.key!r} is expected",
             Contradiction.KIND: f"is recorded as {entry.kind.value}",
             Contradiction.ARGUMENTS: "is recorded with other arguments",
         }[found.contradiction]
+        return self.mismatch(f"the call {found.key!r} {said}", entry)
+
+    def mismatch(self, said: str, entry: JournalEntry) -> JournalMismatch:
+        """The code contradicts an entry: what is said of it, and all that an operator needs."""
         before = ", ".join(self._lookup.consumed) or "none"
+        met = self.owner.code_version
+        versions = ""
+        if met is not None or self._began is not None:
+            versions = f"; recorded by version {self._began}, met by version {met}"
         return JournalMismatch(
-            f"the code of {claimed.execution_kind} does not fit its journal: the call "
-            f"{found.key!r} {said} (entry {entry.position}, attempt {entry.attempt_index + 1}; "
-            f"answered before it: {before})"
+            f"the code of {self.owner.claimed.execution_kind} does not fit its journal: {said} "
+            f"(entry {entry.position}, attempt {entry.attempt_index + 1}; answered before it: "
+            f"{before}{versions})"
         )
 
     def _check_room(self) -> None:
@@ -252,15 +271,26 @@ class Journal:
         if entries >= limits.JOURNAL_ENTRIES_MAX or size >= limits.JOURNAL_BYTES_MAX:
             what = "entries" if entries >= limits.JOURNAL_ENTRIES_MAX else "bytes"
             most = limits.JOURNAL_ENTRIES_MAX if what == "entries" else limits.JOURNAL_BYTES_MAX
-            detail = f"{self.owner.claimed.execution_id}: {most:,} {what} are recorded"
+            detail = (
+                f"{self.owner.claimed.execution_id}: {most:,} {what} are recorded; a handler goes "
+                "on with an empty journal by ctx.continue_as_new, from ctx.should_continue on"
+            )
             raise JournalFull(detail, limit=most)
-        is_long = entries >= limits.JOURNAL_ENTRIES_WARN or size >= limits.JOURNAL_BYTES_WARN
-        if is_long and not self._has_warned:
+        if _is_long(entries, size) and not self._has_warned:
             self._has_warned = True
             _LOGGER.warning(
-                "%s: its journal has %d entries and %d bytes; every run of the handler reads them",
+                "%s: its journal has %d entries and %d bytes; every run of the handler reads them, "
+                "and ctx.continue_as_new goes on with an empty one",
                 *(self.owner.claimed.execution_id, entries, size),
             )
+
+    @property
+    def should_continue(self) -> bool:
+        """Whether the chapter is long. A run that is answered from it is told what the first run
+        was told at this place, which had fewer entries."""
+        if self.is_replaying:
+            return _is_long(self._reached, self._sizes[self._reached])
+        return _is_long(self.outbox.count, self._bytes)
 
     # --- what is added ---------------------------------------------------------------------------
 
@@ -311,11 +341,11 @@ class Journal:
 
     def idempotency_key(self, key: str) -> str:
         """The same for a step on every try, attempt and recovery. Any thread may ask."""
-        return derived_uuid(self.owner.claimed.execution_id, self._chapter, key)
+        return derived_uuid(self.owner.claimed.execution_id, self.chapter_index, key)
 
     def seed(self, scope: Scope) -> str:
         """What random numbers of a scope are derived from. Any thread may ask."""
-        return f"{self.owner.claimed.execution_id}\n{self._chapter}\n{scope.path}"
+        return f"{self.owner.claimed.execution_id}\n{self.chapter_index}\n{scope.path}"
 
     def uuid(self, scope: Scope) -> str:
         """The next derived UUID of a scope. In the thread of the scope."""
@@ -358,3 +388,7 @@ class Journal:
             if id(first) in known:
                 found += [cause for each in others for cause in failures.chain_of(each)]
         return found
+
+
+def _is_long(entries: int, size: int) -> bool:
+    return entries >= limits.JOURNAL_ENTRIES_WARN or size >= limits.JOURNAL_BYTES_WARN

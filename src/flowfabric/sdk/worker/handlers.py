@@ -20,7 +20,6 @@ from flowfabric.sdk.errors import (
     JournalMismatch,
     Parked,
     Retry,
-    SpawnMismatch,
     StepFailed,
     Stopped,
 )
@@ -34,7 +33,7 @@ _FRAMES: Final = 20
 _OWN_CODE: Final = __file__
 E = TypeVar("E", bound=BaseException)
 # another attempt would fail in the same way
-_FINAL: Final = (BudgetExceeded, ChildFailed, JournalFull, JournaledCallError, SpawnMismatch)
+_FINAL: Final = (BudgetExceeded, ChildFailed, JournalFull, JournaledCallError)
 
 
 async def run_async(held: Held) -> Report | None:
@@ -42,9 +41,9 @@ async def run_async(held: Held) -> Report | None:
     held.begin()
     Held.current.set(held)
     try:
-        args, kwargs = _arguments(held)
         if held.may_have_journal:
             await held.load_journal()
+        args, kwargs = _arguments(held)
         if held.task.signature.takes_context:
             if held.may_have_waited:
                 await held.load_wait()
@@ -65,9 +64,9 @@ def run_sync(held: Held) -> Report | None:
     held.begin()
     token = Held.current.set(held)
     try:
-        args, kwargs = _arguments(held)
         if held.may_have_journal:
             held.wait_for(held.load_journal())
+        args, kwargs = _arguments(held)
         if held.task.signature.takes_context:
             if held.may_have_waited:
                 held.wait_for(held.load_wait())
@@ -94,7 +93,16 @@ def _first(error: BaseException, kind: type[E]) -> E | None:
 
 
 async def _held(held: Held, mismatch: JournalMismatch) -> Report | None:
-    """The code does not fit the journal: the execution waits for an operator, as it stands."""
+    """The code does not fit the journal: the execution waits for an operator, as it stands; or it
+    fails, where its task says so."""
+    if held.task.on_mismatch == "fail" and not held.is_suspended:
+        return Failed(
+            held=held,
+            error=mismatch,
+            reason=clip_text(mismatch.detail, _REASON_BYTES, field="reason"),
+            failure_class=FailureClass.PERMANENT,
+            category=mismatch.code,
+        )
     _LOGGER.error("%s: %s; it is held", telling.name_of(held), mismatch.detail)
     try:
         await held.hold(mismatch.detail)
@@ -107,11 +115,13 @@ def _arguments(held: Held) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """The decoded arguments; ones that do not fit the function never will."""
     if held.is_stopped:
         raise Stopped(held.claimed.execution_id)
-    encoding = held.claimed.payload_encoding
-    if encoding not in (None, codec.JSON):
-        raise Fatal(f"the payload is {encoding}, not JSON")
+    encoding, payload = held.claimed.payload_encoding, held.arguments
+    if payload is None:
+        if encoding not in (None, codec.JSON):
+            raise Fatal(f"the payload is {encoding}, not JSON")
+        payload = held.claimed.payload
     try:
-        return held.task.signature.arguments(held.claimed.payload)
+        return held.task.signature.arguments(payload)
     except codec.DecodeErrors as error:
         raise Fatal(f"the arguments do not fit {held.task.name}: {error}") from None
 

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import os
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from contextvars import ContextVar
 from datetime import datetime
 from functools import partial
@@ -17,6 +17,7 @@ from flowfabric.api.backend import EngineBackend
 from flowfabric.api.waits import SuspendRequest
 from flowfabric.clock import monotonic
 from flowfabric.errors import (
+    Corruption,
     ExecutionNotActive,
     ForkedProcess,
     LeaseExpired,
@@ -27,7 +28,7 @@ from flowfabric.errors import (
 from flowfabric.ids import new_secret_id
 from flowfabric.model.checks import clip_text
 from flowfabric.model.handle import Handle, HandleKind
-from flowfabric.model.journal import JournalEntry, JournalPage, NewEntry
+from flowfabric.model.journal import FORMAT, Continued, JournalEntry, JournalPage, NewEntry
 from flowfabric.model.log_lines import LogBatch, NewLine
 from flowfabric.model.results import Claimed
 from flowfabric.model.stream import NewFrame
@@ -41,7 +42,7 @@ from flowfabric.model.suspension import (
 from flowfabric.sdk.context.ends import Wanted, result_of
 from flowfabric.sdk.context.received import Ended, ended
 from flowfabric.sdk.durations import instant_ms
-from flowfabric.sdk.errors import Stopped
+from flowfabric.sdk.errors import JournalMismatch, Stopped
 from flowfabric.sdk.journal.interruption import to_its_end
 from flowfabric.sdk.journal.journal import Around, Journal
 from flowfabric.sdk.journal.scopes import RUNNING, here, is_in_scope
@@ -125,6 +126,7 @@ class Held:
         "ended_wait",
         "handler",
         "home",
+        "is_continued",
         "is_drained",
         "is_finished",
         "is_started",
@@ -156,6 +158,7 @@ class Held:
         self.is_drained = False  # stopped by our own drain: the execution is given back
         self.is_suspending = False  # requested; the reply is on its way
         self.is_suspended = False  # by its own handler, which has nothing more to report
+        self.is_continued = False  # likewise: it goes on in another chapter
         self.ended_wait: Ended | None = None
         self.outbox: Outbox | None = None  # once the handler has emitted a frame
         self.book: LogBook | None = None  # once it has logged a line
@@ -201,7 +204,7 @@ class Held:
 
     async def change_summary(self, frame: NewFrame) -> int:
         """Change the summary; the version it has then."""
-        return await to_its_end(self._frames().change(frame))
+        return await self._uninterrupted(self._frames().change(frame))
 
     def _frames(self) -> Outbox:
         if self.outbox is None:
@@ -285,7 +288,11 @@ class Held:
     def may_have_journal(self) -> bool:
         """Whether an earlier run may have recorded something."""
         claimed = self.claimed
-        return claimed.attempt_index > 0 or claimed.handle.kind is not HandleKind.FRESH
+        return (
+            claimed.attempt_index > 0
+            or claimed.handle.kind is not HandleKind.FRESH
+            or claimed.forked_from is not None
+        )
 
     async def load_journal(self) -> None:
         """What earlier runs recorded, before the handler is called."""
@@ -294,13 +301,19 @@ class Held:
         outcomes: dict[str, ResumeInfo] = {}
         after: int | None = None
         while True:
-            page = await self.ask(partial(_load, handle, after))
+            try:
+                page = await self.ask(partial(_load, handle, after))
+            except Corruption as error:
+                raise unreadable(self.claimed, error.detail) from None
             entries += page.entries
             outcomes.update(page.outcomes)
             if not page.has_more:
                 break
             after = page.entries[-1].position
         self.journal_index = page.journal_index
+        if entries and (code := entries[0].code) is not None and code.format > FORMAT:
+            said = f"its format {code.format} is newer than {FORMAT}, which this program knows"
+            raise unreadable(self.claimed, said)
         if entries or page.chapter_index:
             self._journal = Journal(
                 self, entries, chapter_index=page.chapter_index, outcomes=outcomes
@@ -316,6 +329,38 @@ class Held:
             idempotency_key=f"hold:{new_secret_id()}",
         )
         await self.suspend(request)
+
+    @property
+    def arguments(self) -> bytes | None:
+        """Those of the present chapter, if another one began it."""
+        return None if self._journal is None else self._journal.arguments
+
+    @property
+    def chapter_index(self) -> int:
+        """Which part of its journal this is."""
+        return 0 if self._journal is None else self._journal.chapter_index
+
+    async def continue_as_new(self, arguments: bytes) -> None:
+        """End the chapter. The lease is gone then, as after a suspension."""
+        await self._uninterrupted(self._continue(arguments))
+
+    async def _continue(self, arguments: bytes) -> None:
+        await self.flush()
+        self.is_suspending = True
+        try:
+            await self.journal.outbox.carry((), partial(self._ask_continue, arguments))
+        finally:
+            self.is_suspending = False
+        self.is_continued = True
+        self._has_let_go(for_children=False)
+
+    async def _ask_continue(self, arguments: bytes, entries: tuple[NewEntry, ...]) -> Continued:
+        handle, version = self.claimed.handle, self.code_version
+        return await self.ask(
+            lambda engine: engine.continue_execution(
+                handle, arguments=arguments, version=version, entries=entries
+            )
+        )
 
     def close_journal(self, error: BaseException | None) -> None:
         """The handler has ended, by this exception if by any: nothing more is recorded, and what is
@@ -360,7 +405,7 @@ class Held:
     @property
     def code_version(self) -> str | None:
         """The version of the handler."""
-        return None
+        return self.task.code.version
 
     def now_ms(self) -> int:
         """The store's clock, as far as this worker knows it."""
@@ -383,11 +428,11 @@ class Held:
     ) -> Suspended | AlreadyMet:
         """Begin to wait. Once suspended the lease is gone, whatever becomes of the handler.
         `entry`: of the journal, which becomes durable with the suspension."""
-        return await to_its_end(self._suspend(request, entry))
+        return await self._uninterrupted(self._suspend(request, entry))
 
     async def wait_children(self) -> None:
         """Release the lease until every child has ended. It is gone then, as after a suspension."""
-        await to_its_end(self._wait_children())
+        await self._uninterrupted(self._wait_children())
 
     def may_wait_for(self, engine: EngineBackend) -> bool:
         """Whether a wait for an execution of this engine, made here, can be recorded."""
@@ -396,6 +441,9 @@ class Held:
     async def result_of(self, run: Wanted, timeout_ms: int | None) -> Any:
         """The result of another execution, waited for without a worker."""
         return await result_of(self, run, timeout_ms)
+
+    async def _uninterrupted(self, operation: Coroutine[Any, Any, T]) -> T:
+        return await to_its_end(operation)
 
     async def _suspend(
         self, request: SuspendRequest, entry: NewEntry | None
@@ -459,6 +507,14 @@ class Held:
             operation.close()
             raise ForkedProcess("the context of a handler works only in the worker's own process")
         return asyncio.run_coroutine_threadsafe(operation, self.desk.loop).result()
+
+
+def unreadable(claimed: Claimed, why: str) -> JournalMismatch:
+    """No run can go on by a journal that it cannot read: an operator decides."""
+    return JournalMismatch(
+        f"the journal of {claimed.execution_kind} cannot be read; it is damaged, or written by a "
+        f"newer version of FlowFabric: {why}"
+    )
 
 
 def _load(handle: Handle, after: int | None, engine: EngineBackend) -> Awaitable[JournalPage]:

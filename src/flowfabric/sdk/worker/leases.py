@@ -96,7 +96,10 @@ class Leases:
 
     def _let_go(self, held: Held, for_children: bool) -> None:
         """The handler itself has released the lease, to wait."""
-        (telling.waits_for_children if for_children else telling.suspended)(held)
+        if held.is_continued:
+            telling.continued(held)
+        else:
+            (telling.waits_for_children if for_children else telling.suspended)(held)
         self.drop(held)
 
     def _hinted(self, topics: Mapping[str, int]) -> None:

@@ -76,12 +76,19 @@ def read_settings(
         namespaces=_namespaces(namespaces),
         lanes=tuple(sorted(chosen)),
         kinds=tuple(sorted(tasks)),
-        capabilities=check_capabilities(capabilities, field="capabilities"),
+        capabilities=_offered(tasks, capabilities),
         concurrency=check_integer(concurrency, field="concurrency", least=1, most=100_000),
         lease_ttl_ms=check_lease_ttl(to_ms(lease_ttl, field="lease_ttl"), field="lease_ttl"),
         poll_interval_ms=max(1, to_ms(poll_interval, field="poll_interval")),
         drain_timeout_s=to_ms(drain_timeout, field="drain_timeout") / 1000,
     )
+
+
+def _offered(tasks: Mapping[str, Task[..., Any]], capabilities: Iterable[str]) -> tuple[str, ...]:
+    """What the worker is given, and the versions that its tasks are and accept."""
+    given = check_capabilities(capabilities, field="capabilities")
+    versions = [each for task in tasks.values() for each in task.code.offers]
+    return check_capabilities((*given, *versions), field="capabilities") if versions else given
 
 
 def _namespaces(namespaces: Iterable[str] | None) -> tuple[str, ...] | None:

@@ -141,6 +141,12 @@ def waits_for_children(held: Held) -> None:
         _tell(logging.INFO, "waits_for_children", held, what)
 
 
+def continued(held: Held) -> None:
+    """It goes on in another chapter, with any worker."""
+    if _LOGGER.isEnabledFor(logging.INFO):
+        _tell(logging.INFO, "continued", held, f"continues as new after {_lasted(held)}")
+
+
 def lost(held: Held, why: str) -> None:
     """The lease is gone and the handler is stopped."""
     if _LOGGER.isEnabledFor(logging.WARNING):

@@ -146,6 +146,7 @@ class PostgresTransaction(PostgresView):
             and not (seen and changes.created)
             and not changes.retagged
             and not changes.rebound
+            and not changes.rerouted
             and not changes.payloads
             and (_only_waits(changes) if seen else _only_inserts(changes))
             and _weight(changes) < COPY_FROM_BYTES

@@ -311,4 +311,4 @@ def _statements(script: str) -> list[str]:
         if line.rstrip().endswith(";") and sqlite3.complete_statement(current):
             found.append(current)
             current = ""
-    return found
+    return [*found, current] if current.strip() else found  # a comment may follow the last one

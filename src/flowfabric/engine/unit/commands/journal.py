@@ -2,16 +2,33 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from flowfabric.engine.unit.corrupt import readable
 from flowfabric.engine.unit.handlers import handles
 from flowfabric.engine.unit.unit import Unit
 from flowfabric.errors import Corruption
 from flowfabric.kernel.decision import Decision, Refused, refuse
+from flowfabric.kernel.execution.fence import not_found, refuse_unless_owner
+from flowfabric.kernel.execution.transition import operator_event
+from flowfabric.kernel.journal.chapter import (
+    NAMED_CHILDREN,
+    Continue,
+    children_left,
+    continue_as_new,
+)
 from flowfabric.kernel.journal.checkpoint import Checkpoint, checkpoint
-from flowfabric.model.journal import Checkpointed, EntryRow
+from flowfabric.kernel.journal.fork import Fork
+from flowfabric.model.event import OperatorEventType
+from flowfabric.model.execution import Execution
+from flowfabric.model.journal import Checkpointed, Continued, EntryRow, Forked
+from flowfabric.model.record import replace
 from flowfabric.model.suspension import WaitpointRow
 from flowfabric.stores.base import Corrupt
+from flowfabric.stores.indexes import Search, by_key
 from flowfabric.stores.tables import JOURNAL, WAITPOINTS, Key
+
+_CHILDREN_AT_ONCE: Final = 500
 
 
 @handles(Checkpoint)
@@ -56,3 +73,76 @@ async def decided(
             if (row := view.rows.get(JOURNAL, key)) is not None:
                 known[key[-1]] = row
     return checkpoint(current, known, command, view.at, refers_to)
+
+
+@handles(Continue)
+async def begin_chapter(unit: Unit, command: Continue) -> Continued | Refused:
+    """The owner ends a chapter. Of those that have ended, the last one is kept."""
+    if (refusal := await refuse_children(unit, command)) is not None:
+        return refusal
+    view = unit.view
+    execution = unit.flows.graph.execution(command.execution_id)
+    if isinstance(execution, Refused):
+        return execution
+    reply = view.apply(execution, continue_as_new(execution, command, view.at), command)
+    if isinstance(reply, Continued) and reply.chapter_index > 1:
+        where = (execution.execution_id, execution.journal_index, reply.chapter_index - 2)
+        for key in await unit.overlay.search_keys(Search(by_key(JOURNAL), (where,))):
+            view.rows.drop_unseen(JOURNAL, key)
+    return reply
+
+
+async def refuse_children(unit: Unit, command: Continue) -> Refused | None:
+    """Whether children of the owner keep it from beginning another chapter."""
+    view, graph = unit.view, unit.flows.graph
+    execution = view.execution(command.execution_id)
+    if execution is None or execution.flow_id is None:
+        return None
+    if refuse_unless_owner(execution, command.execution_id, command.fence, view.at.now):
+        return None  # the end itself is refused, or was answered before
+    row = await graph.load_member(execution.flow_id, execution.execution_id)
+    if row is None or not row.open_children:
+        return None
+    return children_left(execution, row.open_children, await _open_children(unit, execution))
+
+
+async def _open_children(unit: Unit, parent: Execution) -> list[str]:
+    """Some of the children that have not ended."""
+    ids = await unit.flows.graph.children_of(parent.execution_id)
+    found: list[str] = []
+    for start in range(0, len(ids), _CHILDREN_AT_ONCE):
+        page = await unit.tx.get(ids[start : start + _CHILDREN_AT_ONCE])
+        found += [
+            key
+            for key, each in sorted(page.items())
+            if isinstance(each, Execution) and not each.is_terminal
+        ]
+        if len(found) >= NAMED_CHILDREN:
+            break
+    return found[:NAMED_CHILDREN]
+
+
+@handles(Fork)
+async def fork(unit: Unit, command: Fork) -> Forked | Refused:
+    """The new execution, its journal, and a note about the one it comes from."""
+    view, source = unit.view, unit.view.execution(command.execution_id)
+    if source is None:
+        return not_found(command.execution_id)
+    created = view.decide(command.create)
+    if isinstance(created, Refused):
+        return created
+    new = view.execution(command.create.execution_id)
+    if new is None:
+        return not_found(command.create.execution_id)
+    if new.forked_from is None:  # else an earlier try has committed
+        view.put(new, replace(new, forked_from=source.execution_id))
+        view.rows.add(JOURNAL, command.entries)
+        event = operator_event(
+            source,
+            OperatorEventType.FORKED,
+            view.at.now,
+            fork=new.execution_id,
+            before=command.before,
+        )
+        view.note_event(replace(event, actor=command.actor) if command.actor else event)
+    return Forked(new.execution_id, source.execution_id, len(command.entries))

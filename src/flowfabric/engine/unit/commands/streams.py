@@ -6,12 +6,13 @@ from typing import Any, Final
 
 from flowfabric import limits
 from flowfabric.engine.unit.answers import first_answer
-from flowfabric.engine.unit.commands.journal import record
+from flowfabric.engine.unit.commands.journal import begin_chapter, record, refuse_children
 from flowfabric.engine.unit.handlers import handles
 from flowfabric.engine.unit.unit import Unit
 from flowfabric.errors import Corruption
 from flowfabric.kernel.decision import Refused
 from flowfabric.kernel.execution.fence import refuse_unless_owner
+from flowfabric.kernel.journal.chapter import Continue
 from flowfabric.kernel.journal.checkpoint import Checkpoint
 from flowfabric.kernel.stream.append import AppendFrames, EndWithOutput, Facts, append_frames
 from flowfabric.kernel.stream.log_lines import AppendLines, append_lines
@@ -68,6 +69,10 @@ async def end_with_output(unit: Unit, command: EndWithOutput) -> Any:
     """The parts first, then the end, which wakes readers. A repeated call finds its lease over and
     nothing to write: it gets its first reply."""
     view = unit.view
+    if isinstance(command.end, Continue):  # before anything is written with it
+        refused = await refuse_children(unit, command.end)
+        if refused is not None:
+            return refused
     for own in command.parts:
         execution = view.execution(command.execution_id)
         if refuse_unless_owner(execution, command.execution_id, own.fence, view.at.now):
@@ -80,7 +85,11 @@ async def end_with_output(unit: Unit, command: EndWithOutput) -> Any:
             appended = await append(unit, own)
         if isinstance(appended, Refused):
             return appended
-    reply = view.decide(command.end)
+    reply: Any
+    if isinstance(command.end, Continue):
+        reply = await begin_chapter(unit, command.end)
+    else:
+        reply = view.decide(command.end)
     if isinstance(reply, Refused):
         return await first_answer(unit.tx, view, command.end) or reply
     return reply
