@@ -64,6 +64,7 @@ from flowfabric.sdk.errors import (
     RunFailed,
     SpawnMismatch,
     StepFailed,
+    StepInterrupted,
     WaitTimedOut,
 )
 from flowfabric.sdk.fabric import Fabric
@@ -157,6 +158,7 @@ __all__ = [
     "Step",
     "StepFailed",
     "StepInfo",
+    "StepInterrupted",
     "StoreUnavailable",
     "SyncContext",
     "SyncFabric",

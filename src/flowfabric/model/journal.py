@@ -21,6 +21,7 @@ class EntryKind(StrEnum):
     """What an entry records."""
 
     STEP = "step"  # a function that ended
+    STARTED = "started"  # a function that may begin only once is about to
     RETRYING = "retrying"  # failed tries of a step, and when it goes on
     VALUE = "value"  # a value that another run must not choose anew
     SPEND = "spend"  # what a block around steps has spent is settled

@@ -104,7 +104,8 @@ class WaitCall:
     @property
     def is_in_branch(self) -> bool:
         """Whether other parts of the handler may run meanwhile."""
-        return self._scope is not self._journal.root or bool(self._journal.branches)
+        is_elsewhere = self._scope.owner != self._journal.root.owner
+        return is_elsewhere or bool(self._journal.branches)
 
     def note(self, until: int) -> None:
         """A sleep that is waited in place ends then, also for a run that begins it again."""

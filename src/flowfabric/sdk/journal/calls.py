@@ -19,6 +19,7 @@ from flowfabric.model.nesting import is_too_deep
 from flowfabric.sdk import codec
 from flowfabric.sdk.durations import span, to_datetime
 from flowfabric.sdk.errors import JournalMismatch, Parked
+from flowfabric.sdk.journal import once
 from flowfabric.sdk.journal.failures import (
     TimedOut,
     Unrecordable,
@@ -108,12 +109,23 @@ async def _elsewhere(start: Callable[[Callable[[], None]], None], function: Any)
 class StepCall(Generic[T]):
     """A call of a step that has its key, and runs when it is awaited."""
 
-    __slots__ = ("_is_used", "args", "asked", "digest", "journal", "key", "kwargs", "plan")
+    __slots__ = (
+        "_is_used",
+        "args",
+        "asked",
+        "digest",
+        "journal",
+        "key",
+        "kwargs",
+        "plan",
+        "scope",
+    )
 
     def __init__(
         self, scope: Scope, plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> None:
         self._is_used = True  # until it is complete
+        self.scope = scope
         self.journal = scope.journal
         self.plan = plan
         self.args = args
@@ -121,6 +133,8 @@ class StepCall(Generic[T]):
         key = scope.key(plan.name, plan.key, plan.was)
         self.key = key.now
         self.digest = plan.digest(args, kwargs)
+        if plan.asks:  # a recorded step needs its answer no more
+            self.journal.pass_over(once.question_of(self.journal, self.key))
         self.asked: Asked = self.journal.ask(
             scope,
             key.now,
@@ -162,9 +176,10 @@ class StepCall(Generic[T]):
     ) -> NoReturn:
         """The failure as the handler gets it, in every run."""
         exception = raised(self.plan, self.key, error)
-        number = self.asked.number
-        failure = Failure(self.key, number, self.digest, error, tries, exception)
-        self.journal.failed(failure)
+        if not self.plan.is_once:  # which is not tried again: it stays failed
+            number = self.asked.number
+            failure = Failure(self.key, number, self.digest, error, tries, exception)
+            self.journal.failed(failure)
         raise exception from cause
 
     def drop(self) -> None:
@@ -185,11 +200,29 @@ async def perform(call: StepCall[T], bodies: Bodies) -> T:
     """Make a call that has no answer yet, and record how it ended."""
     call.journal.performing += 1
     try:
+        if call.plan.is_once:
+            if once.is_begun(call.asked):
+                return await _told(call)
+            once.note_start(call.journal, call.key, call.asked, call.digest)
         if call.plan.has_effects:
             await call.journal.barrier(call.key)
         return await _perform(call, bodies)
     finally:
         call.journal.performing -= 1
+
+
+async def _told(call: StepCall[T]) -> T:
+    """An earlier run began it: how it ended, as far as that can be known."""
+    number, digest = call.asked.number, call.digest
+    answer = await once.outcome(call.journal, call.scope, call.key, call.plan)
+    if isinstance(answer, EntryError):
+        state = EntryState.FAILED
+        call.journal.add(call.key, number, state=state, digest=digest, error=answer)
+        call.raise_failure(answer, 1)
+    is_secret = call.plan.is_secret
+    call.journal.add(call.key, number, value=answer, digest=digest, is_secret=is_secret)
+    value: T = call.plan.decoder.decode(answer)
+    return value
 
 
 async def _perform(call: StepCall[T], bodies: Bodies) -> T:

@@ -16,7 +16,7 @@ from flowfabric.model.attempt import FailureClass
 from flowfabric.model.checks import clip_text
 from flowfabric.model.journal import EntryError
 from flowfabric.sdk import codec
-from flowfabric.sdk.errors import Fatal, ResultTooLarge, Retry, StepFailed
+from flowfabric.sdk.errors import Fatal, ResultTooLarge, Retry, StepFailed, StepInterrupted
 from flowfabric.sdk.journal.plan import Plan
 
 TIMEOUT: Final = "timeout"
@@ -24,6 +24,7 @@ _REASON_BYTES: Final = 16_384
 _NAMES_MAX: Final = 32
 _FRAMES: Final = 20
 _OWN_CODE: Final = os.path.dirname(__file__)  # noqa: PTH120 - compared with names of files
+_OWN: Final = {each.__name__: each for each in (ResultTooLarge, StepInterrupted)}
 _ARGUMENTS: Final[msgspec.json.Decoder[list[Any]]] = msgspec.json.Decoder(list[Any])
 
 
@@ -67,7 +68,7 @@ def recorded(plan: Plan, error: Exception) -> EntryError:
         clip_text(_reason(error), _REASON_BYTES, field="reason"),
         names[:_NAMES_MAX],
         arguments,
-        isinstance(error, Fatal | Unrecordable),
+        plan.is_once or isinstance(error, Fatal | Unrecordable),
     )
 
 
@@ -79,7 +80,7 @@ def raised(plan: Plan, key: str, error: EntryError) -> Exception:
             if (kind := plan.raises.get(name)) is not None:
                 return kind(*_ARGUMENTS.decode(error.arguments))
     headline = error.reason.strip().partition("\n")[0]
-    kind_raised = ResultTooLarge if error.category == ResultTooLarge.__name__ else StepFailed
+    kind_raised = _OWN.get(error.category, StepFailed)
     return kind_raised(
         f"{key}: {headline}",
         step=key,

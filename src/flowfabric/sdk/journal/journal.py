@@ -202,6 +202,10 @@ class Journal:
         """The code had a call of this name here. In the thread of the scope."""
         self._lookup.remove(scope.path, scope.key(name).now)
 
+    def pass_over(self, key: str) -> None:
+        """An entry that later runs need not ask for. In the thread of the scope."""
+        self._lookup.has_entry(key)
+
     def _mismatch(self, found: Mismatch) -> JournalMismatch:
         claimed, entry = self.owner.claimed, found.recorded
         said = {

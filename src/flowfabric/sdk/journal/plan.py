@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import inspect
 import typing
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from types import FunctionType
@@ -25,6 +25,7 @@ from flowfabric.sdk.journal.scopes import check_step_key, check_step_name
 from flowfabric.sdk.options import Backoff, retry_policy
 
 _COMPARES: Final = {"arguments": True, "name": False}
+_INTERRUPTED: Final = {"raise": False, "ask": True}
 _DIGEST_BYTES: Final = 8
 _PLAIN: Final[msgspec.json.Decoder[Any]] = msgspec.json.Decoder()
 # What JSON does not change. A float may be no number, which is written as null.
@@ -41,6 +42,8 @@ class StepKeywords(TypedDict, total=False):
     retry_on: Iterable[type[BaseException] | str]
     timeout: Duration | None
     effects: bool
+    once: bool
+    on_interrupted: str
     raises: Iterable[type[Exception]]
     compare: str
     secret: bool
@@ -55,6 +58,9 @@ class StepOptions:
     name, instead of a number. `retries`, `backoff`, `retry_on`: as of a task, for the step alone.
     `timeout`: of one try. `effects`: whether another system can see what it does; False for a step
     that only reads, computes or asks, which then need not wait until earlier ones are durable.
+    `once`: the function begins at most once in a life of the execution; a step that was begun and
+    whose end is not known raises `StepInterrupted`. `on_interrupted`: `raise`, or `ask` to wait
+    until people tell what it returned.
     `raises`: exceptions that the handler gets as themselves. `compare`: `arguments`, or `name` for
     a step that may be found again with other arguments. `secret`: what it returns is shown in no
     listing. `was`: the name it had before.
@@ -67,6 +73,8 @@ class StepOptions:
     retry_on: Iterable[type[BaseException] | str] = ()
     timeout: Duration | None = None
     effects: bool = True
+    once: bool = False
+    on_interrupted: str = "raise"
     raises: Iterable[type[Exception]] = ()
     compare: str = "arguments"
     secret: bool = False
@@ -89,6 +97,7 @@ class Plan:
     """How a step is run."""
 
     __slots__ = (
+        "asks",
         "compares",
         "compares_closure",
         "decoder",
@@ -96,6 +105,7 @@ class Plan:
         "has_effects",
         "is_async",
         "is_inline",
+        "is_once",
         "is_secret",
         "key",
         "kind",
@@ -122,14 +132,29 @@ class Plan:
             None if options.timeout is None else to_ms(options.timeout, field="timeout") / 1000
         )
         self.has_effects = check_flag(options.effects, field="effects")
+        self.is_once = check_flag(options.once, field="once")
+        self.asks = _word(options.on_interrupted, _INTERRUPTED, "on_interrupted")
         self.is_secret = check_flag(options.secret, field="secret")
         self.raises = _exceptions(options.raises)
-        if options.compare not in _COMPARES:
-            words = ", ".join(_COMPARES)
-            detail = f"compare: {shown(options.compare, 80)} is not one of {words}"
-            raise InvalidInput(detail, field="compare")
-        self.compares = _COMPARES[options.compare]
+        self.compares = _word(options.compare, _COMPARES, "compare")
         self.compares_closure = False  # of a function that is written where it is called
+        self._check_together()
+
+    def _check_together(self) -> None:
+        """Options that contradict each other."""
+        if self.is_once and self.retry is not None:
+            raise InvalidTask("once: a step that runs once has no retries", field="once")
+        if self.is_once and not self.has_effects:
+            detail = "once: a step without effects may run again; leave out effects=False"
+            raise InvalidTask(detail, field="once")
+        if self.asks and not self.is_once:
+            detail = 'on_interrupted: "ask" is for a step with once=True'
+            raise InvalidTask(detail, field="on_interrupted")
+
+    @property
+    def result_type(self) -> Any:
+        """The annotated type of its result; `Any` without one."""
+        return result_type(self.function)
 
     def digest(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes | None:
         """Of the arguments, or of what a function without any holds; None where that is no JSON."""
@@ -200,12 +225,19 @@ def result_decoder(function: Callable[..., Any]) -> msgspec.json.Decoder[Any]:
     notes = getattr(function, "__annotations__", None)
     if not notes or "return" not in notes:
         return _PLAIN
+    return codec.decoder_of(result_type(function), field=f"result of {function.__name__}")
+
+
+def result_type(function: Callable[..., Any]) -> Any:
+    """The annotation of what it returns."""
+    notes = getattr(function, "__annotations__", None)
+    if not notes or "return" not in notes:
+        return Any
     try:
-        hint = typing.get_type_hints(function, include_extras=True).get("return", Any)
+        return typing.get_type_hints(function, include_extras=True).get("return", Any)
     except NameError as error:
         detail = f"{function.__name__}: {error}; its types must be defined in its module"
         raise InvalidTask(detail, field=str(error.name)) from None
-    return codec.decoder_of(hint, field=f"result of {function.__name__}")
 
 
 def settled(plan: Plan, value: Any, data: bytes) -> Any:
@@ -229,6 +261,13 @@ def _content(cell: Any) -> Any:
         return cell.cell_contents
     except ValueError:  # not filled yet
         return None
+
+
+def _word(value: object, words: Mapping[str, bool], field: str) -> bool:
+    if isinstance(value, str) and value in words:
+        return words[value]
+    known = ", ".join(words)
+    raise InvalidInput(f"{field}: {shown(value, 80)} is not one of {known}", field=field)
 
 
 def _exceptions(kinds: object) -> dict[str, type[Exception]]:
