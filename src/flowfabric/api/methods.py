@@ -136,7 +136,13 @@ from flowfabric.api.groups import (
     ListConsumerGroups,
     ReadGroup,
 )
-from flowfabric.api.journal import Checkpoint, LoadJournal, ReadJournal
+from flowfabric.api.journal import (
+    Checkpoint,
+    CheckpointIn,
+    LoadJournal,
+    ReadJournal,
+    SharesDatabase,
+)
 from flowfabric.api.keys import (
     ListWaitpointHmacKids,
     RotateWaitpointHmacSecretAll,
@@ -941,6 +947,25 @@ class Methods(ABC):
         runs.
         """
         return await self.call(Checkpoint(handle=handle, entries=entries, next_key=next_key))
+
+    async def checkpoint_in(
+        self, handle: Handle, connection: Any, *, entries: Sequence[NewEntry]
+    ) -> Checkpointed:
+        """Add entries to the journal inside the caller's own open Postgres transaction.
+
+        The execution is held from here to the end of the transaction, and the fence is checked:
+        rows of the caller and entries are durable together, or neither. The connection is one of
+        those that `create_executions_in` takes. Entries that are there are refused with
+        `IdempotencyConflict`: they were committed before, with the rows that belong to them.
+        """
+        return await self.call(CheckpointIn(handle=handle, connection=connection, entries=entries))
+
+    async def shares_database(self, connection: Any) -> bool:
+        """Whether a connection with an open transaction leads to the tables of this engine.
+
+        Then `checkpoint_in` can be used with it.
+        """
+        return await self.call(SharesDatabase(connection=connection))
 
     async def load_journal(self, handle: Handle, *, after: int | None = None) -> JournalPage:
         """The entries by which the owner of a lease goes on, after a position; with all values."""

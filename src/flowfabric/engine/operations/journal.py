@@ -15,7 +15,13 @@ from flowfabric.kernel.execution.fence import refuse_unless_owner
 from flowfabric.kernel.journal.checkpoint import Checkpoint
 from flowfabric.model.checks import check_flag, check_integer
 from flowfabric.model.execution import Execution
-from flowfabric.model.journal import EntryRow, EntryState, JournalEntry, JournalPage
+from flowfabric.model.journal import (
+    Checkpointed,
+    EntryRow,
+    EntryState,
+    JournalEntry,
+    JournalPage,
+)
 from flowfabric.model.record import replace
 from flowfabric.stores.base import Reader
 from flowfabric.stores.indexes import Search, by_key
@@ -31,6 +37,22 @@ def checkpoint(machine: Machine, request: api.Checkpoint) -> Checkpoint:
     """By the owner."""
     handle = machine.check_handle(request.handle)
     return checkpoint_command(handle, request.entries, request.next_key, machine.config)
+
+
+@answers(api.CheckpointIn)
+async def checkpoint_in(machine: Machine, request: api.CheckpointIn) -> Checkpointed:
+    """By the owner, in the caller's transaction."""
+    handle = machine.check_handle(request.handle)
+    command = checkpoint_command(handle, request.entries, None, machine.config)
+    joined = replace(command, is_joined=True)
+    (reply,) = await machine.execute_in(request.connection, [joined], ())
+    return reply
+
+
+@answers(api.SharesDatabase)
+async def shares_database(machine: Machine, request: api.SharesDatabase) -> bool:
+    """Asked on both sides."""
+    return await machine.store.shares(request.connection)
 
 
 @answers(api.LoadJournal)

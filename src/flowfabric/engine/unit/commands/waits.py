@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from flowfabric.engine.unit.commands.journal import decided
+from flowfabric.engine.unit.commands.journal import decided, taken
 from flowfabric.engine.unit.handlers import handles
 from flowfabric.engine.unit.unit import Unit
 from flowfabric.kernel.decision import Refused
@@ -24,9 +24,12 @@ async def suspend_execution(
     if command.entries is None or not decision.saves:  # refused, or a repeated call
         return unit.view.apply(execution, decision, command, ends_wait=True)
     journaled = await decided(unit, command.entries, command.suspension_id)
-    if isinstance(journaled.reply, Refused):
-        return journaled.reply
-    unit.view.apply(None, journaled)
+    recorded = taken(unit, command.entries, journaled)
+    if isinstance(recorded, Refused):
+        return recorded
+    if recorded.outcomes:  # which has changed the execution, or even ended it
+        execution = unit.view.execution(command.execution_id)
+        decision = suspend.suspend(execution, waits.facts_for(command), command, unit.view.at)
     return unit.view.apply(execution, decision, command, ends_wait=True)
 
 
