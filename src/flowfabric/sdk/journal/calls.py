@@ -4,30 +4,33 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from contextvars import copy_context
-from queue import SimpleQueue
-from typing import Any, Final, Generic, NoReturn, Protocol, TypeVar
+from typing import Any, Final, Generic, NoReturn, TypeVar
 
 import msgspec
 
 from flowfabric.clock import monotonic
 from flowfabric.kernel.journal.lookup import Asked
 from flowfabric.limits import JSON_DEPTH_MAX
-from flowfabric.model.journal import EntryError, EntryKind, EntryState, JournalEntry
+from flowfabric.model.journal import EntryError, EntryKind, EntryState, JournalEntry, Settlement
 from flowfabric.model.nesting import is_too_deep
 from flowfabric.sdk import codec
 from flowfabric.sdk.durations import span, to_datetime
 from flowfabric.sdk.errors import JournalMismatch, Parked
 from flowfabric.sdk.journal import once
+from flowfabric.sdk.journal.bodies import Bodies, InThisThread, InThreads
 from flowfabric.sdk.journal.failures import (
+    UNAFFORDABLE,
     TimedOut,
     Unrecordable,
     pause_ms,
     raised,
     recorded,
+    unaffordable,
 )
-from flowfabric.sdk.journal.journal import Failure, Journal
+from flowfabric.sdk.journal.journal import Failure
+from flowfabric.sdk.journal.paying import Bill, Unaffordable
 from flowfabric.sdk.journal.plan import Plan, settled
 from flowfabric.sdk.journal.scopes import PLACE, Scope, StepInfo
 
@@ -35,75 +38,6 @@ _LOGGER = logging.getLogger("flowfabric.task")
 _IN_PLACE_MS: Final = 5_000  # a longer pause between two tries frees the worker
 _DUE: Final[msgspec.json.Decoder[int]] = msgspec.json.Decoder(int)
 T = TypeVar("T")
-
-
-class Bodies(Protocol):
-    """Where plain functions run."""
-
-    async def run(self, function: Callable[[], Any]) -> Any:
-        """The result of a function that may block."""
-        ...
-
-
-class InThreads:
-    """In threads of the worker: an async handler must not be blocked, and a try that takes too long
-    is left to itself."""
-
-    def __init__(self, journal: Journal) -> None:
-        self._threads = journal.owner.bodies
-
-    async def run(self, function: Callable[[], Any]) -> Any:
-        """In any of them."""
-        return await _elsewhere(self._threads.run, function)
-
-
-class InThisThread:
-    """In the thread of a sync handler, which waits for work while the loop decides."""
-
-    def __init__(self) -> None:
-        self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
-
-    async def run(self, function: Callable[[], Any]) -> Any:
-        """In the thread that serves."""
-        return await _elsewhere(self._jobs.put, function)
-
-    def serve(self, operation: Any, loop: asyncio.AbstractEventLoop) -> Any:
-        """Run a coroutine on the loop, and here what it wants to be run here."""
-        future = asyncio.run_coroutine_threadsafe(operation, loop)
-        future.add_done_callback(lambda _: self._jobs.put(None))
-        while (job := self._jobs.get()) is not None:
-            job()
-        return future.result()
-
-
-async def _elsewhere(start: Callable[[Callable[[], None]], None], function: Any) -> Any:
-    """The result of a function that another thread runs."""
-    loop = asyncio.get_running_loop()
-    done: asyncio.Future[Any] = loop.create_future()
-
-    def settle(outcome: Any, error: BaseException | None) -> None:
-        if done.done():
-            return  # nothing waits for it any more
-        if error is None:
-            done.set_result(outcome)
-        else:
-            done.set_exception(error)
-
-    def job() -> None:
-        outcome, error = None, None
-        try:
-            outcome = function()
-        except BaseException as problem:  # noqa: BLE001 - it belongs to the one that waits
-            error = problem
-            if isinstance(problem, StopIteration):  # no future takes it
-                error = RuntimeError("the step raised StopIteration")
-        try:
-            loop.call_soon_threadsafe(settle, outcome, error)
-        except RuntimeError:  # the loop is closed: this thread outlived its worker
-            return
-
-    start(job)
-    return await done
 
 
 class StepCall(Generic[T]):
@@ -176,7 +110,7 @@ class StepCall(Generic[T]):
     ) -> NoReturn:
         """The failure as the handler gets it, in every run."""
         exception = raised(self.plan, self.key, error)
-        if not self.plan.is_once:  # which is not tried again: it stays failed
+        if not self.plan.is_once or error.category == UNAFFORDABLE:  # it began: it stays failed
             number = self.asked.number
             failure = Failure(self.key, number, self.digest, error, tries, exception)
             self.journal.failed(failure)
@@ -200,15 +134,42 @@ async def perform(call: StepCall[T], bodies: Bodies) -> T:
     """Make a call that has no answer yet, and record how it ended."""
     call.journal.performing += 1
     try:
-        if call.plan.is_once:
-            if once.is_begun(call.asked):
-                return await _told(call)
-            once.note_start(call.journal, call.key, call.asked, call.digest)
-        if call.plan.has_effects:
-            await call.journal.barrier(call.key)
-        return await _perform(call, bodies)
+        return await _begin(call, bodies)
     finally:
         call.journal.performing -= 1
+
+
+async def _begin(call: StepCall[T], bodies: Bodies) -> T:
+    """What must be so before the function begins."""
+    journal, plan = call.journal, call.plan
+    if plan.is_once and once.is_begun(call.asked):
+        return await _told(call)
+    if plan.has_effects and not plan.is_once:
+        await journal.barrier(call.key)
+    tries = await _tries_before(call)
+    bill = await _reserved(call) if plan.spend else None
+    if plan.is_once:
+        once.note_start(journal, call.key, call.asked, call.digest)
+        await journal.barrier(call.key)
+    try:
+        return await _perform(call, bodies, tries, bill)
+    except asyncio.CancelledError:
+        if bill is not None:
+            await bill.release()
+        raise
+
+
+async def _reserved(call: StepCall[Any]) -> Bill:
+    """What the step is about to spend."""
+    bill = Bill(call.journal.owner, call.plan)
+    try:
+        await bill.reserve()
+    except Unaffordable as error:
+        kept = unaffordable(call.key, error)
+        number, digest = call.asked.number, call.digest
+        call.journal.add(call.key, number, state=EntryState.FAILED, digest=digest, error=kept)
+        call.raise_failure(kept, 1)
+    return bill
 
 
 async def _told(call: StepCall[T]) -> T:
@@ -225,16 +186,16 @@ async def _told(call: StepCall[T]) -> T:
     return value
 
 
-async def _perform(call: StepCall[T], bodies: Bodies) -> T:
-    """Try the function as often as it may."""
+async def _perform(call: StepCall[T], bodies: Bodies, tries: int, bill: Bill | None) -> T:
+    """Try the function as often as it may. `tries`: how often it was tried by an earlier run."""
     journal, plan, number = call.journal, call.plan, call.asked.number
     began = monotonic()
-    tries = await _tries_before(call)
     while True:
         tries += 1
         journal.check_lease()
         try:
             value, data = await _tried(call, bodies, tries)
+            settles = () if bill is None else _charges(bill, value)
         except Exception as error:  # noqa: BLE001 - whatever a step raises is recorded
             pause = pause_ms(plan, error, tries)
             if pause is not None:
@@ -250,6 +211,7 @@ async def _perform(call: StepCall[T], bodies: Bodies) -> T:
                 error=kept,
                 tries=tries,
                 began=began,
+                settles=() if bill is None else bill.unspent(),
             )
             call.raise_failure(kept, tries, error)
         journal.add(
@@ -261,9 +223,17 @@ async def _perform(call: StepCall[T], bodies: Bodies) -> T:
             tries=tries,
             began=began,
             is_secret=plan.is_secret,
+            settles=settles,
         )
         await journal.outbox.room()
         return value
+
+
+def _charges(bill: Bill, value: Any) -> tuple[Settlement, ...]:
+    try:
+        return bill.spent(value)
+    except Exception as error:
+        raise Unrecordable(f"actual: {type(error).__name__}: {error}") from error
 
 
 async def _tried(call: StepCall[T], bodies: Bodies, tries: int) -> tuple[T, bytes]:

@@ -19,6 +19,7 @@ from flowfabric.model.journal import (
     EntryState,
     JournalEntry,
     NewEntry,
+    Settlement,
 )
 from flowfabric.model.record import replace
 from flowfabric.model.suspension import ResumeInfo
@@ -250,8 +251,10 @@ class Journal:
         tries: int = 1,
         began: float | None = None,
         is_secret: bool = False,
+        settles: tuple[Settlement, ...] = (),
     ) -> None:
-        """One more entry. `began`: of the call, on the monotonic clock."""
+        """One more entry. `began`: of the call, on the monotonic clock. `settles`: reservations
+        that end with it."""
         took_ms = 0 if began is None else max(0, int((monotonic() - began) * 1000))
         self.outbox.put(
             NewEntry(
@@ -267,6 +270,7 @@ class Journal:
                 began_at=max(0, self.owner.now_ms() - took_ms),
                 took_ms=took_ms,
                 is_secret=is_secret,
+                settles=settles,
             )
         )
         self._bytes += len(value or b"")

@@ -21,6 +21,7 @@ from flowfabric.model.shown import shown
 from flowfabric.sdk import codec
 from flowfabric.sdk.durations import Duration, to_ms
 from flowfabric.sdk.errors import InvalidTask
+from flowfabric.sdk.journal.paying import check_spend
 from flowfabric.sdk.journal.scopes import check_step_key, check_step_name
 from flowfabric.sdk.options import Backoff, retry_policy
 
@@ -47,6 +48,8 @@ class StepKeywords(TypedDict, total=False):
     raises: Iterable[type[Exception]]
     compare: str
     secret: bool
+    spend: Mapping[str, Mapping[str, int]] | None
+    actual: Callable[[Any], Mapping[str, int]] | None
     was: str | None
 
 
@@ -63,7 +66,9 @@ class StepOptions:
     until people tell what it returned.
     `raises`: exceptions that the handler gets as themselves. `compare`: `arguments`, or `name` for
     a step that may be found again with other arguments. `secret`: what it returns is shown in no
-    listing. `was`: the name it had before.
+    listing. `spend`: amounts by budget that are reserved before it begins, and charged with the
+    entry of its end: `{"gpt": {"tokens": 1000}}`. `actual`: the amounts that a result has cost, by
+    dimension; without it, those that were reserved. `was`: the name it had before.
     """
 
     name: str | None = None
@@ -78,6 +83,8 @@ class StepOptions:
     raises: Iterable[type[Exception]] = ()
     compare: str = "arguments"
     secret: bool = False
+    spend: Mapping[str, Mapping[str, int]] | None = None
+    actual: Callable[[Any], Mapping[str, int]] | None = None
     was: str | None = None
 
     def but(self, **changes: Unpack[StepKeywords]) -> StepOptions:
@@ -97,6 +104,7 @@ class Plan:
     """How a step is run."""
 
     __slots__ = (
+        "actual",
         "asks",
         "compares",
         "compares_closure",
@@ -113,6 +121,7 @@ class Plan:
         "raises",
         "retry",
         "retry_on",
+        "spend",
         "timeout_s",
         "was",
     )
@@ -136,6 +145,8 @@ class Plan:
         self.asks = _word(options.on_interrupted, _INTERRUPTED, "on_interrupted")
         self.is_secret = check_flag(options.secret, field="secret")
         self.raises = _exceptions(options.raises)
+        self.spend = check_spend(options.spend, options.actual)
+        self.actual = options.actual
         self.compares = _word(options.compare, _COMPARES, "compare")
         self.compares_closure = False  # of a function that is written where it is called
         self._check_together()
