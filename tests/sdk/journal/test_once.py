@@ -37,13 +37,12 @@ async def lose_lease(ff: Fabric) -> None:
 def payer(ff: Fabric, ran: list[int], **options: Any) -> Any:
     """A step whose first worker dies in it."""
 
-    @ff.step(once=True, name="pay", **options)
     async def pay(amount: int) -> str:
         ran.append(amount)
         await lose_lease(ff)
         return "paid by the first"
 
-    return pay
+    return ff.step(once=True, **options)(pay)
 
 
 def test_once_interrupted_is_told_and_never_begun_again(url: str) -> None:

@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextvars import copy_context
 from typing import Any, Final, Generic, NoReturn, TypeVar
 
 import msgspec
 
 from flowfabric.clock import monotonic
+from flowfabric.errors import InvalidInput
 from flowfabric.kernel.journal.lookup import Asked
-from flowfabric.limits import JSON_DEPTH_MAX
-from flowfabric.model.journal import EntryError, EntryKind, EntryState, JournalEntry, Settlement
-from flowfabric.model.nesting import is_too_deep
+from flowfabric.model.journal import (
+    EntryError,
+    EntryKind,
+    EntryState,
+    JournalEntry,
+    NewEntry,
+    Settlement,
+)
 from flowfabric.sdk import codec
 from flowfabric.sdk.durations import span, to_datetime
 from flowfabric.sdk.errors import JournalMismatch, Parked
@@ -31,8 +37,10 @@ from flowfabric.sdk.journal.failures import (
 )
 from flowfabric.sdk.journal.journal import Failure
 from flowfabric.sdk.journal.paying import Bill, Unaffordable
-from flowfabric.sdk.journal.plan import Plan, settled
+from flowfabric.sdk.journal.plan import Plan
+from flowfabric.sdk.journal.results import encoded
 from flowfabric.sdk.journal.scopes import PLACE, Scope, StepInfo
+from flowfabric.sdk.journal.transactions import Session
 
 _LOGGER = logging.getLogger("flowfabric.task")
 _IN_PLACE_MS: Final = 5_000  # a longer pause between two tries frees the worker
@@ -153,7 +161,7 @@ async def _begin(call: StepCall[T], bodies: Bodies) -> T:
         await journal.barrier(call.key)
     try:
         return await _perform(call, bodies, tries, bill)
-    except asyncio.CancelledError:
+    except (asyncio.CancelledError, InvalidInput):
         if bill is not None:
             await bill.release()
         raise
@@ -186,67 +194,117 @@ async def _told(call: StepCall[T]) -> T:
     return value
 
 
+class _Try:
+    """One try of a call, as far as its success is recorded. Implements
+    `transactions.Recording`."""
+
+    def __init__(self, call: StepCall[Any], tries: int, began: float, bill: Bill | None) -> None:
+        self._call = call
+        self._tries = tries
+        self._began = began
+        self._bill = bill
+        self._settles: tuple[Settlement, ...] = ()
+        self.journal = call.journal
+        self.key = call.key
+        self.digest = call.digest
+
+    def encoded(self, value: Any) -> tuple[Any, bytes]:
+        """A result as later runs see it, and how it is recorded."""
+        call = self._call
+        most = call.journal.owner.payload_bytes_max
+        value, data = encoded(call.plan, call.key, value, most)
+        self._charge(value)
+        return value, data
+
+    def decoded(self, data: bytes) -> Any:
+        """A result that is recorded already."""
+        value = self._call.plan.decoder.decode(data)
+        self._charge(value)
+        return value
+
+    def _charge(self, value: Any) -> None:
+        if self._bill is None:
+            return
+        try:
+            self._settles = self._bill.spent(value)
+        except Exception as error:
+            raise Unrecordable(f"actual: {type(error).__name__}: {error}") from error
+
+    def entry(self, value: Any, data: bytes) -> NewEntry:
+        """The entry of a success."""
+        call = self._call
+        return call.journal.entry(
+            call.key,
+            call.asked.number,
+            kind=call.plan.kind,
+            value=data,
+            digest=call.digest,
+            tries=self._tries,
+            began=self._began,
+            is_secret=call.plan.is_secret,
+            settles=self._settles,
+        )
+
+
 async def _perform(call: StepCall[T], bodies: Bodies, tries: int, bill: Bill | None) -> T:
     """Try the function as often as it may. `tries`: how often it was tried by an earlier run."""
-    journal, plan, number = call.journal, call.plan, call.asked.number
+    journal, plan = call.journal, call.plan
     began = monotonic()
     while True:
         tries += 1
         journal.check_lease()
+        made = _Try(call, tries, began, bill)
+        session = None if plan.pool is None else Session(plan.pool, made)
         try:
-            value, data = await _tried(call, bodies, tries)
-            settles = () if bill is None else _charges(bill, value)
-        except Exception as error:  # noqa: BLE001 - whatever a step raises is recorded
-            pause = pause_ms(plan, error, tries)
-            if pause is not None:
+            value, data = await _tried(call, bodies, tries, made, session)
+        except Exception as error:
+            if session is not None and session.is_committed:
+                value, data = session.value, session.data  # it ended before its time did
+            elif session is not None and error is session.refusal:
+                raise
+            else:
+                if (pause := pause_ms(plan, error, tries)) is None:
+                    _fail(call, tries, began, bill, error)
                 await _pause(call, tries, pause, error)
                 continue
-            kept = recorded(plan, error)
-            journal.add(
-                call.key,
-                number,
-                kind=plan.kind,
-                state=EntryState.FAILED,
-                digest=call.digest,
-                error=kept,
-                tries=tries,
-                began=began,
-                settles=() if bill is None else bill.unspent(),
-            )
-            call.raise_failure(kept, tries, error)
-        journal.add(
-            call.key,
-            number,
-            kind=plan.kind,
-            value=data,
-            digest=call.digest,
-            tries=tries,
-            began=began,
-            is_secret=plan.is_secret,
-            settles=settles,
-        )
-        await journal.outbox.room()
+        if session is None or not session.is_recorded:
+            journal.put(made.entry(value, data))
+            await journal.outbox.room()
         return value
 
 
-def _charges(bill: Bill, value: Any) -> tuple[Settlement, ...]:
-    try:
-        return bill.spent(value)
-    except Exception as error:
-        raise Unrecordable(f"actual: {type(error).__name__}: {error}") from error
+def _fail(
+    call: StepCall[Any], tries: int, began: float, bill: Bill | None, error: Exception
+) -> NoReturn:
+    """The last try failed."""
+    kept = recorded(call.plan, error)
+    call.journal.add(
+        call.key,
+        call.asked.number,
+        kind=call.plan.kind,
+        state=EntryState.FAILED,
+        digest=call.digest,
+        error=kept,
+        tries=tries,
+        began=began,
+        settles=() if bill is None else bill.unspent(),
+    )
+    call.raise_failure(kept, tries, error)
 
 
-async def _tried(call: StepCall[T], bodies: Bodies, tries: int) -> tuple[T, bytes]:
+async def _tried(
+    call: StepCall[T], bodies: Bodies, tries: int, made: _Try, session: Session | None
+) -> tuple[T, bytes]:
     """One try: the result, and how it is recorded."""
     plan = call.plan
     info = StepInfo(call.journal, call.key, tries)
     if plan.timeout_s is None:
-        value = await _body(call, bodies, info)
+        value = await _body(call, bodies, info, session)
     else:
         limit = asyncio.timeout(plan.timeout_s)
         try:
             async with limit:
-                value = await _body(call, InThreads(call.journal), info)
+                value = await _body(call, InThreads(call.journal), info, session)
         except TimeoutError as error:
             if not limit.expired():
                 raise
@@ -254,45 +312,47 @@ async def _tried(call: StepCall[T], bodies: Bodies, tries: int) -> tuple[T, byte
                 _LOGGER.warning("%s: its thread goes on, its result is dropped", call.key)
             after = span(round(plan.timeout_s * 1000))
             raise TimedOut(f"the step took longer than {after}") from error
-    try:
-        data = codec.encode(value)
-    except codec.EncodeErrors as error:
-        detail = f"the result of {call.key} cannot be written as JSON: {error}"
-        raise Unrecordable(detail) from error
-    if len(data) > (most := call.journal.owner.payload_bytes_max):
-        detail = f"the result of {call.key} has {len(data)} bytes, which is over the limit {most}"
-        raise Unrecordable(detail, size=len(data), limit=most)
-    if is_too_deep(data):
-        raise Unrecordable(f"the result of {call.key} nests deeper than {JSON_DEPTH_MAX} levels")
-    try:
-        return settled(plan, value, data), data
-    except codec.DecodeErrors as error:
-        detail = f"the result of {call.key} is not of the annotated type: {error}"
-        raise Unrecordable(detail) from error
+    if session is not None and session.is_committed:
+        return session.value, session.data
+    return made.encoded(value)
 
 
-async def _body(call: StepCall[Any], bodies: Bodies, info: StepInfo) -> Any:
+async def _body(
+    call: StepCall[Any], bodies: Bodies, info: StepInfo, session: Session | None
+) -> Any:
     """The function itself, or what a test has in its place."""
+
+    async def run() -> Any:
+        if session is None:
+            return await _call(call, bodies, info)
+        if call.plan.is_async:
+            return await session.run(lambda connection: _call(call, bodies, info, connection))
+        return await session.run_blocking(_in_place(call, info), bodies.run)
+
     around = call.journal.owner.around
-    if around is not None:
-        return await around(call, info, lambda: _call(call, bodies, info))
-    return await _call(call, bodies, info)
+    return await run() if around is None else await around(call, info, run)
 
 
-async def _call(call: StepCall[Any], bodies: Bodies, info: StepInfo) -> Any:
-    """Call the function; journaled calls inside of it are refused."""
+async def _call(call: StepCall[Any], bodies: Bodies, info: StepInfo, *first: Any) -> Any:
+    """Call the function; journaled calls inside of it are refused. `first`: what comes before its
+    arguments."""
     plan, args, kwargs = call.plan, call.args, call.kwargs
-    function = plan.function
     if not plan.is_async and not (plan.is_inline and isinstance(bodies, InThreads)):
-        context = copy_context()
-        context.run(PLACE.set, info)
-        return await bodies.run(lambda: context.run(function, *args, **kwargs))
+        function = _in_place(call, info)
+        return await bodies.run(lambda: function(*first))
     token = PLACE.set(info)
     try:
-        result = function(*args, **kwargs)
+        result = plan.function(*first, *args, **kwargs)
         return await result if plan.is_async else result
     finally:
         PLACE.reset(token)
+
+
+def _in_place(call: StepCall[Any], info: StepInfo) -> Callable[..., Any]:
+    """The plain function, in a thread that knows which step it is."""
+    context, function = copy_context(), call.plan.function
+    context.run(PLACE.set, info)
+    return lambda *first: context.run(function, *first, *call.args, **call.kwargs)
 
 
 async def _tries_before(call: StepCall[Any]) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, TypedDict, Unpack
 
 from flowfabric import limits
 from flowfabric.clock import monotonic
@@ -75,6 +75,19 @@ class Owner(Sender, Protocol):
     def now_ms(self) -> int:
         """The store's clock, as far as the worker knows it."""
         ...
+
+
+class EntryFields(TypedDict, total=False):
+    """What an entry may have beside its key, its number and its times."""
+
+    kind: EntryKind
+    state: EntryState
+    value: bytes | None
+    digest: bytes | None
+    error: EntryError | None
+    tries: int
+    is_secret: bool
+    settles: tuple[Settlement, ...]
 
 
 class Failure:
@@ -239,41 +252,29 @@ class Journal:
     # --- what is added ---------------------------------------------------------------------------
 
     def add(
-        self,
-        key: str,
-        asked: int,
-        *,
-        kind: EntryKind = EntryKind.STEP,
-        state: EntryState = EntryState.OK,
-        value: bytes | None = None,
-        digest: bytes | None = None,
-        error: EntryError | None = None,
-        tries: int = 1,
-        began: float | None = None,
-        is_secret: bool = False,
-        settles: tuple[Settlement, ...] = (),
+        self, key: str, asked: int, *, began: float | None = None, **fields: Unpack[EntryFields]
     ) -> None:
-        """One more entry. `began`: of the call, on the monotonic clock. `settles`: reservations
-        that end with it."""
+        """One more entry. `began`: of the call, on the monotonic clock."""
+        self.put(self.entry(key, asked, began=began, **fields))
+
+    def put(self, entry: NewEntry) -> None:
+        """One more entry, made before."""
+        self.outbox.put(entry)
+        self._bytes += len(entry.value or b"")
+
+    def entry(
+        self, key: str, asked: int, *, began: float | None = None, **fields: Unpack[EntryFields]
+    ) -> NewEntry:
+        """An entry of a call that ends now."""
         took_ms = 0 if began is None else max(0, int((monotonic() - began) * 1000))
-        self.outbox.put(
-            NewEntry(
-                position=0,
-                key=key,
-                kind=kind,
-                state=state,
-                asked=asked,
-                value=value,
-                digest=digest,
-                error=error,
-                tries=tries,
-                began_at=max(0, self.owner.now_ms() - took_ms),
-                took_ms=took_ms,
-                is_secret=is_secret,
-                settles=settles,
-            )
+        return NewEntry(
+            position=0,
+            key=key,
+            asked=asked,
+            began_at=max(0, self.owner.now_ms() - took_ms),
+            took_ms=took_ms,
+            **fields,
         )
-        self._bytes += len(value or b"")
 
     async def barrier(self, key: str) -> None:
         """Nothing that others see begins before everything it may depend on is durable."""

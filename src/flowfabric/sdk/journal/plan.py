@@ -24,6 +24,7 @@ from flowfabric.sdk.errors import InvalidTask
 from flowfabric.sdk.journal.paying import check_spend
 from flowfabric.sdk.journal.scopes import check_step_key, check_step_name
 from flowfabric.sdk.options import Backoff, retry_policy
+from flowfabric.stores.callers.pools import check_pool
 
 _COMPARES: Final = {"arguments": True, "name": False}
 _INTERRUPTED: Final = {"raise": False, "ask": True}
@@ -53,6 +54,12 @@ class StepKeywords(TypedDict, total=False):
     was: str | None
 
 
+class EveryKeyword(StepKeywords, total=False):
+    """With the one that changes what the function is called with."""
+
+    transaction: Any
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepOptions:
     """The arguments of `@ff.step(...)` and of `ctx.step.options(...)`.
@@ -68,7 +75,9 @@ class StepOptions:
     a step that may be found again with other arguments. `secret`: what it returns is shown in no
     listing. `spend`: amounts by budget that are reserved before it begins, and charged with the
     entry of its end: `{"gpt": {"tokens": 1000}}`. `actual`: the amounts that a result has cost, by
-    dimension; without it, those that were reserved. `was`: the name it had before.
+    dimension; without it, those that were reserved. `transaction`: a pool, an engine, or a function
+    that returns a connection; the function of the step gets a connection as its first argument, in
+    a transaction that is committed with the record of its end. `was`: the name it had before.
     """
 
     name: str | None = None
@@ -85,9 +94,10 @@ class StepOptions:
     secret: bool = False
     spend: Mapping[str, Mapping[str, int]] | None = None
     actual: Callable[[Any], Mapping[str, int]] | None = None
+    transaction: Any = None
     was: str | None = None
 
-    def but(self, **changes: Unpack[StepKeywords]) -> StepOptions:
+    def but(self, **changes: Unpack[EveryKeyword]) -> StepOptions:
         """The same with some changed."""
         for name in changes.keys() - STEP_OPTION_NAMES:
             known = ", ".join(sorted(STEP_OPTION_NAMES))
@@ -118,6 +128,7 @@ class Plan:
         "key",
         "kind",
         "name",
+        "pool",
         "raises",
         "retry",
         "retry_on",
@@ -147,6 +158,9 @@ class Plan:
         self.raises = _exceptions(options.raises)
         self.spend = check_spend(options.spend, options.actual)
         self.actual = options.actual
+        self.pool = options.transaction
+        if self.pool is not None:
+            check_pool(self.pool, is_async=self.is_async)
         self.compares = _word(options.compare, _COMPARES, "compare")
         self.compares_closure = False  # of a function that is written where it is called
         self._check_together()
@@ -158,6 +172,12 @@ class Plan:
         if self.is_once and not self.has_effects:
             detail = "once: a step without effects may run again; leave out effects=False"
             raise InvalidTask(detail, field="once")
+        if self.is_once and self.pool is not None:
+            detail = "once: a transaction is done exactly once; leave out once=True"
+            raise InvalidTask(detail, field="once")
+        if self.pool is not None and not self.has_effects:
+            detail = "effects: a transaction has effects; leave out effects=False"
+            raise InvalidTask(detail, field="effects")
         if self.asks and not self.is_once:
             detail = 'on_interrupted: "ask" is for a step with once=True'
             raise InvalidTask(detail, field="on_interrupted")
