@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
 import asyncpg
+import psycopg
 import pytest
 
 from flowfabric import (
@@ -24,12 +26,12 @@ from flowfabric import (
     current_step,
 )
 from flowfabric.sdk.errors import InvalidTask
-from tests.conftest import PostgresServer
 from tests.sdk.journal.bench import attempts, journal, keys, worked
 from tests.sdk.journal.shops import ASYNC, BLOCKING, Shop, shop
 from tests.sdk.journal.test_once import lose_lease
 from tests.sdk.journal.test_paying import used
 from tests.sdk.workshop import until, within, working
+from tests.support.databases import PostgresServer
 
 Story = Callable[[Fabric, Shop], Coroutine[Any, Any, None]]
 
@@ -153,6 +155,7 @@ def test_a_failure_takes_the_rows_back_and_is_recorded(postgres_url: str, kind: 
             "actual": lambda text: {"tokens": len(text)},
             "compare": "name",
         }
+        before = ""
         try:
             await ctx.step.options(**options)("sell", sell, 1)
         except StepFailed as error:
@@ -275,48 +278,102 @@ def test_a_declared_step_finds_its_pool_when_it_runs(postgres_url: str) -> None:
 
 @pytest.mark.parametrize("kind", ["asyncpg", "psycopg blocking"])
 def test_a_try_that_takes_too_long_commits_nothing(postgres_url: str, kind: str) -> None:
-    """Also where its thread goes on."""
-    ff, ran, found = Fabric(postgres_url), list[int](), list[Any]()
-    go_on, ended = threading.Event(), threading.Event()
+    """Also where its thread goes on, while the handler has gone on as well."""
+    ff, found, go_on = Fabric(postgres_url), list[Any](), threading.Event()
+    said = list[str]()
 
     async def slow() -> None:
-        ran.append(1)
-        if len(ran) == 1:
-            await asyncio.sleep(60)
-
-    def slow_blocking() -> None:
-        ran.append(1)
-        if len(ran) == 1:
-            go_on.wait(60)
-            ended.set()
+        await asyncio.sleep(60)
 
     @ff.task
     async def order(ctx: Context) -> str:
         mine: Shop = found[0]
-        sell = mine.seller(slow if mine.is_async else slow_blocking)
-        options = ctx.step.options(
-            transaction=mine.pool, timeout="1s", retries=1, backoff="1ms", compare="name"
-        )
-        text: str = await options("sell", sell, 1)
+        sell = mine.seller(slow if mine.is_async else lambda: go_on.wait(60))
+        options: Any = {"transaction": mine.pool, "compare": "name"}
+        try:
+            await ctx.step.options(**options, timeout="100ms")("sell", sell, 1)
+        except StepFailed as error:
+            said.append(error.category)
+        go_on.set()
+        await until(is_idle)
+        text: str = await ctx.step.options(**options)("sell", mine.seller(), 2)
         return text
+
+    async def is_idle() -> bool:
+        mine: Shop = found[0]
+        open_ones = "SELECT 1 FROM pg_stat_activity WHERE state LIKE 'idle in transaction%'"
+        return not await mine.ask(f"{open_ones} AND datname = current_database()")
 
     async def story(ff: Fabric, mine: Shop) -> None:
         found.append(mine)
         try:
-            assert await (await ff.submit(order)).result() == "sold 1"
+            assert await (await ff.submit(order)).result() == "sold 2"
         finally:
             go_on.set()
-        if not mine.is_async:
-            await asyncio.to_thread(ended.wait, 60)
-            await until(is_idle)
-        assert await mine.sold() == [1]
-
-    async def is_idle() -> bool:
-        mine: Shop = found[0]
-        open_ones = "SELECT 1 FROM pg_stat_activity WHERE state LIKE 'idle in transaction%' "
-        return not await mine.ask(f"{open_ones} AND datname = current_database()")
+        assert (said, await mine.sold()) == (["timeout"], [2])
 
     traded(ff, kind, postgres_url, story)
+
+
+class AsyncConnectionPool:
+    """What is used of the pool of that name, which is no part of psycopg itself."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self.lent = 0
+
+    @asynccontextmanager
+    async def connection(self) -> AsyncIterator[Any]:
+        self.lent += 1
+        async with await psycopg.AsyncConnection.connect(self._url) as connection:
+            yield connection
+
+
+class ConnectionPool:
+    """The same without asyncio."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self.lent = 0
+
+    @contextmanager
+    def connection(self) -> Iterator[Any]:
+        self.lent += 1
+        with psycopg.connect(self._url) as connection:
+            yield connection
+
+
+AsyncConnectionPool.__module__ = ConnectionPool.__module__ = "psycopg_pool"
+
+
+def test_pools_of_psycopg_are_known_by_their_names(postgres_url: str) -> None:
+    ff, pools = (
+        Fabric(postgres_url),
+        (ConnectionPool(postgres_url), AsyncConnectionPool(postgres_url)),
+    )
+
+    def sell(connection: Any, n: int) -> int:
+        connection.execute(f"INSERT INTO sold VALUES ({n})")
+        return n
+
+    async def sell_async(connection: Any, n: int) -> int:
+        await connection.execute(f"INSERT INTO sold VALUES ({n})")
+        return n
+
+    @ff.task
+    async def order(ctx: Context) -> list[int]:
+        first = await ctx.transaction("sell", pools[0], sell, 1)
+        return [first, await ctx.transaction("sell", pools[1], sell_async, 2)]
+
+    async def story(ff: Fabric, mine: Shop) -> None:
+        assert await (await ff.submit(order)).result() == [1, 2]
+        assert await mine.sold() == [1, 2]
+        assert [each.lent for each in pools] == [1, 1]
+
+    for pool, function in zip(pools, (sell_async, sell), strict=True):
+        with pytest.raises(InvalidInput, match="its connections"):
+            ff.step(transaction=pool)(function)
+    traded(ff, "asyncpg", postgres_url, story)
 
 
 # --- in another database -------------------------------------------------------------------------
@@ -410,7 +467,8 @@ def test_receipt_in_a_second_database_with_two_rivals(
             engine = await ff.start()
             await engine.revoke_lease(execution_id=ctx.execution_id, reason="x")
         options = ctx.step.options(transaction=found[0].pool, compare="name")
-        text: str = await options("sell", sell if is_async else sell_blocking, rivals.count)
+        function: Any = sell if is_async else sell_blocking
+        text: str = await options("sell", function, rivals.count)
         return text
 
     async def story(ff: Fabric, mine: Shop) -> None:
