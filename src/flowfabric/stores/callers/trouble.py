@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from typing import Final
 
 from flowfabric.callers import kinds_of, trouble_of_wrapper
@@ -20,7 +19,16 @@ _AGAIN: Final = ("40", "55")
 _AWAY: Final = ("08", "53", "57")
 _OF_DATA: Final = "23"  # a constraint that is checked at the end
 _ABORTED: Final = "25P02"
-_DRIVERS: Final = frozenset({"asyncpg.PostgresError", "asyncpg.InterfaceError", "psycopg.Error"})
+_SQLITE: Final = "sqlite3.Error"
+_DRIVERS: Final = frozenset(
+    {
+        "asyncpg.PostgresError",
+        "asyncpg.InterfaceError",
+        "psycopg.Error",
+        "sqlalchemy.SQLAlchemyError",
+        _SQLITE,
+    }
+)
 _MISSING: Final = (f"no such table: {TABLE}", f"table {TABLE} has no column", "no such column")
 _BUSY: Final = ("locked", "busy")
 
@@ -28,8 +36,7 @@ _BUSY: Final = ("locked", "busy")
 def is_drivers(error: BaseException) -> bool:
     """Whether a driver or a wrapper of one raised it."""
     kinds = kinds_of(error)
-    is_known = kinds & _DRIVERS or "sqlalchemy.SQLAlchemyError" in kinds
-    return bool(is_known) or isinstance(error, sqlite3.Error | OSError)
+    return bool(kinds & _DRIVERS) or isinstance(error, OSError)
 
 
 def typed(error: Exception) -> Exception:
@@ -40,7 +47,7 @@ def typed(error: Exception) -> Exception:
     inner = trouble_of_wrapper(error)
     if isinstance(inner, FlowFabricError):
         return inner
-    if isinstance(inner, sqlite3.Error):
+    if _SQLITE in kinds_of(inner):
         return _of_sqlite(inner)
     said, state = f"{type(inner).__name__}: {inner}", getattr(inner, "sqlstate", None) or ""
     if state in _NO_TABLE:
@@ -57,11 +64,11 @@ def typed(error: Exception) -> Exception:
     return StoreError(said)
 
 
-def _of_sqlite(error: sqlite3.Error) -> Exception:
+def _of_sqlite(error: Exception) -> Exception:
     said = str(error)
     if any(each in said for each in _MISSING):
         return no_table()
-    if isinstance(error, sqlite3.IntegrityError):
+    if "sqlite3.IntegrityError" in kinds_of(error):
         return error
     if any(each in said for each in _BUSY):
         return ContentionError(said)
