@@ -65,6 +65,7 @@ from flowfabric.sdk.errors import (
     RunFailed,
     SpawnMismatch,
     StepFailed,
+    StepInterrupted,
     UnrecordedTimeout,
     WaitTimedOut,
 )
@@ -162,6 +163,7 @@ __all__ = [
     "Step",
     "StepFailed",
     "StepInfo",
+    "StepInterrupted",
     "StoreUnavailable",
     "SyncContext",
     "SyncFabric",

@@ -99,6 +99,7 @@ LOG_CHUNK_BYTES: Final = 65_536
 STEP_NAME_BYTES: Final = 256
 ENTRY_KEY_BYTES: Final = 512
 ENTRIES_MAX: Final = 1_000  # entries of one checkpoint: bounds what one transaction writes
+SETTLEMENTS_MAX: Final = 16  # reservations that end with one entry
 CHECKPOINT_BYTES_MAX: Final = 8 * 1024 * 1024  # of all values of one checkpoint
 VERSION_BYTES: Final = 128  # of the version of a task
 JOURNAL_ENTRIES_MAX: Final = 10_000  # entries of a chapter: each run of its handler reads them

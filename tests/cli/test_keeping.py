@@ -54,6 +54,21 @@ def test_db_sql_prints_the_schema_and_touches_nothing(desk: Desk) -> None:
     assert "ff_exec_core" in desk.json("db", "sql")["sql"]
 
 
+def test_db_sql_prints_the_table_of_receipts(desk: Desk) -> None:
+    assert desk.ff("db", "sql", "--receipts") == Exit.OK
+    made = sqlite3.connect(":memory:").execute(desk.out).connection
+    made.execute(
+        "INSERT INTO ff_receipt (receipt_key, execution_id, step, result) VALUES (1,2,3,4)"
+    )
+    made.close()
+    assert not desk.path.exists()
+    other = desk.json("db", "sql", "--receipts", "--dialect", "postgres")["sql"]
+    assert "timestamptz" in other
+    for wrong in (("check", "--receipts"), ("sql", "--dialect", "sqlite")):
+        assert desk.ff("db", *wrong) == Exit.USAGE
+        assert "is for ff db sql" in desk.err
+
+
 def test_doctor_finds_a_healthy_database_healthy(desk: Desk) -> None:
     desk.completed()
     assert desk.ff("doctor") == Exit.OK

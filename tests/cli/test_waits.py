@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import re
 from pathlib import Path
 
 import pytest
 
+from flowfabric import Fabric, current_step
 from flowfabric.api.waits import Fresh, SuspendRequest
 from flowfabric.cli.commands.keys import next_kid
 from flowfabric.cli.exits import Exit
@@ -25,6 +27,7 @@ from flowfabric.model.suspension import (
     TimeoutOnly,
 )
 from tests.cli.desk import Desk
+from tests.sdk.workshop import working
 
 TWO = AnyOf(
     (
@@ -351,3 +354,43 @@ def test_the_next_key_has_the_next_number() -> None:
     keys = [KeyInfo(kid, False, 0, None) for kid in ("k9", "k10", "mine", "kx")]
     assert next_kid(keys) == "k11"
     assert next_kid([]) == "k1"
+
+
+def test_an_interrupted_step_is_asked_about_and_answered(desk: Desk) -> None:
+    """The question is listed, `why` tells it, and an answer of the wrong type is refused."""
+    ff, ran = Fabric(desk.url), list[int]()
+
+    @ff.step(once=True, on_interrupted="ask")
+    async def pay() -> str:
+        ran.append(1)
+        engine = await ff.start()
+        execution_id = current_step().journal.owner.claimed.execution_id
+        await engine.revoke_lease(execution_id=execution_id, reason="the test says so")
+        return "lost"
+
+    @ff.task
+    async def order() -> str:
+        return await pay()
+
+    async def until(state: str) -> str:
+        async with ff, working(ff):
+            run = await ff.submit(order, key="one")
+            while (await run.state()).value != state:  # noqa: ASYNC110 - no event tells of it
+                await asyncio.sleep(0.01)
+            return run.id
+
+    execution_id = asyncio.run(until("suspended"))
+    assert desk.ff("waits") == Exit.OK
+    assert "did pay happen?" in desk.out
+    assert desk.ff("why", execution_id) == Exit.OK
+    assert "did pay happen?" in desk.out
+    approve = ("waits", "approve", execution_id, "did pay happen?", "--by", "ada")
+    assert desk.ff(*approve) != Exit.OK
+    assert "payload" in desk.err
+    assert desk.ff(*approve, "--payload", '"tx-4711"') == Exit.OK
+    assert "it goes on" in desk.out
+    asyncio.run(until("completed"))
+    assert desk.ff("journal", execution_id, "--values") == Exit.OK
+    assert "started" in desk.out
+    assert "tx-4711" in desk.out
+    assert ran == [1]

@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 
 from hypothesis import strategies as st
 
-from flowfabric import Context, Fabric, StepFailed, current_step
+from flowfabric import Context, Fabric, StepFailed, StepInterrupted, current_step
+from flowfabric.api.operation import OPERATIONS
 from flowfabric.ids import new_secret_id
 from flowfabric.limits import PAYLOAD_BYTES_DEFAULT
 from flowfabric.model.results import Claimed
@@ -17,6 +18,8 @@ from flowfabric.sdk.outage import Outage
 from flowfabric.sdk.worker.handlers import run_async
 from flowfabric.sdk.worker.held import Desk, Held
 from flowfabric.sdk.worker.reports import Failed, Report, Succeeded
+from tests.property import market
+from tests.property.market import Market
 from tests.support.effects import Effect
 from tests.support.lab import TTL_MS, Lab
 
@@ -30,7 +33,8 @@ FOR_EVER = 1 << 30
 
 class Step(NamedTuple):
     """One step. `how`: it is `fine`, `moody` (two of its tries fail), `flaky` (fails once, which
-    ends the attempt), or `broken` (always fails)."""
+    ends the attempt), `broken` (always fails), `once` (begins at most once), or a `sale` (in a
+    transaction)."""
 
     name: str
     has_effects: bool
@@ -76,7 +80,7 @@ def trees(*ways: str, tries: bool) -> st.SearchStrategy[tuple[Any, ...]]:
     return st.recursive(st.lists(steps(*ways), max_size=4).map(tuple), wider, max_leaves=6)
 
 
-handlers = trees("fine", "fine", "flaky", "moody", tries=True)
+handlers = trees("fine", "fine", "flaky", "moody", "once", "sale", tries=True)
 
 
 # --- what should come out of it ---------------------------------------------------------------
@@ -128,14 +132,15 @@ class Fate:
 
     def __init__(self, points: int) -> None:
         self._left = points
-        self.death = asyncio.Event()
+        self.death, self.burial = asyncio.Event(), asyncio.Event()
 
     async def point(self) -> None:
         """Go on, or never again."""
         self._left -= 1
         if self._left < 0:
             self.death.set()
-            await asyncio.Event().wait()
+            await self.burial.wait()
+            raise asyncio.CancelledError  # whatever waits for it goes, too
 
 
 class Mortal:
@@ -147,8 +152,15 @@ class Mortal:
         self.under_way: set[asyncio.Future[Any]] = set()
 
     def __getattr__(self, name: str) -> Any:
+        if name == "capabilities":
+            return self._engine.capabilities
+
         async def called(*args: Any, **more: Any) -> Any:
             await self._fate.point()
+            if OPERATIONS[name].is_local:  # its connection dies with the worker
+                reply = await getattr(self._engine, name)(*args, **more)
+                await self._fate.point()
+                return reply
             asking = asyncio.ensure_future(getattr(self._engine, name)(*args, **more))
             self.under_way.add(asking)  # goes on when the worker is dead: it may have been sent
             asking.add_done_callback(self.under_way.discard)
@@ -162,12 +174,15 @@ class Mortal:
 class Play:
     """One execution of a handler, through any number of workers."""
 
-    def __init__(self, lab: Lab, tree: tuple[Any, ...]) -> None:
+    def __init__(self, lab: Lab, tree: tuple[Any, ...], own: Market) -> None:
         self._lab = lab
+        self._market = own
         self._fate = Fate(FOR_EVER)
         self._failed: set[str] = set()
         self._known: list[str] = []
         self.notes: list[Effect] = []
+        self.offered: set[str] = set()  # what steps in transactions returned
+        self.begun: list[tuple[str, str]] = []  # steps that may begin once, each time they do
         fabric = Fabric("memory://")
 
         @fabric.task(name=KIND)
@@ -180,6 +195,7 @@ class Play:
         """One worker, until it has reported or is dead."""
         fate, lab = Fate(points), self._lab
         self._fate, self._known = fate, []
+        market.Mortal.fate = fate
         engine = Mortal(lab, fate)
         desk = Desk(
             engine,  # type: ignore[arg-type]
@@ -197,10 +213,12 @@ class Play:
         held.is_stopped = True
         for each in (held.handler, death):
             each.cancel() if is_dead or each is death else each.result()
+        fate.burial.set()
         with suppress(asyncio.CancelledError):
             await held.handler
         if engine.under_way:
             await asyncio.wait(engine.under_way)
+        desk.bodies.close()
         lab.clock.advance(TTL_MS + 1 if is_dead else 1_000)
         await lab.engine.tick()
 
@@ -238,9 +256,7 @@ class Play:
 
     async def _one(self, ctx: Context, item: Any, words: list[str]) -> Any:
         if isinstance(item, Step):
-            retries = 2 if item.how == "moody" else 0
-            step = ctx.step.options(effects=item.has_effects, retries=retries, backoff="1ms")
-            word: str = await step(item.name, self._body, item.how, item.has_effects, list(words))
+            word: str = await self._step(ctx, item, list(words))
             self._known.append(word)
             return word
         if isinstance(item, Caught):
@@ -256,21 +272,31 @@ class Play:
             tasks = [group.create_task(self._side(ctx, at, s)) for at, s in enumerate(item.sides)]
         return [task.result() for task in tasks]
 
+    async def _step(self, ctx: Context, item: Step, words: list[str]) -> str:
+        if item.how == "once":
+            step = ctx.step.options(once=True)
+            try:
+                return await step(item.name, self._body, item.how, True, words)
+            except StepInterrupted as error:
+                return error.step
+        if item.how == "sale":
+            step = ctx.step.options(transaction=self._market.pool)
+            sell: Any = self._sell if self._market.is_async else self._sell_blocking
+            word: str = await step(item.name, sell, words)
+            return word
+        retries = 2 if item.how == "moody" else 0
+        step = ctx.step.options(effects=item.has_effects, retries=retries, backoff="1ms")
+        return await step(item.name, self._body, item.how, item.has_effects, words)
+
     async def _side(self, ctx: Context, at: int, items: tuple[Any, ...]) -> list[Any]:
         async with ctx.branch(f"task{at}"):
             return await self._all(ctx, items)
 
-    async def _body(self, how: str, has_effects: bool, inputs: list[str]) -> str:
+    def _note(self, inputs: list[str], *, has_effects: bool = True, fails: bool = False) -> Effect:
         step = current_step()
         claimed = step.journal.owner.claimed
         known = self._known if step.attempt == 1 else []
-        fails = (
-            how == "broken"
-            or (how == "moody" and step.attempt < 3)
-            or (how == "flaky" and step.key not in self._failed)
-        )
-        word = f"{step.key}={new_secret_id()}"
-        note = Effect(
+        return Effect(
             execution_id=claimed.execution_id,
             key=step.key,
             epoch=claimed.lease_epoch,
@@ -278,8 +304,35 @@ class Play:
             has_effects=has_effects,
             inputs=inputs,
             known=list(known),
-            result=None if fails else word,
+            result=None if fails else f"{step.key}={new_secret_id()}",
         )
+
+    async def _sell(self, connection: Any, inputs: list[str]) -> str:
+        note = self._note(inputs)
+        await self._fate.point()
+        self.notes.append(note)
+        self.offered.add(str(note.result))
+        await connection.execute("INSERT INTO sold VALUES ($1)", note.result)
+        await self._fate.point()
+        return str(note.result)
+
+    def _sell_blocking(self, connection: Any, inputs: list[str]) -> str:
+        note = self._note(inputs)
+        self.notes.append(note)
+        self.offered.add(str(note.result))
+        connection.execute("INSERT INTO sold VALUES (?)", (note.result,))
+        return str(note.result)
+
+    async def _body(self, how: str, has_effects: bool, inputs: list[str]) -> str:
+        step = current_step()
+        fails = (
+            how == "broken"
+            or (how == "moody" and step.attempt < 3)
+            or (how == "flaky" and step.key not in self._failed)
+        )
+        note = self._note(inputs, has_effects=has_effects, fails=fails)
+        if how == "once":
+            self.begun.append((note.execution_id, note.key))
         await self._fate.point()
         self.notes.append(note)
         await self._fate.point()
@@ -287,4 +340,4 @@ class Play:
             self._failed.add(step.key)
         if fails:
             raise ConnectionError(how)
-        return word
+        return str(note.result)

@@ -3,7 +3,9 @@ without faults, nothing that is recorded is done again, and no effect began with
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -14,7 +16,8 @@ from hypothesis import strategies as st
 from flowfabric.model.state import PublicState
 from tests.conftest import open_lab
 from tests.property.budget import budget
-from tests.property.journaling import FOR_EVER, KIND, POLICY, Play, expected, handlers
+from tests.property.journaling import FOR_EVER, KIND, POLICY, Play, Step, expected, handlers
+from tests.property.market import File, Market, Server
 from tests.support.effects import check_steps, keys_of, leaves, results
 from tests.support.kept import dumped
 from tests.support.lab import Lab
@@ -27,10 +30,10 @@ HISTORIES = {
 deaths = st.lists(st.integers(0, 30), max_size=6)
 
 
-async def play(lab: Lab, tree: tuple[Any, ...], points: list[int]) -> None:
+async def play(lab: Lab, market: Market, tree: tuple[Any, ...], points: list[int]) -> None:
     """One history, and what must be true of it."""
     execution_id = await lab.create(KIND, policy=POLICY)
-    history = Play(lab, tree)
+    history = Play(lab, tree, market)
     lives = iter(points)
     while claims := await lab.claims():
         await history.live(claims[0], next(lives, FOR_EVER))
@@ -42,6 +45,9 @@ async def play(lab: Lab, tree: tuple[Any, ...], points: list[int]) -> None:
         if row.execution_id == execution_id
     ]
     check_steps(history.notes, journal)
+    assert len(history.begun) == len(set(history.begun)), "a step began twice that may once"
+    sold = results(journal).get(execution_id, set()) & history.offered
+    assert sorted(await market.words()) == sorted(sold), "rows are not those of completed steps"
     found = msgspec.json.decode(
         await lab.engine.get_execution_result(execution_id=execution_id) or b""
     )
@@ -56,10 +62,39 @@ def test_a_handler_that_is_interrupted_ends_as_one_that_is_not(
 ) -> None:
     with ExitStack() as stack:
         lab = open_lab(store, request, stack)
+        market = stack.enter_context(trading(lab, request))
 
         @settings(max_examples=HISTORIES[store])
         @given(handlers, deaths)
         def history(tree: tuple[Any, ...], points: list[int]) -> None:
-            lab.run(play(lab, tree, points))
+            lab.run(play(lab, market, tree, points))
 
         history()
+
+
+def test_transaction_step_killed_around_its_commit(request: pytest.FixtureRequest) -> None:
+    """7.1.17: workers die at random points before, in and after the commits of three steps: the
+    rows of the program are those of completed steps, always."""
+    with ExitStack() as stack:
+        lab = open_lab("postgres", request, stack)
+        market = stack.enter_context(trading(lab, request))
+        tree = tuple(Step("sell", True, "sale") for _ in range(3))
+
+        @settings(max_examples=HISTORIES["postgres"])
+        @given(st.lists(st.integers(2, 18), max_size=6))
+        def history(points: list[int]) -> None:
+            lab.run(play(lab, market, tree, points))
+
+        history()
+
+
+@contextmanager
+def trading(lab: Lab, request: pytest.FixtureRequest) -> Iterator[Market]:
+    """The database of the program: that of the store where it can be, else a file."""
+    path: Path = request.getfixturevalue("tmp_path") / "market.db"
+    market: Market = Server(lab.url) if lab.url.startswith("postgres") else File(path)
+    lab.run(market.open())
+    try:
+        yield market
+    finally:
+        lab.run(market.close())

@@ -78,6 +78,7 @@ USUAL: dict[str, Any] = {
     "per": "1m",
     "place": "k",
     "places": "k",
+    "pool": dict,  # which is refused, as anything is that gives no connection
     "target": UNKNOWN,
     "until": "1s",
     "what": "completed",

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from flowfabric import limits
 from flowfabric.api.operation import Kind, Request, Scope, UnsafeRequest, operation
 from flowfabric.api.refusals import BY_HANDLE, FRAMED, JOURNALED
-from flowfabric.errors import ChildrenNotEnded, LaneClosed, NotFound, PayloadTooLarge
+from flowfabric.errors import (
+    ChildrenNotEnded,
+    IdempotencyConflict,
+    LaneClosed,
+    NotFound,
+    PayloadTooLarge,
+)
 from flowfabric.model.handle import Handle
 from flowfabric.model.journal import Checkpointed, Continued, Forked, JournalPage, NewEntry
 from flowfabric.model.log_lines import LogBatch
@@ -70,6 +77,44 @@ class ForkExecution(UnsafeRequest[Forked], frozen=True, kw_only=True):
     before: str
     results: Mapping[str, bytes] = {}
     arguments: Mapping[str, bytes] = {}
+
+
+@operation(
+    "checkpoint_in",
+    Kind.WRITE,
+    Scope.WORKER,
+    positional=("handle", "connection"),
+    is_local=True,
+    errors=(*BY_HANDLE, *JOURNALED, IdempotencyConflict),
+)
+class CheckpointIn(Request[Checkpointed], frozen=True, kw_only=True):
+    """Add entries to the journal inside the caller's own open Postgres transaction.
+
+    The execution is held from here to the end of the transaction, and the fence is checked:
+    rows of the caller and entries are durable together, or neither. The connection is one of
+    those that `create_executions_in` takes. Entries that are there are refused with
+    `IdempotencyConflict`: they were committed before, with the rows that belong to them.
+    """
+
+    handle: Handle
+    connection: Any
+    entries: Sequence[NewEntry]
+
+
+@operation(
+    "shares_database",
+    Kind.READ,
+    Scope.WORKER,
+    positional=("connection",),
+    is_local=True,
+)
+class SharesDatabase(Request[bool], frozen=True, kw_only=True):
+    """Whether a connection with an open transaction leads to the tables of this engine.
+
+    Then `checkpoint_in` can be used with it.
+    """
+
+    connection: Any
 
 
 @operation("load_journal", Kind.READ, Scope.WORKER, errors=BY_HANDLE)

@@ -139,10 +139,12 @@ from flowfabric.api.groups import (
 )
 from flowfabric.api.journal import (
     Checkpoint,
+    CheckpointIn,
     ContinueExecution,
     ForkExecution,
     LoadJournal,
     ReadJournal,
+    SharesDatabase,
 )
 from flowfabric.api.keys import (
     ListWaitpointHmacKids,
@@ -1006,6 +1008,25 @@ class Methods(ABC):
                 actor=actor,
             )
         )
+
+    async def checkpoint_in(
+        self, handle: Handle, connection: Any, *, entries: Sequence[NewEntry]
+    ) -> Checkpointed:
+        """Add entries to the journal inside the caller's own open Postgres transaction.
+
+        The execution is held from here to the end of the transaction, and the fence is checked:
+        rows of the caller and entries are durable together, or neither. The connection is one of
+        those that `create_executions_in` takes. Entries that are there are refused with
+        `IdempotencyConflict`: they were committed before, with the rows that belong to them.
+        """
+        return await self.call(CheckpointIn(handle=handle, connection=connection, entries=entries))
+
+    async def shares_database(self, connection: Any) -> bool:
+        """Whether a connection with an open transaction leads to the tables of this engine.
+
+        Then `checkpoint_in` can be used with it.
+        """
+        return await self.call(SharesDatabase(connection=connection))
 
     async def load_journal(self, handle: Handle, *, after: int | None = None) -> JournalPage:
         """The entries by which the owner of a lease goes on, after a position; with all values."""

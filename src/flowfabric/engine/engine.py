@@ -189,7 +189,8 @@ class Engine(EngineBackend, Machine):
         False
         """
         supports = supported()
-        supports["create_executions_in"] = self.store.can_join
+        for name in ("create_executions_in", "checkpoint_in"):
+            supports[name] = self.store.can_join
         return BackendCapabilities(self.store.family, VERSION, self.store.schema_version, supports)
 
     def loop_status(self) -> LoopStatus:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Final
 
+from flowfabric.model.budget import UsageOutcome
 from flowfabric.model.columns import Counter, Instant, Long
 from flowfabric.model.record import Record, from_json, to_json
 from flowfabric.model.suspension import ResumeInfo
@@ -23,6 +24,7 @@ class EntryKind(StrEnum):
     """What an entry records."""
 
     STEP = "step"  # a function that ended
+    STARTED = "started"  # a function that may begin only once is about to
     RETRYING = "retrying"  # failed tries of a step, and when it goes on
     VALUE = "value"  # a value that another run must not choose anew
     SPEND = "spend"  # what a block around steps has spent is settled
@@ -65,12 +67,20 @@ class CodeMark(Record, frozen=True):
     version: str | None = None
 
 
+class Settlement(Record, frozen=True):
+    """A reservation that ends with an entry, in its transaction: what was really spent."""
+
+    budget_id: str
+    hold_id: str
+    amounts: Mapping[str, int]
+
+
 class NewEntry(Record, frozen=True, kw_only=True):
     """One entry to add.
 
     `position`: among the entries of its journal and chapter, from 0. `asked`: which call of its
     scope it was. `key`: `scope/name#n`. `digest`: of the arguments. `tries`: how often it was
-    tried. `value`: JSON.
+    tried. `value`: JSON. `settles`: reservations of this execution that are charged with it.
     """
 
     position: int
@@ -86,6 +96,7 @@ class NewEntry(Record, frozen=True, kw_only=True):
     took_ms: int = 0
     is_secret: bool = False
     code: CodeMark | None = None
+    settles: tuple[Settlement, ...] = ()
 
 
 class EntryRow(Record, frozen=True):
@@ -203,6 +214,10 @@ class Forked(Record, frozen=True, tag=True):
 
 
 class Checkpointed(Record, frozen=True):
-    """Every entry up to this position is durable."""
+    """Every entry up to this position is durable.
+
+    `outcomes`: how the reservations that end with them were settled, in their order.
+    """
 
     position: int
+    outcomes: tuple[UsageOutcome, ...] = ()

@@ -160,6 +160,16 @@ class ResultTooLarge(StepFailed):
     code = "result_too_large"
 
 
+class StepInterrupted(StepFailed):
+    """A step that may run once was begun, and how it ended is not known. Find out, and decide.
+
+    Raised in a handler by a step with `once=True`, in this run and in every later one. The effect
+    of the step may or may not be there. `on_interrupted="ask"` asks people instead.
+    """
+
+    code = "step_interrupted"
+
+
 class WaitTimedOut(FlowFabricError):
     """A wait ended without what it was for. Catch it, or give the wait a `default`.
 

@@ -428,6 +428,11 @@ class Store(Protocol):
         returns beside its result are published then. A store without such transactions refuses."""
         ...
 
+    async def shares(self, connection: object) -> bool:
+        """Whether a connection with an open transaction leads to the same tables, so that it can be
+        joined."""
+        ...
+
     async def read(self, work: Callable[[Reader], Awaitable[T]]) -> T:
         """Run reads."""
         ...

@@ -457,6 +457,10 @@ class MemoryStore:
         """There is no transaction of a caller's own to join."""
         raise refuse_join(self.family)
 
+    async def shares(self, connection: object) -> bool:
+        """No connection can be joined."""
+        return False
+
     async def read(self, work: Callable[[Any], Awaitable[T]]) -> T:
         """Run reads."""
         with self._one_at_a_time:

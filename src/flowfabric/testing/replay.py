@@ -44,7 +44,7 @@ R = TypeVar("R")
 T = TypeVar("T")
 PREFIXES: Final = 50  # of a long journal, so many are tried
 _LATER_MS: Final = 400 * 86_400_000  # every pause between tries is over
-_STEPS: Final = (EntryKind.STEP, EntryKind.RETRYING)
+_STEPS: Final = (EntryKind.STEP, EntryKind.STARTED, EntryKind.RETRYING)
 _FOR_EVER: Final = float("inf")
 
 
@@ -279,14 +279,22 @@ async def check(task: Task[..., Any], history: History, *, begin: int = 0) -> No
 async def _check(task: Task[..., Any], history: History, lengths: Iterable[int]) -> None:
     entries = history.entries
     for length in lengths:
-        run = ReplayedRun(task, history, length)
         following = entries[length] if length < len(entries) else None
+        if following is not None and _is_begun(entries[:length]):
+            continue  # a run that begins here finds a step interrupted that was not
+        run = ReplayedRun(task, history, length)
         await run.until(partial(_is_asked, run, following))
         if run.held.mismatch is not None:
             raise _mismatch(history, length, run.held.mismatch)
         problem = _end(run, history) if following is None else _next(run, following)
         if problem is not None:
             raise _mismatch(history, length, problem)
+
+
+def _is_begun(entries: Sequence[JournalEntry]) -> bool:
+    """Whether a step that may run once was under way after these."""
+    last = {each.key: each.kind for each in entries}
+    return EntryKind.STARTED in last.values()
 
 
 def seen(history: History) -> int:

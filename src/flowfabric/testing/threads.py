@@ -13,8 +13,8 @@ from concurrent.futures import Future
 from types import FrameType
 from typing import Final
 
+from flowfabric.sdk.journal.bodies import InThisThread
 from flowfabric.sdk.journal.branches import _in_threads
-from flowfabric.sdk.journal.calls import InThisThread
 from flowfabric.sdk.threads import Threads
 
 _NAME: Final = "flowfabric-task-"

@@ -138,7 +138,9 @@ USUAL: dict[str, Any] = {
 }
 ADMIN_LISTS = {"report_usage_admin": {"deltas": (1,)}}
 # A connection of the caller's, the schema, and the end of the engine: not for strange values.
-LEFT_OUT = frozenset({"create_executions_in", "prepare", "shutdown_prepare"})
+LEFT_OUT = frozenset(
+    {"checkpoint_in", "create_executions_in", "prepare", "shares_database", "shutdown_prepare"}
+)
 
 
 def operations(lab: Lab) -> dict[str, Any]:

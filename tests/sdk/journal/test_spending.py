@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from flowfabric import Context, Fabric, SyncContext
+from flowfabric import Context, Fabric, Run, SyncContext
+from flowfabric.model.budget import Ok
 from tests.sdk.journal.bench import journal, keys, worked
 
 
@@ -103,5 +104,27 @@ def test_a_block_that_was_interrupted_is_charged_once(url: str) -> None:
         await ff.create_budget("gpt", hard={"tokens": 1_000})
         await (await ff.submit(agent)).result()
         assert (len(ran), await used(ff)) == (2, 10)
+
+    worked(ff, main)
+
+
+def test_a_block_is_charged_with_its_entry(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One transaction: no crash can come between the two and make a later run pay again."""
+    ff, seen = Fabric(url), list[Any]()
+
+    @ff.task
+    async def agent(ctx: Context) -> None:
+        await ctx.value("colour", lambda: "red")
+        async with ctx.spend("gpt", tokens=100) as spend:
+            spend.actual(tokens=10)
+        seen.append(spend.outcome)
+        run = Run[Any](ff, ctx.execution_id)
+        seen.append((await used(ff), [each.key for each in await journal(ff, run)]))
+
+    async def main(ff: Fabric) -> None:
+        await ff.create_budget("gpt", hard={"tokens": 1_000})
+        monkeypatch.setattr(type(await ff.start()), "settle_budget", None)
+        await (await ff.submit(agent)).result()
+        assert seen == [Ok(), (10, ["colour", "spend:gpt"])]
 
     worked(ff, main)

@@ -5,13 +5,15 @@ from __future__ import annotations
 from typing import Final
 
 from flowfabric.cli.call import Call
-from flowfabric.cli.exits import Exit
+from flowfabric.cli.exits import Exit, usage
 from flowfabric.cli.grammar import FfParser
 from flowfabric.cli.show.plain import plain
 from flowfabric.cli.show.terminal import Column, mask
 from flowfabric.cli.show.times import absolute, count
 from flowfabric.model.migration import MigrationStatus
+from flowfabric.stores.callers.receipts import DIALECTS, receipts_sql
 
+_USUAL: Final = "postgres"  # beside a store in memory
 _MIGRATION_COLUMNS: Final = (
     Column("VERSION", right=True),
     Column("NAME", shrinks=True),
@@ -28,12 +30,27 @@ def add_arguments(parser: FfParser) -> None:
         metavar="migrate|check|sql",
         help="migrate: bring it up to date; check: compare; sql: print the statements",
     )
+    parser.add_argument(
+        "--receipts",
+        action="store_true",
+        help="with sql: the table for steps in transactions of another database of yours",
+    )
+    parser.add_argument(
+        "--dialect",
+        choices=tuple(DIALECTS),
+        help="of that database (default: that of the store, postgres for memory://)",
+    )
     parser.set_defaults(handler=db)
 
 
 async def db(call: Call) -> Exit:
     """Migrate, check or print the schema."""
-    match call.arguments.action:
+    arguments = call.arguments
+    if arguments.receipts and arguments.action != "sql":
+        raise usage("--receipts is for ff db sql")
+    if arguments.dialect is not None and not arguments.receipts:
+        raise usage("--dialect is for ff db sql --receipts")
+    match arguments.action:
         case "migrate":
             return await _migrate(call)
         case "check":
@@ -95,7 +112,11 @@ def _migration_row(status: MigrationStatus) -> tuple[object, ...]:
 
 
 def _sql(call: Call) -> Exit:
-    text = call.store().migration_sql()
+    if call.arguments.receipts:
+        family = call.store().family
+        text = receipts_sql(call.arguments.dialect or (family if family in DIALECTS else _USUAL))
+    else:
+        text = call.store().migration_sql()
     if call.terminal.as_json:
         call.terminal.document({"sql": text})
     else:

@@ -20,6 +20,7 @@ from flowfabric.kernel.stream.append import EndWithOutput
 from flowfabric.model.checks import check_flag, check_integer
 from flowfabric.model.execution import Execution
 from flowfabric.model.journal import (
+    Checkpointed,
     CodeMark,
     EntryKind,
     EntryRow,
@@ -65,6 +66,22 @@ def continue_execution(
         logs=request.logs,
         entries=request.entries,
     )
+
+
+@answers(api.CheckpointIn)
+async def checkpoint_in(machine: Machine, request: api.CheckpointIn) -> Checkpointed:
+    """By the owner, in the caller's transaction."""
+    handle = machine.check_handle(request.handle)
+    command = checkpoint_command(handle, request.entries, None, machine.config)
+    joined = replace(command, is_joined=True)
+    (reply,) = await machine.execute_in(request.connection, [joined], ())
+    return reply
+
+
+@answers(api.SharesDatabase)
+async def shares_database(machine: Machine, request: api.SharesDatabase) -> bool:
+    """Asked on both sides."""
+    return await machine.store.shares(request.connection)
 
 
 @answers(api.LoadJournal)

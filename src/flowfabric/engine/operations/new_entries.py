@@ -9,10 +9,24 @@ from flowfabric.config import EngineConfig
 from flowfabric.engine.operations.requests import check_payload
 from flowfabric.errors import InvalidInput, PayloadTooLarge
 from flowfabric.kernel.journal.checkpoint import Checkpoint
-from flowfabric.model.checks import check_flag, check_instant, check_integer, check_list, check_text
+from flowfabric.model.checks import (
+    check_flag,
+    check_instant,
+    check_integer,
+    check_list,
+    check_name,
+    check_text,
+)
 from flowfabric.model.handle import Handle
-from flowfabric.model.journal import CodeMark, EntryError, EntryKind, EntryState, NewEntry
-from flowfabric.model.limit_checks import check_word
+from flowfabric.model.journal import (
+    CodeMark,
+    EntryError,
+    EntryKind,
+    EntryState,
+    NewEntry,
+    Settlement,
+)
+from flowfabric.model.limit_checks import check_amounts, check_word
 from flowfabric.model.nesting import JSON
 from flowfabric.model.record import replace
 
@@ -85,6 +99,7 @@ def _entry(entry: object, config: EngineConfig) -> NewEntry:
         ),
         is_secret=check_flag(entry.is_secret, field="entry.is_secret"),
         code=_code(entry.code),
+        settles=_settles(entry.settles),
     )
 
 
@@ -97,6 +112,7 @@ def _is_plain(entry: object, config: EngineConfig) -> TypeGuard[NewEntry]:
     return (
         entry.error is None
         and entry.code is None
+        and entry.settles == ()
         and entry.is_secret is False
         and 0 < len(entry.key) <= limits.ENTRY_KEY_BYTES
         and entry.key.isascii()
@@ -154,6 +170,24 @@ def _error(error: object) -> EntryError | None:
 
 def _text(value: object, field: str, most: int) -> str:
     return check_text(value, field=field, max_bytes=most, empty=True, control=True)
+
+
+def _settles(several: Any) -> tuple[Settlement, ...]:
+    field = "entry.settles"
+    checked = check_list(several, field=field)
+    if len(checked) > limits.SETTLEMENTS_MAX:
+        raise InvalidInput(f"{field}: more than {limits.SETTLEMENTS_MAX}", field=field)
+    for each in checked:
+        if not isinstance(each, Settlement):
+            raise InvalidInput(f"{field}: expected a Settlement", field=field)
+    return tuple(
+        Settlement(
+            check_name(each.budget_id, field=f"{field}.budget_id"),
+            check_name(each.hold_id, field=f"{field}.hold_id"),
+            check_amounts(each.amounts, field=f"{field}.amounts"),
+        )
+        for each in checked
+    )
 
 
 def _code(code: object) -> CodeMark | None:

@@ -39,6 +39,8 @@ class SpawnChildren(ExecutionCommand[Spawned], frozen=True, kw_only=True):
         for child in self.children:
             if child.idempotency_key is not None:
                 need.keys.add((child.route.namespace, child.idempotency_key))
+        if self.entries is not None:
+            self.entries.needs(need)
 
 
 def family_of(parent: Execution) -> str:

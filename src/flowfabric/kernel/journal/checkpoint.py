@@ -5,21 +5,51 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from flowfabric import limits
-from flowfabric.errors import Corruption, JournalFull
-from flowfabric.kernel.command import ExecutionCommand
+from flowfabric.errors import Corruption, IdempotencyConflict, JournalFull
+from flowfabric.kernel.command import ExecutionCommand, Needs
 from flowfabric.kernel.decision import Decision, Moment, Refused
 from flowfabric.kernel.execution.fence import not_found, refuse_unless_owner
+from flowfabric.kernel.limit.reservation import Settle
 from flowfabric.model.execution import Execution, Fence
-from flowfabric.model.journal import Checkpointed, EntryKind, EntryRow, NewEntry
+from flowfabric.model.journal import Checkpointed, EntryKind, EntryRow, NewEntry, Settlement
 from flowfabric.model.record import replace, to_json
 
 
 class Checkpoint(ExecutionCommand[Checkpointed], frozen=True, kw_only=True):
-    """Add entries, all or none. The execution is held and not written."""
+    """Add entries, all or none. The execution is held and not written, unless reservations end
+    with them.
+
+    `is_joined`: in a transaction of the caller's own. Entries that are there were committed with
+    its rows by the same call, sent before: these must not be written again.
+    """
 
     fence: Fence
     entries: tuple[NewEntry, ...]
     next_key: str | None = None
+    is_joined: bool = False
+
+    @property
+    def settlements(self) -> list[tuple[int, Settle]]:
+        """The reservations that end with entries, and the positions of these."""
+        return [
+            (entry.position, self._settle(each)) for entry in self.entries for each in entry.settles
+        ]
+
+    def _settle(self, settlement: Settlement) -> Settle:
+        return Settle(
+            execution_id=self.execution_id,
+            fence=self.fence,
+            budget_id=settlement.budget_id,
+            hold_id=settlement.hold_id,
+            amounts=settlement.amounts,
+            is_carried=True,
+        )
+
+    def needs(self, need: Needs) -> None:
+        """The execution, and what the reservations need."""
+        need.executions.add(self.execution_id)
+        for _, settle in self.settlements:
+            settle.needs(need)
 
 
 def checkpoint(
@@ -53,6 +83,8 @@ def checkpoint(
             fresh.append(row)
         elif not before.repeats(row):
             return Decision(_occupied(before, row))
+        elif command.is_joined:
+            return Decision(_committed(before))
     return Decision(Checkpointed(last), saves=tuple(fresh))
 
 
@@ -90,6 +122,14 @@ def _occupied(before: EntryRow, row: EntryRow) -> Refused:
         f"was to be {row.key!r}"
     )
     return Refused(Corruption, detail)
+
+
+def _committed(before: EntryRow) -> Refused:
+    detail = (
+        f"execution {before.execution_id}: entry {before.position} of its journal, {before.key!r}, "
+        "was committed before, with the rows that belong to it; roll back"
+    )
+    return Refused(IdempotencyConflict, detail, {"field": "entries"})
 
 
 def _row(execution: Execution, entry: NewEntry, now: int) -> EntryRow:

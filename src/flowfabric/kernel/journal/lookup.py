@@ -19,7 +19,7 @@ from flowfabric.model.journal import EntryKind, EntryState, JournalEntry
 from flowfabric.model.record import Record
 
 _ANSWERS = (EntryState.OK, EntryState.FAILED)
-_STEP = (EntryKind.STEP, EntryKind.RETRYING)
+_STEP = (EntryKind.STEP, EntryKind.STARTED, EntryKind.RETRYING)
 _WAITS = (EntryKind.WAIT, EntryKind.WAITPOINT, EntryKind.ENDED)
 ASIDE: Final = (1 << 30) - 1  # in the place of a number, which no call ever has
 

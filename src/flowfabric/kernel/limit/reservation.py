@@ -34,6 +34,7 @@ from flowfabric.model.budget import (
     UsageOutcome,
 )
 from flowfabric.model.execution import Execution, Fence
+from flowfabric.model.record import replace
 
 SETTLE = "settle_budget"
 
@@ -67,12 +68,17 @@ class Reserve(ExecutionCommand[Reserved | HardBreach], frozen=True, kw_only=True
 
 
 class Settle(ExecutionCommand[UsageOutcome], frozen=True, kw_only=True):
-    """Replace a reservation by what was really spent."""
+    """Replace a reservation by what was really spent.
+
+    `is_carried`: with an entry of the journal, which must not fail because the reservation is over.
+    What was spent is charged then as if nothing had been reserved.
+    """
 
     budget_id: str
     fence: Fence
     hold_id: str
     amounts: Mapping[str, int]
+    is_carried: bool = False
 
     @property
     def hold_key(self) -> Key:
@@ -200,27 +206,31 @@ def settle(
         return Decision(known.outcome)
     if refusal is not None:
         return Decision(refusal)
-    if hold is None or lapsed(hold, command.fence.lease_epoch, at):
+    is_over = hold is None or _is_late(hold, command, at)
+    if is_over and not command.is_carried:
         name = f"hold {command.hold_id} of budget {command.budget_id}"
         return refuse(NotFound, f"{name}: settled, released or lapsed", entity="hold")
-    free = returned(budget, hold, at)
+    free = budget if hold is None else returned(budget, hold, at)
     if refusal := overflow(free, command.amounts):
-        return Decision(refusal)
+        if not command.is_carried:
+            return Decision(refusal)
+        command = replace(command, amounts={})  # more than any budget can count
     return _settled(execution, free, hold, ledger, command, at)
 
 
 def _settled(
     execution: Execution | None,
     free: Budget,
-    hold: HoldRow,
+    hold: HoldRow | None,
     ledger: Sequence[LedgerRow],
     command: Settle,
     at: Moment,
 ) -> Decision[UsageOutcome]:
     breach, spent = hard_breach(free, command.amounts), command.amounts
     if breach is not None:
+        promised = {} if hold is None or _is_late(hold, command, at) else hold.amounts
         spent = {
-            dimension: min(amount, hold.amounts.get(dimension, 0))
+            dimension: min(amount, promised.get(dimension, 0))
             for dimension, amount in command.amounts.items()
         }
     outcome, after, events = charged(free, spent, at)
@@ -230,10 +240,20 @@ def _settled(
     until = at.now + limits.DEDUP_TTL_MS_DEFAULT
     told = DedupRow(*command.seen_under, outcome, until)
     lines = entered(free, ledger, command.execution_id, spent)
+    held = () if hold is None else (hold,)
     decision: Decision[UsageOutcome] = Decision(
-        outcome, with_holdings(execution, -1), None, events, (after, told, *lines), (hold,)
+        outcome,
+        with_holdings(execution, -1) if held else None,
+        None,
+        events,
+        (after, told, *lines),
+        held,
     )
     return decision if breach is None else failing(decision, execution, free, breach, at)
+
+
+def _is_late(hold: HoldRow, command: Settle, at: Moment) -> bool:
+    return lapsed(hold, command.fence.lease_epoch, at)
 
 
 def release_hold(

@@ -77,6 +77,8 @@ class SuspendExecution(ExecutionCommand[Suspended | AlreadyMet], frozen=True, kw
         need.signals.update(pending)
         if self.idempotency_key is not None:
             need.suspend_keys.add((self.execution_id, self.idempotency_key))
+        if self.entries is not None:
+            self.entries.needs(need)
 
 
 class Facts(Record, frozen=True):

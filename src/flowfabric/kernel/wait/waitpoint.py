@@ -44,6 +44,8 @@ class CreateWaitpoint(ExecutionCommand[WaitpointRow], frozen=True, kw_only=True)
         need.executions.add(self.execution_id)
         need.waits = True
         need.waitpoints.add((self.waitpoint_id,))
+        if self.entries is not None:
+            self.entries.needs(need)
 
 
 class CloseWaitpoint(ExecutionCommand[WaitpointRow], frozen=True, kw_only=True):

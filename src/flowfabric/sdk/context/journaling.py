@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable
 from datetime import datetime
-from typing import Any, Final, Literal, NoReturn, TypeAlias, TypeVar, cast, overload
+from typing import (
+    Any,
+    Concatenate,
+    Final,
+    Literal,
+    NoReturn,
+    ParamSpec,
+    TypeAlias,
+    TypeVar,
+    cast,
+    overload,
+)
 
 from flowfabric import limits
 from flowfabric.errors import InvalidInput
@@ -31,6 +42,7 @@ from flowfabric.sdk.journal.plan import plan_of_value
 from flowfabric.sdk.journal.scopes import check_step_name, own_scope
 from flowfabric.sdk.journal.steps import Stepper, SyncStepper, prepared
 
+P = ParamSpec("P")
 T = TypeVar("T")
 A = TypeVar("A")
 B = TypeVar("B")
@@ -127,6 +139,42 @@ class Journaling(JournalFacts):
         that no other system can see what it does.
         """
         return Stepper(self._journal)
+
+    @overload
+    def transaction(
+        self,
+        name: str,
+        pool: Any,
+        function: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]],
+        /,
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> Awaitable[T]: ...
+    @overload
+    def transaction(
+        self,
+        name: str,
+        pool: Any,
+        function: Callable[Concatenate[Any, P], T],
+        /,
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> Awaitable[T]: ...
+
+    def transaction(
+        self, name: str, pool: Any, function: Callable[..., Any], /, *args: Any, **kwargs: Any
+    ) -> Awaitable[Any]:
+        """Run a function in a transaction of your database, exactly once.
+
+            await ctx.transaction("debit", pool, debit, account, 20)
+
+        The function gets a connection as its first argument. The transaction is committed with the
+        record that it was done: in the database of the store, with the entry of the journal; in any
+        other, with a receipt (`ff db sql --receipts`). `pool`: an asyncpg or psycopg pool, a
+        SQLAlchemy engine, or a function that returns a new connection.
+        """
+        stepper = Stepper(self._journal).options(transaction=pool)
+        return stepper(name, function, *args, **kwargs)
 
     # As `asyncio.gather`: up to five are typed as a tuple, so that each keeps its type, and any
     # number of them as a list, which it is.
@@ -283,6 +331,34 @@ class SyncJournaling(JournalFacts):
     def step(self) -> SyncStepper:
         """Run a function and record what it returned: see `Context.step`."""
         return SyncStepper(self._journal)
+
+    @overload
+    def transaction(
+        self,
+        name: str,
+        pool: Any,
+        function: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]],
+        /,
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> T: ...
+    @overload
+    def transaction(
+        self,
+        name: str,
+        pool: Any,
+        function: Callable[Concatenate[Any, P], T],
+        /,
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> T: ...
+
+    def transaction(
+        self, name: str, pool: Any, function: Callable[..., Any], /, *args: Any, **kwargs: Any
+    ) -> Any:
+        """Run a function in a transaction of your database: see `Context.transaction`."""
+        stepper = SyncStepper(self._journal).options(transaction=pool)
+        return stepper(name, function, *args, **kwargs)
 
     @overload
     def gather(self, one: Work[A], /) -> tuple[A]: ...

@@ -15,12 +15,14 @@ from flowfabric.ids import new_secret_id
 from flowfabric.kernel.journal.lookup import Asked
 from flowfabric.model.budget import HardBreach, Reserved, UsageOutcome
 from flowfabric.model.checks import check_name
-from flowfabric.model.journal import EntryKind
+from flowfabric.model.journal import Checkpointed, EntryKind, NewEntry, Settlement
 from flowfabric.model.limit_checks import check_amounts
 from flowfabric.model.results import Claimed
 from flowfabric.sdk.durations import Duration, to_ms
-from flowfabric.sdk.errors import BudgetExceeded, JournaledCallError, Stopped
+from flowfabric.sdk.errors import JournaledCallError, Stopped
+from flowfabric.sdk.journal.failures import exceeded
 from flowfabric.sdk.journal.journal import Journal
+from flowfabric.sdk.journal.outbox import Outbox
 from flowfabric.sdk.journal.scopes import Scope, name_with, own_scope
 
 _LOGGER = logging.getLogger("flowfabric.task")
@@ -123,12 +125,23 @@ class Hold:
     def _was_settled(self) -> bool:
         return self._asked is not None and self._asked.answer is not None
 
-    def _note(self) -> None:
-        """Record that it is settled. A handler without steps has no journal to record it in."""
-        if self._scope is not None and self._asked is not None:
-            journal = self._scope.journal
-            if journal.outbox.count:
-                journal.add(self._key, self._asked.number, kind=EntryKind.SPEND)
+    async def _settle_with_entry(self, asked: Asked, outbox: Outbox) -> None:
+        """Charge it with the entry that says so: a crash cannot come between the two."""
+        amounts = self.reserved | self._actual
+        entry = NewEntry(
+            position=0,
+            key=self._key,
+            kind=EntryKind.SPEND,
+            asked=asked.number,
+            began_at=max(0, self._owner.journal.owner.now_ms()),
+            settles=(Settlement(self.budget, self._hold_id, amounts),),
+        )
+        reply = await outbox.carry([entry], self._checkpoint)
+        self.outcome = reply.outcomes[-1] if reply.outcomes else None
+
+    async def _checkpoint(self, entries: tuple[NewEntry, ...]) -> Checkpointed:
+        handle = self._owner.claimed.handle
+        return await self._owner.ask(lambda engine: engine.checkpoint(handle, entries=entries))
 
     async def _reserve(self) -> None:
         if self._held is not None:
@@ -172,6 +185,20 @@ class Hold:
         )
 
     async def _settle(self) -> None:
+        scope, asked = self._scope, self._asked
+        if scope is not None and asked is not None and scope.journal.outbox.count:
+            await self._settle_with_entry(asked, scope.journal.outbox)
+        else:  # a handler without steps has no journal
+            await self._settle_alone()
+        if isinstance(self.outcome, HardBreach):
+            _LOGGER.warning(
+                "budget %s: %s was used beyond what was reserved and allowed; the excess is not "
+                "counted",
+                self.budget,
+                self.outcome.dimension,
+            )
+
+    async def _settle_alone(self) -> None:
         handle, amounts = self._owner.claimed.handle, self.reserved | self._actual
         try:
             self.outcome = await self._owner.ask(
@@ -184,14 +211,6 @@ class Hold:
                 raise
             # It has expired: the usage is reported like any other.
             self.outcome = await self._settle_late(amounts)
-        self._note()
-        if isinstance(self.outcome, HardBreach):
-            _LOGGER.warning(
-                "budget %s: %s was used beyond what was reserved and allowed; the excess is not "
-                "counted",
-                self.budget,
-                self.outcome.dimension,
-            )
 
     async def _settle_late(self, amounts: Mapping[str, int]) -> UsageOutcome:
         usage = Usage(custom=amounts, dedup_key=f"hold:{self._hold_id}")
@@ -238,16 +257,3 @@ class SyncSpend(Hold):
         except Stopped:
             if error is None:
                 raise
-
-
-def exceeded(budget: str, breach: HardBreach, amounts: Mapping[str, int]) -> BudgetExceeded:
-    """A refused reservation as the handler sees it."""
-    name = breach.dimension
-    return BudgetExceeded(
-        f"{budget}: {name} {breach.current_usage} of {breach.hard_limit} is used or reserved, "
-        f"{amounts.get(name, 0)} more were asked for",
-        budget=budget,
-        dimension=name,
-        current_usage=breach.current_usage,
-        hard_limit=breach.hard_limit,
-    )

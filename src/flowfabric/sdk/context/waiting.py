@@ -134,7 +134,7 @@ class WaitCall:
     @property
     def is_beside_others(self) -> bool:
         """Whether other parts of the handler may run meanwhile, or did when it began."""
-        if self._scope is not self._journal.root or self._journal.branches:
+        if self._scope.owner != self._journal.root.owner or self._journal.branches:
             return True
         return self._began is not None and self._began.refers_to is None
 

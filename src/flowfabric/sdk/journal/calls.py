@@ -6,30 +6,42 @@ import asyncio
 import logging
 from collections.abc import Callable, Generator
 from contextvars import copy_context
-from queue import SimpleQueue
-from typing import Any, Final, Generic, NoReturn, Protocol, TypeVar
+from typing import Any, Final, Generic, NoReturn, TypeVar
 
 import msgspec
 
 from flowfabric.clock import monotonic
+from flowfabric.errors import InvalidInput
 from flowfabric.kernel.journal.lookup import Asked
-from flowfabric.limits import JSON_DEPTH_MAX
-from flowfabric.model.journal import EntryError, EntryKind, EntryState, JournalEntry
-from flowfabric.model.nesting import is_too_deep
+from flowfabric.model.journal import (
+    EntryError,
+    EntryKind,
+    EntryState,
+    JournalEntry,
+    NewEntry,
+    Settlement,
+)
 from flowfabric.sdk import codec
 from flowfabric.sdk.durations import span, to_datetime
 from flowfabric.sdk.errors import Parked
+from flowfabric.sdk.journal import once
+from flowfabric.sdk.journal.bodies import Bodies, InThisThread, InThreads
 from flowfabric.sdk.journal.failures import (
+    UNAFFORDABLE,
     TimedOut,
     Unrecordable,
     pause_ms,
     raised,
     recorded,
+    unaffordable,
 )
-from flowfabric.sdk.journal.journal import Failure, Journal
-from flowfabric.sdk.journal.plan import Plan, settled
+from flowfabric.sdk.journal.journal import Failure
+from flowfabric.sdk.journal.paying import Bill, Unaffordable
+from flowfabric.sdk.journal.plan import Plan
+from flowfabric.sdk.journal.results import encoded
 from flowfabric.sdk.journal.room import Waiter
 from flowfabric.sdk.journal.scopes import PLACE, Scope, StepInfo
+from flowfabric.sdk.journal.transactions import Session
 
 _LOGGER = logging.getLogger("flowfabric.task")
 _IN_PLACE_MS: Final = 5_000  # a longer pause between two tries frees the worker
@@ -37,84 +49,26 @@ _DUE: Final[msgspec.json.Decoder[int]] = msgspec.json.Decoder(int)
 T = TypeVar("T")
 
 
-class Bodies(Protocol):
-    """Where plain functions run."""
-
-    async def run(self, function: Callable[[], Any]) -> Any:
-        """The result of a function that may block."""
-        ...
-
-
-class InThreads:
-    """In threads of the worker: an async handler must not be blocked, and a try that takes too long
-    is left to itself."""
-
-    def __init__(self, journal: Journal) -> None:
-        self._threads = journal.owner.bodies
-
-    async def run(self, function: Callable[[], Any]) -> Any:
-        """In any of them."""
-        return await _elsewhere(self._threads.run, function)
-
-
-class InThisThread:
-    """In the thread of a sync handler, which waits for work while the loop decides."""
-
-    def __init__(self) -> None:
-        self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
-
-    async def run(self, function: Callable[[], Any]) -> Any:
-        """In the thread that serves."""
-        return await _elsewhere(self._jobs.put, function)
-
-    def serve(self, operation: Any, loop: asyncio.AbstractEventLoop) -> Any:
-        """Run a coroutine on the loop, and here what it wants to be run here."""
-        future = asyncio.run_coroutine_threadsafe(operation, loop)
-        future.add_done_callback(lambda _: self._jobs.put(None))
-        while (job := self._jobs.get()) is not None:
-            job()
-        return future.result()
-
-
-async def _elsewhere(start: Callable[[Callable[[], None]], None], function: Any) -> Any:
-    """The result of a function that another thread runs."""
-    loop = asyncio.get_running_loop()
-    done: asyncio.Future[Any] = loop.create_future()
-
-    def settle(outcome: Any, error: BaseException | None) -> None:
-        if done.done():
-            return  # nothing waits for it any more
-        if error is None:
-            done.set_result(outcome)
-        else:
-            done.set_exception(error)
-
-    def job() -> None:
-        outcome, error = None, None
-        try:
-            outcome = function()
-        except BaseException as problem:  # noqa: BLE001 - it belongs to the one that waits
-            error = problem
-            if isinstance(problem, StopIteration):  # no future takes it
-                error = RuntimeError("the step raised StopIteration")
-        try:
-            loop.call_soon_threadsafe(settle, outcome, error)
-        except RuntimeError:  # the loop is closed: this thread outlived its worker
-            return
-
-    start(job)
-    return await done
-
-
 class StepCall(Generic[T]):
     """A call of a step that has its key, and runs when it is awaited."""
 
-    __slots__ = ("_is_used", "args", "asked", "digest", "journal", "key", "kwargs", "plan")
+    __slots__ = (
+        "_is_used",
+        "args",
+        "asked",
+        "digest",
+        "journal",
+        "key",
+        "kwargs",
+        "plan",
+        "scope",
+    )
 
     def __init__(
         self, scope: Scope, plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> None:
         self._is_used = True  # until it is complete
+        self.scope = scope
         self.journal = scope.journal
         self.plan = plan
         self.args = args
@@ -122,6 +76,8 @@ class StepCall(Generic[T]):
         key = scope.key(plan.name, plan.key, plan.was)
         self.key = key.now
         self.digest = plan.digest(args, kwargs)
+        if plan.asks:  # a recorded step needs its answer no more
+            self.journal.pass_over(once.question_of(self.journal, self.key))
         self.asked: Asked = self.journal.ask(
             scope,
             key.now,
@@ -163,9 +119,10 @@ class StepCall(Generic[T]):
     ) -> NoReturn:
         """The failure as the handler gets it, in every run."""
         exception = raised(self.plan, self.key, error)
-        number = self.asked.number
-        failure = Failure(self.key, number, self.digest, error, tries, exception)
-        self.journal.failed(failure)
+        if not self.plan.is_once or error.category == UNAFFORDABLE:  # it began: it stays failed
+            number = self.asked.number
+            failure = Failure(self.key, number, self.digest, error, tries, exception)
+            self.journal.failed(failure)
         raise exception from cause
 
     def drop(self) -> None:
@@ -186,65 +143,169 @@ async def perform(call: StepCall[T], bodies: Bodies) -> T:
     """Make a call that has no answer yet, and record how it ended."""
     call.journal.performing += 1
     try:
-        if call.plan.has_effects:
-            await call.journal.barrier(call.key)
-        return await _perform(call, bodies)
+        return await _begin(call, bodies)
     finally:
         call.journal.performing -= 1
 
 
-async def _perform(call: StepCall[T], bodies: Bodies) -> T:
-    """Try the function as often as it may."""
-    journal, plan, number = call.journal, call.plan, call.asked.number
-    began = monotonic()
+async def _begin(call: StepCall[T], bodies: Bodies) -> T:
+    """What must be so before the function begins."""
+    journal, plan = call.journal, call.plan
+    if plan.is_once and once.is_begun(call.asked):
+        return await _told(call)
+    if plan.has_effects and not plan.is_once:
+        await journal.barrier(call.key)
     tries = await _tries_before(call)
+    bill = await _reserved(call) if plan.spend else None
+    if plan.is_once:
+        once.note_start(journal, call.key, call.asked, call.digest)
+        await journal.barrier(call.key)
+    try:
+        return await _perform(call, bodies, tries, bill)
+    except (asyncio.CancelledError, InvalidInput):
+        if bill is not None:
+            await bill.release()
+        raise
+
+
+async def _reserved(call: StepCall[Any]) -> Bill:
+    """What the step is about to spend."""
+    bill = Bill(call.journal.owner, call.plan)
+    try:
+        await bill.reserve()
+    except Unaffordable as error:
+        kept = unaffordable(call.key, error)
+        number, digest = call.asked.number, call.digest
+        call.journal.add(call.key, number, state=EntryState.FAILED, digest=digest, error=kept)
+        call.raise_failure(kept, 1)
+    return bill
+
+
+async def _told(call: StepCall[T]) -> T:
+    """An earlier run began it: how it ended, as far as that can be known."""
+    number, digest = call.asked.number, call.digest
+    answer = await once.outcome(call.journal, call.scope, call.key, call.plan)
+    if isinstance(answer, EntryError):
+        state = EntryState.FAILED
+        call.journal.add(call.key, number, state=state, digest=digest, error=answer)
+        call.raise_failure(answer, 1)
+    is_secret = call.plan.is_secret
+    call.journal.add(call.key, number, value=answer, digest=digest, is_secret=is_secret)
+    value: T = call.plan.decoder.decode(answer)
+    return value
+
+
+class _Try:
+    """One try of a call, as far as its success is recorded. Implements
+    `transactions.Recording`."""
+
+    def __init__(self, call: StepCall[Any], tries: int, began: float, bill: Bill | None) -> None:
+        self._call = call
+        self._tries = tries
+        self._began = began
+        self._bill = bill
+        self._settles: tuple[Settlement, ...] = ()
+        self.journal = call.journal
+        self.key = call.key
+        self.digest = call.digest
+
+    def encoded(self, value: Any) -> tuple[Any, bytes]:
+        """A result as later runs see it, and how it is recorded."""
+        call = self._call
+        most = call.journal.owner.payload_bytes_max
+        value, data = encoded(call.plan, call.key, value, most)
+        self._charge(value)
+        return value, data
+
+    def decoded(self, data: bytes) -> Any:
+        """A result that is recorded already."""
+        value = self._call.plan.decoder.decode(data)
+        self._charge(value)
+        return value
+
+    def _charge(self, value: Any) -> None:
+        if self._bill is None:
+            return
+        try:
+            self._settles = self._bill.spent(value)
+        except Exception as error:
+            raise Unrecordable(f"actual: {type(error).__name__}: {error}") from error
+
+    def entry(self, value: Any, data: bytes) -> NewEntry:
+        """The entry of a success."""
+        call = self._call
+        return call.journal.entry(
+            call.key,
+            call.asked.number,
+            kind=call.plan.kind,
+            value=data,
+            digest=call.digest,
+            tries=self._tries,
+            began=self._began,
+            is_secret=call.plan.is_secret,
+            settles=self._settles,
+        )
+
+
+async def _perform(call: StepCall[T], bodies: Bodies, tries: int, bill: Bill | None) -> T:
+    """Try the function as often as it may. `tries`: how often it was tried by an earlier run."""
+    journal, plan = call.journal, call.plan
+    began = monotonic()
     while True:
         tries += 1
         journal.check_lease()
+        made = _Try(call, tries, began, bill)
+        session = None if plan.pool is None else Session(plan.pool, made)
         try:
-            value, data = await _tried(call, bodies, tries)
-        except Exception as error:  # noqa: BLE001 - whatever a step raises is recorded
-            pause = pause_ms(plan, error, tries)
-            if pause is not None:
+            value, data = await _tried(call, bodies, tries, made, session)
+        except Exception as error:
+            if session is not None and session.is_committed:
+                value, data = session.value, session.data  # it ended before its time did
+            elif session is not None and error is session.refusal:
+                raise
+            else:
+                if (pause := pause_ms(plan, error, tries)) is None:
+                    _fail(call, tries, began, bill, error)
                 await _pause(call, tries, pause, error)
                 continue
-            kept = recorded(plan, error)
-            journal.add(
-                call.key,
-                number,
-                kind=plan.kind,
-                state=EntryState.FAILED,
-                digest=call.digest,
-                error=kept,
-                tries=tries,
-                began=began,
-            )
-            call.raise_failure(kept, tries, error)
-        journal.add(
-            call.key,
-            number,
-            kind=plan.kind,
-            value=data,
-            digest=call.digest,
-            tries=tries,
-            began=began,
-            is_secret=plan.is_secret,
-        )
-        await journal.outbox.room()
+        if session is None or not session.is_recorded:
+            journal.put(made.entry(value, data))
+            await journal.outbox.room()
         return value
 
 
-async def _tried(call: StepCall[T], bodies: Bodies, tries: int) -> tuple[T, bytes]:
+def _fail(
+    call: StepCall[Any], tries: int, began: float, bill: Bill | None, error: Exception
+) -> NoReturn:
+    """The last try failed."""
+    kept = recorded(call.plan, error)
+    call.journal.add(
+        call.key,
+        call.asked.number,
+        kind=call.plan.kind,
+        state=EntryState.FAILED,
+        digest=call.digest,
+        error=kept,
+        tries=tries,
+        began=began,
+        settles=() if bill is None else bill.unspent(),
+    )
+    call.raise_failure(kept, tries, error)
+
+
+async def _tried(
+    call: StepCall[T], bodies: Bodies, tries: int, made: _Try, session: Session | None
+) -> tuple[T, bytes]:
     """One try: the result, and how it is recorded."""
     plan = call.plan
     info = StepInfo(call.journal, call.key, tries)
     if plan.timeout_s is None:
-        value = await _body(call, bodies, info)
+        value = await _body(call, bodies, info, session)
     else:
         limit = asyncio.timeout(plan.timeout_s)
         try:
             async with limit:
-                value = await _body(call, InThreads(call.journal), info)
+                value = await _body(call, InThreads(call.journal), info, session)
         except TimeoutError as error:
             if not limit.expired():
                 raise
@@ -252,45 +313,47 @@ async def _tried(call: StepCall[T], bodies: Bodies, tries: int) -> tuple[T, byte
                 _LOGGER.warning("%s: its thread goes on, its result is dropped", call.key)
             after = span(round(plan.timeout_s * 1000))
             raise TimedOut(f"the step took longer than {after}") from error
-    try:
-        data = codec.encode(value)
-    except codec.EncodeErrors as error:
-        detail = f"the result of {call.key} cannot be written as JSON: {error}"
-        raise Unrecordable(detail) from error
-    if len(data) > (most := call.journal.owner.payload_bytes_max):
-        detail = f"the result of {call.key} has {len(data)} bytes, which is over the limit {most}"
-        raise Unrecordable(detail, size=len(data), limit=most)
-    if is_too_deep(data):
-        raise Unrecordable(f"the result of {call.key} nests deeper than {JSON_DEPTH_MAX} levels")
-    try:
-        return settled(plan, value, data), data
-    except codec.DecodeErrors as error:
-        detail = f"the result of {call.key} is not of the annotated type: {error}"
-        raise Unrecordable(detail) from error
+    if session is not None and session.is_committed:
+        return session.value, session.data
+    return made.encoded(value)
 
 
-async def _body(call: StepCall[Any], bodies: Bodies, info: StepInfo) -> Any:
+async def _body(
+    call: StepCall[Any], bodies: Bodies, info: StepInfo, session: Session | None
+) -> Any:
     """The function itself, or what a test has in its place."""
+
+    async def run() -> Any:
+        if session is None:
+            return await _call(call, bodies, info)
+        if call.plan.is_async:
+            return await session.run(lambda connection: _call(call, bodies, info, connection))
+        return await session.run_blocking(_in_place(call, info), bodies.run)
+
     around = call.journal.owner.around
-    if around is not None:
-        return await around(call, info, lambda: _call(call, bodies, info))
-    return await _call(call, bodies, info)
+    return await run() if around is None else await around(call, info, run)
 
 
-async def _call(call: StepCall[Any], bodies: Bodies, info: StepInfo) -> Any:
-    """Call the function; journaled calls inside of it are refused."""
+async def _call(call: StepCall[Any], bodies: Bodies, info: StepInfo, *first: Any) -> Any:
+    """Call the function; journaled calls inside of it are refused. `first`: what comes before its
+    arguments."""
     plan, args, kwargs = call.plan, call.args, call.kwargs
-    function = plan.function
     if not plan.is_async and not (plan.is_inline and isinstance(bodies, InThreads)):
-        context = copy_context()
-        context.run(PLACE.set, info)
-        return await bodies.run(lambda: context.run(function, *args, **kwargs))
+        function = _in_place(call, info)
+        return await bodies.run(lambda: function(*first))
     token = PLACE.set(info)
     try:
-        result = function(*args, **kwargs)
+        result = plan.function(*first, *args, **kwargs)
         return await result if plan.is_async else result
     finally:
         PLACE.reset(token)
+
+
+def _in_place(call: StepCall[Any], info: StepInfo) -> Callable[..., Any]:
+    """The plain function, in a thread that knows which step it is."""
+    context, function = copy_context(), call.plan.function
+    context.run(PLACE.set, info)
+    return lambda *first: context.run(function, *first, *call.args, **call.kwargs)
 
 
 async def _tries_before(call: StepCall[Any]) -> int:

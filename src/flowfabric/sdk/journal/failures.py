@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -13,17 +13,29 @@ from flowfabric import limits
 from flowfabric.ids import jitter
 from flowfabric.kernel.execution.retry import retry_delay_ms
 from flowfabric.model.attempt import FailureClass
+from flowfabric.model.budget import HardBreach
 from flowfabric.model.checks import clip_text
 from flowfabric.model.journal import EntryError
 from flowfabric.sdk import codec
-from flowfabric.sdk.errors import Fatal, ResultTooLarge, Retry, StepFailed
+from flowfabric.sdk.errors import (
+    BudgetExceeded,
+    Fatal,
+    ResultTooLarge,
+    Retry,
+    StepFailed,
+    StepInterrupted,
+)
+from flowfabric.sdk.journal.paying import Unaffordable
 from flowfabric.sdk.journal.plan import Plan
 
 TIMEOUT: Final = "timeout"
+UNAFFORDABLE: Final = BudgetExceeded.code  # no class of a step's own exceptions is called so
 _REASON_BYTES: Final = 16_384
 _NAMES_MAX: Final = 32
 _FRAMES: Final = 20
 _OWN_CODE: Final = os.path.dirname(__file__)  # noqa: PTH120 - compared with names of files
+_OWN: Final = {each.__name__: each for each in (ResultTooLarge, StepInterrupted)}
+_FIELDS: Final[msgspec.json.Decoder[dict[str, Any]]] = msgspec.json.Decoder(dict[str, Any])
 _ARGUMENTS: Final[msgspec.json.Decoder[list[Any]]] = msgspec.json.Decoder(list[Any])
 
 
@@ -67,19 +79,41 @@ def recorded(plan: Plan, error: Exception) -> EntryError:
         clip_text(_reason(error), _REASON_BYTES, field="reason"),
         names[:_NAMES_MAX],
         arguments,
-        isinstance(error, Fatal | Unrecordable),
+        plan.is_once or isinstance(error, Fatal | Unrecordable),
+    )
+
+
+def unaffordable(key: str, error: Unaffordable) -> EntryError:
+    """A refused reservation as its entry keeps it."""
+    told = exceeded(error.budget, error.breach, error.amounts)
+    arguments = codec.encode({**told.fields, "step": key}).decode()
+    return EntryError(UNAFFORDABLE, told.detail, (BudgetExceeded.__name__,), arguments)
+
+
+def exceeded(budget: str, breach: HardBreach, amounts: Mapping[str, int]) -> BudgetExceeded:
+    """A refused reservation as the handler sees it."""
+    name = breach.dimension
+    return BudgetExceeded(
+        f"{budget}: {name} {breach.current_usage} of {breach.hard_limit} is used or reserved, "
+        f"{amounts.get(name, 0)} more were asked for",
+        budget=budget,
+        dimension=name,
+        current_usage=breach.current_usage,
+        hard_limit=breach.hard_limit,
     )
 
 
 def raised(plan: Plan, key: str, error: EntryError) -> Exception:
     """A recorded failure as the handler gets it: a class that the step names in `raises`, or
     `StepFailed`."""
+    if error.category == UNAFFORDABLE and error.arguments is not None:
+        return BudgetExceeded(error.reason, **_FIELDS.decode(error.arguments))
     if error.arguments is not None:
         for name in error.names:
             if (kind := plan.raises.get(name)) is not None:
                 return kind(*_ARGUMENTS.decode(error.arguments))
     headline = error.reason.strip().partition("\n")[0]
-    kind_raised = ResultTooLarge if error.category == ResultTooLarge.__name__ else StepFailed
+    kind_raised = _OWN.get(error.category, StepFailed)
     return kind_raised(
         f"{key}: {headline}",
         step=key,

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from itertools import accumulate
-from typing import Any, Protocol
+from typing import Any, Protocol, TypedDict, Unpack
 from weakref import WeakSet
 
 from flowfabric import limits
@@ -23,6 +23,7 @@ from flowfabric.model.journal import (
     EntryState,
     JournalEntry,
     NewEntry,
+    Settlement,
 )
 from flowfabric.model.record import replace
 from flowfabric.model.suspension import ResumeInfo
@@ -79,6 +80,19 @@ class Owner(Sender, Protocol):
     def now_ms(self) -> int:
         """The store's clock, as far as the worker knows it."""
         ...
+
+
+class EntryFields(TypedDict, total=False):
+    """What an entry may have beside its key, its number and its times."""
+
+    kind: EntryKind
+    state: EntryState
+    value: bytes | None
+    digest: bytes | None
+    error: EntryError | None
+    tries: int
+    is_secret: bool
+    settles: tuple[Settlement, ...]
 
 
 class Failure:
@@ -244,6 +258,10 @@ class Journal:
         """The code had a call of this name here. In the thread of the scope."""
         self._lookup.remove(scope.path, scope.key(name).now)
 
+    def pass_over(self, key: str) -> None:
+        """An entry that later runs need not ask for. In the thread of the scope."""
+        self._lookup.has_entry(key)
+
     def _mismatch(self, found: Mismatch) -> JournalMismatch:
         entry = found.recorded
         said = {
@@ -295,38 +313,29 @@ class Journal:
     # --- what is added ---------------------------------------------------------------------------
 
     def add(
-        self,
-        key: str,
-        asked: int,
-        *,
-        kind: EntryKind = EntryKind.STEP,
-        state: EntryState = EntryState.OK,
-        value: bytes | None = None,
-        digest: bytes | None = None,
-        error: EntryError | None = None,
-        tries: int = 1,
-        began: float | None = None,
-        is_secret: bool = False,
+        self, key: str, asked: int, *, began: float | None = None, **fields: Unpack[EntryFields]
     ) -> None:
         """One more entry. `began`: of the call, on the monotonic clock."""
+        self.put(self.entry(key, asked, began=began, **fields))
+
+    def put(self, entry: NewEntry) -> None:
+        """One more entry, made before."""
+        self.outbox.put(entry)
+        self._bytes += len(entry.value or b"")
+
+    def entry(
+        self, key: str, asked: int, *, began: float | None = None, **fields: Unpack[EntryFields]
+    ) -> NewEntry:
+        """An entry of a call that ends now."""
         took_ms = 0 if began is None else max(0, int((monotonic() - began) * 1000))
-        self.outbox.put(
-            NewEntry(
-                position=0,
-                key=key,
-                kind=kind,
-                state=state,
-                asked=asked,
-                value=value,
-                digest=digest,
-                error=error,
-                tries=tries,
-                began_at=max(0, self.owner.now_ms() - took_ms),
-                took_ms=took_ms,
-                is_secret=is_secret,
-            )
+        return NewEntry(
+            position=0,
+            key=key,
+            asked=asked,
+            began_at=max(0, self.owner.now_ms() - took_ms),
+            took_ms=took_ms,
+            **fields,
         )
-        self._bytes += len(value or b"")
 
     async def barrier(self, key: str) -> None:
         """Nothing that others see begins before everything it may depend on is durable."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import inspect
 import typing
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from types import FunctionType
@@ -21,10 +21,13 @@ from flowfabric.model.shown import shown
 from flowfabric.sdk import codec
 from flowfabric.sdk.durations import Duration, to_ms
 from flowfabric.sdk.errors import InvalidTask
+from flowfabric.sdk.journal.paying import check_spend
 from flowfabric.sdk.journal.scopes import check_step_key, check_step_name
 from flowfabric.sdk.options import Backoff, retry_policy
+from flowfabric.stores.callers.pools import check_pool
 
 _COMPARES: Final = {"arguments": True, "name": False}
+_INTERRUPTED: Final = {"raise": False, "ask": True}
 _DIGEST_BYTES: Final = 8
 _PLAIN: Final[msgspec.json.Decoder[Any]] = msgspec.json.Decoder()
 # What JSON does not change. A float may be no number, which is written as null.
@@ -41,10 +44,20 @@ class StepKeywords(TypedDict, total=False):
     retry_on: Iterable[type[BaseException] | str]
     timeout: Duration | None
     effects: bool
+    once: bool
+    on_interrupted: str
     raises: Iterable[type[Exception]]
     compare: str
     secret: bool
+    spend: Mapping[str, Mapping[str, int]] | None
+    actual: Callable[[Any], Mapping[str, int]] | None
     was: str | None
+
+
+class EveryKeyword(StepKeywords, total=False):
+    """With the one that changes what the function is called with."""
+
+    transaction: Any
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,9 +68,16 @@ class StepOptions:
     name, instead of a number. `retries`, `backoff`, `retry_on`: as of a task, for the step alone.
     `timeout`: of one try. `effects`: whether another system can see what it does; False for a step
     that only reads, computes or asks, which then need not wait until earlier ones are durable.
+    `once`: the function begins at most once in a life of the execution; a step that was begun and
+    whose end is not known raises `StepInterrupted`. `on_interrupted`: `raise`, or `ask` to wait
+    until people tell what it returned.
     `raises`: exceptions that the handler gets as themselves. `compare`: `arguments`, or `name` for
     a step that may be found again with other arguments. `secret`: what it returns is shown in no
-    listing. `was`: the name it had before.
+    listing. `spend`: amounts by budget that are reserved before it begins, and charged with the
+    entry of its end: `{"gpt": {"tokens": 1000}}`. `actual`: the amounts that a result has cost, by
+    dimension; without it, those that were reserved. `transaction`: a pool, an engine, or a function
+    that returns a connection; the function of the step gets a connection as its first argument, in
+    a transaction that is committed with the record of its end. `was`: the name it had before.
     """
 
     name: str | None = None
@@ -67,12 +87,17 @@ class StepOptions:
     retry_on: Iterable[type[BaseException] | str] = ()
     timeout: Duration | None = None
     effects: bool = True
+    once: bool = False
+    on_interrupted: str = "raise"
     raises: Iterable[type[Exception]] = ()
     compare: str = "arguments"
     secret: bool = False
+    spend: Mapping[str, Mapping[str, int]] | None = None
+    actual: Callable[[Any], Mapping[str, int]] | None = None
+    transaction: Any = None
     was: str | None = None
 
-    def but(self, **changes: Unpack[StepKeywords]) -> StepOptions:
+    def but(self, **changes: Unpack[EveryKeyword]) -> StepOptions:
         """The same with some changed."""
         for name in changes.keys() - STEP_OPTION_NAMES:
             known = ", ".join(sorted(STEP_OPTION_NAMES))
@@ -89,6 +114,8 @@ class Plan:
     """How a step is run."""
 
     __slots__ = (
+        "actual",
+        "asks",
         "compares",
         "compares_closure",
         "decoder",
@@ -96,13 +123,16 @@ class Plan:
         "has_effects",
         "is_async",
         "is_inline",
+        "is_once",
         "is_secret",
         "key",
         "kind",
         "name",
+        "pool",
         "raises",
         "retry",
         "retry_on",
+        "spend",
         "timeout_s",
         "was",
     )
@@ -122,14 +152,40 @@ class Plan:
             None if options.timeout is None else to_ms(options.timeout, field="timeout") / 1000
         )
         self.has_effects = check_flag(options.effects, field="effects")
+        self.is_once = check_flag(options.once, field="once")
+        self.asks = _word(options.on_interrupted, _INTERRUPTED, "on_interrupted")
         self.is_secret = check_flag(options.secret, field="secret")
         self.raises = _exceptions(options.raises)
-        if options.compare not in _COMPARES:
-            words = ", ".join(_COMPARES)
-            detail = f"compare: {shown(options.compare, 80)} is not one of {words}"
-            raise InvalidInput(detail, field="compare")
-        self.compares = _COMPARES[options.compare]
+        self.spend = check_spend(options.spend, options.actual)
+        self.actual = options.actual
+        self.pool = options.transaction
+        if self.pool is not None:
+            check_pool(self.pool, is_async=self.is_async)
+        self.compares = _word(options.compare, _COMPARES, "compare")
         self.compares_closure = False  # of a function that is written where it is called
+        self._check_together()
+
+    def _check_together(self) -> None:
+        """Options that contradict each other."""
+        if self.is_once and self.retry is not None:
+            raise InvalidTask("once: a step that runs once has no retries", field="once")
+        if self.is_once and not self.has_effects:
+            detail = "once: a step without effects may run again; leave out effects=False"
+            raise InvalidTask(detail, field="once")
+        if self.is_once and self.pool is not None:
+            detail = "once: a transaction is done exactly once; leave out once=True"
+            raise InvalidTask(detail, field="once")
+        if self.pool is not None and not self.has_effects:
+            detail = "effects: a transaction has effects; leave out effects=False"
+            raise InvalidTask(detail, field="effects")
+        if self.asks and not self.is_once:
+            detail = 'on_interrupted: "ask" is for a step with once=True'
+            raise InvalidTask(detail, field="on_interrupted")
+
+    @property
+    def result_type(self) -> Any:
+        """The annotated type of its result; `Any` without one."""
+        return result_type(self.function)
 
     def digest(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes | None:
         """Of the arguments, or of what a function without any holds; None where that is no JSON."""
@@ -200,12 +256,19 @@ def result_decoder(function: Callable[..., Any]) -> msgspec.json.Decoder[Any]:
     notes = getattr(function, "__annotations__", None)
     if not notes or "return" not in notes:
         return _PLAIN
+    return codec.decoder_of(result_type(function), field=f"result of {function.__name__}")
+
+
+def result_type(function: Callable[..., Any]) -> Any:
+    """The annotation of what it returns."""
+    notes = getattr(function, "__annotations__", None)
+    if not notes or "return" not in notes:
+        return Any
     try:
-        hint = typing.get_type_hints(function, include_extras=True).get("return", Any)
+        return typing.get_type_hints(function, include_extras=True).get("return", Any)
     except NameError as error:
         detail = f"{function.__name__}: {error}; its types must be defined in its module"
         raise InvalidTask(detail, field=str(error.name)) from None
-    return codec.decoder_of(hint, field=f"result of {function.__name__}")
 
 
 def settled(plan: Plan, value: Any, data: bytes) -> Any:
@@ -229,6 +292,13 @@ def _content(cell: Any) -> Any:
         return cell.cell_contents
     except ValueError:  # not filled yet
         return None
+
+
+def _word(value: object, words: Mapping[str, bool], field: str) -> bool:
+    if isinstance(value, str) and value in words:
+        return words[value]
+    known = ", ".join(words)
+    raise InvalidInput(f"{field}: {shown(value, 80)} is not one of {known}", field=field)
 
 
 def _exceptions(kinds: object) -> dict[str, type[Exception]]:

@@ -4,13 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine
 from functools import update_wrapper
-from typing import Any, Generic, ParamSpec, TypeVar, Unpack, cast, overload
+from typing import (
+    Any,
+    Concatenate,
+    Generic,
+    ParamSpec,
+    Protocol,
+    TypeVar,
+    Unpack,
+    cast,
+    overload,
+)
 
 from flowfabric.sdk.errors import OutsideScope
 from flowfabric.sdk.journal.calls import StepCall
 from flowfabric.sdk.journal.journal import Journal
 from flowfabric.sdk.journal.plan import (
     NO_STEP_OPTIONS,
+    EveryKeyword,
     Plan,
     StepKeywords,
     StepOptions,
@@ -18,6 +29,7 @@ from flowfabric.sdk.journal.plan import (
     plan_of_call,
 )
 from flowfabric.sdk.journal.scopes import own_scope, scope_here
+from flowfabric.sdk.journal.transactions import plainly
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -61,6 +73,15 @@ class Step(Generic[P, R]):
         return f"<step {self.plan.name}>"
 
 
+class TransactionDecorator(Protocol):
+    """`@ff.step(transaction=pool)`: the first argument of the function is a connection, which
+    callers do not give."""
+
+    def __call__(self, function: Callable[Concatenate[Any, P], R], /) -> Step[P, R]:
+        """Make a step of a function."""
+        ...
+
+
 class StepDecorator:
     """`@ff.step` and `@ff.step(retries=3, timeout="30s")`; `StepOptions` says what each means."""
 
@@ -69,6 +90,10 @@ class StepDecorator:
 
     @overload
     def __call__(self, function: Callable[P, R], /) -> Step[P, R]: ...
+    @overload
+    def __call__(
+        self, function: None = None, /, *, transaction: Any, **options: Unpack[StepKeywords]
+    ) -> TransactionDecorator: ...
     @overload
     def __call__(
         self, function: None = None, /, **options: Unpack[StepKeywords]
@@ -83,6 +108,8 @@ class StepDecorator:
 def called(plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """A call that may be made anywhere: outside of handlers it is one of the plain function."""
     scope = scope_here(plan.name, has_key=plan.key is not None)
+    if scope is None and plan.pool is not None:
+        return plainly(plan.pool, plan.function, plan.is_async)(*args, **kwargs)
     if scope is None:
         return plan.function(*args, **kwargs)
     call: StepCall[Any] = StepCall(scope, plan, args, kwargs)
@@ -125,7 +152,7 @@ class Stepper:
         """The call, to be awaited. All keyword arguments are the function's."""
         return prepared(self._journal, plan_of_call(name, function, self._options), args, kwargs)
 
-    def options(self, **options: Unpack[StepKeywords]) -> Stepper:
+    def options(self, **options: Unpack[EveryKeyword]) -> Stepper:
         """With options: `await ctx.step.options(retries=3)("fetch", fetch, url)`."""
         return Stepper(self._journal, self._options.but(**options))
 
@@ -166,6 +193,6 @@ class SyncStepper:
         """A call that is not made yet, for `ctx.gather`."""
         return prepared(self._journal, plan_of_call(name, function, self._options), args, kwargs)
 
-    def options(self, **options: Unpack[StepKeywords]) -> SyncStepper:
+    def options(self, **options: Unpack[EveryKeyword]) -> SyncStepper:
         """With options: see `Stepper.options`."""
         return SyncStepper(self._journal, self._options.but(**options))

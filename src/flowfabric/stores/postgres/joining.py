@@ -15,6 +15,11 @@ from flowfabric.stores.base import StoreConflict
 from flowfabric.stores.postgres.faults import DRIVER_ERRORS, fault
 
 _SAVEPOINT: Final = "flowfabric"
+# Which server, which of its databases, and which tables the search_path leads to.
+WHERE: Final = (
+    "SELECT extract(epoch FROM pg_postmaster_start_time())::text, oid::text, "
+    "to_regclass('ff_exec_core')::oid::text FROM pg_database WHERE datname = current_database()"
+)
 _NO_TRANSACTION: Final = (
     "it has no open transaction; begin one, so that the work and your own rows commit together"
 )

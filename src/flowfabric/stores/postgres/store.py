@@ -19,7 +19,7 @@ from flowfabric.stores.postgres.connections import Borrowed, Connections
 from flowfabric.stores.postgres.declared import declared_schema, schema_of
 from flowfabric.stores.postgres.faults import DRIVER_ERRORS, fault
 from flowfabric.stores.postgres.hints import CHANNEL, NOTIFY, ListenHints, payload_of
-from flowfabric.stores.postgres.joining import joined
+from flowfabric.stores.postgres.joining import WHERE, joined
 from flowfabric.stores.postgres.schema import (
     applied_migrations,
     apply_migrations,
@@ -169,6 +169,17 @@ class PostgresStore:
             if topics:
                 await mine.fetch(NOTIFY, CHANNEL, payload_of(topics, origin=""))
         return result
+
+    async def shares(self, connection: Any) -> bool:
+        """Whether both sides name the same server, database and table. A restart in between looks
+        like another server, so a difference is looked at twice."""
+        async with joined(connection) as mine:
+            for _ in range(2):
+                theirs = [tuple(row) for row in await mine.fetch(WHERE)]
+                async with self._connections().one() as own:
+                    if theirs == [tuple(row) for row in await own.fetch(WHERE)]:
+                        return True
+        return False
 
     async def read(self, work: Callable[[Reader], Awaitable[T]]) -> T:
         """Reads on a pooled connection; each statement sees the committed state. A conflict is

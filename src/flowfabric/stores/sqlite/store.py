@@ -155,6 +155,10 @@ class SqliteStore:
         """There is no transaction of a caller's own to join."""
         raise refuse_join(self.family)
 
+    async def shares(self, connection: object) -> bool:
+        """No connection can be joined."""
+        return False
+
     async def read(self, work: Callable[[Reader], Awaitable[T]]) -> T:
         """Run reads in a reader thread; each statement sees the committed state."""
         self._start()

@@ -340,10 +340,15 @@ async def spawn_children(unit: Unit, command: SpawnChildren) -> Spawned | Refuse
     decision = spawn(parent, graph.flow(flow_id), row, created, command, view.at)
     if command.entries is not None and not isinstance(decision.reply, Refused):
         ids = decision.reply.execution_ids
-        journaled = await journal.decided(unit, with_children(command.entries, ids))
-        if isinstance(journaled.reply, Refused):
-            return journaled.reply
-        view.apply(None, journaled)
+        filled = with_children(command.entries, ids)
+        recorded = journal.taken(unit, filled, await journal.decided(unit, filled))
+        if isinstance(recorded, Refused):
+            return recorded
+        if recorded.outcomes:  # which has changed the parent, or even ended it
+            parent = graph.execution(command.execution_id)
+            if isinstance(parent, Refused):
+                return parent
+            decision = spawn(parent, graph.flow(flow_id), row, created, command, view.at)
     reply = graph.apply(decision, parent)
     if not isinstance(reply, Refused):
         for child, new in zip(children, created, strict=True):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from flowfabric.engine.unit.commands.limits import settle_now
 from flowfabric.engine.unit.corrupt import readable
 from flowfabric.engine.unit.handlers import handles
 from flowfabric.engine.unit.unit import Unit
@@ -19,6 +20,7 @@ from flowfabric.kernel.journal.chapter import (
 )
 from flowfabric.kernel.journal.checkpoint import Checkpoint, checkpoint
 from flowfabric.kernel.journal.fork import Fork
+from flowfabric.model.budget import Ok, UsageOutcome
 from flowfabric.model.event import OperatorEventType
 from flowfabric.model.execution import Execution
 from flowfabric.model.journal import Checkpointed, Continued, EntryRow, Forked
@@ -34,7 +36,33 @@ _CHILDREN_AT_ONCE: Final = 500
 @handles(Checkpoint)
 async def record(unit: Unit, command: Checkpoint) -> Checkpointed | Refused:
     """By the owner of the lease."""
-    return unit.view.apply(None, await decided(unit, command), command)
+    return taken(unit, command, await decided(unit, command))
+
+
+def taken(
+    unit: Unit, command: Checkpoint, decision: Decision[Checkpointed]
+) -> Checkpointed | Refused:
+    """The entries join the batch, and the reservations that end with them are settled: all or
+    none. Entries that were there were charged when they came."""
+    settlements = command.settlements
+    if not settlements or isinstance(decision.reply, Refused):
+        return unit.view.apply(None, decision, command)
+    budgets, outcomes = unit.limits.budgets, list[UsageOutcome]()
+    for _, each in settlements:
+        if isinstance(budget := budgets.get(each.budget_id), Refused):
+            return budget
+    fresh = {row.position for row in decision.saves if isinstance(row, EntryRow)}
+    reply = unit.view.apply(None, decision, command)
+    for position, each in settlements:
+        if position in fresh:
+            outcome = settle_now(unit, each)
+            if isinstance(outcome, Refused):
+                break  # a budget before it has failed the execution, which gives back the rest
+            outcomes.append(outcome)
+        else:
+            seen = budgets.seen(each.seen_under)
+            outcomes.append(Ok() if seen is None else seen.outcome)
+    return reply if isinstance(reply, Refused) else replace(reply, outcomes=tuple(outcomes))
 
 
 async def recorded_waitpoint(unit: Unit, command: Checkpoint) -> WaitpointRow | Refused:

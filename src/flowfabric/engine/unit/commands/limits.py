@@ -119,6 +119,11 @@ async def reserve(unit: Unit, command: reservation.Reserve) -> Reserved | HardBr
 @handles(reservation.Settle)
 async def settle(unit: Unit, command: reservation.Settle) -> UsageOutcome | Refused:
     """By the owner of the lease."""
+    return settle_now(unit, command)
+
+
+def settle_now(unit: Unit, command: reservation.Settle) -> UsageOutcome | Refused:
+    """Alone, or with an entry of the journal."""
     budgets, execution = unit.limits.budgets, unit.view.execution(command.execution_id)
     budget, hold = budgets.get(command.budget_id), budgets.hold(command.hold_key)
     if isinstance(budget, Refused):

@@ -25,9 +25,12 @@ async def suspend_execution(
     if command.entries is None or not decision.saves:  # refused, or a repeated call
         return unit.view.apply(execution, decision, command, ends_wait=True)
     journaled = await journal.decided(unit, command.entries, command.suspension_id)
-    if isinstance(journaled.reply, Refused):
-        return journaled.reply
-    unit.view.apply(None, journaled)
+    recorded = journal.taken(unit, command.entries, journaled)
+    if isinstance(recorded, Refused):
+        return recorded
+    if recorded.outcomes:  # which has changed the execution, or even ended it
+        execution = unit.view.execution(command.execution_id)
+        decision = suspend.suspend(execution, waits.facts_for(command), command, unit.view.at)
     return unit.view.apply(execution, decision, command, ends_wait=True)
 
 
@@ -49,7 +52,14 @@ async def create_waitpoint(
             return journaled.reply
         if not journaled.saves:  # a repeated call: its entry names the waitpoint that it made
             return await journal.recorded_waitpoint(unit, command.entries)
-        unit.view.apply(None, journaled)
+        recorded = journal.taken(unit, command.entries, journaled)
+        if isinstance(recorded, Refused):
+            return recorded
+        if recorded.outcomes:  # which has changed the execution, or even ended it
+            execution = unit.view.execution(command.execution_id)
+            decision = waitpoint.create_waitpoint(
+                execution, known, waits.signing_key, command, unit.view.at
+            )
     return unit.view.apply(execution, decision, command, ends_wait=True)
 
 

@@ -1,0 +1,1 @@
+"""Databases of callers: transactions on their own pools, and receipts in their own tables."""
