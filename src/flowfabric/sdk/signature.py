@@ -49,7 +49,7 @@ class Signature:
         """The given arguments by name; a missing, unknown or doubled one is named."""
         if len(args) > len(self._positional):
             takes = f"{len(self._positional)} positional arguments, {len(args)} were given"
-            raise self._wrong("args", f"takes {takes}")
+            raise self._wrong("", f"takes {takes}")
         bound: dict[str, Any] = {}
         for at, value in enumerate(args):
             bound[self._positional[at]] = value

@@ -109,7 +109,11 @@ class JournalFacts:
         """What ends the chapter, once the arguments are checked."""
         journal, signature = self._journal, self._owner.task.signature
         scope = own_scope("continue_as_new", journal)
-        arguments = signature.encode(signature.bind(args, kwargs))
+        try:
+            arguments = signature.encode(signature.bind(args, kwargs))
+        except InvalidInput as error:
+            error.fields["field"] = error.fields.get("field") or "args"
+            raise
         names = sorted(task.get_name() for task in journal.branches)
         if names or scope is not journal.root:
             running = ", ".join(names) or scope.path
