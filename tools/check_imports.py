@@ -63,6 +63,7 @@ ALLOWED: dict[str, set[str]] = {
         "api",
         "assemble",
         "kernel.journal.lookup",
+        "kernel.wait.condition",
         "kernel.execution.retry",
         "stores.callers",
     }

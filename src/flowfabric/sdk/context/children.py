@@ -158,11 +158,12 @@ class Family:
                 each.ids = loop.create_future()
                 self._waiting.append(each)
         ids: list[str] = []
+        # Recorded children of a fork belong to the execution whose journal was copied.
+        is_fork = self._owner.claimed.forked_from is not None
         for each in spawns:
-            own = await each.ids if each.ids is not None else _recorded(each)
-            # Those of a fork belong to the execution whose journal was copied.
-            self.ends.know(own, is_own=each.ids is not None)
-            ids += own
+            found = await each.ids if each.ids is not None else _recorded(each)
+            self.ends.know(found, is_own=each.ids is not None or not is_fork)
+            ids += found
         return ids
 
     def _begin(self) -> None:
