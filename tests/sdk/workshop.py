@@ -14,8 +14,9 @@ WAIT_S = 60.0  # longer than any of these ever takes; reached only by a bug
 
 @asynccontextmanager
 async def working(fabric: Fabric, **settings: Any) -> AsyncIterator[Worker]:
-    """Run a worker while the block runs, then drain it."""
-    worker = Worker(fabric, **{"poll_interval": "50ms", **settings})
+    """Run a worker while the block runs, then drain it. Handlers that wait are called again: what
+    is kept in memory hides what a journal lacks."""
+    worker = Worker(fabric, **{"poll_interval": "50ms", "warm": 0, **settings})
     running = asyncio.create_task(worker.run(handle_signals=False))
     try:
         yield worker

@@ -125,6 +125,7 @@ class Hand:
             lease_ttl=lease_ttl,
             poll_interval="1d",
             drain_timeout=0,
+            warm=0,
         )
         self.line = line
         self.is_dead = False

@@ -38,6 +38,9 @@ def add_arguments(parser: FfParser) -> None:
     parser.add_argument(
         "--drain-timeout", type=values.duration_ms, metavar="TIME", help="to finish when stopped"
     )
+    parser.add_argument(
+        "--warm", type=values.number, metavar="N", help="waiting handlers kept in memory"
+    )
     parser.add_argument("--quiet", action="store_true", help="log warnings only")
     parser.add_argument(
         "--log-format", choices=("text", "json"), default="text", help="for people or machines"
@@ -62,6 +65,7 @@ async def worker(call: Call) -> Exit:
         "concurrency": arguments.concurrency,
         "lease_ttl": _seconds(arguments.lease_ttl),
         "drain_timeout": _seconds(arguments.drain_timeout),
+        "warm": arguments.warm,
     }
     chosen = Worker(app, **{name: value for name, value in options.items() if value is not None})
     write_logs(call.terminal.err, level=_level(call), form=arguments.log_format)

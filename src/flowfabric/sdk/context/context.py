@@ -43,6 +43,11 @@ class Owner(Suspender, Parent, Emitter, JournalOwner, Protocol):
         """Whether the lease is lost."""
         ...
 
+    @property
+    def is_suspended(self) -> bool:
+        """Whether the handler itself has let go of the lease, to wait."""
+        ...
+
     async def report_progress(self, percent: int | None, message: str | None) -> None:
         """Record progress."""
         ...
@@ -166,6 +171,12 @@ class ExecutionFacts:
         """Whether the execution was cancelled or its lease lost: anything the handler still does
         will not count."""
         return self._owner.is_stopped
+
+    @property
+    def is_leaving(self) -> bool:
+        """Whether the handler ends because it waits, in a `finally` block or a context manager:
+        what is made again when it is called again need not be undone."""
+        return self._owner.is_suspended
 
     def raise_if_cancelled(self) -> None:
         """End the handler if its work no longer counts. Call it between steps."""

@@ -18,7 +18,7 @@ from flowfabric.model.record import Record, to_json
 from flowfabric.model.results import Outcome
 from flowfabric.model.state import PublicState
 from flowfabric.model.suspension import ResumeCause, ResumeInfo
-from flowfabric.sdk.errors import RunCancelled, RunError, RunExpired, RunFailed, Suspension
+from flowfabric.sdk.errors import RunCancelled, RunError, RunExpired, RunFailed
 from flowfabric.sdk.journal.interruption import interruptible
 from flowfabric.sdk.journal.journal import Journal
 from flowfabric.sdk.journal.room import Waiter
@@ -130,7 +130,10 @@ class EndsCall:
         is_alone = self._scope is self._journal.root and not self._journal.branches
         if is_alone and timeout_ms is None and self._ends.is_all(missing):
             await interruptible(owner, owner.wait_children())
-            raise Suspension(owner.claimed.execution_id)
+            await owner.park()  # raises where the handler is not kept: it ends here
+            found = await self._read(missing)
+            left = [each for each in missing if each not in found]
+            return {**found, **await self._wait(left, None)} if left else found
         until = self._until(timeout_ms)
         waiter = Waiter(self._key, until, ends=frozenset(missing))
         found = await interruptible(owner, self._journal.room.wait(waiter))

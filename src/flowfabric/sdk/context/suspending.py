@@ -61,7 +61,7 @@ class Suspender(Asker, Protocol):
     """An owner that may suspend an execution."""
 
     async def suspend(
-        self, request: SuspendRequest, entry: NewEntry | None = None
+        self, request: SuspendRequest, entry: NewEntry | None = None, *, stays: bool = False
     ) -> Suspended | AlreadyMet:
         """Begin to wait; once suspended the lease is gone and nothing the handler does counts."""
         ...

@@ -205,10 +205,15 @@ class WaitCall:
             value=None if until is None else str(until).encode(),
             began_at=max(0, self._owner.now_ms()),
         )
-        answer = await interruptible(self._owner, self._owner.suspend(request, entry))
+        answer = await interruptible(self._owner, self._owner.suspend(request, entry, stays=True))
         if isinstance(answer, AlreadyMet):
             return ResumeInfo(ResumeCause.SIGNAL, "early signals", answer.signals, None)
-        raise Suspension(self._owner.claimed.execution_id)
+        await self._owner.park()  # raises where the handler is not kept: it ends here
+        handle = self._owner.claimed.handle
+        ended: ResumeInfo | None = await self._owner.ask(lambda e: e.resume_info(handle))
+        if ended is None:
+            raise Suspension(self._owner.claimed.execution_id)
+        return ended
 
     def timed_out(self, detail: str) -> WaitTimedOut:
         """The exception of a wait that ended without what it was for; the next attempt waits again

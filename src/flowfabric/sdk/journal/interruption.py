@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Coroutine
 from typing import Any, TypeVar
 
-from flowfabric.sdk.errors import UnrecordedTimeout
+from flowfabric.sdk.errors import Suspension, UnrecordedTimeout
 from flowfabric.sdk.journal.joins import is_ended_by_group
 
 T = TypeVar("T")
@@ -32,6 +32,8 @@ async def interruptible(owner: Any, waiting: Awaitable[T]) -> T:
         return await waiting
     except asyncio.CancelledError:
         task = asyncio.current_task()
+        if owner.is_suspended:  # the handler waits without a lease: it ends here
+            raise Suspension(owner.claimed.execution_id) from None
         if owner.is_stopped or task is None or owner.journal.is_ending(task):
             raise
         if is_ended_by_group(task):

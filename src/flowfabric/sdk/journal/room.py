@@ -34,7 +34,6 @@ from flowfabric.model.suspension import (
     TimeoutOnly,
 )
 from flowfabric.model.words import TimeoutBehavior
-from flowfabric.sdk.errors import Suspension
 from flowfabric.sdk.journal.joins import is_stuck
 
 ENDED: Final = "__ended"  # where the engine tells of ends
@@ -234,9 +233,12 @@ class Room:
             watched = await self._watch(waiters, ends)
             if watched is None or not self._is_stuck():
                 return
-        answer = await owner.suspend(_request(waiters, watched))
+        answer = await owner.suspend(_request(waiters, watched), stays=True)
         if isinstance(answer, Suspended):
-            self._fail(Suspension(owner.claimed.execution_id))
+            await owner.park()  # raises where the handler is not kept: it ends here
+            await owner.load_wait()
+            for waiter in waiters:
+                waiter.began_at = waiter.began_at or 0  # before the suspension that has ended
 
     async def _watch(self, waiters: Sequence[Waiter], ends: Sequence[str]) -> str | None:
         """Where the engine tells of ends; None where some came meanwhile. A refusal goes to the

@@ -42,7 +42,7 @@ from flowfabric.model.suspension import (
 from flowfabric.sdk.context.ends import Wanted, result_of
 from flowfabric.sdk.context.received import Ended, ended
 from flowfabric.sdk.durations import instant_ms
-from flowfabric.sdk.errors import JournalMismatch, Stopped
+from flowfabric.sdk.errors import JournalMismatch, Stopped, Suspension
 from flowfabric.sdk.journal.interruption import to_its_end
 from flowfabric.sdk.journal.journal import Around, Journal
 from flowfabric.sdk.journal.scopes import RUNNING, here, is_in_scope
@@ -51,6 +51,7 @@ from flowfabric.sdk.task import Task
 from flowfabric.sdk.threads import Threads
 from flowfabric.sdk.worker.log_book import LogBook, Scribe
 from flowfabric.sdk.worker.outbox import Outbox
+from flowfabric.sdk.worker.warm import Warm
 from flowfabric.trouble import is_passing, may_pass
 
 _LOGGER = logging.getLogger("flowfabric.worker")
@@ -84,6 +85,7 @@ class Desk:
         "payload_bytes_max",
         "process_id",
         "scribe",
+        "warm",
     )
 
     def __init__(
@@ -103,6 +105,7 @@ class Desk:
         self.outage = outage
         self.payload_bytes_max = payload_bytes_max
         self.around: Around | None = None
+        self.warm: Warm | None = None  # where handlers that wait are kept
         self.bodies = Threads(_BODIES)
         self.scribe = Scribe(engine)
         self.loop = asyncio.get_running_loop()
@@ -424,11 +427,12 @@ class Held:
         self.ended_wait = ended(await self.ask(lambda engine: engine.resume_info(handle)))
 
     async def suspend(
-        self, request: SuspendRequest, entry: NewEntry | None = None
+        self, request: SuspendRequest, entry: NewEntry | None = None, *, stays: bool = False
     ) -> Suspended | AlreadyMet:
         """Begin to wait. Once suspended the lease is gone, whatever becomes of the handler.
-        `entry`: of the journal, which becomes durable with the suspension."""
-        return await self._uninterrupted(self._suspend(request, entry))
+        `entry`: of the journal, which becomes durable with the suspension. `stays`: the handler
+        waits here, by `park`."""
+        return await self._uninterrupted(self._suspend(request, entry, stays=stays))
 
     async def wait_children(self) -> None:
         """Release the lease until every child has ended. It is gone then, as after a suspension."""
@@ -442,11 +446,25 @@ class Held:
         """The result of another execution, waited for without a worker."""
         return await result_of(self, run, timeout_ms)
 
+    async def park(self) -> None:
+        """The wait has begun, and the lease is gone. Return when it is over and this worker has
+        claimed the execution again; where that is not to be waited for, raise `Suspension`."""
+        if self.desk.warm is None or not isinstance(self.home, asyncio.Task):
+            raise Suspension(self.claimed.execution_id)
+        await self.desk.warm.keep(self)
+
+    def go_on(self, claimed: Claimed, renew_at: float, lapse_at: float) -> None:
+        """The handler that waited has a new lease."""
+        self.claimed = claimed
+        self.renew_at, self.lapse_at = renew_at, lapse_at
+        self.is_stopped = self.is_suspended = False
+        self.outbox = self.book = None  # all was stored when the wait began
+
     async def _uninterrupted(self, operation: Coroutine[Any, Any, T]) -> T:
         return await to_its_end(operation)
 
     async def _suspend(
-        self, request: SuspendRequest, entry: NewEntry | None
+        self, request: SuspendRequest, entry: NewEntry | None, *, stays: bool
     ) -> Suspended | AlreadyMet:
         await self.flush()
         self.is_suspending = True
@@ -459,7 +477,7 @@ class Held:
         finally:
             self.is_suspending = False
         if isinstance(answer, Suspended):
-            self._has_let_go(for_children=False)
+            self._has_let_go(for_children=False, stays=stays)
         return answer
 
     async def _ask(
@@ -477,10 +495,12 @@ class Held:
             await self.ask(lambda engine: engine.wait_children(handle))
         finally:
             self.is_suspending = False
-        self._has_let_go(for_children=True)
+        self._has_let_go(for_children=True, stays=True)
 
-    def _has_let_go(self, *, for_children: bool) -> None:
+    def _has_let_go(self, *, for_children: bool, stays: bool = False) -> None:
         self.is_suspended = self.is_stopped = True
+        if stays and self.desk.warm is not None and isinstance(self.home, asyncio.Task):
+            self.desk.warm.expect(self)
         if self._waker is not None:
             self._waker.set()
         self.desk.let_go(self, for_children)

@@ -77,6 +77,12 @@ class Leases:
         self._held[claimed.execution_id] = held
         return held
 
+    def take_again(self, held: Held, claimed: Claimed, asked_at: float) -> None:
+        """Keep a lease alive with which a handler goes on that had waited."""
+        renew_at = asked_at + self._pause_s(claimed.lease_expires_at, asked_at)
+        held.go_on(claimed, renew_at, asked_at + self._ttl_s)
+        self._held[claimed.execution_id] = held
+
     def close(self) -> None:
         """No handler runs any more."""
         self.desk.bodies.close()

@@ -25,6 +25,7 @@ from flowfabric.sdk.task import Task
 # worker can run what this one has claimed; and each handler of a sync task needs a thread.
 CONCURRENCY: Final = 200
 CONCURRENCY_WITH_THREADS: Final = 100
+WARM: Final = 1_000  # waiting handlers that are kept in memory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +42,7 @@ class Settings:
     lease_ttl_ms: int
     poll_interval_ms: int
     drain_timeout_s: float
+    warm: int
 
 
 def read_settings(
@@ -55,6 +57,7 @@ def read_settings(
     lease_ttl: Duration,
     poll_interval: Duration,
     drain_timeout: Duration,
+    warm: int,
 ) -> Settings:
     """Checked settings; without lanes or a concurrency, those that suit the tasks. `listens`: there
     are handlers of events, which are enough to do."""
@@ -81,6 +84,7 @@ def read_settings(
         lease_ttl_ms=check_lease_ttl(to_ms(lease_ttl, field="lease_ttl"), field="lease_ttl"),
         poll_interval_ms=max(1, to_ms(poll_interval, field="poll_interval")),
         drain_timeout_s=to_ms(drain_timeout, field="drain_timeout") / 1000,
+        warm=check_integer(warm, field="warm", least=0, most=100_000),
     )
 
 

@@ -28,7 +28,8 @@ from flowfabric.sdk.worker.leases import Leases
 from flowfabric.sdk.worker.listening import Listening
 from flowfabric.sdk.worker.presence import Presence
 from flowfabric.sdk.worker.reports import Failed, Postponed, Report, Reporter
-from flowfabric.sdk.worker.settings import Settings, read_settings
+from flowfabric.sdk.worker.settings import WARM, Settings, read_settings
+from flowfabric.sdk.worker.warm import Warm
 from flowfabric.sdk.worker.watchdog import Watchdog
 from flowfabric.trouble import is_passing, may_pass
 
@@ -45,7 +46,8 @@ class Worker:
     `lanes`: where to look, by default where the tasks are. `concurrency`: how many handlers run at
     once, by default 200, or 100 if some tasks are sync: each of those needs a thread.
     `capabilities`: what this worker offers to tasks that need something. `lease_ttl`: how soon
-    another worker takes over when this one dies; renewed at a third of it.
+    another worker takes over when this one dies; renewed at a third of it. `warm`: how many
+    handlers that wait are kept in memory, to go on where they are instead of from the top.
 
     On SIGTERM or Ctrl-C it claims no more, lets the handlers finish for `drain_timeout`, then
     interrupts the rest and gives their executions back; a second signal skips the wait.
@@ -67,6 +69,7 @@ class Worker:
         lease_ttl: Duration = "30s",
         poll_interval: Duration = "5s",
         drain_timeout: Duration = "30s",
+        warm: int = WARM,
     ) -> None:
         self._fabric = fabric
         self._settings = read_settings(
@@ -80,6 +83,7 @@ class Worker:
             lease_ttl=lease_ttl,
             poll_interval=poll_interval,
             drain_timeout=drain_timeout,
+            warm=warm,
         )
         self._shift: Shift | None = None
         self._is_stopped_early = False
@@ -129,6 +133,7 @@ class Shift:
         size = fabric.config.payload_bytes_max
         self._leases = Leases(engine, settings.lease_ttl_ms, outage, size)
         self._reporter = Reporter(engine, outage, self._answered, self._leases.store_now_ms)
+        self._warm = self._leases.desk.warm = Warm(settings.warm, self._parked)
         self._presence = Presence(engine, settings, outage, self._leases.set_store_clock)
         self._watchdog = Watchdog(engine, self._leases)
         self._patience = Patience(outage)
@@ -242,6 +247,12 @@ class Shift:
     # --- running -------------------------------------------------------------------------------
 
     def _begin(self, claimed: Any, asked_at: float) -> None:
+        if (waiting := self._warm.take(claimed)) is not None:
+            self._leases.take_again(waiting, claimed, asked_at)
+            self._running.add(waiting)
+            self._idle.clear()
+            self._warm.revive(waiting)
+            return
         task = self._tasks[claimed.execution_kind]
         held = self._leases.take(claimed, task, asked_at)
         self._running.add(held)
@@ -273,8 +284,9 @@ class Shift:
 
     def _end(self, held: Held, report: Report | None) -> None:
         """A handler ended: its slot is free, its lease stays until the report has its reply."""
-        if held not in self._running:
-            return  # already given back by the drain
+        if held not in self._running:  # it waited and was dropped, or the drain gave it back
+            held.close_journal(None)
+            return
         held.is_finished = True
         # its context refers to this record: the cycle would wait for the collector
         held.handler = held.home = None
@@ -284,6 +296,11 @@ class Shift:
             self._leases.drop(held)
         else:
             self._reporter.put(report)
+        self._made_room()
+
+    def _parked(self, held: Held) -> None:
+        """A handler waits, and keeps its place in memory: its slot is free."""
+        self._running.discard(held)
         self._made_room()
 
     def _answered(self, held: Held) -> None:
@@ -307,6 +324,7 @@ class Shift:
         for held in list(self._running):
             held.is_drained = True
             held.stop()
+        self._warm.drop_all()
         await asyncio.sleep(0)
         await self._give_back()
         await self._flush()
