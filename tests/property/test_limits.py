@@ -302,7 +302,7 @@ FAULTS = {
     ),
     "a settled hold stays held": Fault(
         "furnish create_bounded claim reserve settle",
-        (Mutant(settle, "free = returned(budget, hold, at)", "free = budget"),),
+        (Mutant(settle, "budget if hold is None else returned(budget, hold, at)", "budget"),),
     ),
     "reservations are not returned": Fault(RESERVING, (Method(Limits, "_return_holdings"),)),
     "reservations are not returned with the lease": Fault(

@@ -45,7 +45,7 @@ def refused_imports(src: Path, tree: Tree) -> list[str]:
         ("sdk/fabric.py", "from flowfabric.stores.memory import MemoryStore"),
         ("sdk/fabric.py", "from flowfabric.stores import MemoryStore"),
         ("sdk/fabric.py", "from flowfabric.cli.main import main"),
-        ("sdk/suspending.py", "from flowfabric.kernel.wait.condition import is_met"),
+        ("sdk/suspending.py", "from flowfabric.kernel.wait.signal import deliver"),
         ("cli/commands/waits.py", "from flowfabric.kernel.explain.waits import in_words"),
         ("bench/cycle.py", "from flowfabric.engine.engine import Engine"),
         ("sdk/fabric.py", "from flowfabric import Fabric"),
