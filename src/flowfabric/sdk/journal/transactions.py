@@ -26,7 +26,7 @@ from flowfabric.ids import jitter
 from flowfabric.model.journal import Checkpointed, JournalEntry, NewEntry
 from flowfabric.sdk.journal.failures import Unrecordable
 from flowfabric.sdk.journal.journal import Journal
-from flowfabric.sdk.journal.places import PLACES
+from flowfabric.sdk.journal.known_pools import KNOWN_POOLS
 from flowfabric.stores.callers import receipts
 from flowfabric.stores.callers.drivers import AsyncDriver, BlockingDriver
 from flowfabric.stores.callers.pools import opened, opened_blocking
@@ -242,11 +242,11 @@ class Session:
         return is_postgres and await self._owner.ask(partial(self._shares, connection))
 
     async def _shares(self, connection: Any, engine: EngineBackend) -> bool:
-        known = PLACES.get(self._pool, engine)
+        known = KNOWN_POOLS.get(self._pool, engine)
         if known is None:
             is_able = engine.capabilities().supports.get("checkpoint_in", False)
             known = is_able and await engine.shares_database(connection)
-            PLACES.note(self._pool, engine, known)
+            KNOWN_POOLS.note(self._pool, engine, known)
         return known
 
     async def _carry(

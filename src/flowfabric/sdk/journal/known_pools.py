@@ -7,7 +7,7 @@ from typing import Any, Final
 _KNOWN_MAX: Final = 100  # pools that are remembered
 
 
-class Places:
+class KnownPools:
     """Which pools lead to the database of which engine. They are asked once."""
 
     def __init__(self) -> None:
@@ -26,4 +26,4 @@ class Places:
         self._known[id(pool), id(engine)] = (pool, engine, is_shared)
 
 
-PLACES: Final = Places()
+KNOWN_POOLS: Final = KnownPools()
