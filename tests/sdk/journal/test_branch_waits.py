@@ -571,3 +571,29 @@ def test_too_many_places_at_once_are_refused(url: str) -> None:
         assert await (await ff.submit(handle)).result() > 0
 
     worked(ff, main)
+
+
+def test_calls_that_are_gathered_keep_their_order_and_their_failures(url: str) -> None:
+    ff = Fabric(url)
+
+    @ff.task
+    async def check(number: int) -> int:
+        if number == 1:
+            raise Fatal("one")
+        return number
+
+    @ff.step
+    async def plain() -> str:
+        return "step"
+
+    @ff.task
+    async def handle(ctx: Context) -> list[Any]:
+        calls = [ctx.call(check, at) for at in range(3)]
+        found = await ctx.gather(*calls[:2], plain(), calls[2], return_exceptions=True)
+        return [getattr(each, "code", each) for each in found]
+
+    async def main(ff: Fabric) -> None:
+        run = await ff.submit(handle)
+        assert await run.result() == [0, "child_failed", "step", 2]
+
+    worked(ff, main)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Generator, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -82,6 +82,23 @@ class Child(Generic[R]):
 
     def __repr__(self) -> str:
         return f"Child({self.id!r})"
+
+
+class ChildCall(Generic[R]):
+    """A child that is spawned, and waited for, when the call is awaited. `ctx.gather` waits for
+    several of them together."""
+
+    __slots__ = ("_family", "spawning")
+
+    def __init__(self, family: Family, spawning: Coroutine[Any, Any, Child[R]]) -> None:
+        self._family = family
+        self.spawning = spawning
+
+    def __await__(self) -> Generator[Any, Any, R]:
+        return self._called().__await__()
+
+    async def _called(self) -> R:
+        return await self._family.result(await self.spawning)
 
 
 @dataclass(slots=True, eq=False)
@@ -359,18 +376,15 @@ class Spawning:
         call = call_of(task, args, kwargs)
         return _one(self._family, call, self._family.place([call]))
 
-    async def call(
+    def call(
         self, task: Task[P, R] | TaskWithOptions[P, R], /, *args: P.args, **kwargs: P.kwargs
-    ) -> R:
+    ) -> ChildCall[R]:
         """Spawn a child and wait for its result, without a worker: `await ctx.call(fetch, url)`.
 
-        A child that ended without one raises `ChildFailed`.
+        A child that ended without one raises `ChildFailed`. Several are called at once by
+        `await ctx.gather(ctx.call(fetch, a), ctx.call(fetch, b))`.
         """
-        child = await self.spawn(task, *args, **kwargs)
-        (answer,) = await self._family.results([child])
-        if isinstance(answer, ChildFailed):
-            raise answer
-        return cast("R", answer)
+        return ChildCall(self._family, self.spawn(task, *args, **kwargs))
 
     def spawn_many(
         self, task: Task[..., R] | TaskWithOptions[..., R], items: Iterable[Any], /

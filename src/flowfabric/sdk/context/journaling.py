@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable
 from datetime import datetime
 from typing import (
@@ -22,7 +23,7 @@ from flowfabric.errors import InvalidInput
 from flowfabric.ids import Random
 from flowfabric.model.checks import check_flag
 from flowfabric.model.shown import shown
-from flowfabric.sdk.context.children import Child, Family
+from flowfabric.sdk.context.children import Child, ChildCall, Family
 from flowfabric.sdk.durations import to_datetime
 from flowfabric.sdk.errors import ChildFailed, OpenBranches, Suspension
 from flowfabric.sdk.journal.branches import (
@@ -216,9 +217,18 @@ class Journaling(JournalFacts):
         result raises `ChildFailed`. With `return_exceptions` errors stand in their place.
         """
         check_flag(return_exceptions, field="return_exceptions")
-        others = [work for work in works if not isinstance(work, Child)]
+        several = await self._spawned(works)
+        others = [work for work in several if not isinstance(work, Child)]
         outcomes = await gather(self._journal, others) if others else []
-        return await self._with_children(works, outcomes, return_exceptions=return_exceptions)
+        return await self._with_children(several, outcomes, return_exceptions=return_exceptions)
+
+    async def _spawned(self, works: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Calls of children as children, which are spawned together."""
+        calls = [work.spawning for work in works if isinstance(work, ChildCall)]
+        if not calls:
+            return works
+        children = iter(await asyncio.gather(*calls))
+        return tuple(next(children) if isinstance(work, ChildCall) else work for work in works)
 
     async def _with_children(
         self, works: tuple[Any, ...], outcomes: list[Any], *, return_exceptions: bool
