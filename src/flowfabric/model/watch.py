@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from flowfabric.model.columns import Counter, Instant
 from flowfabric.model.record import Record
+
+ENDED: Final = "__ended"  # the signal that tells of an end, and the key of its waitpoint
 
 
 class WatchRow(Record, frozen=True):

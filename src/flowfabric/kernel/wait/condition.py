@@ -96,6 +96,18 @@ def counted(
     return tuple(found)
 
 
+def met_by(
+    condition: ResumeCondition, signals: Iterable[Contribution]
+) -> tuple[Contribution, ...] | None:
+    """The signals that satisfy the condition, up to the one that completes it; None if none
+    does."""
+    found = counted(condition, signals)
+    for size in range(1, len(found) + 1):
+        if is_met(condition, found[:size]):
+            return found[:size]
+    return None
+
+
 def keys_of(condition: ResumeCondition) -> list[str]:
     """Every waitpoint key the condition refers to, first seen first."""
     if type(condition) is Single:

@@ -19,9 +19,8 @@ from flowfabric.kernel.wait.waitpoint import CreateWaitpoint, create_waitpoint
 from flowfabric.model.execution import Execution, Fence
 from flowfabric.model.record import Record, replace
 from flowfabric.model.suspension import SecretRow, WaitpointRow
-from flowfabric.model.watch import Watching, WatchRow
+from flowfabric.model.watch import ENDED, Watching, WatchRow
 
-ENDED: Final = "__ended"  # the signal, and the key of the waitpoint it comes to
 RETRY_MS: Final = 50  # when to look again at a watcher that another transaction has locked
 
 

@@ -19,7 +19,7 @@ from flowfabric import limits
 from flowfabric.api.waits import StayPending, SuspendRequest, UsePending
 from flowfabric.errors import FlowFabricError, InvalidInput
 from flowfabric.ids import new_secret_id
-from flowfabric.kernel.wait.condition import counted, is_met
+from flowfabric.kernel.wait.condition import met_by
 from flowfabric.model.results import Outcome
 from flowfabric.model.suspension import (
     AnyOf,
@@ -33,10 +33,10 @@ from flowfabric.model.suspension import (
     Suspended,
     TimeoutOnly,
 )
+from flowfabric.model.watch import ENDED
 from flowfabric.model.words import TimeoutBehavior
 from flowfabric.sdk.journal.joins import is_stuck
 
-ENDED: Final = "__ended"  # where the engine tells of ends
 _FIRST_LOOK_S: Final = 0.001
 _LAST_LOOK_S: Final = 1.0
 _TURNS: Final = 3  # of the loop, after which a branch that was woken has gone on
@@ -308,14 +308,11 @@ def _met(condition: ResumeCondition, signals: Sequence[ResumeSignal]) -> ResumeI
         )
         for each in ordered
     ]
-    progress: list[Contribution] = []
-    for each in counted(condition, said):
-        progress.append(each)
-        if is_met(condition, progress):
-            actor = f"{each.source_type}:{each.source_identity}"
-            met = tuple(by_id[one.signal_id] for one in progress)
-            return ResumeInfo(ResumeCause.SIGNAL, actor, met, None)
-    return None
+    if (found := met_by(condition, said)) is None:
+        return None
+    actor = f"{found[-1].source_type}:{found[-1].source_identity}"
+    met = tuple(by_id[each.signal_id] for each in found)
+    return ResumeInfo(ResumeCause.SIGNAL, actor, met, None)
 
 
 async def _turns() -> None:
