@@ -135,7 +135,7 @@ class EndsCall:
             left = [each for each in missing if each not in found]
             return {**found, **await self._wait(left, None)} if left else found
         until = self._until(timeout_ms)
-        waiter = Waiter(self._key, until, ends=frozenset(missing))
+        waiter = Waiter(until, ends=frozenset(missing))
         found = await interruptible(owner, self._journal.room.wait(waiter))
         if not isinstance(found, ResumeInfo):
             outcomes: Mapping[str, Outcome] = found

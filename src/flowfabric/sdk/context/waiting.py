@@ -159,7 +159,7 @@ class WaitCall:
                 state=EntryState.OPEN,
                 value=None if until is None else str(until).encode(),
             )
-        waiter = Waiter(self.key, until, began_at=None if began is None else began.recorded_at)
+        waiter = Waiter(until, began_at=None if began is None else began.recorded_at)
         opened: list[OpenPlace] = []
         if wait is not None and request is not None:
             self._reserve(wait)

@@ -395,6 +395,6 @@ async def _wait(call: StepCall[Any], left_ms: int) -> None:
         await asyncio.sleep(left_ms / 1000)
         return
     if journal.branches or journal.performing > 1:
-        await journal.room.wait(Waiter(call.key, journal.owner.now_ms() + left_ms))
+        await journal.room.wait(Waiter(journal.owner.now_ms() + left_ms))
         return
     raise Parked(to_datetime(journal.owner.now_ms() + left_ms))

@@ -46,7 +46,6 @@ _TURNS: Final = 3  # of the loop, after which a branch that was woken has gone o
 class Waiter:
     """One open wait of a branch: for a time, for signals, for the ends of executions."""
 
-    key: str
     until: int | None = None
     condition: ResumeCondition | None = None
     places: Mapping[str, str] = field(default_factory=dict)  # waitpoints by their keys
