@@ -33,7 +33,16 @@ WIDTH = 100
 # Every public name stands in exactly one chapter; `chapters` refuses a name that is left out.
 CHAPTERS: dict[str, tuple[str, ...]] = {
     "Programs": ("Fabric", "@ff.task", "Task", "Call", "Run", "RunFilter", "EngineConfig"),
-    "Handlers": ("Context", "Spend", "Child", "Waitpoint", "ReceivedSignal", "Retry", "Fatal"),
+    "Handlers": (
+        "Context",
+        "Spend",
+        "Child",
+        "Waitpoint",
+        "ReceivedSignal",
+        "Message",
+        "Retry",
+        "Fatal",
+    ),
     "Workers": ("Worker",),
     "Retries": ("RetryPolicy", "FixedBackoff", "ExponentialBackoff"),
     "Flows": (
@@ -53,6 +62,7 @@ CHAPTERS: dict[str, tuple[str, ...]] = {
         "SyncFabric",
         "SyncRun",
         "SyncContext",
+        "SyncMessage",
         "SyncSpend",
         "SyncFlow",
         "SyncFlowRun",

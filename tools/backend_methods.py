@@ -22,6 +22,8 @@ SUBJECTS = (
     *(
         "executions",
         "control",
+        "bulk",
+        "dead",
         "leases",
         "journal",
         "code",
@@ -29,9 +31,11 @@ SUBJECTS = (
         "logs",
         "grants",
         "waits",
+        "mail",
         "flows",
     ),
-    *("budgets", "quotas", "lanes", "workers", "keys", "events", "groups", "statistics"),
+    *("schedules", "budgets", "asks", "quotas", "lines", "lanes", "workers", "keys", "events"),
+    *("groups", "statistics"),
     *("repairs", "admin"),
 )
 HEAD = '''"""One typed method per operation, written by tools/backend_methods.py from requests."""

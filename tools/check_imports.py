@@ -24,8 +24,11 @@ from pathlib import Path
 PACKAGE = "flowfabric"
 EVERYWHERE = {"errors", "limits", "trouble"}
 OUTSIDE = {"clock", "ids", "config", "forks", "callers"}
+
 BELOW_SDK = (
-    {"model", "api", "kernel", "engine", "loops", "stores", "assemble"} | EVERYWHERE | OUTSIDE
+    {"model", "api", "kernel", "engine", "loops", "stores", "assemble", "calendar"}
+    | EVERYWHERE
+    | OUTSIDE
 )
 
 # A component is the first name below the package. An allowed name covers everything below it.
@@ -34,6 +37,7 @@ ALLOWED: dict[str, set[str]] = {
     "limits": set(),
     "trouble": {"errors"},
     "clock": EVERYWHERE,
+    "calendar": {"model"} | EVERYWHERE,
     "ids": {"model", "clock"} | EVERYWHERE,
     "config": {"model"} | EVERYWHERE,
     "forks": EVERYWHERE,
@@ -43,6 +47,7 @@ ALLOWED: dict[str, set[str]] = {
     "kernel": {"model"} | EVERYWHERE,
     "stores": {"model"} | EVERYWHERE | OUTSIDE,
     "engine": {
+        "calendar",
         "model",
         "api",
         "kernel",
@@ -71,8 +76,8 @@ ALLOWED: dict[str, set[str]] = {
     | OUTSIDE,
     # What the tests of a program touch: it runs real workers by hand.
     "testing": {"model", "api", "assemble", "sdk"} | EVERYWHERE | OUTSIDE,
-    # Measures through the public calls; knows stores only by their URLs.
-    "bench": {"model", "api", "assemble", "sdk"} | EVERYWHERE | OUTSIDE,
+    # Measures through the public calls, the kit's too; knows stores only by their URLs.
+    "bench": {"model", "api", "assemble", "sdk", "testing"} | EVERYWHERE | OUTSIDE,
     "cli": {"model", "api", "assemble", "sdk", "testing", "bench", "stores.callers", PACKAGE}
     | EVERYWHERE
     | OUTSIDE,

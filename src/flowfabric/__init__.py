@@ -9,10 +9,12 @@ from flowfabric.errors import (
     InvalidPayload,
     InvalidToken,
     JournalFull,
+    NoReply,
     NotFound,
     OutcomeUnknown,
     StoreUnavailable,
     TargetNotSignalable,
+    UnknownMailbox,
     WaitpointClosed,
     WaitTimeout,
 )
@@ -28,6 +30,7 @@ from flowfabric.model.results import ExecutionSnapshot, Explanation
 from flowfabric.model.state import PublicState
 from flowfabric.model.statistic import Histogram, Spending, SpendingPage, Statistic, Statistics
 from flowfabric.model.stream import Frame
+from flowfabric.model.successor import FlowEnded, RunEnded
 from flowfabric.model.suspension import (
     ResumeCause,
     SignalAccepted,
@@ -39,6 +42,7 @@ from flowfabric.sdk.blocking import SyncFabric, SyncRun
 from flowfabric.sdk.context.children import Child
 from flowfabric.sdk.context.conditions import Wait, all_of, any_of, approval, count, signal
 from flowfabric.sdk.context.context import Context, SyncContext
+from flowfabric.sdk.context.mail import Message, SyncMessage
 from flowfabric.sdk.context.received import ReceivedSignal, Waitpoint
 from flowfabric.sdk.context.spending import Spend, SyncSpend
 from flowfabric.sdk.context.waiting import Approval
@@ -106,6 +110,7 @@ __all__ = [
     "Fatal",
     "FixedBackoff",
     "Flow",
+    "FlowEnded",
     "FlowFabricError",
     "FlowFailed",
     "FlowRun",
@@ -127,7 +132,9 @@ __all__ = [
     "JournaledCallError",
     "LogLine",
     "ManyChanged",
+    "Message",
     "NestedStep",
+    "NoReply",
     "Node",
     "NodeChange",
     "NotFound",
@@ -146,6 +153,7 @@ __all__ = [
     "RetryPolicy",
     "Run",
     "RunCancelled",
+    "RunEnded",
     "RunError",
     "RunExpired",
     "RunFailed",
@@ -169,11 +177,13 @@ __all__ = [
     "SyncFabric",
     "SyncFlow",
     "SyncFlowRun",
+    "SyncMessage",
     "SyncRun",
     "SyncSpend",
     "TargetNotSignalable",
     "Task",
     "Token",
+    "UnknownMailbox",
     "UnrecordedTimeout",
     "Wait",
     "WaitInfo",

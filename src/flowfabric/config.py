@@ -40,7 +40,10 @@ class EngineConfig(Record, frozen=True, kw_only=True):
     payload_bytes_max: int = limits.PAYLOAD_BYTES_DEFAULT  # input and result, each
     lease_ttl_ms: int = limits.LEASE_TTL_MS_DEFAULT  # for claims that name none
     retention_ms: int = limits.RETENTION_MS_DEFAULT  # how long finished executions are kept
+    failed_retention_ms: int = limits.FAILED_RETENTION_MS_DEFAULT  # those that failed or expired
     event_retention_ms: int = limits.WORKER_EVENT_RETENTION_MS  # how long events are kept
+    tick_retention_ms: int = limits.TICK_RETENTION_MS  # of ticks of schedules that ran
+    missed_tick_retention_ms: int = limits.MISSED_TICK_RETENTION_MS  # of their other ticks
     reclaim_grace_ms: int = 0  # how long a lost lease waits for an explicit reclaim
     loops: bool = True  # run recovery, timers and retention in this process
     loop_namespaces: tuple[str, ...] = ()  # the loop moves only work of these; (): of all
@@ -72,7 +75,10 @@ class EngineConfig(Record, frozen=True, kw_only=True):
         for field, least, bound in (
             ("payload_bytes_max", 1, 1 << 30),
             ("retention_ms", 0, most),
+            ("failed_retention_ms", 0, most),
             ("event_retention_ms", 0, most),
+            ("tick_retention_ms", 0, most),
+            ("missed_tick_retention_ms", 0, most),
             ("reclaim_grace_ms", 0, most),
             ("poll_interval_ms", 10, 3_600_000),
             ("tails_max", 1, 1_000_000),

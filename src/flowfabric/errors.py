@@ -9,6 +9,7 @@ FlowFabricError
     InvalidDependency  ExecutionNotInFlow  InvalidWaitpointKey  InvalidPayload  InvalidToken
     SignalLimitExceeded  CapabilityMismatch  PayloadTooLarge  FenceRequired  PartialFence
     HandleFromOtherBackend  Corruption  RetentionLimitExceeded  PatchDepthExceeded  JournalFull
+    InvalidSchedule  UnknownMailbox
   ContentionError        another was first, or the moment is wrong; re-read and retry
     ExecutionNotActive  ExecutionNotLeaseable  ExecutionNotEligible  LeaseConflict
     InvalidClaimGrant  ClaimGrantExpired  UseClaimResumedExecution  NotAResumedExecution
@@ -16,15 +17,16 @@ FlowFabricError
   ConflictError          it contradicts what is already recorded; do not retry
     IdempotencyConflict  LimitConflict  SuspendConflict  RotationConflict  FlowConflict
     WaitpointAlreadyExists  CycleDetected  SelfReferencingEdge  DependencyAlreadyExists
-    AlreadyInOtherFlow
+    AlreadyInOtherFlow  ScheduleConflict  UniqueConflict
   StateError             life has moved on; do not retry
     StaleLease  LeaseExpired  LeaseRevoked  ExecutionNotTerminal  MaxReplaysExhausted
-    GrantAlreadyExists  LaneClosed  PlaceInUse  FlowAlreadyTerminal  DeliveryExpired
+    GrantAlreadyExists  LaneClosed  LineNotHeld  PlaceInUse  FlowAlreadyTerminal  DeliveryExpired
     ChildrenNotEnded
+    UndosNotRun
     DependencyGroupDecided  DependentNotRunnable  EdgeInForce  EdgeNotInForce
     AlreadySuspended  ExecutionNotSuspended  TargetNotSignalable  WaitpointClosed
     WaitpointNotPending  WaitpointInUse  WaitpointOfOtherAttempt  PendingWaitpointExpired
-    WaitCycle
+    WaitCycle  NothingToAsk  AskOver  MailboxEmpty  NoReply
   StoreError             the storage, not the request
     StoreUnavailable       nothing was written; retrying is safe
     OutcomeUnknown         it may have been written; repeat it with the same fence or key
@@ -170,6 +172,10 @@ class SignalLimitExceeded(ValidationError):
     """The execution has had as many signals, or bytes of them, as its limit allows."""
 
 
+class UnknownMailbox(ValidationError):
+    """Name a mailbox that the task declares: `@ff.task(mailboxes={…})`, when the run was made."""
+
+
 class InvalidToken(ValidationError):
     """The token does not open this waitpoint. It says no more on purpose."""
 
@@ -214,6 +220,10 @@ class JournalFull(ValidationError):
     """The journal of this execution is full. Let it go on by `ctx.continue_as_new`."""
 
     status = 409
+
+
+class InvalidSchedule(ValidationError):
+    """Correct the named part of the schedule; nothing was changed."""
 
 
 class Corruption(ValidationError):
@@ -318,6 +328,10 @@ class IdempotencyConflict(ConflictError):
     """The idempotency key was used with other content. Use another key or the same content."""
 
 
+class UniqueConflict(ConflictError):
+    """Another execution has the unique key (`execution_id`). Wait for it, or replace it."""
+
+
 class FlowConflict(ConflictError):
     """A flow of this id exists with other content. Choose another id."""
 
@@ -340,6 +354,10 @@ class AlreadyInOtherFlow(ConflictError):
     code = "already_member_of_different_flow"
 
 
+class ScheduleConflict(ConflictError):
+    """Another schedule has this name. Choose another name, or update that one."""
+
+
 # --- life has moved on -------------------------------------------------------------------------
 
 
@@ -351,6 +369,10 @@ class StateError(FlowFabricError):
 
 class ChildrenNotEnded(StateError):
     """Children of this execution have not ended. Gather them first."""
+
+
+class UndosNotRun(StateError):
+    """Undos of this execution are registered. Let them run by `ctx.undo_now`, or end it."""
 
 
 class StaleLease(StateError):
@@ -409,6 +431,14 @@ class WaitpointNotPending(StateError):
     """The waitpoint is closed, or waited on already. Make a new one to wait on."""
 
 
+class NothingToAsk(StateError):
+    """The budget has room for it, asks nothing, or its answer is being told. Reserve again."""
+
+
+class AskOver(StateError):
+    """The budget's question was answered in another way, or needs no answer any more."""
+
+
 class WaitCycle(StateError):
     """Executions would wait for each other, for ever. Let one of them not wait."""
 
@@ -429,8 +459,20 @@ class TargetNotSignalable(StateError):
     """The execution has ended; a signal comes too late."""
 
 
+class MailboxEmpty(StateError):
+    """No message is unread. Listen, wait for the signal, and receive again."""
+
+
+class NoReply(StateError):
+    """The run has ended without an answer to this message; there will be none."""
+
+
 class GrantAlreadyExists(StateError):
     """A live grant for this execution exists already."""
+
+
+class LineNotHeld(StateError):
+    """No failed head holds up the line. There is nothing to release."""
 
 
 class LaneClosed(StateError):

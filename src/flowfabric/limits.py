@@ -32,6 +32,7 @@ WORKER_TTL_MS_MAX: Final = 3_600_000
 CLAIM_MAX: Final = 1_000  # executions in one claim: bounds the rows one transaction locks
 CLAIM_BYTES_MAX: Final = 32 * 1024 * 1024  # inputs in one claim: all are in memory at once
 CREATE_MAX: Final = 10_000  # executions in one create_executions call
+BATCH_ITEMS_MAX: Final = 10_000  # items that submits may gather in one execution
 BATCH_MAX: Final = 1_000  # commands one commit may carry
 
 # Policies
@@ -95,6 +96,11 @@ LOG_BYTES_MAX: Final = 1024 * 1024  # of all lines of one attempt
 LOG_CHUNK_LINES: Final = 200  # lines of one row: a page reads few it does not show
 LOG_CHUNK_BYTES: Final = 65_536
 
+# Mailboxes; what is unread is bounded as signals are
+MAILBOXES_MAX: Final = 16  # of one execution: a wait may listen at all of them
+MAILBOX_NAME_BYTES: Final = 64  # its waitpoints have it in their keys
+REPLY_TTL_MS: Final = 86_400_000  # how long an answer is kept for its sender
+
 # Journals
 STEP_NAME_BYTES: Final = 256
 ENTRY_KEY_BYTES: Final = 512
@@ -102,11 +108,15 @@ ENTRIES_MAX: Final = 1_000  # entries of one checkpoint: bounds what one transac
 SETTLEMENTS_MAX: Final = 16  # reservations that end with one entry
 CHECKPOINT_BYTES_MAX: Final = 8 * 1024 * 1024  # of all values of one checkpoint
 VERSION_BYTES: Final = 128  # of the version of a task
+ENTRY_ARGUMENTS_BYTES: Final = 1_024  # longer arguments of steps are not kept
 JOURNAL_ENTRIES_MAX: Final = 10_000  # entries of a chapter: each run of its handler reads them
 JOURNAL_ENTRIES_WARN: Final = 2_500
 JOURNAL_BYTES_MAX: Final = 16 * 1024 * 1024  # of all values of a chapter
 JOURNAL_BYTES_WARN: Final = 4 * 1024 * 1024
 PATCH_BYTES: Final = 128  # of the name of a change of the code
+UNDOS_MAX: Final = 100  # open undos of an execution: its end creates them in one transaction
+HOOK_RESULT_BYTES: Final = 64 * 1024  # a larger result is not told to hooks
+PUBLISHED_BYTES: Final = 65_536  # of what a run publishes: each change rewrites it
 BRANCHES_MAX: Final = 1_000  # branches of a handler at once
 
 # Reading
@@ -133,8 +143,15 @@ DUE_BATCH: Final = 500  # records one tick of a loop moves in one transaction
 ASIDE_MS_MIN: Final = 1_000  # first pause before a due record that cannot be moved is tried again
 ASIDE_MS_MAX: Final = 600_000  # and the longest pause: it may have been repaired
 ASIDE_MAX: Final = 10_000  # such records one process remembers
+# A piece holds its executions, and on SQLite the file, for some ten ms; the pause is for others.
+OPERATION_PIECE: Final = 200  # executions that one transaction of a bulk operation acts on
+OPERATION_PAUSE_MS: Final = 50  # between two of them
+OPERATIONS_AT_ONCE: Final = 4  # operations that go on between two searches for due work
+OPERATION_LIMIT_MAX: Final = 1_000_000_000  # executions of one operation that has a limit
+OPERATION_RETENTION_MS: Final = 14 * 86_400_000  # how long an operation that is over is kept
 STOP_GRACE_S: Final = 5.0  # how long a turn of background work may take to end at shutdown
 RETENTION_MS_DEFAULT: Final = 86_400_000
+FAILED_RETENTION_MS_DEFAULT: Final = 14 * 86_400_000  # people look at failures later
 WORKER_EVENT_RETENTION_MS: Final = 7 * 86_400_000
 STATISTIC_RETENTION_MS: Final = 30 * 86_400_000
 STATISTIC_BATCH: Final = 5_000  # entries of each log that one transaction counts
@@ -161,3 +178,22 @@ CANCEL_INLINE_MAX: Final = 2_000  # members cancelled in the transaction that ca
 CANCEL_GRACE_MS_DEFAULT: Final = 30_000  # how long cancel_flow_header leaves members to its caller
 TASK_RETRY_MS: Final = 20  # before deferred work that met a locked row is tried again
 TASK_RETRY_MS_MAX: Final = 5_000
+
+# Schedules
+CRON_BYTES: Final = 256  # of one expression
+CRONS_MAX: Final = 20  # expressions of one schedule
+AT_MAX: Final = 1_000  # instants of one schedule
+EXCEPTIONS_MAX: Final = 1_000  # dates on which one does not tick
+EVERY_MS_MIN: Final = 1_000  # ticks are whole seconds
+CATCH_UP_WINDOW_MS_DEFAULT: Final = 86_400_000
+CATCH_UP_MAX_DEFAULT: Final = 100
+CATCH_UP_MAX: Final = 1_000  # they are started one after the other, before any later tick
+LATE_TICK_MS: Final = 60_000  # a tick that is later was missed
+TICKS_AT_ONCE: Final = 1_000  # of one schedule in one transaction
+STARTS_AT_ONCE: Final = 1_000  # executions that the schedules of one transaction start
+PREVIEW_MAX: Final = 1_000
+BACKFILL_MAX: Final = 10_000  # ticks of a range
+BACKFILL_BATCH: Final = 500  # of these, in one transaction
+SCHEDULES_DECLARED_MAX: Final = 10_000  # by one program
+TICK_RETENTION_MS: Final = 7 * 86_400_000  # of ticks that ran
+MISSED_TICK_RETENTION_MS: Final = 90 * 86_400_000  # of all others

@@ -15,6 +15,15 @@ from tests.bench.test_bench import KEYS
 from tests.support.databases import PostgresServer
 
 WORKFLOWS = 100
+RATIOS = {
+    "step_to_insert": ("step_us", "insert_us"),
+    "replay_to_run": ("replay_ms", "run_ms"),
+    "wait_warm_to_suspend": ("wait_warm_ms", "suspend_ms"),
+    "wait_cold_to_suspend": ("wait_cold_ms", "suspend_ms"),
+    "call_to_spawn": ("call_per_s", "spawn_per_s"),
+}
+KIT = ("kit_sleeps_ms", "kit_sleeps_unreplayed_ms", "kit_step_ms")
+MEASURED = {"load_ms", "step_cpu_us", *KIT, *(key for pair in RATIOS.values() for key in pair)}
 _UPDATES = "SELECT n_tup_upd FROM pg_stat_user_tables WHERE relname = 'ff_exec_core'"
 
 
@@ -22,12 +31,15 @@ def test_durable_steps_are_measured_and_counted(
     databases: Databases, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(durable_peers, "PEERS", {"absurd": lambda *_: 10.0, "dbos": lambda *_: "?"})
-    found = durable.measure(databases, 20, rounds=1, laps=2, entries=50)
+    found = durable.measure(databases, 20, rounds=1, laps=2, entries=50, families=1, tests=1)
     assert set(found.to_dict()) == KEYS
     assert found.throughput_per_s is not None
     extra = found.extra
     assert extra["reads_per_s"] > 0
-    assert min(extra["step_us"], extra["insert_us"], extra["load_ms"], extra["replay_ms"]) > 0
+    assert min(extra[key] for key in MEASURED) > 0
+    for ratio, (above, below) in RATIOS.items():
+        # of rounded figures
+        assert extra[ratio] == pytest.approx(extra[above] / extra[below], rel=0.05, abs=0.01)
     assert extra["ratio_to_absurd"] == pytest.approx(found.throughput_per_s / 10, rel=0.01)
     assert (extra["ratio_to_dbos"], extra["notes"]) == (None, {"dbos": "?"})
     assert (extra["commits_per_workflow"] is None) == (databases.store == "sqlite")

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import msgspec
 
+from tests.chaos.processes import whole_lines
+
 BUDGETS = tuple(f"shared-{number}" for number in range(10))
 
 
@@ -52,7 +54,7 @@ def read_diaries(directory: Path) -> tuple[list[Intent], dict[str, list[Answer]]
     intents: list[Intent] = []
     answers: dict[str, list[Answer]] = {}
     for path in sorted(directory.glob("*.diary")):
-        for line in path.read_bytes().splitlines():
+        for line in whole_lines(path):
             entry = msgspec.json.decode(line, type=Intent | Answer)
             if isinstance(entry, Intent):
                 intents.append(entry)

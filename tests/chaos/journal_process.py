@@ -33,12 +33,19 @@ def stick(effect: Effect) -> None:
         time.sleep(600)
 
 
-async def work(url: str, name: str, folder: Path, on_effect: Callable[[Effect], None]) -> None:
+async def work(
+    url: str, name: str, folder: Path, lease: str, on_effect: Callable[[Effect], None]
+) -> None:
     fabric = journaled_fabric(url, Notes(folder / f"{name}.notes"), on_effect)
-    await Worker(fabric, worker_id=name, concurrency=20, lease_ttl=LEASE).run()
+    await Worker(fabric, worker_id=name, concurrency=20, lease_ttl=lease).run()
 
 
-def hatch(url: str, folder: Path) -> None:
+def say_step(effect: Effect) -> None:
+    """A body has begun, in this process."""
+    say("step", os.getpid())
+
+
+def hatch(url: str, folder: Path, lease: str) -> None:
     """A worker for each line."""
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the dead are not kept
     alive, nest = os.pipe()
@@ -47,7 +54,7 @@ def hatch(url: str, folder: Path) -> None:
             os.close(nest)
             threading.Thread(target=_die_with_the_nest, args=(alive,), daemon=True).start()
             say("born", os.getpid())
-            asyncio.run(work(url, line.strip(), folder, lambda effect: say("step", os.getpid())))
+            asyncio.run(work(url, line.strip(), folder, lease, say_step))
 
 
 def _die_with_the_nest(alive: int) -> None:
@@ -61,11 +68,12 @@ def main() -> None:
     parser.add_argument("name")
     parser.add_argument("mode", choices=("stuck", "nest"))
     parser.add_argument("folder", type=Path)
+    parser.add_argument("lease", nargs="?", default=LEASE)
     asked = parser.parse_args()
     if asked.mode == "nest":
-        hatch(asked.url, asked.folder)
+        hatch(asked.url, asked.folder, asked.lease)
     else:
-        asyncio.run(work(asked.url, asked.name, asked.folder, stick))
+        asyncio.run(work(asked.url, asked.name, asked.folder, asked.lease, stick))
 
 
 if __name__ == "__main__":

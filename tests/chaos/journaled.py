@@ -19,7 +19,9 @@ from flowfabric import Context, Fabric, SyncContext
 from flowfabric.config import EngineConfig
 from flowfabric.ids import new_secret_id
 from flowfabric.sdk.journal.scopes import RUNNING, current_step
-from tests.support.effects import Effect
+from tests.chaos.journeys import add_journeys
+from tests.chaos.processes import whole_lines
+from tests.support.effects import Effect, digest_of
 
 STEPS = 10
 LEASE = "1s"
@@ -27,7 +29,7 @@ RECOVERIES = 1_000  # kills must not use them up
 
 
 class Notes:
-    """A file to which one process appends, a line in one write. A kill loses none of it."""
+    """A file to which one process appends, a line in one write. A kill loses no whole line."""
 
     def __init__(self, path: Path) -> None:
         self._file = os.open(path, os.O_CREAT | os.O_APPEND | os.O_WRONLY)
@@ -44,7 +46,7 @@ def read_notes(folder: Path) -> list[Effect]:
     return [
         msgspec.json.decode(line, type=Effect)
         for path in sorted(folder.glob("*.notes"))
-        for line in path.read_bytes().splitlines()
+        for line in whole_lines(path)
     ]
 
 
@@ -54,41 +56,49 @@ class Book:
     def __init__(self, notes: Notes, on_effect: Callable[[Effect], None]) -> None:
         self._notes = notes
         self._on_effect = on_effect
-        self._known: dict[tuple[str, int], list[str]] = {}  # by execution and lease
+        self._known: dict[str, tuple[object, list[str]]] = {}  # by execution, with its handler
 
-    def done(self, inputs: list[str], *, has_effects: bool = True, fails: bool = False) -> str:
-        """Note the body that runs here; its result, another word each time."""
+    def done(self, *arguments: Any, has_effects: bool = True, fails: bool = False) -> str:
+        """Note the body that runs here with these arguments, first the words it depends on; its
+        result, another word each time."""
         claimed, step = RUNNING.get().claimed, current_step()
         result = f"{step.key}={new_secret_id()}"
-        known: list[str] = []
-        if step.attempt == 1:  # a later try has the same inputs, whatever came in between
-            known += self._known.get((claimed.execution_id, claimed.lease_epoch), ())
+        # A later try has the same inputs, whatever came in between.
+        known = list(self._known_here()) if step.attempt == 1 else []
         effect = Effect(
             execution_id=claimed.execution_id,
             key=step.key,
             epoch=claimed.lease_epoch,
             attempt=step.attempt,
             has_effects=has_effects,
-            inputs=inputs,
+            inputs=arguments[0],
             known=known,
             result=None if fails else result,
+            digest=digest_of(*arguments),
         )
         self._notes.add(effect)
         self._on_effect(effect)
         return result
 
-    def failing(self, inputs: list[str], kind: type[Exception], fails: bool) -> str:
+    def failing(self, *arguments: Any, kind: type[Exception], fails: bool) -> str:
         """The same for a body that may raise."""
-        result = self.done(inputs, fails=fails)
+        result = self.done(*arguments, fails=fails)
         if fails:
             raise kind("no")
         return result
 
     def given(self, result: str) -> str:
         """The handler was given a result: what begins later may depend on it."""
-        claimed = RUNNING.get().claimed
-        self._known.setdefault((claimed.execution_id, claimed.lease_epoch), []).append(result)
+        self._known_here().append(result)
         return result
+
+    def _known_here(self) -> list[str]:
+        """What the handler that runs here was given, also before a wait in which it was kept."""
+        held = RUNNING.get()
+        handler, known = self._known.get(held.claimed.execution_id, (None, []))
+        if handler is not held:
+            handler, known = self._known[held.claimed.execution_id] = held, []
+        return known
 
 
 class Declined(Exception):
@@ -112,11 +122,12 @@ class Steps:
 
         @ff.step(retries=2, backoff="1ms", raises=[Declined])
         async def moody(inputs: list[str], ends_badly: bool) -> str:
-            return book.failing(inputs, Declined, ends_badly or current_step().attempt < 2)
+            fails = ends_badly or current_step().attempt < 2
+            return book.failing(inputs, ends_badly, kind=Declined, fails=fails)
 
         @ff.step
         async def stubborn(inputs: list[str]) -> str:
-            return book.failing(inputs, ConnectionError, random.random() < 0.5)
+            return book.failing(inputs, kind=ConnectionError, fails=random.random() < 0.5)
 
         def plain_effect(inputs: list[str]) -> str:
             return book.done(inputs)
@@ -186,6 +197,7 @@ def journaled_fabric(
             "last": await steps.effect([each for side in sides[:2] for each in side]),
         }
 
+    add_journeys(ff, steps, {"recoveries": RECOVERIES, "retries": 1_000, "backoff": "1ms"})
     return ff
 
 

@@ -21,6 +21,12 @@ DISK = "/var/tmp"  # temporary, but not in memory
 PATIENCE_S = 240.0  # reached only by a bug, however busy the machine is
 
 
+def whole_lines(path: Path) -> list[bytes]:
+    """The lines of a file whose writer may have been killed in the middle of the last one: what the
+    line is about had not gone on."""
+    return path.read_bytes().split(b"\n")[:-1]
+
+
 class WorkerProcess:
     """One process and what it has said."""
 

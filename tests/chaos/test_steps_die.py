@@ -23,6 +23,7 @@ from flowfabric.model.event import LeaseEventType
 from flowfabric.model.state import PublicState
 from tests.chaos.journal_process import STUCK_AT
 from tests.chaos.journaled import STEPS, TANGLE, Notes, journaled_fabric, read_notes
+from tests.chaos.nest import PROCESS, Nest
 from tests.chaos.processes import Crew, crew
 from tests.chaos.verdict import check_store
 from tests.property.budget import budget
@@ -31,7 +32,6 @@ from tests.support.inner import inner
 
 pytestmark = [pytest.mark.chaos, pytest.mark.slow]
 
-PROCESS = "tests.chaos.journal_process"
 KILLS = budget("FF_CHAOS_KILLS", 30)
 AT_ONCE = 200  # workflows
 HANDS = 3
@@ -128,7 +128,7 @@ def test_killed_in_its_seventh_step_it_goes_on_there(task: str, url: str, site: 
         first = workers.hire("stuck", PROCESS, str(site.folder))
         workers.wait_until(lambda: first.heard("seventh") == 1, "the seventh step")
         workers.kill(first)
-        Nest(workers, site).hatch()
+        Nest(workers, site.folder).hatch()
         workers.wait_until(lambda: site.left() == 0, "the rest of the steps")
     dump, problems = site.dump()
     notes = read_notes(site.folder)
@@ -164,31 +164,11 @@ def test_workers_killed_at_random_repeat_nothing_that_is_recorded(url: str, site
     assert len(lost) >= KILLS / 2, "the kills hit no worker that held a lease"
 
 
-class Nest:
-    """A process that makes workers, and how many steps each has begun."""
-
-    def __init__(self, workers: Crew, site: Site) -> None:
-        self._workers = workers
-        self._process = workers.hire("nest", PROCESS, str(site.folder))
-        self._count = 0
-
-    def hatch(self) -> int:
-        """Another worker's process id."""
-        self._count += 1
-        self._process.tell(f"worker-{self._count}")
-        self._workers.wait_until(lambda: self._process.heard("born") == self._count, "a worker")
-        return int([line[1] for line in self._process.said if line[0] == "born"][-1])
-
-    def steps(self) -> Counter[int]:
-        """Of each worker."""
-        return Counter(int(line[1]) for line in self._process.said if line[0] == "step")
-
-
 def kill_many(workers: Crew, site: Site, kills: int) -> None:
     """Each worker dies soon after one of its next steps; there is always work."""
     rng = random.Random(kills)
     site.submit("tangle", times=AT_ONCE)
-    nest = Nest(workers, site)
+    nest = Nest(workers, site.folder)
     fates = {nest.hatch(): rng.randint(1, STEPS_OF_A_LIFE) for _ in range(HANDS)}
     while kills:
         if site.left() < AT_ONCE // 2:

@@ -108,7 +108,8 @@ def test_until_a_call_is_asked_for(desk: Desk, folder: Path) -> None:
 
 def test_a_sync_handler(desk: Desk, folder: Path) -> None:
     key = waits(app(desk, folder), "plain")
-    assert desk.json("debug", key, "debugged:ff")["key"] == "wait:end"
+    got = desk.json("debug", key, "debugged:ff")
+    assert got["key"] == "wait:end", got
     found = desk.json("debug", key, "debugged:ff", "--until", "one")
     assert found["where"].endswith(line_of(folder, '"one"'))
 

@@ -50,6 +50,32 @@ def test_the_token_budget_warns_stops_and_goes_on(tmp_path: Path) -> None:
     assert not [line for line in after.splitlines() if "no room" in line]
 
 
+def test_an_asking_agent_is_raised_and_stopped_by_a_person(tmp_path: Path) -> None:
+    done = run("asking_agent.py", tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.splitlines() == [
+        "question 1: 800 of 1000 tokens are used, 400 more are wanted by research",
+        "the sun, thought through 3 times",
+        "question 2: 1200 of 1200 tokens are used, 400 more are wanted by research",
+        "question 3: 1600 of 1200 tokens are used, 400 more are wanted by research",
+        "the wind, thought through 1 times; stopped by ada: enough",
+        "1600 used of 1200, and 400 allowed; 4 calls of the model",
+    ]
+
+
+def test_a_saga_is_undone_when_it_is_cancelled_and_when_it_fails(tmp_path: Path) -> None:
+    done = run("cancelled_saga.py", tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    cancelled, failed = done.stdout.split("a trip that fails:")
+    took_back = [line.split()[-1] for line in cancelled.splitlines() if "took back" in line]
+    assert took_back == ["car-rome", "hotel-rome", "flight-rome"]
+    assert "told the customer: cancelled" in cancelled
+    took_back = [line.partition("back ")[2] for line in failed.splitlines() if "took" in line]
+    assert took_back == ["hotel-the moon", "flight-the moon"]
+    assert "told the customer: failed" in failed
+    assert "undo: undo, 2 of them" in failed
+
+
 def test_an_agent_pays_once_for_what_it_thought(tmp_path: Path) -> None:
     done = run("agent.py", tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -65,6 +91,24 @@ def test_a_month_of_reminders_is_tested_in_no_time(tmp_path: Path) -> None:
         "after 30 days: 3 reminders, waits for ['hand-over']",
         "invoice 7: handed over",
         "invoice 8: paid after 2",
+    ]
+
+
+def test_a_nightly_report_is_sent_once_a_night_when_clocks_change(tmp_path: Path) -> None:
+    done = run("nightly_report.py", tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.splitlines() == [
+        "clocks go forward:",
+        "28 March 02:30 CET 01:30 UTC  ran",
+        "29 March 03:00 CEST 01:00 UTC  ran",
+        "30 March 02:30 CEST 00:30 UTC  ran",
+        "clocks go back:",
+        "24 October 02:30 CEST 00:30 UTC  ran",
+        "25 October 02:30 CEST 00:30 UTC  ran",
+        "26 October 02:30 CET 01:30 UTC  ran",
+        "['missed_paused', 'missed_paused'], then 2 reports backfilled:",
+        "  2026-03-28",
+        "  2026-03-29",
     ]
 
 
@@ -193,3 +237,14 @@ def test_the_demo_ends_cleanly_when_interrupted(
     worker = re.search(r"process (\d+)", told)
     assert worker is not None
     assert not psutil.pid_exists(int(worker[1]))
+
+
+def test_an_order_takes_messages_over_chapters_and_a_crash(tmp_path: Path) -> None:
+    done = run("order_mailbox.py", tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.splitlines() == [
+        "waits for ['items'], shows Total(items=25, cents=8750)",
+        "asked: sold out",
+        "chapter 2",
+        "25 items for 87.50, paid by ada",
+    ]

@@ -103,7 +103,10 @@ def test_doctor_repairs_what_the_rows_prove(desk: Desk) -> None:
     assert desk.ff("quota", "create", "q", "--at-once", "2") == Exit.OK
     assert desk.ff("budget", "create", "b", "--hard", "tokens=9") == Exit.OK
     with closing(sqlite3.connect(desk.path)) as file:
-        file.execute("INSERT INTO ff_budget_usage VALUES ('b', 'tokens', 0, 4, 1, 0)")
+        file.execute(
+            "INSERT INTO ff_budget_usage (budget_id, dimension, used, held, updated_at) "
+            "VALUES ('b', 'tokens', 0, 4, 1)"
+        )
         file.commit()
     assert desk.ff("doctor") == Exit.FAILED
     assert "ff doctor --repair" in desk.out

@@ -273,11 +273,11 @@ FAULTS: dict[str, tuple[list[Mutant], Callable[[], None]]] = {
         lambda: test_terminals.test_a_stranger_is_not_told_what_was_kept_for_the_owner("lease_id"),
     ),
     "replays never end": (
-        [Mutant(replay.replay, "execution.replay_count >= most", "False")],
+        [Mutant(replay._refuse_replay, "execution.replay_count >= most", "False")],
         AGAIN,
     ),
     "what runs is replayed": (
-        [Mutant(replay.replay, "not execution.is_terminal", "False")],
+        [Mutant(replay._refuse_replay, "not execution.is_terminal", "False")],
         AGAIN,
     ),
     "a live lease is reclaimed": (

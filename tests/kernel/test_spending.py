@@ -40,6 +40,7 @@ from flowfabric.kernel.limit.spending import (
 )
 from flowfabric.model.budget import (
     AlreadyApplied,
+    AskFirst,
     BudgetPolicy,
     DedupRow,
     HardAction,
@@ -292,7 +293,9 @@ def test_a_breach_fails_the_execution_only_where_the_policy_says_so(
     if how == "report":
         assert book.report({"a": 2}, by="e1") == HardBreach("a", 0, 1)
     elif how == "reserve":
-        assert book.reserve("e1", "h", {"a": 2}) == HardBreach("a", 0, 1)
+        asks = action is HardAction.ASK
+        expected = AskFirst("a", 0, 1) if asks else HardBreach("a", 0, 1)
+        assert book.reserve("e1", "h", {"a": 2}) == expected
     else:
         book.reserve("e1", "h", {"a": 1})
         assert book.settle("e1", "h", {"a": 2}) == HardBreach("a", 0, 1)

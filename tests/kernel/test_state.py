@@ -57,6 +57,7 @@ _EXPLAINS = {
     BlockingReason.PAUSED_BY_OPERATOR: EligibilityState.BLOCKED_BY_OPERATOR,
     BlockingReason.PAUSED_BY_POLICY: EligibilityState.BLOCKED_BY_LANE_STATE,
     BlockingReason.PAUSED_BY_FLOW_CANCEL: EligibilityState.BLOCKED_BY_OPERATOR,
+    BlockingReason.WAITING_FOR_TURN: EligibilityState.BLOCKED_BY_TURN,
 }
 _SUSPENDS = (
     BlockingReason.WAITING_FOR_SIGNAL,
@@ -96,7 +97,7 @@ def is_legal(combination: Combination) -> bool:
 
 
 def test_every_combination_is_either_listed_or_refused() -> None:
-    """All 110,000 combinations, judged by a table of its own."""
+    """All 130,000 combinations, judged by a table of its own."""
     listed = set(ALL_VECTORS)
     for combination in product(*DIMENSIONS):
         if is_legal(combination):
@@ -129,6 +130,7 @@ def test_the_stored_numbers_are_for_ever() -> None:
     assert s.ID_OF_VECTOR[s.blocked(BlockingReason.WAITING_FOR_CHILDREN, pending)] == 30
     assert s.ID_OF_VECTOR[s.blocked(BlockingReason.PAUSED_BY_FLOW_CANCEL, pending)] == 54
     assert s.ID_OF_VECTOR[s.blocked(BlockingReason.PAUSED_BY_FLOW_CANCEL, interrupted)] == 57
+    assert s.ID_OF_VECTOR[s.blocked(BlockingReason.WAITING_FOR_TURN, pending)] == 22
     assert s.ID_OF_VECTOR[s.LEASED] == 60
     assert s.ID_OF_VECTOR[s.terminal(TerminalOutcome.SUCCESS, attempted=True)] == 80
 
@@ -143,6 +145,7 @@ def test_the_stored_numbers_are_for_ever() -> None:
         (BlockingReason.PAUSED_BY_OPERATOR, PublicState.WAITING),
         (BlockingReason.PAUSED_BY_POLICY, PublicState.WAITING),
         (BlockingReason.PAUSED_BY_FLOW_CANCEL, PublicState.WAITING),
+        (BlockingReason.WAITING_FOR_TURN, PublicState.WAITING),
     ],
 )
 def test_a_block_is_labelled_by_its_reason(reason: BlockingReason, label: PublicState) -> None:
@@ -156,11 +159,15 @@ def test_a_reason_that_blocks_nothing_is_refused() -> None:
         s.blocked(BlockingReason.WAITING_FOR_WORKER, AttemptState.PENDING_FIRST_ATTEMPT)
 
 
-def test_admission_may_not_ask_for_the_blocks_of_flows() -> None:
-    """Only the flow sets or lifts these."""
-    of_flows = {BlockingReason.WAITING_FOR_CHILDREN, BlockingReason.PAUSED_BY_FLOW_CANCEL}
-    assert not of_flows & s.ADMISSION_BLOCK_REASONS
-    assert set(s.ELIGIBILITY_OF_BLOCK) - of_flows == s.ADMISSION_BLOCK_REASONS
+def test_admission_may_not_ask_for_the_blocks_of_flows_and_lines() -> None:
+    """Only the flow, or the line, sets or lifts these."""
+    own = {
+        BlockingReason.WAITING_FOR_CHILDREN,
+        BlockingReason.PAUSED_BY_FLOW_CANCEL,
+        BlockingReason.WAITING_FOR_TURN,
+    }
+    assert not own & s.ADMISSION_BLOCK_REASONS
+    assert set(s.ELIGIBILITY_OF_BLOCK) - own == s.ADMISSION_BLOCK_REASONS
 
 
 @pytest.mark.parametrize("situation", make.SITUATIONS)

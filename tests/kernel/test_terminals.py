@@ -45,6 +45,7 @@ from tests.support import builders as make
 from tests.support.builders import EXECUTION_ID, NOW, TTL_MS, decide, fence_of
 
 RETENTION_MS = 5000
+FAILED_RETENTION_MS = 7000
 
 
 def end(execution: Execution, how: str, now: int = NOW) -> Decision[Any]:
@@ -58,7 +59,8 @@ def end(execution: Execution, how: str, now: int = NOW) -> Decision[Any]:
         "timeout": ExpireAttempt(execution_id=EXECUTION_ID, jitter=0.5),
         "cap": RequeueLost(execution_id=EXECUTION_ID),
     }
-    return decide(execution, commands[how], now, retention_ms=RETENTION_MS)
+    kept = {"retention_ms": RETENTION_MS, "failed_retention_ms": FAILED_RETENTION_MS}
+    return decide(execution, commands[how], now, **kept)
 
 
 PLAIN = ExecutionPolicy()
@@ -117,7 +119,8 @@ def test_every_end_does_the_same_things(
     assert after.grant is None
     assert after.attempt_due_at is None
     assert after.completed_at == now
-    assert after.purge_at == now + RETENTION_MS
+    is_lost = outcome in (TerminalOutcome.FAILED, TerminalOutcome.EXPIRED)
+    assert after.purge_at == now + (FAILED_RETENTION_MS if is_lost else RETENTION_MS)
     assert after.last_transition_at == now
     completions = [event for event in decision.events if isinstance(event, CompletionEvent)]
     assert [(event.outcome, event.namespace, event.tags) for event in completions] == [

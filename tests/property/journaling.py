@@ -1,26 +1,50 @@
-"""Random handlers with steps, run by workers that die at chosen points, and what they should do."""
+"""Random handlers, run by workers that die at chosen points."""
 
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
+import random
+from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import Any
 
-from hypothesis import strategies as st
-
-from flowfabric import Context, Fabric, StepFailed, StepInterrupted, current_step
+from flowfabric import (
+    ChildFailed,
+    Context,
+    Fabric,
+    Fatal,
+    StepFailed,
+    StepInterrupted,
+    current_step,
+)
 from flowfabric.api.operation import OPERATIONS
+from flowfabric.errors import NotFound, StateError
 from flowfabric.ids import new_secret_id
 from flowfabric.limits import PAYLOAD_BYTES_DEFAULT
 from flowfabric.model.results import Claimed
+from flowfabric.model.state import TERMINAL_STATES
+from flowfabric.sdk.fabric import answered_by
+from flowfabric.sdk.journal.scopes import RUNNING
 from flowfabric.sdk.outage import Outage
 from flowfabric.sdk.worker.handlers import run_async
 from flowfabric.sdk.worker.held import Desk, Held
 from flowfabric.sdk.worker.reports import Failed, Report, Succeeded
+from flowfabric.sdk.worker.warm import Warm
 from tests.property import market
+from tests.property.handlers import (
+    Caught,
+    Child,
+    Children,
+    Items,
+    Several,
+    Step,
+    Wait,
+    part,
+    parts,
+    place_of,
+)
 from tests.property.market import Market
-from tests.support.effects import Effect
+from tests.support.effects import Effect, digest_of, leaves
 from tests.support.lab import TTL_MS, Lab
 
 KIND = "tree"
@@ -29,102 +53,12 @@ POLICY = {
     "retry_policy": {"max_retries": 100, "backoff": {"type": "fixed", "delay_ms": 1}},
 }
 FOR_EVER = 1 << 30
+AT_ONCE = 3  # executions of a worker
+FAR_MS = 86_400_000
+ROUNDS_MAX = 2_000  # reached only by a defect
 
 
-class Step(NamedTuple):
-    """One step. `how`: it is `fine`, `moody` (two of its tries fail), `flaky` (fails once, which
-    ends the attempt), `broken` (always fails), `once` (begins at most once), or a `sale` (in a
-    transaction)."""
-
-    name: str
-    has_effects: bool
-    how: str = "fine"
-
-
-class Several(NamedTuple):
-    """Things at once: by `gather`, by `map`, or in `tasks` of the handler's own."""
-
-    way: str
-    sides: tuple[Any, ...]
-
-
-class Caught(NamedTuple):
-    """What fails in it is caught."""
-
-    items: tuple[Any, ...]
-
-
-def steps(*ways: str) -> st.SearchStrategy[Any]:
-    """Steps of these kinds."""
-    return st.builds(Step, st.sampled_from("ab"), st.booleans(), st.sampled_from(ways))
-
-
-def trees(*ways: str, tries: bool) -> st.SearchStrategy[tuple[Any, ...]]:
-    """Handlers whose steps are of these kinds."""
-
-    def wider(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
-        sides = st.lists(inner, min_size=1, max_size=3).map(tuple)
-        several = st.builds(Several, st.sampled_from(("gather", "map")), sides)
-        kinds = [steps(*ways), several]
-        if tries:
-            kinds.append(st.builds(Caught, trees("fine", "broken", "moody", tries=False)))
-            kinds.append(
-                st.builds(
-                    Several,
-                    st.just("tasks"),
-                    st.lists(st.tuples(steps("fine", "moody")), min_size=1, max_size=2).map(tuple),
-                )
-            )
-        return st.lists(st.one_of(kinds), max_size=4).map(tuple)
-
-    return st.recursive(st.lists(steps(*ways), max_size=4).map(tuple), wider, max_leaves=6)
-
-
-handlers = trees("fine", "fine", "flaky", "moody", "once", "sale", tries=True)
-
-
-# --- what should come out of it ---------------------------------------------------------------
-
-
-class Broken(Exception):
-    """The key of the step that failed."""
-
-
-def expected(items: tuple[Any, ...], path: str = "") -> list[Any]:
-    """The keys of a result, each at its place, without any fault."""
-    counts: Counter[str] = Counter()
-
-    def key(name: str) -> str:
-        counts[name] += 1
-        return f"{path}/" * bool(path) + name + f"#{counts[name]}" * (counts[name] > 1)
-
-    def one(item: Any) -> Any:
-        if isinstance(item, Step):
-            own = key(item.name)
-            if item.how == "broken":
-                raise Broken(own)
-            return own
-        if isinstance(item, Caught):
-            try:
-                return [one(each) for each in item.items]
-            except Broken as error:
-                return f"caught {error}"
-        prefix = "" if item.way == "tasks" else f"{key(item.way)}/"
-        found, failures = [], list[Broken]()
-        for at, side in enumerate(item.sides):
-            own = key(f"task{at}") if item.way == "tasks" else f"{prefix}{at}"
-            try:
-                found.append(expected(side, own))
-            except Broken as error:
-                failures.append(error)
-        if failures:
-            raise failures[0]
-        return found
-
-    return [one(item) for item in items]
-
-
-# --- running it -------------------------------------------------------------------------------
+# --- a worker ---------------------------------------------------------------------------------
 
 
 class Fate:
@@ -171,65 +105,81 @@ class Mortal:
         return called
 
 
-class Play:
-    """One execution of a handler, through any number of workers."""
+class Seat:
+    """One worker: it runs what it claims, some executions at once, until it dies."""
 
-    def __init__(self, lab: Lab, tree: tuple[Any, ...], own: Market) -> None:
-        self._lab = lab
-        self._market = own
-        self._fate = Fate(FOR_EVER)
-        self._failed: set[str] = set()
-        self._known: list[str] = []
-        self.notes: list[Effect] = []
-        self.offered: set[str] = set()  # what steps in transactions returned
-        self.begun: list[tuple[str, str]] = []  # steps that may begin once, each time they do
-        fabric = Fabric("memory://")
-
-        @fabric.task(name=KIND)
-        async def handle(ctx: Context) -> list[Any]:
-            return await self._all(ctx, tree)
-
-        self._task = fabric.tasks[KIND]
-
-    async def live(self, claimed: Claimed, points: int) -> None:
-        """One worker, until it has reported or is dead."""
-        fate, lab = Fate(points), self._lab
-        self._fate, self._known = fate, []
-        market.Mortal.fate = fate
-        engine = Mortal(lab, fate)
-        desk = Desk(
-            engine,  # type: ignore[arg-type]
+    def __init__(self, lab: Lab, task: Any, points: int, *, warm: int) -> None:
+        self.fate = Fate(points)
+        self._task = task
+        self._engine = Mortal(lab, self.fate)
+        self._desk = Desk(
+            self._engine,  # type: ignore[arg-type]
             lost=lambda held, why: held.stop(),
             let_go=lambda held, for_children: None,
             now_ms=lab.clock.now_ms,
             outage=Outage(),
             payload_bytes_max=PAYLOAD_BYTES_DEFAULT,
         )
-        held = Held(claimed, self._task, desk, renew_at=float("inf"), lapse_at=float("inf"))
-        held.handler = asyncio.create_task(self._run(held, engine))
-        death = asyncio.create_task(fate.death.wait())
-        await asyncio.wait([held.handler, death], return_when=asyncio.FIRST_COMPLETED)
-        is_dead = fate.death.is_set()
-        held.is_stopped = True
-        for each in (held.handler, death):
-            each.cancel() if is_dead or each is death else each.result()
-        fate.burial.set()
-        with suppress(asyncio.CancelledError):
-            await held.handler
-        if engine.under_way:
-            await asyncio.wait(engine.under_way)
-        desk.bodies.close()
-        lab.clock.advance(TTL_MS + 1 if is_dead else 1_000)
-        await lab.engine.tick()
+        self._warm = self._desk.warm = Warm(warm, self._parked)
+        self._active: set[Held] = set()
+        self._handlers: dict[asyncio.Task[None], Held] = {}
+        self._is_quiet = asyncio.Event()
 
-    async def _run(self, held: Held, engine: Any) -> None:
-        """As a worker does it."""
-        report: Report | None = await run_async(held)
-        if report is None:
+    @property
+    def is_dead(self) -> bool:
+        """Whether it goes no further."""
+        return self.fate.death.is_set()
+
+    async def work(self, claims: Sequence[Claimed]) -> None:
+        """Until each has reported, or waits, or the worker is dead."""
+        self._is_quiet.clear()
+        for claimed in claims:
+            self._begin(claimed)
+        waits = [asyncio.create_task(each.wait()) for each in (self.fate.death, self._is_quiet)]
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        for each in waits:
+            each.cancel()
+        for handler in [each for each in self._handlers if each.done()]:
+            if not self.is_dead:
+                handler.result()
+            del self._handlers[handler]
+
+    def _begin(self, claimed: Claimed) -> None:
+        held = self._warm.take(claimed)
+        if held is not None:
+            held.go_on(claimed, float("inf"), float("inf"))
+            self._active.add(held)
+            self._warm.revive(held)
             return
-        held.close_journal(report.error if isinstance(report, Failed) else None)
+        forever = float("inf")
+        held = Held(claimed, self._task, self._desk, renew_at=forever, lapse_at=forever)
+        self._active.add(held)
+        held.handler = asyncio.create_task(self._run(held))
+        self._handlers[held.handler] = held
+
+    def _parked(self, held: Held) -> None:
+        self._active.discard(held)
+        if not self._active:
+            self._is_quiet.set()
+
+    async def _run(self, held: Held) -> None:
+        """As a worker does it."""
+        try:
+            report: Report | None = await run_async(held)
+            if held in self._active:
+                held.is_finished = True
+                held.close_journal(report.error if isinstance(report, Failed) else None)
+                if report is not None:
+                    await self._report(held, report)
+            else:  # it waited and was dropped
+                held.close_journal(None)
+        finally:
+            if self._active.intersection([held]):
+                self._parked(held)
+
+    async def _report(self, held: Held, report: Report) -> None:
+        engine, handle = self._engine, held.claimed.handle
         entries = () if held.entries is None else await held.entries.outbox.rest()
-        handle = held.claimed.handle
         if isinstance(report, Succeeded):
             await engine.complete(
                 handle, result=report.result, result_encoding="json", entries=entries
@@ -243,34 +193,155 @@ class Play:
                 entries=entries,
             )
 
+    async def bury(self) -> None:
+        """Nothing of it goes on, but what it had sent arrives."""
+        for handler, held in self._handlers.items():
+            held.is_stopped = True
+            handler.cancel()
+        self.fate.burial.set()
+        for handler in self._handlers:
+            with suppress(asyncio.CancelledError):
+                await handler
+        if self._engine.under_way:
+            await asyncio.wait(self._engine.under_way)
+        self._desk.bodies.close()
+
+
+# --- a history --------------------------------------------------------------------------------
+
+
+class Play:
+    """One execution of a handler and its children, through any number of workers. `seed`: of what
+    they are told, and when."""
+
+    def __init__(self, lab: Lab, tree: Items, own: Market, *, seed: int = 0, warm: int = 0) -> None:
+        self._lab = lab
+        self._tree = tree
+        self._market = own
+        self._rng = random.Random(seed)
+        self._warm = warm
+        self._seat: Seat | None = None
+        self._failed: set[tuple[str, str]] = set()
+        self._known: dict[str, tuple[object, list[str]]] = {}  # by execution, with its handler
+        self.notes: list[Effect] = []
+        self.said: set[str] = set()  # in signals
+        self.offered: set[str] = set()  # what steps in transactions returned
+        self.begun: list[tuple[str, str]] = []  # steps that may begin once, each time they do
+        self._fabric = Fabric("memory://")
+
+        @self._fabric.task(name=KIND, recoveries=1_000, retries=100, backoff="1ms")
+        async def handle(ctx: Context, path: list[int], fails: bool) -> list[Any]:
+            found = await self._all(ctx, tuple(parts(part(tree, path))), path)
+            if fails:
+                raise Fatal("it is to fail")
+            return found
+
+        self._task = self._fabric.tasks[KIND]
+
+    async def live(self, points: Sequence[int]) -> str:
+        """Until the execution has ended; its id."""
+        with answered_by(self._fabric, self._lab.engine):
+            run = await self._task.submit([], False)
+            deaths = iter(points)
+            for _ in range(ROUNDS_MAX):
+                await self._round(deaths)
+                if await self._lab.state(run.id) in TERMINAL_STATES:
+                    break
+            if self._seat is not None:
+                await self._seat.bury()
+        return run.id
+
+    async def _round(self, deaths: Any) -> None:
+        lab = self._lab
+        if claims := await lab.claims(limit=AT_ONCE):
+            if self._seat is None:
+                points = next(deaths, FOR_EVER)
+                self._seat = Seat(lab, self._task, points, warm=self._warm)
+                market.Mortal.fate = self._seat.fate
+            seat = self._seat
+            await seat.work(claims)
+            if seat.is_dead:
+                await seat.bury()
+                self._seat = None
+            lab.clock.advance(TTL_MS + 1 if seat.is_dead else 1_000)
+        elif self._rng.random() < 0.2 or not await self._tell():
+            look = await lab.direct.next_due()
+            # Not so far that places are closed which outlive every test.
+            if look.due_at is not None and look.due_at - look.now < FAR_MS:
+                lab.clock.advance(max(0, look.due_at - look.now))
+        await lab.engine.tick()
+
+    async def _tell(self) -> bool:
+        """One signal or approval, wherever one is waited for; whether there is such a place."""
+        engine = self._lab.engine
+        unended = await engine.list_executions(states=("suspended",), limit=100)
+        pages = [
+            await engine.list_pending_waitpoints(execution_id=each.execution_id)
+            for each in unended.items
+        ]
+        places = [each for page in pages for each in page.items if each.waitpoint_key[0] == "p"]
+        if not places:
+            return False
+        chosen = self._rng.choice(places)
+        key = chosen.waitpoint_key
+        wanted: Any = part(self._tree, [int(at) for at in key[1:].split(".")])
+        with suppress(NotFound, StateError):
+            if wanted.way == "approval":
+                by = self._rng.choice(("ada", "bob"))
+                await self._fabric.approve(chosen.execution_id, key, by=by)
+            else:
+                word = f"{key}={new_secret_id()}"
+                self.said.add(word)
+                await self._fabric.signal(chosen.execution_id, key, word)
+        return True
+
     # --- the handler ---------------------------------------------------------------------------
 
-    async def _all(self, ctx: Context, items: tuple[Any, ...]) -> list[Any]:
+    async def _all(self, ctx: Context, items: Items, path: Sequence[int]) -> list[Any]:
         found: list[Any] = []
         words: list[str] = []
-        for item in items:
-            found.append(await self._one(ctx, item, words))
-            if isinstance(found[-1], str):
-                words.append(found[-1])
+        for at, item in enumerate(items):
+            found.append(await self._one(ctx, item, [*path, at], words))
+            words += [word for word in leaves(found[-1]) if "=" in word]
         return found
 
-    async def _one(self, ctx: Context, item: Any, words: list[str]) -> Any:
-        if isinstance(item, Step):
-            word: str = await self._step(ctx, item, list(words))
-            self._known.append(word)
-            return word
-        if isinstance(item, Caught):
-            try:
-                return [await self._one(ctx, each, words) for each in item.items]
-            except StepFailed as error:
-                return f"caught {error.step}"
+    async def _one(self, ctx: Context, item: Any, path: list[int], words: list[str]) -> Any:
+        match item:
+            case Step():
+                return self._given(await self._step(ctx, item, list(words)))
+            case Wait():
+                return self._given(await self._wait(ctx, item.way, place_of(path)))
+            case Child():
+                return self._given(await ctx.call(self._task, path, item.fails))
+            case Children():
+                each = [([*path, at], False) for at in range(len(item.several))]
+                children = await ctx.spawn_many(self._task, each)
+                return self._given(list(await ctx.gather(*children)))
+            case Caught():
+                try:
+                    several = enumerate(item.items)
+                    return [await self._one(ctx, one, [*path, at], words) for at, one in several]
+                except StepFailed as error:
+                    return f"caught {error.step}"
+                except ChildFailed:
+                    return "caught child"
+            case _:
+                return await self._several(ctx, item, path)
+
+    async def _several(self, ctx: Context, item: Several, path: list[int]) -> Any:
+        sides = list(enumerate(item.sides))
         if item.way == "gather":
-            return await ctx.gather(*(self._all(ctx, side) for side in item.sides))
+            return await ctx.gather(*(self._all(ctx, side, [*path, at]) for at, side in sides))
         if item.way == "map":
-            return await ctx.map(lambda side: self._all(ctx, side), item.sides, limit=2)
+            each = [([*path, at], side) for at, side in sides]
+            return await ctx.map(lambda one: self._all(ctx, one[1], one[0]), each, limit=2)
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(self._side(ctx, at, s)) for at, s in enumerate(item.sides)]
+            tasks = [group.create_task(self._side(ctx, at, s, path)) for at, s in sides]
         return [task.result() for task in tasks]
+
+    async def _side(self, ctx: Context, at: int, items: Items, path: list[int]) -> list[Any]:
+        async with ctx.branch(f"task{at}"):
+            return await self._all(ctx, items, [*path, at])
 
     async def _step(self, ctx: Context, item: Step, words: list[str]) -> str:
         if item.how == "once":
@@ -288,32 +359,64 @@ class Play:
         step = ctx.step.options(effects=item.has_effects, retries=retries, backoff="1ms")
         return await step(item.name, self._body, item.how, item.has_effects, words)
 
-    async def _side(self, ctx: Context, at: int, items: tuple[Any, ...]) -> list[Any]:
-        async with ctx.branch(f"task{at}"):
-            return await self._all(ctx, items)
+    async def _wait(self, ctx: Context, way: str, place: str) -> str:
+        if way == "sleep":
+            await ctx.sleep("1m")
+            return "slept"
+        if way == "approval":
+            decided = await ctx.approval(place, of=2)
+            word = f"{place}=" + "+".join(decided.by)
+        elif way == "first":
+            index, _ = await ctx.first_of(ctx.wait_for(place, str), ctx.sleep("2m"))
+            word = f"{place}={index}"
+        else:
+            late = f"{place}=late"
+            timeout = "2m" if way == "timed" else None
+            word = await ctx.wait_for(place, str, timeout=timeout, default=late)
+        self.said.add(word)
+        return word
 
-    def _note(self, inputs: list[str], *, has_effects: bool = True, fails: bool = False) -> Effect:
+    def _given(self, found: Any) -> Any:
+        """The handler was given results: what begins later may depend on them."""
+        self._known_here().extend(word for word in leaves(found) if "=" in word)
+        return found
+
+    def _known_here(self) -> list[str]:
+        held = RUNNING.get()
+        execution_id = held.claimed.execution_id
+        handler, known = self._known.get(execution_id, (None, []))
+        if handler is not held:
+            handler, known = self._known[execution_id] = held, []
+        return known
+
+    # --- bodies --------------------------------------------------------------------------------
+
+    def _note(self, *arguments: Any, has_effects: bool = True, fails: bool = False) -> Effect:
         step = current_step()
         claimed = step.journal.owner.claimed
-        known = self._known if step.attempt == 1 else []
         return Effect(
             execution_id=claimed.execution_id,
             key=step.key,
             epoch=claimed.lease_epoch,
             attempt=step.attempt,
             has_effects=has_effects,
-            inputs=inputs,
-            known=list(known),
+            inputs=arguments[-1],
+            known=list(self._known_here()) if step.attempt == 1 else [],
             result=None if fails else f"{step.key}={new_secret_id()}",
+            digest=digest_of(*arguments),
         )
+
+    async def _point(self) -> None:
+        assert self._seat is not None
+        await self._seat.fate.point()
 
     async def _sell(self, connection: Any, inputs: list[str]) -> str:
         note = self._note(inputs)
-        await self._fate.point()
+        await self._point()
         self.notes.append(note)
         self.offered.add(str(note.result))
         await connection.execute("INSERT INTO sold VALUES ($1)", note.result)
-        await self._fate.point()
+        await self._point()
         return str(note.result)
 
     def _sell_blocking(self, connection: Any, inputs: list[str]) -> str:
@@ -325,19 +428,20 @@ class Play:
 
     async def _body(self, how: str, has_effects: bool, inputs: list[str]) -> str:
         step = current_step()
+        own = RUNNING.get().claimed.execution_id, step.key
         fails = (
             how == "broken"
             or (how == "moody" and step.attempt < 3)
-            or (how == "flaky" and step.key not in self._failed)
+            or (how == "flaky" and own not in self._failed)
         )
-        note = self._note(inputs, has_effects=has_effects, fails=fails)
+        note = self._note(how, has_effects, inputs, has_effects=has_effects, fails=fails)
         if how == "once":
             self.begun.append((note.execution_id, note.key))
-        await self._fate.point()
+        await self._point()
         self.notes.append(note)
-        await self._fate.point()
+        await self._point()
         if how == "flaky":
-            self._failed.add(step.key)
+            self._failed.add(own)
         if fails:
             raise ConnectionError(how)
         return str(note.result)

@@ -11,6 +11,7 @@ from hypothesis.stateful import initialize, rule
 from flowfabric.api.budgets import Usage
 from flowfabric.api.page import encode_cursor
 from flowfabric.engine.unit.commands.due import WakeDue
+from flowfabric.model.ask import LimitKind
 from flowfabric.model.budget import EnforcementMode, HardAction, Reserved, SoftAction
 from flowfabric.model.handle import Handle
 from flowfabric.model.results import Created
@@ -269,6 +270,42 @@ class LimitedHistories(Histories):
                 )
             )
 
+    @rule(number=pick, budget=budget_name, wanted=both)
+    def ask(self, number: int, budget: str, wanted: tuple[int, int]) -> None:
+        if held := self.some(number, self.held):
+            amounts = amounts_of(wanted)
+            self.do(
+                lambda seat: seat.engine.ask_budget(
+                    seat.handle(held), budget_id=budget, amounts=amounts
+                )
+            )
+
+    @rule(
+        number=pick,
+        budget=budget_name,
+        dimension=st.sampled_from(DIMENSIONS),
+        kind=st.sampled_from(LimitKind),
+        said=st.sampled_from(({"once": True}, {"once": True}, {"raise_by": 2}, None)),
+        is_alone=st.booleans(),
+    )
+    def answer(
+        self,
+        number: int,
+        budget: str,
+        dimension: str,
+        kind: LimitKind,
+        said: dict[str, Any] | None,
+        is_alone: bool,
+    ) -> None:
+        fields: dict[str, Any] = {"approve": said is not None, **(said or {})}
+        if is_alone and "raise_by" not in fields:
+            fields["execution_id"] = self.execution(number)
+        self.do(
+            lambda seat: seat.engine.answer_budget_ask(
+                budget_id=budget, dimension=dimension, limit_kind=kind, **fields
+            )
+        )
+
     # --- quotas --------------------------------------------------------------------------------
 
     @rule(quota=quota_name, seconds=window, rate=starts, most=places, jitter=jitter_ms)
@@ -370,6 +407,8 @@ class WholeLimitedHistories(LimitedHistories, WholeHistories):
         self.do(lambda seat: seat.engine.get_budget_status(budget_id=budget))
         self.do(lambda seat: seat.engine.read_budget_usage_and_limits(budget_id=budget))
         self.do(lambda seat: seat.engine.list_budgets(cursor=BEHIND_B0, limit=1))
+        self.do(lambda seat: seat.engine.list_budget_asks(limit=2))
+        self.do(lambda seat: seat.engine.list_budget_asks(execution_id=execution_id))
         self.do(lambda seat: seat.engine.get_quota_status(quota_policy_id=quota))
         self.do(lambda seat: seat.engine.list_quota_policies(limit=2))
         self.do(lambda seat: seat.engine.next_due())

@@ -353,3 +353,18 @@ def test_calls_that_are_removed_or_change_places_fit(count: int, more: int, seed
         assert found.recorded.key in removed
     else:
         assert later.ran == [NEW, f"{NEW}#2"][:more]
+
+
+def test_ends_of_children_without_an_entry_leave_a_replay_as_it_is() -> None:
+    lookup = Lookup(
+        [_recorded("spawn:pay", EntryKind.SPAWN, 0), _recorded("note", EntryKind.STEP, 1)]
+    )
+    lookup.ask("", "spawn:pay", kind=EntryKind.SPAWN)
+    lookup.ask("", "ended", kind=EntryKind.ENDED, is_aside=True)
+    assert lookup.is_replaying
+    lookup.ask("", "note")
+    assert not lookup.is_replaying
+
+
+def _recorded(key: str, kind: EntryKind, asked: int) -> JournalEntry:
+    return JournalEntry(asked, key, kind, EntryState.OK, asked, 1, 0, 0, 0, 0, 0)

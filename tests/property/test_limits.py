@@ -34,6 +34,9 @@ from flowfabric.model.results import Created
 from flowfabric.stores.postgres import small
 from flowfabric.stores.tables import (
     ADMISSIONS,
+    ALLOWANCES,
+    ASKERS,
+    ASKS,
     ATTACHMENTS,
     BUDGETS,
     GATES,
@@ -62,6 +65,7 @@ class Watched(WholeLimitedHistories):
 
     def __init__(self, runner: StepRunner) -> None:
         self.before: Dump = {}
+        self.peaks: dict[tuple[str, str, int], int] = {}
         super().__init__(runner, (Seat("memory://"),))
 
     def dump(self) -> Dump:
@@ -73,7 +77,8 @@ class Watched(WholeLimitedHistories):
         check_quotas(dump)
         check_attachments(dump)
         check_nobody_waits_for_nothing(dump, self.seats[0].clock.now_ms())
-        check_growth(self.before, dump)
+        check_growth(self.before, dump, self.peaks)
+        check_asks(dump)
         self.before = dump
 
     @rule(name=budget_name, spent=both, key=st.sampled_from(("once", "twice")))
@@ -213,16 +218,44 @@ def is_full(row: BudgetRow, dump: Dump) -> bool:
     return policy.enforcement_mode is EnforcementMode.STRICT and (hard or soft)
 
 
-def check_growth(before: Dump, dump: Dump) -> None:
-    """What grew in this step stayed within its limit; a limit lowered afterwards stops nobody."""
+def check_asks(dump: Dump) -> None:
+    """Every spender waits for a question that is open, or whose answer is being told."""
+    rows = {(each.budget_id, each.dimension, each.limit_kind): each for each in dump[ASKS.name]}
+    counts: Counter[tuple[str, str, str]] = Counter()
+    for asker in dump[ASKERS.name]:
+        key = (asker.budget_id, asker.dimension, asker.limit_kind)
+        counts[key] += 1
+        assert rows[key].due_at is not None, f"{asker}: nothing will ever tell it"
+    for key, row in rows.items():
+        assert (row.open_since is not None) is row.is_open, row
+        if row.is_open:
+            assert row.spenders == counts[key], f"{row}: {counts[key]} wait"
+    used: Counter[tuple[str, str, str]] = Counter()
+    for hold in dump[HOLDS.name]:
+        for name, amount in hold.allowed.items():
+            used[hold.execution_id, hold.budget_id, name] += amount
+    for row in dump[ALLOWANCES.name]:
+        name = f"{row.limit_kind.value}:{row.dimension}"
+        assert used[row.execution_id, row.budget_id, name] <= row.amount, f"{row} is used twice"
+
+
+def check_growth(before: Dump, dump: Dump, peaks: dict[tuple[str, str, int], int]) -> None:
+    """What grew in this step stayed within its limit; a limit lowered afterwards stops nobody.
+    Where allowances were granted, it stayed within the highest limit of the period and these."""
+    generations = {row.budget_id: row.generation for row in dump[BUDGETS.name]}
     policies = {row.budget_id: row.policy for row in dump[BUDGETS.name]}
     was = {(row.budget_id, row.dimension): row for row in before.get(USAGE.name, ())}
     for row in dump[USAGE.name]:
         old, policy = was.get((row.budget_id, row.dimension)), policies[row.budget_id]
         grew = row.used + row.held > (0 if old is None else old.used + old.held)
-        if grew and policy is not None and policy.enforcement_mode is EnforcementMode.STRICT:
-            most = policy.hard_limits.get(row.dimension, 0)
-            assert not 0 < most < row.used + row.held, f"{row} is over {most}"
+        is_strict = policy is not None and policy.enforcement_mode is EnforcementMode.STRICT
+        most = policy.hard_limits.get(row.dimension, 0) if policy is not None and is_strict else 0
+        key = (row.budget_id, row.dimension, generations[row.budget_id])
+        start = most or row.used + row.held
+        peaks[key] = max(peaks.get(key, row.held), start)
+        if grew and most:
+            most = peaks[key] + row.allowed if row.allowed else most
+            assert row.used + row.held <= most, f"{row} is over {most}"
     quotas = {row.quota_policy_id: row for row in dump[QUOTAS.name]}
     gates = {(row.quota_policy_id, row.dimension): row for row in before.get(GATES.name, ())}
     for gate in dump[GATES.name]:
@@ -297,7 +330,7 @@ FAULTS = {
         ACROSS_RESETS,
         (
             Mutant(release_budget, "line.generation == budget.row.generation", "True"),
-            Mutant(moved, "max(0, before[0] +", "(before[0] +"),
+            Mutant(moved, "max(0, row.used +", "(row.used +"),
         ),
     ),
     "a settled hold stays held": Fault(

@@ -56,7 +56,7 @@ SETTINGS: dict[str, tuple[type, ...]] = {  # all others are integers
     "loop_tag": (tuple, list, type(None)),
 }
 # Calls that wait, or are about the program itself.
-NOT_CALLED = ("add_task", "close", "events", "sibling", "start", "submit_call", "wait")
+NOT_CALLED = ("add_task", "call_of", "close", "events", "sibling", "start", "submit_call", "wait")
 
 
 def fabric() -> Fabric:

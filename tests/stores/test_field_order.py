@@ -28,7 +28,7 @@ ORDER = {
         started_at completed_at purge_at failure_reason failure_category cancellation_reason
         cancelled_by progress_pct progress_message progress_updated_at aging_ms blocked_on
         blocked_until suspension_id signal_count signal_bytes side_holds open_group grant policy
-        tags bounds journal_index chapter_index forked_from is_watched
+        tags bounds journal_index chapter_index forked_from is_watched ties line_place undos
     """,
     "Attempt": """
         execution_id attempt_index attempt_id attempt_type outcome lease_epoch worker_id
@@ -39,7 +39,7 @@ ORDER = {
         execution_id payload payload_encoding creator_identity idempotency_key
     """,
     "IdempotencyRecord": """
-        namespace idempotency_key execution_id fingerprint expires_at
+        namespace idempotency_key execution_id fingerprint expires_at batch_index
     """,
     "Worker": """
         namespace worker_instance_id worker_id lanes capabilities kinds last_heartbeat_at
@@ -55,6 +55,13 @@ ORDER = {
     "UsageRow": """
         budget_id dimension used held updated_at
     """,
+    "DeadRow": """
+        execution_id namespace execution_kind category ended_at open_at
+    """,
+    "OperationRow": """
+        operation_id action state namespace filter arguments actor matched outcomes place_at
+        place_id put_off created_at finished_at due_at
+    """,
     "LedgerRow": """
         budget_id execution_id dimension generation spent
     """,
@@ -63,6 +70,17 @@ ORDER = {
     """,
     "HoldRow": """
         execution_id budget_id hold_id lease_epoch amounts due_at
+    """,
+    "AskRow": """
+        budget_id dimension limit_kind number state asked_at asked_by execution_kind generation
+        limit_then used_then least wanted spenders open_since answered_at answered_by comment
+        raise_by is_once due_at
+    """,
+    "AskerRow": """
+        budget_id dimension limit_kind waitpoint_id execution_id amount asked_at
+    """,
+    "AllowanceRow": """
+        execution_id budget_id dimension limit_kind generation amount
     """,
     "ScopeRow": """
         scope_type scope_id budget_id
@@ -90,6 +108,11 @@ ORDER = {
         created_at activated_at closed_at close_reason expires_at payload_type signal_count
         matched_signal_count last_signal_at due_at is_lasting
     """,
+    "LineRow": """
+        namespace serial_key head_id head_number last_number waiting held_at due_at
+    """,
+    "UniqueRow": "namespace execution_kind unique_key execution_id opened_at items",
+    "PlaceRow": "namespace serial_key number execution_id",
     "WatchRow": "execution_id watcher_id waitpoint_id needs_all due_at",
     "SignalRow": """
         waitpoint_id sequence execution_id signal_id signal_name signal_category source_type
@@ -112,7 +135,7 @@ ORDER = {
         flow_id namespace flow_kind public_flow_state created_at last_mutation_at graph_revision
         node_count edge_count completed_count failed_count cancelled_count expired_count
         skipped_count unneeded_count child_count retention_ms finished_at cancelled_at
-        cancel_reason cancellation_policy due_at tags
+        cancel_reason cancellation_policy due_at tags hooks
     """,
     "MemberRow": """
         flow_id execution_id node_name rank parent_id open_children policy staged total passing
@@ -156,7 +179,32 @@ ORDER = {
     "EntryRow": """
         execution_id journal_index chapter_index position asked key kind state tries began_at
         took_ms recorded_at attempt_index lease_epoch is_secret value digest error code next_key
-        refers_to
+        refers_to arguments
+    """,
+    "RunningRow": """
+        execution_id key since told_at lease_epoch
+    """,
+    "PublishedRow": """
+        execution_id value published_at attempt_index
+    """,
+    "ScheduleRow": """
+        namespace schedule_id source version definition start kind created_at changed_at
+        done_until next_at next_tick paused_at paused_by pause_reason runs failures last_tick
+        last_run_id queued_tick last_backfill_id origin digest digest_before flaps
+        undeclared_at
+    """,
+    "TickRow": """
+        namespace schedule_id tick fate decided_at expires_at number run_id merged_into error
+    """,
+    "MailboxRow": """
+        execution_id mailbox payload_type sent received unread_bytes waitpoint_id
+    """,
+    "MessageRow": """
+        execution_id mailbox number message_id sent_at sender wants_reply payload received_at
+        reply replied_at due_at
+    """,
+    "MessageKeyRow": """
+        execution_id mailbox idempotency_key number message_id due_at
     """,
     "RollUpRow": """
         name places counted_at complete_until probe_number probe_at usage_after

@@ -53,7 +53,7 @@ NARROWED = {
     *("attempt_spent_ms", "retry_count", "replay_count", "reclaim_count", "aging_ms"),
     *("side_holds", "signal_count", "signal_bytes", "open_group", "next_attempt_type"),
     *("blocking_detail", "eligible_at", "last_mutation_at", "journal_index", "chapter_index"),
-    "is_watched",
+    *("is_watched", "line_place"),
 }
 
 

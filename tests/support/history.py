@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from flowfabric.api.executions import NewUnique
+from flowfabric.api.leases import Renew
 from flowfabric.model.flow import AllSucceeded, AnySucceeded, OnSatisfied
 from flowfabric.model.journal import CodeMark
 from flowfabric.model.results import Claimed
@@ -11,9 +13,12 @@ from flowfabric.model.suspension import Count, CountKind
 from tests.support.budgets import make_budget, report, reserve, spend
 from tests.support.flows import arrows, node, submit
 from tests.support.gates import quota
-from tests.support.journal import entry, failed, record
+from tests.support.journal import entry, failed, published, record
 from tests.support.lab import Lab
 from tests.support.logs import log
+from tests.support.mail import open_run, send, take
+from tests.support.mail import wait as mail_wait
+from tests.support.schedules import schedule, start
 from tests.support.statistics import roll_up
 from tests.support.streams import append, frame, summary
 from tests.support.waits import suspended
@@ -34,6 +39,8 @@ async def history(lab: Lab, name: str) -> None:
         liveness_ttl_ms=60_000,
     )
     await lab.completed(tags={"a.b": name}, idempotency_key=f"{name}-done", **here)
+    lost = await lab.started(**here)
+    await engine.fail(lost.handle, reason="lost", failure_class="permanent")
     late = await lab.started(**here)
     await engine.delay(late.handle, delay_until=lab.now + 600_000)
     running = await lab.started(
@@ -42,12 +49,23 @@ async def history(lab: Lab, name: str) -> None:
     await engine.progress(running.handle, percent=10, message="so far")
     await append(lab, running, frame(), frame(mode="best_effort"), summary(b'{"a":1}'))
     await log(lab, running, "so far", first=1)
-    await record(lab, running, entry(0, digest=b"d", code=CodeMark()), failed(1), next_key="next")
+    await record(
+        lab,
+        running,
+        entry(0, digest=b"d", arguments=b"[[],{}]", code=CodeMark()),
+        failed(1),
+        next_key="next",
+    )
+    await record(lab, running, published(2, b"1"))
+    await lab.engine.call(Renew(handle=running.handle, next_key="c", next_key_ms=10))
     await reserve(lab, running, {"tokens": 2}, budget_id=name)
     await spend(lab, running.execution_id, {"tokens": 3}, budget_id=name, idempotency_key=name)
     await report(lab, {"tokens": 1}, budget_id=name, dedup_key=name)
     await wait(lab, name)
+    await line(lab, name)
     await watch(lab, name, running)
+    await ask(lab, name, running)
+    await mail(lab, name)
     await flows(lab, name)
     await lab.create(delay_until=lab.now + 700_000, **here)
     held = await lab.create(**here)
@@ -58,8 +76,12 @@ async def history(lab: Lab, name: str) -> None:
     )
     await lab.create(**here)
     await lab.cancel(await lab.create(**here))
+    starts = start("work", lane_id=name)
+    await schedule(lab, name=name, starts=starts, pause_on_failure=9)
+    await engine.trigger_schedule(schedule_id=name)
     await engine.create_consumer_group(group_id=name, after=None)
     await engine.read_group(group_id=name, consumer=name, limit=1, wait_ms=0)
+    await engine.start_operation(action="release", lane_id=f"{name}-none")
     await roll_up(lab)
 
 
@@ -76,6 +98,42 @@ async def wait(lab: Lab, name: str) -> None:
     await waiting.send(idempotency_key=name, payload=b"{}")
 
 
+async def line(lab: Lab, name: str) -> None:
+    """A line with two behind its head, and one that a failed head holds up."""
+    here: dict[str, Any] = {"lane_id": f"{name}-line"}
+    failing = await lab.started(serial_key=f"{name}-held", on_head_failure="hold", **here)
+    await lab.engine.fail(failing.handle, reason="no", failure_class="permanent")
+    await lab.create(serial_key=f"{name}-held", **here)
+    for _ in range(3):
+        await lab.create(serial_key=name, **here)
+    batch = NewUnique(key=name, batch_items=9, batch_ms=600_000)
+    for key in ("one", "two"):
+        await lab.engine.create_execution(
+            execution_kind="work",
+            idempotency_key=f"{name}-{key}",
+            input_payload=b'{"rows":[1]}',
+            unique=batch,
+            **here,
+        )
+
+
+async def mail(lab: Lab, name: str) -> None:
+    """A mailbox at which a receiver waits, and one with messages: unread, received and answered."""
+    claimed = await open_run(lab, lane_id=name)
+    for number in range(3):
+        await send(lab, claimed, number, wants_reply=True, idempotency_key=f"{name}-{number}")
+    await take(lab, claimed, 0)
+    taken = await take(lab, claimed, 1)
+    await lab.engine.reply_message(
+        claimed.handle,
+        mailbox="orders",
+        number=taken.number,
+        message_id=taken.message_id,
+        payload=b"1",
+    )
+    await mail_wait(lab, claimed, "any")
+
+
 async def watch(lab: Lab, name: str, running: Claimed) -> None:
     """A wait for the end of another execution, and an end that others have yet to be told of."""
     watcher, over = await lab.started(lane_id=name), await lab.started(lane_id=name)
@@ -83,6 +141,23 @@ async def watch(lab: Lab, name: str, running: Claimed) -> None:
     await lab.engine.watch_executions(watcher.handle, execution_ids=ids)
     await lab.engine.complete(over.handle)
     await lab.engine.complete(watcher.handle)
+
+
+async def ask(lab: Lab, name: str, running: Claimed) -> None:
+    """A question of a budget that waits for its answer, and an allowance that is in use."""
+    budget_id = f"{name}-asks"
+    await make_budget(lab, budget_id, {"tokens": 1, "cents": 1}, on_hard_limit="ask")
+    wanted = {"cents": 2}
+    await lab.engine.ask_budget(running.handle, budget_id=budget_id, amounts=wanted)
+    await lab.engine.answer_budget_ask(
+        budget_id=budget_id,
+        dimension="cents",
+        approve=True,
+        once=True,
+        execution_id=running.execution_id,
+    )
+    await reserve(lab, running, wanted, "allowed", budget_id)
+    await lab.engine.ask_budget(running.handle, budget_id=budget_id, amounts={"tokens": 2})
 
 
 async def flows(lab: Lab, name: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from flowfabric.model.journal import EntryError, EntryState, JournalEntry, NewEntry
+from flowfabric.model.journal import EntryError, EntryKind, EntryState, JournalEntry, NewEntry
 from flowfabric.model.results import Claimed
 from tests.support.lab import Lab
 
@@ -20,6 +20,11 @@ def failed(position: int, key: str = "") -> NewEntry:
     """An entry of a step that failed."""
     error = EntryError("Declined", "no funds", ("Declined", "Exception"))
     return entry(position, key, None, state=EntryState.FAILED, error=error)
+
+
+def published(position: int, value: bytes = b"1") -> NewEntry:
+    """What is published with the entries before it."""
+    return NewEntry(position=position, key="state", kind=EntryKind.STATE, value=value)
 
 
 async def record(lab: Lab, claimed: Claimed, *entries: NewEntry, **more: Any) -> int:

@@ -145,7 +145,7 @@ def test_a_secret_is_in_no_file_and_the_rest_is_compared(tmp_path: Path) -> None
     ("spoil", "line"),
     [
         (lambda lines: ["{}", *lines[1:]], 1),
-        (lambda lines: [lines[0].replace('"format": 1', '"format": 2'), *lines[1:]], 1),
+        (lambda lines: [lines[0].replace('"format": 2', '"format": 3'), *lines[1:]], 1),
         (lambda lines: lines[:-1], 2),
         (lambda lines: [*lines[:-1], lines[-1][:-5]], 3),
         (lambda lines: [lines[0], lines[1].replace('"step"', '"strange"'), lines[2]], 2),

@@ -20,7 +20,7 @@ def test_every_walk_is_measured(capsys: pytest.CaptureFixture[str]) -> None:
 def test_the_files_of_a_walk_are_listed_as_they_are_met(capsys: pytest.CaptureFixture[str]) -> None:
     walk.main(["memory", "--files", "submit"])
     files = capsys.readouterr().out.splitlines()
-    assert files[0] == "sdk/fabric.py"
+    assert files[0] == "sdk/submitting.py"
     assert files.index("kernel/execution/create.py") < files.index("engine/wakeups.py")
 
 

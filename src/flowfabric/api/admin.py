@@ -17,6 +17,7 @@ ADVICE: Final = {
     "corrupt": "correct the row, or cancel or delete what it belongs to; all other work goes on",
     "limits": "run `ff doctor --repair`, and report it if nothing was written by hand",
     "flows": "run `ff doctor --repair`; correct what is left, or cancel the flow, and report it",
+    "lines": "run `ff doctor --repair`, and report it if nothing was written by hand",
     "loops": "look at the log of the process; what is set aside is tried again by itself",
     "overdue": "start a worker, or an engine with loops, and look at its log",
     "stuck": "replay or cancel it, and report it if nothing was written by hand",

@@ -101,10 +101,14 @@ class EngineBackend(Methods):
 
     # --- lists of one kind ---------------------------------------------------------------------
 
-    async def renew_many(self, handles: Sequence[Handle]) -> list[LeaseRenewal | FlowFabricError]:
+    async def renew_many(
+        self, handles: Sequence[Handle | Renew]
+    ) -> list[LeaseRenewal | FlowFabricError]:
         """Extend many leases in one commit."""
         several = check_list(handles, field="handles")
-        return await self.call_many([Renew(handle=handle) for handle in several])
+        return await self.call_many(
+            [each if isinstance(each, Renew) else Renew(handle=each) for each in several]
+        )
 
     async def checkpoint_many(
         self, requests: Sequence[Checkpoint]

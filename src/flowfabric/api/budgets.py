@@ -24,6 +24,7 @@ from flowfabric.errors import (
 )
 from flowfabric.model.budget import (
     AMOUNT_MAX,
+    AskFirst,
     BudgetAlreadySatisfied,
     BudgetCreated,
     BudgetReset,
@@ -167,8 +168,10 @@ class ReleaseBudget(Request[None], frozen=True, kw_only=True):
 
 
 @operation("reserve_budget", Kind.WRITE, Scope.WORKER, errors=(*BY_HANDLE, IdempotencyConflict))
-class ReserveBudget(Request[Reserved | HardBreach], frozen=True, kw_only=True):
+class ReserveBudget(Request[Reserved | HardBreach | AskFirst], frozen=True, kw_only=True):
     """Hold amounts against the hard limits before they are spent.
+
+    AskFirst of a budget that asks: nothing is held; go on with `ask_budget`.
 
     The hold comes back by itself when it is settled, released, when its time is over, and when
     the lease ends for whatever reason. Asking twice with one `hold_id` holds once. NotFound for

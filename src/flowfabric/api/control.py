@@ -17,6 +17,7 @@ from flowfabric.errors import (
     LaneClosed,
     MaxReplaysExhausted,
     NotFound,
+    UniqueConflict,
 )
 from flowfabric.model.execution import Fence
 from flowfabric.model.results import (
@@ -54,7 +55,7 @@ class ChangePriority(UnsafeRequest[PriorityChanged], frozen=True, kw_only=True):
     "replay_execution",
     Kind.WRITE,
     Scope.OPERATE,
-    errors=(NotFound, ExecutionNotTerminal, MaxReplaysExhausted, LaneClosed),
+    errors=(NotFound, ExecutionNotTerminal, MaxReplaysExhausted, LaneClosed, UniqueConflict),
 )
 class ReplayExecution(UnsafeRequest[Replayed], frozen=True, kw_only=True):
     """Run a finished execution again as a new attempt; its history stays.

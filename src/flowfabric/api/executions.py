@@ -9,9 +9,10 @@ from flowfabric import limits
 from flowfabric.api.operation import Kind, Request, Scope, operation
 from flowfabric.api.page import Page
 from flowfabric.api.refusals import NEW_WORK
-from flowfabric.api.words import PolicyGiven
+from flowfabric.api.words import HeadFailureGiven, OnConflictGiven, PolicyGiven, UniqueWhileGiven
 from flowfabric.errors import InvalidCursor, InvalidTagKey, NotFound, WaitTimeout
 from flowfabric.model.attempt import Attempt
+from flowfabric.model.record import Record
 from flowfabric.model.results import (
     AttemptInfo,
     CreateResult,
@@ -22,8 +23,38 @@ from flowfabric.model.results import (
     Outcome,
 )
 from flowfabric.model.state import PublicState
+from flowfabric.model.words import HeadFailure, OnConflict
 
 # --- new work ------------------------------------------------------------------------------------
+
+
+class NewHook(Record, frozen=True, kw_only=True):
+    """An execution that is to be created when another one ends, or a flow, in that transaction.
+
+    `argument`: the name under which it is told how that came to the end, as a `RunEnded` or a
+    `FlowEnded`; None: it is told nothing. Its lane takes it in also when it is closed by then.
+    """
+
+    execution_kind: str
+    argument: str | None = "ended"
+    lane_id: str = "default"
+    priority: int | None = None  # none: the policy's, else 0
+    budget_ids: tuple[str, ...] = ()
+    quota_policy_id: str | None = None
+    concurrency_key: str | None = None
+    policy: PolicyGiven | None = None
+
+
+class NewUnique(Record, frozen=True, kw_only=True):
+    """A unique key, and what it means to submits while an execution has it."""
+
+    key: str
+    while_: UniqueWhileGiven | None = None  # none: until its end; where it gathers, until its start
+    on_conflict: OnConflictGiven = OnConflict.EXISTING
+    debounce_ms: int | None = None  # it starts so long after the last submit under the key
+    debounce_max_ms: int | None = None  # but at the latest so long after the first
+    batch_items: int | None = None  # items of submits under the key that go into one execution
+    batch_ms: int | None = None  # how long it waits for them
 
 
 @operation("create_execution", Kind.WRITE, Scope.SUBMIT, errors=(NotFound, *NEW_WORK))
@@ -31,10 +62,8 @@ class NewExecution(Request[CreateResult], frozen=True, kw_only=True):
     """Record one execution.
 
     >>> await engine.create_execution(execution_kind="brief")  # doctest: +SKIP
-    Created(execution_id='{fp:7}:…', public_state=<PublicState.WAITING: 'waiting'>)
 
-    A repeated idempotency key answers `Duplicate` with the first execution's id; other content
-    under the key is an `IdempotencyConflict`.
+    A repeated idempotency key answers `Duplicate`; other content is an `IdempotencyConflict`.
     """
 
     execution_kind: str
@@ -48,12 +77,20 @@ class NewExecution(Request[CreateResult], frozen=True, kw_only=True):
     budget_ids: tuple[str, ...] = ()  # budgets it spends from and must find open
     quota_policy_id: str | None = None  # none: the lane's, if it has one
     concurrency_key: str | None = None  # the quota's limits hold for each key by itself
+    serial_key: str | None = None  # those of one key run one at a time, in order of submission
+    on_head_failure: HeadFailureGiven = HeadFailure.NEXT  # what its failure means to that order
+    unique: NewUnique | None = None  # a key that one live execution of the kind has
     tags: Mapping[str, str] = {}
     policy: PolicyGiven | None = None
     delay_until: int | None = None  # an instant
     delay_ms: int | None = None  # or so long after it could begin: its submit, or its join
     execution_deadline_at: int | None = None
     colocate_with: str | None = None  # a flow it will be added to: its id fits that flow
+    on_success: NewHook | None = None  # what follows when it succeeds
+    on_failure: NewHook | None = None  # when it fails or expires
+    on_end: NewHook | None = None  # however it ends
+    undo_stops: bool = False  # an undo that does not succeed stops those that were to follow it
+    mailboxes: Mapping[str, str | None] = {}  # with JSON schemas that their messages must fit
 
 
 @operation(

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from flowfabric import limits
-from flowfabric.api.executions import NewExecution
+from flowfabric.api.executions import NewExecution, NewHook
 from flowfabric.api.operation import Kind, Request, Scope, UnsafeRequest, operation
 from flowfabric.api.page import Page
 from flowfabric.api.refusals import BY_HANDLE, NEW_EDGE, NEW_WORK, OPEN_FLOW
@@ -70,6 +70,7 @@ from flowfabric.model.flow_results import (
 from flowfabric.model.handle import Handle
 from flowfabric.model.journal import NewEntry
 from flowfabric.model.record import Record
+from flowfabric.model.successor import FlowHooks
 
 # --- whole graphs --------------------------------------------------------------------------------
 
@@ -106,6 +107,7 @@ class NewFlow(Record, frozen=True, kw_only=True):
     idempotency_key: str | None = None
     dedup_window_ms: int = limits.DEDUP_WINDOW_MS_DEFAULT
     is_named: bool = False  # whether the caller chose its id
+    hooks: FlowHooks | None = None
 
 
 @operation(
@@ -116,6 +118,9 @@ class NewFlow(Record, frozen=True, kw_only=True):
 )
 class SubmitFlow(Request[FlowSubmitted | FlowDuplicate], frozen=True, kw_only=True):
     """Record a whole graph in one transaction: all of it, or nothing and the culprit is named.
+
+    `on_success` follows its end if it completed, `on_failure` if it failed, `on_end` every end,
+    when its last member has ended. Each is told how, as a `FlowEnded`.
 
     `connection`: in the caller's own open Postgres transaction, as `create_executions_in`. It
     cannot cross a wire: only an engine in this process takes one.
@@ -136,6 +141,9 @@ class SubmitFlow(Request[FlowSubmitted | FlowDuplicate], frozen=True, kw_only=Tr
     dedup_window_ms: int = limits.DEDUP_WINDOW_MS_DEFAULT
     flow_id: str | None = None
     connection: Any = None
+    on_success: NewHook | None = None
+    on_failure: NewHook | None = None
+    on_end: NewHook | None = None
 
 
 # --- one by one ----------------------------------------------------------------------------------

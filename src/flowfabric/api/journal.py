@@ -6,18 +6,30 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from flowfabric import limits
+from flowfabric.api.executions import NewExecution
 from flowfabric.api.operation import Kind, Request, Scope, UnsafeRequest, operation
 from flowfabric.api.refusals import BY_HANDLE, FRAMED, JOURNALED
 from flowfabric.errors import (
+    BudgetScopeMismatch,
     ChildrenNotEnded,
     IdempotencyConflict,
+    InvalidCapabilities,
     LaneClosed,
     NotFound,
     PayloadTooLarge,
+    UndosNotRun,
 )
 from flowfabric.model.handle import Handle
-from flowfabric.model.journal import Checkpointed, Continued, Forked, JournalPage, NewEntry
+from flowfabric.model.journal import (
+    Checkpointed,
+    Continued,
+    Forked,
+    JournalPage,
+    NewEntry,
+    Published,
+)
 from flowfabric.model.log_lines import LogBatch
+from flowfabric.model.results import Undone
 from flowfabric.model.stream import NewFrame
 
 
@@ -27,7 +39,8 @@ class Checkpoint(Request[Checkpointed], frozen=True, kw_only=True):
 
     Positions count on from those that are there. A repeated call finds its entries and
     answers as the first. `next_key`: what the handler asked for next; people see it as what
-    runs.
+    runs. A last entry of the kind `state` is no row: its value is what the run publishes from
+    now on, wherever entries are taken; it takes no position.
     """
 
     handle: Handle
@@ -39,7 +52,7 @@ class Checkpoint(Request[Checkpointed], frozen=True, kw_only=True):
     "continue_execution",
     Kind.WRITE,
     Scope.WORKER,
-    errors=(*BY_HANDLE, *FRAMED, *JOURNALED, ChildrenNotEnded),
+    errors=(*BY_HANDLE, *FRAMED, *JOURNALED, ChildrenNotEnded, UndosNotRun),
 )
 class ContinueExecution(Request[Continued], frozen=True, kw_only=True):
     """End the chapter of the journal: the handler is called anew with other arguments.
@@ -56,6 +69,45 @@ class ContinueExecution(Request[Continued], frozen=True, kw_only=True):
     frames: Sequence[NewFrame] = ()
     logs: LogBatch | None = None
     entries: Sequence[NewEntry] = ()
+
+
+@operation(
+    "register_undo",
+    Kind.WRITE,
+    Scope.WORKER,
+    positional=("handle", "undos", "entries"),
+    errors=(*BY_HANDLE, *JOURNALED, BudgetScopeMismatch, InvalidCapabilities),
+)
+class RegisterUndo(Request[Checkpointed], frozen=True, kw_only=True):
+    """Have calls made if the execution ends otherwise than by success, however that comes.
+
+    They are kept in its journal: `entries` has an entry of kind `undo` for each, in order.
+    The end creates them in its transaction as a flow, last registered first, once for each
+    life; each waits for the end of the one before, or for its success where the execution
+    was created with `undo_stops`. At most 100 are registered at once.
+    """
+
+    handle: Handle
+    undos: Sequence[NewExecution]
+    entries: Sequence[NewEntry]
+
+
+@operation(
+    "run_undo",
+    Kind.WRITE,
+    Scope.WORKER,
+    positional=("handle", "entries"),
+    errors=(*BY_HANDLE, *JOURNALED),
+)
+class RunUndo(Request[Undone], frozen=True, kw_only=True):
+    """Create now what is registered to be undone, as an end would; nothing is left for the end.
+
+    The last of `entries` is of kind `undone` and gets the ids of the calls. No attempt and no
+    life that follows goes on by this journal, which tells of effects that were undone.
+    """
+
+    handle: Handle
+    entries: Sequence[NewEntry]
 
 
 @operation(
@@ -138,3 +190,10 @@ class ReadJournal(Request[JournalPage], frozen=True, kw_only=True):
     after: int | None = None
     limit: int = limits.PAGE_DEFAULT
     values: bool = False
+
+
+@operation("read_published", Kind.READ, Scope.READ, errors=(NotFound,))
+class ReadPublished(Request[Published | None], frozen=True, kw_only=True):
+    """What a run has published last, whatever its state is; None before it did."""
+
+    execution_id: str

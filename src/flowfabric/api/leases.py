@@ -49,9 +49,15 @@ class Claim(Request[list[Claimed]], frozen=True, kw_only=True):
 
 @operation("renew", Kind.WRITE, Scope.WORKER, errors=BY_HANDLE)
 class Renew(Request[LeaseRenewal], frozen=True, kw_only=True):
-    """Extend the lease by its own length."""
+    """Extend the lease by its own length.
+
+    `next_key`: of the step that runs, and `next_key_ms` for how long; people see it in
+    explanations.
+    """
 
     handle: Handle
+    next_key: str | None = None
+    next_key_ms: int = 0
 
 
 @operation("renew_lease", Kind.WRITE, Scope.WORKER, errors=BY_FENCE)

@@ -20,6 +20,7 @@ from flowfabric.api.admin import (
     ShutdownPrepare,
     TrimRetention,
 )
+from flowfabric.api.asks import AnswerBudgetAsk, AskBudget, ListBudgetAsks
 from flowfabric.api.budgets import (
     CreateBudget,
     GetBudgetStatus,
@@ -36,6 +37,7 @@ from flowfabric.api.budgets import (
     UpdateBudget,
     Usage,
 )
+from flowfabric.api.bulk import DescribeOperation, ListOperations, StartOperation, StopOperation
 from flowfabric.api.code import ListCode, RepinExecution
 from flowfabric.api.control import (
     BlockExecutionForAdmission,
@@ -49,6 +51,7 @@ from flowfabric.api.control import (
     SetExecutionTag,
     UnblockExecution,
 )
+from flowfabric.api.dead import CountDead, DismissDead, ListDead
 from flowfabric.api.events import (
     EVERYTHING,
     NOW,
@@ -77,6 +80,8 @@ from flowfabric.api.executions import (
     ListExpiredLeases,
     ListKinds,
     NewExecution,
+    NewHook,
+    NewUnique,
     ReadCurrentAttemptIndex,
     ReadExecCoreFields,
     ReadExecutionContext,
@@ -144,6 +149,9 @@ from flowfabric.api.journal import (
     ForkExecution,
     LoadJournal,
     ReadJournal,
+    ReadPublished,
+    RegisterUndo,
+    RunUndo,
     SharesDatabase,
 )
 from flowfabric.api.keys import (
@@ -171,7 +179,17 @@ from flowfabric.api.leases import (
     Renew,
     RenewLease,
 )
+from flowfabric.api.lines import ListLine, ListLines, ReconcileLines, ReleaseLine
 from flowfabric.api.logs import AppendLogs, ReadLogs
+from flowfabric.api.mail import (
+    ListenMailboxes,
+    ListMailboxes,
+    ReadMessages,
+    ReceiveMessage,
+    ReplyMessage,
+    SendMessage,
+    WaitForReply,
+)
 from flowfabric.api.operation import Request
 from flowfabric.api.page import Page
 from flowfabric.api.quotas import (
@@ -189,6 +207,24 @@ from flowfabric.api.repairs import (
     ReconcileFlowCounters,
     ReconcileQuotaCounters,
     ReconcileSiblingCancelGroup,
+)
+from flowfabric.api.schedules import (
+    BackfillSchedule,
+    CreateSchedule,
+    DeclaredSchedule,
+    DeclareSchedules,
+    DeleteSchedule,
+    DescribeSchedule,
+    ListSchedules,
+    PauseSchedule,
+    PreviewSchedule,
+    PruneSchedules,
+    ReadScheduleStart,
+    ReadTicks,
+    ResumeSchedule,
+    ScheduledStart,
+    TriggerSchedule,
+    UpdateSchedule,
 )
 from flowfabric.api.statistics import ReadSpending, ReadStatistics
 from flowfabric.api.streams import (
@@ -227,13 +263,17 @@ from flowfabric.api.waits import (
 )
 from flowfabric.api.words import (
     BlockingReasonGiven,
+    BulkActionGiven,
+    BulkStateGiven,
     CancellationPolicyGiven,
     EnforcementModeGiven,
     EventKindGiven,
     FailureClassGiven,
     FlowStatusGiven,
     HardActionGiven,
+    HeadFailureGiven,
     LaneStateGiven,
+    LimitKindGiven,
     PolicyGiven,
     ScopeTypeGiven,
     SoftActionGiven,
@@ -242,8 +282,10 @@ from flowfabric.api.words import (
 )
 from flowfabric.api.workers import HeartbeatWorker, ListWorkers, MarkWorkerDead, RegisterWorker
 from flowfabric.errors import FlowFabricError
+from flowfabric.model.ask import AskAnswered, Asked, BudgetAsk, LimitKind
 from flowfabric.model.attempt import Attempt, FailureClass
 from flowfabric.model.budget import (
+    AskFirst,
     BudgetAlreadySatisfied,
     BudgetCreated,
     BudgetReset,
@@ -259,7 +301,9 @@ from flowfabric.model.budget import (
     UsageAndLimits,
     UsageOutcome,
 )
+from flowfabric.model.bulk import BulkCounted, BulkOperation
 from flowfabric.model.code import CodeUse, Repinned
+from flowfabric.model.dead import DeadCount, DeadLetter, Dismissed
 from flowfabric.model.execution import Fence
 from flowfabric.model.feed import EventFilter, EventPage, Timeline
 from flowfabric.model.flow import FLOW_CANCELLED, SUCCESS_ONLY, CancellationPolicy, EdgePolicy
@@ -294,9 +338,26 @@ from flowfabric.model.flow_results import (
 )
 from flowfabric.model.group import Acknowledged, ConsumerGroup, Delivery, GroupCreated, GroupDeleted
 from flowfabric.model.handle import Handle
-from flowfabric.model.journal import Checkpointed, Continued, Forked, JournalPage, NewEntry
+from flowfabric.model.journal import (
+    Checkpointed,
+    Continued,
+    Forked,
+    JournalPage,
+    NewEntry,
+    Published,
+)
 from flowfabric.model.keys import AlreadySeeded, NothingToRotate, Rotated, Seeded
+from flowfabric.model.line import InLine, Line, LineReleased
 from flowfabric.model.log_lines import LogBatch, LogPage, LogsAppended
+from flowfabric.model.mailbox import (
+    Listening,
+    MailboxInfo,
+    Message,
+    MessagePage,
+    Replied,
+    Reply,
+    Sent,
+)
 from flowfabric.model.quota import (
     AdmissionOutcome,
     AdmissionReleased,
@@ -344,6 +405,23 @@ from flowfabric.model.results import (
     Revoked,
     TerminalFailed,
     Unblocked,
+    Undone,
+)
+from flowfabric.model.schedule import (
+    USUAL_POLICY,
+    Backfilled,
+    Overlap,
+    ScheduleChanged,
+    ScheduleCreated,
+    ScheduleDeleted,
+    SchedulePolicy,
+    SchedulesDeclared,
+    ScheduleSnapshot,
+    SchedulesPruned,
+    TickAhead,
+    TickInfo,
+    Timing,
+    Triggered,
 )
 from flowfabric.model.state import BlockingReason, PublicState
 from flowfabric.model.statistic import HOUR_MS, SpendingPage, Statistics, Step
@@ -365,6 +443,7 @@ from flowfabric.model.suspension import (
     WaitpointRow,
 )
 from flowfabric.model.watch import Watching
+from flowfabric.model.words import HeadFailure
 from flowfabric.model.worker import Worker
 
 R = TypeVar("R")
@@ -393,20 +472,26 @@ class Methods(ABC):
         budget_ids: tuple[str, ...] = (),
         quota_policy_id: str | None = None,
         concurrency_key: str | None = None,
+        serial_key: str | None = None,
+        on_head_failure: HeadFailureGiven = HeadFailure.NEXT,
+        unique: NewUnique | None = None,
         tags: Mapping[str, str] = {},
         policy: PolicyGiven | None = None,
         delay_until: int | None = None,
         delay_ms: int | None = None,
         execution_deadline_at: int | None = None,
         colocate_with: str | None = None,
+        on_success: NewHook | None = None,
+        on_failure: NewHook | None = None,
+        on_end: NewHook | None = None,
+        undo_stops: bool = False,
+        mailboxes: Mapping[str, str | None] = {},
     ) -> CreateResult:
         """Record one execution.
 
         >>> await engine.create_execution(execution_kind="brief")  # doctest: +SKIP
-        Created(execution_id='{fp:7}:…', public_state=<PublicState.WAITING: 'waiting'>)
 
-        A repeated idempotency key answers `Duplicate` with the first execution's id; other content
-        under the key is an `IdempotencyConflict`.
+        A repeated idempotency key answers `Duplicate`; other content is an `IdempotencyConflict`.
         """
         return await self.call(
             NewExecution(
@@ -421,12 +506,20 @@ class Methods(ABC):
                 budget_ids=budget_ids,
                 quota_policy_id=quota_policy_id,
                 concurrency_key=concurrency_key,
+                serial_key=serial_key,
+                on_head_failure=on_head_failure,
+                unique=unique,
                 tags=tags,
                 policy=policy,
                 delay_until=delay_until,
                 delay_ms=delay_ms,
                 execution_deadline_at=execution_deadline_at,
                 colocate_with=colocate_with,
+                on_success=on_success,
+                on_failure=on_failure,
+                on_end=on_end,
+                undo_stops=undo_stops,
+                mailboxes=mailboxes,
             )
         )
 
@@ -771,6 +864,131 @@ class Methods(ABC):
             SetExecutionTag(execution_id=execution_id, key=key, value=value, actor=actor)
         )
 
+    # --- bulk -----------------------------------------------------------------------------------
+
+    async def start_operation(
+        self,
+        *,
+        action: BulkActionGiven,
+        namespace: str | None = None,
+        states: Sequence[str] = (),
+        lane_id: str | None = None,
+        execution_kind: str | None = None,
+        tag: tuple[str, str] | None = None,
+        created_after: int | None = None,
+        created_before: int | None = None,
+        text: str | None = None,
+        blocking_reason: BlockingReasonGiven | None = None,
+        failure_category: str | None = None,
+        reason: str = "",
+        new_priority: int | None = None,
+        cascade: bool = False,
+        fresh: bool = False,
+        limit: int | None = None,
+        dry_run: bool = False,
+        operation_id: str | None = None,
+        actor: str | None = None,
+    ) -> BulkOperation | BulkCounted:
+        """Cancel, retry, hold, release, dismiss all executions that fit, or change their priority.
+
+        >>> await engine.start_operation(action="cancel", lane_id="mail")  # doctest: +SKIP
+        BulkOperation(operation_id='…', action=<BulkAction.CANCEL: 'cancel'>, …)
+
+        The parts of the filter are those of `list_executions`, `blocking_reason`: what they wait
+        for, and `failure_category`. Without `states`, those that the action is for. Executions
+        that are created later are left alone. `reason` goes with all but release and priority,
+        `new_priority` with priority, `cascade` and `fresh` with retry. `limit`: act on so many at
+        most, newest first. `dry_run` only counts. `operation_id`: a UUID of the caller's own; a
+        start that is repeated with it finds the first one.
+        """
+        return await self.call(
+            StartOperation(
+                action=action,
+                namespace=namespace,
+                states=states,
+                lane_id=lane_id,
+                execution_kind=execution_kind,
+                tag=tag,
+                created_after=created_after,
+                created_before=created_before,
+                text=text,
+                blocking_reason=blocking_reason,
+                failure_category=failure_category,
+                reason=reason,
+                new_priority=new_priority,
+                cascade=cascade,
+                fresh=fresh,
+                limit=limit,
+                dry_run=dry_run,
+                operation_id=operation_id,
+                actor=actor,
+            )
+        )
+
+    async def describe_operation(self, *, operation_id: str) -> BulkOperation | None:
+        """How far an operation is; None if it is unknown, or ended long ago."""
+        return await self.call(DescribeOperation(operation_id=operation_id))
+
+    async def list_operations(
+        self,
+        *,
+        namespace: str | None = None,
+        state: BulkStateGiven | None = None,
+        cursor: str | None = None,
+        limit: int = limits.PAGE_DEFAULT,
+    ) -> Page[BulkOperation]:
+        """Operations, newest first; `namespace`: those over this tenant alone."""
+        return await self.call(
+            ListOperations(namespace=namespace, state=state, cursor=cursor, limit=limit)
+        )
+
+    async def stop_operation(self, *, operation_id: str, actor: str | None = None) -> BulkOperation:
+        """Act on nothing more. What was done stays done; one that is over stays as it ended."""
+        return await self.call(StopOperation(operation_id=operation_id, actor=actor))
+
+    # --- dead -----------------------------------------------------------------------------------
+
+    async def list_dead(
+        self,
+        *,
+        namespace: str | None = None,
+        execution_kind: str | None = None,
+        category: str | None = None,
+        cursor: str | None = None,
+        limit: int = limits.PAGE_DEFAULT,
+    ) -> Page[DeadLetter]:
+        """Dead letters of a tenant, the latest end first.
+
+        `category`: that of the failure, such as `timeout`, or a word of the handler's own.
+        """
+        return await self.call(
+            ListDead(
+                namespace=namespace,
+                execution_kind=execution_kind,
+                category=category,
+                cursor=cursor,
+                limit=limit,
+            )
+        )
+
+    async def count_dead(
+        self,
+        *,
+        namespace: str | None = None,
+        execution_kind: str | None = None,
+        category: str | None = None,
+    ) -> tuple[DeadCount, ...]:
+        """How many dead letters a tenant has of each kind and category, the most first."""
+        return await self.call(
+            CountDead(namespace=namespace, execution_kind=execution_kind, category=category)
+        )
+
+    async def dismiss_dead(
+        self, *, execution_id: str, reason: str = "", actor: str | None = None
+    ) -> Dismissed:
+        """Take a dead letter out of the listing. The execution stays as long as any that failed."""
+        return await self.call(DismissDead(execution_id=execution_id, reason=reason, actor=actor))
+
     # --- leases ---------------------------------------------------------------------------------
 
     async def claim(
@@ -808,9 +1026,15 @@ class Methods(ABC):
             )
         )
 
-    async def renew(self, handle: Handle) -> LeaseRenewal:
-        """Extend the lease by its own length."""
-        return await self.call(Renew(handle=handle))
+    async def renew(
+        self, handle: Handle, *, next_key: str | None = None, next_key_ms: int = 0
+    ) -> LeaseRenewal:
+        """Extend the lease by its own length.
+
+        `next_key`: of the step that runs, and `next_key_ms` for how long; people see it in
+        explanations.
+        """
+        return await self.call(Renew(handle=handle, next_key=next_key, next_key_ms=next_key_ms))
 
     async def renew_lease(
         self, *, execution_id: str, fence: Fence | None, lease_ttl_ms: int
@@ -951,7 +1175,8 @@ class Methods(ABC):
 
         Positions count on from those that are there. A repeated call finds its entries and
         answers as the first. `next_key`: what the handler asked for next; people see it as what
-        runs.
+        runs. A last entry of the kind `state` is no row: its value is what the run publishes from
+        now on, wherever entries are taken; it takes no position.
         """
         return await self.call(Checkpoint(handle=handle, entries=entries, next_key=next_key))
 
@@ -982,6 +1207,26 @@ class Methods(ABC):
                 entries=entries,
             )
         )
+
+    async def register_undo(
+        self, handle: Handle, undos: Sequence[NewExecution], entries: Sequence[NewEntry]
+    ) -> Checkpointed:
+        """Have calls made if the execution ends otherwise than by success, however that comes.
+
+        They are kept in its journal: `entries` has an entry of kind `undo` for each, in order.
+        The end creates them in its transaction as a flow, last registered first, once for each
+        life; each waits for the end of the one before, or for its success where the execution
+        was created with `undo_stops`. At most 100 are registered at once.
+        """
+        return await self.call(RegisterUndo(handle=handle, undos=undos, entries=entries))
+
+    async def run_undo(self, handle: Handle, entries: Sequence[NewEntry]) -> Undone:
+        """Create now what is registered to be undone, as an end would; nothing is left for the end.
+
+        The last of `entries` is of kind `undone` and gets the ids of the calls. No attempt and no
+        life that follows goes on by this journal, which tells of effects that were undone.
+        """
+        return await self.call(RunUndo(handle=handle, entries=entries))
 
     async def fork_execution(
         self,
@@ -1056,6 +1301,10 @@ class Methods(ABC):
                 values=values,
             )
         )
+
+    async def read_published(self, *, execution_id: str) -> Published | None:
+        """What a run has published last, whatever its state is; None before it did."""
+        return await self.call(ReadPublished(execution_id=execution_id))
 
     # --- code -----------------------------------------------------------------------------------
 
@@ -1582,6 +1831,122 @@ class Methods(ABC):
             FindWaitpoint(execution_id=execution_id, waitpoint_key=waitpoint_key)
         )
 
+    # --- mail -----------------------------------------------------------------------------------
+
+    async def send_message(
+        self,
+        *,
+        execution_id: str,
+        mailbox: str,
+        payload: bytes,
+        sender: str = "",
+        wants_reply: bool = False,
+        idempotency_key: str | None = None,
+        dedup_ttl_ms: int = limits.DEDUP_TTL_MS_DEFAULT,
+    ) -> Sent:
+        """Put a message (JSON) into a mailbox of an execution that has not ended.
+
+        It must fit the schema that the mailbox was made with. A repeated `idempotency_key` answers
+        as the first call, for `dedup_ttl_ms`. `wants_reply`: its answer is kept, see
+        `wait_for_reply`.
+        """
+        return await self.call(
+            SendMessage(
+                execution_id=execution_id,
+                mailbox=mailbox,
+                payload=payload,
+                sender=sender,
+                wants_reply=wants_reply,
+                idempotency_key=idempotency_key,
+                dedup_ttl_ms=dedup_ttl_ms,
+            )
+        )
+
+    async def receive_message(
+        self, handle: Handle, *, mailbox: str, entries: Sequence[NewEntry]
+    ) -> Message:
+        """Take the next unread message, and record it, in one transaction.
+
+        `entries`: added to the journal; the last one is of the kind `message`, and its value
+        becomes the message. A repeated call finds its entry and answers as the first.
+        `MailboxEmpty` adds nothing.
+        """
+        return await self.call(ReceiveMessage(handle=handle, mailbox=mailbox, entries=entries))
+
+    async def listen_mailboxes(self, handle: Handle, *, mailboxes: Sequence[str]) -> Listening:
+        """Have a signal when a message comes to one of some mailboxes.
+
+        The reply names a pending waitpoint of each to wait on; or none, where a message is unread
+        already: that is to be received first.
+        """
+        return await self.call(ListenMailboxes(handle=handle, mailboxes=mailboxes))
+
+    async def reply_message(
+        self,
+        handle: Handle,
+        *,
+        mailbox: str,
+        number: int,
+        message_id: str,
+        payload: bytes,
+        entries: Sequence[NewEntry] = (),
+    ) -> Replied:
+        """Answer a message that was received, once, with JSON; `entries` are added with it."""
+        return await self.call(
+            ReplyMessage(
+                handle=handle,
+                mailbox=mailbox,
+                number=number,
+                message_id=message_id,
+                payload=payload,
+                entries=entries,
+            )
+        )
+
+    async def wait_for_reply(
+        self,
+        *,
+        execution_id: str,
+        mailbox: str,
+        number: int,
+        message_id: str,
+        wait_ms: int | None = None,
+    ) -> Reply:
+        """The answer to a message, once there is one.
+
+        `NoReply` when the execution has ended without; `WaitTimeout` when that takes too long.
+        Answers are kept for a day.
+        """
+        return await self.call(
+            WaitForReply(
+                execution_id=execution_id,
+                mailbox=mailbox,
+                number=number,
+                message_id=message_id,
+                wait_ms=wait_ms,
+            )
+        )
+
+    async def list_mailboxes(self, *, execution_id: str) -> tuple[MailboxInfo, ...]:
+        """The mailboxes of an execution by name, with how many messages wait in each.
+
+        All of them: it has at most `limits.MAILBOXES_MAX`.
+        """
+        return await self.call(ListMailboxes(execution_id=execution_id))
+
+    async def read_messages(
+        self,
+        *,
+        execution_id: str,
+        mailbox: str,
+        after: int | None = None,
+        limit: int = limits.PAGE_DEFAULT,
+    ) -> MessagePage:
+        """Unread messages of a mailbox in their order, after a number."""
+        return await self.call(
+            ReadMessages(execution_id=execution_id, mailbox=mailbox, after=after, limit=limit)
+        )
+
     # --- flows ----------------------------------------------------------------------------------
 
     async def submit_flow(
@@ -1597,8 +1962,14 @@ class Methods(ABC):
         dedup_window_ms: int = limits.DEDUP_WINDOW_MS_DEFAULT,
         flow_id: str | None = None,
         connection: Any = None,
+        on_success: NewHook | None = None,
+        on_failure: NewHook | None = None,
+        on_end: NewHook | None = None,
     ) -> FlowSubmitted | FlowDuplicate:
         """Record a whole graph in one transaction: all of it, or nothing and the culprit is named.
+
+        `on_success` follows its end if it completed, `on_failure` if it failed, `on_end` every end,
+        when its last member has ended. Each is told how, as a `FlowEnded`.
 
         `connection`: in the caller's own open Postgres transaction, as `create_executions_in`. It
         cannot cross a wire: only an engine in this process takes one.
@@ -1620,6 +1991,9 @@ class Methods(ABC):
                 dedup_window_ms=dedup_window_ms,
                 flow_id=flow_id,
                 connection=connection,
+                on_success=on_success,
+                on_failure=on_failure,
+                on_end=on_end,
             )
         )
 
@@ -1926,6 +2300,226 @@ class Methods(ABC):
         """The flow once all its members have ended; WaitTimeout when that takes too long."""
         return await self.call(WaitForFlow(flow_id=flow_id, wait_ms=wait_ms))
 
+    # --- schedules ------------------------------------------------------------------------------
+
+    async def create_schedule(
+        self,
+        *,
+        schedule_id: str,
+        timing: Timing,
+        start: ScheduledStart,
+        policy: SchedulePolicy = USUAL_POLICY,
+        namespace: str | None = None,
+        actor: str | None = None,
+    ) -> ScheduleCreated:
+        """Start work by the calendar, from the next tick on.
+
+        The same again answers the schedule there is; another one of its name is a ScheduleConflict.
+
+        >>> await engine.create_schedule(  # doctest: +SKIP
+        ...     schedule_id="report",
+        ...     timing=Timing(cron=("0 9 * * 1-5",), tz="Europe/Berlin"),
+        ...     start=ScheduledStart(execution=NewExecution(execution_kind="report")),
+        ... )
+        """
+        return await self.call(
+            CreateSchedule(
+                schedule_id=schedule_id,
+                timing=timing,
+                start=start,
+                policy=policy,
+                namespace=namespace,
+                actor=actor,
+            )
+        )
+
+    async def update_schedule(
+        self,
+        *,
+        schedule_id: str,
+        timing: Timing | None = None,
+        start: ScheduledStart | None = None,
+        policy: SchedulePolicy | None = None,
+        namespace: str | None = None,
+        expected_version: int | None = None,
+        actor: str | None = None,
+    ) -> ScheduleChanged:
+        """Change what is named; the rest stays, also a pause.
+
+        With another timing or policy, what was due is done first. `expected_version`: refuse the
+        change if there was another one before.
+        """
+        return await self.call(
+            UpdateSchedule(
+                schedule_id=schedule_id,
+                timing=timing,
+                start=start,
+                policy=policy,
+                namespace=namespace,
+                expected_version=expected_version,
+                actor=actor,
+            )
+        )
+
+    async def pause_schedule(
+        self,
+        *,
+        schedule_id: str,
+        reason: str = "",
+        namespace: str | None = None,
+        actor: str | None = None,
+    ) -> ScheduleChanged:
+        """Start nothing. Its ticks are missed until it is resumed, whatever code declares."""
+        return await self.call(
+            PauseSchedule(schedule_id=schedule_id, reason=reason, namespace=namespace, actor=actor)
+        )
+
+    async def resume_schedule(
+        self, *, schedule_id: str, namespace: str | None = None, actor: str | None = None
+    ) -> ScheduleChanged:
+        """Start work again, from the next tick on; missed ones are for a backfill."""
+        return await self.call(
+            ResumeSchedule(schedule_id=schedule_id, namespace=namespace, actor=actor)
+        )
+
+    async def delete_schedule(
+        self, *, schedule_id: str, namespace: str | None = None, actor: str | None = None
+    ) -> ScheduleDeleted:
+        """Remove a schedule; its runs go on. One that is declared in code comes back when a
+        worker starts.
+        """
+        return await self.call(
+            DeleteSchedule(schedule_id=schedule_id, namespace=namespace, actor=actor)
+        )
+
+    async def prune_schedules(
+        self, *, namespace: str | None = None, dry_run: bool = False, actor: str | None = None
+    ) -> SchedulesPruned:
+        """Delete the schedules that their program declares no more."""
+        return await self.call(PruneSchedules(namespace=namespace, dry_run=dry_run, actor=actor))
+
+    async def trigger_schedule(
+        self, *, schedule_id: str, namespace: str | None = None, actor: str | None = None
+    ) -> Triggered:
+        """Start one run now, whatever the calendar and other runs say. No tick is used up."""
+        return await self.call(
+            TriggerSchedule(schedule_id=schedule_id, namespace=namespace, actor=actor)
+        )
+
+    async def backfill_schedule(
+        self,
+        *,
+        schedule_id: str,
+        begin: int,
+        end: int,
+        overlap: Overlap = Overlap.ALLOW,
+        dry_run: bool = False,
+        again: bool = False,
+        namespace: str | None = None,
+        actor: str | None = None,
+    ) -> Backfilled:
+        """Start runs for ticks of a range, both ends included, that have none.
+
+        Each call is one transaction and starts up to 500; go on from `next_begin`. A repeated call
+        finds what the first one has started. `again`: also ticks that are older than runs are
+        remembered, although they may have run. `overlap`: `allow`, or `skip` while another run that
+        was backfilled has not ended.
+        """
+        return await self.call(
+            BackfillSchedule(
+                schedule_id=schedule_id,
+                begin=begin,
+                end=end,
+                overlap=overlap,
+                dry_run=dry_run,
+                again=again,
+                namespace=namespace,
+                actor=actor,
+            )
+        )
+
+    async def declare_schedules(
+        self,
+        *,
+        schedules: Sequence[DeclaredSchedule],
+        origins: Sequence[str],
+        namespace: str | None = None,
+        actor: str | None = None,
+    ) -> SchedulesDeclared:
+        """All that a program declares, told by each worker when it starts.
+
+        Only what changed since is written. Pauses stay. Earlier declarations of these origins that
+        are missing are marked as undeclared; they go on until they are pruned.
+        """
+        return await self.call(
+            DeclareSchedules(schedules=schedules, origins=origins, namespace=namespace, actor=actor)
+        )
+
+    async def describe_schedule(
+        self, *, schedule_id: str, namespace: str | None = None
+    ) -> ScheduleSnapshot | None:
+        """A schedule as it stands, with what may keep its runs back."""
+        return await self.call(DescribeSchedule(schedule_id=schedule_id, namespace=namespace))
+
+    async def read_schedule_start(
+        self, *, schedule_id: str, namespace: str | None = None
+    ) -> ScheduledStart:
+        """What each tick starts, its payload included."""
+        return await self.call(ReadScheduleStart(schedule_id=schedule_id, namespace=namespace))
+
+    async def list_schedules(
+        self,
+        *,
+        namespace: str | None = None,
+        is_paused: bool | None = None,
+        is_undeclared: bool | None = None,
+        cursor: str | None = None,
+        limit: int = limits.PAGE_DEFAULT,
+    ) -> Page[ScheduleSnapshot]:
+        """Schedules by name. A page of a filtered listing may be short although another follows."""
+        return await self.call(
+            ListSchedules(
+                namespace=namespace,
+                is_paused=is_paused,
+                is_undeclared=is_undeclared,
+                cursor=cursor,
+                limit=limit,
+            )
+        )
+
+    async def read_ticks(
+        self,
+        *,
+        schedule_id: str,
+        after: int | None = None,
+        limit: int = limits.PAGE_DEFAULT,
+        namespace: str | None = None,
+    ) -> tuple[TickInfo, ...]:
+        """What became of ticks after an instant, oldest first; or the last ones, newest first."""
+        return await self.call(
+            ReadTicks(schedule_id=schedule_id, after=after, limit=limit, namespace=namespace)
+        )
+
+    async def preview_schedule(
+        self,
+        *,
+        schedule_id: str | None = None,
+        timing: Timing | None = None,
+        after: int | None = None,
+        limit: int = 5,
+        namespace: str | None = None,
+    ) -> tuple[TickAhead, ...]:
+        """The next ticks of a schedule, or of a timing before it is used."""
+        return await self.call(
+            PreviewSchedule(
+                schedule_id=schedule_id,
+                timing=timing,
+                after=after,
+                limit=limit,
+                namespace=namespace,
+            )
+        )
+
     # --- budgets --------------------------------------------------------------------------------
 
     async def create_budget(
@@ -2073,8 +2667,10 @@ class Methods(ABC):
         amounts: Mapping[str, int],
         hold_id: str | None = None,
         ttl_ms: int = limits.HOLD_TTL_MS_DEFAULT,
-    ) -> Reserved | HardBreach:
+    ) -> Reserved | HardBreach | AskFirst:
         """Hold amounts against the hard limits before they are spent.
+
+        AskFirst of a budget that asks: nothing is held; go on with `ask_budget`.
 
         The hold comes back by itself when it is settled, released, when its time is over, and when
         the lease ends for whatever reason. Asking twice with one `hold_id` holds once. NotFound for
@@ -2114,6 +2710,87 @@ class Methods(ABC):
     async def read_budget_usage_and_limits(self, *, budget_id: str) -> UsageAndLimits:
         """Limits and usage; empty where nothing is known."""
         return await self.call(ReadBudgetUsageAndLimits(budget_id=budget_id))
+
+    # --- asks -----------------------------------------------------------------------------------
+
+    async def ask_budget(
+        self,
+        handle: Handle,
+        *,
+        budget_id: str,
+        amounts: Mapping[str, int],
+        entries: Sequence[NewEntry] = (),
+    ) -> Asked:
+        """Ask people for room, after `reserve_budget` has answered AskFirst to these amounts.
+
+        All spenders that reach a limit share its question. The reply names a pending waitpoint
+        to suspend on; its only signal is the answer, after which it is to be reserved again.
+        NothingToAsk where there is room by now. `entries`: added to the journal in the same
+        transaction; the last one refers to the waitpoint, which then outlives its attempt.
+        """
+        return await self.call(
+            AskBudget(handle=handle, budget_id=budget_id, amounts=amounts, entries=entries)
+        )
+
+    async def answer_budget_ask(
+        self,
+        *,
+        budget_id: str,
+        dimension: str,
+        approve: bool,
+        raise_by: int = 0,
+        once: bool = False,
+        limit_kind: LimitKindGiven = LimitKind.HARD,
+        number: int | None = None,
+        execution_id: str | None = None,
+        comment: str = "",
+        actor: str | None = None,
+    ) -> AskAnswered:
+        """Answer a question. An approval raises the limit by `raise_by`, or gives every spender
+        that waits an allowance for what it asked for, `once`.
+
+        A rejection raises BudgetExceeded in their handlers. With an `execution_id` only this
+        spender gets the answer, which cannot raise the limit then. A `number` guards against
+        answering a later question. The same answer again changes nothing; another one is AskOver.
+        """
+        return await self.call(
+            AnswerBudgetAsk(
+                budget_id=budget_id,
+                dimension=dimension,
+                approve=approve,
+                raise_by=raise_by,
+                once=once,
+                limit_kind=limit_kind,
+                number=number,
+                execution_id=execution_id,
+                comment=comment,
+                actor=actor,
+            )
+        )
+
+    async def list_budget_asks(
+        self,
+        *,
+        budget_id: str | None = None,
+        execution_id: str | None = None,
+        only_open: bool = True,
+        cursor: str | None = None,
+        limit: int = limits.PAGE_DEFAULT,
+    ) -> Page[BudgetAsk]:
+        """Questions without an answer, oldest first; of one budget or one execution by name.
+
+        Without `only_open` also the last question about each limit that was answered, by budget and
+        dimension.
+        """
+        return await self.call(
+            ListBudgetAsks(
+                budget_id=budget_id,
+                execution_id=execution_id,
+                only_open=only_open,
+                cursor=cursor,
+                limit=limit,
+            )
+        )
 
     # --- quotas ---------------------------------------------------------------------------------
 
@@ -2209,6 +2886,61 @@ class Methods(ABC):
     ) -> Page[QuotaPolicy]:
         """Policies by id; one that cannot be read is left out."""
         return await self.call(ListQuotaPolicies(cursor=cursor, limit=limit))
+
+    # --- lines ----------------------------------------------------------------------------------
+
+    async def list_lines(
+        self,
+        *,
+        namespace: str | None = None,
+        cursor: str | None = None,
+        limit: int = limits.PAGE_DEFAULT,
+    ) -> Page[Line]:
+        """The lines of a namespace by their serial keys: those with an execution that has not
+        ended, and those that a failed head holds up.
+        """
+        return await self.call(ListLines(namespace=namespace, cursor=cursor, limit=limit))
+
+    async def list_line(
+        self,
+        *,
+        serial_key: str,
+        namespace: str | None = None,
+        cursor: str | None = None,
+        limit: int = limits.PAGE_DEFAULT,
+    ) -> Page[InLine]:
+        """The executions of one line in their order; the first one has the turn, or failed and
+        holds up the others. Executions whose dependencies have not ended are in no line yet.
+        """
+        return await self.call(
+            ListLine(serial_key=serial_key, namespace=namespace, cursor=cursor, limit=limit)
+        )
+
+    async def release_line(
+        self, *, serial_key: str, namespace: str | None = None, actor: str | None = None
+    ) -> LineReleased:
+        """Let a line go on past a failed head that holds it up (`on_head_failure="hold"`). To run
+        the head again instead, replay it: it keeps the turn.
+        """
+        return await self.call(ReleaseLine(serial_key=serial_key, namespace=namespace, actor=actor))
+
+    async def reconcile_lines(
+        self,
+        *,
+        serial_key: str | None = None,
+        namespace: str | None = None,
+        cursor: str | None = None,
+        limit: int = limits.PAGE_DEFAULT,
+        actor: str | None = None,
+    ) -> Repaired:
+        """Close places of executions that no longer wait there, count those behind each head, and
+        pass the turns of heads that are gone. With `serial_key`, only that line.
+        """
+        return await self.call(
+            ReconcileLines(
+                serial_key=serial_key, namespace=namespace, cursor=cursor, limit=limit, actor=actor
+            )
+        )
 
     # --- lanes ----------------------------------------------------------------------------------
 

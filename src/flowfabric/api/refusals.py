@@ -38,6 +38,7 @@ from flowfabric.errors import (
     StaleSummaryVersion,
     SuspendConflict,
     TargetNotSignalable,
+    UniqueConflict,
     WaitpointAlreadyExists,
     WaitpointClosed,
     WaitpointNotPending,
@@ -66,6 +67,7 @@ NEW_WORK: Final = (
     InvalidTagKey,
     LaneClosed,
     PayloadTooLarge,
+    UniqueConflict,
 )
 
 # A graph that may still grow.

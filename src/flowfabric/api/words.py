@@ -8,8 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from flowfabric.model.ask import LimitKind
 from flowfabric.model.attempt import FailureClass
 from flowfabric.model.budget import EnforcementMode, HardAction, ScopeType, SoftAction
+from flowfabric.model.bulk import BulkAction, BulkState
 from flowfabric.model.feed import EventKind
 from flowfabric.model.flow import CancellationPolicy, FlowStatus
 from flowfabric.model.policy import ExecutionPolicy
@@ -18,17 +20,22 @@ from flowfabric.model.state import BlockingReason
 from flowfabric.model.statistic import Step
 from flowfabric.model.stream import Visibility
 from flowfabric.model.suspension import ReasonCode, RequestedBy, Token
-from flowfabric.model.words import TimeoutBehavior
+from flowfabric.model.words import HeadFailure, OnConflict, TimeoutBehavior, UniqueWhile
 
 if TYPE_CHECKING:
     BlockingReasonGiven = BlockingReason | str
+    BulkActionGiven = BulkAction | str
+    BulkStateGiven = BulkState | str
     CancellationPolicyGiven = CancellationPolicy | str
     EnforcementModeGiven = EnforcementMode | str
     EventKindGiven = EventKind | str
     FailureClassGiven = FailureClass | str
     FlowStatusGiven = FlowStatus | str
     HardActionGiven = HardAction | str
+    HeadFailureGiven = HeadFailure | str
     LaneStateGiven = LaneState | str
+    OnConflictGiven = OnConflict | str
+    LimitKindGiven = LimitKind | str
     PolicyGiven = ExecutionPolicy | Mapping[str, Any]
     ReasonCodeGiven = ReasonCode | str
     RequestedByGiven = RequestedBy | str
@@ -37,16 +44,22 @@ if TYPE_CHECKING:
     StepGiven = Step | str
     TimeoutBehaviorGiven = TimeoutBehavior | str
     TokenGiven = Token | str
+    UniqueWhileGiven = UniqueWhile | str
     VisibilityGiven = Visibility | str
 else:
     BlockingReasonGiven = str  # a word that is no reason has an error of its own
+    BulkActionGiven = BulkAction
+    BulkStateGiven = BulkState
     CancellationPolicyGiven = CancellationPolicy
     EnforcementModeGiven = EnforcementMode
     EventKindGiven = EventKind
     FailureClassGiven = FailureClass
     FlowStatusGiven = FlowStatus
     HardActionGiven = HardAction
+    HeadFailureGiven = HeadFailure
     LaneStateGiven = LaneState
+    OnConflictGiven = OnConflict
+    LimitKindGiven = LimitKind
     PolicyGiven = ExecutionPolicy
     ReasonCodeGiven = ReasonCode
     RequestedByGiven = RequestedBy
@@ -55,4 +68,5 @@ else:
     StepGiven = Step
     TimeoutBehaviorGiven = TimeoutBehavior
     TokenGiven = Token
+    UniqueWhileGiven = UniqueWhile
     VisibilityGiven = Visibility

@@ -17,6 +17,7 @@ from flowfabric.cli.shown import Shown
 from flowfabric.config import DEFAULT_URL, EngineConfig, url_from_environment, user_at_host
 from flowfabric.errors import NotFound
 from flowfabric.model.migration import MigrationStatus
+from flowfabric.model.record import replace
 
 
 class Database(Protocol):
@@ -56,11 +57,11 @@ class Call:
         path = sqlite_path(self.url)
         return Shown(self.url if path is None else str(path.absolute()))
 
-    def unopened(self) -> EngineBackend:
+    def unopened(self, *, works: bool = False) -> EngineBackend:
         """An engine that has not touched its store."""
         from flowfabric.assemble import open_engine  # drivers load when needed
 
-        return open_engine(self.url, config=self.config)
+        return open_engine(self.url, config=replace(self.config, loops=works))
 
     def store(self) -> Database:
         """The store itself, for commands about the database and not about work."""
@@ -69,11 +70,14 @@ class Call:
         return open_store(self.url, config=self.config)
 
     @asynccontextmanager
-    async def engine(self, *, creates: bool = False) -> AsyncIterator[EngineBackend]:
-        """A started engine; only a command that `creates` makes a database that is missing."""
+    async def engine(
+        self, *, creates: bool = False, works: bool = False
+    ) -> AsyncIterator[EngineBackend]:
+        """A started engine; only a command that `creates` makes a database that is missing. One
+        that `works` does background work too: what it waits for must not wait for a worker."""
         if not creates:
             self.refuse_missing_file()
-        engine = self.unopened()
+        engine = self.unopened(works=works)
         try:
             await engine.start(migrate=creates)
             yield engine

@@ -30,6 +30,7 @@ from flowfabric.errors import (
     SignalLimitExceeded,
     StoreUnavailable,
     TargetNotSignalable,
+    UnknownMailbox,
     ValidationError,
     WaitpointClosed,
     WaitTimeout,
@@ -145,12 +146,14 @@ _ADVICE: Final[dict[type[FlowFabricError], str]] = {
     ExecutionNotSuspended: "ff waits lists what waits",
     WaitpointClosed: "it takes no more signals; ff waits show tells how its wait ended",
     TargetNotSignalable: "ff show tells how it ended",
+    UnknownMailbox: "ff mail lists those that there are",
     InvalidToken: "it says no more on purpose; ff waits link prints a link that is good",
     RotationConflict: "choose another name with --kid; ff keys lists them",
 }
 _OF_ENTITY: Final = {
     "execution": "ff ps lists ids; finished work is removed when its retention ends",
     "flow": "ff flow ls lists them; a finished flow is removed when its retention ends",
+    "operation": "ff operations lists them; one that is over is removed after 14 days",
     "waitpoint": "ff waits show lists the keys of an execution",
 }
 

@@ -6,13 +6,13 @@ from __future__ import annotations
 import asyncio
 import sys
 from argparse import Namespace
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Final
 
 from flowfabric.api.backend import EngineBackend
-from flowfabric.cli import values
+from flowfabric.cli import bulk, values
 from flowfabric.cli.advice import misspelt
 from flowfabric.cli.call import Call
 from flowfabric.cli.exits import CommandFailed, Exit
@@ -37,6 +37,8 @@ class Verb:
     change: Callable[[EngineBackend, str], Awaitable[Any]]
     refused: Exit = Exit.REFUSED
     is_meant: IsMeant | None = None  # of those that filters select
+    # The same change as an operation: its action, and what it is told.
+    operation: Mapping[str, Any] = field(default_factory=dict)
 
 
 def add_filters(parser: FfParser) -> None:
@@ -82,7 +84,7 @@ def _moment(given: tuple[str, int] | None) -> Moment | None:
 
 
 async def change_chosen(call: Call, verb: Verb) -> Exit:
-    """Count, ask, change."""
+    """Count, ask, change: many by an operation, which goes on if this program ends."""
     async with call.engine() as engine:
         now = await engine.server_time_ms()
         listing = run_filter(call.arguments).or_states(verb.states).listing(now)
@@ -98,14 +100,17 @@ async def change_chosen(call: Call, verb: Verb) -> Exit:
             if why_none:
                 call.terminal.note(clean(why_none))
         if call.arguments.dry_run:
-            return _counted(call, verb, matched)
-        if matched and not call.arguments.yes and not await _agreed(call, verb, matched):
+            return counted(call, verb, matched)
+        if matched and not call.arguments.yes and not await agreed(call, verb, matched):
             call.terminal.note("nothing was changed")
             return Exit.FAILED
-        return await _change(call, engine, verb, listing, matched)
+        if matched <= bulk.OPERATION_ABOVE:
+            return await _change(call, engine, verb, listing, matched)
+    return await bulk.change_by_operation(call, verb, listing)
 
 
-def _counted(call: Call, verb: Verb, matched: int) -> Exit:
+def counted(call: Call, verb: Verb, matched: int) -> Exit:
+    """Say how many it would be."""
     if call.terminal.as_json:
         call.terminal.document({"dry_run": True, "matched": matched})
     else:
@@ -131,7 +136,7 @@ async def _change(
     except StoreError:
         call.terminal.complain(f"{tally.done} of {matched} {verb.done} — then the store failed")
         raise
-    return _told(call, verb, tally)
+    return told(call, verb, tally)
 
 
 def _interrupted(verb: Verb, tally: Tally, matched: int) -> CommandFailed:
@@ -144,7 +149,8 @@ def _interrupted(verb: Verb, tally: Tally, matched: int) -> CommandFailed:
     )
 
 
-def _told(call: Call, verb: Verb, tally: Tally) -> Exit:
+def told(call: Call, verb: Verb, tally: Tally) -> Exit:
+    """Say how many it was."""
     total = tally.total()
     if call.terminal.as_json:
         call.terminal.document(
@@ -163,7 +169,7 @@ def _told(call: Call, verb: Verb, tally: Tally) -> Exit:
     return verb.refused
 
 
-async def _agreed(call: Call, verb: Verb, matched: int) -> bool:
+async def agreed(call: Call, verb: Verb, matched: int) -> bool:
     """Whether a person at the terminal says yes."""
     what = f"{verb.name} {count(matched, 'execution')}"
     if not sys.stdin.isatty() or not call.terminal.shows_progress:

@@ -42,6 +42,9 @@ def add_many(parser: FfParser) -> None:
     parser.add_argument("--all", action="store_true", help="all that it makes sense for")
     parser.add_argument("--dry-run", action="store_true", help="only count them")
     parser.add_argument("--yes", action="store_true", help="do not ask")
+    parser.add_argument(
+        "--no-wait", action="store_true", help="above 1,000: leave it to engines, see ff operations"
+    )
 
 
 async def operate(call: Call, verb: Verb, words: Words) -> Exit:

@@ -14,6 +14,7 @@ async def repair_all(engine: EngineBackend) -> list[Correction]:
         *await _every(lambda cursor: engine.reconcile_flow_counters(cursor=cursor)),
         *await _every(lambda cursor: engine.reconcile_budget_counters(cursor=cursor)),
         *await _every(lambda cursor: engine.reconcile_quota_counters(cursor=cursor)),
+        *await _every(lambda cursor: engine.reconcile_lines(cursor=cursor)),
     ]
 
 

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from flowfabric import limits
 from flowfabric.errors import InvalidInput
+from flowfabric.model.checks import check_uuid
 
 LATEST: Final = "latest"
 SHOWN: Final = "-"
@@ -83,6 +84,14 @@ def reference(text: str) -> str:
         f"{text!r:.80} is not an id; give one, {limits.FIND_DIGITS_MIN} or more digits of its"
         " beginning or end, latest, or -"
     )
+
+
+def uuid(text: str) -> str:
+    """The id of an operation, in full."""
+    try:
+        return check_uuid(text.lower(), field="ID")
+    except InvalidInput as error:
+        raise ArgumentTypeError(error.detail) from None
 
 
 def argument(text: str) -> tuple[str, Any]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from flowfabric import limits
+from flowfabric.engine.bulk_work import move_operation
 from flowfabric.engine.machine import Machine
 from flowfabric.engine.own_work import purge_only
 from flowfabric.engine.unit.commands.due import WakeDue
 from flowfabric.engine.unit.due import Due, Thing, alone, named, rows_due
 from flowfabric.engine.unit.records import Rows, save_rows
-from flowfabric.errors import RetryExhausted
+from flowfabric.errors import InvalidSchedule, RetryExhausted
 from flowfabric.kernel.place.workers import SweepWorkers
 from flowfabric.model.checks import check_integer
 from flowfabric.model.feed import LogMark
@@ -16,7 +17,7 @@ from flowfabric.model.record import Record
 from flowfabric.stores.base import Reader, Transaction
 from flowfabric.stores.indexes import DUE, Search
 from flowfabric.stores.logs import LOGS
-from flowfabric.stores.tables import LOG_MARKS
+from flowfabric.stores.tables import LOG_MARKS, OPERATIONS, SCHEDULES, Key
 from flowfabric.trouble import is_passing
 
 
@@ -63,8 +64,40 @@ async def _own(machine: Machine, reader: Reader, limit: int) -> Due:
 
 
 async def _move(machine: Machine, command: WakeDue) -> int:
+    """Move what is due together; then each bulk operation that is due."""
     (moved,) = await machine.execute_together([command])
+    if machine.plans.left:
+        await _leave_to_others(machine)
+    count = moved.count
+    for key in moved.operations:
+        count += await _move_operation(machine, key)
+    return count
+
+
+async def _move_operation(machine: Machine, key: Key) -> int:
+    """One that cannot be moved is set aside: it must not delay the others."""
+    thing = (OPERATIONS.name, key)
+    try:
+        moved = await move_operation(machine, key[0])
+    except Exception as error:
+        if _is_outage(error):
+            raise
+        _set_aside(machine, thing, error, await machine.read(clock_of))
+        return 0
+    machine.aside.forget(thing)
     return moved
+
+
+async def _leave_to_others(machine: Machine) -> None:
+    """Schedules that this process does not understand are for others. It is said only when no other
+    process has started them for a while."""
+    left, machine.plans.left = machine.plans.left, {}
+    now = await machine.read(clock_of)
+    for key, (problem, next_at) in left.items():
+        machine.aside.put((SCHEDULES.name, key), InvalidSchedule(problem), now)
+        if now - next_at > limits.LATE_TICK_MS:
+            text = "schedule %s is overdue and this process cannot start it: %s"
+            machine.complaints.tell(text, "/".join(key), problem, error=InvalidSchedule(problem))
 
 
 async def _move_each(machine: Machine, limit: int) -> int:
@@ -94,17 +127,25 @@ async def _try_again(machine: Machine) -> int:
 
 async def _move_alone(machine: Machine, thing: Thing, now: int) -> int:
     """Move one due row, or set it aside: a bad record is no reason to stop."""
+    where, key = thing
+    if where == OPERATIONS.name:
+        return await _move_operation(machine, key)
     try:
         moved = await _move(machine, WakeDue(limit=1, named=alone(thing)))
     except Exception as error:
         if _is_outage(error):
             raise
-        noted = machine.aside.put(thing, error, now)
-        text = "%s cannot be moved and is set aside; all else goes on, `ff doctor` names it: %s"
-        machine.complaints.tell(text, named(noted.thing), error, error=error)
+        _set_aside(machine, thing, error, now)
         return 0
-    machine.aside.forget(thing)
+    if machine.aside.again_at(thing) <= now:
+        machine.aside.forget(thing)
     return moved
+
+
+def _set_aside(machine: Machine, thing: Thing, error: Exception, now: int) -> None:
+    noted = machine.aside.put(thing, error, now)
+    text = "%s cannot be moved and is set aside; all else goes on, `ff doctor` names it: %s"
+    machine.complaints.tell(text, named(noted.thing), error, error=error)
 
 
 def _is_outage(error: Exception) -> bool:

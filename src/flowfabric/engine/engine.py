@@ -18,9 +18,12 @@ from flowfabric.engine import due_work, roll_up
 from flowfabric.engine.loop_status import BackgroundLoop, LoopStatus, status_of
 from flowfabric.engine.machine import Machine
 from flowfabric.engine.operations import admin as admin
+from flowfabric.engine.operations import asks as asks
 from flowfabric.engine.operations import budgets as budgets
+from flowfabric.engine.operations import bulk as bulk
 from flowfabric.engine.operations import code as code
 from flowfabric.engine.operations import control as control
+from flowfabric.engine.operations import dead as dead
 from flowfabric.engine.operations import events as events
 from flowfabric.engine.operations import execution_forks as execution_forks
 from flowfabric.engine.operations import execution_lists as execution_lists
@@ -35,9 +38,12 @@ from flowfabric.engine.operations import journal as journal
 from flowfabric.engine.operations import keys as keys
 from flowfabric.engine.operations import lanes as lanes
 from flowfabric.engine.operations import leases as leases
+from flowfabric.engine.operations import lines as lines
 from flowfabric.engine.operations import logs as logs
+from flowfabric.engine.operations import mail as mail
 from flowfabric.engine.operations import quotas as quotas
 from flowfabric.engine.operations import repairs as repairs
+from flowfabric.engine.operations import schedules as schedules
 from flowfabric.engine.operations import signals as signals
 from flowfabric.engine.operations import statistics as statistics
 from flowfabric.engine.operations import streams as streams

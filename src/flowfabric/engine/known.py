@@ -11,10 +11,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from flowfabric.engine.conflict import until_no_conflict
 from flowfabric.errors import NotFound
 from flowfabric.kernel.execution.create import CreateExecution
+from flowfabric.kernel.hook.ended import hooks_of
 from flowfabric.kernel.limit.budget import refuse_scopes
 from flowfabric.model.bounds import UNBOUNDED, Bounds
 from flowfabric.model.budget import BudgetPolicy, ScopeType
+from flowfabric.model.checks import named_within
 from flowfabric.model.route import Route
+from flowfabric.model.successor import Hooks, Successor
+from flowfabric.model.ties import UNTIED
 from flowfabric.stores.base import Store
 from flowfabric.stores.tables import BUDGETS, QUOTAS
 
@@ -32,8 +36,15 @@ class Known:
         self._budgets: dict[str, BudgetPolicy] = {}
         self._quotas: set[str] = set()
 
-    async def ensure(self, commands: Sequence[CreateExecution], *, knows_flow: bool = True) -> None:
-        """Budgets, quotas and routes are known before executions refer to them.
+    async def ensure(
+        self,
+        commands: Sequence[CreateExecution],
+        *,
+        knows_flow: bool = True,
+        of_flow: Hooks | None = None,
+    ) -> None:
+        """Budgets, quotas and routes are known before executions refer to them, and the hooks of
+        their flow.
 
         `knows_flow`: whether the commands name the flow of new executions. If only the transaction
         knows it, it checks budgets of flows.
@@ -43,7 +54,35 @@ class Known:
             await self.ensure_limits([command.bounds for command in bounded])
             for command in bounded:
                 self._check_scopes(command, knows_flow)
-        await self.ensure_routes(command.route for command in commands)
+        routes = {command.route for command in commands}
+        await self.ensure_routes(routes | await self.hook_routes(commands, of_flow))
+
+    async def hook_routes(
+        self, commands: Sequence[CreateExecution], of_flow: Hooks | None
+    ) -> set[Route]:
+        """Routes of hooks, with budgets and quotas that are known. Many executions share one."""
+        found = {
+            id(hook): (role, hook)
+            for command in commands
+            if command.ties is not UNTIED
+            for role, hook in hooks_of(command.ties.hooks)
+        }
+        found.update((id(hook), (role, hook)) for role, hook in hooks_of(of_flow))
+        for role, hook in found.values():
+            with named_within(role.value):
+                await self.ensure_successor(hook.successor)
+        return {hook.successor.route for _, hook in found.values()}
+
+    async def ensure_successor(self, successor: Successor) -> None:
+        """Budgets and quotas of what is to be created later are known, and fit its place."""
+        if successor.bounds is UNBOUNDED:
+            return
+        await self.ensure_limits([successor.bounds])
+        places = {
+            ScopeType.LANE: successor.route.lane_id,
+            ScopeType.NAMESPACE: successor.route.namespace,
+        }
+        self.check_scopes(successor.bounds.budget_ids, places)
 
     async def ensure_limits(self, bounds: Iterable[Bounds]) -> None:
         """Every named budget and quota exists."""

@@ -18,10 +18,11 @@ from flowfabric.engine.inherited import InheritedStore
 from flowfabric.engine.known import Known
 from flowfabric.engine.loop_status import BackgroundLoop
 from flowfabric.engine.own_work import OwnWork
+from flowfabric.engine.plans import Plans
 from flowfabric.engine.tails import Tails
 from flowfabric.engine.unit.due import Aside
 from flowfabric.engine.unit.fold import fold
-from flowfabric.engine.unit.unit import open_unit
+from flowfabric.engine.unit.unit import Unit, open_unit
 from flowfabric.engine.unit.view import EVERY_WAITER, Effects, View
 from flowfabric.engine.wakeups import DUE_TOPIC, Wakeups
 from flowfabric.errors import HandleFromOtherBackend, InvalidInput
@@ -37,6 +38,7 @@ from flowfabric.model.execution import Execution
 from flowfabric.model.handle import Handle
 from flowfabric.model.results import Outcome, snapshot_of
 from flowfabric.model.state import TerminalOutcome
+from flowfabric.model.successor import Hooks
 from flowfabric.stores.base import (
     EVERY_END,
     EVERY_FLOW_END,
@@ -90,6 +92,7 @@ class Machine:
         self.own_work = OwnWork(LoopFilter(tuple(config.loop_namespaces), config.loop_tag))
         self.complaints = Complaints(logging.getLogger("flowfabric.loops"))
         self.known = Known(store)
+        self.plans = Plans(config, lambda: self.store.partitions)
         self.tails = Tails(self, self.wakeups, config.tails_max)
         self._credits: dict[Offer, Credits] = {}
         self.feed = FeedWatch(lambda: self.read(lambda reader: reader.log_ends()))
@@ -131,15 +134,19 @@ class Machine:
         commands: Sequence[Command[T]],
         creates: Sequence[CreateExecution],
         check: Callable[[Sequence[object]], None] = raise_refusal,
+        *,
+        of_flow: Hooks | None = None,
     ) -> list[T]:
         """The replies to commands decided inside the caller's own open Postgres transaction.
 
-        `creates`: the executions among them. `check` raises a refusal, and then none takes effect.
+        `creates`: the executions among them, `of_flow`: the hooks of their flow. `check` raises a
+        refusal, and then none takes effect.
         The server wakes waiting workers when, and only if, the caller commits.
         """
 
         async def work(tx: Transaction) -> tuple[list[object], dict[str, int]]:
-            await self.known.ensure(creates)  # not before: a store that refuses changes nothing
+            # Not before: a store that refuses changes nothing.
+            await self.known.ensure(creates, of_flow=of_flow)
             replies, effects = await self.fold(tx, commands)
             check(replies)
             return replies, {lane_topic(lane): count for lane, count in effects.woken.items()}
@@ -159,6 +166,8 @@ class Machine:
             config.reclaim_grace_ms,
             config.payload_bytes_max,
             self.workers_here.ids,
+            config.failed_retention_ms,
+            self.store.partitions,
         )
 
     async def _commit(self, batch: Sequence[Pending]) -> None:
@@ -195,13 +204,21 @@ class Machine:
         `is_again`: rows that are mostly new are looked for first. The first try of a batch leaves
         it to their keys to collide.
         """
-        unit = await open_unit(tx, commands, self.moment, self._credits_of, is_again=is_again)
+        unit = await self.open_unit(tx, commands, is_again=is_again)
         replies, view = await fold(unit, commands), unit.view
         if changes := view.take_changes():
             await tx.save(changes)
             if ends is not None:
                 ends.update(self._awaited_ends(view, changes))
         return replies, view.effects
+
+    async def open_unit(
+        self, tx: Transaction, commands: Sequence[Command[object]], *, is_again: bool = True
+    ) -> Unit:
+        """A unit of work with everything that commands need."""
+        return await open_unit(
+            tx, commands, self.moment, self._credits_of, plans=self.plans, is_again=is_again
+        )
 
     def _awaited_ends(self, view: View, changes: Changes) -> dict[str, Outcome]:
         """The successes awaited in this process, as a read would show them."""

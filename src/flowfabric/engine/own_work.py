@@ -9,19 +9,29 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, Final
 
-from flowfabric.engine.unit.due import EXECUTION, FLOWS_AT_ONCE, Due, Thing
+from flowfabric.engine.unit.due import AT_ONCE, EXECUTION, Due, Thing
 from flowfabric.kernel.place.tenants import LoopFilter
 from flowfabric.limits import PAGE_MAX
 from flowfabric.model.execution import Execution
 from flowfabric.model.record import replace
 from flowfabric.stores.base import Changes, Reader, Transaction
 from flowfabric.stores.indexes import DUE, PURGE, Search, due_search
-from flowfabric.stores.tables import BUDGETS, FLOWS, GATES, TIMED_TABLES, AnyTable, Key
+from flowfabric.stores.tables import (
+    ASKS,
+    BUDGETS,
+    FLOWS,
+    GATES,
+    OPERATIONS,
+    SCHEDULES,
+    TIMED_TABLES,
+    AnyTable,
+    Key,
+)
 
 AHEAD_MS: Final = 2_000  # how far ahead due work is looked for: the loop looks again by then
 SETTLED_MS: Final = 10_000  # so long after it was due, no transaction adds a row in front of it
 RESCAN_MS: Final = 60_000  # then all is looked at again: tags change
-_OF_NO_TENANT: Final = (BUDGETS, GATES)
+_OF_NO_TENANT: Final = (BUDGETS, ASKS, GATES)
 _PURGED_AT: Final = 0  # earlier than any purge time that an end sets
 
 Own = Callable[[Reader, Sequence[Any]], Awaitable[list[Any]]]
@@ -49,7 +59,7 @@ class OwnWork:
         ids = [each.execution_id for each in found]
         rows: dict[AnyTable, list[Key]] = {}
         for table in TIMED_TABLES:
-            most = min(limit, FLOWS_AT_ONCE) if table is FLOWS else limit
+            most = min(limit, AT_ONCE.get(table, limit))
             own = await self._rows(reader, table, now, most + len(aside))
             keys = [table.key_of(row) for row in own]
             rows[table] = [key for key in keys if (table.name, key) not in aside][:most]
@@ -65,7 +75,7 @@ class OwnWork:
             found = await self._find(reader, Search(index, until=until), self._executions, 1)
             times += [each.due_at if index is DUE else each.purge_at for each in found]
         for table in TIMED_TABLES:
-            times += [row.due_at for row in await self._rows(reader, table, until, 1)]
+            times += [table.due_of(row) for row in await self._rows(reader, table, until, 1)]
         return min((each for each in times if each is not None), default=None)
 
     async def past_retention(self, reader: Reader, limit: int) -> list[str]:
@@ -80,7 +90,9 @@ class OwnWork:
     async def _rows(self, reader: Reader, table: AnyTable, until: int, limit: int) -> list[Any]:
         if table in _OF_NO_TENANT:
             return await reader.search(replace(due_search(table, until, limit), skips_corrupt=True))
-        own = self._flows if table is FLOWS else self._of_executions
+        own = self._placed if table in (FLOWS, OPERATIONS) else self._of_executions
+        if table is SCHEDULES:
+            own = self._schedules
         search = replace(due_search(table, until), skips_corrupt=True)
         return await self._find(reader, search, own, limit)
 
@@ -106,8 +118,12 @@ class OwnWork:
     async def _executions(self, _: Reader, page: Sequence[Execution]) -> list[Execution]:
         return [each for each in page if self._only.takes(each)]
 
-    async def _flows(self, _: Reader, page: Sequence[Any]) -> list[Any]:
+    async def _placed(self, _: Reader, page: Sequence[Any]) -> list[Any]:
         return [each for each in page if self._only.takes(each)]
+
+    async def _schedules(self, _: Reader, page: Sequence[Any]) -> list[Any]:
+        """A schedule has no tags of its own: an engine with a tag leaves it to others."""
+        return [each for each in page if self._only.takes_schedule(each)]
 
     async def _of_executions(self, reader: Reader, page: Sequence[Any]) -> list[Any]:
         """Rows whose execution is taken; a row without one is left to an engine that takes all."""

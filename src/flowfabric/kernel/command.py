@@ -17,6 +17,7 @@ class Needs:
 
     __slots__ = (
         "admissions",
+        "allowances",
         "budgets",
         "catalog",
         "claims",
@@ -30,14 +31,20 @@ class Needs:
         "is_limited",
         "keys",
         "ledgers",
+        "mailboxes",
         "members_of",
+        "message_keys",
+        "messages",
         "policies",
+        "published",
         "run_logs",
+        "running",
         "signal_keys",
         "signals",
         "streams",
         "summaries",
         "suspend_keys",
+        "uniques",
         "waitpoints",
         "waits",
     )
@@ -47,6 +54,7 @@ class Needs:
         self.claims: dict[Hashable, int] = {}  # how many executions equal offers claim
         self.executions: set[str] = set()
         self.keys: set[tuple[str, str]] = set()  # idempotency keys, by namespace
+        self.uniques: set[tuple[str, str, str]] = set()  # unique keys, by namespace and kind
         # Flows
         self.flows: set[str] = set()  # to be locked
         self.flows_of: set[str] = set()  # executions with a flow to be locked
@@ -62,12 +70,19 @@ class Needs:
         self.streams: set[tuple[str, int]] = set()
         self.summaries: set[tuple[str, int]] = set()
         self.run_logs: set[tuple[str, int]] = set()
+        self.published: set[Key] = set()
+        self.running: set[Key] = set()
+        # Mailboxes
+        self.mailboxes: set[Key] = set()
+        self.messages: set[tuple[str, str, int]] = set()
+        self.message_keys: set[Key] = set()
         # Limits
         self.is_limited = False
         self.budgets: set[str] = set()
         self.ledgers: set[Key] = set()
         self.dedups: set[Key] = set()
         self.holds: set[Key] = set()
+        self.allowances: set[Key] = set()  # by execution and budget, of budgets that ask
         self.policies: set[Key] = set()
         self.gates: set[Key] = set()
         self.admissions: set[Key] = set()

@@ -29,6 +29,8 @@ class Moment(Record, frozen=True):
     payload_bytes_max: int = limits.PAYLOAD_BYTES_DEFAULT
     # Instances of workers in the process that decides.
     workers_here: frozenset[str] = frozenset()
+    failed_retention_ms: int = limits.FAILED_RETENTION_MS_DEFAULT
+    partitions: int = limits.FLOW_PARTITIONS_DEFAULT
 
 
 class New(Record, frozen=True):

@@ -41,6 +41,7 @@ class HardAction(StrEnum):
     BLOCK = "block"  # attached executions do not start until usage is below the limit
     CANCEL_PENDING = "cancel_pending"  # attached executions that wait are cancelled
     FAIL = "fail"  # the execution that exceeded it fails, and so do attached ones that wait
+    ASK = "ask"  # people are asked; the spender waits for their answer, and new work for room
 
 
 class SoftAction(StrEnum):
@@ -49,6 +50,7 @@ class SoftAction(StrEnum):
     WARN = "warn"  # an event
     IGNORE = "ignore"
     BLOCK = "block"  # no attached execution is started; running ones may go on to the hard limit
+    ASK = "ask"  # people are asked before a reservation passes it; reports are as with `warn`
 
 
 class BudgetPolicy(Record, frozen=True, kw_only=True):
@@ -101,6 +103,8 @@ class UsageRow(Record, frozen=True):
     held: Amount  # reserved by running attempts, counted against the hard limit
     updated_at: Instant
     used_before: Amount = 0  # in all periods that a reset has ended
+    allowed: Amount = 0  # allowances beyond the hard limit, granted in this period
+    soft_allowed: Amount = 0  # the same for the soft limit
 
     @property
     def total(self) -> int:
@@ -138,6 +142,7 @@ class HoldRow(Record, frozen=True):
     lease_epoch: int
     amounts: Mapping[str, int]
     due_at: Instant  # when it expires
+    allowed: Mapping[str, int] = {}  # what allowances cover, by kind of limit and dimension
 
 
 class ScopeRow(Record, frozen=True):
@@ -185,6 +190,18 @@ class HardBreach(Record, frozen=True, tag="HardBreach", tag_field="kind"):
     hard_limit: int
 
 
+class AskFirst(Record, frozen=True, tag="AskFirst", tag_field="kind"):
+    """Nothing was reserved: the budget wants people to be asked first, by `ask_budget`.
+
+    `current_usage` is the amount used and reserved, `limit` the one in the way.
+    """
+
+    dimension: str
+    current_usage: int
+    limit: int
+    is_soft: bool = False
+
+
 UsageOutcome = Ok | AlreadyApplied | SoftBreach | HardBreach
 
 
@@ -213,10 +230,15 @@ class BudgetReset(Record, frozen=True):
 
 
 class Reserved(Record, frozen=True, tag="Reserved", tag_field="kind"):
-    """The amounts are reserved for the attempt until settled, released or expired."""
+    """The amounts are reserved for the attempt until settled, released or expired.
+
+    `asks`: the budget may suspend the execution to ask people, so what is settled is to be recorded
+    for its next run.
+    """
 
     hold_id: str
     expires_at: int
+    asks: bool = False
 
 
 class HoldReleased(Record, frozen=True):
@@ -246,6 +268,8 @@ class BudgetStatus(Record, frozen=True, kw_only=True):
     next_reset_at: int | None
     created_at: int
     updated_at: int
+    allowed: Mapping[str, int] = {}  # allowances beyond hard limits, granted in this period
+    soft_allowed: Mapping[str, int] = {}
 
 
 class UsageAndLimits(Record, frozen=True):

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from enum import StrEnum
 from typing import Any, Final, TypeVar
 
 from flowfabric import limits
-from flowfabric.errors import InvalidCapabilities, InvalidInput, InvalidTagKey
+from flowfabric.errors import FlowFabricError, InvalidCapabilities, InvalidInput, InvalidTagKey
 from flowfabric.model.shown import shown, shown_length
 
 E = TypeVar("E", bound=StrEnum)
@@ -241,3 +242,15 @@ def clamp_priority(value: object, *, field: str = "priority") -> int:
     bound = limits.PRIORITY_GIVEN_MAX
     number = check_integer(value, field=field, least=-bound, most=bound)
     return max(limits.PRIORITY_MIN, min(limits.PRIORITY_MAX, number))
+
+
+@contextmanager
+def named_within(field: str) -> Iterator[None]:
+    """Errors name the part of a request that they are about."""
+    try:
+        yield
+    except FlowFabricError as error:
+        error.detail = f"{field}: {error.detail}"
+        if "field" in error.fields:
+            error.fields["field"] = f"{field}.{error.fields['field']}"
+        raise

@@ -51,6 +51,7 @@ class OperatorEventType(StrEnum):
     BUDGET_CREATED = "budget_created"
     BUDGET_UPDATED = "budget_updated"
     BUDGET_RESET = "budget_reset"
+    BUDGET_ASK_ANSWERED = "budget_ask_answered"
     USAGE_REPORTED = "usage_reported"
     QUOTA_CREATED = "quota_created"
     QUOTA_UPDATED = "quota_updated"
@@ -68,6 +69,19 @@ class OperatorEventType(StrEnum):
     GROUP_CREATED = "group_created"
     GROUP_CHANGED = "group_changed"
     GROUP_DELETED = "group_deleted"
+    DISMISSED = "dismissed"
+    SCHEDULE_CREATED = "schedule_created"
+    SCHEDULE_CHANGED = "schedule_changed"
+    SCHEDULE_PAUSED = "schedule_paused"
+    SCHEDULE_RESUMED = "schedule_resumed"
+    SCHEDULE_TRIGGERED = "schedule_triggered"
+    SCHEDULE_BACKFILLED = "schedule_backfilled"
+    SCHEDULE_DELETED = "schedule_deleted"
+    SCHEDULE_UNDECLARED = "schedule_undeclared"
+    LINE_RELEASED = "line_released"
+    OPERATION_STARTED = "operation_started"
+    OPERATION_STOPPED = "operation_stopped"
+    OPERATION_ENDED = "operation_ended"
 
 
 class LeaseEvent(Record, frozen=True):
@@ -106,8 +120,8 @@ class CompletionEvent(Record, frozen=True):
 
 
 class OperatorEvent(Record, frozen=True):
-    """One operator action; `subject` names an execution, a lane, a budget, a quota, a flow or a
-    signing key."""
+    """One operator action; `subject` names an execution, a lane, a budget, a quota, a flow, a
+    schedule, a signing key or a bulk operation."""
 
     subject: str
     event_type: OperatorEventType
@@ -126,6 +140,8 @@ class BudgetEventType(StrEnum):
     RESET = "reset"  # by an operator, or because it was due
     RAISED = "raised"  # a hard limit, or lifted
     LOWERED = "lowered"
+    ASKED = "asked"  # a spender reached a limit that asks people
+    ANSWERED = "answered"
 
 
 class BudgetEvent(Record, frozen=True):

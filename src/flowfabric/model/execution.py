@@ -35,6 +35,8 @@ from flowfabric.model.state import (
     PublicState,
     StateVector,
 )
+from flowfabric.model.successor import Undos
+from flowfabric.model.ties import UNTIED, Ties
 
 # Reading a member of an enumeration costs ten times a module-level name, and rules read these
 # often.
@@ -149,6 +151,10 @@ class Execution(Record, frozen=True):
     chapter_index: Later[Counter] = 0  # which part of it
     forked_from: Later[str | None] = None  # the execution whose journal it began with
     is_watched: Later[Counter] = 0  # 1: others may wait for its end
+    ties: InBody[Ties] = UNTIED
+    # its number in the line of its serial key while others are ahead of it; 0: none are
+    line_place: Long = 0
+    undos: Later[Undos | None] = None  # what is to be undone if it does not succeed
 
     @property
     def namespace(self) -> str:
@@ -217,7 +223,19 @@ class Execution(Record, frozen=True):
             due = deadline
         if attempt_due is not None and (due is None or attempt_due < due):
             due = attempt_due
+        start_by = self.start_by
+        if start_by is not None and (due is None or start_by < due):
+            due = start_by
         return due
+
+    @property
+    def start_by(self) -> Instant | None:
+        """When it expires unless it has been started; none once it was, or while others of its flow
+        must end before."""
+        within = self.policy.timeout_policy.start_within_ms
+        if within is None or self.total_attempt_count or self.open_group:
+            return None
+        return min(self.eligible_at + within, INSTANT_MS_MAX)
 
     @property
     def ready_rank(self) -> Annotated[int, Numbers(INSTANT_MS_MAX, _LEAST_RANK)]:
@@ -233,6 +251,21 @@ class Execution(Record, frozen=True):
     def is_interrupted(self) -> bool:
         """Whether its attempt was paused and continues when claimed."""
         return self.state.attempt_state is _INTERRUPTED
+
+    @property
+    def serial_key(self) -> str | None:
+        """The key of the executions among which it runs one at a time."""
+        return self.ties.serial_key
+
+    @property
+    def unique_key(self) -> str | None:
+        """The key that it alone of its kind has."""
+        return None if self.ties.unique is None else self.ties.unique.key
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether others of its serial key are ahead of it."""
+        return self.line_place > 0
 
     def __repr__(self) -> str:
         return f"Execution({self.execution_id}, {self.public_state.value}, {self.execution_kind})"
@@ -264,3 +297,4 @@ class IdempotencyRecord(Record, frozen=True):
     execution_id: str
     fingerprint: bytes
     expires_at: Instant
+    batch_index: Counter | None = None  # where its items begin in the batch they joined

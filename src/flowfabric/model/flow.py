@@ -13,7 +13,8 @@ from flowfabric.errors import InvalidInput
 from flowfabric.model.checks import check_integer
 from flowfabric.model.columns import Instant
 from flowfabric.model.record import Record, convert, to_plain
-from flowfabric.model.state import TerminalOutcome
+from flowfabric.model.state import PUBLIC_OF_OUTCOME, PublicState, TerminalOutcome
+from flowfabric.model.successor import FlowHooks
 
 SUCCESS_ONLY = "success_only"  # the only kind of dependency there is
 FLOW_CANCELLED = "flow_cancelled"  # the reason of a cancel that gives none
@@ -133,6 +134,7 @@ class FlowRow(Record, frozen=True):
     cancellation_policy: CancellationPolicy | None = None
     due_at: Instant | None = None  # when it is purged as a whole
     tags: Mapping[str, str] = {}
+    hooks: FlowHooks | None = None  # what follows its end
 
     @property
     def ended_count(self) -> int:
@@ -275,6 +277,15 @@ COUNTER_OF_OUTCOME = {
     TerminalOutcome.EXPIRED: "expired_count",
     TerminalOutcome.SKIPPED: "skipped_count",
 }
+
+
+def final_counts(flow: FlowRow) -> dict[PublicState, int]:
+    """How many members ended in each state, without the states in which none did."""
+    counts = {
+        PUBLIC_OF_OUTCOME[outcome]: getattr(flow, name)
+        for outcome, name in COUNTER_OF_OUTCOME.items()
+    }
+    return {state: number for state, number in counts.items() if number}
 
 
 def status_of(state: FlowState) -> FlowStatus:

@@ -14,6 +14,7 @@ from flowfabric.model.flow import (
 )
 from flowfabric.model.record import Record
 from flowfabric.model.state import PublicState
+from flowfabric.model.successor import SuccessorInfo
 
 
 class FlowCreated(Record, frozen=True, tag=True):
@@ -204,6 +205,7 @@ class FlowSnapshot(Record, frozen=True):
     tags: Mapping[str, str]
     members: Mapping[PublicState, int]
     edge_groups: tuple[EdgeGroupSnapshot, ...]
+    successors: tuple[SuccessorInfo, ...] = ()
 
 
 class FlowListing(Record, frozen=True):

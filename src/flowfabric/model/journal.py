@@ -33,8 +33,13 @@ class EntryKind(StrEnum):
     WAIT = "wait"  # a wait; how it ended is told by the suspension it refers to
     WAITPOINT = "waitpoint"  # an address that was handed out: the waitpoint it refers to
     SPAWN = "spawn"  # children, by their ids
+    UNDO = "undo"  # what is to be done if the execution does not succeed
+    UNDONE = "undone"  # the handler had that done: the ids of these calls
     ENDED = "ended"  # how executions ended that were waited for, as far as it may change
     CHAPTER = "chapter"  # the beginning of a chapter: the arguments of its handler
+    MESSAGE = "message"  # a message that was received
+    REPLY = "reply"  # its answer
+    STATE = "state"  # no row of the journal: what the run publishes with the entries before it
 
 
 class EntryState(StrEnum):
@@ -79,8 +84,9 @@ class NewEntry(Record, frozen=True, kw_only=True):
     """One entry to add.
 
     `position`: among the entries of its journal and chapter, from 0. `asked`: which call of its
-    scope it was. `key`: `scope/name#n`. `digest`: of the arguments. `tries`: how often it was
-    tried. `value`: JSON. `settles`: reservations of this execution that are charged with it.
+    scope it was. `key`: `scope/name#n`. `digest`: of the arguments; `arguments`: these, as JSON,
+    where they are short and no secret. `tries`: how often it was tried.
+    `value`: JSON. `settles`: reservations of this execution that are charged with it.
     """
 
     position: int
@@ -97,6 +103,7 @@ class NewEntry(Record, frozen=True, kw_only=True):
     is_secret: bool = False
     code: CodeMark | None = None
     settles: tuple[Settlement, ...] = ()
+    arguments: bytes | None = None
 
 
 class EntryRow(Record, frozen=True):
@@ -124,6 +131,7 @@ class EntryRow(Record, frozen=True):
     # What the handler asked for next, on the last entry of a checkpoint that something waited for.
     next_key: str | None = None
     refers_to: str | None = None  # of a wait: its suspension
+    arguments: bytes | None = None  # short ones, to be shown if the code gives others
 
     def repeats(self, other: EntryRow) -> bool:
         """Whether both record the same end of the same call."""
@@ -157,6 +165,7 @@ class JournalEntry(Record, frozen=True):
     next_key: str | None = None
     is_secret: bool = False
     refers_to: str | None = None
+    arguments: bytes | None = None
 
 
 def outcome_value(outcome: ResumeInfo) -> bytes:
@@ -196,6 +205,34 @@ class EntryMark(Record, frozen=True):
     key: str
     kind: EntryKind
     code: CodeMark | None = None
+
+
+class PublishedRow(Record, frozen=True):
+    """What a run has published last. Written under the lock of its execution."""
+
+    execution_id: str
+    value: bytes
+    published_at: Instant
+    attempt_index: Counter
+
+
+class Published(Record, frozen=True):
+    """What a run has published last, as JSON."""
+
+    value: bytes
+    published_at: int
+    attempt_index: int
+
+
+class RunningRow(Record, frozen=True):
+    """What a handler was at when its lease was renewed last: the key of a step, and since when.
+    Written under the lock of its execution; it holds as long as no later renewal or entry came."""
+
+    execution_id: str
+    key: str
+    since: Instant
+    told_at: Instant
+    lease_epoch: Long
 
 
 class Continued(Record, frozen=True, tag=True):

@@ -95,13 +95,14 @@ class RetryPolicy(Record, frozen=True, kw_only=True):
 
 
 class TimeoutPolicy(Record, frozen=True, kw_only=True):
-    """Bounds on one attempt and on the whole execution, as durations."""
+    """Bounds on one attempt, on the whole execution and on the wait for its start, as durations."""
 
     attempt_timeout_ms: int | None = None
     execution_deadline_ms: int | None = None
+    start_within_ms: int | None = None  # after it could begin: its delay and dependencies are over
 
     def __post_init__(self) -> None:
-        for name in ("attempt_timeout_ms", "execution_deadline_ms"):
+        for name in ("attempt_timeout_ms", "execution_deadline_ms", "start_within_ms"):
             field = f"timeout_policy.{name}"
             most = limits.DURATION_MS_MAX
             _keep_integer(self, name, field=field, least=1, most=most, optional=True)
@@ -174,6 +175,8 @@ class ExecutionPolicy(Record, frozen=True, kw_only=True, cache_hash=True):
     max_signals_per_execution: int = limits.SIGNALS_MAX_DEFAULT  # 0: no limit
     delay_ms: int | None = None  # instead of an instant: this long after it may start
     stream_policy: StreamPolicy = StreamPolicy()
+    # the same of one that failed or expired; None: the engine's setting for those
+    failed_retention_ttl_ms: int | None = None
     renewal_events: bool = False  # write an event for each renewal of its leases
 
     def __post_init__(self) -> None:
@@ -188,6 +191,7 @@ class ExecutionPolicy(Record, frozen=True, kw_only=True, cache_hash=True):
             ("delay_until", 0, limits.INSTANT_MS_MAX),
             ("max_reclaim_count", 0, limits.RETRIES_MAX),
             ("retention_ttl_ms", 0, limits.DURATION_MS_MAX),
+            ("failed_retention_ttl_ms", 0, limits.DURATION_MS_MAX),
             ("delay_ms", 0, limits.DURATION_MS_MAX),
         ):
             field = f"policy.{name}"

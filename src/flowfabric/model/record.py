@@ -129,6 +129,15 @@ def json_object(data: bytes) -> dict[str, Raw]:
         return {}
 
 
+def json_lists(data: bytes) -> dict[str, list[Raw]]:
+    """The members of a JSON object that has only lists, their items as raw text; none for any other
+    value."""
+    try:
+        return msgspec.json.decode(data, type=dict[str, list[Raw]])
+    except _UNREADABLE:
+        return {}
+
+
 def is_json(data: bytes) -> bool:
     """Whether bytes decode as JSON."""
     try:

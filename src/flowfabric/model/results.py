@@ -12,6 +12,7 @@ from flowfabric.model.handle import Handle
 from flowfabric.model.record import Record
 from flowfabric.model.route import LaneState
 from flowfabric.model.state import BlockingReason, PublicState, StateVector
+from flowfabric.model.successor import Origin, SuccessorInfo
 
 # --- creating ----------------------------------------------------------------------------------
 
@@ -21,15 +22,38 @@ class Created(Record, frozen=True, tag=True):
 
     execution_id: str
     public_state: PublicState
+    batch_index: int | None = None  # 0 where it begins a batch
+    replaced_id: str | None = None  # the one that it replaced, which was cancelled
 
 
 class Duplicate(Record, frozen=True, tag=True):
     """The idempotency key names an existing execution."""
 
     execution_id: str
+    batch_index: int | None = None
 
 
-CreateResult = Created | Duplicate
+class Existing(Record, frozen=True, tag=True):
+    """Another execution has the unique key: it stands for this submit."""
+
+    execution_id: str
+
+
+class Debounced(Record, frozen=True, tag=True):
+    """An execution that has not started got these arguments for its own, and starts later."""
+
+    execution_id: str
+    starts_at: int
+
+
+class Batched(Record, frozen=True, tag=True):
+    """The items joined a waiting execution; the first of them has this index there."""
+
+    execution_id: str
+    batch_index: int
+
+
+CreateResult = Created | Duplicate | Existing | Debounced | Batched
 
 # --- owning ------------------------------------------------------------------------------------
 
@@ -103,6 +127,13 @@ class Delayed(Record, frozen=True, tag=True):
 
     execution_id: str
     delay_until: int
+
+
+class Undone(Record, frozen=True, tag=True):
+    """Everything that was registered is being undone, by these executions, one after the other."""
+
+    flow_id: str | None  # None: nothing was registered
+    execution_ids: tuple[str, ...]
 
 
 # --- grants and reclaim ------------------------------------------------------------------------
@@ -311,6 +342,10 @@ class ExecutionSnapshot(Record, frozen=True):
     journal_index: int = 0
     chapter_index: int = 0
     forked_from: str | None = None
+    serial_key: str | None = None
+    unique_key: str | None = None
+    origin: Origin | None = None  # the end that it follows, as a hook does
+    successors: tuple[SuccessorInfo, ...] = ()  # only `describe_execution` tells them
 
 
 class Outcome(Record, frozen=True):
@@ -434,6 +469,10 @@ class Explanation(Record, frozen=True):
     upstreams: tuple[UpstreamInfo, ...] = ()  # upstreams that must end before it may run
     step: str | None = None  # the step that its handler runs, as far as that is recorded
     step_since: int | None = None
+    line_position: int | None = None  # in the line of its serial key, whose head is the first
+    line_head: str | None = None
+    origin: Origin | None = None  # the end that it follows, as a hook does
+    successors: tuple[SuccessorInfo, ...] = ()  # what follows its own end
 
 
 class Reconciled(Record, frozen=True):
@@ -482,11 +521,18 @@ def snapshot_of(execution: Execution) -> ExecutionSnapshot:
         required_capabilities=execution.route.required_capabilities,
         current_attempt=attempt,
         current_lease=lease,
+        origin=execution.ties.origin,
     )
 
 
+_OTHER_FIELDS = (
+    "blocking_reason",
+    "required_capabilities",
+    "current_attempt",
+    "current_lease",
+    "origin",
+    "successors",
+)
 _SAME_FIELDS = tuple(
-    name
-    for name in ExecutionSnapshot.__struct_fields__
-    if name not in ("blocking_reason", "required_capabilities", "current_attempt", "current_lease")
+    name for name in ExecutionSnapshot.__struct_fields__ if name not in _OTHER_FIELDS
 )

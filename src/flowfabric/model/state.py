@@ -44,6 +44,7 @@ class EligibilityState(StrEnum):
     BLOCKED_BY_ROUTE = "blocked_by_route"
     BLOCKED_BY_LANE_STATE = "blocked_by_lane_state"
     BLOCKED_BY_OPERATOR = "blocked_by_operator"
+    BLOCKED_BY_TURN = "blocked_by_turn"
     NOT_APPLICABLE = "not_applicable"
 
 
@@ -66,6 +67,7 @@ class BlockingReason(StrEnum):
     PAUSED_BY_OPERATOR = "paused_by_operator"
     PAUSED_BY_POLICY = "paused_by_policy"
     PAUSED_BY_FLOW_CANCEL = "paused_by_flow_cancel"
+    WAITING_FOR_TURN = "waiting_for_turn"
 
 
 class TerminalOutcome(StrEnum):
@@ -130,6 +132,7 @@ _PUBLIC_OF_ELIGIBILITY: Final = {
     EligibilityState.BLOCKED_BY_ROUTE: PublicState.WAITING,
     EligibilityState.BLOCKED_BY_LANE_STATE: PublicState.WAITING,
     EligibilityState.BLOCKED_BY_OPERATOR: PublicState.WAITING,
+    EligibilityState.BLOCKED_BY_TURN: PublicState.WAITING,
 }
 
 # A runnable execution that may not be claimed: the reason determines the eligibility.
@@ -141,11 +144,13 @@ ELIGIBILITY_OF_BLOCK: Final = {
     BlockingReason.PAUSED_BY_OPERATOR: EligibilityState.BLOCKED_BY_OPERATOR,
     BlockingReason.PAUSED_BY_POLICY: EligibilityState.BLOCKED_BY_LANE_STATE,
     BlockingReason.PAUSED_BY_FLOW_CANCEL: EligibilityState.BLOCKED_BY_OPERATOR,
+    BlockingReason.WAITING_FOR_TURN: EligibilityState.BLOCKED_BY_TURN,
 }
-# Reasons that `block_execution_for_admission` accepts; these belong to flows.
+# Reasons that `block_execution_for_admission` accepts; these belong to flows and to lines.
 ADMISSION_BLOCK_REASONS: Final = frozenset(ELIGIBILITY_OF_BLOCK) - {
     BlockingReason.WAITING_FOR_CHILDREN,
     BlockingReason.PAUSED_BY_FLOW_CANCEL,
+    BlockingReason.WAITING_FOR_TURN,
 }
 DELAY_REASONS: Final = (
     BlockingReason.WAITING_FOR_DELAY,
@@ -323,6 +328,7 @@ _BLOCKED: Final = {
     (reason, attempt): _runnable(eligibility, reason, attempt)
     for (reason, eligibility), attempt in product(ELIGIBILITY_OF_BLOCK.items(), PENDING_ATTEMPTS)
 }
+_IN_LINE: Final = [_BLOCKED[BlockingReason.WAITING_FOR_TURN, each] for each in PENDING_ATTEMPTS]
 _SUSPENDED: Final = {
     reason: StateVector(
         LifecyclePhase.SUSPENDED,
@@ -386,6 +392,7 @@ def terminal(outcome: TerminalOutcome, *, attempted: bool) -> StateVector:
 # this numbering. Numbers are for ever; groups are contiguous so that indexes can select ranges.
 _WAITING_FROM: Final = 1
 _DELAYED_FROM: Final = 10
+_TURN_FROM: Final = 22  # the numbers of blocks were used up
 _BLOCKED_FROM: Final = 30
 _ACTIVE_FROM: Final = 60
 _SUSPENDED_FROM: Final = 70
@@ -396,7 +403,8 @@ VECTOR_OF_ID: Final = {
     for first, group in (
         (_WAITING_FROM, _WAITING.values()),
         (_DELAYED_FROM, _DELAYED.values()),
-        (_BLOCKED_FROM, _BLOCKED.values()),
+        (_TURN_FROM, _IN_LINE),
+        (_BLOCKED_FROM, [each for each in _BLOCKED.values() if each not in _IN_LINE]),
         (_ACTIVE_FROM, (LEASED, LEASE_EXPIRED, LEASE_REVOKED)),
         (_SUSPENDED_FROM, _SUSPENDED.values()),
         (_TERMINAL_FROM, _TERMINAL.values()),

@@ -17,6 +17,28 @@ class TimeoutBehavior(StrEnum):
     ESCALATE = "escalate"
 
 
+class HeadFailure(StrEnum):
+    """What the failure of an execution means to those behind it in the line of its serial key."""
+
+    NEXT = "next"  # the next one has its turn
+    HOLD = "hold"  # they wait until it is replayed, or an operator lets the line go on
+
+
+class UniqueWhile(StrEnum):
+    """How long an execution has its unique key."""
+
+    UNFINISHED = "unfinished"  # until its end
+    WAITING = "waiting"  # until its start
+
+
+class OnConflict(StrEnum):
+    """What becomes of a submit under a unique key that an execution has."""
+
+    EXISTING = "existing"  # it is answered with that one
+    REFUSE = "refuse"
+    REPLACE = "replace"  # that one is cancelled
+
+
 class StreamMode(StrEnum):
     """How long a frame is kept."""
 

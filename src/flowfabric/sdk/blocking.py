@@ -18,21 +18,27 @@ from flowfabric import forks
 from flowfabric.api.waits import WaitInfo
 from flowfabric.callers import blocking_driver
 from flowfabric.errors import InvalidInput
+from flowfabric.model.ask import AskAnswered, BudgetAsk
 from flowfabric.model.budget import BudgetStatus, UsageOutcome
 from flowfabric.model.journal import JournalEntry
 from flowfabric.model.log_lines import LogLine
+from flowfabric.model.mailbox import MailboxInfo, Sent
 from flowfabric.model.quota import QuotaPolicy, QuotaStatus
 from flowfabric.model.record import replace
-from flowfabric.model.results import ExecutionSnapshot, Explanation, LaneConfigured
+from flowfabric.model.results import CreateResult, ExecutionSnapshot, Explanation, LaneConfigured
 from flowfabric.model.shown import shown
 from flowfabric.model.state import PublicState
 from flowfabric.model.statistic import SpendingPage, Statistics
 from flowfabric.model.stream import Frame
+from flowfabric.sdk.dead import SyncDeadLetters
 from flowfabric.sdk.durations import Duration, Moment
 from flowfabric.sdk.errors import EventLoopRunning
 from flowfabric.sdk.flow.run import FlowRun
 from flowfabric.sdk.flow.sync import SyncFlow, SyncFlowRun
+from flowfabric.sdk.operations import SyncOperations
+from flowfabric.sdk.options import HookTask
 from flowfabric.sdk.run import Run
+from flowfabric.sdk.schedules import SyncSchedules
 from flowfabric.sdk.selecting import ManyChanged, RunFilter
 from flowfabric.sdk.task import Call, Task, TaskWithOptions
 from flowfabric.sdk.waits import Delivered, HasId
@@ -118,6 +124,26 @@ class SyncFabric:
         self, task: Task[..., R], /, *args: Any, concurrency_key: str | None, **more: Any
     ) -> SyncRun[R]: ...
     @overload
+    def submit(
+        self, task: Task[..., R], /, *args: Any, serial: str | None, **more: Any
+    ) -> SyncRun[R]: ...
+    @overload
+    def submit(
+        self, task: Task[..., R], /, *args: Any, unique: str | None, **more: Any
+    ) -> SyncRun[R]: ...
+    @overload
+    def submit(
+        self, task: Task[..., R], /, *args: Any, on_success: HookTask | None, **more: Any
+    ) -> SyncRun[R]: ...
+    @overload
+    def submit(
+        self, task: Task[..., R], /, *args: Any, on_failure: HookTask | None, **more: Any
+    ) -> SyncRun[R]: ...
+    @overload
+    def submit(
+        self, task: Task[..., R], /, *args: Any, on_end: HookTask | None, **more: Any
+    ) -> SyncRun[R]: ...
+    @overload
     def submit(self, task: str, /, *args: Any, **kwargs: Any) -> SyncRun[Any]: ...
 
     def submit(self, task: Any, /, *args: Any, **kwargs: Any) -> SyncRun[Any]:
@@ -143,7 +169,10 @@ class SyncFabric:
         self, task: Any, items: Iterable[Any] = (), /, *, connection: Any = None
     ) -> list[SyncRun[Any]]:
         """Record much work in one transaction: see `Fabric.submit_many`."""
-        from flowfabric.sdk.fabric import calls_of, one_connection  # it makes this blocking twin
+        from flowfabric.sdk.submitting import (  # it makes this blocking twin
+            calls_of,
+            one_connection,
+        )
 
         calls = calls_of(task, items)
         given = one_connection(calls, connection)
@@ -194,6 +223,16 @@ class SyncFabric:
         asked = self._fabric.retry_many(chosen, reason=reason, cascade=cascade, fresh=fresh)
         return self.wait(asked)
 
+    @property
+    def operations(self) -> SyncOperations:
+        """Changes to many runs, as durable work: see `Fabric.operations`."""
+        return SyncOperations(self.wait, self._fabric.operations)
+
+    @property
+    def dead(self) -> SyncDeadLetters:
+        """Runs that failed or expired, until they are run again or dismissed."""
+        return SyncDeadLetters(self.wait, self._fabric.dead)
+
     # --- flows ---------------------------------------------------------------------------------
 
     def flow(self, kind: str, **options: Any) -> SyncFlow:
@@ -243,6 +282,18 @@ class SyncFabric:
     ) -> UsageOutcome:
         """Usage from outside any execution."""
         return self.wait(self._fabric.report_usage(budget, dedup_key=dedup_key, **amounts))
+
+    def budget_asks(self, budget: str | None = None, **options: Any) -> list[BudgetAsk]:
+        """The questions of budgets without an answer: options as in `Fabric.budget_asks`."""
+        return self.wait(self._fabric.budget_asks(budget, **options))
+
+    def approve_ask(self, budget: str, dimension: str, **options: Any) -> AskAnswered:
+        """Say yes to a budget's question: options as in `Fabric.approve_ask`."""
+        return self.wait(self._fabric.approve_ask(budget, dimension, **options))
+
+    def reject_ask(self, budget: str, dimension: str, **options: Any) -> AskAnswered:
+        """Say no to a budget's question: options as in `Fabric.reject_ask`."""
+        return self.wait(self._fabric.reject_ask(budget, dimension, **options))
 
     def create_quota(self, name: str, **options: Any) -> QuotaStatus:
         """Limit starts and slots: options as in `Fabric.create_quota`."""
@@ -313,6 +364,11 @@ class SyncFabric:
 
     def __exit__(self, *exception: object) -> None:
         self.close()
+
+    @property
+    def schedules(self) -> SyncSchedules:
+        """Schedules by calls: see `Fabric.schedules`."""
+        return SyncSchedules(self._fabric.schedules, self.wait)
 
     def wait(self, operation: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine on the thread's loop and wait for its result."""
@@ -396,6 +452,16 @@ class SyncRun(Generic[R]):
         return self._run.task
 
     @property
+    def batch_index(self) -> int | None:
+        """Where the items of this submit begin in the list that its batch is run with."""
+        return self._run.batch_index
+
+    @property
+    def answer(self) -> CreateResult | None:
+        """What became of the submit."""
+        return self._run.answer
+
+    @property
     def is_new(self) -> bool:
         """False when the idempotency key found an earlier submission."""
         return self._run.is_new
@@ -441,6 +507,37 @@ class SyncRun(Generic[R]):
     def summary(self) -> Any:
         """What the handler last said with `ctx.summary`: see `Run.summary`."""
         return self._sync.wait(self._run.summary())
+
+    @overload
+    def published(self, kind: type[T]) -> T | None: ...
+    @overload
+    def published(self, kind: None = None) -> Any: ...
+
+    def published(self, kind: Any = None) -> Any:
+        """What the run shows of itself: see `Run.published`."""
+        return self._sync.wait(self._run.published(kind))
+
+    def send(self, mailbox: str, value: Any, *, key: str | None = None, by: str = "") -> Sent:
+        """Put a message into a mailbox: see `Run.send`."""
+        return self._sync.wait(self._run.send(mailbox, value, key=key, by=by))
+
+    def ask(
+        self,
+        mailbox: str,
+        value: Any,
+        kind: Any = None,
+        *,
+        timeout: Duration | None = None,
+        key: str | None = None,
+        by: str = "",
+    ) -> Any:
+        """Send a message, and wait for the answer: see `Run.ask`."""
+        asking = self._run.ask(mailbox, value, kind, timeout=timeout, key=key, by=by)
+        return self._sync.wait(asking)
+
+    def mailboxes(self) -> tuple[MailboxInfo, ...]:
+        """Its mailboxes: see `Run.mailboxes`."""
+        return self._sync.wait(self._run.mailboxes())
 
     def cancel(self, reason: str = "") -> None:
         """Stop it, whatever it is doing."""

@@ -74,14 +74,21 @@ class TaskDecorator:
     one, or a `RetryPolicy`. `retry_on`: only these exceptions (classes or names, subclasses
     included) are retried. `backoff`: the pause between attempts, a duration or a policy.
     `timeout`: for one attempt. `deadline`: for the whole execution. `priority`: larger first.
-    `recoveries`: how many lost workers are forgiven. `retention`: how long it is kept when done.
+    `recoveries`: how many lost workers are forgiven. `retention`: how long it is kept when done;
+    `failed_retention`: when it failed or expired, if not for the same time.
     `budgets`: what it spends from; it starts only while each has room. `quota`: how many may start
     per window and run at once, for each `concurrency_key` by itself: a text, or a function of some
-    of the task's arguments, such as `lambda customer: customer`. `log_level`: from which level on
+    per window and run at once, for each `concurrency_key` by itself: a text, or a function of some
+    of the task's arguments, such as `lambda customer: customer`. `serial`: executions of one key,
+    given likewise, run one at a time in order of submission; with `on_head_failure="hold"` a failed
+    one holds up those behind it. `log_level`: from which level on
     what it logs is kept with the run, `info` unless given; None keeps nothing. `version`: of its
     code, recorded with what it does; with `pin` only workers that have it run what was submitted
     with it, or list it in `accepts`. `on_mismatch`: `fail` fails a run that the code does not fit,
-    which is held otherwise.
+    which is held otherwise. `on_success`, `on_failure` (it failed or expired) and `on_end`: tasks,
+    or names of tasks, of which a run is created in the transaction in which one of this task ends;
+    each is told how, as a `RunEnded`. `undo_stops`: an undo that does not succeed stops those that
+    were to follow it.
     """
 
     def __init__(self, fabric: Home, options: TaskOptions | None = None) -> None:

@@ -32,6 +32,7 @@ from typing import Any, ClassVar, Final
 
 from flowfabric.errors import FlowFabricError, InvalidInput
 from flowfabric.limits import RETRY_DELAY_MS_MAX
+from flowfabric.model.journal import JournalEntry
 from flowfabric.model.shown import shown, shown_length
 from flowfabric.model.state import PublicState
 from flowfabric.sdk.durations import Duration, Moment, to_ms
@@ -341,6 +342,10 @@ class JournalMismatch(BaseException):
         super().__init__(detail)
         self.detail = detail
         self.fields = fields
+        # Of a call with other arguments: its entry, and the arguments now, as far as they are short
+        # and no secret.
+        self.recorded: JournalEntry | None = None
+        self.given: bytes | None = None
 
 
 class SpawnMismatch(JournalMismatch):

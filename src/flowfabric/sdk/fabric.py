@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import datetime
 from functools import cached_property
-from itertools import islice
 from types import MappingProxyType, TracebackType
 from typing import Any, ParamSpec, Self, TypeVar, overload
 
-from flowfabric import forks, limits
+from flowfabric import forks
 from flowfabric.api.backend import EngineBackend
 from flowfabric.api.events import NOW
 from flowfabric.assemble import open_engine
@@ -20,12 +18,11 @@ from flowfabric.errors import InvalidInput
 from flowfabric.model.checks import check_list
 from flowfabric.model.feed import Event, EventFilter
 from flowfabric.model.record import replace
-from flowfabric.model.results import Created, CreateResult
 from flowfabric.model.shown import shown
-from flowfabric.sdk import codec
+from flowfabric.sdk.asks import AskMethods
 from flowfabric.sdk.blocking import SyncFabric
 from flowfabric.sdk.decorator import TaskDecorator
-from flowfabric.sdk.durations import Duration, Moment
+from flowfabric.sdk.durations import Duration
 from flowfabric.sdk.errors import InvalidTask
 from flowfabric.sdk.events import events_of
 from flowfabric.sdk.flow.flow import Flow
@@ -33,11 +30,14 @@ from flowfabric.sdk.flow.run import FlowRun
 from flowfabric.sdk.journal.steps import StepDecorator
 from flowfabric.sdk.limits import LimitMethods
 from flowfabric.sdk.listening import TRIES_DEFAULT, Listener, listener
-from flowfabric.sdk.options import SubmitOptions
+from flowfabric.sdk.operations import BulkMethods
+from flowfabric.sdk.options import HookTask
 from flowfabric.sdk.run import Run
+from flowfabric.sdk.schedules import Declaration, ScheduleMethods
 from flowfabric.sdk.selecting import RunMethods
 from flowfabric.sdk.statistics import StatisticMethods
-from flowfabric.sdk.task import Call, Task, TaskWithOptions
+from flowfabric.sdk.submitting import SubmitMethods
+from flowfabric.sdk.task import Task
 from flowfabric.sdk.waits import WaitMethods
 
 P = ParamSpec("P")
@@ -45,7 +45,16 @@ H = TypeVar("H", bound=Callable[..., Any])
 R = TypeVar("R")
 
 
-class Fabric(LimitMethods, WaitMethods, RunMethods, StatisticMethods):
+class Fabric(
+    LimitMethods,
+    AskMethods,
+    WaitMethods,
+    RunMethods,
+    StatisticMethods,
+    BulkMethods,
+    SubmitMethods,
+    ScheduleMethods,
+):
     """Tasks and a store to keep their executions in.
 
     The URL is `sqlite:///file.db`, `postgresql://…` or `memory://`; without one the environment's
@@ -88,6 +97,7 @@ class Fabric(LimitMethods, WaitMethods, RunMethods, StatisticMethods):
         self._pool = pool
         self._tasks: dict[str, Task[..., Any]] = {}
         self._listeners: dict[str, Listener] = {}
+        self._declarations: dict[str, Declaration] = {}
         self._engine: EngineBackend | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._starting = asyncio.Lock()
@@ -238,180 +248,6 @@ class Fabric(LimitMethods, WaitMethods, RunMethods, StatisticMethods):
         """The same fabric for code without asyncio: its calls block."""
         return SyncFabric(self)
 
-    # --- submitting ----------------------------------------------------------------------------
-
-    # Without options the arguments are checked as the task declares them. With options beside them
-    # they cannot be: no signature can say "these, and those of the task". So each overload for that
-    # requires another option, and a call without any fits the first alone.
-    @overload
-    async def submit(
-        self, task: Task[P, R] | TaskWithOptions[P, R], /, *args: P.args, **kwargs: P.kwargs
-    ) -> Run[R]: ...
-    @overload
-    async def submit(
-        self, task: Task[..., R], /, *args: Any, key: str | None, **more: Any
-    ) -> Run[R]: ...
-    @overload
-    async def submit(
-        self, task: Task[..., R], /, *args: Any, priority: int | None, **more: Any
-    ) -> Run[R]: ...
-    @overload
-    async def submit(
-        self, task: Task[..., R], /, *args: Any, delay: Moment | None, **more: Any
-    ) -> Run[R]: ...
-    @overload
-    async def submit(
-        self, task: Task[..., R], /, *args: Any, start_at: datetime | None, **more: Any
-    ) -> Run[R]: ...
-    @overload
-    async def submit(
-        self, task: Task[..., R], /, *args: Any, lane: str | None, **more: Any
-    ) -> Run[R]: ...
-    @overload
-    async def submit(
-        self, task: Task[..., R], /, *args: Any, tags: Mapping[str, str] | None, **more: Any
-    ) -> Run[R]: ...
-    @overload
-    async def submit(
-        self, task: Task[..., R], /, *args: Any, deadline: Moment | None, **more: Any
-    ) -> Run[R]: ...
-    @overload
-    async def submit(
-        self, task: Task[..., R], /, *args: Any, connection: Any, **more: Any
-    ) -> Run[R]: ...
-    @overload
-    async def submit(
-        self, task: Task[..., R], /, *args: Any, budgets: Iterable[str] | None, **more: Any
-    ) -> Run[R]: ...
-    @overload
-    async def submit(
-        self, task: Task[..., R], /, *args: Any, quota: str | None, **more: Any
-    ) -> Run[R]: ...
-    @overload
-    async def submit(
-        self, task: Task[..., R], /, *args: Any, concurrency_key: str | None, **more: Any
-    ) -> Run[R]: ...
-    @overload
-    async def submit(
-        self,
-        task: str,
-        payload: Any = ...,
-        /,
-        *,
-        key: str | None = None,
-        priority: int | None = None,
-        delay: Moment | None = None,
-        start_at: datetime | None = None,
-        lane: str | None = None,
-        tags: Mapping[str, str] | None = None,
-        deadline: Moment | None = None,
-        connection: Any = None,
-        budgets: Iterable[str] | None = None,
-        quota: str | None = None,
-        concurrency_key: str | None = None,
-        **kwargs: Any,
-    ) -> Run[Any]: ...
-
-    async def submit(  # type: ignore[misc]  # no argument of a task has the name of an option
-        self,
-        task: Task[..., Any] | TaskWithOptions[..., Any] | str,
-        /,
-        *args: Any,
-        key: str | None = None,
-        priority: int | None = None,
-        delay: Moment | None = None,
-        start_at: datetime | None = None,
-        lane: str | None = None,
-        tags: Mapping[str, str] | None = None,
-        deadline: Moment | None = None,
-        connection: Any = None,
-        budgets: Iterable[str] | None = None,
-        quota: str | None = None,
-        concurrency_key: str | None = None,
-        **kwargs: Any,
-    ) -> Run[Any]:
-        """Record work durably: a task with its arguments, or the name of one with its payload.
-
-        `key` makes a repeated submit answer with the first run. It starts after `delay`, a duration
-        from now, or not before `start_at`, an aware datetime; `deadline` may be either of the two.
-        `connection` is yours, with an open transaction (asyncpg, psycopg, SQLAlchemy, Django): the
-        work then exists exactly if that commits. `budgets`, `quota` and `concurrency_key` bound
-        this run instead of the task's own. The names of these options cannot be names of a task's
-        arguments. A wrong argument is refused here, by name.
-
-        ```
-        await ff.submit(brief, "solar")                            # as brief.submit("solar")
-        await ff.submit(brief.options(key="solar-2026"), "solar")  # arguments and options typed
-        await ff.submit(brief, "solar", key="solar-2026", delay="10m", tags={"team.name": "a"})
-        await ff.submit("brief", {"topic": "solar"})  # a task that is not imported here
-        ```
-        """
-        options = SubmitOptions(
-            key=key,
-            priority=priority,
-            delay=delay,
-            start_at=start_at,
-            lane=lane,
-            tags=tags,
-            deadline=deadline,
-            connection=connection,
-            budgets=budgets,
-            quota=quota,
-            concurrency_key=concurrency_key,
-        )
-        return await self.submit_call(self._call(task, options, args, kwargs))
-
-    async def submit_call(self, call: Call[R]) -> Run[R]:
-        """Submit a prepared call."""
-        connection = call.options.connection
-        engine = await self.start()
-        request = call.request()
-        if connection is not None:
-            (answer,) = await engine.create_executions_in(connection, [request])
-        else:
-            answer = await engine.call(request)
-        return self._run(call, answer)
-
-    @overload
-    async def submit_many(
-        self, task: Task[..., R], items: Iterable[Any], /, *, connection: Any = None
-    ) -> list[Run[R]]: ...
-    @overload
-    async def submit_many(
-        self, task: Iterable[Call[R]], /, *, connection: Any = None
-    ) -> list[Run[R]]: ...
-
-    async def submit_many(
-        self,
-        task: Task[..., Any] | Iterable[Call[Any]],
-        items: Iterable[Any] = (),
-        /,
-        *,
-        connection: Any = None,
-    ) -> list[Run[Any]]:
-        """Record much work in one transaction (one per ten thousand); runs come in the same order.
-
-        An item is a tuple of positional arguments, a single argument that is not a tuple, or a
-        `Call`. Everything is checked before anything is recorded. `connection`: all of it in your
-        own transaction, as in `submit`.
-
-        ```
-        await ff.submit_many(resize, [("a.png", 100), ("b.png", 200)])
-        await ff.submit_many([brief.call("solar"), brief.options(key="w").call("wind")])
-        ```
-        """
-        calls = calls_of(task, items)
-        connection = one_connection(calls, connection)
-        engine = await self.start()
-        requests = iter([call.request() for call in calls])
-        answers: list[CreateResult] = []
-        while chunk := list(islice(requests, limits.CREATE_MAX)):
-            if connection is not None:
-                answers += await engine.create_executions_in(connection, chunk)
-            else:
-                answers += await engine.create_executions(chunk)
-        return [self._run(call, answer) for call, answer in zip(calls, answers, strict=True)]
-
     # --- flows ---------------------------------------------------------------------------------
 
     def flow(
@@ -421,11 +257,16 @@ class Fabric(LimitMethods, WaitMethods, RunMethods, StatisticMethods):
         key: str | None = None,
         tags: Mapping[str, str] | None = None,
         retention: Duration | None = None,
+        on_success: HookTask | None = None,
+        on_failure: HookTask | None = None,
+        on_end: HookTask | None = None,
     ) -> Flow:
         """A flow to write: executions that depend on each other, submitted together.
 
         `kind` names what it is, for people. `key` makes a repeated submit of the same graph answer
         with the first one. `retention`: how long the whole flow is kept after its end.
+        `on_success`, `on_failure` and `on_end`: tasks, or names of tasks, that follow its end,
+        created in the same transaction; each is told how, as a `FlowEnded`.
 
         ```
         with ff.flow("deploy") as f:
@@ -434,7 +275,16 @@ class Fabric(LimitMethods, WaitMethods, RunMethods, StatisticMethods):
         run = await f.submit()
         ```
         """
-        return Flow(self, kind, key=key, tags=tags, retention=retention)
+        return Flow(
+            self,
+            kind,
+            key=key,
+            tags=tags,
+            retention=retention,
+            on_success=on_success,
+            on_failure=on_failure,
+            on_end=on_end,
+        )
 
     def flow_run(self, flow_id: str) -> FlowRun:
         """The handle of a flow."""
@@ -492,30 +342,8 @@ class Fabric(LimitMethods, WaitMethods, RunMethods, StatisticMethods):
         twin = Fabric(self.url, config=self.config)
         twin._tasks = self._tasks
         twin._listeners = self._listeners
+        twin._declarations = self._declarations
         return twin
-
-    def _call(
-        self,
-        task: object,
-        options: SubmitOptions,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-    ) -> Call[Any]:
-        if isinstance(task, TaskWithOptions):
-            options, task = task.chosen.under(options), task.task
-        if isinstance(task, Task):
-            return task.call_with(options, args, kwargs)
-        if not isinstance(task, str):
-            detail = f"task: {shown(task, 80)} is not a task; decorate it with @ff.task"
-            raise InvalidInput(detail, field="task")
-        known = self._tasks.get(task)
-        payload = _payload(task, args, kwargs)
-        if known is not None:
-            known.signature.check(payload)
-        return Call(task, payload, options, known)
-
-    def _run(self, call: Call[R], answer: CreateResult) -> Run[R]:
-        return Run(self, answer.execution_id, call.task, is_new=isinstance(answer, Created))
 
 
 @contextmanager
@@ -529,47 +357,6 @@ def answered_by(fabric: Fabric, engine: EngineBackend) -> Iterator[None]:
     finally:
         if fabric._loop is loop:
             fabric._engine, fabric._loop = before
-
-
-def calls_of(task: Task[..., Any] | Iterable[Call[Any]], items: Iterable[Any]) -> list[Call[Any]]:
-    """The items to submit; a single text is mostly a forgotten pair of brackets."""
-    if isinstance(task, Task):
-        return [_as_call(task, item) for item in check_list(items, field="items")]
-    calls = list(check_list(task, field="calls"))
-    for index, call in enumerate(calls):
-        if not isinstance(call, Call):
-            raise InvalidInput(f"calls[{index}]: expected task.call(…)", field="calls")
-    return calls
-
-
-def one_connection(calls: Iterable[Call[Any]], given: Any) -> Any:
-    """The connection of all calls: they are recorded together, so they cannot have several."""
-    named = [call.options.connection for call in calls if call.options.connection is not None]
-    for connection in named:
-        if connection is not (named[0] if given is None else given):
-            detail = "connection: calls of one submit_many share one; give it to submit_many"
-            raise InvalidInput(detail, field="connection")
-    return named[0] if given is None and named else given
-
-
-def _as_call(task: Task[..., R], item: Any) -> Call[R]:
-    if isinstance(item, Call):
-        return item
-    return task.call(*item) if isinstance(item, tuple) else task.call(item)
-
-
-def _payload(kind: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
-    """The payload of a task known only by name: one object, or its named arguments."""
-    if len(args) > 1 or (args and kwargs):
-        detail = f"{kind}: by name, give one payload or named arguments, not both"
-        raise InvalidInput(detail, field="payload")
-    value = args[0] if args else kwargs
-    if isinstance(value, bytes):
-        return value
-    try:
-        return codec.encode(value)
-    except codec.EncodeErrors as error:
-        raise InvalidInput(f"{kind}: payload: {error}", field="payload") from None
 
 
 def _origin(task: Task[..., Any] | Listener) -> tuple[str, str]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from flowfabric.api.backend import EngineBackend
 
 if TYPE_CHECKING:  # they remember their home
+    from flowfabric.sdk.options import SubmitOptions
     from flowfabric.sdk.run import Run
     from flowfabric.sdk.task import Call, Task
 
@@ -24,6 +25,12 @@ class Home(Protocol):
 
     def add_task(self, task: Task[..., Any]) -> Task[..., Any]:
         """Register a task."""
+        ...
+
+    def call_of(
+        self, task: object, options: SubmitOptions, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Call[Any]:
+        """A task, or the name of one, with its arguments."""
         ...
 
     async def start(self) -> EngineBackend:

@@ -5,20 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from datetime import datetime
-from typing import Any, Final, Literal, TypedDict, TypeVar, Unpack
+from typing import Any, Final, Literal, TypeAlias, TypedDict, TypeVar, Unpack
 
+from flowfabric.api.executions import NewUnique
 from flowfabric.errors import InvalidInput
+from flowfabric.limits import BATCH_ITEMS_MAX, IDEMPOTENCY_KEY_BYTES
 from flowfabric.model.bounds import Bounds
 from flowfabric.model.checks import (
     check_capabilities,
     check_flag,
     check_instant,
+    check_integer,
     check_lane,
     check_name,
+    check_text,
     clamp_priority,
 )
 from flowfabric.model.code import check_version, pin_of
-from flowfabric.model.limit_checks import check_bounds
+from flowfabric.model.limit_checks import check_bounds, check_word
 from flowfabric.model.policy import (
     ExecutionPolicy,
     ExponentialBackoff,
@@ -29,11 +33,18 @@ from flowfabric.model.policy import (
 )
 from flowfabric.model.record import replace as changed
 from flowfabric.model.shown import shown
+from flowfabric.model.words import HeadFailure, OnConflict, UniqueWhile
 from flowfabric.sdk.durations import Duration, Moment, instant_ms, to_ms
 
 T = TypeVar("T")
 
+HookTask: TypeAlias = Any  # a task, one with options, or a name: what is known of tasks checks it
+HOOK_NAMES: Final = ("on_success", "on_failure", "on_end")
 ConcurrencyKey = str | Callable[..., str | int | None]
+SerialKey = str | Callable[..., str | int | None]
+OnHeadFailure = Literal["next", "hold"]
+While = Literal["unfinished", "waiting"]
+Conflict = Literal["existing", "refuse", "replace"]
 LogLevel = str | int | None
 OnMismatch = Literal["hold", "fail"]
 Backoff = FixedBackoff | ExponentialBackoff | str | int | float
@@ -53,6 +64,20 @@ class TaskCode:
     pins: tuple[str, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class TaskOrder:
+    """How executions of a task are ordered among others; a computed key is not known yet."""
+
+    serial: str | None
+    on_head_failure: HeadFailure
+    unique: str | None
+    settings: NewUnique  # with another key
+
+    def meaning(self, key: str) -> NewUnique:
+        """What a key means."""
+        return changed(self.settings, key=key)
+
+
 class TaskKeywords(TypedDict, total=False):
     """The fields of `TaskOptions`, as type checkers see the arguments of `@ff.task(...)`."""
 
@@ -64,17 +89,32 @@ class TaskKeywords(TypedDict, total=False):
     backoff: Backoff | None
     timeout: Duration | None
     deadline: Duration | None
+    start_within: Duration | None
     priority: int
     recoveries: int
     retention: Duration | None
+    failed_retention: Duration | None
     budgets: Iterable[str]
     quota: str | None
     concurrency_key: ConcurrencyKey | None
+    serial: SerialKey | None
+    on_head_failure: OnHeadFailure
+    unique: SerialKey | None
+    while_: While | None
+    on_conflict: Conflict
+    debounce: Duration | None
+    debounce_max: Duration | None
+    batch: tuple[int, Duration] | None
     log_level: LogLevel
     version: str | None
     pin: bool
     accepts: Iterable[str]
     on_mismatch: OnMismatch
+    on_success: HookTask | None
+    on_failure: HookTask | None
+    on_end: HookTask | None
+    undo_stops: bool
+    mailboxes: Mapping[str, Any] | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,30 +129,90 @@ class TaskOptions:
     backoff: Backoff | None = None
     timeout: Duration | None = None
     deadline: Duration | None = None
+    start_within: Duration | None = None
     priority: int = 0
     recoveries: int = 20
     retention: Duration | None = None
+    failed_retention: Duration | None = None
     budgets: Iterable[str] = ()
     quota: str | None = None
     concurrency_key: ConcurrencyKey | None = None
+    serial: SerialKey | None = None
+    on_head_failure: OnHeadFailure = "next"
+    unique: SerialKey | None = None
+    while_: While | None = None
+    on_conflict: Conflict = "existing"
+    debounce: Duration | None = None
+    debounce_max: Duration | None = None
+    batch: tuple[int, Duration] | None = None
     log_level: LogLevel = "info"
     version: str | None = None
     pin: bool = False
     accepts: Iterable[str] = ()
     on_mismatch: OnMismatch = "hold"
+    on_success: HookTask | None = None
+    on_failure: HookTask | None = None
+    on_end: HookTask | None = None
+    undo_stops: bool = False
+    mailboxes: Mapping[str, Any] | None = None
 
     def check(self) -> None:
         """Refuse values no engine would accept, where the task is written."""
         self.code("task")
+        self.order()
         if self.name is not None:
             check_name(self.name, field="name")
         check_lane(self.lane, field="lane")
         clamp_priority(self.priority)
+        check_flag(self.undo_stops, field="undo_stops")
 
     def bounds(self) -> Bounds:
         """The bounds of every execution of the task; a computed key is not known yet."""
         key = None if callable(self.concurrency_key) else self.concurrency_key
         return check_bounds(names_of(self.budgets, "budgets"), self.quota, key)
+
+    def order(self) -> TaskOrder:
+        """How its executions are ordered among others, and what may exist once."""
+        for name, key in (("serial", self.serial), ("unique", self.unique)):
+            if not callable(key) and key is not None:
+                check_text(key, field=name, max_bytes=IDEMPOTENCY_KEY_BYTES)
+        word = check_word(self.on_head_failure, HeadFailure, field="on_head_failure")
+        if self.serial is None and word is not HeadFailure.NEXT:
+            raise InvalidInput("on_head_failure: needs serial", field="on_head_failure")
+        items, batch_ms = self._batch()
+        order = TaskOrder(
+            None if callable(self.serial) else self.serial,
+            word,
+            None if callable(self.unique) else self.unique,
+            NewUnique(
+                key="",
+                while_=None
+                if self.while_ is None
+                else check_word(self.while_, UniqueWhile, field="while_"),
+                on_conflict=check_word(self.on_conflict, OnConflict, field="on_conflict"),
+                debounce_ms=_optional_ms(self.debounce, "debounce"),
+                debounce_max_ms=_optional_ms(self.debounce_max, "debounce_max"),
+                batch_items=items,
+                batch_ms=batch_ms,
+            ),
+        )
+        if self.unique is None:
+            for name in ("while_", "debounce", "debounce_max", "batch"):
+                if getattr(self, name) is not None:
+                    raise InvalidInput(f"{name}: needs unique", field=name)
+            if order.settings.on_conflict is not OnConflict.EXISTING:
+                raise InvalidInput("on_conflict: needs unique", field="on_conflict")
+        return order
+
+    def _batch(self) -> tuple[int | None, int | None]:
+        """How many items, and how long they are waited for."""
+        if self.batch is None:
+            return None, None
+        if not isinstance(self.batch, tuple | list) or len(self.batch) != 2:
+            raise InvalidInput("batch: expected (items, time), as (100, '2s')", field="batch")
+        items, wait = self.batch
+        most = check_integer(items, field="batch", least=1, most=BATCH_ITEMS_MAX)
+        return most, to_ms(wait, field="batch")
 
     def code(self, kind: str) -> TaskCode:
         """Which versions of the code there are."""
@@ -143,6 +243,7 @@ class TaskOptions:
             timeout_policy=TimeoutPolicy(
                 attempt_timeout_ms=_optional_ms(self.timeout, "timeout"),
                 execution_deadline_ms=_optional_ms(self.deadline, "deadline"),
+                start_within_ms=_optional_ms(self.start_within, "start_within"),
             ),
             max_reclaim_count=self.recoveries,
             routing_requirements=RoutingRequirements(
@@ -151,6 +252,7 @@ class TaskOptions:
                 )
             ),
             retention_ttl_ms=_optional_ms(self.retention, "retention"),
+            failed_retention_ttl_ms=_optional_ms(self.failed_retention, "failed_retention"),
         )
 
     def lowest_level(self) -> int | None:
@@ -232,6 +334,11 @@ class SubmitKeywords(TypedDict, total=False):
     budgets: Iterable[str] | None
     quota: str | None
     concurrency_key: str | None
+    serial: str | None
+    unique: str | None
+    on_success: HookTask | None
+    on_failure: HookTask | None
+    on_end: HookTask | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -249,6 +356,11 @@ class SubmitOptions:
     budgets: Iterable[str] | None = None
     quota: str | None = None
     concurrency_key: str | None = None
+    serial: str | None = None
+    unique: str | None = None
+    on_success: HookTask | None = None
+    on_failure: HookTask | None = None
+    on_end: HookTask | None = None
 
     def __post_init__(self) -> None:
         """Options may be used for many submits: an iterator would serve the first only."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
-from typing import Any, Final, Generic, TypeVar
+from functools import partial
+from typing import Any, Final, Generic, TypeVar, overload
 
 import msgspec
 
@@ -14,7 +15,8 @@ from flowfabric.errors import FlowFabricError, InvalidInput, NotFound, WaitTimeo
 from flowfabric.model.checks import check_flag, check_integer
 from flowfabric.model.journal import JournalEntry
 from flowfabric.model.log_lines import LogLine
-from flowfabric.model.results import ExecutionSnapshot, Explanation
+from flowfabric.model.mailbox import MailboxInfo, Sent
+from flowfabric.model.results import CreateResult, ExecutionSnapshot, Explanation
 from flowfabric.model.shown import shown
 from flowfabric.model.state import PublicState
 from flowfabric.model.stream import Frame
@@ -22,11 +24,12 @@ from flowfabric.sdk import codec
 from flowfabric.sdk.durations import Duration, to_ms
 from flowfabric.sdk.errors import ResultMismatch, RunCancelled, RunError, RunExpired, RunFailed
 from flowfabric.sdk.home import Home
-from flowfabric.sdk.journal.scopes import RUNNING
+from flowfabric.sdk.journal.scopes import RUNNING, name_with
 from flowfabric.sdk.streaming import frames_of, lines_of
 from flowfabric.sdk.task import Task
 
 R = TypeVar("R")
+T = TypeVar("T")
 
 _ENDS: dict[PublicState, type[RunError]] = {
     PublicState.FAILED: RunFailed,
@@ -47,7 +50,7 @@ class Run(Generic[R]):
     ```
     """
 
-    __slots__ = ("_fabric", "_submitted_at", "id", "is_new", "task")
+    __slots__ = ("_fabric", "_submitted_at", "answer", "id", "is_new", "task")
 
     def __init__(
         self,
@@ -56,13 +59,20 @@ class Run(Generic[R]):
         task: Task[..., R] | None = None,
         *,
         is_new: bool = False,
+        answer: CreateResult | None = None,
     ) -> None:
         self.id = execution_id
-        self.is_new = is_new  # false when the idempotency key found an earlier submission
+        self.is_new = is_new  # false when a key of the submit found an earlier one
+        self.answer = answer  # what became of the submit: `Created`, `Debounced`, …
         self._fabric = fabric
         self._submitted_at = monotonic() if is_new else None
         _check_task(task)
         self.task = task
+
+    @property
+    def batch_index(self) -> int | None:
+        """Where the items of this submit begin in the list that its batch is run with."""
+        return getattr(self.answer, "batch_index", None)
 
     def __repr__(self) -> str:
         return f"Run({self.id!r})"
@@ -144,6 +154,111 @@ class Run(Generic[R]):
         engine = await self._fabric.start()
         found = await engine.read_summary(execution_id=self.id)
         return None if found is None else _PLAIN.decode(found.document)
+
+    @overload
+    async def published(self, kind: type[T]) -> T | None: ...
+    @overload
+    async def published(self, kind: None = None) -> Any: ...
+
+    async def published(self, kind: Any = None) -> Any:
+        """What the run shows of itself with `ctx.state`, as this type or as plain data; None before
+        it did. No worker is asked: it answers in every state of the run.
+
+        progress = await run.published(Progress)
+        """
+        decoder = _PLAIN if kind is None else codec.decoder_of(kind, field="kind")
+        engine = await self._fabric.start()
+        found = await engine.read_published(execution_id=self.id)
+        if found is None:
+            return None
+        try:
+            return decoder.decode(found.value)
+        except codec.DecodeErrors as error:
+            detail = f"{self.id}: what it has published: {error}"
+            raise ResultMismatch(detail, execution_id=self.id, result=found.value) from None
+
+    async def send(self, mailbox: str, value: Any, *, key: str | None = None, by: str = "") -> Sent:
+        """Put a message into a mailbox that the task declares; the handler takes it with
+        `ctx.receive`.
+
+            await run.send("orders", Order(7), key="order-7")
+
+        A repeated `key` counts once, for a day. `by` is the sender's name. In a handler it is a
+        step: another run of it sends nothing again. One that does not fit the type is
+        `InvalidPayload`; a run that has ended, `TargetNotSignalable`.
+        """
+        payload = encoded_message(value)
+        engine = await self._fabric.start()
+        wait = partial(_send, engine, self.id, mailbox, payload, by, wants_reply=False)
+        handler = RUNNING.get()
+        if handler is not None and handler.may_wait_for(engine):
+            data = await handler.recorded(name_with("send", mailbox), wait, key)
+            return Sent(**data)
+        return await wait(key)
+
+    @overload
+    async def ask(
+        self,
+        mailbox: str,
+        value: Any,
+        kind: type[T],
+        *,
+        timeout: Duration | None = None,
+        key: str | None = None,
+        by: str = "",
+    ) -> T: ...
+    @overload
+    async def ask(
+        self,
+        mailbox: str,
+        value: Any,
+        kind: None = None,
+        *,
+        timeout: Duration | None = None,
+        key: str | None = None,
+        by: str = "",
+    ) -> Any: ...
+
+    async def ask(
+        self,
+        mailbox: str,
+        value: Any,
+        kind: Any = None,
+        *,
+        timeout: Duration | None = None,
+        key: str | None = None,
+        by: str = "",
+    ) -> Any:
+        """Send a message, and wait for the handler's answer (`message.reply`), as this type or as
+        plain data.
+
+            answer = await run.ask("orders", Order(7), timeout="10s")
+
+        Raises `NoReply` when the run has ended without an answer, and `WaitTimeout` when the time
+        is over first: the message stays, and asking again with the same `key` waits for the same
+        answer. In a handler it is a step, which keeps its worker while it waits.
+        """
+        decoder = _PLAIN if kind is None else codec.decoder_of(kind, field="kind")
+        wait_ms = None if timeout is None else to_ms(timeout, field="timeout")
+        payload = encoded_message(value)
+        engine = await self._fabric.start()
+        wait = partial(_ask, engine, self.id, mailbox, payload, by, wait_ms)
+        handler = RUNNING.get()
+        if handler is not None and handler.may_wait_for(engine):
+            data = codec.encode(await handler.recorded(name_with("ask", mailbox), wait, key))
+        else:
+            data = codec.encode(await wait(key))
+        try:
+            return decoder.decode(data)
+        except codec.DecodeErrors as error:
+            detail = f"{self.id}: the answer from {mailbox}: {error}"
+            raise ResultMismatch(detail, execution_id=self.id, result=data) from None
+
+    async def mailboxes(self) -> tuple[MailboxInfo, ...]:
+        """Its mailboxes, with how many messages are unread and were received."""
+        engine = await self._fabric.start()
+        found: tuple[MailboxInfo, ...] = await engine.list_mailboxes(execution_id=self.id)
+        return found
 
     async def logs(
         self, *, attempt: int | None = None, after: str | None = None, follow: bool = False
@@ -231,6 +346,55 @@ class Run(Generic[R]):
 
     def _not_found(self) -> NotFound:
         return NotFound(f"execution {self.id}", entity="execution")
+
+
+def encoded_message(value: object) -> bytes:
+    """A message as JSON."""
+    try:
+        return codec.encode(value)
+    except codec.EncodeErrors as error:
+        raise InvalidInput(f"value: cannot be written as JSON: {error}", field="value") from None
+
+
+async def _send(
+    engine: EngineBackend,
+    execution_id: str,
+    mailbox: str,
+    payload: bytes,
+    by: str,
+    key: str | None,
+    *,
+    wants_reply: bool,
+) -> Sent:
+    sent: Sent = await engine.send_message(
+        execution_id=execution_id,
+        mailbox=mailbox,
+        payload=payload,
+        sender=by,
+        wants_reply=wants_reply,
+        idempotency_key=key,
+    )
+    return sent
+
+
+async def _ask(
+    engine: EngineBackend,
+    execution_id: str,
+    mailbox: str,
+    payload: bytes,
+    by: str,
+    wait_ms: int | None,
+    key: str | None,
+) -> Any:
+    sent = await _send(engine, execution_id, mailbox, payload, by, key, wants_reply=True)
+    answer = await engine.wait_for_reply(
+        execution_id=execution_id,
+        mailbox=mailbox,
+        number=sent.number,
+        message_id=sent.message_id,
+        wait_ms=wait_ms,
+    )
+    return _PLAIN.decode(answer.payload)
 
 
 def _encoded(values: object, field: str) -> dict[str, bytes]:

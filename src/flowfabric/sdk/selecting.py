@@ -134,14 +134,16 @@ async def change_listed(
         page = await engine.list_executions(**listing, cursor=cursor, limit=_PAGE)
         ids = [each.execution_id for each in page.items if is_meant(each)]
         if ids:
-            await _to_the_end(_change_page(ids, change, tally))
+            await _to_the_end(change_page(ids, change, tally))
             after_page()
         cursor = page.next_cursor
         if cursor is None:
             return
 
 
-async def _change_page(ids: Iterable[str], change: Change, tally: Tally) -> None:
+async def change_page(ids: Iterable[str], change: Change, tally: Tally) -> None:
+    """Change these at once; an error of the store is raised when all have ended."""
+
     async def one(execution_id: str) -> FlowFabricError | None:
         try:
             await change(execution_id)
@@ -241,7 +243,7 @@ class RunMethods:
     async def _runs(self, chosen: RunFilter) -> AsyncIterator[Run[Any]]:
         fabric = cast("Home", self)
         engine = await self.start()
-        listing = await _own_listing(engine, chosen)
+        listing = await own_listing(engine, chosen)
         cursor: str | None = None
         while True:
             page = await engine.list_executions(**listing, cursor=cursor)
@@ -297,12 +299,12 @@ async def _change_many(
         detail = f"chosen: expected a RunFilter, got {type(chosen).__name__}"
         raise InvalidInput(detail, field="chosen")
     tally = Tally()
-    listing = await _own_listing(engine, chosen.or_states(states))
+    listing = await own_listing(engine, chosen.or_states(states))
     await change_listed(engine, listing, change, tally)
     return tally.total()
 
 
-async def _own_listing(engine: EngineBackend, chosen: RunFilter) -> dict[str, Any]:
+async def own_listing(engine: EngineBackend, chosen: RunFilter) -> dict[str, Any]:
     """The request of the engine; a filter without a namespace is about the fabric's own."""
     now = await engine.server_time_ms()
     return {"namespace": engine.home_namespace, **chosen.listing(now)}

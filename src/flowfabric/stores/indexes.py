@@ -18,11 +18,15 @@ from flowfabric.model.suspension import WaitpointRow
 from flowfabric.stores.logs import LOG_INDEXES, LogIndex
 from flowfabric.stores.tables import (
     ADMISSIONS,
+    ASKERS,
+    ASKS,
+    DEAD,
     EDGES,
     EDGES_AHEAD,
     FLOWS,
     LEDGER,
     MEMBERS,
+    SCHEDULES,
     SIGNALS,
     TABLES,
     WAITPOINTS,
@@ -279,8 +283,29 @@ EDGES_TO: Final = Index(
 EDGES_AHEAD_FROM: Final = EDGES_FROM.reading(EDGES_AHEAD)
 EDGES_AHEAD_TO: Final = EDGES_TO.reading(EDGES_AHEAD)
 
+# Dead letters that are not dismissed
+DEAD_LETTERS: Final = Index(
+    "ff_dead_letter_open", DEAD, "namespace", "open_at", present="open_at", also=("execution_id",)
+)
+DEAD_OF_KIND: Final = Index(
+    "ff_dead_letter_kind",
+    DEAD,
+    *("namespace", "execution_kind", "open_at"),
+    present="open_at",
+    also=("execution_id",),
+)
+DEAD_OF_CATEGORY: Final = Index(
+    "ff_dead_letter_category",
+    DEAD,
+    *("namespace", "category", "open_at"),
+    present="open_at",
+    also=("execution_id",),
+)
+
 # Limits
 LEDGER_OF: Final = Index("ff_budget_usage_by_exec_execution", LEDGER, "execution_id")
+ASKS_OPEN: Final = Index("ff_budget_ask_open", ASKS, "open_since", present="open_since")
+ASKERS_OF: Final = Index("ff_budget_asker_execution", ASKERS, "execution_id")
 WINDOW: Final = Index(
     "ff_quota_admitted_window",
     ADMISSIONS,
@@ -295,6 +320,11 @@ WAITPOINTS_OF: Final = Index(
 )
 SIGNALS_OF: Final = Index("ff_signal_execution", SIGNALS, "execution_id")
 WATCHES_OF: Final = Index("ff_watch_watcher", WATCHES, "watcher_id", "waitpoint_id")
+
+# Schedules
+SCHEDULES_OF_ORIGIN: Final = Index(
+    "ff_schedule_origin", SCHEDULES, "namespace", "origin", present="origin"
+)
 
 # Rows by the time at which the loop acts on them, or at which they expire.
 DUE_OF: Final[dict[Table[Any], Index[Any]]] = {
@@ -318,11 +348,17 @@ INDEXES: Final[tuple[Index[Any], ...]] = (
     EDGES_FROM,
     EDGES_TO,
     LEDGER_OF,
+    ASKS_OPEN,
+    ASKERS_OF,
     WINDOW,
     ADMISSIONS_OF,
     WAITPOINTS_OF,
     SIGNALS_OF,
     WATCHES_OF,
+    DEAD_LETTERS,
+    DEAD_OF_KIND,
+    DEAD_OF_CATEGORY,
+    SCHEDULES_OF_ORIGIN,
     *DUE_OF.values(),
 )
 

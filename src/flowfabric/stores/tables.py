@@ -13,6 +13,7 @@ from typing import Any, Final, Generic, TypeVar, get_args, get_origin, get_type_
 
 from flowfabric.errors import Corruption, FlowFabricError, InvalidInput
 from flowfabric.model.answer import AnswerRow
+from flowfabric.model.ask import AllowanceRow, AskerRow, AskRow
 from flowfabric.model.bounds import UNBOUNDED
 from flowfabric.model.budget import (
     AttachmentRow,
@@ -24,16 +25,21 @@ from flowfabric.model.budget import (
     ScopeType,
     UsageRow,
 )
+from flowfabric.model.bulk import OperationRow
 from flowfabric.model.columns import Text, held
+from flowfabric.model.dead import DeadRow
 from flowfabric.model.execution import IdempotencyRecord
 from flowfabric.model.feed import LogMark
 from flowfabric.model.flow import EdgeAhead, EdgeRow, FlowRow, MemberRow, TaskRow
 from flowfabric.model.group import DeliveryRow, GroupRow
-from flowfabric.model.journal import EntryMark, EntryRow
+from flowfabric.model.journal import EntryMark, EntryRow, PublishedRow, RunningRow
+from flowfabric.model.line import LineRow, PlaceRow
 from flowfabric.model.log_lines import LineChunk, RunLogRow
+from flowfabric.model.mailbox import MailboxRow, MessageKeyRow, MessageRow
 from flowfabric.model.quota import AdmissionRow, GateRow, QuotaPolicy
 from flowfabric.model.record import Record, from_json, to_json, values_of
 from flowfabric.model.route import Lane
+from flowfabric.model.schedule import ScheduleRow, TickRow
 from flowfabric.model.statistic import NOTHING, MinuteRow, RollUpRow, SeenUsage, SpendRow
 from flowfabric.model.stream import FrameMark, FrameRow, StreamRow, SummaryRow
 from flowfabric.model.suspension import (
@@ -44,6 +50,7 @@ from flowfabric.model.suspension import (
     SuspensionRow,
     WaitpointRow,
 )
+from flowfabric.model.unique import UniqueRow
 from flowfabric.model.watch import WatchRow
 from flowfabric.model.worker import Worker
 from flowfabric.stores.spoiled import SpoiledRow, intact
@@ -356,10 +363,14 @@ BUDGETS: Final = Table("ff_budget_policy", BudgetRow, 1)
 USAGE: Final = Table("ff_budget_usage", UsageRow, 2)
 LEDGER: Final = Table("ff_budget_usage_by_exec", LedgerRow, 3, of_execution=True)
 DEDUP: Final = Table("ff_budget_usage_dedup", DedupRow, 4)
-HOLDS: Final = Table("ff_budget_hold", HoldRow, 3, of_execution=True)
+HOLDS: Final = Table("ff_budget_hold", HoldRow, 3, of_execution=True, absent={"allowed": {}})
 SCOPES: Final = Table("ff_budget_scope", ScopeRow, 3, in_catalog=True)
 # Deleted when the execution ends, long before it is purged.
 ATTACHMENTS: Final = Table("ff_budget_attachment", AttachmentRow, 2)
+# Written under the lock of their budget. Spenders that have ended are noticed by the loop.
+ASKS: Final = Table("ff_budget_ask", AskRow, 3)
+ASKERS: Final = Table("ff_budget_asker", AskerRow, 4)
+ALLOWANCES: Final = Table("ff_budget_allowance", AllowanceRow, 4, of_execution=True)
 QUOTAS: Final = Table("ff_quota_policy", QuotaPolicy, 1)
 GATES: Final = Table("ff_quota_gate", GateRow, 2)
 # A start stays in its window even when its execution is purged, so the gate's trimming removes it.
@@ -372,6 +383,10 @@ SIGNAL_KEYS: Final = Table("ff_signal_dedup", SignalKeyRow, 2)
 SUSPEND_KEYS: Final = Table("ff_suspend_dedup", SuspendKeyRow, 2, of_execution=True)
 # Not deleted with the execution they name: an end must reach all that wait for it.
 WATCHES: Final = Table("ff_watch", WatchRow, 2)
+# The row of a line is the lock of its places.
+LINE_ROWS: Final = Table("ff_serial", LineRow, 2)
+PLACES: Final = Table("ff_serial_line", PlaceRow, 3)
+UNIQUES: Final = Table("ff_unique", UniqueRow, 3)
 # Replies to owners at the end of leases, for executions that go on.
 ANSWERS: Final = Table("ff_lease_answer", AnswerRow, 2, of_execution=True)
 SECRETS: Final = Table("ff_waitpoint_hmac", SecretRow, 1)
@@ -394,6 +409,12 @@ EDGES: Final = Table("ff_edge", EdgeRow, 2)
 EDGES_AHEAD: Final = Table("ff_edge", EdgeAhead, 2, whole=EDGES)
 FLOW_TASKS: Final = Table("ff_flow_task", TaskRow, 3)
 
+# The row of a bulk operation is the lock of its progress.
+OPERATIONS: Final = Table("ff_operation", OperationRow, 1)
+
+# Written under the lock of their execution, from its end to its replay.
+DEAD: Final = Table("ff_dead_letter", DeadRow, 1, of_execution=True)
+
 # How far each log was trimmed.
 LOG_MARKS: Final = Table("ff_log_mark", LogMark, 1)
 # The row of a group is the lock of its deliveries.
@@ -409,7 +430,20 @@ RUN_LOGS: Final = Table("ff_run_log", RunLogRow, 2, of_execution=True)
 LINES: Final = Table("ff_run_log_chunk", LineChunk, 3, of_execution=True)
 # Likewise. Rows are only ever added, and go with their chapter.
 JOURNAL: Final = Table("ff_journal", EntryRow, 4, of_execution=True)
+# Likewise: what an execution has published last.
+PUBLISHED: Final = Table("ff_published", PublishedRow, 1, of_execution=True)
+# Likewise: which step of an execution runs, where renewals of its lease told.
+RUNNING: Final = Table("ff_running", RunningRow, 1, of_execution=True)
 ENTRY_MARKS: Final = Table("ff_journal", EntryMark, 4, whole=JOURNAL)
+
+# Likewise.
+MAILBOXES: Final = Table("ff_mailbox", MailboxRow, 2, of_execution=True)
+MESSAGES: Final = Table("ff_message", MessageRow, 3, of_execution=True)
+MESSAGE_KEYS: Final = Table("ff_message_dedup", MessageKeyRow, 3, of_execution=True)
+
+# The row of a schedule is the lock of its ticks; the key of a tick makes one run of it.
+SCHEDULES: Final = Table("ff_schedule", ScheduleRow, 2, due="next_at")
+TICKS: Final = Table("ff_schedule_tick", TickRow, 3, due="expires_at")
 
 # The row of the roll-up is the lock of the other three.
 ROLL_UP: Final = Table("ff_statistic_roll_up", RollUpRow, 1)
@@ -442,6 +476,10 @@ TIMED_TABLES: Final[tuple[Table[Any], ...]] = (
     FLOWS,
     FLOW_TASKS,
     WATCHES,
+    SCHEDULES,
+    LINE_ROWS,
+    OPERATIONS,
+    ASKS,
 )
 SWEPT_TABLES: Final[tuple[Table[Any], ...]] = (
     KEYS,
@@ -450,9 +488,12 @@ SWEPT_TABLES: Final[tuple[Table[Any], ...]] = (
     SUSPEND_KEYS,
     ANSWERS,
     SECRETS,
+    MESSAGES,
+    MESSAGE_KEYS,
     FRAMES,
     MINUTES,
     SPEND_MINUTES,
+    TICKS,
 )
 TABLES: Final[tuple[Table[Any], ...]] = (
     BUDGETS,
@@ -462,6 +503,9 @@ TABLES: Final[tuple[Table[Any], ...]] = (
     HOLDS,
     SCOPES,
     ATTACHMENTS,
+    ASKS,
+    ASKERS,
+    ALLOWANCES,
     QUOTAS,
     GATES,
     ADMISSIONS,
@@ -471,12 +515,17 @@ TABLES: Final[tuple[Table[Any], ...]] = (
     SIGNAL_KEYS,
     SUSPEND_KEYS,
     WATCHES,
+    LINE_ROWS,
+    PLACES,
+    UNIQUES,
     ANSWERS,
     SECRETS,
     FLOWS,
     MEMBERS,
     EDGES,
     FLOW_TASKS,
+    OPERATIONS,
+    DEAD,
     LOG_MARKS,
     GROUPS,
     DELIVERIES,
@@ -489,10 +538,17 @@ TABLES: Final[tuple[Table[Any], ...]] = (
     RUN_LOGS,
     LINES,
     JOURNAL,
+    PUBLISHED,
+    RUNNING,
+    MAILBOXES,
+    MESSAGES,
+    MESSAGE_KEYS,
     ROLL_UP,
     SEEN_USAGE,
     MINUTES,
     SPEND_MINUTES,
+    SCHEDULES,
+    TICKS,
 )
 TABLE_OF: Final[dict[type[Record], AnyTable]] = {table.record: table for table in TABLES}
 

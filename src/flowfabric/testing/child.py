@@ -7,13 +7,15 @@ import importlib.util
 import json
 import sys
 from types import ModuleType
-from typing import Any, Final
+from typing import Any, Final, cast
 
+from flowfabric.sdk.fabric import Fabric, answered_by
 from flowfabric.sdk.task import Task
 from flowfabric.testing.errors import ReplayMismatch
 from flowfabric.testing.history import read
 from flowfabric.testing.loop import run
 from flowfabric.testing.replay import check
+from flowfabric.testing.tape import Nowhere
 
 MARK: Final = "flowfabric-replayed:"
 
@@ -33,7 +35,8 @@ async def _checked(jobs: list[dict[str, str]]) -> list[str]:
         if task is None:
             continue
         try:
-            await check(task, read(job["history"]))
+            with answered_by(cast("Fabric", task.fabric), Nowhere()):
+                await check(task, read(job["history"]))
         except ReplayMismatch as error:
             problems.append(str(error))
     return problems

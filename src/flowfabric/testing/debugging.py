@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 from typing import Any, Final
 
 from flowfabric.model.record import Record
-from flowfabric.model.suspension import ResumeInfo
 from flowfabric.sdk.journal.scopes import StepInfo
 from flowfabric.sdk.task import Task
 from flowfabric.sdk.worker.reports import Failed, Succeeded
@@ -49,11 +48,10 @@ class _Debugged(ReplayedRun):
         self,
         task: Task[..., Any],
         history: History,
-        outcomes: Mapping[str, ResumeInfo],
         until: str | None,
         pause: Pause | None,
     ) -> None:
-        super().__init__(task, history, seen(history), outcomes)
+        super().__init__(task, history, seen(history))
         self._until = until
         self._pause = pause
         self.stopped: Stop | None = None
@@ -83,7 +81,6 @@ async def debug(
     task: Task[..., Any],
     history: History,
     *,
-    outcomes: Mapping[str, ResumeInfo] | None = None,
     until: str | None = None,
     pause: Pause | None = None,
 ) -> Stop:
@@ -93,7 +90,7 @@ async def debug(
     handler's own stack, and the handler goes on when that returns.
     """
     virtual_loop().guard_s = threading.TIMEOUT_MAX  # a person thinks longer than a test may
-    run = _Debugged(task, history, outcomes or {}, until, pause)
+    run = _Debugged(task, history, until, pause)
     await run.until(lambda: run.stopped is not None)
     return _ended(run) if run.stopped is None else run.stopped
 
@@ -104,10 +101,12 @@ def _ended(run: _Debugged) -> Stop:
     if run.held.mismatch is not None:
         return Stop(run.held.mismatch, key, where, fits=False)
     if run.needs_store:
-        return Stop(f"the journal does not answer: {run.requests[0]} would be asked", key, where)
+        asked = run.tape.asked[0]
+        return Stop(f"the journal does not answer: {asked} would be asked", key, where)
     if isinstance(run.report, Succeeded):
         return Stop(f"the handler returned {run.report.result[:200].decode(errors='replace')}")
-    if isinstance(run.report, Failed):
+    # In a thread, a wait that is not over ends the handler by an exception.
+    if isinstance(run.report, Failed) and not run.tape.waits:
         return Stop(f"the handler failed: {run.report.reason}")
     return Stop("the handler waits for something that never comes here", key, where)
 

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Final, Literal, Self
 from flowfabric.errors import InvalidInput
 from flowfabric.ids import new_name
 from flowfabric.model.journal import EntryKind
+from flowfabric.model.mailbox import mailbox_at
 from flowfabric.model.shown import shown
 from flowfabric.sdk.decorator import TaskDecorator
 from flowfabric.sdk.durations import Duration, instant_ms, to_datetime, to_ms
@@ -43,6 +44,7 @@ from flowfabric.testing.histories import Recorded, check_folder
 from flowfabric.testing.history import History, history_of
 from flowfabric.testing.loop import GUARD_S, VirtualLoop, virtual_loop
 from flowfabric.testing.planting import FaultMethods
+from flowfabric.testing.schedules import ScheduleTests
 from flowfabric.testing.stage import Stage, Store
 
 START: Final = datetime(2030, 1, 1, tzinfo=UTC)
@@ -57,13 +59,14 @@ class BoundFabric(Fabric):
         """Take over what the other one has, except where a double stands."""
         self._tasks = {**app.tasks, **self._tasks}
         self._listeners = {**app.listeners, **self._listeners}
+        self._declarations = {**app._declarations, **self._declarations}
 
     def exchange(self, task: Task[..., Any]) -> None:
         """Put a task in the place of the one with its name."""
         self._tasks[task.name] = task
 
 
-class TestFabric(FaultMethods):
+class TestFabric(FaultMethods, ScheduleTests):
     """The tasks of a fabric on a store of its own, with a clock that a test moves.
 
     `app`: the fabric of the program; its tasks are run here, and its calls go to this store as long
@@ -107,7 +110,7 @@ class TestFabric(FaultMethods):
         self._lease_ttl = lease_ttl
         self.guard = guard
         self._store = Store(store, Fabric("memory://").config if app is None else app.config)
-        self.ff = BoundFabric(self._store.url, config=self._store.config)
+        self.ff: BoundFabric = BoundFabric(self._store.url, config=self._store.config)
         self._stage: Stage | None = None
         self._open = ExitStack()
         self._waits: dict[str, list[str]] = {}
@@ -226,6 +229,7 @@ class TestFabric(FaultMethods):
     async def _moved(self, move: Callable[[], Awaitable[None]]) -> None:
         self._adopt()
         stage = self._stage_here()
+        await self._declare()
         stage.loop.guard_s = self.guard
         stage.faults.has_news = True
         try:
@@ -243,7 +247,8 @@ class TestFabric(FaultMethods):
     # --- waits -----------------------------------------------------------------------------------
 
     def waits(self, run: HasId | str) -> list[str]:
-        """The keys of its open waitpoints, as they were when all last came to rest."""
+        """The keys of its open waitpoints, and the mailboxes where it waits for a message, as they
+        were when all last came to rest."""
         return list(self._waits.get(execution_of(run), ()))
 
     async def _look_at_waits(self) -> None:
@@ -251,7 +256,9 @@ class TestFabric(FaultMethods):
         self._waits.clear()
         for execution_id in await self._stage_here().unended():
             page = await engine.list_pending_waitpoints(execution_id=execution_id)
-            self._waits[execution_id] = sorted(each.waitpoint_key for each in page.items)
+            self._waits[execution_id] = sorted(
+                mailbox_at(each.waitpoint_key) or each.waitpoint_key for each in page.items
+            )
 
     async def signal(
         self,
@@ -282,6 +289,28 @@ class TestFabric(FaultMethods):
         """Reject in a person's name: see `Fabric.reject`."""
         for _ in range(self._take_copies()):
             await self.ff.reject(run, key, by=by, comment=comment, **more)
+        await self._look_at_waits()
+
+    async def approve_ask(self, budget: str, dimension: str, *, by: str, **options: Any) -> None:
+        """Say yes to a budget's question, and tell its spenders: see `Fabric.approve_ask`."""
+        for _ in range(self._take_copies()):
+            await self.ff.approve_ask(budget, dimension, by=by, **options)
+        await self._look_at_waits()
+
+    async def reject_ask(self, budget: str, dimension: str, *, by: str, **options: Any) -> None:
+        """Say no to a budget's question, and tell its spenders: see `Fabric.reject_ask`."""
+        for _ in range(self._take_copies()):
+            await self.ff.reject_ask(budget, dimension, by=by, **options)
+        await self._look_at_waits()
+
+    async def send(
+        self, run: HasId | str, mailbox: str, value: Any, *, key: str | None = None, by: str = ""
+    ) -> None:
+        """Put a message into a mailbox of a run: see `Run.send`. For an answer, `run.ask`."""
+        given = new_name("message") if key is None else key
+        to = self.ff.run(execution_of(run))
+        for _ in range(self._take_copies()):
+            await to.send(mailbox, value, key=given, by=by)
         await self._look_at_waits()
 
     # --- doubles ---------------------------------------------------------------------------------

@@ -16,22 +16,34 @@ import msgspec
 from flowfabric.api.backend import EngineBackend
 from flowfabric.errors import FlowFabricError, NotFound
 from flowfabric.limits import PAGE_MAX
-from flowfabric.model.journal import EntryError, EntryKind, EntryState, JournalEntry
-from flowfabric.model.record import Record
+from flowfabric.model.journal import (
+    EntryError,
+    EntryKind,
+    EntryState,
+    JournalEntry,
+    copied_outcome,
+    outcome_value,
+)
+from flowfabric.model.record import Record, replace
 from flowfabric.model.state import PublicState
+from flowfabric.model.suspension import ResumeInfo
+from flowfabric.testing.faults import name_of
+from flowfabric.testing.tape import End
 
-FORMAT: Final = 1
+FORMAT: Final = 2  # 1: without the outcomes of waits and the results of other executions
 REDACTED: Final = "redacted"
 _EMPTY: Final[dict[type, Any]] = {bool: False, int: 0, float: 0.0, list: [], dict: {}}
 _WHAT: Final = "flowfabric history"
+_AT_ONCE: Final = 1_000  # executions of one read
 
 
 class History(Record, frozen=True, kw_only=True):
     """One run, as far as its handler can tell.
 
     `chapter`: which part of it, with the entries of that part. `state`: how it ended; none while it
-    has not. `is_redacted`: values were removed, so the end and
-    the arguments of steps are not compared.
+    has not. `is_redacted`: values were removed, so the end and the arguments of steps are not
+    compared. `outcomes`: how waits ended, by their suspensions. `ends`: the results of other
+    executions that the handler waited for.
     """
 
     execution_id: str
@@ -50,6 +62,8 @@ class History(Record, frozen=True, kw_only=True):
     result: bytes | None = None
     category: str | None = None
     is_redacted: bool = False
+    outcomes: Mapping[str, ResumeInfo] = {}
+    ends: Mapping[str, End] = {}
 
     @property
     def code_version(self) -> str | None:
@@ -73,6 +87,7 @@ async def history_of(
         raise NotFound(f"execution {execution_id}", entity="execution")
     context = await engine.read_execution_context(execution_id=execution_id)
     entries: list[JournalEntry] = []
+    outcomes: dict[str, ResumeInfo] = {}
     while True:
         page = await engine.read_journal(
             execution_id=execution_id,
@@ -82,10 +97,12 @@ async def history_of(
             values=True,
         )
         entries += page.entries
+        outcomes.update(page.outcomes)
         if not page.has_more:
             break
-    outcomes = await engine.read_outcomes(execution_ids=[execution_id])
-    outcome = outcomes.get(execution_id)
+    others = dict.fromkeys(each for entry in entries for each in _others(entry))
+    ends = await _ends(engine, [execution_id, *others])
+    own = ends.pop(execution_id, None)
     has_ended = found.public_state.is_terminal and chapter_index in (None, found.chapter_index)
     return History(
         execution_id=execution_id,
@@ -100,9 +117,47 @@ async def history_of(
         deadline_at=found.deadline_at,
         chapter=page.chapter_index,
         state=found.public_state if has_ended else None,
-        result=None if outcome is None else outcome.result,
+        result=None if own is None else own.result,
         category=found.failure_category,
+        outcomes=outcomes,
+        ends=ends,
     )
+
+
+async def _ends(engine: EngineBackend, ids: Sequence[str]) -> dict[str, End]:
+    """The results of those that ended with one; how others ended stands in the journal."""
+    found: dict[str, End] = {}
+    for start in range(0, len(ids), _AT_ONCE):
+        part = ids[start : start + _AT_ONCE]
+        outcomes = await engine.read_outcomes(execution_ids=part)
+        for key, outcome in outcomes.items():
+            if outcome.ended.public_state is PublicState.COMPLETED:
+                found[key] = End(outcome.result, outcome.ended.completed_at or 0)
+    return found
+
+
+def _others(entry: JournalEntry) -> list[str]:
+    """The executions that an entry names: children, and others that were waited for."""
+    if entry.kind not in (EntryKind.SPAWN, EntryKind.UNDONE, EntryKind.ENDED) or not entry.value:
+        return []
+    try:
+        named = json.loads(entry.value)
+    except ValueError:
+        return []
+    return (
+        [each for each in named if isinstance(each, str)] if isinstance(named, list | dict) else []
+    )
+
+
+def is_told(history: History, entry: JournalEntry) -> bool:
+    """Whether the history tells how a call ended that is recorded."""
+    if entry.kind is not EntryKind.WAIT:
+        return entry.value is not None or not entry.is_secret
+    if entry.refers_to is not None:
+        return entry.refers_to in history.outcomes
+    # A sleep beside other branches ends without a value.
+    is_over = entry.value is None and name_of(entry.key) == "sleep"
+    return is_over or copied_outcome(entry) is not None
 
 
 # --- as text --------------------------------------------------------------------------------------
@@ -131,7 +186,7 @@ def written(history: History) -> str:
         "is_redacted": history.is_redacted,
         "entries": len(history.entries),
     }
-    lines = [head, *map(_entry, history.entries)]
+    lines = [head, *(_entry(history, each) for each in history.entries)]
     return "".join(f"{json.dumps(line, ensure_ascii=False)}\n" for line in lines)
 
 
@@ -169,7 +224,26 @@ def read(text: str, *, name: str = "history") -> History:
         detail = f"{name}:{len(lines)}: {wanted} entries are announced, {len(lines) - 1} are there"
         raise DamagedHistory(detail)
     entries = [_entry_of(line, at, name) for at, line in enumerate(lines[1:], start=2)]
-    return History(entries=tuple(entries), **known)
+    outcomes: dict[str, ResumeInfo] = {}
+    ends: dict[str, End] = {}
+    for at, line in enumerate(lines[1:], start=2):
+        _take_others(line, outcomes, ends, f"{name}:{at}")
+    return History(entries=tuple(entries), outcomes=outcomes, ends=ends, **known)
+
+
+def _take_others(
+    line: Mapping[str, Any], outcomes: dict[str, ResumeInfo], ends: dict[str, End], where: str
+) -> None:
+    """How a wait ended, and the results of other executions."""
+    try:
+        if (told := line.get("outcome")) is not None:
+            signals = [{**each, "payload": _hidden(each["payload"])} for each in told["signals"]]
+            given = {**told, "signals": signals}
+            outcomes[line["refers_to"]] = msgspec.convert(given, ResumeInfo)
+        for key, end in (line.get("ends") or {}).items():
+            ends[key] = End(_hidden(end["result"]), end["at"])
+    except (KeyError, TypeError, ValueError, AttributeError, msgspec.MsgspecError) as error:
+        raise DamagedHistory(f"{where}: {error!r}") from None
 
 
 def _object(line: str, at: int, name: str) -> dict[str, Any]:
@@ -182,7 +256,18 @@ def _object(line: str, at: int, name: str) -> dict[str, Any]:
     return found
 
 
-def _entry(entry: JournalEntry) -> dict[str, Any]:
+def _entry(history: History, entry: JournalEntry) -> dict[str, Any]:
+    ends = {each: history.ends[each] for each in _others(entry) if each in history.ends}
+    outcome = history.outcomes.get(entry.refers_to or "")
+    more: dict[str, Any] = {}
+    if entry.refers_to is not None:
+        more["refers_to"] = entry.refers_to
+    if outcome is not None:
+        more["outcome"] = _outcome(outcome)
+    if ends:
+        more["ends"] = {
+            key: {"result": _shown(each.result), "at": each.at} for key, each in ends.items()
+        }
     return {
         "position": entry.position,
         "key": entry.key,
@@ -198,7 +283,15 @@ def _entry(entry: JournalEntry) -> dict[str, Any]:
         "digest": None if entry.digest is None else entry.digest.hex(),
         "error": None if entry.error is None else msgspec.to_builtins(entry.error),
         "is_secret": entry.is_secret,
+        **more,
     }
+
+
+def _outcome(outcome: ResumeInfo) -> dict[str, Any]:
+    """How a wait ended, its payloads as they stand."""
+    told: dict[str, Any] = msgspec.to_builtins(outcome, builtin_types=(bytes,))
+    signals = [{**each, "payload": _shown(each["payload"])} for each in told["signals"]]
+    return {**told, "signals": signals}
 
 
 def _entry_of(line: Mapping[str, Any], at: int, name: str) -> JournalEntry:
@@ -220,6 +313,7 @@ def _entry_of(line: Mapping[str, Any], at: int, name: str) -> JournalEntry:
             digest=None if line["digest"] is None else bytes.fromhex(line["digest"]),
             error=None if line["error"] is None else msgspec.convert(line["error"], EntryError),
             is_secret=line["is_secret"],
+            refers_to=line.get("refers_to"),
         )
     except (KeyError, TypeError, ValueError, msgspec.MsgspecError) as error:
         raise DamagedHistory(f"{name}:{at}: {error!r}") from None
@@ -253,31 +347,57 @@ def redacted(history: History, paths: Iterable[str]) -> History:
     """The history without the values at these paths: texts become `"redacted"`, others an empty
     value of their kind. The arguments of steps and the end are then not compared.
 
-    A path begins with `input`, `result` or the name of a step, and goes on with names and numbers:
-    `input.card.number`, `charge.receipt`, `result`. `*` stands for all of them.
+    A path begins with `input`, `result` or the name of a step, a wait or a child, as `ff journal`
+    shows it, and goes on with names and numbers: `input.card.number`, `charge.receipt`,
+    `wait:reply.text`, `spawn:pay.card`, `result`. `*` stands for all of them.
     """
     parts = [tuple(path.split(".")) for path in paths]
     if not parts:
         return history
-    return msgspec.structs.replace(
+    outcomes, ends = dict(history.outcomes), dict(history.ends)
+    for entry in history.entries:
+        name = name_of(entry.key)
+        if (outcome := outcomes.get(entry.refers_to or "")) is not None:
+            outcomes[entry.refers_to or ""] = _quiet(outcome, name, parts)
+        for key in _others(entry):
+            if (end := ends.get(key)) is not None:
+                ends[key] = replace(end, result=_without(end.result, name, parts))
+    return replace(
         history,
         payload=_without(history.payload, "input", parts) or b"",
         result=_without(history.result, "result", parts),
         entries=tuple(_redacted(entry, parts) for entry in history.entries),
+        outcomes=outcomes,
+        ends=ends,
         is_redacted=True,
     )
 
 
 def _redacted(entry: JournalEntry, parts: Sequence[tuple[str, ...]]) -> JournalEntry:
-    name = entry.key.partition("[")[0].rpartition("/")[2].partition("#")[0]
+    name = name_of(entry.key)
+    if entry.kind in (EntryKind.SPAWN, EntryKind.UNDONE):  # ids tell nothing
+        return replace(entry, digest=None)
+    if entry.kind is EntryKind.UNDO:  # no run of the handler reads what is kept of it
+        return replace(entry, value=None, digest=None)
+    if (outcome := copied_outcome(entry)) is not None:
+        return replace(entry, value=outcome_value(_quiet(outcome, name, parts)), digest=None)
     if entry.kind is EntryKind.CHAPTER:  # its arguments are the input of this part of the run
         name = "input"
     value = _without(entry.value, name, parts)
-    return msgspec.structs.replace(entry, value=value, digest=None)
+    return replace(entry, value=value, digest=None)
+
+
+def _quiet(outcome: ResumeInfo, name: str, parts: Sequence[tuple[str, ...]]) -> ResumeInfo:
+    """How a wait ended, without what its signals brought."""
+    signals = (
+        replace(each, payload=_without(each.payload, name, parts)) for each in outcome.signals
+    )
+    return replace(outcome, signals=tuple(signals))
 
 
 def _without(data: bytes | None, root: str, parts: Sequence[tuple[str, ...]]) -> bytes | None:
-    mine = [path[1:] for path in parts if path[0] in (root, "*")]
+    roots = (tuple(root.split(".")), ("*",))
+    mine = [path[len(each) :] for path in parts for each in roots if path[: len(each)] == each]
     if data is None or not mine:
         return data
     try:

@@ -8,199 +8,77 @@ a step, and in the end return what the run returned. It needs a loop that tells 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextvars import copy_context
 from functools import partial
-from typing import Any, Final, NoReturn, TypeVar
+from typing import Any, Final, NoReturn
 
-from flowfabric.api.admin import ServerTimeMs
-from flowfabric.api.backend import EngineBackend
-from flowfabric.api.hints import Bell
-from flowfabric.api.journal import LoadJournal
-from flowfabric.api.operation import Request
 from flowfabric.config import watched_environment
-from flowfabric.errors import FlowFabricError
 from flowfabric.limits import PAYLOAD_BYTES_DEFAULT
 from flowfabric.model.attempt import AttemptType
 from flowfabric.model.handle import Handle, HandleKind
 from flowfabric.model.journal import EntryKind, EntryState, JournalEntry, JournalPage
-from flowfabric.model.results import BackendCapabilities, Claimed
+from flowfabric.model.results import Claimed
 from flowfabric.model.state import PublicState
-from flowfabric.model.suspension import ResumeInfo
 from flowfabric.sdk.journal.scopes import StepInfo
 from flowfabric.sdk.outage import Outage
 from flowfabric.sdk.task import Task
 from flowfabric.sdk.threads import Threads
 from flowfabric.sdk.worker.handlers import run_async, run_sync
-from flowfabric.sdk.worker.held import Desk, Held
+from flowfabric.sdk.worker.held import Desk
 from flowfabric.sdk.worker.reports import Failed, Report, Succeeded
 from flowfabric.testing.errors import ReplayMismatch
-from flowfabric.testing.faults import name_of
-from flowfabric.testing.history import History
+from flowfabric.testing.history import History, is_told
 from flowfabric.testing.loop import VirtualLoop, hurrying, virtual_loop
+from flowfabric.testing.tape import Noted, Replayed, Tape
 
-R = TypeVar("R")
-T = TypeVar("T")
 PREFIXES: Final = 50  # of a long journal, so many are tried
 _LATER_MS: Final = 400 * 86_400_000  # every pause between tries is over
-_STEPS: Final = (EntryKind.STEP, EntryKind.STARTED, EntryKind.RETRYING)
 _FOR_EVER: Final = float("inf")
-
-
-class _Reached(BaseException):
-    """A handler in a thread has come to the end of its journal."""
-
-
-class _Tape(EngineBackend):
-    """In the place of a store: it has a journal, and notes what it cannot answer."""
-
-    def __init__(self, page: JournalPage, now_ms: int, *, raises: bool) -> None:
-        self._page = page
-        self._now_ms = now_ms
-        self._raises = raises
-        self.asked: list[str] = []
-
-    async def call(self, request: Request[R]) -> R:
-        """What a journal answers; anything else ends the replay."""
-        if isinstance(request, LoadJournal):
-            return self._page  # type: ignore[return-value]
-        if isinstance(request, ServerTimeMs):
-            return self._now_ms  # type: ignore[return-value]
-        self.asked.append(type(request).__name__)
-        return await self.end()
-
-    async def end(self) -> NoReturn:
-        """Never return to the handler."""
-        if self._raises:
-            raise _Reached
-        await asyncio.get_running_loop().create_future()
-        raise _Reached
-
-    async def call_many(self, requests: Sequence[Request[R]]) -> list[R | FlowFabricError]:
-        """Each by itself."""
-        return [*[await self.call(request) for request in requests]]
-
-    def listen(self, topics: Iterable[str]) -> AbstractContextManager[Bell]:
-        """Nothing is told."""
-        return nullcontext(Bell())
-
-    def follow(self, told: Callable[[Mapping[str, int]], None]) -> Callable[[], None]:
-        """Nothing is told."""
-        return lambda: None
-
-    def again(self) -> EngineBackend:
-        """The same."""
-        return self
-
-    @property
-    def home_namespace(self) -> str:
-        """Any."""
-        return "default"
-
-    def backend_label(self) -> str:
-        """It is none of the stores."""
-        return "replay"
-
-    def capabilities(self) -> BackendCapabilities:
-        """None."""
-        return BackendCapabilities("replay", "", 0, {})
-
-    async def start(self, *, migrate: bool = True) -> None:
-        """There is nothing to open."""
-
-    async def close(self) -> None:
-        """There is nothing to close."""
-
-
-class _Asked:
-    """A call whose answer the journal does not have."""
-
-    def __init__(self, call: Any) -> None:
-        self.key: str = call.key
-        self.kind: EntryKind = call.plan.kind
-        self.digest: bytes | None = call.digest
-        self.was: str | None = call.plan.was
-
-    def contradicts(self, entry: JournalEntry) -> str | None:
-        """How it differs from what is recorded."""
-        if self.kind is not entry.kind and not (self.kind in _STEPS and entry.kind in _STEPS):
-            return f"is of the kind {self.kind.value}, and recorded as {entry.kind.value}"
-        if None not in (self.digest, entry.digest) and self.digest != entry.digest:
-            return "has other arguments than the recorded call"
-        return None
-
-    def is_for(self, entry: JournalEntry) -> bool:
-        """Whether the entry is this call's."""
-        return self.key == entry.key or (self.was is not None and self.was == name_of(entry.key))
-
-
-class _Replayed(Held):
-    """A handler that is answered by a tape alone."""
-
-    mismatch: str | None = None
-    watch: Callable[[str], None] | None = None  # told of each call
-
-    async def load_journal(self) -> None:
-        """Before the handler is called."""
-        await super().load_journal()
-        if self.watch is not None:
-            self.journal.watch = self.watch
-
-    async def hold(self, why: str) -> None:
-        """The journal does not fit."""
-        self.mismatch = why
-
-    async def _uninterrupted(self, operation: Coroutine[Any, Any, T]) -> T:
-        """No reply comes that would have to be waited for."""
-        return await operation
 
 
 class ReplayedRun:
     """One run of the handler by one prefix."""
 
-    def __init__(
-        self,
-        task: Task[..., Any],
-        history: History,
-        length: int,
-        outcomes: Mapping[str, ResumeInfo] | None = None,
-    ) -> None:
+    def __init__(self, task: Task[..., Any], history: History, length: int) -> None:
         self._loop: VirtualLoop = virtual_loop()
         self._entries = history.entries[:length]
-        page = JournalPage(self._entries, 0, history.chapter, outcomes=outcomes or {})
+        page = JournalPage(self._entries, 0, history.chapter, outcomes=history.outcomes)
         now_ms = max([history.created_at, *(each.recorded_at for each in history.entries)])
-        self._tape = _Tape(page, now_ms + _LATER_MS, raises=not task.is_async)
+        later = now_ms + _LATER_MS
+        self.tape = Tape(page, later, history.ends, raises=not task.is_async)
         self._task = task
         desk = Desk(
-            self._tape,
+            self.tape,
             lost=lambda held, why: None,
             let_go=lambda held, for_children: None,
-            now_ms=lambda: now_ms + _LATER_MS,
+            now_ms=lambda: later,
             outage=Outage(),
             payload_bytes_max=PAYLOAD_BYTES_DEFAULT,
         )
         desk.around = self._around
-        self.held = _Replayed(_claimed(history), task, desk, _FOR_EVER, _FOR_EVER)
-        self.asked: list[_Asked] = []
+        self.held = Replayed(_claimed(history), task, desk, _FOR_EVER, _FOR_EVER)
+        self.asked: list[Noted] = []  # functions that would be called
         self.report: Report | None = None
         self.is_done = False
 
     @property
     def needs_store(self) -> bool:
         """Whether the handler has come to a call that no journal answers."""
-        return bool(self._tape.asked)
+        return bool(self.tape.asked)
 
     @property
-    def requests(self) -> list[str]:
-        """What the handler asked of a store."""
-        return self._tape.asked
+    def reached(self) -> list[Noted]:
+        """How far the handler has come: functions that would be called, waits that are not over,
+        and what it would have recorded on the way."""
+        return [*self.asked, *self.tape.waits, *self.tape.noted]
 
     async def _around(
         self, call: Any, info: StepInfo, run: Callable[[], Awaitable[Any]]
     ) -> NoReturn:
-        self.asked.append(_Asked(call))
-        await self._tape.end()
+        digest = None if self.tape.is_vague else call.digest
+        self.asked.append(Noted(call.key, call.plan.kind, digest, call.plan.was))
+        await self.tape.end()
 
     async def until(self, is_enough: Callable[[], bool]) -> None:
         """Run until nothing moves, or until it is enough; pauses of the handler take no time."""
@@ -210,7 +88,9 @@ class ReplayedRun:
         try:
             while True:
                 await self._loop.idle()
-                if running.done() or is_enough() or not self._loop.next_hurried():
+                if running.done() or is_enough():
+                    break
+                if not (self._loop.next_hurried() or self.tape.next_result()):
                     break
             self.is_done = running.done() and not self.asked and not self.needs_store
             if running.done():
@@ -248,7 +128,8 @@ class ReplayedRun:
                 branch.cancel()
         if not running.done():
             running.cancel()
-            await self._loop.idle()
+        self.tape.leave()
+        await self._loop.idle()
         self._loop.forget_hurried()
 
     @property
@@ -298,9 +179,10 @@ def _is_begun(entries: Sequence[JournalEntry]) -> bool:
 
 
 def seen(history: History) -> int:
-    """How many entries can be answered: what is secret is in no file."""
+    """How many entries can be answered: what is secret is in no file, and files of an earlier
+    release do not tell how waits ended."""
     for at, entry in enumerate(history.entries):
-        if entry.is_secret and entry.value is None and entry.state is EntryState.OK:
+        if entry.state is EntryState.OK and not is_told(history, entry):
             return at
     return len(history.entries)
 
@@ -313,21 +195,20 @@ def _lengths(begin: int, most: int) -> list[int]:
 
 
 def _is_asked(run: ReplayedRun, entry: JournalEntry | None) -> bool:
-    return entry is not None and any(each.is_for(entry) for each in run.asked)
+    return entry is not None and any(each.is_for(entry) for each in run.reached)
 
 
 def _next(run: ReplayedRun, entry: JournalEntry) -> str | None:
     """What is wrong if this entry is the next one."""
-    for asked in run.asked:
-        if asked.is_for(entry):
-            said = asked.contradicts(entry)
-            return None if said is None else f"the call {asked.key!r} {said}"
+    said = [each.contradicts(entry) for each in run.reached if each.is_for(entry)]
+    if said:
+        problem = None if None in said else said[0]
+        return None if problem is None else f"the call {entry.key!r} {problem}"
     if run.needs_store:
         return None  # what comes after it cannot be seen here
     if entry.state is EntryState.REOPENED:
         return None if isinstance(run.report, Failed) else "the attempt failed, and now it does not"
-    if run.asked:
-        now = ", ".join(repr(each.key) for each in run.asked)
+    if now := ", ".join(repr(each.key) for each in [*run.asked, *run.tape.waits]):
         return f"the next call is {now}, and recorded is {entry.key!r}"
     return f"the handler ends, and recorded is the call {entry.key!r}"
 
@@ -350,11 +231,12 @@ def _end_of_success(run: ReplayedRun, history: History) -> str | None:
     if run.asked:
         return f"the run ended, and now it calls {run.asked[0].key!r}"
     if not isinstance(run.report, Succeeded):
-        how = "waits"
+        how = " ".join(["waits", *(f"at {each.key!r}" for each in run.tape.waits[-1:])])
         if isinstance(run.report, Failed):
             how = f"fails: {_headline(run.report.reason)}"
         return f"the run returned a result, and now it {how}"
-    if not history.is_redacted and run.report.result != (history.result or b""):
+    is_exact = not (history.is_redacted or run.tape.is_vague)
+    if is_exact and run.report.result != (history.result or b""):
         now, was = run.report.result[:200], (history.result or b"")[:200]
         return f"the run returned {was.decode()}, and now it returns {now.decode()}"
     if run.unread:

@@ -14,6 +14,7 @@ from typing import Any, Final
 from flowfabric import limits
 from flowfabric.api.executions import WaitForOutcome, WaitForResult
 from flowfabric.api.flows import WaitForFlow
+from flowfabric.api.mail import WaitForReply
 from flowfabric.api.operation import Request
 from flowfabric.assemble import open_engine, scratch_database
 from flowfabric.clock import paced_by
@@ -31,8 +32,9 @@ from flowfabric.testing.faults import Faults
 from flowfabric.testing.hands import Hand
 from flowfabric.testing.line import Line
 from flowfabric.testing.loop import VirtualLoop
+from flowfabric.testing.tape import replayed_here
 
-_WAITS: Final = (WaitForOutcome, WaitForResult, WaitForFlow)
+_WAITS: Final = (WaitForOutcome, WaitForResult, WaitForFlow, WaitForReply)
 _UNENDED: Final = tuple(
     sorted(state.value for state in PublicState if state not in TERMINAL_STATES)
 )
@@ -45,7 +47,10 @@ class Front(Line):
     settle: Callable[[], Any]
 
     async def call(self, request: Request[Any]) -> Any:
-        """There and back; a test does not wait for what only time would bring."""
+        """There and back; a test does not wait for what only time would bring. What a replayed
+        handler calls has no effect."""
+        if (replayed := replayed_here()) is not None:
+            return await replayed.tape.refuse(request)
         if isinstance(request, _WAITS) and RUNNING.get() is None:
             await self.settle()
             request = replace(request, wait_ms=0)

@@ -10,11 +10,11 @@ import pytest
 from flowfabric.api.executions import NewExecution
 from flowfabric.errors import IdempotencyConflict
 from flowfabric.model.policy import ExecutionPolicy
-from flowfabric.model.results import Created, Duplicate
+from flowfabric.model.results import Created, CreateResult, Duplicate
 from tests.support.lab import Lab, scenario
 
 
-async def create(lab: Lab, key: str = "k", **fields: Any) -> Created | Duplicate:
+async def create(lab: Lab, key: str = "k", **fields: Any) -> CreateResult:
     fields = {"execution_kind": "work", "input_payload": b"in", **fields}
     return await lab.engine.create_execution(idempotency_key=key, **fields)
 

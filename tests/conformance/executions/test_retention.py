@@ -16,7 +16,7 @@ async def exists(lab: Lab, execution_id: str) -> bool:
 @scenario
 async def test_every_end_is_purged_exactly_after_its_time(lab: Lab, how: str) -> None:
     """Cancelled ones too."""
-    await lab.configure(retention_ms=1000)
+    await lab.configure(retention_ms=1000, failed_retention_ms=1000)
     if how == "completed":
         execution_id = await lab.completed(tags={"a.b": "c"}, input_payload=b"in")
     else:
@@ -39,7 +39,7 @@ async def test_every_end_is_purged_exactly_after_its_time(lab: Lab, how: str) ->
 @scenario
 async def test_an_executions_own_retention_shortens_and_lengthens(lab: Lab) -> None:
     """Stored per execution, purged by that index."""
-    await lab.configure(retention_ms=1000)
+    await lab.configure(retention_ms=1000, failed_retention_ms=1000)
     short = await lab.completed(policy=ExecutionPolicy(retention_ttl_ms=10))
     long = await lab.completed(policy=ExecutionPolicy(retention_ttl_ms=5000))
     usual = await lab.completed()
@@ -53,7 +53,7 @@ async def test_an_executions_own_retention_shortens_and_lengthens(lab: Lab) -> N
 
 @scenario
 async def test_a_replay_saves_from_the_purge(lab: Lab) -> None:
-    await lab.configure(retention_ms=1000)
+    await lab.configure(retention_ms=1000, failed_retention_ms=1000)
     execution_id = await lab.completed()
     await lab.engine.replay_execution(execution_id=execution_id)
     await lab.after(10_000)

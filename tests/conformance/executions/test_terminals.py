@@ -104,7 +104,9 @@ async def test_every_end_is_recorded_alike(lab: Lab, how: str) -> None:
     snapshot = await lab.describe(execution_id)
     assert snapshot.public_state == expected.get(how, "expired")
     assert snapshot.completed_at == lab.now
-    assert snapshot.purge_at == lab.now + lab.config.retention_ms
+    is_dead = how not in ("complete", "cancel")
+    kept_ms = lab.config.failed_retention_ms if is_dead else lab.config.retention_ms
+    assert snapshot.purge_at == lab.now + kept_ms
     assert snapshot.current_lease is None
     record = await lab.record(execution_id)
     assert record.lease_epoch > claimed.lease_epoch

@@ -271,3 +271,22 @@ async def test_too_much_at_once_is_refused(lab: Lab) -> None:
     many = [entry(at, value=large[:900_000] + b'"') for at in range(10)]
     async with lab.refuses(PayloadTooLarge):
         await lab.engine.checkpoint(claimed.handle, entries=many)
+
+
+@scenario
+async def test_arguments_are_shown_to_people_with_values_alone(lab: Lab) -> None:
+    claimed = await lab.started()
+    await record(lab, claimed, entry(0, "a", arguments=b"[[1],{}]"), entry(1, "b"))
+    key = claimed.execution_id
+    for values, shown in ((True, b"[[1],{}]"), (False, None)):
+        page = await lab.engine.read_journal(execution_id=key, values=values)
+        assert [each.arguments for each in page.entries] == [shown, None]
+    loaded = await lab.engine.load_journal(claimed.handle)
+    assert [each.arguments for each in loaded.entries] == [None, None]
+    for wrong in (
+        entry(2, "c", arguments=b"x" * 1_025),
+        entry(2, "c", arguments=b"[]", is_secret=True),
+        entry(2, "c", arguments="text"),
+    ):
+        with pytest.raises(InvalidInput, match="arguments"):
+            await record(lab, claimed, wrong)

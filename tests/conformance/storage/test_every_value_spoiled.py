@@ -36,11 +36,13 @@ HUGE: Final = 1 << 62
 WORDS: Final = (
     *("attempt_type", "next_attempt_type", "outcome", "event_type", "scope_type", "grant_kind"),
     *("counted", "reason_code", "requested_by", "timeout_behavior", "cause", "kind"),
+    "action",
 )
 JSON: Final = (
     ("ff_exec_body", "policy"),
     ("ff_exec_body", "tags"),
     ("ff_exec_body", "bounds"),
+    ("ff_exec_body", "ties"),
     ("ff_lane_registry", "bounds"),
     ("ff_worker_registry", "lanes"),
     ("ff_worker_registry", "kinds"),
@@ -48,19 +50,27 @@ JSON: Final = (
     ("ff_budget_policy", "policy"),
     ("ff_budget_usage_dedup", "outcome"),
     ("ff_budget_hold", "amounts"),
+    ("ff_budget_hold", "allowed"),
     ("ff_suspension", "condition"),
     ("ff_suspension", "progress"),
     ("ff_waitpoint", "payload_type"),
     ("ff_flow_core", "tags"),
+    ("ff_flow_core", "hooks"),
     ("ff_flow_member", "policy"),
     ("ff_lease_answer", "answer"),
+    ("ff_operation", "filter"),
+    ("ff_operation", "arguments"),
+    ("ff_operation", "outcomes"),
     ("ff_statistic_minute", "pickup"),
     ("ff_statistic_minute", "run"),
     ("ff_statistic_roll_up", "places"),
     ("ff_statistic_roll_up", "usage_after"),
 )
 # Of a budget, up to the largest number there is.
-ANY_AMOUNT: Final = ("used", "held", "spent", "used_before", "total", "given_back")
+ANY_AMOUNT: Final = (
+    *("used", "held", "spent", "used_before", "total", "given_back", "allowed", "soft_allowed"),
+    *("limit_then", "used_then", "least", "wanted", "raise_by", "amount"),
+)
 # The one row that all waits of an installation need: without it no token can be signed or checked.
 SHARED_TABLES: Final = ("ff_waitpoint_hmac",)
 # SQLite's line of time: CHECKs refuse what cannot be; a row of another boot counts for nothing.

@@ -18,7 +18,7 @@ from tests.support.waits import suspended
 # What a stray hand, a broken disk or a bug could leave in a row that the schema lets pass.
 SPOIL = {
     "unknown waiting state": "UPDATE ff_exec_core SET state_id = 7 WHERE execution_id = '{uuid}'",
-    "unknown delayed state": "UPDATE ff_exec_core SET state_id = 25 WHERE execution_id = '{uuid}'",
+    "unknown delayed state": "UPDATE ff_exec_core SET state_id = 29 WHERE execution_id = '{uuid}'",
     "unknown final state": "UPDATE ff_exec_core SET state_id = 69 WHERE execution_id = '{uuid}'",
     "unknown attempt type": (
         "UPDATE ff_exec_core SET next_attempt_type = 'whim' WHERE execution_id = '{uuid}'"

@@ -9,17 +9,20 @@ import pytest
 
 from flowfabric.api.operation import OPERATIONS, UnsafeRequest
 from flowfabric.errors import InvalidInput
+from flowfabric.ids import new_uuid7s
 from flowfabric.model.code import pin_of
 from flowfabric.model.event import OperatorEvent
 from flowfabric.model.flow import CancellationPolicy
+from flowfabric.model.schedule import Timing
 from flowfabric.model.state import BlockingReason
 from flowfabric.model.suspension import OperatorOnly
-from flowfabric.stores.tables import FLOW_TASKS, FLOWS, GATES, USAGE
+from flowfabric.stores.tables import FLOW_TASKS, FLOWS, GATES, LINE_ROWS, USAGE
 from tests.support.budgets import BUDGET, make_budget, report
 from tests.support.flows import submit
 from tests.support.gates import QUOTA, quota
 from tests.support.journal import entry, record
 from tests.support.lab import LANE, Lab, scenario
+from tests.support.schedules import HOURLY, declare, declared, schedule, start
 from tests.support.spoiling import busy, change, drop
 from tests.support.waits import suspended
 
@@ -76,6 +79,16 @@ async def pinned(lab: Lab) -> str:
     return await lab.create(policy={"routing_requirements": needs})
 
 
+async def questioned(lab: Lab) -> str:
+    """A budget that asks."""
+    claimed = await lab.started()
+    await lab.engine.create_budget(
+        budget_id="asks", dimensions=["a"], hard_limits=[1], soft_limits=[0], on_hard_limit="ask"
+    )
+    await lab.engine.ask_budget(claimed.handle, budget_id="asks", amounts={"a": 2})
+    return "asks"
+
+
 async def paid(lab: Lab) -> str:
     await make_budget(lab, hard={"a": 10})
     return BUDGET
@@ -119,6 +132,65 @@ async def grouped(lab: Lab) -> str:
     return (await lab.engine.create_consumer_group(group_id="g")).group_id
 
 
+async def failed(lab: Lab) -> str:
+    claimed = await lab.started()
+    await lab.engine.fail(claimed.handle, reason="x", failure_class="permanent")
+    return claimed.execution_id
+
+
+async def scheduled(lab: Lab) -> str:
+    return (await schedule(lab)).schedule_id
+
+
+async def unscheduled(lab: Lab) -> str:
+    name = await scheduled(lab)
+    await lab.engine.pause_schedule(schedule_id=name)
+    return name
+
+
+async def overdue(lab: Lab) -> str:
+    """A schedule with a tick that was missed."""
+    name = (await schedule(lab, Timing(at=(lab.now + 1_000, lab.now + 900_000)))).schedule_id
+    await lab.engine.pause_schedule(schedule_id=name)
+    await lab.after(1_000)
+    return name
+
+
+async def default(lab: Lab) -> str:
+    return "default"
+
+
+async def unclaimed(lab: Lab) -> str:
+    """A namespace with a schedule that its program declares no more."""
+    await declare(lab, declared())
+    await declare(lab)
+    return "default"
+
+
+async def held_up(lab: Lab) -> str:
+    """A line whose head failed."""
+    failing = await lab.started(serial_key="acme", on_head_failure="hold")
+    await lab.engine.fail(failing.handle, reason="no", failure_class="permanent")
+    return "acme"
+
+
+async def misnumbered(lab: Lab) -> str:
+    """A line that counts more than there are."""
+    await lab.create(serial_key="acme")
+    await change(lab, LINE_ROWS, waiting=3)
+    return "acme"
+
+
+async def unstarted(lab: Lab) -> str:
+    return new_uuid7s(1)[0]
+
+
+async def begun(lab: Lab) -> str:
+    name = await unstarted(lab)
+    await lab.engine.start_operation(action="hold", operation_id=name)
+    return name
+
+
 async def decided(lab: Lab) -> str:
     """A member whose group is decided, while two of its upstreams still run."""
     return (await busy(lab)).execution_ids["any"]
@@ -154,6 +226,9 @@ CALLS: Final[dict[str, tuple[Act, str, dict[str, Any]]]] = {
         "execution_id",
         {"lane_id": LANE, "lease_duration_ms": 30_000},
     ),
+    "dismiss_dead": (failed, "execution_id", REASON),
+    "start_operation": (unstarted, "operation_id", {"action": "hold"}),
+    "stop_operation": (begun, "operation_id", {}),
     "set_lane_state": (other, "lane_id", {"lane_state": "paused", **REASON}),
     "pause_lane": (other, "lane_id", REASON),
     "resume_lane": (other, "lane_id", REASON),
@@ -162,6 +237,7 @@ CALLS: Final[dict[str, tuple[Act, str, dict[str, Any]]]] = {
     "create_budget": (other, "budget_id", {}),
     "update_budget": (paid, "budget_id", {"hard_limits": {"a": 20}}),
     "reset_budget": (paid, "budget_id", {}),
+    "answer_budget_ask": (questioned, "budget_id", {"dimension": "a", "approve": False}),
     "create_quota_policy": (other, "quota_policy_id", {"max_concurrent": 2}),
     "update_quota_policy": (gated, "quota_policy_id", {"max_concurrent": 2}),
     "seed_waitpoint_hmac_secret": (other, "kid", {"secret_hex": "a1" * 32}),
@@ -173,11 +249,22 @@ CALLS: Final[dict[str, tuple[Act, str, dict[str, Any]]]] = {
     "set_flow_tags": (two_members, "flow_id", {"tags": {"a.b": "c"}}),
     "report_usage_admin": (paid, "budget_id", {"dimensions": ["a"], "deltas": [1]}),
     "read_waitpoint_token": (asked, "waitpoint_id", {}),
+    "create_schedule": (other, "schedule_id", {"timing": HOURLY, "start": start()}),
+    "update_schedule": (scheduled, "schedule_id", {"timing": Timing(every_ms=60_000)}),
+    "pause_schedule": (scheduled, "schedule_id", {}),
+    "resume_schedule": (unscheduled, "schedule_id", {}),
+    "delete_schedule": (scheduled, "schedule_id", {}),
+    "trigger_schedule": (scheduled, "schedule_id", {}),
+    "backfill_schedule": (overdue, "schedule_id", {"begin": 0, "end": 2**41, "again": True}),
+    "prune_schedules": (unclaimed, "namespace", {}),
+    "declare_schedules": (default, "namespace", {"schedules": [declared()], "origins": ["shop"]}),
     "create_consumer_group": (other, "group_id", {}),
     "delete_consumer_group": (grouped, "group_id", {}),
     "reconcile_budget_counters": (overdrawn, "budget_id", {}),
     "reconcile_quota_counters": (crowded, "quota_policy_id", {}),
     "reconcile_flow_counters": (miscounted, "flow_id", {}),
+    "reconcile_lines": (misnumbered, "serial_key", {}),
+    "release_line": (held_up, "serial_key", {}),
     "drain_sibling_cancel_group": (decided, "downstream_execution_id", {}),
     "reconcile_sibling_cancel_group": (forgotten, "downstream_execution_id", {}),
 }

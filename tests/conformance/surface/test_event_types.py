@@ -9,10 +9,12 @@ from typing import Any, Final
 import pytest
 
 from flowfabric.model.attempt import FailureClass
+from flowfabric.model.bulk import BulkOperation
 from flowfabric.model.code import pin_of
 from flowfabric.model.event import BudgetEventType, LeaseEventType, OperatorEventType
 from flowfabric.model.flow import FlowEventType
 from flowfabric.model.policy import ExecutionPolicy
+from flowfabric.model.schedule import Timing
 from flowfabric.model.state import BlockingReason, TerminalOutcome
 from flowfabric.model.suspension import Count, CountKind, OperatorOnly, SignalEffect
 from flowfabric.model.words import TimeoutBehavior
@@ -23,6 +25,7 @@ from tests.support.flows import arrows, node, submit
 from tests.support.gates import QUOTA, quota
 from tests.support.journal import entry, record
 from tests.support.lab import LANE, Lab, scenario
+from tests.support.schedules import SCHEDULE, declare, declared
 from tests.support.spoiling import busy, change
 from tests.support.waits import early, pending, suspended
 
@@ -45,6 +48,18 @@ async def operators_act_on_waiting_work(lab: Lab) -> None:
     await lab.engine.pause_lane(lane_id="other")
 
 
+async def operators_act_on_many(lab: Lab) -> None:
+    lost = await lab.started()
+    await lab.engine.fail(lost.handle, reason="x", failure_class=FailureClass.PERMANENT)
+    await lab.engine.dismiss_dead(execution_id=lost.execution_id)
+    for is_stopped in (True, False):
+        begun = await lab.engine.start_operation(action="hold")
+        assert isinstance(begun, BulkOperation)
+        if is_stopped:
+            await lab.engine.stop_operation(operation_id=begun.operation_id)
+        await lab.engine.tick()
+
+
 async def operators_move_and_fork_work(lab: Lab) -> None:
     begun = await lab.started()
     await record(lab, begun, entry(0, "a"))
@@ -52,6 +67,12 @@ async def operators_move_and_fork_work(lab: Lab) -> None:
     needs = {"required_capabilities": [pin_of("work", "2")]}
     pinned = await lab.create(policy={"routing_requirements": needs})
     await lab.engine.repin_execution(execution_id=pinned, expected="2", version="3")
+
+
+async def lines_are_released(lab: Lab) -> None:
+    failing = await lab.started(serial_key="acme", on_head_failure="hold")
+    await lab.engine.fail(failing.handle, reason="no", failure_class="permanent")
+    await lab.engine.release_line(serial_key="acme")
 
 
 async def operators_act_on_running_work(lab: Lab) -> None:
@@ -78,6 +99,13 @@ async def leases_lapse_and_are_taken_over(lab: Lab) -> None:
     await lab.engine.issue_reclaim_grant(execution_id=lost.execution_id, **who)
     taken: Any = await lab.engine.reclaim_execution(execution_id=lost.execution_id, **who)
     await lab.engine.complete(taken.handle)
+
+
+async def budgets_ask(lab: Lab) -> None:
+    await make_budget(lab, "asks", hard={"a": 1}, on_hard_limit="ask")
+    claimed = await lab.started()
+    await lab.engine.ask_budget(claimed.handle, budget_id="asks", amounts={"a": 2})
+    await lab.engine.answer_budget_ask(budget_id="asks", dimension="a", approve=False)
 
 
 async def limits_are_made_and_passed(lab: Lab) -> None:
@@ -156,6 +184,18 @@ async def groups_are_made_and_changed(lab: Lab) -> None:
     await lab.engine.delete_consumer_group(group_id="g")
 
 
+async def schedules_are_made_and_changed(lab: Lab) -> None:
+    await declare(lab, declared())
+    await lab.engine.update_schedule(schedule_id=SCHEDULE, timing=Timing(every_ms=60_000))
+    await lab.engine.pause_schedule(schedule_id=SCHEDULE)
+    await lab.after(60_000)
+    await lab.engine.resume_schedule(schedule_id=SCHEDULE)
+    await lab.engine.trigger_schedule(schedule_id=SCHEDULE)
+    await lab.engine.backfill_schedule(schedule_id=SCHEDULE, begin=lab.now - 60_000, end=lab.now)
+    await declare(lab)
+    await lab.engine.prune_schedules()
+
+
 async def workers_come_and_go(lab: Lab) -> None:
     for name in ("dead", "silent"):
         await lab.engine.register_worker(
@@ -177,12 +217,16 @@ OPERATORS: Final = (
     groups_are_made_and_changed,
     operators_act_on_waiting_work,
     operators_act_on_running_work,
+    operators_act_on_many,
     operators_move_and_fork_work,
+    lines_are_released,
     limits_are_made_and_passed,
     keys_are_seeded_and_rotated,
     waits_begin_and_end,
     flows_end_and_reopen,
     operators_repair,
+    schedules_are_made_and_changed,
+    budgets_ask,
 )
 LOGS: Final[dict[str, tuple[Any, str, tuple[Acts, ...]]]] = {
     "operator_events": (OperatorEventType, "event_type", OPERATORS),
@@ -196,7 +240,11 @@ LOGS: Final[dict[str, tuple[Any, str, tuple[Acts, ...]]]] = {
         "outcome",
         (executions_end_in_every_way, operators_act_on_waiting_work, flows_end_and_reopen),
     ),
-    "budget_events": (BudgetEventType, "event_type", (limits_are_made_and_passed,)),
+    "budget_events": (
+        BudgetEventType,
+        "event_type",
+        (limits_are_made_and_passed, budgets_ask),
+    ),
     "flow_events": (FlowEventType, "event_type", (flows_end_and_reopen,)),
     "worker_events": (WorkerEventType, "event_type", (workers_come_and_go,)),
     "signal_events": (SignalEffect, "effect", (waits_begin_and_end,)),

@@ -16,13 +16,14 @@ from tests.support.budgets import make_budget
 from tests.support.flows import arrows, submit
 from tests.support.gates import quota
 from tests.support.lab import LANE, TTL_MS, Lab, scenario
+from tests.support.schedules import schedule
 from tests.support.waits import Waiting, suspended
 
 LISTINGS = sorted(
     name for name, operation in OPERATIONS.items() if get_origin(operation.reply) is Page
 )
 # What is listed whole: each says at its request what bounds it.
-BOUNDED = {"list_flow_members", "list_waitpoint_hmac_kids"}
+BOUNDED = {"list_flow_members", "list_mailboxes", "list_waitpoint_hmac_kids"}
 MANY = 3
 
 
@@ -47,20 +48,28 @@ async def _furnish(lab: Lab) -> dict[str, dict[str, Any]]:
         lab.clock.advance(1)
         await suspended(lab, OperatorOnly(), created={"lane_id": "others"})
         await submit(lab, "a")
-        await make_budget(lab, f"budget-{number}")
+        await make_budget(lab, f"budget-{number}", {"a": 1}, on_hard_limit="ask")
+        await lab.engine.ask_budget(running.handle, budget_id=f"budget-{number}", amounts={"a": 2})
         await quota(lab, f"quota-{number}", cap=1)
         await lab.engine.create_consumer_group(group_id=f"group-{number}")
+        await schedule(lab, name=f"schedule-{number}")
         await lab.engine.register_worker(
             worker_id="w", worker_instance_id=f"w-{number}", lanes=(LANE,), liveness_ttl_ms=60_000
         )
         await lab.engine.create_waitpoint(
             running.handle, waitpoint_key=f"key-{number}", expires_in_ms=60_000
         )
+        await lab.engine.start_operation(action="release")
+        lost = await lab.started(lane_id="lost")
+        await lab.engine.fail(lost.handle, reason="x", failure_class="permanent")
         await lab.started(kind=f"kind-{number}", lane_id=f"lane-{number}")
+        await lab.create(lane_id="lines", serial_key="long")
+        await lab.create(lane_id="lines", serial_key=f"line-{number}")
     return {
         "list_attempts": {"execution_id": running.execution_id},
         "list_edges": {"flow_id": graph.flow_id},
         "list_expired_leases": {"as_of": lab.now + TTL_MS},
+        "list_line": {"serial_key": "long"},
         "list_pending_waitpoints": {"execution_id": running.execution_id},
         "list_suspensions": {"execution_id": waited.claimed.execution_id},
     }
@@ -155,6 +164,7 @@ async def test_a_page_is_bounded(lab: Lab, name: str, limit: Any) -> None:
     needed = {
         "execution_id": "{fp:0}:01890000-0000-7000-8000-000000000001",
         "flow_id": "01890000-0000-7000-8000-000000000003",
+        "serial_key": "any",
     }
     fields = OPERATIONS[name].request.__struct_fields__
     given = {key: value for key, value in needed.items() if key in fields and fields[0] == key}

@@ -34,6 +34,7 @@ from flowfabric.model.stream import NewFrame
 from flowfabric.model.suspension import Single
 from tests.support.fingerprints import Fingerprint, fingerprints
 from tests.support.lab import Lab, scenario
+from tests.support.schedules import HOURLY, start
 from tests.support.waits import suspended
 
 WORK = NewExecution(execution_kind="work")
@@ -67,10 +68,13 @@ STRANGE: tuple[Any, ...] = (
 # What makes up a call that could succeed, by the name of the argument. A call that would end,
 # wait or switch something that the others need is made about an execution that does not exist.
 USUAL: dict[str, Any] = {
+    "action": "release",
     "actor": "ada",
+    "approve": True,
     "amounts": {"tokens": 1},
     "arguments": b"[]",
     "before": "a",
+    "begin": 1,
     "budget_id": "budget",
     "children": (),
     "consumer": "c1",
@@ -81,6 +85,7 @@ USUAL: dict[str, Any] = {
     "dimension": "key",
     "dimensions": ("tokens",),
     "downstream_execution_id": UNKNOWN,
+    "end": 2,
     "edge_id": "01890000-0000-7000-8000-000000000002",
     "execution_id": UNKNOWN,
     "execution_ids": (UNKNOWN,),
@@ -108,23 +113,34 @@ USUAL: dict[str, Any] = {
     "limit": 1,
     "liveness_ttl_ms": 5_000,
     "logs": LogBatch(lines=(NewLine("x", 1),)),
+    "mailbox": "orders",
+    "mailboxes": ("orders",),
+    "message_id": "message",
     "names": ("priority",),
     "new_kid": "k9",
     "new_priority": 1,
     "new_secret_hex": "ab" * 32,
     "nodes": (),
+    "number": 0,
+    "origins": ("shop",),
+    "operation_id": "01890000-0000-7000-8000-000000000004",
     "part": "0193",
+    "payload": b"1",
     "phase": "attempt_timeout",
     "policy": None,
     "quota_policy_id": "quota",
     "reason": "waiting_for_budget",
     "requests": (),
+    "schedule_id": "unknown",
+    "schedules": (),
     "secret_hex": "ab" * 32,
     "signal_name": "approved",
     "signals": (),
     "soft_limits": (0,),
     "source": "operator_override",
+    "start": start(),
     "tags": {"a.b": "c"},
+    "timing": HOURLY,
     "wait_ms": 1,
     "upstream_execution_id": UNKNOWN,
     "usage": Usage(custom={"tokens": 1}),
@@ -135,6 +151,8 @@ USUAL: dict[str, Any] = {
     "waitpoint_key": "k",
     "worker_id": "w1",
     "worker_instance_id": "w1-1",
+    "serial_key": "s",
+    "undos": (NewExecution(execution_kind="a", payload_encoding="json", input_payload=b"{}"),),
 }
 ADMIN_LISTS = {"report_usage_admin": {"deltas": (1,)}}
 # A connection of the caller's, the schema, and the end of the engine: not for strange values.

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import random
+from collections.abc import Coroutine
 from typing import Any
 
 import pytest
@@ -21,10 +23,12 @@ from flowfabric.model.results import Claimed
 from flowfabric.model.state import PublicState
 from flowfabric.model.suspension import AlreadyMet, AnyOf, Single, Suspended, WaitpointState
 from flowfabric.model.watch import Watching
+from tests.property.budget import budget
 from tests.support.journal import entry, journal
 from tests.support.lab import TTL_MS, Lab, scenario
 
 HOUR_MS = 3_600_000
+RACES = budget("FF_WATCH_RACES", 20)
 
 
 async def watch(lab: Lab, watcher: Claimed, *others: Claimed, needs_all: bool = True) -> Watching:
@@ -135,12 +139,18 @@ async def test_many_watchers_are_told_of_one_end(lab: Lab) -> None:
 
 @scenario
 async def test_registering_against_the_end_loses_nothing(lab: Lab) -> None:
-    """Scenario 37: the end comes before, while, or after the watch is registered."""
-    for _ in range(20):
+    """7.1.37: the end comes before, while, or after the watch is registered."""
+    rng = random.Random(RACES)
+
+    async def later(call: Coroutine[Any, Any, Any]) -> Any:
+        for _ in range(rng.choice((0, 0, 1, 2, 5, 10, 20))):
+            await asyncio.sleep(0)
+        return await call
+
+    for _ in range(RACES):
         other, watcher = await lab.started(), await lab.started("w2")
-        found, _ = await asyncio.gather(
-            watch(lab, watcher, other), lab.engine.complete(other.handle)
-        )
+        calls = [watch(lab, watcher, other), lab.engine.complete(other.handle)]
+        found, *_ = await asyncio.gather(*map(later, [*calls, lab.direct.move_due()]))
         await lab.direct.move_due()
         if found.waitpoint_id is not None:
             (signals,) = (

@@ -17,6 +17,7 @@ from flowfabric import (
     Run,
     RunFailed,
     SyncContext,
+    WaitInfo,
     WaitTimeout,
 )
 from tests.sdk.journal.bench import journal, keys, worked
@@ -320,6 +321,46 @@ def test_calls_in_branches_wait_together_and_are_spawned_in_one_go(url: str) -> 
         assert len({each.recorded_at for each in spawned}) == 1
 
     worked(ff, main)
+
+
+def test_a_branch_that_waits_for_two_ends_frees_its_worker_after_the_first(url: str) -> None:
+    ff = Fabric(url)
+
+    @ff.task
+    async def ask(ctx: Context, place: str) -> str:
+        return await ctx.wait_for(place, str)
+
+    @ff.task
+    async def handle(ctx: Context) -> list[Any]:
+        async def pair() -> list[str]:
+            return list(await ctx.gather(*await ctx.spawn_many(ask, ["a", "b"])))
+
+        async def one() -> str:
+            return await ctx.call(ask, "c")
+
+        return list(await ctx.gather(pair(), one()))
+
+    async def main(ff: Fabric) -> None:
+        run, seen = await ff.submit(handle), set[str]()
+        for place, left in (("a", "abc"), ("b", "bc"), ("c", "c")):
+            waiting: dict[str, WaitInfo] = {}
+
+            async def waits_again(left: str = left, into: dict[str, WaitInfo] = waiting) -> bool:
+                into.clear()
+                into.update({key: wait for wait in await ff.waits() for key in _keys(wait)})
+                is_whole = into.keys() == {"__ended", *left}
+                return is_whole and into["__ended"].suspension_id not in seen
+
+            await until(waits_again)
+            seen.add(waiting["__ended"].suspension_id)
+            await ff.signal(waiting[place].execution_id, place, payload=place.upper())
+        assert await run.result() == [["A", "B"], "C"]
+
+    worked(ff, main, concurrency=1, warm=10)  # one that is not free ends no child
+
+
+def _keys(wait: WaitInfo) -> set[str]:
+    return {key for line in wait.lines for key in line.waitpoint_keys}
 
 
 def test_the_end_of_a_child_that_was_caught_stays_as_it_was(url: str) -> None:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,8 +15,9 @@ import pytest
 from flowfabric import Context, EntryState, Fabric, OutcomeUnknown, Run, SyncContext
 from flowfabric.api.backend import EngineBackend
 from flowfabric.model.journal import Checkpointed
+from flowfabric.stores.callers.receipts import receipts_sql
 from tests.sdk.journal.bench import journal, keys, worked
-from tests.sdk.workshop import until, within, working
+from tests.sdk.workshop import WAIT_S, until, within, working
 
 
 class Gate:
@@ -78,6 +82,59 @@ def test_no_effect_begins_before_what_it_depends_on_is_durable(url: str) -> None
             gate.is_open.set()
             await within(run.result())
             assert ran == ["a", "b"]
+
+    asyncio.run(story())
+
+
+def test_a_transaction_does_not_begin_before_other_branches_are_durable(
+    url: str, tmp_path: Path
+) -> None:
+    """A branch that ends while the connection is opened has a result that the function may see."""
+    ff, shop = Fabric(url), tmp_path / "shop.db"
+    may_end, opening, may_open = asyncio.Event(), threading.Event(), threading.Event()
+    closed, begun, gates = threading.Event(), list[bool](), list[Gate]()
+    with closing(sqlite3.connect(shop)) as connection:
+        connection.execute(receipts_sql("sqlite"))
+
+    class Watched(sqlite3.Connection):
+        def close(self) -> None:
+            closed.set()
+            super().close()
+
+    def pool() -> sqlite3.Connection:
+        opening.set()
+        assert may_open.wait(WAIT_S)
+        return sqlite3.connect(shop, factory=Watched)
+
+    @ff.step
+    async def note() -> str:
+        await may_end.wait()
+        return "noted"
+
+    def sell(connection: sqlite3.Connection) -> None:
+        begun.append(gates[0].is_open.is_set())
+
+    @ff.task
+    async def order(ctx: Context) -> None:
+        await ctx.gather(note(), ctx.transaction("sell", pool, sell))
+
+    async def story() -> None:
+        async with gated(ff) as gate:
+            gates.append(gate)
+            run = await ff.submit(order)
+            await asyncio.to_thread(opening.wait, WAIT_S)
+            gate.is_open.clear()
+            may_end.set()
+
+            async def is_held_up() -> bool:
+                return ("note",) in gate.asked
+
+            await until(is_held_up)
+            may_open.set()
+            await asyncio.to_thread(closed.wait, WAIT_S)  # of the first try
+            gate.is_open.set()
+            await within(run.result())
+            assert begun == [True]
 
     asyncio.run(story())
 

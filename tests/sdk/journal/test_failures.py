@@ -21,10 +21,11 @@ from flowfabric import (
     RunFailed,
     StepFailed,
     SyncContext,
+    current_step,
 )
 from flowfabric.limits import JOURNAL_ENTRIES_MAX
 from tests.sdk.journal.bench import attempts, journal, worked
-from tests.sdk.workshop import until
+from tests.sdk.workshop import until, within, working
 
 
 class Declined(Exception):
@@ -373,3 +374,53 @@ def test_step_retry_pause_frees_the_worker(url: str) -> None:
         assert info.current_lease is None
 
     worked(ff, main)
+
+
+def test_step_retry_pause_goes_on_after_a_restart_with_its_tries(
+    durable_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """7.1.24, its second half; here a long pause is one of more than half a second."""
+    monkeypatch.setattr("flowfabric.sdk.journal.calls._IN_PLACE_MS", 500)
+    tries, said = list[int](), list[int]()
+
+    def app() -> Fabric:
+        ff = Fabric(durable_url)
+
+        @ff.step(retries=1)
+        async def fetch() -> str:
+            tries.append(1)
+            said.append(current_step().attempt)
+            if len(tries) < 2:
+                raise Retry(after="1500ms")
+            raise Fatal("gone")
+
+        @ff.task
+        async def handle() -> str:
+            try:
+                return await fetch()
+            except StepFailed as error:
+                return error.category
+
+        return ff
+
+    async def first() -> tuple[str, int]:
+        async with app() as ff, working(ff):
+            run = await ff.submit(ff.tasks["handle"])
+
+            async def is_parked() -> bool:
+                return await run.state() is PublicState.DELAYED
+
+            await until(is_parked)
+            return run.id, (await run.info()).eligible_at
+
+    async def second(execution_id: str, eligible_at: int) -> None:
+        async with app() as ff, working(ff):
+            run = ff.run(execution_id)
+            assert await within(run.result()) == "Fatal"
+            assert said == [1, 2]
+            entry = (await journal(ff, run))[-1]
+            assert (entry.key, entry.state, entry.tries) == ("fetch", EntryState.FAILED, 2)
+            assert ((await run.info()).completed_at or 0) >= eligible_at
+            assert len(await attempts(ff, run)) == 1
+
+    asyncio.run(second(*asyncio.run(first())))

@@ -12,6 +12,7 @@ import asyncpg
 import pytest
 
 from flowfabric import Context, Fabric, PublicState, Run, RunFailed
+from flowfabric.errors import InvalidInput
 from flowfabric.model.state import BlockingReason
 from tests.sdk.journal.bench import attempts, journal, keys, worked
 from tests.sdk.workshop import until, working
@@ -99,6 +100,7 @@ def test_changes_that_need_nothing(url: str, before: Body, after: Body, ran: str
         (steps("a", "x", "b", "c"), "'x' stands where the recorded call 'b'"),
         (steps("a", "b2", "c"), "'b2' stands where the recorded call 'b'"),
         (steps("a", ("b", 1), "c"), "'b' is recorded with other arguments"),
+        (steps("a", ("b", 1), "c"), "; argument 2 was 0, is 1"),
     ],
 )
 def test_changes_that_are_held(url: str, after: Body, word: str) -> None:
@@ -277,6 +279,24 @@ def test_a_patch_applies_to_new_runs_and_not_to_those_that_were_further(url: str
     worked(ff, main)
 
 
+@pytest.mark.parametrize("name", ["", "a/b", "x" * 129])
+def test_a_name_of_a_change_that_is_none_is_refused(url: str, name: str) -> None:
+    ff = Fabric(url)
+
+    @ff.task
+    async def handle(ctx: Context) -> str:
+        try:
+            ctx.patched(name)
+        except InvalidInput as error:
+            return str(error.fields["field"])
+        return "taken"
+
+    async def main(ff: Fabric) -> None:
+        assert await (await ff.submit(handle)).result() == "patched"
+
+    worked(ff, main)
+
+
 def test_a_removed_call_says_so_where_it_looks_like_a_renamed_one(url: str) -> None:
     """7.1.25, its second half: removed right before the end of what is recorded."""
 
@@ -427,3 +447,29 @@ async def changed(url: str, statement: str) -> None:
         await server.execute(statement)
     finally:
         await server.close()
+
+
+@pytest.mark.parametrize(
+    ("secret", "value"), [(True, "s3cret"), (False, "x" * 2_000)], ids=["secret", "long"]
+)
+def test_arguments_that_are_secret_or_long_are_neither_kept_nor_shown(
+    url: str, secret: bool, value: str
+) -> None:
+    def body(word: str) -> Body:
+        async def called(ctx: Context) -> None:
+            await ctx.step.options(secret=secret)("b", made, word, 1)
+
+        return called
+
+    ff, handle, _ = versions(url, body(value), body("other"))
+
+    async def main(ff: Fabric) -> None:
+        run = await ff.submit(handle)
+        said = await held(run)
+        assert "'b' is recorded with other arguments" in said
+        assert value not in said
+        assert "other'" not in said
+        page = await (await ff.start()).read_journal(execution_id=run.id, values=True)
+        assert [each.arguments for each in page.entries] == [None]
+
+    worked(ff, main)

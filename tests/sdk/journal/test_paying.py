@@ -19,6 +19,7 @@ from flowfabric import (
     StepFailed,
     SyncContext,
 )
+from tests.property.budget import budget
 from tests.sdk.journal.bench import journal, keys, worked
 from tests.sdk.journal.test_once import lose_lease
 from tests.sdk.workshop import until
@@ -76,12 +77,13 @@ def test_a_step_is_charged_what_it_cost_and_once(url: str, is_sync: bool) -> Non
 
 def test_budget_with_a_step_killed_between_body_and_checkpoint(url: str) -> None:
     """7.1.21: killed again and again after the body: usage equals completed steps, no hold left."""
-    ff, ran, kills = Fabric(url), list[int](), 8
+    ff, ran, kills = Fabric(url), list[int](), budget("FF_PAYING_KILLS", 8)
+    each = kills // 2 + 1
 
     @ff.step(spend={"gpt": {"tokens": 100}, "other": {"tokens": 1}}, actual=lambda _: {"tokens": 7})
     async def ask(n: int) -> int:
         ran.append(n)
-        if len(ran) % (kills // 2 + 1):
+        if len(ran) % each:
             await lose_lease(ff)  # nothing that follows is recorded
         return n
 
@@ -90,11 +92,11 @@ def test_budget_with_a_step_killed_between_body_and_checkpoint(url: str) -> None
         return [await ask(1), await ask(2)]
 
     async def main(ff: Fabric) -> None:
-        for budget in ("gpt", "other"):
-            await ff.create_budget(budget, hard={"tokens": 120})
+        for name in ("gpt", "other"):
+            await ff.create_budget(name, hard={"tokens": 120})
         run = await ff.submit(agent)
         assert await run.result() == [1, 2]
-        assert ran == [1] * 5 + [2] * 5
+        assert ran == [1] * each + [2] * each
         assert await used(ff) == (14, 0)
         assert await used(ff, "other") == (14, 0)
 

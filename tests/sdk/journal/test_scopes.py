@@ -166,6 +166,26 @@ def test_a_second_thread_of_a_sync_handler_is_refused(url: str) -> None:
     worked(ff, main)
 
 
+def test_the_context_of_another_run_is_refused(url: str) -> None:
+    """7.2: a handler that kept its context somewhere lends it to no other."""
+    ff, kept, ran = Fabric(url), list[Context](), list[int]()
+
+    @ff.task
+    async def handle(ctx: Context) -> str:
+        kept.append(ctx)
+        try:
+            await kept[0].step("work", lambda: ran.append(1))
+        except FlowFabricError as error:
+            return type(error).__name__
+        return "ran"
+
+    async def main(ff: Fabric) -> None:
+        found = [await (await ff.submit(handle)).result() for _ in range(2)]
+        assert (found, ran) == (["ran", "OutsideScope"], [1])
+
+    worked(ff, main)
+
+
 def test_a_step_inside_of_a_step_is_refused(url: str) -> None:
     ff = Fabric(url)
 

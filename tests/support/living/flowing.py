@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 from unittest.mock import patch
 
-from flowfabric.api.executions import NewExecution
+from flowfabric.api.executions import NewExecution, NewHook
 from flowfabric.api.flows import FlowEdge, FlowNode
 from flowfabric.model.attempt import FailureClass
 from flowfabric.model.flow import (
@@ -22,6 +22,7 @@ from flowfabric.model.flow_results import FlowDuplicate, FlowSubmitted
 from flowfabric.model.handle import HandleKind
 from flowfabric.model.results import Claimed
 from flowfabric.model.state import PublicState
+from flowfabric.model.successor import Origin, Role
 from flowfabric.stores.tables import FLOW_TASKS
 from tests.support.flows import pump
 from tests.support.lab import Lab
@@ -322,6 +323,28 @@ class EndedFlow(Flow):
         await self.succeed(lab, "a", "b")
         assert await self.states(lab, failed) == {"a": "completed", "b": "completed"}
         assert await self.flow_state(lab, failed) is FlowState.COMPLETED
+
+
+class HookedFlow(Flow):
+    """A flow with hooks in its second life: both ends create what follows them, and it runs."""
+
+    async def begin(self, lab: Lab) -> Notes:
+        hook = NewHook(execution_kind="told", lane_id=self.lane)
+        notes = await self.submit(lab, [self.node("a")], {}, on_failure=hook, on_success=hook)
+        await self.fail(lab, "a")
+        await lab.engine.replay_execution(execution_id=notes["ids"]["a"])
+        return notes
+
+    async def go_on(self, lab: Lab, notes: Notes) -> None:
+        await self.succeed(lab, "a")
+        assert await self.flow_state(lab, notes) is FlowState.COMPLETED
+        origins = set()
+        for _ in range(2):
+            claimed = await self.run(lab, "told")
+            origins.add((await lab.describe(claimed.execution_id)).origin)
+            await lab.engine.complete(claimed.handle)
+        lives = [(Role.ON_FAILURE, 0), (Role.ON_SUCCESS, 1)]
+        assert origins == {Origin(role, life, flow_id=notes["flow"]) for role, life in lives}
 
 
 def narrow_cascades() -> Any:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from flowfabric.api.leases import Renew
 from flowfabric.api.waits import Fresh, SuspendRequest
 from flowfabric.model.attempt import AttemptType
 from flowfabric.model.journal import EntryKind, EntryState
 from flowfabric.model.suspension import ReasonCode, ResumeCause, SignalEffect, Single, Suspended
-from tests.support.journal import entry, failed
+from tests.support.journal import entry, failed, published
 from tests.support.lab import Lab
 from tests.support.living.kind import HOUR_MS, Living, Notes, handle, noted
 from tests.support.living.suspended import Wait
@@ -80,6 +81,42 @@ class LaterChapter(Living):
             page = await engine.read_journal(execution_id=notes["id"], chapter_index=chapter)
             assert len(page.entries) == number
         await self.finish(lab, notes["id"])
+
+
+class Publishing(Living):
+    """A run that has published something: its owner publishes something else."""
+
+    async def begin(self, lab: Lab) -> Notes:
+        claimed = await self.start(lab)
+        entries = (entry(0, "a"), published(1, b'{"done":1}'))
+        await lab.engine.checkpoint(claimed.handle, entries=entries)
+        return {"id": claimed.execution_id, "handle": noted(claimed)}
+
+    async def go_on(self, lab: Lab, notes: Notes) -> None:
+        owner = handle(lab, notes["handle"])
+        found = await lab.engine.read_published(execution_id=notes["id"])
+        assert found is not None
+        assert found.value == b'{"done":1}'
+        await lab.engine.complete(owner, entries=(published(1, b"2"),))
+        found = await lab.engine.read_published(execution_id=notes["id"])
+        assert found is not None
+        assert found.value == b"2"
+
+
+class LongStep(Living):
+    """A run whose step has outlasted a renewal, which told of it: another renewal tells more."""
+
+    async def begin(self, lab: Lab) -> Notes:
+        claimed = await self.start(lab)
+        await lab.engine.call(Renew(handle=claimed.handle, next_key="charge", next_key_ms=5_000))
+        return {"id": claimed.execution_id, "handle": noted(claimed)}
+
+    async def go_on(self, lab: Lab, notes: Notes) -> None:
+        engine, owner = lab.engine, handle(lab, notes["handle"])
+        assert (await engine.explain(execution_id=notes["id"])).step == "charge"
+        await engine.call(Renew(handle=owner, next_key="mail"))
+        assert (await engine.explain(execution_id=notes["id"])).step == "mail"
+        await engine.complete(owner, entries=(entry(0, "mail"),))
 
 
 class ForkedRun(Living):

@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any, Final
 
 from flowfabric.api.budgets import Usage
+from flowfabric.api.waits import SuspendRequest, UsePending
 from flowfabric.model.budget import AlreadyApplied, BudgetStatus, HardBreach, Ok, SoftBreach
 from flowfabric.model.quota import Admitted, AlreadyAdmitted, ConcurrencyExceeded
 from flowfabric.model.state import BlockingReason, PublicState
+from flowfabric.model.suspension import Single
 from tests.support.lab import Lab
 from tests.support.living.kind import HOUR_MS, SHORT_MS, Living, Notes, ended, handle, noted
 
@@ -126,6 +128,50 @@ class Reserved(Limited):
         assert (status.usage, status.held) == ({"tokens": 30}, {})
         await lab.engine.release_budget(budget_id=budget_id, execution_id=notes["id"])
         assert (await self.status(lab, budget_id)).usage == {"tokens": 0}
+
+
+class Asking(Limited):
+    """A budget that asks: one execution waits for the answer, another holds an allowance."""
+
+    async def begin(self, lab: Lab) -> Notes:
+        budget_id = await self.make_budget(lab, "asks", hard=10, on_hard_limit="ask")
+        await self.report(lab, budget_id, 10)
+        allowed, asking = await self.start(lab), await self.start(lab)
+        amounts = {"tokens": 3}
+        await lab.engine.ask_budget(allowed.handle, budget_id=budget_id, amounts=amounts)
+        await lab.engine.answer_budget_ask(
+            budget_id=budget_id, dimension="tokens", approve=True, once=True, actor="ada"
+        )
+        await lab.direct.move_due()
+        await lab.engine.reserve_budget(
+            allowed.handle, budget_id=budget_id, amounts=amounts, hold_id="h1", ttl_ms=HOUR_MS
+        )
+        asked = await lab.engine.ask_budget(asking.handle, budget_id=budget_id, amounts=amounts)
+        key = asked.waitpoint_key
+        request = SuspendRequest(
+            resume_condition=Single(key), waitpoints=(UsePending(asked.waitpoint_id, key),)
+        )
+        await lab.engine.suspend(asking.handle, request)
+        return {"budget": budget_id, "allowed": noted(allowed), "asking": asking.execution_id}
+
+    async def go_on(self, lab: Lab, notes: Notes) -> None:
+        budget_id = notes["budget"]
+        page = await lab.engine.list_budget_asks(budget_id=budget_id)
+        (ask,) = page.items
+        assert (ask.number, ask.spenders, ask.usage, ask.wanted) == (2, 1, 13, 3)
+        owner = handle(lab, notes["allowed"])
+        settled = await lab.engine.settle_budget(
+            owner, budget_id=budget_id, hold_id="h1", amounts={"tokens": 3}
+        )
+        assert settled == Ok()
+        await lab.engine.complete(owner)
+        await lab.engine.answer_budget_ask(
+            budget_id=budget_id, dimension="tokens", approve=True, raise_by=6, actor="ada"
+        )
+        await lab.engine.tick()
+        await self.finish(lab, notes["asking"])
+        status = await self.status(lab, budget_id)
+        assert (status.usage, status.allowed) == ({"tokens": 13}, {"tokens": 3})
 
 
 class Scoped(Limited):

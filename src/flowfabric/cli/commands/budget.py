@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from flowfabric.api.backend import EngineBackend
 from flowfabric.cli import values
+from flowfabric.cli.asking import add_asking
 from flowfabric.cli.call import Call
 from flowfabric.cli.exits import Exit, usage
 from flowfabric.cli.grammar import FfParser, add_action, add_actions, words_of
@@ -68,6 +69,7 @@ def add_arguments(parser: FfParser) -> None:
         help="the new limit, or +N for so much more",
     )
     _add_name(add_action(actions, "reset", reset, "count from zero again"))
+    add_asking(actions)
 
 
 def _add_policy(parser: FfParser) -> None:
@@ -258,7 +260,15 @@ def _facts(status: BudgetStatus, policy: BudgetPolicy, now: int) -> list[tuple[s
         ("was reset", both(status.last_reset_at, now)),
         ("breaches", f"{status.breach_count} hard, {status.soft_breach_count} soft"),
         ("last", last),
+        ("allowed", _allowed(status)),
     ]
+
+
+def _allowed(status: BudgetStatus) -> str:
+    """Allowances that people gave in this period, beyond the limits."""
+    hard = [f"{name} {amount} beyond hard" for name, amount in sorted(status.allowed.items())]
+    soft = [f"{name} {amount} beyond soft" for name, amount in sorted(status.soft_allowed.items())]
+    return ", ".join((*hard, *soft))
 
 
 def gauges_of(status: BudgetStatus) -> dict[str, Gauge]:

@@ -30,5 +30,9 @@ async def cancel(call: Call) -> Exit:
             execution_id=execution_id, reason=reason, source="operator_override"
         )
 
-    verb = Verb("cancel", "cancelled", UNFINISHED, change, refused=Exit.FAILED)
+    verb = Verb(
+        *("cancel", "cancelled", UNFINISHED, change),
+        refused=Exit.FAILED,
+        operation={"action": "cancel", "reason": reason},
+    )
     return await operate(call, verb, lambda _: "cancelled")

@@ -6,9 +6,8 @@ import asyncio
 import pdb
 import sys
 from types import FrameType, TracebackType
+from typing import Any
 
-from flowfabric import limits
-from flowfabric.api.backend import EngineBackend
 from flowfabric.cli.call import Call
 from flowfabric.cli.commands.worker import load
 from flowfabric.cli.exits import Exit, usage
@@ -16,11 +15,13 @@ from flowfabric.cli.grammar import FfParser, add_id
 from flowfabric.cli.references import named
 from flowfabric.cli.show.plain import plain
 from flowfabric.cli.show.terminal import clean
-from flowfabric.model.suspension import ResumeInfo
+from flowfabric.sdk.fabric import Fabric, answered_by
+from flowfabric.sdk.task import Task
+from flowfabric.testing.debugging import Pause, Stop, is_of_handler
 from flowfabric.testing.debugging import debug as debugged
-from flowfabric.testing.debugging import is_of_handler
 from flowfabric.testing.history import History, history_of
 from flowfabric.testing.loop import run
+from flowfabric.testing.tape import Nowhere
 
 
 def add_arguments(parser: FfParser) -> None:
@@ -38,21 +39,13 @@ def add_arguments(parser: FfParser) -> None:
 def debug(call: Call) -> Exit:
     """Nothing is run, sent or stored: it stops at the first call without an answer."""
     fabric = load(call.arguments.app)
-    history, outcomes = asyncio.run(_read(call))
+    history = asyncio.run(_read(call))
     task = fabric.tasks.get(history.kind)
     if task is None:
         known = ", ".join(sorted(fabric.tasks)) or "none"
         raise usage(f"there is no task {history.kind!r} in the app", advice=f"there are: {known}")
     pauses = sys.stdin.isatty() and not call.terminal.as_json
-    stop = run(
-        debugged(
-            task,
-            history,
-            outcomes=outcomes,
-            until=call.arguments.until,
-            pause=_pause if pauses else None,
-        )
-    )
+    stop = run(_debugged(fabric, task, history, call.arguments.until, _pause if pauses else None))
     if call.terminal.as_json:
         call.terminal.document(plain(stop))
     else:
@@ -61,25 +54,17 @@ def debug(call: Call) -> Exit:
     return Exit.OK if stop.fits else Exit.FAILED
 
 
-async def _read(call: Call) -> tuple[History, dict[str, ResumeInfo]]:
+async def _debugged(
+    fabric: Fabric, task: Task[..., Any], history: History, until: str | None, pause: Pause | None
+) -> Stop:
+    with answered_by(fabric, Nowhere()):
+        return await debugged(task, history, until=until, pause=pause)
+
+
+async def _read(call: Call) -> History:
     async with call.engine() as engine:
         snapshot = await named(call, engine)
-        history = await history_of(engine, snapshot.execution_id)
-        return history, await _outcomes(engine, snapshot.execution_id)
-
-
-async def _outcomes(engine: EngineBackend, execution_id: str) -> dict[str, ResumeInfo]:
-    """How its waits ended."""
-    found: dict[str, ResumeInfo] = {}
-    after: int | None = None
-    while True:
-        page = await engine.read_journal(
-            execution_id=execution_id, after=after, limit=limits.PAGE_MAX, values=True
-        )
-        found.update(page.outcomes)
-        if not page.has_more:
-            return found
-        after = page.entries[-1].position
+        return await history_of(engine, snapshot.execution_id)
 
 
 def _pause(text: str) -> None:

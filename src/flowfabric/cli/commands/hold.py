@@ -26,4 +26,6 @@ async def hold(call: Call) -> Exit:
     async def change(engine: EngineBackend, execution_id: str) -> Any:
         return await engine.hold_execution(execution_id=execution_id, reason=call.arguments.reason)
 
-    return await operate(call, Verb("hold", "held", NOT_BEGUN, change), lambda _: "held")
+    operation = {"action": "hold", "reason": call.arguments.reason}
+    verb = Verb("hold", "held", NOT_BEGUN, change, operation=operation)
+    return await operate(call, verb, lambda _: "held")

@@ -173,6 +173,7 @@ def _document(entry: JournalEntry) -> dict[str, Any]:
         "value": None if entry.value is None else entry.value.decode(errors="replace"),
         "category": None if error is None else error.category,
         "reason": None if error is None else error.reason,
+        "arguments": None if entry.arguments is None else entry.arguments.decode(errors="replace"),
         "next_key": entry.next_key,
         "version": None if entry.code is None else entry.code.version,
     }

@@ -38,7 +38,10 @@ async def priority(call: Call) -> Exit:
     async def change(engine: EngineBackend, execution_id: str) -> Any:
         return await engine.change_priority(execution_id=execution_id, new_priority=new_priority)
 
-    verb = Verb("change the priority of", f"now of priority {new_priority}", NOT_BEGUN, change)
+    verb = Verb(
+        *("change the priority of", f"now of priority {new_priority}", NOT_BEGUN, change),
+        operation={"action": "priority", "new_priority": new_priority},
+    )
     return await operate(
         call, verb, lambda reply: f"priority {reply.old_priority} → {reply.new_priority}"
     )

@@ -41,7 +41,14 @@ async def release(call: Call) -> Exit:
 
     reason = call.arguments.reason
     is_meant = _is_held if reason == "mismatch" else None
-    verb = Verb("release", "released", _REASONS[reason], change, is_meant=is_meant)
+    operation = {"action": "release"}
+    if is_meant is not None:
+        operation["blocking_reason"] = BlockingReason.PAUSED_BY_POLICY
+    verb = Verb(
+        *("release", "released", _REASONS[reason], change),
+        is_meant=is_meant,
+        operation=operation,
+    )
     return await operate(call, verb, lambda reply: f"released, {reply.public_state.value}")
 
 

@@ -14,12 +14,13 @@ from flowfabric.cli.commands.worker import load
 from flowfabric.cli.exits import Exit, not_found, usage
 from flowfabric.cli.grammar import FfParser
 from flowfabric.cli.show.terminal import clean
-from flowfabric.sdk.fabric import Fabric
+from flowfabric.sdk.fabric import Fabric, answered_by
 from flowfabric.testing import replay as replaying
 from flowfabric.testing.errors import ReplayMismatch
 from flowfabric.testing.histories import files_in, read_history
 from flowfabric.testing.history import DamagedHistory, History, history_of
 from flowfabric.testing.loop import run
+from flowfabric.testing.tape import Nowhere
 
 _SAMPLE: Final = 200
 Found = tuple[str, History | DamagedHistory]  # with its name
@@ -88,6 +89,11 @@ async def _live(call: Call) -> list[History]:
 
 
 async def _checked(call: Call, fabric: Fabric, found: list[Found]) -> Exit:
+    with answered_by(fabric, Nowhere()):
+        return await _compared(call, fabric, found)
+
+
+async def _compared(call: Call, fabric: Fabric, found: list[Found]) -> Exit:
     code = Exit.OK
     for name, history in found:
         said, problem = Exit.OK, None

@@ -42,4 +42,7 @@ async def retry(call: Call) -> Exit:
     def words(reply: Any) -> str:
         return f"{reply.public_state.value.replace('_', ' ')} again (replay {reply.replay_count})"
 
-    return await operate(call, Verb("retry", "to be run again", LOST, change), words)
+    given = call.arguments
+    told = {"reason": given.reason, "cascade": given.cascade, "fresh": given.fresh}
+    verb = Verb(*("retry", "to be run again", LOST, change), operation={"action": "retry", **told})
+    return await operate(call, verb, words)

@@ -12,7 +12,7 @@ from flowfabric.cli.call import Call
 from flowfabric.cli.exits import Exit
 from flowfabric.cli.grammar import FfParser, add_id
 from flowfabric.cli.references import named
-from flowfabric.cli.show.executions import bounds_of, headline
+from flowfabric.cli.show.executions import bounds_of, headline, origin_of, successors_of
 from flowfabric.cli.show.plain import decoded, plain, preview
 from flowfabric.cli.show.terminal import Column, clean, harmless, shorten
 from flowfabric.cli.show.times import both, relative, span
@@ -49,12 +49,16 @@ async def show(call: Call) -> Exit:
         )
         context = await engine.read_execution_context(execution_id=execution_id)
         result = await engine.get_execution_result(execution_id=execution_id)
+        shown = await engine.read_published(execution_id=execution_id)
+        boxes = await engine.list_mailboxes(execution_id=execution_id)
         wait = (await engine.describe_waits(execution_ids=[execution_id])).get(execution_id)
         now = await engine.server_time_ms()
     if call.terminal.as_json:
         document = plain(snapshot) | {"attempts": plain(attempts)}
         document["payload"] = decoded(context.input_payload)
         document["result"] = None if result is None else decoded(result)
+        document["published"] = None if shown is None else decoded(shown.value)
+        document["mailboxes"] = plain(boxes)
         document["wait"] = plain(wait)
         call.terminal.document(document)
         return Exit.OK
@@ -62,6 +66,11 @@ async def show(call: Call) -> Exit:
     state = terminal.state(snapshot.public_state.value)
     terminal.line(f"{terminal.paint(snapshot.execution_id, 'bold')}  {state}")
     data = [("input", preview(context.input_payload))]
+    if shown is not None:
+        data.append(("published", preview(shown.value)))
+    if boxes:
+        told = (f"{each.mailbox} {each.unread} unread, {each.received} received" for each in boxes)
+        data.append(("mailboxes", "; ".join(told)))
     if snapshot.public_state is PublicState.COMPLETED:
         data.append(("result", preview(result)))
     short = [(name, shorten(clean(text), _PREVIEW_CHARACTERS)) for name, text in data]
@@ -85,6 +94,8 @@ def _facts(snapshot: ExecutionSnapshot, wait: WaitInfo | None, now: int) -> list
         ("namespace", snapshot.namespace),
         ("needs", ", ".join(snapshot.required_capabilities)),
         ("limits", ", ".join(bounds_of(snapshot.bounds))),
+        ("serial key", snapshot.serial_key or ""),
+        ("unique key", snapshot.unique_key or ""),
         ("tags", ", ".join(f"{key}={value}" for key, value in snapshot.tags.items())),
         ("created", both(snapshot.created_at, now)),
         ("forked from", snapshot.forked_from or ""),
@@ -102,6 +113,8 @@ def _facts(snapshot: ExecutionSnapshot, wait: WaitInfo | None, now: int) -> list
         ("at most until", both(snapshot.blocked_until, now) + (f": {over}" if over else "")),
         ("category", snapshot.failure_category or ""),
         ("reason", headline(why_ended)),
+        ("follows", origin_of(snapshot.origin)),
+        *(("then", each) for each in successors_of(snapshot.successors)),
     )
     return [(name, clean(value)) for name, value in pairs if value]
 

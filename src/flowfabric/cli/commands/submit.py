@@ -6,18 +6,20 @@ import json
 from argparse import Namespace
 from typing import Any
 
+from flowfabric.api.executions import NewUnique
 from flowfabric.cli import values
 from flowfabric.cli.advice import kinds
 from flowfabric.cli.call import Call
 from flowfabric.cli.exits import CommandFailed, Exit, usage
-from flowfabric.cli.grammar import FfParser, add_list
+from flowfabric.cli.grammar import FfParser, add_list, words_of
 from flowfabric.cli.show.executions import show_result
 from flowfabric.cli.show.plain import plain
 from flowfabric.cli.show.terminal import clean
 from flowfabric.cli.watching import watch
 from flowfabric.errors import WaitTimeout
-from flowfabric.model.policy import ExecutionPolicy, RetryPolicy, RoutingRequirements
-from flowfabric.model.results import Duplicate
+from flowfabric.model.policy import ExecutionPolicy, RetryPolicy, RoutingRequirements, TimeoutPolicy
+from flowfabric.model.results import Debounced, Duplicate, Existing
+from flowfabric.model.words import HeadFailure, OnConflict, UniqueWhile
 
 
 def add_arguments(parser: FfParser) -> None:
@@ -52,14 +54,58 @@ def add_arguments(parser: FfParser) -> None:
     parser.add_argument(
         "--concurrency-key", metavar="KEY", help="the quota's limits hold for each key by itself"
     )
+    _add_keys(parser)
     parser.add_argument(
         "--retries", type=values.number, metavar="N", help="tries after the first fails"
+    )
+    parser.add_argument(
+        "--start-within", type=values.duration_ms, metavar="TIME", help="else it expires"
     )
     parser.add_argument("--wait", action="store_true", help="wait for the result and print it")
     parser.add_argument(
         "--timeout", type=values.duration_ms, metavar="TIME", help="longest wait (with --wait)"
     )
     parser.set_defaults(handler=submit)
+
+
+def _add_keys(parser: FfParser) -> None:
+    """Order among others, and uniqueness."""
+    parser.add_argument(
+        "--serial", metavar="KEY", help="those of one key run one at a time, in their order"
+    )
+    parser.add_argument(
+        "--on-head-failure",
+        choices=words_of(HeadFailure),
+        default=HeadFailure.NEXT.value,
+        help="with --serial: what its failure means to those behind it",
+    )
+    parser.add_argument(
+        "--unique", metavar="KEY", help="one live execution of the kind for each key"
+    )
+    parser.add_argument(
+        "--while",
+        dest="unique_while",
+        choices=words_of(UniqueWhile),
+        help="with --unique: how long an execution has the key (default: unfinished)",
+    )
+    parser.add_argument(
+        "--on-conflict",
+        choices=words_of(OnConflict),
+        default=OnConflict.EXISTING.value,
+        help="with --unique: what becomes of this one while another has the key",
+    )
+    parser.add_argument(
+        "--debounce",
+        type=values.duration_ms,
+        metavar="TIME",
+        help="with --unique: start so long after the last submit",
+    )
+    parser.add_argument(
+        "--debounce-max",
+        type=values.duration_ms,
+        metavar="TIME",
+        help="at the latest so long after the first",
+    )
 
 
 async def submit(call: Call) -> Exit:
@@ -88,6 +134,9 @@ async def submit(call: Call) -> Exit:
             budget_ids=tuple(arguments.budget),
             quota_policy_id=arguments.quota,
             concurrency_key=arguments.concurrency_key,
+            serial_key=arguments.serial,
+            on_head_failure=arguments.on_head_failure,
+            unique=_unique(arguments),
             policy=_policy(arguments),
             delay_ms=arguments.delay,
             delay_until=arguments.start_at,
@@ -126,10 +175,27 @@ def _payload(arguments: Namespace) -> bytes:
     return json.dumps(named, ensure_ascii=False, separators=(",", ":")).encode()
 
 
+def _unique(arguments: Namespace) -> NewUnique | None:
+    if arguments.unique is None:
+        for name in ("unique_while", "debounce", "debounce_max"):
+            if getattr(arguments, name) is not None:
+                option = name.removeprefix("unique_").replace("_", "-")
+                raise usage(f"--{option} needs --unique", advice="give --unique KEY")
+        return None
+    return NewUnique(
+        key=arguments.unique,
+        while_=arguments.unique_while,
+        on_conflict=arguments.on_conflict,
+        debounce_ms=arguments.debounce,
+        debounce_max_ms=arguments.debounce_max,
+    )
+
+
 def _policy(arguments: Namespace) -> ExecutionPolicy:
     retries = arguments.retries
     return ExecutionPolicy(
         retry_policy=None if not retries else RetryPolicy(max_retries=retries),
+        timeout_policy=TimeoutPolicy(start_within_ms=arguments.start_within),
         routing_requirements=RoutingRequirements(required_capabilities=tuple(arguments.needs)),
     )
 
@@ -140,6 +206,10 @@ def _answer(call: Call, reply: Any) -> Exit:
         call.terminal.document(plain(reply) | {"duplicate": duplicate})
         return Exit.OK
     call.terminal.line(reply.execution_id)
+    if isinstance(reply, Existing):
+        call.terminal.note("this execution has the unique key: it stands for the submit")
+    elif isinstance(reply, Debounced):
+        call.terminal.note("this execution has not started: it got these arguments")
     if duplicate:
         call.terminal.note("this key was used before: the execution it made is shown")
     return Exit.OK

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from flowfabric.cli.call import Call
 from flowfabric.cli.exits import CommandFailed, Exit, usage
 from flowfabric.cli.show.plain import decoded, preview
@@ -10,6 +12,7 @@ from flowfabric.cli.show.times import relative
 from flowfabric.model.bounds import Bounds
 from flowfabric.model.results import ExecutionSnapshot
 from flowfabric.model.state import TERMINAL_STATES, PublicState
+from flowfabric.model.successor import Origin, Role, SuccessorInfo
 
 
 def note(snapshot: ExecutionSnapshot, now: int) -> str:
@@ -42,6 +45,27 @@ def bounds_of(bounds: Bounds) -> list[str]:
     if bounds.concurrency_key is not None:
         parts.append(f"key {bounds.concurrency_key}")
     return parts
+
+
+def origin_of(origin: Origin | None) -> str:
+    """The end that an execution follows, in words."""
+    if origin is None:
+        return ""
+    ended = origin.execution_id or f"flow {origin.flow_id}"
+    again = f", its end number {origin.life + 1}" if origin.life else ""
+    return f"{origin.role.value} of {ended}{again}"
+
+
+def successors_of(successors: Iterable[SuccessorInfo]) -> list[str]:
+    """What follows the end of an execution, in words."""
+    return [f"{each.role.value}: {_successor(each)}" for each in successors]
+
+
+def _successor(told: SuccessorInfo) -> str:
+    if told.role is not Role.UNDO:
+        return f"{told.execution_kind} {told.execution_id or 'when it ends'}"
+    many = f"{told.count} call{'s' * (told.count != 1)}"
+    return f"{many}, flow {told.flow_id}" if told.flow_id else f"{many} unless it succeeds"
 
 
 def show_result(

@@ -12,7 +12,7 @@ from flowfabric.api.backend import EngineBackend
 from flowfabric.cli.call import Call
 from flowfabric.cli.exits import not_found
 from flowfabric.cli.show.dag import draw, folded, ordered
-from flowfabric.cli.show.executions import headline
+from flowfabric.cli.show.executions import headline, successors_of
 from flowfabric.cli.show.terminal import clean, shorten
 from flowfabric.cli.show.times import both
 from flowfabric.model.flow import AllDone, AnySucceeded, FlowState, Quorum
@@ -147,6 +147,7 @@ def _facts(seen: Look) -> list[tuple[str, str]]:
         ("cancelled", cancel),
         ("outcome", "its joins did without what was lost" if did_without else ""),
         ("tags", ", ".join(f"{key}={value}" for key, value in flow.tags.items())),
+        *(("then", each) for each in successors_of(flow.successors)),
     )
     return [(name, value) for name, value in pairs if value]
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from flowfabric.api.admin import DoctorReport, Problem
 from flowfabric.api.groups import ListConsumerGroups
+from flowfabric.engine.audit import lines
 from flowfabric.engine.audit.flows import audit_flows, strays
 from flowfabric.engine.audit.limits import audit_limits, unattached
 from flowfabric.engine.audit.loops import audit_loops, dead_loops, overdue_rows
@@ -53,7 +54,7 @@ class _Examination:
 
     async def report(self) -> DoctorReport:
         """Every check in order; findings are reported in that order."""
-        every_row = (self._limits, self._flows, self._executions, self._values)
+        every_row = (self._limits, self._flows, self._lines, self._executions, self._values)
         checks: tuple[Callable[[], Awaitable[Iterable[Problem]]], ...] = (
             self._migrations,
             self._schema,
@@ -104,6 +105,10 @@ class _Examination:
 
     async def _flows(self) -> list[Problem]:
         return await self._lasting("flows", audit_flows)
+
+    async def _lines(self) -> list[Problem]:
+        keys = await self._lasting("lines", lines.audit_keys)
+        return [*keys, *await self._lasting("lines", lines.audit_lines)]
 
     async def _executions(self) -> list[Problem]:
         looked, found = await self._engine.read(_rows)
@@ -196,6 +201,8 @@ async def _rows(reader: Reader) -> tuple[int, list[Problem]]:
         known = [row for row in rows if isinstance(row, Execution)]
         lost = await strays(reader, known)
         problems += [Problem("flows", subject, what) for subject, what in lost]
+        behind = await lines.strays(reader, known)
+        problems += [Problem("lines", subject, what) for subject, what in behind]
         missing = await unattached(reader, known)
         problems += [Problem("limits", wrong.subject, told(wrong)) for _, wrong in missing]
         if len(rows) < PAGE_MAX or not known:

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from flowfabric.engine.loop_status import LoopStatus
 from flowfabric.engine.unit.due import named
+from flowfabric.errors import InvalidSchedule
 from flowfabric.limits import PAGE_MAX
 from flowfabric.stores.base import Reader
 from flowfabric.stores.indexes import due_search
-from flowfabric.stores.tables import TIMED_TABLES
+from flowfabric.stores.tables import SCHEDULES, TIMED_TABLES
 
 
 def audit_loops(loops: LoopStatus) -> list[tuple[str, str]]:
@@ -25,6 +26,8 @@ def audit_loops(loops: LoopStatus) -> list[tuple[str, str]]:
                 (duty.name, f"failed {times}, last with {duty.last_error}: see the log")
             )
     for each in loops.set_aside:
+        if each.thing[0] == SCHEDULES.name and each.error == InvalidSchedule.__name__:
+            continue  # others may understand it: it is named when it is overdue
         detail = f"set aside after {each.tries} tries, {each.error}: {each.detail}"
         problems.append((named(each.thing), detail))
     return problems

@@ -305,6 +305,8 @@ def _status(row: BudgetRow, usage: Sequence[UsageRow]) -> BudgetStatus:
         next_reset_at=row.next_reset_at,
         created_at=row.created_at,
         updated_at=row.updated_at,
+        allowed={each.dimension: each.allowed for each in ordered if each.allowed},
+        soft_allowed={each.dimension: each.soft_allowed for each in ordered if each.soft_allowed},
     )
 
 

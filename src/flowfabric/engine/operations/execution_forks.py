@@ -14,6 +14,7 @@ from flowfabric.engine.operations.new_entries import check_key
 from flowfabric.engine.operations.performing import answers
 from flowfabric.engine.operations.requests import check_payload
 from flowfabric.engine.operations.stream_reads import found_execution
+from flowfabric.engine.operations.ties import order_of
 from flowfabric.engine.operations.wait_reads import outcomes_of
 from flowfabric.errors import InvalidInput
 from flowfabric.ids import new_execution_id
@@ -28,7 +29,7 @@ from flowfabric.model.record import Record, replace
 from flowfabric.model.suspension import ResumeInfo
 from flowfabric.stores.base import Reader
 from flowfabric.stores.indexes import Search, by_key
-from flowfabric.stores.tables import JOURNAL
+from flowfabric.stores.tables import JOURNAL, MAILBOXES
 
 _PAGE: Final = 1_000
 _OBJECT: Final[msgspec.json.Decoder[dict[str, msgspec.Raw]]] = msgspec.json.Decoder(
@@ -43,6 +44,7 @@ class _Source(Record, frozen=True):
     body: Body
     entries: tuple[EntryRow, ...]  # up to the key, and some behind it
     outcomes: Mapping[str, ResumeInfo]
+    mailboxes: tuple[tuple[str, str | None], ...]
 
 
 @answers(api.ForkExecution)
@@ -82,7 +84,9 @@ async def _read(reader: Reader, key: str, before: str) -> _Source:
     waits = [each.refers_to for each in entries if each.refers_to is not None]
     outcomes = await outcomes_of(reader, key, waits) if waits else {}
     body = (await reader.bodies((key,)))[key]
-    return _Source(execution, body, tuple(entries), outcomes)
+    boxes = (await reader.peek_rows(MAILBOXES, [(key,)])).values()
+    mailboxes = tuple((each.mailbox, each.payload_type) for each in boxes)
+    return _Source(execution, body, tuple(entries), outcomes, mailboxes)
 
 
 def _create(source: _Source, new_id: str, payload: bytes) -> CreateExecution:
@@ -96,6 +100,8 @@ def _create(source: _Source, new_id: str, payload: bytes) -> CreateExecution:
         body=replace(body, execution_id=new_id, payload=payload, idempotency_key=None),
         tags=dict(execution.tags),
         bounds=execution.bounds,
+        mailboxes=source.mailboxes,
+        ties=order_of(execution.ties),
     )
 
 

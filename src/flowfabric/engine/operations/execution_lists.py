@@ -11,6 +11,7 @@ from flowfabric.api.page import Page, at_instant
 from flowfabric.engine.machine import Machine
 from flowfabric.engine.operations.listing import Listing, check_limit
 from flowfabric.engine.operations.performing import answers
+from flowfabric.kernel.execution.words import searchable
 from flowfabric.model.checks import (
     check_instant,
     check_integer,
@@ -53,20 +54,18 @@ async def find_page(
     that other listings may use cursors of their own."""
     limit = check_limit(request.limit)
     wanted = replace(
-        _list_filter(request.states, request.tag, request.created_after, request.created_before),
+        list_filter(request.states, request.tag, request.created_after, request.created_before),
         partition=_partition(machine, request.partition),
         before=before,
     )
     place = (request.namespace, request.lane_id, request.execution_kind)
-    _check_route(*place)
-    words = None
-    if request.text is not None:
-        words = check_text(request.text, field="text", max_bytes=limits.REASON_BYTES).lower()
+    check_route(*place)
+    words = check_words(request.text)
     if limit == 0:
         return [], None
 
     async def work(reader: Reader) -> tuple[list[Execution], Place | None]:
-        routes = _routes(await reader.catalog(), *place)
+        routes = routes_of(await reader.catalog(), *place)
         if routes == ():
             return [], None
         return await _page(reader, replace(wanted, routes=routes), words, limit)
@@ -77,14 +76,12 @@ async def find_page(
 @answers(api.CountListed)
 async def count_listed(machine: Machine, request: api.CountListed) -> int:
     """The count without a page."""
-    wanted = _list_filter(
-        request.states, request.tag, request.created_after, request.created_before
-    )
+    wanted = list_filter(request.states, request.tag, request.created_after, request.created_before)
     place = (request.namespace, request.lane_id, request.execution_kind)
-    _check_route(*place)
+    check_route(*place)
 
     async def work(reader: Reader) -> int:
-        routes = _routes(await reader.catalog(), *place)
+        routes = routes_of(await reader.catalog(), *place)
         if routes == ():
             return 0
         return await reader.count_listed(replace(wanted, routes=routes))
@@ -160,7 +157,7 @@ def _partition(machine: Machine, partition: int | None) -> int | None:
     return check_integer(partition, field="partition", least=0, most=most)
 
 
-def _list_filter(
+def list_filter(
     states: Sequence[str],
     tag: tuple[str, str] | None,
     created_after: int | None,
@@ -175,7 +172,15 @@ def _list_filter(
     )
 
 
-def _check_route(namespace: str | None, lane_id: str | None, kind: str | None) -> None:
+def check_words(text: str | None) -> str | None:
+    """The words of a text search, as they are compared."""
+    if text is None:
+        return None
+    return check_text(text, field="text", max_bytes=limits.REASON_BYTES).lower()
+
+
+def check_route(namespace: str | None, lane_id: str | None, kind: str | None) -> None:
+    """The places that a filter names, checked."""
     if namespace is not None:
         check_name(namespace, field="namespace")
     if lane_id is not None:
@@ -184,9 +189,10 @@ def _check_route(namespace: str | None, lane_id: str | None, kind: str | None) -
         check_name(kind, field="execution_kind")
 
 
-def _routes(
+def routes_of(
     catalog: Catalog, namespace: str | None, lane_id: str | None, kind: str | None
 ) -> tuple[Route, ...] | None:
+    """The routes of these places; None: of all."""
     if namespace is None and lane_id is None and kind is None:
         return None
     return tuple(
@@ -210,25 +216,13 @@ async def _page(
         for row in rows:
             if len(shown) == limit:
                 return shown, newest_first(shown[-1])
-            if isinstance(row, Execution) and (words is None or words in _searchable(row)):
+            if isinstance(row, Execution) and (words is None or words in searchable(row)):
                 shown.append(row)
         readable = [row for row in rows if isinstance(row, Execution)]
         if len(rows) < size or not readable:
             return shown, None
         wanted = replace(wanted, before=newest_first(readable[-1]))
     return shown, wanted.before
-
-
-def _searchable(execution: Execution) -> str:
-    parts = (
-        execution.execution_id,
-        execution.execution_kind,
-        execution.failure_reason or "",
-        execution.cancellation_reason or "",
-        execution.progress_message or "",
-        *(f"{key}={value}" for key, value in execution.tags.items()),
-    )
-    return "\n".join(parts).lower()
 
 
 def _state(state: str) -> str:

@@ -13,25 +13,29 @@ from flowfabric.api import executions as api
 from flowfabric.api.hints import end_topic, wait_event
 from flowfabric.api.page import Page, at_number
 from flowfabric.engine.machine import Machine
+from flowfabric.engine.operations.asks import asks_of
 from flowfabric.engine.operations.core_fields import (
     CURRENT_WAITPOINT,
     core_fields,
     current_waitpoint,
 )
 from flowfabric.engine.operations.flow_looks import look_at_dependencies
-from flowfabric.engine.operations.journal import last_entry
+from flowfabric.engine.operations.journal import last_told
 from flowfabric.engine.operations.limit_looks import look_at_bounds
+from flowfabric.engine.operations.line_looks import look_at_line
 from flowfabric.engine.operations.listing import Listing, check_limit
 from flowfabric.engine.operations.performing import answers
 from flowfabric.engine.operations.wait_reads import look_at_wait
 from flowfabric.engine.operations.waiting import left_s, wait_until
 from flowfabric.engine.operations.workers import live_workers
+from flowfabric.engine.unit.successors import successors_told
 from flowfabric.errors import Corruption, NotFound, WaitTimeout
 from flowfabric.kernel.explain.execution import explain as explanation_of
 from flowfabric.model.attempt import Attempt, AttemptOutcome, AttemptType
 from flowfabric.model.checks import check_integer, check_list, check_name, check_tag_key
 from flowfabric.model.code import pinned_version
 from flowfabric.model.execution import Execution
+from flowfabric.model.record import replace
 from flowfabric.model.results import (
     AttemptInfo,
     ExecutionContext,
@@ -41,6 +45,7 @@ from flowfabric.model.results import (
     snapshot_of,
 )
 from flowfabric.model.state import PublicState, TerminalOutcome
+from flowfabric.model.ties import UNTIED
 from flowfabric.stores.base import Corrupt, ListFilter, Reader
 
 _ATTEMPTS = Listing("list_attempts", at_number)
@@ -85,7 +90,12 @@ async def read_execution_info(
 
 async def _snapshot(machine: Machine, execution_id: str) -> ExecutionSnapshot | None:
     execution = await _find(machine, execution_id)
-    return None if execution is None else snapshot_of(execution)
+    if execution is None:
+        return None
+    snapshot = snapshot_of(execution)
+    if execution.ties is UNTIED and execution.undos is None:
+        return snapshot
+    return replace(snapshot, successors=successors_told(execution))
 
 
 @answers(api.ReadExecutionState)
@@ -223,18 +233,25 @@ async def explain(machine: Machine, request: api.Explain) -> Explanation:
         fault = catalog.lane_fault(execution.lane_id)
         bounds = await look_at_bounds(execution, reader)
         wait = await look_at_wait(execution, reader)
+        if wait is not None:
+            asks = await asks_of(reader, execution.execution_id)
+            wait = replace(wait, asks=tuple(each for each in asks if each.is_open))
         others = await look_at_dependencies(execution, reader)
-        last = await last_entry(reader, execution) if execution.is_leased else None
+        last, running = await last_told(reader, execution)
+        line = await look_at_line(execution, reader)
         waiting = None
         if execution.is_waiting and pinned_version(execution.route) is not None:
             # Of the same version alone: others have other routes.
             waiting = await reader.count_listed(
                 ListFilter(states=(PublicState.WAITING.value,), routes=(execution.route,))
             )
-        return explanation_of(
+        explained = explanation_of(
             *(execution, lane_state, workers, bounds, reader.now, wait, others, fault, last),
             waiting=waiting,
+            running=running,
+            line=line,
         )
+        return replace(explained, successors=successors_told(execution))
 
     return await machine.read(work)
 

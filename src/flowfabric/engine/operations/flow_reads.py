@@ -12,6 +12,7 @@ from flowfabric.engine.operations.flow_looks import members_as_met
 from flowfabric.engine.operations.listing import Listing, check_limit
 from flowfabric.engine.operations.performing import answers
 from flowfabric.engine.operations.waiting import left_s, wait_until
+from flowfabric.engine.unit.successors import flow_successors_told
 from flowfabric.errors import InvalidInput, NotFound, WaitTimeout
 from flowfabric.kernel.flow.join import judged, satisfaction_of
 from flowfabric.model.checks import (
@@ -23,13 +24,13 @@ from flowfabric.model.checks import (
 from flowfabric.model.execution import Execution
 from flowfabric.model.flow import (
     ALL_SUCCEEDED,
-    COUNTER_OF_OUTCOME,
     EdgeRow,
     FlowRow,
     FlowState,
     FlowStatus,
     GroupState,
     MemberRow,
+    final_counts,
     status_of,
 )
 from flowfabric.model.flow_results import (
@@ -42,7 +43,7 @@ from flowfabric.model.flow_results import (
     MemberInfo,
 )
 from flowfabric.model.limit_checks import check_word
-from flowfabric.model.state import PUBLIC_OF_OUTCOME, PublicState
+from flowfabric.model.state import PublicState
 from flowfabric.stores.base import Reader
 from flowfabric.stores.indexes import (
     EDGES_FROM,
@@ -83,7 +84,7 @@ async def describe_flow(machine: Machine, request: api.DescribeFlow) -> FlowSnap
             return None
         members = await members_as_met(reader, (flow,))
         groups = [_group(members[key]) for key in sorted(members) if members[key].total]
-        return _snapshot(row, await _counts(reader, flow), groups)
+        return _snapshot(row, await _counts(reader, flow), groups, machine.store.partitions)
 
     return await machine.read(work)
 
@@ -252,7 +253,7 @@ async def wait_for_flow(machine: Machine, request: api.WaitForFlow) -> FlowSnaps
         while True:
             row = await machine.read(lambda reader: _require(reader, flow))
             if row.finished_at is not None:
-                return _snapshot(row, _final_counts(row), [])
+                return _snapshot(row, final_counts(row), [], machine.store.partitions)
             pause = min(left_s(until), machine.config.poll_interval_ms / 1000)
             if pause <= 0:
                 left = row.node_count - row.ended_count
@@ -282,15 +283,6 @@ async def _counts(reader: Reader, flow_id: str) -> dict[PublicState, int]:
     return {PublicState(state): n for state, n in await reader.count_members(flow_id)}
 
 
-def _final_counts(flow: FlowRow) -> dict[PublicState, int]:
-    """The counts stored when a flow ended."""
-    counts = {
-        PUBLIC_OF_OUTCOME[outcome]: getattr(flow, name)
-        for outcome, name in COUNTER_OF_OUTCOME.items()
-    }
-    return {state: number for state, number in counts.items() if number}
-
-
 def _live_state(flow: FlowRow, counts: dict[PublicState, int]) -> FlowState:
     """Open, running or blocked, derived from its members."""
     if flow.public_flow_state is not FlowState.OPEN:
@@ -303,7 +295,10 @@ def _live_state(flow: FlowRow, counts: dict[PublicState, int]) -> FlowState:
 
 
 def _snapshot(
-    flow: FlowRow, counts: dict[PublicState, int], groups: list[EdgeGroupSnapshot]
+    flow: FlowRow,
+    counts: dict[PublicState, int],
+    groups: list[EdgeGroupSnapshot],
+    partitions: int,
 ) -> FlowSnapshot:
     return FlowSnapshot(
         flow.flow_id,
@@ -322,6 +317,7 @@ def _snapshot(
         flow.tags,
         counts,
         tuple(groups),
+        flow_successors_told(flow, partitions),
     )
 
 

@@ -12,6 +12,7 @@ from flowfabric.api.executions import NewExecution
 from flowfabric.api.flows import FlowEdge, FlowNode, NewFlow
 from flowfabric.config import EngineConfig
 from flowfabric.engine.operations.requests import to_create
+from flowfabric.engine.operations.ties import refuse_unique
 from flowfabric.errors import FlowFabricError, InvalidInput
 from flowfabric.ids import member_ids, new_uuid7s
 from flowfabric.kernel.decision import Refused
@@ -66,6 +67,7 @@ def to_submit(
         namespace=flow.namespace,
         retention_ms=flow.retention_ms,
         tags=dict(flow.tags),
+        hooks=flow.hooks,
     )
     key = flow.idempotency_key
     print_ = b"" if key is None else _fingerprint(flow, made, edges)
@@ -110,6 +112,7 @@ def _child(request: object, field: str, execution_id: str, config: EngineConfig)
     if not isinstance(request, NewExecution):
         raise InvalidInput(f"{field}: expected a NewExecution", field=field)
     try:
+        refuse_unique(request, "children")
         return to_create(request, config, execution_id)
     except FlowFabricError as error:
         error.detail = f"{field}: {error.detail}"
@@ -206,6 +209,7 @@ def _create(
     if flow.namespace != config.namespace and request.namespace is None:
         request = replace(request, namespace=flow.namespace)
     try:
+        refuse_unique(request, "nodes of flows")
         return to_create(
             request, config, ids[node.name], flow_id=flow.flow_id, open_group=int(waits)
         )
@@ -217,11 +221,13 @@ def _create(
 def _fingerprint(flow: NewFlow, nodes: Sequence[Node], edges: Sequence[FlowEdge]) -> bytes:
     """A digest of everything that must be equal for two graphs to be the same request."""
     digest = hashlib.sha256(to_json([flow.flow_kind, sorted(flow.tags.items())]))
+    if flow.hooks is not None:
+        digest.update(to_json(flow.hooks))
     for node in nodes:
         made = node.create
         parts = (made.route, made.priority, made.policy, made.body, made.tags, made.bounds)
         body = replace(made.body, execution_id="")
         digest.update(to_json([node.name, node.policy]))
-        digest.update(fingerprint_of(*parts[:3], body, *parts[4:]))
+        digest.update(fingerprint_of(*parts[:3], body, *parts[4:], made.ties))
     digest.update(to_json(list(edges)))
     return digest.digest()

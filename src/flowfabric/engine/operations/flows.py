@@ -12,6 +12,7 @@ from flowfabric.engine.machine import Machine
 from flowfabric.engine.operations.flow_requests import to_children, to_submit
 from flowfabric.engine.operations.new_entries import checkpoint_command
 from flowfabric.engine.operations.performing import answers, commands
+from flowfabric.engine.operations.requests import flow_hooks
 from flowfabric.engine.operations.waiting import left_s, wait_until
 from flowfabric.errors import FlowAlreadyTerminal, FlowFabricError, InvalidInput
 from flowfabric.kernel.command import Command
@@ -76,23 +77,27 @@ async def submit_flow(machine: Machine, request: api.SubmitFlow) -> FlowSubmitte
     check_integer(
         request.dedup_window_ms, field="dedup_window_ms", least=1, most=limits.DURATION_MS_MAX
     )
+    namespace = machine.namespace(request.namespace)
     flow = api.NewFlow(
         flow_id=_flow_id(request.flow_id),
         flow_kind=check_name(request.flow_kind, field="flow_kind"),
-        namespace=machine.namespace(request.namespace),
+        namespace=namespace,
         tags=check_tags(request.tags or {}),
         retention_ms=_retention(request.retention_ms),
         idempotency_key=key,
         dedup_window_ms=request.dedup_window_ms,
         is_named=request.flow_id is not None,
+        hooks=flow_hooks(request, namespace, machine.config),
     )
     partitions = machine.store.partitions
     command = to_submit(flow, request.nodes, request.edges, machine.config, partitions)
     creates = [node.create for node in command.nodes]
     if request.connection is not None:
-        (reply,) = await machine.execute_in(request.connection, (command,), creates)
+        (reply,) = await machine.execute_in(
+            request.connection, (command,), creates, of_flow=flow.hooks
+        )
         return reply
-    await machine.known.ensure(creates)
+    await machine.known.ensure(creates, of_flow=flow.hooks)
     return await machine.execute(command)
 
 

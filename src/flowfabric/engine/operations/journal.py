@@ -6,18 +6,21 @@ from typing import Final
 
 from flowfabric import limits
 from flowfabric.api import journal as api
+from flowfabric.api.executions import NewExecution
 from flowfabric.engine.machine import Machine
 from flowfabric.engine.operations.frames import with_output
 from flowfabric.engine.operations.new_entries import check_version, checkpoint_command
 from flowfabric.engine.operations.performing import answers, commands
-from flowfabric.engine.operations.requests import check_payload
+from flowfabric.engine.operations.requests import check_payload, to_create, to_successor
 from flowfabric.engine.operations.stream_reads import found_execution
 from flowfabric.engine.operations.wait_reads import outcomes_of
+from flowfabric.errors import InvalidInput
 from flowfabric.kernel.execution.fence import refuse_unless_owner
+from flowfabric.kernel.hook.undo import RegisterUndo, RunUndo
 from flowfabric.kernel.journal.chapter import Continue
 from flowfabric.kernel.journal.checkpoint import Checkpoint
 from flowfabric.kernel.stream.append import EndWithOutput
-from flowfabric.model.checks import check_flag, check_integer
+from flowfabric.model.checks import check_flag, check_integer, check_list, named_within
 from flowfabric.model.execution import Execution
 from flowfabric.model.journal import (
     Checkpointed,
@@ -27,12 +30,15 @@ from flowfabric.model.journal import (
     EntryState,
     JournalEntry,
     JournalPage,
+    Published,
+    RunningRow,
 )
 from flowfabric.model.nesting import JSON
-from flowfabric.model.record import replace
+from flowfabric.model.record import defaults_of, replace
+from flowfabric.model.successor import Undo
 from flowfabric.stores.base import Reader
 from flowfabric.stores.indexes import Search, by_key
-from flowfabric.stores.tables import JOURNAL, SUSPENSIONS, Key
+from flowfabric.stores.tables import JOURNAL, PUBLISHED, RUNNING, SUSPENSIONS, Key
 
 _LOADED: Final = 1_000  # entries of one page for a worker
 _PAGE_BYTES: Final = 16 * 1024 * 1024  # of the values of one page, about
@@ -66,6 +72,71 @@ def continue_execution(
         logs=request.logs,
         entries=request.entries,
     )
+
+
+@answers(api.RegisterUndo)
+async def register_undo(machine: Machine, request: api.RegisterUndo) -> Checkpointed:
+    """By the owner; the routes of the calls are known from now on."""
+    handle, config = machine.check_handle(request.handle), machine.config
+    entries = checkpoint_command(handle, request.entries, None, config)
+    undos = [
+        _undo(each, at, machine) for at, each in enumerate(check_list(request.undos, field="undos"))
+    ]
+    told = sum(each.kind is EntryKind.UNDO for each in entries.entries)
+    if not undos or told != len(undos):
+        detail = f"entries: {told} are of kind undo, and there are {len(undos)} undos"
+        raise InvalidInput(detail, field="entries")
+    for undo in undos:
+        await machine.known.ensure_successor(undo.successor)
+    await machine.known.ensure_routes({each.successor.route for each in undos})
+    command = RegisterUndo(
+        execution_id=handle.execution_id,
+        fence=handle.fence,
+        undos=tuple(undos),
+        entries=entries,
+    )
+    return await machine.execute(command)
+
+
+# What an undo has of a new execution; anything else belongs to a submit.
+_OF_UNDOS: Final = frozenset(
+    (
+        *("execution_kind", "input_payload", "payload_encoding", "lane_id", "namespace"),
+        *("priority", "budget_ids", "quota_policy_id", "concurrency_key", "policy", "delay_ms"),
+    )
+)
+_NOT_OF_UNDOS: Final = {
+    name: value for name, value in defaults_of(NewExecution).items() if name not in _OF_UNDOS
+}
+
+
+def _undo(request: object, at: int, machine: Machine) -> Undo:
+    with named_within(f"undos[{at}]"):
+        if not isinstance(request, NewExecution):
+            raise InvalidInput("expected a NewExecution", field="undos")
+        for name, default in _NOT_OF_UNDOS.items():
+            if getattr(request, name) != default:
+                raise InvalidInput(f"{name}: is not for undos", field=name)
+        create = to_create(request, machine.config, "")
+        if create.body.payload_encoding != JSON:
+            detail = "payload_encoding: the arguments of an undo are JSON"
+            raise InvalidInput(detail, field="payload_encoding")
+        try:
+            arguments = create.body.payload.decode()
+        except UnicodeDecodeError:
+            detail = "input_payload: is not UTF-8"
+            raise InvalidInput(detail, field="input_payload") from None
+    return Undo(to_successor(create), arguments)
+
+
+@commands(api.RunUndo)
+def run_undo(machine: Machine, request: api.RunUndo) -> RunUndo:
+    """By the owner."""
+    handle = machine.check_handle(request.handle)
+    entries = checkpoint_command(handle, request.entries, None, machine.config)
+    if entries.entries[-1].kind is not EntryKind.UNDONE:
+        raise InvalidInput("entries: the last is of the kind undone", field="entries")
+    return RunUndo(execution_id=handle.execution_id, fence=handle.fence, entries=entries)
 
 
 @answers(api.CheckpointIn)
@@ -131,6 +202,21 @@ async def read_journal(machine: Machine, request: api.ReadJournal) -> JournalPag
     return await machine.read(work)
 
 
+@answers(api.ReadPublished)
+async def read_published(machine: Machine, request: api.ReadPublished) -> Published | None:
+    """By its key."""
+    key = (machine.check_id(request.execution_id),)
+
+    async def work(reader: Reader) -> Published | None:
+        await found_execution(reader, key[0])
+        row = (await reader.peek_rows(PUBLISHED, [key])).get(key)
+        if row is None:
+            return None
+        return Published(row.value, row.published_at, row.attempt_index)
+
+    return await machine.read(work)
+
+
 def _waits_of(page: JournalPage) -> list[str]:
     """The suspensions that entries refer to."""
     waits = (each for each in page.entries if each.kind is EntryKind.WAIT)
@@ -151,11 +237,18 @@ async def _with_ended_waits(reader: Reader, execution_id: str, page: JournalPage
     return replace(page, entries=tuple(entries))
 
 
-async def last_entry(reader: Reader, execution: Execution) -> EntryRow | None:
-    """The newest entry of an execution's present journal."""
+async def last_told(
+    reader: Reader, execution: Execution
+) -> tuple[EntryRow | None, RunningRow | None]:
+    """The newest entry of the journal of an execution that runs, and the step its last renewals
+    told."""
+    if not execution.is_leased:
+        return None, None
+    key = (execution.execution_id,)
+    running = (await reader.peek_rows(RUNNING, [key])).get(key)
     where = (execution.execution_id, execution.journal_index, execution.chapter_index)
     search = Search(by_key(JOURNAL), (where,), limit=1, is_backwards=True)
-    return next(iter(await reader.search(search)), None)
+    return next(iter(await reader.search(search)), None), running
 
 
 async def _page(
@@ -176,12 +269,17 @@ async def _page(
             taken = taken[:count]
             break
     entries = [
-        _shown(row, hides=hides_values or (hides_secrets and bool(row.is_secret))) for row in taken
+        _shown(
+            row,
+            hides=hides_values or (hides_secrets and bool(row.is_secret)),
+            for_people=hides_secrets,
+        )
+        for row in taken
     ]
     return JournalPage(tuple(entries), where[1], where[2], len(taken) < len(rows))
 
 
-def _shown(row: EntryRow, *, hides: bool) -> JournalEntry:
+def _shown(row: EntryRow, *, hides: bool, for_people: bool) -> JournalEntry:
     return JournalEntry(
         row.position,
         row.key,
@@ -201,6 +299,7 @@ def _shown(row: EntryRow, *, hides: bool) -> JournalEntry:
         row.next_key,
         bool(row.is_secret),
         row.refers_to,
+        row.arguments if for_people and not hides else None,
     )
 
 

@@ -9,6 +9,7 @@ from flowfabric.api import leases as api
 from flowfabric.api.hints import lane_topic, wait_event
 from flowfabric.engine.machine import Machine
 from flowfabric.engine.operations.frames import with_output
+from flowfabric.engine.operations.new_entries import check_key
 from flowfabric.engine.operations.performing import answers, at_once, commands
 from flowfabric.engine.operations.requests import check_payload
 from flowfabric.engine.operations.waiting import left_s, wait_until
@@ -122,7 +123,16 @@ def renew(machine: Machine, request: api.Renew) -> Renew:
     """Renew by the lease's own duration."""
     handle = machine.check_handle(request.handle)
     ttl = check_lease_ttl(handle.lease_ttl_ms, field="handle.lease_ttl_ms")
-    return Renew(execution_id=handle.execution_id, fence=handle.fence, lease_ttl_ms=ttl)
+    if request.next_key is None:
+        return Renew(execution_id=handle.execution_id, fence=handle.fence, lease_ttl_ms=ttl)
+    most = limits.DURATION_MS_MAX
+    return Renew(
+        execution_id=handle.execution_id,
+        fence=handle.fence,
+        lease_ttl_ms=ttl,
+        running=check_key(request.next_key, field="next_key"),
+        running_ms=check_integer(request.next_key_ms, field="next_key_ms", least=0, most=most),
+    )
 
 
 @commands(api.RenewLease)

@@ -59,12 +59,25 @@ def check_entries(entries: Any, config: EngineConfig) -> tuple[NewEntry, ...]:
         if entry.position != at:
             detail = f"entry.position: {entry.position} does not follow {at - 1}"
             raise InvalidInput(detail, field="entry.position")
+    for entry in checked:
+        if entry.kind is EntryKind.STATE:
+            _check_published(entry, is_last=entry is checked[-1])
     size = sum(len(entry.value) for entry in checked if entry.value is not None)
     if size > limits.CHECKPOINT_BYTES_MAX:
         most = limits.CHECKPOINT_BYTES_MAX
         detail = f"entries: {size} bytes is over the limit {most}"
         raise PayloadTooLarge(detail, field="entries", limit=most)
     return checked
+
+
+def _check_published(entry: NewEntry, *, is_last: bool) -> None:
+    """What a run publishes is one value, behind all entries that it may tell of."""
+    if not is_last:
+        raise InvalidInput("entries: what is published comes last", field="entries")
+    size, most = len(entry.value or b""), limits.PUBLISHED_BYTES
+    if size > most:
+        detail = f"entry.value: {size} bytes is over the limit {most} of what is published"
+        raise PayloadTooLarge(detail, field="entry.value", limit=most)
 
 
 def check_key(value: object, *, field: str) -> str:
@@ -100,6 +113,7 @@ def _entry(entry: object, config: EngineConfig) -> NewEntry:
         is_secret=check_flag(entry.is_secret, field="entry.is_secret"),
         code=_code(entry.code),
         settles=_settles(entry.settles),
+        arguments=_arguments(entry),
     )
 
 
@@ -107,7 +121,7 @@ def _is_plain(entry: object, config: EngineConfig) -> TypeGuard[NewEntry]:
     """Whether an entry is of the usual form, which needs no copy: many come at once."""
     if type(entry) is not NewEntry or type(entry.key) is not str:
         return False
-    value, digest = entry.value, entry.digest
+    value, digest, arguments = entry.value, entry.digest, entry.arguments
     numbers = (entry.position, entry.asked, entry.tries, entry.began_at, entry.took_ms)
     return (
         entry.error is None
@@ -122,6 +136,10 @@ def _is_plain(entry: object, config: EngineConfig) -> TypeGuard[NewEntry]:
         and type(value) is bytes
         and len(value) <= min(config.payload_bytes_max, _SHALLOW_BYTES)
         and (digest is None or (type(digest) is bytes and len(digest) <= DIGEST_BYTES))
+        and (
+            arguments is None
+            or (type(arguments) is bytes and len(arguments) <= limits.ENTRY_ARGUMENTS_BYTES)
+        )
         and all(type(each) is int for each in numbers)
         and min(numbers) >= 0
         and max(entry.position, entry.asked, entry.tries) <= _COUNT_MAX
@@ -144,6 +162,20 @@ def _digest(value: object) -> bytes | None:
         raise InvalidInput(f"{field}: expected bytes, got {type(value).__name__}", field=field)
     if len(value) > DIGEST_BYTES:
         raise InvalidInput(f"{field}: is longer than {DIGEST_BYTES} bytes", field=field)
+    return bytes(value)
+
+
+def _arguments(entry: NewEntry) -> bytes | None:
+    value: object = entry.arguments
+    if value is None:
+        return None
+    field, most = "entry.arguments", limits.ENTRY_ARGUMENTS_BYTES
+    if not isinstance(value, bytes | bytearray | memoryview):
+        raise InvalidInput(f"{field}: expected bytes, got {type(value).__name__}", field=field)
+    if len(value) > most:
+        raise InvalidInput(f"{field}: is longer than {most} bytes", field=field)
+    if entry.is_secret:
+        raise InvalidInput(f"{field}: those of a secret call are not kept", field=field)
     return bytes(value)
 
 

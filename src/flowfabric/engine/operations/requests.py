@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Final
 
 from flowfabric import limits
-from flowfabric.api.executions import NewExecution
+from flowfabric.api.executions import NewExecution, NewHook
+from flowfabric.api.flows import SubmitFlow
 from flowfabric.config import EngineConfig
+from flowfabric.engine.operations.ties import ties_of
 from flowfabric.errors import InvalidInput, PayloadTooLarge
 from flowfabric.kernel.execution.create import CreateExecution, fingerprint_of
+from flowfabric.kernel.order.unique import CreateUnique
+from flowfabric.kernel.wait.schema import check_schema
 from flowfabric.model.checks import (
     check_capabilities,
+    check_flag,
     check_instant,
     check_integer,
     check_lane,
@@ -18,6 +24,7 @@ from flowfabric.model.checks import (
     check_tags,
     check_text,
     clamp_priority,
+    named_within,
 )
 from flowfabric.model.execution import Body
 from flowfabric.model.limit_checks import check_bounds
@@ -25,8 +32,12 @@ from flowfabric.model.nesting import check_nesting
 from flowfabric.model.policy import ExecutionPolicy, policy_from
 from flowfabric.model.record import replace
 from flowfabric.model.route import Route
+from flowfabric.model.successor import FlowHooks, Hook, Hooks, Role, Successor
+from flowfabric.model.ties import Ties
 
+HOOKS: Final = (Role.ON_SUCCESS.value, Role.ON_FAILURE.value, Role.ON_END.value)
 _route_cache: dict[tuple[str, str, str, tuple[str, ...]], Route] = {}
+_hook_cache: dict[tuple[int, str], tuple[NewHook, Hook]] = {}
 
 
 def to_create(
@@ -65,7 +76,11 @@ def to_create(
         request.quota_policy_id,
         request.concurrency_key,
     )
-    return CreateExecution(
+    ties = _ties(request, route, body, config)
+    print_ = fingerprint_of(route, rank, policy, body, tags, bounds, ties) if keyed else b""
+    unique = {} if ties.unique is None else {"unique": ties.unique}
+    kind: Any = CreateExecution if ties.unique is None else CreateUnique
+    made: CreateExecution = kind(
         execution_id=execution_id,
         route=route,
         priority=rank,
@@ -74,11 +89,111 @@ def to_create(
         tags=tags,
         delay_until=_instant(request.delay_until, "delay_until"),
         deadline_at=_instant(request.execution_deadline_at, "execution_deadline_at"),
-        fingerprint=fingerprint_of(route, rank, policy, body, tags, bounds) if keyed else b"",
+        fingerprint=print_,
         bounds=bounds,
         flow_id=flow_id,
         open_group=open_group,
+        ties=ties,
+        mailboxes=_mailboxes(request.mailboxes) if request.mailboxes != {} else (),
+        **unique,
     )
+    return made
+
+
+def _ties(request: NewExecution, route: Route, body: Body, config: EngineConfig) -> Ties:
+    """How it is bound to others outside of its flow; mostly not at all."""
+    hooks = _hooks(request, route.namespace, config)
+    ties = ties_of(request)
+    if request.undo_stops is not False:
+        stops = check_flag(request.undo_stops, field="undo_stops")
+        ties = replace(ties, undo_stops=stops) if stops else ties
+    if not hooks:
+        return ties
+    return replace(ties, hooks=Hooks(**hooks, key=body.idempotency_key))
+
+
+def flow_hooks(request: SubmitFlow, namespace: str, config: EngineConfig) -> FlowHooks | None:
+    """The hooks of a flow, checked; mostly there are none."""
+    hooks = _hooks(request, namespace, config)
+    if not hooks:
+        return None
+    return FlowHooks(
+        on_success=hooks.get(Role.ON_SUCCESS),
+        on_failure=hooks.get(Role.ON_FAILURE),
+        on_end=hooks.get(Role.ON_END),
+        key=request.idempotency_key,
+    )
+
+
+def _hooks(
+    request: NewExecution | SubmitFlow, namespace: str, config: EngineConfig
+) -> dict[str, Hook]:
+    return {
+        name: _hook(hook, name, namespace, config)
+        for name in HOOKS
+        if (hook := getattr(request, name)) is not None
+    }
+
+
+def _hook(hook: object, field: str, namespace: str, config: EngineConfig) -> Hook:
+    """A hook, checked once and shared by every request that has the same one."""
+    key = (id(hook), namespace)
+    known = _hook_cache.get(key)
+    if known is not None and known[0] is hook:
+        return known[1]
+    made = _new_hook(hook, field, namespace, config)
+    if isinstance(hook, NewHook) and _cannot_change(hook):
+        if len(_hook_cache) >= limits.CREATE_MAX:
+            _hook_cache.clear()
+        _hook_cache[key] = (hook, made)  # while it is kept, no other has its id
+    return made
+
+
+def _cannot_change(hook: NewHook) -> bool:
+    """Whether a hook stays as it is: a list or a dictionary may be changed by its owner."""
+    is_fixed = hook.policy is None or isinstance(hook.policy, ExecutionPolicy)
+    return is_fixed and type(hook.budget_ids) is tuple
+
+
+def _new_hook(hook: object, field: str, namespace: str, config: EngineConfig) -> Hook:
+    """A hook, checked as the execution that it is to become, in the namespace of the other one."""
+    if not isinstance(hook, NewHook):
+        raise InvalidInput(f"{field}: expected a NewHook, got {type(hook).__name__}", field=field)
+    if hook.argument is not None:
+        check_name(hook.argument, field=f"{field}.argument")
+    same = {name: getattr(hook, name) for name in NewHook.__struct_fields__ if name != "argument"}
+    with named_within(field):
+        made = to_create(NewExecution(**same, namespace=namespace), config, "")
+    return Hook(to_successor(made), hook.argument)
+
+
+def to_successor(create: CreateExecution) -> Successor:
+    """What is kept of an execution that is to be created later."""
+    return Successor(
+        route=create.route,
+        priority=create.priority,
+        policy=create.policy,
+        bounds=create.bounds,
+    )
+
+
+def _mailboxes(given: Any) -> tuple[tuple[str, str | None], ...]:
+    """Mailboxes by name, each with the schema of its messages, if it has one."""
+    field = "mailboxes"
+    if not isinstance(given, Mapping):
+        detail = f"{field}: expected schemas by names, got {type(given).__name__}"
+        raise InvalidInput(detail, field=field)
+    if len(given) > limits.MAILBOXES_MAX:
+        raise InvalidInput(f"{field}: more than {limits.MAILBOXES_MAX}", field=field)
+    return tuple(
+        (check_mailbox(name, field=field), check_schema(schema, field=f"{field}.{name}"))
+        for name, schema in sorted(given.items(), key=lambda pair: str(pair[0]))
+    )
+
+
+def check_mailbox(name: object, *, field: str = "mailbox") -> str:
+    """The name of a mailbox."""
+    return check_text(name, field=field, max_bytes=limits.MAILBOX_NAME_BYTES)
 
 
 def _delayed(request: NewExecution, policy: ExecutionPolicy) -> ExecutionPolicy:

@@ -119,7 +119,7 @@ async def _deliver_all(
     for at, reply in enumerate(replies):
         if isinstance(reply, TypeDeclared):
             command, declared = commands[at], reply.payload_type
-            if problem := await _problem(command.payload, declared):
+            if problem := await problem_of(command.payload, declared):
                 replies[at] = problem.to_error()
             else:
                 compared[at] = replace(command, fits=declared)
@@ -129,7 +129,7 @@ async def _deliver_all(
     return cast("list[SignalAccepted | SignalDuplicate | FlowFabricError]", replies)
 
 
-async def _problem(payload: bytes | None, declared: str) -> Refused | None:
+async def problem_of(payload: bytes | None, declared: str) -> Refused | None:
     """Check a payload against its type; a long one beside the event loop."""
     if len(payload or b"") <= COMPARED_INLINE_BYTES:
         return payload_problem(payload, declared)

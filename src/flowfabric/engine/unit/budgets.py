@@ -10,12 +10,26 @@ from flowfabric.engine.unit.view import View
 from flowfabric.errors import Corruption
 from flowfabric.kernel.command import Needs
 from flowfabric.kernel.decision import Decision, Refused
-from flowfabric.kernel.limit.budget import Budget, closed, new_budget
+from flowfabric.kernel.limit.allowance import free_allowances
+from flowfabric.kernel.limit.asking import without_vain_asks
+from flowfabric.kernel.limit.budget import AskKey, Budget, asks_people, closed, new_budget
 from flowfabric.kernel.limit.room import work_of, work_when_due
+from flowfabric.model.ask import AllowanceRow
 from flowfabric.model.budget import DedupRow, HoldRow, LedgerRow, PendingWork, ScopeRow, UsageRow
-from flowfabric.model.record import Record
+from flowfabric.model.record import Record, replace
 from flowfabric.stores.base import Transaction
-from flowfabric.stores.tables import BUDGETS, DEDUP, HOLDS, LEDGER, SCOPES, USAGE, Key, Table
+from flowfabric.stores.tables import (
+    ALLOWANCES,
+    ASKS,
+    BUDGETS,
+    DEDUP,
+    HOLDS,
+    LEDGER,
+    SCOPES,
+    USAGE,
+    Key,
+    Table,
+)
 
 R = TypeVar("R", bound=Record)
 Load = Callable[[Table[R], Sequence[Key]], Awaitable[dict[Key, R]]]
@@ -30,9 +44,11 @@ class Budgets:
         self._rows = view.rows
         self._budgets: dict[str, Budget] = {}  # locked
         self._was_closed: set[str] = set()
+        self._with_asks: set[str] = set()
+        self._with_allowances: set[Key] = set()
         self._unreadable: dict[str, str] = {}
         self._work: set[str] = set()  # those that may unblock executions, or end them
-        view.keep_with(Budget, self._keep)
+        view.keep_with(Budget, self.keep)
         view.keep_with(ScopeRow, self._keep_scope)
 
     # --- loading -------------------------------------------------------------------------------
@@ -57,6 +73,40 @@ class Budgets:
             self._budgets[budget_id] = budget
             if closed(budget) is not None:
                 self._was_closed.add(budget_id)
+        asking = [key[0] for key in new if self._asks(key[0])]
+        if asking:
+            await self.load_asks(asking)
+
+    def _asks(self, budget_id: str) -> bool:
+        budget = self._budgets.get(budget_id)
+        return budget is not None and asks_people(budget.row.policy)
+
+    async def load_asks(self, budget_ids: Iterable[str]) -> None:
+        """The last questions of budgets that are locked."""
+        new = [(each,) for each in sorted(set(budget_ids) - self._with_asks)]
+        if not new:
+            return
+        found = await self._readable(self._tx.peek_rows, ASKS, new)
+        self._with_asks.update(key[0] for key in new)
+        self._rows.take(ASKS, found)
+        for (budget_id,) in new:
+            if budget_id in self._unreadable or budget_id not in self._budgets:
+                continue
+            rows = self._rows.group(ASKS, (budget_id,))
+            asks = {(each.limit_kind, each.dimension): each for each in rows}
+            self._budgets[budget_id] = replace(self._budgets[budget_id], asks=asks)
+
+    async def load_allowances(self, pairs: Iterable[Key]) -> None:
+        """What executions may reserve beyond limits, with the reservations that need it already."""
+        wanted = sorted(set(pairs) - self._with_allowances)
+        if not wanted:
+            return
+        self._with_allowances.update(wanted)
+        found = await self._tx.peek_rows(ALLOWANCES, wanted)
+        self._rows.take(ALLOWANCES, found)
+        using = sorted({key[:2] for key in found})
+        if using:
+            self._rows.take(HOLDS, await self._tx.peek_rows(HOLDS, using))
 
     async def _readable(self, load: Load[R], table: Table[R], keys: Sequence[Key]) -> dict[Key, R]:
         """Rows of budgets; a budget that cannot be read is remembered and harms only itself."""
@@ -73,6 +123,14 @@ class Budgets:
             self._rows.take(DEDUP, await self._tx.rows(DEDUP, sorted(need.dedups)))
         if need.holds:
             self._rows.take(HOLDS, await self._tx.rows(HOLDS, sorted(need.holds)))
+        if need.allowances:
+            needed = {key[:2] for key in need.holds if self._needs_allowance(key)}
+            asking = {key for key in need.allowances if self._asks(key[1])}
+            await self.load_allowances(needed | asking)
+
+    def _needs_allowance(self, key: Key) -> bool:
+        hold = self._rows.get(HOLDS, key)
+        return hold is not None and bool(hold.allowed)
 
     async def peek(self, budget_ids: Iterable[str]) -> dict[str, Budget | None]:
         """Budgets as committed, not locked: enough to admit, not to deny."""
@@ -116,16 +174,36 @@ class Budgets:
         """What an execution has spent of a budget."""
         return self._rows.group(LEDGER, (budget_id, execution_id))
 
+    def allowances(self, execution_id: str, budget_id: str) -> list[AllowanceRow]:
+        """What an execution may reserve of a budget beyond its limits."""
+        return self._rows.group(ALLOWANCES, (execution_id, budget_id))
+
+    def free_allowances(
+        self, execution_id: str, budget_id: str, but: str = ""
+    ) -> dict[AskKey, int]:
+        """The same, without what its reservations need already."""
+        rows = self.allowances(execution_id, budget_id)
+        if not rows:
+            return {}
+        holds = self._rows.group(HOLDS, (execution_id, budget_id))
+        return free_allowances(self._budgets[budget_id], rows, holds, but)
+
     def hold(self, key: Key) -> HoldRow | None:
         """A reservation."""
         return self._rows.get(HOLDS, key)
 
     # --- what was decided ----------------------------------------------------------------------
 
-    def _keep(self, budget: Budget) -> None:
-        """A budget is kept in a row of its own and one for each dimension."""
+    def keep(self, budget: Budget) -> None:
+        """A budget is kept in a row of its own and one for each dimension, and for each
+        question."""
         budget_id = budget.row.budget_id
         before = self._budgets[budget_id]
+        if budget.asks:
+            budget = without_vain_asks(budget, self._view.at)
+            for key, ask in budget.asks.items():
+                if before.asks.get(key) is not ask:
+                    self._rows.put(ASKS, ask)
         self._budgets[budget_id] = budget
         for dimension, usage in budget.usage.items():
             if before.usage.get(dimension) is not usage:

@@ -8,10 +8,11 @@ from typing import Any, Final
 from flowfabric import limits
 from flowfabric.model.record import Record
 from flowfabric.stores.indexes import Search, due_search
-from flowfabric.stores.tables import FLOWS, TIMED_TABLES, AnyTable, Key
+from flowfabric.stores.tables import FLOWS, OPERATIONS, TIMED_TABLES, AnyTable, Key
 
 EXECUTION: Final = "execution"
-FLOWS_AT_ONCE: Final = 10  # one transaction purges a page of each
+# Rows of these stand for more than themselves: one transaction purges a page of each flow.
+AT_ONCE: Final[Mapping[AnyTable, int]] = {FLOWS: 10, OPERATIONS: limits.OPERATIONS_AT_ONCE}
 Thing = tuple[str, Key]  # where it is kept, and its key there
 
 
@@ -48,7 +49,7 @@ async def rows_due(
     """The rows of small tables whose time has come, without those that are set aside."""
     found: dict[AnyTable, Sequence[Key]] = {}
     for table in TIMED_TABLES:
-        most = min(limit, FLOWS_AT_ONCE) if table is FLOWS else limit
+        most = min(limit, AT_ONCE.get(table, limit))
         keys = await search_keys(due_search(table, now, most + len(aside)))
         if aside:
             keys = [key for key in keys if (table.name, key) not in aside][:most]
@@ -101,6 +102,11 @@ class Aside:
     def due(self, now: int) -> list[Thing]:
         """Those whose pause is over."""
         return [each.thing for each in self if each.again_at <= now]
+
+    def again_at(self, thing: Thing) -> int:
+        """When a thing is tried again; 0: it is not set aside."""
+        noted = self._things.get(thing)
+        return 0 if noted is None else noted.again_at
 
     def forget(self, thing: Thing) -> None:
         """It was moved, or is gone."""

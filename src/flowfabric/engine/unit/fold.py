@@ -6,7 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from flowfabric.engine.unit.answers import Repeatable, first_answer
+from flowfabric.engine.unit.commands import asking as asking
+from flowfabric.engine.unit.commands import bulk as bulk
 from flowfabric.engine.unit.commands import claims as claims
+from flowfabric.engine.unit.commands import dead as dead
 from flowfabric.engine.unit.commands import due as due
 from flowfabric.engine.unit.commands import flow_repairs as flow_repairs
 from flowfabric.engine.unit.commands import flows as flows
@@ -14,9 +17,14 @@ from flowfabric.engine.unit.commands import journal as journal
 from flowfabric.engine.unit.commands import keys as keys
 from flowfabric.engine.unit.commands import lanes as lanes
 from flowfabric.engine.unit.commands import limits as limits
+from flowfabric.engine.unit.commands import lines as lines
+from flowfabric.engine.unit.commands import mail as mail
 from flowfabric.engine.unit.commands import repairs as repairs
+from flowfabric.engine.unit.commands import schedules as schedules
 from flowfabric.engine.unit.commands import starts as starts
 from flowfabric.engine.unit.commands import streams as streams
+from flowfabric.engine.unit.commands import undo as undo
+from flowfabric.engine.unit.commands import uniques as uniques
 from flowfabric.engine.unit.commands import waits as waits
 from flowfabric.engine.unit.commands import workers as workers
 from flowfabric.engine.unit.handlers import HANDLERS
@@ -26,6 +34,7 @@ from flowfabric.kernel.command import Command
 from flowfabric.kernel.decision import Refused
 from flowfabric.model.bounds import UNBOUNDED
 from flowfabric.model.execution import Execution
+from flowfabric.model.ties import UNTIED
 
 
 async def fold(unit: Unit, commands: Sequence[Command[object]]) -> list[object]:
@@ -68,4 +77,4 @@ def _may_be_moved(view: View, command: Any) -> bool:
     if execution.flow_id is not None and view.cascading:
         return True  # a replay may give it another life
     bounded = execution.bounds is not UNBOUNDED or execution.flow_id is not None
-    return execution.is_runnable and bounded
+    return execution.is_runnable and (bounded or execution.ties is not UNTIED)

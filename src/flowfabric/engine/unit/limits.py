@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
+from flowfabric.engine.unit.asks import Asks
 from flowfabric.engine.unit.budgets import Budgets
 from flowfabric.engine.unit.due import Due
 from flowfabric.engine.unit.overlay import Overlay
@@ -17,7 +18,13 @@ from flowfabric.engine.unit.view import View
 from flowfabric.engine.unit.waits import Waits
 from flowfabric.kernel.command import Needs
 from flowfabric.kernel.decision import Refused
-from flowfabric.kernel.limit.admission import Denial, block, budget_denial, gate_key
+from flowfabric.kernel.limit.admission import (
+    Denial,
+    block,
+    budget_denial,
+    gate_key,
+    has_begun,
+)
 from flowfabric.kernel.limit.attachment import attach_living
 from flowfabric.kernel.limit.budget_policy import ResetBudget, reset_budget
 from flowfabric.kernel.limit.fairness import Line
@@ -33,7 +40,7 @@ from flowfabric.model.execution import Body, Execution
 from flowfabric.model.quota import AdmissionState
 from flowfabric.stores.base import Transaction
 from flowfabric.stores.indexes import ADMISSIONS_OF, Search
-from flowfabric.stores.tables import ADMISSIONS, BUDGETS, GATES, HOLDS, Key
+from flowfabric.stores.tables import ADMISSIONS, ASKS, BUDGETS, GATES, HOLDS, Key
 
 Candidate = tuple[Execution, Body]
 Move = tuple[Execution, Execution]  # an execution before and after
@@ -48,6 +55,7 @@ class Limits:
         self._waits = waits
         self.budgets = Budgets(tx, view)
         self.gates = Gates(tx, view, overlay)
+        self.asks = Asks(tx, view, overlay, waits, self.budgets)
         self._room = Room(tx, view, overlay, self.budgets, self.gates)
 
     async def prepare(self, need: Needs) -> None:
@@ -108,21 +116,21 @@ class Limits:
 
     async def _payable(self, executions: Sequence[Execution]) -> list[Denial | None]:
         """What the budgets say; the gates of those they let pass are locked afterwards."""
-        # Executions that name the same budgets are judged once.
-        examples = {each.bounds.budget_ids: each for each in executions}
-        budgets = await self.budgets.peek(budget_id for ids in examples for budget_id in ids)
+        # Executions that name the same budgets and have begun, or have not, are judged once.
+        examples = {_judged_as(each): each for each in executions}
+        budgets = await self.budgets.peek(budget_id for ids, _ in examples for budget_id in ids)
         # A denial must be ordered with changes that make room, so it is judged again under lock.
         doubtful = {
             budget_id
-            for ids, example in examples.items()
+            for (ids, _), example in examples.items()
             if budget_denial(example, budgets) is not None
             for budget_id in ids
         }
         if doubtful:
             await self.budgets.lock(doubtful)
             budgets |= self.budgets.locked(doubtful)
-        judged = {ids: budget_denial(example, budgets) for ids, example in examples.items()}
-        denials = [judged[each.bounds.budget_ids] for each in executions]
+        judged = {key: budget_denial(example, budgets) for key, example in examples.items()}
+        denials = [judged[_judged_as(each)] for each in executions]
         payable = [each for each, no in zip(executions, denials, strict=True) if no is None]
         await self._lock_gates(payable)
         return denials
@@ -237,7 +245,7 @@ class Limits:
         """
         view, slots = self._view, due.of(ADMISSIONS)
         moved = await self._lapse_holds(due.of(HOLDS))
-        await self.budgets.lock(key[0] for key in due.of(BUDGETS))
+        await self.budgets.lock(key[0] for key in (*due.of(BUDGETS), *due.of(ASKS)))
         await self.gates.lock((*due.of(GATES), *(key[:2] for key in slots)), slots)
         # What cannot be read is left for doctor: it must not keep the loop busy.
         for (budget_id,) in due.of(BUDGETS):
@@ -247,6 +255,7 @@ class Limits:
                 view.apply(None, reset_budget(budget, command, view.at))
                 self.budgets.go_on(budget_id)
                 moved += 1
+        moved += await self.asks.move_due(due.of(ASKS))
         moved += sum(self.gates.lapse(key[:2], key[2]) for key in slots)
         for key in due.of(GATES):
             if self.gates.get(key) is not None:
@@ -273,6 +282,11 @@ class Limits:
                 decision = lapse_hold(owner, budget, self.budgets.hold(key), view.at)
                 lapsed += view.apply(owner, decision) == HoldReleased(True)
         return lapsed
+
+
+def _judged_as(execution: Execution) -> tuple[tuple[str, ...], bool]:
+    """What the judgement of budgets depends on."""
+    return execution.bounds.budget_ids, has_begun(execution)
 
 
 def _all_fit(executions: Sequence[Execution], parts: Mapping[Line, int]) -> bool:

@@ -1,11 +1,21 @@
-"""The streams and logs one transaction appends to: loaded under their executions' locks."""
+"""What executions show, as one transaction changes it: streams, logs, what is published and which
+step runs; loaded under their executions' locks."""
 
 from __future__ import annotations
 
 from flowfabric.engine.unit.view import View
 from flowfabric.kernel.command import Needs
 from flowfabric.stores.base import Found, Wanted
-from flowfabric.stores.tables import RUN_LOGS, STREAMS, SUMMARIES
+from flowfabric.stores.tables import (
+    MAILBOXES,
+    MESSAGE_KEYS,
+    MESSAGES,
+    PUBLISHED,
+    RUN_LOGS,
+    RUNNING,
+    STREAMS,
+    SUMMARIES,
+)
 
 
 def want_streams(need: Needs, wanted: Wanted) -> None:
@@ -15,6 +25,10 @@ def want_streams(need: Needs, wanted: Wanted) -> None:
         wanted.rows[SUMMARIES] = sorted(need.summaries)
     if need.run_logs:
         wanted.rows[RUN_LOGS] = sorted(need.run_logs)
+    if need.published:
+        wanted.rows[PUBLISHED] = sorted(need.published)
+    if need.running:
+        wanted.rows[RUNNING] = sorted(need.running)
 
 
 def take_streams(view: View, found: Found, need: Needs) -> None:
@@ -25,3 +39,29 @@ def take_streams(view: View, found: Found, need: Needs) -> None:
         view.rows.take(SUMMARIES, found.rows[SUMMARIES])
     if need.run_logs:
         view.rows.take(RUN_LOGS, found.rows[RUN_LOGS])
+    if need.published:
+        view.rows.take(PUBLISHED, found.rows[PUBLISHED])
+    if need.running:
+        view.rows.take(RUNNING, found.rows[RUNNING])
+
+
+def want_mail(need: Needs, wanted: Wanted) -> None:
+    """What messages ask of the look."""
+    for table, keys in (
+        (MAILBOXES, need.mailboxes),
+        (MESSAGES, need.messages),
+        (MESSAGE_KEYS, need.message_keys),
+    ):
+        if keys:
+            wanted.rows[table] = sorted(keys)
+
+
+def take_mail(view: View, found: Found, need: Needs) -> None:
+    """Likewise."""
+    for table, keys in (
+        (MAILBOXES, need.mailboxes),
+        (MESSAGES, need.messages),
+        (MESSAGE_KEYS, need.message_keys),
+    ):
+        if keys:
+            view.rows.take(table, found.rows[table])

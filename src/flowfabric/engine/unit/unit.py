@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from functools import cached_property
 
+from flowfabric.engine.plans import Plans
 from flowfabric.engine.unit.candidates import Pool
 from flowfabric.engine.unit.flows.flows import Flows, flows_named, members_of
 from flowfabric.engine.unit.limits import Limits
 from flowfabric.engine.unit.overlay import Overlay
-from flowfabric.engine.unit.streams import take_streams, want_streams
+from flowfabric.engine.unit.streams import take_mail, take_streams, want_mail, want_streams
+from flowfabric.engine.unit.tied import Tied
+from flowfabric.engine.unit.uniques import owners_of
 from flowfabric.engine.unit.view import InvariantViolated, View
 from flowfabric.engine.unit.waits import Waits, want_waits
 from flowfabric.engine.unit.watches import Watches
@@ -32,9 +35,11 @@ class Unit:
         view: View,
         credits_of: Callable[[Offer], Credits],
         *,
+        plans: Plans,
         is_again: bool = False,
     ) -> None:
         self.tx = tx
+        self.plans = plans
         self.view = view
         self.credits_of = credits_of
         self.is_again = is_again  # the commands were tried before: rows may be there already
@@ -51,7 +56,7 @@ class Unit:
     @cached_property
     def watches(self) -> Watches:
         """Executions that wait for the ends of others."""
-        return Watches(self.tx, self.view, self.overlay, self.waits)
+        return Watches(self.tx, self.view, self.overlay, self.waits, self.plans)
 
     @cached_property
     def limits(self) -> Limits:
@@ -64,6 +69,11 @@ class Unit:
         """Flows, members and edges."""
         self._has_flows = True
         return Flows(self.tx, self.view, self.overlay)
+
+    @cached_property
+    def tied(self) -> Tied:
+        """Executions that are tied to others outside of their flow."""
+        return Tied(self.tx, self.view, self.overlay, lambda: self.flows.graph)
 
     @property
     def catalog(self) -> Catalog:
@@ -78,10 +88,9 @@ class Unit:
         return self.view.owes or (self._has_limits and self.limits.has_work)
 
     async def follow_up(self) -> None:
-        """Everything that follows from what was decided: in its flows, and among limits and waits.
+        """Everything that follows from what was decided: in flows, among ties, limits and waits.
 
-        Each of the two may move members or limited executions again, so it goes on until neither
-        has moved any.
+        Each of them may move others again, so it goes on until none has moved any.
         """
         view = self.view
         while True:
@@ -89,9 +98,11 @@ class Unit:
             # and are locked before limits.
             if self._has_flows or view.has_member_moves:
                 await self.flows.follow_up()
+            if view.has_tied_moves:
+                await self.tied.follow_up()
             if view.has_bounded or (self._has_limits and self.limits.has_work):
                 await self.limits.follow_up()
-            if not view.has_member_moves:
+            if not (view.has_member_moves or view.has_tied_moves):
                 return
 
     async def load(self, execution_ids: Sequence[str]) -> None:
@@ -107,6 +118,7 @@ async def open_unit(
     moment: Callable[[int], Moment],
     credits_of: Callable[[Offer], Credits],
     *,
+    plans: Plans,
     is_again: bool = False,
 ) -> Unit:
     """A unit with everything its commands need: one look, then what depends on it, in one lock
@@ -114,23 +126,34 @@ async def open_unit(
     need = Needs()
     for command in commands:
         command.needs(need)
-    if need.members_of:
-        need.executions |= await members_of(tx, need.members_of)
+    await _name_others(tx, need)
     found = await tx.look(_wanted(need))
     view = View(moment(tx.now), found.catalog, found.executions)
-    unit = Unit(tx, view, credits_of, is_again=is_again)
+    unit = Unit(tx, view, credits_of, plans=plans, is_again=is_again)
     if found.keys:
         unit.view.rows.take(KEYS, found.keys)
     unit.claims_left = need.claims
     if flow_ids := flows_named(need, found.executions):
         await unit.flows.prepare(flow_ids, commands)
+    if need.uniques:
+        await unit.tied.uniques.prepare(need.uniques)
     if need.waits:
         await unit.waits.prepare(need, found)
-    if need.streams or need.run_logs:
+    if need.streams or need.run_logs or need.published or need.running:
         take_streams(unit.view, found, need)
+    if need.mailboxes or need.messages:
+        take_mail(unit.view, found, need)
     if need.is_limited:
         await unit.limits.prepare(need)
     return unit
+
+
+async def _name_others(tx: Transaction, need: Needs) -> None:
+    """Executions that commands mean without naming them."""
+    if need.members_of:
+        need.executions |= await members_of(tx, need.members_of)
+    if need.uniques:
+        need.executions |= await owners_of(tx, need.uniques)
 
 
 def _wanted(need: Needs) -> Wanted:
@@ -141,6 +164,8 @@ def _wanted(need: Needs) -> Wanted:
     wanted.keys = sorted(need.keys)
     if need.waits:
         want_waits(need, wanted)
-    if need.streams or need.run_logs:
+    if need.streams or need.run_logs or need.published or need.running:
         want_streams(need, wanted)
+    if need.mailboxes or need.messages:
+        want_mail(need, wanted)
     return wanted

@@ -7,10 +7,12 @@ from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 from flowfabric.engine.unit.records import Rows
+from flowfabric.engine.unit.shifts import Shifts
 from flowfabric.errors import Corruption
 from flowfabric.kernel.command import Command, ExecutionCommand
-from flowfabric.kernel.decision import Decision, Moment, Refused
+from flowfabric.kernel.decision import AnyEvent, Decision, Moment, Refused
 from flowfabric.kernel.execution.create import CreateExecution, create
+from flowfabric.kernel.execution.dead import is_dead, letter
 from flowfabric.kernel.execution.operate import SetTag
 from flowfabric.kernel.execution.replay import Replay
 from flowfabric.kernel.registry import RULES
@@ -19,11 +21,22 @@ from flowfabric.model.bounds import UNBOUNDED
 from flowfabric.model.budget import AttachmentRow, ScopeType
 from flowfabric.model.event import OperatorEvent
 from flowfabric.model.execution import Execution
+from flowfabric.model.flow import FlowRow
+from flowfabric.model.mailbox import MailboxRow
 from flowfabric.model.record import Record, replace
 from flowfabric.model.route import Catalog, Route
 from flowfabric.model.statistic import Counted, WorkCount
+from flowfabric.model.ties import UNTIED
 from flowfabric.stores.base import Changes, Corrupt
-from flowfabric.stores.tables import ATTACHMENTS, KEYS, TABLE_OF, TIMED_TABLES, WATCHES
+from flowfabric.stores.tables import (
+    ATTACHMENTS,
+    DEAD,
+    KEYS,
+    MAILBOXES,
+    TABLE_OF,
+    TIMED_TABLES,
+    WATCHES,
+)
 
 R = TypeVar("R")
 K = TypeVar("K", bound=Record)
@@ -89,7 +102,11 @@ class View:
         self._keepers: dict[type[Record], Callable[[Any], None]] = {}
         self._bounded: list[tuple[Execution, Execution]] = []
         self._member_moves: list[tuple[Execution, Execution]] = []
+        self._tied_moves: list[tuple[Execution | None, Execution]] = []
+        self.shifts = Shifts()
+        self.flow_ends: list[FlowRow] = []  # of flows with hooks
         self.cascading: set[str] = set()  # members whose replay takes others along
+        self.operation_id = ""  # the bulk operation whose commands are decided
 
     def decide(self, command: ExecutionCommand[R]) -> R | Refused:
         """The reply to a command about one execution; its changes join the batch."""
@@ -118,11 +135,24 @@ class View:
             return
         self.changes.created[command.execution_id] = (decision.execution, decision.new.body)
         self.executions[command.execution_id] = decision.execution
+        for name, schema in command.mailboxes:
+            self.rows.put(MAILBOXES, MailboxRow(command.execution_id, name, schema))
         for budget_id in decision.execution.bounds.budget_ids:
             self.rows.put(ATTACHMENTS, AttachmentRow(budget_id, command.execution_id))
+        if decision.execution.ties is not UNTIED:
+            self._tied_moves.append((None, decision.execution))
+            self.shifts.note(None, decision.execution)
         self.effects.note(None, decision.execution)
         if (known := decision.new.idempotency) is not None:
             self.rows.put(KEYS, known)
+
+    def hand_over(self, execution_id: str, payload: bytes, encoding: str | None) -> None:
+        """An execution gets another input."""
+        if (new := self.changes.created.get(execution_id)) is None:
+            self.changes.payloads[execution_id] = (payload, encoding)
+        else:
+            body = replace(new[1], payload=payload, payload_encoding=encoding)
+            self.changes.created[execution_id] = (new[0], body)
 
     def apply(
         self,
@@ -158,10 +188,18 @@ class View:
             else:
                 keep(record)
         for event in decision.events:
-            if command is not None and command.actor and isinstance(event, OperatorEvent):
-                event = replace(event, actor=command.actor)  # noqa: PLW2901 - the same, signed
-            self.changes.log(event)
+            self.changes.log(self._signed(event, command))
         return decision.reply
+
+    def _signed(self, event: AnyEvent, command: Command[object] | None) -> AnyEvent:
+        """An operator event with its actor, and the bulk operation that it belongs to."""
+        if not isinstance(event, OperatorEvent):
+            return event
+        if command is not None and command.actor:
+            event = replace(event, actor=command.actor)
+        if self.operation_id:
+            event = replace(event, details={**event.details, "operation_id": self.operation_id})
+        return event
 
     def keep_with(self, kind: type[K], keep: Callable[[K], None]) -> None:
         """What decisions save of this kind goes to the part that keeps it: because it is kept in
@@ -183,12 +221,25 @@ class View:
             self._member_moves.append((before, after))
             if isinstance(command, Replay) and command.cascade:
                 self.cascading.add(key)
+        if after.ties is not UNTIED:
+            self.shifts.note(before, after)
+        if before.is_terminal is not after.is_terminal:
+            self._note_end(before, after)
         if before.is_watched and (row := owed(before, after, self.at)) is not None:
             self.rows.put(WATCHES, row)
         waits = before.suspension_id is not None and not ends_wait
         if waits or before.side_holds or before.bounds is not UNBOUNDED:
             self._bounded.append((before, after))
         self.effects.note(before, after)
+
+    def _note_end(self, before: Execution, after: Execution) -> None:
+        """An end may leave a dead letter, and a replay takes it away."""
+        if after.ties is not UNTIED or before.undos is not None:
+            self._tied_moves.append((before, after))
+        if is_dead(after):
+            self.rows.put(DEAD, letter(after))
+        elif is_dead(before):
+            self.rows.drop_unseen(DEAD, (before.execution_id,))
 
     def put(self, before: Execution, after: Execution) -> None:
         """The next image of an execution."""
@@ -234,8 +285,8 @@ class View:
 
     @property
     def owes(self) -> bool:
-        """Whether anything is still to follow from moves: among limits, waits or flows."""
-        return bool(self._bounded or self._member_moves)
+        """Whether anything is still to follow from moves: among limits, waits, flows or ties."""
+        return bool(self._bounded or self._member_moves) or self.has_tied_moves
 
     @property
     def has_bounded(self) -> bool:
@@ -256,6 +307,26 @@ class View:
         """Members that ended or live again, before and after, each told once."""
         moves, self._member_moves = self._member_moves, []
         return moves
+
+    @property
+    def has_tied_moves(self) -> bool:
+        """Whether tied executions have moved, or flows with hooks ended, since this was last asked
+        for."""
+        return bool(self._tied_moves or self.shifts or self.flow_ends)
+
+    def tie(self, before: Execution, after: Execution) -> None:
+        """An execution that has just ended was tied by the same command."""
+        self._tied_moves.append((before, after))
+
+    def take_tied_moves(self) -> list[tuple[Execution | None, Execution]]:
+        """Tied executions that were created, ended or live again: before and after, once."""
+        moves, self._tied_moves = self._tied_moves, []
+        return moves
+
+    def take_flow_ends(self) -> list[FlowRow]:
+        """Flows with hooks as they ended, each end told once."""
+        ended, self.flow_ends = self.flow_ends, []
+        return ended
 
     def execution(self, execution_id: str | None) -> Execution | None:
         """An execution of this transaction as it stands, if it is there and can be read."""

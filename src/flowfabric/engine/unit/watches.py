@@ -7,26 +7,41 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from flowfabric import ids
+from flowfabric.engine.plans import Plans
 from flowfabric.engine.unit.overlay import Overlay
 from flowfabric.engine.unit.view import View
 from flowfabric.engine.unit.waits import Waits
+from flowfabric.kernel.order.line import line_key
+from flowfabric.kernel.schedule.change import paused_by_failures
+from flowfabric.kernel.schedule.fate import counted, has_failed_often
 from flowfabric.kernel.wait.signal import deliver
 from flowfabric.kernel.wait.watch import notice, path_to, put_off
 from flowfabric.model.execution import Execution
+from flowfabric.model.flow import FlowState
+from flowfabric.model.record import replace
+from flowfabric.model.state import TerminalOutcome
 from flowfabric.model.suspension import WaitpointState
-from flowfabric.model.watch import WatchRow
-from flowfabric.stores.base import Transaction
+from flowfabric.model.watch import WatchRow, schedule_of
+from flowfabric.stores.base import Corrupt, Transaction
 from flowfabric.stores.indexes import CHILDREN, WATCHES_OF, Search, by_key
-from flowfabric.stores.tables import WAITPOINTS, WATCHES, Key
+from flowfabric.stores.tables import FLOWS, LINE_ROWS, SCHEDULES, WAITPOINTS, WATCHES, Key
 
 _TOLD: Final = 100  # watchers that one transaction tells of one end
 _WALKED: Final = 1_000  # executions that are looked at for a cycle
+_OUTCOMES: Final = {
+    FlowState.COMPLETED: TerminalOutcome.SUCCESS,
+    FlowState.FAILED: TerminalOutcome.FAILED,
+    FlowState.CANCELLED: TerminalOutcome.CANCELLED,
+}
 
 
 class Watches:
     """The watches that a transaction registers, and those it tells of ends."""
 
-    def __init__(self, tx: Transaction, view: View, overlay: Overlay, waits: Waits) -> None:
+    def __init__(
+        self, tx: Transaction, view: View, overlay: Overlay, waits: Waits, plans: Plans
+    ) -> None:
+        self._plans = plans
         self._tx = tx
         self._view = view
         self._overlay = overlay
@@ -87,7 +102,20 @@ class Watches:
             children = await self._overlay.search(Search(CHILDREN, of_parents, limit=_WALKED))
             for member in children:
                 found.setdefault(member.parent_id or "", []).append(member.execution_id)
+        for behind, ahead in (await self._turns_of(known.values())).items():
+            found.setdefault(behind, []).append(ahead)
         return found
+
+    async def _turns_of(self, executions: Iterable[Execution | Corrupt]) -> dict[str, str]:
+        """For those that wait for their turn, the execution that has it."""
+        behind = {
+            each.execution_id: key
+            for each in executions
+            if isinstance(each, Execution) and each.is_behind
+            if (key := line_key(each)) is not None
+        }
+        rows = await self._tx.peek_rows(LINE_ROWS, sorted(set(behind.values())))
+        return {each: rows[key].head_id for each, key in behind.items() if key in rows}
 
     # --- what is due -----------------------------------------------------------------------------
 
@@ -119,6 +147,7 @@ class Watches:
     async def _load(self, found: Sequence[WatchRow]) -> None:
         """Lock those watchers that no other transaction has locked, with their waits."""
         here = self._view.executions
+        found = [each for each in found if schedule_of(each.watcher_id) is None]
         wanted = sorted({each.watcher_id for each in found if each.watcher_id not in here})
         if wanted:
             here.update(await self._tx.load_free(wanted))
@@ -130,6 +159,10 @@ class Watches:
         """Tell one watcher, unless it still waits for others or no longer waits; False if another
         transaction has locked it."""
         view, key = self._view, row.watcher_id
+        if (schedule := schedule_of(key)) is not None:
+            view.rows.drop(WATCHES, [WATCHES.key_of(row)])
+            await self._tell_schedule(schedule, row.execution_id)
+            return True
         if key not in view.executions:
             if key in await self._tx.get([key]):
                 return False
@@ -148,3 +181,35 @@ class Watches:
         decision = deliver(watcher, place, episode, None, command, view.at)
         view.apply(watcher, decision, command, ends_wait=True)
         return True
+
+    async def _tell_schedule(self, key: Key, run_id: str) -> None:
+        """A schedule learns how a run of it has ended, and goes on with what waits for that."""
+        rows = self._view.rows
+        if rows.get(SCHEDULES, key) is None:
+            rows.take(SCHEDULES, await self._tx.rows(SCHEDULES, [key]))
+        row, outcome = rows.get(SCHEDULES, key), await self._outcome(run_id)
+        if row is None or outcome is None:
+            return
+        plan = self._plans.of(row)
+        if isinstance(plan, str):
+            return
+        before, row = row, counted(row, plan.policy, outcome)
+        if row.queued_tick is not None:
+            row = replace(row, next_at=self._view.at.now)
+        if has_failed_often(row, plan.policy):
+            self._view.apply(None, paused_by_failures(row, self._view.at))
+        elif row is not before:
+            rows.put(SCHEDULES, row)
+
+    async def _outcome(self, run_id: str) -> TerminalOutcome | None:
+        """How a run has ended; None if it is gone, or goes on again."""
+        if run_id.startswith("{"):
+            here = self._view.execution(run_id)
+            found = here or (await self._tx.get([run_id])).get(run_id)
+            is_ended = isinstance(found, Execution) and found.is_terminal
+            return found.state.terminal_outcome if is_ended else None  # type: ignore[union-attr]
+        key = (run_id,)
+        flow = self._view.rows.get(FLOWS, key)
+        if flow is None:
+            flow = (await self._tx.peek_rows(FLOWS, [key])).get(key)
+        return None if flow is None else _OUTCOMES.get(flow.public_flow_state)

@@ -19,6 +19,7 @@ from flowfabric.model.record import replace, to_json
 from flowfabric.model.results import Created, CreateResult, Duplicate
 from flowfabric.model.route import Catalog, Route
 from flowfabric.model.state import AttemptState, BlockingReason
+from flowfabric.model.ties import UNTIED, Ties
 
 _FIRST_ATTEMPT: Final = AttemptState.PENDING_FIRST_ATTEMPT
 _DELAY: Final = BlockingReason.WAITING_FOR_DELAY
@@ -38,6 +39,9 @@ class CreateExecution(ExecutionCommand[CreateResult], frozen=True, kw_only=True)
     bounds: Bounds = UNBOUNDED
     flow_id: str | None = None
     open_group: int = 0  # 1: it waits for other members of its flow
+    mailboxes: tuple[tuple[str, str | None], ...] = ()  # with the schemas of their messages
+    ties: Ties = UNTIED
+    is_promised: bool = False  # before: its lane takes it in, whatever became of that since
 
     @property
     def idempotency_key(self) -> str | None:
@@ -59,6 +63,7 @@ def fingerprint_of(
     body: Body,
     tags: Mapping[str, str],
     bounds: Bounds = UNBOUNDED,
+    ties: Ties = UNTIED,
 ) -> bytes:
     """A digest of everything that must be equal for two creates to be the same request.
 
@@ -66,8 +71,19 @@ def fingerprint_of(
     """
     digest = hashlib.sha256()
     timeless = replace(policy, delay_until=None, delay_ms=None)
-    parts = (route, priority, timeless, tags, body.payload_encoding, body.creator_identity)
-    for part in parts if bounds is UNBOUNDED else (*parts, bounds):
+    parts: tuple[object, ...] = (
+        route,
+        priority,
+        timeless,
+        tags,
+        body.payload_encoding,
+        body.creator_identity,
+    )
+    if bounds is not UNBOUNDED:
+        parts = (*parts, bounds)
+    if ties is not UNTIED:
+        parts = (*parts, ties)
+    for part in parts:
         digest.update(to_json(part))
         digest.update(b"\x00")
     digest.update(body.payload)
@@ -86,13 +102,16 @@ def create(
         return Decision(Created(execution.execution_id, execution.public_state))
     first = created_before(idempotency, command.fingerprint, at)
     if first is not None:
-        return Decision(first if isinstance(first, Refused) else Duplicate(first))
-    if refusal := refuse_entry(command.route.lane_id, catalog):
+        index = None if idempotency is None else idempotency.batch_index
+        return Decision(first if isinstance(first, Refused) else Duplicate(first, index))
+    if not command.is_promised and (refusal := refuse_entry(command.route.lane_id, catalog)):
         return Decision(refusal)
     bounds = catalog.bounds_for(command.route, command.bounds, command.flow_id)
     if bounds.concurrency_key is not None and bounds.quota_policy_id is None:
-        detail = "concurrency_key: needs a quota_policy_id, here or on the lane"
-        return refuse(InvalidInput, detail, field="concurrency_key")
+        if not command.is_promised:
+            detail = "concurrency_key: needs a quota_policy_id, here or on the lane"
+            return refuse(InvalidInput, detail, field="concurrency_key")
+        bounds = replace(bounds, concurrency_key=None)  # the lane has lost its quota since
     new = _new_execution(command, bounds, catalog.lane_aging_ms(command.route.lane_id), at)
     return Decision(
         Created(new.execution_id, new.public_state),
@@ -132,6 +151,8 @@ def _new_execution(
         flow_id=command.flow_id,
         open_group=command.open_group,
     )
+    if command.ties is not UNTIED:
+        new = replace(new, ties=command.ties)
     if not command.open_group:
         return new
     state, detail = without_block(new, now)

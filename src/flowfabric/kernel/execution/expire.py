@@ -15,6 +15,7 @@ from flowfabric.model.event import LeaseEventType
 from flowfabric.model.execution import Execution
 from flowfabric.model.record import replace
 from flowfabric.model.results import Moved
+from flowfabric.model.shown import shown_length
 from flowfabric.model.state import (
     LEASE_EXPIRED,
     EligibilityState,
@@ -24,6 +25,7 @@ from flowfabric.model.state import (
 
 ATTEMPT_TIMEOUT = "attempt_timeout"
 EXECUTION_DEADLINE = "execution_deadline"
+START_TIMEOUT = "start_timeout"
 
 
 class ExpireLease(ExecutionCommand[Moved], frozen=True, kw_only=True):
@@ -104,6 +106,26 @@ def expire_deadline(
         failure_reason=EXECUTION_DEADLINE,
         failure_category=FailureClass.TIMEOUT.value,
         reply=Moved(execution.execution_id, EXECUTION_DEADLINE),
+    )
+
+
+def expire_unstarted(
+    execution: Execution | None, command: ExpireDeadline, at: Moment
+) -> Decision[Moved]:
+    """What no worker has started in time ends as expired, whatever it waits for."""
+    if execution is None or not execution.is_runnable:
+        return _unchanged(command.execution_id)
+    if execution.start_by is None or execution.start_by > at.now:
+        return _unchanged(command.execution_id)
+    within = execution.policy.timeout_policy.start_within_ms or 0
+    return finish(
+        execution,
+        TerminalOutcome.EXPIRED,
+        at,
+        attempt_outcome=AttemptOutcome.ENDED_FAILURE,
+        failure_reason=f"{START_TIMEOUT}: not started within {shown_length(within)}",
+        failure_category=START_TIMEOUT,
+        reply=Moved(execution.execution_id, START_TIMEOUT),
     )
 
 

@@ -23,6 +23,7 @@ from flowfabric.kernel.execution.transition import (
 from flowfabric.model.attempt import AttemptOutcome, AttemptType, FailureClass
 from flowfabric.model.event import RETRY_SCHEDULED, LeaseEvent, LeaseEventType, OperatorEventType
 from flowfabric.model.execution import Execution, Fence
+from flowfabric.model.record import replace
 from flowfabric.model.results import RetryScheduled, TerminalFailed
 from flowfabric.model.state import AttemptState, BlockingReason, TerminalOutcome
 from flowfabric.model.statistic import Counted, WorkCount
@@ -117,6 +118,10 @@ def _schedule_retry(
         failure_reason=command.reason,
         failure_category=command.category,
     )
+    if execution.undos is not None and execution.undos.had_run:
+        # What the journal tells of was undone: the next attempt begins another one.
+        index = execution.journal_index + 1
+        scheduled = replace(scheduled, journal_index=index, chapter_index=0, undos=None)
     attempt = ended_attempt(
         execution,
         AttemptOutcome.ENDED_FAILURE,

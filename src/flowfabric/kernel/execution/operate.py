@@ -78,6 +78,7 @@ _HOLDABLE = (
     EligibilityState.ELIGIBLE_NOW,
     EligibilityState.NOT_ELIGIBLE_UNTIL_TIME,
     EligibilityState.BLOCKED_BY_DEPENDENCIES,  # dependencies go on being resolved underneath
+    EligibilityState.BLOCKED_BY_TURN,  # its line goes on underneath
 )
 
 

@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
-from flowfabric.kernel.command import ExecutionCommand
+from flowfabric.kernel.command import ExecutionCommand, Needs
 from flowfabric.kernel.decision import AnyEvent, Decision, Moment
 from flowfabric.kernel.execution.answer import kept
 from flowfabric.kernel.execution.fence import not_found, refuse_unless_owner, refuse_writer
 from flowfabric.kernel.execution.transition import lease_event, lease_horizon, let_go, wait_until
 from flowfabric.model.event import LeaseEventType
 from flowfabric.model.execution import Execution, Fence
+from flowfabric.model.journal import RunningRow
 from flowfabric.model.record import replace
 from flowfabric.model.results import Delayed, LeaseRenewal, Progressed
 from flowfabric.model.state import AttemptState, BlockingReason
 
 
 class Renew(ExecutionCommand[LeaseRenewal], frozen=True, kw_only=True):
-    """The owner is still at work."""
+    """The owner is still at work. `running`: the key of the step that it runs, and for how long."""
 
     fence: Fence
     lease_ttl_ms: int
+    running: str | None = None
+    running_ms: int = 0
+
+    def needs(self, need: Needs) -> None:
+        """The execution, and what an earlier renewal told of it."""
+        need.executions.add(self.execution_id)
+        if self.running is not None:
+            need.running.add((self.execution_id,))
 
 
 class Progress(ExecutionCommand[Progressed], frozen=True, kw_only=True):
@@ -51,7 +60,13 @@ def renew(execution: Execution | None, command: Renew, at: Moment) -> Decision[L
     events: tuple[AnyEvent, ...] = ()
     if execution.policy.renewal_events:
         events = (lease_event(renewed, LeaseEventType.RENEWED, "", at.now),)
-    return Decision(LeaseRenewal(expires_at, execution.lease_epoch), renewed, events=events)
+    saves: tuple[RunningRow, ...] = ()
+    if command.running is not None:
+        since = max(0, at.now - command.running_ms)
+        epoch = execution.lease_epoch
+        saves = (RunningRow(execution.execution_id, command.running, since, at.now, epoch),)
+    reply = LeaseRenewal(expires_at, execution.lease_epoch)
+    return Decision(reply, renewed, events=events, saves=saves)
 
 
 def progress(execution: Execution | None, command: Progress, at: Moment) -> Decision[Progressed]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from flowfabric.errors import ExecutionNotTerminal, InvalidInput, MaxReplaysExhausted
 from flowfabric.kernel.command import ExecutionCommand, Needs
-from flowfabric.kernel.decision import Decision, Moment, refuse
+from flowfabric.kernel.decision import Decision, Moment, Refused
 from flowfabric.kernel.execution.answer import kept_end
 from flowfabric.kernel.execution.fence import not_found
 from flowfabric.kernel.execution.transition import let_go, operator_event
@@ -47,15 +47,10 @@ def replay(
     """
     if execution is None or _goes_with_its_flow(execution):
         return Decision(not_found(command.execution_id))
-    if not execution.is_terminal:
-        return refuse(ExecutionNotTerminal, f"execution is {execution.public_state.value}")
-    most = execution.policy.max_replay_count
-    if execution.replay_count >= most:
-        return refuse(MaxReplaysExhausted, f"{execution.replay_count} of {most}", limit=most)
-    if command.deadline_at is not None and command.deadline_at <= at.now:
-        return refuse(InvalidInput, "deadline_at: is in the past", field="deadline_at")
+    if refusal := _refuse_replay(execution, command, at):
+        return Decision(refusal)
     outcome = execution.state.terminal_outcome
-    goes_on = has_journal and not command.fresh
+    goes_on = has_journal and not command.fresh and not is_undone(execution)
     # A skipped member waits again for its dependencies; its flow reopens the group.
     waits = execution.flow_id is not None and outcome is TerminalOutcome.SKIPPED
     attempt, reason = AttemptState.PENDING_REPLAY_ATTEMPT, BlockingReason.WAITING_FOR_CHILDREN
@@ -68,6 +63,7 @@ def replay(
         replay_count=execution.replay_count + 1,
         journal_index=execution.journal_index + (not goes_on),
         chapter_index=execution.chapter_index if goes_on else 0,
+        undos=execution.undos if goes_on else None,
         retry_count=0,
         reclaim_count=0,
         next_attempt_type=AttemptType.REPLAY,
@@ -97,6 +93,28 @@ def replay(
     answer = kept_end(execution, at)
     saves = () if answer is None else (answer,)
     return Decision(reply, again, None, (audit,), saves)
+
+
+def _refuse_replay(execution: Execution, command: Replay, at: Moment) -> Refused | None:
+    if not execution.is_terminal:
+        return Refused(ExecutionNotTerminal, f"execution is {execution.public_state.value}")
+    most = execution.policy.max_replay_count
+    if execution.replay_count >= most:
+        detail = f"{execution.replay_count} of {most}"
+        return Refused(MaxReplaysExhausted, detail, {"limit": most})
+    if command.deadline_at is not None and command.deadline_at <= at.now:
+        return Refused(InvalidInput, "deadline_at: is in the past", {"field": "deadline_at"})
+    return None
+
+
+def is_undone(execution: Execution) -> bool:
+    """Whether what an execution did was undone, by its end or by its handler: then its journal
+    tells of effects that are no longer there, and no run can go on by it."""
+    undos = execution.undos
+    if undos is None:
+        return False
+    succeeded = execution.state.terminal_outcome is TerminalOutcome.SUCCESS
+    return undos.had_run or (bool(undos.positions) and not succeeded)
 
 
 def _deadline_at(execution: Execution, command: Replay, at: Moment) -> int | None:

@@ -201,6 +201,8 @@ def without_block(
     attempt = execution.state.attempt_state
     if execution.has_open_group and not is_free:
         return blocked(BlockingReason.WAITING_FOR_CHILDREN, attempt), "waiting for others to end"
+    if execution.is_behind:
+        return blocked(BlockingReason.WAITING_FOR_TURN, attempt), "waiting for its turn"
     return wait_until(execution.eligible_at, attempt, now, delay_reason(attempt))
 
 
@@ -240,12 +242,20 @@ def ended_attempt(
     )
 
 
-def _purge_at(execution: Execution, at: Moment) -> int | None:
+_FAILURES: Final = (TerminalOutcome.FAILED, TerminalOutcome.EXPIRED)
+
+
+def _purge_at(execution: Execution, outcome: TerminalOutcome, at: Moment) -> int | None:
     """A member is purged with its flow, so that no other member waits for a missing row."""
     if execution.flow_id is not None:
         return None
-    keep_ms = execution.policy.retention_ttl_ms
-    return at.now + (at.retention_ms if keep_ms is None else keep_ms)
+    policy = execution.policy
+    keep_ms, usual_ms = policy.retention_ttl_ms, at.retention_ms
+    if outcome in _FAILURES:
+        usual_ms = at.failed_retention_ms
+        if policy.failed_retention_ttl_ms is not None:
+            keep_ms = policy.failed_retention_ttl_ms
+    return at.now + (usual_ms if keep_ms is None else keep_ms)
 
 
 def finish(
@@ -275,7 +285,7 @@ def finish(
         state=terminal(outcome, attempted=attempted),
         blocking_detail="",
         completed_at=now,
-        purge_at=_purge_at(execution, at),
+        purge_at=_purge_at(execution, outcome, at),
         open_group=0,
         failure_reason=failure_reason,
         failure_category=failure_category,

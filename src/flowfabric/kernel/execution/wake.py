@@ -16,6 +16,7 @@ from flowfabric.kernel.execution.expire import (
     expire_attempt,
     expire_deadline,
     expire_lease,
+    expire_unstarted,
     promote_delayed,
 )
 from flowfabric.kernel.execution.reclaim import RequeueLost, requeue_lost
@@ -34,6 +35,7 @@ def wake(execution: Execution | None, command: Wake, at: Moment) -> Decision[Mov
     key = command.execution_id
     for decision in (
         expire_deadline(execution, ExpireDeadline(execution_id=key), at),
+        expire_unstarted(execution, ExpireDeadline(execution_id=key), at),
         expire_attempt(execution, ExpireAttempt(execution_id=key, jitter=command.jitter), at),
         expire_lease(execution, ExpireLease(execution_id=key), at),
         requeue_lost(execution, RequeueLost(execution_id=key), at),

@@ -10,11 +10,16 @@ from flowfabric.kernel.explain.flows import (
     dependency_hints,
     dependency_summary,
 )
-from flowfabric.kernel.explain.limits import BoundsLook, hint_for, limits_of
+from flowfabric.kernel.explain.limits import (
+    BoundsLook,
+    hint_for,
+    limits_of,
+)
+from flowfabric.kernel.explain.lines import LineLook, line_hints, line_summary
 from flowfabric.kernel.explain.waits import WaitLook, hints_for, lines_of, summary_of
 from flowfabric.model.code import pin_of, pinned_version
 from flowfabric.model.execution import Execution
-from flowfabric.model.journal import EntryRow
+from flowfabric.model.journal import EntryRow, RunningRow
 from flowfabric.model.record import Record
 from flowfabric.model.results import Explanation, WorkerFit
 from flowfabric.model.route import LaneState
@@ -54,29 +59,30 @@ def explain(
     lane_fault: str | None = None,
     last: EntryRow | None = None,
     waiting: int | None = None,
+    running: RunningRow | None = None,
+    line: LineLook | None = None,
 ) -> Explanation:
     """State, since when, the cause of the wait, the workers that could run it, and when it is due.
 
     `lane_fault`: the defect of its lane's row. `last`: the last entry of its journal.
-    `waiting`: how many executions of its route wait.
+    `waiting`: how many executions of its route wait. `running`: what its last renewals
+    told. `line`: where it waits for its turn.
     """
-    fits = tuple(
-        WorkerFit(worker.worker_id, worker.worker_instance_id, not lacks, lacks)
-        for worker in workers
-        if worker.namespace == execution.namespace and worker.is_live(now)
-        for lacks in (misfit(worker, execution.route),)
-    )
+    fits = _fits(execution, workers, now)
     missing = _missing_everywhere(execution, workers, now)
     crew = _Crew(fits, missing, _has_handler(execution, workers, now), waiting)
     if wait is not None:
         cause = _suspended(execution, wait)
     elif others is not None:
         cause = _dependent(execution, others)
+    elif line is not None:
+        cause = _behind(execution, line, now)
     elif lane_fault is not None and execution.is_waiting:
         cause = _Cause("lane_state", lane_fault, hints=("ff doctor says what to do",))
     else:
         cause = _cause(execution, lane_state, crew, now)
     limits = limits_of(execution, bounds)
+    step, step_since = _step(execution, last, running)
     clears = [each.clears_at for each in limits if each.keeps_back]
     return Explanation(
         execution_id=execution.execution_id,
@@ -94,9 +100,40 @@ def explain(
         if wait is None or wait.row.timeout_at is None
         else wait.row.timeout_behavior.value,
         upstreams=() if others is None else others.upstreams,
-        step=None if last is None else last.next_key,
-        step_since=None if last is None or last.next_key is None else last.recorded_at,
+        step=step,
+        step_since=step_since,
+        line_position=None if line is None else line.position,
+        line_head=None if line is None else line.line.head_id,
+        origin=execution.ties.origin,
     )
+
+
+def _fits(execution: Execution, workers: Sequence[Worker], now: int) -> tuple[WorkerFit, ...]:
+    """Which live workers could run it, and what each lacks."""
+    return tuple(
+        WorkerFit(worker.worker_id, worker.worker_instance_id, not lacks, lacks)
+        for worker in workers
+        if worker.namespace == execution.namespace and worker.is_live(now)
+        for lacks in (misfit(worker, execution.route),)
+    )
+
+
+def _step(
+    execution: Execution, last: EntryRow | None, running: RunningRow | None
+) -> tuple[str | None, int | None]:
+    """The step that runs, and since when: as the last renewal of its lease told, or the last entry
+    of its journal if that came later."""
+    known = -1 if last is None else last.recorded_at
+    if (
+        running is not None
+        and running.lease_epoch == execution.lease_epoch
+        and running.told_at == execution.lease_renewed_at
+        and running.told_at >= known
+    ):
+        return running.key, running.since
+    if last is None or last.next_key is None:
+        return None, None
+    return last.next_key, last.recorded_at
 
 
 def _missing_everywhere(
@@ -151,6 +188,11 @@ def _dependent(execution: Execution, others: DependencyLook) -> _Cause:
     if _delay_of(execution):
         summary += "; its delay begins when its join is met"
     return _Cause(reason, summary, execution.deadline_at, hints)
+
+
+def _behind(execution: Execution, line: LineLook, now: int) -> _Cause:
+    reason = execution.state.blocking_reason.value
+    return _Cause(reason, line_summary(line, now), execution.deadline_at, line_hints(line))
 
 
 def _delay_of(execution: Execution) -> int:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from flowfabric.kernel.limit.admission import budget_key, gate_key
-from flowfabric.kernel.limit.budget import Budget, closed
+from flowfabric.kernel.limit.budget import Budget, asks_people, closed
 from flowfabric.kernel.limit.quota import Gate
+from flowfabric.model.ask import AskRow, LimitKind
 from flowfabric.model.execution import Execution
 from flowfabric.model.record import Record
 from flowfabric.model.results import LimitInfo
@@ -55,6 +58,29 @@ def _quota(execution: Execution, gate: Gate) -> LimitInfo:
     return LimitInfo("quota", row.quota_policy_id, waits, usage, execution.blocked_until)
 
 
+def asks_in_words(asks: Sequence[AskRow]) -> str:
+    """What people are asked on behalf of an execution."""
+    return "; ".join(
+        f"asks people: budget {each.budget_id}, {each.dimension} {each.used_then}/{each.limit_then}"
+        f" of the {each.limit_kind.value} limit, {each.wanted} more wanted"
+        for each in asks
+    )
+
+
+def ask_hints(asks: Sequence[AskRow]) -> tuple[str, ...]:
+    """How people answer."""
+    found = []
+    for each in asks:
+        about = f"{each.budget_id} {each.dimension} --by NAME"
+        if each.limit_kind is LimitKind.SOFT:
+            about += " --soft"
+        found += [
+            f"ff budget approve {about} --raise-by {each.wanted}, or --once",
+            f"ff budget reject {about}",
+        ]
+    return tuple(found)
+
+
 def hint_for(execution: Execution, look: BoundsLook) -> tuple[str, ...]:
     """Advice for an operator about the limit it waits for."""
     for budget in look.budgets:
@@ -63,7 +89,9 @@ def hint_for(execution: Execution, look: BoundsLook) -> tuple[str, ...]:
             if full is None:
                 return ("the budget has room again: it is about to go on",)
             name = budget.row.budget_id
+            asks = (f"ff budget asks {name}",) if asks_people(budget.row.policy) else ()
             return (
+                *asks,
                 f"ff budget raise {name} {full.dimension}=…",
                 f"ff budget reset {name}",
             )

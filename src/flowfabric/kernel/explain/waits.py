@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from flowfabric.kernel.explain.limits import ask_hints, asks_in_words
 from flowfabric.kernel.wait.condition import is_met, tokens_of
+from flowfabric.model.ask import AskRow
+from flowfabric.model.mailbox import mailbox_at
 from flowfabric.model.record import Record
 from flowfabric.model.results import WaitLine
 from flowfabric.model.suspension import (
@@ -34,6 +37,7 @@ class WaitLook(Record, frozen=True):
     """The current open episode of an execution."""
 
     row: SuspensionRow
+    asks: tuple[AskRow, ...] = ()  # the questions of budgets whose answers it waits for
 
 
 def lines_of(condition: ResumeCondition, progress: Sequence[Contribution]) -> tuple[WaitLine, ...]:
@@ -91,6 +95,8 @@ def _member(condition: ResumeCondition, progress: Sequence[Contribution]) -> str
 def _leaf_in_words(condition: Single | Count, line: WaitLine) -> str:
     where, name = ", ".join(line.waitpoint_keys), line.signal_name
     if isinstance(condition, Single):
+        if (mailbox := mailbox_at(condition.waitpoint_key)) is not None:
+            return f"a message in {mailbox}"
         text = f"signal {name} on {where}" if name else f"a signal on {where}"
         return f"{text} (came)" if line.have else text
     return f"{_counted_in_words(condition, where)} ({line.have}/{line.need})"
@@ -130,6 +136,8 @@ def summary_of(look: WaitLook) -> str:
     row = look.row
     if row.is_held_by_policy:
         return f"held: {row.continuation_metadata_pointer}"
+    if look.asks:
+        return asks_in_words(look.asks)
     what = in_words(row.condition, row.progress)
     reason = row.reason_code.value.replace("_", " ")
     plain = row.reason_code is ReasonCode.WAITING_FOR_SIGNAL
@@ -150,7 +158,9 @@ def hints_for(look: WaitLook) -> tuple[str, ...]:
             f"ff fork {held} --from KEY, to go on from there as a new run",
             f"ff cancel {held} and ff retry {held} --fresh, to start from the top",
         )
-    hints = [f"ff waits show {row.execution_id}"]
+    hints = [*ask_hints(look.asks), f"ff waits show {row.execution_id}"]
+    if look.asks:
+        return tuple(hints)
     lines = lines_of(row.condition, row.progress)
     missing = next((line for line in lines if line.have < line.need), None)
     if missing is None:
@@ -159,6 +169,8 @@ def hints_for(look: WaitLook) -> tuple[str, ...]:
         return (*hints, f"ff waits resume {row.execution_id} --by NAME")
     key = next((each for each in missing.waitpoint_keys if not _has_come(row, each)), None)
     key = key or missing.waitpoint_keys[0]
+    if (mailbox := mailbox_at(key)) is not None:
+        return (*hints, f"ff send {row.execution_id} {mailbox}")
     verb = "approve" if missing.signal_name == "approved" else "signal"
     name = f" --name {missing.signal_name}" if missing.signal_name and verb == "signal" else ""
     return (*hints, f"ff waits {verb} {row.execution_id} {key}{name} --by NAME")

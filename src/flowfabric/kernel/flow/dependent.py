@@ -67,9 +67,9 @@ def release_member(execution: Execution, at: Moment) -> Decision[None]:
     """All it waited for has ended: it waits for a worker, or for what else keeps it back. A delay
     it was given begins now, unless it has run before."""
     now = at.now
-    delay = execution.policy.delay_ms
-    if delay and not execution.total_attempt_count:
-        execution = replace(execution, eligible_at=now + delay)
+    delay, within = execution.policy.delay_ms, execution.policy.timeout_policy.start_within_ms
+    if (delay or within) and not execution.total_attempt_count:
+        execution = replace(execution, eligible_at=now + (delay or 0))
     if execution.state.blocking_reason is not BlockingReason.WAITING_FOR_CHILDREN:
         return Decision(None, replace(execution, open_group=0, last_mutation_at=now))
     state, detail = without_block(execution, now, is_free=True)

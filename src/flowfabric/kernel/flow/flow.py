@@ -29,6 +29,7 @@ from flowfabric.model.flow import (
 )
 from flowfabric.model.flow_results import Added, AlreadyMember, FlowAlreadySatisfied, FlowCreated
 from flowfabric.model.record import Record, replace
+from flowfabric.model.successor import FlowHooks
 
 R = TypeVar("R")
 
@@ -41,6 +42,7 @@ class CreateFlow(Command[FlowCreated | FlowAlreadySatisfied], frozen=True, kw_on
     namespace: str
     retention_ms: int | None = None
     tags: dict[str, str] = {}
+    hooks: FlowHooks | None = None
 
     def needs(self, need: Needs) -> None:
         """The flow."""
@@ -124,6 +126,7 @@ def new_flow(command: CreateFlow, at: Moment) -> FlowRow:
         at.now,
         retention_ms=command.retention_ms,
         tags=command.tags,
+        hooks=command.hooks,
     )
 
 
@@ -232,7 +235,7 @@ def settle(flow: FlowRow, at: Moment, *, lives_again: bool = False) -> Change:
         return _reopened(flow, at) if state.is_terminal and not drains else Change(flow)
     if flow.finished_at is not None and state is ended_state(flow):
         return Change(flow)
-    done = replace(flow, finished_at=at.now, due_at=at.now + keep)
+    done = replace(flow, finished_at=at.now, due_at=at.now + keep, hooks=_next_life(flow))
     if state is FlowState.CANCELLED:
         return Change(done)
     done = replace(done, public_flow_state=ended_state(flow))
@@ -243,6 +246,7 @@ def _reopened(flow: FlowRow, at: Moment) -> Change:
     """It goes on, as if it had neither ended nor been cancelled; the events keep that it was."""
     again = replace(
         flow,
+        hooks=_next_life(flow),
         public_flow_state=FlowState.OPEN,
         finished_at=None,
         due_at=None,
@@ -251,6 +255,14 @@ def _reopened(flow: FlowRow, at: Moment) -> Change:
         cancellation_policy=None,
     )
     return Change(again, (flow_event(again, FlowEventType.REOPENED, at),))
+
+
+def _next_life(flow: FlowRow) -> FlowHooks | None:
+    """Its hooks, which belong to another life if it had ended before."""
+    hooks = flow.hooks
+    if hooks is None or flow.finished_at is None:
+        return hooks
+    return replace(hooks, life=hooks.life + 1)
 
 
 def ended_state(flow: FlowRow) -> FlowState:

@@ -56,6 +56,7 @@ def continue_as_new(
         next_attempt_type=AttemptType.CONTINUED,
         failure_reason=None,
         failure_category=None,
+        undos=None,
     )
     reply = Continued(execution.execution_id, chapter)
     attempt = ended_attempt(execution, AttemptOutcome.ENDED_CONTINUED, at.now)

@@ -11,7 +11,14 @@ from flowfabric.kernel.decision import Decision, Moment, Refused
 from flowfabric.kernel.execution.fence import not_found, refuse_unless_owner
 from flowfabric.kernel.limit.reservation import Settle
 from flowfabric.model.execution import Execution, Fence
-from flowfabric.model.journal import Checkpointed, EntryKind, EntryRow, NewEntry, Settlement
+from flowfabric.model.journal import (
+    Checkpointed,
+    EntryKind,
+    EntryRow,
+    NewEntry,
+    PublishedRow,
+    Settlement,
+)
 from flowfabric.model.record import replace, to_json
 
 
@@ -27,6 +34,17 @@ class Checkpoint(ExecutionCommand[Checkpointed], frozen=True, kw_only=True):
     entries: tuple[NewEntry, ...]
     next_key: str | None = None
     is_joined: bool = False
+
+    @property
+    def recorded(self) -> tuple[NewEntry, ...]:
+        """The entries that become rows of the journal."""
+        return self.entries if self.published is None else self.entries[:-1]
+
+    @property
+    def published(self) -> bytes | None:
+        """What the run publishes with them: the last one says it."""
+        last = self.entries[-1]
+        return (last.value or b"null") if last.kind is EntryKind.STATE else None
 
     @property
     def settlements(self) -> list[tuple[int, Settle]]:
@@ -48,6 +66,8 @@ class Checkpoint(ExecutionCommand[Checkpointed], frozen=True, kw_only=True):
     def needs(self, need: Needs) -> None:
         """The execution, and what the reservations need."""
         need.executions.add(self.execution_id)
+        if self.published is not None:
+            need.published.add((self.execution_id,))
         for _, settle in self.settlements:
             settle.needs(need)
 
@@ -68,15 +88,16 @@ def checkpoint(
     refusal = refuse_unless_owner(execution, command.execution_id, command.fence, at.now)
     if refusal is not None or execution is None:
         return Decision(refusal or not_found(command.execution_id))
-    last = command.entries[-1].position
+    entries = command.recorded
+    last = entries[-1].position if entries else command.entries[0].position - 1
     if last >= limits.JOURNAL_ENTRIES_MAX:
         return Decision(journal_full(limits.JOURNAL_ENTRIES_MAX, "entries"))
-    rows = [_row(execution, entry, at.now) for entry in command.entries]
-    if command.next_key is not None:
+    rows = [_row(execution, entry, at.now) for entry in entries]
+    if rows and command.next_key is not None:
         rows[-1] = replace(rows[-1], next_key=command.next_key)
-    if refers_to is not None:
+    if rows and refers_to is not None:
         rows[-1] = replace(rows[-1], refers_to=refers_to)
-    fresh = []
+    fresh = list[EntryRow]()
     for row in rows:
         before = known.get(row.position)
         if before is None:
@@ -85,7 +106,16 @@ def checkpoint(
             return Decision(_occupied(before, row))
         elif command.is_joined:
             return Decision(_committed(before))
-    return Decision(Checkpointed(last), saves=tuple(fresh))
+    if fresh or not rows:  # a repeated command has published already
+        return Decision(Checkpointed(last), saves=(*fresh, *_published(execution, command, at.now)))
+    return Decision(Checkpointed(last))
+
+
+def _published(execution: Execution, command: Checkpoint, now: int) -> tuple[PublishedRow, ...]:
+    """What the run shows from now on."""
+    if (value := command.published) is None:
+        return ()
+    return (PublishedRow(execution.execution_id, value, now, execution.attempt_index or 0),)
 
 
 def with_children(command: Checkpoint, ids: Sequence[str]) -> Checkpoint:
@@ -153,4 +183,5 @@ def _row(execution: Execution, entry: NewEntry, now: int) -> EntryRow:
         entry.digest,
         entry.error,
         entry.code,
+        arguments=entry.arguments,
     )

@@ -20,7 +20,7 @@ from flowfabric.model.record import Record
 
 _ANSWERS = (EntryState.OK, EntryState.FAILED)
 _STEP = (EntryKind.STEP, EntryKind.STARTED, EntryKind.RETRYING)
-_WAITS = (EntryKind.WAIT, EntryKind.WAITPOINT, EntryKind.ENDED)
+_WAITS = (EntryKind.WAIT, EntryKind.WAITPOINT, EntryKind.ENDED, EntryKind.MESSAGE)
 ASIDE: Final = (1 << 30) - 1  # in the place of a number, which no call ever has
 
 
@@ -101,7 +101,8 @@ class Lookup:
                 if (found := self.count(scope, key)) is not None:
                     return found
                 number = self._reached[scope]
-            self._is_live = True
+            # Of children that all ended with a result nothing is recorded but their spawn.
+            self._is_live = self._is_live or kind is not EntryKind.ENDED or not self._unread
             self._seen.add(key)
             return Asked(number)
         if entry.kind is not kind and not (kind in _STEP and entry.kind in _STEP):

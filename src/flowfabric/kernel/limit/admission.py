@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from flowfabric.errors import ExecutionNotEligible
 from flowfabric.kernel.decision import Decision, Moment, Refused
 from flowfabric.kernel.execution.transition import finish, park
-from flowfabric.kernel.limit.budget import Budget, closed
+from flowfabric.kernel.limit.budget import Budget, Closed, closed
 from flowfabric.kernel.limit.quota import Gate, admit, denial_text
 from flowfabric.model.attempt import AttemptOutcome
 from flowfabric.model.budget import HardAction
@@ -56,10 +56,21 @@ def budget_denial(execution: Execution, budgets: Mapping[str, Budget | None]) ->
         if budget is None or budget.row.policy is None:
             return _denied(budget_id, "does not exist or cannot be read")
         full = closed(budget)
-        if full is not None:
+        if full is not None and not _asks_itself(execution, full):
             detail = f"{full.dimension} {full.committed}/{full.limit}"
             return _denied(budget_id, detail, full.action)
     return None
+
+
+def has_begun(execution: Execution) -> bool:
+    """Whether it has run before."""
+    return execution.attempt_index is not None
+
+
+def _asks_itself(execution: Execution, full: Closed) -> bool:
+    """A full budget that asks starts nothing new. What has begun goes on: it may have an allowance,
+    or be about to ask, or to be told of an answer."""
+    return full.action is HardAction.ASK and has_begun(execution)
 
 
 def _denied(budget_id: str, what: str, action: HardAction = HardAction.BLOCK) -> Denial:

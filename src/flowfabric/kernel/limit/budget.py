@@ -6,8 +6,10 @@ from collections.abc import Iterable, Mapping
 
 from flowfabric.errors import BudgetScopeMismatch, InvalidInput, NotFound
 from flowfabric.kernel.decision import Moment, Refused
+from flowfabric.model.ask import AskRow, LimitKind
 from flowfabric.model.budget import (
     AMOUNT_MAX,
+    AskFirst,
     BudgetPolicy,
     BudgetRow,
     EnforcementMode,
@@ -26,11 +28,15 @@ from flowfabric.model.record import Record, replace
 BREACH_EVENT_PERIOD_MS = 60_000
 
 
+AskKey = tuple[LimitKind, str]  # which limit of which dimension
+
+
 class Budget(Record, frozen=True):
-    """A budget's row and its usage by dimension."""
+    """A budget's row and its usage by dimension; of one that asks, also its last questions."""
 
     row: BudgetRow
     usage: Mapping[str, UsageRow]
+    asks: Mapping[AskKey, AskRow] = {}
 
     def committed(self, dimension: str) -> int:
         """What is used and reserved."""
@@ -70,6 +76,65 @@ def hard_breach(budget: Budget, amounts: Mapping[str, int]) -> HardBreach | None
     for dimension in sorted(amounts):
         limit, current = policy.hard_limits.get(dimension, 0), budget.committed(dimension)
         if limit > 0 and current + amounts[dimension] > limit:
+            return HardBreach(dimension, current, limit)
+    return None
+
+
+def asks_people(policy: BudgetPolicy | None) -> bool:
+    """Whether a limit of the budget is a question."""
+    return policy is not None and (
+        policy.on_hard_limit is HardAction.ASK or policy.on_soft_limit is SoftAction.ASK
+    )
+
+
+def limit_that_asks(policy: BudgetPolicy | None, kind: LimitKind, dimension: str) -> int:
+    """The limit about which people are asked; 0 where there is none."""
+    if policy is None or not is_strict(policy):
+        return 0
+    if kind is LimitKind.HARD:
+        asks, limits = policy.on_hard_limit is HardAction.ASK, policy.hard_limits
+    else:
+        asks, limits = policy.on_soft_limit is SoftAction.ASK, policy.soft_limits
+    return limits.get(dimension, 0) if asks else 0
+
+
+def no_room(
+    budget: Budget, amounts: Mapping[str, int], allowances: Mapping[AskKey, int]
+) -> HardBreach | AskFirst | None:
+    """What keeps these amounts from being reserved. `allowances`: what the execution may reserve
+    beyond limits. A limit that only refuses comes before a question that could not help."""
+    policy = budget.row.policy
+    if policy is None or not is_strict(policy):
+        return None
+    if (breach := _passed(budget, LimitKind.HARD, amounts, allowances)) is not None:
+        if policy.on_hard_limit is HardAction.ASK:
+            return AskFirst(breach.dimension, breach.current_usage, breach.hard_limit)
+        return breach
+    if policy.on_soft_limit is not SoftAction.ASK:
+        return None
+    if (breach := _passed(budget, LimitKind.SOFT, amounts, allowances)) is not None:
+        return AskFirst(breach.dimension, breach.current_usage, breach.hard_limit, is_soft=True)
+    return None
+
+
+def _passed(
+    budget: Budget,
+    kind: LimitKind,
+    amounts: Mapping[str, int],
+    allowances: Mapping[AskKey, int],
+) -> HardBreach | None:
+    """The first dimension by name that these amounts would carry over its limit. An allowance
+    covers its part of them, whatever others have used."""
+    policy = budget.row.policy
+    if policy is None:
+        return None
+    limits = policy.hard_limits if kind is LimitKind.HARD else policy.soft_limits
+    for dimension in sorted(amounts):
+        limit, current = limits.get(dimension, 0), budget.committed(dimension)
+        if not 0 < limit < current + amounts[dimension]:
+            continue
+        allowed = allowances.get((kind, dimension), 0)
+        if not allowed or amounts[dimension] - allowed > max(0, limit - current):
             return HardBreach(dimension, current, limit)
     return None
 
@@ -155,16 +220,14 @@ def moved(
     used, held = used or {}, held or {}
     for dimension in sorted({*used, *held}) if held else used:
         old = usage.get(dimension)
-        before = (0, 0) if old is None else (old.used, old.held)
-        usage[dimension] = UsageRow(
-            budget.row.budget_id,
-            dimension,
-            max(0, before[0] + used.get(dimension, 0)),
-            max(0, before[1] + held.get(dimension, 0)),
-            at.now,
-            0 if old is None else old.used_before,
+        row = UsageRow(budget.row.budget_id, dimension, 0, 0, at.now) if old is None else old
+        usage[dimension] = replace(
+            row,
+            used=max(0, row.used + used.get(dimension, 0)),
+            held=max(0, row.held + held.get(dimension, 0)),
+            updated_at=at.now,
         )
-    return Budget(budget.row, usage)
+    return replace(budget, usage=usage)
 
 
 def count_hard_breach(

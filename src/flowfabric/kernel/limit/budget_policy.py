@@ -21,6 +21,7 @@ from flowfabric.model.budget import (
     BudgetUpdated,
     ScopeRow,
     ScopeType,
+    UsageRow,
 )
 from flowfabric.model.event import BudgetEvent, BudgetEventType, OperatorEvent, OperatorEventType
 from flowfabric.model.execution import Execution
@@ -134,7 +135,7 @@ def update_budget(budget: Budget, command: UpdateBudget, at: Moment) -> Decision
     changed = replace(row, policy=policy, next_reset_at=next_reset, updated_at=at.now)
     details = {"before": to_plain(old), "after": to_plain(policy)}
     event = _audit(row.budget_id, OperatorEventType.BUDGET_UPDATED, at, details)
-    events: tuple[AnyEvent, ...] = (event, *_moved_limits(row.budget_id, old, policy, at))
+    events: tuple[AnyEvent, ...] = (event, *moved_limits(row.budget_id, old, policy, at))
     ready = replace(budget, row=with_due(changed, at.now))
     return Decision(BudgetUpdated(row.budget_id), events=events, saves=(ready,))
 
@@ -145,7 +146,7 @@ def _audit(
     return OperatorEvent(budget_id, event_type, details, "", {}, at.now)
 
 
-def _moved_limits(
+def moved_limits(
     budget_id: str, old: BudgetPolicy, new: BudgetPolicy, at: Moment
 ) -> tuple[BudgetEvent, ...]:
     """Hard limits that moved; 0 is none."""
@@ -201,12 +202,7 @@ def reset_budget(budget: Budget, command: ResetBudget, at: Moment) -> Decision[B
         next_reset_at=next_reset,
         updated_at=at.now,
     )
-    usage = {
-        name: replace(each, used=0, used_before=each.total, updated_at=at.now)
-        if each.used
-        else each
-        for name, each in budget.usage.items()
-    }
+    usage = {name: _emptied(row.policy, each, at) for name, each in budget.usage.items()}
     spent = {name: each.used for name, each in budget.usage.items() if each.used}
     events: tuple[AnyEvent, ...] = (
         budget_event(row.budget_id, BudgetEventType.RESET, at.now, spent=spent),
@@ -215,5 +211,21 @@ def reset_budget(budget: Budget, command: ResetBudget, at: Moment) -> Decision[B
         details = {"spent": spent}
         audit = _audit(row.budget_id, OperatorEventType.BUDGET_RESET, at, details)
         events = (audit, *events)
-    ready = Budget(with_due(fresh, at.now), usage)
+    ready = replace(budget, row=with_due(fresh, at.now), usage=usage)
     return Decision(BudgetReset(next_reset or 0), events=events, saves=(ready,))
+
+
+def _emptied(policy: BudgetPolicy, usage: UsageRow, at: Moment) -> UsageRow:
+    """A dimension at the start of a period. Of its allowances remains what covers reservations."""
+    if not (usage.used or usage.allowed or usage.soft_allowed):
+        return usage
+    hard = max(0, usage.held - policy.hard_limits.get(usage.dimension, 0))
+    soft = max(0, usage.held - policy.soft_limits.get(usage.dimension, 0))
+    return replace(
+        usage,
+        used=0,
+        used_before=usage.total,
+        updated_at=at.now,
+        allowed=min(usage.allowed, hard),
+        soft_allowed=min(usage.soft_allowed, soft),
+    )

@@ -7,24 +7,31 @@ it was made, and ends with it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 from flowfabric import limits
 from flowfabric.errors import IdempotencyConflict, NotFound
 from flowfabric.kernel.command import ExecutionCommand, Key, Needs
 from flowfabric.kernel.decision import Decision, Moment, Refused, refuse
 from flowfabric.kernel.execution.fence import refuse_unless_owner
+from flowfabric.kernel.limit.allowance import covered, used_up
 from flowfabric.kernel.limit.budget import (
+    AskKey,
     Budget,
+    asks_people,
     count_hard_breach,
     hard_breach,
     moved,
+    no_room,
     overflow,
     refuse_unknown,
 )
 from flowfabric.kernel.limit.holdings import with_holdings
 from flowfabric.kernel.limit.spending import DedupKey, charged, entered, failing
 from flowfabric.kernel.repeat import in_force
+from flowfabric.model.ask import AllowanceRow
 from flowfabric.model.budget import (
+    AskFirst,
     DedupRow,
     HardBreach,
     HoldReleased,
@@ -37,9 +44,10 @@ from flowfabric.model.execution import Execution, Fence
 from flowfabric.model.record import replace
 
 SETTLE = "settle_budget"
+NO_ALLOWANCES: Final[Mapping[AskKey, int]] = {}
 
 
-class Reserve(ExecutionCommand[Reserved | HardBreach], frozen=True, kw_only=True):
+class Reserve(ExecutionCommand[Reserved | HardBreach | AskFirst], frozen=True, kw_only=True):
     """Reserve amounts before they are spent."""
 
     budget_id: str
@@ -64,6 +72,7 @@ class Reserve(ExecutionCommand[Reserved | HardBreach], frozen=True, kw_only=True
         need.catalog = need.is_limited = True
         need.budgets.add(self.budget_id)
         need.holds.add(self.hold_key)
+        need.allowances.add((self.execution_id, self.budget_id))
         need.dedups.add(self.seen_under)
 
 
@@ -97,6 +106,7 @@ class Settle(ExecutionCommand[UsageOutcome], frozen=True, kw_only=True):
         need.budgets.add(self.budget_id)
         need.ledgers.add((self.budget_id, self.execution_id))
         need.holds.add(self.hold_key)
+        need.allowances.add((self.execution_id, self.budget_id))
         need.dedups.add(self.seen_under)
 
 
@@ -127,12 +137,14 @@ def reserve(
     settled: DedupRow | None,
     command: Reserve,
     at: Moment,
-) -> Decision[Reserved | HardBreach]:
+    allowances: Mapping[AskKey, int] = NO_ALLOWANCES,
+) -> Decision[Reserved | HardBreach | AskFirst]:
     """Hold amounts against the hard limits; the same reservation asked for twice is made once.
 
     One that lapsed and was not yet taken away is replaced. A misspelt name must not mean that there
     is no limit, so nothing is reserved of a budget without a policy. `settled`: how an earlier
-    reservation of this name was settled, which is not this one's answer.
+    reservation of this name was settled, which is not this one's answer. `allowances`: what the
+    execution may reserve beyond limits.
     """
     refusal = refuse_unless_owner(execution, command.execution_id, command.fence, at.now)
     refusal = refusal or refuse_unknown(budget)
@@ -142,23 +154,38 @@ def reserve(
     free = budget
     if hold is not None:
         if not lapsed(hold, command.fence.lease_epoch, at):
-            return Decision(_reserved_already(hold, amounts))
+            return Decision(_reserved_already(budget, hold, amounts))
         free = returned(budget, hold, at)
     if refusal := overflow(free, amounts):
         return Decision(refusal)
-    if breach := hard_breach(free, amounts):
-        counted, events = count_hard_breach(budget, breach, at)
-        decision: Decision[Reserved | HardBreach] = Decision(
-            breach, events=events, saves=(counted,)
-        )
-        return failing(decision, execution, budget, breach, at)
+    if (reason := no_room(free, amounts, allowances)) is not None:
+        return _no_room(execution, budget, reason, at)
     made = _new_hold(command, amounts, at)
+    if allowances and (needed := covered(free, amounts, allowances)):
+        made = replace(made, allowed=needed)
     return Decision(
-        Reserved(made.hold_id, made.due_at),
+        _reserved(budget, made),
         with_holdings(execution, 1) if hold is None else None,
         saves=(moved(free, at, held=amounts), made),
         drops=() if settled is None else (settled,),
     )
+
+
+def _no_room(
+    execution: Execution | None, budget: Budget, reason: HardBreach | AskFirst, at: Moment
+) -> Decision[Reserved | HardBreach | AskFirst]:
+    """A refusal counts as a breach of the hard limit; a soft limit is not passed yet."""
+    if isinstance(reason, AskFirst):
+        if reason.is_soft:
+            return Decision(reason)
+        breach = HardBreach(reason.dimension, reason.current_usage, reason.limit)
+    else:
+        breach = reason
+    counted, events = count_hard_breach(budget, breach, at)
+    decision: Decision[Reserved | HardBreach | AskFirst] = Decision(
+        reason, events=events, saves=(counted,)
+    )
+    return failing(decision, execution, budget, breach, at)
 
 
 def _new_hold(command: Reserve, amounts: Mapping[str, int], at: Moment) -> HoldRow:
@@ -172,10 +199,16 @@ def _new_hold(command: Reserve, amounts: Mapping[str, int], at: Moment) -> HoldR
     )
 
 
-def _reserved_already(hold: HoldRow, amounts: Mapping[str, int]) -> Reserved | Refused:
+def _reserved(budget: Budget, hold: HoldRow) -> Reserved:
+    return Reserved(hold.hold_id, hold.due_at, asks_people(budget.row.policy))
+
+
+def _reserved_already(
+    budget: Budget, hold: HoldRow, amounts: Mapping[str, int]
+) -> Reserved | Refused:
     """A caller that asks for other amounts under a known name must not believe that it has them."""
     if dict(hold.amounts) == amounts:
-        return Reserved(hold.hold_id, hold.due_at)
+        return _reserved(budget, hold)
     detail = f"hold_id: {hold.hold_id} holds other amounts"
     return Refused(IdempotencyConflict, detail, {"field": "hold_id"})
 
@@ -194,11 +227,13 @@ def settle(
     seen: DedupRow | None,
     command: Settle,
     at: Moment,
+    allowances: Sequence[AllowanceRow] = (),
 ) -> Decision[UsageOutcome]:
     """The reservation ends and what was really spent is charged; asked again, it answers the same.
 
     What was reserved is always charged: it was promised. What exceeds it is a spend like any other:
-    if a hard limit forbids it, it is not applied and the breach is reported and counted.
+    if a hard limit forbids it, it is not applied and the breach is reported and counted. An
+    allowance that the reservation needed is used up.
     """
     known = in_force(seen, at.now)
     refusal = refuse_unless_owner(execution, command.execution_id, command.fence, at.now)
@@ -215,7 +250,9 @@ def settle(
         if not command.is_carried:
             return Decision(refusal)
         command = replace(command, amounts={})  # more than any budget can count
-    return _settled(execution, free, hold, ledger, command, at)
+    decided, spent = _settled(execution, free, hold, ledger, command, at)
+    gone = used_up(allowances, None if is_over else hold, spent)
+    return replace(decided, drops=(*decided.drops, *gone)) if gone else decided
 
 
 def _settled(
@@ -225,10 +262,11 @@ def _settled(
     ledger: Sequence[LedgerRow],
     command: Settle,
     at: Moment,
-) -> Decision[UsageOutcome]:
-    breach, spent = hard_breach(free, command.amounts), command.amounts
+) -> tuple[Decision[UsageOutcome], Mapping[str, int]]:
+    """The decision, and what is charged."""
+    promised = {} if hold is None or _is_late(hold, command, at) else hold.amounts
+    breach, spent = hard_breach(free, _unpromised(hold, promised, command.amounts)), command.amounts
     if breach is not None:
-        promised = {} if hold is None or _is_late(hold, command, at) else hold.amounts
         spent = {
             dimension: min(amount, promised.get(dimension, 0))
             for dimension, amount in command.amounts.items()
@@ -249,7 +287,23 @@ def _settled(
         (after, told, *lines),
         held,
     )
-    return decision if breach is None else failing(decision, execution, free, breach, at)
+    if breach is not None:
+        decision = failing(decision, execution, free, breach, at)
+    return decision, spent
+
+
+def _unpromised(
+    hold: HoldRow | None, promised: Mapping[str, int], amounts: Mapping[str, int]
+) -> Mapping[str, int]:
+    """The amounts whose limits are looked at again: not those within an allowance."""
+    if hold is None or not hold.allowed:
+        return amounts
+    allowed = {name.partition(":")[2] for name in hold.allowed}
+    return {
+        dimension: amount
+        for dimension, amount in amounts.items()
+        if dimension not in allowed or amount > promised.get(dimension, 0)
+    }
 
 
 def _is_late(hold: HoldRow, command: Settle, at: Moment) -> bool:

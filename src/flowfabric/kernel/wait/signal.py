@@ -215,7 +215,8 @@ def _stored(
     without them only the waitpoint has changed."""
     after = replace(
         execution,
-        signal_count=execution.signal_count + 1,
+        # Those of the engine itself are no senders': a run may be woken as often as it waits.
+        signal_count=execution.signal_count + (command.source_type != SYSTEM),
         signal_bytes=execution.signal_bytes + len(command.payload or b""),
         last_mutation_at=at.now,
     )

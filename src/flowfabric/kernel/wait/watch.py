@@ -17,6 +17,7 @@ from flowfabric.kernel.execution.fence import not_found, refuse_unless_owner
 from flowfabric.kernel.wait.signal import SYSTEM, DeliverSignal
 from flowfabric.kernel.wait.waitpoint import CreateWaitpoint, create_waitpoint
 from flowfabric.model.execution import Execution, Fence
+from flowfabric.model.flow import FlowRow
 from flowfabric.model.record import Record, replace
 from flowfabric.model.suspension import SecretRow, WaitpointRow
 from flowfabric.model.watch import ENDED, Watching, WatchRow
@@ -130,6 +131,11 @@ def owed(before: Execution, after: Execution, at: Moment) -> WatchRow | None:
     if not before.is_watched or before.is_terminal or not after.is_terminal:
         return None
     return WatchRow(after.execution_id, str(after.lease_epoch), due_at=at.now)
+
+
+def owed_flow(flow: FlowRow, at: Moment) -> WatchRow:
+    """The same of a flow that a schedule has started."""
+    return WatchRow(flow.flow_id, f"{flow.graph_revision}.{at.now}", due_at=at.now)
 
 
 def notice(row: WatchRow, signal_id: str) -> DeliverSignal:

@@ -36,8 +36,8 @@ from flowfabric.model.journal import EntryKind, NewEntry
 from flowfabric.model.policy import DEFAULT_POLICY, ExecutionPolicy
 from flowfabric.model.record import replace, to_json
 from flowfabric.model.shown import shown
+from flowfabric.sdk.context.asker import Asker
 from flowfabric.sdk.context.ends import Ends, EndsCall, Lost
-from flowfabric.sdk.context.spending import Asker
 from flowfabric.sdk.errors import ChildFailed, SpawnMismatch
 from flowfabric.sdk.journal.scopes import name_with, own_scope
 from flowfabric.sdk.task import Call, Task, TaskWithOptions

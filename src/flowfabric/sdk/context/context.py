@@ -19,13 +19,16 @@ from flowfabric.sdk.context.children import Family, Parent, Spawning, SyncSpawni
 from flowfabric.sdk.context.conditions import ANYTHING, Waitable
 from flowfabric.sdk.context.emitting import Emitter, Emitting, SyncEmitting
 from flowfabric.sdk.context.journaling import Journaling, SyncJournaling
+from flowfabric.sdk.context.mail import Receiving, SyncReceiving
 from flowfabric.sdk.context.received import Ended, ReceivedSignal, Waitpoint
 from flowfabric.sdk.context.spending import HOLD_FOR, Spend, SyncSpend, report_usage
 from flowfabric.sdk.context.suspending import EXPIRES, Suspend, Suspender, begin, new_waitpoint
+from flowfabric.sdk.context.undoing import SyncUndoing, Undoing
 from flowfabric.sdk.context.waiting import SyncWaiting, Waiting
 from flowfabric.sdk.durations import Duration, Moment, to_datetime, to_ms
 from flowfabric.sdk.errors import Parked, Stopped, Suspension
 from flowfabric.sdk.journal.journal import Owner as JournalOwner
+from flowfabric.sdk.scheduled import ScheduledTick, tick_of
 
 _LOGGER = logging.getLogger("flowfabric.task")
 
@@ -96,6 +99,12 @@ class ExecutionFacts:
     def tags(self) -> Mapping[str, str]:
         """The labels given at submit."""
         return self._claimed.tags
+
+    @property
+    def schedule(self) -> ScheduledTick | None:
+        """The tick of the schedule that has started this run; none if no schedule did. Work for its
+        `tick`, not for the present time: the run may be late, caught up or backfilled."""
+        return tick_of(self._claimed.tags)
 
     @property
     def key(self) -> str | None:
@@ -196,7 +205,7 @@ class ExecutionFacts:
         return _TaskLogger(_LOGGER, {"execution_id": self.execution_id, "attempt": self.attempt})
 
 
-class Context(ExecutionFacts, Journaling, Waiting, Spawning, Emitting):
+class Context(ExecutionFacts, Journaling, Waiting, Receiving, Spawning, Emitting, Undoing):
     """An async task's view of its execution.
 
     ```
@@ -301,7 +310,15 @@ class Context(ExecutionFacts, Journaling, Waiting, Spawning, Emitting):
         )
         return await report_usage(self._owner, budget, usage)
 
-    def spend(self, budget: str, /, *, hold_for: Duration = HOLD_FOR, **amounts: int) -> Spend:
+    def spend(
+        self,
+        budget: str,
+        /,
+        *,
+        hold_for: Duration = HOLD_FOR,
+        answer_in: Duration | None = None,
+        **amounts: int,
+    ) -> Spend:
         """Reserve amounts before they are spent, settle them when the block ends.
 
             async with ctx.spend("gpt", tokens=1000, cost_micros=500) as spend:
@@ -312,11 +329,22 @@ class Context(ExecutionFacts, Journaling, Waiting, Spawning, Emitting):
         reserved is charged. A block left by an exception charges nothing, unless `actual` was
         called before. A worker that dies, a retry and a lost lease return the reservation; so does
         `hold_for`, if the block takes longer.
+
+        A budget that asks suspends the handler here until people have answered, for `answer_in` at
+        most; it raises `BudgetExceeded` where they say no.
         """
-        return Spend(self._owner, budget, amounts, hold_for)
+        return Spend(self._owner, budget, amounts, hold_for, answer_in)
 
 
-class SyncContext(ExecutionFacts, SyncJournaling, SyncWaiting, SyncSpawning, SyncEmitting):
+class SyncContext(
+    ExecutionFacts,
+    SyncJournaling,
+    SyncWaiting,
+    SyncReceiving,
+    SyncSpawning,
+    SyncEmitting,
+    SyncUndoing,
+):
     """A sync task's view of its execution. Its methods block the task's own thread.
 
     ```
@@ -390,9 +418,17 @@ class SyncContext(ExecutionFacts, SyncJournaling, SyncWaiting, SyncSpawning, Syn
         outcome: UsageOutcome = self._owner.wait_for(report_usage(self._owner, budget, usage))
         return outcome
 
-    def spend(self, budget: str, /, *, hold_for: Duration = HOLD_FOR, **amounts: int) -> SyncSpend:
+    def spend(
+        self,
+        budget: str,
+        /,
+        *,
+        hold_for: Duration = HOLD_FOR,
+        answer_in: Duration | None = None,
+        **amounts: int,
+    ) -> SyncSpend:
         """Reserve before spending, for `with`: see `Context.spend`."""
-        return SyncSpend(self._owner, budget, amounts, hold_for)
+        return SyncSpend(self._owner, budget, amounts, hold_for, answer_in)
 
     def wait_cancelled(self, timeout: Duration | None = None) -> bool:
         """Sleep, but wake up when the lease is lost; returns whether it was."""

@@ -1,7 +1,8 @@
 """Waits for the ends of executions: children, and runs of any kind.
 
-A result never changes, so another run of the handler reads it again. How one ended without a result
-may change, since an operator can let it run again: that is recorded.
+A result never changes, so another run of the handler reads it again; of executions that are no
+children the journal notes that they were waited for. How one ended without a result may change,
+since an operator can let it run again: that is recorded.
 """
 
 from __future__ import annotations
@@ -37,7 +38,10 @@ class Lost(Record, frozen=True):
     fields: dict[str, Any]
 
 
-_LOST: Final[msgspec.json.Decoder[dict[str, Lost]]] = msgspec.json.Decoder(dict[str, Lost])
+# None: it ended with a result, which is read again.
+_ENDED: Final[msgspec.json.Decoder[dict[str, Lost | None]]] = msgspec.json.Decoder(
+    dict[str, Lost | None]
+)
 _UNTIL: Final[msgspec.json.Decoder[int]] = msgspec.json.Decoder(int)
 
 
@@ -69,6 +73,10 @@ class Ends:
             if each in self._spawned:
                 self._spawned[each] = True
 
+    def has(self, execution_id: str) -> bool:
+        """Whether it is a child of this run, which the entry of its spawn names."""
+        return execution_id in self._spawned
+
     def is_over(self, execution_id: str) -> bool:
         """Whether a child is known to have ended."""
         return self._spawned.get(execution_id, False)
@@ -99,7 +107,8 @@ class EndsCall:
         answer = self._asked.answer
         if answer is not None and answer.state is EntryState.FAILED:
             raise self._timed_out()
-        lost = {} if answer is None else _LOST.decode(answer.value or b"{}")
+        known = {} if answer is None else _ENDED.decode(answer.value or b"{}")
+        lost = {key: each for key, each in known.items() if each is not None}
         ids = [key for key in dict.fromkeys(key for key, _ in self._wanted) if key not in lost]
         outcomes = await self._read(ids)
         self._ends.note(outcomes)
@@ -108,13 +117,20 @@ class EndsCall:
             outcomes = {**outcomes, **await self._wait(missing, timeout_ms)}
         self._ends.note((*ids, *lost))
         lost = {**lost, **_lost(outcomes)}
-        if lost and answer is None:
-            number = self._asked.number
-            self._journal.add(self._key, number, kind=EntryKind.ENDED, value=to_json(lost))
+        if answer is None:
+            self._record(ids, lost)
         return [
             lost[key] if key in lost else read_result(task, key, outcomes[key].result)
             for key, task in self._wanted
         ]
+
+    def _record(self, ids: Sequence[str], lost: Mapping[str, Lost]) -> None:
+        """What another run of the handler does not find elsewhere: how some were lost, and which
+        were waited for that are no children."""
+        ended = {key: lost.get(key) for key in ids if key in lost or not self._ends.has(key)}
+        if ended:
+            number = self._asked.number
+            self._journal.add(self._key, number, kind=EntryKind.ENDED, value=to_json(ended))
 
     async def _read(self, ids: Sequence[str]) -> Mapping[str, Outcome]:
         found: dict[str, Outcome] = {}

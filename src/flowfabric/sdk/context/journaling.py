@@ -19,10 +19,11 @@ from typing import (
 )
 
 from flowfabric import limits
-from flowfabric.errors import InvalidInput
+from flowfabric.errors import InvalidInput, PayloadTooLarge
 from flowfabric.ids import Random
 from flowfabric.model.checks import check_flag
 from flowfabric.model.shown import shown
+from flowfabric.sdk import codec
 from flowfabric.sdk.context.children import Child, ChildCall, Family
 from flowfabric.sdk.durations import to_datetime
 from flowfabric.sdk.errors import ChildFailed, OpenBranches, Suspension
@@ -54,6 +55,19 @@ Work: TypeAlias = Child[T] | Awaitable[T]
 _LOSERS: Final = ("leave", "cancel")
 
 
+def encoded_state(value: Any) -> bytes:
+    """What a run publishes, as JSON."""
+    try:
+        data = codec.encode(value)
+    except codec.EncodeErrors as error:
+        raise InvalidInput(f"state: cannot be written as JSON: {error}", field="state") from None
+    if len(data) > limits.PUBLISHED_BYTES:
+        most = limits.PUBLISHED_BYTES
+        detail = f"state: {len(data)} bytes is over the limit {most}"
+        raise PayloadTooLarge(detail, field="state", limit=most)
+    return data
+
+
 class JournalFacts:
     """What every handler may ask of its journal."""
 
@@ -68,6 +82,23 @@ class JournalFacts:
     def is_replaying(self) -> bool:
         """Whether calls are answered from what an earlier run recorded. Not for decisions."""
         return self._journal.is_replaying
+
+    @property
+    def state(self) -> Any:
+        """What the run shows of itself: `run.published()` reads it, whether the run sleeps, is
+        held, has ended, or no worker is there.
+
+            ctx.state = Progress(done=3, total=10)
+
+        Any value that JSON can carry, up to 64 KiB. It becomes durable with the entries before it;
+        of several set in a row only the last one may ever be seen. Reading gives what this run of
+        the handler has set last, or None.
+        """
+        return self._journal.state
+
+    @state.setter
+    def state(self, value: Any) -> None:
+        self._journal.publish(value, encoded_state(value))
 
     @property
     def random(self) -> Random:

@@ -4,57 +4,29 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from types import TracebackType
-from typing import Any, Final, Protocol, Self, TypeVar
+from typing import Final, Self
 
-from flowfabric.api.backend import EngineBackend
 from flowfabric.api.budgets import Usage
 from flowfabric.errors import FlowFabricError, InvalidInput, NotFound
 from flowfabric.ids import new_secret_id
 from flowfabric.kernel.journal.lookup import Asked
-from flowfabric.model.budget import HardBreach, Reserved, UsageOutcome
+from flowfabric.model.budget import AskFirst, HardBreach, Reserved, UsageOutcome
 from flowfabric.model.checks import check_name
 from flowfabric.model.journal import Checkpointed, EntryKind, NewEntry, Settlement
 from flowfabric.model.limit_checks import check_amounts
-from flowfabric.model.results import Claimed
+from flowfabric.sdk.context.asker import Asker
 from flowfabric.sdk.durations import Duration, to_ms
 from flowfabric.sdk.errors import JournaledCallError, Stopped
+from flowfabric.sdk.journal.asking import Questions, pass_over
 from flowfabric.sdk.journal.failures import exceeded
-from flowfabric.sdk.journal.journal import Journal
 from flowfabric.sdk.journal.outbox import Outbox
 from flowfabric.sdk.journal.scopes import Scope, name_with, own_scope
 
 _LOGGER = logging.getLogger("flowfabric.task")
 _REPEAT_TTL_MS: Final = 600_000  # as long as a report may be repeated because its reply was lost
 HOLD_FOR: Final = "1h"
-T = TypeVar("T")
-
-
-class Asker(Protocol):
-    """An owner that calls the engine for an execution."""
-
-    @property
-    def claimed(self) -> Claimed:
-        """The execution and its lease."""
-        ...
-
-    async def ask(self, operation: Callable[[EngineBackend], Awaitable[T]]) -> T:
-        """An engine call under the lease; outages are waited out, a lost lease ends the handler."""
-        ...
-
-    def wait_for(self, operation: Any) -> Any:
-        """Run a coroutine on the worker's loop and block this thread for its result."""
-        ...
-
-    async def settle(self) -> None:
-        """Return when everything recorded so far is durable: what follows may depend on it."""
-        ...
-
-    @property
-    def journal(self) -> Journal:
-        """What the handler has done and does."""
-        ...
 
 
 async def report_usage(owner: Asker, budget: str, usage: Usage) -> UsageOutcome:
@@ -85,9 +57,17 @@ class Hold:
     """One reservation: its amounts, the actual usage, and how it was settled."""
 
     def __init__(
-        self, owner: Asker, budget: str, amounts: Mapping[str, int], hold_for: Duration
+        self,
+        owner: Asker,
+        budget: str,
+        amounts: Mapping[str, int],
+        hold_for: Duration,
+        answer_in: Duration | None = None,
     ) -> None:
         self._owner = owner
+        if answer_in is not None:
+            to_ms(answer_in, field="answer_in")  # refused here, where the traceback helps
+        self._answer_in = answer_in
         self.budget = check_name(budget, field="budget")
         self.reserved = check_amounts(amounts, field="spend")
         if not self.reserved:
@@ -119,6 +99,7 @@ class Hold:
             return
         self._scope = scope
         self._key = scope.key(name_with("spend", self.budget)).now
+        pass_over(scope.journal, self._key)
         self._asked = scope.journal.ask(scope, self._key, kind=EntryKind.SPEND)
 
     @property
@@ -149,8 +130,21 @@ class Hold:
         if self._was_settled:
             return
         await self._owner.settle()
+        answer: Reserved | HardBreach | AskFirst
+        if self._scope is None or self._asked is None:
+            answer = await self._reserve_now()
+        else:
+            asked = Questions(self._owner, self._scope, self._key, timeout=self._answer_in)
+            answer = await asked.room(self.budget, self.reserved, self._reserve_now)
+        if isinstance(answer, AskFirst):  # there is no place to wait for people
+            answer = HardBreach(answer.dimension, answer.current_usage, answer.limit)
+        if isinstance(answer, HardBreach):
+            raise exceeded(self.budget, answer, self.reserved)
+        self._held = answer
+
+    async def _reserve_now(self) -> Reserved | HardBreach | AskFirst:
         handle = self._owner.claimed.handle
-        answer = await self._owner.ask(
+        return await self._owner.ask(
             lambda engine: engine.reserve_budget(
                 handle,
                 budget_id=self.budget,
@@ -159,9 +153,6 @@ class Hold:
                 ttl_ms=self._ttl_ms,
             )
         )
-        if isinstance(answer, HardBreach):
-            raise exceeded(self.budget, answer, self.reserved)
-        self._held = answer
 
     async def _end(self, error: BaseException | None) -> None:
         """Settle or give back; while another exception propagates, nothing here may replace it."""
@@ -186,7 +177,8 @@ class Hold:
 
     async def _settle(self) -> None:
         scope, asked = self._scope, self._asked
-        if scope is not None and asked is not None and scope.journal.outbox.count:
+        is_asking = self._held is not None and self._held.asks
+        if scope is not None and asked is not None and (is_asking or scope.journal.outbox.count):
             await self._settle_with_entry(asked, scope.journal.outbox)
         else:  # a handler without steps has no journal
             await self._settle_alone()

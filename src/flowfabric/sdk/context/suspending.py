@@ -27,10 +27,10 @@ from flowfabric.model.suspension import (
     TimeoutOnly,
 )
 from flowfabric.model.words import TimeoutBehavior
+from flowfabric.sdk.context.asker import Asker
 from flowfabric.sdk.context.conditions import ANYTHING, Wait, Waitable, as_wait
 from flowfabric.sdk.context.places import NO_TOKEN, open_place, recorded_place
 from flowfabric.sdk.context.received import Ended, Waitpoint, received
-from flowfabric.sdk.context.spending import Asker
 from flowfabric.sdk.durations import Duration, Moment, instant_ms, to_ms
 from flowfabric.sdk.journal.scopes import own_scope
 from flowfabric.sdk.payload_types import schema_of

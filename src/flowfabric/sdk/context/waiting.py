@@ -105,6 +105,12 @@ class WaitCall:
             raise
 
     @property
+    def number(self) -> int:
+        """Its number in its scope."""
+        number: int = self._asked.number
+        return number
+
+    @property
     def outcome(self) -> ResumeInfo | None:
         """How it ended in an earlier run, if it did."""
         entry = self._asked.answer

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Self, TypeVar, overload
 
 from flowfabric import limits
-from flowfabric.api.flows import FlowEdge, FlowNode
+from flowfabric.api.flows import FlowEdge, FlowNode, SubmitFlow
 from flowfabric.errors import InvalidInput
 from flowfabric.model.checks import check_list, check_name, check_tags, check_text
 from flowfabric.model.flow_results import FlowSubmitted
@@ -18,8 +18,8 @@ from flowfabric.sdk.flow.joins import Join, Node, as_join
 from flowfabric.sdk.flow.run import FlowRun
 from flowfabric.sdk.flow.wiring import Wiring
 from flowfabric.sdk.home import Home
-from flowfabric.sdk.options import NO_OPTIONS, OPTION_NAMES, SubmitOptions
-from flowfabric.sdk.task import Call, Task, TaskWithOptions
+from flowfabric.sdk.options import HOOK_NAMES, NO_OPTIONS, OPTION_NAMES, HookTask, SubmitOptions
+from flowfabric.sdk.task import Call, Task, TaskWithOptions, check_hook, new_hook
 
 R = TypeVar("R")
 
@@ -35,11 +35,18 @@ class Graph:
         key: str | None = None,
         tags: Mapping[str, str] | None = None,
         retention: Duration | None = None,
+        on_success: HookTask | None = None,
+        on_failure: HookTask | None = None,
+        on_end: HookTask | None = None,
     ) -> None:
         self.kind = check_name(kind, field="flow")
         self.key = key
         self._fabric = fabric
         self._tags = {} if tags is None else check_tags(tags)
+        hooks = dict(zip(HOOK_NAMES, (on_success, on_failure, on_end), strict=True))
+        self._hooks = {name: hook for name, hook in hooks.items() if hook is not None}
+        for name, hook in self._hooks.items():
+            check_hook(hook, name)
         self._retention_ms = None if retention is None else to_ms(retention, field="retention")
         self._nodes: dict[str, Node[Any]] = {}
         self._calls: dict[str, Call[Any]] = {}
@@ -255,9 +262,8 @@ class Graph:
     # --- requests of the engine
     # --------------------------------------------------------------------
 
-    async def record(self, fabric: Home, connection: Any = None) -> FlowRun:
-        """Submit all of it in one transaction, which may be the caller's own."""
-        engine = await fabric.start()
+    def request(self, connection: Any = None) -> SubmitFlow:
+        """The request of the engine."""
         if not self._nodes:
             raise InvalidInput(f"{self.kind}: the flow has no nodes", field="flow")
         nodes = []
@@ -265,15 +271,27 @@ class Graph:
             join = self._joins.get(name)
             policy = None if join is None else join.policy
             nodes.append(FlowNode(name=name, execution=call.request(), join=policy))
-        answer = await engine.submit_flow(
+        tasks = self._fabric.tasks
+        hooks = {
+            name: new_hook(hook, name, tasks, of_flow=True) for name, hook in self._hooks.items()
+        }
+        return SubmitFlow(
             nodes=nodes,
-            edges=self._edges,
+            edges=tuple(self._edges),
             flow_kind=self.kind,
             tags=self._tags,
             retention_ms=self._retention_ms,
             idempotency_key=self.key,
             connection=connection,
+            on_success=hooks.get("on_success"),
+            on_failure=hooks.get("on_failure"),
+            on_end=hooks.get("on_end"),
         )
+
+    async def record(self, fabric: Home, connection: Any = None) -> FlowRun:
+        """Submit all of it in one transaction, which may be the caller's own."""
+        engine = await fabric.start()
+        answer = await engine.call(self.request(connection))
         tasks = {name: call.task for name, call in self._calls.items()}
         ids = dict(answer.execution_ids) if isinstance(answer, FlowSubmitted) else None
         return FlowRun(fabric, answer.flow_id, ids=ids, tasks=tasks)

@@ -282,14 +282,21 @@ async def _next(journal: Journal, scope: Scope, tasks: Mapping[str, asyncio.Task
             known = ", ".join(sorted(tasks))
             detail = f"as_completed: {name!r} ended here before, and is not among {known}"
             raise JournalMismatch(detail)
-        await asyncio.wait([tasks[name]])
+        await _apart([tasks[name]])
         return name
-    done, _ = await asyncio.wait(tasks.values(), return_when=asyncio.FIRST_COMPLETED)
+    done = await _apart(tasks.values())
     name = next(each for each, task in tasks.items() if task in done)
     outcome = _outcome(tasks[name])
     if not isinstance(outcome, BaseException) or isinstance(outcome, Exception):
         journal.add(key, asked.number, kind=EntryKind.WINNER, value=msgspec.json.encode(name))
     return name
+
+
+async def _apart(tasks: Iterable[asyncio.Task[Any]]) -> set[asyncio.Task[Any]]:
+    """Those of several that have ended, once one has. In a task: what a generator waits for cannot
+    be seen, so a handler that waits in one would keep its worker."""
+    done, _ = await asyncio.create_task(asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED))
+    return done
 
 
 def _drop(work: Any) -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from contextvars import copy_context
+from functools import partial
 from typing import Any, Final, Generic, NoReturn, TypeVar
 
 import msgspec
@@ -13,6 +14,7 @@ import msgspec
 from flowfabric.clock import monotonic
 from flowfabric.errors import InvalidInput
 from flowfabric.kernel.journal.lookup import Asked
+from flowfabric.model.budget import HardBreach, Reserved
 from flowfabric.model.journal import (
     EntryError,
     EntryKind,
@@ -23,8 +25,8 @@ from flowfabric.model.journal import (
 )
 from flowfabric.sdk import codec
 from flowfabric.sdk.durations import span, to_datetime
-from flowfabric.sdk.errors import Parked
-from flowfabric.sdk.journal import once
+from flowfabric.sdk.errors import BudgetExceeded, JournalMismatch, Parked
+from flowfabric.sdk.journal import asking, once
 from flowfabric.sdk.journal.bodies import Bodies, InThisThread, InThreads
 from flowfabric.sdk.journal.failures import (
     UNAFFORDABLE,
@@ -33,10 +35,11 @@ from flowfabric.sdk.journal.failures import (
     pause_ms,
     raised,
     recorded,
+    refused,
     unaffordable,
 )
 from flowfabric.sdk.journal.journal import Failure
-from flowfabric.sdk.journal.paying import Bill, Unaffordable
+from flowfabric.sdk.journal.paying import Bill, Reserving, Unaffordable
 from flowfabric.sdk.journal.plan import Plan
 from flowfabric.sdk.journal.results import encoded
 from flowfabric.sdk.journal.room import Waiter
@@ -55,6 +58,7 @@ class StepCall(Generic[T]):
     __slots__ = (
         "_is_used",
         "args",
+        "arguments",
         "asked",
         "digest",
         "journal",
@@ -75,17 +79,23 @@ class StepCall(Generic[T]):
         self.kwargs = kwargs
         key = scope.key(plan.name, plan.key, plan.was)
         self.key = key.now
-        self.digest = plan.digest(args, kwargs)
+        self.digest, self.arguments = plan.compared(args, kwargs)
         if plan.asks:  # a recorded step needs its answer no more
             self.journal.pass_over(once.question_of(self.journal, self.key))
-        self.asked: Asked = self.journal.ask(
-            scope,
-            key.now,
-            kind=plan.kind,
-            digest=self.digest,
-            formerly=key.formerly,
-            is_aside=plan.key is not None and not scope.is_here,
-        )
+        if plan.spend:
+            asking.pass_over(self.journal, self.key)
+        try:
+            self.asked: Asked = self.journal.ask(
+                scope,
+                key.now,
+                kind=plan.kind,
+                digest=self.digest,
+                formerly=key.formerly,
+                is_aside=plan.key is not None and not scope.is_here,
+            )
+        except JournalMismatch as error:
+            error.given = self.arguments
+            raise
         self._is_used = False
 
     def __await__(self) -> Generator[Any, None, T]:
@@ -141,11 +151,14 @@ class StepCall(Generic[T]):
 
 async def perform(call: StepCall[T], bodies: Bodies) -> T:
     """Make a call that has no answer yet, and record how it ended."""
-    call.journal.performing += 1
+    journal = call.journal
+    journal.performing += 1
+    journal.running[call.key] = monotonic()
     try:
         return await _begin(call, bodies)
     finally:
-        call.journal.performing -= 1
+        journal.performing -= 1
+        journal.running.pop(call.key, None)
 
 
 async def _begin(call: StepCall[T], bodies: Bodies) -> T:
@@ -172,13 +185,35 @@ async def _reserved(call: StepCall[Any]) -> Bill:
     """What the step is about to spend."""
     bill = Bill(call.journal.owner, call.plan)
     try:
-        await bill.reserve()
+        await bill.reserve(partial(_ask_people, call))
     except Unaffordable as error:
-        kept = unaffordable(call.key, error)
-        number, digest = call.asked.number, call.digest
-        call.journal.add(call.key, number, state=EntryState.FAILED, digest=digest, error=kept)
-        call.raise_failure(kept, 1)
+        _unaffordable(call, unaffordable(call.key, error))
+    except BudgetExceeded as error:  # people said no
+        _unaffordable(call, refused(call.key, error), error)
     return bill
+
+
+def _unaffordable(
+    call: StepCall[Any], kept: EntryError, cause: BudgetExceeded | None = None
+) -> NoReturn:
+    number, digest = call.asked.number, call.digest
+    call.journal.add(call.key, number, state=EntryState.FAILED, digest=digest, error=kept)
+    call.raise_failure(kept, 1, cause)
+
+
+async def _ask_people(
+    call: StepCall[Any], budget: str, amounts: Mapping[str, int], reserve: Reserving
+) -> Reserved | HardBreach:
+    """A budget asks before this step may begin. Calls that are under way end first: what they have
+    reserved goes back when the handler waits."""
+    journal = call.journal
+    questions = asking.Questions(journal.owner, call.scope, call.key)
+    journal.performing -= 1
+    try:
+        await asking.alone(journal)
+        return await questions.room(budget, amounts, reserve)
+    finally:
+        journal.performing += 1
 
 
 async def _told(call: StepCall[T]) -> T:
@@ -240,6 +275,7 @@ class _Try:
             kind=call.plan.kind,
             value=data,
             digest=call.digest,
+            arguments=call.arguments,
             tries=self._tries,
             began=self._began,
             is_secret=call.plan.is_secret,
@@ -253,7 +289,10 @@ async def _perform(call: StepCall[T], bodies: Bodies, tries: int, bill: Bill | N
     began = monotonic()
     while True:
         tries += 1
-        journal.check_lease()
+        if plan.has_effects:  # other branches may have gone on since the first barrier
+            await journal.barrier(call.key)
+        else:
+            journal.check_lease()
         made = _Try(call, tries, began, bill)
         session = None if plan.pool is None else Session(plan.pool, made)
         try:
@@ -285,6 +324,7 @@ def _fail(
         kind=call.plan.kind,
         state=EntryState.FAILED,
         digest=call.digest,
+        arguments=call.arguments,
         error=kept,
         tries=tries,
         began=began,

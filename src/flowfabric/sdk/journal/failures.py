@@ -85,9 +85,13 @@ def recorded(plan: Plan, error: Exception) -> EntryError:
 
 def unaffordable(key: str, error: Unaffordable) -> EntryError:
     """A refused reservation as its entry keeps it."""
-    told = exceeded(error.budget, error.breach, error.amounts)
-    arguments = codec.encode({**told.fields, "step": key}).decode()
-    return EntryError(UNAFFORDABLE, told.detail, (BudgetExceeded.__name__,), arguments)
+    return refused(key, exceeded(error.budget, error.breach, error.amounts))
+
+
+def refused(key: str, error: BudgetExceeded) -> EntryError:
+    """A spend that people refused, as its entry keeps it."""
+    arguments = codec.encode({**error.fields, "step": key}).decode()
+    return EntryError(UNAFFORDABLE, error.detail, (BudgetExceeded.__name__,), arguments)
 
 
 def exceeded(budget: str, breach: HardBreach, amounts: Mapping[str, int]) -> BudgetExceeded:

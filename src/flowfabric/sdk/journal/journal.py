@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from functools import partial
 from itertools import accumulate
 from typing import Any, Protocol, TypedDict, Unpack
 from weakref import WeakSet
@@ -89,6 +90,7 @@ class EntryFields(TypedDict, total=False):
     state: EntryState
     value: bytes | None
     digest: bytes | None
+    arguments: bytes | None
     error: EntryError | None
     tries: int
     is_secret: bool
@@ -139,6 +141,7 @@ class Journal:
         self._ending: WeakSet[asyncio.Task[Any]] = WeakSet()  # cancelled by calls, not by the code
         self._withdrawn: WeakSet[asyncio.Task[Any]] = WeakSet()  # those among them that lost a race
         self.performing = 0  # calls that are being made
+        self.running: dict[str, float] = {}  # their keys, and since when, on the monotonic clock
         self.watch: Callable[[str], None] | None = None  # told of each call, by a debugger
         self.outcomes = outcomes or {}  # how waits ended, by their suspensions
         # Of a chapter that another one began: the arguments of the handler.
@@ -159,6 +162,7 @@ class Journal:
         self._bytes = self._sizes[-1]
         self._has_warned = False
         self._patches: dict[str, bool] = {}  # what was answered about changes of the code
+        self.state: Any = None  # what the handler has published last, in this run
         self._failures: list[Failure] = []
         self._together: list[tuple[BaseException, list[BaseException]]] = []
 
@@ -258,9 +262,10 @@ class Journal:
         """The code had a call of this name here. In the thread of the scope."""
         self._lookup.remove(scope.path, scope.key(name).now)
 
-    def pass_over(self, key: str) -> None:
-        """An entry that later runs need not ask for. In the thread of the scope."""
-        self._lookup.has_entry(key)
+    def pass_over(self, key: str) -> bool:
+        """Whether there is an entry, which later runs need not ask for. In the thread of the
+        scope."""
+        return self._lookup.has_entry(key)
 
     def _mismatch(self, found: Mismatch) -> JournalMismatch:
         entry = found.recorded
@@ -269,7 +274,10 @@ class Journal:
             Contradiction.KIND: f"is recorded as {entry.kind.value}",
             Contradiction.ARGUMENTS: "is recorded with other arguments",
         }[found.contradiction]
-        return self.mismatch(f"the call {found.key!r} {said}", entry)
+        error = self.mismatch(f"the call {found.key!r} {said}", entry)
+        if found.contradiction is Contradiction.ARGUMENTS:
+            error.recorded = entry
+        return error
 
     def mismatch(self, said: str, entry: JournalEntry) -> JournalMismatch:
         """The code contradicts an entry: what is said of it, and all that an operator needs."""
@@ -323,6 +331,10 @@ class Journal:
         self.outbox.put(entry)
         self._bytes += len(entry.value or b"")
 
+    def note_size(self, size: int) -> None:
+        """The store has given the value of an entry."""
+        self._bytes += size
+
     def entry(
         self, key: str, asked: int, *, began: float | None = None, **fields: Unpack[EntryFields]
     ) -> NewEntry:
@@ -336,6 +348,20 @@ class Journal:
             took_ms=took_ms,
             **fields,
         )
+
+    def publish(self, value: Any, data: bytes) -> None:
+        """What the run shows from now on. A replay of its own journal has shown it before; a fork
+        shows with its first new entry what the copied ones led to. Any thread may ask."""
+        if self.owner.is_stopped:
+            raise Stopped(self.owner.claimed.execution_id)
+        self.state = value
+        is_live = not self.is_replaying
+        if is_live or self.owner.claimed.forked_from is not None:
+            if self.is_blocking:
+                loop = self.owner.loop
+                loop.call_soon_threadsafe(partial(self.outbox.publish, data, at_once=is_live))
+            else:
+                self.outbox.publish(data, at_once=is_live)
 
     async def barrier(self, key: str) -> None:
         """Nothing that others see begins before everything it may depend on is durable."""

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, Protocol, TypeVar
 
 from flowfabric.api.backend import EngineBackend
-from flowfabric.model.journal import CodeMark, NewEntry
+from flowfabric.model.journal import CodeMark, EntryKind, NewEntry
 from flowfabric.model.record import replace
 from flowfabric.model.results import Claimed
 from flowfabric.sdk.errors import Stopped
@@ -21,6 +21,7 @@ from flowfabric.sdk.errors import Stopped
 T = TypeVar("T")
 _ENTRIES: Final = 100  # entries of one checkpoint
 _BYTES: Final = 256 * 1024  # of their values, about
+_STATE: Final = "state"  # in the place of a key
 _OVERHEAD: Final = 64  # bytes of an entry beside its value, about
 
 
@@ -50,6 +51,8 @@ class Outbox:
         self._position = position  # of the next entry that becomes durable
         self._code = code  # for the first entry of a journal
         self._waiting: list[NewEntry] = []  # their positions are given when they are sent
+        self._state: bytes | None = None  # to be published
+        self._behind = 0  # how many of the waiting entries were there before it
         self._bytes = 0
         self._turn = asyncio.Lock()
         self._is_called = False  # whether the end of this turn will send
@@ -60,7 +63,7 @@ class Outbox:
     @property
     def is_empty(self) -> bool:
         """Whether every entry is durable."""
-        return not self._waiting and not self._turn.locked()
+        return not (self._waiting or self._state is not None or self._turn.locked())
 
     @property
     def count(self) -> int:
@@ -71,6 +74,16 @@ class Outbox:
         """Take an entry. Call it on the loop's own thread."""
         self._waiting.append(entry)
         self._bytes += _size(entry)
+        self._call()
+
+    def publish(self, state: bytes, *, at_once: bool = True) -> None:
+        """Take what the run publishes: it goes with the entries before it, or right after them. Of
+        several the last one counts. Unless `at_once`, it waits for something to go with."""
+        self._state, self._behind = state, len(self._waiting)
+        if at_once:
+            self._call()
+
+    def _call(self) -> None:
         if not self._is_called:
             self._is_called = True
             asyncio.get_running_loop().call_soon(self._begin)
@@ -85,7 +98,7 @@ class Outbox:
         if self.is_empty:
             return
         async with self._turn:
-            while self._waiting:
+            while self._waiting or self._state is not None:
                 await self._send(self._piece(), next_key)
 
     async def rest(self) -> tuple[NewEntry, ...]:
@@ -102,9 +115,9 @@ class Outbox:
         becomes durable. What is refused leaves no trace of the entries."""
         async with self._turn:
             await self._send_most()
-            before = len(self._waiting)
+            before, state = len(self._waiting), self._state
             answer = await send(self._numbered([*self._waiting, *entries]))
-            self._sent(before)
+            self._sent(before, state)
             self._position += len(entries)
             return answer
 
@@ -126,7 +139,8 @@ class Outbox:
     def _begin(self) -> None:
         """The turn is over; whatever waits for the entries has sent them already."""
         self._is_called = False
-        if self._waiting and not (self._is_closed or self._turn.locked() or self._sending):
+        has_any = self._waiting or self._state is not None
+        if has_any and not (self._is_closed or self._turn.locked() or self._sending):
             self._sending = asyncio.create_task(self._send_aside())
 
     async def _send_aside(self) -> None:
@@ -153,20 +167,27 @@ class Outbox:
         numbered = [replace(entry, position=at) for at, entry in enumerate(entries, self._position)]
         if self._position == 0 and numbered:
             numbered[0] = replace(numbered[0], code=self._code)
+        if self._state is not None and len(numbered) >= self._behind:
+            at, kind = self._position + len(numbered), EntryKind.STATE
+            numbered.append(NewEntry(position=at, key=_STATE, kind=kind, value=self._state))
         return tuple(numbered)
 
-    def _sent(self, count: int) -> None:
+    def _sent(self, count: int, state: bytes | None) -> None:
+        """So many entries are durable, and this was published, unless it had to wait."""
+        if state is not None and count >= self._behind and self._state is state:
+            self._state = None
+        self._behind = max(0, self._behind - count)
         self._position += count
         self._bytes -= sum(map(_size, self._waiting[:count]))
         del self._waiting[:count]
 
     async def _send(self, piece: tuple[NewEntry, ...], next_key: str | None) -> None:
         """What could not be sent stays first in line. Sent again, it is recorded once."""
-        handle = self._sender.claimed.handle
+        handle, state = self._sender.claimed.handle, self._state
         await self._sender.ask(
             lambda engine: engine.checkpoint(handle, entries=piece, next_key=next_key)
         )
-        self._sent(len(piece))
+        self._sent(sum(each.kind is not EntryKind.STATE for each in piece), state)
 
 
 def _size(entry: NewEntry) -> int:

@@ -6,7 +6,7 @@ worker that died had reserved is given back with its lease.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import Any, Final, Protocol
@@ -15,7 +15,7 @@ from flowfabric import limits
 from flowfabric.api.backend import EngineBackend
 from flowfabric.errors import FlowFabricError, InvalidInput
 from flowfabric.ids import new_secret_id
-from flowfabric.model.budget import HardBreach, Reserved
+from flowfabric.model.budget import AskFirst, HardBreach, Reserved
 from flowfabric.model.checks import check_name
 from flowfabric.model.handle import Handle
 from flowfabric.model.journal import Settlement
@@ -26,6 +26,8 @@ from flowfabric.sdk.journal.outbox import Sender
 
 HOLD_MS: Final = 3_600_000  # a longer step is charged all the same, but nothing is kept for it
 Amounts = Mapping[str, int]
+Reserving = Callable[[], Awaitable[Reserved | HardBreach | AskFirst]]
+AskPeople = Callable[[str, Amounts, Reserving], Awaitable[Reserved | HardBreach]]
 
 
 class Spending(Protocol):
@@ -84,17 +86,31 @@ class Bill:
         self._plan = plan
         self._hold_id = new_secret_id()
 
-    async def reserve(self) -> None:
-        """All or none; raises `Unaffordable`."""
+    async def reserve(self, ask: AskPeople) -> None:
+        """All or none; raises `Unaffordable`. While people are asked about one budget nothing is
+        held of the others, so that all of them are reserved again when they have answered."""
+        while not await self._reserve_all(ask):
+            pass
+
+    async def _reserve_all(self, ask: AskPeople) -> bool:
         for budget, amounts in self._plan.spend.items():
             answer = await self._owner.ask(partial(self._reserve, budget, amounts))
+            if isinstance(answer, Reserved):
+                continue
+            await self.release()
+            if isinstance(answer, AskFirst):
+                answer = await ask(budget, amounts, partial(self._reserve_now, budget, amounts))
             if isinstance(answer, HardBreach):
-                await self.release()
                 raise Unaffordable(budget, answer, amounts)
+            return len(self._plan.spend) == 1
+        return True
+
+    async def _reserve_now(self, budget: str, amounts: Amounts) -> Reserved | HardBreach | AskFirst:
+        return await self._owner.ask(partial(self._reserve, budget, amounts))
 
     async def _reserve(
         self, budget: str, amounts: Amounts, engine: EngineBackend
-    ) -> Reserved | HardBreach:
+    ) -> Reserved | HardBreach | AskFirst:
         return await engine.reserve_budget(
             self._handle,
             budget_id=budget,

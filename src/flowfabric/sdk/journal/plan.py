@@ -13,6 +13,7 @@ from typing import Any, Final, TypedDict, Unpack
 
 import msgspec
 
+from flowfabric import limits
 from flowfabric.errors import InvalidInput
 from flowfabric.model.checks import check_flag, check_list
 from flowfabric.model.journal import EntryKind
@@ -187,14 +188,23 @@ class Plan:
         """The annotated type of its result; `Any` without one."""
         return result_type(self.function)
 
-    def digest(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes | None:
-        """Of the arguments, or of what a function without any holds; None where that is no JSON."""
+    def compared(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[bytes | None, bytes | None]:
+        """A digest of the arguments, or of what a function without any holds; None where that is no
+        JSON. Beside it the arguments themselves, if people may see them and they are short."""
         if not self.compares:
-            return None
-        if args or kwargs:
-            return digest_of([args, kwargs])
-        held = held_by(self.function) if self.compares_closure else None
-        return None if held is None else digest_of(held)
+            return None, None
+        if not (args or kwargs):
+            held = held_by(self.function) if self.compares_closure else None
+            return (None if held is None else digest_of(held)), None
+        try:
+            data = _SAME_ORDER.encode([args, kwargs])
+        except codec.EncodeErrors:
+            return None, None
+        is_shown = not self.is_secret and len(data) <= limits.ENTRY_ARGUMENTS_BYTES
+        digest = hashlib.blake2b(data, digest_size=_DIGEST_BYTES).digest()
+        return digest, data if is_shown else None
 
 
 def plan_of_value(name: str, function: Callable[[], Any]) -> Plan:

@@ -20,6 +20,7 @@ from flowfabric.api.waits import StayPending, SuspendRequest, UsePending
 from flowfabric.errors import FlowFabricError, InvalidInput
 from flowfabric.ids import new_secret_id
 from flowfabric.kernel.wait.condition import met_by
+from flowfabric.model.mailbox import place_of
 from flowfabric.model.results import Outcome
 from flowfabric.model.suspension import (
     AnyOf,
@@ -44,13 +45,15 @@ _TURNS: Final = 3  # of the loop, after which a branch that was woken has gone o
 
 @dataclass(slots=True, eq=False)
 class Waiter:
-    """One open wait of a branch: for a time, for signals, for the ends of executions."""
+    """One open wait of a branch: for a time, for signals, for the ends of executions, for the next
+    message of a mailbox."""
 
     until: int | None = None
     condition: ResumeCondition | None = None
     places: Mapping[str, str] = field(default_factory=dict)  # waitpoints by their keys
     reason: ReasonCode = ReasonCode.STEP_BOUNDARY
     ends: frozenset[str] = frozenset()
+    mailbox: str | None = None
     began_at: int | None = None  # of a wait that an earlier run began
     task: asyncio.Task[Any] | None = None
     future: asyncio.Future[Any] | None = None
@@ -58,11 +61,13 @@ class Waiter:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What was found at the places of waits, and which executions have ended."""
+    """What was found at the places of waits, which executions have ended, which mailboxes have
+    messages."""
 
     now: int
     signals: Mapping[str, tuple[ResumeSignal, ...]]
     outcomes: Mapping[str, Outcome]
+    unread: frozenset[str] = frozenset()  # mailboxes with messages
 
 
 class Room:
@@ -80,7 +85,8 @@ class Room:
     # --- for branches ----------------------------------------------------------------------------
 
     async def wait(self, waiter: Waiter) -> Any:
-        """How a wait ended: a `ResumeInfo`, or for ends the outcomes by execution."""
+        """How a wait ended: a `ResumeInfo`; for ends the outcomes by execution; for a mailbox True,
+        if it seems to have a message."""
         loop = asyncio.get_running_loop()
         waiter.task, waiter.future = asyncio.current_task(), loop.create_future()
         self._waiters[waiter] = None
@@ -131,10 +137,11 @@ class Room:
                 if self._changed.is_set():
                     self._changed.clear()
                     pause = _FIRST_LOOK_S
-                if self._settle(await self._look()):
+                found = await self._look()
+                if self._settle(found):
                     await _turns()
                 elif await self._stays_stuck():
-                    await self._suspend()
+                    await self._suspend(found)
                 else:
                     await self._pause(pause)
                     pause = min(2 * pause, _LAST_LOOK_S)
@@ -165,7 +172,12 @@ class Room:
             signals = await owner.ask(lambda e: e.read_signals(handle, waitpoint_ids=places))
         if ends:
             outcomes = await owner.ask(lambda e: e.read_outcomes(execution_ids=ends))
-        return Found(owner.now_ms(), signals, outcomes)
+        unread: frozenset[str] = frozenset()
+        if any(waiter.mailbox is not None for waiter in self._waiters):
+            key = owner.claimed.execution_id
+            boxes = await owner.ask(lambda e: e.list_mailboxes(execution_id=key))
+            unread = frozenset(each.mailbox for each in boxes if each.unread)
+        return Found(owner.now_ms(), signals, outcomes, unread)
 
     def _settle(self, found: Found) -> bool:
         """End every wait that is over; whether any is."""
@@ -182,6 +194,8 @@ class Room:
         if waiter.ends:
             if all(each in found.outcomes for each in waiter.ends):
                 return {each: found.outcomes[each] for each in waiter.ends}
+        elif waiter.mailbox is not None and waiter.mailbox in found.unread:
+            return True
         elif waiter.condition is not None:
             several = [
                 signal for each in waiter.places.values() for signal in found.signals.get(each, ())
@@ -223,16 +237,25 @@ class Room:
         await _turns()
         return self._is_stuck()
 
-    async def _suspend(self) -> None:
-        """Wait without a worker for the first of all open waits; unless one is over already."""
+    async def _suspend(self, found: Found) -> None:
+        """Wait without a worker for the first of all open waits; unless one is over already. A wait
+        for several ends goes on after the first: only those that are missing are watched."""
         owner, waiters = self._owner, list(self._waiters)
-        ends = sorted({each for waiter in waiters for each in waiter.ends})
+        ends = sorted({each for waiter in waiters for each in waiter.ends - found.outcomes.keys()})
         watched: str | None = None
         if ends:
             watched = await self._watch(waiters, ends)
             if watched is None or not self._is_stuck():
                 return
-        answer = await owner.suspend(_request(waiters, watched), stays=True)
+        mailboxes = sorted({each.mailbox for each in waiters if each.mailbox is not None})
+        listening: Mapping[str, str] = {}
+        if mailboxes:
+            handle = owner.claimed.handle
+            told = await owner.ask(lambda e: e.listen_mailboxes(handle, mailboxes=mailboxes))
+            listening = told.places
+            if not listening or not self._is_stuck():
+                return
+        answer = await owner.suspend(_request(waiters, watched, listening), stays=True)
         if isinstance(answer, Suspended):
             await owner.park()  # raises where the handler is not kept: it ends here
             await owner.load_wait()
@@ -265,7 +288,9 @@ class Room:
         self._waiters.clear()
 
 
-def _request(waiters: Iterable[Waiter], watched: str | None) -> SuspendRequest:
+def _request(
+    waiters: Iterable[Waiter], watched: str | None, listening: Mapping[str, str]
+) -> SuspendRequest:
     """One suspension for all of them."""
     several = list(waiters)
     conditions: list[ResumeCondition] = [
@@ -277,11 +302,14 @@ def _request(waiters: Iterable[Waiter], watched: str | None) -> SuspendRequest:
     if watched is not None:
         conditions.append(Single(ENDED))
         places.append(UsePending(watched, ENDED))
+    for mailbox, place in listening.items():
+        conditions.append(Single(place_of(mailbox)))
+        places.append(UsePending(place, place_of(mailbox)))
     condition: ResumeCondition = TimeoutOnly()
     if conditions:
         condition = conditions[0] if len(conditions) == 1 else AnyOf(tuple(conditions))
     reasons = [each.reason for each in several if each.reason is not ReasonCode.STEP_BOUNDARY]
-    if watched is not None:
+    if watched is not None or listening:
         reasons.append(ReasonCode.WAITING_FOR_SIGNAL)
     return SuspendRequest(
         resume_condition=condition,

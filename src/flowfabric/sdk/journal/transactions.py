@@ -23,7 +23,7 @@ from flowfabric.errors import (
     InvalidInput,
 )
 from flowfabric.ids import jitter
-from flowfabric.model.journal import Checkpointed, JournalEntry, NewEntry
+from flowfabric.model.journal import Checkpointed, EntryKind, JournalEntry, NewEntry
 from flowfabric.sdk.journal.failures import Unrecordable
 from flowfabric.sdk.journal.journal import Journal
 from flowfabric.sdk.journal.known_pools import KNOWN_POOLS
@@ -60,6 +60,12 @@ class Recording(Protocol):
         ...
 
 
+class _Behind(Exception):
+    """Other branches have gone on while the connection was opened: they are made durable first.
+
+    Not inside the transaction, which may lock the very file of the store."""
+
+
 class _Again(Exception):
     """The transaction collided with another one: nothing of it is there."""
 
@@ -91,6 +97,7 @@ class Session:
             if not is_shared and self._take(await _read(driver, self._receipt_key)):
                 await driver.rollback()
                 return
+            await self._leave_if_behind(driver)
             self._is_in_body = True
             value, data = self._step.encoded(await body(driver.connection))
             self._is_in_body = False
@@ -100,6 +107,12 @@ class Session:
             else:
                 end = self._end_there(driver, value, data)
             await _uninterrupted(end)
+
+    async def _leave_if_behind(self, driver: AsyncDriver) -> None:
+        """Nothing is awaited between this and the function, unless it raises."""
+        if not self._step.journal.outbox.is_empty:
+            await driver.rollback()
+            raise _Behind
 
     async def _end_here(self, driver: AsyncDriver, value: Any, data: bytes) -> None:
         """With the entry, in the database of the store."""
@@ -162,6 +175,9 @@ class Session:
             if not is_shared and self._take(_read_blocking(driver, self._receipt_key)):
                 driver.rollback()
                 return
+            if not self._step.journal.outbox.is_empty:
+                driver.rollback()
+                raise _Behind
             self._is_in_body = True
             value, data = self._step.encoded(body(driver.connection))
             self._is_in_body = False
@@ -223,6 +239,9 @@ class Session:
             tries += 1
             try:
                 await run()
+            except _Behind:
+                tries -= 1
+                await self._step.journal.barrier(self._step.key)
             except (_Again, ContentionError) as error:
                 if type(error) not in (_Again, ContentionError):
                     raise  # the function's own trouble
@@ -274,7 +293,7 @@ class Session:
                 raise problem
             await commit()
         except Exception as error:
-            if (found := await self._recorded(entries[-1])) is None:
+            if (found := await self._recorded(_last_of(entries))) is None:
                 raise typed(error) from error
             return found
         return None
@@ -381,3 +400,8 @@ def plainly(pool: Any, function: Callable[..., Any], is_async: bool) -> Callable
             return value
 
     return run if is_async else run_blocking
+
+
+def _last_of(entries: tuple[NewEntry, ...]) -> NewEntry:
+    """The last one that is recorded: what is published with them is no entry."""
+    return next(each for each in reversed(entries) if each.kind is not EntryKind.STATE)

@@ -95,17 +95,18 @@ def _first(error: BaseException, kind: type[E]) -> E | None:
 async def _held(held: Held, mismatch: JournalMismatch) -> Report | None:
     """The code does not fit the journal: the execution waits for an operator, as it stands; or it
     fails, where its task says so."""
+    detail = await held.explained(mismatch)
     if held.task.on_mismatch == "fail" and not held.is_suspended:
         return Failed(
             held=held,
             error=mismatch,
-            reason=clip_text(mismatch.detail, _REASON_BYTES, field="reason"),
+            reason=clip_text(detail, _REASON_BYTES, field="reason"),
             failure_class=FailureClass.PERMANENT,
             category=mismatch.code,
         )
-    _LOGGER.error("%s: %s; it is held", telling.name_of(held), mismatch.detail)
+    _LOGGER.error("%s: %s; it is held", telling.name_of(held), detail)
     try:
-        await held.hold(mismatch.detail)
+        await held.hold(detail)
     except BaseException as error:  # noqa: BLE001 - the lease may be gone
         return judge(held, error)
     return None

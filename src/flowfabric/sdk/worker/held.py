@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Final, TypeVar
 
 from flowfabric import limits
 from flowfabric.api.backend import EngineBackend
+from flowfabric.api.leases import Renew
 from flowfabric.api.waits import SuspendRequest
 from flowfabric.clock import monotonic
 from flowfabric.errors import (
@@ -43,9 +44,11 @@ from flowfabric.sdk.context.ends import Wanted, result_of
 from flowfabric.sdk.context.received import Ended, ended
 from flowfabric.sdk.durations import instant_ms
 from flowfabric.sdk.errors import JournalMismatch, Stopped, Suspension
+from flowfabric.sdk.journal.differences import difference
 from flowfabric.sdk.journal.interruption import to_its_end
 from flowfabric.sdk.journal.journal import Around, Journal
 from flowfabric.sdk.journal.scopes import RUNNING, here, is_in_scope
+from flowfabric.sdk.journal.sending import recorded
 from flowfabric.sdk.outage import Outage, Patience
 from flowfabric.sdk.task import Task
 from flowfabric.sdk.threads import Threads
@@ -117,6 +120,7 @@ class Held:
 
     # The execution of the current handler: tasks and threads that a handler makes inherit it.
     current: ClassVar[ContextVar[Held | None]] = RUNNING
+    journal_type: ClassVar[type[Journal]] = Journal
 
     __slots__ = (
         "_journal",
@@ -269,7 +273,7 @@ class Held:
         """What the handler has done and does. Most handlers never ask for it."""
         if self._journal is None:
             with _FIRST_LINE:
-                self._journal = self._journal or Journal(self)
+                self._journal = self._journal or self.journal_type(self)
         return self._journal
 
     @property
@@ -286,6 +290,17 @@ class Held:
     def has_nothing_left(self) -> bool:
         """Whether nothing but the outcome is to be reported: most handlers show and log nothing."""
         return self.outbox is None and self.book is None and self._journal is None
+
+    def renewal(self) -> Renew:
+        """The renewal of its lease, with the step that has run longest. Any thread may ask."""
+        handle, journal = self.claimed.handle, self._journal
+        running = None if journal is None else next(iter(journal.running.copy().items()), None)
+        if running is None:
+            return Renew(handle=handle)
+        key, since = running
+        return Renew(
+            handle=handle, next_key=key, next_key_ms=max(0, int((monotonic() - since) * 1000))
+        )
 
     @property
     def may_have_journal(self) -> bool:
@@ -318,9 +333,32 @@ class Held:
             said = f"its format {code.format} is newer than {FORMAT}, which this program knows"
             raise unreadable(self.claimed, said)
         if entries or page.chapter_index:
-            self._journal = Journal(
+            self._journal = self.journal_type(
                 self, entries, chapter_index=page.chapter_index, outcomes=outcomes
             )
+
+    async def explained(self, mismatch: JournalMismatch) -> str:
+        """What does not fit, and of a call with other arguments what differs in these."""
+        entry, given = mismatch.recorded, mismatch.given
+        if entry is None or given is None or self.is_stopped:
+            return mismatch.detail
+        try:
+            recorded = await self.recorded_arguments(entry)
+        except Exception:  # noqa: BLE001 - they explain more, and nothing depends on them
+            return mismatch.detail
+        found = None if recorded is None else difference(recorded, given)
+        return mismatch.detail if found is None else f"{mismatch.detail}; {found}"
+
+    async def recorded_arguments(self, entry: JournalEntry) -> bytes | None:
+        """The arguments of a recorded call, where they were kept. No run of a handler needs them,
+        so they are not loaded with its journal."""
+        execution_id, at = self.claimed.execution_id, entry.position
+        page = await self.ask(
+            lambda e: e.read_journal(
+                execution_id=execution_id, after=at - 1 if at else None, limit=1, values=True
+            )
+        )
+        return next((each.arguments for each in page.entries if each.position == at), None)
 
     async def hold(self, why: str) -> None:
         """Wait until an operator lets it go on, as any other wait."""
@@ -445,6 +483,12 @@ class Held:
     async def result_of(self, run: Wanted, timeout_ms: int | None) -> Any:
         """The result of another execution, waited for without a worker."""
         return await result_of(self, run, timeout_ms)
+
+    async def recorded(
+        self, name: str, send: Callable[[str | None], Awaitable[Any]], key: str | None
+    ) -> Any:
+        """What a call of the handler to another run gave, recorded as a step."""
+        return await recorded(self.journal, name, send, key)
 
     async def park(self) -> None:
         """The wait has begun, and the lease is gone. Return when it is over and this worker has

@@ -182,7 +182,7 @@ class Leases:
         asked_at = monotonic()
         answers: Sequence[LeaseRenewal | Exception]
         try:
-            answers = await self._engine.renew_many([held.claimed.handle for held in due])
+            answers = await self._engine.renew_many([held.renewal() for held in due])
         except Exception as error:  # noqa: BLE001 - a lease is worth another try, always
             answers = [error] * len(due)
         failure = next(filter(None, map(_failure, answers)), None)

@@ -115,7 +115,7 @@ class Watchdog:
         asked_at = monotonic()
         try:
             engine = await self._opened()
-            answers = await engine.renew_many([held.claimed.handle for held in due])
+            answers = await engine.renew_many([held.renewal() for held in due])
         except (FlowFabricError, OSError) as error:
             why = mask(str(error))
             _LOGGER.warning("cannot renew leases for the blocked event loop, trying on: %s", why)

@@ -22,6 +22,7 @@ from flowfabric.sdk.outage import Outage, Patience
 from flowfabric.sdk.threads import Threads
 from flowfabric.sdk.worker import telling
 from flowfabric.sdk.worker.capture import capturing, still_capture
+from flowfabric.sdk.worker.declaring import Declaring
 from flowfabric.sdk.worker.handlers import run_async, run_sync
 from flowfabric.sdk.worker.held import Held
 from flowfabric.sdk.worker.leases import Leases
@@ -144,6 +145,7 @@ class Shift:
         self._stopping = asyncio.Event()
         listeners, name = fabric.listeners.values(), settings.instance_id
         self._listening = Listening(engine, listeners, name, outage, self._stopping)
+        self._declaring = Declaring(engine, fabric)
         self._hurry = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
@@ -189,7 +191,14 @@ class Shift:
         """What runs beside the claims. A worker that only handles events is in no registry: that
         tells which lanes are served."""
         leases = self._leases
-        parts = [self._reporter, leases, leases.scribe, self._watchdog, self._listening]
+        parts = [
+            self._declaring,
+            self._reporter,
+            leases,
+            leases.scribe,
+            self._watchdog,
+            self._listening,
+        ]
         return [self._presence, *parts] if self._tasks else parts
 
     # --- claiming ------------------------------------------------------------------------------

@@ -6,19 +6,29 @@ from collections import Counter
 
 from flowfabric import ids
 from flowfabric.engine.unit.due import EXECUTION, Due, Thing, rows_due
+from flowfabric.engine.unit.firing import fire_due
 from flowfabric.engine.unit.handlers import handles
 from flowfabric.engine.unit.unit import Unit
 from flowfabric.kernel.command import Command, Needs
 from flowfabric.kernel.decision import Refused
 from flowfabric.kernel.execution.wake import Wake
 from flowfabric.model.execution import Execution
+from flowfabric.model.record import Record
 from flowfabric.stores.indexes import DUE, Search
-from flowfabric.stores.tables import WAITPOINTS, WATCHES
+from flowfabric.stores.tables import LINE_ROWS, OPERATIONS, SCHEDULES, WAITPOINTS, WATCHES, Key
 
 
-class WakeDue(Command[int], frozen=True, kw_only=True):
+class Moved(Record, frozen=True):
+    """How many records were moved, and the bulk operations that are due: each is moved in a
+    transaction of its own."""
+
+    count: int
+    operations: tuple[Key, ...] = ()
+
+
+class WakeDue(Command[Moved], frozen=True, kw_only=True):
     """Move everything whose due time has come, up to a limit and without what is set aside; or of
-    that only what is named."""
+    that only what is named. Bulk operations among it are only named."""
 
     limit: int
     aside: frozenset[Thing] = frozenset()
@@ -30,8 +40,8 @@ class WakeDue(Command[int], frozen=True, kw_only=True):
 
 
 @handles(WakeDue)
-async def wake_due(unit: Unit, search: WakeDue) -> int:
-    """Do what is due; how many records were moved."""
+async def wake_due(unit: Unit, search: WakeDue) -> Moved:
+    """Do what is due."""
     view, moved = unit.view, 0
     came_back: Counter[str | None] = Counter()
     found = await _executions_due(unit, search)
@@ -50,7 +60,14 @@ async def wake_due(unit: Unit, search: WakeDue) -> int:
     moved += await unit.flows.move_due(rows)
     moved += await unit.waits.move_due(due, rows.of(WAITPOINTS))
     moved += await unit.watches.move_due(rows.of(WATCHES))
-    return moved + await unit.limits.move_due(rows, came_back)
+    if lines := rows.of(LINE_ROWS):
+        await unit.tied.follow_up()  # heads that have just ended leave their lines first
+        moved += await unit.tied.lines.move_due(lines)
+    moved += await unit.limits.move_due(rows, came_back)
+    # Last: no lock is waited for while schedules are held, but those of runs that they cancel.
+    aside = None if search.named is not None else search.aside
+    moved += await fire_due(unit, rows.of(SCHEDULES), aside)
+    return Moved(moved, tuple(rows.of(OPERATIONS)))
 
 
 def _woken(unit: Unit, execution_id: str) -> str:

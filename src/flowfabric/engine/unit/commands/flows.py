@@ -367,7 +367,7 @@ async def wait(unit: Unit, command: WaitChildren) -> ChildrenAwaited | Refused:
     if execution.flow_id is not None:
         row = await graph.load_member(execution.flow_id, execution.execution_id)
     open_children = 0 if row is None else row.open_children
-    if open_children and execution.is_watched:
+    if open_children and (execution.is_watched or execution.ties.serial_key is not None):
         path = await unit.watches.cycle_with_child(execution)
         if path is not None:
             return refuse_wait_cycle(path)

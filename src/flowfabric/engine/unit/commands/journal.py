@@ -12,6 +12,7 @@ from flowfabric.errors import Corruption
 from flowfabric.kernel.decision import Decision, Refused, refuse
 from flowfabric.kernel.execution.fence import not_found, refuse_unless_owner
 from flowfabric.kernel.execution.transition import operator_event
+from flowfabric.kernel.hook.undo import NAMED_UNDOS, undos_left
 from flowfabric.kernel.journal.chapter import (
     NAMED_CHILDREN,
     Continue,
@@ -68,7 +69,7 @@ def taken(
 async def recorded_waitpoint(unit: Unit, command: Checkpoint) -> WaitpointRow | Refused:
     """The waitpoint that the last of some recorded entries refers to."""
     execution = unit.view.execution(command.execution_id)
-    last = command.entries[-1].position
+    last = command.recorded[-1].position
     if execution is not None:
         key = (execution.execution_id, execution.journal_index, execution.chapter_index, last)
         entry = unit.view.rows.get(JOURNAL, key)
@@ -76,6 +77,25 @@ async def recorded_waitpoint(unit: Unit, command: Checkpoint) -> WaitpointRow | 
         if (found := (await unit.tx.peek_rows(WAITPOINTS, [name])).get(name)) is not None:
             return found
     return Refused(Corruption, f"execution {command.execution_id}: entry {last} has no waitpoint")
+
+
+def last_recorded(unit: Unit, command: Checkpoint) -> EntryRow | None:
+    """The entry that stands where the last one of a command is to be, as far as it was loaded."""
+    execution = unit.view.execution(command.execution_id)
+    if execution is None or not command.recorded:
+        return None
+    journal = (execution.execution_id, execution.journal_index, execution.chapter_index)
+    return unit.view.rows.get(JOURNAL, (*journal, command.recorded[-1].position))
+
+
+async def look_for(unit: Unit, command: Checkpoint) -> None:
+    """Load the entries that stand where those of a command are to be."""
+    execution = unit.view.execution(command.execution_id)
+    if execution is not None:
+        journal = (execution.execution_id, execution.journal_index, execution.chapter_index)
+        keys: list[Key] = [(*journal, entry.position) for entry in command.recorded]
+        found, _ = await readable(unit.tx.peek_rows, JOURNAL, keys)
+        unit.view.rows.take(JOURNAL, found)
 
 
 async def decided(
@@ -89,7 +109,7 @@ async def decided(
     known: dict[int, EntryRow] = {}
     if current is not None:
         journal = (current.execution_id, current.journal_index, current.chapter_index)
-        keys: list[Key] = [(*journal, entry.position) for entry in command.entries]
+        keys: list[Key] = [(*journal, entry.position) for entry in command.recorded]
         # Nearly always the positions are free: only after a first try has collided is it worth a
         # look.
         if unit.is_again:
@@ -107,6 +127,8 @@ async def decided(
 async def begin_chapter(unit: Unit, command: Continue) -> Continued | Refused:
     """The owner ends a chapter. Of those that have ended, the last one is kept."""
     if (refusal := await refuse_children(unit, command)) is not None:
+        return refusal
+    if (refusal := await _refuse_undos(unit, command)) is not None:
         return refusal
     view = unit.view
     execution = unit.flows.graph.execution(command.execution_id)
@@ -132,6 +154,18 @@ async def refuse_children(unit: Unit, command: Continue) -> Refused | None:
     if row is None or not row.open_children:
         return None
     return children_left(execution, row.open_children, await _open_children(unit, execution))
+
+
+async def _refuse_undos(unit: Unit, command: Continue) -> Refused | None:
+    """Whether registered undos of the owner keep it from beginning another chapter."""
+    execution = unit.view.execution(command.execution_id)
+    if execution is None or execution.undos is None or not execution.undos.positions:
+        return None
+    if refuse_unless_owner(execution, command.execution_id, command.fence, unit.view.at.now):
+        return None
+    positions = execution.undos.positions
+    rows = await unit.tied.successors.entries(execution, positions[:NAMED_UNDOS])
+    return undos_left(execution, len(positions), [row.key for row in rows])
 
 
 async def _open_children(unit: Unit, parent: Execution) -> list[str]:

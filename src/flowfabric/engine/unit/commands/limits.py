@@ -7,6 +7,7 @@ from flowfabric.engine.unit.unit import Unit
 from flowfabric.kernel.decision import Refused
 from flowfabric.kernel.limit import budget_policy, quota, quota_policy, reservation, spending
 from flowfabric.model.budget import (
+    AskFirst,
     BudgetAlreadySatisfied,
     BudgetCreated,
     BudgetReset,
@@ -105,14 +106,19 @@ async def release_budget(unit: Unit, command: spending.ReleaseBudget) -> Refused
 
 
 @handles(reservation.Reserve)
-async def reserve(unit: Unit, command: reservation.Reserve) -> Reserved | HardBreach | Refused:
+async def reserve(
+    unit: Unit, command: reservation.Reserve
+) -> Reserved | HardBreach | AskFirst | Refused:
     """By the owner of the lease."""
     budgets, execution = unit.limits.budgets, unit.view.execution(command.execution_id)
     budget, hold = budgets.get(command.budget_id), budgets.hold(command.hold_key)
     if isinstance(budget, Refused):
         return budget
     settled = budgets.seen(command.seen_under)
-    decision = reservation.reserve(execution, budget, hold, settled, command, unit.view.at)
+    allowances = budgets.free_allowances(command.execution_id, command.budget_id, command.hold_id)
+    decision = reservation.reserve(
+        execution, budget, hold, settled, command, unit.view.at, allowances
+    )
     return unit.view.apply(execution, decision, command)
 
 
@@ -130,7 +136,10 @@ def settle_now(unit: Unit, command: reservation.Settle) -> UsageOutcome | Refuse
         return budget
     ledger = budgets.ledger(command.budget_id, command.execution_id)
     seen = budgets.seen(command.seen_under)
-    decision = reservation.settle(execution, budget, hold, ledger, seen, command, unit.view.at)
+    allowances = budgets.allowances(command.execution_id, command.budget_id)
+    decision = reservation.settle(
+        execution, budget, hold, ledger, seen, command, unit.view.at, allowances
+    )
     return unit.view.apply(execution, decision, command)
 
 

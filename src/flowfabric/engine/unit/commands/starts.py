@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from flowfabric.engine.unit.handlers import handles
 from flowfabric.engine.unit.unit import Unit
+from flowfabric.errors import UniqueConflict
 from flowfabric.kernel.decision import Refused
 from flowfabric.kernel.execution.grant import ClaimGranted, ClaimNamed, IssueClaimGrant
 from flowfabric.kernel.execution.reclaim import IssueReclaimGrant, ReclaimExecution
 from flowfabric.kernel.execution.replay import Replay, replay
 from flowfabric.kernel.limit.holdings import occupies_slot, slot_until
+from flowfabric.kernel.order.unique import key_of
 from flowfabric.kernel.place.lanes import refuse_entry, refuse_start
 from flowfabric.kernel.registry import RULES
 from flowfabric.model.bounds import UNBOUNDED
@@ -16,8 +18,10 @@ from flowfabric.model.execution import Execution
 from flowfabric.model.quota import AdmissionState
 from flowfabric.model.record import replace
 from flowfabric.model.results import Replayed
+from flowfabric.model.unique import UniqueRow
+from flowfabric.model.words import UniqueWhile
 from flowfabric.stores.indexes import Search, by_key
-from flowfabric.stores.tables import JOURNAL
+from flowfabric.stores.tables import JOURNAL, UNIQUES
 
 Start = IssueClaimGrant | ClaimGranted | ClaimNamed | IssueReclaimGrant | ReclaimExecution
 
@@ -57,6 +61,8 @@ async def replay_named(unit: Unit, command: Replay) -> Replayed | Refused:
     closed = refuse_entry(current.lane_id, unit.catalog)
     if decision.execution is not None and closed is not None:
         return closed
+    if decision.execution is not None and (taken := await _take_key(unit, decision.execution)):
+        return taken
     reply = view.apply(current, decision, command)
     if not isinstance(reply, Replayed) or not unit.owes:
         return reply
@@ -73,3 +79,21 @@ async def _has_journal(unit: Unit, execution: Execution) -> bool:
     """Whether a handler has recorded anything that another run can go on by."""
     journal = (execution.execution_id, execution.journal_index)
     return bool(await unit.overlay.search(Search(by_key(JOURNAL), (journal,), limit=1)))
+
+
+async def _take_key(unit: Unit, execution: Execution) -> Refused | None:
+    """An execution that lives again needs its unique key, unless that only held until its start."""
+    key = key_of(execution)
+    unique = execution.ties.unique
+    if key is None or unique is None or unique.while_ is not UniqueWhile.UNFINISHED:
+        return None
+    await unit.tied.uniques.lock([key])
+    row = unit.view.rows.get(UNIQUES, key)
+    if row is not None and row.execution_id != execution.execution_id:
+        detail = f"unique: {unique.key!r} is taken by {row.execution_id}"
+        fields = {"field": "unique", "execution_id": row.execution_id}
+        return Refused(UniqueConflict, detail, fields)
+    if row is None:
+        at = unit.view.at.now
+        unit.view.rows.put(UNIQUES, UniqueRow(*key, execution.execution_id, at))
+    return None

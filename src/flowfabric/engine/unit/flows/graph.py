@@ -16,12 +16,15 @@ from flowfabric.kernel.execution.fence import not_found
 from flowfabric.kernel.flow.cascade import MemberKey
 from flowfabric.kernel.flow.flow import Change
 from flowfabric.kernel.flow.join import as_met, perhaps_met
+from flowfabric.kernel.hook.flow_ended import is_end
+from flowfabric.kernel.wait.watch import owed_flow
 from flowfabric.model.execution import Execution
 from flowfabric.model.flow import EdgeRow, FlowRow, MemberRow
 from flowfabric.model.record import Record, replace
+from flowfabric.model.schedule import ID_TAG
 from flowfabric.stores.base import Corrupt, Transaction
 from flowfabric.stores.indexes import CHILDREN, Search, by_key
-from flowfabric.stores.tables import FLOWS, MEMBERS, Key
+from flowfabric.stores.tables import FLOWS, MEMBERS, WATCHES, Key
 
 R = TypeVar("R")
 COUNTED: Final = ("succeeded", "failed", "skipped", "group_state", "satisfied_at")
@@ -138,8 +141,12 @@ class Graph:
         """The next image of a flow; its end wakes those that wait for it."""
         before = self.flow(flow.flow_id)
         self.view.rows.put(FLOWS, flow)
+        if flow.hooks is not None and is_end(before, flow):
+            self.view.flow_ends.append(flow)
         if flow.finished_at is not None and (before is None or before.finished_at is None):
             self.view.effects.flows_ended.append(flow.flow_id)
+            if ID_TAG in flow.tags:
+                self.view.rows.put(WATCHES, owed_flow(flow, self.at))
 
     def put_member(self, member: MemberRow, fields: tuple[str, ...] | None = None) -> None:
         """The next image of a member, of which only these fields may differ."""

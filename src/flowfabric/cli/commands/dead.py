@@ -1,0 +1,180 @@
+"""`ff dead`: executions that failed or expired, and were not run again or dismissed since."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any, Final
+
+from flowfabric.api.backend import EngineBackend
+from flowfabric.cli import values
+from flowfabric.cli.call import Call
+from flowfabric.cli.commands.show import show
+from flowfabric.cli.exits import Exit, usage
+from flowfabric.cli.grammar import (
+    FfParser,
+    add_action,
+    add_actions,
+    add_id,
+    add_list,
+    add_page,
+    add_reason,
+)
+from flowfabric.cli.many import Verb, agreed, counted, told
+from flowfabric.cli.operate import each
+from flowfabric.cli.references import as_shown
+from flowfabric.cli.show.executions import headline
+from flowfabric.cli.show.plain import plain
+from flowfabric.cli.show.terminal import Column
+from flowfabric.cli.show.times import relative
+from flowfabric.errors import StoreError
+from flowfabric.model.dead import DeadLetter
+from flowfabric.sdk.dead import change_dead
+from flowfabric.sdk.selecting import LOST, Tally
+
+_COLUMNS: Final = (
+    Column("ID"),
+    Column("KIND", shrinks=True),
+    Column("CATEGORY", shrinks=True),
+    Column("ENDED"),
+    Column("TRIES", right=True),
+    Column("REASON", shrinks=True, least=16),
+)
+_COUNTS: Final = (
+    Column("DEAD", right=True),
+    Column("KIND", shrinks=True),
+    Column("CATEGORY", shrinks=True),
+)
+
+
+def add_arguments(parser: FfParser) -> None:
+    """The actions; without one it lists."""
+    parser.set_defaults(handler=ls)
+    _add_listing(parser, inner=False)
+    actions = add_actions(parser)
+    listing = add_action(actions, "ls", ls, "list them, the latest first, with counts")
+    _add_listing(listing, inner=True)
+    one = add_action(actions, "show", show, "everything about one")
+    add_id(one)
+    for name, handler, text in (
+        ("retry", retry, "run them again, their history kept"),
+        ("dismiss", dismiss, "take them out of the listing; nothing is run"),
+    ):
+        action = add_action(actions, name, handler, text)
+        add_list(action, "ids", values.reference, least="*", metavar="ID", text=values.ID_HELP)
+        _add_filters(action, default=None)
+        action.add_argument("--all", action="store_true", help="all of the namespace")
+        action.add_argument("--limit", type=values.whole_number, metavar="N", help="at most")
+        action.add_argument("--dry-run", action="store_true", help="only count them")
+        action.add_argument("--yes", action="store_true", help="do not ask")
+        add_reason(action)
+
+
+def _add_listing(parser: FfParser, *, inner: bool) -> None:
+    _add_filters(parser, default=argparse.SUPPRESS if inner else None)
+    add_page(parser, inner=inner)
+
+
+def _add_filters(parser: FfParser, *, default: Any) -> None:
+    parser.add_argument("--kind", metavar="KIND", default=default, help="of this kind")
+    parser.add_argument(
+        "--category", metavar="WORD", default=default, help="that failed so: timeout, …"
+    )
+
+
+def _filters(call: Call) -> dict[str, Any]:
+    given = call.arguments
+    wanted = {
+        "namespace": given.namespace,
+        "execution_kind": given.kind,
+        "category": given.category,
+    }
+    return {name: value for name, value in wanted.items() if value is not None}
+
+
+async def ls(call: Call) -> Exit:
+    """Counts by kind and category, then a page of them."""
+    wanted = _filters(call)
+    async with call.engine() as engine:
+        counts = await engine.count_dead(**wanted)
+        page = await engine.list_dead(
+            **wanted, cursor=call.arguments.cursor, limit=call.arguments.limit
+        )
+        now = await engine.server_time_ms()
+    if call.terminal.as_json:
+        document = {"counts": plain(counts), "dead": plain(page.items)}
+        call.terminal.document(document | {"next_cursor": page.next_cursor})
+        return Exit.OK
+    if not page.items:
+        call.terminal.note("no dead letters: nothing has failed, or all was seen to")
+        return Exit.OK
+    alike = [(found.number, found.execution_kind, found.category) for found in counts]
+    call.terminal.table(_COUNTS, alike)
+    call.terminal.line()
+    shown = as_shown(call, "execution", [found.execution_id for found in page.items])
+    rows = [(shown[found.execution_id], *_row(found, now)) for found in page.items]
+    call.terminal.table(_COLUMNS, rows)
+    if page.next_cursor is not None:
+        call.terminal.note(f"more: the same command with --cursor {page.next_cursor}")
+    return Exit.OK
+
+
+def _row(found: DeadLetter, now: int) -> tuple[object, ...]:
+    ended, reason = relative(found.ended_at, now), headline(found.reason)
+    return (found.execution_kind, found.category, ended, found.attempts, reason)
+
+
+async def retry(call: Call) -> Exit:
+    """As `ff retry` does."""
+
+    async def change(engine: EngineBackend, execution_id: str) -> Any:
+        return await engine.replay_execution(
+            execution_id=execution_id, requested_by="ff", reason=call.arguments.reason
+        )
+
+    verb = Verb("retry", "to be run again", LOST, change)
+    return await _change(call, verb)
+
+
+async def dismiss(call: Call) -> Exit:
+    """Each keeps its history until its retention is over."""
+
+    async def change(engine: EngineBackend, execution_id: str) -> Any:
+        return await engine.dismiss_dead(execution_id=execution_id, reason=call.arguments.reason)
+
+    return await _change(call, Verb("dismiss", "dismissed", LOST, change))
+
+
+async def _change(call: Call, verb: Verb) -> Exit:
+    given = call.arguments
+    by_filter = given.kind or given.category or given.all or given.limit is not None
+    if bool(given.ids) == bool(by_filter):
+        raise usage(
+            "name executions, or what they have in common",
+            advice=f"ff dead {verb.name} ID…, or --category, --kind, --limit, --all",
+        )
+    if given.ids:
+        if given.dry_run:
+            raise usage("--dry-run counts what filters choose", advice="leave it out, or the ids")
+        return await each(call, verb, lambda _: verb.done)
+    wanted, tally = _filters(call), Tally()
+    async with call.engine() as engine:
+        matched = sum(found.number for found in await engine.count_dead(**wanted))
+        matched = matched if given.limit is None else min(matched, given.limit)
+        if given.dry_run:
+            return counted(call, verb, matched)
+        if matched and not given.yes and not await agreed(call, verb, matched):
+            call.terminal.note("nothing was changed")
+            return Exit.FAILED
+        try:
+            await change_dead(
+                engine,
+                wanted,
+                lambda execution_id: verb.change(engine, execution_id),
+                tally,
+                limit=given.limit,
+                after_page=lambda: call.terminal.status(f"{tally.done} of {matched} …"),
+            )
+        except StoreError:
+            call.terminal.complain(f"{tally.done} of {matched} {verb.done}")
+            raise
+    return told(call, verb, tally)

@@ -1,0 +1,1 @@
+"""Messages to running executions, and their answers."""

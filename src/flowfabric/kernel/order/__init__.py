@@ -1,0 +1,1 @@
+"""Order: lines of serial keys, and what may exist once per key."""
