@@ -10,14 +10,21 @@ FlowFabricError
     SignalLimitExceeded  CapabilityMismatch  PayloadTooLarge  FenceRequired  PartialFence
     HandleFromOtherBackend  Corruption  RetentionLimitExceeded  PatchDepthExceeded  JournalFull
     InvalidSchedule  UnknownMailbox
+    MalformedJson  MethodNotAllowed  NotAcceptable  UnsupportedMediaType  UriTooLong
+    HeadersTooLarge  RevisionRequired  IdempotencyKeyRequired  NotRemote
+  AccessError            the caller may not do this; another token may
+    Unauthorized  MissingScope  MissingNamespace  CrossSiteRequest  MisdirectedRequest
   ContentionError        another was first, or the moment is wrong; re-read and retry
     ExecutionNotActive  ExecutionNotLeaseable  ExecutionNotEligible  LeaseConflict
     InvalidClaimGrant  ClaimGrantExpired  UseClaimResumedExecution  NotAResumedExecution
-    StaleGraphRevision  StaleSummaryVersion  RetryExhausted  ResourceExhausted
+    StaleGraphRevision  StaleSummaryVersion  RevisionMismatch  CountChanged
+    RetryExhausted  ResourceExhausted
+  BusyError              a server has no room for it now; nothing was changed, try again later
+    RateLimited  TooManyWaits  TooManyStreams  Overloaded  Draining
   ConflictError          it contradicts what is already recorded; do not retry
     IdempotencyConflict  LimitConflict  SuspendConflict  RotationConflict  FlowConflict
     WaitpointAlreadyExists  CycleDetected  SelfReferencingEdge  DependencyAlreadyExists
-    AlreadyInOtherFlow  ScheduleConflict  UniqueConflict
+    AlreadyInOtherFlow  ScheduleConflict  UniqueConflict  ClaimIdReused
   StateError             life has moved on; do not retry
     StaleLease  LeaseExpired  LeaseRevoked  ExecutionNotTerminal  MaxReplaysExhausted
     GrantAlreadyExists  LaneClosed  LineNotHeld  PlaceInUse  FlowAlreadyTerminal  DeliveryExpired
@@ -111,7 +118,7 @@ class NotFound(FlowFabricError):
 class ValidationError(FlowFabricError):
     """The request is wrong. Correct the named field; nothing was changed."""
 
-    status = 400
+    status = 422
 
 
 class InvalidInput(ValidationError):
@@ -120,6 +127,8 @@ class InvalidInput(ValidationError):
 
 class InvalidCursor(ValidationError):
     """Hand back a `next_cursor` of this very listing, or none to begin anew."""
+
+    status = 400
 
 
 class CursorExpired(ValidationError):
@@ -232,6 +241,91 @@ class Corruption(ValidationError):
     status = 500
 
 
+class MalformedJson(ValidationError):
+    """The body is no JSON in UTF-8. Correct it where the detail says."""
+
+    status = 400
+
+
+class MethodNotAllowed(ValidationError):
+    """This path takes other methods: those of the `Allow` header."""
+
+    status = 405
+
+
+class NotAcceptable(ValidationError):
+    """None of the media types asked for can be answered. Ask for `application/json`."""
+
+    status = 406
+
+
+class UnsupportedMediaType(ValidationError):
+    """The body has another media type than is read here. Send `application/json`."""
+
+    status = 415
+
+
+class UriTooLong(ValidationError):
+    """The path or the query is over its limit. Send what is long in the body."""
+
+    status = 414
+
+
+class HeadersTooLarge(ValidationError):
+    """The headers are over their limit. Send fewer or shorter ones."""
+
+    status = 431
+
+
+class RevisionRequired(ValidationError):
+    """This change needs the `If-Match` header. Give the `ETag` that the last read answered."""
+
+    code, status = "if_match_required", 428
+
+
+class IdempotencyKeyRequired(ValidationError):
+    """This call needs an idempotency key, so that repeating it is safe. Choose a random one."""
+
+    status = 428
+
+
+class NotRemote(ValidationError):
+    """This works beside the store only. Open it by the URL of the store, not of a server."""
+
+
+# --- the caller ----------------------------------------------------------------------------------
+
+
+class AccessError(FlowFabricError):
+    """The caller may not do this."""
+
+    code, status = "access", 403
+
+
+class Unauthorized(AccessError):
+    """No valid token was given; `ff token new` makes one. It says no more on purpose."""
+
+    status = 401
+
+
+class MissingScope(AccessError):
+    """The token lacks the named scope. Use one that has it; `ff token new --scope` makes one."""
+
+
+class MissingNamespace(AccessError):
+    """The token is not for this namespace. Name one of its own, or use another token."""
+
+
+class CrossSiteRequest(AccessError):
+    """A change by cookie must come from the dashboard's own pages. Programs use a token."""
+
+
+class MisdirectedRequest(AccessError):
+    """The server is not known by the name in `Host`. Use another, or add it to `allowed_hosts`."""
+
+    status = 421
+
+
 # --- another call was first --------------------------------------------------------------------
 
 
@@ -276,13 +370,21 @@ class NotAResumedExecution(ContentionError):
 class StaleGraphRevision(ContentionError):
     """The graph changed since you looked. Read the flow again and use its revision."""
 
-    status = 409
+    status = 412
 
 
 class StaleSummaryVersion(ContentionError):
     """The summary changed since you looked. Read it again and use its version."""
 
-    status = 409
+
+class RevisionMismatch(ContentionError):
+    """It was changed since you looked. Read it again and give the `revision` it has now."""
+
+    status = 412
+
+
+class CountChanged(ContentionError):
+    """More or fewer fit now than were counted. Count them again, and confirm that number."""
 
 
 class ResourceExhausted(ContentionError):
@@ -295,6 +397,41 @@ class RetryExhausted(ContentionError):
     """The store stayed too contended for every retry. Nothing was written; try again later."""
 
     status = 503
+
+
+# --- no room for it now --------------------------------------------------------------------------
+
+
+class BusyError(FlowFabricError):
+    """The server has no room for this now. Nothing was changed; try again later."""
+
+    code, retryable, status = "busy", True, 503
+
+
+class RateLimited(BusyError):
+    """Too many calls in a short time. Try again after `retry_after_ms`."""
+
+    status = 429
+
+
+class TooManyWaits(BusyError):
+    """Too many calls wait already. Try again after `retry_after_ms`, or ask without a wait."""
+
+    status = 429
+
+
+class TooManyStreams(BusyError):
+    """Too many streams are open already. Close some, or try again after `retry_after_ms`."""
+
+    status = 429
+
+
+class Overloaded(BusyError):
+    """The server has more to do than it can. Try again after `retry_after_ms`."""
+
+
+class Draining(BusyError):
+    """The server is about to stop. Repeat the call; another one answers it."""
 
 
 # --- contradicts the record --------------------------------------------------------------------
@@ -356,6 +493,10 @@ class AlreadyInOtherFlow(ConflictError):
 
 class ScheduleConflict(ConflictError):
     """Another schedule has this name. Choose another name, or update that one."""
+
+
+class ClaimIdReused(ConflictError):
+    """The `claim_id` was used by another worker or for another claim. Choose one for each claim."""
 
 
 # --- life has moved on -------------------------------------------------------------------------
@@ -544,7 +685,7 @@ class ForkedProcess(FlowFabricError):
 class WaitTimeout(FlowFabricError):
     """The wait is over but the execution is not. Ask again later."""
 
-    code, retryable, status = "timeout", True, 504
+    code, retryable, status = "timeout", True, 202
 
     @property
     def explanation(self) -> str:

@@ -272,12 +272,13 @@ def error_classes() -> list[type[FlowFabricError]]:
     return sorted(found, key=lambda kind: kind.__name__)
 
 
-def test_every_error_is_documented_with_its_code_and_whether_a_retry_helps() -> None:
+def test_every_error_is_documented_with_its_code_its_status_and_whether_a_retry_helps() -> None:
     documented = rows(DOCS / "reference" / "errors.md")
     for kind in error_classes():
         assert kind.__name__ in documented, f"{kind.__name__} is missing in the table of errors"
-        code, retryable, advice = documented[kind.__name__]
+        code, retryable, *status, advice = documented[kind.__name__]
         assert (code, retryable) == (f"`{kind.code}`", "yes" if kind.retryable else "no")
+        assert status == ([str(kind.status)] if kind.__module__ == errors.__name__ else [])
         assert advice
     assert set(documented) == {kind.__name__ for kind in error_classes()}
 

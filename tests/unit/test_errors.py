@@ -47,3 +47,21 @@ def test_a_code_is_of_one_class() -> None:
 def test_every_class_says_what_to_do() -> None:
     for kind in DEFINED:
         assert kind("something").advice.endswith("."), kind.__name__
+
+
+def test_a_status_is_one_that_a_server_may_answer() -> None:
+    """Never 502 or 504, which belong to proxies."""
+    assert {kind.status for kind in DEFINED} <= {
+        *(202, 400, 401, 403, 404, 405, 406, 409, 410, 412, 413, 414, 415),
+        *(421, 422, 428, 429, 431, 500, 503),
+    }
+    statuses = {kind.__name__: kind.status for kind in DEFINED}
+    assert statuses["InvalidInput"] == statuses["HandleFromOtherBackend"] == 422
+    assert statuses["InvalidCursor"] == 400
+    assert statuses["WaitTimeout"] == 202
+
+
+def test_what_is_retryable_is_neither_the_callers_fault_nor_a_contradiction() -> None:
+    for kind in DEFINED:
+        if kind.retryable:
+            assert kind.status in (202, 409, 412, 429, 503), kind.__name__
