@@ -79,6 +79,10 @@ class Loopback(EngineBackend):
         """As the engine."""
         return self.engine.home_namespace
 
+    def at_home_in(self, namespace: str) -> EngineBackend:
+        """Behind a wire as well."""
+        return Loopback(self.engine.at_home_in(namespace))
+
     def backend_label(self) -> str:
         """As the engine."""
         return self.engine.backend_label()

@@ -84,6 +84,10 @@ class EngineBackend(Methods):
         """The tenant of calls that name none."""
 
     @abstractmethod
+    def at_home_in(self, namespace: str) -> EngineBackend:
+        """This very engine for calls of another tenant: nothing of it is opened or closed."""
+
+    @abstractmethod
     def backend_label(self) -> str:
         """memory, sqlite or postgres."""
 

@@ -6,14 +6,14 @@ MessagePack, because it tells bytes from text: JSON would take a text for the Ba
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any, Final, Union, get_args, get_origin
 
 from flowfabric import errors
 from flowfabric.api.operation import OPERATIONS, Operation, Request
 from flowfabric.errors import FlowFabricError, InvalidInput
-from flowfabric.model.record import Record, as_plain, fields_of, from_msgpack, to_msgpack
+from flowfabric.model.record import Raw, Record, as_plain, fields_of, from_msgpack, to_msgpack
 from flowfabric.model.suspension import Token
 
 _ERRORS: Final = {
@@ -55,9 +55,14 @@ def _inward(kind: type, value: Any) -> Any:
     return Token(value)
 
 
+def error_of(code: str, detail: str, fields: Mapping[str, Any]) -> FlowFabricError:
+    """An error as it was on the other side of a wire."""
+    return _ERRORS.get(code, FlowFabricError)(detail, **fields)
+
+
 def _error(failure: Failure) -> FlowFabricError:
     """A code of a newer version is an error all the same."""
-    return _ERRORS.get(failure.code, FlowFabricError)(failure.detail, **failure.fields)
+    return error_of(failure.code, failure.detail, failure.fields)
 
 
 @cache
@@ -188,3 +193,38 @@ def encode_error(error: FlowFabricError) -> bytes:
 def decode_error(body: bytes) -> FlowFabricError:
     """The inverse."""
     return _error(from_msgpack(body, Failure, field="error", hook=_inward))
+
+
+# --- many at once --------------------------------------------------------------------------------
+
+CONTENT_TYPE: Final = "application/vnd.flowfabric+msgpack"
+
+Sent = tuple[str, Raw]  # an operation's name, and its request
+Told = tuple[bool, Raw]  # whether it is the reply, and the reply or the error
+
+
+def encode_requests(encoded: Sequence[tuple[str, bytes]]) -> bytes:
+    """Several requests as one body: the name of each, and what `encode_request` made of it."""
+    return to_msgpack([(name, Raw(body)) for name, body in encoded])
+
+
+def decode_requests(body: bytes) -> list[tuple[str, bytes]]:
+    """The inverse; each request is still to be decoded."""
+    sent = from_msgpack(body, list[Sent], field="items")
+    return [(name, bytes(raw)) for name, raw in sent]
+
+
+def encode_answers(answers: Sequence[object]) -> bytes:
+    """Replies and errors as one body, in the order of their requests."""
+    return to_msgpack([(not isinstance(each, FlowFabricError), each) for each in answers], hook=_outward)
+
+
+def decode_answers(operations: Sequence[Operation], body: bytes) -> list[Any]:
+    """The inverse: a reply or an error for each operation that was asked for."""
+    told = from_msgpack(body, list[Told], field="items")
+    if len(told) != len(operations):
+        raise InvalidInput(f"items: {len(operations)} were asked, {len(told)} answered", field="items")
+    return [
+        decode_reply(operation, bytes(raw)) if is_reply else decode_error(bytes(raw))
+        for operation, (is_reply, raw) in zip(operations, told, strict=True)
+    ]

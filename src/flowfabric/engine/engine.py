@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from copy import copy
 from functools import partial
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
@@ -181,6 +182,12 @@ class Engine(EngineBackend, Machine):
     def home_namespace(self) -> str:
         """The default tenant of calls."""
         return self.config.namespace
+
+    def at_home_in(self, namespace: str) -> Engine:
+        """This very engine for calls of another tenant: it shares all parts with this one."""
+        twin = copy(self)
+        twin.config = replace(self.config, namespace=namespace)
+        return twin
 
     # --- about the store -----------------------------------------------------------------------
 

@@ -29,6 +29,12 @@ fields_of = msgspec.structs.asdict  # a record's values by name
 values_of = msgspec.structs.astuple  # the same in the order of the fields
 
 
+def tag_of(kind: type[Record]) -> str | None:
+    """The word by which a record is told from others of its union; None without one."""
+    tag = kind.__struct_config__.tag
+    return None if tag is None else str(tag)
+
+
 def defaults_of(record: type[Record]) -> dict[str, Any]:
     """The values of fields that need not be given."""
     found: dict[str, Any] = {}

@@ -104,6 +104,10 @@ class Line(EngineBackend):
         """As the engine."""
         return self._engine.home_namespace
 
+    def at_home_in(self, namespace: str) -> EngineBackend:
+        """As the engine."""
+        return self._engine.at_home_in(namespace)
+
     def backend_label(self) -> str:
         """As the engine."""
         return self._engine.backend_label()

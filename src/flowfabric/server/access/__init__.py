@@ -1,0 +1,1 @@
+"""Callers: what a request proves of its sender, and what that allows."""

@@ -1,0 +1,55 @@
+"""A caller: the name, the scopes and the namespaces that a request has proved."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from flowfabric.api.operation import Scope
+from flowfabric.errors import MissingNamespace, MissingScope
+from flowfabric.model.record import Record
+
+EVERYTHING: Final = frozenset(Scope)
+
+
+class Caller(Record, frozen=True, kw_only=True):
+    """Whose request it is, as far as it was proved.
+
+    `actor`: for the audit trail, None where nothing was proved. `namespaces`: None is all of them.
+    """
+
+    actor: str | None
+    scopes: frozenset[Scope]
+    namespaces: frozenset[str] | None
+    speaks_for: bool = False  # it may name another in whose name it acts
+
+    def may(self, scope: Scope | None) -> bool:
+        """Whether the scope is among what it proved; None needs nothing."""
+        return scope is None or scope in self.scopes
+
+    def require(self, scope: Scope | None) -> None:
+        """Refuse without the scope."""
+        if not self.may(scope):
+            assert scope is not None
+            raise MissingScope(f"this token lacks the scope {scope.value}", scope=scope.value)
+
+    def sees(self, namespace: str) -> bool:
+        """Whether objects of the namespace exist for it."""
+        return self.namespaces is None or namespace in self.namespaces
+
+    def home(self, named: str | None) -> str | None:
+        """The namespace of a request that names this one, or none; None is the engine's own."""
+        if named is not None:
+            if not self.sees(named):
+                raise MissingNamespace(f"this token is not for namespace {named}", namespace=named)
+            return named
+        if self.namespaces is None:
+            return None
+        if len(self.namespaces) == 1:
+            return next(iter(self.namespaces))
+        listed = ", ".join(sorted(self.namespaces))
+        raise MissingNamespace(f"name one of the token's namespaces: {listed}", field="namespace")
+
+
+ANYBODY: Final = Caller(actor=None, scopes=frozenset(), namespaces=frozenset())
+# A server without any token listens on loopback only, and allows everything there.
+UNGUARDED: Final = Caller(actor=None, scopes=EVERYTHING, namespaces=None, speaks_for=True)

@@ -1,0 +1,166 @@
+"""One request, and the answer to it, as the routes see them."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import parse_qsl
+
+from flowfabric.errors import InvalidInput, PayloadTooLarge
+from flowfabric.server.access.caller import ANYBODY, Caller
+
+if TYPE_CHECKING:
+    from flowfabric.server.routes.route import Route
+
+Message = MutableMapping[str, Any]
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+
+JSON: Final = b"application/json"
+PROBLEM: Final = b"application/problem+json"
+_GZIP_WORD: Final = 16 + zlib.MAX_WBITS
+
+
+class Gone(Exception):
+    """The client is gone: there is nothing to answer."""
+
+
+class Call:
+    """A request: its parts as they are needed."""
+
+    __slots__ = (
+        "__dict__",
+        "caller",
+        "headers",
+        "method",
+        "params",
+        "receive",
+        "request_id",
+        "route",
+        "scope",
+    )
+
+    def __init__(self, scope: Scope, receive: Receive, request_id: str) -> None:
+        self.scope = scope
+        self.receive = receive
+        self.method: str = scope["method"]
+        # Of a repeated header the last counts here; where it matters `all_headers` is asked.
+        self.headers: dict[bytes, bytes] = dict(scope["headers"])
+        self.request_id = request_id
+        self.params: Mapping[str, str] = {}
+        self.caller: Caller = ANYBODY
+        self.route: Route | None = None
+
+    def all_headers(self, name: bytes) -> list[bytes]:
+        """Every value of a header."""
+        return [value for key, value in self.scope["headers"] if key == name]
+
+    def header(self, name: bytes) -> str | None:
+        """One header as text."""
+        value = self.headers.get(name)
+        return None if value is None else value.decode("latin-1")
+
+    @cached_property
+    def query(self) -> list[tuple[str, str]]:
+        """The parameters after the question mark, in order."""
+        text = self.scope.get("query_string", b"").decode("ascii", "replace")
+        return parse_qsl(text, keep_blank_values=True, max_num_fields=1_000) if text else []
+
+    @property
+    def address(self) -> str:
+        """Where the connection comes from; empty for a socket without addresses."""
+        client = self.scope.get("client")
+        return client[0] if client else ""
+
+    async def body(self, most: int) -> bytes:
+        """The body, inflated; more than so many bytes are refused before they are read."""
+        announced = self.headers.get(b"content-length")
+        if announced is not None and (not announced.isdigit() or int(announced) > most):
+            raise too_large(most)
+        encoding = self.headers.get(b"content-encoding", b"identity").strip().lower()
+        if encoding == b"gzip":
+            return await self._inflated(most)
+        if encoding != b"identity":
+            raise InvalidInput("Content-Encoding: gzip or none", field="Content-Encoding")
+        parts = []
+        size = 0
+        async for part in self._parts():
+            size += len(part)
+            if size > most:
+                raise too_large(most)
+            parts.append(part)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    async def _inflated(self, most: int) -> bytes:
+        """Counted as it is inflated, so that a small body never becomes a large one."""
+        inflater = zlib.decompressobj(_GZIP_WORD)
+        whole = bytearray()
+        try:
+            async for part in self._parts():
+                whole += inflater.decompress(part, most + 1 - len(whole))
+                if len(whole) > most or inflater.unconsumed_tail:
+                    raise too_large(most)
+        except zlib.error:
+            raise InvalidInput("body: is not gzip", field="body") from None
+        if not inflater.eof:
+            raise InvalidInput("body: the gzip stream is cut off", field="body")
+        return bytes(whole)
+
+    async def _parts(self) -> Any:
+        more = True
+        while more:
+            message = await self.receive()
+            if message["type"] == "http.disconnect":
+                raise Gone
+            more = message.get("more_body", False)
+            if part := message.get("body", b""):
+                yield part
+
+    async def until_gone(self) -> None:
+        """Return when the client has closed the connection."""
+        while (await self.receive())["type"] != "http.disconnect":
+            pass
+
+
+def too_large(most: int) -> PayloadTooLarge:
+    """The body is over the limit of its route."""
+    return PayloadTooLarge(f"body: more than {most} bytes", field="body", limit_bytes=most)
+
+
+class Answer:
+    """What is sent back: a status, headers and a whole body."""
+
+    __slots__ = ("body", "headers", "media", "status")
+
+    def __init__(
+        self,
+        body: bytes = b"",
+        *,
+        status: int = 200,
+        media: bytes = JSON,
+        headers: tuple[tuple[bytes, bytes], ...] = (),
+    ) -> None:
+        self.status = status
+        self.body = body
+        self.media = media
+        self.headers = headers
+
+
+class Streamed:
+    """An answer that writes its parts itself, for as long as it lasts."""
+
+    __slots__ = ("headers", "media", "write")
+
+    def __init__(
+        self,
+        write: Callable[[Callable[[bytes], Awaitable[None]]], Awaitable[None]],
+        *,
+        media: bytes,
+        headers: tuple[tuple[bytes, bytes], ...] = (),
+    ) -> None:
+        self.write = write
+        self.media = media
+        self.headers = headers

@@ -1,0 +1,302 @@
+"""Bodies as requests of the waist: the inverse of `plain`, strict about names and types.
+
+For each class a shape is made once: the class itself where JSON can express all of it, else a
+struct that has text for handles and tokens, JSON or Base64 for bytes, and texts for instants. The
+decoder checks a whole body against it in C.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import difflib
+import re
+import types
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
+from typing import Any, Final, Union, get_args, get_origin, get_type_hints
+
+import msgspec
+
+from flowfabric.errors import InvalidInput, MalformedJson
+from flowfabric.model.handle import Handle
+from flowfabric.model.record import Raw, Record, tag_of
+from flowfabric.model.suspension import Token
+from flowfabric.server.instants import instant
+from flowfabric.server.plain import BASE64, WORDS
+
+Build = Callable[[Any], Any]
+_Field = tuple[str, str, Build | None]  # a field, its word, and how it is made; None: of bytes
+_MAYBE_RAW: Final = Raw | msgspec.UnsetType
+_MAYBE_TEXT: Final = str | msgspec.UnsetType
+_UNSET: Final = msgspec.UNSET
+_INSTANT: Final = re.compile(r"(_at|_until|^since|^until|^created_after|^created_before|^begin|^end)$")
+_UNKNOWN: Final = re.compile(r"unknown field `(.*)`", re.DOTALL)
+_MISSING: Final = re.compile(r"required field `(\w+)`")
+_PLACE: Final = re.compile(r" - at `(\$.*)`$", re.DOTALL)
+_STEP: Final = re.compile(r"\.([^.\[\]]+)|\[(\d+|\.\.\.)\]")
+_DETAIL: Final = 300
+
+
+def same(value: Any) -> Any:
+    """What needs no change."""
+    return value
+
+
+class Shape:
+    """How one class is read: what the decoder makes of a body, and how that becomes the value."""
+
+    __slots__ = ("build", "decoder", "kind", "words")
+
+    def __init__(self, kind: Any, build: Build, words: Iterable[str]) -> None:
+        self.kind = kind
+        self.build = build
+        self.words = tuple(words)
+        self.decoder = msgspec.json.Decoder(kind)
+
+    def read(self, body: bytes | Raw) -> Any:
+        """The value; an error names the place by a JSON pointer."""
+        try:
+            return self.build(self.decoder.decode(body))
+        except msgspec.ValidationError as error:
+            raise misfit(error, self.words) from None
+        except msgspec.DecodeError as error:
+            raise malformed(body, error) from None
+        except RecursionError:
+            raise MalformedJson("body: nests too deep", field="body") from None
+        except UnicodeDecodeError:
+            raise MalformedJson("body: is not UTF-8", field="body") from None
+
+
+@cache
+def shape_of(
+    kind: type[Record], *, without: frozenset[str] | None = None, tag: str | None = None
+) -> Shape:
+    """The shape of a class. `without` some fields, which come from elsewhere, it reads a map of the
+    others. `tag`: of commands, which tell their operation as `type`."""
+    shaped, build = _record(kind, without=without, tag=tag)
+    return Shape(shaped, build, _words(kind, without or frozenset()))
+
+
+def _words(kind: type[Record], without: frozenset[str]) -> list[str]:
+    found = []
+    for name, field in _hints(kind).items():
+        if name not in without:
+            word = WORDS.get(name, name)
+            found += [word, word + BASE64] if _is_bytes(field) else [word]
+    return found
+
+
+@cache
+def _hints(kind: type[Record]) -> dict[str, Any]:
+    hints = get_type_hints(kind, include_extras=True)
+    # A connection of the caller's process is no part of a wire.
+    return {name: hints[name] for name in kind.__struct_fields__ if name != "connection"}
+
+
+# --- types ---------------------------------------------------------------------------------------
+
+
+@cache
+def _shaped(kind: Any) -> tuple[Any, Build]:
+    origin, parts = get_origin(kind), get_args(kind)
+    if origin in (Union, types.UnionType):
+        return _union(parts)
+    if origin in (list, tuple, Sequence):
+        return _several(kind, origin, parts)
+    if origin in (dict, Mapping):
+        return _mapped(kind, parts)
+    if kind is Handle:
+        return str, read_handle
+    if kind is Token:
+        return str, Token
+    if kind is bytes:
+        return Raw, bytes
+    if isinstance(kind, type) and issubclass(kind, Record):
+        return _record(kind)
+    return kind, same
+
+
+def _union(parts: tuple[Any, ...]) -> tuple[Any, Build]:
+    shaped = [_shaped(each) for each in parts]
+    if all(build is same for _, build in shaped):
+        return Union[*parts], same
+    builds = {part if isinstance(part, type) else object: build for part, build in shaped}
+    by_shape = {shape: build for shape, build in shaped if isinstance(shape, type)}
+
+    def build(value: Any) -> Any:
+        found = by_shape.get(type(value)) or builds.get(type(value), same)
+        return found(value)
+
+    return Union[*(shape for shape, _ in shaped)], build
+
+
+def _several(kind: Any, origin: Any, parts: tuple[Any, ...]) -> tuple[Any, Build]:
+    items = [each for each in parts if each is not Ellipsis]
+    shaped, build = _shaped(items[0])
+    if len(items) > 1 or build is same:  # pairs of words, and lists of what is as it is
+        return kind, same
+    make = list if origin is list else tuple
+    if origin is tuple:
+        return tuple[shaped, ...], lambda value: make(map(build, value))
+    return list[shaped], lambda value: make(map(build, value))
+
+
+def _mapped(kind: Any, parts: tuple[Any, ...]) -> tuple[Any, Build]:
+    shaped, build = _shaped(parts[1])
+    if build is same:
+        return kind, same
+    return dict[str, shaped], lambda value: {key: build(each) for key, each in value.items()}
+
+
+def _is_bytes(kind: Any) -> bool:
+    return kind is bytes or (get_origin(kind) in (Union, types.UnionType) and bytes in get_args(kind))
+
+
+# --- records -------------------------------------------------------------------------------------
+
+
+def _record(
+    kind: type[Record], *, without: frozenset[str] | None = None, tag: str | None = None
+) -> tuple[Any, Build]:
+    """A class as it is, or a struct of the same fields and what makes the class of it; `without`
+    some fields, it makes a map of the others."""
+    changed: list[_Field] = []
+    fields: list[Any] = []
+    required = _required(kind)
+    for name, hint in _hints(kind).items():
+        if name in (without or ()):
+            continue
+        word = WORDS.get(name, name)
+        if _is_bytes(hint):
+            changed.append((name, word, None))
+            fields += [(word, _MAYBE_RAW, _UNSET), (word + BASE64, _MAYBE_TEXT, _UNSET)]
+            continue
+        shaped, build = _instants(hint) if _INSTANT.search(name) else _shaped(hint)
+        changed.append((name, name, build))
+        if name in required:
+            fields.append((name, shaped))
+        else:
+            fields.append((name, Union[shaped, msgspec.UnsetType], _UNSET))
+    if without is None and tag is None and all(build is same for _, _, build in changed):
+        return kind, same
+    word = tag or tag_of(kind)
+    shaped_record = msgspec.defstruct(
+        kind.__name__,
+        fields,
+        kw_only=True,
+        forbid_unknown_fields=True,
+        tag_field="type" if word else None,
+        tag=word,
+        gc=False,
+    )
+    return shaped_record, _builder(kind, changed, kind if without is None else dict)
+
+
+def _instants(hint: Any) -> tuple[Any, Build]:
+    """UTC milliseconds, or RFC 3339 text."""
+    if int not in (hint, *get_args(hint)):
+        return _shaped(hint)
+    return Union[hint, str], lambda value: instant(value) if isinstance(value, str) else value
+
+
+def _required(kind: type[Record]) -> set[str]:
+    found = set()
+    for field in msgspec.structs.fields(kind):
+        if field.default is msgspec.NODEFAULT and field.default_factory is msgspec.NODEFAULT:
+            found.add(field.name)
+    return found
+
+
+def _builder(kind: type[Record], changed: Sequence[_Field], make: Callable[..., Any]) -> Build:
+    """What makes the class, or a map of its fields, of what the decoder made."""
+
+    def build(read: Any) -> Any:
+        values = {}
+        for name, word, build_one in changed:
+            if build_one is None:
+                _take_bytes(values, name, word, read)
+            elif (value := getattr(read, word)) is not _UNSET:
+                values[name] = value if build_one is same else build_one(value)
+        return make(**values)
+
+    return build
+
+
+def _take_bytes(values: dict[str, Any], name: str, word: str, read: Any) -> None:
+    """JSON as it came, or Base64; without either the field is left to its default."""
+    value, other = getattr(read, word), getattr(read, word + BASE64)
+    if value is not _UNSET:
+        if other is not _UNSET:
+            detail = f"{word}: give {word} or {word}{BASE64}, not both"
+            raise InvalidInput(detail, field=word)
+        values[name] = bytes(value)
+    elif other is not _UNSET:
+        values[name] = from_base64(other, field=word + BASE64)
+
+
+def read_handle(text: str) -> Handle:
+    """The inverse of `plain.handle_text`."""
+    try:
+        data = base64.b64decode(f"{text}{'=' * (-len(text) % 4)}", b"-_", validate=True)
+    except (binascii.Error, ValueError):
+        raise InvalidInput("handle: damaged", field="handle") from None
+    return Handle.decode(data)
+
+
+def from_base64(text: str, *, field: str) -> bytes:
+    """Bytes from Base64 of either alphabet, padded as it should be."""
+    try:
+        return base64.b64decode(text.translate(_STANDARD), validate=True)
+    except (binascii.Error, ValueError):
+        raise InvalidInput(f"{field}: is not Base64", field=field) from None
+
+
+_STANDARD: Final = str.maketrans("-_", "+/")
+
+
+# --- errors --------------------------------------------------------------------------------------
+
+
+def malformed(body: bytes | Raw, error: Exception) -> MalformedJson:
+    """Not JSON: with the line and column where it ends to be."""
+    found = re.search(r"byte (\d+)", str(error))
+    data = bytes(body)
+    if found is None:
+        return MalformedJson(f"body: {error!s:.{_DETAIL}}", field="body")
+    before = data[: int(found[1])]
+    line, column = before.count(b"\n") + 1, len(before) - (before.rfind(b"\n") + 1) + 1
+    return MalformedJson(
+        f"body: {error!s:.{_DETAIL}}, line {line} column {column}",
+        field="body",
+        line=line,
+        column=column,
+    )
+
+
+def misfit(error: Exception, words: Sequence[str] = ()) -> InvalidInput:
+    """JSON of another shape: the pointer to the place, and the nearest word for an unknown one."""
+    text = str(error)
+    place = _PLACE.search(text)
+    steps = [name or index for name, index in _STEP.findall(place[1])] if place else []
+    what = text[: place.start()] if place else text
+    item: dict[str, Any] = {}
+    if (unknown := _UNKNOWN.search(what)) is not None:
+        steps.append(unknown[1])
+        near = difflib.get_close_matches(unknown[1], words or [], 1) if len(steps) == 1 else []
+        item["suggestion"] = near[0] if near else None
+    elif (missing := _MISSING.search(what)) is not None:
+        steps.append(missing[1])
+    pointer = "".join(f"/{_escaped(step)}" for step in steps)
+    item = {"pointer": f"{pointer:.{_DETAIL}}", "detail": f"{what:.{_DETAIL}}", **item}
+    hint = f", did you mean {item['suggestion']}?" if item.get("suggestion") else ""
+    name = _field_of(steps)
+    return InvalidInput(f"{name}: {what:.{_DETAIL}}{hint}", field=name, errors=[item])
+
+
+def _escaped(step: str) -> str:
+    return step.replace("~", "~0").replace("/", "~1")
+
+
+def _field_of(steps: Sequence[str]) -> str:
+    return f"{next((step for step in reversed(steps) if not step.isdigit()), 'body'):.200}"
