@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any
+
+from flowfabric.model.record import Record
 
 
 def lane_topic(lane_id: str) -> str:
@@ -46,3 +49,23 @@ async def wait_event(event: asyncio.Event, timeout_s: float) -> bool:
         return False
     event.clear()
     return True
+
+
+# --- over a wire --------------------------------------------------------------------------------
+
+
+class HintsAsked(Record, frozen=True, kw_only=True):
+    """Which topics a client wants to hear of. `after`: the `number` of the last answer."""
+
+    topics: Sequence[str]
+    after: int | None = None
+    origin: str | None = None  # of the last answer
+    wait_ms: int = 20_000
+
+
+class HintsHeard(Record, frozen=True, kw_only=True):
+    """The topics that rang; `origin` and `number` are handed back next time."""
+
+    topics: tuple[str, ...]
+    origin: str
+    number: int

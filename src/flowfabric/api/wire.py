@@ -75,6 +75,19 @@ def _reply_type(name: str) -> Any:
     return list[Union[*(Failure if each is FlowFabricError else each for each in items)]]  # type: ignore[misc]
 
 
+_OF_A_PROBLEM: Final = frozenset(
+    {"type", "title", "status", "code", "detail", "retryable", "request_id"}
+)
+
+
+def read_problem(body: Mapping[str, Any]) -> FlowFabricError:
+    """The error that a JSON problem tells of."""
+    fields = {name: value for name, value in body.items() if name not in _OF_A_PROBLEM}
+    if not fields.get("errors"):
+        fields.pop("errors", None)
+    return error_of(str(body.get("code")), str(body.get("detail", "")), fields)
+
+
 # --- requests ------------------------------------------------------------------------------------
 
 

@@ -57,6 +57,7 @@ class Shape:
     def read(self, body: bytes | Raw) -> Any:
         """The value; an error names the place by a JSON pointer."""
         try:
+            str(body, "utf-8")  # the decoder passes bytes of embedded JSON on without a look
             return self.build(self.decoder.decode(body))
         except msgspec.ValidationError as error:
             raise misfit(error, self.words) from None
@@ -94,11 +95,28 @@ def _hints(kind: type[Record]) -> dict[str, Any]:
     return {name: hints[name] for name in kind.__struct_fields__ if name != "connection"}
 
 
+def _needs_shape(kind: Any, seen: set[Any]) -> bool:
+    """Whether JSON cannot express all of it as it is; classes may hold themselves."""
+    if kind in seen:
+        return False
+    if kind in (Handle, Token, bytes):
+        return True
+    if not (isinstance(kind, type) and issubclass(kind, Record)):
+        return any(_needs_shape(part, seen) for part in get_args(kind))
+    seen.add(kind)
+    return len(_hints(kind)) < len(kind.__struct_fields__) or any(
+        (_INSTANT.search(name) and int in (hint, *get_args(hint))) or _needs_shape(hint, seen)
+        for name, hint in _hints(kind).items()
+    )
+
+
 # --- types ---------------------------------------------------------------------------------------
 
 
 @cache
 def _shaped(kind: Any) -> tuple[Any, Build]:
+    if not _needs_shape(kind, set()):
+        return kind, same
     origin, parts = get_origin(kind), get_args(kind)
     if origin in (Union, types.UnionType):
         return _union(parts)
@@ -262,9 +280,7 @@ def malformed(body: bytes | Raw, error: Exception) -> MalformedJson:
     """Not JSON: with the line and column where it ends to be."""
     found = re.search(r"byte (\d+)", str(error))
     data = bytes(body)
-    if found is None:
-        return MalformedJson(f"body: {error!s:.{_DETAIL}}", field="body")
-    before = data[: int(found[1])]
+    before = data if found is None else data[: int(found[1])]
     line, column = before.count(b"\n") + 1, len(before) - (before.rfind(b"\n") + 1) + 1
     return MalformedJson(
         f"body: {error!s:.{_DETAIL}}, line {line} column {column}",
@@ -299,4 +315,6 @@ def _escaped(step: str) -> str:
 
 
 def _field_of(steps: Sequence[str]) -> str:
-    return f"{next((step for step in reversed(steps) if not step.isdigit()), 'body'):.200}"
+    """The innermost name; an index, or an entry the decoder does not name, is none."""
+    names = [step for step in steps if step != "..." and not step.isdigit()]
+    return f"{names[-1]:.200}" if names else "body"

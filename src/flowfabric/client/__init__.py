@@ -1,0 +1,1 @@
+"""The client: an engine that is elsewhere, asked over HTTP."""

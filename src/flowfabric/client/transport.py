@@ -1,0 +1,107 @@
+"""How requests travel: one pool of connections to a server."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Mapping
+from typing import Any, Final, Protocol
+
+from flowfabric.errors import InvalidInput, OutcomeUnknown, StoreUnavailable
+
+_CONNECT_S: Final = 10.0
+_IDLE_S: Final = 15.0  # shorter than the server's: a connection it has closed is not used again
+_CONNECTIONS: Final = 100
+_UNIX: Final = "unix:"
+
+
+class Reply:
+    """What came back."""
+
+    __slots__ = ("body", "headers", "status")
+
+    def __init__(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
+        self.status = status
+        self.headers = headers
+        self.body = body
+
+
+class Transport(Protocol):
+    """Carries requests to one server."""
+
+    async def send(
+        self, method: str, path: str, *, body: bytes, headers: Mapping[str, str], timeout_s: float
+    ) -> Reply:
+        """The reply; StoreUnavailable if nothing was sent, OutcomeUnknown if it may have been."""
+        ...
+
+    async def close(self) -> None:
+        """Close all connections."""
+        ...
+
+
+class AiohttpTransport:
+    """By aiohttp."""
+
+    def __init__(self, url: str, *, ca: str | None = None) -> None:
+        self._url = url.rstrip("/")
+        self._ca = ca
+        self._session: Any = None
+
+    async def send(
+        self, method: str, path: str, *, body: bytes, headers: Mapping[str, str], timeout_s: float
+    ) -> Reply:
+        """One request on a pooled connection."""
+        import aiohttp
+
+        session = self._opened(aiohttp)
+        timeout = aiohttp.ClientTimeout(total=timeout_s, sock_connect=_CONNECT_S)
+        try:
+            async with session.request(
+                method,
+                f"{self._url}{path}",
+                data=body or None,
+                headers=headers,
+                timeout=timeout,
+                allow_redirects=False,
+            ) as answer:
+                return Reply(answer.status, answer.headers, await answer.read())
+        except (aiohttp.ClientConnectorError, aiohttp.InvalidURL) as error:
+            raise StoreUnavailable(f"cannot reach the server: {_named(error)}") from None
+        except (aiohttp.ClientError, TimeoutError, ConnectionError) as error:
+            raise OutcomeUnknown(f"the connection to the server broke: {_named(error)}") from None
+
+    def _opened(self, aiohttp: Any) -> Any:
+        if self._session is None:
+            context = ssl.create_default_context(cafile=self._ca) if self._ca else True
+            connector = aiohttp.TCPConnector(
+                limit=_CONNECTIONS, keepalive_timeout=_IDLE_S, ssl=context
+            )
+            self._session = aiohttp.ClientSession(
+                connector=connector, trust_env=True, auto_decompress=True
+            )
+        return self._session
+
+    async def close(self) -> None:
+        """Close all connections."""
+        session, self._session = self._session, None
+        if session is not None:
+            await session.close()
+            await asyncio.sleep(0)  # transports close in the next turn
+
+
+def _named(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error!s:.200}"
+
+
+def server_url(url: str) -> str:
+    """A server's address without what does not belong there."""
+    from urllib.parse import urlsplit
+
+    parts = urlsplit(url)
+    if not parts.hostname or parts.query or parts.fragment or parts.username or parts.password:
+        raise InvalidInput(
+            "url: expected https://host:port; a token goes into token= or FLOWFABRIC_TOKEN",
+            field="url",
+        )
+    return url.rstrip("/")

@@ -1,0 +1,111 @@
+"""The server as an ASGI application: each request finds its route, its caller and its answer."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterable
+from typing import Final
+
+from flowfabric.errors import FlowFabricError, UriTooLong
+from flowfabric.ids import new_secret_id
+from flowfabric.server.exchange import Answer, Call, Gone, Receive, Scope, Send, Streamed
+from flowfabric.server.hosts import Hosts
+from flowfabric.server.problems import answer_of, answer_of_defect
+from flowfabric.server.routes.route import Route
+from flowfabric.server.routes.table import RouteTable
+from flowfabric.server.service import Service
+
+_LOGGER = logging.getLogger("flowfabric.server")
+_REQUEST_ID: Final = re.compile(rb"[A-Za-z0-9._-]{1,64}")
+_PATH_MAX: Final = 2_048
+_QUERY_MAX: Final = 8_192
+
+
+class Application:
+    """Answers requests by a table of routes."""
+
+    def __init__(self, service: Service, routes: Iterable[Route]) -> None:
+        self.service = service
+        self.table = RouteTable(routes)
+        self._hosts = Hosts(service.settings)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One request; other protocols are none of ours."""
+        if scope["type"] != "http":
+            await _refuse_protocol(scope, receive, send)
+            return
+        call = Call(scope, receive, _request_id(dict(scope["headers"]).get(b"x-request-id")))
+        self.service.in_flight += 1
+        try:
+            answer = await self._answer(call)
+            await _write(call, answer, send)
+        except Gone:
+            return
+        finally:
+            self.service.in_flight -= 1
+
+    async def _answer(self, call: Call) -> Answer | Streamed:
+        try:
+            self._hosts.check(call)
+            raw_path = call.scope.get("raw_path") or call.scope["path"].encode()
+            check_length(raw_path, call.scope.get("query_string", b""))
+            call.route, call.params = self.table.find(call.method, raw_path.partition(b"?")[0])
+            call.caller = await self.service.guard.caller_of(call)
+            call.caller.require(call.route.scope)
+            return await call.route.handler(self.service, call)
+        except Gone:
+            raise
+        except FlowFabricError as error:
+            if error.status >= 500 and not error.retryable:
+                _LOGGER.error("request %s: %s", call.request_id, error.code, exc_info=error)
+            return answer_of(error, call.request_id)
+        except Exception as error:  # noqa: BLE001 - a defect has an answer, too
+            what = call.method if call.route is None else f"{call.method} {call.route.path}"
+            return answer_of_defect(error, call.request_id, what)
+
+
+def check_length(path: bytes, query: bytes) -> None:
+    """Refuse what no route needs."""
+    if len(path) > _PATH_MAX or len(query) > _QUERY_MAX:
+        detail = f"at most {_PATH_MAX} bytes of path and {_QUERY_MAX} of query"
+        raise UriTooLong(f"the address is too long: {detail}")
+
+
+def _request_id(given: bytes | None) -> str:
+    """The caller's own where it may be repeated, else a new one."""
+    if given is not None and _REQUEST_ID.fullmatch(given):
+        return given.decode("ascii")
+    return new_secret_id()
+
+
+async def _write(call: Call, answer: Answer | Streamed, send: Send) -> None:
+    headers = [
+        (b"content-type", answer.media),
+        (b"x-request-id", call.request_id.encode()),
+        *answer.headers,
+    ]
+    if isinstance(answer, Streamed):
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+
+        async def write(part: bytes) -> None:
+            await send({"type": "http.response.body", "body": part, "more_body": True})
+
+        await answer.write(write)
+        await send({"type": "http.response.body", "body": b""})
+        return
+    body = answer.body
+    headers.append((b"content-length", str(len(body)).encode()))
+    await send({"type": "http.response.start", "status": answer.status, "headers": headers})
+    await send({"type": "http.response.body", "body": b"" if call.method == "HEAD" else body})
+
+
+async def _refuse_protocol(scope: Scope, receive: Receive, send: Send) -> None:
+    if scope["type"] == "lifespan":  # the server is started and stopped around the application
+        while True:
+            message = await receive()
+            await send({"type": f"{message['type']}.complete"})
+            if message["type"] == "lifespan.shutdown":
+                return
+    if scope["type"] == "websocket":
+        await send({"type": "websocket.close", "code": 1003})

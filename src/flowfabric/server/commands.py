@@ -1,0 +1,170 @@
+"""Many operations in one request: each is decided in its order, and has an answer of its own."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from typing import Any, TypeVar
+
+import msgspec
+
+from flowfabric import limits
+from flowfabric.api import wire
+from flowfabric.api.operation import OPERATIONS, Kind, Operation, Request
+from flowfabric.errors import FlowFabricError, InvalidInput, NotRemote
+from flowfabric.model.record import Raw
+from flowfabric.server.access.caller import Caller
+from flowfabric.server.exchange import Answer, Call, Gone
+from flowfabric.server.plain import plain, to_body
+from flowfabric.server.service import Service
+from flowfabric.server.shapes import Shape, misfit, shape_of
+
+T = TypeVar("T")
+HOME_HEADER = b"x-flowfabric-namespace"  # of calls that name none
+
+
+class _Items(msgspec.Struct, forbid_unknown_fields=True):
+    items: list[Raw]
+
+
+class _Named(msgspec.Struct):
+    type: str
+
+
+async def commands(service: Service, call: Call) -> Answer:
+    """Up to a thousand operations; a wait travels alone."""
+    body = await call.body(service.settings.batch_body_max)
+    is_packed = call.headers.get(b"content-type", b"").startswith(wire.CONTENT_TYPE.encode())
+    read = _packed(body) if is_packed else _listed(body)
+    if len(read) > limits.COMMANDS_MAX:
+        raise InvalidInput(f"items: at most {limits.COMMANDS_MAX}", field="items")
+    answers = await performed(service, call, read)
+    if is_packed:
+        return Answer(wire.encode_answers(answers), media=wire.CONTENT_TYPE.encode())
+    return Answer(to_body({"items": [plain(each) for each in answers]}))
+
+
+async def performed(
+    service: Service, call: Call, requests: Sequence[Request[Any] | FlowFabricError]
+) -> list[Any]:
+    """The reply or the error of each; those that cannot be read have theirs already."""
+    named = call.header(HOME_HEADER)
+    answers: list[Any] = [None] * len(requests)
+    asked: list[tuple[int, Request[Any]]] = []
+    for index, request in enumerate(requests):
+        try:
+            if isinstance(request, FlowFabricError):
+                raise request
+            asked.append((index, await _allowed(service, call.caller, request, named)))
+        except FlowFabricError as error:
+            answers[index] = error
+    engine = service.at_home_in(call.caller.home(named) if asked else None)
+    if len(asked) == 1:
+        index, request = asked[0]
+        answers[index] = await _one(service, call, engine.call, request)
+    elif asked:
+        if any(_waits(request) for _, request in asked):
+            raise InvalidInput("items: an operation that waits travels alone", field="items")
+        replies = await engine.call_many([request for _, request in asked])
+        for (index, _), reply in zip(asked, replies, strict=True):
+            answers[index] = reply
+    return answers
+
+
+async def _allowed(
+    service: Service, caller: Caller, request: Request[Any], home: str | None
+) -> Request[Any]:
+    """The request as this caller may ask for it."""
+    operation = wire.operation_of(request)
+    if operation.is_local:
+        raise NotRemote(f"{operation.name} works beside the store only", operation=operation.name)
+    caller.require(operation.scope)
+    return await service.border.passed(caller, operation, request, home)
+
+
+def _waits(request: Request[Any]) -> bool:
+    return wire.operation_of(request).kind is Kind.WAIT and getattr(request, "wait_ms", 0) != 0
+
+
+async def _one(
+    service: Service,
+    call: Call,
+    ask: Callable[[Request[Any]], Awaitable[Any]],
+    request: Request[Any],
+) -> Any:
+    try:
+        if not _waits(request):
+            return await ask(request)
+        most = service.settings.wait_max_ms
+        wait_ms = getattr(request, "wait_ms", None)
+        if wait_ms is None or wait_ms > most:
+            raise InvalidInput(f"wait_ms: at most {most}; ask again", field="wait_ms")
+        with service.waiting():
+            return await while_there(call, ask(request))
+    except FlowFabricError as error:
+        return error
+
+
+async def while_there(call: Call, work: Awaitable[T]) -> T:
+    """The result, unless the client goes away first: then nothing of it goes on."""
+    task = asyncio.ensure_future(work)
+    gone = asyncio.ensure_future(call.until_gone())
+    try:
+        await asyncio.wait((task, gone), return_when=asyncio.FIRST_COMPLETED)
+        if not task.done():
+            raise Gone
+        return task.result()
+    finally:
+        for each in (gone, task):
+            if not each.done():
+                each.cancel()
+                with suppress(asyncio.CancelledError, FlowFabricError):
+                    await each
+
+
+# --- bodies --------------------------------------------------------------------------------------
+
+
+def _packed(body: bytes) -> list[Request[Any] | FlowFabricError]:
+    """What our own client sends."""
+    read: list[Request[Any] | FlowFabricError] = []
+    for name, sent in wire.decode_requests(body):
+        try:
+            read.append(wire.decode_request(name, sent))
+        except FlowFabricError as error:
+            read.append(error)
+    return read
+
+
+_ITEMS = Shape(_Items, lambda items: items.items, ("items",))
+
+
+def _listed(body: bytes) -> list[Request[Any] | FlowFabricError]:
+    """The same as JSON: each item tells its operation as `type`."""
+    read: list[Request[Any] | FlowFabricError] = []
+    for index, item in enumerate(_ITEMS.read(body)):
+        try:
+            operation = _operation_of(item)
+            read.append(shape_of(operation.request, tag=operation.name).read(item))
+        except FlowFabricError as error:
+            read.append(_placed(error, index))
+    return read
+
+
+def _operation_of(item: Raw) -> Operation:
+    try:
+        name = msgspec.json.decode(item, type=_Named).type
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise misfit(error) from None
+    found = OPERATIONS.get(name)
+    if found is None:
+        raise InvalidInput(f"type: there is no operation {name!s:.80}", field="type")
+    return found
+
+
+def _placed(error: FlowFabricError, index: int) -> FlowFabricError:
+    """With pointers that begin at the body."""
+    for each in error.fields.get("errors", ()):
+        each["pointer"] = f"/items/{index}{each['pointer']}"
+    return error

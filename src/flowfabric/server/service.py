@@ -1,0 +1,82 @@
+"""What all requests of a server share: the engine, the settings, the guards and the counters."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
+
+from flowfabric import limits
+from flowfabric.api.backend import EngineBackend
+from flowfabric.errors import Draining, FlowFabricError, TooManyWaits
+from flowfabric.ids import new_name
+from flowfabric.server.access.border import Border
+from flowfabric.server.hints import HintLog
+from flowfabric.server.settings import ServerSettings
+
+if TYPE_CHECKING:
+    from flowfabric.server.access.guard import Guard
+
+_LATER_MS: Final = 1_000
+_STORE_S: Final = 1.0  # for the store to answer a probe
+_HOMES_MAX: Final = 1_000
+
+
+class Service:
+    """One server as its handlers see it."""
+
+    def __init__(self, engine: EngineBackend, settings: ServerSettings, guard: Guard) -> None:
+        self.engine = engine
+        self.settings = settings
+        self.guard = guard
+        self.border = Border(engine)
+        self.hints = HintLog(engine, new_name("server"))
+        self.waits = 0  # requests that wait for something to happen
+        self.in_flight = 0  # requests that are being answered
+        self.stopping = asyncio.Event()  # the server drains: what waits ends
+        self._homes: dict[str, EngineBackend] = {}
+
+    def limits(self) -> dict[str, int]:
+        """The bounds that a caller should know."""
+        return {
+            "commands_max": limits.COMMANDS_MAX,
+            "page_max": limits.PAGE_MAX,
+            "wait_max_ms": self.settings.wait_max_ms,
+            "body_max": self.settings.body_max,
+            "batch_body_max": self.settings.batch_body_max,
+        }
+
+    async def readiness(self) -> dict[str, bool]:
+        """What it needs to answer for the store, and whether it has it."""
+        try:
+            async with asyncio.timeout(_STORE_S):
+                await self.engine.ping()
+            store = True
+        except (TimeoutError, FlowFabricError):
+            store = False
+        return {"store": store, "serving": not self.stopping.is_set()}
+
+    def at_home_in(self, namespace: str | None) -> EngineBackend:
+        """The engine for a caller of a namespace."""
+        if namespace is None or namespace == self.engine.home_namespace:
+            return self.engine
+        home = self._homes.get(namespace)
+        if home is None:
+            if len(self._homes) >= _HOMES_MAX:
+                self._homes.clear()
+            home = self._homes[namespace] = self.engine.at_home_in(namespace)
+        return home
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """A request that waits for something to happen is counted, and refused over the limit."""
+        if self.stopping.is_set():
+            raise Draining("this server stops", retry_after_ms=0)
+        if self.waits >= self.settings.waits_max:
+            raise TooManyWaits(f"{self.waits} requests wait already", retry_after_ms=_LATER_MS)
+        self.waits += 1
+        try:
+            yield
+        finally:
+            self.waits -= 1
