@@ -4,7 +4,7 @@
 
     model ──► kernel ──► engine ──► loops ──► assemble ──► sdk ──► testing ──► cli
       ├─────► stores ────────────────────────────┘          │
-      └─────► api, the waist ──► engine, sdk, cli ──────────┘
+      └─────► api, the waist ──► engine, sdk, cli, client, server
     stores.base (protocol), stores.indexes, stores.logs, stores.tables ──► engine, loops
 
 The SDK and the CLI know an engine only by the waist.
@@ -59,7 +59,10 @@ ALLOWED: dict[str, set[str]] = {
     | EVERYWHERE
     | OUTSIDE,
     "loops": {"engine", "model", "api", "kernel", "stores.base", "clock", "ids"} | EVERYWHERE,
-    "assemble": BELOW_SDK,
+    # An engine that is elsewhere, and the HTTP in front of one that is here: both know the waist.
+    "client": {"model", "api"} | EVERYWHERE | OUTSIDE,
+    "server": {"model", "api"} | EVERYWHERE | OUTSIDE,
+    "assemble": BELOW_SDK | {"client"},
     # What people touch knows the waist, and the composition root that opens an engine behind it.
     # A worker retries steps and reads journals by the same rules as an engine.
     # Steps in transactions use databases of their callers, which are no stores of an engine.
@@ -78,7 +81,17 @@ ALLOWED: dict[str, set[str]] = {
     "testing": {"model", "api", "assemble", "sdk"} | EVERYWHERE | OUTSIDE,
     # Measures through the public calls, the kit's too; knows stores only by their URLs.
     "bench": {"model", "api", "assemble", "sdk", "testing"} | EVERYWHERE | OUTSIDE,
-    "cli": {"model", "api", "assemble", "sdk", "testing", "bench", "stores.callers", PACKAGE}
+    "cli": {
+        "model",
+        "api",
+        "assemble",
+        "sdk",
+        "testing",
+        "bench",
+        "server",
+        "stores.callers",
+        PACKAGE,
+    }
     | EVERYWHERE
     | OUTSIDE,
     PACKAGE: BELOW_SDK | {"sdk"},  # the public names in __init__.py

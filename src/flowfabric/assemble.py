@@ -6,8 +6,14 @@ import os
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
+from flowfabric.api.backend import EngineBackend
 from flowfabric.clock import Clock
-from flowfabric.config import EngineConfig, config_from
+from flowfabric.config import (
+    EngineConfig,
+    ca_from_environment,
+    config_from,
+    token_from_environment,
+)
 from flowfabric.engine.engine import Engine
 from flowfabric.errors import InvalidInput
 from flowfabric.loops.timekeeper import Timekeeper
@@ -16,7 +22,7 @@ from flowfabric.stores.base import Store
 if TYPE_CHECKING:  # it needs an extra
     from flowfabric.stores.postgres.store import PostgresStore
 
-_FORMS = "memory://, sqlite:///path or postgresql://…"
+_FORMS = "memory://, sqlite:///path, postgresql://… or https://… of a server"
 
 
 def open_store(
@@ -108,3 +114,49 @@ def open_engine(
     config = config_from(config)
     store = open_store(url, config=config, clock=clock, pool=pool)
     return Engine(store, config, loop=Timekeeper)
+
+
+def is_server(url: object) -> bool:
+    """Whether a URL names a server, and not a store."""
+    return _scheme(url) in ("http", "https")
+
+
+def open_backend(
+    url: str,
+    *,
+    token: str | None = None,
+    config: EngineConfig | None = None,
+    clock: Clock | None = None,
+    pool: Any = None,
+) -> EngineBackend:
+    """An engine over the store a URL names, or the one behind the server that it names.
+
+    `token`: for a server; without one that of the environment counts.
+
+    >>> open_backend("http://localhost:9090").backend_label()
+    'remote'
+    """
+    config = config_from(config)
+    if not is_server(url):
+        if token is not None:
+            raise InvalidInput("token: only a server asks for one", field="token")
+        return open_engine(url, config=config, clock=clock, pool=pool)
+    if pool is not None:
+        raise InvalidInput("pool: only PostgreSQL has one; the url names a server", field="pool")
+    try:
+        from flowfabric.client.engine import RemoteEngine
+    except ModuleNotFoundError as error:
+        if error.name != "aiohttp":
+            raise
+        raise InvalidInput(
+            "url: a server is asked by aiohttp, which is not installed here: "
+            "pip install 'flowfabric[client]'",
+            field="url",
+        ) from None
+    return RemoteEngine(
+        url,
+        token=token if token is not None else token_from_environment(),
+        namespace=config.namespace,
+        actor=config.actor,
+        ca=ca_from_environment(),
+    )

@@ -24,6 +24,9 @@ from flowfabric.model.checks import (
 from flowfabric.model.record import Record
 
 URL_VARIABLE: Final = "FLOWFABRIC_URL"
+TOKEN_VARIABLE: Final = "FLOWFABRIC_TOKEN"  # noqa: S105 - the name, not a token
+TOKEN_FILE_VARIABLE: Final = "FLOWFABRIC_TOKEN_FILE"  # noqa: S105
+CA_VARIABLE: Final = "FLOWFABRIC_CA"
 TEST_URL_VARIABLE: Final = "FLOWFABRIC_TEST_URL"
 DEFAULT_URL: Final = "sqlite:///flowfabric.db"
 
@@ -118,6 +121,24 @@ def config_from(value: object) -> EngineConfig:
 def url_from_environment() -> str | None:
     """The store's URL from FLOWFABRIC_URL, if set."""
     return os.environ.get(URL_VARIABLE) or None
+
+
+def token_from_environment() -> str | None:
+    """The token for a server from FLOWFABRIC_TOKEN, or the file FLOWFABRIC_TOKEN_FILE, if set."""
+    if token := os.environ.get(TOKEN_VARIABLE):
+        return token.strip()
+    if path := os.environ.get(TOKEN_FILE_VARIABLE):
+        try:
+            return Path(path).read_text(encoding="utf-8").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            detail = f"{TOKEN_FILE_VARIABLE}: cannot read {path!s:.200} ({type(error).__name__})"
+            raise InvalidInput(detail, field=TOKEN_FILE_VARIABLE) from None
+    return None
+
+
+def ca_from_environment() -> str | None:
+    """The file with the authorities that a server's certificate may come from, if set."""
+    return os.environ.get(CA_VARIABLE) or None
 
 
 def test_url_from_environment() -> str | None:

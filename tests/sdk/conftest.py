@@ -13,7 +13,7 @@ from tests.support.loopback import open_memory_behind_a_wire
 def _memory_behind_a_wire(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fabrics in memory ask and are answered in bytes, so that nothing passes the waist that could
     not cross a wire."""
-    monkeypatch.setattr("flowfabric.sdk.fabric.open_engine", open_memory_behind_a_wire)
+    monkeypatch.setattr("flowfabric.assemble.open_engine", open_memory_behind_a_wire)
 
 
 @pytest.fixture(params=["memory", "sqlite", "postgres"])

@@ -229,14 +229,18 @@ def decode_requests(body: bytes) -> list[tuple[str, bytes]]:
 
 def encode_answers(answers: Sequence[object]) -> bytes:
     """Replies and errors as one body, in the order of their requests."""
-    return to_msgpack([(not isinstance(each, FlowFabricError), each) for each in answers], hook=_outward)
+    return to_msgpack(
+        [(not isinstance(each, FlowFabricError), each) for each in answers], hook=_outward
+    )
 
 
 def decode_answers(operations: Sequence[Operation], body: bytes) -> list[Any]:
     """The inverse: a reply or an error for each operation that was asked for."""
     told = from_msgpack(body, list[Told], field="items")
     if len(told) != len(operations):
-        raise InvalidInput(f"items: {len(operations)} were asked, {len(told)} answered", field="items")
+        raise InvalidInput(
+            f"items: {len(operations)} were asked, {len(told)} answered", field="items"
+        )
     return [
         decode_reply(operation, bytes(raw)) if is_reply else decode_error(bytes(raw))
         for operation, (is_reply, raw) in zip(operations, told, strict=True)

@@ -59,9 +59,9 @@ class Call:
 
     def unopened(self, *, works: bool = False) -> EngineBackend:
         """An engine that has not touched its store."""
-        from flowfabric.assemble import open_engine  # drivers load when needed
+        from flowfabric.assemble import open_backend  # drivers load when needed
 
-        return open_engine(self.url, config=replace(self.config, loops=works))
+        return open_backend(self.url, config=replace(self.config, loops=works))
 
     def store(self) -> Database:
         """The store itself, for commands about the database and not about work."""

@@ -84,7 +84,8 @@ class RemoteEngine(EngineBackend):
         operation = self._operation(request)
         request = self._signed(operation, request)
         if operation.kind is Kind.WAIT and getattr(request, "wait_ms", 0) != 0:
-            return await self._wait(operation, request)
+            waited: R = await self._wait(operation, request)
+            return waited
         if operation.kind is not Kind.WRITE:
             reply: R = await self._ask(operation, wire.encode_request(request), _REQUEST_S)
             return reply

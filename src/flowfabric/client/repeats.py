@@ -18,18 +18,17 @@ def with_key(request: Request[R]) -> Request[R]:
 
     A submit with a unique key has another answer for its twin, and is left as it is.
     """
-    match request:
-        case NewExecution(idempotency_key=None, unique=None):
-            return replace(request, idempotency_key=_minted())
-        case SubmitFlow(idempotency_key=None, flow_id=None):
-            return replace(request, idempotency_key=_minted())
-        case CreateExecutions():
-            several: Any = [
-                with_key(each) if isinstance(each, NewExecution) else each
-                for each in request.requests
-            ]
-            return replace(request, requests=several)
-    return request
+    keyed: Any = request
+    is_submit = (isinstance(keyed, NewExecution) and keyed.unique is None) or (
+        isinstance(keyed, SubmitFlow) and keyed.flow_id is None
+    )
+    if is_submit and keyed.idempotency_key is None:
+        keyed = replace(keyed, idempotency_key=_minted())
+    elif isinstance(keyed, CreateExecutions):
+        several = [with_key(each) for each in keyed.requests]
+        keyed = replace(keyed, requests=several)
+    found: Request[R] = keyed
+    return found
 
 
 def _minted() -> str:

@@ -12,7 +12,7 @@ from typing import Any, ParamSpec, Self, TypeVar, overload
 from flowfabric import forks
 from flowfabric.api.backend import EngineBackend
 from flowfabric.api.events import NOW
-from flowfabric.assemble import open_engine
+from flowfabric.assemble import open_backend
 from flowfabric.config import DEFAULT_URL, EngineConfig, config_from, url_from_environment
 from flowfabric.errors import InvalidInput
 from flowfabric.model.checks import check_list
@@ -57,8 +57,9 @@ class Fabric(
 ):
     """Tasks and a store to keep their executions in.
 
-    The URL is `sqlite:///file.db`, `postgresql://…` or `memory://`; without one the environment's
-    FLOWFABRIC_URL counts, else `sqlite:///flowfabric.db`. `pool` is an asyncpg pool of your own to
+    The URL is `sqlite:///file.db`, `postgresql://…`, `memory://`, or that of a server,
+    `https://host:9090`; without one the environment's FLOWFABRIC_URL counts, else `sqlite:///flowfabric.db`. `token` is
+    for a server; without one FLOWFABRIC_TOKEN counts. `pool` is an asyncpg pool of your own to
     that database, which is used but never closed; a forked child makes connections instead. Nothing
     is opened before first use. `actor` is kept with what this program does to the work of
     others: cancels, holds, limits, lanes. A fabric may be a global of a module; it belongs to one
@@ -85,6 +86,7 @@ class Fabric(
         actor: str | None = None,
         config: EngineConfig | None = None,
         pool: Any = None,
+        token: str | None = None,
     ) -> None:
         if url is None or url == "":
             url = url_from_environment() or DEFAULT_URL
@@ -95,6 +97,7 @@ class Fabric(
         if actor is not None:
             self.config = replace(self.config, actor=actor)
         self._pool = pool
+        self._token = token
         self._tasks: dict[str, Task[..., Any]] = {}
         self._listeners: dict[str, Listener] = {}
         self._declarations: dict[str, Declaration] = {}
@@ -205,7 +208,9 @@ class Fabric(
             self._engine, self._loop, self._starting = None, loop, asyncio.Lock()
         async with self._starting:
             if self._engine is None:
-                engine = open_engine(self.url, config=self.config, pool=self._pool)
+                engine = open_backend(
+                    self.url, token=self._token, config=self.config, pool=self._pool
+                )
                 await engine.start(migrate=True)
                 self._engine = engine
         return self._engine
@@ -339,7 +344,7 @@ class Fabric(
 
     def sibling(self) -> Fabric:
         """The same tasks and store for another event loop."""
-        twin = Fabric(self.url, config=self.config)
+        twin = Fabric(self.url, config=self.config, token=self._token)
         twin._tasks = self._tasks
         twin._listeners = self._listeners
         twin._declarations = self._declarations

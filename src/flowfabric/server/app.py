@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Final
 
 from flowfabric.errors import FlowFabricError, UriTooLong
@@ -36,14 +37,8 @@ class Application:
             await _refuse_protocol(scope, receive, send)
             return
         call = Call(scope, receive, _request_id(dict(scope["headers"]).get(b"x-request-id")))
-        self.service.in_flight += 1
-        try:
-            answer = await self._answer(call)
-            await _write(call, answer, send)
-        except Gone:
-            return
-        finally:
-            self.service.in_flight -= 1
+        with self.service.answering(), suppress(Gone):
+            await _write(call, await self._answer(call), send)
 
     async def _answer(self, call: Call) -> Answer | Streamed:
         try:

@@ -1,16 +1,16 @@
 """Replies and errors as JSON: the fields of the waist, every one of them.
 
-Bytes that are JSON are passed on as they are, byte for byte; others are Base64 under the field's name
-with `_base64` behind it. A handle is opaque text. A member of a union tells its class as `type`.
+Bytes that are JSON are passed on as they are, byte for byte; others are Base64 under the field's
+name with `_base64` behind it. A handle is opaque text. A member of a union tells its class as `type`.
 """
 
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from enum import Enum
 from functools import cache
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from flowfabric.errors import FlowFabricError
 from flowfabric.model.handle import Handle
@@ -33,7 +33,7 @@ def plain(value: Any) -> Any:
     kind = type(value)
     if kind in _PLAIN:
         return value
-    if (fields := _fields(kind)) is not None:
+    if (fields := _fields(cast("Hashable", kind))) is not None:
         return _record(value, fields)
     if isinstance(value, Enum):
         return value.value
@@ -74,9 +74,9 @@ def handle_text(handle: Handle) -> str:
 
 
 @cache
-def _fields(kind: type) -> tuple[str | None, tuple[tuple[str, str], ...]] | None:
+def _fields(kind: Hashable) -> tuple[str | None, tuple[tuple[str, str], ...]] | None:
     """The tag of a record's class, and its fields with their words; None for another class."""
-    if not issubclass(kind, Record) or kind is Handle:
+    if not isinstance(kind, type) or not issubclass(kind, Record) or kind is Handle:
         return None
     names = kind.__struct_fields__
     return tag_of(kind), tuple((name, WORDS.get(name, name)) for name in names)

@@ -19,7 +19,6 @@ from flowfabric.server.settings import ServerSettings
 
 _BACKLOG: Final = 2_048
 _HEAD_BYTES: Final = 16_384
-_TICK_S: Final = 0.05
 
 
 class Server:
@@ -48,7 +47,8 @@ class Server:
     @property
     def address(self) -> str:
         """Where it listens: http://host:port, or the path of a socket."""
-        assert self._socket is not None, "it has not started"
+        if self._socket is None:
+            raise InvalidInput("server: it has not started", field="server")
         scheme = "http" if self.settings.tls_cert is None else "https"
         name = self._socket.getsockname()
         if isinstance(name, str):
@@ -59,6 +59,13 @@ class Server:
     async def start(self) -> None:
         """Listen, and answer from now on."""
         import uvicorn  # only a server needs it
+
+        class Quiet(uvicorn.Server):
+            """Leaves signals to the program around it."""
+
+            @contextmanager
+            def capture_signals(self) -> Iterator[None]:
+                yield
 
         self._socket = bound_socket(self.settings.bind)
         self.service.hints.start()
@@ -77,10 +84,10 @@ class Server:
             ssl_certfile=self.settings.tls_cert,
             ssl_keyfile=self.settings.tls_key,
         )
-        server = _Uvicorn(config)
+        server = Quiet(config)
         self._uvicorn = server
         self._serving = asyncio.create_task(server.serve(sockets=[self._socket]))
-        while not server.started and not self._serving.done():
+        while not server.started and not self._serving.done():  # noqa: ASYNC110 - it has no event
             await asyncio.sleep(0.001)
         if self._serving.done():
             await self._serving  # raises what kept it from starting
@@ -91,8 +98,7 @@ class Server:
         await asyncio.sleep(self.settings.drain_delay_ms / 1000)
         with suppress(TimeoutError):
             async with asyncio.timeout(self.settings.drain_timeout_ms / 1000):
-                while self.service.in_flight:
-                    await asyncio.sleep(_TICK_S)
+                await self.service.idle()
 
     async def stop(self) -> None:
         """Close the sockets; what is still in flight is cut off."""
@@ -120,23 +126,6 @@ class Server:
         await self.stop()
 
 
-def _uvicorn_class() -> Any:
-    import uvicorn
-
-    class Quiet(uvicorn.Server):
-        """Leaves signals to the program around it."""
-
-        @contextmanager
-        def capture_signals(self) -> Iterator[None]:
-            yield
-
-    return Quiet
-
-
-def _Uvicorn(config: Any) -> Any:  # noqa: N802 - it stands for the class
-    return _uvicorn_class()(config)
-
-
 def bound_socket(bind: str) -> socket.socket:
     """The socket that a setting names."""
     try:
@@ -155,7 +144,7 @@ def bound_socket(bind: str) -> socket.socket:
         listener.bind((host.strip("[]") or "127.0.0.1", int(port)))
     except (OSError, ValueError, OverflowError) as error:
         raise InvalidInput(
-            f"bind: cannot listen on {bind!s:.200} ({error}); expected host:port, unix:/path or fd:N",
+            f"bind: cannot listen on {bind!s:.200} ({error}); host:port, unix:/path or fd:N",
             field="bind",
         ) from None
     return listener

@@ -35,6 +35,7 @@ class Service:
         self.waits = 0  # requests that wait for something to happen
         self.in_flight = 0  # requests that are being answered
         self.stopping = asyncio.Event()  # the server drains: what waits ends
+        self._idle = asyncio.Event()
         self._homes: dict[str, EngineBackend] = {}
 
     def limits(self) -> dict[str, int]:
@@ -67,6 +68,23 @@ class Service:
                 self._homes.clear()
             home = self._homes[namespace] = self.engine.at_home_in(namespace)
         return home
+
+    @contextmanager
+    def answering(self) -> Iterator[None]:
+        """A request is counted while it is answered."""
+        self.in_flight += 1
+        try:
+            yield
+        finally:
+            self.in_flight -= 1
+            if not self.in_flight:
+                self._idle.set()
+
+    async def idle(self) -> None:
+        """Return when no request is in flight."""
+        while self.in_flight:
+            self._idle.clear()
+            await self._idle.wait()
 
     @contextmanager
     def waiting(self) -> Iterator[None]:

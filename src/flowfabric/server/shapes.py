@@ -30,7 +30,13 @@ _Field = tuple[str, str, Build | None]  # a field, its word, and how it is made;
 _MAYBE_RAW: Final = Raw | msgspec.UnsetType
 _MAYBE_TEXT: Final = str | msgspec.UnsetType
 _UNSET: Final = msgspec.UNSET
-_INSTANT: Final = re.compile(r"(_at|_until|^since|^until|^created_after|^created_before|^begin|^end)$")
+_TUPLE: Any = tuple  # types that are made here, of others that are
+_LIST: Any = list
+_DICT: Any = dict
+_UNION: Any = Union
+_INSTANT: Final = re.compile(
+    r"(_at|_until|^since|^until|^created_after|^created_before|^begin|^end)$"
+)
 _UNKNOWN: Final = re.compile(r"unknown field `(.*)`", re.DOTALL)
 _MISSING: Final = re.compile(r"required field `(\w+)`")
 _PLACE: Final = re.compile(r" - at `(\$.*)`$", re.DOTALL)
@@ -156,19 +162,21 @@ def _several(kind: Any, origin: Any, parts: tuple[Any, ...]) -> tuple[Any, Build
         return kind, same
     make = list if origin is list else tuple
     if origin is tuple:
-        return tuple[shaped, ...], lambda value: make(map(build, value))
-    return list[shaped], lambda value: make(map(build, value))
+        return _TUPLE[shaped, ...], lambda value: make(map(build, value))
+    return _LIST[shaped], lambda value: make(map(build, value))
 
 
 def _mapped(kind: Any, parts: tuple[Any, ...]) -> tuple[Any, Build]:
     shaped, build = _shaped(parts[1])
     if build is same:
         return kind, same
-    return dict[str, shaped], lambda value: {key: build(each) for key, each in value.items()}
+    return _DICT[str, shaped], lambda value: {key: build(each) for key, each in value.items()}
 
 
 def _is_bytes(kind: Any) -> bool:
-    return kind is bytes or (get_origin(kind) in (Union, types.UnionType) and bytes in get_args(kind))
+    return kind is bytes or (
+        get_origin(kind) in (Union, types.UnionType) and bytes in get_args(kind)
+    )
 
 
 # --- records -------------------------------------------------------------------------------------
@@ -195,17 +203,17 @@ def _record(
         if name in required:
             fields.append((name, shaped))
         else:
-            fields.append((name, Union[shaped, msgspec.UnsetType], _UNSET))
+            fields.append((name, _UNION[shaped, msgspec.UnsetType], _UNSET))
     if without is None and tag is None and all(build is same for _, _, build in changed):
         return kind, same
-    word = tag or tag_of(kind)
+    told = tag or tag_of(kind)
     shaped_record = msgspec.defstruct(
         kind.__name__,
         fields,
         kw_only=True,
         forbid_unknown_fields=True,
-        tag_field="type" if word else None,
-        tag=word,
+        tag_field="type" if told else None,
+        tag=told,
         gc=False,
     )
     return shaped_record, _builder(kind, changed, kind if without is None else dict)
@@ -215,7 +223,7 @@ def _instants(hint: Any) -> tuple[Any, Build]:
     """UTC milliseconds, or RFC 3339 text."""
     if int not in (hint, *get_args(hint)):
         return _shaped(hint)
-    return Union[hint, str], lambda value: instant(value) if isinstance(value, str) else value
+    return _UNION[hint, str], lambda value: instant(value) if isinstance(value, str) else value
 
 
 def _required(kind: type[Record]) -> set[str]:
@@ -230,7 +238,7 @@ def _builder(kind: type[Record], changed: Sequence[_Field], make: Callable[..., 
     """What makes the class, or a map of its fields, of what the decoder made."""
 
     def build(read: Any) -> Any:
-        values = {}
+        values: dict[str, Any] = {}
         for name, word, build_one in changed:
             if build_one is None:
                 _take_bytes(values, name, word, read)

@@ -22,14 +22,9 @@ class Caller(Record, frozen=True, kw_only=True):
     namespaces: frozenset[str] | None
     speaks_for: bool = False  # it may name another in whose name it acts
 
-    def may(self, scope: Scope | None) -> bool:
-        """Whether the scope is among what it proved; None needs nothing."""
-        return scope is None or scope in self.scopes
-
     def require(self, scope: Scope | None) -> None:
-        """Refuse without the scope."""
-        if not self.may(scope):
-            assert scope is not None
+        """Refuse without the scope; None needs nothing."""
+        if scope is not None and scope not in self.scopes:
             raise MissingScope(f"this token lacks the scope {scope.value}", scope=scope.value)
 
     def sees(self, namespace: str) -> bool:

@@ -70,5 +70,4 @@ class Route(Record, frozen=True, kw_only=True):
 
     def asked(self) -> Operation:
         """The operation it asks for."""
-        assert self.operation is not None
-        return OPERATIONS[self.operation]
+        return OPERATIONS[self.operation or ""]

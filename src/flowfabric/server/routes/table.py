@@ -47,14 +47,13 @@ class RouteTable:
         values: list[str] = []
         node: _Node | None = self._root
         for segment in raw_path.decode("ascii", "replace").split("/")[1:]:
-            assert node is not None
+            if node is None:
+                break
             following = node.below.get(segment)
             if following is None:
                 following = node.parameter
                 values.append(_unquoted(segment))
             node = following
-            if node is None:
-                break
         if node is None or not node.routes or "" in values:
             raise NotFound("there is nothing at this path; GET /openapi.json lists all")
         route = node.routes.get(method)
