@@ -58,12 +58,12 @@ class Fabric(
     """Tasks and a store to keep their executions in.
 
     The URL is `sqlite:///file.db`, `postgresql://…`, `memory://`, or that of a server,
-    `https://host:9090`; without one the environment's FLOWFABRIC_URL counts, else `sqlite:///flowfabric.db`. `token` is
-    for a server; without one FLOWFABRIC_TOKEN counts. `pool` is an asyncpg pool of your own to
-    that database, which is used but never closed; a forked child makes connections instead. Nothing
-    is opened before first use. `actor` is kept with what this program does to the work of
-    others: cancels, holds, limits, lanes. A fabric may be a global of a module; it belongs to one
-    running event loop at a time.
+    `https://host:9090`; without one the environment's FLOWFABRIC_URL counts, else
+    `sqlite:///flowfabric.db`. `token` is for a server; without one FLOWFABRIC_TOKEN counts. `pool`
+    is an asyncpg pool of your own to that database, which is used but never closed; a forked child
+    makes connections instead. Nothing is opened before first use. `actor` is kept with what this
+    program does to the work of others: cancels, holds, limits, lanes. A fabric may be a global of a
+    module; it belongs to one running event loop at a time.
 
     ```
     ff = Fabric()

@@ -1,7 +1,8 @@
 """Replies and errors as JSON: the fields of the waist, every one of them.
 
 Bytes that are JSON are passed on as they are, byte for byte; others are Base64 under the field's
-name with `_base64` behind it. A handle is opaque text. A member of a union tells its class as `type`.
+name with `_base64` behind it. A handle is opaque text. A member of a union tells its class as
+`type`.
 """
 
 from __future__ import annotations
