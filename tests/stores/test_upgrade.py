@@ -41,7 +41,7 @@ from tests.support.living.records import differences
 
 QUIET = EngineConfig(loops=False)
 # Schemas that a released or landed version had. Several migrations may land together.
-RELEASED = (7, 14, 16)
+RELEASED = (7, 14, 16, 18, 19)
 # Tables that no work fills: the sweep writes them, long after the events.
 NOT_OF_WORK = {"ff_log_mark"}
 STORED = stored()
@@ -211,7 +211,8 @@ def test_listings_show_everything(shelf: Shelf, old: Fixture) -> None:
             tagged = lab.run(engine.list_executions(tag=tag)).items
             assert row["execution_id"] in [each.execution_id for each in tagged]
     kinds = {row["route"]["execution_kind"] for row in rows}
-    assert set(lab.run(engine.list_kinds(limit=1000)).items) == kinds
+    # What follows an end or an undo has its kind in the catalog before it exists.
+    assert set(lab.run(engine.list_kinds(limit=1000)).items) >= kinds
     flows = lab.run(engine.list_flows(limit=1000)).items
     assert len(flows) == len(memory.records["ff_flow_core"]["rows"])
 
