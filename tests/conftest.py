@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, settings
 from flowfabric.engine.engine import Engine
 from tests.support.databases import PostgresServer, migrate, postgres_server
 from tests.support.lab import DURABLE_STORES, STORES, Lab
+from tests.support.transports import check, watch
 
 # A fixture is shared by the examples of one test on purpose; how fast one runs depends on a store.
 # Every push tries the same examples, so that only a change turns it red; `bin/soak` tries others.
@@ -32,6 +33,16 @@ settings.load_profile("flowfabric")
 # some tests interrupt them.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+watch().start()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown() -> Iterator[None]:
+    """A test closes what it opens."""
+    yield
+    check()
 
 
 @pytest.fixture(scope="session")

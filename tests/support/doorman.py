@@ -23,6 +23,7 @@ class Doorman:
         self.refused = 0
         self.someone_was_refused = asyncio.Event()
         self._open: set[asyncio.StreamWriter] = set()
+        self._answering: set[asyncio.Task[None]] = set()
         self.url = ""
 
     @asynccontextmanager
@@ -36,22 +37,42 @@ class Doorman:
             yield self
         finally:
             server.close()
-            self.cut_all()
+            await self._leave()
 
     def cut_all(self) -> None:
         """End every connection, without a word."""
         for writer in list(self._open):
             writer.transport.abort()
 
-    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _leave(self) -> None:
+        """End every connection, also one that is only just let through: what is open when the event
+        loop ends is found by the garbage collector in the middle of another test."""
+        for task in self._answering:
+            task.cancel()
+        await asyncio.gather(*self._answering, return_exceptions=True)
+        self.cut_all()
+
+    def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._open.add(writer)
+        task = asyncio.create_task(self._converse(reader, writer))
+        self._answering.add(task)
+
+        def end(_: Any) -> None:  # also if it is cancelled before its first step
+            self._answering.discard(task)
+            self._shut(writer)
+
+        task.add_done_callback(end)
+
+    def _shut(self, writer: asyncio.StreamWriter) -> None:
+        writer.close()
+        self._open.discard(writer)
+
+    async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(OSError, asyncio.IncompleteReadError):
             if self.refusal is None:
                 await self._pass_on(reader, writer)
             else:
                 await self._refuse(self.refusal, reader, writer)
-        writer.close()
-        self._open.discard(writer)
 
     async def _refuse(self, code: str, reader: Any, writer: Any) -> None:
         """The start-up message is read; an ErrorResponse is the answer."""
@@ -74,9 +95,11 @@ class Doorman:
     async def _pass_on(self, reader: Any, writer: Any) -> None:
         inner_reader, inner_writer = await self._connect()
         self._open.add(inner_writer)
-        pipes = [_pipe(reader, inner_writer), _pipe(inner_reader, writer)]
-        await asyncio.gather(*pipes, return_exceptions=True)
-        self._open.discard(inner_writer)
+        try:
+            pipes = [_pipe(reader, inner_writer), _pipe(inner_reader, writer)]
+            await asyncio.gather(*pipes, return_exceptions=True)
+        finally:  # a pipe that is cancelled before its first step closes nothing
+            self._shut(inner_writer)
 
 
 async def _pipe(source: Any, sink: Any) -> None:
