@@ -10,7 +10,7 @@ FlowFabricError
     SignalLimitExceeded  CapabilityMismatch  PayloadTooLarge  FenceRequired  PartialFence
     HandleFromOtherBackend  Corruption  RetentionLimitExceeded  PatchDepthExceeded  JournalFull
     InvalidSchedule  UnknownMailbox
-    MalformedJson  MethodNotAllowed  NotAcceptable  UnsupportedMediaType  UriTooLong
+    MalformedJson  MalformedRequest  MethodNotAllowed  NotAcceptable  UnsupportedMediaType  UriTooLong
     HeadersTooLarge  RevisionRequired  IdempotencyKeyRequired  NotRemote
   AccessError            the caller may not do this; another token may
     Unauthorized  MissingScope  MissingNamespace  CrossSiteRequest  MisdirectedRequest
@@ -243,6 +243,12 @@ class Corruption(ValidationError):
 
 class MalformedJson(ValidationError):
     """The body is no JSON in UTF-8. Correct it where the detail says."""
+
+    status = 400
+
+
+class MalformedRequest(ValidationError):
+    """The path, the query or the body is encoded wrongly. Correct what the detail names."""
 
     status = 400
 

@@ -18,7 +18,7 @@ from flowfabric.server.access.caller import Caller
 from flowfabric.server.exchange import Answer, Call, Gone
 from flowfabric.server.plain import plain, to_body
 from flowfabric.server.service import Service
-from flowfabric.server.shapes import Shape, misfit, shape_of
+from flowfabric.server.shapes import Shape, misfit, placed, shape_of
 
 T = TypeVar("T")
 HOME_HEADER = b"x-flowfabric-namespace"  # of calls that name none
@@ -148,7 +148,7 @@ def _listed(body: bytes) -> list[Request[Any] | FlowFabricError]:
             operation = _operation_of(item)
             read.append(shape_of(operation.request, tag=operation.name).read(item))
         except FlowFabricError as error:
-            read.append(_placed(error, index))
+            read.append(placed(error, f"/items/{index}"))
     return read
 
 
@@ -161,10 +161,3 @@ def _operation_of(item: Raw) -> Operation:
     if found is None:
         raise InvalidInput(f"type: there is no operation {name!s:.80}", field="type")
     return found
-
-
-def _placed(error: FlowFabricError, index: int) -> FlowFabricError:
-    """With pointers that begin at the body."""
-    for each in error.fields.get("errors", ()):
-        each["pointer"] = f"/items/{index}{each['pointer']}"
-    return error

@@ -5,10 +5,10 @@ from __future__ import annotations
 import zlib
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 from urllib.parse import parse_qsl
 
-from flowfabric.errors import InvalidInput, PayloadTooLarge
+from flowfabric.errors import MalformedRequest, PayloadTooLarge, UnsupportedMediaType, UriTooLong
 from flowfabric.server.access.caller import ANYBODY, Caller
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ Send = Callable[[Message], Awaitable[None]]
 
 JSON: Final = b"application/json"
 PROBLEM: Final = b"application/problem+json"
+_PARAMETERS: Final = 200  # one of them stands for each state, each tag
 _GZIP_WORD: Final = 16 + zlib.MAX_WBITS
 
 
@@ -54,6 +55,11 @@ class Call:
         self.caller: Caller = ANYBODY
         self.route: Route | None = None
 
+    @property
+    def row(self) -> Route:
+        """Its route, which a handler is called for."""
+        return cast("Route", self.route)
+
     def all_headers(self, name: bytes) -> list[bytes]:
         """Every value of a header."""
         return [value for key, value in self.scope["headers"] if key == name]
@@ -66,8 +72,15 @@ class Call:
     @cached_property
     def query(self) -> list[tuple[str, str]]:
         """The parameters after the question mark, in order."""
-        text = self.scope.get("query_string", b"").decode("ascii", "replace")
-        return parse_qsl(text, keep_blank_values=True, max_num_fields=1_000) if text else []
+        text = self.scope.get("query_string", b"").decode("latin-1")
+        try:
+            return (
+                parse_qsl(text, True, max_num_fields=_PARAMETERS, errors="strict") if text else []
+            )
+        except UnicodeDecodeError:
+            raise MalformedRequest("query: is not UTF-8", field="query") from None
+        except ValueError:
+            raise UriTooLong(f"query: more than {_PARAMETERS} parameters", field="query") from None
 
     @property
     def address(self) -> str:
@@ -84,7 +97,8 @@ class Call:
         if encoding == b"gzip":
             return await self._inflated(most)
         if encoding != b"identity":
-            raise InvalidInput("Content-Encoding: gzip or none", field="Content-Encoding")
+            detail = "Content-Encoding: expected gzip or none"
+            raise UnsupportedMediaType(detail, field="Content-Encoding")
         parts = []
         size = 0
         async for part in self._parts():
@@ -104,9 +118,9 @@ class Call:
                 if len(whole) > most or inflater.unconsumed_tail:
                     raise too_large(most)
         except zlib.error:
-            raise InvalidInput("body: is not gzip", field="body") from None
+            raise MalformedRequest("body: is not gzip", field="body") from None
         if not inflater.eof:
-            raise InvalidInput("body: the gzip stream is cut off", field="body")
+            raise MalformedRequest("body: the gzip stream is cut off", field="body")
         return bytes(whole)
 
     async def _parts(self) -> Any:

@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Final
 
 from flowfabric import limits
 from flowfabric.api.backend import EngineBackend
-from flowfabric.errors import Draining, FlowFabricError, TooManyWaits
+from flowfabric.errors import Draining, FlowFabricError, TooManyStreams, TooManyWaits
 from flowfabric.ids import new_name
 from flowfabric.server.access.border import Border
 from flowfabric.server.hints import HintLog
+from flowfabric.server.patience import Endings, Patience
+from flowfabric.server.routes.route import Size
 from flowfabric.server.settings import ServerSettings
 
 if TYPE_CHECKING:
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 _LATER_MS: Final = 1_000
 _STORE_S: Final = 1.0  # for the store to answer a probe
 _HOMES_MAX: Final = 1_000
+_SIGNAL_BODY: Final = 163_840  # a payload of a signal in Base64, and the words around it
 
 
 class Service:
@@ -33,8 +36,11 @@ class Service:
         self.border = Border(engine)
         self.hints = HintLog(engine, new_name("server"))
         self.waits = 0  # requests that wait for something to happen
+        self.streams = 0  # answers that go on and on
         self.in_flight = 0  # requests that are being answered
         self.stopping = asyncio.Event()  # the server drains: what waits ends
+        self.patience = Patience(self.stopping)
+        self.endings = Endings(engine)
         self._idle = asyncio.Event()
         self._homes: dict[str, EngineBackend] = {}
 
@@ -47,6 +53,18 @@ class Service:
             "body_max": self.settings.body_max,
             "batch_body_max": self.settings.batch_body_max,
         }
+
+    def body_limit(self, size: Size) -> int:
+        """How many bytes a body of a class of routes may have."""
+        match size:
+            case Size.BATCH:
+                return self.settings.batch_body_max
+            case Size.PAYLOAD:
+                return self.settings.payload_body_max
+            case Size.SIGNAL:
+                return max(_SIGNAL_BODY, self.settings.body_max)
+            case _:
+                return self.settings.body_max
 
     async def readiness(self) -> dict[str, bool]:
         """What it needs to answer for the store, and whether it has it."""
@@ -98,3 +116,17 @@ class Service:
             yield
         finally:
             self.waits -= 1
+
+    @contextmanager
+    def streaming(self) -> Iterator[None]:
+        """An answer that goes on is counted, and refused over the limit."""
+        if self.stopping.is_set():
+            raise Draining("this server stops", retry_after_ms=0)
+        if self.streams >= self.settings.streams_max:
+            detail = f"{self.streams} streams are open already"
+            raise TooManyStreams(detail, retry_after_ms=_LATER_MS)
+        self.streams += 1
+        try:
+            yield
+        finally:
+            self.streams -= 1

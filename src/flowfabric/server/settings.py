@@ -31,6 +31,7 @@ class ServerSettings(Record, frozen=True, kw_only=True):
     streams_max: int = 2_000  # event streams at once
     commands_in_flight: int = 200  # requests that write at once
     body_max: int = 65_536  # bytes of a body that carries no payload
+    payload_body_max: int = 1_638_400  # bytes of a body with one payload: 1 MiB of it in Base64
     batch_body_max: int = 16_777_216  # bytes of a body with many items
     rate_token: int = 5_000  # requests a second of one token; twice as many at once
     rate_address: int = 20  # requests a second without a token, by address
@@ -60,6 +61,7 @@ class ServerSettings(Record, frozen=True, kw_only=True):
             ("streams_max", 1, 1_000_000),
             ("commands_in_flight", 1, 100_000),
             ("body_max", 1_024, 1 << 30),
+            ("payload_body_max", 1_024, 1 << 30),
             ("batch_body_max", 1_024, 1 << 30),
             ("rate_token", 1, 10_000_000),
             ("rate_address", 1, 10_000_000),

@@ -18,7 +18,7 @@ from typing import Any, Final, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
-from flowfabric.errors import InvalidInput, MalformedJson
+from flowfabric.errors import FlowFabricError, InvalidInput, MalformedJson
 from flowfabric.model.handle import Handle
 from flowfabric.model.record import Raw, Record, tag_of
 from flowfabric.model.suspension import Token
@@ -34,7 +34,7 @@ _TUPLE: Any = tuple  # types that are made here, of others that are
 _LIST: Any = list
 _DICT: Any = dict
 _UNION: Any = Union
-_INSTANT: Final = re.compile(
+IS_INSTANT: Final = re.compile(
     r"(_at|_until|^since|^until|^created_after|^created_before|^begin|^end)$"
 )
 _UNKNOWN: Final = re.compile(r"unknown field `(.*)`", re.DOTALL)
@@ -111,7 +111,7 @@ def _needs_shape(kind: Any, seen: set[Any]) -> bool:
         return any(_needs_shape(part, seen) for part in get_args(kind))
     seen.add(kind)
     return len(_hints(kind)) < len(kind.__struct_fields__) or any(
-        (_INSTANT.search(name) and int in (hint, *get_args(hint))) or _needs_shape(hint, seen)
+        (IS_INSTANT.search(name) and int in (hint, *get_args(hint))) or _needs_shape(hint, seen)
         for name, hint in _hints(kind).items()
     )
 
@@ -198,7 +198,7 @@ def _record(
             changed.append((name, word, None))
             fields += [(word, _MAYBE_RAW, _UNSET), (word + BASE64, _MAYBE_TEXT, _UNSET)]
             continue
-        shaped, build = _instants(hint) if _INSTANT.search(name) else _shaped(hint)
+        shaped, build = _instants(hint) if IS_INSTANT.search(name) else _shaped(hint)
         changed.append((name, name, build))
         if name in required:
             fields.append((name, shaped))
@@ -316,6 +316,16 @@ def misfit(error: Exception, words: Sequence[str] = ()) -> InvalidInput:
     hint = f", did you mean {item['suggestion']}?" if item.get("suggestion") else ""
     name = _field_of(steps)
     return InvalidInput(f"{name}: {what:.{_DETAIL}}{hint}", field=name, errors=[item])
+
+
+def placed(error: FlowFabricError, prefix: str) -> FlowFabricError:
+    """With pointers that begin at the body, of an error of a part of it."""
+    field = error.fields.get("field")
+    own = f"/{field}" if field not in (None, "body") else ""
+    items = error.fields.setdefault("errors", [{"pointer": own, "detail": error.detail}])
+    for each in items:
+        each["pointer"] = prefix + each["pointer"]
+    return error
 
 
 def _escaped(step: str) -> str:

@@ -38,27 +38,50 @@ class Repeat(StrEnum):
     STATE = "state"  # it answers the same, or a refusal that tells what is so
 
 
+class Reach(StrEnum):
+    """What of the store a route touches: the rule by which a token for some namespaces may use it.
+
+    Objects of other namespaces do not exist for such a token. What all namespaces share it may
+    read, with what is its own of it; to change that takes a token for all namespaces.
+    """
+
+    NOTHING = "nothing"  # no object of the store
+    OBJECT = "object"  # the one that the path names, of its namespace
+    NAMED = "named"  # objects of the namespaces that the request names, else of the token's
+    SHARED = "shared"  # what belongs to all namespaces
+
+
 class Route(Record, frozen=True, kw_only=True):
     """A method and a path, and all that is known of them.
 
-    `operation`: the one it asks for, from which scope, fields and errors follow. `renames`: fields
-    that have another word here. `fixed`: fields that the path decides.
+    `operation`: the one it asks for, from which scope, fields and errors follow. `asks`: others
+    that its handler asks for. `fixed`: fields that the route decides. `hidden`: fields of the
+    operation that have no place in HTTP. `statuses`: by the class of the reply; 200 unless named.
     """
 
     method: str
     path: str
     title: str
     operation: str | None = None
+    asks: tuple[str, ...] = ()
     scope: Scope | None = None
+    reach: Reach = Reach.NOTHING
     handler: Handler
     size: Size = Size.NONE
     repeat: Repeat = Repeat.READ
-    statuses: Mapping[str, int] = {}  # by the class of the reply; 200 unless named
+    statuses: Mapping[str, int] = {}
+    own_query: Mapping[str, str] = {}  # parameters that are no fields, and what they do
     query: tuple[str, ...] = ()  # fields that come after the question mark
     errors: Errors = ()
     tag: str = "executions"
     fixed: Mapping[str, Any] = {}
+    hidden: tuple[str, ...] = ()
+    revision: str | None = None  # the field of the reply that is its ETag
+    if_match: str | None = None  # the field of the request that the header If-Match gives
+    is_match_needed: bool = False
+    absent: str | None = None  # what is not found where the reply is nothing
     media: str = "application/json"
+    streams: bool = False  # it is also answered as a stream of events
     body: Any = None  # the class of the body, where it is not that of the operation
     reply: Any = None  # the same of the answer
     is_hot: bool = False
@@ -67,6 +90,11 @@ class Route(Record, frozen=True, kw_only=True):
     def parameters(self) -> tuple[str, ...]:
         """The fields that stand in the path."""
         return tuple(_PARAMETER.findall(self.path))
+
+    @property
+    def name(self) -> str:
+        """The method and the path, as logs and metrics name it."""
+        return f"{self.method} {self.path}"
 
     def asked(self) -> Operation:
         """The operation it asks for."""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Final
 from urllib.parse import unquote_to_bytes
 
-from flowfabric.errors import InvalidInput, MethodNotAllowed, NotFound
+from flowfabric.errors import MalformedRequest, MethodNotAllowed, NotFound
 from flowfabric.server.routes.route import Route
+
+_NOWHERE: Final = frozenset(("", ".", ".."))  # a path is never resolved against another
 
 
 class _Node:
@@ -54,7 +56,7 @@ class RouteTable:
                 following = node.parameter
                 values.append(_unquoted(segment))
             node = following
-        if node is None or not node.routes or "" in values:
+        if node is None or not node.routes or not _NOWHERE.isdisjoint(values):
             raise NotFound("there is nothing at this path; GET /openapi.json lists all")
         route = node.routes.get(method)
         if route is None and method == "HEAD":
@@ -73,7 +75,7 @@ def _unquoted(segment: str) -> str:
     except UnicodeDecodeError:
         text = "\0"
     if "\0" in text:
-        raise InvalidInput("path: is not valid text", field="path")
+        raise MalformedRequest("path: is not valid text", field="path")
     return text
 
 

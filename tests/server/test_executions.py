@@ -1,0 +1,35 @@
+"""Executions over HTTP: what is sent, what is answered, and what is refused."""
+
+from __future__ import annotations
+
+from tests.support.http import Desk
+from tests.support.lab import Lab, scenario
+
+
+@scenario
+async def test_a_submit_is_read_back_by_its_location(lab: Lab, desk: Desk) -> None:
+    made = await desk.post("/v1/executions", {"execution_kind": "work", "input": {"a": 1}})
+    assert (made.status, made.json["type"]) == (201, "Created")
+    read = await desk.get(made.headers["location"])
+    assert read.status == 200
+    assert read.json["execution_id"] == made.json["execution_id"]
+    assert read.json["public_state"] == "waiting"
+    listed = await desk.get("/v1/executions?state=waiting&execution_kind=work")
+    assert [each["execution_id"] for each in listed.json["items"]] == [made.json["execution_id"]]
+
+
+@scenario
+async def test_a_submit_repeated_with_the_same_idempotency_key_answers_200_duplicate_with_the_first_id_other_content_409(
+    lab: Lab, desk: Desk
+) -> None:
+    key = {"Idempotency-Key": "k1"}
+    first = await desk.post("/v1/executions", {"execution_kind": "work"}, headers=key)
+    again = await desk.post("/v1/executions", {"execution_kind": "work"}, headers=key)
+    other = await desk.post("/v1/executions", {"execution_kind": "other"}, headers=key)
+    assert first.status == 201
+    assert (again.status, again.json["type"]) == (200, "Duplicate")
+    assert again.json["execution_id"] == first.json["execution_id"]
+    assert (other.status, other.json["code"]) == (409, "idempotency_conflict")
+    both = {"execution_kind": "work", "idempotency_key": "k2"}
+    refused = await desk.post("/v1/executions", both, headers=key)
+    assert (refused.status, refused.json["field"]) == (422, "idempotency_key")
