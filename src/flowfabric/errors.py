@@ -10,8 +10,8 @@ FlowFabricError
     SignalLimitExceeded  CapabilityMismatch  PayloadTooLarge  FenceRequired  PartialFence
     HandleFromOtherBackend  Corruption  RetentionLimitExceeded  PatchDepthExceeded  JournalFull
     InvalidSchedule  UnknownMailbox
-    MalformedJson  MalformedRequest  MethodNotAllowed  NotAcceptable  UnsupportedMediaType  UriTooLong
-    HeadersTooLarge  RevisionRequired  IdempotencyKeyRequired  NotRemote
+    MalformedJson  MalformedRequest  MethodNotAllowed  NotAcceptable  UnsupportedMediaType
+    UriTooLong  HeadersTooLarge  RevisionRequired  IdempotencyKeyRequired  NotRemote
   AccessError            the caller may not do this; another token may
     Unauthorized  MissingScope  MissingNamespace  CrossSiteRequest  MisdirectedRequest
   ContentionError        another was first, or the moment is wrong; re-read and retry

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 
 import pytest
 
 from tests.conftest import open_lab
-from contextlib import ExitStack
-
 from tests.support.http import Desk
 from tests.support.lab import Lab
 

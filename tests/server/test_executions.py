@@ -19,9 +19,10 @@ async def test_a_submit_is_read_back_by_its_location(lab: Lab, desk: Desk) -> No
 
 
 @scenario
-async def test_a_submit_repeated_with_the_same_idempotency_key_answers_200_duplicate_with_the_first_id_other_content_409(
+async def test_a_submit_repeated_with_the_same_idempotency_key_answers_200_duplicate(
     lab: Lab, desk: Desk
 ) -> None:
+    """Scenario 3: … with the first id; other content 409."""
     key = {"Idempotency-Key": "k1"}
     first = await desk.post("/v1/executions", {"execution_kind": "work"}, headers=key)
     again = await desk.post("/v1/executions", {"execution_kind": "work"}, headers=key)

@@ -37,9 +37,7 @@ class Reply:
 class Desk:
     """A server in this process, asked as by a client."""
 
-    def __init__(
-        self, engine: EngineBackend, guard: Guard | None = None, **settings: Any
-    ) -> None:
+    def __init__(self, engine: EngineBackend, guard: Guard | None = None, **settings: Any) -> None:
         self.service = Service(engine, ServerSettings(**settings), guard or OpenGuard())
         self.app = Application(self.service, ROUTES)
 

@@ -32,6 +32,7 @@ FAMILIES = {kind.__bases__[0] for kind in DEFINED}
 OF_HTTP = {
     *{kind for kind in DEFINED if kind.__bases__[0] in (errors.AccessError, errors.BusyError)},
     errors.MalformedJson,
+    errors.MalformedRequest,
     errors.MethodNotAllowed,
     errors.NotAcceptable,
     errors.UnsupportedMediaType,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 from urllib.parse import unquote_to_bytes
 
@@ -46,25 +46,33 @@ class RouteTable:
 
     def find(self, method: str, raw_path: bytes) -> tuple[Route, dict[str, str]]:
         """The route, and the values of the parameters of its path."""
-        values: list[str] = []
-        node: _Node | None = self._root
-        for segment in raw_path.decode("ascii", "replace").split("/")[1:]:
-            if node is None:
-                break
-            following = node.below.get(segment)
-            if following is None:
-                following = node.parameter
-                values.append(_unquoted(segment))
-            node = following
-        if node is None or not node.routes or not _NOWHERE.isdisjoint(values):
+        segments = raw_path.decode("ascii", "replace").split("/")[1:]
+        allowed: set[str] = set()
+        for routes, values in _matches(self._root, segments, 0, ()):
+            route = routes.get(method) or (routes.get("GET") if method == "HEAD" else None)
+            if route is not None:
+                return route, dict(zip(route.parameters, values, strict=True))
+            allowed.update(routes)
+        if not allowed:
             raise NotFound("there is nothing at this path; GET /openapi.json lists all")
-        route = node.routes.get(method)
-        if route is None and method == "HEAD":
-            route = node.routes.get("GET")
-        if route is None:
-            allowed = sorted(node.routes)
-            raise MethodNotAllowed(f"{method}: expected {', '.join(allowed)}", allow=allowed)
-        return route, dict(zip(route.parameters, values, strict=True))
+        listed = sorted(allowed | ({"HEAD"} if "GET" in allowed else set()))
+        raise MethodNotAllowed(f"{method}: expected {', '.join(listed)}", allow=listed)
+
+
+def _matches(
+    node: _Node, segments: Sequence[str], at: int, values: tuple[str, ...]
+) -> Iterator[tuple[dict[str, Route], tuple[str, ...]]]:
+    """What a path may mean: a named segment comes first, so that a method it does not take may
+    still be one of the thing that bears this name."""
+    if at == len(segments):
+        if node.routes:
+            yield node.routes, values
+        return
+    segment = segments[at]
+    if (below := node.below.get(segment)) is not None:
+        yield from _matches(below, segments, at + 1, values)
+    if node.parameter is not None and (value := _unquoted(segment)) not in _NOWHERE:
+        yield from _matches(node.parameter, segments, at + 1, (*values, value))
 
 
 def _unquoted(segment: str) -> str:
