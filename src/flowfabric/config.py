@@ -28,6 +28,14 @@ TOKEN_VARIABLE: Final = "FLOWFABRIC_TOKEN"  # noqa: S105 - the name, not a token
 TOKEN_FILE_VARIABLE: Final = "FLOWFABRIC_TOKEN_FILE"  # noqa: S105
 CA_VARIABLE: Final = "FLOWFABRIC_CA"
 TEST_URL_VARIABLE: Final = "FLOWFABRIC_TEST_URL"
+# Those of a server come beside these: `server.settings`.
+VARIABLES: Final = (
+    URL_VARIABLE,
+    TOKEN_VARIABLE,
+    TOKEN_FILE_VARIABLE,
+    CA_VARIABLE,
+    TEST_URL_VARIABLE,
+)
 DEFAULT_URL: Final = "sqlite:///flowfabric.db"
 
 
@@ -144,6 +152,11 @@ def ca_from_environment() -> str | None:
 def test_url_from_environment() -> str | None:
     """The URL of a PostgreSQL server for the testing kit from FLOWFABRIC_TEST_URL, if set."""
     return os.environ.get(TEST_URL_VARIABLE) or None
+
+
+def own_variables() -> dict[str, str]:
+    """The variables of this process whose names begin with FLOWFABRIC_."""
+    return {name: text for name, text in os.environ.items() if name.startswith("FLOWFABRIC_")}
 
 
 def environment_with(**changed: str) -> dict[str, str]:

@@ -211,6 +211,10 @@ def test_the_pages_of_the_api_and_the_operations_are_what_the_code_says() -> Non
     run(ROOT, str(ROOT / "tools" / "api_reference.py"), "--check")
 
 
+def test_the_settings_of_the_server_are_documented_as_they_are_declared() -> None:
+    run(ROOT, str(ROOT / "tools" / "configuration_page.py"), "--check")
+
+
 def test_the_code_of_the_readme_runs_and_can_be_looked_at(tmp_path: Path) -> None:
     (code,) = (param.values[0] for param in blocks(README))
     lines = [line for line in code.splitlines() if line and not line.startswith("#")]

@@ -11,10 +11,16 @@ from typing import Protocol
 from urllib.parse import unquote
 
 from flowfabric.api.backend import EngineBackend
-from flowfabric.cli.exits import not_found
-from flowfabric.cli.show.terminal import Terminal
+from flowfabric.cli.exits import not_found, usage
+from flowfabric.cli.show.terminal import Terminal, mask
 from flowfabric.cli.shown import Shown
-from flowfabric.config import DEFAULT_URL, EngineConfig, url_from_environment, user_at_host
+from flowfabric.config import (
+    DEFAULT_URL,
+    URL_VARIABLE,
+    EngineConfig,
+    url_from_environment,
+    user_at_host,
+)
 from flowfabric.errors import NotFound
 from flowfabric.model.migration import MigrationStatus
 from flowfabric.model.record import replace
@@ -42,6 +48,23 @@ class Call:
     def url(self) -> str:
         """The store: the option, else the environment, else a file here."""
         return self.arguments.url or url_from_environment() or DEFAULT_URL
+
+    @property
+    def source_of_url(self) -> str:
+        """Where the URL comes from."""
+        if self.arguments.url:
+            return "flag"
+        return URL_VARIABLE if url_from_environment() else "default"
+
+    def require_store(self, command: str) -> None:
+        """Refuse the URL of a server: the command works next to the store."""
+        from flowfabric.assemble import is_server
+
+        if is_server(self.url):
+            raise usage(
+                f"{command} needs a store, and {mask(self.url)!s:.300} is a server",
+                advice="run it on a machine that reaches the store, with --url of that",
+            )
 
     @property
     def config(self) -> EngineConfig:

@@ -49,3 +49,5 @@ def write_logs(stream: TextIO, *, level: int, form: str) -> None:
     handler = logging.StreamHandler(stream)
     handler.setFormatter(JsonLines() if form == "json" else Lines())
     logging.basicConfig(level=level, handlers=[handler])
+    # What it tells of its start and end, our own lines tell better.
+    logging.getLogger("uvicorn.error").setLevel(max(level, logging.WARNING))

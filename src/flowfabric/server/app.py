@@ -5,13 +5,14 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Iterable
-from contextlib import suppress
 from typing import Final
 
+from flowfabric.clock import monotonic
 from flowfabric.errors import FlowFabricError, UriTooLong
 from flowfabric.ids import new_secret_id
 from flowfabric.server.exchange import Answer, Call, Gone, Receive, Scope, Send, Streamed
 from flowfabric.server.hosts import Hosts
+from flowfabric.server.lines import told
 from flowfabric.server.problems import answer_of, answer_of_defect
 from flowfabric.server.routes.route import Route
 from flowfabric.server.routes.table import RouteTable
@@ -21,6 +22,7 @@ _LOGGER = logging.getLogger("flowfabric.server")
 _REQUEST_ID: Final = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 _PATH_MAX: Final = 2_048
 _QUERY_MAX: Final = 8_192
+_GONE: Final = 499  # in the log: the client went away before its answer
 
 
 class Application:
@@ -37,8 +39,17 @@ class Application:
             await _refuse_protocol(scope, receive, send)
             return
         call = Call(scope, receive, _request_id(dict(scope["headers"]).get(b"x-request-id")))
-        with self.service.answering(), suppress(Gone):
-            await _write(call, await self._answer(call), send)
+        began = monotonic()
+        status = _GONE
+        with self.service.answering():
+            try:
+                answer = await self._answer(call)
+                status = answer.status
+                await _write(call, answer, send)
+            except Gone:
+                status = _GONE
+            finally:
+                told(call, status, monotonic() - began)
 
     async def _answer(self, call: Call) -> Answer | Streamed:
         try:
@@ -46,8 +57,10 @@ class Application:
             raw_path = call.scope.get("raw_path") or call.scope["path"].encode()
             check_length(raw_path, call.scope.get("query_string", b""))
             call.route, call.params = self.table.find(call.method, raw_path.partition(b"?")[0])
-            call.caller = await self.service.guard.caller_of(call)
-            call.caller.require(call.route.scope)
+            if not call.route.is_health:
+                self.service.require_open()
+                call.caller = await self.service.guard.caller_of(call)
+                call.caller.require(call.route.scope)
             return await call.route.handler(self.service, call)
         except Gone:
             raise

@@ -167,6 +167,7 @@ class Streamed:
     """An answer that writes its parts itself, for as long as it lasts."""
 
     __slots__ = ("headers", "media", "write")
+    status: Final = 200
 
     def __init__(
         self,

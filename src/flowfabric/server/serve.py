@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -13,12 +15,13 @@ from flowfabric.api.backend import EngineBackend
 from flowfabric.errors import InvalidInput
 from flowfabric.server.access.guard import Guard, OpenGuard
 from flowfabric.server.app import Application
+from flowfabric.server.opening import check_certificate, check_exposed, check_guarded
 from flowfabric.server.routes.all import ROUTES
 from flowfabric.server.service import Service
 from flowfabric.server.settings import ServerSettings
 
 _BACKLOG: Final = 2_048
-_HEAD_BYTES: Final = 16_384
+_PORT: Final = "9090"
 
 
 class Server:
@@ -28,6 +31,9 @@ class Server:
     async with Server(engine, ServerSettings(bind="127.0.0.1:9090")) as server:
         await server.ended()
     ```
+
+    A program that has to wait for its store calls `start` before the engine is started: until
+    `open` the server tells that it is alive and not ready, and refuses everything else.
     """
 
     def __init__(
@@ -41,6 +47,7 @@ class Server:
         self.service = Service(engine, self.settings, guard or OpenGuard())
         self._app = Application(self.service, ROUTES)
         self._socket: socket.socket | None = None
+        self._is_opened = False
         self._uvicorn: Any = None
         self._serving: asyncio.Task[None] | None = None
 
@@ -56,8 +63,25 @@ class Server:
         host = f"[{name[0]}]" if ":" in name[0] else name[0]
         return f"{scheme}://{host}:{name[1]}"
 
+    def bind(self) -> None:
+        """Take the socket."""
+        check_certificate(self.settings)
+        self._socket = bound_socket(self.settings.bind)
+
+    def open(self, guard: Guard | None = None, *, has_tokens: bool = False) -> None:
+        """The engine is started: answer everything from now on. A socket that others can reach is
+        refused where it would be open to them."""
+        if self._socket is not None:
+            check_guarded(self._socket, self.settings, has_tokens=has_tokens)
+            check_exposed(self._socket, self.settings)
+        if guard is not None:
+            self.service.guard = guard
+        self.service.hints.start()
+        self._is_opened = self.service.is_open = True
+
     async def start(self) -> None:
-        """Listen, and answer from now on."""
+        """Listen, and answer from now on; operations once it is opened."""
+        self.service.is_open = self._is_opened
         import uvicorn  # only a server needs it
 
         class Quiet(uvicorn.Server):
@@ -67,8 +91,10 @@ class Server:
             def capture_signals(self) -> Iterator[None]:
                 yield
 
-        self._socket = bound_socket(self.settings.bind)
-        self.service.hints.start()
+        if self._socket is None:
+            self.bind()
+        assert self._socket is not None  # noqa: S101 - `bind` has set it
+        self.service.pulse.start()
         config = uvicorn.Config(
             self._app,
             http="httptools",
@@ -92,10 +118,21 @@ class Server:
         if self._serving.done():
             await self._serving  # raises what kept it from starting
 
-    async def drain(self) -> None:
-        """Answer what waits, take nothing that waits any more, let the rest finish."""
+    def renew_certificate(self) -> None:
+        """Use the files of the certificate as they are now, for new connections."""
+        check_certificate(self.settings)
+        if self._uvicorn is not None and self._uvicorn.config.ssl is not None:
+            self._uvicorn.config.ssl.load_cert_chain(self.settings.tls_cert, self.settings.tls_key)
+
+    async def drain(self, *, delay_ms: int | None = None) -> None:
+        """Say "not ready", wait until callers have noticed, answer what waits, let the rest finish.
+
+        `delay_ms`: instead of the setting `drain_delay`.
+        """
+        self.service.is_leaving = True
+        delay_ms = self.settings.drain_delay_ms if delay_ms is None else delay_ms
+        await asyncio.sleep(delay_ms / 1000)
         self.service.stopping.set()
-        await asyncio.sleep(self.settings.drain_delay_ms / 1000)
         with suppress(TimeoutError):
             async with asyncio.timeout(self.settings.drain_timeout_ms / 1000):
                 await self.service.idle()
@@ -104,6 +141,7 @@ class Server:
         """Close the sockets; what is still in flight is cut off."""
         self.service.stopping.set()
         self.service.hints.stop()
+        self.service.pulse.stop()
         if self._uvicorn is not None and self._serving is not None:
             self._uvicorn.should_exit = True
             self._uvicorn.force_exit = True
@@ -111,7 +149,7 @@ class Server:
             self._serving = None
         if self._socket is not None:
             self._socket.close()
-        unlink_socket(self.settings.bind)
+            unlink_socket(self.settings.bind)
 
     async def ended(self) -> None:
         """Return when it listens no more."""
@@ -119,6 +157,8 @@ class Server:
             await asyncio.shield(self._serving)
 
     async def __aenter__(self) -> Server:
+        self.bind()
+        self.open()
         await self.start()
         return self
 
@@ -131,23 +171,46 @@ def bound_socket(bind: str) -> socket.socket:
     try:
         if bind.startswith("fd:"):
             return socket.socket(fileno=int(bind.removeprefix("fd:")))
-        if bind.startswith("unix:"):
-            unlink_socket(bind)
-            listener = socket.socket(socket.AF_UNIX)
-            listener.bind(bind.removeprefix("unix:"))
-            return listener
-        host, _, port = bind.rpartition(":")
+        return _bound(bind)
+    except (OSError, ValueError, OverflowError) as error:
+        is_taken = isinstance(error, OSError) and error.errno == errno.EADDRINUSE
+        what = "another program listens on" if is_taken else "cannot listen on"
+        raise InvalidInput(
+            f"bind: {what} {bind!s:.200} ({error}); name another place as host:port, unix:/path "
+            "or fd:3",
+            field="bind",
+        ) from None
+
+
+def _bound(bind: str) -> socket.socket:
+    place: Any = bind.removeprefix("unix:")
+    if place != bind:
+        with socket.socket(socket.AF_UNIX) as probe:
+            if probe.connect_ex(place) == 0:
+                raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE))
+        unlink_socket(bind)
+        listener = socket.socket(socket.AF_UNIX)
+    else:
+        host, port = _host_and_port(bind)
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        place = (host.strip("[]") or "127.0.0.1", int(port))
         # Named as TCP: only then asyncio sends small answers at once, without Nagle's 40 ms.
         listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind((host.strip("[]") or "127.0.0.1", int(port)))
-    except (OSError, ValueError, OverflowError) as error:
-        raise InvalidInput(
-            f"bind: cannot listen on {bind!s:.200} ({error}); host:port, unix:/path or fd:N",
-            field="bind",
-        ) from None
+    try:
+        listener.bind(place)
+    except BaseException:
+        listener.close()
+        raise
     return listener
+
+
+def _host_and_port(bind: str) -> tuple[str, str]:
+    """A host without a port is meant with the usual one."""
+    host, colon, port = bind.rpartition(":")
+    if not colon or (bind.startswith("[") and bind.endswith("]")):
+        return bind, _PORT
+    return host, port
 
 
 def unlink_socket(bind: str) -> None:

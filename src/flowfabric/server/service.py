@@ -9,11 +9,18 @@ from typing import TYPE_CHECKING, Final
 
 from flowfabric import limits
 from flowfabric.api.backend import EngineBackend
-from flowfabric.errors import Draining, FlowFabricError, TooManyStreams, TooManyWaits
+from flowfabric.errors import (
+    Draining,
+    FlowFabricError,
+    StoreUnavailable,
+    TooManyStreams,
+    TooManyWaits,
+)
 from flowfabric.ids import new_name
 from flowfabric.server.access.border import Border
 from flowfabric.server.hints import HintLog
 from flowfabric.server.patience import Endings, Patience
+from flowfabric.server.pulse import Pulse
 from flowfabric.server.routes.route import Size
 from flowfabric.server.settings import ServerSettings
 
@@ -22,6 +29,7 @@ if TYPE_CHECKING:
 
 _LATER_MS: Final = 1_000
 _STORE_S: Final = 1.0  # for the store to answer a probe
+_LAG_S: Final = 5.0  # a loop that lags more answers nobody in time
 _HOMES_MAX: Final = 1_000
 _SIGNAL_BODY: Final = 163_840  # a payload of a signal in Base64, and the words around it
 
@@ -38,9 +46,12 @@ class Service:
         self.waits = 0  # requests that wait for something to happen
         self.streams = 0  # answers that go on and on
         self.in_flight = 0  # requests that are being answered
+        self.is_open = True  # the store is there: operations are answered
+        self.is_leaving = False  # the server stops soon: no new caller should come
         self.stopping = asyncio.Event()  # the server drains: what waits ends
         self.patience = Patience(self.stopping)
         self.endings = Endings(engine)
+        self.pulse = Pulse()
         self._idle = asyncio.Event()
         self._homes: dict[str, EngineBackend] = {}
 
@@ -68,13 +79,25 @@ class Service:
 
     async def readiness(self) -> dict[str, bool]:
         """What it needs to answer for the store, and whether it has it."""
+        return {
+            "store": self.is_open and await self._answers(),
+            "loop": self.pulse.lag_s() < _LAG_S,
+            "serving": not (self.is_leaving or self.stopping.is_set()),
+        }
+
+    async def _answers(self) -> bool:
+        """Whether the store answers, soon."""
         try:
             async with asyncio.timeout(_STORE_S):
                 await self.engine.ping()
-            store = True
         except (TimeoutError, FlowFabricError):
-            store = False
-        return {"store": store, "serving": not self.stopping.is_set()}
+            return False
+        return True
+
+    def require_open(self) -> None:
+        """Refuse while the store is waited for."""
+        if not self.is_open:
+            raise StoreUnavailable("the server waits for its store", retry_after_ms=_LATER_MS)
 
     def at_home_in(self, namespace: str | None) -> EngineBackend:
         """The engine for a caller of a namespace."""

@@ -1,13 +1,61 @@
-"""The settings of a server."""
+"""The settings of a server.
+
+Each is declared once: its default, its bounds and its line on the configuration page. The flags of
+`ff serve`, the variables FLOWFABRIC_SERVER_… and the keys of `flowfabric.toml` follow from that.
+"""
 
 from __future__ import annotations
 
-from flowfabric import limits
+from enum import StrEnum
+from typing import Annotated, Any, Final, get_type_hints
+
 from flowfabric.errors import InvalidInput
 from flowfabric.model.checks import check_flag, check_integer, check_list, check_text
-from flowfabric.model.record import Record
+from flowfabric.model.record import Record, defaults_of
 
-_HOST_BYTES = 300
+_TEXT_BYTES: Final = 1_024
+LOG_FORMATS: Final = ("auto", "text", "json")
+LOG_LEVELS: Final = ("debug", "info", "warning", "error")
+
+
+class Form(StrEnum):
+    """How a setting is written."""
+
+    TEXT = "text"
+    WORDS = "a list"
+    FLAG = "true or false"
+    COUNT = "a number"
+    DURATION = "a duration"  # kept in the milliseconds or seconds that the field's name ends in
+
+
+class About(Record, frozen=True):
+    """What is known of a setting besides its default."""
+
+    text: str
+    form: Form
+    least: int = 0
+    most: int = 0
+    words: tuple[str, ...] = ()  # of a text: the only ones
+
+
+def _text(text: str, words: tuple[str, ...] = ()) -> About:
+    return About(text, Form.TEXT, words=words)
+
+
+def _words(text: str) -> About:
+    return About(text, Form.WORDS)
+
+
+def _flag(text: str) -> About:
+    return About(text, Form.FLAG)
+
+
+def _count(text: str, least: int, most: int) -> About:
+    return About(text, Form.COUNT, least, most)
+
+
+def _duration(text: str, least: int, most: int) -> About:
+    return About(text, Form.DURATION, least, most)
 
 
 class ServerSettings(Record, frozen=True, kw_only=True):
@@ -17,56 +65,112 @@ class ServerSettings(Record, frozen=True, kw_only=True):
     '127.0.0.1:9090'
     """
 
-    bind: str = "127.0.0.1:9090"  # host:port, unix:/path or fd:N
-    public_url: str | None = None  # how callers reach it: for links; None: by `bind`
-    behind_proxy: bool = False  # a proxy speaks TLS for it
-    tls_cert: str | None = None  # a file
-    tls_key: str | None = None  # a file
-    allowed_hosts: tuple[str, ...] = ()  # besides loopback and that of `public_url`
-    trusted_proxies: tuple[str, ...] = ()  # addresses whose X-Forwarded-For counts
-    wait_max_ms: int = 25_000  # the longest wait of one request
-    stream_max_age_ms: int = 600_000  # when an event stream is told to reconnect
-    keepalive_s: int = 75  # how long an idle connection is kept
-    waits_max: int = 10_000  # requests that wait at once
-    streams_max: int = 2_000  # event streams at once
-    commands_in_flight: int = 200  # requests that write at once
-    body_max: int = 65_536  # bytes of a body that carries no payload
-    payload_body_max: int = 1_638_400  # bytes of a body with one payload: 1 MiB of it in Base64
-    batch_body_max: int = 16_777_216  # bytes of a body with many items
-    rate_token: int = 5_000  # requests a second of one token; twice as many at once
-    rate_address: int = 20  # requests a second without a token, by address
-    rate_login: int = 20  # failures a minute of one address to show a valid token
-    drain_delay_ms: int = 2_000  # between "not ready" and the end of waits
-    drain_timeout_ms: int = 25_000  # for requests in flight
-    metrics_auth: bool = False  # /metrics needs a token on loopback, too
+    bind: Annotated[str, _text("where it listens: `host:port`, `unix:/path` or `fd:3`")] = (
+        "127.0.0.1:9090"
+    )
+    public_url: Annotated[
+        str | None, _text("how callers reach it, for links; without one as `bind` says")
+    ] = None
+    behind_proxy: Annotated[
+        bool, _flag("a proxy in front of it speaks TLS: it may listen beyond this machine without")
+    ] = False
+    tls_cert: Annotated[str | None, _text("a file with the certificate and its chain")] = None
+    tls_key: Annotated[str | None, _text("a file with its key")] = None
+    allowed_hosts: Annotated[
+        tuple[str, ...],
+        _words("names it answers to, besides this machine's and that of `public_url`; `*`: any"),
+    ] = ()
+    trusted_proxies: Annotated[
+        tuple[str, ...], _words("addresses whose `X-Forwarded-For` and `-Proto` count")
+    ] = ()
+    wait_max_ms: Annotated[int, _duration("the longest wait of one request", 0, 3_600_000)] = 25_000
+    stream_max_age_ms: Annotated[
+        int, _duration("when an event stream is told to reconnect", 1_000, 86_400_000)
+    ] = 600_000
+    keepalive_s: Annotated[int, _duration("how long an idle connection is kept", 1, 3_600)] = 75
+    waits_max: Annotated[int, _count("requests that wait at once", 1, 1_000_000)] = 10_000
+    streams_max: Annotated[int, _count("event streams at once", 1, 1_000_000)] = 2_000
+    commands_in_flight: Annotated[int, _count("requests that write at once", 1, 100_000)] = 200
+    body_max: Annotated[int, _count("bytes of a body that carries no payload", 1_024, 1 << 30)] = (
+        65_536
+    )
+    payload_body_max: Annotated[
+        int, _count("bytes of a body with one payload: 1 MiB of it in Base64", 1_024, 1 << 30)
+    ] = 1_638_400
+    batch_body_max: Annotated[int, _count("bytes of a body with many items", 1_024, 1 << 30)] = (
+        16_777_216
+    )
+    rate_token: Annotated[
+        int, _count("requests a second of one token; twice as many at once", 1, 10_000_000)
+    ] = 5_000
+    rate_address: Annotated[
+        int, _count("requests a second without a token, by address", 1, 10_000_000)
+    ] = 20
+    rate_login: Annotated[
+        int, _count("failures a minute of one address to show a valid token", 1, 10_000_000)
+    ] = 20
+    drain_delay_ms: Annotated[
+        int, _duration("on SIGTERM: between “not ready” and the end of waits", 0, 600_000)
+    ] = 2_000
+    drain_timeout_ms: Annotated[
+        int, _duration("on SIGTERM: for requests in flight", 0, 3_600_000)
+    ] = 25_000
+    store_wait_ms: Annotated[
+        int, _duration("at the start: how long a store that is down is waited for", 0, 3_600_000)
+    ] = 60_000
+    metrics: Annotated[bool, _flag("serve `/metrics`")] = True
+    metrics_auth: Annotated[bool, _flag("`/metrics` needs a token on loopback, too")] = False
+    log_format: Annotated[
+        str,
+        _text("`text` for people, `json` for machines; `auto`: text on a terminal", LOG_FORMATS),
+    ] = "auto"
+    log_level: Annotated[str, _text("from which level on it logs", LOG_LEVELS)] = "info"
 
     def __post_init__(self) -> None:
-        check_text(self.bind, field="bind", max_bytes=_HOST_BYTES)
-        if self.public_url is not None:
-            check_text(self.public_url, field="public_url", max_bytes=limits.NAME_BYTES)
-            if not self.public_url.startswith(("http://", "https://")):
-                raise InvalidInput("public_url: expected https://host…", field="public_url")
-        for field in ("behind_proxy", "metrics_auth"):
-            check_flag(getattr(self, field), field=field)
+        for setting in SETTINGS.values():
+            setting.check(getattr(self, setting.field))
+        if self.public_url is not None and not self.public_url.startswith(("http://", "https://")):
+            raise InvalidInput("public_url: expected https://host…", field="public_url")
         if (self.tls_cert is None) != (self.tls_key is None):
             raise InvalidInput("tls_key: give tls_cert and tls_key, or none", field="tls_key")
-        for field in ("allowed_hosts", "trusted_proxies"):
-            for each in check_list(getattr(self, field), field=field):
-                check_text(each, field=field, max_bytes=_HOST_BYTES)
-        for field, least, most in (
-            ("wait_max_ms", 0, 3_600_000),
-            ("stream_max_age_ms", 1_000, 86_400_000),
-            ("keepalive_s", 1, 3_600),
-            ("waits_max", 1, 1_000_000),
-            ("streams_max", 1, 1_000_000),
-            ("commands_in_flight", 1, 100_000),
-            ("body_max", 1_024, 1 << 30),
-            ("payload_body_max", 1_024, 1 << 30),
-            ("batch_body_max", 1_024, 1 << 30),
-            ("rate_token", 1, 10_000_000),
-            ("rate_address", 1, 10_000_000),
-            ("rate_login", 1, 10_000_000),
-            ("drain_delay_ms", 0, 600_000),
-            ("drain_timeout_ms", 0, 3_600_000),
-        ):
-            check_integer(getattr(self, field), field=field, least=least, most=most)
+
+
+class Setting(Record, frozen=True):
+    """A setting: its word outside, its field here, and what is known of it."""
+
+    key: str
+    field: str
+    about: About
+    default: Any
+
+    def check(self, value: object) -> None:
+        """Refuse a value out of bounds; the error names the field."""
+        about, field = self.about, self.field
+        if value is None and self.default is None:
+            return
+        match about.form:
+            case Form.FLAG:
+                check_flag(value, field=field)
+            case Form.COUNT | Form.DURATION:
+                check_integer(value, field=field, least=about.least, most=about.most)
+            case Form.WORDS:
+                for each in check_list(value, field=field):
+                    check_text(each, field=field, max_bytes=_TEXT_BYTES)
+            case Form.TEXT:
+                check_text(value, field=field, max_bytes=_TEXT_BYTES)
+                if about.words and value not in about.words:
+                    raise InvalidInput(f"{field}: one of {', '.join(about.words)}", field=field)
+
+
+def _settings() -> dict[str, Setting]:
+    hints = get_type_hints(ServerSettings, include_extras=True)
+    defaults = defaults_of(ServerSettings)
+    found = {}
+    for field in ServerSettings.__struct_fields__:
+        (about,) = hints[field].__metadata__
+        key = field.removesuffix("_ms").removesuffix("_s")
+        found[key] = Setting(key, field, about, defaults[field])
+    return found
+
+
+SETTINGS: Final = _settings()

@@ -18,6 +18,7 @@ class Command:
 
 COMMANDS: Final = (
     Command("worker", "run a worker until Ctrl-C or SIGTERM", has_many_tenants=True),
+    Command("serve", "serve the operations over HTTP until Ctrl-C or SIGTERM"),
     Command("submit", "create an execution"),
     Command("ps", "list executions, newest first"),
     Command("show", "everything about one execution"),

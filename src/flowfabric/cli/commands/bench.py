@@ -51,6 +51,7 @@ def _scenario(word: str) -> str:
 def bench(call: Call) -> Exit:
     """Measure once, print the figures."""
     arguments = call.arguments
+    call.require_store("ff bench")
     try:
         run = import_module("flowfabric.bench.main").run
     except ModuleNotFoundError as error:

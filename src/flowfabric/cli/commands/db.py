@@ -46,6 +46,7 @@ def add_arguments(parser: FfParser) -> None:
 async def db(call: Call) -> Exit:
     """Migrate, check or print the schema."""
     arguments = call.arguments
+    call.require_store("ff db")
     if arguments.receipts and arguments.action != "sql":
         raise usage("--receipts is for ff db sql")
     if arguments.dialect is not None and not arguments.receipts:

@@ -69,6 +69,7 @@ OWN_ROUTES: Final = (
         size=Size.BATCH,
         repeat=Repeat.FENCE,
         tag="workers",
+        is_hot=True,
     ),
     Route(
         method="POST",
@@ -79,8 +80,23 @@ OWN_ROUTES: Final = (
         tag="workers",
         body=HintsAsked,
         reply=HintsHeard,
+        is_hot=True,
     ),
     Route(method="GET", path="/v1", title="The server", handler=about, tag="server"),
-    Route(method="GET", path="/livez", title="Is it alive", handler=alive, tag="server"),
-    Route(method="GET", path="/readyz", title="Is it ready", handler=ready, tag="server"),
+    Route(
+        method="GET",
+        path="/livez",
+        title="Is it alive",
+        handler=alive,
+        tag="server",
+        is_health=True,
+    ),
+    Route(
+        method="GET",
+        path="/readyz",
+        title="Is it ready",
+        handler=ready,
+        tag="server",
+        is_health=True,
+    ),
 )

@@ -85,6 +85,7 @@ class Route(Record, frozen=True, kw_only=True):
     body: Any = None  # the class of the body, where it is not that of the operation
     reply: Any = None  # the same of the answer
     is_hot: bool = False
+    is_health: bool = False  # answered without the store, also while it is waited for
 
     @property
     def parameters(self) -> tuple[str, ...]:

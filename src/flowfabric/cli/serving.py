@@ -1,0 +1,140 @@
+"""A server that a command runs: from the first look at its store to the last answer."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Final
+
+from flowfabric.api.backend import EngineBackend
+from flowfabric.cli.call import Call
+from flowfabric.cli.exits import CommandFailed, Exit
+from flowfabric.cli.show.terminal import Terminal, mask
+from flowfabric.cli.stopping import Stops, first_of
+from flowfabric.clock import monotonic
+from flowfabric.config import EngineConfig
+from flowfabric.errors import FlowFabricError, InvalidInput, SchemaMismatch
+from flowfabric.model.record import replace
+from flowfabric.server.serve import Server
+from flowfabric.server.settings import ServerSettings
+from flowfabric.trouble import is_passing
+
+_LOGGER = logging.getLogger("flowfabric.server")
+_PAUSE_S: Final = 0.5  # between two looks at a store that is down
+
+
+def logs_as_json(settings: ServerSettings, terminal: Terminal) -> bool:
+    """Whether lines are for machines: unless a person reads them on a terminal."""
+    if settings.log_format == "auto":
+        return not terminal.err.isatty()
+    return settings.log_format == "json"
+
+
+def server_for(call: Call, settings: ServerSettings) -> Server:
+    """A server in front of an engine of its own, which does the background work too."""
+    from flowfabric.assemble import open_engine
+
+    named = call.arguments.namespace
+    config = EngineConfig(actor=call.arguments.actor)
+    config = config if named is None else replace(config, namespace=named)
+    return Server(open_engine(call.url, config=config), settings)
+
+
+class Serving:
+    """One run of a server."""
+
+    def __init__(self, call: Call, server: Server, *, migrate: bool) -> None:
+        self._call = call
+        self._server = server
+        self._migrate = migrate
+        self.serves = asyncio.Event()
+
+    @property
+    def engine(self) -> EngineBackend:
+        """The engine behind the server."""
+        return self._server.service.engine
+
+    async def run(self, stops: Stops) -> None:
+        """Listen, wait for the store, serve, and drain when a stop is asked for."""
+        try:
+            self._server.bind()
+            await self._server.start()
+        except ModuleNotFoundError as error:
+            raise _not_installed(error) from None
+        try:
+            await first_of(self._open(), stops.asked.wait())
+            if not stops.asked.is_set():
+                self._announce()
+                self.serves.set()
+                await first_of(self._server.ended(), stops.asked.wait())
+                await first_of(self._drain(stops), stops.at_once.wait())
+        finally:
+            await self._server.stop()
+            await self.engine.close()
+            _LOGGER.info("the server has stopped")
+
+    def hung_up(self) -> None:
+        """SIGHUP: the certificate may be a new one."""
+        try:
+            self._server.renew_certificate()
+        except InvalidInput as error:
+            _LOGGER.error("the certificate in use stays: %s", error.detail)
+        else:
+            _LOGGER.info("the certificate was read again")
+
+    async def _drain(self, stops: Stops) -> None:
+        _LOGGER.info("the server stops: it answers what is in flight")
+        # Whoever presses Ctrl-C waits for it; a process manager has told its balancer.
+        await self._server.drain(delay_ms=0 if stops.by_hand else None)
+
+    async def _open(self) -> None:
+        """Wait for the store; then answer."""
+        until = monotonic() + self._server.settings.store_wait_ms / 1000
+        is_waiting = False
+        while True:
+            try:
+                await self.engine.start(migrate=self._migrate)
+                break
+            except SchemaMismatch as error:
+                raise _not_migrated(error, self._call.url) from None
+            except (FlowFabricError, OSError) as error:
+                if not is_passing(error) or monotonic() >= until:
+                    raise
+                if not is_waiting:
+                    _LOGGER.warning("the store is waited for: %s", mask(str(error)))
+                is_waiting = True
+            await asyncio.sleep(_PAUSE_S)
+        self._server.open()
+
+    def _announce(self) -> None:
+        """Where it is, and what may be asked of it."""
+        terminal, address = self._call.terminal, self._server.address
+        if terminal.as_json:
+            terminal.document({"address": address, "url": mask(self._call.url)})
+        else:
+            terminal.line(f"FlowFabric serves {mask(self._call.url)}")
+            terminal.line(f"  at      {address}")
+            terminal.line(
+                "  tokens  none exists: everything is allowed to programs of this machine, and "
+                "nothing to others"
+            )
+        terminal.out.flush()
+
+
+def _not_installed(error: ModuleNotFoundError) -> CommandFailed:
+    return CommandFailed(
+        f"a server needs {error.name}, which is not installed here",
+        advice="pip install 'flowfabric[server]'",
+        exit_code=Exit.FAILED,
+        code="not_installed",
+    )
+
+
+def _not_migrated(error: SchemaMismatch, url: str) -> CommandFailed:
+    return CommandFailed(
+        error.detail,
+        advice=f"run ff db migrate --url {mask(url)}, or ff serve --migrate",
+        exit_code=Exit.REFUSED,
+        code=error.code,
+        fields=error.fields,
+    )
