@@ -10,6 +10,7 @@ from typing import Final
 from flowfabric.clock import monotonic
 from flowfabric.errors import FlowFabricError, UriTooLong
 from flowfabric.ids import new_secret_id
+from flowfabric.server.access.guard import refuse_in_address
 from flowfabric.server.exchange import Answer, Call, Gone, Receive, Scope, Send, Streamed
 from flowfabric.server.hosts import Hosts
 from flowfabric.server.lines import told
@@ -56,11 +57,13 @@ class Application:
             self._hosts.check(call)
             raw_path = call.scope.get("raw_path") or call.scope["path"].encode()
             check_length(raw_path, call.scope.get("query_string", b""))
+            refuse_in_address(call)
             call.route, call.params = self.table.find(call.method, raw_path.partition(b"?")[0])
             if not call.route.is_health:
                 self.service.require_open()
                 call.caller = await self.service.guard.caller_of(call)
-                call.caller.require(call.route.scope)
+                self.service.rates.count(call.caller, call.address)
+                call.route.check(call.caller)
             return await call.route.handler(self.service, call)
         except Gone:
             raise

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from flowfabric import limits
 from flowfabric.api.backend import EngineBackend
@@ -18,14 +18,13 @@ from flowfabric.errors import (
 )
 from flowfabric.ids import new_name
 from flowfabric.server.access.border import Border
+from flowfabric.server.access.guard import Guard, TokenGuard
+from flowfabric.server.access.rates import Rates
 from flowfabric.server.hints import HintLog
 from flowfabric.server.patience import Endings, Patience
 from flowfabric.server.pulse import Pulse
 from flowfabric.server.routes.route import Size
 from flowfabric.server.settings import ServerSettings
-
-if TYPE_CHECKING:
-    from flowfabric.server.access.guard import Guard
 
 _LATER_MS: Final = 1_000
 _STORE_S: Final = 1.0  # for the store to answer a probe
@@ -37,10 +36,13 @@ _SIGNAL_BODY: Final = 163_840  # a payload of a signal in Base64, and the words 
 class Service:
     """One server as its handlers see it."""
 
-    def __init__(self, engine: EngineBackend, settings: ServerSettings, guard: Guard) -> None:
+    def __init__(
+        self, engine: EngineBackend, settings: ServerSettings, guard: Guard | None = None
+    ) -> None:
         self.engine = engine
         self.settings = settings
-        self.guard = guard
+        self.rates = Rates(settings)
+        self.guard: Guard = guard or TokenGuard(engine, self.rates)
         self.border = Border(engine)
         self.hints = HintLog(engine, new_name("server"))
         self.waits = 0  # requests that wait for something to happen

@@ -12,6 +12,7 @@ from flowfabric.server.routes.outcomes import OUTCOME_ROUTES
 from flowfabric.server.routes.own import OWN_ROUTES
 from flowfabric.server.routes.route import Route
 from flowfabric.server.routes.schedules import ADMIN_ROUTES, SCHEDULE_ROUTES
+from flowfabric.server.routes.tokens import TOKEN_ROUTES
 from flowfabric.server.routes.waits import WAIT_ROUTES
 
 ROUTES: Final[tuple[Route, ...]] = (
@@ -23,5 +24,6 @@ ROUTES: Final[tuple[Route, ...]] = (
     *LIMIT_ROUTES,
     *SCHEDULE_ROUTES,
     *ADMIN_ROUTES,
+    *TOKEN_ROUTES,
     *OWN_ROUTES,
 )

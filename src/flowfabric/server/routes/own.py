@@ -8,6 +8,7 @@ from flowfabric.api import wire
 from flowfabric.api.hints import HintsAsked, HintsHeard
 from flowfabric.errors import StoreUnavailable
 from flowfabric.model.record import from_msgpack, to_msgpack
+from flowfabric.server.access.caller import Caller
 from flowfabric.server.commands import commands, while_there
 from flowfabric.server.exchange import Answer, Call
 from flowfabric.server.plain import to_body
@@ -43,9 +44,17 @@ async def about(service: Service, call: Call) -> Answer:
                 "version": capabilities.version,
                 "features": sorted(name for name, has in capabilities.supports.items() if has),
                 "limits": service.limits(),
+                "namespace": _home_of(service, call.caller),
             }
         )
     )
+
+
+def _home_of(service: Service, caller: Caller) -> str | None:
+    """The namespace of this caller's calls that name none, where there is one."""
+    if caller.namespaces is None:
+        return service.engine.home_namespace
+    return next(iter(caller.namespaces)) if len(caller.namespaces) == 1 else None
 
 
 async def alive(service: Service, call: Call) -> Answer:
@@ -68,6 +77,7 @@ OWN_ROUTES: Final = (
         handler=commands,
         size=Size.BATCH,
         repeat=Repeat.FENCE,
+        is_for_known=True,
         tag="workers",
         is_hot=True,
     ),
@@ -76,6 +86,7 @@ OWN_ROUTES: Final = (
         path="/v1/hints",
         title="Wait for a hint",
         handler=hints,
+        is_for_known=True,
         size=Size.SMALL,
         tag="workers",
         body=HintsAsked,
