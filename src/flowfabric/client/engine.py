@@ -64,7 +64,7 @@ class RemoteEngine(EngineBackend):
         self._transport = transport or AiohttpTransport(self._url, ca=ca)
         self._headers = {
             "content-type": wire.CONTENT_TYPE,
-            "accept": wire.CONTENT_TYPE,
+            "accept": f"{wire.CONTENT_TYPE}, application/json",
             "x-flowfabric-namespace": namespace,
         }
         if token is not None:
