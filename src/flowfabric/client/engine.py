@@ -65,7 +65,7 @@ class RemoteEngine(EngineBackend):
         self._transport = transport or AiohttpTransport(self._url, ca=ca)
         self._headers = {
             "content-type": wire.CONTENT_TYPE,
-            "accept": wire.CONTENT_TYPE,
+            "accept": f"{wire.CONTENT_TYPE}, application/json",
         }
         if namespace is not None:  # else it is that of the token
             self._headers["x-flowfabric-namespace"] = namespace

@@ -20,10 +20,11 @@ from flowfabric.ids import new_name
 from flowfabric.server.access.border import Border
 from flowfabric.server.access.guard import Guard, TokenGuard
 from flowfabric.server.access.rates import Rates
+from flowfabric.server.exchange import Call
 from flowfabric.server.hints import HintLog
 from flowfabric.server.patience import Endings, Patience
 from flowfabric.server.pulse import Pulse
-from flowfabric.server.routes.route import Size
+from flowfabric.server.routes.route import Route, Size
 from flowfabric.server.settings import ServerSettings
 
 _LATER_MS: Final = 1_000
@@ -100,6 +101,14 @@ class Service:
         """Refuse while the store is waited for."""
         if not self.is_open:
             raise StoreUnavailable("the server waits for its store", retry_after_ms=_LATER_MS)
+
+    async def admit(self, call: Call, route: Route) -> None:
+        """Tell who calls, and refuse whoever may not, or asks too often."""
+        if not route.is_open:
+            call.caller = await self.guard.caller_of(call)
+        if call.caller.is_known or await self.guard.has_tokens():
+            self.rates.count(call.caller, call.address)
+        route.check(call.caller)
 
     def at_home_in(self, namespace: str | None) -> EngineBackend:
         """The engine for a caller of a namespace."""

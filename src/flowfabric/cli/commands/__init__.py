@@ -59,6 +59,7 @@ COMMANDS: Final = (
     Command("bench", "measure this machine"),
     Command("completion", "print a script for your shell"),
     Command("doctor", "check store, schema, indexes, values and stuck rows"),
+    Command("openapi", "the HTTP API of a server, for programs"),
     Command("version", "versions of this program and its parts"),
     Command("flow", "flows: executions that depend on each other"),
     Command("budget", "what may be spent, and what was"),

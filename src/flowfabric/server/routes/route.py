@@ -56,8 +56,9 @@ class Route(Record, frozen=True, kw_only=True):
     """A method and a path, and all that is known of them.
 
     `operation`: the one it asks for, from which scope, fields and errors follow. `asks`: others
-    that its handler asks for. `fixed`: fields that the route decides. `hidden`: fields of the
-    operation that have no place in HTTP. `statuses`: by the class of the reply; 200 unless named.
+    that its handler asks for. `fixed`: fields that the route decides. `defaults`: values of fields
+    that are not given, where the operation has others. `hidden`: fields of the operation that have
+    no place in HTTP. `statuses`: by the class of the reply; 200 unless named.
     """
 
     method: str
@@ -78,17 +79,24 @@ class Route(Record, frozen=True, kw_only=True):
     errors: Errors = ()
     tag: str = "executions"
     fixed: Mapping[str, Any] = {}
+    defaults: Mapping[str, Any] = {}
     hidden: tuple[str, ...] = ()
     revision: str | None = None  # the field of the reply that is its ETag
     if_match: str | None = None  # the field of the request that the header If-Match gives
     is_match_needed: bool = False
     absent: str | None = None  # what is not found where the reply is nothing
     media: str = "application/json"
+    other_media: tuple[str, ...] = ()  # that it is also answered as, if asked for
     streams: bool = False  # it is also answered as a stream of events
     body: Any = None  # the class of the body, where it is not that of the operation
     reply: Any = None  # the same of the answer
+    more: Mapping[str, Any] = {}  # what an answer may have beside the reply, if asked for
+    other_statuses: tuple[int, ...] = ()  # that the same reply may be answered with
+    has_etag: bool = False  # of its content, where it has no revision
+    takes_key: bool = False  # the header Idempotency-Key, for no field of the operation
     is_hot: bool = False
     is_health: bool = False  # answered without the store, also while it is waited for
+    is_open: bool = False  # to anybody: the request proves nothing, or proves it in its body
 
     @property
     def parameters(self) -> tuple[str, ...]:
