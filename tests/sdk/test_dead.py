@@ -45,10 +45,10 @@ def test_dead_letters_are_counted_retried_and_dismissed() -> None:
             assert (gone.done, gone.refused) == (1, {"execution_not_eligible": 1})
             assert (await ff.dead.dismiss(category=latest.category)).done == 2
             assert await ff.dead.count() == ()
-            gone = await ff.dead.list(dismissed=True)
-            assert len(gone) == 3
+            letters = await ff.dead.list(dismissed=True)
+            assert len(letters) == 3
             assert (await ff.dead.restore(category=latest.category, limit=1)).done == 1
-            assert (await ff.dead.restore([runs[3].id], reason="ours")).done == 1
+            assert (await ff.dead.restore([runs[0].id], reason="ours")).done == 1
             assert len(await ff.dead.list(dismissed=True)) == 1
             assert (await ff.dead.restore(kind=crawl)).refused == {}
             assert sum(each.number for each in await ff.dead.count()) == 3

@@ -231,7 +231,8 @@ async def test_what_follows_an_end_has_the_mailboxes_of_its_task(lab: Lab) -> No
     hook = NewHook(execution_kind="over", mailboxes=BOXES)
     claimed = await lab.started(on_end=hook)
     key = claimed.execution_id
-    undo = NewExecution(execution_kind="refund", mailboxes=BOXES)
+    given: dict[str, Any] = {"input_payload": b"{}", "payload_encoding": "json"}
+    undo = NewExecution(execution_kind="refund", mailboxes=BOXES, **given)
     registered = (entry(0, "undo:refund", None, kind=EntryKind.UNDO),)
     await lab.engine.register_undo(claimed.handle, [undo], registered)
     await lab.engine.fail(claimed.handle, reason="x", failure_class="permanent")
@@ -251,7 +252,7 @@ async def test_what_follows_an_end_has_the_mailboxes_of_its_task(lab: Lab) -> No
         assert (await box_of(lab, each)).unread == 1
         assert type(await refused(send(lab, each, payload=b'{"n":"x"}'))) is InvalidPayload
     wrong = NewHook(execution_kind="over", mailboxes={"": None})
-    async with lab.refuses(InvalidInput, "on_end.mailboxes"):
+    async with lab.refuses(InvalidInput, "on_end: mailboxes"):
         await lab.create(on_end=wrong)
 
 
