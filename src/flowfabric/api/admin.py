@@ -64,12 +64,12 @@ class DoctorReport(Record, frozen=True):
 # --- about the store -----------------------------------------------------------------------------
 
 
-@operation("ping", Kind.READ, Scope.READ)
+@operation("ping", Kind.READ, Scope.READ, also=tuple(Scope))
 class Ping(Request[None], frozen=True, kw_only=True):
     """Answers when the store does."""
 
 
-@operation("server_time_ms", Kind.READ, Scope.READ)
+@operation("server_time_ms", Kind.READ, Scope.READ, also=tuple(Scope))
 class ServerTimeMs(Request[int], frozen=True, kw_only=True):
     """The store's clock."""
 

@@ -7,6 +7,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 from flowfabric import limits
+from flowfabric.api.access import (
+    Authenticate,
+    CreateAccessToken,
+    ListAccessTokens,
+    RevokeAccessToken,
+)
 from flowfabric.api.admin import (
     Doctor,
     DoctorReport,
@@ -283,6 +289,7 @@ from flowfabric.api.words import (
 )
 from flowfabric.api.workers import HeartbeatWorker, ListWorkers, MarkWorkerDead, RegisterWorker
 from flowfabric.errors import FlowFabricError
+from flowfabric.model.access import AccessToken, AccessTokenCreated, AccessTokenRevoked
 from flowfabric.model.ask import AskAnswered, Asked, BudgetAsk, LimitKind
 from flowfabric.model.attempt import Attempt, FailureClass
 from flowfabric.model.budget import (
@@ -3125,6 +3132,57 @@ class Methods(ABC):
         rotation keeps few.
         """
         return await self.call(ListWaitpointHmacKids())
+
+    # --- access ---------------------------------------------------------------------------------
+
+    async def create_access_token(
+        self,
+        *,
+        name: str,
+        scopes: Sequence[str],
+        namespaces: Sequence[str] | None = None,
+        expires_in_ms: int = limits.TOKEN_LIFE_MS_DEFAULT,
+        speaks_for: bool = False,
+        actor: str | None = None,
+    ) -> AccessTokenCreated:
+        """Make a token; its text is in the answer, and nowhere else ever again.
+
+        `namespaces`: those it is for; None is all of them. `speaks_for`: it may approve and signal
+        in the name of others.
+        """
+        return await self.call(
+            CreateAccessToken(
+                name=name,
+                scopes=scopes,
+                namespaces=namespaces,
+                expires_in_ms=expires_in_ms,
+                speaks_for=speaks_for,
+                actor=actor,
+            )
+        )
+
+    async def list_access_tokens(
+        self,
+        *,
+        namespaces: Sequence[str] | None = None,
+        cursor: str | None = None,
+        limit: int = limits.PAGE_DEFAULT,
+    ) -> Page[AccessToken]:
+        """Tokens by id, those that have ended among them.
+
+        `namespaces`: only those that are for some of these, and for no other.
+        """
+        return await self.call(ListAccessTokens(namespaces=namespaces, cursor=cursor, limit=limit))
+
+    async def revoke_access_token(
+        self, *, token_id: str, actor: str | None = None
+    ) -> AccessTokenRevoked:
+        """End a token: servers refuse it at once where hints reach them, else within 30 seconds."""
+        return await self.call(RevokeAccessToken(token_id=token_id, actor=actor))
+
+    async def authenticate(self, *, token: Token) -> AccessToken:
+        """The token of this text, if it is good; its use is noted now and then."""
+        return await self.call(Authenticate(token=token))
 
     # --- events ---------------------------------------------------------------------------------
 

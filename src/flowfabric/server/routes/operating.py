@@ -145,6 +145,7 @@ OPERATING_ROUTES: Final = (
         reply=BulkOperation | BulkCounted,
         statuses={"BulkOperation": 202},
         asks=("start_operation",),
+        takes_key=True,
     ),
     get("/v1/operations", "list_operations", scope=Scope.OPERATE, tag="operations"),
     get(
