@@ -1,5 +1,6 @@
-"""Writes docs/reference/api.md from the signatures and docstrings of the public names, and
-docs/reference/operations.md from the register of operations.
+"""Writes docs/reference/api.md from the signatures and docstrings of the public names,
+docs/reference/operations.md from the register of operations, and docs/reference/http.md from the
+table of routes.
 
 python tools/api_reference.py            write the pages
 python tools/api_reference.py --check    fail when a page is not what the code says
@@ -26,6 +27,8 @@ from flowfabric.api.methods import Methods
 from flowfabric.api.operation import COMMON_ERRORS, OPERATIONS, Operation
 from flowfabric.model.record import Record
 from flowfabric.sdk.decorator import TaskDecorator
+from flowfabric.server.openapi.markdown import markdown
+from flowfabric.server.routes.all import DESCRIPTION
 
 PAGES = Path(__file__).resolve().parents[1] / "docs" / "reference"
 WIDTH = 100
@@ -95,6 +98,14 @@ keeps it current; do not edit it by hand.
   `next_cursor` back as `cursor` for those that follow; without one it was the last page. A `limit`
   of 0 is answered with none.
 * **Errors**: those of the operation itself; see [errors](errors.md). Each may also raise
+"""
+
+HTTP_INTRODUCTION = """\
+# HTTP API
+
+Every path of a server, from its table of routes. `GET /openapi.json` and `ff openapi` give the same
+for programs, `GET /docs` shows it as a page. The [guide](../guides/server.md) tells how to begin.
+`tools/api_reference.py` writes this page and a test keeps it current; do not edit it by hand.
 """
 
 
@@ -364,13 +375,20 @@ def _value(kind: type) -> str:
     return f"### {kind.__name__}\n\n{doc}\n\n{shown or 'No fields.'}\n"
 
 
+def http_page() -> str:
+    """The paths of a server."""
+    return f"{HTTP_INTRODUCTION}\n{markdown(DESCRIPTION.document(''))}"
+
+
 # --- the pages -----------------------------------------------------------------------------------
 
 
 def main(words: list[str]) -> int:
     """Write the pages, or compare them."""
     stale = 0
-    for name, text in (("api.md", page()), ("operations.md", operations_page())):
+    pages = {"api.md": page, "operations.md": operations_page, "http.md": http_page}
+    for name, write in pages.items():
+        text = write()
         path = PAGES / name
         if words != ["--check"]:
             path.write_text(text, encoding="utf-8")

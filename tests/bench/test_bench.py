@@ -137,7 +137,8 @@ def test_single_drains_a_backlog_one_by_one(databases: Databases) -> None:
     assert found.extra["cpu_us_per_cycle"] > 0
 
 
-def test_idle_counts_statements(databases: Databases) -> None:
+def test_idle_counts_statements(databases: Databases, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(idle, "WARM_UP_S", 0.5)
     found = idle.measure(databases, 2)
     assert found.extra["queries_per_s"] > 0
     assert found.extra["with_transaction_brackets_per_s"] >= found.extra["queries_per_s"]

@@ -17,6 +17,7 @@ from flowfabric.errors import FlowFabricError, NotFound, StateError
 from flowfabric.model.state import PublicState
 from tests.chaos.processes import Crew
 from tests.chaos.verdict import check_store
+from tests.property.budget import budget
 from tests.support.inner import inner
 
 T = TypeVar("T")
@@ -25,7 +26,9 @@ BUDGET = "storm"
 CHILDREN = 3
 PAUSE_S = 0.05
 STATEMENT_S = 1.5  # PostgreSQL: what a statement may take
-LEASE = "20s"  # longer than any single fault: nothing that runs may lose it
+STORM_S = budget("FF_STORM_S", 5)
+# Longer than any single fault: nothing that runs may lose it. Faults of a short storm are short.
+LEASE = "20s" if STORM_S > 5 else "10s"
 
 
 def storm_fabric(url: str, finished: Callable[[str], None]) -> Fabric:

@@ -22,7 +22,7 @@ from tests.property.budget import budget
 pytestmark = [pytest.mark.chaos, pytest.mark.slow]
 
 PROCESS = "tests.chaos.feed_process"
-EVENTS = budget("FF_GAP_EVENTS", 3_000)
+EVENTS = budget("FF_GAP_EVENTS", 1_800)
 WRITERS = budget("FF_GAP_WRITERS", 3)
 READERS = budget("FF_GAP_READERS", 2)
 KILLS = budget("FF_CHAOS_KILLS", 6)

@@ -34,7 +34,7 @@ PROCESS = "tests.chaos.flow_process"
 WIDE = 3_000  # edges that leave one execution: three transactions' worth
 SIBLINGS = 60
 FLOWS_AT_ONCE = 200
-KILLS = budget("FF_CHAOS_KILLS", 12)
+KILLS = budget("FF_CHAOS_KILLS", 8)
 
 
 @pytest.fixture(params=("sqlite", "postgres"))

@@ -40,8 +40,8 @@ from tests.support.inner import inner
 
 pytestmark = [pytest.mark.chaos, pytest.mark.slow]
 
-JOURNEYS = budget("FF_JOURNEYS", 40)
-KILLS = budget("FF_JOURNEY_KILLS", 4)
+JOURNEYS = budget("FF_JOURNEYS", 24)
+KILLS = budget("FF_JOURNEY_KILLS", 3)
 OUTAGES = budget("FF_JOURNEY_OUTAGES", 1)  # of PostgreSQL
 AT_ONCE = 200
 HANDS = 3

@@ -35,7 +35,7 @@ from tests.property.budget import budget
 pytestmark = [pytest.mark.chaos, pytest.mark.slow]
 
 SPENDERS = 8
-CALLS = budget("FF_LIMITS_CALLS", 60)  # of each process
+CALLS = budget("FF_LIMITS_CALLS", 40)  # of each process
 KILLS = budget("FF_LIMITS_KILLS", 4)
 SPENDER = "tests.chaos.spender_process"
 PATIENCE_S = processes.PATIENCE_S + CALLS / 5

@@ -26,7 +26,7 @@ from tests.property.budget import budget
 pytestmark = [pytest.mark.chaos, pytest.mark.slow]
 
 T = TypeVar("T")
-CYCLES = budget("FF_CHAOS_POSTGRES_KILLS", 10)
+CYCLES = budget("FF_CHAOS_POSTGRES_KILLS", 5)
 CLIENTS = 6
 ACKNOWLEDGED_PER_LIFE = 40
 

@@ -21,7 +21,7 @@ from tests.property.budget import budget
 
 pytestmark = [pytest.mark.chaos, pytest.mark.slow]
 
-CYCLES = budget("FF_CHAOS_SQLITE_KILLS", 15)
+CYCLES = budget("FF_CHAOS_SQLITE_KILLS", 8)
 WRITERS = 2
 
 

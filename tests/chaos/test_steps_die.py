@@ -32,7 +32,7 @@ from tests.support.inner import inner
 
 pytestmark = [pytest.mark.chaos, pytest.mark.slow]
 
-KILLS = budget("FF_CHAOS_KILLS", 30)
+KILLS = budget("FF_CHAOS_KILLS", 16)
 AT_ONCE = 200  # workflows
 HANDS = 3
 STEPS_OF_A_LIFE = 250

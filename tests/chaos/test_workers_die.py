@@ -26,7 +26,7 @@ from tests.property.budget import budget
 pytestmark = [pytest.mark.chaos, pytest.mark.slow]
 
 EXECUTIONS = 1_000
-KILLS = budget("FF_CHAOS_KILLS", 30)
+KILLS = budget("FF_CHAOS_KILLS", 16)
 HANDS = 4
 
 

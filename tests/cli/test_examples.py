@@ -208,10 +208,17 @@ def test_the_demo_shows_durability_without_a_terminal(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.chaos
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("when", ["worker:", "── 1.", "── 2.", "at: page"])
+@pytest.mark.parametrize(
+    ("when", "how"),
+    [
+        ("worker:", signal.SIGTERM),
+        ("── 1.", signal.SIGINT),
+        ("── 2.", signal.SIGTERM),
+        ("at: page", signal.SIGINT),
+    ],
+)
 def test_the_demo_ends_cleanly_when_interrupted(
-    tmp_path: Path, how: signal.Signals, when: str
+    tmp_path: Path, when: str, how: signal.Signals
 ) -> None:
     path = os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])
     demo = subprocess.Popen(

@@ -19,8 +19,8 @@ from flowfabric import Context, EngineConfig, Fabric, PublicState, StoreUnavaila
 from flowfabric.engine.engine import Engine
 from tests.sdk.workshop import until, within, working
 
-LEASE = "1500ms"
-BLOCK_S = 2.5  # longer than the lease
+LEASE = "1s"
+BLOCK_S = 1.7  # longer than the lease
 
 
 def block(seconds: float = BLOCK_S, *, busy: bool = False) -> None:
@@ -107,7 +107,7 @@ def test_the_log_names_the_task_that_blocks_once_and_says_when_it_is_over(
     blocked, over = messages(caplog)
     assert f"by greedy {execution_id[-8:]} at {__file__}:" in blocked
     assert " in block; leases are renewed all the same" in blocked
-    assert over.startswith("the event loop goes on, it was blocked for 2.")
+    assert over.startswith("the event loop goes on, it was blocked for 1.")
 
 
 @pytest.mark.skipif(sys.version_info < (3, 12), reason="a task does not tell its context")

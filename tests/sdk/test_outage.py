@@ -136,7 +136,7 @@ def test_renewal_survives_an_outage_that_is_shorter_than_the_lease(url: str) -> 
     async def main() -> None:
         async with ff:
             flaky = await make_flaky(ff, "renew_many", StoreUnavailable("down"), times=3)
-            async with working(ff, lease_ttl="6s"):
+            async with working(ff, lease_ttl="4s"):
                 run = await ff.submit(patient)
 
                 async def is_renewed() -> bool:

@@ -25,7 +25,7 @@ from flowfabric.kernel.stream.log_lines import FULL
 from flowfabric.limits import LOG_LINE_BYTES, LOG_LINES_MAX
 from flowfabric.model.log_lines import NewLine
 from flowfabric.sdk.outage import Outage
-from flowfabric.sdk.worker import capture
+from flowfabric.sdk.worker import capture, log_book
 from flowfabric.sdk.worker.handlers import run_sync
 from flowfabric.sdk.worker.held import Held
 from flowfabric.sdk.worker.leases import Leases
@@ -501,6 +501,7 @@ def test_a_lost_reply_neither_loses_nor_doubles_lines(
         return await plain(self, *args, **kwargs)
 
     monkeypatch.setattr(EngineBackend, "append_logs", unsure)
+    monkeypatch.setattr(log_book, "_GATHER_S", 0.1)
 
     @ff.task
     async def talk() -> None:

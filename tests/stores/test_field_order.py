@@ -152,6 +152,10 @@ ORDER = {
     "LogMark": """
         log trimmed_id trimmed_at
     """,
+    "AccessTokenRow": """
+        token_id digest name scopes namespaces speaks_for created_at created_by expires_at
+        last_used_at revoked_at revoked_by
+    """,
     "GroupRow": """
         group_id kinds filter places redeliver_ms last_delivery dropped created_at moved_at
     """,

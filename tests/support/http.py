@@ -9,11 +9,12 @@ from typing import Any
 from urllib.parse import quote
 
 from flowfabric.api.backend import EngineBackend
-from flowfabric.server.access.guard import Guard, OpenGuard
+from flowfabric.server.access.guard import Guard
 from flowfabric.server.app import Application
 from flowfabric.server.routes.all import ROUTES
 from flowfabric.server.service import Service
 from flowfabric.server.settings import ServerSettings
+from tests.support.contract import answer_faults, template_of
 
 NOTHING: Any = object()
 
@@ -35,10 +36,11 @@ class Reply:
 
 
 class Desk:
-    """A server in this process, asked as by a client."""
+    """A server in this process, asked as by a client. Each answer must be in its document."""
 
     def __init__(self, engine: EngineBackend, guard: Guard | None = None, **settings: Any) -> None:
-        self.service = Service(engine, ServerSettings(**settings), guard or OpenGuard())
+        self.service = Service(engine, ServerSettings(**settings), guard)
+        self.service.guard.start()
         self.app = Application(self.service, ROUTES)
 
     async def ask(
@@ -90,7 +92,12 @@ class Desk:
             "client": ("127.0.0.1", 1),
         }
         await self.app(scope, receive, send)
-        return Reply(told["status"], told["headers"], told["body"])
+        reply = Reply(told["status"], told["headers"], told["body"])
+        faults = answer_faults(
+            method, template_of(method, target), reply.status, reply.headers, reply.body
+        )
+        assert not faults, (faults, reply)
+        return reply
 
     async def get(self, path: str, **more: Any) -> Reply:
         return await self.ask("GET", path, **more)

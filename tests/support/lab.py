@@ -41,7 +41,7 @@ def scenario(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
 
     @wraps(test)
     def plain(*args: P.args, **kwargs: P.kwargs) -> None:
-        lab = kwargs["lab"]
+        lab = kwargs["lab"] if "lab" in kwargs else kwargs["quick"]
         assert isinstance(lab, Lab)
         lab.run(test(*args, **kwargs))
 

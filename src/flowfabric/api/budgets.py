@@ -49,7 +49,7 @@ from flowfabric.model.record import Record
 
 
 @operation(
-    "create_budget", Kind.WRITE, Scope.ADMIN, errors=(NotFound, InvalidBudgetScope, LimitConflict)
+    "create_budget", Kind.WRITE, Scope.OPERATE, errors=(NotFound, InvalidBudgetScope, LimitConflict)
 )
 class CreateBudget(
     UnsafeRequest[BudgetCreated | BudgetAlreadySatisfied], frozen=True, kw_only=True
@@ -71,7 +71,7 @@ class CreateBudget(
     reset_interval_ms: int = 0
 
 
-@operation("update_budget", Kind.WRITE, Scope.ADMIN, errors=(NotFound,))
+@operation("update_budget", Kind.WRITE, Scope.OPERATE, errors=(NotFound,))
 class UpdateBudget(UnsafeRequest[BudgetUpdated], frozen=True, kw_only=True):
     """Raise or lower limits and change what they do; what is not named stays."""
 
@@ -84,7 +84,7 @@ class UpdateBudget(UnsafeRequest[BudgetUpdated], frozen=True, kw_only=True):
     reset_interval_ms: int | None = None
 
 
-@operation("reset_budget", Kind.WRITE, Scope.ADMIN, errors=(NotFound,))
+@operation("reset_budget", Kind.WRITE, Scope.OPERATE, errors=(NotFound,))
 class ResetBudget(UnsafeRequest[BudgetReset], frozen=True, kw_only=True):
     """Usage to zero; breach counts are lifetime totals and stay."""
 

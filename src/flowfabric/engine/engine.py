@@ -18,6 +18,7 @@ from flowfabric.config import EngineConfig
 from flowfabric.engine import due_work, roll_up
 from flowfabric.engine.loop_status import BackgroundLoop, LoopStatus, status_of
 from flowfabric.engine.machine import Machine
+from flowfabric.engine.operations import access as access
 from flowfabric.engine.operations import admin as admin
 from flowfabric.engine.operations import asks as asks
 from flowfabric.engine.operations import budgets as budgets

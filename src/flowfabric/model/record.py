@@ -35,6 +35,11 @@ def tag_of(kind: type[Record]) -> str | None:
     return None if tag is None else str(tag)
 
 
+def tag_field_of(kind: type[Record]) -> str | None:
+    """The field that has this word; None without one."""
+    return kind.__struct_config__.tag_field
+
+
 def defaults_of(record: type[Record]) -> dict[str, Any]:
     """The values of fields that need not be given."""
     found: dict[str, Any] = {}

@@ -8,9 +8,19 @@ from collections.abc import Iterable
 from typing import Final
 
 from flowfabric.clock import monotonic
-from flowfabric.errors import FlowFabricError, UriTooLong
+from flowfabric.errors import FlowFabricError, NotAcceptable, UriTooLong
 from flowfabric.ids import new_secret_id
-from flowfabric.server.exchange import Answer, Call, Gone, Receive, Scope, Send, Streamed
+from flowfabric.server.access.guard import refuse_in_address
+from flowfabric.server.exchange import (
+    PROBLEM,
+    Answer,
+    Call,
+    Gone,
+    Receive,
+    Scope,
+    Send,
+    Streamed,
+)
 from flowfabric.server.hosts import Hosts
 from flowfabric.server.lines import told
 from flowfabric.server.problems import answer_of, answer_of_defect
@@ -20,6 +30,7 @@ from flowfabric.server.service import Service
 
 _LOGGER = logging.getLogger("flowfabric.server")
 _REQUEST_ID: Final = re.compile(rb"[A-Za-z0-9._-]{1,64}")
+_PROBLEM: Final = PROBLEM.decode()
 _PATH_MAX: Final = 2_048
 _QUERY_MAX: Final = 8_192
 _GONE: Final = 499  # in the log: the client went away before its answer
@@ -56,11 +67,14 @@ class Application:
             self._hosts.check(call)
             raw_path = call.scope.get("raw_path") or call.scope["path"].encode()
             check_length(raw_path, call.scope.get("query_string", b""))
+            refuse_in_address(call)
             call.route, call.params = self.table.find(call.method, raw_path.partition(b"?")[0])
             if not call.route.is_health:
                 self.service.require_open()
-                call.caller = await self.service.guard.caller_of(call)
-                call.caller.require(call.route.scope)
+                await self.service.admit(call, call.route)
+            if not call.accepts((call.route.media, *call.route.other_media, _PROBLEM)):
+                detail = f"Accept: this is answered as {call.route.media}"
+                raise NotAcceptable(detail, field="Accept")
             return await call.route.handler(self.service, call)
         except Gone:
             raise
@@ -94,18 +108,27 @@ async def _write(call: Call, answer: Answer | Streamed, send: Send) -> None:
         *answer.headers,
     ]
     if isinstance(answer, Streamed):
-        await send({"type": "http.response.start", "status": 200, "headers": headers})
-
-        async def write(part: bytes) -> None:
-            await send({"type": "http.response.body", "body": part, "more_body": True})
-
-        await answer.write(write)
-        await send({"type": "http.response.body", "body": b""})
+        await _stream(call, answer, send, headers)
         return
     body = answer.body
     headers.append((b"content-length", str(len(body)).encode()))
     await send({"type": "http.response.start", "status": answer.status, "headers": headers})
     await send({"type": "http.response.body", "body": b"" if call.method == "HEAD" else body})
+
+
+async def _stream(
+    call: Call, answer: Streamed, send: Send, headers: list[tuple[bytes, bytes]]
+) -> None:
+    async def write(part: bytes) -> None:
+        await send({"type": "http.response.body", "body": part, "more_body": True})
+
+    try:
+        await send({"type": "http.response.start", "status": answer.status, "headers": headers})
+        if call.method != "HEAD":
+            await answer.write(write)
+        await send({"type": "http.response.body", "body": b""})
+    finally:
+        answer.close()
 
 
 async def _refuse_protocol(scope: Scope, receive: Receive, send: Send) -> None:

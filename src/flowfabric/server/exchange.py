@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, cast
 from urllib.parse import parse_qsl
@@ -81,6 +82,22 @@ class Call:
             raise MalformedRequest("query: is not UTF-8", field="query") from None
         except ValueError:
             raise UriTooLong(f"query: more than {_PARAMETERS} parameters", field="query") from None
+
+    def accepts(self, several: Iterable[str]) -> bool:
+        """Whether the client takes one of these types."""
+        given = self.headers.get(b"accept")
+        if given is None or b"*/*" in given:
+            return True
+        wanted = set()
+        for each in given.decode("latin-1").lower().split(","):
+            media, _, options = each.partition(";")
+            if options.replace(" ", "") not in ("q=0", "q=0.0", "q=0.00", "q=0.000"):
+                wanted.add(media.strip())
+        for media in several:
+            plain = media.partition(";")[0]
+            if plain in wanted or f"{plain.partition('/')[0]}/*" in wanted:
+                return True
+        return False
 
     @property
     def address(self) -> str:
@@ -163,19 +180,17 @@ class Answer:
         self.headers = headers
 
 
-class Streamed:
-    """An answer that writes its parts itself, for as long as it lasts."""
+class Streamed(ABC):
+    """An answer that writes its parts itself, for as long as it lasts. It is closed in any case."""
 
-    __slots__ = ("headers", "media", "write")
     status: Final = 200
+    media: bytes
+    headers: tuple[tuple[bytes, bytes], ...] = ()
 
-    def __init__(
-        self,
-        write: Callable[[Callable[[bytes], Awaitable[None]]], Awaitable[None]],
-        *,
-        media: bytes,
-        headers: tuple[tuple[bytes, bytes], ...] = (),
-    ) -> None:
-        self.write = write
-        self.media = media
-        self.headers = headers
+    @abstractmethod
+    async def write(self, send: Callable[[bytes], Awaitable[None]]) -> None:
+        """Send the parts, one after the other."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Nothing more is written."""

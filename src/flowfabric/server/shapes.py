@@ -1,8 +1,9 @@
 """Bodies as requests of the waist: the inverse of `plain`, strict about names and types.
 
 For each class a shape is made once: the class itself where JSON can express all of it, else a
-struct that has text for handles and tokens, JSON or Base64 for bytes, and texts for instants. The
-decoder checks a whole body against it in C.
+struct that has text for handles and tokens, JSON or Base64 for bytes, texts for instants, and the
+word `type` for the kind of a member of a union. The decoder checks a whole body against it in C; a
+class that holds itself is read level by level.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import msgspec
 
 from flowfabric.errors import FlowFabricError, InvalidInput, MalformedJson
 from flowfabric.model.handle import Handle
-from flowfabric.model.record import Raw, Record, tag_of
+from flowfabric.model.record import Raw, Record, tag_field_of, tag_of
 from flowfabric.model.suspension import Token
 from flowfabric.server.instants import instant
 from flowfabric.server.plain import BASE64, WORDS
@@ -30,6 +31,8 @@ _Field = tuple[str, str, Build | None]  # a field, its word, and how it is made;
 _MAYBE_RAW: Final = Raw | msgspec.UnsetType
 _MAYBE_TEXT: Final = str | msgspec.UnsetType
 _UNSET: Final = msgspec.UNSET
+_TYPE: Final = "type"
+_LEVELS: Final = 32  # of a class that holds itself
 _TUPLE: Any = tuple  # types that are made here, of others that are
 _LIST: Any = list
 _DICT: Any = dict
@@ -110,19 +113,65 @@ def _needs_shape(kind: Any, seen: set[Any]) -> bool:
     if not (isinstance(kind, type) and issubclass(kind, Record)):
         return any(_needs_shape(part, seen) for part in get_args(kind))
     seen.add(kind)
+    if _is_tagged_otherwise(kind):
+        return True
     return len(_hints(kind)) < len(kind.__struct_fields__) or any(
         (IS_INSTANT.search(name) and int in (hint, *get_args(hint))) or _needs_shape(hint, seen)
         for name, hint in _hints(kind).items()
     )
 
 
+def _is_tagged_otherwise(kind: type[Record]) -> bool:
+    """Whether it is told from others of its union by another word than here."""
+    return tag_field_of(kind) not in (None, _TYPE)
+
+
 # --- types ---------------------------------------------------------------------------------------
+
+
+_making: list[Any] = []
 
 
 @cache
 def _shaped(kind: Any) -> tuple[Any, Build]:
     if not _needs_shape(kind, set()):
         return kind, same
+    if kind in _making:
+        return Raw, _Level(kind)
+    _making.append(kind)
+    try:
+        return _made(kind)
+    finally:
+        _making.pop()
+
+
+class _Level:
+    """Reads a part that is of the same type as what holds it."""
+
+    __slots__ = ("_depth", "_kind")
+
+    def __init__(self, kind: Any) -> None:
+        self._kind = kind
+        self._depth = 0
+
+    def __call__(self, raw: Any) -> Any:
+        if self._depth == _LEVELS:
+            raise InvalidInput(f"body: nests deeper than {_LEVELS} levels", field="body")
+        decoder, build = _decoder(self._kind)
+        self._depth += 1
+        try:
+            return build(decoder.decode(raw))
+        finally:
+            self._depth -= 1
+
+
+@cache
+def _decoder(kind: Any) -> tuple[Any, Build]:
+    shaped, build = _made(kind)
+    return msgspec.json.Decoder(shaped), build
+
+
+def _made(kind: Any) -> tuple[Any, Build]:
     origin, parts = get_origin(kind), get_args(kind)
     if origin in (Union, types.UnionType):
         return _union(parts)
@@ -204,7 +253,8 @@ def _record(
             fields.append((name, shaped))
         else:
             fields.append((name, _UNION[shaped, msgspec.UnsetType], _UNSET))
-    if without is None and tag is None and all(build is same for _, _, build in changed):
+    is_same = all(build is same for _, _, build in changed) and not _is_tagged_otherwise(kind)
+    if without is None and tag is None and is_same:
         return kind, same
     told = tag or tag_of(kind)
     shaped_record = msgspec.defstruct(
@@ -212,7 +262,7 @@ def _record(
         fields,
         kw_only=True,
         forbid_unknown_fields=True,
-        tag_field="type" if told else None,
+        tag_field=_TYPE if told else None,
         tag=told,
         gc=False,
     )

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from enum import Enum
 from itertools import islice
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from typing import Any, TypeVar, cast
 
 from flowfabric.clock import Clock, SystemClock
@@ -37,7 +37,6 @@ from flowfabric.stores.hints import LocalHints
 from flowfabric.stores.indexes import (
     PURGE,
     ExecutionIndex,
-    Index,
     Search,
     due_search,
     newest_first,
@@ -172,7 +171,7 @@ class MemoryView:
         return await look_in_order(self, wanted)
 
     async def search(self, search: Search[R]) -> list[R]:
-        return search.sorted(each for each in self._indexed(search.index) if search.finds(each))
+        return search.sorted(each for each in self._indexed(search) if search.finds(each))
 
     async def search_keys(self, search: Search[R]) -> list[Key]:
         found = await self.search(search)
@@ -180,13 +179,18 @@ class MemoryView:
             return [(each.execution_id,) for each in found if isinstance(each, Execution)]
         return list(map(search.index.table.key_of, found))
 
-    def _indexed(self, index: Index[R]) -> Iterable[R]:
-        """The records among which those of an index are."""
+    def _indexed(self, search: Search[R]) -> Iterable[R]:
+        """The records among which those of a search are."""
+        index = search.index
         if isinstance(index, ExecutionIndex):
             tables = self._tables
             found = tables.executions if index is PURGE else tables.live
             return cast("Iterable[R]", found.values())
-        rows = self._tables.rows[index.table.whole].values()
+        rows: Iterable[Any] = self._tables.rows[index.table.whole].values()
+        if search.size:  # one comparison leaves most of them out
+            first = attrgetter(index.order[0])
+            wanted = {prefix[0] for prefix in search.prefixes}
+            rows = [each for each in rows if first(each) in wanted]
         if index.table.whole is index.table:
             return rows
         return map(index.table.part_from, rows)

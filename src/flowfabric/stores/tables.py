@@ -12,6 +12,7 @@ from operator import attrgetter
 from typing import Any, Final, Generic, TypeVar, get_args, get_origin, get_type_hints
 
 from flowfabric.errors import Corruption, FlowFabricError, InvalidInput
+from flowfabric.model.access import AccessTokenRow
 from flowfabric.model.answer import AnswerRow
 from flowfabric.model.ask import AllowanceRow, AskerRow, AskRow
 from flowfabric.model.bounds import UNBOUNDED
@@ -391,6 +392,8 @@ UNIQUES: Final = Table("ff_unique", UniqueRow, 3)
 ANSWERS: Final = Table("ff_lease_answer", AnswerRow, 2, of_execution=True)
 SECRETS: Final = Table("ff_waitpoint_hmac", SecretRow, 1)
 
+ACCESS_TOKENS: Final = Table("ff_access_token", AccessTokenRow, 1)
+
 LANES: Final = Table("ff_lane_registry", Lane, 1, in_catalog=True, absent={"bounds": UNBOUNDED})
 KEYS: Final = Table("ff_idempotency", IdempotencyRecord, 2, due="expires_at", is_mostly_new=True)
 # Workers are searched by the instant at which they count as gone.
@@ -520,6 +523,7 @@ TABLES: Final[tuple[Table[Any], ...]] = (
     UNIQUES,
     ANSWERS,
     SECRETS,
+    ACCESS_TOKENS,
     FLOWS,
     MEMBERS,
     EDGES,

@@ -294,7 +294,7 @@ async def test_a_reader_that_goes_on_where_it_waited_in_vain_gets_the_next_line(
     """It begins with its last, empty page, and the shared look finds what came in between."""
     claimed = await lab.started()
     await log(lab, claimed, "a")
-    assert (await page(lab, claimed, after="0:1", wait_ms=5_000)).lines == ()
+    assert (await page(lab, claimed, after="0:1", wait_ms=300)).lines == ()
     await log(lab, claimed, "b")
     found = await asyncio.wait_for(page(lab, claimed, after="0:1", wait_ms=LONG_MS), 10)
     assert [each.message for each in found.lines] == ["b"]

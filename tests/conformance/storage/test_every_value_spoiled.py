@@ -43,6 +43,8 @@ JSON: Final = (
     ("ff_exec_body", "tags"),
     ("ff_exec_body", "bounds"),
     ("ff_exec_body", "ties"),
+    ("ff_access_token", "scopes"),
+    ("ff_access_token", "namespaces"),
     ("ff_lane_registry", "bounds"),
     ("ff_worker_registry", "lanes"),
     ("ff_worker_registry", "kinds"),

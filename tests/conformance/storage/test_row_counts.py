@@ -27,6 +27,7 @@ STAYS: Final = {
     "ff_budget_usage": "one row for each dimension of a budget",
     "ff_quota_policy": "a quota is set up by people",
     "ff_waitpoint_hmac": "the keys in force",
+    "ff_access_token": "a token is made by people; at most 1,000 are kept",
     "ff_log_mark": "one row for each log",
     "ff_consumer_group": "a group is set up by people",
     "ff_group_delivery": "a bounded number for each group, until it is acknowledged",

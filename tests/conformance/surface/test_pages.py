@@ -52,6 +52,7 @@ async def _furnish(lab: Lab) -> dict[str, dict[str, Any]]:
         await lab.engine.ask_budget(running.handle, budget_id=f"budget-{number}", amounts={"a": 2})
         await quota(lab, f"quota-{number}", cap=1)
         await lab.engine.create_consumer_group(group_id=f"group-{number}")
+        await lab.engine.create_access_token(name=f"token-{number}", scopes=("read",))
         await schedule(lab, name=f"schedule-{number}")
         await lab.engine.register_worker(
             worker_id="w", worker_instance_id=f"w-{number}", lanes=(LANE,), liveness_ttl_ms=60_000

@@ -20,10 +20,10 @@ def add_arguments(parser: FfParser) -> None:
 def version(call: Call) -> Exit:
     """This program and the parts that differ from machine to machine."""
     found = {
-        "flowfabric": _installed("flowfabric"),
+        "flowfabric": installed("flowfabric"),
         "python": platform.python_version(),
         "sqlite": sqlite3.sqlite_version,
-        "asyncpg": _installed("asyncpg"),
+        "asyncpg": installed("asyncpg"),
         "platform": platform.platform(),
     }
     if call.terminal.as_json:
@@ -33,7 +33,7 @@ def version(call: Call) -> Exit:
     return Exit.OK
 
 
-def _installed(name: str) -> str | None:
+def installed(name: str) -> str | None:
     try:
         return version_of(name)
     except PackageNotFoundError:

@@ -4,24 +4,32 @@ from __future__ import annotations
 
 from typing import Final
 
+from flowfabric.server.routes.describing import Description
 from flowfabric.server.routes.executions import EXECUTION_ROUTES
 from flowfabric.server.routes.flows import FLOW_ROUTES
+from flowfabric.server.routes.happenings import HAPPENING_ROUTES
 from flowfabric.server.routes.limits import LIMIT_ROUTES
 from flowfabric.server.routes.operating import OPERATING_ROUTES
 from flowfabric.server.routes.outcomes import OUTCOME_ROUTES
 from flowfabric.server.routes.own import OWN_ROUTES
 from flowfabric.server.routes.route import Route
 from flowfabric.server.routes.schedules import ADMIN_ROUTES, SCHEDULE_ROUTES
+from flowfabric.server.routes.tokens import TOKEN_ROUTES
 from flowfabric.server.routes.waits import WAIT_ROUTES
 
-ROUTES: Final[tuple[Route, ...]] = (
-    *EXECUTION_ROUTES,
-    *OUTCOME_ROUTES,
-    *OPERATING_ROUTES,
-    *FLOW_ROUTES,
-    *WAIT_ROUTES,
-    *LIMIT_ROUTES,
-    *SCHEDULE_ROUTES,
-    *ADMIN_ROUTES,
-    *OWN_ROUTES,
+DESCRIPTION: Final = Description(
+    (
+        *EXECUTION_ROUTES,
+        *OUTCOME_ROUTES,
+        *OPERATING_ROUTES,
+        *FLOW_ROUTES,
+        *WAIT_ROUTES,
+        *HAPPENING_ROUTES,
+        *LIMIT_ROUTES,
+        *SCHEDULE_ROUTES,
+        *ADMIN_ROUTES,
+        *TOKEN_ROUTES,
+        *OWN_ROUTES,
+    )
 )
+ROUTES: Final[tuple[Route, ...]] = DESCRIPTION.routes

@@ -17,8 +17,10 @@ from flowfabric.api.executions import (
 from flowfabric.api.operation import Scope
 from flowfabric.api.waits import DescribeWaits, ListSuspensions, WaitInfo
 from flowfabric.errors import FlowFabricError, InvalidInput, NotFound
+from flowfabric.model.attempt import Attempt
 from flowfabric.model.record import Raw, Record
 from flowfabric.model.results import (
+    AttemptInfo,
     Batched,
     Created,
     Debounced,
@@ -26,6 +28,8 @@ from flowfabric.model.results import (
     ExecutionContext,
     ExecutionSnapshot,
     Existing,
+    Explanation,
+    Outcome,
 )
 from flowfabric.model.suspension import SuspensionInfo
 from flowfabric.server.exchange import Answer, Call
@@ -290,6 +294,7 @@ def _own(path: str, title: str, handler: Handler, **more: Any) -> Route:
     return Route(path=path, title=title, handler=handler, **{**values, **more})
 
 
+_BYTES: Final = ("application/octet-stream",)
 _RAW: Final = {"raw": "1: the stored bytes as they are"}
 
 EXECUTION_ROUTES: Final = (
@@ -303,6 +308,7 @@ EXECUTION_ROUTES: Final = (
         repeat=Repeat.KEY,
         statuses=_OF_NEW,
         own_query={"wait": "how long to wait for its end, with a unit: 25s"},
+        more={"outcome": Outcome | None},
         is_hot=True,
     ),
     post(
@@ -314,6 +320,7 @@ EXECUTION_ROUTES: Final = (
         size=Size.BATCH,
         repeat=Repeat.KEY,
         statuses={"Made": 201},
+        other_statuses=(200,),
         body=NewBatch,
         reply=Made,
         is_hot=True,
@@ -336,6 +343,14 @@ EXECUTION_ROUTES: Final = (
         ),
         reply=ExecutionSnapshot,
         own_query={"include": "some of " + ", ".join(_INCLUDES)},
+        more={
+            "attempts": tuple[AttemptInfo, ...],
+            "input": ExecutionContext,
+            "result": Attempt | None,
+            "why": Explanation,
+            "waits": Waits,
+        },
+        has_etag=True,
         is_hot=True,
     ),
     get(f"{_ID}/attempts", "list_attempts"),
@@ -350,6 +365,7 @@ EXECUTION_ROUTES: Final = (
         read_input,
         asks=("read_execution_context",),
         own_query=_RAW,
+        other_media=_BYTES,
         reply=ExecutionContext,
     ),
     _own(
@@ -358,6 +374,7 @@ EXECUTION_ROUTES: Final = (
         read_result,
         asks=("read_result",),
         own_query=_RAW,
+        other_media=_BYTES,
         reply=Result,
     ),
 )

@@ -71,7 +71,7 @@ class Form:
 
     async def read(self, service: Service, call: Call) -> Request[Any]:
         """The request."""
-        values: dict[str, Any] = dict(self._fixed)
+        values: dict[str, Any] = {**self.route.defaults, **self._fixed}
         if _WAIT in self.query:
             values[self.query[_WAIT].field] = 0
         for name, param in self._in_path.items():

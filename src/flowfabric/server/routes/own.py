@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 from flowfabric.api import wire
 from flowfabric.api.hints import HintsAsked, HintsHeard
-from flowfabric.errors import StoreUnavailable
-from flowfabric.model.record import from_msgpack, to_msgpack
+from flowfabric.api.operation import Scope
+from flowfabric.errors import StoreUnavailable, TooManyWaits
+from flowfabric.model.record import Record, from_msgpack, to_msgpack
+from flowfabric.server.access.caller import Caller
 from flowfabric.server.commands import commands, while_there
 from flowfabric.server.exchange import Answer, Call
 from flowfabric.server.plain import to_body
-from flowfabric.server.routes.route import Repeat, Route, Size
+from flowfabric.server.routes.route import Reach, Repeat, Route, Size
 from flowfabric.server.service import Service
 from flowfabric.server.shapes import shape_of
 
@@ -33,31 +36,93 @@ async def hints(service: Service, call: Call) -> Answer:
 _HINTS: Final = shape_of(HintsAsked)
 
 
+class About(Record, frozen=True, kw_only=True):
+    """A server: its release, the operations it offers, and the bounds of a request. `namespace`:
+    that of this caller's calls that name none, where there is one."""
+
+    name: str
+    version: str
+    features: tuple[str, ...]
+    limits: Mapping[str, int]
+    namespace: str | None
+
+
 async def about(service: Service, call: Call) -> Answer:
     """The server itself."""
     capabilities = service.engine.capabilities()
-    return Answer(
-        to_body(
-            {
-                "name": "flowfabric",
-                "version": capabilities.version,
-                "features": sorted(name for name, has in capabilities.supports.items() if has),
-                "limits": service.limits(),
-            }
-        )
+    told = About(
+        name="flowfabric",
+        version=capabilities.version,
+        features=tuple(sorted(name for name, has in capabilities.supports.items() if has)),
+        limits=service.limits(),
+        namespace=_home_of(service, call.caller),
     )
+    return Answer(to_body(told))
+
+
+class System(Record, frozen=True, kw_only=True):
+    """A server and its store, for operators. `lag_ms`: by how much turns of its event loop came
+    late, at worst, in the last ten seconds."""
+
+    version: str
+    store: str
+    schema_version: int
+    server_time: int
+    lag_ms: int
+    in_flight: int
+    waits: int
+    streams: int
+    checks: Mapping[str, bool]
+
+
+async def system(service: Service, call: Call) -> Answer:
+    """What it runs on and how it fares."""
+    capabilities = service.engine.capabilities()
+    told = System(
+        version=capabilities.version,
+        store=capabilities.family,
+        schema_version=capabilities.schema_version,
+        server_time=await service.engine.server_time_ms(),
+        lag_ms=round(service.pulse.lag_s() * 1_000),
+        in_flight=service.in_flight,
+        waits=service.waits,
+        streams=service.streams,
+        checks=await service.readiness(),
+    )
+    return Answer(to_body(told))
+
+
+class Alive(Record, frozen=True, kw_only=True):
+    """Its event loop turns."""
+
+    alive: bool
+
+
+def _home_of(service: Service, caller: Caller) -> str | None:
+    """The namespace of this caller's calls that name none, where there is one."""
+    if caller.namespaces is None:
+        return service.engine.home_namespace
+    return next(iter(caller.namespaces)) if len(caller.namespaces) == 1 else None
 
 
 async def alive(service: Service, call: Call) -> Answer:
     """The loop turns."""
-    return Answer(to_body({"alive": True}))
+    return Answer(to_body(Alive(alive=True)))
+
+
+class Ready(Record, frozen=True, kw_only=True):
+    """Whether it can answer for the store, and each thing that takes."""
+
+    ready: bool
+    checks: Mapping[str, bool]
 
 
 async def ready(service: Service, call: Call) -> Answer:
     """Whether it can answer for the store."""
     checks = await service.readiness()
-    body = to_body({"ready": all(checks.values()), "checks": checks})
-    return Answer(body, status=200 if all(checks.values()) else StoreUnavailable.status)
+    is_ready = all(checks.values())
+    status = 200 if is_ready else StoreUnavailable.status
+    return Answer(to_body(Ready(ready=is_ready, checks=checks)), status=status)
 
 
 OWN_ROUTES: Final = (
@@ -68,6 +133,8 @@ OWN_ROUTES: Final = (
         handler=commands,
         size=Size.BATCH,
         repeat=Repeat.FENCE,
+        is_for_known=True,
+        other_media=(wire.CONTENT_TYPE,),
         tag="workers",
         is_hot=True,
     ),
@@ -76,18 +143,40 @@ OWN_ROUTES: Final = (
         path="/v1/hints",
         title="Wait for a hint",
         handler=hints,
+        is_for_known=True,
         size=Size.SMALL,
         tag="workers",
         body=HintsAsked,
         reply=HintsHeard,
+        errors=(TooManyWaits,),
+        other_media=(wire.CONTENT_TYPE,),
         is_hot=True,
     ),
-    Route(method="GET", path="/v1", title="The server", handler=about, tag="server"),
+    Route(
+        method="GET",
+        path="/v1",
+        title="The server",
+        handler=about,
+        reply=About,
+        tag="server",
+    ),
+    Route(
+        method="GET",
+        path="/v1/system",
+        title="The server and its store, for operators",
+        handler=system,
+        reply=System,
+        asks=("server_time_ms",),
+        scope=Scope.OPERATE,
+        reach=Reach.SHARED,
+        tag="server",
+    ),
     Route(
         method="GET",
         path="/livez",
         title="Is it alive",
         handler=alive,
+        reply=Alive,
         tag="server",
         is_health=True,
     ),
@@ -96,6 +185,8 @@ OWN_ROUTES: Final = (
         path="/readyz",
         title="Is it ready",
         handler=ready,
+        reply=Ready,
+        other_statuses=(503,),
         tag="server",
         is_health=True,
     ),

@@ -11,6 +11,7 @@ from flowfabric.api.operation import OPERATIONS, Errors, Operation, Scope
 from flowfabric.model.record import Record
 
 if TYPE_CHECKING:
+    from flowfabric.server.access.caller import Caller
     from flowfabric.server.exchange import Answer, Call, Streamed
     from flowfabric.server.service import Service
 
@@ -55,8 +56,9 @@ class Route(Record, frozen=True, kw_only=True):
     """A method and a path, and all that is known of them.
 
     `operation`: the one it asks for, from which scope, fields and errors follow. `asks`: others
-    that its handler asks for. `fixed`: fields that the route decides. `hidden`: fields of the
-    operation that have no place in HTTP. `statuses`: by the class of the reply; 200 unless named.
+    that its handler asks for. `fixed`: fields that the route decides. `defaults`: values of fields
+    that are not given, where the operation has others. `hidden`: fields of the operation that have
+    no place in HTTP. `statuses`: by the class of the reply; 200 unless named.
     """
 
     method: str
@@ -65,6 +67,8 @@ class Route(Record, frozen=True, kw_only=True):
     operation: str | None = None
     asks: tuple[str, ...] = ()
     scope: Scope | None = None
+    also: tuple[Scope, ...] = ()  # scopes that suffice as well
+    is_for_known: bool = False  # any token will do; what is asked for is checked by itself
     reach: Reach = Reach.NOTHING
     handler: Handler
     size: Size = Size.NONE
@@ -75,17 +79,24 @@ class Route(Record, frozen=True, kw_only=True):
     errors: Errors = ()
     tag: str = "executions"
     fixed: Mapping[str, Any] = {}
+    defaults: Mapping[str, Any] = {}
     hidden: tuple[str, ...] = ()
     revision: str | None = None  # the field of the reply that is its ETag
     if_match: str | None = None  # the field of the request that the header If-Match gives
     is_match_needed: bool = False
     absent: str | None = None  # what is not found where the reply is nothing
     media: str = "application/json"
+    other_media: tuple[str, ...] = ()  # that it is also answered as, if asked for
     streams: bool = False  # it is also answered as a stream of events
     body: Any = None  # the class of the body, where it is not that of the operation
     reply: Any = None  # the same of the answer
+    more: Mapping[str, Any] = {}  # what an answer may have beside the reply, if asked for
+    other_statuses: tuple[int, ...] = ()  # that the same reply may be answered with
+    has_etag: bool = False  # of its content, where it has no revision
+    takes_key: bool = False  # the header Idempotency-Key, for no field of the operation
     is_hot: bool = False
     is_health: bool = False  # answered without the store, also while it is waited for
+    is_open: bool = False  # to anybody: the request proves nothing, or proves it in its body
 
     @property
     def parameters(self) -> tuple[str, ...]:
@@ -96,6 +107,13 @@ class Route(Record, frozen=True, kw_only=True):
     def name(self) -> str:
         """The method and the path, as logs and metrics name it."""
         return f"{self.method} {self.path}"
+
+    def check(self, caller: Caller) -> None:
+        """Refuse a caller that may not use it."""
+        if self.scope is not None:
+            caller.require(self.scope, *self.also)
+        elif self.is_for_known:
+            caller.require_known()
 
     def asked(self) -> Operation:
         """The operation it asks for."""
