@@ -54,8 +54,6 @@ T = TypeVar("T")
 # The call to write instead of a blocking one, where its coroutine has another name.
 _INSTEAD: Final = {
     "Graph._submit": "await flow.submit(…)",
-    "SubmitMethods._submit": "await ff.submit(…)",
-    "SubmitMethods._submit_many": "await ff.submit_many(…)",
     "_next": "async for … in run.watch()",
     "_next_of_stream": "async for … in run.stream()",
     "_next_of_logs": "async for … in run.logs()",
@@ -443,7 +441,7 @@ def _refuse_in_a_loop(operation: Coroutine[Any, Any, Any]) -> None:
     operation.close()
     called = str(getattr(operation, "__qualname__", ""))
     holder, _, name = called.rpartition(".")
-    usual = f"await {'run' if holder.endswith('Run') else 'ff'}.{name}(…)"
+    usual = f"await {'run' if holder.endswith('Run') else 'ff'}.{name.lstrip('_')}(…)"
     detail = (
         f"ff.sync would block the event loop that runs here: write {_INSTEAD.get(called, usual)}"
     )
