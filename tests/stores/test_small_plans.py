@@ -1,5 +1,5 @@
-"""What schedules, lines, operations, questions, mailboxes and dead letters search for is found by an
-index, in its order, whatever the planner knows of the tables. Only ties are sorted."""
+"""What schedules, lines, operations, questions, mailboxes and dead letters search for is found by
+an index, in its order, whatever the planner knows of the tables. Only ties are sorted."""
 
 from __future__ import annotations
 
