@@ -31,6 +31,9 @@ from flowfabric.api.budgets import (
     CreateBudget,
     GetBudgetStatus,
     ListBudgets,
+    ListExecutionSpend,
+    ListFlowSpend,
+    ListSpend,
     ReadBudgetUsageAndLimits,
     RecordSpend,
     ReleaseBudget,
@@ -303,9 +306,11 @@ from flowfabric.model.budget import (
     HardAction,
     HardBreach,
     HoldReleased,
+    KindSpent,
     Reserved,
     ScopeType,
     SoftAction,
+    Spent,
     UsageAndLimits,
     UsageOutcome,
 )
@@ -2742,6 +2747,45 @@ class Methods(ABC):
     async def read_budget_usage_and_limits(self, *, budget_id: str) -> UsageAndLimits:
         """Limits and usage; empty where nothing is known."""
         return await self.call(ReadBudgetUsageAndLimits(budget_id=budget_id))
+
+    async def list_spend(
+        self,
+        *,
+        namespace: str | None = None,
+        execution_kind: str | None = None,
+        cursor: str | None = None,
+        limit: int = limits.PAGE_DEFAULT,
+    ) -> Page[KindSpent]:
+        """What all executions of a tenant have spent, by kind, budget and dimension.
+
+        Those that are purged by now are included. `execution_kind`: only this one.
+        """
+        return await self.call(
+            ListSpend(
+                namespace=namespace, execution_kind=execution_kind, cursor=cursor, limit=limit
+            )
+        )
+
+    async def list_execution_spend(
+        self, *, execution_id: str, cursor: str | None = None, limit: int = limits.PAGE_DEFAULT
+    ) -> Page[Spent]:
+        """What one execution has spent, by budget and dimension, in all periods of the budgets.
+
+        That is what its workers reported and settled, and what was recorded for it. What is
+        reserved is not spent yet.
+        """
+        return await self.call(
+            ListExecutionSpend(execution_id=execution_id, cursor=cursor, limit=limit)
+        )
+
+    async def list_flow_spend(
+        self, *, flow_id: str, cursor: str | None = None, limit: int = limits.PAGE_DEFAULT
+    ) -> Page[Spent]:
+        """What the members of a flow have spent, by budget and dimension.
+
+        A member that had spent before it joined brings that along when it spends again.
+        """
+        return await self.call(ListFlowSpend(flow_id=flow_id, cursor=cursor, limit=limit))
 
     # --- asks -----------------------------------------------------------------------------------
 

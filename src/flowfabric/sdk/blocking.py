@@ -40,6 +40,7 @@ from flowfabric.sdk.options import HookTask
 from flowfabric.sdk.run import Run
 from flowfabric.sdk.schedules import SyncSchedules
 from flowfabric.sdk.selecting import ManyChanged, RunFilter
+from flowfabric.sdk.spend import Spend
 from flowfabric.sdk.task import Call, Task, TaskWithOptions
 from flowfabric.sdk.waits import Delivered, HasId
 
@@ -542,6 +543,10 @@ class SyncRun(Generic[R]):
     def cancel(self, reason: str = "") -> None:
         """Stop it, whatever it is doing."""
         self._sync.wait(self._run.cancel(reason))
+
+    def spend(self) -> Spend:
+        """What it has spent so far: see `Run.spend`."""
+        return self._sync.wait(self._run.spend())
 
     def journal(self) -> tuple[JournalEntry, ...]:
         """What the handler has recorded: see `Run.journal`."""

@@ -11,6 +11,7 @@ from flowfabric.model.flow_results import FlowSnapshot
 from flowfabric.sdk.durations import Duration
 from flowfabric.sdk.flow.flow import Graph
 from flowfabric.sdk.flow.run import FlowRun, NodeChange
+from flowfabric.sdk.spend import Spend
 
 if TYPE_CHECKING:  # the blocking fabric makes these
     from flowfabric.sdk.blocking import SyncFabric, SyncRun
@@ -76,6 +77,10 @@ class SyncFlowRun:
 
         found = self._sync.wait(self._run.nodes())
         return {name: SyncRun(self._sync, run) for name, run in found.items()}
+
+    def spend(self) -> Spend:
+        """What its members have spent so far: see `FlowRun.spend`."""
+        return self._sync.wait(self._run.spend())
 
     def state(self) -> FlowState:
         """Its state, in one word."""
