@@ -536,9 +536,21 @@ class Methods(ABC):
             )
         )
 
-    async def create_executions(self, requests: Sequence[NewExecution]) -> list[CreateResult]:
-        """Record thousands in one transaction: all of them or, if one is refused, none."""
-        return await self.call(CreateExecutions(requests=requests))
+    async def create_executions(
+        self,
+        requests: Sequence[NewExecution],
+        *,
+        handle: Handle | None = None,
+        entries: Sequence[NewEntry] = (),
+    ) -> list[CreateResult]:
+        """Record thousands in one transaction: all of them or, if one is refused, none.
+
+        `handle`: of the execution that submits them, which they are no children of; only its live
+        owner may. `entries`: for its journal, in the same transaction. The value of one of kind
+        `submit` says how many of the requests, in order, it is about; what became of these is
+        recorded. The same entries sent again are answered as the first time, and create nothing.
+        """
+        return await self.call(CreateExecutions(requests=requests, handle=handle, entries=entries))
 
     async def create_executions_in(
         self, connection: Any, requests: Sequence[NewExecution]
@@ -1990,6 +2002,8 @@ class Methods(ABC):
         on_success: NewHook | None = None,
         on_failure: NewHook | None = None,
         on_end: NewHook | None = None,
+        handle: Handle | None = None,
+        entries: Sequence[NewEntry] = (),
     ) -> FlowSubmitted | FlowDuplicate:
         """Record a whole graph in one transaction: all of it, or nothing and the culprit is named.
 
@@ -1998,6 +2012,8 @@ class Methods(ABC):
 
         `connection`: in the caller's own open Postgres transaction, as `create_executions_in`. It
         cannot cross a wire: only an engine in this process takes one.
+
+        `handle`, `entries`: of the execution that submits it, as for `create_executions`.
 
         >>> await engine.submit_flow(  # doctest: +SKIP
         ...     nodes=[FlowNode(name="a", execution=NewExecution(execution_kind="a")), …],
@@ -2019,6 +2035,8 @@ class Methods(ABC):
                 on_success=on_success,
                 on_failure=on_failure,
                 on_end=on_end,
+                handle=handle,
+                entries=entries,
             )
         )
 
