@@ -47,7 +47,6 @@ OF_HTTP = {
     errors.NotRemote,
     errors.CountChanged,
     errors.ClaimIdReused,
-    errors.RevisionMismatch,
 }
 
 
