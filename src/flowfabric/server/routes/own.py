@@ -9,7 +9,7 @@ from flowfabric.api import wire
 from flowfabric.api.hints import HintsAsked, HintsHeard
 from flowfabric.api.operation import Scope
 from flowfabric.errors import StoreUnavailable, TooManyWaits
-from flowfabric.model.record import Record, from_msgpack, to_msgpack
+from flowfabric.model.record import Record, from_msgpack, replace, to_msgpack
 from flowfabric.server.commands import commands, while_there
 from flowfabric.server.exchange import Answer, Call
 from flowfabric.server.plain import to_body
@@ -25,6 +25,8 @@ async def hints(service: Service, call: Call) -> Answer:
     body = await call.body(service.settings.body_max)
     is_packed = call.headers.get(b"content-type") == _PACKED
     asked = from_msgpack(body, HintsAsked, field="hints") if is_packed else _HINTS.read(body)
+    # No wait is lost when it is cut short: the client asks again for what rang meanwhile.
+    asked = replace(asked, wait_ms=max(0, min(asked.wait_ms, service.settings.wait_max_ms)))
     with service.waiting():
         heard = await while_there(call, service.hints.heard(asked, service.stopping))
     if is_packed:
