@@ -3110,12 +3110,16 @@ class Methods(ABC):
         filter: EventFilter = EVERYTHING,
         after: str | None = None,
         limit: int = limits.PAGE_DEFAULT,
+        until: str | None = None,
     ) -> EventPage:
         """A page of the feed, oldest first; without kinds, all of them.
 
-        Events of one execution come in the order in which they happened.
+        Events of one execution come in the order in which they happened. `until`: a cursor; nothing
+        that comes behind it is shown, and a page that has come there is the end.
         """
-        return await self.call(ReadEvents(kinds=kinds, filter=filter, after=after, limit=limit))
+        return await self.call(
+            ReadEvents(kinds=kinds, filter=filter, after=after, limit=limit, until=until)
+        )
 
     async def subscribe_events(
         self,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Awaitable, Sequence
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 
 from flowfabric.api import wire
 from flowfabric.api.operation import Kind, Operation, Request, Scope
@@ -20,6 +20,7 @@ from flowfabric.server.routes.values import path_id
 from flowfabric.server.service import Service
 
 R = TypeVar("R")
+Q = TypeVar("Q", bound=Request[Any])
 
 Headers = tuple[tuple[bytes, bytes], ...]
 _NO_CONTENT: Final = 204
@@ -43,7 +44,7 @@ async def ask(service: Service, call: Call, request: Request[R]) -> R:
     engine = service.engine
     if needs_home(operation):
         engine = service.at_home_in(call.caller.home(named))
-    passed = await service.border.passed(call.caller, operation, request, named)
+    passed = await passed_by(service, call, request)
     if operation.kind is Kind.WAIT and getattr(passed, "wait_ms", 0) != 0:
         try:
             return await patient(service, call, passed, engine.call(passed))
@@ -51,6 +52,12 @@ async def ask(service: Service, call: Call, request: Request[R]) -> R:
             passed = replace(passed, wait_ms=0)  # what there is now
     reply: R = await engine.call(passed)
     return reply
+
+
+async def passed_by(service: Service, call: Call, request: Q) -> Q:
+    """The request in the caller's name, as far as the caller may see."""
+    operation, named = wire.operation_of(request), call.header(HOME_HEADER)
+    return cast("Q", await service.border.passed(call.caller, operation, request, named))
 
 
 async def ask_each(service: Service, call: Call, requests: Sequence[Request[Any]]) -> list[Any]:
