@@ -34,8 +34,8 @@ SUBJECTS = (
         "mail",
         "flows",
     ),
-    *("schedules", "budgets", "asks", "quotas", "lines", "lanes", "workers", "keys", "events"),
-    *("groups", "statistics"),
+    *("schedules", "budgets", "asks", "quotas", "lines", "lanes", "workers", "keys", "access"),
+    *("events", "groups", "statistics"),
     *("repairs", "admin"),
 )
 HEAD = '''"""One typed method per operation, written by tools/backend_methods.py from requests."""

@@ -9,6 +9,7 @@ from urllib.parse import unquote, urlsplit
 from flowfabric.api.backend import EngineBackend
 from flowfabric.clock import Clock
 from flowfabric.config import (
+    DEFAULT_NAMESPACE,
     EngineConfig,
     ca_from_environment,
     config_from,
@@ -156,7 +157,7 @@ def open_backend(
     return RemoteEngine(
         url,
         token=token if token is not None else token_from_environment(),
-        namespace=config.namespace,
+        namespace=None if config.namespace == DEFAULT_NAMESPACE else config.namespace,
         actor=config.actor,
         ca=ca_from_environment(),
     )

@@ -24,6 +24,7 @@ from flowfabric.model.checks import (
 from flowfabric.model.record import Record
 
 URL_VARIABLE: Final = "FLOWFABRIC_URL"
+DEFAULT_NAMESPACE: Final = "default"
 TOKEN_VARIABLE: Final = "FLOWFABRIC_TOKEN"  # noqa: S105 - the name, not a token
 TOKEN_FILE_VARIABLE: Final = "FLOWFABRIC_TOKEN_FILE"  # noqa: S105
 CA_VARIABLE: Final = "FLOWFABRIC_CA"
@@ -46,7 +47,7 @@ class EngineConfig(Record, frozen=True, kw_only=True):
     'default'
     """
 
-    namespace: str = "default"  # the tenant of calls that name none
+    namespace: str = DEFAULT_NAMESPACE  # the tenant of calls that name none
     actor: str | None = None  # of unsafe calls that name none
     payload_bytes_max: int = limits.PAYLOAD_BYTES_DEFAULT  # input and result, each
     lease_ttl_ms: int = limits.LEASE_TTL_MS_DEFAULT  # for claims that name none

@@ -98,6 +98,11 @@ def new_secret_id() -> str:
     return _uuid4(os.urandom(16).hex())
 
 
+def new_secret_bytes(count: int) -> bytes:
+    """Unguessable bytes."""
+    return os.urandom(count)
+
+
 def _uuid4(text: str) -> str:
     """32 random hex digits as a UUID of version 4, spelled out because claims mint thousands."""
     variant = _VARIANT[text[16]]

@@ -232,6 +232,24 @@ def test_without_keys_bind_0_0_0_0_does_not_start_the_text_names_the_command_to_
     assert "ff token new" in told
 
 
+def test_with_a_token_a_server_may_be_reached_by_others() -> None:
+    async def story() -> None:
+        async with open_engine("memory://", config=EngineConfig(loops=False)) as engine:
+            server = Server(engine, ServerSettings(bind="0.0.0.0:0", behind_proxy=True))
+            server.bind()
+            try:
+                with pytest.raises(InvalidInput, match="ff token new"):
+                    await server.open()
+                token = await engine.create_access_token(name="ci", scopes=("read",))
+                await server.open()
+                await engine.revoke_access_token(token_id=token.id)
+                await server.open()
+            finally:
+                await server.stop()
+
+    asyncio.run(story())
+
+
 @pytest.mark.parametrize("is_behind_proxy", [False, True])
 def test_a_token_is_not_spoken_in_clear_text_beyond_this_machine(is_behind_proxy: bool) -> None:
     async def story() -> None:
@@ -239,7 +257,8 @@ def test_a_token_is_not_spoken_in_clear_text_beyond_this_machine(is_behind_proxy
             server = Server(engine, ServerSettings(bind="0.0.0.0:0", behind_proxy=is_behind_proxy))
             server.bind()
             try:
-                server.open(has_tokens=True)
+                await engine.create_access_token(name="ci", scopes=("read",))
+                await server.open()
             finally:
                 await server.stop()
 

@@ -17,6 +17,7 @@ from flowfabric.engine.due_work import sweep
 from flowfabric.errors import Unauthorized
 from flowfabric.model.stream import NewFrame
 from flowfabric.model.words import StreamMode
+from flowfabric.server.access.guard import OpenGuard
 from flowfabric.server.routes.values import path_id
 from flowfabric.server.serve import Server
 from flowfabric.server.settings import ServerSettings
@@ -235,7 +236,7 @@ async def test_a_stream_ends_when_its_token_is_good_no_more(
     assert desk.service.streams == 0
 
 
-class Revoked:
+class Revoked(OpenGuard):
     """A guard that lets nobody in any more."""
 
     async def caller_of(self, call: Any) -> Any:

@@ -63,7 +63,10 @@ ORDER = {
         place_id put_off created_at finished_at due_at
     """,
     "LedgerRow": """
-        budget_id execution_id dimension generation spent
+        budget_id execution_id dimension generation spent kept flow_id
+    """,
+    "TotalRow": """
+        scope namespace scope_id budget_id dimension spent
     """,
     "DedupRow": """
         budget_id operation execution_id dedup_key outcome due_at
@@ -151,6 +154,10 @@ ORDER = {
     """,
     "LogMark": """
         log trimmed_id trimmed_at
+    """,
+    "AccessTokenRow": """
+        token_id digest name scopes namespaces speaks_for created_at created_by expires_at
+        last_used_at revoked_at revoked_by
     """,
     "GroupRow": """
         group_id kinds filter places redeliver_ms last_delivery dropped created_at moved_at

@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import quote
 
 from flowfabric.api.backend import EngineBackend
-from flowfabric.server.access.guard import Guard, OpenGuard
+from flowfabric.server.access.guard import Guard
 from flowfabric.server.app import Application
 from flowfabric.server.routes.all import ROUTES
 from flowfabric.server.service import Service
@@ -39,7 +39,8 @@ class Desk:
     """A server in this process, asked as by a client. Each answer must be in its document."""
 
     def __init__(self, engine: EngineBackend, guard: Guard | None = None, **settings: Any) -> None:
-        self.service = Service(engine, ServerSettings(**settings), guard or OpenGuard())
+        self.service = Service(engine, ServerSettings(**settings), guard)
+        self.service.guard.start()
         self.app = Application(self.service, ROUTES)
 
     async def ask(

@@ -30,7 +30,11 @@ DEFINED = [
 FAMILIES = {kind.__bases__[0] for kind in DEFINED}
 # What a server refuses before, or beside, the operation that is asked for.
 OF_HTTP = {
-    *{kind for kind in DEFINED if kind.__bases__[0] in (errors.AccessError, errors.BusyError)},
+    errors.MissingScope,
+    errors.MissingNamespace,
+    errors.CrossSiteRequest,
+    errors.MisdirectedRequest,
+    *{kind for kind in DEFINED if kind.__bases__[0] is errors.BusyError},
     errors.MalformedJson,
     errors.MalformedRequest,
     errors.MethodNotAllowed,

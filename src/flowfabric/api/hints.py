@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 from flowfabric.model.record import Record
 
@@ -32,6 +32,9 @@ def stream_topic(execution_id: str) -> str:
 def group_topic(group_id: str) -> str:
     """A delivery of a consumer group was acknowledged."""
     return f"group:{group_id}"
+
+
+ACCESS_TOPIC: Final = "access"  # an access token was made or revoked
 
 
 class Bell(asyncio.Event):

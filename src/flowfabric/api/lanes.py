@@ -12,7 +12,7 @@ from flowfabric.errors import BudgetScopeMismatch, InvalidCursor, NotFound
 from flowfabric.model.results import LaneChanged, LaneConfigured, LaneSummary
 
 
-@operation("set_lane_state", Kind.WRITE, Scope.ADMIN)
+@operation("set_lane_state", Kind.WRITE, Scope.OPERATE)
 class SetLaneState(UnsafeRequest[LaneChanged], frozen=True, kw_only=True):
     """Switch a lane: active, paused (no claims), draining (no creates), disabled (neither)."""
 
@@ -21,7 +21,7 @@ class SetLaneState(UnsafeRequest[LaneChanged], frozen=True, kw_only=True):
     reason: str = ""
 
 
-@operation("pause_lane", Kind.WRITE, Scope.ADMIN)
+@operation("pause_lane", Kind.WRITE, Scope.OPERATE)
 class PauseLane(UnsafeRequest[LaneChanged], frozen=True, kw_only=True):
     """Hand no work out; work is still taken in."""
 
@@ -29,7 +29,7 @@ class PauseLane(UnsafeRequest[LaneChanged], frozen=True, kw_only=True):
     reason: str = ""
 
 
-@operation("resume_lane", Kind.WRITE, Scope.ADMIN)
+@operation("resume_lane", Kind.WRITE, Scope.OPERATE)
 class ResumeLane(UnsafeRequest[LaneChanged], frozen=True, kw_only=True):
     """Open the lane again."""
 
@@ -37,7 +37,7 @@ class ResumeLane(UnsafeRequest[LaneChanged], frozen=True, kw_only=True):
     reason: str = ""
 
 
-@operation("drain_lane", Kind.WRITE, Scope.ADMIN)
+@operation("drain_lane", Kind.WRITE, Scope.OPERATE)
 class DrainLane(UnsafeRequest[LaneChanged], frozen=True, kw_only=True):
     """Take no work in; what is there is still handed out."""
 
@@ -45,7 +45,7 @@ class DrainLane(UnsafeRequest[LaneChanged], frozen=True, kw_only=True):
     reason: str = ""
 
 
-@operation("configure_lane", Kind.WRITE, Scope.ADMIN, errors=(NotFound, BudgetScopeMismatch))
+@operation("configure_lane", Kind.WRITE, Scope.OPERATE, errors=(NotFound, BudgetScopeMismatch))
 class ConfigureLane(UnsafeRequest[LaneConfigured], frozen=True, kw_only=True):
     """How a lane shares a worker with others, lets work age and bounds what is created on it.
 

@@ -27,6 +27,7 @@ from flowfabric.errors import (
     StoreReplaced,
     StoreUnavailable,
 )
+from flowfabric.model.access import Scope as Scope
 from flowfabric.model.record import Record
 
 R = TypeVar("R")
@@ -40,17 +41,6 @@ class Kind(StrEnum):
     WRITE = "write"  # one commit, or nothing
     WAIT = "wait"  # answers when something has happened, or when a time is over
     ADMIN = "admin"  # about the installation itself
-
-
-class Scope(StrEnum):
-    """What a key must allow before an operation may be asked for over a wire."""
-
-    READ = "read"
-    SUBMIT = "submit"  # new work
-    WORKER = "worker"  # claim, and act under a lease
-    APPROVE = "approve"  # signals
-    OPERATE = "operate"  # the work of others
-    ADMIN = "admin"  # limits, lanes, keys, the installation
 
 
 Errors = tuple[type[FlowFabricError], ...]
@@ -97,6 +87,7 @@ class Operation(Record, frozen=True, kw_only=True):
     errors: Errors  # its own, beside `COMMON_ERRORS`
     positional: tuple[str, ...]  # fields that the method takes by position, too
     is_local: bool  # it carries what cannot cross a wire, such as a connection
+    also: tuple[Scope, ...] = ()  # scopes that suffice as well
 
     def may_raise(self, error: FlowFabricError) -> bool:
         """Whether it says so."""
@@ -114,6 +105,7 @@ def operation(
     errors: Errors = (),
     positional: tuple[str, ...] = (),
     is_local: bool = False,
+    also: tuple[Scope, ...] = (),
 ) -> Callable[[type[Q]], type[Q]]:
     """Enter a request into the register. A `handle` is always taken by position."""
 
@@ -130,6 +122,7 @@ def operation(
             errors=errors,
             positional=positional or (first if first == ("handle",) else ()),
             is_local=is_local,
+            also=also,
         )
         return request
 

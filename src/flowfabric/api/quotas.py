@@ -17,7 +17,9 @@ from flowfabric.model.quota import (
 )
 
 
-@operation("create_quota_policy", Kind.WRITE, Scope.ADMIN, errors=(InvalidQuotaSpec, LimitConflict))
+@operation(
+    "create_quota_policy", Kind.WRITE, Scope.OPERATE, errors=(InvalidQuotaSpec, LimitConflict)
+)
 class CreateQuotaPolicy(
     UnsafeRequest[QuotaCreated | QuotaAlreadySatisfied], frozen=True, kw_only=True
 ):
@@ -30,7 +32,7 @@ class CreateQuotaPolicy(
     jitter_ms: int = 0
 
 
-@operation("update_quota_policy", Kind.WRITE, Scope.ADMIN, errors=(NotFound, InvalidQuotaSpec))
+@operation("update_quota_policy", Kind.WRITE, Scope.OPERATE, errors=(NotFound, InvalidQuotaSpec))
 class UpdateQuotaPolicy(UnsafeRequest[QuotaUpdated], frozen=True, kw_only=True):
     """Change limits; what is not named stays. What waits for room is looked at at once."""
 

@@ -331,7 +331,7 @@ class ListSuspensions(Request[Page[SuspensionInfo]], frozen=True, kw_only=True):
     limit: int = limits.PAGE_DEFAULT
 
 
-@operation("read_waitpoint_token", Kind.WRITE, Scope.OPERATE, errors=(KeyringEmpty,))
+@operation("read_waitpoint_token", Kind.WRITE, Scope.ADMIN, errors=(KeyringEmpty,))
 class ReadWaitpointToken(UnsafeRequest[Token | None], frozen=True, kw_only=True):
     """A waitpoint's token, for an operator; none when it is closed or unknown.
 
@@ -351,14 +351,14 @@ class ListSuspended(Request[Page[SuspendedInfo]], frozen=True, kw_only=True):
     limit: int = limits.PAGE_DEFAULT
 
 
-@operation("describe_waits", Kind.READ, Scope.READ)
+@operation("describe_waits", Kind.READ, Scope.READ, also=(Scope.APPROVE,))
 class DescribeWaits(Request[dict[str, WaitInfo]], frozen=True, kw_only=True):
     """The open waits of those that are suspended."""
 
     execution_ids: Sequence[str]
 
 
-@operation("list_waits", Kind.READ, Scope.READ, errors=(InvalidCursor,))
+@operation("list_waits", Kind.READ, Scope.READ, errors=(InvalidCursor,), also=(Scope.APPROVE,))
 class ListWaits(Request[Page[WaitInfo]], frozen=True, kw_only=True):
     """Suspended executions and what they wait for, newest first."""
 
@@ -369,7 +369,7 @@ class ListWaits(Request[Page[WaitInfo]], frozen=True, kw_only=True):
     limit: int = limits.PAGE_DEFAULT
 
 
-@operation("find_waitpoint", Kind.READ, Scope.READ)
+@operation("find_waitpoint", Kind.READ, Scope.READ, also=(Scope.APPROVE,))
 class FindWaitpoint(Request[WaitpointRow | None], frozen=True, kw_only=True):
     """The waitpoint a key stands for: one that is waited on, a pending one, else the last."""
 

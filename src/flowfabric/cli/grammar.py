@@ -54,16 +54,18 @@ def add_actions(parser: FfParser) -> Commands:
     return parser.add_subparsers(metavar="ACTION", parser_class=FfParser, title="actions")
 
 
-def add_action(actions: Commands, name: str, handler: Handler, text: str) -> FfParser:
+def add_action(
+    actions: Commands, name: str, handler: Handler, text: str, *, many_tenants: str | None = None
+) -> FfParser:
     """One action and the function that serves it."""
     parser = add_command(actions, name, text)
-    add_common(parser)
+    add_common(parser, many_tenants=many_tenants)
     parser.set_defaults(handler=handler)
     return parser
 
 
 def add_common(
-    parser: FfParser, default: Any = argparse.SUPPRESS, *, many_tenants: bool = False
+    parser: FfParser, default: Any = argparse.SUPPRESS, *, many_tenants: str | None = None
 ) -> None:
     """The options every command takes. After the command they must not reset those before it."""
     group = parser.add_argument_group("common options")
@@ -73,13 +75,13 @@ def add_common(
         metavar="URL",
         help="the store; else FLOWFABRIC_URL, else sqlite:///flowfabric.db",
     )
-    if many_tenants:
+    if many_tenants is not None:
         group.add_argument(
             "--namespace",
             dest="namespaces",
             action="append",
             metavar="NAME",
-            help="serve this tenant (repeat; default: the app's own)",
+            help=many_tenants,
         )
     else:
         group.add_argument(

@@ -43,7 +43,7 @@ def build_parser(words: Collection[str] | None = None) -> FfParser:
     for each in COMMANDS:
         command = add_command(commands, each.word, each.text)
         if words is None or each.word in words:
-            add_common(command, many_tenants=each.has_many_tenants)
+            add_common(command, many_tenants=each.many_tenants)
             import_module(f"flowfabric.cli.commands.{each.word}").add_arguments(command)
     return parser
 

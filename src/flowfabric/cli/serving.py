@@ -20,6 +20,10 @@ from flowfabric.server.settings import ServerSettings
 from flowfabric.trouble import is_passing
 
 _LOGGER = logging.getLogger("flowfabric.server")
+_OPEN: Final = (
+    "none exists: everything is allowed to programs of this machine, and nothing to others"
+)
+_GUARDED: Final = "each request needs one; ff token ls lists them"
 _PAUSE_S: Final = 0.5  # between two looks at a store that is down
 
 
@@ -64,7 +68,7 @@ class Serving:
         try:
             await first_of(self._open(), stops.asked.wait())
             if not stops.asked.is_set():
-                self._announce()
+                await self._announce()
                 self.serves.set()
                 await first_of(self._server.ended(), stops.asked.wait())
                 await first_of(self._drain(stops), stops.at_once.wait())
@@ -104,20 +108,19 @@ class Serving:
                     _LOGGER.warning("the store is waited for: %s", mask(str(error)))
                 is_waiting = True
             await asyncio.sleep(_PAUSE_S)
-        self._server.open()
+        await self._server.open()
 
-    def _announce(self) -> None:
+    async def _announce(self) -> None:
         """Where it is, and what may be asked of it."""
         terminal, address = self._call.terminal, self._server.address
+        has_tokens = await self._server.service.guard.has_tokens()
         if terminal.as_json:
-            terminal.document({"address": address, "url": mask(self._call.url)})
+            url = mask(self._call.url)
+            terminal.document({"address": address, "url": url, "is_guarded": has_tokens})
         else:
             terminal.line(f"FlowFabric serves {mask(self._call.url)}")
             terminal.line(f"  at      {address}")
-            terminal.line(
-                "  tokens  none exists: everything is allowed to programs of this machine, and "
-                "nothing to others"
-            )
+            terminal.line(f"  tokens  {_GUARDED if has_tokens else _OPEN}")
         terminal.out.flush()
 
 

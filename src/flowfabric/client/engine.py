@@ -18,6 +18,7 @@ from flowfabric.client.hints import HintFeed
 from flowfabric.client.repeats import is_safe_to_repeat, with_key
 from flowfabric.client.transport import AiohttpTransport, Reply, Transport, server_url
 from flowfabric.clock import monotonic
+from flowfabric.config import DEFAULT_NAMESPACE
 from flowfabric.errors import (
     FlowFabricError,
     InvalidInput,
@@ -51,7 +52,7 @@ class RemoteEngine(EngineBackend):
         url: str,
         *,
         token: str | None = None,
-        namespace: str = "default",
+        namespace: str | None = None,
         actor: str | None = None,
         ca: str | None = None,
         transport: Transport | None = None,
@@ -65,8 +66,9 @@ class RemoteEngine(EngineBackend):
         self._headers = {
             "content-type": wire.CONTENT_TYPE,
             "accept": f"{wire.CONTENT_TYPE}, application/json",
-            "x-flowfabric-namespace": namespace,
         }
+        if namespace is not None:  # else it is that of the token
+            self._headers["x-flowfabric-namespace"] = namespace
         if token is not None:
             self._headers["authorization"] = f"Bearer {token}"
         self._writes = Gatherer(self._send, in_flight=2)
@@ -232,8 +234,9 @@ class RemoteEngine(EngineBackend):
 
     @property
     def home_namespace(self) -> str:
-        """The tenant of calls that name none."""
-        return self._namespace
+        """The tenant of calls that name none: once started, as the server told."""
+        told: str | None = self._about.get("namespace")
+        return self._namespace or told or DEFAULT_NAMESPACE
 
     def backend_label(self) -> str:
         """It knows nothing of the store behind the server."""

@@ -18,6 +18,7 @@ from flowfabric.config import EngineConfig
 from flowfabric.engine import due_work, roll_up
 from flowfabric.engine.loop_status import BackgroundLoop, LoopStatus, status_of
 from flowfabric.engine.machine import Machine
+from flowfabric.engine.operations import access as access
 from flowfabric.engine.operations import admin as admin
 from flowfabric.engine.operations import asks as asks
 from flowfabric.engine.operations import budgets as budgets
@@ -46,6 +47,7 @@ from flowfabric.engine.operations import quotas as quotas
 from flowfabric.engine.operations import repairs as repairs
 from flowfabric.engine.operations import schedules as schedules
 from flowfabric.engine.operations import signals as signals
+from flowfabric.engine.operations import spend as spend
 from flowfabric.engine.operations import statistics as statistics
 from flowfabric.engine.operations import streams as streams
 from flowfabric.engine.operations import timeline as timeline

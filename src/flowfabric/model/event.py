@@ -61,6 +61,8 @@ class OperatorEventType(StrEnum):
     KEY_SEEDED = "key_seeded"
     KEY_ROTATED = "key_rotated"
     TOKEN_READ = "token_read"  # noqa: S105 - a word
+    ACCESS_TOKEN_CREATED = "access_token_created"  # noqa: S105 - a word
+    ACCESS_TOKEN_REVOKED = "access_token_revoked"  # noqa: S105
     TAGGED = "tagged"
     REPINNED = "repinned"
     FORKED = "forked"
@@ -70,6 +72,7 @@ class OperatorEventType(StrEnum):
     GROUP_CHANGED = "group_changed"
     GROUP_DELETED = "group_deleted"
     DISMISSED = "dismissed"
+    RESTORED = "restored"
     SCHEDULE_CREATED = "schedule_created"
     SCHEDULE_CHANGED = "schedule_changed"
     SCHEDULE_PAUSED = "schedule_paused"
@@ -121,7 +124,7 @@ class CompletionEvent(Record, frozen=True):
 
 class OperatorEvent(Record, frozen=True):
     """One operator action; `subject` names an execution, a lane, a budget, a quota, a flow, a
-    schedule, a signing key or a bulk operation."""
+    schedule, a signing key, an access token or a bulk operation."""
 
     subject: str
     event_type: OperatorEventType

@@ -289,8 +289,9 @@ class Token:
         return self._text
 
     def __repr__(self) -> str:
-        kid = self._text.partition(":")[0]
-        return f"Token({kid}:<REDACTED:len={len(self._text)}>)"
+        kid, colon, _ = self._text.partition(":")
+        kid = kid if colon else ""  # then none of it is known to be no secret
+        return f"Token({kid}{colon}<REDACTED:len={len(self._text)}>)"
 
     __str__ = __repr__
 

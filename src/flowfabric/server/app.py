@@ -10,6 +10,7 @@ from typing import Final
 from flowfabric.clock import monotonic
 from flowfabric.errors import FlowFabricError, NotAcceptable, UriTooLong
 from flowfabric.ids import new_secret_id
+from flowfabric.server.access.guard import refuse_in_address
 from flowfabric.server.exchange import (
     PROBLEM,
     Answer,
@@ -66,12 +67,11 @@ class Application:
             self._hosts.check(call)
             raw_path = call.scope.get("raw_path") or call.scope["path"].encode()
             check_length(raw_path, call.scope.get("query_string", b""))
+            refuse_in_address(call)
             call.route, call.params = self.table.find(call.method, raw_path.partition(b"?")[0])
             if not call.route.is_health:
                 self.service.require_open()
-                if not call.route.is_open:
-                    call.caller = await self.service.guard.caller_of(call)
-                    call.caller.require(call.route.scope)
+                await self.service.admit(call, call.route)
             if not call.accepts((call.route.media, *call.route.other_media, _PROBLEM)):
                 detail = f"Accept: this is answered as {call.route.media}"
                 raise NotAcceptable(detail, field="Accept")

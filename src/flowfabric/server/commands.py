@@ -11,7 +11,7 @@ import msgspec
 
 from flowfabric import limits
 from flowfabric.api import wire
-from flowfabric.api.operation import OPERATIONS, Kind, Operation, Request
+from flowfabric.api.operation import OPERATIONS, Kind, Operation, Request, Scope
 from flowfabric.errors import FlowFabricError, InvalidInput, NotRemote
 from flowfabric.model.record import Raw
 from flowfabric.server.access.caller import Caller
@@ -36,6 +36,8 @@ async def commands(service: Service, call: Call) -> Answer:
     """Up to a thousand operations; a wait travels alone."""
     body = await call.body(service.settings.batch_body_max)
     is_packed = call.headers.get(b"content-type", b"").startswith(wire.CONTENT_TYPE.encode())
+    if not is_packed:  # our own client asks for everything here, with whatever token
+        call.caller.require(Scope.WORKER, Scope.SUBMIT)
     read = _packed(body) if is_packed else _listed(body)
     if len(read) > limits.COMMANDS_MAX:
         raise InvalidInput(f"items: at most {limits.COMMANDS_MAX}", field="items")
@@ -79,7 +81,7 @@ async def _allowed(
     operation = wire.operation_of(request)
     if operation.is_local:
         raise NotRemote(f"{operation.name} works beside the store only", operation=operation.name)
-    caller.require(operation.scope)
+    caller.require(operation.scope, *operation.also)
     return await service.border.passed(caller, operation, request, home)
 
 

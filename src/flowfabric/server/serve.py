@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from flowfabric.api.backend import EngineBackend
 from flowfabric.errors import InvalidInput
-from flowfabric.server.access.guard import Guard, OpenGuard
+from flowfabric.server.access.guard import Guard
 from flowfabric.server.app import Application
 from flowfabric.server.exchange import Call
 from flowfabric.server.opening import check_certificate, check_exposed, check_guarded
@@ -45,7 +45,7 @@ class Server:
         guard: Guard | None = None,
     ) -> None:
         self.settings = settings or ServerSettings()
-        self.service = Service(engine, self.settings, guard or OpenGuard())
+        self.service = Service(engine, self.settings, guard)
         self._app = Application(self.service, ROUTES)
         self.service.cut = self._cut
         self._socket: socket.socket | None = None
@@ -70,14 +70,14 @@ class Server:
         check_certificate(self.settings)
         self._socket = bound_socket(self.settings.bind)
 
-    def open(self, guard: Guard | None = None, *, has_tokens: bool = False) -> None:
+    async def open(self) -> None:
         """The engine is started: answer everything from now on. A socket that others can reach is
         refused where it would be open to them."""
+        self.service.guard.start()
         if self._socket is not None:
+            has_tokens = await self.service.guard.has_tokens()
             check_guarded(self._socket, self.settings, has_tokens=has_tokens)
             check_exposed(self._socket, self.settings)
-        if guard is not None:
-            self.service.guard = guard
         self.service.hints.start()
         self._is_opened = self.service.is_open = True
 
@@ -143,6 +143,7 @@ class Server:
         """Close the sockets; what is still in flight is cut off."""
         self.service.stopping.set()
         self.service.hints.stop()
+        self.service.guard.stop()
         self.service.pulse.stop()
         if self._uvicorn is not None and self._serving is not None:
             self._uvicorn.should_exit = True
@@ -168,7 +169,7 @@ class Server:
 
     async def __aenter__(self) -> Server:
         self.bind()
-        self.open()
+        await self.open()
         await self.start()
         return self
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from flowfabric import limits
 from flowfabric.api.backend import EngineBackend
@@ -18,17 +18,16 @@ from flowfabric.errors import (
 )
 from flowfabric.ids import new_name
 from flowfabric.server.access.border import Border
+from flowfabric.server.access.guard import Guard, TokenGuard
+from flowfabric.server.access.rates import Rates
+from flowfabric.server.exchange import Call
 from flowfabric.server.hints import HintLog
 from flowfabric.server.patience import Endings, Patience
 from flowfabric.server.pulse import Pulse
-from flowfabric.server.routes.route import Size
+from flowfabric.server.routes.route import Route, Size
 from flowfabric.server.settings import ServerSettings
 from flowfabric.server.streams.beats import Beats
 from flowfabric.server.streams.feeds import Feeds
-
-if TYPE_CHECKING:
-    from flowfabric.server.access.guard import Guard
-    from flowfabric.server.exchange import Call
 
 _LATER_MS: Final = 1_000
 _STORE_S: Final = 1.0  # for the store to answer a probe
@@ -44,10 +43,13 @@ def _leave(call: Call) -> None:
 class Service:
     """One server as its handlers see it."""
 
-    def __init__(self, engine: EngineBackend, settings: ServerSettings, guard: Guard) -> None:
+    def __init__(
+        self, engine: EngineBackend, settings: ServerSettings, guard: Guard | None = None
+    ) -> None:
         self.engine = engine
         self.settings = settings
-        self.guard = guard
+        self.rates = Rates(settings)
+        self.guard: Guard = guard or TokenGuard(engine, self.rates)
         self.border = Border(engine)
         self.hints = HintLog(engine, new_name("server"))
         self.waits = 0  # requests that wait for something to happen
@@ -108,6 +110,14 @@ class Service:
         """Refuse while the store is waited for."""
         if not self.is_open:
             raise StoreUnavailable("the server waits for its store", retry_after_ms=_LATER_MS)
+
+    async def admit(self, call: Call, route: Route) -> None:
+        """Tell who calls, and refuse whoever may not, or asks too often."""
+        if not route.is_open:
+            call.caller = await self.guard.caller_of(call)
+        if call.caller.is_known or await self.guard.has_tokens():
+            self.rates.count(call.caller, call.address)
+        route.check(call.caller)
 
     def at_home_in(self, namespace: str | None) -> EngineBackend:
         """The engine for a caller of a namespace."""

@@ -12,6 +12,7 @@ from operator import attrgetter
 from typing import Any, Final, Generic, TypeVar, get_args, get_origin, get_type_hints
 
 from flowfabric.errors import Corruption, FlowFabricError, InvalidInput
+from flowfabric.model.access import AccessTokenRow
 from flowfabric.model.answer import AnswerRow
 from flowfabric.model.ask import AllowanceRow, AskerRow, AskRow
 from flowfabric.model.bounds import UNBOUNDED
@@ -23,6 +24,7 @@ from flowfabric.model.budget import (
     LedgerRow,
     ScopeRow,
     ScopeType,
+    TotalRow,
     UsageRow,
 )
 from flowfabric.model.bulk import OperationRow
@@ -362,6 +364,8 @@ AnyTable = Table[Any]
 BUDGETS: Final = Table("ff_budget_policy", BudgetRow, 1)
 USAGE: Final = Table("ff_budget_usage", UsageRow, 2)
 LEDGER: Final = Table("ff_budget_usage_by_exec", LedgerRow, 3, of_execution=True)
+# The totals of flows and kinds. Those of a flow are deleted with it.
+TOTALS: Final = Table("ff_spend_total", TotalRow, 5)
 DEDUP: Final = Table("ff_budget_usage_dedup", DedupRow, 4)
 HOLDS: Final = Table("ff_budget_hold", HoldRow, 3, of_execution=True, absent={"allowed": {}})
 SCOPES: Final = Table("ff_budget_scope", ScopeRow, 3, in_catalog=True)
@@ -390,6 +394,8 @@ UNIQUES: Final = Table("ff_unique", UniqueRow, 3)
 # Replies to owners at the end of leases, for executions that go on.
 ANSWERS: Final = Table("ff_lease_answer", AnswerRow, 2, of_execution=True)
 SECRETS: Final = Table("ff_waitpoint_hmac", SecretRow, 1)
+
+ACCESS_TOKENS: Final = Table("ff_access_token", AccessTokenRow, 1)
 
 LANES: Final = Table("ff_lane_registry", Lane, 1, in_catalog=True, absent={"bounds": UNBOUNDED})
 KEYS: Final = Table("ff_idempotency", IdempotencyRecord, 2, due="expires_at", is_mostly_new=True)
@@ -499,6 +505,7 @@ TABLES: Final[tuple[Table[Any], ...]] = (
     BUDGETS,
     USAGE,
     LEDGER,
+    TOTALS,
     DEDUP,
     HOLDS,
     SCOPES,
@@ -520,6 +527,7 @@ TABLES: Final[tuple[Table[Any], ...]] = (
     UNIQUES,
     ANSWERS,
     SECRETS,
+    ACCESS_TOKENS,
     FLOWS,
     MEMBERS,
     EDGES,

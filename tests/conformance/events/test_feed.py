@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import Any
 
 import pytest
@@ -196,16 +197,16 @@ async def test_a_cursor_behind_which_events_are_gone_has_expired(lab: Lab) -> No
 
 @scenario
 async def test_a_page_ends_at_a_place_although_more_has_happened(lab: Lab) -> None:
-    ends = {"kinds": ("completion",)}
+    read = partial(lab.engine.read_events, kinds=("completion",))
     first = await lab.completed()
-    place = (await lab.engine.read_events(**ends)).cursor
+    place = (await read()).cursor
     second = await lab.completed()
-    page = await lab.engine.read_events(**ends, until=place)
+    page = await read(until=place)
     assert [each.subject for each in page.events] == [first]
     assert (page.cursor, page.is_end) == (place, True)
-    rest = await lab.engine.read_events(**ends, after=page.cursor)
+    rest = await read(after=page.cursor)
     assert [each.subject for each in rest.events] == [second]
-    beyond = await lab.engine.read_events(**ends, after=rest.cursor, until=place)
+    beyond = await read(after=rest.cursor, until=place)
     assert (beyond.events, beyond.cursor, beyond.is_end) == ((), rest.cursor, True)
 
 

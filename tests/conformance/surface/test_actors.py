@@ -138,6 +138,12 @@ async def failed(lab: Lab) -> str:
     return claimed.execution_id
 
 
+async def dismissed(lab: Lab) -> str:
+    key = await failed(lab)
+    await lab.engine.dismiss_dead(execution_id=key)
+    return key
+
+
 async def scheduled(lab: Lab) -> str:
     return (await schedule(lab)).schedule_id
 
@@ -191,6 +197,10 @@ async def begun(lab: Lab) -> str:
     return name
 
 
+async def tokened(lab: Lab) -> str:
+    return (await lab.engine.create_access_token(name="ci", scopes=("read",))).id
+
+
 async def decided(lab: Lab) -> str:
     """A member whose group is decided, while two of its upstreams still run."""
     return (await busy(lab)).execution_ids["any"]
@@ -227,6 +237,7 @@ CALLS: Final[dict[str, tuple[Act, str, dict[str, Any]]]] = {
         {"lane_id": LANE, "lease_duration_ms": 30_000},
     ),
     "dismiss_dead": (failed, "execution_id", REASON),
+    "restore_dead": (dismissed, "execution_id", REASON),
     "start_operation": (unstarted, "operation_id", {"action": "hold"}),
     "stop_operation": (begun, "operation_id", {}),
     "set_lane_state": (other, "lane_id", {"lane_state": "paused", **REASON}),
@@ -258,6 +269,8 @@ CALLS: Final[dict[str, tuple[Act, str, dict[str, Any]]]] = {
     "backfill_schedule": (overdue, "schedule_id", {"begin": 0, "end": 2**41, "again": True}),
     "prune_schedules": (unclaimed, "namespace", {}),
     "declare_schedules": (default, "namespace", {"schedules": [declared()], "origins": ["shop"]}),
+    "create_access_token": (other, "name", {"scopes": ("read",)}),
+    "revoke_access_token": (tokened, "token_id", {}),
     "create_consumer_group": (other, "group_id", {}),
     "delete_consumer_group": (grouped, "group_id", {}),
     "reconcile_budget_counters": (overdrawn, "budget_id", {}),

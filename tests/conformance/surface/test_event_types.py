@@ -52,6 +52,7 @@ async def operators_act_on_many(lab: Lab) -> None:
     lost = await lab.started()
     await lab.engine.fail(lost.handle, reason="x", failure_class=FailureClass.PERMANENT)
     await lab.engine.dismiss_dead(execution_id=lost.execution_id)
+    await lab.engine.restore_dead(execution_id=lost.execution_id)
     for is_stopped in (True, False):
         begun = await lab.engine.start_operation(action="hold")
         assert isinstance(begun, BulkOperation)
@@ -184,6 +185,11 @@ async def groups_are_made_and_changed(lab: Lab) -> None:
     await lab.engine.delete_consumer_group(group_id="g")
 
 
+async def access_tokens_are_made_and_revoked(lab: Lab) -> None:
+    made = await lab.engine.create_access_token(name="ci", scopes=("read",))
+    await lab.engine.revoke_access_token(token_id=made.id)
+
+
 async def schedules_are_made_and_changed(lab: Lab) -> None:
     await declare(lab, declared())
     await lab.engine.update_schedule(schedule_id=SCHEDULE, timing=Timing(every_ms=60_000))
@@ -214,6 +220,7 @@ async def tidy(lab: Lab) -> None:
 
 # Which acts must write all the kinds of which log.
 OPERATORS: Final = (
+    access_tokens_are_made_and_revoked,
     groups_are_made_and_changed,
     operators_act_on_waiting_work,
     operators_act_on_running_work,

@@ -31,7 +31,7 @@ from flowfabric.model.policy import (
 )
 from flowfabric.model.shown import shown
 from flowfabric.model.stream import NewFrame
-from flowfabric.model.suspension import Single
+from flowfabric.model.suspension import Single, Token
 from tests.support.fingerprints import Fingerprint, fingerprints
 from tests.support.lab import Lab, scenario
 from tests.support.schedules import HOURLY, start
@@ -116,6 +116,7 @@ USUAL: dict[str, Any] = {
     "mailbox": "orders",
     "mailboxes": ("orders",),
     "message_id": "message",
+    "name": "ci",
     "names": ("priority",),
     "new_kid": "k9",
     "new_priority": 1,
@@ -133,6 +134,7 @@ USUAL: dict[str, Any] = {
     "requests": (),
     "schedule_id": "unknown",
     "schedules": (),
+    "scopes": ("read",),
     "secret_hex": "ab" * 32,
     "signal_name": "approved",
     "signals": (),
@@ -141,6 +143,8 @@ USUAL: dict[str, Any] = {
     "start": start(),
     "tags": {"a.b": "c"},
     "timing": HOURLY,
+    "token": Token("ff_unknown"),
+    "token_id": "0000000000",
     "wait_ms": 1,
     "upstream_execution_id": UNKNOWN,
     "usage": Usage(custom={"tokens": 1}),

@@ -22,6 +22,7 @@ from tests.support.living import (
     scheduled,
     streaming,
     suspended,
+    trusted,
 )
 from tests.support.living.kind import PAUSE_MS, Living, Notes
 
@@ -40,6 +41,7 @@ _ALL: Final[tuple[type[Living], ...]] = (
     limited.Exhausted,
     limited.Reserved,
     limited.Asking,
+    limited.Spending,
     limited.Scoped,
     limited.Windowed,
     limited.Slots,
@@ -85,6 +87,7 @@ _ALL: Final[tuple[type[Living], ...]] = (
     owned.Parked,
     owned.Ended,
     owned.Granted,
+    trusted.Trusted,
 )
 KINDS: Final[dict[str, Living]] = {kind.lane: kind() for kind in _ALL}
 

@@ -13,11 +13,15 @@ class Command:
 
     word: str
     text: str
-    has_many_tenants: bool = False
+    many_tenants: str | None = None  # what several of them mean to it
 
 
 COMMANDS: Final = (
-    Command("worker", "run a worker until Ctrl-C or SIGTERM", has_many_tenants=True),
+    Command(
+        "worker",
+        "run a worker until Ctrl-C or SIGTERM",
+        many_tenants="serve this tenant (repeat; default: the app's own)",
+    ),
     Command("serve", "serve the operations over HTTP until Ctrl-C or SIGTERM"),
     Command("submit", "create an execution"),
     Command("ps", "list executions, newest first"),
@@ -47,6 +51,7 @@ COMMANDS: Final = (
     Command("priority", "move waiting work up or down"),
     Command("operations", "changes to many executions, which go on by themselves"),
     Command("revoke", "take the lease from the worker that has it; the work is run again"),
+    Command("token", "what programs show to a server"),
     Command("schedule", "what starts by the calendar"),
     Command("lanes", "list lanes, switch or set one"),
     Command("workers", "list live workers"),
@@ -58,6 +63,7 @@ COMMANDS: Final = (
     Command("version", "versions of this program and its parts"),
     Command("flow", "flows: executions that depend on each other"),
     Command("budget", "what may be spent, and what was"),
+    Command("spend", "what executions, flows and kinds of work have spent"),
     Command("quota", "how many may start per window and run at once"),
     Command("line", "executions of one serial key, which run one at a time"),
     Command("waits", "what suspended executions wait for"),

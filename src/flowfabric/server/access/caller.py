@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from flowfabric.api.operation import Scope
-from flowfabric.errors import MissingNamespace, MissingScope
+from flowfabric.errors import InvalidInput, MissingNamespace, MissingScope, Unauthorized
+from flowfabric.model.access import AccessToken, granted
 from flowfabric.model.record import Record
 
 EVERYTHING: Final = frozenset(Scope)
@@ -21,11 +22,19 @@ class Caller(Record, frozen=True, kw_only=True):
     scopes: frozenset[Scope]
     namespaces: frozenset[str] | None
     speaks_for: bool = False  # it may name another in whose name it acts
+    is_known: bool = True
 
-    def require(self, scope: Scope | None) -> None:
-        """Refuse without the scope; None needs nothing."""
-        if scope is not None and scope not in self.scopes:
-            raise MissingScope(f"this token lacks the scope {scope.value}", scope=scope.value)
+    def require(self, *scopes: Scope) -> None:
+        """Refuse without one of the scopes; the first is the one to ask for."""
+        if self.scopes.isdisjoint(scopes):
+            self.require_known()
+            scope = scopes[0].value
+            raise MissingScope(f"this token lacks the scope {scope}", scope=scope)
+
+    def require_known(self) -> None:
+        """Refuse who has shown nothing."""
+        if not self.is_known:
+            raise Unauthorized
 
     def sees(self, namespace: str) -> bool:
         """Whether objects of the namespace exist for it."""
@@ -42,9 +51,20 @@ class Caller(Record, frozen=True, kw_only=True):
         if len(self.namespaces) == 1:
             return next(iter(self.namespaces))
         listed = ", ".join(sorted(self.namespaces))
-        raise MissingNamespace(f"name one of the token's namespaces: {listed}", field="namespace")
+        detail = f"namespace: name one of the token's: {listed}"
+        raise InvalidInput(detail, field="namespace")
 
 
-ANYBODY: Final = Caller(actor=None, scopes=frozenset(), namespaces=frozenset())
+def caller_with(token: AccessToken) -> Caller:
+    """Who shows a token."""
+    return Caller(
+        actor=f"token:{token.id}",
+        scopes=granted(token.scopes),
+        namespaces=None if token.namespaces is None else frozenset(token.namespaces),
+        speaks_for=token.speaks_for,
+    )
+
+
+ANYBODY: Final = Caller(actor=None, scopes=frozenset(), namespaces=frozenset(), is_known=False)
 # A server without any token listens on loopback only, and allows everything there.
 UNGUARDED: Final = Caller(actor=None, scopes=EVERYTHING, namespaces=None, speaks_for=True)

@@ -14,6 +14,7 @@ from flowfabric.server.routes.outcomes import OUTCOME_ROUTES
 from flowfabric.server.routes.own import OWN_ROUTES
 from flowfabric.server.routes.route import Route
 from flowfabric.server.routes.schedules import ADMIN_ROUTES, SCHEDULE_ROUTES
+from flowfabric.server.routes.tokens import TOKEN_ROUTES
 from flowfabric.server.routes.waits import WAIT_ROUTES
 
 DESCRIPTION: Final = Description(
@@ -27,6 +28,7 @@ DESCRIPTION: Final = Description(
         *LIMIT_ROUTES,
         *SCHEDULE_ROUTES,
         *ADMIN_ROUTES,
+        *TOKEN_ROUTES,
         *OWN_ROUTES,
     )
 )

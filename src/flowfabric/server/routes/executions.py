@@ -355,6 +355,7 @@ EXECUTION_ROUTES: Final = (
     ),
     get(f"{_ID}/attempts", "list_attempts"),
     get(f"{_ID}/why", "explain"),
+    get(f"{_ID}/spend", "list_execution_spend"),
     get(f"{_ID}/timeline", "read_timeline"),
     get(f"{_ID}/journal", "read_journal"),
     get(f"{_ID}/published", "read_published", absent="published"),

@@ -10,6 +10,7 @@ from flowfabric.api.hints import HintsAsked, HintsHeard
 from flowfabric.api.operation import Scope
 from flowfabric.errors import StoreUnavailable, TooManyWaits
 from flowfabric.model.record import Record, from_msgpack, replace, to_msgpack
+from flowfabric.server.access.caller import Caller
 from flowfabric.server.commands import commands, while_there
 from flowfabric.server.exchange import Answer, Call
 from flowfabric.server.plain import to_body
@@ -38,12 +39,14 @@ _HINTS: Final = shape_of(HintsAsked)
 
 
 class About(Record, frozen=True, kw_only=True):
-    """A server: its release, the operations it offers, and the bounds of a request."""
+    """A server: its release, the operations it offers, and the bounds of a request. `namespace`:
+    that of this caller's calls that name none, where there is one."""
 
     name: str
     version: str
     features: tuple[str, ...]
     limits: Mapping[str, int]
+    namespace: str | None
 
 
 async def about(service: Service, call: Call) -> Answer:
@@ -54,6 +57,7 @@ async def about(service: Service, call: Call) -> Answer:
         version=capabilities.version,
         features=tuple(sorted(name for name, has in capabilities.supports.items() if has)),
         limits=service.limits(),
+        namespace=_home_of(service, call.caller),
     )
     return Answer(to_body(told))
 
@@ -96,6 +100,13 @@ class Alive(Record, frozen=True, kw_only=True):
     alive: bool
 
 
+def _home_of(service: Service, caller: Caller) -> str | None:
+    """The namespace of this caller's calls that name none, where there is one."""
+    if caller.namespaces is None:
+        return service.engine.home_namespace
+    return next(iter(caller.namespaces)) if len(caller.namespaces) == 1 else None
+
+
 async def alive(service: Service, call: Call) -> Answer:
     """The loop turns."""
     return Answer(to_body(Alive(alive=True)))
@@ -124,6 +135,7 @@ OWN_ROUTES: Final = (
         handler=commands,
         size=Size.BATCH,
         repeat=Repeat.FENCE,
+        is_for_known=True,
         other_media=(wire.CONTENT_TYPE,),
         tag="workers",
         is_hot=True,
@@ -133,6 +145,7 @@ OWN_ROUTES: Final = (
         path="/v1/hints",
         title="Wait for a hint",
         handler=hints,
+        is_for_known=True,
         size=Size.SMALL,
         tag="workers",
         body=HintsAsked,
@@ -147,7 +160,6 @@ OWN_ROUTES: Final = (
         title="The server",
         handler=about,
         reply=About,
-        is_open=True,
         tag="server",
     ),
     Route(

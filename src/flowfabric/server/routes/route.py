@@ -11,6 +11,7 @@ from flowfabric.api.operation import OPERATIONS, Errors, Operation, Scope
 from flowfabric.model.record import Record
 
 if TYPE_CHECKING:
+    from flowfabric.server.access.caller import Caller
     from flowfabric.server.exchange import Answer, Call, Streamed
     from flowfabric.server.service import Service
 
@@ -66,6 +67,8 @@ class Route(Record, frozen=True, kw_only=True):
     operation: str | None = None
     asks: tuple[str, ...] = ()
     scope: Scope | None = None
+    also: tuple[Scope, ...] = ()  # scopes that suffice as well
+    is_for_known: bool = False  # any token will do; what is asked for is checked by itself
     reach: Reach = Reach.NOTHING
     handler: Handler
     size: Size = Size.NONE
@@ -104,6 +107,13 @@ class Route(Record, frozen=True, kw_only=True):
     def name(self) -> str:
         """The method and the path, as logs and metrics name it."""
         return f"{self.method} {self.path}"
+
+    def check(self, caller: Caller) -> None:
+        """Refuse a caller that may not use it."""
+        if self.scope is not None:
+            caller.require(self.scope, *self.also)
+        elif self.is_for_known:
+            caller.require_known()
 
     def asked(self) -> Operation:
         """The operation it asks for."""

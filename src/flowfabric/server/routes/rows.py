@@ -18,6 +18,7 @@ def row(method: str, path: str, operation: str, **more: Any) -> Route:
         "operation": operation,
         "handler": asked,
         "scope": found.scope,
+        "also": () if "scope" in more else found.also,
         "title": (found.request.__doc__ or "").strip().splitlines()[0],
         "errors": found.errors,
         "repeat": Repeat.STATE if method in ("POST", "PATCH", "DELETE") else Repeat.READ,

@@ -1,0 +1,15 @@
+-- Access tokens: what programs show to a server.
+CREATE TABLE ff_access_token (
+    token_id TEXT PRIMARY KEY,
+    digest BLOB NOT NULL, -- SHA-256 of the secret
+    name TEXT NOT NULL,
+    scopes TEXT NOT NULL, -- JSON
+    namespaces TEXT, -- JSON; NULL: all of them
+    speaks_for INTEGER NOT NULL,
+    created_at INTEGER NOT NULL,
+    created_by TEXT NOT NULL,
+    expires_at INTEGER NOT NULL,
+    last_used_at INTEGER,
+    revoked_at INTEGER,
+    revoked_by TEXT NOT NULL
+) STRICT, WITHOUT ROWID;
