@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 from flowfabric.api.events import ReadEvents, SubscribeEvents
 from flowfabric.api.streams import AppendFrames, ReadExecutionStream
@@ -30,9 +30,9 @@ async def events(service: Service, call: Call) -> Answer | Streamed:
         return answered(call, await ask(service, call, request))
     after = resumed_after(call) or request.after
     request = replace(request, after=after, wait_ms=0, limit=PAGE)
-    passed: SubscribeEvents = await passed_by(service, call, request)
     reader = Reader(after)
-    put(reader, await service.engine.call(passed))
+    put(reader, await ask(service, call, request))
+    passed: Any = (await passed_by(service, call, request)).request
     wanted = ReadEvents(kinds=passed.kinds, filter=passed.filter)
     return EventStream(service, call, reader, lambda one: service.feeds.follow(wanted, one))
 
@@ -44,12 +44,11 @@ async def frames(service: Service, call: Call) -> Answer | Streamed:
         return answered(call, await ask(service, call, request))
     last = resumed_after(call)
     request = replace(request, after=last or request.after, wait_ms=0, limit=PAGE)
-    passed: ReadExecutionStream = await passed_by(service, call, request)
-    page = await service.engine.call(passed)
+    page = await ask(service, call, request)
     if last is not None and page.closed_at is not None and not page.frames:
         return Answer(status=_NO_CONTENT)  # by which a browser knows not to come again
-    frames = Frames(service.engine, passed)
-    reader = Reader(passed.after)
+    frames = Frames(service.engine, request)
+    reader = Reader(request.after)
     frames.put(reader, page)
     return EventStream(service, call, reader, frames.follow)
 
