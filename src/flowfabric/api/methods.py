@@ -10,6 +10,7 @@ from flowfabric import limits
 from flowfabric.api.access import (
     Authenticate,
     CreateAccessToken,
+    FindNamespaces,
     ListAccessTokens,
     RevokeAccessToken,
 )
@@ -292,7 +293,7 @@ from flowfabric.api.words import (
 )
 from flowfabric.api.workers import HeartbeatWorker, ListWorkers, MarkWorkerDead, RegisterWorker
 from flowfabric.errors import FlowFabricError
-from flowfabric.model.access import AccessToken, AccessTokenCreated, AccessTokenRevoked
+from flowfabric.model.access import AccessToken, AccessTokenCreated, AccessTokenRevoked, Namespaces
 from flowfabric.model.ask import AskAnswered, Asked, BudgetAsk, LimitKind
 from flowfabric.model.attempt import Attempt, FailureClass
 from flowfabric.model.budget import (
@@ -536,9 +537,21 @@ class Methods(ABC):
             )
         )
 
-    async def create_executions(self, requests: Sequence[NewExecution]) -> list[CreateResult]:
-        """Record thousands in one transaction: all of them or, if one is refused, none."""
-        return await self.call(CreateExecutions(requests=requests))
+    async def create_executions(
+        self,
+        requests: Sequence[NewExecution],
+        *,
+        handle: Handle | None = None,
+        entries: Sequence[NewEntry] = (),
+    ) -> list[CreateResult]:
+        """Record thousands in one transaction: all of them or, if one is refused, none.
+
+        `handle`: of the execution that submits them, which they are no children of; only its live
+        owner may. `entries`: for its journal, in the same transaction. The value of one of kind
+        `submit` says how many of the requests, in order, it is about; what became of these is
+        recorded. The same entries sent again are answered as the first time, and create nothing.
+        """
+        return await self.call(CreateExecutions(requests=requests, handle=handle, entries=entries))
 
     async def create_executions_in(
         self, connection: Any, requests: Sequence[NewExecution]
@@ -1990,6 +2003,8 @@ class Methods(ABC):
         on_success: NewHook | None = None,
         on_failure: NewHook | None = None,
         on_end: NewHook | None = None,
+        handle: Handle | None = None,
+        entries: Sequence[NewEntry] = (),
     ) -> FlowSubmitted | FlowDuplicate:
         """Record a whole graph in one transaction: all of it, or nothing and the culprit is named.
 
@@ -1998,6 +2013,8 @@ class Methods(ABC):
 
         `connection`: in the caller's own open Postgres transaction, as `create_executions_in`. It
         cannot cross a wire: only an engine in this process takes one.
+
+        `handle`, `entries`: of the execution that submits it, as for `create_executions`.
 
         >>> await engine.submit_flow(  # doctest: +SKIP
         ...     nodes=[FlowNode(name="a", execution=NewExecution(execution_kind="a")), …],
@@ -2019,6 +2036,8 @@ class Methods(ABC):
                 on_success=on_success,
                 on_failure=on_failure,
                 on_end=on_end,
+                handle=handle,
+                entries=entries,
             )
         )
 
@@ -3230,6 +3249,24 @@ class Methods(ABC):
     async def authenticate(self, *, token: Token) -> AccessToken:
         """The token of this text, if it is good; its use is noted now and then."""
         return await self.call(Authenticate(token=token))
+
+    async def find_namespaces(
+        self,
+        *,
+        execution_ids: Sequence[str] = (),
+        flow_ids: Sequence[str] = (),
+        operation_ids: Sequence[str] = (),
+        group_ids: Sequence[str] = (),
+    ) -> Namespaces:
+        """Which namespaces things belong to. An id that means nothing has none."""
+        return await self.call(
+            FindNamespaces(
+                execution_ids=execution_ids,
+                flow_ids=flow_ids,
+                operation_ids=operation_ids,
+                group_ids=group_ids,
+            )
+        )
 
     # --- events ---------------------------------------------------------------------------------
 

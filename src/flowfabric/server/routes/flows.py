@@ -105,7 +105,7 @@ FLOW_ROUTES: Final = (
         size=Size.BATCH,
         repeat=Repeat.KEY,
         statuses={"FlowSubmitted": 201},
-        hidden=("connection",),
+        hidden=("connection", "handle", "entries"),
         tag="flows",
     ),
     get("/v1/flows", "list_flows", tag="flows"),
