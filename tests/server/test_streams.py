@@ -21,7 +21,7 @@ from flowfabric.server.access.guard import OpenGuard
 from flowfabric.server.routes.values import path_id
 from flowfabric.server.serve import Server
 from flowfabric.server.settings import ServerSettings
-from flowfabric.server.streams import reader as reading
+from flowfabric.server.streams import sending
 from flowfabric.server.streams.reader import HELD_EVENTS_MAX, Reader
 from tests.support.following import Follower
 from tests.support.http import Desk
@@ -157,7 +157,7 @@ def test_no_more_is_held_for_a_reader_than_its_bounds() -> None:
 async def test_a_reader_that_takes_nothing_for_long_is_disconnected(
     quick: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reading, "_STALL_S", 0.01)
+    monkeypatch.setattr(sending, "_STALL_S", 0.01)
     desk = Desk(quick.engine)
     cut: list[Any] = []
     desk.service.cut = cut.append
@@ -217,7 +217,7 @@ async def test_a_stream_of_some_age_is_told_to_come_again(
     follower = Follower(desk, ENDS)
     await until(lambda: follower.beats > 0)
     later = stopwatch() + 1.21 * 600
-    monkeypatch.setattr(reading, "stopwatch", lambda: later)
+    monkeypatch.setattr(sending, "stopwatch", lambda: later)
     await quick.completed()
     names = [each.name for each in await follower.ended()]
     assert names[-1] == "reconnect"
@@ -227,7 +227,7 @@ async def test_a_stream_of_some_age_is_told_to_come_again(
 async def test_a_stream_ends_when_its_token_is_good_no_more(
     quick: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reading, "_BEAT_S", 0.001)
+    monkeypatch.setattr(sending, "_BEAT_S", 0.001)
     desk = Desk(quick.engine)
     follower = Follower(desk, ENDS)
     await until(lambda: follower.beats > 0)

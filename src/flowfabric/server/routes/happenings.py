@@ -17,7 +17,8 @@ from flowfabric.server.routes.values import full_id
 from flowfabric.server.service import Service
 from flowfabric.server.streams.feeds import PAGE, put
 from flowfabric.server.streams.frames import Frames
-from flowfabric.server.streams.reader import MEDIA, EventStream, Reader, asks_for_stream
+from flowfabric.server.streams.reader import Reader
+from flowfabric.server.streams.sending import MEDIA, EventStream, asks_for_stream
 
 _NO_CONTENT: Final = 204
 _ID: Final = "/v1/executions/{execution_id}"
