@@ -63,7 +63,10 @@ ORDER = {
         place_id put_off created_at finished_at due_at
     """,
     "LedgerRow": """
-        budget_id execution_id dimension generation spent
+        budget_id execution_id dimension generation spent kept flow_id
+    """,
+    "TotalRow": """
+        scope namespace scope_id budget_id dimension spent
     """,
     "DedupRow": """
         budget_id operation execution_id dedup_key outcome due_at

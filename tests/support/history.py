@@ -172,5 +172,6 @@ async def flows(lab: Lab, name: str) -> None:
         graph = await submit(lab, nodes, arrows("a>c", "b>c"))
         claimed = await lab.claim(lanes=(name,))
         assert claimed.execution_id in graph.ids.values()
+        await spend(lab, claimed.execution_id, {"tokens": 1}, budget_id=name)
         await lab.engine.complete(claimed.handle, result=b"1")
         await lab.claim(lanes=(name,))

@@ -114,7 +114,7 @@ class NewFlow(Record, frozen=True, kw_only=True):
     "submit_flow",
     Kind.WRITE,
     Scope.SUBMIT,
-    errors=(NotFound, *NEW_WORK, FlowConflict, CycleDetected, SelfReferencingEdge),
+    errors=(*BY_HANDLE, *NEW_WORK, JournalFull, FlowConflict, CycleDetected, SelfReferencingEdge),
 )
 class SubmitFlow(Request[FlowSubmitted | FlowDuplicate], frozen=True, kw_only=True):
     """Record a whole graph in one transaction: all of it, or nothing and the culprit is named.
@@ -124,6 +124,8 @@ class SubmitFlow(Request[FlowSubmitted | FlowDuplicate], frozen=True, kw_only=Tr
 
     `connection`: in the caller's own open Postgres transaction, as `create_executions_in`. It
     cannot cross a wire: only an engine in this process takes one.
+
+    `handle`, `entries`: of the execution that submits it, as for `create_executions`.
 
     >>> await engine.submit_flow(  # doctest: +SKIP
     ...     nodes=[FlowNode(name="a", execution=NewExecution(execution_kind="a")), …],
@@ -144,16 +146,24 @@ class SubmitFlow(Request[FlowSubmitted | FlowDuplicate], frozen=True, kw_only=Tr
     on_success: NewHook | None = None
     on_failure: NewHook | None = None
     on_end: NewHook | None = None
+    handle: Handle | None = None
+    entries: Sequence[NewEntry] = ()
 
 
 # --- one by one ----------------------------------------------------------------------------------
 
 
-@operation("create_flow", Kind.WRITE, Scope.SUBMIT, errors=(FlowConflict, InvalidTagKey))
+@operation("create_flow", Kind.WRITE, Scope.SUBMIT, errors=(NotFound, FlowConflict, InvalidTagKey))
 class CreateFlow(Request[FlowCreated | FlowAlreadySatisfied], frozen=True, kw_only=True):
     """An empty flow to add executions to.
 
-    The same again is FlowAlreadySatisfied, another under the same id a FlowConflict.
+    The same again is FlowAlreadySatisfied, another under the same id a FlowConflict. Its hooks
+    are those of `submit_flow`: they follow each end of the flow, which comes when all members
+    that it has by then have ended.
+
+    >>> await engine.create_flow(  # doctest: +SKIP
+    ...     flow_kind="import", on_end=NewHook(execution_kind="report")
+    ... )
     """
 
     flow_kind: str = "dag"
@@ -161,6 +171,9 @@ class CreateFlow(Request[FlowCreated | FlowAlreadySatisfied], frozen=True, kw_on
     flow_id: str | None = None
     tags: dict[str, str] | None = None
     retention_ms: int | None = None
+    on_success: NewHook | None = None
+    on_failure: NewHook | None = None
+    on_end: NewHook | None = None
 
 
 @operation(

@@ -10,6 +10,7 @@ from flowfabric import limits
 from flowfabric.api.access import (
     Authenticate,
     CreateAccessToken,
+    FindNamespaces,
     ListAccessTokens,
     RevokeAccessToken,
 )
@@ -31,6 +32,9 @@ from flowfabric.api.budgets import (
     CreateBudget,
     GetBudgetStatus,
     ListBudgets,
+    ListExecutionSpend,
+    ListFlowSpend,
+    ListSpend,
     ReadBudgetUsageAndLimits,
     RecordSpend,
     ReleaseBudget,
@@ -57,7 +61,7 @@ from flowfabric.api.control import (
     SetExecutionTag,
     UnblockExecution,
 )
-from flowfabric.api.dead import CountDead, DismissDead, ListDead
+from flowfabric.api.dead import CountDead, DismissDead, ListDead, RestoreDead
 from flowfabric.api.events import (
     EVERYTHING,
     NOW,
@@ -279,6 +283,7 @@ from flowfabric.api.words import (
     HardActionGiven,
     HeadFailureGiven,
     LaneStateGiven,
+    LetterGiven,
     LimitKindGiven,
     PolicyGiven,
     ScopeTypeGiven,
@@ -288,7 +293,7 @@ from flowfabric.api.words import (
 )
 from flowfabric.api.workers import HeartbeatWorker, ListWorkers, MarkWorkerDead, RegisterWorker
 from flowfabric.errors import FlowFabricError
-from flowfabric.model.access import AccessToken, AccessTokenCreated, AccessTokenRevoked
+from flowfabric.model.access import AccessToken, AccessTokenCreated, AccessTokenRevoked, Namespaces
 from flowfabric.model.ask import AskAnswered, Asked, BudgetAsk, LimitKind
 from flowfabric.model.attempt import Attempt, FailureClass
 from flowfabric.model.budget import (
@@ -302,15 +307,17 @@ from flowfabric.model.budget import (
     HardAction,
     HardBreach,
     HoldReleased,
+    KindSpent,
     Reserved,
     ScopeType,
     SoftAction,
+    Spent,
     UsageAndLimits,
     UsageOutcome,
 )
 from flowfabric.model.bulk import BulkCounted, BulkOperation
 from flowfabric.model.code import CodeUse, Repinned
-from flowfabric.model.dead import DeadCount, DeadLetter, Dismissed
+from flowfabric.model.dead import DeadCount, DeadLetter, Dismissed, Restored
 from flowfabric.model.execution import Fence
 from flowfabric.model.feed import EventFilter, EventPage, Timeline
 from flowfabric.model.flow import FLOW_CANCELLED, SUCCESS_ONLY, CancellationPolicy, EdgePolicy
@@ -530,9 +537,21 @@ class Methods(ABC):
             )
         )
 
-    async def create_executions(self, requests: Sequence[NewExecution]) -> list[CreateResult]:
-        """Record thousands in one transaction: all of them or, if one is refused, none."""
-        return await self.call(CreateExecutions(requests=requests))
+    async def create_executions(
+        self,
+        requests: Sequence[NewExecution],
+        *,
+        handle: Handle | None = None,
+        entries: Sequence[NewEntry] = (),
+    ) -> list[CreateResult]:
+        """Record thousands in one transaction: all of them or, if one is refused, none.
+
+        `handle`: of the execution that submits them, which they are no children of; only its live
+        owner may. `entries`: for its journal, in the same transaction. The value of one of kind
+        `submit` says how many of the requests, in order, it is about; what became of these is
+        recorded. The same entries sent again are answered as the first time, and create nothing.
+        """
+        return await self.call(CreateExecutions(requests=requests, handle=handle, entries=entries))
 
     async def create_executions_in(
         self, connection: Any, requests: Sequence[NewExecution]
@@ -887,6 +906,7 @@ class Methods(ABC):
         text: str | None = None,
         blocking_reason: BlockingReasonGiven | None = None,
         failure_category: str | None = None,
+        dead_letter: LetterGiven | None = None,
         reason: str = "",
         new_priority: int | None = None,
         cascade: bool = False,
@@ -896,17 +916,17 @@ class Methods(ABC):
         operation_id: str | None = None,
         actor: str | None = None,
     ) -> BulkOperation | BulkCounted:
-        """Cancel, retry, hold, release, dismiss all executions that fit, or change their priority.
+        """Cancel, retry, hold, release, dismiss, restore or reprioritise all executions that fit.
 
         >>> await engine.start_operation(action="cancel", lane_id="mail")  # doctest: +SKIP
         BulkOperation(operation_id='…', action=<BulkAction.CANCEL: 'cancel'>, …)
 
         The parts of the filter are those of `list_executions`, `blocking_reason`: what they wait
-        for, and `failure_category`. Without `states`, those that the action is for. Executions
-        that are created later are left alone. `reason` goes with all but release and priority,
-        `new_priority` with priority, `cascade` and `fresh` with retry. `limit`: act on so many at
-        most, newest first. `dry_run` only counts. `operation_id`: a UUID of the caller's own; a
-        start that is repeated with it finds the first one.
+        for, `failure_category`, and `dead_letter`: open or dismissed. Without `states`, those that
+        the action is for; restore is for dismissed letters. Later executions are left alone.
+        `reason` goes with all but release and priority, `new_priority` with priority, `cascade` and
+        `fresh` with retry. `limit`: act on so many at most, newest first. `dry_run` only counts.
+        `operation_id`: a UUID of the caller's own; a start repeated with it finds the first one.
         """
         return await self.call(
             StartOperation(
@@ -921,6 +941,7 @@ class Methods(ABC):
                 text=text,
                 blocking_reason=blocking_reason,
                 failure_category=failure_category,
+                dead_letter=dead_letter,
                 reason=reason,
                 new_priority=new_priority,
                 cascade=cascade,
@@ -961,18 +982,22 @@ class Methods(ABC):
         namespace: str | None = None,
         execution_kind: str | None = None,
         category: str | None = None,
+        is_dismissed: bool = False,
         cursor: str | None = None,
         limit: int = limits.PAGE_DEFAULT,
     ) -> Page[DeadLetter]:
         """Dead letters of a tenant, the latest end first.
 
         `category`: that of the failure, such as `timeout`, or a word of the handler's own.
+        `is_dismissed`: those that were dismissed, the latest submit first; a page of them may be
+        short although another follows.
         """
         return await self.call(
             ListDead(
                 namespace=namespace,
                 execution_kind=execution_kind,
                 category=category,
+                is_dismissed=is_dismissed,
                 cursor=cursor,
                 limit=limit,
             )
@@ -995,6 +1020,12 @@ class Methods(ABC):
     ) -> Dismissed:
         """Take a dead letter out of the listing. The execution stays as long as any that failed."""
         return await self.call(DismissDead(execution_id=execution_id, reason=reason, actor=actor))
+
+    async def restore_dead(
+        self, *, execution_id: str, reason: str = "", actor: str | None = None
+    ) -> Restored:
+        """Take a dead letter that was dismissed into the listing again."""
+        return await self.call(RestoreDead(execution_id=execution_id, reason=reason, actor=actor))
 
     # --- leases ---------------------------------------------------------------------------------
 
@@ -1972,6 +2003,8 @@ class Methods(ABC):
         on_success: NewHook | None = None,
         on_failure: NewHook | None = None,
         on_end: NewHook | None = None,
+        handle: Handle | None = None,
+        entries: Sequence[NewEntry] = (),
     ) -> FlowSubmitted | FlowDuplicate:
         """Record a whole graph in one transaction: all of it, or nothing and the culprit is named.
 
@@ -1980,6 +2013,8 @@ class Methods(ABC):
 
         `connection`: in the caller's own open Postgres transaction, as `create_executions_in`. It
         cannot cross a wire: only an engine in this process takes one.
+
+        `handle`, `entries`: of the execution that submits it, as for `create_executions`.
 
         >>> await engine.submit_flow(  # doctest: +SKIP
         ...     nodes=[FlowNode(name="a", execution=NewExecution(execution_kind="a")), …],
@@ -2001,6 +2036,8 @@ class Methods(ABC):
                 on_success=on_success,
                 on_failure=on_failure,
                 on_end=on_end,
+                handle=handle,
+                entries=entries,
             )
         )
 
@@ -2012,10 +2049,19 @@ class Methods(ABC):
         flow_id: str | None = None,
         tags: dict[str, str] | None = None,
         retention_ms: int | None = None,
+        on_success: NewHook | None = None,
+        on_failure: NewHook | None = None,
+        on_end: NewHook | None = None,
     ) -> FlowCreated | FlowAlreadySatisfied:
         """An empty flow to add executions to.
 
-        The same again is FlowAlreadySatisfied, another under the same id a FlowConflict.
+        The same again is FlowAlreadySatisfied, another under the same id a FlowConflict. Its hooks
+        are those of `submit_flow`: they follow each end of the flow, which comes when all members
+        that it has by then have ended.
+
+        >>> await engine.create_flow(  # doctest: +SKIP
+        ...     flow_kind="import", on_end=NewHook(execution_kind="report")
+        ... )
         """
         return await self.call(
             CreateFlow(
@@ -2024,6 +2070,9 @@ class Methods(ABC):
                 flow_id=flow_id,
                 tags=tags,
                 retention_ms=retention_ms,
+                on_success=on_success,
+                on_failure=on_failure,
+                on_end=on_end,
             )
         )
 
@@ -2718,6 +2767,45 @@ class Methods(ABC):
         """Limits and usage; empty where nothing is known."""
         return await self.call(ReadBudgetUsageAndLimits(budget_id=budget_id))
 
+    async def list_spend(
+        self,
+        *,
+        namespace: str | None = None,
+        execution_kind: str | None = None,
+        cursor: str | None = None,
+        limit: int = limits.PAGE_DEFAULT,
+    ) -> Page[KindSpent]:
+        """What all executions of a tenant have spent, by kind, budget and dimension.
+
+        Those that are purged by now are included. `execution_kind`: only this one.
+        """
+        return await self.call(
+            ListSpend(
+                namespace=namespace, execution_kind=execution_kind, cursor=cursor, limit=limit
+            )
+        )
+
+    async def list_execution_spend(
+        self, *, execution_id: str, cursor: str | None = None, limit: int = limits.PAGE_DEFAULT
+    ) -> Page[Spent]:
+        """What one execution has spent, by budget and dimension, in all periods of the budgets.
+
+        That is what its workers reported and settled, and what was recorded for it. What is
+        reserved is not spent yet.
+        """
+        return await self.call(
+            ListExecutionSpend(execution_id=execution_id, cursor=cursor, limit=limit)
+        )
+
+    async def list_flow_spend(
+        self, *, flow_id: str, cursor: str | None = None, limit: int = limits.PAGE_DEFAULT
+    ) -> Page[Spent]:
+        """What the members of a flow have spent, by budget and dimension.
+
+        A member that had spent before it joined brings that along when it spends again.
+        """
+        return await self.call(ListFlowSpend(flow_id=flow_id, cursor=cursor, limit=limit))
+
     # --- asks -----------------------------------------------------------------------------------
 
     async def ask_budget(
@@ -3158,6 +3246,24 @@ class Methods(ABC):
     async def authenticate(self, *, token: Token) -> AccessToken:
         """The token of this text, if it is good; its use is noted now and then."""
         return await self.call(Authenticate(token=token))
+
+    async def find_namespaces(
+        self,
+        *,
+        execution_ids: Sequence[str] = (),
+        flow_ids: Sequence[str] = (),
+        operation_ids: Sequence[str] = (),
+        group_ids: Sequence[str] = (),
+    ) -> Namespaces:
+        """Which namespaces things belong to. An id that means nothing has none."""
+        return await self.call(
+            FindNamespaces(
+                execution_ids=execution_ids,
+                flow_ids=flow_ids,
+                operation_ids=operation_ids,
+                group_ids=group_ids,
+            )
+        )
 
     # --- events ---------------------------------------------------------------------------------
 

@@ -24,6 +24,7 @@ from flowfabric.model.budget import (
     LedgerRow,
     ScopeRow,
     ScopeType,
+    TotalRow,
     UsageRow,
 )
 from flowfabric.model.bulk import OperationRow
@@ -363,6 +364,8 @@ AnyTable = Table[Any]
 BUDGETS: Final = Table("ff_budget_policy", BudgetRow, 1)
 USAGE: Final = Table("ff_budget_usage", UsageRow, 2)
 LEDGER: Final = Table("ff_budget_usage_by_exec", LedgerRow, 3, of_execution=True)
+# The totals of flows and kinds. Those of a flow are deleted with it.
+TOTALS: Final = Table("ff_spend_total", TotalRow, 5)
 DEDUP: Final = Table("ff_budget_usage_dedup", DedupRow, 4)
 HOLDS: Final = Table("ff_budget_hold", HoldRow, 3, of_execution=True, absent={"allowed": {}})
 SCOPES: Final = Table("ff_budget_scope", ScopeRow, 3, in_catalog=True)
@@ -502,6 +505,7 @@ TABLES: Final[tuple[Table[Any], ...]] = (
     BUDGETS,
     USAGE,
     LEDGER,
+    TOTALS,
     DEDUP,
     HOLDS,
     SCOPES,

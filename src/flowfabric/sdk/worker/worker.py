@@ -28,7 +28,7 @@ from flowfabric.sdk.worker.held import Held
 from flowfabric.sdk.worker.leases import Leases
 from flowfabric.sdk.worker.listening import Listening
 from flowfabric.sdk.worker.presence import Presence
-from flowfabric.sdk.worker.reports import Failed, Postponed, Report, Reporter
+from flowfabric.sdk.worker.reports import Failed, Postponed, Report, Reporter, Succeeded
 from flowfabric.sdk.worker.settings import WARM, Settings, read_settings
 from flowfabric.sdk.worker.warm import Warm
 from flowfabric.sdk.worker.watchdog import Watchdog
@@ -145,7 +145,7 @@ class Shift:
         self._stopping = asyncio.Event()
         listeners, name = fabric.listeners.values(), settings.instance_id
         self._listening = Listening(engine, listeners, name, outage, self._stopping)
-        self._declaring = Declaring(engine, fabric)
+        self._declaring = Declaring(engine, fabric, name)
         self._hurry = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
@@ -300,7 +300,8 @@ class Shift:
         # its context refers to this record: the cycle would wait for the collector
         held.handler = held.home = None
         self._running.discard(held)
-        held.close_journal(report.error if isinstance(report, Failed) else None)
+        error = report.error if isinstance(report, Failed) else None
+        held.close_journal(error, has_succeeded=isinstance(report, Succeeded))
         if report is None:
             self._leases.drop(held)
         else:
