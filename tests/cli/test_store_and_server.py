@@ -182,7 +182,7 @@ def test_every_command_tells_the_same(twins: Twins, monkeypatch: pytest.MonkeyPa
     wrong(twins)
     tokens(twins, monkeypatch)
     done_elsewhere = {*BESIDE_THE_STORE, *ASK_NOTHING, "worker"}
-    assert leaves() - twins.walked == done_elsewhere
+    assert leaves() - twins.walked == done_elsewhere, "walk new commands here as well"
 
 
 Ids = Mapping[Side, str]
@@ -233,6 +233,7 @@ def operate(twins: Twins) -> None:
         side.fail(claimed[side])
     twins.ff("dead dismiss", one, "--reason", "known")
     twins.ff("dead dismiss", two, code=Exit.REFUSED)
+    twins.ff("dead restore", one)
     twins.shows("audit")
 
 
@@ -240,7 +241,7 @@ def bound(twins: Twins) -> None:
     twins.ff("budget create", "gpt", "--hard", "tokens=1000", "--on-hard", "ask")
     twins.ff("budget create", "gpt", "--hard", "tokens=1", code=Exit.REFUSED)
     twins.shows("budget asks")
-    twins.each(lambda side: side.name(side.given(asks), "<agent>"))
+    agents = twins.each(lambda side: side.name(side.given(asks), "<agent>"))
     twins.ff("budget asks")
     twins.ff("budget approve", "gpt", "tokens", "--by", "ada", "--once")
     twins.settle()
@@ -248,6 +249,8 @@ def bound(twins: Twins) -> None:
     twins.ff("budget raise", "gpt", "tokens=+5")
     twins.ff("budget set", "gpt", "--soft", "tokens=10")
     twins.ff("budget reset", "gpt")
+    twins.ff("spend")
+    twins.ff("spend", agents)
     for words in ("budget", "budget ls", "quota", "quota ls"):
         twins.ff(words)
     twins.ff("quota create", "calls", "--starts", "10", "--at-once", "2")
