@@ -3078,12 +3078,14 @@ class Methods(ABC):
         aging_ms: int | None = None,
         budget_ids: Sequence[str] | None = None,
         quota_policy_id: str | None = None,
+        tenant_weights: Mapping[str, int] | None = None,
         actor: str | None = None,
     ) -> LaneConfigured:
         """How a lane shares a worker with others, lets work age and bounds what is created on it.
 
         What is not named stays; an empty list and an empty text take defaults away. Executions
-        that exist keep what they were created with.
+        that exist keep what they were created with. `tenant_weights`: by namespace, the shares of
+        tenants beside the others of the lane; 1 is what all have.
         """
         return await self.call(
             ConfigureLane(
@@ -3092,6 +3094,7 @@ class Methods(ABC):
                 aging_ms=aging_ms,
                 budget_ids=budget_ids,
                 quota_policy_id=quota_policy_id,
+                tenant_weights=tenant_weights,
                 actor=actor,
             )
         )
