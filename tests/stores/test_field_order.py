@@ -46,7 +46,7 @@ ORDER = {
         liveness_ttl_ms registered_at
     """,
     "Lane": """
-        lane_id lane_state registered_at changed_at reason weight aging_ms bounds
+        lane_id lane_state registered_at changed_at reason weight aging_ms bounds tenant_weights
     """,
     "BudgetRow": """
         budget_id policy created_at updated_at generation breach_count soft_breach_count
