@@ -43,6 +43,7 @@ async def ask(service: Service, call: Call, request: Request[R]) -> R:
     engine = service.engine
     if needs_home(operation):
         engine = service.at_home_in(call.caller.home(named))
+    service.require_room(request)
     passed = await service.border.passed(call.caller, operation, request, named)
     if operation.kind is Kind.WAIT and getattr(passed, "wait_ms", 0) != 0:
         try:
