@@ -11,12 +11,12 @@ from flowfabric.api.admin import ServerTimeMs
 from flowfabric.api.leases import Claim
 from flowfabric.api.operation import Request, Scope
 from flowfabric.api.workers import HeartbeatWorker, RegisterWorker, WaitForStops
-from flowfabric.errors import ClaimIdReused, InvalidCapabilities, InvalidInput
+from flowfabric.errors import ClaimIdReused, FlowFabricError, InvalidCapabilities, InvalidInput
 from flowfabric.ids import new_secret_id
 from flowfabric.model.record import Record, replace
 from flowfabric.model.results import Claimed, Refreshed, Registered
 from flowfabric.model.worker import HeldLease, Stop, StopsHeard
-from flowfabric.server.commands import HOME_HEADER
+from flowfabric.server.commands import named_home
 from flowfabric.server.exchange import Answer, Call
 from flowfabric.server.patience import Stopping
 from flowfabric.server.plain import to_body
@@ -134,9 +134,12 @@ async def _first(
 
 async def _unwaited(service: Service, call: Call, request: Request[Any]) -> Any:
     """The reply of the engine, whose wait is a part of the one that is counted."""
-    named, operation = call.header(HOME_HEADER), wire.operation_of(request)
-    passed = await service.border.passed(call.caller, operation, request, named)
-    return await service.at_home_in(call.caller.home(named)).call(passed)
+    operation = wire.operation_of(request)
+    passed = await service.border.passed(call.caller, operation, request, named_home(call))
+    try:
+        return await service.at_home_in(passed.home).call(passed.request)
+    except FlowFabricError as error:
+        raise passed.told(error) from None
 
 
 WORKER_ROUTES: Final = (
