@@ -3103,12 +3103,14 @@ class Methods(ABC):
         aging_ms: int | None = None,
         budget_ids: Sequence[str] | None = None,
         quota_policy_id: str | None = None,
+        tenant_weights: Mapping[str, int] | None = None,
         actor: str | None = None,
     ) -> LaneConfigured:
         """How a lane shares a worker with others, lets work age and bounds what is created on it.
 
         What is not named stays; an empty list and an empty text take defaults away. Executions
-        that exist keep what they were created with.
+        that exist keep what they were created with. `tenant_weights`: by namespace, the shares of
+        tenants beside the others of the lane; 1 is what all have.
         """
         return await self.call(
             ConfigureLane(
@@ -3117,6 +3119,7 @@ class Methods(ABC):
                 aging_ms=aging_ms,
                 budget_ids=budget_ids,
                 quota_policy_id=quota_policy_id,
+                tenant_weights=tenant_weights,
                 actor=actor,
             )
         )
@@ -3341,12 +3344,16 @@ class Methods(ABC):
         filter: EventFilter = EVERYTHING,
         after: str | None = None,
         limit: int = limits.PAGE_DEFAULT,
+        until: str | None = None,
     ) -> EventPage:
         """A page of the feed, oldest first; without kinds, all of them.
 
-        Events of one execution come in the order in which they happened.
+        Events of one execution come in the order in which they happened. `until`: a cursor; nothing
+        that comes behind it is shown, and a page that has come there is the end.
         """
-        return await self.call(ReadEvents(kinds=kinds, filter=filter, after=after, limit=limit))
+        return await self.call(
+            ReadEvents(kinds=kinds, filter=filter, after=after, limit=limit, until=until)
+        )
 
     async def subscribe_events(
         self,

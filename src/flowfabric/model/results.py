@@ -414,6 +414,7 @@ class LaneSummary(Record, frozen=True):
     weight: int = 1
     aging_ms: int = 0
     bounds: Bounds = UNBOUNDED
+    tenant_weights: Mapping[str, int] = {}
 
 
 class LaneConfigured(Record, frozen=True):
@@ -423,6 +424,7 @@ class LaneConfigured(Record, frozen=True):
     weight: int
     aging_ms: int
     bounds: Bounds
+    tenant_weights: Mapping[str, int] = {}
 
 
 class WorkerFit(Record, frozen=True):

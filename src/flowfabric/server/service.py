@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -31,6 +31,8 @@ from flowfabric.server.patience import Endings, Patience
 from flowfabric.server.pulse import Pulse
 from flowfabric.server.routes.route import Route, Size
 from flowfabric.server.settings import ServerSettings
+from flowfabric.server.streams.beats import Beats
+from flowfabric.server.streams.feeds import Feeds
 
 _LATER_MS: Final = 1_000
 _STORE_S: Final = 1.0  # for the store to answer a probe
@@ -39,6 +41,10 @@ _BUSY_S: Final = 0.25  # a loop that lags more takes no new work
 _SUBMITS: Final = (NewExecution, CreateExecutions, SubmitFlow)
 _HOMES_MAX: Final = 1_000
 _SIGNAL_BODY: Final = 163_840  # a payload of a signal in Base64, and the words around it
+
+
+def _leave(call: Call) -> None:
+    """Without a socket there is nothing to end."""
 
 
 class Service:
@@ -62,6 +68,9 @@ class Service:
         self.patience = Patience(self.stopping)
         self.endings = Endings(engine)
         self.pulse = Pulse()
+        self.beats = Beats(self.stopping)
+        self.feeds = Feeds(engine)
+        self.cut: Callable[[Call], None] = _leave  # end a connection that takes nothing
         self._idle = asyncio.Event()
         self._homes: dict[str, EngineBackend] = {}
 

@@ -397,7 +397,13 @@ SECRETS: Final = Table("ff_waitpoint_hmac", SecretRow, 1)
 
 ACCESS_TOKENS: Final = Table("ff_access_token", AccessTokenRow, 1)
 
-LANES: Final = Table("ff_lane_registry", Lane, 1, in_catalog=True, absent={"bounds": UNBOUNDED})
+LANES: Final = Table(
+    "ff_lane_registry",
+    Lane,
+    1,
+    in_catalog=True,
+    absent={"bounds": UNBOUNDED, "tenant_weights": {}},
+)
 KEYS: Final = Table("ff_idempotency", IdempotencyRecord, 2, due="expires_at", is_mostly_new=True)
 # Workers are searched by the instant at which they count as gone.
 WORKERS: Final = Table(

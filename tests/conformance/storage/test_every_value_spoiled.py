@@ -46,6 +46,7 @@ JSON: Final = (
     ("ff_access_token", "scopes"),
     ("ff_access_token", "namespaces"),
     ("ff_lane_registry", "bounds"),
+    ("ff_lane_registry", "tenant_weights"),
     ("ff_worker_registry", "lanes"),
     ("ff_worker_registry", "kinds"),
     ("ff_claim", "leases"),

@@ -27,7 +27,9 @@ async def hints(service: Service, call: Call) -> Answer:
     is_packed = call.headers.get(b"content-type") == _PACKED
     asked = from_msgpack(body, HintsAsked, field="hints") if is_packed else _HINTS.read(body)
     seen = await service.border.sees_topics(call.caller, asked.topics)
-    asked = replace(asked, topics=seen)
+    # No wait is lost when it is cut short: the client asks again for what rang meanwhile.
+    wait_ms = max(0, min(asked.wait_ms, service.settings.wait_max_ms))
+    asked = replace(asked, topics=seen, wait_ms=wait_ms)
     with service.waiting():
         work = service.hints.heard(asked, service.stopping)
         heard = await service.patience.while_there(call, work)
