@@ -26,12 +26,14 @@ from flowfabric.engine.unit.limits import Limits
 from flowfabric.engine.unit.quotas import Gates
 from flowfabric.engine.unit.room import Room
 from flowfabric.ids import partition_of
-from flowfabric.kernel.limit.budget import hard_breach, moved
+from flowfabric.kernel.limit.allowance import free_allowances, granted, used_up
+from flowfabric.kernel.limit.budget import _passed, hard_breach, moved
 from flowfabric.kernel.limit.holdings import gives_back_holdings, gives_back_slot
 from flowfabric.kernel.limit.ledger import entered, release_budget
 from flowfabric.kernel.limit.quota import LOOK_AGAIN_MS, admit, in_order
 from flowfabric.kernel.limit.reservation import settle
 from flowfabric.kernel.limit.spending import report_usage
+from flowfabric.model.ask import LimitKind
 from flowfabric.model.budget import BudgetRow, EnforcementMode, HardAction, SoftAction
 from flowfabric.model.quota import AdmissionState
 from flowfabric.model.results import Created
@@ -136,6 +138,30 @@ class Watched(WholeLimitedHistories):
             self.report_from_outside("b0", (1, 1), None)
         self.act_at_once(1)
         self.reset_budget("b0")
+
+    @rule(number=pick, wanted=both, spent=both, again=both, is_reset=st.booleans())
+    def be_allowed_once(
+        self,
+        number: int,
+        wanted: tuple[int, int],
+        spent: tuple[int, int],
+        again: tuple[int, int],
+        is_reset: bool,
+    ) -> None:
+        """Somebody asks, may pass the limit once, and tries to do it twice."""
+        self.do(lambda seat: seat.engine.update_budget(budget_id="b0", on_hard_limit="ask"))
+        self.ask(number, "b0", wanted)
+        for dimension in DIMENSIONS:
+            self.answer(number, "b0", dimension, LimitKind.HARD, {"once": True}, is_alone=False)
+        self.do(lambda seat: seat.engine.tick())
+        if is_reset:
+            self.reset_budget("b0")
+            self.report_from_outside("b0", again, None)
+        self.reserve(number, "b0", wanted, "x")
+        self.reserve(number, "b0", again, "y")
+        self.settle(-1, spent)
+        self.settle(-2, spent)
+        self.reserve(number, "b0", again, "z")
 
     def teardown(self) -> None:
         """An hour later nothing runs: nothing is held and every place is free."""
@@ -317,7 +343,16 @@ ADMITTING = (
     "furnish create_bounded update_quota claim complete fail cancel revoke grant redeem "
     "take_by_name check_admission release_admission replay tick_at_deadline"
 )
-CORNERS = {"spending": SPENDING, "reserving": RESERVING, "admitting": ADMITTING}
+ASKING = (
+    "furnish create_bounded be_allowed_once ask answer reserve settle release_hold reset_budget "
+    "report_from_outside claim complete fail revoke cancel tick_at_deadline"
+)
+CORNERS = {
+    "spending": SPENDING,
+    "reserving": RESERVING,
+    "admitting": ADMITTING,
+    "asking": ASKING,
+}
 
 
 @pytest.fixture(autouse=True)
@@ -347,6 +382,11 @@ class Method(NamedTuple):
 
 
 ACROSS_RESETS = "furnish create_bounded spend reset_budget give_back spend_across_a_reset"
+
+ALLOWED = (
+    "furnish create_bounded be_allowed_once ask answer reserve settle reset_budget "
+    "report_from_outside claim"
+)
 
 FAULTS = {
     "a report does not look at the hard limit": Fault(
@@ -385,6 +425,22 @@ FAULTS = {
     "nobody is set free when a budget has room": Fault(
         "furnish create_bounded report_from_outside reset_budget wait_for_a_reset",
         (Method(Room, "_unblock_budget"),),
+    ),
+    "an allowance is used twice at once": Fault(
+        ALLOWED, (Mutant(free_allowances, "row.amount - used.get(name_of(*key), 0)", "row.amount"),)
+    ),
+    "an allowance is used again and again": Fault(
+        ALLOWED, (Mutant(used_up, "if hold is None or not hold.allowed:", "if True:"),)
+    ),
+    "an allowance outlives its period": Fault(
+        ALLOWED,
+        (Mutant(free_allowances, "row.generation == budget.row.generation and left", "left"),),
+    ),
+    "an allowance covers any amount": Fault(
+        ALLOWED, (Mutant(_passed, "if not allowed or amounts[dimension] - allowed >", "if 0 >"),)
+    ),
+    "what was allowed is not counted": Fault(
+        ALLOWED, (Mutant(granted, "getattr(line, field) + asker.amount", "getattr(line, field)"),)
     ),
     "admission does not look at who runs": Fault(
         ADMITTING,
