@@ -10,6 +10,7 @@ from flowfabric import limits
 from flowfabric.api.access import (
     Authenticate,
     CreateAccessToken,
+    FindNamespaces,
     ListAccessTokens,
     RevokeAccessToken,
 )
@@ -292,7 +293,7 @@ from flowfabric.api.words import (
 )
 from flowfabric.api.workers import HeartbeatWorker, ListWorkers, MarkWorkerDead, RegisterWorker
 from flowfabric.errors import FlowFabricError
-from flowfabric.model.access import AccessToken, AccessTokenCreated, AccessTokenRevoked
+from flowfabric.model.access import AccessToken, AccessTokenCreated, AccessTokenRevoked, Namespaces
 from flowfabric.model.ask import AskAnswered, Asked, BudgetAsk, LimitKind
 from flowfabric.model.attempt import Attempt, FailureClass
 from flowfabric.model.budget import (
@@ -3245,6 +3246,24 @@ class Methods(ABC):
     async def authenticate(self, *, token: Token) -> AccessToken:
         """The token of this text, if it is good; its use is noted now and then."""
         return await self.call(Authenticate(token=token))
+
+    async def find_namespaces(
+        self,
+        *,
+        execution_ids: Sequence[str] = (),
+        flow_ids: Sequence[str] = (),
+        operation_ids: Sequence[str] = (),
+        group_ids: Sequence[str] = (),
+    ) -> Namespaces:
+        """Which namespaces things belong to. An id that means nothing has none."""
+        return await self.call(
+            FindNamespaces(
+                execution_ids=execution_ids,
+                flow_ids=flow_ids,
+                operation_ids=operation_ids,
+                group_ids=group_ids,
+            )
+        )
 
     # --- events ---------------------------------------------------------------------------------
 
