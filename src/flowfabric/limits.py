@@ -34,6 +34,7 @@ CLAIM_BYTES_MAX: Final = 32 * 1024 * 1024  # inputs in one claim: all are in mem
 CREATE_MAX: Final = 10_000  # executions in one create_executions call
 BATCH_ITEMS_MAX: Final = 10_000  # items that submits may gather in one execution
 BATCH_MAX: Final = 1_000  # commands one commit may carry
+HANDLERS_MAX: Final = 100_000  # of one worker
 COMMANDS_MAX: Final = 1_000  # operations one request to a server may carry
 
 # Policies
@@ -55,6 +56,7 @@ QUOTA_WINDOW_SECONDS_MAX: Final = 366 * 86_400
 QUOTA_LIMIT_MAX: Final = 1_000_000_000
 QUOTA_JITTER_MS_MAX: Final = 3_600_000
 LANE_WEIGHT_MAX: Final = 1_000
+LANE_WEIGHTS_MAX: Final = 1_000  # tenants with a weight of their own on a lane
 AGING_MS_MAX: Final = 365 * 86_400_000
 
 # Suspension

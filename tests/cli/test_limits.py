@@ -364,3 +364,16 @@ def test_spend_of_one_of_a_flow_and_of_kinds(desk: Desk) -> None:
     assert "nothing was spent yet" in desk.err
     assert desk.ff("spend", execution_id, "--kind", "greet") == Exit.USAGE
     assert desk.ff("spend", "{fp:0}:01890000-0000-7000-8000-000000000001") == Exit.NOT_FOUND
+
+
+def test_lanes_set_weighs_tenants(desk: Desk) -> None:
+    desk.submit()
+    weigh = ["lanes", "set", "gpu", "--tenant-weight"]
+    assert desk.ff(*weigh, "acme=3", "--tenant-weight", "bolt=2") == 0
+    assert "lane gpu: acme 3, bolt 2" in desk.out
+    assert desk.json(*weigh, "bolt=1")["tenant_weights"] == {"acme": 3}
+    assert desk.ff("lanes") == 0
+    assert "acme 3" in desk.out
+    for wrong in ("acme", "acme=x", "=3", "acme=0"):
+        assert desk.ff(*weigh, wrong) == Exit.USAGE
+    assert desk.ff(*weigh, "a=2", "--tenant-weight", "a=3") == Exit.USAGE

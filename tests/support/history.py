@@ -30,7 +30,9 @@ async def history(lab: Lab, name: str) -> None:
     here: dict[str, Any] = {"lane_id": name}
     await make_budget(lab, name, {"tokens": 100}, {"tokens": 2}, scope_type="lane", scope_id=name)
     await quota(lab, name, rate=50, cap=4)
-    await engine.configure_lane(lane_id=name, weight=2, quota_policy_id=name)
+    await engine.configure_lane(
+        lane_id=name, weight=2, quota_policy_id=name, tenant_weights={"acme": 3}
+    )
     await engine.register_worker(
         worker_id=name,
         worker_instance_id=name,
@@ -43,6 +45,9 @@ async def history(lab: Lab, name: str) -> None:
     await engine.fail(lost.handle, reason="lost", failure_class="permanent")
     late = await lab.started(**here)
     await engine.delay(late.handle, delay_until=lab.now + 600_000)
+    await lab.create(**here)
+    (named,) = await lab.claims(name, lanes=(name,), claim_id=name)
+    await engine.complete(named.handle)
     running = await lab.started(
         tags={"a.b": name}, idempotency_key=name, execution_deadline_at=lab.now + 900_000, **here
     )
