@@ -14,7 +14,7 @@ from flowfabric.server.access import guard as guards
 from flowfabric.server.access.guard import TokenGuard
 from flowfabric.server.routes.all import ROUTES
 from flowfabric.server.routes.forms import form_of
-from tests.support.http import Desk, Reply
+from tests.support.http import NOTHING, Desk, Reply
 from tests.support.lab import Lab, scenario
 
 
@@ -303,8 +303,8 @@ async def test_a_planted_token_appears_in_no_log_and_no_answer(
     for route in ROUTES:
         path = re.sub(r"\{\w+\}", "x", route.path)
         for token in (good, other):
-            body = {"body": {"wait_ms": 0}} if route.method in ("POST", "PATCH") else {}
-            reply = await desk.ask(route.method, path, **body, headers=bearer(token))
+            body = {"wait_ms": 0} if route.method in ("POST", "PATCH") else NOTHING
+            reply = await desk.ask(route.method, path, body, headers=bearer(token))
             assert not any(each in repr(reply) for each in secrets), route.name
     shown = caplog.text + repr([vars(record) for record in caplog.records])
     assert not any(each in shown for each in secrets)
