@@ -197,6 +197,7 @@ CATCH_UP_WINDOW_MS_DEFAULT: Final = 86_400_000
 CATCH_UP_MAX_DEFAULT: Final = 100
 CATCH_UP_MAX: Final = 1_000  # they are started one after the other, before any later tick
 LATE_TICK_MS: Final = 60_000  # a tick that is later was missed
+FLAPPING_MS: Final = 86_400_000  # how long it is told that versions of a declaration took turns
 TICKS_AT_ONCE: Final = 1_000  # of one schedule in one transaction
 STARTS_AT_ONCE: Final = 1_000  # executions that the schedules of one transaction start
 PREVIEW_MAX: Final = 1_000

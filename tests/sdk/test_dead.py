@@ -45,6 +45,13 @@ def test_dead_letters_are_counted_retried_and_dismissed() -> None:
             assert (gone.done, gone.refused) == (1, {"execution_not_eligible": 1})
             assert (await ff.dead.dismiss(category=latest.category)).done == 2
             assert await ff.dead.count() == ()
+            letters = await ff.dead.list(dismissed=True)
+            assert len(letters) == 3
+            assert (await ff.dead.restore(category=latest.category, limit=1)).done == 1
+            assert (await ff.dead.restore([runs[0].id], reason="ours")).done == 1
+            assert len(await ff.dead.list(dismissed=True)) == 1
+            assert (await ff.dead.restore(kind=crawl)).refused == {}
+            assert sum(each.number for each in await ff.dead.count()) == 3
             with pytest.raises(InvalidInput, match="ids"):
                 await ff.dead.retry([runs[0].id], kind=crawl)
             with pytest.raises(InvalidInput, match="limit"):
@@ -59,6 +66,7 @@ def test_without_asyncio_it_is_the_same() -> None:
         assert sync.dead.count() == ()
         assert sync.dead.list(kind="x") == []
         assert sync.dead.retry().matched == sync.dead.dismiss(kind="x").matched == 0
+        assert sync.dead.restore().matched == 0
         assert DeadCount("a", "b", 1).number == 1
     finally:
         sync.close()

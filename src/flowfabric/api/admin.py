@@ -19,6 +19,9 @@ ADVICE: Final = {
     "flows": "run `ff doctor --repair`; correct what is left, or cancel the flow, and report it",
     "lines": "run `ff doctor --repair`, and report it if nothing was written by hand",
     "loops": "look at the log of the process; what is set aside is tried again by itself",
+    "unreadable": "start a worker of the release that wrote it, with its time zone; or update it",
+    "flapping": "deploy one version of the program everywhere; `ff audit --type schedule_changed`"
+    " shows both, and the workers that declared them",
     "overdue": "start a worker, or an engine with loops, and look at its log",
     "stuck": "replay or cancel it, and report it if nothing was written by hand",
     "check_failed": "the other checks were made; the log has the whole error",

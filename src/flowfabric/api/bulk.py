@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from flowfabric import limits
 from flowfabric.api.operation import Kind, Request, Scope, UnsafeRequest, operation
 from flowfabric.api.page import Page
-from flowfabric.api.words import BlockingReasonGiven, BulkActionGiven, BulkStateGiven
+from flowfabric.api.words import BlockingReasonGiven, BulkActionGiven, BulkStateGiven, LetterGiven
 from flowfabric.errors import (
     IdempotencyConflict,
     InvalidBlockingReason,
@@ -30,17 +30,17 @@ from flowfabric.model.bulk import BulkCounted, BulkOperation
     errors=(IdempotencyConflict, InvalidBlockingReason, InvalidTagKey),
 )
 class StartOperation(UnsafeRequest[BulkOperation | BulkCounted], frozen=True, kw_only=True):
-    """Cancel, retry, hold, release, dismiss all executions that fit, or change their priority.
+    """Cancel, retry, hold, release, dismiss, restore or reprioritise all executions that fit.
 
     >>> await engine.start_operation(action="cancel", lane_id="mail")  # doctest: +SKIP
     BulkOperation(operation_id='…', action=<BulkAction.CANCEL: 'cancel'>, …)
 
     The parts of the filter are those of `list_executions`, `blocking_reason`: what they wait
-    for, and `failure_category`. Without `states`, those that the action is for. Executions
-    that are created later are left alone. `reason` goes with all but release and priority,
-    `new_priority` with priority, `cascade` and `fresh` with retry. `limit`: act on so many at
-    most, newest first. `dry_run` only counts. `operation_id`: a UUID of the caller's own; a
-    start that is repeated with it finds the first one.
+    for, `failure_category`, and `dead_letter`: open or dismissed. Without `states`, those that
+    the action is for; restore is for dismissed letters. Later executions are left alone.
+    `reason` goes with all but release and priority, `new_priority` with priority, `cascade` and
+    `fresh` with retry. `limit`: act on so many at most, newest first. `dry_run` only counts.
+    `operation_id`: a UUID of the caller's own; a start repeated with it finds the first one.
     """
 
     action: BulkActionGiven
@@ -54,6 +54,7 @@ class StartOperation(UnsafeRequest[BulkOperation | BulkCounted], frozen=True, kw
     text: str | None = None
     blocking_reason: BlockingReasonGiven | None = None
     failure_category: str | None = None
+    dead_letter: LetterGiven | None = None
     reason: str = ""
     new_priority: int | None = None
     cascade: bool = False

@@ -6,7 +6,7 @@ from flowfabric import limits
 from flowfabric.api.operation import Kind, Request, Scope, UnsafeRequest, operation
 from flowfabric.api.page import Page
 from flowfabric.errors import ExecutionNotEligible, InvalidCursor, NotFound
-from flowfabric.model.dead import DeadCount, DeadLetter, Dismissed
+from flowfabric.model.dead import DeadCount, DeadLetter, Dismissed, Restored
 
 
 @operation("list_dead", Kind.READ, Scope.READ, errors=(InvalidCursor,))
@@ -14,11 +14,14 @@ class ListDead(Request[Page[DeadLetter]], frozen=True, kw_only=True):
     """Dead letters of a tenant, the latest end first.
 
     `category`: that of the failure, such as `timeout`, or a word of the handler's own.
+    `is_dismissed`: those that were dismissed, the latest submit first; a page of them may be
+    short although another follows.
     """
 
     namespace: str | None = None
     execution_kind: str | None = None
     category: str | None = None
+    is_dismissed: bool = False
     cursor: str | None = None
     limit: int = limits.PAGE_DEFAULT
 
@@ -35,6 +38,14 @@ class CountDead(Request[tuple[DeadCount, ...]], frozen=True, kw_only=True):
 @operation("dismiss_dead", Kind.WRITE, Scope.OPERATE, errors=(NotFound, ExecutionNotEligible))
 class DismissDead(UnsafeRequest[Dismissed], frozen=True, kw_only=True):
     """Take a dead letter out of the listing. The execution stays as long as any that failed."""
+
+    execution_id: str
+    reason: str = ""
+
+
+@operation("restore_dead", Kind.WRITE, Scope.OPERATE, errors=(NotFound, ExecutionNotEligible))
+class RestoreDead(UnsafeRequest[Restored], frozen=True, kw_only=True):
+    """Take a dead letter that was dismissed into the listing again."""
 
     execution_id: str
     reason: str = ""

@@ -43,6 +43,7 @@ class NewHook(Record, frozen=True, kw_only=True):
     quota_policy_id: str | None = None
     concurrency_key: str | None = None
     policy: PolicyGiven | None = None
+    mailboxes: Mapping[str, str | None] = {}  # with JSON schemas that their messages must fit
 
 
 class NewUnique(Record, frozen=True, kw_only=True):

@@ -149,11 +149,17 @@ class SubmitFlow(Request[FlowSubmitted | FlowDuplicate], frozen=True, kw_only=Tr
 # --- one by one ----------------------------------------------------------------------------------
 
 
-@operation("create_flow", Kind.WRITE, Scope.SUBMIT, errors=(FlowConflict, InvalidTagKey))
+@operation("create_flow", Kind.WRITE, Scope.SUBMIT, errors=(NotFound, FlowConflict, InvalidTagKey))
 class CreateFlow(Request[FlowCreated | FlowAlreadySatisfied], frozen=True, kw_only=True):
     """An empty flow to add executions to.
 
-    The same again is FlowAlreadySatisfied, another under the same id a FlowConflict.
+    The same again is FlowAlreadySatisfied, another under the same id a FlowConflict. Its hooks
+    are those of `submit_flow`: they follow each end of the flow, which comes when all members
+    that it has by then have ended.
+
+    >>> await engine.create_flow(  # doctest: +SKIP
+    ...     flow_kind="import", on_end=NewHook(execution_kind="report")
+    ... )
     """
 
     flow_kind: str = "dag"
@@ -161,6 +167,9 @@ class CreateFlow(Request[FlowCreated | FlowAlreadySatisfied], frozen=True, kw_on
     flow_id: str | None = None
     tags: dict[str, str] | None = None
     retention_ms: int | None = None
+    on_success: NewHook | None = None
+    on_failure: NewHook | None = None
+    on_end: NewHook | None = None
 
 
 @operation(

@@ -57,7 +57,7 @@ from flowfabric.api.control import (
     SetExecutionTag,
     UnblockExecution,
 )
-from flowfabric.api.dead import CountDead, DismissDead, ListDead
+from flowfabric.api.dead import CountDead, DismissDead, ListDead, RestoreDead
 from flowfabric.api.events import (
     EVERYTHING,
     NOW,
@@ -279,6 +279,7 @@ from flowfabric.api.words import (
     HardActionGiven,
     HeadFailureGiven,
     LaneStateGiven,
+    LetterGiven,
     LimitKindGiven,
     PolicyGiven,
     ScopeTypeGiven,
@@ -310,7 +311,7 @@ from flowfabric.model.budget import (
 )
 from flowfabric.model.bulk import BulkCounted, BulkOperation
 from flowfabric.model.code import CodeUse, Repinned
-from flowfabric.model.dead import DeadCount, DeadLetter, Dismissed
+from flowfabric.model.dead import DeadCount, DeadLetter, Dismissed, Restored
 from flowfabric.model.execution import Fence
 from flowfabric.model.feed import EventFilter, EventPage, Timeline
 from flowfabric.model.flow import FLOW_CANCELLED, SUCCESS_ONLY, CancellationPolicy, EdgePolicy
@@ -887,6 +888,7 @@ class Methods(ABC):
         text: str | None = None,
         blocking_reason: BlockingReasonGiven | None = None,
         failure_category: str | None = None,
+        dead_letter: LetterGiven | None = None,
         reason: str = "",
         new_priority: int | None = None,
         cascade: bool = False,
@@ -896,17 +898,17 @@ class Methods(ABC):
         operation_id: str | None = None,
         actor: str | None = None,
     ) -> BulkOperation | BulkCounted:
-        """Cancel, retry, hold, release, dismiss all executions that fit, or change their priority.
+        """Cancel, retry, hold, release, dismiss, restore or reprioritise all executions that fit.
 
         >>> await engine.start_operation(action="cancel", lane_id="mail")  # doctest: +SKIP
         BulkOperation(operation_id='…', action=<BulkAction.CANCEL: 'cancel'>, …)
 
         The parts of the filter are those of `list_executions`, `blocking_reason`: what they wait
-        for, and `failure_category`. Without `states`, those that the action is for. Executions
-        that are created later are left alone. `reason` goes with all but release and priority,
-        `new_priority` with priority, `cascade` and `fresh` with retry. `limit`: act on so many at
-        most, newest first. `dry_run` only counts. `operation_id`: a UUID of the caller's own; a
-        start that is repeated with it finds the first one.
+        for, `failure_category`, and `dead_letter`: open or dismissed. Without `states`, those that
+        the action is for; restore is for dismissed letters. Later executions are left alone.
+        `reason` goes with all but release and priority, `new_priority` with priority, `cascade` and
+        `fresh` with retry. `limit`: act on so many at most, newest first. `dry_run` only counts.
+        `operation_id`: a UUID of the caller's own; a start repeated with it finds the first one.
         """
         return await self.call(
             StartOperation(
@@ -921,6 +923,7 @@ class Methods(ABC):
                 text=text,
                 blocking_reason=blocking_reason,
                 failure_category=failure_category,
+                dead_letter=dead_letter,
                 reason=reason,
                 new_priority=new_priority,
                 cascade=cascade,
@@ -961,18 +964,22 @@ class Methods(ABC):
         namespace: str | None = None,
         execution_kind: str | None = None,
         category: str | None = None,
+        is_dismissed: bool = False,
         cursor: str | None = None,
         limit: int = limits.PAGE_DEFAULT,
     ) -> Page[DeadLetter]:
         """Dead letters of a tenant, the latest end first.
 
         `category`: that of the failure, such as `timeout`, or a word of the handler's own.
+        `is_dismissed`: those that were dismissed, the latest submit first; a page of them may be
+        short although another follows.
         """
         return await self.call(
             ListDead(
                 namespace=namespace,
                 execution_kind=execution_kind,
                 category=category,
+                is_dismissed=is_dismissed,
                 cursor=cursor,
                 limit=limit,
             )
@@ -995,6 +1002,12 @@ class Methods(ABC):
     ) -> Dismissed:
         """Take a dead letter out of the listing. The execution stays as long as any that failed."""
         return await self.call(DismissDead(execution_id=execution_id, reason=reason, actor=actor))
+
+    async def restore_dead(
+        self, *, execution_id: str, reason: str = "", actor: str | None = None
+    ) -> Restored:
+        """Take a dead letter that was dismissed into the listing again."""
+        return await self.call(RestoreDead(execution_id=execution_id, reason=reason, actor=actor))
 
     # --- leases ---------------------------------------------------------------------------------
 
@@ -2012,10 +2025,19 @@ class Methods(ABC):
         flow_id: str | None = None,
         tags: dict[str, str] | None = None,
         retention_ms: int | None = None,
+        on_success: NewHook | None = None,
+        on_failure: NewHook | None = None,
+        on_end: NewHook | None = None,
     ) -> FlowCreated | FlowAlreadySatisfied:
         """An empty flow to add executions to.
 
-        The same again is FlowAlreadySatisfied, another under the same id a FlowConflict.
+        The same again is FlowAlreadySatisfied, another under the same id a FlowConflict. Its hooks
+        are those of `submit_flow`: they follow each end of the flow, which comes when all members
+        that it has by then have ended.
+
+        >>> await engine.create_flow(  # doctest: +SKIP
+        ...     flow_kind="import", on_end=NewHook(execution_kind="report")
+        ... )
         """
         return await self.call(
             CreateFlow(
@@ -2024,6 +2046,9 @@ class Methods(ABC):
                 flow_id=flow_id,
                 tags=tags,
                 retention_ms=retention_ms,
+                on_success=on_success,
+                on_failure=on_failure,
+                on_end=on_end,
             )
         )
 

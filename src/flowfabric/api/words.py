@@ -12,6 +12,7 @@ from flowfabric.model.ask import LimitKind
 from flowfabric.model.attempt import FailureClass
 from flowfabric.model.budget import EnforcementMode, HardAction, ScopeType, SoftAction
 from flowfabric.model.bulk import BulkAction, BulkState
+from flowfabric.model.dead import Letter
 from flowfabric.model.feed import EventKind
 from flowfabric.model.flow import CancellationPolicy, FlowStatus
 from flowfabric.model.policy import ExecutionPolicy
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     HardActionGiven = HardAction | str
     HeadFailureGiven = HeadFailure | str
     LaneStateGiven = LaneState | str
+    LetterGiven = Letter | str
     OnConflictGiven = OnConflict | str
     LimitKindGiven = LimitKind | str
     PolicyGiven = ExecutionPolicy | Mapping[str, Any]
@@ -58,6 +60,7 @@ else:
     HardActionGiven = HardAction
     HeadFailureGiven = HeadFailure
     LaneStateGiven = LaneState
+    LetterGiven = Letter
     OnConflictGiven = OnConflict
     LimitKindGiven = LimitKind
     PolicyGiven = ExecutionPolicy

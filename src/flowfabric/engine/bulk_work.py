@@ -21,18 +21,20 @@ from flowfabric.kernel import bulk as rules
 from flowfabric.kernel.bulk import (
     Piece,
     command_for,
+    is_letter,
     is_meant,
     outcomes_of,
     room_for,
 )
 from flowfabric.kernel.command import ExecutionCommand
 from flowfabric.model.bulk import BulkFilter, BulkState, OperationRow
+from flowfabric.model.dead import DeadRow
 from flowfabric.model.execution import Execution
 from flowfabric.model.record import replace
 from flowfabric.model.route import Catalog
-from flowfabric.stores.base import Corrupt, ListFilter, Transaction
+from flowfabric.stores.base import Corrupt, ListFilter, Reader, Transaction
 from flowfabric.stores.indexes import due_search, newest_first
-from flowfabric.stores.tables import OPERATIONS
+from flowfabric.stores.tables import DEAD, OPERATIONS, Key
 from flowfabric.trouble import is_passing
 
 _STEP_OVER: Final = 0  # the size of a piece that acts on nothing: it passes one execution
@@ -58,6 +60,15 @@ def listing_of(catalog: Catalog, wanted: BulkFilter, until: int) -> ListFilter |
 def readable(rows: Sequence[Execution | Corrupt]) -> list[Execution]:
     """Those that can be decoded."""
     return [each for each in rows if isinstance(each, Execution)]
+
+
+async def letters_of(
+    reader: Reader, wanted: BulkFilter, execution_ids: Sequence[str]
+) -> dict[Key, DeadRow]:
+    """The dead letters of executions, where the filter asks how they stand."""
+    if wanted.dead_letter is None or not execution_ids:
+        return {}
+    return await reader.peek_rows(DEAD, [(key,) for key in execution_ids])
 
 
 async def move_operation(machine: Machine, operation_id: str) -> int:
@@ -153,6 +164,8 @@ async def _find(tx: Transaction, catalog: Catalog, row: OperationRow, size: int)
         for key in met
         if isinstance(each := held.get(key), Execution) and is_meant(row.filter, each)
     ]
+    letters = await letters_of(tx, row.filter, meant)
+    meant = [key for key in meant if is_letter(row.filter, letters.get((key,)))]
     commands = [command_for(row, key) for key in meant]
     return _Found(commands, corrupt, (*row.put_off[room:], *locked), place, is_last)
 

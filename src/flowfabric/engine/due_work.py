@@ -93,11 +93,12 @@ async def _leave_to_others(machine: Machine) -> None:
     process has started them for a while."""
     left, machine.plans.left = machine.plans.left, {}
     now = await machine.read(clock_of)
+    overdue: dict[str, str] = {}
     for key, (problem, next_at) in left.items():
         machine.aside.put((SCHEDULES.name, key), InvalidSchedule(problem), now)
         if now - next_at > limits.LATE_TICK_MS:
-            text = "schedule %s is overdue and this process cannot start it: %s"
-            machine.complaints.tell(text, "/".join(key), problem, error=InvalidSchedule(problem))
+            overdue["/".join(key)] = problem
+    machine.unread_schedules.tell(overdue)
 
 
 async def _move_each(machine: Machine, limit: int) -> int:

@@ -10,7 +10,7 @@ from typing import TypeVar, cast
 from flowfabric.api.hints import end_topic, flow_topic, lane_topic, stream_topic
 from flowfabric.config import EngineConfig
 from flowfabric.engine.batch import Batcher, Pending
-from flowfabric.engine.complaint import Complaints
+from flowfabric.engine.complaint import Complaints, Reminders
 from flowfabric.engine.conflict import transact, until_no_conflict
 from flowfabric.engine.feed_watch import FeedWatch
 from flowfabric.engine.here import WorkersHere
@@ -54,6 +54,7 @@ T = TypeVar("T")
 OFFERS_MAX = 1_000  # workers with remembered turns; beyond this all are forgotten
 UUID_LENGTH = 36
 COMPLETIONS_HINTED_MAX = 50  # above this a hint says only that some executions ended
+_UNREAD = "schedules are overdue, and this process does not understand them: %s"
 
 
 def _is_success(execution: Execution | None, attempt: Attempt) -> bool:
@@ -91,7 +92,9 @@ class Machine:
         self.loop: BackgroundLoop | None = None  # once started, and if it is to run one
         self.aside = Aside()
         self.own_work = OwnWork(LoopFilter(tuple(config.loop_namespaces), config.loop_tag))
-        self.complaints = Complaints(logging.getLogger("flowfabric.loops"))
+        loops = logging.getLogger("flowfabric.loops")
+        self.complaints = Complaints(loops)
+        self.unread_schedules = Reminders(loops, _UNREAD)
         self.known = Known(store)
         self.plans = Plans(config, lambda: self.store.partitions)
         self.tails = Tails(self, self.wakeups, config.tails_max)

@@ -10,7 +10,7 @@ from flowfabric.errors import IdempotencyConflict, NotFound
 from flowfabric.kernel.command import Command, ExecutionCommand, Needs
 from flowfabric.kernel.decision import Decision, Moment, Refused, refuse
 from flowfabric.kernel.execution.cancel import Cancel
-from flowfabric.kernel.execution.dead import Dismiss
+from flowfabric.kernel.execution.dead import Dismiss, Restore
 from flowfabric.kernel.execution.fence import OPERATOR_OVERRIDE
 from flowfabric.kernel.execution.operate import ChangePriority, Hold, Release
 from flowfabric.kernel.execution.replay import Replay
@@ -27,7 +27,7 @@ from flowfabric.model.bulk import (
     OperationRow,
     shown_operation,
 )
-from flowfabric.model.dead import Dismissed
+from flowfabric.model.dead import DeadRow, Dismissed, Restored
 from flowfabric.model.event import OperatorEvent, OperatorEventType
 from flowfabric.model.execution import Execution
 from flowfabric.model.record import Record, replace, to_plain
@@ -47,6 +47,7 @@ MEANT: Final[Mapping[BulkAction, tuple[PublicState, ...]]] = {
     BulkAction.RELEASE: (PublicState.WAITING, PublicState.SUSPENDED),
     BulkAction.PRIORITY: _NOT_BEGUN,
     BulkAction.DISMISS: (PublicState.FAILED, PublicState.EXPIRED),
+    BulkAction.RESTORE: (PublicState.FAILED, PublicState.EXPIRED),
 }
 
 
@@ -168,13 +169,23 @@ def has_all(row: OperationRow) -> bool:
 def is_meant(wanted: BulkFilter, execution: Execution) -> bool:
     """Whether an execution fits the parts of the filter that may have changed since it was found,
     or that no index knows."""
-    reason, words, category = wanted.blocking_reason, wanted.text, wanted.failure_category
+    reason, words = wanted.blocking_reason, wanted.text
+    category = wanted.failure_category if wanted.dead_letter is None else None
     return (
         execution.public_state in wanted.states
         and (reason is None or execution.state.blocking_reason is reason)
         and (category is None or execution.failure_category == category)
         and (words is None or words in searchable(execution))
     )
+
+
+def is_letter(wanted: BulkFilter, row: DeadRow | None) -> bool:
+    """Whether the dead letter of an execution, if it has one, is as the filter says."""
+    if wanted.dead_letter is None:
+        return True
+    if row is None or row.letter is not wanted.dead_letter:
+        return False
+    return wanted.failure_category in (None, row.category)
 
 
 def command_for(row: OperationRow, execution_id: str) -> ExecutionCommand[Any]:
@@ -203,6 +214,8 @@ def command_for(row: OperationRow, execution_id: str) -> ExecutionCommand[Any]:
             return Release(execution_id=execution_id, actor=actor)
         case BulkAction.DISMISS:
             return Dismiss(execution_id=execution_id, reason=given.reason, actor=actor)
+        case BulkAction.RESTORE:
+            return Restore(execution_id=execution_id, reason=given.reason, actor=actor)
         case BulkAction.PRIORITY:
             return ChangePriority(
                 execution_id=execution_id, new_priority=given.new_priority or 0, actor=actor
@@ -215,7 +228,7 @@ def outcomes_of(replies: Iterable[tuple[object, bool]]) -> dict[str, int]:
     for reply, has_changed in replies:
         if isinstance(reply, Refused):
             counted[reply.error.code] += 1
-        elif isinstance(reply, Dismissed):  # which leaves the execution as it is
+        elif isinstance(reply, Dismissed | Restored):  # which leave the execution as it is
             counted[DONE if reply.is_new else UNCHANGED] += 1
         else:
             counted[DONE if has_changed else UNCHANGED] += 1

@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import Annotated, Final
 
 from flowfabric.model.columns import Instant, Long, Text
+from flowfabric.model.dead import Letter
 from flowfabric.model.record import Record
 from flowfabric.model.state import BlockingReason, PublicState
 
@@ -23,6 +24,7 @@ class BulkAction(StrEnum):
     RELEASE = "release"
     PRIORITY = "priority"
     DISMISS = "dismiss"  # of dead letters
+    RESTORE = "restore"  # of those that were dismissed
 
 
 class BulkState(StrEnum):
@@ -37,8 +39,9 @@ class BulkFilter(Record, frozen=True, kw_only=True):
     """Which executions: those that fit every part given. Executions that are created after the
     operation began never do.
 
-    `blocking_reason`: those that wait for this. `failure_category`: those that failed so. The other
-    parts are those of `list_executions`.
+    `blocking_reason`: those that wait for this. `failure_category`: those that failed so.
+    `dead_letter`: those whose dead letter stands so, whose category is then meant. The other parts
+    are those of `list_executions`.
     """
 
     namespace: str | None = None
@@ -51,6 +54,7 @@ class BulkFilter(Record, frozen=True, kw_only=True):
     text: str | None = None
     blocking_reason: BlockingReason | None = None
     failure_category: str | None = None
+    dead_letter: Letter | None = None
 
 
 class BulkArguments(Record, frozen=True, kw_only=True):

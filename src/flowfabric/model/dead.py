@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
+
 from flowfabric.model.columns import Instant
 from flowfabric.model.record import Record
 from flowfabric.model.state import PublicState
+
+
+class Letter(StrEnum):
+    """How a dead letter stands."""
+
+    OPEN = "open"
+    DISMISSED = "dismissed"
 
 
 class DeadRow(Record, frozen=True):
@@ -16,6 +25,11 @@ class DeadRow(Record, frozen=True):
     category: str  # that of its failure; without one its state
     ended_at: Instant
     open_at: Instant | None  # when it ended; none: it was dismissed
+
+    @property
+    def letter(self) -> Letter:
+        """How it stands."""
+        return Letter.DISMISSED if self.open_at is None else Letter.OPEN
 
 
 class DeadLetter(Record, frozen=True, kw_only=True):
@@ -43,6 +57,13 @@ class DeadCount(Record, frozen=True):
 
 class Dismissed(Record, frozen=True):
     """It is no dead letter any more. `is_new`: since this call."""
+
+    execution_id: str
+    is_new: bool
+
+
+class Restored(Record, frozen=True):
+    """A dead letter is listed again. `is_new`: since this call."""
 
     execution_id: str
     is_new: bool

@@ -72,6 +72,7 @@ class OperatorEventType(StrEnum):
     GROUP_CHANGED = "group_changed"
     GROUP_DELETED = "group_deleted"
     DISMISSED = "dismissed"
+    RESTORED = "restored"
     SCHEDULE_CREATED = "schedule_created"
     SCHEDULE_CHANGED = "schedule_changed"
     SCHEDULE_PAUSED = "schedule_paused"

@@ -11,6 +11,7 @@ from flowfabric.model.execution import Execution
 from flowfabric.model.handle import Handle
 from flowfabric.model.record import Record
 from flowfabric.model.route import LaneState
+from flowfabric.model.schedule import RunOf
 from flowfabric.model.state import BlockingReason, PublicState, StateVector
 from flowfabric.model.successor import Origin, SuccessorInfo
 
@@ -473,6 +474,7 @@ class Explanation(Record, frozen=True):
     line_head: str | None = None
     origin: Origin | None = None  # the end that it follows, as a hook does
     successors: tuple[SuccessorInfo, ...] = ()  # what follows its own end
+    schedule: RunOf | None = None  # the schedule and the tick that have started it
 
 
 class Reconciled(Record, frozen=True):

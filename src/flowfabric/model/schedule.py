@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from datetime import datetime
 from enum import StrEnum
 from typing import Final
 
@@ -163,6 +165,37 @@ class TickRow(Record, frozen=True):
 
 
 # --- what callers are answered -------------------------------------------------------------------
+
+
+class RunOf(Record, frozen=True):
+    """The schedule that has started a run, and for which tick.
+
+    `fate`: what became of that tick, while it is remembered.
+    """
+
+    schedule_id: str
+    tick: int
+    number: int  # the how-many-th run of the schedule it is
+    is_caught_up: bool = False
+    fate: Fate | None = None
+
+
+def run_of(tags: Mapping[str, str]) -> RunOf | None:
+    """The schedule that has started a run, by its tags; none if no schedule did.
+
+    >>> run_of({"schedule.id": "s", "schedule.tick": "1970-01-01T00:00:01Z"})
+    RunOf(schedule_id='s', tick=1000, number=0, is_caught_up=False, fate=None)
+    """
+    name, tick = tags.get(ID_TAG), tags.get(TICK_TAG)
+    if name is None or tick is None:
+        return None
+    try:
+        when, number = datetime.fromisoformat(tick), int(tags.get(NUMBER_TAG, "0"))
+    except ValueError:  # tags of a caller's own
+        return None
+    if when.tzinfo is None or not 0 <= when.timestamp() * 1000 <= limits.INSTANT_MS_MAX:
+        return None
+    return RunOf(name, round(when.timestamp() * 1000), number, CAUGHT_UP_TAG in tags)
 
 
 class ScheduleSnapshot(Record, frozen=True, kw_only=True):

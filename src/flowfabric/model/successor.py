@@ -29,6 +29,7 @@ class Successor(Record, frozen=True, kw_only=True):
     priority: int = 0
     policy: ExecutionPolicy = DEFAULT_POLICY
     bounds: Bounds = UNBOUNDED
+    mailboxes: tuple[tuple[str, str | None], ...] = ()  # by name, with the schemas of messages
 
 
 class Hook(Record, frozen=True):

@@ -31,12 +31,13 @@ async def change_dead(
     cursor: str | None = None
     left = limit
     while left is None or left > 0:
-        size = _PAGE if left is None else min(_PAGE, left)
+        size = _PAGE if left is None or wanted.get("is_dismissed") else min(_PAGE, left)
         page = await engine.list_dead(**wanted, cursor=cursor, limit=size)
-        if page.items:
-            await change_page([each.execution_id for each in page.items], change, tally)
+        found = page.items if left is None else page.items[:left]
+        if found:
+            await change_page([each.execution_id for each in found], change, tally)
             after_page()
-        left = None if left is None else left - len(page.items)
+        left = None if left is None else left - len(found)
         cursor = page.next_cursor
         if cursor is None:
             return
@@ -60,11 +61,15 @@ class DeadLetters:
         *,
         kind: str | Task[..., Any] | None = None,
         category: str | None = None,
+        dismissed: bool = False,
         limit: int = 100,
     ) -> list[DeadLetter]:
-        """The latest ones of the fabric's namespace, up to 1,000."""
+        """The latest ones of the fabric's namespace, up to 1,000; or those that were dismissed,
+        among so many that failed or expired."""
         engine = await self._opened()
-        return list((await engine.list_dead(**_wanted(kind, category), limit=limit)).items)
+        wanted = _wanted(kind, category)
+        page = await engine.list_dead(**wanted, is_dismissed=dismissed, limit=limit)
+        return list(page.items)
 
     async def count(
         self, *, kind: str | Task[..., Any] | None = None, category: str | None = None
@@ -112,6 +117,30 @@ class DeadLetters:
 
         return await _change(engine, ids, _wanted(kind, category), change, limit)
 
+    async def restore(
+        self,
+        ids: Iterable[str] | None = None,
+        *,
+        kind: str | Task[..., Any] | None = None,
+        category: str | None = None,
+        limit: int | None = None,
+        reason: str = "",
+    ) -> ManyChanged:
+        """Take these into the listing again, or all that were dismissed and fit.
+
+        ```
+        await ff.dead.restore(kind="brief", reason="it was no user's fault")
+        ```
+        """
+        reason = clip_text(reason, REASON_BYTES, field="reason")
+        engine = await self._opened()
+
+        async def change(execution_id: str) -> object:
+            return await engine.restore_dead(execution_id=execution_id, reason=reason)
+
+        wanted = _wanted(kind, category)
+        return await _change(engine, ids, wanted, change, limit, is_dismissed=True)
+
 
 async def _change(
     engine: EngineBackend,
@@ -119,11 +148,15 @@ async def _change(
     wanted: dict[str, Any],
     change: Change,
     limit: int | None,
+    *,
+    is_dismissed: bool = False,
 ) -> ManyChanged:
     tally = Tally()
     if limit is not None:
         check_integer(limit, field="limit", least=1, most=OPERATION_LIMIT_MAX)
     if ids is None:
+        if is_dismissed:
+            wanted = {**wanted, "is_dismissed": True}
         await change_dead(engine, wanted, change, tally, limit=limit)
         return tally.total()
     if wanted or limit is not None:
@@ -166,4 +199,9 @@ class SyncDeadLetters:
     def dismiss(self, ids: Iterable[str] | None = None, **wanted: Any) -> ManyChanged:
         """Take these out of the listing, or all that fit."""
         changed: ManyChanged = self._waits(self._dead.dismiss(ids, **wanted))
+        return changed
+
+    def restore(self, ids: Iterable[str] | None = None, **wanted: Any) -> ManyChanged:
+        """Take these into the listing again, or all that were dismissed and fit."""
+        changed: ManyChanged = self._waits(self._dead.restore(ids, **wanted))
         return changed

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 
-from flowfabric.model.schedule import CAUGHT_UP_TAG, ID_TAG, NUMBER_TAG, TICK_TAG
+from flowfabric.model.schedule import run_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,11 +25,8 @@ class ScheduledTick:
 
 def tick_of(tags: Mapping[str, str]) -> ScheduledTick | None:
     """The tick that has started a run, by its tags; none if no schedule did."""
-    name, tick = tags.get(ID_TAG), tags.get(TICK_TAG)
-    if name is None or tick is None:
+    found = run_of(tags)
+    if found is None:
         return None
-    try:
-        when, number = datetime.fromisoformat(tick), int(tags.get(NUMBER_TAG, "0"))
-    except ValueError:  # tags of a caller's own
-        return None
-    return ScheduledTick(name, when, number, CAUGHT_UP_TAG in tags)
+    tick = datetime.fromtimestamp(found.tick / 1000, UTC)
+    return ScheduledTick(found.schedule_id, tick, found.number, found.is_caught_up)

@@ -298,12 +298,16 @@ class ScheduleDeclaring:
 
 
 async def declare(
-    engine: EngineBackend, declarations: Iterable[Declaration], tasks: Iterable[Task[..., Any]]
+    engine: EngineBackend,
+    declarations: Iterable[Declaration],
+    tasks: Iterable[Task[..., Any]],
+    *,
+    actor: str | None = None,
 ) -> Any:
     """Tell an engine all that a program declares, and for which parts of it that is all."""
     told = [each.request() for each in declarations]
     origins = {each.origin for each in told} | {origin_of(task.function) for task in tasks}
-    return await engine.declare_schedules(schedules=told, origins=sorted(origins))
+    return await engine.declare_schedules(schedules=told, origins=sorted(origins), actor=actor)
 
 
 # --- calls ---------------------------------------------------------------------------------------

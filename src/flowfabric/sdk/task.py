@@ -306,4 +306,5 @@ def new_hook(
         quota_policy_id=made.quota_policy_id,
         concurrency_key=made.concurrency_key,
         policy=policy if delay_ms is None else replace(policy, delay_ms=delay_ms),
+        mailboxes=made.mailboxes,
     )

@@ -10,7 +10,7 @@ from flowfabric.errors import ExecutionNotEligible, InvalidCursor, InvalidInput,
 from flowfabric.ids import new_execution_id
 from flowfabric.limits import FAILED_RETENTION_MS_DEFAULT, RETENTION_MS_DEFAULT
 from flowfabric.model.bulk import BulkCounted, BulkOperation
-from flowfabric.model.dead import DeadCount, Dismissed
+from flowfabric.model.dead import DeadCount, Dismissed, Restored
 from flowfabric.model.event import OperatorEventType
 from flowfabric.model.state import PublicState
 from tests.support.flows import arrows, submit
@@ -93,6 +93,70 @@ async def test_a_dismissed_one_is_listed_no_more_and_stays(lab: Lab) -> None:
     claimed = await lab.claim()
     await lab.engine.fail(claimed.handle, reason="again", failure_class="permanent")
     assert await listed(lab) == [key]
+
+
+@scenario
+async def test_a_dismissed_one_is_restored_to_its_place(lab: Lab) -> None:
+    keys = [await lost(lab, "bug"), await lost(lab, "bug", kind="mail"), await lost(lab, "timeout")]
+    for key in keys[:2]:
+        await lab.engine.dismiss_dead(execution_id=key)
+    assert await listed(lab, is_dismissed=True) == [keys[1], keys[0]]
+    assert await listed(lab, is_dismissed=True, execution_kind="mail") == [keys[1]]
+    assert await listed(lab, is_dismissed=True, category="timeout") == []
+    assert await listed(lab, is_dismissed=True, execution_kind="none") == []
+    first = await lab.engine.list_dead(is_dismissed=True, limit=1)
+    assert first.items == ()  # the latest submit is not dismissed
+    rest = await lab.engine.list_dead(is_dismissed=True, limit=2, cursor=first.next_cursor)
+    assert [each.execution_id for each in rest.items] == [keys[1], keys[0]]
+    reply = await lab.engine.restore_dead(execution_id=keys[0], reason="known no more", actor="ada")
+    assert reply == Restored(keys[0], is_new=True)
+    assert await listed(lab) == [keys[2], keys[0]]
+    assert await listed(lab, is_dismissed=True) == [keys[1]]
+    event = (await lab.operator_events(keys[0]))[-1]
+    assert (event.event_type, event.actor) == (OperatorEventType.RESTORED, "ada")
+    assert event.details == {"reason": "known no more", "category": "bug"}
+    async with lab.unchanged():
+        again = await lab.engine.restore_dead(execution_id=keys[0])
+    assert again == Restored(keys[0], is_new=False)
+    done = await lab.completed()
+    for name, error in ((done, ExecutionNotEligible), (new_execution_id(), NotFound)):
+        async with lab.refuses(error):
+            await lab.engine.restore_dead(execution_id=name)
+    await lab.engine.replay_execution(execution_id=keys[1])  # one that was dismissed
+    async with lab.refuses(ExecutionNotEligible):
+        await lab.engine.restore_dead(execution_id=keys[1])
+    assert (await lab.engine.doctor()).problems == ()
+
+
+@scenario
+async def test_an_operation_is_about_open_letters_or_dismissed_ones(lab: Lab) -> None:
+    """A retry by letters leaves those alone that someone has seen to."""
+    keys = [await lost(lab, each) for each in ("timeout", "bug", "timeout", "timeout")]
+    late = await lab.create("mail", execution_deadline_at=lab.now + 5)
+    await lab.after(5)
+    await lab.engine.dismiss_dead(execution_id=keys[0])
+
+    async def run(action: str, **asked: Any) -> tuple[int, int, int]:
+        counted = await lab.engine.start_operation(action=action, **asked, dry_run=True)
+        begun = await lab.engine.start_operation(action=action, **asked)
+        assert isinstance(begun, BulkOperation)
+        await lab.after(1_000)
+        found = await lab.engine.describe_operation(operation_id=begun.operation_id)
+        assert found is not None
+        assert found.is_over
+        assert counted == BulkCounted(found.matched)
+        return found.matched, found.done, found.unchanged
+
+    assert await run("retry", failure_category="bug", dead_letter="dismissed") == (0, 0, 0)
+    open_ones = {"dead_letter": "open", "failure_category": "timeout"}
+    assert await run("dismiss", **open_ones, execution_kind="mail") == (1, 1, 0)
+    assert await run("retry", **open_ones) == (2, 2, 0)
+    assert [await lab.state(key) for key in keys] == ["failed", "failed", "waiting", "waiting"]
+    assert await run("restore") == (2, 2, 0)  # without a word: those that were dismissed
+    assert await listed(lab) == [late, keys[1], keys[0]]
+    assert await run("restore", execution_kind="work") == (0, 0, 0)
+    async with lab.refuses(InvalidInput, "dead_letter"):
+        await lab.engine.start_operation(action="retry", dead_letter="lost")
 
 
 @scenario

@@ -10,13 +10,13 @@ import pytest
 from flowfabric.api.executions import NewHook
 from flowfabric.api.flows import SubmitFlow
 from flowfabric.api.schedules import ScheduledStart
-from flowfabric.errors import IdempotencyConflict, InvalidInput, NotFound
+from flowfabric.errors import FlowConflict, IdempotencyConflict, InvalidInput, NotFound
 from flowfabric.model.flow import CancellationPolicy
-from flowfabric.model.flow_results import FlowDuplicate
+from flowfabric.model.flow_results import FlowAlreadySatisfied, FlowDuplicate
 from flowfabric.model.schedule import Timing
 from flowfabric.model.state import PublicState
 from flowfabric.model.successor import Origin, Role, SuccessorInfo
-from tests.support.flows import Graph, arrows, node, submit
+from tests.support.flows import Graph, arrows, empty, node, submit
 from tests.support.lab import Lab, scenario
 
 HOOKS: dict[str, Any] = {
@@ -146,6 +146,45 @@ async def test_each_life_of_a_flow_has_hooks_of_its_own(lab: Lab) -> None:
 
 
 @scenario
+async def test_hooks_of_a_flow_built_step_by_step_follow_each_of_its_ends(lab: Lab) -> None:
+    """It ends when all members that it has by then have ended, and again after another one came."""
+    graph = await empty(lab, "a", "b", flow_kind="import", tags={"team.name": "a"}, **HOOKS)
+    await graph.link("a>b")
+    assert {each.execution_id for each in (await _successors(graph)).values()} == {None}
+    await graph.complete("a")
+    assert await _created(lab, graph) == 0
+    await lab.engine.set_lane_state(lane_id="told", lane_state="disabled")
+    await graph.complete("b")
+    first = await _successors(graph)
+    assert set(first) == RUN["completed"]
+    told = (await _told(lab, first[Role.ON_END]))["ended"]
+    assert (told["state"], told["key"], told["kind"]) == ("completed", None, "import")
+    assert (told["members"], told["tags"]) == ({"completed": 2}, {"team.name": "a"})
+    await graph.add("c", reopen=True)
+    await graph.fail("c")
+    second = await _successors(graph)
+    assert set(second) == RUN["failed"]
+    for role, info in second.items():
+        hook = await lab.describe(info.execution_id or "")
+        assert hook.origin == Origin(role, 1, flow_id=graph.flow_id)
+    assert await _created(lab, graph) == len(first) + len(second)
+    assert (await lab.engine.doctor()).problems == ()
+
+
+@scenario
+async def test_the_same_flow_with_other_hooks_is_a_conflict(lab: Lab) -> None:
+    graph = await empty(lab, "a", **HOOKS)
+    await graph.complete("a")
+    await graph.add("b", reopen=True)  # it lives again, with the same hooks
+    same = await lab.engine.create_flow(flow_id=graph.flow_id, **HOOKS)
+    assert same == FlowAlreadySatisfied(graph.flow_id)
+    different: tuple[dict[str, Any], ...] = ({}, {"on_end": NewHook(execution_kind="other")})
+    for others in different:
+        async with lab.refuses(FlowConflict, "hooks"):
+            await lab.engine.create_flow(flow_id=graph.flow_id, **others)
+
+
+@scenario
 async def test_hooks_of_a_scheduled_flow_follow_each_of_its_runs(lab: Lab) -> None:
     """Their routes are known before, and a lane that was closed since takes them in."""
     flow = SubmitFlow(
@@ -180,6 +219,8 @@ async def test_a_wrong_hook_of_a_flow_is_refused_at_the_submit(
 ) -> None:
     async with lab.refuses(error, field):
         await submit(lab, ["a"], **{field: hook})
+    async with lab.refuses(error, field):
+        await empty(lab, **{field: hook})
 
 
 @scenario

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from flowfabric import limits
+from flowfabric.api.executions import NewExecution, NewHook
 from flowfabric.api.mail import SendMessage
 from flowfabric.api.waits import SuspendRequest, UsePending
 from flowfabric.errors import (
@@ -25,10 +26,12 @@ from flowfabric.errors import (
     UnknownMailbox,
     WaitTimeout,
 )
+from flowfabric.model.journal import EntryKind
 from flowfabric.model.mailbox import Message, Reply, Sent, place_of, recorded_message
 from flowfabric.model.policy import ExecutionPolicy
 from flowfabric.model.state import PublicState
 from flowfabric.model.suspension import AlreadyMet, Single, Suspended
+from tests.support.flows import empty
 from tests.support.journal import entry, journal, keys, record
 from tests.support.lab import Lab, scenario
 from tests.support.mail import BOXES, box_of, open_run, received, send, take, wait
@@ -220,6 +223,37 @@ async def test_unread_messages_outlive_chapters_retries_and_lives(lab: Lab) -> N
     assert [(each.mailbox, each.unread) for each in boxes] == [("any", 0), ("orders", 0)]
     await send(lab, forked.execution_id, 7)
     assert (await box_of(lab, key)).unread == 1
+
+
+@scenario
+async def test_what_follows_an_end_has_the_mailboxes_of_its_task(lab: Lab) -> None:
+    """A hook of a run, one of a flow, and an undo: open from the transaction that creates them."""
+    hook = NewHook(execution_kind="over", mailboxes=BOXES)
+    claimed = await lab.started(on_end=hook)
+    key = claimed.execution_id
+    given: dict[str, Any] = {"input_payload": b"{}", "payload_encoding": "json"}
+    undo = NewExecution(execution_kind="refund", mailboxes=BOXES, **given)
+    registered = (entry(0, "undo:refund", None, kind=EntryKind.UNDO),)
+    await lab.engine.register_undo(claimed.handle, [undo], registered)
+    await lab.engine.fail(claimed.handle, reason="x", failure_class="permanent")
+    graph = await empty(lab, "a", on_end=hook)
+    await lab.cancel(graph.ids["a"])
+    told = [*(await lab.describe(key)).successors, *(await graph.snapshot()).successors]
+    ids = [each.execution_id for each in told if each.execution_id is not None]
+    flows = [each.flow_id for each in told if each.flow_id is not None]
+    ids += [
+        each.execution_id
+        for flow_id in flows
+        for each in await lab.engine.list_flow_members(flow_id=flow_id)
+    ]
+    assert len(ids) == 3
+    for each in ids:
+        assert (await send(lab, each, 1)).number == 0
+        assert (await box_of(lab, each)).unread == 1
+        assert type(await refused(send(lab, each, payload=b'{"n":"x"}'))) is InvalidPayload
+    wrong = NewHook(execution_kind="over", mailboxes={"": None})
+    async with lab.refuses(InvalidInput, "on_end: mailboxes"):
+        await lab.create(on_end=wrong)
 
 
 @scenario

@@ -138,6 +138,12 @@ async def failed(lab: Lab) -> str:
     return claimed.execution_id
 
 
+async def dismissed(lab: Lab) -> str:
+    key = await failed(lab)
+    await lab.engine.dismiss_dead(execution_id=key)
+    return key
+
+
 async def scheduled(lab: Lab) -> str:
     return (await schedule(lab)).schedule_id
 
@@ -231,6 +237,7 @@ CALLS: Final[dict[str, tuple[Act, str, dict[str, Any]]]] = {
         {"lane_id": LANE, "lease_duration_ms": 30_000},
     ),
     "dismiss_dead": (failed, "execution_id", REASON),
+    "restore_dead": (dismissed, "execution_id", REASON),
     "start_operation": (unstarted, "operation_id", {"action": "hold"}),
     "stop_operation": (begun, "operation_id", {}),
     "set_lane_state": (other, "lane_id", {"lane_state": "paused", **REASON}),

@@ -52,6 +52,7 @@ async def operators_act_on_many(lab: Lab) -> None:
     lost = await lab.started()
     await lab.engine.fail(lost.handle, reason="x", failure_class=FailureClass.PERMANENT)
     await lab.engine.dismiss_dead(execution_id=lost.execution_id)
+    await lab.engine.restore_dead(execution_id=lost.execution_id)
     for is_stopped in (True, False):
         begun = await lab.engine.start_operation(action="hold")
         assert isinstance(begun, BulkOperation)

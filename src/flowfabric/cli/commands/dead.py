@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from flowfabric.api.backend import EngineBackend
 from flowfabric.cli import values
+from flowfabric.cli.bulk import OPERATION_ABOVE, change_by_operation
 from flowfabric.cli.call import Call
 from flowfabric.cli.commands.show import show
 from flowfabric.cli.exits import Exit, usage
@@ -27,7 +29,7 @@ from flowfabric.cli.show.plain import plain
 from flowfabric.cli.show.terminal import Column
 from flowfabric.cli.show.times import relative
 from flowfabric.errors import StoreError
-from flowfabric.model.dead import DeadLetter
+from flowfabric.model.dead import DeadLetter, Letter
 from flowfabric.sdk.dead import change_dead
 from flowfabric.sdk.selecting import LOST, Tally
 
@@ -58,6 +60,7 @@ def add_arguments(parser: FfParser) -> None:
     for name, handler, text in (
         ("retry", retry, "run them again, their history kept"),
         ("dismiss", dismiss, "take them out of the listing; nothing is run"),
+        ("restore", restore, "list again what was dismissed"),
     ):
         action = add_action(actions, name, handler, text)
         add_list(action, "ids", values.reference, least="*", metavar="ID", text=values.ID_HELP)
@@ -66,11 +69,21 @@ def add_arguments(parser: FfParser) -> None:
         action.add_argument("--limit", type=values.whole_number, metavar="N", help="at most")
         action.add_argument("--dry-run", action="store_true", help="only count them")
         action.add_argument("--yes", action="store_true", help="do not ask")
+        action.add_argument(
+            "--no-wait", action="store_true", help="above 1,000: print the operation's id at once"
+        )
         add_reason(action)
 
 
 def _add_listing(parser: FfParser, *, inner: bool) -> None:
-    _add_filters(parser, default=argparse.SUPPRESS if inner else None)
+    unset = argparse.SUPPRESS if inner else None
+    _add_filters(parser, default=unset)
+    parser.add_argument(
+        "--dismissed",
+        action="store_true",
+        default=argparse.SUPPRESS if inner else False,
+        help="those that were dismissed",
+    )
     add_page(parser, inner=inner)
 
 
@@ -93,23 +106,25 @@ def _filters(call: Call) -> dict[str, Any]:
 
 async def ls(call: Call) -> Exit:
     """Counts by kind and category, then a page of them."""
-    wanted = _filters(call)
+    given, wanted = call.arguments, _filters(call)
     async with call.engine() as engine:
-        counts = await engine.count_dead(**wanted)
+        counts = () if given.dismissed else await engine.count_dead(**wanted)
         page = await engine.list_dead(
-            **wanted, cursor=call.arguments.cursor, limit=call.arguments.limit
+            **wanted, is_dismissed=given.dismissed, cursor=given.cursor, limit=given.limit
         )
         now = await engine.server_time_ms()
     if call.terminal.as_json:
         document = {"counts": plain(counts), "dead": plain(page.items)}
         call.terminal.document(document | {"next_cursor": page.next_cursor})
         return Exit.OK
-    if not page.items:
-        call.terminal.note("no dead letters: nothing has failed, or all was seen to")
+    if not page.items and page.next_cursor is None:
+        none = "none was dismissed" if given.dismissed else "nothing has failed, or all was seen to"
+        call.terminal.note(f"no dead letters: {none}")
         return Exit.OK
     alike = [(found.number, found.execution_kind, found.category) for found in counts]
-    call.terminal.table(_COUNTS, alike)
-    call.terminal.line()
+    if alike:
+        call.terminal.table(_COUNTS, alike)
+        call.terminal.line()
     shown = as_shown(call, "execution", [found.execution_id for found in page.items])
     rows = [(shown[found.execution_id], *_row(found, now)) for found in page.items]
     call.terminal.table(_COLUMNS, rows)
@@ -131,8 +146,7 @@ async def retry(call: Call) -> Exit:
             execution_id=execution_id, requested_by="ff", reason=call.arguments.reason
         )
 
-    verb = Verb("retry", "to be run again", LOST, change)
-    return await _change(call, verb)
+    return await _change(call, _verb(call, "retry", "to be run again", change))
 
 
 async def dismiss(call: Call) -> Exit:
@@ -141,7 +155,21 @@ async def dismiss(call: Call) -> Exit:
     async def change(engine: EngineBackend, execution_id: str) -> Any:
         return await engine.dismiss_dead(execution_id=execution_id, reason=call.arguments.reason)
 
-    return await _change(call, Verb("dismiss", "dismissed", LOST, change))
+    return await _change(call, _verb(call, "dismiss", "dismissed", change))
+
+
+async def restore(call: Call) -> Exit:
+    """Each in its old place."""
+
+    async def change(engine: EngineBackend, execution_id: str) -> Any:
+        return await engine.restore_dead(execution_id=execution_id, reason=call.arguments.reason)
+
+    return await _change(call, _verb(call, "restore", "restored", change))
+
+
+def _verb(call: Call, name: str, done: str, change: Callable[..., Awaitable[Any]]) -> Verb:
+    told = {"action": name, "reason": call.arguments.reason, "limit": call.arguments.limit}
+    return Verb(name, done, LOST, change, operation=told)
 
 
 async def _change(call: Call, verb: Verb) -> Exit:
@@ -156,25 +184,57 @@ async def _change(call: Call, verb: Verb) -> Exit:
         if given.dry_run:
             raise usage("--dry-run counts what filters choose", advice="leave it out, or the ids")
         return await each(call, verb, lambda _: verb.done)
-    wanted, tally = _filters(call), Tally()
+    wanted = _filters(call)
+    if verb.name == "restore":
+        wanted["is_dismissed"] = True
     async with call.engine() as engine:
-        matched = sum(found.number for found in await engine.count_dead(**wanted))
-        matched = matched if given.limit is None else min(matched, given.limit)
+        matched = await _matched(call, engine, wanted)
         if given.dry_run:
             return counted(call, verb, matched)
         if matched and not given.yes and not await agreed(call, verb, matched):
             call.terminal.note("nothing was changed")
             return Exit.FAILED
-        try:
-            await change_dead(
-                engine,
-                wanted,
-                lambda execution_id: verb.change(engine, execution_id),
-                tally,
-                limit=given.limit,
-                after_page=lambda: call.terminal.status(f"{tally.done} of {matched} …"),
-            )
-        except StoreError:
-            call.terminal.complain(f"{tally.done} of {matched} {verb.done}")
-            raise
+        if matched <= OPERATION_ABOVE:
+            return await _change_each(call, engine, verb, wanted, matched)
+    return await change_by_operation(call, verb, _listing(call, wanted))
+
+
+async def _matched(call: Call, engine: EngineBackend, wanted: dict[str, Any]) -> int:
+    """How many letters fit; those that were dismissed are not counted by kind and category."""
+    if wanted.get("is_dismissed"):
+        asked = _listing(call, wanted)
+        found = await engine.start_operation(action="restore", **asked, dry_run=True)
+        number = found.matched
+    else:
+        number = sum(each.number for each in await engine.count_dead(**wanted))
+    limit = call.arguments.limit
+    return number if limit is None else min(number, limit)
+
+
+def _listing(call: Call, wanted: dict[str, Any]) -> dict[str, Any]:
+    """The same letters, as an operation chooses them: of one tenant."""
+    return {
+        "namespace": call.config.namespace,
+        "execution_kind": wanted.get("execution_kind"),
+        "failure_category": wanted.get("category"),
+        "dead_letter": Letter.DISMISSED if wanted.get("is_dismissed") else Letter.OPEN,
+    }
+
+
+async def _change_each(
+    call: Call, engine: EngineBackend, verb: Verb, wanted: dict[str, Any], matched: int
+) -> Exit:
+    tally = Tally()
+    try:
+        await change_dead(
+            engine,
+            wanted,
+            lambda execution_id: verb.change(engine, execution_id),
+            tally,
+            limit=call.arguments.limit,
+            after_page=lambda: call.terminal.status(f"{tally.done} of {matched} …"),
+        )
+    except StoreError:
+        call.terminal.complain(f"{tally.done} of {matched} {verb.done}")
+        raise
     return told(call, verb, tally)

@@ -3,29 +3,28 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any, Final
+from typing import Final
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from flowfabric.api.executions import NewExecution
 from flowfabric.api.page import every_item
-from flowfabric.api.schedules import ScheduledStart
 from flowfabric.cli import values
 from flowfabric.cli.call import Call
 from flowfabric.cli.exits import Exit, usage
 from flowfabric.cli.grammar import FfParser, add_action, add_actions, add_reason
+from flowfabric.cli.scheduling import (
+    add_start_options,
+    add_timing_options,
+    changed_start,
+    new_start,
+    policy_of,
+    timing_of,
+)
 from flowfabric.cli.show.plain import plain
 from flowfabric.cli.show.terminal import Column, clean
-from flowfabric.cli.show.times import absolute
+from flowfabric.cli.show.times import absolute, span
 from flowfabric.errors import NotFound
-from flowfabric.model.record import replace, to_json
-from flowfabric.model.schedule import (
-    USUAL_POLICY,
-    CatchUp,
-    Overlap,
-    SchedulePolicy,
-    ScheduleSnapshot,
-    Timing,
-)
+from flowfabric.model.record import fields_of
+from flowfabric.model.schedule import USUAL_POLICY, Overlap, ScheduleSnapshot, Timing
 
 _COLUMNS: Final = (
     Column("SCHEDULE", shrinks=True, least=16),
@@ -52,12 +51,14 @@ def add_arguments(parser: FfParser) -> None:
         _named(add_action(actions, word, handler, text))
     paused = _named(add_action(actions, "pause", pause, "start nothing until it is resumed"))
     add_reason(paused)
-    made = _named(add_action(actions, "create", create, "start a task by the calendar"))
-    made.add_argument("kind", metavar="KIND", help="the name of the task")
-    made.add_argument("arguments", nargs="*", type=values.argument, metavar="NAME=VALUE")
-    made.add_argument("--lane", default="default", metavar="LANE")
-    _add_when(made)
-    _add_when(_named(add_action(actions, "update", update, "change when it ticks, or a policy")))
+    text = "start a task or a flow by the calendar"
+    made = _named(add_action(actions, "create", create, text))
+    made.add_argument("kind", nargs="?", metavar="KIND", help="the name of the task")
+    add_start_options(made, is_new=True)
+    add_timing_options(made)
+    changed = _named(add_action(actions, "update", update, "change what is named; the rest stays"))
+    add_start_options(changed, is_new=False)
+    add_timing_options(changed)
     filled = _named(add_action(actions, "backfill", backfill, "run ticks of the past"))
     filled.add_argument(
         "--from",
@@ -87,33 +88,6 @@ def add_arguments(parser: FfParser) -> None:
 def _named(parser: FfParser) -> FfParser:
     parser.add_argument("schedule", metavar="SCHEDULE")
     return parser
-
-
-def _add_when(parser: FfParser) -> None:
-    parser.add_argument("--cron", action="append", metavar="EXPRESSION", help="repeat for several")
-    parser.add_argument("--every", type=values.duration_ms, metavar="TIME", help="elapsed time")
-    parser.add_argument("--tz", metavar="ZONE", help="such as Europe/Berlin")
-    parser.add_argument("--catch-up", choices=[each.value for each in CatchUp], help="missed ticks")
-    parser.add_argument("--overlap", choices=[each.value for each in Overlap], help="beside a run")
-
-
-def _timing(call: Call, known: Timing | None) -> Timing | None:
-    given = call.arguments
-    if given.cron is None and given.every is None:
-        if given.tz is None or known is None:
-            return None
-        return replace(known, tz=given.tz)
-    tz = given.tz or (known.tz if known else "UTC")
-    return Timing(cron=tuple(given.cron or ()), every_ms=given.every, tz=tz)
-
-
-def _policy(call: Call, known: SchedulePolicy | None) -> SchedulePolicy | None:
-    given: dict[str, Any] = {}
-    if call.arguments.catch_up:
-        given["catch_up"] = CatchUp(call.arguments.catch_up)
-    if call.arguments.overlap:
-        given["overlap"] = Overlap(call.arguments.overlap)
-    return replace(known or USUAL_POLICY, **given) if given else None
 
 
 def _answer(call: Call, answer: object, text: str) -> Exit:
@@ -172,6 +146,8 @@ async def why(call: Call) -> Exit:
         call.terminal.document({key: plain(each) for key, each in document.items()})
         return Exit.OK
     call.terminal.line(f"{clean(name)}: {clean(_when(found.timing))}, {clean(_state(found))}")
+    for said in _settings(found):
+        call.terminal.line(f"  {clean(said)}")
     for warning in found.warnings:
         call.terminal.line(f"  keeps it back: {clean(warning)}")
     for each in ahead:
@@ -181,6 +157,28 @@ async def why(call: Call) -> Exit:
         told = clean(tick.error or tick.run_id or "")
         call.terminal.line(f"  {absolute(tick.tick)}  {tick.fate.value}  {told}".rstrip())
     return Exit.OK
+
+
+def _settings(schedule: ScheduleSnapshot) -> list[str]:
+    """What is said of its ticks beside their times, where it is not as usual."""
+    timing, policy = schedule.timing, schedule.policy
+    if timing is None or policy is None:
+        return []
+    bounds = [
+        f"{name} {absolute(instant)}"
+        for name in ("anchor", "starts", "ends")
+        if (instant := getattr(timing, name)) is not None
+    ]
+    days = [f"not on {', '.join(timing.except_on)}"] if timing.except_on else []
+    jitter = [f"up to {span(timing.jitter_ms)} later"] if timing.jitter_ms else []
+    usual = fields_of(USUAL_POLICY)
+    rules = [
+        f"{name.removesuffix('_ms').replace('_', ' ')} "
+        f"{span(value) if name.endswith('_ms') else value}"
+        for name, value in fields_of(policy).items()
+        if value != usual[name]
+    ]
+    return [", ".join(part) for part in ([*bounds, *days, *jitter], rules) if part]
 
 
 def _local(tick: int, schedule: ScheduleSnapshot) -> str:
@@ -196,23 +194,17 @@ def _local(tick: int, schedule: ScheduleSnapshot) -> str:
 
 
 async def create(call: Call) -> Exit:
-    """A task with named arguments."""
-    timing = _timing(call, None)
-    if timing is None:
-        raise usage("when does it tick?", advice="give --cron or --every")
+    """A task with named arguments, or a flow."""
     given = call.arguments
-    request = NewExecution(
-        execution_kind=given.kind,
-        input_payload=to_json(dict(given.arguments)),
-        payload_encoding="json",
-        lane_id=given.lane,
-    )
+    start, timing = new_start(given), timing_of(given, None)
+    if timing is None:
+        raise usage("when does it tick?", advice="give --cron, --every or --at")
     async with call.engine(creates=True) as engine:
         made = await engine.create_schedule(
             schedule_id=given.schedule,
             timing=timing,
-            start=ScheduledStart(execution=request),
-            policy=_policy(call, None) or USUAL_POLICY,
+            start=start,
+            policy=policy_of(given) or USUAL_POLICY,
         )
     for warning in made.schedule.warnings:
         call.terminal.note(clean(warning))
@@ -220,16 +212,24 @@ async def create(call: Call) -> Exit:
 
 
 async def update(call: Call) -> Exit:
-    """What is named changes."""
-    name = call.arguments.schedule
+    """What is named changes, unless another change came in between."""
+    given, name = call.arguments, call.arguments.schedule
     async with call.engine() as engine:
         known = await engine.describe_schedule(schedule_id=name)
         if known is None:
             raise NotFound(f"schedule {name}", entity="schedule")
-        timing, policy = _timing(call, known.timing), _policy(call, known.policy)
-        if timing is None and policy is None:
-            raise usage("nothing to change", advice="give --cron, --every, --tz or a policy")
-        changed = await engine.update_schedule(schedule_id=name, timing=timing, policy=policy)
+        start = changed_start(given, await engine.read_schedule_start(schedule_id=name))
+        timing = timing_of(given, known.timing)
+        policy = policy_of(given, known.policy or USUAL_POLICY)
+        if timing is None and policy is None and start is None:
+            raise usage("nothing to change", advice="see ff schedule update --help")
+        changed = await engine.update_schedule(
+            schedule_id=name,
+            timing=timing,
+            policy=policy,
+            start=start,
+            expected_version=known.version,
+        )
     versions = f"version {changed.version_before} → {changed.schedule.version}"
     return _answer(call, changed, f"schedule {clean(name)}: {versions}")
 

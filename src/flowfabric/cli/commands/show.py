@@ -12,12 +12,19 @@ from flowfabric.cli.call import Call
 from flowfabric.cli.exits import Exit
 from flowfabric.cli.grammar import FfParser, add_id
 from flowfabric.cli.references import named
-from flowfabric.cli.show.executions import bounds_of, headline, origin_of, successors_of
+from flowfabric.cli.show.executions import (
+    bounds_of,
+    headline,
+    origin_of,
+    schedule_of,
+    successors_of,
+)
 from flowfabric.cli.show.plain import decoded, plain, preview
 from flowfabric.cli.show.terminal import Column, clean, harmless, shorten
 from flowfabric.cli.show.times import both, relative, span
 from flowfabric.limits import PAGE_MAX
 from flowfabric.model.results import AttemptInfo, ExecutionSnapshot
+from flowfabric.model.schedule import run_of
 from flowfabric.model.state import PublicState
 from flowfabric.model.words import AT_TIMEOUT
 
@@ -113,6 +120,7 @@ def _facts(snapshot: ExecutionSnapshot, wait: WaitInfo | None, now: int) -> list
         ("at most until", both(snapshot.blocked_until, now) + (f": {over}" if over else "")),
         ("category", snapshot.failure_category or ""),
         ("reason", headline(why_ended)),
+        ("started by", schedule_of(run_of(snapshot.tags))),
         ("follows", origin_of(snapshot.origin)),
         *(("then", each) for each in successors_of(snapshot.successors)),
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from argparse import Namespace
 from typing import Any
 
@@ -12,12 +11,12 @@ from flowfabric.cli.advice import kinds
 from flowfabric.cli.call import Call
 from flowfabric.cli.exits import CommandFailed, Exit, usage
 from flowfabric.cli.grammar import FfParser, add_list, words_of
+from flowfabric.cli.new_work import add_work_options, fields_of_work, payload_of, policy_of_work
 from flowfabric.cli.show.executions import show_result
 from flowfabric.cli.show.plain import plain
 from flowfabric.cli.show.terminal import clean
 from flowfabric.cli.watching import watch
 from flowfabric.errors import WaitTimeout
-from flowfabric.model.policy import ExecutionPolicy, RetryPolicy, RoutingRequirements, TimeoutPolicy
 from flowfabric.model.results import Debounced, Duplicate, Existing
 from flowfabric.model.words import HeadFailure, OnConflict, UniqueWhile
 
@@ -34,33 +33,13 @@ def add_arguments(parser: FfParser) -> None:
         text="name=text or name:=json",
     )
     parser.add_argument("--key", metavar="KEY", help="idempotency key: the same key runs once")
-    parser.add_argument("--priority", type=values.integer, metavar="N", help="higher runs sooner")
+    add_work_options(parser)
     begin = parser.add_mutually_exclusive_group()
     begin.add_argument("--delay", type=values.duration_ms, metavar="TIME", help="start in 10m")
     begin.add_argument(
         "--start-at", type=values.instant, metavar="WHEN", help="not before 2026-11-16T08:00"
     )
-    parser.add_argument("--lane", default="default", metavar="LANE", help="default: default")
-    parser.add_argument(
-        "--tag", action="append", type=values.tag, default=[], metavar="K=V", help="repeat"
-    )
-    parser.add_argument(
-        "--needs", action="append", default=[], metavar="WORD", help="needed capability (repeat)"
-    )
-    parser.add_argument(
-        "--budget", action="append", default=[], metavar="NAME", help="spends from it (repeat)"
-    )
-    parser.add_argument("--quota", metavar="NAME", help="admitted under this quota")
-    parser.add_argument(
-        "--concurrency-key", metavar="KEY", help="the quota's limits hold for each key by itself"
-    )
     _add_keys(parser)
-    parser.add_argument(
-        "--retries", type=values.number, metavar="N", help="tries after the first fails"
-    )
-    parser.add_argument(
-        "--start-within", type=values.duration_ms, metavar="TIME", help="else it expires"
-    )
     parser.add_argument("--wait", action="store_true", help="wait for the result and print it")
     parser.add_argument(
         "--timeout", type=values.duration_ms, metavar="TIME", help="longest wait (with --wait)"
@@ -111,7 +90,7 @@ def _add_keys(parser: FfParser) -> None:
 async def submit(call: Call) -> Exit:
     """Create an execution; with --wait stay until it ends and answer with its result."""
     arguments = call.arguments
-    payload = _payload(arguments)
+    payload = payload_of(arguments.payload)
     if arguments.key == "":
         # Mostly an unset shell variable; without a key a repeated command would run twice.
         raise usage("--key is empty", advice="give a key, or leave the option out")
@@ -123,23 +102,17 @@ async def submit(call: Call) -> Exit:
     async with call.engine(creates=True) as engine:
         known = [] if call.terminal.as_json else await kinds(engine)
         reply = await engine.create_execution(
-            lane_id=arguments.lane,
             execution_kind=arguments.kind,
             input_payload=payload,
             payload_encoding="json",
-            priority=arguments.priority,
             creator_identity="ff",
             idempotency_key=arguments.key,
-            tags=dict(arguments.tag),
-            budget_ids=tuple(arguments.budget),
-            quota_policy_id=arguments.quota,
-            concurrency_key=arguments.concurrency_key,
             serial_key=arguments.serial,
             on_head_failure=arguments.on_head_failure,
             unique=_unique(arguments),
-            policy=_policy(arguments),
-            delay_ms=arguments.delay,
+            policy=policy_of_work(arguments),
             delay_until=arguments.start_at,
+            **fields_of_work(arguments),
         )
         if known and arguments.kind not in known:
             hint = values.nearest(arguments.kind, known)
@@ -166,15 +139,6 @@ def _not_finished(execution_id: str) -> CommandFailed:
     )
 
 
-def _payload(arguments: Namespace) -> bytes:
-    named: dict[str, Any] = {}
-    for name, value in arguments.payload:
-        if name in named:
-            raise usage(f"argument {name} is given twice", advice="give each argument once")
-        named[name] = value
-    return json.dumps(named, ensure_ascii=False, separators=(",", ":")).encode()
-
-
 def _unique(arguments: Namespace) -> NewUnique | None:
     if arguments.unique is None:
         for name in ("unique_while", "debounce", "debounce_max"):
@@ -188,15 +152,6 @@ def _unique(arguments: Namespace) -> NewUnique | None:
         on_conflict=arguments.on_conflict,
         debounce_ms=arguments.debounce,
         debounce_max_ms=arguments.debounce_max,
-    )
-
-
-def _policy(arguments: Namespace) -> ExecutionPolicy:
-    retries = arguments.retries
-    return ExecutionPolicy(
-        retry_policy=None if not retries else RetryPolicy(max_retries=retries),
-        timeout_policy=TimeoutPolicy(start_within_ms=arguments.start_within),
-        routing_requirements=RoutingRequirements(required_capabilities=tuple(arguments.needs)),
     )
 
 

@@ -8,7 +8,7 @@ from flowfabric.cli.call import Call
 from flowfabric.cli.exits import Exit
 from flowfabric.cli.grammar import FfParser, add_id
 from flowfabric.cli.references import named
-from flowfabric.cli.show.executions import origin_of, successors_of
+from flowfabric.cli.show.executions import origin_of, schedule_of, successors_of
 from flowfabric.cli.show.plain import plain
 from flowfabric.cli.show.terminal import Column, clean
 from flowfabric.cli.show.times import both, span
@@ -62,6 +62,7 @@ def show_explanation(call: Call, explanation: Explanation, now: int) -> None:
         ("runs step", _step(explanation, now)),
         (due, both(explanation.due_at, now)),
         ("missing", ", ".join(explanation.missing_capabilities)),
+        ("started by", schedule_of(explanation.schedule)),
         ("follows", origin_of(explanation.origin)),
         *(("then", each) for each in successors_of(explanation.successors)),
         *(("try", hint) for hint in explanation.hints),

@@ -8,9 +8,10 @@ from flowfabric.cli.call import Call
 from flowfabric.cli.exits import CommandFailed, Exit, usage
 from flowfabric.cli.show.plain import decoded, preview
 from flowfabric.cli.show.terminal import harmless
-from flowfabric.cli.show.times import relative
+from flowfabric.cli.show.times import absolute, relative
 from flowfabric.model.bounds import Bounds
 from flowfabric.model.results import ExecutionSnapshot
+from flowfabric.model.schedule import Fate, RunOf
 from flowfabric.model.state import TERMINAL_STATES, PublicState
 from flowfabric.model.successor import Origin, Role, SuccessorInfo
 
@@ -54,6 +55,17 @@ def origin_of(origin: Origin | None) -> str:
     ended = origin.execution_id or f"flow {origin.flow_id}"
     again = f", its end number {origin.life + 1}" if origin.life else ""
     return f"{origin.role.value} of {ended}{again}"
+
+
+def schedule_of(run: RunOf | None) -> str:
+    """The schedule that has started an execution, in words."""
+    if run is None:
+        return ""
+    late = ", caught up" if run.is_caught_up and run.fate is not Fate.BACKFILLED else ""
+    known = run.fate in (None, Fate.RAN, Fate.CAUGHT_UP)
+    fate = "" if known or run.fate is None else f", {run.fate.value}"
+    tick = f"its tick of {absolute(run.tick)}"
+    return f"schedule {run.schedule_id}: {tick}, run {run.number}{late}{fate}"
 
 
 def successors_of(successors: Iterable[SuccessorInfo]) -> list[str]:

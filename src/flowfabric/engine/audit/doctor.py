@@ -15,6 +15,7 @@ from flowfabric.engine.audit import lines
 from flowfabric.engine.audit.flows import audit_flows, strays
 from flowfabric.engine.audit.limits import audit_limits, unattached
 from flowfabric.engine.audit.loops import audit_loops, dead_loops, overdue_rows
+from flowfabric.engine.audit.schedules import flapping_schedules, overdue_schedules
 from flowfabric.engine.loop_status import LoopStatus
 from flowfabric.engine.machine import Machine
 from flowfabric.engine.operations.groups import list_consumer_groups
@@ -66,6 +67,7 @@ class _Examination:
             self._about_store,
             self._upkeep,
             self._groups,
+            *(() if self._quick else (self._schedules,)),
         )
         for check in checks:
             try:
@@ -140,7 +142,10 @@ class _Examination:
 
         self._facts["overdue_ms"] = await self._engine.read(look)
         rows = await self._engine.read(lambda reader: overdue_rows(reader, OVERDUE_MS))
-        return _problems(OVERDUE, rows)
+        schedules = await self._engine.read(
+            lambda reader: overdue_schedules(reader, self._engine.plans, OVERDUE, OVERDUE_MS)
+        )
+        return [*_problems(OVERDUE, rows), *schedules]
 
     async def _background(self) -> list[Problem]:
         """The loops of this process, and work left undone by all of them."""
@@ -153,6 +158,10 @@ class _Examination:
 
     async def _upkeep(self) -> list[Problem]:
         self._notices += [Problem(*each) for each in await self._store.upkeep()]
+        return []
+
+    async def _schedules(self) -> list[Problem]:
+        self._notices += await self._engine.read(flapping_schedules)
         return []
 
     async def _groups(self) -> list[Problem]:

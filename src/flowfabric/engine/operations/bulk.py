@@ -8,7 +8,7 @@ from typing import Any, Final
 from flowfabric import ids, limits
 from flowfabric.api import bulk as api
 from flowfabric.api.page import Page, at_uuid
-from flowfabric.engine.bulk_work import listing_of, readable
+from flowfabric.engine.bulk_work import letters_of, listing_of, readable
 from flowfabric.engine.machine import Machine
 from flowfabric.engine.operations.execution_lists import (
     check_route,
@@ -18,7 +18,7 @@ from flowfabric.engine.operations.execution_lists import (
 from flowfabric.engine.operations.listing import Listing, check_limit
 from flowfabric.engine.operations.performing import answers, commands
 from flowfabric.errors import InvalidBlockingReason, InvalidInput
-from flowfabric.kernel.bulk import MEANT, StartOperation, StopOperation, is_meant
+from flowfabric.kernel.bulk import MEANT, StartOperation, StopOperation, is_letter, is_meant
 from flowfabric.model.bulk import (
     BulkAction,
     BulkArguments,
@@ -38,6 +38,7 @@ from flowfabric.model.checks import (
     clip_text,
     word_of,
 )
+from flowfabric.model.dead import DeadRow, Letter
 from flowfabric.model.execution import Execution
 from flowfabric.model.limit_checks import check_word
 from flowfabric.model.record import replace
@@ -45,7 +46,7 @@ from flowfabric.model.shown import shown
 from flowfabric.model.state import BlockingReason, PublicState
 from flowfabric.stores.base import Corrupt, Reader
 from flowfabric.stores.indexes import Search, by_key, newest_first
-from flowfabric.stores.tables import OPERATIONS
+from flowfabric.stores.tables import OPERATIONS, Key
 
 _LISTING: Final = Listing("list_operations", at_uuid)
 _WITHOUT_REASON: Final = (BulkAction.RELEASE, BulkAction.PRIORITY)
@@ -139,11 +140,19 @@ def _filter(action: BulkAction, request: api.StartOperation) -> BulkFilter:
         text=check_words(request.text),
         blocking_reason=_blocking_reason(request.blocking_reason),
         failure_category=_category(request.failure_category),
+        dead_letter=_letter(action, request.dead_letter),
     )
 
 
 def _category(given: str | None) -> str | None:
     return None if given is None else check_name(given, field="failure_category")
+
+
+def _letter(action: BulkAction, given: Letter | str | None) -> Letter | None:
+    """Only what was dismissed can be restored."""
+    if given is not None:
+        return check_word(given, Letter, field="dead_letter")
+    return Letter.DISMISSED if action is BulkAction.RESTORE else None
 
 
 def _blocking_reason(given: BlockingReason | str | None) -> BlockingReason | None:
@@ -185,14 +194,17 @@ def _check_use(field: str, is_given: bool, has_use: bool, action: BulkAction) ->
 
 async def _count(machine: Machine, wanted: BulkFilter) -> int:
     """How many executions fit just now."""
-    beside = (wanted.text, wanted.blocking_reason, wanted.failure_category)
+    beside = (wanted.text, wanted.blocking_reason, wanted.failure_category, wanted.dead_letter)
     if not any(beside):
         return await machine.read(lambda reader: _counted(reader, wanted))
     number, before = 0, None
     while True:
-        page = await machine.read(partial(_page, wanted=wanted, before=before))
+        page, letters = await machine.read(partial(_page, wanted=wanted, before=before))
         known = readable(page)
-        number += sum(is_meant(wanted, each) for each in known)
+        number += sum(
+            is_meant(wanted, each) and is_letter(wanted, letters.get((each.execution_id,)))
+            for each in known
+        )
         if len(page) < limits.PAGE_MAX or not known:
             return number
         before = newest_first(known[-1])
@@ -200,11 +212,13 @@ async def _count(machine: Machine, wanted: BulkFilter) -> int:
 
 async def _page(
     reader: Reader, *, wanted: BulkFilter, before: tuple[int, str] | None
-) -> list[Execution | Corrupt]:
+) -> tuple[list[Execution | Corrupt], dict[Key, DeadRow]]:
     listed = listing_of(await reader.catalog(), wanted, reader.now + 1)
     if listed is None:
-        return []
-    return await reader.list_executions(replace(listed, before=before), limits.PAGE_MAX)
+        return [], {}
+    rows = await reader.list_executions(replace(listed, before=before), limits.PAGE_MAX)
+    names = [each.execution_id for each in readable(rows)]
+    return rows, await letters_of(reader, wanted, names)
 
 
 async def _counted(reader: Reader, wanted: BulkFilter) -> int:

@@ -10,17 +10,27 @@ from flowfabric import limits
 from flowfabric.api import dead as api
 from flowfabric.api.page import Page, at_name
 from flowfabric.engine.machine import Machine
+from flowfabric.engine.operations.execution_lists import check_route, routes_of
 from flowfabric.engine.operations.listing import Listing, check_limit
 from flowfabric.engine.operations.performing import answers, commands
-from flowfabric.kernel.execution.dead import Dismiss, is_dead
-from flowfabric.model.checks import check_instant, check_name, clip_text
-from flowfabric.model.dead import DeadCount, DeadLetter, DeadRow
+from flowfabric.kernel.execution.dead import Dismiss, Restore, is_dead
+from flowfabric.model.checks import check_flag, check_instant, check_name, clip_text
+from flowfabric.model.dead import DeadCount, DeadLetter, DeadRow, Letter
 from flowfabric.model.execution import Execution
 from flowfabric.model.record import replace
-from flowfabric.stores.base import Reader
-from flowfabric.stores.indexes import DEAD_LETTERS, DEAD_OF_CATEGORY, DEAD_OF_KIND, Search
+from flowfabric.model.state import PublicState
+from flowfabric.stores.base import ListFilter, Reader
+from flowfabric.stores.indexes import (
+    DEAD_LETTERS,
+    DEAD_OF_CATEGORY,
+    DEAD_OF_KIND,
+    Search,
+    newest_first,
+)
+from flowfabric.stores.tables import DEAD
 
 Place = tuple[int, str]
+_STATES: Final = (PublicState.FAILED.value, PublicState.EXPIRED.value)
 
 
 def _at_end(when: object, execution_id: object) -> Place:
@@ -34,6 +44,8 @@ _LISTING: Final = Listing("list_dead", _at_end)
 async def list_dead(machine: Machine, request: api.ListDead) -> Page[DeadLetter]:
     """A page of rows, with what their executions say."""
     limit, place = check_limit(request.limit), _LISTING.place(request.cursor)
+    if check_flag(request.is_dismissed, field="is_dismissed"):
+        return await _dismissed(machine, request, limit, place)
     search = replace(_search(machine, request), after=place, limit=limit + 1)
 
     async def work(reader: Reader) -> Page[DeadLetter]:
@@ -42,6 +54,36 @@ async def list_dead(machine: Machine, request: api.ListDead) -> Page[DeadLetter]
         page = _LISTING.page(rows, limit, place_of=_place, show=lambda row: row)
         found = (_shown(row, owners.get(row.execution_id)) for row in page.items)
         return Page(tuple(filter(None, found)), page.next_cursor)
+
+    return await machine.read(work)
+
+
+async def _dismissed(
+    machine: Machine, request: api.ListDead, limit: int, place: Place | None
+) -> Page[DeadLetter]:
+    """No index has them: all that failed or expired is looked at, a page at a time."""
+    namespace, kind = machine.namespace(request.namespace), request.execution_kind
+    check_route(namespace, None, kind)
+    category = request.category
+    if category is not None:
+        check_name(category, field="category")
+
+    async def work(reader: Reader) -> Page[DeadLetter]:
+        routes = routes_of(await reader.catalog(), namespace, None, kind)
+        wanted = ListFilter(routes=routes, states=_STATES, before=place)
+        rows = [] if routes == () or not limit else await reader.list_executions(wanted, limit + 1)
+        known = [each for each in rows if isinstance(each, Execution)]
+        letters = await reader.peek_rows(DEAD, [(each.execution_id,) for each in known])
+        page = _LISTING.page(known, limit, place_of=newest_first, show=lambda each: each)
+        found = [
+            letter
+            for each in page.items
+            if (row := letters.get((each.execution_id,))) is not None
+            and row.letter is Letter.DISMISSED
+            and category in (None, row.category)
+            and (letter := _shown(row, each)) is not None
+        ]
+        return Page(tuple(found), page.next_cursor)
 
     return await machine.read(work)
 
@@ -59,6 +101,15 @@ async def count_dead(machine: Machine, request: api.CountDead) -> tuple[DeadCoun
         search = replace(search, after=_place(rows[-1]))
     order = sorted(counted.items(), key=lambda pair: (-pair[1], pair[0]))
     return tuple(DeadCount(*alike, number) for alike, number in order)
+
+
+@commands(api.RestoreDead)
+def restore_dead(machine: Machine, request: api.RestoreDead) -> Restore:
+    """Into the listing again."""
+    return Restore(
+        execution_id=machine.check_id(request.execution_id),
+        reason=clip_text(request.reason, limits.REASON_BYTES, field="reason"),
+    )
 
 
 @commands(api.DismissDead)

@@ -44,9 +44,11 @@ from flowfabric.model.results import (
     Outcome,
     snapshot_of,
 )
+from flowfabric.model.schedule import RunOf, run_of
 from flowfabric.model.state import PublicState, TerminalOutcome
 from flowfabric.model.ties import UNTIED
 from flowfabric.stores.base import Corrupt, ListFilter, Reader
+from flowfabric.stores.tables import TICKS
 
 _ATTEMPTS = Listing("list_attempts", at_number)
 
@@ -251,9 +253,22 @@ async def explain(machine: Machine, request: api.Explain) -> Explanation:
             running=running,
             line=line,
         )
-        return replace(explained, successors=successors_told(execution))
+        started_by = await _schedule_of(reader, execution)
+        return replace(explained, successors=successors_told(execution), schedule=started_by)
 
     return await machine.read(work)
+
+
+async def _schedule_of(reader: Reader, execution: Execution) -> RunOf | None:
+    """The schedule that has started it or its flow, with the fate of the tick."""
+    found = run_of(execution.tags)
+    if found is None:
+        return None
+    key = (execution.namespace, found.schedule_id, found.tick)
+    row = (await reader.peek_rows(TICKS, [key])).get(key)
+    if row is None or row.run_id not in (execution.execution_id, execution.flow_id):
+        return found
+    return replace(found, fate=row.fate)
 
 
 # --- how executions ended ------------------------------------------------------------------------

@@ -52,7 +52,9 @@ from flowfabric.model.flow_results import (
     Applied,
     CancellationScheduled,
     DependencyAlreadyApplied,
+    FlowAlreadySatisfied,
     FlowCancelled,
+    FlowCreated,
     FlowDuplicate,
     FlowSubmitted,
     PartiallyCancelled,
@@ -104,16 +106,23 @@ async def submit_flow(machine: Machine, request: api.SubmitFlow) -> FlowSubmitte
 # --- one by one ----------------------------------------------------------------------------------
 
 
-@commands(api.CreateFlow)
-def create_flow(machine: Machine, request: api.CreateFlow) -> CreateFlow:
-    """An empty flow."""
-    return CreateFlow(
+@answers(api.CreateFlow)
+async def create_flow(
+    machine: Machine, request: api.CreateFlow
+) -> FlowCreated | FlowAlreadySatisfied:
+    """An empty flow, whose end finds the routes of its hooks."""
+    namespace = machine.namespace(request.namespace)
+    command = CreateFlow(
         flow_id=_flow_id(request.flow_id),
         flow_kind=check_name(request.flow_kind, field="flow_kind"),
-        namespace=machine.namespace(request.namespace),
+        namespace=namespace,
         retention_ms=_retention(request.retention_ms),
         tags=check_tags(request.tags or {}),
+        hooks=flow_hooks(request, namespace, machine.config),
     )
+    if command.hooks is not None:
+        await machine.known.ensure((), of_flow=command.hooks)
+    return await machine.execute(command)
 
 
 @commands(api.AddExecutionToFlow)

@@ -103,6 +103,7 @@ _OF_UNDOS: Final = frozenset(
     (
         *("execution_kind", "input_payload", "payload_encoding", "lane_id", "namespace"),
         *("priority", "budget_ids", "quota_policy_id", "concurrency_key", "policy", "delay_ms"),
+        "mailboxes",
     )
 )
 _NOT_OF_UNDOS: Final = {

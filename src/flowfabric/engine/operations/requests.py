@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from flowfabric import limits
 from flowfabric.api.executions import NewExecution, NewHook
-from flowfabric.api.flows import SubmitFlow
+from flowfabric.api.flows import CreateFlow, SubmitFlow
 from flowfabric.config import EngineConfig
 from flowfabric.engine.operations.ties import ties_of
 from flowfabric.errors import InvalidInput, PayloadTooLarge
@@ -112,8 +112,11 @@ def _ties(request: NewExecution, route: Route, body: Body, config: EngineConfig)
     return replace(ties, hooks=Hooks(**hooks, key=body.idempotency_key))
 
 
-def flow_hooks(request: SubmitFlow, namespace: str, config: EngineConfig) -> FlowHooks | None:
-    """The hooks of a flow, checked; mostly there are none."""
+def flow_hooks(
+    request: SubmitFlow | CreateFlow, namespace: str, config: EngineConfig
+) -> FlowHooks | None:
+    """The hooks of a flow, checked; mostly there are none. One that is built step by step has no
+    idempotency key for them to be told."""
     hooks = _hooks(request, namespace, config)
     if not hooks:
         return None
@@ -121,12 +124,12 @@ def flow_hooks(request: SubmitFlow, namespace: str, config: EngineConfig) -> Flo
         on_success=hooks.get(Role.ON_SUCCESS),
         on_failure=hooks.get(Role.ON_FAILURE),
         on_end=hooks.get(Role.ON_END),
-        key=request.idempotency_key,
+        key=request.idempotency_key if isinstance(request, SubmitFlow) else None,
     )
 
 
 def _hooks(
-    request: NewExecution | SubmitFlow, namespace: str, config: EngineConfig
+    request: NewExecution | SubmitFlow | CreateFlow, namespace: str, config: EngineConfig
 ) -> dict[str, Hook]:
     return {
         name: _hook(hook, name, namespace, config)
@@ -152,7 +155,7 @@ def _hook(hook: object, field: str, namespace: str, config: EngineConfig) -> Hoo
 def _cannot_change(hook: NewHook) -> bool:
     """Whether a hook stays as it is: a list or a dictionary may be changed by its owner."""
     is_fixed = hook.policy is None or isinstance(hook.policy, ExecutionPolicy)
-    return is_fixed and type(hook.budget_ids) is tuple
+    return is_fixed and type(hook.budget_ids) is tuple and hook.mailboxes == {}
 
 
 def _new_hook(hook: object, field: str, namespace: str, config: EngineConfig) -> Hook:
@@ -174,6 +177,7 @@ def to_successor(create: CreateExecution) -> Successor:
         priority=create.priority,
         policy=create.policy,
         bounds=create.bounds,
+        mailboxes=create.mailboxes,
     )
 
 

@@ -112,7 +112,15 @@ def create_flow(
         if getattr(flow, name) != getattr(command, name):
             detail = f"{name}: flow {flow.flow_id} has {getattr(flow, name)!r}"
             return Decision(Refused(FlowConflict, detail, {"field": name}))
+    if _first_life(flow.hooks) != _first_life(command.hooks):
+        detail = f"hooks: flow {flow.flow_id} has others"
+        return Decision(Refused(FlowConflict, detail, {"field": "hooks"}))
     return Decision(FlowAlreadySatisfied(flow.flow_id))
+
+
+def _first_life(hooks: FlowHooks | None) -> FlowHooks | None:
+    """Hooks as they were given. A key belongs to flows that were submitted whole."""
+    return None if hooks is None else replace(hooks, life=0, key=None)
 
 
 def new_flow(command: CreateFlow, at: Moment) -> FlowRow:

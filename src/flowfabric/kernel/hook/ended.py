@@ -67,6 +67,7 @@ def create_successor(
         bounds=successor.bounds,
         ties=Ties(origin=origin),
         is_promised=True,
+        mailboxes=successor.mailboxes,
     )
 
 

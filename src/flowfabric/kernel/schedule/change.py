@@ -12,6 +12,7 @@ from flowfabric.errors import InvalidSchedule, NotFound, ScheduleConflict
 from flowfabric.kernel.command import Command, Needs
 from flowfabric.kernel.decision import Decision, Moment, Refused
 from flowfabric.kernel.schedule.fate import FAILED_OFTEN, Kept
+from flowfabric.model.checks import clip_text
 from flowfabric.model.event import OperatorEvent, OperatorEventType
 from flowfabric.model.record import Record, from_json, replace
 from flowfabric.model.schedule import (
@@ -355,7 +356,33 @@ def declare(
     event = _event(
         OperatorEventType.SCHEDULE_CHANGED, after, at, before=told(known), after=told(after)
     )
-    return Declaring(Declared(name, DeclaredAs.CHANGED, flaps=flaps), after, event, True)
+    detail = differing(known, after)
+    return Declaring(Declared(name, DeclaredAs.CHANGED, detail, flaps), after, event, True)
+
+
+def differing(before: ScheduleRow, after: ScheduleRow) -> str:
+    """What is different in another version, in words."""
+    first, second = _parts(before), _parts(after)
+    changes = [
+        f"{name} {_word(first.get(name))} → {_word(second.get(name))}"
+        for name in sorted(first.keys() | second.keys())
+        if first.get(name) != second.get(name)
+    ]
+    if (before.kind, before.start) != (after.kind, after.start):
+        changes.append("what it starts")
+    words = f"version {before.version} → {after.version}: {', '.join(changes)}"
+    return clip_text(words, limits.REASON_BYTES, field="detail")
+
+
+def _parts(row: ScheduleRow) -> dict[str, Any]:
+    definition = from_json(row.definition, dict[str, Any], field="definition")
+    return {**definition.get("timing", {}), **definition.get("policy", {})}
+
+
+def _word(value: object) -> str:
+    if value is None:
+        return "as usual"
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 def undeclared(

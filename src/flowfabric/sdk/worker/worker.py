@@ -145,7 +145,7 @@ class Shift:
         self._stopping = asyncio.Event()
         listeners, name = fabric.listeners.values(), settings.instance_id
         self._listening = Listening(engine, listeners, name, outage, self._stopping)
-        self._declaring = Declaring(engine, fabric)
+        self._declaring = Declaring(engine, fabric, name)
         self._hurry = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()

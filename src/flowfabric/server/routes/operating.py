@@ -131,6 +131,7 @@ OPERATING_ROUTES: Final = (
     post(f"{_ID}/resume", "resume_execution"),
     post(f"{_ID}/retry", "replay_execution", size=Size.PAYLOAD),
     post(f"{_ID}/dismiss", "dismiss_dead"),
+    post(f"{_ID}/restore", "restore_dead"),
     post(f"{_ID}/repin", "repin_execution"),
     post(f"{_ID}/fork", "fork_execution", size=Size.BATCH, repeat=Repeat.STATE),
     post(
